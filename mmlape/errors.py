@@ -1,0 +1,25 @@
+"""The errors that mmlape raises on purpose: one line that names what is wrong, and the way out."""
+
+
+class MMLaPEError(Exception):
+    """Base of every error that the command line shows without a traceback."""
+
+
+class ConfigError(MMLaPEError, ValueError):
+    """A configuration asks for something that does not exist or cannot work."""
+
+
+class DataError(MMLaPEError, ValueError):
+    """A data set is missing, incomplete or contradicts the configuration."""
+
+
+class CheckpointError(MMLaPEError, RuntimeError):
+    """A checkpoint cannot be read, or does not hold what it is loaded for."""
+
+
+class StackError(MMLaPEError, RuntimeError):
+    """A package of the stack (torch, the MM packages, compiled ops) is missing or too old."""
+
+
+class TrainingError(MMLaPEError, RuntimeError):
+    """Training cannot start, or cannot go on."""
