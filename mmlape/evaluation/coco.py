@@ -1,0 +1,160 @@
+"""COCO box and mask AP at full precision, overall and class by class."""
+
+import contextlib
+import io
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from mmdet.datasets.api_wrappers import COCO, COCOeval, COCOevalMP
+from mmdet.evaluation.metrics import CocoMetric as MMDetCocoMetric
+from mmengine.fileio import load
+from mmengine.logging import print_log
+from pycocotools import mask as rle
+
+from ..errors import ConfigError, DataError
+from ..registry import METRICS
+from .per_class import flatten, wanted
+
+# The place of each of MMDetection's names in `COCOeval.stats`.
+STATS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
+STATS += ('AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000')
+MAX_DETECTIONS = 100  # of one image: what `mAP` is defined on
+
+
+@METRICS.register_module()
+class CocoMetric(MMDetCocoMetric):
+    """MMDetection's COCO metric, unrounded, with the AP of each class under each of its two IoU types.
+
+    Keys are MMDetection's (``bbox_mAP``, ``segm_mAP_50``, ...; prefix ``coco``), in [0, 1], or -1 where the ground
+    truth has no object of that size. ``per_class/bbox_AP/<class>`` and ``per_class/segm_AP/<class>`` are NaN for a
+    class without ground truth; the mean of the others is ``bbox_mAP`` / ``segm_mAP``. No detection at all is 0.
+
+    Args:
+        metric: 'bbox', 'segm' or both.
+        per_class: Return the values of single classes; None leaves them out of validation loops only.
+            ``per_class_values`` holds those of the last evaluation in any case (main process).
+        **kwargs: As in MMDetection; ``classwise`` is superseded by ``per_class``.
+
+    Raises:
+        ConfigError: ``metric`` is something else, or the model predicts no masks and 'segm' is asked for.
+        DataError: The annotation file lacks classes, or knows nothing of an image.
+    """
+
+    def __init__(self, *args, per_class: bool | None = None, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        unknown = sorted(set(self.metrics) - {'bbox', 'segm'})
+        if unknown:
+            raise ConfigError(f"mmlape.CocoMetric measures 'bbox' and 'segm', not {unknown}: use mmdet.CocoMetric")
+        if MAX_DETECTIONS not in self.proposal_nums or len(self.proposal_nums) != 3:
+            raise ConfigError(f'proposal_nums={self.proposal_nums}: three numbers, {MAX_DETECTIONS} among them')
+        unknown = sorted(set(self.metric_items or ()) - set(STATS))
+        if unknown:
+            raise ConfigError(f'unknown metric_items {unknown}; known: {list(STATS)}')
+        self.per_class = per_class
+        self.per_class_values: dict[str, dict[str, float]] = {}
+
+    def compute_metrics(self, results: list) -> dict[str, float]:
+        """Computes the values of all images.
+
+        Args:
+            results: One ``(ground truth, prediction)`` an image, as `process` collects them.
+
+        Returns:
+            Value by key, without the prefix.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            prefix = self.outfile_prefix or str(Path(folder) / 'results')
+            self._load_ground_truth([truth for truth, _ in results], prefix)
+            predictions = [prediction for _, prediction in results]
+            files = self.results2json(predictions, prefix) if predictions else {}
+            if self.format_only:
+                print_log(f'predictions are in {sorted(set(files.values()))}', 'current')
+                return {}
+            detections = {kind: self._load_detections(files, kind, bool(predictions)) for kind in self.metrics}
+        values, self.per_class_values = {}, {}
+        for kind in self.metrics:
+            evaluation = self._evaluate(detections[kind], kind)
+            for name in self.metric_items or STATS[:6]:
+                values[f'{kind}_{name}'] = float(evaluation.stats[STATS.index(name)])
+            self.per_class_values[f'{kind}_AP'] = self._class_ap(evaluation)
+        if wanted(self.per_class):
+            values.update(flatten(self.per_class_values))
+        return values
+
+    def _load_ground_truth(self, truths: list[dict], prefix: str) -> None:
+        """Opens the ground truth once, and finds the category id of each label."""
+        if self._coco_api is None:
+            if not truths:
+                raise DataError('nothing to evaluate: no ann_file, and no image was processed')
+            self._coco_api = _quietly(COCO, self.gt_to_coco_json(gt_dicts=truths, outfile_prefix=prefix))
+        for annotation in self._coco_api.anns.values():
+            annotation.setdefault('iscrowd', 0)
+        classes = list(self.dataset_meta['classes'])
+        self.cat_ids = self._coco_api.get_cat_ids(cat_names=classes)
+        if len(self.cat_ids) != len(classes):
+            known = [category['name'] for category in self._coco_api.load_cats(self._coco_api.get_cat_ids())]
+            missing = [name for name in classes if name not in known]
+            raise DataError(
+                f'the annotation file has {len(self.cat_ids)} of the {len(classes)} classes: {missing} missing; '
+                f'its categories are {known}. Set metainfo.classes and num_classes to those'
+            )
+        self.img_ids = self._coco_api.get_img_ids()
+        strangers = sorted({truth['img_id'] for truth in truths} - set(self.img_ids))
+        if strangers:
+            raise DataError(
+                f'{len(strangers)} evaluated images are not in the annotation file (ids {strangers[:5]} ...): '
+                'ann_file of the data set and of its evaluator must be the same'
+            )
+
+    def _load_detections(self, files: dict[str, str], kind: str, any_image: bool) -> COCO:
+        """Reads the dumped predictions as an index, empty where there are none."""
+        if any_image and kind not in files:
+            raise ConfigError(f"metric={kind!r}, but the model predicts no masks: drop 'segm' from the evaluator")
+        detections = load(files[kind]) if any_image else []
+        if not detections:
+            print_log(
+                f'{kind}: the model predicted nothing in {len(self.img_ids)} images, so every AP is 0', 'current'
+            )
+        for number, detection in enumerate(detections, start=1):
+            if kind == 'segm':
+                # The size of a mask, not of its box, decides between small, medium and large.
+                detection['area'] = float(rle.area(detection['segmentation']))
+            else:
+                detection['area'] = detection['bbox'][2] * detection['bbox'][3]
+            detection.update(id=number, iscrowd=0)
+        index = COCO()
+        index.dataset = {name: self._coco_api.dataset[name] for name in ('images', 'categories')}
+        index.dataset['annotations'] = detections
+        _quietly(index.createIndex)
+        return index
+
+    def _evaluate(self, detections: COCO, kind: str) -> COCOeval:
+        evaluation = (COCOevalMP if self.use_mp_eval else COCOeval)(self._coco_api, detections, kind)
+        evaluation.params.catIds = self.cat_ids
+        evaluation.params.imgIds = self.img_ids
+        evaluation.params.maxDets = list(self.proposal_nums)
+        evaluation.params.iouThrs = np.atleast_1d(self.iou_thrs)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            evaluation.evaluate()
+            evaluation.accumulate()
+            printed.truncate(printed.seek(0))
+            evaluation.summarize()
+        print_log(f'{kind}:\n{printed.getvalue().rstrip()}', 'current')
+        return evaluation
+
+    def _class_ap(self, evaluation: COCOeval) -> dict[str, float]:
+        """AP of each class, by name: objects of all sizes, at most 100 detections an image, as in ``mAP``."""
+        limit = evaluation.params.maxDets.index(MAX_DETECTIONS)
+        precision = evaluation.eval['precision'][:, :, :, 0, limit]  # (IoU thresholds, recalls, classes)
+        precision = np.where(precision > -1, precision, np.nan)
+        names = [category['name'] for category in self._coco_api.load_cats(self.cat_ids)]
+        columns = (precision[:, :, k] for k in range(len(names)))
+        return {name: float(np.nan if np.isnan(ap).all() else np.nanmean(ap)) for name, ap in zip(names, columns)}
+
+
+def _quietly(function, *args):
+    """Calls one of pycocotools' functions without the progress that it prints."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        return function(*args)
