@@ -1,0 +1,110 @@
+"""Patchify, with Dual PatchNorm and its ablations (DPN, TMLR 2023, Eq. 4 and Table 6).
+
+    tokens = LN1(Linear(LN0(patchify(x))))
+
+LN0 runs over the C*P*P raw values of each patch, LN1 over the D channels of its token.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlape.errors import ConfigError
+
+
+class RMSNorm(nn.Module):
+    """Division by the root mean square and a scale per channel (Zhang and Sennrich, 2019)."""
+
+    def __init__(self, dims: int, eps: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dims))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
+
+
+class Affine(nn.Module):
+    """LayerNorm's scale and shift without its standardisation."""
+
+    def __init__(self, dims: int, eps: float = 0.0):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dims))
+        self.bias = nn.Parameter(torch.zeros(dims))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight + self.bias
+
+
+def _layer_norm(dims: int, eps: float) -> nn.Module:
+    return nn.LayerNorm(dims, eps=eps)
+
+
+def _plain_norm(dims: int, eps: float) -> nn.Module:
+    return nn.LayerNorm(dims, eps=eps, elementwise_affine=False)
+
+
+# name: (norm before the linear map, norm after it, norm after tokens + PE)
+PATCH_NORMS = {
+    'none': (None, None, None),
+    'dual': (_layer_norm, _layer_norm, None),
+    'pre': (_layer_norm, None, None),
+    'post': (None, _layer_norm, None),
+    'post-posemb': (None, None, _layer_norm),
+    'learnable-only': (Affine, Affine, None),
+    'no-learnable': (_plain_norm, _plain_norm, None),
+    'rms': (RMSNorm, RMSNorm, None),
+}
+
+
+class PatchEmbed(nn.Module):
+    """Image to tokens, any size: sides are padded with zeros on the right and the bottom to whole patches.
+
+    Args:
+        patch_norm: a key of ``PATCH_NORMS``.
+        eps: of every norm here.
+
+    Raises:
+        ConfigError: for an unknown ``patch_norm``.
+    """
+
+    def __init__(
+        self, in_channels: int, embed_dims: int, patch_size: int, patch_norm: str = 'none', eps: float = 1e-6
+    ):
+        super().__init__()
+        if patch_norm not in PATCH_NORMS:
+            raise ConfigError(f'unknown patch_norm={patch_norm!r}; choose one of: {", ".join(PATCH_NORMS)}')
+        pre, post, _ = PATCH_NORMS[patch_norm]
+        self.patch_size = patch_size
+        self.pre_norm = pre(in_channels * patch_size**2, eps=eps) if pre else None
+        self.proj = nn.Conv2d(in_channels, embed_dims, patch_size, patch_size)
+        self.post_norm = post(embed_dims, eps=eps) if post else None
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Embed the patches.
+
+        Args:
+            x: images (B, C, H, W).
+
+        Returns:
+            Tokens (B, N, D) and the grid (rows, columns), N = rows * columns.
+
+        Raises:
+            ValueError: if a side of the images is smaller than a patch.
+        """
+        p = self.patch_size
+        height, width = x.shape[-2:]
+        if height < p or width < p:
+            raise ValueError(f'an image of {height}x{width} pixels is smaller than one patch of {p}x{p}')
+        x = F.pad(x, (0, -width % p, 0, -height % p))
+        if self.pre_norm is None:
+            x = self.proj(x)
+            hw = x.shape[-2:]
+            x = x.flatten(2).transpose(1, 2)  # (B, N, D)
+        else:
+            batch, channels, height, width = x.shape
+            hw = (height // p, width // p)
+            x = x.view(batch, channels, hw[0], p, hw[1], p).permute(0, 2, 4, 1, 3, 5)
+            x = self.pre_norm(x.reshape(batch, hw[0] * hw[1], channels * p * p))  # (B, N, C*P*P)
+            x = F.linear(x, self.proj.weight.flatten(1), self.proj.bias)  # (B, N, D)
+        return (x if self.post_norm is None else self.post_norm(x)), (int(hw[0]), int(hw[1]))
