@@ -1,0 +1,78 @@
+"""Package mmlape. The wheel carries configs, tools and the model index under `mmlape/.mim`, as OpenMMLab's tools expect."""
+
+import re
+import runpy
+import shutil
+from pathlib import Path
+
+from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+MIM = ('configs', 'tools', 'model-index.yml')
+# Run by every interpreter of an environment with mmlape: lets mmengine read `mmlape::` without importing mmlape first.
+PTH = (
+    "import importlib.util as u, runpy; s = u.find_spec('mmlape'); "
+    "s and runpy.run_path(s.submodule_search_locations[0] + '/prefix_hook.py')['install']()\n"
+)
+
+
+class BuildWithMim(build_py):
+    """Copies configs, tools and model index into a wheel; an editable installation gets links to them."""
+
+    def run(self):
+        super().run()
+        if getattr(self, 'editable_mode', False):
+            self._link(ROOT / 'mmlape' / '.mim')
+            purelib = Path(self.get_finalized_command('install').install_lib)
+        else:
+            self._copy(Path(self.build_lib, 'mmlape', '.mim'))
+            purelib = Path(self.build_lib)
+        (purelib / 'mmlape_prefix.pth').write_text(PTH)
+
+    def _copy(self, target: Path) -> None:
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        for name in MIM:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, target / name, ignore=shutil.ignore_patterns('__pycache__', '*.pyc'))
+            elif source.exists():
+                shutil.copy(source, target / name)
+
+    def _link(self, target: Path) -> None:
+        target.mkdir(exist_ok=True)
+        for name in MIM:
+            link = target / name
+            if link.is_symlink() or link.exists():
+                link.unlink() if link.is_symlink() or link.is_file() else shutil.rmtree(link)
+            link.symlink_to(Path('..', '..', name))
+
+
+def version() -> str:
+    """Read the version without importing the package."""
+    return re.search(r"^__version__ = '(.+)'", (ROOT / 'mmlape' / '__init__.py').read_text(), re.M)[1]
+
+
+PINS = runpy.run_path(str(ROOT / 'mmlape' / 'pins.py'))['read_pins']()
+
+setup(
+    name='mmlape',
+    version=version(),
+    description='LaPE and Dual PatchNorm backbones, and a ViT-Adapter that carries both, for OpenMMLab',
+    long_description=(ROOT / 'README.md').read_text(encoding='utf-8') if (ROOT / 'README.md').exists() else '',
+    long_description_content_type='text/markdown',
+    license='Apache-2.0',
+    python_requires='>=3.10',
+    packages=find_packages(include=['mmlape', 'mmlape.*']),
+    package_data={'mmlape': ['requirements.txt']},
+    # Light ones only: the MM packages come as the maintained forks or as the original distributions, and torch as it fits
+    # the machine; `mmlape doctor` says what is missing.
+    install_requires=['matplotlib', 'numpy', 'packaging', 'pillow', 'rich', 'scikit-learn'],
+    extras_require={
+        'stack': PINS['torch'] + PINS['mmcv'] + PINS['mm'] + PINS['runtime'],
+        'dev': PINS['dev'],
+    },
+    entry_points={'console_scripts': ['mmlape = mmlape.cli:main']},
+    cmdclass={'build_py': BuildWithMim},
+)
