@@ -76,9 +76,9 @@ class PatchEmbed(nn.Module):
             raise ConfigError(f'unknown patch_norm={patch_norm!r}; choose one of: {", ".join(PATCH_NORMS)}')
         pre, post, _ = PATCH_NORMS[patch_norm]
         self.patch_size = patch_size
-        self.pre_norm = pre(in_channels * patch_size**2, eps=eps) if pre else None
+        self.norm0 = pre(in_channels * patch_size**2, eps=eps) if pre else None
         self.proj = nn.Conv2d(in_channels, embed_dims, patch_size, patch_size)
-        self.post_norm = post(embed_dims, eps=eps) if post else None
+        self.norm1 = post(embed_dims, eps=eps) if post else None
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Embed the patches.
@@ -97,7 +97,7 @@ class PatchEmbed(nn.Module):
         if height < p or width < p:
             raise ValueError(f'an image of {height}x{width} pixels is smaller than one patch of {p}x{p}')
         x = F.pad(x, (0, -width % p, 0, -height % p))
-        if self.pre_norm is None:
+        if self.norm0 is None:
             x = self.proj(x)
             hw = x.shape[-2:]
             x = x.flatten(2).transpose(1, 2)  # (B, N, D)
@@ -105,6 +105,6 @@ class PatchEmbed(nn.Module):
             batch, channels, height, width = x.shape
             hw = (height // p, width // p)
             x = x.view(batch, channels, hw[0], p, hw[1], p).permute(0, 2, 4, 1, 3, 5)
-            x = self.pre_norm(x.reshape(batch, hw[0] * hw[1], channels * p * p))  # (B, N, C*P*P)
+            x = self.norm0(x.reshape(batch, hw[0] * hw[1], channels * p * p))  # (B, N, C*P*P)
             x = F.linear(x, self.proj.weight.flatten(1), self.proj.bias)  # (B, N, D)
-        return (x if self.post_norm is None else self.post_norm(x)), (int(hw[0]), int(hw[1]))
+        return (x if self.norm1 is None else self.norm1(x)), (int(hw[0]), int(hw[1]))

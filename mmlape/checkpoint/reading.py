@@ -1,0 +1,104 @@
+"""Read checkpoint files without running code from them.
+
+PyTorch files are unpickled with ``weights_only=True`` and nothing falls back from it; safetensors and NumPy archives
+hold arrays only. ``trust=True`` is the only way to full unpickling, which can run any code that the file contains.
+"""
+
+import os
+import pickle
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmlape.errors import CheckpointError
+
+SUFFIXES = ('.pth', '.pt', '.bin', '.safetensors', '.npz')
+WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
+"""Keys under which training code keeps the weights, in the order they are looked for."""
+
+
+def _safe_globals() -> list:
+    """What MMEngine stores beside tensors: log histories and NumPy scalars and arrays."""
+    from mmengine.logging.history_buffer import HistoryBuffer
+
+    core = getattr(np, '_core', None) or np.core
+    dtypes = [type(np.dtype(name)) for name in ('float64', 'float32', 'int64', 'int32', 'uint32', 'uint8', 'bool')]
+    return [HistoryBuffer, np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar, *dtypes]
+
+
+def _load_torch(path: Path, map_location: str, trust: bool):
+    if trust:
+        return torch.load(path, map_location=map_location, weights_only=False)
+    with torch.serialization.safe_globals(_safe_globals()):
+        return torch.load(path, map_location=map_location, weights_only=True)
+
+
+def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', trust: bool = False) -> dict:
+    """Read a whole checkpoint file.
+
+    Args:
+        path: a ``.pth``, ``.pt``, ``.bin``, ``.safetensors`` or ``.npz`` file.
+        trust: unpickle without restrictions; only for files whose author you trust with this machine.
+
+    Returns:
+        What the file holds; a flat dict of tensors for safetensors and NumPy archives.
+
+    Raises:
+        CheckpointError: if the file is missing, empty, truncated, of another kind, or needs code to be run.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise CheckpointError(f'checkpoint {path}: there is no such file')
+    if path.stat().st_size == 0:
+        raise CheckpointError(f'checkpoint {path}: the file is empty; copy or download it again')
+    if path.suffix not in SUFFIXES:
+        raise CheckpointError(f'checkpoint {path}: unknown kind of file; the names end with {", ".join(SUFFIXES)}')
+    try:
+        if path.suffix == '.safetensors':
+            from safetensors.torch import load_file
+
+            content = load_file(path, device=map_location)
+        elif path.suffix == '.npz':
+            with np.load(path, allow_pickle=False) as archive:
+                content = {key: torch.from_numpy(np.asarray(archive[key])) for key in archive.files}
+        else:
+            content = _load_torch(path, map_location, trust)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(_unpickling_message(path, str(error))) from error
+    except Exception as error:
+        reason = ' '.join(str(error).split())[:200]
+        raise CheckpointError(f'checkpoint {path}: cannot be read, truncated or damaged? ({reason})') from error
+    if not isinstance(content, Mapping):
+        raise CheckpointError(f'checkpoint {path}: holds a {type(content).__name__}, not a dict of tensors')
+    return dict(content)
+
+
+def _unpickling_message(path: Path, error: str) -> str:
+    refused = re.search(r'GLOBAL `?([\w.]+\w)', error)
+    if refused is None:
+        return f'checkpoint {path}: not a PyTorch file, or truncated'
+    return (
+        f'checkpoint {path}: refused, because reading it would run code ({refused[1]}); ask its author for tensors '
+        'only, or, if you trust the file with this machine, pass --trust-checkpoint'
+    )
+
+
+def state_dict_of(content: Mapping, path: str | os.PathLike) -> dict[str, Tensor]:
+    """The weights in a checkpoint: what stands under ``state_dict``, ``model`` ..., or the dict itself.
+
+    Raises:
+        CheckpointError: if there are no named tensors.
+    """
+    for wrapper in WRAPPERS:
+        if isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    if not tensors:
+        raise CheckpointError(f'checkpoint {path}: no tensors in it; its keys are {sorted(map(str, content))[:8]}')
+    while all(key.startswith('module.') for key in tensors):
+        tensors = {key.removeprefix('module.'): value for key, value in tensors.items()}
+    return tensors

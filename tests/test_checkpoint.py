@@ -1,0 +1,268 @@
+"""Checkpoints: every layout loads exactly, whatever does not fit is refused by name, nothing in a file is run."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from model_helpers import randomise
+
+from mmlape.checkpoint import load_backbone, load_model, read_checkpoint
+from mmlape.checkpoint.layouts import translate
+from mmlape.errors import CheckpointError
+from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
+from mmlape.models.position import resize_absolute
+
+ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
+
+
+def vit(cls=VisionTransformer, img_size=32, **kwargs):
+    return randomise(cls(ARCH, img_size, 8, out_type='raw', **kwargs))
+
+
+def adapter(**kwargs):
+    indexes = [[0, 0], [1, 1]]
+    return randomise(ViTAdapter(ARCH, 64, conv_inplane=8, deform_num_heads=3, interaction_indexes=indexes, **kwargs))
+
+
+def save(path, tensors, wrapper='model', **extra):
+    torch.save({wrapper: tensors, **extra} if wrapper else tensors, path)
+    return str(path)
+
+
+def assert_same(model, source, except_=()):
+    expected = source.state_dict()
+    for name, value in model.state_dict().items():
+        if name in expected and name not in except_:
+            assert torch.equal(value, expected[name]), name
+
+
+def test_a_lape_file_loads_through_init_cfg(tmp_path):
+    source = vit(pe_joining='lape')
+    heads = {'head.weight': torch.randn(10, 24), 'head.bias': torch.randn(10)}
+    path = save(tmp_path / 'lape.pth', {**source.state_dict(), **heads})
+    model = vit(pe_joining='lape', init_cfg=dict(type='Pretrained', checkpoint=path))
+    model.init_weights()
+    assert_same(model, source)
+
+
+def test_the_pe_is_resized_with_its_prefix_rows_apart(tmp_path):
+    source = vit()
+    report = load_backbone(model := vit(img_size=(48, 24)), save(tmp_path / 'a.pth', source.state_dict()))
+    expected = resize_absolute(source.pos_embed, (4, 4), (6, 3), 1)
+    assert torch.equal(model.pos_embed, expected)
+    assert report.resized == {'pos_embed': '4x4 -> 6x3'}
+    assert_same(model, source, ('pos_embed',))
+
+
+def test_a_non_square_pe_needs_its_grid(tmp_path):
+    path = save(tmp_path / 'a.pth', vit(img_size=(48, 16)).state_dict())
+    with pytest.raises(CheckpointError, match=r'no square grid; pass grid=\(rows, columns\)'):
+        load_backbone(vit(), path)
+    assert load_backbone(vit(), path, grid=(6, 2)).resized == {'pos_embed': '6x2 -> 4x4'}
+
+
+def test_a_distillation_token_is_told_from_a_class_token_by_name(tmp_path):
+    source = vit(DistilledVisionTransformer)
+    path = save(tmp_path / 'a.pth', source.state_dict())
+    model = vit()
+    report = load_backbone(model, path)
+    assert torch.equal(model.pos_embed, source.pos_embed[:, [0, *range(2, 18)]])
+    assert {'dist_token', 'pos_embed[dist_token]'} <= set(report.dropped)
+    with pytest.raises(CheckpointError, match='missing: dist_token'):
+        load_backbone(vit(DistilledVisionTransformer), save(tmp_path / 'b.pth', vit().state_dict()))
+
+
+def test_the_public_one_dimensional_table_has_no_batch_axis(tmp_path):
+    tensors = vit(pe_type='sincos1d').state_dict()
+    tensors['pos_embed'] = tensors['pos_embed'][0]
+    model = vit(pe_type='sincos1d')
+    load_backbone(model, save(tmp_path / 'a.pth', tensors))
+    assert torch.equal(model.pos_embed[0], tensors['pos_embed'])
+    with pytest.raises(CheckpointError, match="pos_embed is not the table of pe_type='sincos2d'"):
+        load_backbone(vit(pe_type='sincos2d'), save(tmp_path / 'b.pth', tensors))
+
+
+def test_default_against_lape_is_told_both_ways(tmp_path):
+    default = save(tmp_path / 'a.pth', vit().state_dict())
+    lape = save(tmp_path / 'b.pth', vit(pe_joining='lape').state_dict())
+    with pytest.raises(CheckpointError, match="was trained without LaPE, but the model has pe_joining='lape'"):
+        load_backbone(vit(pe_joining='lape'), default)
+    with pytest.raises(CheckpointError, match="was trained with LaPE, but the model has pe_joining='default'"):
+        load_backbone(vit(), lape)
+    assert len(load_backbone(vit(pe_joining='lape'), default, allow_joining_mismatch=True).new) == 4
+    assert 'blocks.1.pe_norm.bias' in load_backbone(vit(), lape, allow_joining_mismatch=True).dropped
+
+
+def test_a_vit_loads_into_an_adapter_with_its_own_parts_new(tmp_path):
+    source = randomise(VisionTransformer(ARCH, 64, 16, pe_joining='lape'))
+    report = load_backbone(model := adapter(pe_joining='lape'), save(tmp_path / 'a.pth', source.state_dict()))
+    assert_same(model, source)
+    assert {'level_embed', 'blocks.0.gamma1', 'spm.fc1.weight'} <= set(report.new)
+    assert {'cls_token', 'norm.weight'} <= set(report.dropped)
+    assert not [name for name in report.new if name.startswith('blocks.') and 'gamma' not in name]
+
+
+def test_an_adapter_checkpoint_of_a_detector_loads_whole(tmp_path):
+    source = adapter()
+    tensors = {f'backbone.{name}': value for name, value in source.state_dict().items()}
+    tensors['rpn_head.rpn_conv.weight'] = torch.randn(3)
+    report = load_backbone(model := adapter(), save(tmp_path / 'a.pth', tensors, 'state_dict'))
+    assert report.layout == 'vit-adapter' and len(report.loaded) == report.total
+    assert report.dropped == ['rpn_head.rpn_conv.weight']
+    assert_same(model, source)
+    del tensors['backbone.level_embed']
+    with pytest.raises(CheckpointError, match='missing: level_embed'):
+        load_backbone(adapter(), save(tmp_path / 'b.pth', tensors, 'state_dict'))
+
+
+def test_timm_layer_scale_and_safetensors(tmp_path):
+    from safetensors.torch import save_file
+
+    source = vit(layer_scale_init_value=0.1)
+    tensors = {
+        name.replace('.gamma1', '.ls1.gamma').replace('.gamma2', '.ls2.gamma'): value.clone()
+        for name, value in source.state_dict().items()
+    }
+    save_file(tensors, tmp_path / 'a.safetensors')
+    load_backbone(model := vit(layer_scale_init_value=0.1), str(tmp_path / 'a.safetensors'))
+    assert_same(model, source)
+
+
+def to_flax(source):
+    """The inverse of what is tested: DeiT names and shapes to Flax's, as AugReg writes them."""
+    out = {}
+    for name, value in source.state_dict().items():
+        value = value.numpy()
+        if name == 'cls_token':
+            out['cls'] = value
+        elif name == 'pos_embed':
+            out['Transformer/posembed_input/pos_embedding'] = value
+        elif name == 'patch_embed.proj.weight':
+            out['embedding/kernel'] = value.transpose(2, 3, 1, 0)
+        elif name == 'patch_embed.proj.bias':
+            out['embedding/bias'] = value
+        elif name.startswith('patch_embed.norm'):
+            leaf = {'weight': 'scale', 'bias': 'bias'}[name.split('.')[-1]]
+            if 'norm0' in name:
+                value = value.reshape(3, 8, 8).transpose(1, 2, 0).reshape(-1)
+            out[f'embedding/ln{name.split(".")[1][-1]}/{leaf}'] = value
+        elif name.startswith('norm.'):
+            out[f'Transformer/encoder_norm/{"scale" if name.endswith("weight") else "bias"}'] = value
+        else:
+            _, layer, *rest = name.split('.')
+            prefix = f'Transformer/encoderblock_{layer}'
+            module, leaf = '.'.join(rest[:-1]), rest[-1]
+            if module == 'attn.qkv':
+                for part, piece in zip(('query', 'key', 'value'), np.split(value, 3)):
+                    piece = piece.T.reshape(24, 3, 8) if leaf == 'weight' else piece.reshape(3, 8)
+                    kernel = 'kernel' if leaf == 'weight' else 'bias'
+                    out[f'{prefix}/MultiHeadDotProductAttention_1/{part}/{kernel}'] = piece
+            elif module == 'attn.proj':
+                kernel, piece = ('kernel', value.T.reshape(3, 8, 24)) if leaf == 'weight' else ('bias', value)
+                out[f'{prefix}/MultiHeadDotProductAttention_1/out/{kernel}'] = piece
+            elif module.startswith('mlp.fc'):
+                kernel, piece = ('kernel', value.T) if leaf == 'weight' else ('bias', value)
+                out[f'{prefix}/MlpBlock_3/Dense_{int(module[-1]) - 1}/{kernel}'] = piece
+            else:
+                number = {'norm1': 0, 'norm2': 2}[module]
+                out[f'{prefix}/LayerNorm_{number}/{"scale" if leaf == "weight" else "bias"}'] = value
+    return out
+
+
+@pytest.mark.parametrize('patch_norm', ['none', 'dual'])
+def test_a_flax_archive_with_and_without_dual_patch_norm(tmp_path, patch_norm):
+    source = vit(patch_norm=patch_norm)
+    np.savez(tmp_path / 'a.npz', **to_flax(source))
+    report = load_backbone(model := vit(patch_norm=patch_norm), str(tmp_path / 'a.npz'))
+    assert report.layout == 'jax'
+    assert_same(model, source)
+
+
+def test_no_match_and_unknown_layouts_are_errors(tmp_path):
+    path = save(tmp_path / 'a.pth', {'conv1.weight': torch.randn(3)})
+    with pytest.raises(CheckpointError, match=r'matches no known layout.*conv1\.weight'):
+        load_backbone(vit(), path)
+    with pytest.raises(CheckpointError, match='none of its 1 tensors fits the model'):
+        load_model(vit(), path, strict=False)
+
+
+def test_what_does_not_fit_is_listed(tmp_path):
+    tensors = vit().state_dict()
+    tensors['blocks.0.mlp.fc1.weight'] = torch.zeros(5, 24)
+    tensors['blocks.0.extra'] = torch.zeros(1)
+    del tensors['blocks.1.norm1.bias']
+    path = save(tmp_path / 'a.pth', tensors)
+    with pytest.raises(CheckpointError) as error:
+        load_backbone(vit(), path)
+    text = str(error.value)
+    assert 'wrong shape: blocks.0.mlp.fc1.weight is (5, 24) in the file, (48, 24) in the model' in text
+    assert 'unexpected: blocks.0.extra' in text and 'missing: blocks.1.norm1.bias' in text
+    report = load_backbone(vit(), path, strict=False)
+    assert len(report.problems) == 3 and len(report.loaded) == report.total - 2
+
+
+def test_a_whole_model_is_loaded_strictly(tmp_path):
+    source = adapter()
+    path = save(tmp_path / 'a.pth', source.state_dict(), 'state_dict')
+    assert len(load_model(model := adapter(), path).loaded) == len(source.state_dict())
+    assert_same(model, source)
+    with pytest.raises(CheckpointError, match=r'missing: blocks\.0\.pe_norm\.weight'):
+        load_model(adapter(pe_joining='lape'), path)
+
+
+class Payload:
+    def __reduce__(self):
+        import os
+
+        return os.mkdir, (self.path,)
+
+
+def test_a_hostile_pickle_is_refused_and_nothing_runs(tmp_path):
+    payload = Payload()
+    payload.path = str(tmp_path / 'ran')
+    for number, wrap in enumerate((lambda p: p, lambda p: {'model': {'x': torch.zeros(1)}, 'extra': p})):
+        for plain in (False, True):
+            path = tmp_path / f'{number}{plain}.pth'
+            if plain:
+                path.write_bytes(pickle.dumps(wrap(payload)))
+            else:
+                torch.save(wrap(payload), path)
+            with pytest.raises(CheckpointError):
+                load_backbone(vit(), str(path))
+            assert not (tmp_path / 'ran').exists()
+    with pytest.raises(CheckpointError, match=r'would run code \((posix|os)\.mkdir\).*--trust-checkpoint'):
+        read_checkpoint(tmp_path / '0False.pth')
+    read_checkpoint(tmp_path / '1False.pth', trust=True)
+    assert (tmp_path / 'ran').exists()
+
+
+def test_damaged_files_get_one_line(tmp_path):
+    good = save(tmp_path / 'good.pth', vit().state_dict())
+    content = open(good, 'rb').read()
+    cases = {
+        'empty.pth': (b'', 'the file is empty'),
+        'cut.pth': (content[: len(content) // 2], 'truncated or damaged|not a PyTorch file'),
+        'text.pth': (b'hello', 'not a PyTorch file, or truncated|cannot be read'),
+        'cut.safetensors': (b'\x10\0\0\0\0\0\0\0{', 'cannot be read'),
+        'weights.h5': (b'x', 'unknown kind of file'),
+    }
+    for name, (data, message) in cases.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(CheckpointError, match=message) as error:
+            read_checkpoint(tmp_path / name)
+        assert '\n' not in str(error.value) and name in str(error.value)
+    with pytest.raises(CheckpointError, match='there is no such file'):
+        read_checkpoint(tmp_path / 'missing.pth')
+    torch.save([1, 2], tmp_path / 'list.pth')
+    with pytest.raises(CheckpointError, match='holds a list'):
+        read_checkpoint(tmp_path / 'list.pth')
+    with pytest.raises(CheckpointError, match='no tensors in it'):
+        load_backbone(vit(), save(tmp_path / 'numbers.pth', {'a': 1}))
+
+
+def test_a_linear_stem_becomes_the_convolution_it_is():
+    tensors = vit().state_dict()
+    stem = tensors['patch_embed.proj.weight']
+    tensors['patch_embed.proj.weight'] = stem.flatten(1)
+    assert torch.equal(translate(tensors).tensors['patch_embed.proj.weight'], stem)

@@ -1,0 +1,114 @@
+"""Deformable attention: backends against each other and against sampling written with loops."""
+
+import pytest
+import torch
+
+from mmlape.models.deform_attn import Cells, MSDeformAttn, available_backends, multi_scale_deformable_attention
+
+SHAPES = ((5, 7), (3, 4), (2, 2))
+
+
+def inputs(dtype=torch.float32, queries=6, heads=2, dims=4, points=3):
+    cells = sum(rows * columns for rows, columns in SHAPES)
+    value = torch.randn(2, cells, heads, dims, dtype=dtype)
+    locations = torch.rand(2, queries, heads, len(SHAPES), points, 2, dtype=dtype) * 1.4 - 0.2  # some are outside
+    weights = torch.rand(2, queries, heads, len(SHAPES) * points, dtype=dtype).softmax(-1)
+    return value, SHAPES, locations, weights.unflatten(-1, (len(SHAPES), points))
+
+
+def looped(value, shapes, locations, weights):
+    """Bilinear sampling with pixel centres at half coordinates and zeros outside, one number at a time."""
+    batch, queries, heads, levels, points, _ = locations.shape
+    out = torch.zeros(batch, queries, heads, value.shape[-1], dtype=value.dtype)
+    start = 0
+    for level, (rows, columns) in enumerate(shapes):
+        image = value[:, start : start + rows * columns].unflatten(1, (rows, columns))
+        start += rows * columns
+        for b in range(batch):
+            for q in range(queries):
+                for h in range(heads):
+                    for p in range(points):
+                        x, y = locations[b, q, h, level, p].tolist()
+                        x, y = x * columns - 0.5, y * rows - 0.5
+                        x0, y0 = int(x // 1), int(y // 1)
+                        for yy in (y0, y0 + 1):
+                            for xx in (x0, x0 + 1):
+                                if 0 <= yy < rows and 0 <= xx < columns:
+                                    share = (1 - abs(y - yy)) * (1 - abs(x - xx)) * weights[b, q, h, level, p]
+                                    out[b, q, h] += share * image[b, yy, xx, h]
+    return out.flatten(2)
+
+
+def test_pytorch_backend_is_bilinear_sampling():
+    args = inputs(torch.float64)
+    torch.testing.assert_close(multi_scale_deformable_attention(*args), looped(*args), atol=1e-10, rtol=0)
+
+
+def test_agrees_with_mmcv_forward_and_gradients():
+    from mmcv.ops.multi_scale_deform_attn import multi_scale_deformable_attn_pytorch
+
+    value, shapes, locations, weights = inputs()
+    leaves = [t.clone().requires_grad_() for t in (value, locations, weights)]
+    theirs = multi_scale_deformable_attn_pytorch(leaves[0], torch.tensor(shapes), leaves[1], leaves[2])
+    grads = torch.autograd.grad(theirs.square().sum(), leaves)
+    ours_leaves = [t.clone().requires_grad_() for t in (value, locations, weights)]
+    ours = multi_scale_deformable_attention(ours_leaves[0], shapes, *ours_leaves[1:])
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    for a, b in zip(torch.autograd.grad(ours.square().sum(), ours_leaves), grads, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+def test_agrees_with_deformops():
+    pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
+    args = inputs()
+    ours = multi_scale_deformable_attention(*args, backend='pytorch')
+    theirs = multi_scale_deformable_attention(*args, backend='deformops')
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16, torch.float16])
+def test_cuda_backends_agree_with_pytorch(dtype):
+    value, shapes, locations, weights = (x.cuda() if torch.is_tensor(x) else x for x in inputs(dims=32, points=4))
+    expected = multi_scale_deformable_attention(value, shapes, locations, weights, backend='pytorch')
+    for backend in available_backends('cuda', dtype):
+        out = multi_scale_deformable_attention(value.to(dtype), shapes, locations, weights.to(dtype), backend=backend)
+        assert out.dtype == dtype
+        error = (out.float() - expected).norm() / expected.norm()
+        assert error < (1e-5 if dtype == torch.float32 else 2e-2), backend
+
+
+def test_half_precision_is_summed_in_float32():
+    value, shapes, locations, weights = inputs()
+    out = multi_scale_deformable_attention(value.bfloat16(), shapes, locations, weights.bfloat16())
+    assert out.dtype == torch.bfloat16
+    expected = multi_scale_deformable_attention(
+        value.bfloat16().float(), shapes, locations, weights.bfloat16().float()
+    )
+    torch.testing.assert_close(out, expected.bfloat16())
+    with torch.autocast('cpu', torch.bfloat16):
+        torch.testing.assert_close(
+            multi_scale_deformable_attention(value, shapes, locations, weights),
+            multi_scale_deformable_attention(value, shapes, locations, weights, backend='pytorch'),
+        )
+
+
+def test_initial_offsets_are_rays_of_the_papers():
+    module = MSDeformAttn(16, n_levels=2, num_heads=4, n_points=3)
+    offsets = module.sampling_offsets.bias.view(4, 2, 3, 2)
+    directions = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [0, -1]])
+    for point in range(3):
+        torch.testing.assert_close(offsets[:, 0, point], directions * (point + 1), atol=1e-6, rtol=0)
+    assert torch.equal(offsets[:, 0], offsets[:, 1])
+
+
+def test_a_constant_pyramid_reads_as_the_constant_inside():
+    """Weights sum to one, so sampling inside a constant map gives the constant."""
+    module = MSDeformAttn(8, n_levels=1, num_heads=2, n_points=1).double()
+    with torch.no_grad():
+        module.sampling_offsets.bias.zero_()
+    cells = Cells.of([(4, 5)], torch.device('cpu'))
+    feat = torch.randn(8, dtype=torch.float64).expand(1, 20, 8)
+    out = module(torch.randn(1, 20, 8, dtype=torch.float64), cells, feat, cells)
+    expected = module.output_proj(module.value_proj(feat))
+    torch.testing.assert_close(out, expected, atol=1e-6, rtol=0)

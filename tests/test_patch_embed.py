@@ -1,0 +1,109 @@
+"""Dual PatchNorm: against its equation on explicitly cut patches, and by its properties."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from model_helpers import randomise
+
+from mmlape.errors import ConfigError
+from mmlape.models import VisionTransformer
+from mmlape.models.patch_embed import PATCH_NORMS, PatchEmbed
+
+TABLE_6 = sorted(set(PATCH_NORMS) - {'none'})
+
+
+def cut(image, p):
+    """Patches (B, N, C*P*P) in reading order, with loops."""
+    rows, columns = image.shape[2] // p, image.shape[3] // p
+    patches = [
+        image[:, :, i * p : (i + 1) * p, j * p : (j + 1) * p].flatten(1) for i in range(rows) for j in range(columns)
+    ]
+    return torch.stack(patches, 1)
+
+
+def test_without_norms_it_is_a_convolution():
+    embed = PatchEmbed(3, 16, 4)
+    image = torch.randn(2, 3, 12, 8)
+    tokens, hw = embed(image)
+    assert hw == (3, 2)
+    linear = F.linear(cut(image, 4), embed.proj.weight.flatten(1), embed.proj.bias)
+    torch.testing.assert_close(tokens, linear, atol=1e-5, rtol=1e-5)
+
+
+def test_dual_patch_norm_is_the_papers_equation():
+    embed = randomise(PatchEmbed(3, 16, 4, 'dual')).double()
+    image = torch.randn(2, 3, 12, 8, dtype=torch.float64)
+    patches = cut(image, 4)
+    n0, n1 = embed.norm0, embed.norm1
+    x = F.layer_norm(patches, (48,), n0.weight, n0.bias, 1e-6)
+    x = F.linear(x, embed.proj.weight.flatten(1), embed.proj.bias)
+    x = F.layer_norm(x, (16,), n1.weight, n1.bias, 1e-6)
+    torch.testing.assert_close(embed(image)[0], x, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize('patch_norm', ['dual', 'pre', 'no-learnable'])
+def test_a_norm_over_pixels_forgets_brightness_and_contrast_of_a_patch(patch_norm):
+    embed = PatchEmbed(3, 16, 4, patch_norm)
+    image = torch.randn(1, 3, 8, 8)
+    torch.testing.assert_close(embed(3 * image + 5)[0], embed(image)[0], atol=1e-4, rtol=1e-4)
+    plain = PatchEmbed(3, 16, 4, 'post')
+    assert not torch.allclose(plain(3 * image + 5)[0], plain(image)[0], atol=0.1)
+
+
+def test_rms_norm_forgets_scale_but_not_shift():
+    embed = PatchEmbed(3, 16, 4, 'rms')
+    image = torch.randn(1, 3, 8, 8)
+    norm = embed.norm0(cut(image, 4))
+    torch.testing.assert_close(norm.square().mean(-1), torch.ones(1, 4), atol=1e-4, rtol=0)
+    assert not torch.allclose(embed(image + 5)[0], embed(image)[0], atol=0.1)
+
+
+def test_learnable_only_starts_as_the_plain_stem():
+    plain, affine = PatchEmbed(3, 16, 4), PatchEmbed(3, 16, 4, 'learnable-only')
+    affine.load_state_dict(plain.state_dict(), strict=False)
+    image = torch.randn(1, 3, 8, 8)
+    torch.testing.assert_close(affine(image)[0], plain(image)[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize('patch_norm', TABLE_6)
+def test_every_patch_norm_trains(tiny_arch, patch_norm):
+    joining = 'default' if patch_norm == 'post-posemb' else 'lape'
+    model = VisionTransformer(tiny_arch, 32, 8, patch_norm=patch_norm, pe_joining=joining)
+    images, target = torch.randn(4, 3, 32, 32), torch.randn(4, 48)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(5):
+        loss = F.mse_loss(model(images)[0], target)
+        optimizer.zero_grad()
+        loss.backward()
+        assert all(p.grad is not None for p in model.parameters())
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+def test_post_posemb_norms_tokens_and_pe_together(tiny_arch):
+    model = randomise(VisionTransformer(tiny_arch, 32, 8, patch_norm='post-posemb'))
+    image = torch.randn(1, 3, 32, 32)
+    tokens = torch.cat((model.cls_token, model.patch_embed(image)[0]), dim=1) + model.pos_embed
+    norm = model.norm_pre
+    expected = F.layer_norm(tokens, (48,), norm.weight, norm.bias, 1e-6)
+    torch.testing.assert_close(model.embed(image)[0], expected)
+
+
+def test_post_posemb_needs_a_pe_at_the_input(tiny_arch):
+    with pytest.raises(ConfigError, match="patch_norm='post-posemb'.*pe_joining='default'"):
+        VisionTransformer(tiny_arch, 32, 8, patch_norm='post-posemb', pe_joining='lape')
+
+
+def test_sides_are_padded_with_zeros_to_whole_patches():
+    embed = PatchEmbed(3, 16, 4, 'dual')
+    image = torch.randn(1, 3, 9, 6)
+    tokens, hw = embed(image)
+    assert hw == (3, 2)
+    torch.testing.assert_close(tokens, embed(F.pad(image, (0, 2, 0, 3)))[0])
+
+
+def test_an_image_smaller_than_a_patch_is_refused():
+    with pytest.raises(ValueError, match='3x20 pixels is smaller than one patch of 4x4'):
+        PatchEmbed(3, 16, 4)(torch.randn(1, 3, 3, 20))
