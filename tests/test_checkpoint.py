@@ -1,6 +1,7 @@
 """Checkpoints: every layout loads exactly, whatever does not fit is refused by name, nothing in a file is run."""
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -205,7 +206,8 @@ def test_what_does_not_fit_is_listed(tmp_path):
 def test_a_whole_model_is_loaded_strictly(tmp_path):
     source = adapter()
     path = save(tmp_path / 'a.pth', source.state_dict(), 'state_dict')
-    assert len(load_model(model := adapter(), path).loaded) == len(source.state_dict())
+    model = adapter()
+    assert len(load_model(model, path).loaded) == len(source.state_dict())
     assert_same(model, source)
     with pytest.raises(CheckpointError, match=r'missing: blocks\.0\.pe_norm\.weight'):
         load_model(adapter(pe_joining='lape'), path)
@@ -239,7 +241,7 @@ def test_a_hostile_pickle_is_refused_and_nothing_runs(tmp_path):
 
 def test_damaged_files_get_one_line(tmp_path):
     good = save(tmp_path / 'good.pth', vit().state_dict())
-    content = open(good, 'rb').read()
+    content = Path(good).read_bytes()
     cases = {
         'empty.pth': (b'', 'the file is empty'),
         'cut.pth': (content[: len(content) // 2], 'truncated or damaged|not a PyTorch file'),

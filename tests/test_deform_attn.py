@@ -18,7 +18,7 @@ def inputs(dtype=torch.float32, queries=6, heads=2, dims=4, points=3):
 
 def looped(value, shapes, locations, weights):
     """Bilinear sampling with pixel centres at half coordinates and zeros outside, one number at a time."""
-    batch, queries, heads, levels, points, _ = locations.shape
+    batch, queries, heads, _, points, _ = locations.shape
     out = torch.zeros(batch, queries, heads, value.shape[-1], dtype=value.dtype)
     start = 0
     for level, (rows, columns) in enumerate(shapes):
