@@ -1,0 +1,27 @@
+"""Handwritten digits on photographs in ADE20K's layout, shown at twice their size; four images a step."""
+
+_base_ = './ade20k.py'
+
+data_root = 'data/mini/ade/'
+crop_size = (256, 256)
+classes = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine', 'china', 'flower')
+dataset = dict(type='BaseSegDataset', data_root=data_root, metainfo=dict(classes=classes), reduce_zero_label=True)
+
+# no flips: a digit has a side
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', reduce_zero_label=True),
+    dict(type='RandomResize', scale=crop_size, ratio_range=(0.8, 1.5), keep_ratio=True),
+    dict(type='RandomCrop', crop_size=crop_size),
+    dict(type='PhotoMetricDistortion'),
+    dict(type='PackSegInputs'),
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=crop_size, keep_ratio=True),
+    dict(type='LoadAnnotations', reduce_zero_label=True),
+    dict(type='PackSegInputs'),
+]
+train_dataloader = dict(batch_size=4, num_workers=2, dataset=dict(pipeline=train_pipeline, **dataset))
+val_dataloader = dict(num_workers=1, dataset=dict(pipeline=test_pipeline, **dataset))
+test_dataloader = val_dataloader

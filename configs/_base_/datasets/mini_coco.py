@@ -1,0 +1,30 @@
+"""Handwritten digits on photographs in COCO's layout, shown at twice their size; four images a step."""
+
+_base_ = './coco_instance.py'
+
+data_root = 'data/mini/coco/'
+img_scale = (256, 256)
+classes = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine')
+dataset = dict(data_root=data_root, metainfo=dict(classes=classes))
+
+# no flips: a digit has a side
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
+    dict(type='RandomResize', scale=img_scale, ratio_range=(0.8, 1.2), keep_ratio=True),
+    dict(type='RandomCrop', crop_type='absolute', crop_size=img_scale, allow_negative_crop=True),
+    dict(type='PackDetInputs'),
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=img_scale, keep_ratio=True),
+    dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
+    dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
+]
+train_dataloader = dict(
+    batch_size=4, num_workers=2, dataset=dict(filter_cfg=dict(min_size=1), pipeline=train_pipeline, **dataset)
+)
+val_dataloader = dict(num_workers=1, dataset=dict(pipeline=test_pipeline, **dataset))
+test_dataloader = val_dataloader
+val_evaluator = dict(ann_file=data_root + _base_.val_ann_file)
+test_evaluator = val_evaluator

@@ -1,0 +1,40 @@
+"""Single handwritten digits, one folder a class, as `mmlape make-mini-data` writes them; no flips, a digit has a side.
+
+``data_root`` is the one path: ``--cfg-options data_root=DIR/`` moves all of it.
+"""
+
+default_scope = 'mmpretrain'
+visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
+
+data_root = 'data/mini/digits/'
+num_classes = 10
+img_size = 96
+
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='RandomResizedCrop', scale=img_size, crop_ratio_range=(0.6, 1.0)),
+    dict(type='ColorJitter', brightness=0.3, contrast=0.3, saturation=0.3),
+    dict(type='PackInputs'),
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=(img_size, img_size)),
+    dict(type='PackInputs'),
+]
+train_dataloader = dict(
+    batch_size=32,
+    num_workers=2,
+    persistent_workers=True,
+    sampler=dict(type='DefaultSampler', shuffle=True),
+    dataset=dict(type='CustomDataset', data_root=data_root, data_prefix='train', pipeline=train_pipeline),
+)
+val_dataloader = dict(
+    batch_size=50,
+    num_workers=1,
+    persistent_workers=True,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(type='CustomDataset', data_root=data_root, data_prefix='val', pipeline=test_pipeline),
+)
+test_dataloader = val_dataloader
+val_evaluator = dict(type='Accuracy', topk=(1,))
+test_evaluator = val_evaluator

@@ -1,0 +1,11 @@
+"""What every run shares, whatever its task; the data set sets the scope, the schedule sets the intervals."""
+
+env_cfg = dict(
+    cudnn_benchmark=False,
+    mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),
+    dist_cfg=dict(backend='nccl'),
+)
+vis_backends = [dict(type='LocalVisBackend')]
+log_level = 'INFO'
+load_from = None
+resume = False

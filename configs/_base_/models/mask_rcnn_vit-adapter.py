@@ -1,0 +1,23 @@
+"""Mask R-CNN with FPN over ViT-Adapter-Ti; the heads are mmdetection's own, for 80 classes.
+
+Attention runs in windows of 14 x 14 tokens but for the last layer of each interaction block, and the four maps take
+the features of the last layer.
+"""
+
+_base_ = 'mmdet::_base_/models/mask-rcnn_r50_fpn.py'
+
+embed_dims = 192
+model = dict(
+    backbone=dict(
+        _delete_=True,
+        type='mmlape.ViTAdapter',
+        arch='deit-tiny',
+        pe_joining='default',
+        drop_path_rate=0.1,
+        window_attn=[True, True, False] * 4,
+        window_size=14,
+        vit_feature_source='last',
+        init_cfg=dict(type='Pretrained', checkpoint='pretrained/deit_tiny_patch16_224-a1311bcf.pth'),
+    ),
+    neck=dict(in_channels=[embed_dims] * 4),
+)

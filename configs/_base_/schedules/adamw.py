@@ -1,0 +1,16 @@
+"""AdamW with weight decay 0.05 on everything but embeddings of levels and positions, norms and biases.
+
+A custom key holds for every parameter whose name contains it: 'norm' also covers a PE's and a patch's norms, 'bias'
+also a table of relative position biases. ``norm_decay_mult`` catches the norms that are not called so (batch norms in
+a sequence). LayerScale and injector gammas are decayed, as in ViT-Adapter's public recipe.
+"""
+
+no_decay = dict(decay_mult=0.0)
+optim_wrapper = dict(
+    type='OptimWrapper',
+    optimizer=dict(type='AdamW', lr=1e-4, betas=(0.9, 0.999), weight_decay=0.05),
+    paramwise_cfg=dict(
+        norm_decay_mult=0.0,
+        custom_keys=dict(level_embed=no_decay, pos_embed=no_decay, norm=no_decay, bias=no_decay),
+    ),
+)

@@ -1,0 +1,22 @@
+"""A minute or two on two CPU cores, counted in iterations: AdamW, a short warm-up, then linear decay to 0.
+
+``train_cfg.max_iters`` is the one length: the decay ends where training ends.
+"""
+
+_base_ = ['../default_runtime.py', './adamw.py']
+
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=400, val_interval=100)
+val_cfg = dict(type='ValLoop')
+test_cfg = dict(type='TestLoop')
+optim_wrapper = dict(optimizer=dict(lr=1e-3), clip_grad=dict(max_norm=1.0))
+warmup_iters = 30
+param_scheduler = [
+    dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warmup_iters),
+    dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=warmup_iters),
+]
+default_hooks = dict(
+    logger=dict(type='LoggerHook', interval=10, log_metric_by_epoch=False),
+    checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=100, max_keep_ckpts=1, save_last=True),
+)
+log_processor = dict(by_epoch=False)
+auto_scale_lr = dict(enable=False, base_batch_size=4)

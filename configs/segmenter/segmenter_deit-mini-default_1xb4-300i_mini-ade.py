@@ -1,0 +1,30 @@
+"""Segmenter with a small DeiT on the mini data, default PE: for the demo and the tests, not for comparing methods.
+
+tools/train.py configs/segmenter/segmenter_deit-mini-default_1xb4-300i_mini-ade.py
+"""
+
+_base_ = [
+    '../_base_/models/segmenter_vit.py',
+    '../_base_/models/deit_mini.py',
+    '../_base_/datasets/mini_ade.py',
+    '../_base_/schedules/mini.py',
+]
+embed_dims = _base_.deit_mini.embed_dims
+model = dict(
+    data_preprocessor=dict(size=_base_.crop_size),
+    backbone=dict(
+        arch=dict(_delete_=True, **_base_.deit_mini),
+        img_size=_base_.crop_size,
+        init_cfg=dict(checkpoint='work_dirs/deit-mini-default_1xb32-12e_mini-digits/epoch_12.pth'),
+    ),
+    decode_head=dict(
+        in_channels=embed_dims,
+        channels=embed_dims,
+        embed_dims=embed_dims,
+        num_heads=_base_.deit_mini.num_heads,
+        num_classes=len(_base_.classes),
+    ),
+    test_cfg=dict(mode='whole'),
+)
+train_cfg = dict(max_iters=300)
+default_hooks = dict(checkpoint=dict(save_best='mIoU', rule='greater'))
