@@ -21,13 +21,23 @@ WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
 """Keys under which training code keeps the weights, in the order they are looked for."""
 
 
+def _history_method(owner: type, name: str):
+    """Stands for ``getattr`` while unpickling: MMEngine's log histories refer to their own statistics by it."""
+    from mmengine.logging.history_buffer import HistoryBuffer
+
+    if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):
+        raise pickle.UnpicklingError(f'getattr of {name} is not allowed')
+    return getattr(HistoryBuffer, name)
+
+
 def _safe_globals() -> list:
     """What MMEngine stores beside tensors: log histories and NumPy scalars and arrays."""
     from mmengine.logging.history_buffer import HistoryBuffer
 
     core = getattr(np, '_core', None) or np.core
     dtypes = [type(np.dtype(name)) for name in ('float64', 'float32', 'int64', 'int32', 'uint32', 'uint8', 'bool')]
-    return [HistoryBuffer, np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar, *dtypes]
+    arrays = [np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar, *dtypes]
+    return [HistoryBuffer, (_history_method, 'builtins.getattr'), *arrays]
 
 
 def _load_torch(path: Path, map_location: str, trust: bool):

@@ -1,0 +1,41 @@
+"""`mmlape test`: evaluates a checkpoint, prints a table and writes metrics.json."""
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.description = (
+        'Evaluate a checkpoint on the test set of a configuration: overall metrics and those of every class. '
+        'Every tensor of the checkpoint must be one of the model.'
+    )
+    add = parser.add_argument
+    add('config', metavar='CONFIG', help='a configuration file, or mmlape::folder/name')
+    add('checkpoint', metavar='CHECKPOINT', help='weights of the whole model')
+    add('--work-dir', metavar='DIR', help='default: work_dirs/<name of the configuration>')
+    add('--out', metavar='FILE', help='where the metrics go; default: metrics.json in the work dir')
+    add(
+        '--save-pred',
+        nargs='?',
+        const=True,
+        metavar='DIR',
+        help='save predictions: palette PNGs, COCO JSON, or labels; default: predictions in the work dir',
+    )
+    add('--launcher', choices=('none', 'pytorch', 'slurm'), default='none', help='default: none, a single process')
+    add('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the configuration')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Evaluates."""
+    from mmlape.engine.config import load_config
+    from mmlape.engine.evaluator import test
+
+    test(
+        load_config(args.config, args.cfg_options),
+        args.checkpoint,
+        args.work_dir,
+        out=args.out,
+        save_pred=args.save_pred,
+        launcher=args.launcher,
+    )
+    return 0

@@ -1,0 +1,59 @@
+"""`mmlape train`: trains a configuration, on one process or as one of several."""
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.description = (
+        'Train the model of a configuration. Checkpoints, logs and run.json go to the work dir, which must not hold '
+        'another run. For several GPUs, or several CPU processes, start through tools/dist_train.sh.'
+    )
+    add = parser.add_argument
+    add('config', metavar='CONFIG', help='a configuration file, or mmlape::folder/name')
+    add('--work-dir', metavar='DIR', help='default: work_dirs/<name of the configuration>')
+    add(
+        '--resume',
+        nargs='?',
+        const='auto',
+        metavar='PATH',
+        help='go on from the newest whole checkpoint in the work dir (begin if there is none), or from PATH',
+    )
+    add(
+        '--amp',
+        nargs='?',
+        const='bf16',
+        choices=('bf16', 'fp16'),
+        help='mixed precision; bf16 if nothing is said, fp16 on GPUs only',
+    )
+    add('--seed', type=seed, help='of everything random; default: drawn, and written to run.json')
+    add('--deterministic', action='store_true', help='prefer deterministic kernels; slower on GPUs')
+    add('--auto-scale-lr', action='store_true', help="scale the recipe's learning rate to the total batch")
+    add('--launcher', choices=('none', 'pytorch', 'slurm'), default='none', help='default: none, a single process')
+    add('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the configuration')
+
+
+def seed(text: str) -> int:
+    """A seed that every generator takes: 0 to 2**32 - 1."""
+    value = int(text)
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(f'{text} is not between 0 and 2**32 - 1')
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    """Trains, and says where the results are."""
+    from mmlape.engine.config import load_config
+    from mmlape.engine.trainer import train
+
+    record = train(
+        load_config(args.config, args.cfg_options),
+        args.work_dir,
+        resume=True if args.resume == 'auto' else args.resume or False,
+        amp=args.amp,
+        seed=args.seed,
+        deterministic=args.deterministic,
+        launcher=args.launcher,
+        auto_scale_lr=args.auto_scale_lr,
+    )
+    return 0 if record['state'] == 'finished' else 1

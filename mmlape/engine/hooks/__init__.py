@@ -1,0 +1,35 @@
+"""Hooks that every run gets: see :func:`mmlape.engine.hooks.install`."""
+
+from mmlape.engine.hooks.banner import BannerHook
+from mmlape.engine.hooks.checkpoint import CheckpointHook
+from mmlape.engine.hooks.nan_guard import NaNGuardHook
+from mmlape.engine.hooks.per_class import PerClassHook
+from mmlape.engine.hooks.predictions import SavePredictionsHook
+from mmlape.engine.hooks.reseed import ReseedHook
+from mmlape.engine.hooks.run_record import RunRecordHook
+
+ALWAYS = ('BannerHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook', 'RunRecordHook')
+
+__all__ = [
+    'BannerHook',
+    'CheckpointHook',
+    'NaNGuardHook',
+    'PerClassHook',
+    'ReseedHook',
+    'RunRecordHook',
+    'SavePredictionsHook',
+    'install',
+]
+
+
+def install(cfg: dict, *names: str) -> None:
+    """Adds hooks of this package to ``cfg.custom_hooks``, each only if the configuration does not have it already."""
+    hooks = list(cfg.get('custom_hooks') or [])
+    present = {str(hook.get('type')).rpartition('.')[2] for hook in hooks}
+    hooks += [dict(type=f'mmlape.{name}') for name in names if name not in present]
+    cfg['custom_hooks'] = hooks
+    default = cfg.setdefault('default_hooks', {})
+    checkpoint = default.get('checkpoint') or dict(type='CheckpointHook', interval=1)
+    if str(checkpoint['type']).rpartition('.')[2] == 'CheckpointHook':
+        checkpoint['type'] = 'mmlape.CheckpointHook'
+    default['checkpoint'] = checkpoint

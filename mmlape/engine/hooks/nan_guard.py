@@ -1,0 +1,46 @@
+"""Stops a run at the first iteration whose loss is NaN or infinite, on every process at once."""
+
+import math
+
+import torch.distributed as dist
+from mmengine.dist import get_world_size
+from mmengine.hooks import Hook
+
+from mmlape.engine.distributed import any_process
+from mmlape.engine.record import checkpoints
+from mmlape.errors import TrainingError
+from mmlape.registry import HOOKS
+
+
+@HOOKS.register_module()
+class NaNGuardHook(Hook):
+    """Raises TrainingError before anything is saved or logged from the broken iteration."""
+
+    priority = 'HIGHEST'
+
+    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
+        """Looks at the summed loss, which is finite only if every part is."""
+        if not outputs or 'loss' not in outputs:
+            return
+        device = outputs['loss'].device
+        if not any_process(not math.isfinite(float(outputs['loss'].detach())), device):
+            return
+        raise TrainingError(self._message(runner, outputs))
+
+    @staticmethod
+    def _message(runner, outputs: dict) -> str:
+        values = {key: float(value.detach()) for key, value in outputs.items() if 'loss' in key}
+        gathered = [values]
+        if get_world_size() > 1:
+            gathered = [None] * get_world_size()
+            dist.all_gather_object(gathered, values)
+        bad = []
+        for rank, losses in enumerate(gathered):
+            where = f' (process {rank})' if len(gathered) > 1 else ''
+            bad += [f'{key} = {value}{where}' for key, value in losses.items() if not math.isfinite(value)]
+        kept = checkpoints(runner.work_dir)
+        last = f'the last good checkpoint is {kept[0]}' if kept else 'no checkpoint had been written'
+        return (
+            f'the loss is not finite at iteration {runner.iter + 1}: {", ".join(bad)}; {last}. '
+            'A lower learning rate or gradient clipping may help; so may --amp bf16 in the place of fp16'
+        )

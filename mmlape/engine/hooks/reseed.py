@@ -1,0 +1,19 @@
+"""Makes the model's randomness a function of (seed, iteration, process), so that a resumed run repeats it."""
+
+from mmengine.hooks import Hook
+
+from mmlape.engine.draws import derive_seed, seed_everything
+from mmlape.registry import HOOKS
+
+_MODEL_STREAM = 1  # keeps these keys apart from those of the samples, which have three parts as well
+
+
+@HOOKS.register_module()
+class ReseedHook(Hook):
+    """Seeds every generator anew before each training iteration."""
+
+    priority = 'HIGHEST'
+
+    def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
+        """Called after the batch is loaded, before the forward pass."""
+        seed_everything(derive_seed(runner.seed, runner.iter, runner.rank, _MODEL_STREAM))

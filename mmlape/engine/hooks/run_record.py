@@ -1,0 +1,85 @@
+"""Keeps ``run.json`` up to date, and makes up for an evaluation that a kill prevented."""
+
+import math
+import time
+
+from mmengine.hooks import CheckpointHook, Hook
+from mmengine.runner import IterBasedTrainLoop
+
+from mmlape.registry import HOOKS
+
+
+@HOOKS.register_module()
+class RunRecordHook(Hook):
+    """Writes progress and metrics through ``runner.record`` (:class:`mmlape.engine.record.RunRecord`).
+
+    Args:
+        seconds: The least time between two notes of progress.
+    """
+
+    priority = 'LOWEST'
+
+    def __init__(self, seconds: float = 2.0) -> None:
+        self.seconds = seconds
+        self.noted = -math.inf
+
+    def before_train(self, runner) -> None:
+        """Notes the start, and evaluates the resumed weights if the run was killed before that was done."""
+        self.begun, self.first = time.monotonic(), runner.iter
+        runner.record.update(**self._progress(runner))
+        if runner.iter and self._evaluation_is_due(runner) and not runner.record.has_evaluated(runner.iter):
+            runner.logger.info(f'the evaluation at iteration {runner.iter} is missing: evaluating now')
+            runner.val_loop.run()
+
+    @staticmethod
+    def _evaluation_is_due(runner) -> bool:
+        if runner.val_loop is None:
+            return False
+        loop = runner.train_loop
+        loop._decide_current_val_interval()
+        by_iter = isinstance(loop, IterBasedTrainLoop)
+        now, end = (loop.iter, loop.max_iters) if by_iter else (loop.epoch, loop.max_epochs)
+        return now >= loop.val_begin and (now % loop.val_interval == 0 or now == end)
+
+    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
+        """Notes progress now and then."""
+        now = time.monotonic()
+        if now - self.noted < self.seconds:
+            return
+        self.noted = now
+        done = runner.iter + 1
+        pace = (now - self.begun) / max(done - self.first, 1)
+        loss = float(outputs['loss'].detach()) if outputs and 'loss' in outputs else None
+        runner.record.update(**self._progress(runner, done), loss=loss, eta=round(pace * (runner.max_iters - done)))
+
+    def after_val_epoch(self, runner, metrics: dict | None = None) -> None:
+        """Notes the metrics of an evaluation during training."""
+        scalars = {key: float(value) for key, value in (metrics or {}).items() if isinstance(value, int | float)}
+        scalars = {key: value if math.isfinite(value) else None for key, value in scalars.items()}
+        if not scalars:
+            return
+        key, greater = self._criterion(runner, scalars)
+        runner.record.evaluated(runner.iter, scalars, key, greater, **self._epoch(runner))
+
+    @staticmethod
+    def _criterion(runner, metrics: dict) -> tuple[str, bool]:
+        for hook in runner.hooks:
+            if isinstance(hook, CheckpointHook) and hook.save_best:
+                return hook.key_indicators[0], hook.rules[0] != 'less'
+        return next(iter(metrics)), True
+
+    @staticmethod
+    def _epoch(runner) -> dict:
+        if isinstance(runner.train_loop, IterBasedTrainLoop):
+            return {}
+        return dict(epoch=runner.epoch)
+
+    def _progress(self, runner, done: int | None = None) -> dict:
+        epoch = self._epoch(runner)
+        if epoch:
+            epoch['max_epochs'] = runner.max_epochs
+        return dict(iter=runner.iter if done is None else done, max_iters=runner.max_iters, **epoch)
+
+    def after_train(self, runner) -> None:
+        """Notes that all iterations are done."""
+        runner.record.update(**self._progress(runner), eta=0)

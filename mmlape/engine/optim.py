@@ -1,0 +1,120 @@
+"""Optimiser groups, shown as they are built, and a bfloat16 wrapper that also runs on the CPU."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from mmengine.config import Config
+from mmengine.optim import OptimWrapper, OptimWrapperDict, build_optim_wrapper
+from mmengine.registry import MODELS as ROOT_MODELS
+from mmengine.registry import init_default_scope
+from mmengine.runner.amp import autocast
+from torch import nn
+
+from mmlape.errors import ConfigError
+from mmlape.registry import OPTIM_WRAPPERS
+
+
+@OPTIM_WRAPPERS.register_module()
+class BFloat16OptimWrapper(OptimWrapper):
+    """Forward passes under bfloat16 autocast; its range is float32's, so losses need no scaling."""
+
+    @contextlib.contextmanager
+    def optim_context(self, model: nn.Module) -> Iterator[None]:
+        """MMEngine's context for one training step."""
+        with super().optim_context(model), autocast(dtype=torch.bfloat16):
+            yield
+
+
+def set_amp(cfg: Config, dtype: str) -> None:
+    """Makes ``cfg`` train in mixed precision.
+
+    Args:
+        cfg: Changed in place.
+        dtype: ``'bf16'``, or ``'fp16'`` (GPUs only, with dynamic loss scaling).
+
+    Raises:
+        ConfigError: If the device cannot, or the optimiser wrapper is not one that this can replace.
+    """
+    wrapper = cfg.optim_wrapper
+    kind = str(wrapper.get('type', 'OptimWrapper')).rpartition('.')[2]
+    if kind not in ('OptimWrapper', 'AmpOptimWrapper', 'BFloat16OptimWrapper'):
+        raise ConfigError(f'--amp cannot replace the optim_wrapper {kind}: set its precision in the configuration')
+    for key in ('dtype', 'loss_scale'):
+        wrapper.pop(key, None)
+    if dtype == 'bf16':
+        wrapper.type = 'mmlape.BFloat16OptimWrapper'
+    elif dtype != 'fp16':
+        raise ConfigError(f'--amp {dtype}: choose from bf16, fp16')
+    elif not torch.cuda.is_available():
+        raise ConfigError('--amp fp16 needs a GPU: use --amp bf16 on the CPU')
+    else:
+        wrapper.update(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')
+
+
+@dataclass
+class ParameterGroup:
+    """Parameters that share their settings; ``lr`` and ``weight_decay`` are None for frozen ones."""
+
+    lr: float | None
+    weight_decay: float | None
+    names: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, name: str, parameter: nn.Parameter) -> None:
+        """Puts a parameter into the group."""
+        self.names.append(name)
+        self.count += parameter.numel()
+
+    def __str__(self) -> str:
+        kind = 'frozen' if self.lr is None else f'lr {self.lr:g}, weight decay {self.weight_decay:g}'
+        return f'{kind}: {len(self.names)} tensors, {self.count:,} parameters'
+
+    def patterns(self) -> list[str]:
+        """The names with their numbers left out, each pattern once."""
+        return list(dict.fromkeys(re.sub(r'(?<=\.)\d+(?=\.)', '*', name) for name in self.names))
+
+
+def build_model(cfg: Config) -> nn.Module:
+    """The model of a configuration, on the CPU, with no weights read."""
+    init_default_scope(cfg.get('default_scope', 'mmengine'))
+    model_cfg = cfg.model
+    if cfg.get('data_preprocessor') and 'data_preprocessor' not in model_cfg:
+        model_cfg = dict(model_cfg, data_preprocessor=cfg.data_preprocessor)
+    return ROOT_MODELS.build(model_cfg)
+
+
+def parameter_groups(cfg: Config) -> list[ParameterGroup]:
+    """The groups that training with ``cfg`` would have, from the optimiser as it is built for it.
+
+    Returns:
+        As :func:`group_parameters`.
+    """
+    model = build_model(cfg)
+    wrapper_cfg = cfg.optim_wrapper.copy()
+    if str(wrapper_cfg.get('type')).rpartition('.')[2] == 'AmpOptimWrapper':
+        wrapper_cfg['type'] = 'OptimWrapper'
+        for key in ('dtype', 'loss_scale'):
+            wrapper_cfg.pop(key, None)
+    return group_parameters(model, build_optim_wrapper(model, wrapper_cfg))
+
+
+def group_parameters(model: nn.Module, optim_wrapper: OptimWrapper) -> list[ParameterGroup]:
+    """The parameters of a model by learning rate and weight decay, the most first; those left out come last."""
+    wrappers = optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
+    left = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups: dict[tuple, ParameterGroup] = {}
+    for group in (group for wrapper in wrappers for group in wrapper.optimizer.param_groups):
+        key = group['lr'], group.get('weight_decay', 0.0)
+        merged = groups.setdefault(key, ParameterGroup(*key))
+        for parameter in group['params']:
+            if parameter.requires_grad and id(parameter) in left:
+                merged.add(left.pop(id(parameter)), parameter)
+    frozen = ParameterGroup(None, None)
+    for name, parameter in model.named_parameters():
+        if id(parameter) in left:
+            frozen.add(name, parameter)
+    ordered = sorted(groups.values(), key=lambda group: -group.count)
+    return [group for group in [*ordered, frozen] if group.names]

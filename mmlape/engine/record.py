@@ -1,0 +1,172 @@
+"""A work dir: the run that it belongs to (``run.json``), its checkpoints, and who may write into it."""
+
+import json
+import os
+import re
+import zipfile
+from pathlib import Path
+
+from mmlape.errors import CheckpointError, TrainingError
+
+RECORD = 'run.json'
+
+
+def write_json(path: str | Path, content: dict) -> None:
+    """Writes JSON so that a reader, or a kill, never meets half a file."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f'.{path.name}.{os.getpid()}')
+    part.write_text(json.dumps(content, indent=2, ensure_ascii=False) + '\n', encoding='utf-8')
+    os.replace(part, path)
+
+
+def read_record(work_dir: str | Path) -> dict | None:
+    """The record of the run in ``work_dir``; None where there is none, or none that can be read."""
+    try:
+        record = json.loads((Path(work_dir) / RECORD).read_text(encoding='utf-8'))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def checkpoints(work_dir: str | Path) -> list[Path]:
+    """The resumable checkpoints (``iter_N.pth``, ``epoch_N.pth``) of a work dir, the newest first."""
+    found = []
+    for path in Path(work_dir).glob('*.pth'):
+        match = re.fullmatch(r'(?:iter|epoch)_(\d+)\.pth', path.name)
+        if match:
+            found.append((int(match[1]), path))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def is_whole(path: str | Path) -> bool:
+    """Whether a file is a complete archive as torch writes them, every member's checksum included."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def find_resumable(work_dir: str | Path, say=print) -> Path | None:
+    """The newest whole checkpoint of a work dir.
+
+    Args:
+        work_dir: Where to look.
+        say: Called with a sentence for every checkpoint that is passed over.
+    """
+    for path in checkpoints(work_dir):
+        if is_whole(path):
+            return path
+        say(f'{path} is damaged (killed while it was written?): passing over it')
+    return None
+
+
+def claim(work_dir: str | Path, resume: bool | str, say=print) -> Path | None:
+    """Makes sure that a new run, or the rest of an old one, may write into ``work_dir``.
+
+    Args:
+        work_dir: Made if it does not exist.
+        resume: False for a new run, True to go on from the newest whole checkpoint here, or a checkpoint's path.
+        say: Called with what was decided, where that is not obvious.
+
+    Returns:
+        The checkpoint to go on from; None to begin.
+
+    Raises:
+        TrainingError: If the directory cannot be written to, or belongs to another run.
+        CheckpointError: If the named checkpoint does not exist or is damaged.
+    """
+    work_dir = Path(work_dir)
+    check_writable(work_dir)
+    if isinstance(resume, str):
+        if not Path(resume).is_file():
+            raise CheckpointError(f'--resume {resume}: no such file')
+        if not is_whole(resume):
+            raise CheckpointError(
+                f'--resume {resume}: the file is damaged, or is no checkpoint written by torch >= 1.6'
+            )
+        if Path(resume).absolute().parent != work_dir.absolute():
+            _check_unused(work_dir)
+        return Path(resume)
+    if resume:
+        found = find_resumable(work_dir, say)
+        say(f'resuming from {found}' if found else f'nothing to resume in {work_dir}: starting from the beginning')
+        return found
+    _check_unused(work_dir)
+    return None
+
+
+def check_writable(work_dir: Path) -> None:
+    """Makes the directory; raises TrainingError if it cannot be written to."""
+    probe = work_dir / f'.writable.{os.getpid()}'
+    try:
+        work_dir.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        reason = error.strerror or error
+        raise TrainingError(
+            f'cannot write into work dir {work_dir} ({reason}): give another with --work-dir'
+        ) from error
+
+
+def _check_unused(work_dir: Path) -> None:
+    record = read_record(work_dir)
+    weights = sorted(path.name for path in work_dir.glob('*.pth'))
+    unused = not weights and (record is None or record.get('state') == 'failed')
+    if unused:
+        return
+    what = f'{len(weights)} checkpoint{"s" * (len(weights) != 1)}'
+    if record:
+        what += f', a run of {record.get("config")} that is {record.get("state")} at iteration {record.get("iter")}'
+    raise TrainingError(
+        f'work dir {work_dir} is already used ({what}): go on with --resume, or give another with --work-dir'
+    )
+
+
+class RunRecord:
+    """What ``run.json`` says about a run; only rank 0's copy is written.
+
+    Args:
+        work_dir: Where the file lies.
+        fields: What is known at the start: configuration, seed, batch.
+        write: Whether this process writes.
+    """
+
+    def __init__(self, work_dir: str | Path, fields: dict, write: bool = True) -> None:
+        self.path = Path(work_dir) / RECORD
+        self.writes = write
+        self.fields = dict(fields, state='running', reason=None)
+        self.fields.setdefault('evaluations', [])
+
+    def update(self, **fields) -> None:
+        """Changes fields and writes the file."""
+        self.fields.update(fields)
+        if self.writes:
+            write_json(self.path, self.fields)
+
+    def evaluated(self, step: int, metrics: dict[str, float], key: str, greater: bool = True, **position) -> None:
+        """Notes an evaluation: the last one, and the best one by ``metrics[key]``."""
+        entry = dict(step=step, **position, metrics=metrics)
+        evaluations = [old for old in self.fields['evaluations'] if old['step'] < step] + [entry]
+        scored = [old for old in evaluations if old['metrics'].get(key) is not None]
+        pick = max if greater else min
+        best = pick(scored, key=lambda old: old['metrics'][key]) if scored else None
+        self.update(evaluations=evaluations, last=entry, best=best and dict(best, key=key))
+
+    def rewind(self, previous: dict | None, step: int) -> None:
+        """Takes over what an earlier part of this run found out up to the step that it is resumed from."""
+        kept = [old for old in (previous or {}).get('evaluations', []) if old['step'] <= step]
+        self.fields['evaluations'] = kept
+        self.fields['last'] = kept[-1] if kept else None
+        best = (previous or {}).get('best')
+        if best and best['step'] > step:
+            key = best['key']
+            scored = [old for old in kept if old['metrics'].get(key) is not None]
+            best = dict(max(scored, key=lambda old: old['metrics'][key]), key=key) if scored else None
+        self.fields['best'] = best
+
+    def has_evaluated(self, step: int) -> bool:
+        """Whether the weights of this step have been evaluated."""
+        return any(old['step'] == step for old in self.fields['evaluations'])

@@ -1,0 +1,133 @@
+"""MMEngine's runner with checkpoints that survive a kill, safe reading of them, and resumable randomness."""
+
+import logging
+import os
+from pathlib import Path
+
+import torch
+from mmengine.dist import master_only
+from mmengine.evaluator import Evaluator
+from mmengine.model import is_model_wrapper
+from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.runner import Runner as _Runner
+from mmengine.runner.base_loop import BaseLoop
+from torch import nn
+
+from mmlape.checkpoint import load_model, read_checkpoint
+from mmlape.engine.draws import seeded_dataloader
+from mmlape.engine.hooks.banner import batch_plan
+from mmlape.engine.optim import group_parameters
+from mmlape.errors import CheckpointError, TrainingError
+
+RESUME_KEYS = ('state_dict', 'optimizer', 'meta', 'message_hub')
+
+
+def read_resumable(path: str | Path, map_location: str = 'cpu') -> dict:
+    """The same for a checkpoint to go on from, which also holds the optimiser's state and the position.
+
+    Raises:
+        CheckpointError: If it holds weights only.
+    """
+    checkpoint = read_checkpoint(path, map_location)
+    missing = [key for key in RESUME_KEYS if key not in checkpoint]
+    if missing:
+        raise CheckpointError(
+            f'{path} cannot be resumed, it holds no {", ".join(missing)}: give a checkpoint named iter_N or epoch_N, '
+            'or start a new run from its weights with --cfg-options load_from=PATH'
+        )
+    return checkpoint
+
+
+class Runner(_Runner):
+    """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code."""
+
+    def build_train_loop(self, loop: BaseLoop | dict) -> BaseLoop:
+        """Builds the loop on samples that are seeded by their position (see :mod:`mmlape.engine.draws`)."""
+        if not isinstance(loop, BaseLoop):
+            self._train_dataloader = seeded_dataloader(self._train_dataloader)
+        return super().build_train_loop(loop)
+
+    def build_evaluator(self, evaluator: dict | list | Evaluator) -> Evaluator:
+        """Builds an evaluator that gathers results under the work dir instead of the current directory."""
+        built = super().build_evaluator(evaluator)
+        for metric in built.metrics:
+            if getattr(metric, 'collect_dir', '') is None and metric.collect_device == 'cpu':
+                metric.collect_dir = os.path.join(self.work_dir, '.gather')
+        return built
+
+    def build_optim_wrapper(self, optim_wrapper: OptimWrapper | dict) -> OptimWrapper:
+        """Builds the optimiser and logs its groups in a line each, not every parameter in three."""
+        if isinstance(optim_wrapper, OptimWrapper):
+            return optim_wrapper
+        level = self.logger.level
+        self.logger.setLevel(logging.WARNING)
+        try:
+            built = super().build_optim_wrapper(optim_wrapper)
+        finally:
+            self.logger.setLevel(level)
+        for group in group_parameters(self.bare_model, built):
+            self.logger.info(f'optimiser group: {group}')
+        return built
+
+    def scale_lr(self, optim_wrapper: OptimWrapper, auto_scale_lr: dict | None = None) -> None:
+        """Multiplies learning rates by total batch / ``base_batch_size``, accumulation counted in."""
+        if not auto_scale_lr or not auto_scale_lr.get('enable', False):
+            return
+        ratio = batch_plan(self.cfg, self.world_size)['total_batch'] / auto_scale_lr['base_batch_size']
+        self.logger.info(f'learning rates are multiplied by {ratio:g} (--auto-scale-lr)')
+        wrappers = optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
+        for wrapper in wrappers:
+            for group in wrapper.optimizer.param_groups:
+                group['lr'] *= ratio
+
+    @property
+    def bare_model(self) -> nn.Module:
+        """The model without the wrapper of distributed training."""
+        return self.model.module if is_model_wrapper(self.model) else self.model
+
+    def load_checkpoint(self, filename: str, map_location='cpu', **kwargs) -> dict:
+        """Loads a checkpoint to go on from; no object in it is unpickled and no configuration in it is run.
+
+        Raises:
+            CheckpointError: If the file is unreadable, is no training checkpoint, or is another model's.
+        """
+        checkpoint = read_resumable(filename, map_location)
+        checkpoint['meta'].pop('config', None)
+        self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
+        try:
+            self.bare_model.load_state_dict(checkpoint['state_dict'], strict=True)
+        except RuntimeError as error:
+            raise CheckpointError(f'{filename} does not fit the model of this configuration: {error}') from error
+        self._has_loaded = True
+        self.logger.info(f'all {len(checkpoint["state_dict"])} tensors of the model loaded from {filename}')
+        return checkpoint
+
+    def load_or_resume(self) -> None:
+        """Resumes from ``load_from``, or begins with the weights there: all of them, unless ``load_strict=False``."""
+        if self._has_loaded or self._load_from is None:
+            return
+        if self._resume:
+            self.resume(self._load_from)
+        else:
+            load_model(self.bare_model, self._load_from, strict=self.cfg.get('load_strict', True))
+        self._has_loaded = True
+
+    @master_only
+    def save_checkpoint(self, out_dir: str, filename: str, *args, **kwargs) -> None:
+        """Writes beside the place and moves there when it is whole, so that a kill leaves no half checkpoint."""
+        if '://' in str(out_dir):
+            super().save_checkpoint(out_dir, filename, *args, **kwargs)
+            return
+        part = os.path.join(out_dir, f'{filename}.part')
+        super().save_checkpoint(out_dir, f'{filename}.part', *args, **kwargs)
+        with open(part, 'rb') as file:
+            os.fsync(file.fileno())
+        os.replace(part, os.path.join(out_dir, filename))
+
+    def check_finite(self) -> None:
+        """Raises TrainingError if a weight is NaN or infinite, naming the first one."""
+        for name, parameter in self.bare_model.named_parameters():
+            if not torch.isfinite(parameter).all():
+                raise TrainingError(
+                    f'weight {name} is not finite after iteration {self.iter + 1}: no checkpoint is written from it'
+                )

@@ -1,0 +1,153 @@
+"""Runs of a few seconds: a data set of coloured squares in ADE20K's layout, and a segmentor of 20,000 parameters."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parent.parent
+CLASSES = ('left', 'right', 'below')
+COLOURS = ((200, 60, 60), (60, 200, 60), (60, 60, 200))
+
+CONFIG = """
+default_scope = 'mmseg'
+data_root = {data_root!r}
+classes = ('left', 'right', 'below')
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', reduce_zero_label=True),
+    dict(type='RandomCrop', crop_size=(32, 32)),
+    dict(type='RandomFlip', prob=0.5),
+    dict(type='PhotoMetricDistortion'),
+    dict(type='PackSegInputs'),
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations', reduce_zero_label=True),
+    dict(type='PackSegInputs'),
+]
+dataset = dict(
+    type='BaseSegDataset', data_root=data_root, metainfo=dict(classes=classes), reduce_zero_label=True,
+    img_suffix='.png', seg_map_suffix='.png',
+)
+train_dataloader = dict(
+    batch_size=2,
+    num_workers=0,
+    sampler=dict(type='InfiniteSampler', shuffle=True),
+    dataset=dict(
+        data_prefix=dict(img_path='images/training', seg_map_path='annotations/training'),
+        pipeline=train_pipeline, **dataset,
+    ),
+)
+val_dataloader = dict(
+    batch_size=1,
+    num_workers=0,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(
+        data_prefix=dict(img_path='images/validation', seg_map_path='annotations/validation'),
+        test_mode=True, pipeline=test_pipeline, **dataset,
+    ),
+)
+test_dataloader = val_dataloader
+val_evaluator = dict(type='mmlape.IoUMetric', iou_metrics=['mIoU'])
+test_evaluator = val_evaluator
+norm_cfg = dict(type='SyncBN', requires_grad=True)
+model = dict(
+    type='EncoderDecoder',
+    data_preprocessor=dict(
+        type='SegDataPreProcessor', mean=[127.5] * 3, std=[127.5] * 3, bgr_to_rgb=True, pad_val=0, seg_pad_val=255,
+        size=(32, 32), test_cfg=dict(size_divisor=8),
+    ),
+    backbone=dict(
+        type='mmlape.VisionTransformer',
+        arch=dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64),
+        img_size=32, patch_size=8, out_type='featmap', pe_joining='lape', drop_path_rate=0.2,
+    ),
+    decode_head=dict(
+        type='FCNHead', in_channels=32, channels=16, in_index=0, num_convs=1, concat_input=False, dropout_ratio=0.1,
+        num_classes=3, norm_cfg=norm_cfg, align_corners=False,
+        loss_decode=dict(type='CrossEntropyLoss', loss_weight=1.0),
+    ),
+    train_cfg=dict(),
+    test_cfg=dict(mode='whole'),
+)
+optim_wrapper = dict(
+    type='OptimWrapper',
+    optimizer=dict(type='AdamW', lr=1e-3, weight_decay=0.05),
+    paramwise_cfg=dict(norm_decay_mult=0.0, custom_keys=dict(pos_embed=dict(decay_mult=0.0))),
+)
+param_scheduler = [dict(type='PolyLR', eta_min=0, power=1.0, begin=0, end=100, by_epoch=False)]
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=6, val_interval=3)
+val_cfg = dict(type='ValLoop')
+test_cfg = dict(type='TestLoop')
+default_hooks = dict(
+    logger=dict(type='LoggerHook', interval=1, log_metric_by_epoch=False),
+    checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=3, max_keep_ckpts=2, save_best='mIoU'),
+)
+log_processor = dict(by_epoch=False)
+auto_scale_lr = dict(enable=False, base_batch_size=4)
+env_cfg = dict(cudnn_benchmark=False, mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0))
+"""
+
+
+def write_data(root: Path, train: int = 8, val: int = 5, side: int = 48) -> Path:
+    """Squares: the left, the right and the lower part of a picture have a colour each, 0 (unlabelled) a border."""
+    random = np.random.RandomState(0)
+    for split, count in (('training', train), ('validation', val)):
+        for kind in ('images', 'annotations'):
+            (root / kind / split).mkdir(parents=True)
+        for number in range(count):
+            labels = np.full((side, side), 1, np.uint8)
+            labels[:, random.randint(16, 32) :] = 2
+            labels[random.randint(20, 36) :] = 3
+            labels[:2] = 0
+            picture = np.asarray(((0, 0, 0), *COLOURS), np.int64)[labels] + random.randint(-40, 40, (side, side, 3))
+            Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(root / 'images' / split / f'{number}.png')
+            Image.fromarray(labels).save(root / 'annotations' / split / f'{number}.png')
+    return root
+
+
+def write_config(folder: Path, data_root: Path, extra: str = '', name: str = 'tiny') -> Path:
+    """The configuration above on that data, with ``extra`` Python behind it."""
+    path = folder / f'{name}.py'
+    path.write_text(CONFIG.format(data_root=str(data_root)) + extra)
+    return path
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's variables for a child on one thread, with the package importable."""
+    paths = [str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])]
+    child = {**os.environ, 'PYTHONPATH': os.pathsep.join(paths), 'OMP_NUM_THREADS': '1', 'PYTHON': sys.executable}
+    return {**child, **more}
+
+
+def run(*command: object, cwd: Path, status: int = 0, **more: str) -> str:
+    """Runs a tool and returns what it printed on both streams; fails unless it ends with ``status``."""
+    words = [str(word) for word in command]
+    words = [sys.executable, *words] if words[0].endswith('.py') else words
+    done = subprocess.run(
+        words,
+        cwd=cwd,
+        env=environment(**more),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=300,
+    )
+    assert done.returncode == status, f'{words} ended with {done.returncode}:\n{done.stdout[-6000:]}'
+    return done.stdout
+
+
+def train(config: Path, work_dir: Path, *options: object, status: int = 0, **more: str) -> str:
+    """Runs ``tools/train.py`` in the configuration's folder."""
+    command = (ROOT / 'tools' / 'train.py', config, '--work-dir', work_dir, *options)
+    return run(*command, cwd=config.parent, status=status, **more)
+
+
+def record(work_dir: Path) -> dict:
+    """What ``run.json`` says."""
+    return json.loads((work_dir / 'run.json').read_text())

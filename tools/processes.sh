@@ -1,0 +1,35 @@
+# Shared by dist_train.sh and dist_test.sh: runs a tool in several processes, one a GPU, or over gloo without GPUs.
+
+tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+python=${PYTHON:-$(command -v python || command -v python3)}
+
+# launch TOOL GPUS [ARGUMENTS]: GPUS processes on this machine, NNODES machines in all
+launch() {
+    local tool=$1 processes=$2
+    shift 2
+    if ! [[ $processes =~ ^[1-9][0-9]*$ ]]; then
+        echo "mmlape: error: GPUS must be a positive number, not '$processes'" >&2
+        exit 2
+    fi
+    local found
+    found=$("$python" -c 'import torch; print(torch.cuda.device_count())') || exit 1
+    if ((found > 0 && processes > found)); then
+        echo "mmlape: error: $processes GPUs asked for, $found visible: ask for fewer," \
+            "or make more visible (CUDA_VISIBLE_DEVICES)" >&2
+        exit 1
+    fi
+    if ((found == 0)); then
+        echo "no GPU here: $processes processes on the CPU, over gloo"
+        local cores
+        cores=$(nproc)
+        export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > processes ? cores / processes : 1))}
+    fi
+    # without a port of the caller's torchrun takes a free one
+    local meeting=(--standalone)
+    if ((${NNODES:-1} > 1)) || [[ -n ${PORT:-} ]]; then
+        meeting=(--nnodes "${NNODES:-1}" --node_rank "${NODE_RANK:-0}"
+            --master_addr "${MASTER_ADDR:-127.0.0.1}" --master_port "${PORT:-29500}")
+    fi
+    PYTHONPATH="$(dirname "$tools")${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m torch.distributed.run \
+        "${meeting[@]}" --nproc_per_node "$processes" "$tools/$tool" "$@" --launcher pytorch
+}

@@ -1,0 +1,25 @@
+# Shared by slurm_train.sh and slurm_test.sh: runs a tool under srun, one task a GPU.
+
+tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+python=${PYTHON:-$(command -v python || command -v python3)}
+
+# submit TOOL FILES PARTITION JOB_NAME [ARGUMENTS]: the first FILES arguments are files, a number after them is GPUS
+submit() {
+    local tool=$1 partition=$3 job=$4 files=("${@:5:$2}")
+    shift $((4 + $2))
+    local tasks=${GPUS:-4}
+    if [[ ${1:-} =~ ^[1-9][0-9]*$ ]]; then
+        tasks=$1
+        shift
+    fi
+    # without GPUs all tasks share a machine
+    local gpus=${GPUS_PER_NODE:-4} per_node
+    per_node=$((gpus > 0 && gpus < tasks ? gpus : tasks))
+    local request=(--partition "$partition" --job-name "$job" --ntasks "$tasks" --ntasks-per-node "$per_node"
+        --cpus-per-task "${CPUS_PER_TASK:-5}" --kill-on-bad-exit=1)
+    ((gpus == 0)) || request+=(--gres "gpu:$per_node")
+    # shellcheck disable=SC2206  # several options in one variable are meant to be split
+    local more=(${SRUN_ARGS:-})
+    PYTHONPATH="$(dirname "$tools")${PYTHONPATH:+:$PYTHONPATH}" exec srun "${request[@]}" "${more[@]}" \
+        "$python" -u "$tools/$tool" "${files[@]}" "$@" --launcher slurm
+}

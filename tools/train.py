@@ -1,0 +1,8 @@
+"""Trains a configuration: `python tools/train.py CONFIG`; the same as `mmlape train`."""
+
+import sys
+
+from mmlape.cli import main
+
+if __name__ == '__main__':
+    sys.exit(main(['train', *sys.argv[1:]]))
