@@ -1,0 +1,96 @@
+"""Reads a COCO annotation file: the whole of a small one, of a big one only what a check needs."""
+
+import json
+import mmap
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from mmlape.errors import DataError
+
+WHOLE_BYTES = 64 * 1024**2  # COCO's train2017 has 450 MB, val2017 has 20 MB
+SAMPLE_IMAGES = 64  # of a big file
+WINDOW_BYTES = 4 * 1024**2  # of a big file, from where a key stands
+
+
+@dataclass
+class CocoFile:
+    """What was read. Of a big file `images` holds the first few and `annotations` is None."""
+
+    path: str
+    categories: list[dict]
+    images: list[dict]
+    annotations: list[dict] | None
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Category names in the order of the file, which is MMDetection's label order."""
+        return tuple(category['name'] for category in self.categories)
+
+
+def read_coco(path: str, whole_bytes: int = WHOLE_BYTES) -> CocoFile:
+    """Reads `path`.
+
+    Raises:
+        DataError: It is empty, cut off, not JSON, or not of COCO's form.
+    """
+    size = os.path.getsize(path)
+    if size > whole_bytes:
+        content = _skim(path)
+    else:
+        with open(path, 'rb') as file:
+            content = _parse(path, file.read())
+    if not isinstance(content, dict):
+        raise DataError(f'Annotation file {path} is not of COCO form: a {type(content).__name__}, not an object.')
+    for key, fields in (('categories', ('id', 'name')), ('images', ('id', 'file_name', 'height', 'width'))):
+        entries = content.get(key)
+        if not isinstance(entries, list):
+            raise DataError(f'Annotation file {path} is not of COCO form: it has no list "{key}".')
+        for field in fields:
+            bad = next((entry for entry in entries if not isinstance(entry, dict) or field not in entry), None)
+            if bad is not None:
+                raise DataError(f'Annotation file {path} has an entry without "{field}" in "{key}": {str(bad)[:120]}')
+    names = [category['name'] for category in content['categories']]
+    twice = sorted({str(name) for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f'Annotation file {path} has more than one category named {", ".join(twice)}.')
+    return CocoFile(path, content['categories'], content['images'], content.get('annotations'))
+
+
+def _parse(path: str, data: bytes) -> Any:
+    if not data.strip():
+        raise DataError(f'Annotation file {path} is empty. Unpack or make it again.')
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise DataError(f'Annotation file {path} is not valid JSON ({error}). Unpack or make it again.') from error
+
+
+def _skim(path: str) -> dict:
+    """Categories and the first images of a big file, found by their keys; the whole file if that fails."""
+    with open(path, 'rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if not data[-64:].rstrip().endswith(b'}'):
+            raise DataError(f'Annotation file {path} is cut off: it does not end with "}}". Unpack or make it again.')
+        try:
+            categories = _decode_list(data, data.rfind(b'"categories"'), None)
+            images = _decode_list(data, data.find(b'"images"'), SAMPLE_IMAGES)
+        except ValueError:
+            return _parse(path, data[:])
+    return dict(categories=categories, images=images, annotations=None)
+
+
+def _decode_list(data: mmap.mmap, start: int, limit: int | None) -> list:
+    """Up to `limit` entries of the list that follows the key at `start`; ValueError if there is none."""
+    opening = data.find(b'[', start)
+    if start < 0 or opening < 0:
+        raise ValueError('no such list')
+    text = data[opening + 1 : opening + WINDOW_BYTES].decode('utf-8', errors='ignore')
+    decoder, entries, at = json.JSONDecoder(), [], 0
+    while limit is None or len(entries) < limit:
+        while text[at : at + 1] in (' ', '\n', '\r', '\t', ','):
+            at += 1
+        if text[at : at + 1] == ']':
+            break
+        entry, at = decoder.raw_decode(text, at)
+        entries.append(entry)
+    return entries
