@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from mmdet.evaluation.metrics import CocoMetric as MMDetCocoMetric
-from mmengine.logging import MessageHub, MMLogger
+from mmengine.logging import MMLogger
 from mmseg.evaluation.metrics import IoUMetric as MMSegIoUMetric
 from PIL import Image
 from pycocotools import mask as rle
@@ -247,18 +247,3 @@ def test_iou_of_images_without_labels_is_nan(maps):
 def test_iou_writes_predicted_maps(maps, tmp_path):
     _evaluate(IoUMetric(output_dir=str(tmp_path)), _as_samples(maps), NAMES)
     assert (np.asarray(Image.open(tmp_path / '1.png')) == maps[1][1]).all()
-
-
-@pytest.mark.parametrize(
-    ('stage', 'flag', 'returned'), [('val', None, False), ('test', None, True), ('val', True, True)]
-)
-def test_single_classes_stay_out_of_a_validation_loop(maps, stage, flag, returned):
-    hub = MessageHub.get_instance(f'stage-{stage}-{flag}')
-    hub.update_info('loop_stage', stage)
-    metric = IoUMetric(per_class=flag)
-    try:
-        values = _evaluate(metric, _as_samples(maps), NAMES)
-    finally:
-        hub.pop_info('loop_stage')
-    assert any('per_class/' in key for key in values) == returned
-    assert set(metric.per_class_values['IoU']) == set(NAMES)

@@ -14,7 +14,7 @@ from pycocotools import mask as rle
 
 from ..errors import ConfigError, DataError
 from ..registry import METRICS
-from .per_class import flatten, wanted
+from .per_class import flatten
 
 # The place of each of MMDetection's names in `COCOeval.stats`.
 STATS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
@@ -32,8 +32,7 @@ class CocoMetric(MMDetCocoMetric):
 
     Args:
         metric: 'bbox', 'segm' or both.
-        per_class: Return the values of single classes; None leaves them out of validation loops only.
-            ``per_class_values`` holds those of the last evaluation in any case (main process).
+        per_class: Whether to return the values of single classes too.
         **kwargs: As in MMDetection; ``classwise`` is superseded by ``per_class``.
 
     Raises:
@@ -41,7 +40,7 @@ class CocoMetric(MMDetCocoMetric):
         DataError: The annotation file lacks classes, or knows nothing of an image.
     """
 
-    def __init__(self, *args, per_class: bool | None = None, **kwargs) -> None:
+    def __init__(self, *args, per_class: bool = True, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         unknown = sorted(set(self.metrics) - {'bbox', 'segm'})
         if unknown:
@@ -52,7 +51,6 @@ class CocoMetric(MMDetCocoMetric):
         if unknown:
             raise ConfigError(f'unknown metric_items {unknown}; known: {list(STATS)}')
         self.per_class = per_class
-        self.per_class_values: dict[str, dict[str, float]] = {}
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Computes the values of all images.
@@ -72,15 +70,13 @@ class CocoMetric(MMDetCocoMetric):
                 print_log(f'predictions are in {sorted(set(files.values()))}', 'current')
                 return {}
             detections = {kind: self._load_detections(files, kind, bool(predictions)) for kind in self.metrics}
-        values, self.per_class_values = {}, {}
+        values, single = {}, {}
         for kind in self.metrics:
             evaluation = self._evaluate(detections[kind], kind)
             for name in self.metric_items or STATS[:6]:
                 values[f'{kind}_{name}'] = float(evaluation.stats[STATS.index(name)])
-            self.per_class_values[f'{kind}_AP'] = self._class_ap(evaluation)
-        if wanted(self.per_class):
-            values.update(flatten(self.per_class_values))
-        return values
+            single[f'{kind}_AP'] = self._class_ap(evaluation)
+        return values | flatten(single) if self.per_class else values
 
     def _load_ground_truth(self, truths: list[dict], prefix: str) -> None:
         """Opens the ground truth once, and finds the category id of each label."""

@@ -9,7 +9,7 @@ from mmseg.evaluation.metrics import IoUMetric as MMSegIoUMetric
 
 from ..errors import DataError
 from ..registry import METRICS
-from .per_class import flatten, wanted
+from .per_class import flatten
 
 
 @METRICS.register_module()
@@ -22,8 +22,7 @@ class IoUMetric(MMSegIoUMetric):
     out of the mean; the accuracy of a class without ground truth is NaN.
 
     Args:
-        per_class: Return the values of single classes; None leaves them out of validation loops only.
-            ``per_class_values`` holds those of the last evaluation in any case (main process).
+        per_class: Whether to return the values of single classes too.
         **kwargs: As in MMSegmentation.
 
     Raises:
@@ -31,10 +30,9 @@ class IoUMetric(MMSegIoUMetric):
             evaluated.
     """
 
-    def __init__(self, *args, per_class: bool | None = None, **kwargs) -> None:
+    def __init__(self, *args, per_class: bool = True, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.per_class = per_class
-        self.per_class_values: dict[str, dict[str, float]] = {}
 
     def process(self, data_batch: dict, data_samples: Sequence[dict]) -> None:
         """Counts the pixels of a batch, and writes the predicted maps where ``output_dir`` asks for them."""
@@ -99,9 +97,5 @@ class IoUMetric(MMSegIoUMetric):
             # A mean over no class at all (every pixel ignored) is NaN, without NumPy's warning.
             values[f'm{measure}'] = float(np.nanmean(row)) * 100 if np.isfinite(row).any() else float('nan')
         names = self.dataset_meta['classes']
-        self.per_class_values = {
-            measure: dict(zip(names, (row * 100).tolist(), strict=True)) for measure, row in measures.items()
-        }
-        if wanted(self.per_class):
-            values.update(flatten(self.per_class_values))
-        return values
+        single = {measure: dict(zip(names, (row * 100).tolist(), strict=True)) for measure, row in measures.items()}
+        return values | flatten(single) if self.per_class else values
