@@ -13,10 +13,8 @@ from torch import Tensor
 from mmlape.errors import CheckpointError
 
 ADAPTER_PARTS = ('level_embed', 'spm.', 'interactions.', 'up.', 'norm1.', 'norm2.', 'norm3.', 'norm4.')
-OTHER_PARTS = (
-    'head.', 'head_dist.', 'pre_logits.', 'decode_head.', 'auxiliary_head.', 'neck.', 'rpn_head.', 'roi_head.',
-    'data_preprocessor.',
-)  # fmt: skip
+CLASS_HEADS = ('head.', 'head_dist.')
+OTHER_PARTS = ('pre_logits.', 'decode_head.', 'auxiliary_head.', 'neck.', 'rpn_head.', 'roi_head.')
 PREFIX_TOKENS = ('cls_token', 'dist_token')
 
 
@@ -26,12 +24,14 @@ class Weights:
 
     Attributes:
         layout: one of the module's layouts.
-        tensors: by name.
-        dropped: keys that belong to something else (heads, necks, optimiser state of a layout's own).
+        tensors: of the ViT, by name.
+        heads: of a classifier, ``head.*`` and ``head_dist.*``.
+        dropped: keys that belong to something else (detection and segmentation heads, necks).
     """
 
     layout: str
     tensors: dict[str, Tensor]
+    heads: dict[str, Tensor] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
 
     def has(self, pattern: str) -> bool:
@@ -67,13 +67,11 @@ def _same(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _from_deit(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """timm calls LayerScale ``ls1.gamma``; a linear stem becomes the convolution that it is."""
-    out = {}
-    for name, value in tensors.items():
-        out[re.sub(r'\.ls([12])\.gamma$', r'.gamma\1', name)] = value
-    return out
+    """timm calls LayerScale ``ls1.gamma``."""
+    return {re.sub(r'\.ls([12])\.gamma$', r'.gamma\1', name): value for name, value in tensors.items()}
 
 
+_MMPRETRAIN_HEAD = re.compile(r'^head\.layers\.(head|head_dist)\.')
 _MMPRETRAIN_NAMES = (
     (r'^patch_embed\.projection\.', 'patch_embed.proj.'),
     (r'^layers\.(\d+)\.ln([12])\.', r'blocks.\1.norm\2.'),
@@ -98,7 +96,7 @@ def _from_mmpretrain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return out
 
 
-_JAX_NORMS = {'scale': 'weight', 'bias': 'bias', 'kernel': 'weight'}
+_JAX_LEAVES = {'scale': 'weight', 'bias': 'bias', 'kernel': 'weight'}
 
 
 def _from_jax(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -115,14 +113,17 @@ def _from_jax(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         elif name.endswith('pos_embedding'):
             out['pos_embed'] = value
         elif re.match(r'(?:Transformer/)?encoder_norm/', name):
-            out['norm.' + _JAX_NORMS[name.rsplit('/', 1)[1]]] = value
+            out['norm.' + _JAX_LEAVES[name.rsplit('/', 1)[1]]] = value
         elif re.match(r'(.*/)?ln[01]/', name):
             norm, leaf = name.split('/')[-2:]
             value = _stem_order(value) if norm == 'ln0' else value
-            out[f'patch_embed.norm{norm[-1]}.{_JAX_NORMS[leaf]}'] = value
+            out[f'patch_embed.norm{norm[-1]}.{_JAX_LEAVES[leaf]}'] = value
         elif re.match(r'(.*/)?(embedding|dense)/', name):
             leaf = name.rsplit('/', 1)[1]
-            out[f'patch_embed.proj.{_JAX_NORMS[leaf]}'] = _stem_kernel(value) if leaf == 'kernel' else value
+            out[f'patch_embed.proj.{_JAX_LEAVES[leaf]}'] = _stem_kernel(value) if leaf == 'kernel' else value
+        elif name.startswith('head/'):
+            leaf = name.rsplit('/', 1)[1]
+            out[f'head.{_JAX_LEAVES[leaf]}'] = value.t() if leaf == 'kernel' else value
         else:
             out[name.replace('/', '.')] = value
     for prefix, parts in qkv.items():
@@ -135,7 +136,7 @@ def _from_jax(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _jax_layer(out: dict, qkv: dict, prefix: str, name: str, value: Tensor) -> None:
     *_, module, leaf = name.split('/')
-    leaf = _JAX_NORMS[leaf]
+    leaf = _JAX_LEAVES[leaf]
     if module in ('query', 'key', 'value'):  # (D, heads, d) and (heads, d)
         value = value.flatten(1).t() if leaf == 'weight' else value.flatten()
         qkv.setdefault(prefix, {})[f'{module}.{leaf}'] = value
@@ -177,13 +178,16 @@ _LAYOUTS: tuple[tuple[str, tuple[str, ...], Callable], ...] = (
 )
 
 
-def _strip_backbone(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Keep what stands under ``backbone.``, if anything does; say what else there was."""
-    inside = {name: value for name, value in tensors.items() if name.startswith('backbone.')}
-    if not inside:
-        return tensors, []
-    dropped = [name for name in tensors if name not in inside]
-    return {name.removeprefix('backbone.'): value for name, value in inside.items()}, dropped
+def _strip_backbone(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What stands under ``backbone.`` without it; the rest keeps its names, a classifier's heads get DeiT's."""
+    if not any(name.startswith('backbone.') for name in tensors):
+        return tensors
+    renamed = {}
+    for name, value in tensors.items():
+        name = _MMPRETRAIN_HEAD.sub(r'\1.', name)
+        # a neck's 'layers.0.' must not be taken for the ViT's
+        renamed[name.removeprefix('backbone.') if name.startswith(('backbone.', *CLASS_HEADS)) else f'/{name}'] = value
+    return renamed
 
 
 def translate(tensors: dict[str, Tensor], path: object = '') -> Weights:
@@ -192,18 +196,28 @@ def translate(tensors: dict[str, Tensor], path: object = '') -> Weights:
     Raises:
         CheckpointError: if the keys are those of no known layout.
     """
-    tensors, dropped = _strip_backbone(tensors)
+    tensors = _strip_backbone(tensors)
     for layout, signs, rename in _LAYOUTS:
         if all(any(re.match(sign, name) for name in tensors) for sign in signs):
-            renamed = rename(tensors)
-            kept = {name: value for name, value in renamed.items() if not name.startswith(OTHER_PARTS)}
-            dropped += [name for name in renamed if name not in kept]
-            stem = kept.get('patch_embed.proj.weight')
-            if stem is not None and stem.ndim == 2:
-                side = _patch_side(stem.shape[1])
-                kept['patch_embed.proj.weight'] = stem.unflatten(1, (3, side, side))
-            return Weights(layout, kept, dropped)
+            return _sort(layout, rename(tensors))
     raise CheckpointError(
         f'checkpoint {path}: matches no known layout of a ViT (DeiT, LaPE, timm, ViT-Adapter, mmpretrain, AugReg, '
         f'big_vision); its first keys are {sorted(tensors)[:6]}'
     )
+
+
+def _sort(layout: str, tensors: dict[str, Tensor]) -> Weights:
+    """Tell the ViT from heads and from what else a detector or segmentor has."""
+    weights = Weights(layout, {})
+    for name, value in tensors.items():
+        if name.startswith(('/', *OTHER_PARTS)):
+            weights.dropped.append(name.removeprefix('/'))
+        elif name.startswith(CLASS_HEADS):
+            weights.heads[name] = value
+        else:
+            weights.tensors[name] = value
+    stem = weights.tensors.get('patch_embed.proj.weight')
+    if stem is not None and stem.ndim == 2:
+        side = _patch_side(stem.shape[1])
+        weights.tensors['patch_embed.proj.weight'] = stem.unflatten(1, (3, side, side))
+    return weights

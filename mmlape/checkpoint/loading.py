@@ -83,7 +83,7 @@ def load_backbone(
         CheckpointError: for an unreadable file, an unknown layout, no match at all, or anything strict refuses.
     """
     weights = translate(state_dict_of(read_checkpoint(checkpoint, trust=trust), checkpoint), checkpoint)
-    report = LoadReport(str(checkpoint), weights.layout, dropped=list(weights.dropped))
+    report = LoadReport(str(checkpoint), weights.layout, dropped=[*weights.heads, *weights.dropped])
     _check_joining(model, weights, checkpoint, allow_joining_mismatch)
     tensors = _fit(model, weights, report, grid)
     _load(model, tensors, report, lambda name: _may_be_new(name, weights, allow_joining_mismatch), strict)

@@ -1,0 +1,10 @@
+"""CIFAR-100, as CIFAR-10 but for its classes."""
+
+_base_ = './cifar10.py'
+
+data_root = 'data/cifar100/'
+dataset_type = 'CIFAR100'
+num_classes = 100
+train_dataloader = dict(dataset=dict(type=dataset_type, data_root=data_root))
+val_dataloader = dict(dataset=dict(type=dataset_type, data_root=data_root))
+test_dataloader = val_dataloader

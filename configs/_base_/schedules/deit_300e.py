@@ -1,0 +1,30 @@
+"""DeiT's 300 epochs: AdamW at 5e-4 for every 512 images of the batch, 5 epochs of warm-up, then a cosine to 1e-5.
+
+The public code scales the papers' 5e-4 by batch / 512, so a batch of 1024 trains at 1e-3. For another batch pass
+``--auto-scale-lr``, or keep it by accumulation: ``--cfg-options optim_wrapper.accumulative_counts=2``.
+"""
+
+_base_ = ['../default_runtime.py', './adamw.py']
+
+batch_size = 1024
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=300, val_interval=1)
+val_cfg = dict()
+test_cfg = dict()
+optim_wrapper = dict(
+    optimizer=dict(lr=5e-4 * batch_size / 512),
+    paramwise_cfg=dict(
+        custom_keys=dict(cls_token=dict(decay_mult=0.0), dist_token=dict(decay_mult=0.0)),
+    ),
+)
+param_scheduler = [
+    dict(type='LinearLR', start_factor=1e-3, begin=0, end=5, convert_to_iter_based=True),
+    dict(type='CosineAnnealingLR', eta_min=1e-5, begin=5, convert_to_iter_based=True),
+]
+default_hooks = dict(
+    logger=dict(type='LoggerHook', interval=100),
+    checkpoint=dict(
+        type='CheckpointHook', interval=5, max_keep_ckpts=2, save_best='accuracy/top1', rule='greater', save_last=True
+    ),
+)
+log_processor = dict(by_epoch=True)
+auto_scale_lr = dict(enable=False, base_batch_size=batch_size)

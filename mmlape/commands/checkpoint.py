@@ -1,0 +1,53 @@
+"""``mmlape checkpoint``: inspect, convert, publish a checkpoint, or average the weights of several."""
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest='action', required=True, metavar='ACTION')
+    inspect = actions.add_parser('inspect', help='say what a file is and what loads it')
+    inspect.add_argument('file')
+    convert = actions.add_parser('convert', help='write a ViT in another layout, tensors only')
+    convert.add_argument('src')
+    convert.add_argument('dst', help='a .pth or .safetensors file')
+    convert.add_argument('--to', required=True, choices=('mmlape', 'timm', 'lape'))
+    publish = actions.add_parser('publish', help='weights only, the hash in the name, a model card beside')
+    publish.add_argument('src')
+    publish.add_argument('dst', help='name without hash; a .pth or .safetensors file')
+    publish.add_argument('--weights', choices=('plain', 'ema'), default='plain')
+    average = actions.add_parser('average', help='average the weights (not the results) of checkpoints of one model')
+    average.add_argument('files', nargs='+')
+    average.add_argument('--out', required=True, help='a .pth or .safetensors file')
+    for action in (inspect, convert, publish, average):
+        action.add_argument(
+            '--trust-checkpoint', action='store_true', help='unpickle without restrictions: runs any code in the file'
+        )
+    for action in (convert, average):
+        action.add_argument('--overwrite', action='store_true')
+
+
+def run(args: argparse.Namespace) -> int:
+    trust = args.trust_checkpoint
+    if args.action == 'inspect':
+        from rich.console import Console
+        from rich.table import Table
+
+        from mmlape.checkpoint.describe import inspect
+
+        table = Table(show_header=False)
+        for name, value in inspect(args.file, trust).items():
+            table.add_row(name, str(value))
+        Console().print(table)
+        return 0
+    from mmlape.checkpoint import convert as writing
+
+    if args.action == 'convert':
+        dropped = writing.convert(args.src, args.dst, args.to, trust, args.overwrite)
+        rest = f'; left out {len(dropped)} tensors: {", ".join(dropped[:5])}' if dropped else ''
+        print(f'wrote {args.dst}{rest}')
+    elif args.action == 'publish':
+        print('wrote {} and {}'.format(*writing.publish(args.src, args.dst, args.weights, trust)))
+    else:
+        writing.average(args.files, args.out, trust, args.overwrite)
+        print(f'wrote {args.out}, the mean weights of {len(args.files)} checkpoints')
+    return 0

@@ -1,0 +1,175 @@
+"""Inspecting, converting, publishing and averaging checkpoints: round trips are exact, refusals say why."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from model_helpers import randomise
+from test_checkpoint import ARCH, adapter, assert_same, save, to_flax, vit
+
+from mmlape.checkpoint import load_backbone, load_model
+from mmlape.checkpoint.convert import average, convert, publish
+from mmlape.checkpoint.describe import inspect
+from mmlape.errors import CheckpointError
+from mmlape.models import DistilledVisionTransformer, VisionTransformer
+
+TOOL = str(Path(__file__).parents[1] / 'tools' / 'checkpoint.py')
+
+
+def mmpretrain_file(path, source):
+    """The same weights under mmpretrain's names, as a classifier saves them."""
+    import re
+
+    names = [
+        (r'^patch_embed\.proj\.', 'patch_embed.projection.'),
+        (r'^blocks\.(\d+)\.norm(\d)\.', r'layers.\1.ln\2.'),
+        (r'^blocks\.(\d+)\.mlp\.fc1\.', r'layers.\1.ffn.layers.0.0.'),
+        (r'^blocks\.(\d+)\.mlp\.fc2\.', r'layers.\1.ffn.layers.1.'),
+        (r'^blocks\.', 'layers.'),
+        (r'^norm\.', 'ln1.'),
+    ]
+    tensors = {}
+    for name, value in source.state_dict().items():
+        for pattern, replacement in names:
+            name, count = re.subn(pattern, replacement, name)
+            if count:
+                break
+        tensors[f'backbone.{name}'] = value
+    tensors['head.layers.head.weight'] = torch.randn(10, 24)
+    return save(path, tensors, 'state_dict')
+
+
+def test_a_classifier_of_mmpretrain_becomes_a_deit_file_with_its_head(tmp_path):
+    source = vit()
+    path = mmpretrain_file(tmp_path / 'a.pth', source)
+    assert convert(path, tmp_path / 'b.pth', 'lape') == []
+    content = torch.load(tmp_path / 'b.pth', weights_only=True)['model']
+    assert content['head.weight'].shape == (10, 24)
+    load_backbone(model := vit(), str(tmp_path / 'b.pth'))
+    assert_same(model, source)
+
+
+@pytest.mark.parametrize('suffix', ['.pth', '.safetensors'])
+@pytest.mark.parametrize(
+    ('kwargs', 'to'),
+    [
+        (dict(), 'mmlape'),
+        (dict(), 'timm'),
+        (dict(layer_scale_init_value=0.1), 'timm'),
+        (dict(pe_joining='lape'), 'lape'),
+        (dict(pe_joining='unshared'), 'lape'),
+        (dict(pe_type='rpe', pe_joining='lape'), 'lape'),
+        (dict(pe_joining='lape', patch_norm='dual'), 'mmlape'),
+        (dict(cls=DistilledVisionTransformer, pe_joining='lape'), 'lape'),
+    ],
+)
+def test_conversions_round_trip_bit_for_bit(tmp_path, kwargs, to, suffix):
+    source = vit(**kwargs)
+    path = save(tmp_path / 'a.pth', source.state_dict())
+    convert(path, tmp_path / f'b{suffix}', to)
+    convert(tmp_path / f'b{suffix}', tmp_path / 'c.pth', 'mmlape')
+    for stored in (tmp_path / f'b{suffix}', tmp_path / 'c.pth'):
+        load_backbone(model := vit(**kwargs), str(stored))
+        assert_same(model, source)
+
+
+def test_timm_itself_loads_what_is_written_for_it(tmp_path):
+    from timm.models.vision_transformer import VisionTransformer as TimmViT
+
+    convert(save(tmp_path / 'a.pth', vit(layer_scale_init_value=0.1).state_dict()), tmp_path / 'b.pth', 'timm')
+    peer = TimmViT(32, 8, num_classes=0, embed_dim=24, depth=2, num_heads=3, mlp_ratio=2, init_values=0.1)
+    peer.load_state_dict(torch.load(tmp_path / 'b.pth', weights_only=True))
+
+
+def test_a_flax_archive_and_an_adapter_round_trip(tmp_path):
+    source = vit(patch_norm='dual')
+    np.savez(tmp_path / 'a.npz', **to_flax(source))
+    convert(tmp_path / 'a.npz', tmp_path / 'b.pth', 'mmlape')
+    load_backbone(model := vit(patch_norm='dual'), str(tmp_path / 'b.pth'))
+    assert_same(model, source)
+    source = adapter()
+    detector = {f'backbone.{name}': value for name, value in source.state_dict().items()}
+    path = save(tmp_path / 'c.pth', {**detector, 'neck.x': torch.zeros(1)}, 'state_dict')
+    assert convert(path, tmp_path / 'd.pth', 'mmlape') == ['neck.x']
+    load_backbone(model := adapter(), str(tmp_path / 'd.pth'))
+    assert_same(model, source)
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'to', 'reason'),
+    [
+        (dict(pe_joining='lape'), 'timm', 'the PE joining'),
+        (dict(layer_scale_init_value=0.1), 'lape', 'LayerScale'),
+        (dict(patch_norm='dual'), 'lape', 'Dual PatchNorm'),
+    ],
+)
+def test_a_layout_without_a_place_for_something_refuses(tmp_path, kwargs, to, reason):
+    path = save(tmp_path / 'a.pth', vit(**kwargs).state_dict())
+    with pytest.raises(CheckpointError, match=f'the {to} layout has no place for {reason}.*use --to mmlape'):
+        convert(path, tmp_path / 'b.pth', to)
+    assert not (tmp_path / 'b.pth').exists()
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'expected'),
+    [
+        (dict(), {'pe_type': 'learnable', 'pe grid': '4 x 4', 'pe_joining': 'default or shared'}),
+        (dict(pe_joining='lape', pe_type='sincos1d'), {'pe_type': 'sincos1d', 'pe_joining': 'lape or lape-shared'}),
+        (dict(pe_type='sincos2d', patch_norm='dual'), {'pe_type': 'sincos2d', 'patch_norm': 'dual'}),
+        (dict(pe_type='rpe'), {'pe_type': 'rpe', 'pe grid': '4 x 4'}),
+        (dict(pe_joining='unshared'), {'pe_joining': 'unshared'}),
+    ],
+)
+def test_inspect_tells_what_a_file_is(tmp_path, kwargs, expected):
+    model = VisionTransformer(ARCH, 32, 8, **kwargs)
+    found = inspect(save(tmp_path / 'a.pth', model.state_dict()))
+    assert {key: found[key] for key in expected} == expected
+    assert found['embed_dims'] == 24 and found['num_layers'] == 2 and found['arch'] == 'custom'
+    count = sum(p.numel() for p in model.parameters()) + sum(
+        b.numel() for n, b in model.named_buffers() if 'pos' in n[:3]
+    )
+    assert found['parameters'].startswith(f'{count:,} in the backbone')
+
+
+def test_average_is_the_mean_and_refuses_other_models(tmp_path):
+    models = [vit(), vit()]
+    paths = [save(tmp_path / f'{i}.pth', m.state_dict(), 'state_dict') for i, m in enumerate(models)]
+    average(paths, tmp_path / 'mean.pth')
+    load_model(mean := vit(), str(tmp_path / 'mean.pth'))
+    for name, value in mean.state_dict().items():
+        parts = [m.state_dict()[name] for m in models]
+        torch.testing.assert_close(value, (parts[0] + parts[1]) / 2)
+    other = save(tmp_path / 'other.pth', vit(pe_joining='lape').state_dict(), 'state_dict')
+    with pytest.raises(CheckpointError, match='are not of one model'):
+        average([paths[0], other], tmp_path / 'x.pth')
+    with pytest.raises(CheckpointError, match='is there already'):
+        average(paths, tmp_path / 'mean.pth')
+
+
+def test_publish_keeps_weights_only_and_names_the_hash(tmp_path):
+    model = vit()
+    ema = {f'module.{name}': value + 1 for name, value in model.state_dict().items()}
+    path = save(tmp_path / 'a.pth', model.state_dict(), 'state_dict', optimizer={'x': 1}, ema_state_dict=ema)
+    (tmp_path / 'run.json').write_text('{"seed": 121}')
+    for weights, shift in (('plain', 0), ('ema', 1)):
+        file, card = publish(path, tmp_path / 'out' / f'{weights}.pth', weights)
+        assert inspect(file)['sha256'][:8] in file.name
+        content = torch.load(file, weights_only=True)
+        assert list(content) == ['state_dict']
+        torch.testing.assert_close(content['state_dict']['norm.bias'], model.norm.bias.detach() + shift)
+        assert '"seed": 121' in card.read_text()
+    with pytest.raises(CheckpointError, match='no EMA weights in it'):
+        publish(save(tmp_path / 'b.pth', model.state_dict()), tmp_path / 'c.pth', 'ema')
+
+
+def test_the_tool_on_the_command_line(tmp_path):
+    path = save(tmp_path / 'a.pth', randomise(vit(pe_joining='lape')).state_dict())
+    run = lambda *args: subprocess.run([sys.executable, TOOL, *args], capture_output=True, text=True)  # noqa: E731
+    shown = run('inspect', path)
+    assert shown.returncode == 0 and 'lape or lape-shared' in shown.stdout, shown.stderr
+    refused = run('convert', path, str(tmp_path / 'b.pth'), '--to', 'timm')
+    assert refused.returncode == 1
+    assert refused.stderr.startswith('mmlape: error: ') and 'Traceback' not in refused.stderr
