@@ -440,6 +440,8 @@ def test_retarget_keeps_the_order_of_the_file(mini):
 
 def test_retarget_below_the_old_root_moves_once(mini):
     cfg = coco_cfg(mini)
+    dict.__setitem__(cfg._cfg_dict, 'test_dataloader', cfg.val_dataloader)  # one object under two names
+    assert cfg.test_dataloader is cfg.val_dataloader
     retarget_data(cfg, f'{mini}/coco/')
     assert cfg.data_root == cfg.test_dataloader.dataset.data_root.rstrip('/') == f'{mini}/coco'
     check_data(cfg)

@@ -158,6 +158,10 @@ def test_polygons_of_several_parts_and_holes():
 
     filled = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(polygons, 24, 30)))
     np.testing.assert_array_equal(filled.astype(bool), mask)
+    block = np.zeros((24, 30), bool)
+    block[4:10, 8:12] = True
+    corners = np.reshape(mini_writers.encode_polygons(block), (-1, 2))
+    assert corners.mean(axis=0).tolist() == [10, 7], 'centred on the pixels that it covers'
 
 
 def test_classes_come_up_equally_often():

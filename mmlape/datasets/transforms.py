@@ -78,10 +78,9 @@ class LoadSegAnnotations(BaseTransform):
         labels = loaded['gt_seg_map']
         strange = np.unique(labels[(labels >= self.num_classes) & (labels != self.ignore_index)])
         if strange.size:
-            raw = [int(label) + int(results.get('reduce_zero_label', False)) for label in strange]
-            raise BrokenSampleError(
-                strange_labels(path, raw, self.num_classes, results.get('reduce_zero_label', False))
-            )
+            reduced = bool(results.get('reduce_zero_label', False))
+            stored = [int(label) + reduced for label in strange]
+            raise BrokenSampleError(strange_labels(path, stored, self.num_classes, reduced))
         return loaded
 
 
