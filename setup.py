@@ -1,4 +1,4 @@
-"""Package mmlape. The wheel carries configs, tools and the model index under `mmlape/.mim`, as OpenMMLab's tools expect."""
+"""Package mmlape; the wheel carries configs, tools and model index under `mmlape/.mim`, where OpenMMLab looks."""
 
 import re
 import runpy
@@ -13,7 +13,8 @@ MIM = ('configs', 'tools', 'model-index.yml')
 # Run by every interpreter of an environment with mmlape: lets mmengine read `mmlape::` without importing mmlape first.
 PTH = (
     "import importlib.util as u, runpy; s = u.find_spec('mmlape'); "
-    "s and runpy.run_path(s.submodule_search_locations[0] + '/prefix_hook.py')['install']()\n"
+    's and s.submodule_search_locations and '
+    "runpy.run_path(s.submodule_search_locations[0] + '/prefix_hook.py')['install']()\n"
 )
 
 
@@ -66,8 +67,8 @@ setup(
     python_requires='>=3.10',
     packages=find_packages(include=['mmlape', 'mmlape.*']),
     package_data={'mmlape': ['requirements.txt']},
-    # Light ones only: the MM packages come as the maintained forks or as the original distributions, and torch as it fits
-    # the machine; `mmlape doctor` says what is missing.
+    # Light ones only: the MM packages come as the maintained forks or as the original distributions, and torch as it
+    # fits the machine; `mmlape doctor` says what is missing.
     install_requires=['matplotlib', 'numpy', 'packaging', 'pillow', 'rich', 'scikit-learn'],
     extras_require={
         'stack': PINS['torch'] + PINS['mmcv'] + PINS['mm'] + PINS['runtime'],

@@ -15,7 +15,7 @@ _WHAT = {'g++': 'the C++ compiler', 'python3-venv': "Python's venv module", 'pyt
 def missing_packages() -> list[str]:
     """Return the Debian packages that the set-up needs and this machine lacks."""
     missing = []
-    if not shutil.which(os.environ.get('CXX', 'c++').split()[0]) and not shutil.which('g++'):
+    if not shutil.which((os.environ.get('CXX') or 'c++').split()[0]) and not shutil.which('g++'):
         missing.append('g++')
     if importlib.util.find_spec('ensurepip') is None or importlib.util.find_spec('venv') is None:
         missing.append('python3-venv')

@@ -51,7 +51,7 @@ class Progress:
             if self.first is None:
                 self.first = (self.clock(), self.done)
         elif match := _PIP.match(line.strip()):
-            self.doing = re.sub(r'https?://\S*/', '', match[0]).removesuffix(': started')
+            self.doing = re.sub(r'https?://\S*/', '', match[0]).removesuffix(': started')[:70]
 
     def text(self) -> str:
         """Return the line to show."""

@@ -11,9 +11,9 @@ from live import StepFailed, run
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from mmlape.pins import MMCV_BUILD_ENV, read_pins  # noqa: E402
+from mmlape.pins import MMCV_BUILD_ENV, PINS_FILE, read_pins  # noqa: E402
 
-# Says 'cuda' or 'cpu' for the ops that are compiled in, and fails when there are none or they were built for another torch.
+# Says whether the ops are compiled for 'cuda' or 'cpu'; fails without ops, and with ops built for another torch.
 _OPS = (
     'import torch, mmcv._ext as ext; print("cpu" if ext.get_compiling_cuda_version() == "not available" else "cuda")'
 )
@@ -43,7 +43,12 @@ class Setup:
     def pip(self, title: str, *args: str, env: dict[str, str] | None = None) -> None:
         """Run `pip install` as one step."""
         log = self.logs / (title.split(' ')[0] + '.log')
-        run(title, [self.python, '-m', 'pip', 'install', '--disable-pip-version-check', *args], log, env)
+        run(
+            title,
+            [self.python, '-m', 'pip', 'install', '--disable-pip-version-check', '-c', PINS_FILE, *args],
+            log,
+            env,
+        )
 
     def make_venv(self) -> None:
         """Make the environment, unless a working one of the same Python version is there."""

@@ -1,4 +1,4 @@
-"""Where the package keeps its configs and tools (`.mim`, OpenMMLab's convention), and the prefix `mmlape::` for them."""
+"""Where the package keeps its configs and tools (`.mim`, OpenMMLab's convention), and their prefix `mmlape::`."""
 
 import difflib
 import functools
@@ -40,9 +40,9 @@ def config_path(name: str) -> str:
 def teach_mmengine(config_class: type) -> None:
     """Let mmengine's `Config` read `mmlape::` names, in `Config.fromfile` and in `_base_`.
 
-    mmengine itself knows such prefixes for a fixed list of packages, in `_base_` only, and looks the type names of what
-    it loads up in that package's registry first. Our configs name their scope themselves, so here a prefixed name stands
-    for a path and nothing else.
+    mmengine itself knows such prefixes for a fixed list of packages, in `_base_` only, and looks the type names of
+    what it loads up in that package's registry first. Our configs name their scope themselves, so here a prefixed name
+    stands for a path and nothing else.
 
     Args:
         config_class: `mmengine.config.Config`.

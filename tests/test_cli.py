@@ -1,0 +1,92 @@
+"""The console command: its table, its exit statuses, and what it imports before it has to."""
+
+import os
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+import mmlape
+from mmlape.cli import COMMANDS, main
+
+
+def call(*args: str, **env: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, '-m', 'mmlape', *args]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env})
+
+
+def test_version():
+    done = call('--version')
+    assert done.returncode == 0
+    assert done.stdout.strip() == f'mmlape {mmlape.__version__}'
+
+
+def test_help_names_every_command():
+    done = call('--help')
+    assert done.returncode == 0
+    for name in COMMANDS:
+        assert f'\n  {name} ' in done.stdout
+
+
+def test_no_command_is_bad_usage(capsys):
+    assert main([]) == 2
+    assert 'usage: mmlape COMMAND' in capsys.readouterr().out
+
+
+def test_unknown_command_offers_close_ones():
+    done = call('mulit-seed')
+    assert done.returncode == 2
+    assert "no command 'mulit-seed'; did you mean multi-seed?" in done.stderr
+
+
+def test_unknown_command_without_close_ones_lists_all(capsys):
+    assert main(['xyzzy']) == 2
+    error = capsys.readouterr().err
+    assert all(name in error for name in COMMANDS)
+
+
+@pytest.mark.parametrize('name', COMMANDS)
+def test_every_command_has_a_module_and_help(name, capsys):
+    module = import_module(f'mmlape.commands.{name.replace("-", "_")}')
+    assert callable(module.run)
+    assert main([name, '--help']) == 0
+    assert f'usage: mmlape {name}' in capsys.readouterr().out
+
+
+def test_bad_option_is_bad_usage(capsys):
+    assert main(['doctor', '--no-such-option']) == 2
+    assert '--no-such-option' in capsys.readouterr().err
+
+
+def test_error_is_one_message_without_traceback():
+    done = call('print-params', 'mmlape::segmenter/no-such-config.py')
+    assert done.returncode == 1
+    assert done.stderr.startswith('mmlape: error: ')
+    assert 'no-such-config.py' in done.stderr
+    assert 'Traceback' not in done.stderr
+
+
+def test_debug_shows_the_traceback():
+    done = call('print-params', 'mmlape::segmenter/no-such-config.py', MMLAPE_DEBUG='1')
+    assert done.returncode != 0
+    assert 'Traceback' in done.stderr
+
+
+@pytest.mark.parametrize(
+    'code',
+    ['import mmlape', 'import mmlape.cli; mmlape.cli.main(["--help"])']
+    + [f'import mmlape.cli; mmlape.cli.main(["{name}", "--help"])' for name in COMMANDS],
+)
+def test_nothing_heavy_is_imported_early(code):
+    heavy = ('torch', 'mmcv', 'mmengine', 'mmdet', 'mmseg', 'mmpretrain', 'timm')
+    script = f'{code}\nimport sys\nprint("HEAVY:", [name for name in {heavy} if name in sys.modules])'
+    done = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == 'HEAVY: []'
+
+
+def test_mmcv_ops_are_never_imported_by_the_registries():
+    script = 'import mmlape, mmlape.registry, sys; print("mmcv.ops" in sys.modules)'
+    done = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True)
+    assert done.stdout.strip() == 'False', done.stderr
