@@ -53,9 +53,10 @@ def test_one_run_has_no_deviation_and_undefined_values_do_not_count(tmp_path):
     _write_run(tmp_path, 1, 50.0, 51.0)
     single = summarise(read_seeds(tmp_path))['last']['metrics']['mIoU']
     assert (single['mean'], single['std'], single['n']) == (50.0, None, 1)
-    _write_run(tmp_path, 2, None, 51.0)
+    _write_run(tmp_path, 2, None, 51.0, **{'coco/bbox_mAP_l': -1.0})
     both = summarise(read_seeds(tmp_path))
     assert both['last']['metrics']['mIoU']['n'] == 1
+    assert both['last']['metrics']['coco/bbox_mAP_l'] == {'mean': None, 'std': None, 'n': 0, 'values': {}}
     assert both['best']['metrics']['mIoU'] == {'mean': 51.0, 'std': 0.0, 'n': 2, 'values': {'1': 51.0, '2': 51.0}}
 
 

@@ -126,12 +126,12 @@ def moments(metrics: dict[int, dict[str, float | None]]) -> dict[str, dict]:
     """Mean, sample standard deviation, n and the values of each metric.
 
     Args:
-        metrics: ``{seed: {metric: value}}``; None and NaN are undefined.
+        metrics: ``{seed: {metric: value}}``; undefined values are left out.
     """
     result = {}
     for name in dict.fromkeys(name for row in metrics.values() for name in row):
         row = {str(seed): values.get(name) for seed, values in metrics.items()}
-        values = {seed: value for seed, value in row.items() if value is not None and math.isfinite(value)}
+        values = {seed: value for seed, value in row.items() if is_defined(name, value)}
         result[name] = {
             'mean': statistics.fmean(values.values()) if values else None,
             'std': statistics.stdev(values.values()) if len(values) > 1 else None,
@@ -148,14 +148,18 @@ def main_metrics(summary: dict) -> list[str]:
     return chosen or list(known)
 
 
-def digits(metric: str) -> int:
-    """How many decimals a metric is shown with: four in [0, 1], where AP lies, two in percent."""
-    return 4 if 'AP' in metric or 'AR@' in metric else 2
+def is_defined(metric: str, value: float | None) -> bool:
+    """Whether a value counts: not None, not NaN, and not the -1 with which COCO marks an AP of no objects."""
+    return value is not None and math.isfinite(value) and not (value == -1 and _is_precision(metric))
 
 
 def show(metric: str, value: float | None) -> str:
-    """A value as text; a dash where it is undefined."""
-    return '-' if value is None else f'{value:.{digits(metric)}f}'
+    """A value as text: four decimals in [0, 1], where AP lies, two in percent; a dash where it is undefined."""
+    return f'{value:.{4 if _is_precision(metric) else 2}f}' if is_defined(metric, value) else '-'
+
+
+def _is_precision(metric: str) -> bool:
+    return 'AP' in metric or '_AR' in metric
 
 
 def summary_table(summary: dict, title: str) -> Table:

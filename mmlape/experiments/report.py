@@ -4,7 +4,6 @@ An arm is one configuration with its runs over seeds. Every number in the table 
 """
 
 import json
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from mmlape.experiments.aggregate import EVALUATIONS, Run, main_metrics, show, summarise
+from mmlape.experiments.aggregate import EVALUATIONS, Run, is_defined, main_metrics, show, summarise
 
 COLUMNS = ('arm', 'task', 'metric', 'seeds', 'untrained', 'last: mean ± std (n)', 'best: mean ± std (n)')
 
@@ -99,11 +98,8 @@ def read_curves(work_dir: str | Path) -> Curves:
             # A validation is logged at its iteration, or, in a run that counts epochs, at its epoch.
             step = iteration if iteration and by_epoch else row.get('step', iteration)
             for name, value in row.items():
-                if (
-                    name not in ('step', 'time', 'data_time')
-                    and isinstance(value, int | float)
-                    and math.isfinite(value)
-                ):
+                numeric = name not in ('step', 'time', 'data_time') and isinstance(value, int | float)
+                if numeric and is_defined(name, value):
                     metrics.setdefault(name, {})[step] = value
     return Curves(dict(sorted(loss.items())), {name: dict(sorted(points.items())) for name, points in metrics.items()})
 
