@@ -3,7 +3,7 @@
 _base_ = './coco_instance.py'
 
 data_root = 'data/mini/coco/'
-img_scale = (256, 256)
+crop_size = (256, 256)
 classes = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine')
 dataset = dict(data_root=data_root, metainfo=dict(classes=classes))
 
@@ -11,13 +11,13 @@ dataset = dict(data_root=data_root, metainfo=dict(classes=classes))
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
-    dict(type='RandomResize', scale=img_scale, ratio_range=(0.8, 1.2), keep_ratio=True),
-    dict(type='RandomCrop', crop_type='absolute', crop_size=img_scale, allow_negative_crop=True),
+    dict(type='RandomResize', scale=crop_size, ratio_range=(0.8, 1.2), keep_ratio=True),
+    dict(type='RandomCrop', crop_type='absolute', crop_size=crop_size, allow_negative_crop=True),
     dict(type='PackDetInputs'),
 ]
 test_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=img_scale, keep_ratio=True),
+    dict(type='Resize', scale=crop_size, keep_ratio=True),
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
     dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
 ]
