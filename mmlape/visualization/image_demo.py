@@ -98,7 +98,7 @@ def load(
     model.cfg, model.task, model.classes = cfg, TASKS[scope], names or _class_names(cfg)
     # The inference functions of the MM packages look for the pipeline here, and have no annotations to load.
     steps = cfg.test_dataloader.dataset.pipeline
-    model.annotation_steps = [step for step in steps if step['type'].endswith('LoadAnnotations')]
+    model.annotation_steps = [step for step in steps if step['type'].endswith('Annotations')]
     cfg.test_pipeline = [step for step in steps if step not in model.annotation_steps]
     cfg.test_dataloader.dataset.pipeline = cfg.test_pipeline
     return model.to(device).eval()
