@@ -5,7 +5,7 @@ VENV ?= .venv
 STAMP := $(VENV)/.ready
 export PYTHON
 
-.PHONY: setup demo test lint doctor clean
+.PHONY: setup demo test lint doctor
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -15,7 +15,7 @@ $(STAMP): mmlape/requirements.txt setup.py
 	@python="$$(sh bootstrap/choose_python.sh $(VENV))" && "$$python" bootstrap $(VENV) && touch $@
 
 demo: $(STAMP)
-	@$(VENV)/bin/mmlape demo $(ARGS)
+	@$(VENV)/bin/python -m mmlape demo $(ARGS)
 
 test: lint
 	@$(VENV)/bin/python -m pytest $(ARGS)
@@ -25,7 +25,4 @@ lint: $(STAMP)
 	@$(VENV)/bin/ruff format --check .
 
 doctor: $(STAMP)
-	@$(VENV)/bin/mmlape doctor
-
-clean:
-	rm -rf $(VENV) build dist *.egg-info mmlape/.mim
+	@$(VENV)/bin/python -m mmlape doctor

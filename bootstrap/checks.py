@@ -24,6 +24,10 @@ def missing_packages() -> list[str]:
     return missing
 
 
+def _apt_line(packages: list[str]) -> list[str]:
+    return ['apt-get', 'install', '-y', '--no-install-recommends', *packages]
+
+
 def provide_packages() -> None:
     """See to it that compiler, headers and venv module are there.
 
@@ -36,19 +40,17 @@ def provide_packages() -> None:
     missing = missing_packages()
     if not missing:
         return
-    line = 'apt-get install -y --no-install-recommends ' + ' '.join(missing)
     print('set-up: missing: ' + ', '.join(f'{_WHAT[name]} ({name})' for name in missing), flush=True)
     if os.geteuid() == 0 and shutil.which('apt-get') and not os.environ.get('MMLAPE_NO_APT'):
-        print(f'set-up: {line}', flush=True)
+        print(f'set-up: {" ".join(_apt_line(missing))}', flush=True)
         quiet = {**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'}
         subprocess.run(['apt-get', 'update', '-q'], env=quiet, stdout=subprocess.DEVNULL)
-        if subprocess.run(line.split(), env=quiet, stdout=subprocess.DEVNULL).returncode == 0:
+        if subprocess.run(_apt_line(missing), env=quiet, stdout=subprocess.DEVNULL).returncode == 0:
             importlib.invalidate_caches()
             missing = missing_packages()
     if missing:
-        line = line.split(' g++')[0].split(' python3-')[0] + ' ' + ' '.join(missing)
         raise SystemExit(
-            f'set-up: stopped. Install what is missing, then call it again:\n    {line}\n'
+            f'set-up: stopped. Install what is missing, then call it again:\n    {" ".join(_apt_line(missing))}\n'
             f'(Python here is {sys.executable}; another one: make setup PYTHON=/path/to/python3.12)'
         )
 
