@@ -9,7 +9,8 @@ import sysconfig
 from pathlib import Path
 
 NEEDED_GB = 8.0
-_WHAT = {'g++': 'the C++ compiler', 'python3-venv': "Python's venv module", 'python3-dev': "Python's headers"}
+_PYTHON = f'python3.{sys.version_info.minor}'  # Debian has a package for each version
+_WHAT = {'g++': 'the C++ compiler', f'{_PYTHON}-venv': "Python's venv module", f'{_PYTHON}-dev': "Python's headers"}
 
 
 def missing_packages() -> list[str]:
@@ -18,9 +19,9 @@ def missing_packages() -> list[str]:
     if not shutil.which((os.environ.get('CXX') or 'c++').split()[0]) and not shutil.which('g++'):
         missing.append('g++')
     if importlib.util.find_spec('ensurepip') is None or importlib.util.find_spec('venv') is None:
-        missing.append('python3-venv')
+        missing.append(f'{_PYTHON}-venv')
     if not Path(sysconfig.get_paths()['include'], 'Python.h').exists():
-        missing.append('python3-dev')
+        missing.append(f'{_PYTHON}-dev')
     return missing
 
 
