@@ -8,7 +8,7 @@ import pytest
 import torch
 from model_helpers import randomise
 
-from mmlape.checkpoint import load_backbone, load_model, read_checkpoint
+from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, reading
 from mmlape.checkpoint.layouts import translate
 from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
@@ -235,7 +235,15 @@ def test_a_hostile_pickle_is_refused_and_nothing_runs(tmp_path):
             assert not (tmp_path / 'ran').exists()
     with pytest.raises(CheckpointError, match=r'would run code \((posix|os)\.mkdir\).*--trust-checkpoint'):
         read_checkpoint(tmp_path / '0False.pth')
-    read_checkpoint(tmp_path / '1False.pth', trust=True)
+
+
+def test_trusting_a_file_is_asked_for_and_runs_it(tmp_path, monkeypatch):
+    payload = Payload()
+    payload.path = str(tmp_path / 'ran')
+    torch.save({'model': {'x': torch.zeros(1)}, 'extra': payload}, tmp_path / 'a.pth')
+    monkeypatch.setattr(reading, '_trusted', False)
+    reading.trust_checkpoints()
+    read_checkpoint(tmp_path / 'a.pth')
     assert (tmp_path / 'ran').exists()
 
 

@@ -40,7 +40,7 @@ def write_tensors(tensors: dict[str, Tensor], path: str | Path, wrapper: str | N
     os.replace(partial, path)
 
 
-def convert(src: str | Path, dst: str | Path, to: str, trust: bool = False, overwrite: bool = False) -> list[str]:
+def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) -> list[str]:
     """Convert a ViT of any known layout, with a classifier's heads.
 
     Args:
@@ -54,7 +54,7 @@ def convert(src: str | Path, dst: str | Path, to: str, trust: bool = False, over
     """
     if to not in TARGETS:
         raise CheckpointError(f'unknown target {to!r}; choose one of: {", ".join(TARGETS)}')
-    weights = translate(state_dict_of(read_checkpoint(src, trust=trust), src), src)
+    weights = translate(state_dict_of(read_checkpoint(src), src), src)
     _check_target(weights, to, src)
     tensors = {**weights.tensors, **weights.heads}
     if to == 'timm':
@@ -76,7 +76,7 @@ def _check_target(weights: Weights, to: str, src: str | Path) -> None:
         raise CheckpointError(f'{src}: the {to} layout has no place for {", ".join(reasons)}; use --to mmlape')
 
 
-def average(files: Sequence[str | Path], dst: str | Path, trust: bool = False, overwrite: bool = False) -> None:
+def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = False) -> None:
     """Average the weights of several checkpoints of one model in float64; integer counters are the last file's.
 
     Raises:
@@ -86,7 +86,7 @@ def average(files: Sequence[str | Path], dst: str | Path, trust: bool = False, o
         raise CheckpointError('averaging weights needs at least two checkpoints')
     first, sums = None, {}
     for path in files:
-        tensors = state_dict_of(read_checkpoint(path, trust=trust), path)
+        tensors = state_dict_of(read_checkpoint(path), path)
         shapes = {name: value.shape for name, value in tensors.items()}
         first = first or shapes
         if shapes != first:
@@ -101,7 +101,7 @@ def average(files: Sequence[str | Path], dst: str | Path, trust: bool = False, o
     write_tensors(mean, dst, 'state_dict', overwrite)
 
 
-def publish(src: str | Path, dst: str | Path, weights: str = 'plain', trust: bool = False) -> tuple[Path, Path]:
+def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[Path, Path]:
     """Strip everything but the weights, put the hash into the name, and write a model card beside it.
 
     Args:
@@ -114,7 +114,7 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain', trust: boo
     Raises:
         CheckpointError: if there are no such weights.
     """
-    content = read_checkpoint(src, trust=trust)
+    content = read_checkpoint(src)
     if weights == 'ema':
         if 'ema_state_dict' not in content:
             raise CheckpointError(f'{src}: no EMA weights in it; train with EMAHook, or publish the plain weights')

@@ -62,7 +62,7 @@ def position_of(weights: Weights) -> tuple[str, str]:
     return 'learnable', f'{side} x {side}'
 
 
-def inspect(path: str | Path, trust: bool = False) -> dict[str, object]:
+def inspect(path: str | Path) -> dict[str, object]:
     """Describe a checkpoint file.
 
     Returns:
@@ -71,7 +71,7 @@ def inspect(path: str | Path, trust: bool = False) -> dict[str, object]:
     Raises:
         CheckpointError: if the file cannot be read or is no ViT.
     """
-    tensors = state_dict_of(read_checkpoint(path, trust=trust), path)
+    tensors = state_dict_of(read_checkpoint(path), path)
     weights = translate(tensors, path)
     arch = arch_of(weights)
     pe_type, grid = position_of(weights)

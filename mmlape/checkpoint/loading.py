@@ -62,8 +62,6 @@ def load_backbone(
     grid: Grid | None = None,
     strict: bool = True,
     allow_joining_mismatch: bool = False,
-    trust: bool = False,
-    **_,
 ) -> LoadReport:
     """Load a ViT of any known layout into ``VisionTransformer`` or ``ViTAdapter``.
 
@@ -74,7 +72,6 @@ def load_backbone(
         grid: (rows, columns) of the stored PE, needed when it is not square.
         strict: refuse missing, unexpected and misshapen tensors; otherwise they are only reported.
         allow_joining_mismatch: load a checkpoint trained with LaPE into a model without it, or the reverse.
-        trust: see ``read_checkpoint``.
 
     Returns:
         The report, which is logged too.
@@ -82,7 +79,7 @@ def load_backbone(
     Raises:
         CheckpointError: for an unreadable file, an unknown layout, no match at all, or anything strict refuses.
     """
-    weights = translate(state_dict_of(read_checkpoint(checkpoint, trust=trust), checkpoint), checkpoint)
+    weights = translate(state_dict_of(read_checkpoint(checkpoint), checkpoint), checkpoint)
     report = LoadReport(str(checkpoint), weights.layout, dropped=[*weights.heads, *weights.dropped])
     _check_joining(model, weights, checkpoint, allow_joining_mismatch)
     tensors = _fit(model, weights, report, grid)
@@ -90,14 +87,14 @@ def load_backbone(
     return report
 
 
-def load_model(model: nn.Module, path: str, strict: bool = True, trust: bool = False) -> LoadReport:
+def load_model(model: nn.Module, path: str, strict: bool = True) -> LoadReport:
     """Load a checkpoint of the same whole model (detector, segmentor, classifier), for testing it.
 
     Raises:
         CheckpointError: for an unreadable file, no match at all, or, if ``strict``, any difference.
     """
     report = LoadReport(str(path), 'whole model')
-    tensors = state_dict_of(read_checkpoint(path, trust=trust), path)
+    tensors = state_dict_of(read_checkpoint(path), path)
     _load(model, tensors, report, lambda name: False, strict)
     return report
 

@@ -1,9 +1,10 @@
 """Read checkpoint files without running code from them.
 
 PyTorch files are unpickled with ``weights_only=True`` and nothing falls back from it; safetensors and NumPy archives
-hold arrays only. ``trust=True`` is the only way to full unpickling, which can run any code that the file contains.
+hold arrays only. ``trust_checkpoints`` is the only way to full unpickling, which can run any code that a file contains.
 """
 
+import logging
 import os
 import pickle
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from mmengine.logging import print_log
 from torch import Tensor
 
 from mmlape.errors import CheckpointError
@@ -30,6 +32,17 @@ def _history_method(owner: type, name: str):
     return getattr(HistoryBuffer, name)
 
 
+TRUST_MEANING = 'checkpoints are unpickled without restrictions: any code in them runs with your rights'
+_trusted = False
+
+
+def trust_checkpoints() -> None:
+    """Unpickle without restrictions from now on, in this process; only for files whose authors you trust with it."""
+    global _trusted
+    _trusted = True
+    print_log(f'--trust-checkpoint: {TRUST_MEANING}', logger='current', level=logging.WARNING)
+
+
 def _safe_globals() -> list:
     """What MMEngine stores beside tensors: log histories and NumPy scalars and arrays."""
     from mmengine.logging.history_buffer import HistoryBuffer
@@ -40,19 +53,18 @@ def _safe_globals() -> list:
     return [HistoryBuffer, (_history_method, 'builtins.getattr'), *arrays]
 
 
-def _load_torch(path: Path, map_location: str, trust: bool):
-    if trust:
+def _load_torch(path: Path, map_location: str):
+    if _trusted:
         return torch.load(path, map_location=map_location, weights_only=False)
     with torch.serialization.safe_globals(_safe_globals()):
         return torch.load(path, map_location=map_location, weights_only=True)
 
 
-def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', trust: bool = False) -> dict:
+def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu') -> dict:
     """Read a whole checkpoint file.
 
     Args:
         path: a ``.pth``, ``.pt``, ``.bin``, ``.safetensors`` or ``.npz`` file.
-        trust: unpickle without restrictions; only for files whose author you trust with this machine.
 
     Returns:
         What the file holds; a flat dict of tensors for safetensors and NumPy archives.
@@ -76,7 +88,7 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', trust: b
             with np.load(path, allow_pickle=False) as archive:
                 content = {key: torch.from_numpy(np.asarray(archive[key])) for key in archive.files}
         else:
-            content = _load_torch(path, map_location, trust)
+            content = _load_torch(path, map_location)
     except pickle.UnpicklingError as error:
         raise CheckpointError(_unpickling_message(path, str(error))) from error
     except Exception as error:

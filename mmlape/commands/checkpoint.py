@@ -2,6 +2,8 @@
 
 import argparse
 
+from mmlape.commands import add_trust_option, apply_trust
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest='action', required=True, metavar='ACTION')
@@ -19,15 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     average.add_argument('files', nargs='+')
     average.add_argument('--out', required=True, help='a .pth or .safetensors file')
     for action in (inspect, convert, publish, average):
-        action.add_argument(
-            '--trust-checkpoint', action='store_true', help='unpickle without restrictions: runs any code in the file'
-        )
+        add_trust_option(action)
     for action in (convert, average):
         action.add_argument('--overwrite', action='store_true')
 
 
 def run(args: argparse.Namespace) -> int:
-    trust = args.trust_checkpoint
+    apply_trust(args)
     if args.action == 'inspect':
         from rich.console import Console
         from rich.table import Table
@@ -35,19 +35,19 @@ def run(args: argparse.Namespace) -> int:
         from mmlape.checkpoint.describe import inspect
 
         table = Table(show_header=False)
-        for name, value in inspect(args.file, trust).items():
+        for name, value in inspect(args.file).items():
             table.add_row(name, str(value))
         Console().print(table)
         return 0
     from mmlape.checkpoint import convert as writing
 
     if args.action == 'convert':
-        dropped = writing.convert(args.src, args.dst, args.to, trust, args.overwrite)
+        dropped = writing.convert(args.src, args.dst, args.to, args.overwrite)
         rest = f'; left out {len(dropped)} tensors: {", ".join(dropped[:5])}' if dropped else ''
         print(f'wrote {args.dst}{rest}')
     elif args.action == 'publish':
-        print('wrote {} and {}'.format(*writing.publish(args.src, args.dst, args.weights, trust)))
+        print('wrote {} and {}'.format(*writing.publish(args.src, args.dst, args.weights)))
     else:
-        writing.average(args.files, args.out, trust, args.overwrite)
+        writing.average(args.files, args.out, args.overwrite)
         print(f'wrote {args.out}, the mean weights of {len(args.files)} checkpoints')
     return 0

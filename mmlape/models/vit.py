@@ -137,7 +137,7 @@ class VisionTransformer(BaseModule):
 
         windows = self._windows(window_attn, window_size)
         normed = self.joining.with_norm
-        drop_paths = torch.linspace(0, drop_path_rate, self.num_layers).tolist()
+        drop_paths = [drop_path_rate * i / max(1, self.num_layers - 1) for i in range(self.num_layers)]
         self.blocks = nn.ModuleList(
             TransformerEncoderLayer(
                 self.embed_dims,

@@ -1,0 +1,140 @@
+"""Pretraining: the paper's parameter counts, distillation's formula, and the way from a checkpoint into a running model."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from mmengine.config import Config
+from mmengine.registry import init_default_scope
+from test_checkpoint import save
+from tiny import ROOT, run, write_config, write_data
+
+from mmlape.models import VisionTransformer
+from mmlape.registry import MODELS
+
+PRETRAIN = ROOT / 'configs' / 'pretrain'
+TABLE_5 = {'tiny': (5.717, 5.722), 'small': (22.051, 22.060), 'base': (86.568, 86.586)}
+ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64)
+
+
+@pytest.mark.parametrize('arch', TABLE_5)
+def test_parameter_counts_equal_the_papers_table_5(arch):
+    init_default_scope('mmpretrain')
+    for joining, millions in zip(('default', 'lape'), TABLE_5[arch], strict=True):
+        cfg = Config.fromfile(PRETRAIN / f'deit-{arch}-{joining}_4xb256-300e_in1k.py')
+        with torch.device('meta'):
+            model = MODELS.build(cfg.model)
+        assert round(sum(p.numel() for p in model.parameters()) / 1e6, 3) == millions
+
+
+def distilled(**kwargs):
+    from mmlape.models.distillation import DistilledImageClassifier
+
+    init_default_scope('mmpretrain')
+    vit = dict(arch=ARCH, img_size=32, patch_size=8)
+    teacher = dict(
+        type='ImageClassifier',
+        backbone=dict(type='mmlape.VisionTransformer', **vit),
+        head=dict(type='LinearClsHead', num_classes=5, in_channels=32),
+    )
+    return DistilledImageClassifier(
+        backbone=dict(type='mmlape.DistilledVisionTransformer', pe_joining='lape', **vit),
+        head=dict(type='mmlape.DistilledClsHead', num_classes=5, in_channels=32, init_cfg=None),
+        teacher=teacher,
+        **kwargs,
+    )
+
+
+def test_distillation_is_half_label_and_half_the_teachers_choice():
+    from mmpretrain.structures import DataSample
+
+    model = distilled().eval()
+    images, labels = torch.randn(4, 3, 32, 32), torch.tensor([0, 4, 2, 2])
+    losses = model.loss(images, [DataSample().set_gt_label(int(label)) for label in labels])
+    cls_token, dist_token = model.backbone(images)[0]
+    chosen = model.teacher(images).argmax(1)
+    by_label = F.cross_entropy(model.head.layers.head(cls_token), labels)
+    by_teacher = F.cross_entropy(model.head.layers.head_dist(dist_token), chosen)
+    torch.testing.assert_close(losses['loss_cls'], by_label / 2)
+    torch.testing.assert_close(losses['loss_dist'], by_teacher / 2)
+    scores = (model.head.layers.head(cls_token) + model.head.layers.head_dist(dist_token)) / 2
+    torch.testing.assert_close(model(images), scores)
+
+
+def test_the_teacher_is_neither_trained_nor_saved(tmp_path):
+    model = distilled()
+    assert not [name for name in model.state_dict() if 'teacher' in name]
+    assert not any(p.requires_grad for p in model.teacher.parameters())
+    ids = {id(p) for p in model.parameters()}
+    assert not any(id(p) in ids for p in model.teacher.parameters())
+    other = distilled().teacher.state_dict()
+    model = distilled(teacher_checkpoint=save(tmp_path / 'teacher.pth', other, 'state_dict'))
+    model.init_weights()
+    assert all(torch.equal(value, other[name]) for name, value in model.teacher.state_dict().items())
+
+
+def test_a_checkpoint_is_in_the_model_once_training_runs(tmp_path):
+    """One iteration with learning rate 0 through the real tool leaves the checkpoint's values, to the bit."""
+    source = VisionTransformer(ARCH, 32, 8, pe_joining='lape')
+    path = save(tmp_path / 'lape.pth', source.state_dict())
+    extra = (
+        f"model['backbone']['init_cfg'] = dict(type='Pretrained', checkpoint={path!r})\n"
+        "optim_wrapper['optimizer'].update(lr=0.0)\n"
+        "train_cfg = dict(type='IterBasedTrainLoop', max_iters=1, val_interval=1)\n"
+    )
+    config = write_config(tmp_path, write_data(tmp_path / 'data'), extra)
+    printed = run(ROOT / 'tools' / 'train.py', config, '--work-dir', 'out', cwd=tmp_path)
+    assert re.search(r'loaded (\d+) of \1\b', printed), printed
+    trained = torch.load(next((tmp_path / 'out').glob('iter_1.pth')), weights_only=False)['state_dict']
+    expected = source.state_dict()
+    compared = [name for name in trained if name.startswith('backbone.')]
+    assert len(compared) == len(expected)
+    for name in compared:
+        assert torch.equal(trained[name], expected[name.removeprefix('backbone.')]), name
+
+
+def test_hostile_checkpoints_run_nothing_in_train_test_and_resume(tmp_path):
+    from test_checkpoint import Payload
+
+    payload = Payload()
+    payload.path = str(tmp_path / 'ran')
+    hostile = tmp_path / 'iter_3.pth'
+    torch.save({'state_dict': {'x': torch.zeros(1)}, 'meta': payload}, hostile)
+    config = write_config(tmp_path, write_data(tmp_path / 'data'))
+    train, test = (ROOT / 'tools' / name for name in ('train.py', 'test.py'))
+    initial = f'model.backbone.init_cfg={{"type":"Pretrained","checkpoint":"{hostile}"}}'
+    for words in (
+        (test, config, hostile),
+        (train, config, '--resume', hostile),
+        (train, config, '--cfg-options', f'load_from={hostile}'),
+        (train, config, '--cfg-options', initial),
+    ):
+        printed = run(*words, '--work-dir' if words[0] is train else '--out', 'x', cwd=tmp_path, status=1)
+        assert 'refused, because reading it would run code' in printed and 'Traceback' not in printed
+        assert not (tmp_path / 'ran').exists()
+
+
+def test_pretrain_publish_finetune_evaluate(tmp_path):
+    """The chain of the README on the mini data, each link a process of its own."""
+    tools = ROOT / 'tools'
+    run(tools / 'make_mini_data.py', 'mini', '--train', '6', '--val', '3', '--digits', '100', cwd=tmp_path)
+    pretrain = PRETRAIN / 'deit-mini-lape_1xb32-12e_mini-digits.py'
+    arch = [f'model.backbone.arch.{key}={value}' for key, value in ARCH.items()]
+    options = ['--cfg-options', 'data_root=mini/digits/', *arch, 'train_cfg.max_epochs=2', 'model.head.in_channels=32']
+    run(tools / 'train.py', pretrain, '--work-dir', 'pre', '--seed', '0', *options, cwd=tmp_path)
+    run(tools / 'checkpoint.py', 'publish', 'pre/epoch_2.pth', 'weights/deit.pth', cwd=tmp_path)
+    published = next((tmp_path / 'weights').glob('deit-*.pth'))
+    assert 'lape or lape-shared' in run(tools / 'checkpoint.py', 'inspect', published, cwd=tmp_path)
+    config = next((ROOT / 'configs' / 'segmenter').glob('*mini-lape*.py'))
+    options = [
+        '--cfg-options', 'data_root=mini/ade/', *arch, 'train_cfg.max_iters=2', 'train_cfg.val_interval=2',
+        'param_scheduler.0.end=1', 'param_scheduler.1.begin=1', 'model.decode_head.num_heads=2',
+        *(f'model.decode_head.{key}=32' for key in ('in_channels', 'channels', 'embed_dims')),
+    ]  # fmt: skip
+    weights = f'model.backbone.init_cfg.checkpoint={published}'
+    printed = run(tools / 'train.py', config, '--work-dir', 'seg', *options, weights, cwd=tmp_path)
+    assert 'dropped: head.weight, head.bias' in printed
+    run(tools / 'test.py', config, 'seg/iter_2.pth', '--out', 'm.json', *options, weights, cwd=tmp_path)
+    assert Path(tmp_path / 'm.json').is_file()
