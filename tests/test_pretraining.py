@@ -1,4 +1,4 @@
-"""Pretraining: the paper's parameter counts, distillation's formula, and the way from a checkpoint into a running model."""
+"""Pretraining: parameter counts of the paper, distillation, and the way from a checkpoint into a running model."""
 
 import re
 from pathlib import Path

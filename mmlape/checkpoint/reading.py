@@ -1,7 +1,7 @@
 """Read checkpoint files without running code from them.
 
 PyTorch files are unpickled with ``weights_only=True`` and nothing falls back from it; safetensors and NumPy archives
-hold arrays only. ``trust_checkpoints`` is the only way to full unpickling, which can run any code that a file contains.
+hold arrays only. ``trust_checkpoints`` is the only way to full unpickling, which can run any code in a file.
 """
 
 import logging

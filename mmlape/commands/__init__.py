@@ -1,4 +1,4 @@
-"""One module a sub-command: ``add_arguments(parser)`` and ``run(args) -> status``; heavy imports are inside ``run``."""
+"""One module a sub-command, with ``add_arguments(parser)`` and ``run(args)``; heavy imports are inside ``run``."""
 
 import argparse
 
