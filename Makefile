@@ -9,6 +9,7 @@ export PYTHON
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
+	@echo 'set-up: $(VENV) is ready'
 
 # The stamp is made only when every step of the set-up has succeeded.
 $(STAMP): mmlape/requirements.txt setup.py

@@ -18,15 +18,17 @@ def main() -> int:
         os.environ.pop(name, None)  # packages from elsewhere must not pass for installed ones
     setup = Setup(venv)
     start = time.monotonic()
-    print(
-        f'set-up: {venv} with Python {sys.version.split()[0]}\n'
-        'set-up: downloads 3 GB (3 to 5 minutes here), then compiles the ops of mmcv: about 10 minutes on 2 cores, '
-        f"{jobs()} at a time here.\nset-up: a later environment for the same Python takes mmcv from pip's cache.",
-        flush=True,
-    )
+    print(f'set-up: {venv} with Python {sys.version.split()[0]}', flush=True)
     provide_packages()
-    if setup.answers('import torch') is None:
-        check_disk(venv)
+    if setup.answers('import torch, mmcv._ext') is None:
+        print(
+            'set-up: downloads 3 GB (about 3 minutes), then compiles the ops of mmcv, '
+            f'{jobs()} files at a time: about 10 minutes on 2 idle cores.\n'
+            'set-up: a later environment for the same Python takes the compiled mmcv from the cache of pip.',
+            flush=True,
+        )
+        if setup.answers('import torch') is None:
+            check_disk(venv)
     try:
         setup.make_venv()
         setup.install_pins()

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-NEEDED_GB = 8.0
+NEEDED_GB = 8.0  # of which torch and its libraries take 4.7
 _PYTHON = f'python3.{sys.version_info.minor}'  # Debian has a package for each version
 _WHAT = {'g++': 'the C++ compiler', f'{_PYTHON}-venv': "Python's venv module", f'{_PYTHON}-dev': "Python's headers"}
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from live import StepFailed, run
@@ -56,7 +57,11 @@ class Setup:
         if version == str(sys.version_info[:2]):
             return
         base = getattr(sys, '_base_executable', sys.executable) if sys.prefix != sys.base_prefix else sys.executable
-        run('venv', [base, '-m', 'venv', '--clear', self.venv], self.venv.parent / f'{self.venv.name}-setup.log')
+        run(
+            'venv',
+            [base, '-m', 'venv', '--clear', self.venv],
+            Path(tempfile.gettempdir(), f'mmlape-venv-{os.getuid()}.log'),
+        )
 
     def install_pins(self) -> None:
         """Install everything but mmcv, the slow download first."""
