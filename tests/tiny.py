@@ -120,7 +120,7 @@ def write_config(folder: Path, data_root: Path, extra: str = '', name: str = 'ti
 
 def environment(**more: str) -> dict[str, str]:
     """This process's variables for a child on one thread, with the package importable."""
-    paths = [str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])]
+    paths = [str(ROOT), str(ROOT / 'tests'), *filter(None, [os.environ.get('PYTHONPATH')])]
     child = {**os.environ, 'PYTHONPATH': os.pathsep.join(paths), 'OMP_NUM_THREADS': '1', 'PYTHON': sys.executable}
     return {**child, **more}
 
@@ -142,10 +142,33 @@ def run(*command: object, cwd: Path, status: int = 0, **more: str) -> str:
     return done.stdout
 
 
+def start(*command: object, cwd: Path, **more: str) -> subprocess.Popen:
+    """Starts a tool in a process group of its own and leaves it running."""
+    words = [sys.executable, *(str(word) for word in command)]
+    return subprocess.Popen(
+        words,
+        cwd=cwd,
+        env=environment(**more),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
 def train(config: Path, work_dir: Path, *options: object, status: int = 0, **more: str) -> str:
     """Runs ``tools/train.py`` in the configuration's folder."""
     command = (ROOT / 'tools' / 'train.py', config, '--work-dir', work_dir, *options)
     return run(*command, cwd=config.parent, status=status, **more)
+
+
+def difference(first: Path, second: Path) -> float:
+    """The largest difference between the weights of two checkpoints."""
+    from mmlape.checkpoint import read_checkpoint
+
+    one, two = (read_checkpoint(path)['state_dict'] for path in (first, second))
+    assert list(one) == list(two)
+    return max(float((one[name].double() - two[name].double()).abs().max()) for name in one)
 
 
 def record(work_dir: Path) -> dict:

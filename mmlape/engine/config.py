@@ -6,22 +6,12 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import mmengine
 from mmengine.config import Config, DictAction
 
-import mmlape
 from mmlape.engine.overrides import check_override
 from mmlape.errors import ConfigError
-
-PREFIX = 'mmlape::'
-
-
-def config_root() -> Path:
-    """The folder of this package's configurations: beside the package in a checkout, inside it when installed."""
-    package = Path(mmlape.__file__).resolve().parent
-    for root in (package / '.mim' / 'configs', package.parent / 'configs'):
-        if root.is_dir():
-            return root
-    raise ConfigError(f'the configurations of mmlape are neither in {package}/.mim nor beside {package}: reinstall it')
+from mmlape.mim import PREFIX, config_path, mim_root
 
 
 def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None = None) -> Config:
@@ -66,34 +56,24 @@ def resolve_path(path: str | Path) -> Path | str:
         ConfigError: If there is no such file.
     """
     text = str(path)
-    if '::' in text and not text.startswith(PREFIX):
-        return text
     if text.startswith(PREFIX):
-        root = config_root()
-        file = root / text.removeprefix(PREFIX)
-        file = file if file.suffix in ('.py', '.json', '.yaml', '.yml') else file.with_name(file.name + '.py')
-    else:
-        file, root = Path(text), None
+        return Path(config_path(text))
+    file = Path(text)
+    if '::' in text:
+        return text
     if file.is_file():
         return file
     what = 'is a directory' if file.is_dir() else 'does not exist'
-    raise ConfigError(f'config {path} {what}{_similar_files(file, root)}')
+    raise ConfigError(f'config {path} {what}{_similar_files(file)}')
 
 
-def _similar_files(file: Path, root: Path | None) -> str:
-    candidates: dict[str, str] = {}
-    if root is None:
-        candidates |= {near.stem: str(near) for near in file.parent.glob('*.py')} if file.parent.is_dir() else {}
-    try:
-        known = config_root()
-    except ConfigError:
-        known = None
-    if known is not None:
-        for near in sorted(known.glob('*/*.py')):
-            if near.parent.parent == known and near.parent.name != '_base_':
-                candidates.setdefault(near.stem, PREFIX + str(near.relative_to(known)))
-    close = difflib.get_close_matches(file.stem, candidates, n=3, cutoff=0.5)
-    return f': did you mean {" or ".join(candidates[name] for name in close)}?' if close else ''
+def _similar_files(file: Path) -> str:
+    configs = mim_root() / 'configs'
+    known = {near.stem: PREFIX + str(near.relative_to(configs)) for near in sorted(configs.glob('[!_]*/*.py'))}
+    if file.parent.is_dir():
+        known |= {near.stem: str(near) for near in file.parent.glob('*.py')}
+    close = difflib.get_close_matches(file.stem, known, n=3, cutoff=0.5)
+    return f': did you mean {" or ".join(known[name] for name in close)}?' if close else ''
 
 
 def _read(file: Path | str) -> Config:
@@ -102,7 +82,7 @@ def _read(file: Path | str) -> Config:
     except SyntaxError as error:
         raise ConfigError(f'{file} does not parse: {_syntax_place(file, error)}') from error
     except Exception as error:
-        raise ConfigError(f'{file} cannot be read: {_place(file, error)}{type(error).__name__}: {error}') from error
+        raise ConfigError(f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}') from error
 
 
 def _syntax_place(file: Path | str, error: SyntaxError) -> str:
@@ -134,10 +114,11 @@ def _bases(file: Path) -> list[Path]:
     return []
 
 
-def _place(file: Path | str, error: Exception) -> str:
-    """``line N: `` where the configuration's own code raised; MMEngine compiles it without a file name."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == '']
-    return f'line {lines[-1]}: ' if lines else ''
+def _place(error: Exception) -> str:
+    """``FILE:LINE: `` where a configuration's own code raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    inside = Path(mmengine.__file__).parent in Path(frame.filename).parents
+    return '' if inside or not frame.filename.endswith('.py') else f'{frame.filename}:{frame.lineno}: '
 
 
 def parse_options(options: list[str] | dict[str, Any] | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -66,13 +67,21 @@ def _adopt_slurm_variables() -> None:
         raise TrainingError('--launcher slurm runs under srun only: start with tools/slurm_train.sh')
     env = os.environ
     if 'MASTER_ADDR' not in env:
-        nodes = env['SLURM_STEP_NODELIST'] if 'SLURM_STEP_NODELIST' in env else env['SLURM_NODELIST']
-        found = subprocess.run(['scontrol', 'show', 'hostnames', nodes], capture_output=True, text=True, check=False)
-        env['MASTER_ADDR'] = found.stdout.split()[0] if found.stdout.split() else nodes
+        nodes = env.get('SLURM_STEP_NODELIST') or env.get('SLURM_NODELIST') or '127.0.0.1'
+        env['MASTER_ADDR'] = _first_host(nodes)
     if 'MASTER_PORT' not in env:
         env['MASTER_PORT'] = str(20000 + int(env.get('SLURM_JOB_ID', '0')) % 20000)
     env['RANK'], env['WORLD_SIZE'] = env['SLURM_PROCID'], env['SLURM_NTASKS']
     env['LOCAL_RANK'] = env.get('SLURM_LOCALID', '0')
+
+
+def _first_host(nodes: str) -> str:
+    """The first name of a list such as ``node[01-04]``, which scontrol knows how to read."""
+    if shutil.which('scontrol'):
+        shown = subprocess.run(['scontrol', 'show', 'hostnames', nodes], capture_output=True, text=True, check=False)
+        if shown.stdout.split():
+            return shown.stdout.split()[0]
+    return nodes.split(',')[0]
 
 
 def on_main_process(function: Callable[[], Any]) -> Any:

@@ -19,7 +19,7 @@ from mmlape.engine.distributed import on_main_process
 from mmlape.engine.record import check_writable, write_json
 from mmlape.engine.runner import Runner
 from mmlape.engine.trainer import plain_worker_errors, set_up_processes, set_wrapper
-from mmlape.errors import ConfigError
+from mmlape.errors import CheckpointError, ConfigError
 
 TASKS = {'mmdet': 'detection', 'mmseg': 'segmentation', 'mmpretrain': 'classification'}
 TEST_KEYS = ('model', 'test_dataloader', 'test_cfg', 'test_evaluator')
@@ -58,7 +58,7 @@ def test(
     set_up_processes(cfg, launcher)
     work_dir = Path(work_dir or cfg.get('work_dir') or Path('work_dirs') / config_name(cfg)).absolute()
     out = Path(out) if out else work_dir / 'metrics.json'
-    on_main_process(lambda: _prepare(cfg, work_dir, out))
+    on_main_process(lambda: _prepare(cfg, checkpoint, work_dir, out))
     cfg.work_dir, cfg.launcher, cfg.load_from, cfg.resume = str(work_dir), launcher, None, False
     hooks.install(cfg, 'PerClassHook')
     if save_pred:
@@ -78,7 +78,9 @@ def test(
     return result
 
 
-def _prepare(cfg: Config, work_dir: Path, out: Path) -> None:
+def _prepare(cfg: Config, checkpoint: str | Path, work_dir: Path, out: Path) -> None:
+    if not Path(checkpoint).is_file():
+        raise CheckpointError(f'checkpoint {checkpoint}: there is no such file')
     check_data(cfg, ('test',))
     check_writable(work_dir)
     check_writable(out.absolute().parent)
@@ -116,7 +118,8 @@ def _number(value: float) -> float | None:
 def print_metrics(result: dict) -> None:
     """Prints the overall metrics, then a row a class."""
     console = Console()
-    overall = Table('metric', 'value', title=f'{Path(result["checkpoint"]).name}, {result["images"]} images')
+    console.print(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images')
+    overall = Table('metric', 'value')
     for key, value in result['metrics'].items():
         overall.add_row(key, _shown(value))
     console.print(overall)

@@ -1,10 +1,13 @@
 """MMEngine's runner with checkpoints that survive a kill, safe reading of them, and resumable randomness."""
 
+import copy
+import itertools
 import logging
 import os
 from pathlib import Path
 
 import torch
+from mmengine.config import Config
 from mmengine.dist import master_only
 from mmengine.evaluator import Evaluator
 from mmengine.model import is_model_wrapper
@@ -19,6 +22,7 @@ from mmlape.engine.hooks.banner import batch_plan
 from mmlape.engine.optim import group_parameters
 from mmlape.errors import CheckpointError, TrainingError
 
+_NUMBERS = itertools.count(1)
 RESUME_KEYS = ('state_dict', 'optimizer', 'meta', 'message_hub')
 
 
@@ -40,6 +44,13 @@ def read_resumable(path: str | Path, map_location: str = 'cpu') -> dict:
 
 class Runner(_Runner):
     """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code."""
+
+    @classmethod
+    def from_cfg(cls, cfg: Config) -> 'Runner':
+        """Builds a runner whose state is its own; MMEngine shares it between runs begun in the same second."""
+        cfg = copy.deepcopy(cfg)
+        cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
+        return super().from_cfg(cfg)
 
     def build_train_loop(self, loop: BaseLoop | dict) -> BaseLoop:
         """Builds the loop on samples that are seeded by their position (see :mod:`mmlape.engine.draws`)."""
@@ -111,6 +122,11 @@ class Runner(_Runner):
         else:
             load_model(self.bare_model, self._load_from, strict=self.cfg.get('load_strict', True))
         self._has_loaded = True
+
+    def dump_config(self) -> None:
+        """Leaves a training run's configuration alone when its work dir is used for a test."""
+        if self._train_dataloader is not None:
+            super().dump_config()
 
     @master_only
     def save_checkpoint(self, out_dir: str, filename: str, *args, **kwargs) -> None:

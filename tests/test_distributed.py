@@ -1,0 +1,191 @@
+"""Several real processes: they compute what one does, they stop together, and the launch scripts start them."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+import tiny
+import torch
+import trouble
+from torch import nn
+
+from mmlape.engine.config import load_config
+from mmlape.engine.evaluator import test as evaluate
+from mmlape.engine.sync_bn import GroupBatchNorm, convert_sync_bn
+
+OPTIONS = ('train_cfg.max_iters=6', 'train_cfg.val_interval=3', 'default_hooks.checkpoint.interval=3')
+# what a process draws for its own part of a batch differs from what one process draws for the whole
+OPTIONS += ('model.backbone.drop_path_rate=0.0', 'model.decode_head.dropout_ratio=0.0')
+TOOLS = tiny.ROOT / 'tools'
+
+
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('tiny')
+    return tiny.write_config(folder, tiny.write_data(folder / 'data'), trouble.CONFIG)
+
+
+@pytest.fixture(scope='module')
+def alone(config):
+    """One process with four images a step."""
+    work_dir = config.parent / 'alone'
+    tiny.train(config, work_dir, '--seed', 5, '--cfg-options', *OPTIONS, 'train_dataloader.batch_size=4')
+    return work_dir
+
+
+@pytest.fixture(scope='module')
+def together(config):
+    """Two machines of one process and two images each; both are this one."""
+    work_dir = config.parent / 'together'
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        port = str(probe.getsockname()[1])
+    words = [TOOLS / 'dist_train.sh', config, '1', '--work-dir', work_dir, '--seed', '5', '--cfg-options', *OPTIONS]
+    nodes = [
+        subprocess.Popen(
+            [str(word) for word in words],
+            cwd=config.parent,
+            env=tiny.environment(NNODES='2', NODE_RANK=str(rank), MASTER_ADDR='127.0.0.1', PORT=port),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for rank in range(2)
+    ]
+    said = [node.communicate(timeout=300)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], ''.join(said)[-6000:]
+    return work_dir, said[0]
+
+
+def test_two_processes_train_as_one_with_the_same_batch(alone, together):
+    work_dir, said = together
+    run, single = tiny.record(work_dir), tiny.record(alone)
+    assert (run['world_size'], run['total_batch'], single['total_batch']) == (2, 4, 4)
+    assert '2 CPU processes x 2 images x 1 accumulated = 4 images a step' in said or torch.cuda.is_available()
+    for step in (3, 6):
+        assert tiny.difference(work_dir / f'iter_{step}.pth', alone / f'iter_{step}.pth') < 1e-5
+    for entry, expected in zip(run['evaluations'], single['evaluations']):
+        assert entry['metrics'] == pytest.approx(expected['metrics'], abs=0.2)
+
+
+def test_two_processes_test_as_one(config, alone):
+    checkpoint = alone / 'iter_6.pth'
+    one = evaluate(load_config(config), checkpoint, alone, save_pred=True)
+    assert one == json.loads((alone / 'metrics.json').read_text())
+    words = ('2', '--work-dir', config.parent / 'two', '--out', 'two/m.json', '--save-pred', 'two/maps')
+    said = tiny.run(TOOLS / 'dist_test.sh', config, checkpoint, *words, cwd=config.parent)
+    assert said.count('metrics are in') == 1
+    two = json.loads((config.parent / 'two' / 'm.json').read_text())
+    assert one.pop('world_size') == 1 and two.pop('world_size') == 2
+    assert one == two
+    maps = sorted((alone / 'predictions').iterdir())
+    assert len(maps) == 5
+    for path in maps:
+        assert (config.parent / 'two' / 'maps' / path.name).read_bytes() == path.read_bytes()
+    assert not (config.parent / '.dist_test').exists(), 'results are gathered in the work dir'
+
+
+def test_a_nan_in_one_process_stops_both(config):
+    work_dir = config.parent / 'nan'
+    # a synchronised norm would spread the NaN before the loss
+    options = (*OPTIONS, 'model.decode_head.norm_cfg.type=BN')
+    words = (config, '2', '--work-dir', work_dir, '--cfg-options', *options)
+    said = tiny.run(TOOLS / 'dist_train.sh', *words, cwd=config.parent, status=1, TROUBLE='nan:5:1')
+    messages = re.findall(r'mmlape: error: .*iteration 5: .*\(process 1\)', said)
+    assert messages and '(process 0)' not in messages[0]
+    run = tiny.record(work_dir)
+    assert run['state'] == 'failed' and 'process 1' in run['reason']
+    assert [path.name for path in work_dir.glob('iter_*')] == ['iter_3.pth']
+
+
+def test_batch_norm_over_processes_is_exact():
+    script = tiny.ROOT / 'tests' / 'sync_bn_processes.py'
+    launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2, script)
+    said = tiny.run(*launch, cwd=tiny.ROOT, CUDA_VISIBLE_DEVICES='')
+    assert said.count('all equal') == 2
+
+
+def test_a_converted_norm_alone_is_a_batch_norm():
+    sync = nn.Sequential(nn.Conv2d(3, 4, 1), nn.SyncBatchNorm(4, momentum=None))
+    names = list(sync.state_dict())
+    weight = sync[1].weight
+    plain = nn.BatchNorm2d(4, momentum=None)
+    converted = convert_sync_bn(sync)
+    assert isinstance(converted[1], GroupBatchNorm) and converted[1].weight is weight
+    assert list(converted.state_dict()) == names
+    converted.eval()
+    x = torch.randn(2, 3, 5, 5)
+    torch.testing.assert_close(converted(x), plain.eval()(converted[0](x)))
+
+
+# launch scripts
+
+
+def script(folder, name, text):
+    path = folder / name
+    path.write_text(f'#!/usr/bin/env bash\n{text}')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize('gpus', ['0', 'two', '-1', '1.5'])
+def test_a_number_of_gpus_is_a_number(tmp_path, gpus):
+    said = tiny.run(TOOLS / 'dist_train.sh', 'config.py', gpus, cwd=tmp_path, status=2)
+    assert f"GPUS must be a positive number, not '{gpus}'" in said
+
+
+def test_usage_is_said(tmp_path):
+    for tool, missing in (('dist_train.sh', ('c',)), ('dist_test.sh', ('c', 'p')), ('slurm_train.sh', ('p', 'j'))):
+        assert f'usage: tools/{tool}' in tiny.run(TOOLS / tool, *missing, cwd=tmp_path, status=2)
+
+
+def test_more_gpus_than_there_are_is_an_error(tmp_path):
+    """A Python that counts two GPUs stands for a machine that has two."""
+    python = script(tmp_path, 'python', 'if [[ $1 == -c ]]; then echo 2; else echo "started: $*"; fi')
+    said = tiny.run(TOOLS / 'dist_train.sh', 'c.py', '3', cwd=tmp_path, status=1, PYTHON=str(python))
+    assert '3 GPUs asked for, 2 visible' in said and 'started' not in said
+    said = tiny.run(TOOLS / 'dist_train.sh', 'c.py', '2', '--seed', '1', cwd=tmp_path, PYTHON=str(python))
+    assert '--standalone --nproc_per_node 2' in said and said.strip().endswith('c.py --seed 1 --launcher pytorch')
+    more = dict(PYTHON=str(python), PORT='1234')
+    said = tiny.run(TOOLS / 'dist_test.sh', 'c.py', 'w.pth', '2', cwd=tmp_path, **more)
+    assert '--nnodes 1 --node_rank 0 --master_addr 127.0.0.1 --master_port 1234 --nproc_per_node 2' in said
+    assert said.strip().endswith('test.py c.py w.pth --launcher pytorch')
+
+
+# as srun does it, without its queue: the tasks of one job on this machine, with the variables that it sets
+SRUN = """
+echo "srun $*" > "$(dirname "$0")/called"
+while [[ $1 == --* ]]; do
+    case $1 in
+    --ntasks) tasks=$2 && shift 2 ;;
+    --*=*) shift ;;
+    *) shift 2 ;;
+    esac
+done
+for ((rank = 0; rank < tasks; rank++)); do
+    SLURM_JOB_ID=$$ SLURM_PROCID=$rank SLURM_LOCALID=$rank SLURM_NTASKS=$tasks SLURM_NODELIST=127.0.0.1 "$@" &
+done
+wait
+"""
+
+
+def test_slurm_scripts_start_one_task_a_process(config, tmp_path, monkeypatch):
+    script(tmp_path, 'srun', SRUN)
+    path = f'{tmp_path}:{tiny.environment()["PATH"]}'
+    words = ('part', 'job', config, '2', '--work-dir', tmp_path / 'run', '--cfg-options', 'train_cfg.max_iters=2')
+    more = dict(PATH=path, GPUS_PER_NODE='0', CPUS_PER_TASK='1', SRUN_ARGS='--time=5 --quiet=1')
+    tiny.run(TOOLS / 'slurm_train.sh', *words, cwd=tmp_path, **more)
+    called = (tmp_path / 'called').read_text()
+    request = '--partition part --job-name job --ntasks 2 --ntasks-per-node 2 --cpus-per-task 1 --kill-on-bad-exit=1'
+    assert request in called and '--time=5 --quiet=1' in called and '--gres' not in called
+    run = tiny.record(tmp_path / 'run')
+    assert (run['state'], run['world_size'], run['iter']) == ('finished', 2, 2)
+    python = script(tmp_path, 'python', ':')
+    more = dict(PATH=path, GPUS='8', PYTHON=str(python))
+    tiny.run(TOOLS / 'slurm_test.sh', 'part', 'job', 'c.py', 'w.pth', '--out', 'm', cwd=tmp_path, **more)
+    called = (tmp_path / 'called').read_text()
+    assert '--ntasks 8 --ntasks-per-node 4 --cpus-per-task 5 --kill-on-bad-exit=1 --gres gpu:4' in called
+    assert called.strip().endswith('test.py c.py w.pth --out m --launcher slurm')

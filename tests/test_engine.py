@@ -1,0 +1,351 @@
+"""Configurations and overrides, the run's record, seeding by position, atomic checkpoints, the banner."""
+
+import json
+import pickle
+import random
+import zipfile
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from mmengine.config import Config, ConfigDict
+from mmengine.dataset import DefaultSampler, InfiniteSampler
+
+from mmlape.engine import draws, hooks, record
+from mmlape.engine.config import load_config, parse_options
+from mmlape.engine.distributed import check_device_count, init_processes
+from mmlape.engine.hooks.banner import banner
+from mmlape.engine.hooks.per_class import split_per_class
+from mmlape.engine.optim import group_parameters, parameter_groups, set_amp
+from mmlape.errors import CheckpointError, ConfigError, DataError, TrainingError
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    return tiny.write_config(tmp_path, tmp_path / 'data')
+
+
+# configurations
+
+
+def test_a_path_and_a_package_name_load():
+    cfg = load_config('mmlape::segmenter/segmenter_deit-tiny-lape_4xb2-160k_ade20k')
+    assert cfg.model.backbone.pe_joining == 'lape'
+    path = tiny.ROOT / 'configs' / 'segmenter' / 'segmenter_deit-tiny-lape_4xb2-160k_ade20k.py'
+    assert load_config(path).model == cfg.model
+
+
+def test_a_missing_file_names_similar_ones(config_file):
+    with pytest.raises(ConfigError, match=r'tinny\.py does not exist: did you mean .*tiny\.py'):
+        load_config(config_file.with_name('tinny.py'))
+    with pytest.raises(ConfigError, match='close to it: .*segmenter_deit-tiny-lape_4xb2-160k_ade20k'):
+        load_config('mmlape::segmenter/segmenter_deit-tiny-lpae_4xb2-160k_ade20k')
+    with pytest.raises(ConfigError, match='is a directory'):
+        load_config(config_file.parent)
+
+
+def test_a_syntax_error_names_file_and_line(config_file):
+    broken = config_file.with_name('broken.py')
+    broken.write_text('a = 1\nb = (\n')
+    with pytest.raises(ConfigError, match=r'broken\.py:2: '):
+        load_config(broken)
+    child = config_file.with_name('child.py')
+    child.write_text("_base_ = './broken.py'\n")
+    with pytest.raises(ConfigError, match=r'broken\.py:2: '):
+        load_config(child)
+
+
+def test_an_error_inside_a_config_names_the_line(config_file):
+    config_file.write_text('a = 1\nb = a + missing\n')
+    with pytest.raises(ConfigError, match=r'tiny\.py:2: NameError'):
+        load_config(config_file)
+
+
+@pytest.mark.parametrize(
+    ('option', 'message'),
+    [
+        ('train_dataloader.batchsize=4', "no 'batchsize': did you mean batch_size"),
+        ('modle.backbone.img_size=4', "there is no 'modle': did you mean model"),
+        ('model.backbone.pe_joning=lape', 'did you mean pe_joining'),
+        ('model.decode_head.clases=3', 'did you mean num_classes'),
+        ('optim_wrapper.optimizer.lr.x=1', "'optim_wrapper.optimizer.lr' is the value 0.001 and has no keys"),
+        ('optim_wrapper.clipgrad.max_norm=1', 'did you mean clip_grad'),
+        ('train_pipeline.9.type=Resize', 'has 6 entries'),
+        ('max_iters', 'takes key=value pairs'),
+        ('a=[1,(2]', 'Imbalanced'),
+    ],
+)
+def test_a_mistyped_override_is_refused(config_file, option, message):
+    with pytest.raises(ConfigError, match='--cfg-options') as caught:
+        load_config(config_file, [option])
+    assert message in str(caught.value)
+
+
+def test_overrides_that_mean_something_are_taken(config_file):
+    options = ['train_dataloader.batch_size=5', 'train_pipeline.3.prob=0.0', 'model.backbone.with_cp=True']
+    options += ['train_dataloader.prefetch_factor=3', 'load_from=a b.pth', 'optim_wrapper.clip_grad.max_norm=1.5']
+    cfg = load_config(config_file, options)
+    assert cfg.train_dataloader.batch_size == 5
+    assert cfg.train_pipeline[3].prob == 0.0
+    assert cfg.model.backbone.with_cp is True
+    assert cfg.train_dataloader.prefetch_factor == 3
+    assert cfg.load_from == 'a b.pth'
+    assert cfg.optim_wrapper.clip_grad == dict(max_norm=1.5)
+
+
+def test_a_new_key_where_nothing_is_known_is_said(config_file):
+    with pytest.warns(UserWarning, match='adds a new key'):
+        load_config(config_file, ['env_cfg.resource_limit=4096'])
+
+
+def test_values_are_python_or_text():
+    options = ['a=1', 'b=1e-4', 'c=true', 'd=None', 'e=x,y', 'f=[(1, 2), 3]', 'g=/data/my coco', "h={'i': 1}", 'j=k=l']
+    values = parse_options(options)
+    assert values == dict(
+        a=1, b=1e-4, c=True, d=None, e=['x', 'y'], f=[(1, 2), 3], g='/data/my coco', h={'i': 1}, j='k=l'
+    )
+
+
+def test_data_root_moves_data_and_classes(config_file, tmp_path):
+    tiny.write_data(tmp_path / 'elsewhere', train=1, val=1)
+    (tmp_path / 'elsewhere' / 'classes.txt').write_text('left\nright\nbelow\nabove\n')
+    cfg = load_config(config_file, ['model.decode_head.channels=8', f'data_root={tmp_path}/elsewhere'])
+    assert cfg.train_dataloader.dataset.data_root == str(tmp_path / 'elsewhere')
+    assert cfg.model.decode_head.num_classes == 4
+    with pytest.raises(DataError, match='nowhere'):
+        load_config(config_file, ['data_root=/nowhere'])
+
+
+# seeding by position
+
+
+class Noise(torch.utils.data.Dataset):
+    """Each sample is what the three generators say."""
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        return index, random.random(), np.random.rand(), torch.rand(1).item()
+
+
+def read(sampler, count):
+    dataset = draws.SeededDataset(Noise())
+    return [dataset[draw] for _, draw in zip(range(count), iter(sampler))]
+
+
+def test_a_stream_can_be_entered_anywhere():
+    whole = read(draws.SeededInfiniteSampler(InfiniteSampler(Noise(), seed=3), 3), 25)
+    later = draws.SeededInfiniteSampler(InfiniteSampler(Noise(), seed=3), 3)
+    later.skip(13)
+    assert read(later, 12) == whole[13:]
+    assert len({sample[1:] for sample in whole}) == 25
+    assert read(draws.SeededInfiniteSampler(InfiniteSampler(Noise(), seed=3), 4), 25) != whole
+
+
+def test_processes_share_one_stream():
+    whole = read(draws.SeededSampler(DefaultSampler(Noise(), seed=3), 3), 10)
+    parts = []
+    for rank in range(2):
+        inner = DefaultSampler(Noise(), seed=3)
+        inner.rank, inner.world_size, inner.num_samples = rank, 2, 5
+        sampler = draws.SeededSampler(inner, 3)
+        sampler.rank, sampler.world_size = rank, 2
+        parts.append(read(sampler, 5))
+    assert [sample for pair in zip(*parts) for sample in pair] == whole
+
+
+def test_an_epoch_draws_anew():
+    sampler = draws.SeededSampler(DefaultSampler(Noise(), shuffle=False, seed=3), 3)
+    first = read(sampler, 10)
+    assert read(sampler, 10) == first
+    sampler.set_epoch(1)
+    second = read(sampler, 10)
+    assert [sample[0] for sample in second] == [sample[0] for sample in first]
+    assert all(a[1:] != b[1:] for a, b in zip(first, second))
+
+
+def test_seeding_a_sample_leaves_the_generators_alone():
+    draws.seed_everything(1)
+    expected = random.random(), np.random.rand(), torch.rand(1)
+    draws.seed_everything(1)
+    read(draws.SeededSampler(DefaultSampler(Noise(), seed=3), 3), 2)
+    assert (random.random(), np.random.rand(), torch.rand(1)) == expected
+
+
+def test_a_draw_is_an_index_and_travels_to_a_worker():
+    draw = pickle.loads(pickle.dumps(draws.Draw(7, 99)))
+    assert draw == 7 and draw.seed == 99 and list(range(9))[draw] == 7
+
+
+def test_a_seeded_dataset_is_its_inner_one():
+    dataset = draws.SeededDataset(Noise())
+    dataset.dataset.metainfo = dict(classes=('a',))
+    assert len(dataset) == 10 and dataset.metainfo == dict(classes=('a',))
+    assert pickle.loads(pickle.dumps(dataset)).metainfo == dict(classes=('a',))
+    with pytest.raises(AttributeError):
+        dataset.nothing  # noqa: B018
+
+
+# work dirs and records
+
+
+def checkpoint(path, value=0):
+    torch.save(dict(state_dict=dict(w=torch.full((200,), float(value)))), path)
+    return path
+
+
+def test_a_used_work_dir_is_refused(tmp_path):
+    assert record.claim(tmp_path, False) is None
+    record.RunRecord(tmp_path, dict(config='a.py', iter=3)).update()
+    with pytest.raises(TrainingError, match=r'already used .*a\.py that is running at iteration 3.*--resume'):
+        record.claim(tmp_path, False)
+    record.RunRecord(tmp_path, dict(config='a.py', iter=0)).update(state='failed')
+    assert record.claim(tmp_path, False) is None, 'nothing was lost in a run that failed before its first checkpoint'
+    checkpoint(tmp_path / 'best_mIoU_iter_2.pth')
+    with pytest.raises(TrainingError, match='already used'):
+        record.claim(tmp_path, False)
+
+
+def test_a_work_dir_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(TrainingError, match='cannot write into .*file/run .*--work-dir'):
+        record.claim(tmp_path / 'file' / 'run', False)
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path):
+    checkpoint(tmp_path / 'iter_9.pth')
+    whole = checkpoint(tmp_path / 'iter_10.pth').read_bytes()
+    (tmp_path / 'iter_20.pth').write_bytes(whole[: len(whole) // 2])
+    flipped = bytearray(whole)
+    flipped[whole.index(b'\0' * 64)] ^= 1
+    (tmp_path / 'iter_15.pth').write_bytes(flipped)
+    (tmp_path / 'iter_30.pth.part').write_bytes(whole)
+    said = []
+    assert record.claim(tmp_path, True, said.append) == tmp_path / 'iter_10.pth'
+    assert 'iter_20.pth is damaged' in said[0] and 'iter_15.pth is damaged' in said[1]
+    for name, message in (('iter_20.pth', 'damaged'), ('iter_11.pth', 'no such file')):
+        with pytest.raises(CheckpointError, match=message):
+            record.claim(tmp_path, str(tmp_path / name))
+
+
+def test_nothing_to_resume_begins(tmp_path):
+    said = []
+    assert record.claim(tmp_path / 'new', True, said.append) is None
+    assert 'starting from the beginning' in said[0]
+
+
+def test_last_and_best_are_kept_apart(tmp_path):
+    run = record.RunRecord(tmp_path, dict(config='a.py'))
+    for step, value in ((1, 5.0), (2, 9.0), (3, None), (4, 7.0)):
+        run.evaluated(step, dict(mIoU=value), 'mIoU')
+    written = record.read_record(tmp_path)
+    assert written['last'] == dict(step=4, metrics=dict(mIoU=7.0))
+    assert written['best'] == dict(step=2, metrics=dict(mIoU=9.0), key='mIoU')
+    again = record.RunRecord(tmp_path, dict(config='a.py'))
+    again.rewind(written, 1)
+    assert again.fields['best']['step'] == again.fields['last']['step'] == 1
+    assert again.has_evaluated(1) and not again.has_evaluated(2)
+    lower = record.RunRecord(tmp_path, dict(config='a.py'))
+    for step, value in ((1, 5.0), (2, 9.0)):
+        lower.evaluated(step, dict(error=value), 'error', greater=False)
+    assert lower.fields['best']['step'] == 1
+
+
+def test_a_record_is_json_and_whole(tmp_path):
+    record.RunRecord(tmp_path, dict(config='a.py')).update(iter=1)
+    assert json.loads((tmp_path / 'run.json').read_text())['iter'] == 1
+    assert [path.name for path in tmp_path.iterdir()] == ['run.json']
+    (tmp_path / 'run.json').write_text('{"half')
+    assert record.read_record(tmp_path) is None
+
+
+# processes, batch, precision
+
+
+def test_a_gpu_that_is_not_there_is_named():
+    check_device_count(3, 4)
+    with pytest.raises(TrainingError, match='process 4 of this machine has no GPU: 4 visible'):
+        check_device_count(4, 4)
+
+
+def test_a_launcher_without_its_variables_is_refused(monkeypatch):
+    for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'SLURM_PROCID'):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(TrainingError, match=r'RANK, WORLD_SIZE.*dist_train\.sh'):
+        init_processes('pytorch')
+    with pytest.raises(TrainingError, match=r'slurm_train\.sh'):
+        init_processes('slurm')
+    with pytest.raises(TrainingError, match='choose from none, pytorch, slurm'):
+        init_processes('mpi')
+
+
+def batch_config(images, accumulation=1, **scale):
+    return ConfigDict(
+        train_dataloader=dict(batch_size=images),
+        optim_wrapper=dict(optimizer=dict(lr=0.1), accumulative_counts=accumulation),
+        auto_scale_lr=dict(base_batch_size=8, **scale),
+    )
+
+
+def test_the_banner_counts_images():
+    line, warning = banner(batch_config(2), 4)
+    assert '4' in line and 'x 2 images x 1 accumulated = 8 images a step' in line and warning is None
+    assert banner(batch_config(1, 4), 2)[1] is None
+    line, warning = banner(batch_config(2), 1)
+    assert '= 2 images a step' in line and 'multiplies the learning rate by 0.25' in warning
+    line, warning = banner(batch_config(2, enable=True), 1)
+    assert 'multiplied by 0.25' in line and warning is None
+
+
+def test_hooks_are_put_in_once():
+    cfg = ConfigDict(custom_hooks=[dict(type='mmlape.NaNGuardHook', priority=0), dict(type='EMAHook')])
+    for _ in range(2):
+        hooks.install(cfg, *hooks.ALWAYS)
+    kinds = [hook['type'] for hook in cfg['custom_hooks']]
+    assert sorted(kinds) == sorted({*kinds, 'EMAHook'}) and len(kinds) == 1 + len(hooks.ALWAYS)
+    assert cfg['default_hooks']['checkpoint']['type'] == 'mmlape.CheckpointHook'
+
+
+def test_fp16_needs_a_gpu_and_bf16_does_not(config_file):
+    cfg = load_config(config_file)
+    set_amp(cfg, 'bf16')
+    assert cfg.optim_wrapper.type == 'mmlape.BFloat16OptimWrapper' and 'paramwise_cfg' in cfg.optim_wrapper
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match='fp16 needs a GPU'):
+            set_amp(cfg, 'fp16')
+    with pytest.raises(ConfigError, match='cannot replace'):
+        set_amp(Config(dict(optim_wrapper=dict(type='DeepSpeedOptimWrapper'))), 'bf16')
+
+
+def test_per_class_values_are_taken_out():
+    metrics = {'coco/bbox_mAP': 0.5, 'coco/per_class/bbox_AP/a/b': 0.1, 'per_class/IoU/c': 2.0}
+    assert split_per_class(metrics) == dict(bbox_AP={'a/b': 0.1}, IoU=dict(c=2.0))
+    assert metrics == {'coco/bbox_mAP': 0.5}
+
+
+def test_optimiser_groups_are_those_of_the_recipe(config_file):
+    decayed, free = parameter_groups(load_config(config_file))
+    assert (decayed.lr, decayed.weight_decay, free.weight_decay) == (1e-3, 0.05, 0.0)
+    assert 'backbone.blocks.*.attn.qkv.weight' in decayed.patterns()
+    assert {'backbone.pos_embed', 'backbone.blocks.*.pe_norm.weight'} <= set(free.patterns())
+    assert not set(decayed.names) & set(free.names)
+
+
+def test_frozen_parameters_are_a_group_of_their_own():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 4))
+    model[0].requires_grad_(False)
+
+    class Wrapper:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    trained, frozen = group_parameters(model, Wrapper())
+    assert (trained.count, trained.names) == (16, ['1.weight', '1.bias'])
+    assert (frozen.lr, frozen.count, frozen.names) == (None, 9, ['0.weight', '0.bias'])
+
+
+def test_a_checkpoint_is_a_zip_whose_sums_are_checked(tmp_path):
+    path = checkpoint(tmp_path / 'iter_1.pth', 1)
+    assert record.is_whole(path) and zipfile.is_zipfile(path)
+    assert not record.is_whole(tmp_path / 'nothing.pth')

@@ -1,0 +1,378 @@
+"""Training and testing with the real tools: a run, a kill, a NaN, bad input, what is saved and what it says."""
+
+import json
+import logging
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+import trouble
+from PIL import Image
+from torch import nn
+
+from mmlape.cli import main
+from mmlape.engine.config import load_config
+from mmlape.engine.optim import build_model
+from mmlape.engine.runner import Runner, read_resumable
+from mmlape.engine.trainer import plain_worker_errors, train
+from mmlape.errors import CheckpointError, DataError, TrainingError
+
+OPTIONS = ('train_cfg.max_iters=12', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=4')
+# the run that is interrupted also reads in workers: neither may change a number
+WORKERS = ('train_dataloader.num_workers=2', 'train_dataloader.persistent_workers=True')
+
+
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('tiny')
+    return tiny.write_config(folder, tiny.write_data(folder / 'data'), trouble.CONFIG)
+
+
+@pytest.fixture(scope='module')
+def whole(config):
+    """A run that nothing happens to, and what it printed."""
+    work_dir = config.parent / 'whole'
+    return work_dir, tiny.train(config, work_dir, '--seed', 3, '--cfg-options', *OPTIONS)
+
+
+def command(capsys, *words):
+    """Runs a command in this process; its status, and what it printed from the error on."""
+    status = main([str(word) for word in words])
+    said = capsys.readouterr().err.strip()
+    return status, said[max(said.find('mmlape: error'), 0) :]
+
+
+def evaluations(work_dir):
+    return {entry['step']: entry['metrics'] for entry in tiny.record(work_dir)['evaluations']}
+
+
+def test_a_run_says_what_it_is_and_keeps_a_record(whole):
+    work_dir, said = whole
+    assert '1 CPU process x 2 images x 1 accumulated = 2 images a step' in said or torch.cuda.is_available()
+    assert '2 images a step instead of 4' in said
+    assert 'eta: ' in said and 'optimiser group: lr 0.001, weight decay 0.05' in said
+    run = tiny.record(work_dir)
+    assert (run['state'], run['reason'], run['seed'], run['iter'], run['max_iters']) == ('finished', None, 3, 12, 12)
+    assert (run['world_size'], run['total_batch']) == (1, 2)
+    scores = {step: metrics['mIoU'] for step, metrics in evaluations(work_dir).items()}
+    assert list(scores) == [4, 8, 12]
+    assert run['last']['step'] == 12 and run['last']['metrics']['mIoU'] == scores[12]
+    assert run['best']['key'] == 'mIoU' and run['best']['metrics']['mIoU'] == max(scores.values())
+    assert sorted(path.name for path in work_dir.glob('iter_*')) == ['iter_12.pth', 'iter_8.pth']
+
+
+def test_a_finished_run_is_left_alone(config, whole, capsys):
+    before = (whole[0] / 'run.json').read_bytes()
+    status, said = command(capsys, 'train', config, '--work-dir', whole[0], '--cfg-options', *OPTIONS)
+    assert status == 1 and 'already used' in said and '--resume' in said
+    assert command(capsys, 'train', config, '--work-dir', whole[0], '--resume', '--cfg-options', *OPTIONS)[0] == 0
+    assert (whole[0] / 'run.json').read_bytes() == before
+
+
+def test_a_killed_run_goes_on_as_if_it_had_not_been(config, whole):
+    work_dir = config.parent / 'killed'
+    tool, options = tiny.ROOT / 'tools' / 'train.py', ('--cfg-options', *OPTIONS, *WORKERS)
+    words = (tool, config, '--work-dir', work_dir, '--seed', 3, *options)
+    running = tiny.start(*words, cwd=config.parent, TROUBLE='wait:8')
+    printed = []
+    for line in running.stdout:
+        printed.append(line)
+        if line.startswith('waiting'):
+            break
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    assert tiny.record(work_dir)['state'] == 'running', ''.join(printed[-30:])
+    assert list(evaluations(work_dir)) == [4], 'killed between the checkpoint of iteration 8 and its evaluation'
+    said = tiny.train(config, work_dir, '--resume', *options)
+    assert f'resuming from {work_dir}/iter_8.pth' in said and 'evaluation at iteration 8 is missing' in said
+    assert tiny.difference(work_dir / 'iter_12.pth', whole[0] / 'iter_12.pth') == 0
+    assert evaluations(work_dir) == evaluations(whole[0])
+    run, other = tiny.record(work_dir), tiny.record(whole[0])
+    assert run['state'] == 'finished' and run['seed'] == 3 and run['best'] == other['best']
+
+
+def test_a_nan_stops_the_run_and_nothing_is_lost(config, whole):
+    work_dir, options = config.parent / 'nan', ('--cfg-options', *OPTIONS)
+    said = tiny.train(config, work_dir, '--seed', 3, *options, status=1, TROUBLE='nan:10:0')
+    message = [line for line in said.splitlines() if line.startswith('mmlape: error')][-1]
+    for part in (
+        'iteration 10',
+        'loss = nan',
+        'decode.loss_ce = nan',
+        f'last good checkpoint is {work_dir}/iter_8.pth',
+    ):
+        assert part in message
+    assert 'Traceback' not in said
+    run = tiny.record(work_dir)
+    assert run['state'] == 'failed' and 'iteration 10' in run['reason']
+    assert sorted(path.name for path in work_dir.glob('iter_*')) == ['iter_4.pth', 'iter_8.pth']
+    # the newest checkpoint is half written: the one before it serves
+    last = work_dir / 'iter_8.pth'
+    last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
+    said = tiny.train(config, work_dir, '--resume', *options)
+    assert 'iter_8.pth is damaged' in said and f'resuming from {work_dir}/iter_4.pth' in said
+    assert tiny.difference(work_dir / 'iter_12.pth', whole[0] / 'iter_12.pth') == 0
+    assert evaluations(work_dir) == evaluations(whole[0])
+
+
+EPOCHS = """
+train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True))
+param_scheduler = [dict(type='MultiStepLR', milestones=[2], by_epoch=True)]
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=3, val_interval=1)
+default_hooks = dict(
+    logger=dict(type='LoggerHook', interval=1),
+    checkpoint=dict(type='CheckpointHook', interval=1, max_keep_ckpts=1, save_best='mIoU'),
+)
+log_processor = dict(by_epoch=True)
+"""
+
+
+def test_epochs_are_resumed_too_from_python(config, tmp_path, monkeypatch):
+    cfg = load_config(tiny.write_config(tmp_path, config.parent / 'data', trouble.CONFIG + EPOCHS, 'epochs'))
+    before = cfg.pretty_text
+    expected = train(cfg, tmp_path / 'whole', seed=1)
+    assert (expected['state'], expected['epoch'], expected['iter'], expected['max_epochs']) == ('finished', 3, 12, 3)
+    assert [(entry['epoch'], entry['step']) for entry in expected['evaluations']] == [(1, 4), (2, 8), (3, 12)]
+    monkeypatch.setenv('TROUBLE', 'nan:7:0')
+    with pytest.raises(TrainingError, match=r'iteration 7: .*epoch_1\.pth'):
+        train(cfg, tmp_path / 'part', seed=1)
+    monkeypatch.delenv('TROUBLE')
+    run = train(cfg, tmp_path / 'part', resume=True)
+    assert run['evaluations'] == expected['evaluations'] and run['best'] == expected['best']
+    assert tiny.difference(tmp_path / 'part' / 'epoch_3.pth', tmp_path / 'whole' / 'epoch_3.pth') == 0
+    assert [path.name for path in (tmp_path / 'part').glob('epoch_*')] == ['epoch_3.pth']
+    assert cfg.pretty_text == before
+
+
+def test_weights_that_are_not_finite_are_not_saved():
+    runner = Runner.__new__(Runner)
+    runner.model, runner._train_loop = nn.Linear(2, 2), None
+    runner.check_finite()
+    runner.model.bias.data[1] = float('inf')
+    with pytest.raises(TrainingError, match='weight bias is not finite'):
+        runner.check_finite()
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        (('--seed', 4), 'seed 3, not 4'),
+        (('--cfg-options', 'train_dataloader.batch_size=3'), 'begun with 2 images a step and would go on with 3'),
+    ],
+)
+def test_a_resumed_run_must_be_the_same_run(config, whole, capsys, tmp_path, options, message):
+    last = whole[0] / 'iter_12.pth'
+    status, said = command(capsys, 'train', config, '--work-dir', tmp_path, '--resume', last, *options)
+    assert status == 1 and message in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_config_or_weights_alone_cannot_be_resumed(config, whole, capsys, tmp_path):
+    other = tiny.write_config(config.parent, config.parent / 'data', name='other')
+    last = whole[0] / 'iter_12.pth'
+    status, said = command(capsys, 'train', other, '--work-dir', tmp_path, '--resume', last)
+    assert status == 1 and 'tiny.py' in said and 'other.py' in said
+    best = next(whole[0].glob('best_*.pth'))
+    with pytest.raises(CheckpointError, match='no optimizer: give a checkpoint named iter_N'):
+        read_resumable(best)
+    assert sorted(read_resumable(last)) >= ['message_hub', 'meta', 'optimizer']
+
+
+def test_bad_input_is_one_line(config, capsys, tmp_path):
+    blocked = tmp_path / 'file'
+    blocked.write_text('')
+    status, said = command(capsys, 'train', config, '--work-dir', blocked / 'run')
+    assert status == 1 and said.startswith('mmlape: error: cannot write into') and '\n' not in said
+    status, said = command(capsys, 'train', config, '--launcher', 'pytorch')
+    assert status == 1 and 'dist_train.sh' in said
+    missing = tiny.write_config(tmp_path, tmp_path / 'nowhere')
+    status, said = command(capsys, 'train', missing, '--work-dir', tmp_path / 'run')
+    assert status == 1 and 'nowhere' in said and not (tmp_path / 'run').exists()
+    assert main(['train', str(config), '--seed', '-1']) == 2
+    assert '-1 is not between' in capsys.readouterr().err
+    status, said = command(capsys, 'test', config, tmp_path / 'none.pth', '--work-dir', tmp_path)
+    assert status == 1 and 'none.pth: there is no such file' in said
+
+
+def test_a_worker_s_error_is_as_short_as_its_own():
+    with pytest.raises(DataError) as caught, plain_worker_errors():
+        list(torch.utils.data.DataLoader(Broken(), num_workers=1))
+    assert str(caught.value) == 'picture 0.png is broken\nget another'
+
+
+class Broken(torch.utils.data.Dataset):
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        raise DataError('picture 0.png is broken\nget another')
+
+
+def test_precision_determinism_and_scaled_rate(config):
+    work_dir = config.parent / 'amp'
+    options = ('--amp', '--deterministic', '--auto-scale-lr', '--cfg-options', 'train_cfg.max_iters=2')
+    said = tiny.train(config, work_dir, *options, 'optim_wrapper.accumulative_counts=1', 'custom_hooks=[]')
+    assert 'is for 4 and is multiplied by 0.5' in said and 'lr: 5.0000e-04' in said
+    run = tiny.record(work_dir)
+    assert run['state'] == 'finished' and isinstance(run['seed'], int)
+    saved = torch.load(work_dir / 'iter_2.pth', weights_only=False)
+    assert saved['meta']['seed'] == run['seed'] and 'BFloat16OptimWrapper' in saved['meta']['cfg']
+    assert all(value.dtype != torch.bfloat16 for value in saved['state_dict'].values())
+
+
+def test_accumulated_images_count_for_the_rate(config, tmp_path):
+    from mmengine.optim import OptimWrapper
+
+    runner = Runner.__new__(Runner)
+    runner._world_size, runner.cfg = 2, load_config(config, ['optim_wrapper.accumulative_counts=3'])
+    runner.logger = logging.getLogger('test')
+    wrapper = OptimWrapper(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1))
+    runner.scale_lr(wrapper, dict(enable=False, base_batch_size=4))
+    assert wrapper.get_lr()['lr'] == [0.1]
+    runner.scale_lr(wrapper, dict(enable=True, base_batch_size=4))
+    assert wrapper.get_lr()['lr'] == pytest.approx([0.3])
+
+
+# testing
+
+
+@pytest.fixture(scope='module')
+def tested(config, whole):
+    """What ``tools/test.py`` printed and wrote for the run, in the run's own work dir."""
+    tool = tiny.ROOT / 'tools' / 'test.py'
+    best = whole[0] / 'iter_12.pth'
+    said = tiny.run(tool, config, best, '--work-dir', whole[0], '--save-pred', cwd=config.parent)
+    return said, json.loads((whole[0] / 'metrics.json').read_text()), whole[0] / 'predictions'
+
+
+def test_metrics_are_those_of_the_run_with_every_class(tested, whole):
+    said, metrics, _ = tested
+    assert metrics['task'] == 'segmentation' and metrics['images'] == 5
+    assert metrics['metrics'] == pytest.approx(evaluations(whole[0])[12], rel=1e-6)
+    classes = metrics['per_class']['IoU']
+    assert list(classes) == list(tiny.CLASSES)
+    assert np.mean(list(classes.values())) == pytest.approx(metrics['metrics']['mIoU'])
+    assert all(name in said for name in (*tiny.CLASSES, 'mIoU', 'loaded 42 of 42'))
+    assert 'max_iters=12' in (whole[0] / 'tiny.py').read_text(), 'a test leaves the training configuration alone'
+
+
+def test_saved_maps_are_annotations(tested, config):
+    """Pixel accuracy counted from the PNGs and the annotations is the one in metrics.json."""
+    _, metrics, folder = tested
+    right = total = 0
+    annotations = sorted((config.parent / 'data' / 'annotations' / 'validation').iterdir())
+    assert sorted(path.name for path in folder.iterdir()) == [path.name for path in annotations]
+    for path in annotations:
+        with Image.open(folder / path.name) as saved:
+            assert saved.mode == 'P' and saved.getpalette()[:3] == [0, 0, 0]
+            predicted = np.asarray(saved)
+        truth = np.asarray(Image.open(path))
+        right += ((predicted == truth) & (truth > 0)).sum()
+        total += (truth > 0).sum()
+    assert 100 * right / total == pytest.approx(metrics['metrics']['aAcc'])
+
+
+def test_a_checkpoint_of_another_model_is_refused(config, whole, capsys, tmp_path):
+    words = ('test', config, whole[0] / 'iter_12.pth', '--work-dir', tmp_path, '--cfg-options')
+    status, said = command(capsys, *words, 'model.decode_head.channels=8')
+    assert status == 1 and 'does not fit' in said and '(8,' in said
+    stranger = tmp_path / 'stranger.pth'
+    torch.save(dict(state_dict=dict(w=torch.zeros(3))), stranger)
+    status, said = command(capsys, 'test', config, stranger, '--work-dir', tmp_path)
+    assert status == 1 and 'none of its 1 tensors fits' in said
+
+
+def test_parameters_are_printed(config, capsys):
+    assert main(['print-params', str(config)]) == 0
+    said = capsys.readouterr().out
+    assert 'backbone.blocks.*.mlp' in said or 'backbone.blocks.*.' in said
+    assert '0.05' in said and 'decode_head.convs.0.bn.weight' in said.replace('*', '0')
+
+
+# detection and classification
+
+
+@pytest.fixture(scope='module')
+def mini(tmp_path_factory):
+    from mmlape.datasets.mini import MiniOptions, make_mini_data
+
+    root = tmp_path_factory.mktemp('data') / 'mini'
+    make_mini_data(root, MiniOptions(train=2, val=3, digits=0, size=(96, 96), objects=(2, 3), digit_size=(20, 40)))
+    return root
+
+
+def test_a_detector_is_tested_with_box_and_mask_ap(mini, tmp_path):
+    from pycocotools import mask
+
+    name = 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
+    options = [f'data_root={mini}/coco', 'model.test_cfg.rcnn.score_thr=0.05', 'test_dataloader.num_workers=0']
+    options += ['model.backbone.init_cfg=None', 'test_dataloader.persistent_workers=False']
+    torch.manual_seed(0)
+    torch.save(dict(state_dict=build_model(load_config(name, options)).state_dict()), tmp_path / 'random.pth')
+    tool = tiny.ROOT / 'tools' / 'test.py'
+    words = (name, tmp_path / 'random.pth', '--out', 'm.json', '--save-pred', 'predictions')
+    tiny.run(tool, *words, '--work-dir', tmp_path / 'run', '--cfg-options', *options, cwd=tmp_path)
+    metrics = json.loads((tmp_path / 'm.json').read_text())
+    assert metrics['task'] == 'detection' and metrics['images'] == 3
+    assert 0 <= metrics['metrics']['coco/bbox_mAP'] <= 1 and 0 <= metrics['metrics']['coco/segm_mAP'] <= 1
+    assert set(metrics['per_class']) == {'bbox_AP', 'segm_AP'} and len(metrics['per_class']['segm_AP']) == 10
+    rows = json.loads((tmp_path / 'predictions' / 'predictions.json').read_text())
+    known = {image['id'] for image in json.loads(annotation_file(mini).read_text())['images']}
+    assert {row['image_id'] for row in rows} <= known
+    for row in rows[:20]:
+        assert 1 <= row['category_id'] <= 10 and 0 <= row['score'] <= 1
+        assert mask.decode(row['segmentation']).shape == (96, 96)
+
+
+def annotation_file(mini: Path) -> Path:
+    return mini / 'coco' / 'annotations' / 'instances_val2017.json'
+
+
+def test_ground_truth_saved_as_predictions_has_ap_1(mini, tmp_path):
+    """The JSON is COCO's: pycocotools reads it and finds nothing to complain about."""
+    from mmdet.datasets import CocoDataset
+    from mmdet.structures import DetDataSample
+    from mmengine.structures import InstanceData
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    from mmlape.engine.hooks.predictions import _instances, _write_rows
+
+    truth = COCO(str(annotation_file(mini)))
+    classes = tuple(category['name'] for category in truth.loadCats(truth.getCatIds()))
+    dataset = CocoDataset(
+        ann_file=str(annotation_file(mini)), data_prefix=dict(img=''), metainfo=dict(classes=classes), pipeline=[]
+    )
+    rows = []
+    for image in truth.getImgIds():
+        found = truth.loadAnns(truth.getAnnIds(image))
+        boxes = torch.tensor([annotation['bbox'] for annotation in found])
+        boxes[:, 2:] += boxes[:, :2]
+        masks = torch.stack([torch.from_numpy(truth.annToMask(annotation)).bool() for annotation in found])
+        labels = torch.tensor([dataset.cat_ids.index(annotation['category_id']) for annotation in found])
+        sample = DetDataSample(metainfo=dict(img_id=image))
+        sample.pred_instances = InstanceData(bboxes=boxes, masks=masks, labels=labels, scores=torch.ones(len(found)))
+        rows += _instances(sample, dataset)
+    _write_rows(tmp_path / 'p.json', rows)
+    for kind in ('bbox', 'segm'):
+        evaluation = COCOeval(truth, truth.loadRes(str(tmp_path / 'p.json')), kind)
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+        assert evaluation.stats[0] == pytest.approx(1)
+
+
+def test_a_classifier_s_predictions_name_their_class():
+    from mmpretrain.structures import DataSample
+
+    from mmlape.engine.hooks.predictions import _label
+
+    class Digits:
+        metainfo = dict(classes=('zero', 'one'))
+
+    sample = DataSample(metainfo=dict(img_path='a.png')).set_pred_score(torch.tensor([0.25, 0.75]))
+    assert _label(sample, Digits()) == {'image': 'a.png', 'label': 1, 'class': 'one', 'score': 0.75}
