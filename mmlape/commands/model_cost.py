@@ -21,6 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints a table, or JSON."""
+    import warnings
+
     from mmengine.logging import MMLogger
 
     from mmlape.engine.config import config_name, load_config
@@ -31,6 +33,7 @@ def run(args: argparse.Namespace) -> int:
     if args.shape and (len(args.shape) > 2 or min(args.shape) < 1):
         raise ConfigError(f'--shape takes one or two positive numbers, not {args.shape}')
     MMLogger.get_instance('mmengine').setLevel('ERROR')
+    warnings.simplefilter('ignore')  # about how models are trained, which is no matter here
     results = []
     for path in args.configs:
         cfg = load_config(path, args.cfg_options)

@@ -27,6 +27,7 @@ model = dict(
         drop_path_rate=0.0,
         # the head's own dropout is before a layer that this head does not have
         dropout_ratio=0.0,
-        loss_decode=dict(type='CrossEntropyLoss', loss_weight=1.0),
+        # the mean over labelled pixels, as in the public Segmenter
+        loss_decode=dict(type='CrossEntropyLoss', avg_non_ignore=True, loss_weight=1.0),
     ),
 )

@@ -1,0 +1,90 @@
+"""The configs of the repository, by what their names say; used by the tests of configs, recipes and cost."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+from torch import nn
+
+ROOT = Path(__file__).resolve().parents[1]
+BASES = sorted((ROOT / 'configs' / '_base_').rglob('*.py'))
+CONFIGS = sorted(path for path in (ROOT / 'configs').glob('*/*.py') if path.parent.name != '_base_')
+FAMILIES = ('mask_rcnn', 'segmenter', 'upernet')
+RECIPES = [path for path in CONFIGS if path.parent.name in FAMILIES and '_mini-' not in path.name]
+MINI = [path for path in CONFIGS if '_mini-' in path.name]
+NAME = re.compile(
+    r'((?P<method>mask-rcnn|segmenter|upernet)_)?(?P<arch>deit-(mini|tiny|small|base))(?P<adapter>-adapter)?'
+    r'(-distilled)?-(?P<joining>default|lape)(?P<dpn>-dpn)?'
+    r'_(?P<gpus>\d+)xb(?P<batch>\d+)-(?P<schedule>[^_]+)_(?P<data>.+)'
+)
+DATA = {
+    'coco': 'data/coco/',
+    'ade20k': 'data/ade/ADEChallengeData2016/',
+    'mini-coco': 'data/mini/coco/',
+    'mini-ade': 'data/mini/ade/',
+    'mini-digits': 'data/mini/digits/',
+    'in1k': 'data/imagenet/',
+}
+# the papers' figures; nobody has measured the variants that are missing here
+PAPER = {
+    ('mask_rcnn', 'tiny', 'default'): '45.6 box / 40.7 mask AP',
+    ('mask_rcnn', 'tiny', 'lape'): '46.3 box / 41.2 mask AP',
+    ('mask_rcnn', 'small', 'default'): '48.3 box / 42.8 mask AP',
+    ('mask_rcnn', 'small', 'lape'): '48.7 box / 43.0 mask AP',
+    ('segmenter', 'tiny', 'default'): '36.534 mIoU',
+    ('segmenter', 'tiny', 'lape'): '37.908 mIoU',
+    ('segmenter', 'small', 'default'): '42.374 mIoU',
+    ('segmenter', 'small', 'lape'): '42.808 mIoU',
+    ('upernet', 'tiny', 'default'): '40.660 mIoU',
+    ('upernet', 'tiny', 'lape'): '41.520 mIoU',
+    ('upernet', 'small', 'default'): '45.073 mIoU',
+    ('upernet', 'small', 'lape'): '45.550 mIoU',
+}
+# (ours with the default PE, the papers' in millions)
+PARAMS = {
+    ('mask_rcnn', 'tiny'): (28_068_512, 28),
+    ('mask_rcnn', 'small'): (47_802_368, 48),
+    ('upernet', 'tiny'): (36_062_428, 36),
+    ('upernet', 'small'): (57_614_908, 58),
+    ('segmenter', 'tiny'): (6_713_388, 7),
+    ('segmenter', 'small'): (26_033_964, 27),
+}
+ADAPTER_PARAMS = {'tiny': 7_966_640, 'small': 27_503_888}
+WIDTH = {'mini': 96, 'tiny': 192, 'small': 384, 'base': 768}
+
+
+def short(path: Path) -> str:
+    return path.stem
+
+
+@cache
+def load(path: Path) -> Config:
+    return Config.fromfile(path)
+
+
+def build(cfg: Config) -> nn.Module:
+    init_default_scope(cfg.default_scope)
+    return MODELS.build(cfg.model)
+
+
+def parts(path: Path) -> dict:
+    found = NAME.fullmatch(path.stem)
+    assert found, f'{path.stem} does not follow the naming scheme'
+    return found.groupdict()
+
+
+def find(family: str, arch: str, variant: str) -> Path:
+    """The recipe of a family: ``arch`` is 'tiny' or 'small', ``variant`` a joining, with or without '-dpn'."""
+    fitting = [
+        p for p in RECIPES if p.parent.name == family and re.search(rf'deit-{arch}(-adapter)?-{variant}_', p.stem)
+    ]
+    assert len(fitting) == 1
+    return fitting[0]
+
+
+def added_params(name: dict) -> int:
+    """What LaPE's norms (two vectors a layer) and DPN's (over pixels and over channels) add."""
+    dims = WIDTH[name['arch'].removeprefix('deit-')]
+    return 2 * 12 * dims * (name['joining'] == 'lape') + 2 * (768 + dims) * bool(name['dpn'])

@@ -1,0 +1,81 @@
+"""Parameters and FLOPs of models."""
+
+import json
+import subprocess
+import sys
+
+from config_helpers import build, find, load
+from mmengine.registry import MODELS, init_default_scope
+
+from mmlape.cli import main
+from mmlape.models.cost import input_shape, model_cost
+
+
+def test_cost_is_torch_counter_and_hand_count_together(tiny_arch):
+    """A ViT by hand: patches, qkv, both products, projection and FFN; torch's counter knows no attention on CPUs."""
+    backbone = dict(type='mmlape.VisionTransformer', arch=tiny_arch, img_size=32, patch_size=8)
+    head = dict(type='VisionTransformerClsHead', num_classes=10, in_channels=48)
+    init_default_scope('mmpretrain')
+    model = MODELS.build(dict(type='ImageClassifier', backbone=backbone, head=head))
+    cost = {part.name: part for part in model_cost(model, (32, 48))}
+    patches, d, hidden, layers = 4 * 6, 48, 96, 4
+    n = patches + 1
+    layer = n * (4 * d * d + 2 * d * hidden) + 2 * n * n * d
+    assert cost['backbone'].flops == patches * 3 * 64 * d + layers * layer
+    assert cost['head'].flops == d * 10
+    assert cost['head'].params == d * 10 + 10
+
+
+def test_detector_counts_its_parts():
+    """The box head is two linear maps on 1000 boxes; a window changes no linear map, LaPE changes nothing."""
+    cfg = load(find('mask_rcnn', 'tiny', 'default'))
+    assert input_shape(cfg) == (1024, 1024)
+    cost = {part.name: part for part in model_cost(build(cfg), (256, 256))}
+    box_head = 256 * 49 * 1024 + 1024 * 1024 + 1024 * (81 + 80 * 4)
+    mask_head = 14 * 14 * (4 * 256 * 256 * 9 + 256 * 256 * 4) + 28 * 28 * 256 * 80
+    assert cost['roi_head'].flops == 1000 * box_head + 100 * mask_head
+    assert sum(part.params for part in cost.values()) == 28_068_512
+    lape = {part.name: part for part in model_cost(build(load(find('mask_rcnn', 'tiny', 'lape'))), (256, 256))}
+    assert {name: part.flops for name, part in lape.items()} == {name: part.flops for name, part in cost.items()}
+
+
+def test_deformable_attention_is_counted():
+    """A point more costs its samples, five multiply-adds a channel, and the linear maps that place and weigh it."""
+    adapter = dict(
+        type='mmlape.ViTAdapter', arch=dict(embed_dims=48, num_layers=4, num_heads=4, feedforward_channels=96)
+    )
+    head = dict(type='LinearClsHead', num_classes=10, in_channels=48)
+    init_default_scope('mmpretrain')
+
+    def flops(points: int) -> int:
+        backbone = dict(adapter, n_points=points, conv_inplane=8)
+        model = MODELS.build(
+            dict(type='ImageClassifier', backbone=backbone, neck=dict(type='GlobalAveragePooling'), head=head)
+        )
+        return model_cost(model, (64, 64))[0].flops
+
+    tokens, cells, heads, d = 16, 64 + 16 + 4, 6, 48
+    samples = 4 * tokens * 3 + 6 * cells  # a point in 4 injectors (3 levels each) and 6 extractors
+    assert flops(4) - flops(2) == 2 * samples * (5 * d + 3 * d * heads)
+
+
+def test_command_as_json():
+    path = find('segmenter', 'tiny', 'lape')
+    command = [sys.executable, '-m', 'mmlape', 'model-cost', str(path), '--json', '--shape', '64', '96']
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    (result,) = json.loads(done.stdout[done.stdout.index('[\n') :])
+    assert (result['config'], result['shape'], result['params']) == (path.stem, [64, 96], 6_717_996)
+    assert result['flops'] == sum(part['flops'] for part in result['parts']) > 0
+
+
+def test_command_as_table(capsys):
+    assert main(['model-cost', str(find('segmenter', 'tiny', 'lape')), '--shape', '64']) == 0
+    table = capsys.readouterr().out
+    assert 'one image of 64 x 64' in table
+    assert 'decode_head' in table
+    assert '6,717,996' in table
+
+
+def test_command_refuses_a_bad_shape(capsys):
+    assert main(['model-cost', str(find('segmenter', 'tiny', 'lape')), '--shape', '1', '2', '3']) == 1
+    assert '--shape takes one or two positive numbers' in capsys.readouterr().err

@@ -1,0 +1,254 @@
+"""Recipes at work: the optimiser's groups, the learning rate of every iteration, a gradient for every parameter."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from config_helpers import FAMILIES, MINI, build, find, load, short
+from mmengine.config import Config
+from mmengine.hooks import ParamSchedulerHook
+from mmengine.model import BaseModel, revert_sync_batchnorm
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS
+from mmengine.runner import Runner
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.data import DataLoader
+
+# the optimiser's groups
+
+
+def no_decay_names(model: nn.Module) -> set[str]:
+    """What a recipe may not decay: all of a norm, every bias, and the embeddings of positions and levels."""
+    norms = {
+        f'{prefix}.{name}' if prefix else name
+        for prefix, module in model.named_modules()
+        if isinstance(module, (nn.LayerNorm, _BatchNorm)) or re.search(r'norm\d?$', prefix)
+        for name, _ in module.named_parameters(recurse=False)
+    }
+    embeddings = ('pos_embed', 'level_embed', 'relative_position_bias_table')
+    rest = {
+        name
+        for name, _ in model.named_parameters()
+        if name.endswith('bias') or re.fullmatch(r'.*?({})\d*'.format('|'.join(embeddings)), name)
+    }
+    return norms | rest
+
+
+def decays(model: nn.Module, wrapper_cfg: dict) -> dict[str, float]:
+    optimizer = build_optim_wrapper(model, wrapper_cfg).optimizer
+    by_id = {id(p): group['weight_decay'] for group in optimizer.param_groups for p in group['params']}
+    return {name: by_id[id(p)] for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize('family', ['mask_rcnn', 'upernet'])
+def test_norms_biases_and_embeddings_are_not_decayed(family):
+    cfg = load(find(family, 'tiny', 'lape-dpn'))
+    model = build(cfg)
+    decay = decays(model, cfg.optim_wrapper)
+    assert {name for name, value in decay.items() if value == 0} == no_decay_names(model)
+    assert set(decay.values()) == {0, 0.05}
+    for name in (
+        'pos_embed', 'level_embed', 'blocks.3.pe_norm.weight', 'patch_embed.norm0.weight', 'norm1.weight',
+        'spm.stem.1.weight', 'patch_embed.norm1.bias', 'interactions.0.injector.query_norm.weight',
+    ):  # fmt: skip
+        assert decay[f'backbone.{name}'] == 0
+    for name in ('blocks.3.gamma1', 'interactions.0.injector.gamma', 'blocks.3.attn.qkv.weight', 'spm.stem.0.weight'):
+        assert decay[f'backbone.{name}'] == 0.05
+
+
+def test_segmenter_decays_nothing():
+    cfg = load(find('segmenter', 'tiny', 'lape-dpn'))
+    assert set(decays(build(cfg), cfg.optim_wrapper).values()) == {0}
+
+
+@pytest.mark.parametrize(
+    'options',
+    [
+        dict(pe_joining='lape', pe_norm='channel-norm', patch_norm='rms'),
+        dict(pe_joining='lape-shared', pe_norm='scalar', patch_norm='learnable-only'),
+        dict(pe_joining='unshared'),
+        dict(pe_joining='lape', pe_type='rpe', patch_norm='pre'),
+        dict(patch_norm='post-posemb'),
+    ],
+    ids=lambda options: '-'.join(map(str, options.values())),
+)
+def test_no_norm_or_position_embedding_of_any_joining_is_decayed(options, tiny_arch):
+    wrapper_cfg = load(find('mask_rcnn', 'tiny', 'default')).optim_wrapper
+    model = MODELS.build(dict(type='mmlape.VisionTransformer', arch=tiny_arch, img_size=32, **options))
+    decay = decays(model, wrapper_cfg)
+    assert {name for name, value in decay.items() if value == 0} == no_decay_names(model)
+    assert decay['cls_token'] == decay['patch_embed.proj.weight'] == 0.05
+
+
+# schedules, as the runner builds them and its hook steps them
+
+
+class OneWeight(BaseModel):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, inputs, data_samples=None, mode='tensor'):
+        return inputs
+
+
+def learning_rates(cfg: Config, work_dir: Path, iters_per_epoch: int) -> list[float]:
+    """The learning rate of every iteration of a run."""
+    loader = DataLoader([torch.zeros(1)] * iters_per_epoch)
+    runner = Runner(
+        OneWeight(),
+        str(work_dir),
+        train_dataloader=loader,
+        train_cfg=cfg.train_cfg,
+        optim_wrapper=dict(type='OptimWrapper', optimizer=cfg.optim_wrapper.optimizer),
+        param_scheduler=cfg.param_scheduler,
+        experiment_name=work_dir.name,
+        log_level='ERROR',
+    )
+    runner._train_loop = runner.build_train_loop(cfg.train_cfg)
+    runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
+    runner.param_schedulers = runner.build_param_scheduler(cfg.param_scheduler)
+    runner.optim_wrapper.optimizer.step()  # torch warns of schedulers that step before their optimiser
+    hook, rates = ParamSchedulerHook(), []
+    for i in range(runner.max_iters):
+        rates.append(runner.optim_wrapper.get_lr()['lr'][0])
+        hook.after_train_iter(runner, i)
+        if cfg.train_cfg.get('max_epochs') and (i + 1) % iters_per_epoch == 0:
+            hook.after_train_epoch(runner)
+    return rates
+
+
+def test_3x_schedule(tmp_path):
+    rates = learning_rates(load(find('mask_rcnn', 'tiny', 'default')), tmp_path, 600)
+    assert len(rates) == 36 * 600
+    assert rates[0] == pytest.approx(1e-7)
+    assert rates[250] == pytest.approx(1e-4 * (1e-3 + 0.999 * 250 / 499))
+    assert rates[499] == pytest.approx(1e-4)
+    assert rates[27 * 600 - 1] == pytest.approx(1e-4)
+    assert rates[27 * 600] == pytest.approx(1e-5)
+    assert rates[33 * 600 - 1] == pytest.approx(1e-5)
+    assert rates[33 * 600] == rates[-1] == pytest.approx(1e-6)
+
+
+def test_segmenter_schedule(tmp_path):
+    rates = learning_rates(load(find('segmenter', 'tiny', 'default')), tmp_path, 2500)
+    assert len(rates) == 160_000
+    for i in (0, 1, 40_000, 80_000, 159_000):
+        assert rates[i] == pytest.approx((1e-3 - 1e-5) * (1 - i / 159_999) ** 0.9 + 1e-5, rel=1e-4)
+    assert rates[-1] == pytest.approx(1e-5)
+
+
+def test_upernet_schedule(tmp_path):
+    rates = learning_rates(load(find('upernet', 'tiny', 'default')), tmp_path, 2500)
+    assert len(rates) == 160_000
+    assert rates[0] == pytest.approx(2e-11)
+    assert rates[750] == pytest.approx(2e-5 * 750 / 1499, rel=1e-3)
+    assert max(rates) == rates[1499] == pytest.approx(2e-5)
+    assert rates[80_750] == pytest.approx(1e-5, rel=1e-4)
+    assert rates[-1] == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize('path', MINI, ids=short)
+def test_mini_schedule_ends_low(path, tmp_path):
+    cfg = load(path)
+    rates = learning_rates(cfg, tmp_path, 20)
+    assert max(rates) == pytest.approx(cfg.optim_wrapper.optimizer.lr, rel=0.1)
+    assert rates[-1] < 0.05 * max(rates)
+    halved = cfg.copy()
+    length = 'max_epochs' if 'max_epochs' in cfg.train_cfg else 'max_iters'
+    halved.merge_from_dict({f'train_cfg.{length}': cfg.train_cfg[length] // 2})
+    assert learning_rates(halved, tmp_path / 'halved', 20)[-1] < 0.05 * max(rates)
+
+
+# gradients
+
+
+def segmentation_batch(side: int, num_classes: int) -> dict:
+    from mmengine.structures import PixelData
+    from mmseg.structures import SegDataSample
+
+    samples = [
+        SegDataSample(
+            gt_sem_seg=PixelData(data=torch.randint(num_classes, (1, side, side))),
+            metainfo=dict(img_shape=(side, side), ori_shape=(side, side)),
+        )
+        for _ in range(2)
+    ]
+    return dict(inputs=[torch.randint(256, (3, side, side), dtype=torch.uint8) for _ in samples], data_samples=samples)
+
+
+def detection_batch(side: int, num_classes: int) -> dict:
+    """Two images with boxes of several sizes, so that every level of the pyramid has something to learn."""
+    from mmdet.structures import DetDataSample
+    from mmdet.structures.mask import BitmapMasks
+    from mmengine.structures import InstanceData
+
+    samples = []
+    for _ in range(2):
+        sizes = torch.tensor([side // 8, side // 4, side // 2, side - 2]).float()
+        corners = torch.rand(4, 2) * (side - 1 - sizes[:, None])
+        boxes = torch.cat((corners, corners + sizes[:, None]), dim=1)
+        masks = np.zeros((4, side, side), dtype=np.uint8)
+        for mask, (left, top, right, bottom) in zip(masks, boxes.int().tolist()):
+            mask[top:bottom, left : (left + right) // 2] = 1
+        instances = InstanceData(
+            bboxes=boxes, labels=torch.randint(num_classes, (4,)), masks=BitmapMasks(masks, side, side)
+        )
+        shape = dict(
+            img_shape=(side, side), ori_shape=(side, side), batch_input_shape=(side, side), pad_shape=(side, side)
+        )
+        samples.append(
+            DetDataSample(
+                gt_instances=instances,
+                ignored_instances=InstanceData(
+                    bboxes=torch.zeros(0, 4), masks=BitmapMasks(np.zeros((0, side, side), dtype=np.uint8), side, side)
+                ),
+                metainfo=shape,
+            )
+        )
+    return dict(inputs=[torch.randint(256, (3, side, side), dtype=torch.uint8) for _ in samples], data_samples=samples)
+
+
+def classification_batch(side: int, num_classes: int) -> dict:
+    from mmpretrain.structures import DataSample
+
+    samples = [DataSample().set_gt_label(torch.randint(num_classes, (1,))) for _ in range(4)]
+    return dict(inputs=torch.randint(256, (4, 3, side, side), dtype=torch.uint8), data_samples=samples)
+
+
+BATCHES = {
+    'mask_rcnn': detection_batch,
+    'segmenter': segmentation_batch,
+    'upernet': segmentation_batch,
+    'pretrain': classification_batch,
+}
+VARIANTS = [find(family, 'tiny', v) for family in FAMILIES for v in ('default', 'lape', 'default-dpn', 'lape-dpn')]
+
+
+@pytest.mark.parametrize('path', VARIANTS + MINI, ids=short)
+def test_one_step_reaches_every_parameter(path):
+    """No parameter is left without a gradient, nor with zeros only once the adapter's zero weights are none."""
+    cfg, family, side = load(path).copy(), path.parent.name, 64
+    changes = {'model.backbone.drop_path_rate': 0.0}
+    if family in ('segmenter', 'upernet'):
+        changes['model.data_preprocessor.size'] = (side, side)
+    if family == 'mask_rcnn':  # fewer boxes, for speed
+        changes |= {'model.train_cfg.rpn_proposal.max_per_img': 100, 'model.train_cfg.rcnn.sampler.num': 64}
+    cfg.merge_from_dict(changes)
+    model = revert_sync_batchnorm(build(cfg)).train()
+    for name, parameter in model.named_parameters():
+        if name.endswith(('injector.gamma', 'sampling_offsets.weight', 'attention_weights.weight')):
+            nn.init.normal_(parameter, std=0.1)
+    classes = {'mask_rcnn': lambda m: m.roi_head.bbox_head, 'pretrain': lambda m: m.head}
+    head = classes.get(family, lambda m: m.decode_head)(model)
+    data = model.data_preprocessor(BATCHES[family](side, head.num_classes), training=True)
+    loss, _ = model.parse_losses(model(**data, mode='loss'))
+    assert torch.isfinite(loss)
+    loss.backward()
+    trained = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+    assert len(trained) == len(list(model.parameters()))
+    assert [name for name, grad in trained.items() if grad is None] == []
+    assert [name for name, grad in trained.items() if not grad.any()] == []
