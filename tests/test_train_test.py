@@ -286,11 +286,28 @@ def test_a_checkpoint_of_another_model_is_refused(config, whole, capsys, tmp_pat
     assert status == 1 and 'none of its 1 tensors fits' in said
 
 
+def test_training_from_weights_takes_all_of_them_or_says_so(config, whole, tmp_path):
+    options = ['train_cfg.max_iters=1', 'val_cfg=None', 'val_dataloader=None', 'val_evaluator=None']
+    options += ['default_hooks.checkpoint.save_best=None', 'model.decode_head.channels=8']
+    cfg = load_config(config, [*options, f'load_from={whole[0]}/iter_12.pth'])
+    with pytest.raises(CheckpointError, match='does not fit'):
+        train(cfg, tmp_path / 'run', seed=1)
+    assert tiny.record(tmp_path / 'run')['state'] == 'failed'
+    cfg.load_strict, cfg.optim_wrapper.optimizer.lr = False, 0.0
+    assert train(cfg, tmp_path / 'run', seed=1)['state'] == 'finished', 'nothing was there to be lost'
+    cfg = load_config(config, [*options[:-1], f'load_from={whole[0]}/nothing.pth'])
+    with pytest.raises(CheckpointError, match=r'nothing\.pth: there is no such file'):
+        train(cfg, tmp_path / 'other')
+    assert not (tmp_path / 'other').exists()
+
+
 def test_parameters_are_printed(config, capsys):
     assert main(['print-params', str(config)]) == 0
     said = capsys.readouterr().out
-    assert 'backbone.blocks.*.mlp' in said or 'backbone.blocks.*.' in said
-    assert '0.05' in said and 'decode_head.convs.0.bn.weight' in said.replace('*', '0')
+    assert 'backbone.blocks.*.attn.qkv.weight' in said and 'decode_head.convs.*.bn.weight' in said
+    assert '0.05' in said and 'paramwise_options' not in said
+    assert main(['print-params', str(config), '--names']) == 0
+    assert 'backbone.blocks.1.attn.qkv.weight' in capsys.readouterr().out
 
 
 # detection and classification

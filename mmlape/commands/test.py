@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Evaluates."""
     from mmlape.engine.config import load_config
+    from mmlape.engine.distributed import leave_processes
     from mmlape.engine.evaluator import test
 
     test(
@@ -38,4 +39,5 @@ def run(args: argparse.Namespace) -> int:
         save_pred=args.save_pred,
         launcher=args.launcher,
     )
+    leave_processes()
     return 0

@@ -44,6 +44,7 @@ def seed(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Trains, and says where the results are."""
     from mmlape.engine.config import load_config
+    from mmlape.engine.distributed import leave_processes
     from mmlape.engine.trainer import train
 
     record = train(
@@ -56,4 +57,5 @@ def run(args: argparse.Namespace) -> int:
         launcher=args.launcher,
         auto_scale_lr=args.auto_scale_lr,
     )
+    leave_processes()
     return 0 if record['state'] == 'finished' else 1

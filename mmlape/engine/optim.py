@@ -1,12 +1,14 @@
 """Optimiser groups, shown as they are built, and a bfloat16 wrapper that also runs on the CPU."""
 
 import contextlib
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
 from mmengine.config import Config
+from mmengine.logging import MMLogger
 from mmengine.optim import OptimWrapper, OptimWrapperDict, build_optim_wrapper
 from mmengine.registry import MODELS as ROOT_MODELS
 from mmengine.registry import init_default_scope
@@ -77,6 +79,18 @@ class ParameterGroup:
         return list(dict.fromkeys(re.sub(r'(?<=\.)\d+(?=\.)', '*', name) for name in self.names))
 
 
+@contextlib.contextmanager
+def quiet_logger() -> Iterator[None]:
+    """Lets warnings through only: MMEngine logs up to three lines a parameter while it builds an optimiser."""
+    logger = MMLogger.get_current_instance()
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def build_model(cfg: Config) -> nn.Module:
     """The model of a configuration, on the CPU, with no weights read."""
     init_default_scope(cfg.get('default_scope', 'mmengine'))
@@ -98,7 +112,9 @@ def parameter_groups(cfg: Config) -> list[ParameterGroup]:
         wrapper_cfg['type'] = 'OptimWrapper'
         for key in ('dtype', 'loss_scale'):
             wrapper_cfg.pop(key, None)
-    return group_parameters(model, build_optim_wrapper(model, wrapper_cfg))
+    with quiet_logger():
+        built = build_optim_wrapper(model, wrapper_cfg)
+    return group_parameters(model, built)
 
 
 def group_parameters(model: nn.Module, optim_wrapper: OptimWrapper) -> list[ParameterGroup]:

@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import logging
 import os
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from torch import nn
 from mmlape.checkpoint import load_model, read_checkpoint
 from mmlape.engine.draws import seeded_dataloader
 from mmlape.engine.hooks.banner import batch_plan
-from mmlape.engine.optim import group_parameters
+from mmlape.engine.optim import group_parameters, quiet_logger
 from mmlape.errors import CheckpointError, TrainingError
 
 _NUMBERS = itertools.count(1)
@@ -70,12 +69,8 @@ class Runner(_Runner):
         """Builds the optimiser and logs its groups in a line each, not every parameter in three."""
         if isinstance(optim_wrapper, OptimWrapper):
             return optim_wrapper
-        level = self.logger.level
-        self.logger.setLevel(logging.WARNING)
-        try:
+        with quiet_logger():
             built = super().build_optim_wrapper(optim_wrapper)
-        finally:
-            self.logger.setLevel(level)
         for group in group_parameters(self.bare_model, built):
             self.logger.info(f'optimiser group: {group}')
         return built

@@ -22,7 +22,7 @@ from mmlape.engine.hooks.banner import batch_plan
 from mmlape.engine.optim import set_amp
 from mmlape.engine.record import RunRecord, claim, read_record
 from mmlape.engine.runner import Runner, read_resumable
-from mmlape.errors import ConfigError, MMLaPEError, TrainingError
+from mmlape.errors import CheckpointError, ConfigError, MMLaPEError, TrainingError
 
 TRAIN_KEYS = ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper')
 
@@ -94,20 +94,22 @@ def _prepare(cfg: Config, work_dir: Path, resume: bool | str, seed: int | None, 
     if resume is True and previous and _is_finished(cfg, previous):
         return dict(start, finished=True)
     check_data(cfg, ('train', 'val'))
+    weights = cfg.get('load_from')
+    if weights and not resume and '://' not in weights and not Path(weights).is_file():
+        raise CheckpointError(f'load_from={weights}: there is no such file')
     checkpoint = claim(work_dir, resume, say=lambda text: print_log(text, 'current'))
-    if previous:
-        _refuse_other_run(cfg, previous, plan)
-    meta = read_resumable(checkpoint)['meta'] if checkpoint else {}
-    stored = meta.get('seed', (previous or {}).get('seed'))
+    if checkpoint is None:
+        start['seed'] = (previous or {}).get('seed') if seed is None else seed
+        return start
+    meta = read_resumable(checkpoint)['meta']
+    _refuse_other_run(cfg, previous or {}, plan)
+    stored = meta.get('seed')
     if seed is not None and stored is not None and seed != stored:
         raise TrainingError(
-            f'{checkpoint or work_dir} belongs to a run with seed {stored}, not {seed}: resume without --seed, '
+            f'{checkpoint} belongs to a run with seed {stored}, not {seed}: resume without --seed, '
             'or start a new run in another work dir'
         )
-    start.update(seed=seed if stored is None else stored)
-    if checkpoint:
-        start.update(checkpoint=str(checkpoint), step=int(meta['iter']))
-    return start
+    return dict(start, seed=seed if stored is None else stored, checkpoint=str(checkpoint), step=int(meta['iter']))
 
 
 def _is_finished(cfg: Config, previous: dict) -> bool:

@@ -42,12 +42,11 @@ class RunRecordHook(Hook):
         return now >= loop.val_begin and (now % loop.val_interval == 0 or now == end)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
-        """Notes progress now and then."""
-        now = time.monotonic()
-        if now - self.noted < self.seconds:
+        """Notes progress now and then, and at the end."""
+        now, done = time.monotonic(), runner.iter + 1
+        if now - self.noted < self.seconds and done < runner.max_iters:
             return
         self.noted = now
-        done = runner.iter + 1
         pace = (now - self.begun) / max(done - self.first, 1)
         loss = float(outputs['loss'].detach()) if outputs and 'loss' in outputs else None
         runner.record.update(**self._progress(runner, done), loss=loss, eta=round(pace * (runner.max_iters - done)))
