@@ -90,7 +90,7 @@ def test_both_layouts_hold_the_same_pictures(mini):
     assert label_map.mode == 'P' and label_map.getpalette()[:3] == [0, 0, 0]
 
 
-def test_scans_and_photographs_of_training_stay_out_of_validation(mini):
+def test_scans_of_training_stay_out_of_validation(mini):
     used = {split: {entry['scan'] for entry in coco_of(mini, split).anns.values()} for split in ('train', 'val')}
     for split, scans in used.items():
         for path in (mini / 'digits' / split).rglob('*.png'):
@@ -102,19 +102,18 @@ def test_scans_and_photographs_of_training_stay_out_of_validation(mini):
         offered[split] = {int(scan) for scans in mini_scenes.Scans(split, rng).of_class for scan in scans}
     assert used['train'] <= offered['train'] and used['val'] <= offered['val']
     assert not offered['train'] & offered['val'] and len(offered['train'] | offered['val']) == 1797
-    widths = [[part.shape[1] for part in mini_scenes.Backgrounds(split, rng).parts] for split in mini_scenes.SPLITS]
-    assert np.add(*widths).tolist() == [640, 640], 'the parts of a photograph touch and do not overlap'
 
 
-def test_digits_stand_out(mini):
-    """The mean brightness of a digit differs from that of the pixels around it, in nearly every case."""
-    coco, contrasts = coco_of(mini, 'train'), []
+def test_digits_stand_out_from_their_tiles(mini):
+    """A tile holds a dark ground and light ink, a good part of each."""
+    coco, contrasts, shares = coco_of(mini, 'train'), [], []
     for entry in coco.anns.values():
         image = cv2.imread(str(mini / 'coco' / 'train2017' / coco.imgs[entry['image_id']]['file_name']), 0)
-        mask = coco.annToMask(entry)
-        around = cv2.dilate(mask, np.ones((7, 7))) - cv2.dilate(mask, np.ones((3, 3)))
-        contrasts.append(abs(image[mask > 0].mean() - image[around > 0].mean()))
-    assert np.median(contrasts) > 60 and np.quantile(contrasts, 0.1) > 20
+        values = image[coco.annToMask(entry) > 0].astype(float)
+        contrasts.append(np.quantile(values, 0.95) - np.quantile(values, 0.05))
+        shares.append((values > 128).mean())
+    assert np.median(contrasts) > 120 and np.quantile(contrasts, 0.1) > 60
+    assert 0.1 < np.median(shares) < 0.6
 
 
 def test_same_seed_same_bytes_and_another_seed_others(mini, tmp_path):

@@ -28,7 +28,7 @@ CREDITS = {
     'china': 'danielbuechele, https://www.flickr.com/photos/danielbuechele/6061409035, CC BY 2.0',
     'flower': 'vultilion, https://www.flickr.com/photos/vultilion/6056698931, CC BY 2.0',
 }
-VAL_DIGITS_SHARE = 5  # one validation crop for so many training crops
+VAL_DIGITS_SHARE = 10  # one validation crop for so many training crops
 
 
 @dataclass(frozen=True)
@@ -38,22 +38,22 @@ class MiniOptions:
     Args:
         train: Training scenes.
         val: Validation scenes.
-        digits: Training crops of a single digit; a fifth as many for validation.
+        digits: Training crops of a single digit; a tenth as many for validation.
         size: (H, W) of a scene.
         crop: Side of a single-digit crop.
         objects: Fewest and most digits of a scene.
-        digit_size: Smallest and largest side, in pixels, of a digit.
+        digit_size: Smallest and largest side, in pixels, of a digit's tile.
         masks: Instance masks as 'polygon' or 'rle'.
         seed: The same seed gives the same bytes.
     """
 
-    train: int = 240
+    train: int = 480
     val: int = 48
-    digits: int = 1500
-    size: tuple[int, int] = (128, 128)
+    digits: int = 3000
+    size: tuple[int, int] = (96, 96)
     crop: int = 48
-    objects: tuple[int, int] = (3, 5)
-    digit_size: tuple[int, int] = (20, 48)
+    objects: tuple[int, int] = (2, 4)
+    digit_size: tuple[int, int] = (34, 42)
     masks: str = 'polygon'
     seed: int = 0
 
@@ -112,7 +112,7 @@ def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
     rows = []
     for split, count in (('train', options.train), ('val', options.val)):
         rng = _stream(options, f'{split} scenes')
-        deck, backgrounds = scenes.Scans(split, rng).deal(), scenes.Backgrounds(split, rng)
+        deck, backgrounds = scenes.Scans(split, rng).deal(), scenes.Backgrounds(rng)
         coco = writers.CocoWriter(root / 'coco', split, options.masks)
         ade = writers.AdeWriter(root / 'ade', split)
         for _ in _progress(range(count), f'{split} scenes'):
@@ -133,13 +133,13 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
     if not options.digits:
         return []
     rows = []
-    largest = min(options.digit_size[1], round(options.crop * 0.85))
+    largest = min(options.digit_size[1], round(options.crop * 0.9))
     digit_size = (min(options.digit_size[0], largest), largest)
     share = tuple(part * min(1.0, options.crop / min(options.size)) for part in (0.5, 1.0))  # zoom as in a scene
     for split in scenes.SPLITS:
         count = options.digits if split == 'train' else max(1, options.digits // VAL_DIGITS_SHARE)
         rng = _stream(options, f'{split} digits')
-        deck, backgrounds = scenes.Scans(split, rng).deal(), scenes.Backgrounds(split, rng, share)
+        deck, backgrounds = scenes.Scans(split, rng).deal(), scenes.Backgrounds(rng, share)
         folder = root / 'digits' / split
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)

@@ -1,8 +1,7 @@
-"""Scenes of handwriting: scanned digits, tinted and turned, on crops of photographs.
+"""Scenes of handwriting: scanned digits on tiles, tinted and turned, on crops of photographs.
 
 Both come with scikit-learn: `load_digits` holds 1,797 scans of 8 x 8 pixels with 17 grey levels (UCI Optical
-Recognition of Handwritten Digits), `load_sample_images` two photographs. Training and validation share neither a scan
-nor a part of a photograph.
+Recognition of Handwritten Digits), `load_sample_images` two photographs. Training and validation share no scan.
 """
 
 from collections.abc import Iterator
@@ -15,17 +14,18 @@ DIGIT_NAMES = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'e
 PHOTOGRAPHS = ('china', 'flower')
 SPLITS = ('train', 'val')
 TRAIN_SHARE = 0.8  # of each digit's scans; the rest is for validation
-TRAIN_WIDTH = 0.7  # of each photograph, from the left; the rest is for validation
-INK_LEVEL = 0.47  # of the enlarged scan's full ink: above it a pixel belongs to the digit
+INK_LEVEL = 0.47  # of the enlarged scan's full ink: above it a pixel is ink
 SUPERSAMPLE = 4  # the outline is drawn this much larger, then averaged down
-MIN_VISIBLE = 0.8  # share of a digit that later digits must leave visible
-MAX_TURN = 18.0  # degrees
+CELL = 1.14  # side of a scene's cells, in largest tiles; a cell holds at most one
+MAX_TURN = 10.0  # degrees
+DARK = (10, 60)  # range of each channel of a tile, the upper end left out
+LIGHT = (180, 256)  # and of a digit
 PLACEMENT_TRIES = 30
 
 
 @dataclass
 class Digit:
-    """One digit of a scene; `mask` is (H, W) bool and holds only what later digits leave visible."""
+    """One digit of a scene; `mask`, of its tile, is (H, W) bool."""
 
     label: int
     scan: int
@@ -74,29 +74,26 @@ class Scans:
 
 
 class Backgrounds:
-    """Random crops from one split's part of the photographs.
+    """Random crops of the photographs.
 
     Args:
-        split: 'train' (left part) or 'val' (right part).
         rng: Chooses photograph, place and scale.
         share: Smallest and largest side of a crop, as a share of the largest that fits.
     """
 
-    def __init__(self, split: str, rng: np.random.Generator, share: tuple[float, float] = (0.5, 1.0)) -> None:
+    def __init__(self, rng: np.random.Generator, share: tuple[float, float] = (0.5, 1.0)) -> None:
         from sklearn.datasets import load_sample_image
 
         self.rng = rng
         self.share = share
-        self.parts = []
+        self.photographs = []
         for name in PHOTOGRAPHS:
-            photograph = np.ascontiguousarray(load_sample_image(f'{name}.jpg')[..., ::-1])
-            border = round(TRAIN_WIDTH * photograph.shape[1])
-            self.parts.append(photograph[:, :border] if split == 'train' else photograph[:, border:])
+            self.photographs.append(np.ascontiguousarray(load_sample_image(f'{name}.jpg')[..., ::-1]))
 
     def crop(self, height: int, width: int) -> tuple[int, np.ndarray]:
         """(index of the photograph, crop (height, width, 3)) from a random place."""
-        photograph = int(self.rng.integers(len(self.parts)))
-        part = self.parts[photograph]
+        photograph = int(self.rng.integers(len(self.photographs)))
+        part = self.photographs[photograph]
         largest = min(part.shape[0] / height, part.shape[1] / width)
         scale = largest * self.rng.uniform(*self.share)
         rows, cols = max(1, int(height * scale)), max(1, int(width * scale))
@@ -107,16 +104,16 @@ class Backgrounds:
         return photograph, cv2.resize(piece, (width, height), interpolation=method)
 
 
-def draw_outline(scan: np.ndarray, size: int, degrees: float) -> np.ndarray:
-    """Enlarges a scan smoothly, cuts it at a level and averages: the share of ink in each pixel.
+def draw_tile(scan: np.ndarray, size: int, degrees: float) -> tuple[np.ndarray, np.ndarray]:
+    """A turned square tile with the scan on it, enlarged smoothly and cut at a level.
 
     Args:
         scan: (8, 8) in [0, 1].
-        size: Side in pixels of the enlarged scan before it is turned.
+        size: Side of the tile in pixels before it is turned.
         degrees: Angle, counter-clockwise.
 
     Returns:
-        (h, w) float32 in [0, 1], cropped to the ink.
+        The tile and the ink, (h, w) float32 in [0, 1]: the share of each pixel that they cover.
     """
     side = round(size * 1.5) * SUPERSAMPLE
     zoom = size * SUPERSAMPLE / scan.shape[0]
@@ -124,24 +121,23 @@ def draw_outline(scan: np.ndarray, size: int, degrees: float) -> np.ndarray:
     matrix = cv2.getRotationMatrix2D((centre, centre), degrees, zoom)
     matrix[:, 2] += (side - 1) / 2 - centre
     large = cv2.warpAffine(scan, matrix, (side, side), flags=cv2.INTER_CUBIC)
-    ink = (large > INK_LEVEL).astype(np.float32)
-    small = cv2.resize(ink, (side // SUPERSAMPLE, side // SUPERSAMPLE), interpolation=cv2.INTER_AREA)
-    rows, cols = np.flatnonzero(small.any(axis=1)), np.flatnonzero(small.any(axis=0))
-    return small[rows[0] : rows[-1] + 1, cols[0] : cols[-1] + 1]
+    middle = (side - 1) / 2
+    corners = cv2.boxPoints(((middle, middle), (size * SUPERSAMPLE,) * 2, -degrees))
+    square = cv2.fillConvexPoly(np.zeros((side, side), np.float32), np.rint(corners).astype(np.int32), 1)
+    ink = ((large > INK_LEVEL) & (square > 0)).astype(np.float32)
+    small = (side // SUPERSAMPLE, side // SUPERSAMPLE)
+    tile, ink = (cv2.resize(layer, small, interpolation=cv2.INTER_AREA) for layer in (square, ink))
+    rows, cols = np.flatnonzero(tile.any(axis=1)), np.flatnonzero(tile.any(axis=0))
+    inside = slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1)
+    return tile[inside], ink[inside]
 
 
-def choose_tint(patch: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The colour, of six random ones, that stands out most in brightness from a (h, w, 3) patch."""
-    luma = np.array([0.114, 0.587, 0.299])  # BGR
-    tints = rng.integers(0, 256, size=(6, 3)).astype(np.float64)
-    contrast = np.abs((tints @ luma)[:, None] - (patch.reshape(-1, 3) @ luma)[None]).mean(axis=1)
-    return tints[contrast.argmax()]
-
-
-def paint(image: np.ndarray, ink: np.ndarray, top: int, left: int, rng: np.random.Generator) -> None:
-    """Blends a tinted digit into `image` in place; `ink` is (h, w) in [0, 1]."""
-    patch = image[top : top + ink.shape[0], left : left + ink.shape[1]]
-    blended = patch + ink[..., None] * (choose_tint(patch, rng) - patch)
+def paint(image: np.ndarray, tile: np.ndarray, ink: np.ndarray, top: int, left: int, rng: np.random.Generator) -> None:
+    """Blends a dark tile and a light digit, each in a random tint, into `image` in place."""
+    patch = image[top : top + tile.shape[0], left : left + tile.shape[1]]
+    blended = patch.astype(np.float64)
+    for cover, tints in ((tile, DARK), (ink, LIGHT)):
+        blended += cover[..., None] * (rng.integers(*tints, size=3) - blended)
     patch[:] = np.clip(np.rint(blended), 0, 255).astype(np.uint8)
 
 
@@ -153,36 +149,36 @@ def compose(
     digit_size: tuple[int, int],
     rng: np.random.Generator,
 ) -> Scene:
-    """A scene with up to `count` digits: a digit for which no place is found within some tries is left out.
+    """A scene with up to `count` digits, as many as it has cells: one that fits into its cell at no turn is left out.
 
     Args:
         scans: What `Scans.deal` gives.
         backgrounds: Where the photographs' crops come from.
         size: (H, W).
         count: Digits to place.
-        digit_size: Smallest and largest side in pixels of an enlarged scan.
+        digit_size: Smallest and largest side in pixels of a tile.
         rng: Chooses sizes, angles, places and tints.
     """
     photograph, image = backgrounds.crop(*size)
     scene = Scene(image, photograph)
-    inked = []  # ink pixels of each digit before occlusion
-    for _ in range(count):
+    rows, columns = (max(1, round(side / (CELL * digit_size[1]))) for side in size)
+    cells = rng.permutation(rows * columns)[:count]
+    for cell in cells:
         label, scan, pixels = next(scans)
+        # a tile lies in one cell of a coarse grid, so that few positions are to be learnt
+        room = [side / number for side, number in zip(size, (rows, columns))]
         for _ in range(PLACEMENT_TRIES):
             side = int(rng.integers(digit_size[0], digit_size[1] + 1))
-            ink = draw_outline(pixels, side, rng.uniform(-MAX_TURN, MAX_TURN))
-            if ink.shape[0] > size[0] or ink.shape[1] > size[1]:
-                continue
-            top, left = (int(rng.integers(room - need + 1)) for room, need in zip(size, ink.shape))
-            mask = np.zeros(size, bool)
-            mask[top : top + ink.shape[0], left : left + ink.shape[1]] = ink >= 0.5
-            if all((other.mask & ~mask).sum() >= MIN_VISIBLE * full for other, full in zip(scene.digits, inked)):
+            tile, ink = draw_tile(pixels, side, rng.uniform(-MAX_TURN, MAX_TURN))
+            slack = [int(have - need) for have, need in zip(room, tile.shape)]
+            if min(slack) >= 0:
                 break
         else:
             continue
-        for other in scene.digits:
-            other.mask &= ~mask
-        paint(image, ink, top, left, rng)
+        place = [int(index * have) for index, have in zip(divmod(int(cell), columns), room)]
+        top, left = (start + int(rng.integers(free + 1)) for start, free in zip(place, slack))
+        mask = np.zeros(size, bool)
+        mask[top : top + tile.shape[0], left : left + tile.shape[1]] = tile >= 0.5
+        paint(image, tile, ink, top, left, rng)
         scene.digits.append(Digit(label, scan, mask))
-        inked.append(int(mask.sum()))
     return scene

@@ -67,12 +67,12 @@ class Step:
 
 
 STEPS = (
-    Step('DeiT, default PE', 'classification', 'pretrain/deit-mini-default_1xb32-12e_mini-digits.py', (121,), 45),
-    Step('DeiT, LaPE', 'classification', 'pretrain/deit-mini-lape_1xb32-12e_mini-digits.py', (121,), 45),
+    Step('DeiT, default PE', 'classification', 'pretrain/deit-mini-default_1xb64-8e_mini-digits.py', (121,), 45),
+    Step('DeiT, LaPE', 'classification', 'pretrain/deit-mini-lape_1xb64-8e_mini-digits.py', (121,), 45),
     Step(
         'Mask R-CNN ViT-Adapter, LaPE',
         'detection',
-        'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py',
+        'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-150i_mini-coco.py',
         SEEDS[:1],
         150,
         'DeiT, LaPE',
@@ -80,7 +80,7 @@ STEPS = (
     Step(
         'Segmenter, default PE',
         'segmentation',
-        'segmenter/segmenter_deit-mini-default_1xb4-300i_mini-ade.py',
+        'segmenter/segmenter_deit-mini-default_1xb8-400i_mini-ade.py',
         SEEDS,
         100,
         'DeiT, default PE',
@@ -88,7 +88,7 @@ STEPS = (
     Step(
         'Segmenter, LaPE',
         'segmentation',
-        'segmenter/segmenter_deit-mini-lape_1xb4-300i_mini-ade.py',
+        'segmenter/segmenter_deit-mini-lape_1xb8-400i_mini-ade.py',
         SEEDS,
         100,
         'DeiT, LaPE',

@@ -8,12 +8,11 @@ visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='LocalVisB
 
 data_root = 'data/mini/digits/'
 num_classes = 10
-img_size = 96
+img_size = 64
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(type='RandomResizedCrop', scale=img_size, crop_ratio_range=(0.6, 1.0)),
-    dict(type='ColorJitter', brightness=0.3, contrast=0.3, saturation=0.3),
+    dict(type='Resize', scale=(img_size, img_size)),
     dict(type='PackInputs'),
 ]
 test_pipeline = [
@@ -22,8 +21,8 @@ test_pipeline = [
     dict(type='PackInputs'),
 ]
 train_dataloader = dict(
-    batch_size=32,
-    num_workers=2,
+    batch_size=64,
+    num_workers=1,
     persistent_workers=True,
     sampler=dict(type='DefaultSampler', shuffle=True),
     dataset=dict(type='CustomDataset', data_root=data_root, data_prefix='train', pipeline=train_pipeline),

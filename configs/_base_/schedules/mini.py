@@ -8,7 +8,12 @@ _base_ = ['../default_runtime.py', './adamw.py']
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=400, val_interval=100)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
-optim_wrapper = dict(optimizer=dict(lr=1e-3), clip_grad=dict(max_norm=1.0))
+# new heads learn fast, the pretrained backbone more slowly
+optim_wrapper = dict(
+    optimizer=dict(lr=1e-3),
+    clip_grad=dict(max_norm=1.0),
+    paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.5))),
+)
 warmup_iters = 30
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=warmup_iters),

@@ -2,10 +2,14 @@
 
 _base_ = ['../default_runtime.py', './adamw.py']
 
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=12, val_interval=2)
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=8, val_interval=8)
 val_cfg = dict()
 test_cfg = dict()
-optim_wrapper = dict(optimizer=dict(lr=1e-3), paramwise_cfg=dict(custom_keys=dict(cls_token=dict(decay_mult=0.0))))
+optim_wrapper = dict(
+    optimizer=dict(lr=2e-3),
+    clip_grad=dict(max_norm=1.0),
+    paramwise_cfg=dict(custom_keys=dict(cls_token=dict(decay_mult=0.0))),
+)
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, begin=0, end=1, convert_to_iter_based=True),
     dict(type='CosineAnnealingLR', eta_min=1e-5, begin=1, convert_to_iter_based=True),
@@ -13,8 +17,8 @@ param_scheduler = [
 default_hooks = dict(
     logger=dict(type='LoggerHook', interval=10),
     checkpoint=dict(
-        type='CheckpointHook', interval=2, max_keep_ckpts=1, save_best='accuracy/top1', rule='greater', save_last=True
+        type='CheckpointHook', interval=8, max_keep_ckpts=1, save_best='accuracy/top1', rule='greater', save_last=True
     ),
 )
 log_processor = dict(by_epoch=True)
-auto_scale_lr = dict(enable=False, base_batch_size=32)
+auto_scale_lr = dict(enable=False, base_batch_size=64)

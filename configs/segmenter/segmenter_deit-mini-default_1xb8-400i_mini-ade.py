@@ -1,6 +1,6 @@
 """Segmenter with a small DeiT on the mini data, default PE: for the demo and the tests, not for comparing methods.
 
-tools/train.py configs/segmenter/segmenter_deit-mini-default_1xb4-300i_mini-ade.py
+tools/train.py configs/segmenter/segmenter_deit-mini-default_1xb8-400i_mini-ade.py
 """
 
 _base_ = [
@@ -15,7 +15,8 @@ model = dict(
     backbone=dict(
         arch=dict(_delete_=True, **_base_.deit_mini),
         img_size=_base_.crop_size,
-        init_cfg=dict(checkpoint='work_dirs/deit-mini-default_1xb32-12e_mini-digits/epoch_12.pth'),
+        drop_path_rate=0.0,
+        init_cfg=dict(checkpoint='work_dirs/deit-mini-default_1xb64-8e_mini-digits/epoch_8.pth'),
     ),
     decode_head=dict(
         in_channels=embed_dims,
@@ -23,8 +24,12 @@ model = dict(
         embed_dims=embed_dims,
         num_heads=_base_.deit_mini.num_heads,
         num_classes=len(_base_.classes),
+        drop_rate=0.0,
+        attn_drop_rate=0.0,
     ),
     test_cfg=dict(mode='whole'),
 )
-train_cfg = dict(max_iters=300)
+train_dataloader = dict(batch_size=8)
+train_cfg = dict(max_iters=400, val_interval=200)
+auto_scale_lr = dict(base_batch_size=8)
 default_hooks = dict(checkpoint=dict(save_best='mIoU', rule='greater'))
