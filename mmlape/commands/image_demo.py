@@ -2,6 +2,8 @@
 
 import argparse
 
+from mmlape.commands import add_trust_option, apply_trust
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
@@ -16,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--score-thr', type=float, default=0.3, metavar='S', help='leave out objects below (%(default)s)'
     )
     parser.add_argument('--device', help="such as 'cpu' or 'cuda:0'; a GPU if there is one")
+    add_trust_option(parser)
     parser.add_argument('--cfg-options', nargs='+', metavar='KEY=VALUE', help='changes of the configuration')
 
 
@@ -23,6 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Writes the picture and says what is in it."""
     from mmlape.visualization.image_demo import predict_and_draw
 
+    apply_trust(args)
     found = predict_and_draw(
         args.image, args.config, args.checkpoint, args.out, args.score_thr, args.device, args.cfg_options
     )

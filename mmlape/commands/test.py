@@ -2,6 +2,8 @@
 
 import argparse
 
+from mmlape.commands import add_trust_option, apply_trust
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
@@ -22,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='save predictions: palette PNGs, COCO JSON, or labels; default: predictions in the work dir',
     )
     add('--launcher', choices=('none', 'pytorch', 'slurm'), default='none', help='default: none, a single process')
+    add_trust_option(parser)
     add('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the configuration')
 
 
@@ -31,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.engine.distributed import leave_processes
     from mmlape.engine.evaluator import test
 
+    apply_trust(args)
     test(
         load_config(args.config, args.cfg_options),
         args.checkpoint,

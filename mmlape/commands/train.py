@@ -2,6 +2,8 @@
 
 import argparse
 
+from mmlape.commands import add_trust_option, apply_trust
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
@@ -30,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--deterministic', action='store_true', help='prefer deterministic kernels; slower on GPUs')
     add('--auto-scale-lr', action='store_true', help="scale the recipe's learning rate to the total batch")
     add('--launcher', choices=('none', 'pytorch', 'slurm'), default='none', help='default: none, a single process')
+    add_trust_option(parser)
     add('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the configuration')
 
 
@@ -47,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.engine.distributed import leave_processes
     from mmlape.engine.trainer import train
 
+    apply_trust(args)
     record = train(
         load_config(args.config, args.cfg_options),
         args.work_dir,

@@ -28,7 +28,7 @@ CREDITS = {
     'china': 'danielbuechele, https://www.flickr.com/photos/danielbuechele/6061409035, CC BY 2.0',
     'flower': 'vultilion, https://www.flickr.com/photos/vultilion/6056698931, CC BY 2.0',
 }
-VAL_DIGITS_SHARE = 10  # one validation crop for so many training crops
+VAL_DIGITS_SHARE = 5  # one validation crop for so many training crops
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class MiniOptions:
     Args:
         train: Training scenes.
         val: Validation scenes.
-        digits: Training crops of a single digit; a tenth as many for validation.
+        digits: Training crops of a single digit; a fifth as many for validation.
         size: (H, W) of a scene.
         crop: Side of a single-digit crop.
         objects: Fewest and most digits of a scene.

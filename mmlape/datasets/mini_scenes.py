@@ -4,6 +4,7 @@ Both come with scikit-learn: `load_digits` holds 1,797 scans of 8 x 8 pixels wit
 Recognition of Handwritten Digits), `load_sample_images` two photographs. Training and validation share no scan.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -170,7 +171,7 @@ def compose(
         for _ in range(PLACEMENT_TRIES):
             side = int(rng.integers(digit_size[0], digit_size[1] + 1))
             tile, ink = draw_tile(pixels, side, rng.uniform(-MAX_TURN, MAX_TURN))
-            slack = [int(have - need) for have, need in zip(room, tile.shape)]
+            slack = [math.floor(have - need) for have, need in zip(room, tile.shape)]
             if min(slack) >= 0:
                 break
         else:
