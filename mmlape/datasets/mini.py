@@ -47,12 +47,12 @@ class MiniOptions:
         seed: The same seed gives the same bytes.
     """
 
-    train: int = 480
-    val: int = 48
+    train: int = 1200
+    val: int = 100
     digits: int = 3000
-    size: tuple[int, int] = (96, 96)
+    size: tuple[int, int] = (48, 48)
     crop: int = 48
-    objects: tuple[int, int] = (2, 4)
+    objects: tuple[int, int] = (1, 1)
     digit_size: tuple[int, int] = (34, 42)
     masks: str = 'polygon'
     seed: int = 0

@@ -29,7 +29,7 @@ from mmlape.mim import mim_root
 from mmlape.visualization.image_demo import compare_on_dataset, load
 
 INTRODUCTION = (
-    'Scenes of scanned handwritten digits on crops of two photographs; no scan used for training appears in '
+    'Scenes of scanned handwritten digits on tiles, on crops of two photographs; no scan used for training appears in '
     'validation. A small DeiT is pretrained on single digits with the default position embedding and with LaPE, and '
     'fine-tuned from there. Untrained is the model that training begins with: a pretrained backbone under new heads. '
     'The models and the data are tiny and the seeds few: the numbers show that everything works and learns, and say '
@@ -80,7 +80,7 @@ STEPS = (
     Step(
         'Segmenter, default PE',
         'segmentation',
-        'segmenter/segmenter_deit-mini-default_1xb8-400i_mini-ade.py',
+        'segmenter/segmenter_deit-mini-default_1xb16-250i_mini-ade.py',
         SEEDS,
         100,
         'DeiT, default PE',
@@ -88,7 +88,7 @@ STEPS = (
     Step(
         'Segmenter, LaPE',
         'segmentation',
-        'segmenter/segmenter_deit-mini-lape_1xb8-400i_mini-ade.py',
+        'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
         SEEDS,
         100,
         'DeiT, LaPE',
@@ -174,6 +174,8 @@ class Demo:
         side_by_side = [step for step in STEPS if step not in pretraining and step.processes == 1]
         together = [step for step in STEPS if step.processes > 1]
         for stage, lanes in ((pretraining, 2), (side_by_side, 2), (together, 1)):
+            for step in stage:  # configurations are not loaded side by side: MMEngine's scopes are global
+                self.experiments[step.name] = self._experiment(step)
             self._each(self._train, stage, lanes)
         downstream = [step for step in STEPS if step not in pretraining]
         for step in downstream:
@@ -209,7 +211,7 @@ class Demo:
         return checkpoints(self.experiments[name].folder / f'seed_{SEEDS[0]}')[0]
 
     def _train(self, step: Step) -> None:
-        experiment = self.experiments[step.name] = self._experiment(step)
+        experiment = self.experiments[step.name]
         runs = train_seeds(experiment, lambda text: self.progress.tell(f'{step.name}: {text}'), every=20)
         failed = [run for run in runs if not run.finished]
         if failed:

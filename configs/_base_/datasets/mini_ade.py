@@ -3,7 +3,7 @@
 _base_ = './ade20k.py'
 
 data_root = 'data/mini/ade/'
-crop_size = (128, 128)
+crop_size = (64, 64)
 classes = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine', 'china', 'flower')
 dataset = dict(type='BaseSegDataset', data_root=data_root, metainfo=dict(classes=classes), reduce_zero_label=True)
 

@@ -3,7 +3,7 @@
 _base_ = './coco_instance.py'
 
 data_root = 'data/mini/coco/'
-crop_size = (128, 128)
+crop_size = (64, 64)
 classes = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine')
 dataset = dict(data_root=data_root, metainfo=dict(classes=classes))
 

@@ -1,6 +1,6 @@
 """Segmenter with a small DeiT on the mini data, default PE: for the demo and the tests, not for comparing methods.
 
-tools/train.py configs/segmenter/segmenter_deit-mini-default_1xb8-400i_mini-ade.py
+tools/train.py configs/segmenter/segmenter_deit-mini-default_1xb16-250i_mini-ade.py
 """
 
 _base_ = [
@@ -29,7 +29,7 @@ model = dict(
     ),
     test_cfg=dict(mode='whole'),
 )
-train_dataloader = dict(batch_size=8)
-train_cfg = dict(max_iters=400, val_interval=200)
-auto_scale_lr = dict(base_batch_size=8)
+train_dataloader = dict(batch_size=16)
+train_cfg = dict(max_iters=250, val_interval=125)
+auto_scale_lr = dict(base_batch_size=16)
 default_hooks = dict(checkpoint=dict(save_best='mIoU', rule='greater'))
