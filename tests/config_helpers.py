@@ -52,7 +52,7 @@ PARAMS = {
     ('segmenter', 'small'): (26_033_964, 27),
 }
 ADAPTER_PARAMS = {'tiny': 7_966_640, 'small': 27_503_888}
-WIDTH = {'mini': 96, 'tiny': 192, 'small': 384, 'base': 768}
+WIDTH = {'mini': 128, 'tiny': 192, 'small': 384, 'base': 768}
 
 
 def short(path: Path) -> str:

@@ -89,7 +89,7 @@ def test_name_says_what_the_config_is(path):
     assert backbone.pe_joining == name['joining']
     assert backbone.get('patch_norm', 'none') == ('dual' if name['dpn'] else 'none')
     width = WIDTH[name['arch'].removeprefix('deit-')]
-    assert backbone.arch == (name['arch'] if width > 96 else load(MINI[0]).deit_mini)
+    assert backbone.arch == (name['arch'] if width > 128 else load(MINI[0]).deit_mini)
     assert cfg.train_dataloader.batch_size == int(name['batch'])
     total = int(name['gpus']) * int(name['batch']) * cfg.optim_wrapper.get('accumulative_counts', 1)
     assert cfg.auto_scale_lr == dict(enable=False, base_batch_size=total)

@@ -67,8 +67,8 @@ class Step:
 
 
 STEPS = (
-    Step('DeiT, default PE', 'classification', 'pretrain/deit-mini-default_1xb64-8e_mini-digits.py', (121,), 45),
-    Step('DeiT, LaPE', 'classification', 'pretrain/deit-mini-lape_1xb64-8e_mini-digits.py', (121,), 45),
+    Step('DeiT, default PE', 'classification', 'pretrain/deit-mini-default_1xb64-8e_mini-digits.py', (121,), 100),
+    Step('DeiT, LaPE', 'classification', 'pretrain/deit-mini-lape_1xb64-8e_mini-digits.py', (121,), 100),
     Step(
         'Mask R-CNN ViT-Adapter, LaPE',
         'detection',
@@ -82,7 +82,7 @@ STEPS = (
         'segmentation',
         'segmenter/segmenter_deit-mini-default_1xb16-250i_mini-ade.py',
         SEEDS,
-        100,
+        90,
         'DeiT, default PE',
     ),
     Step(
@@ -90,7 +90,7 @@ STEPS = (
         'segmentation',
         'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
         SEEDS,
-        100,
+        90,
         'DeiT, LaPE',
     ),
     Step(
@@ -98,7 +98,7 @@ STEPS = (
         'segmentation',
         'upernet/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
         SEEDS[:1],
-        100,
+        80,
         'DeiT, LaPE',
         processes=2,
         options=('train_dataloader.batch_size=2',),
