@@ -25,7 +25,7 @@ FOLDERS = tuple(sorted(DIGIT_NAMES))
 @pytest.fixture(scope='module')
 def pristine(tmp_path_factory):
     root = tmp_path_factory.mktemp('data') / 'mini'
-    make_mini_data(root, MiniOptions(train=6, val=3, digits=50, size=(64, 64), digit_size=(20, 30)))
+    make_mini_data(root, MiniOptions(train=6, val=3, digits=50, size=(64, 64), digit_size=(20, 30), objects=(3, 5)))
     return root
 
 

@@ -17,7 +17,7 @@ from mmlape.datasets import mini_scenes, mini_writers
 from mmlape.datasets.mini import MARKER, MiniOptions, make_mini_data
 from mmlape.errors import ConfigError, DataError
 
-SMALL = dict(train=10, val=6, digits=40, size=(80, 112), digit_size=(20, 36))
+SMALL = dict(train=10, val=6, digits=40, size=(80, 112), digit_size=(20, 36), objects=(3, 5))
 ROOT = Path(__file__).resolve().parent.parent
 
 

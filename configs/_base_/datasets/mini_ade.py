@@ -1,4 +1,4 @@
-"""Handwritten digits on photographs in ADE20K's layout, shown at four thirds of their size, in batches of four unless a config says otherwise."""
+"""Handwritten digits on photographs in ADE20K's layout, shown at four thirds of their size."""
 
 _base_ = './ade20k.py'
 

@@ -1,4 +1,4 @@
-"""Handwritten digits on photographs in COCO's layout, shown at four thirds of their size, in batches of four unless a config says otherwise."""
+"""Handwritten digits on photographs in COCO's layout, shown at four thirds of their size."""
 
 _base_ = './coco_instance.py'
 
