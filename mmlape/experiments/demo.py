@@ -284,7 +284,8 @@ class Demo:
             introduction=INTRODUCTION,
             notes=[f'Logs, checkpoints and run records are below `{self.work_dir}`.', self._took()],
         )
-        Console().print(console_table(arms, 'mmlape on the mini data'))
+        width = None if sys.stdout.isatty() else 140
+        Console(width=width).print(console_table(arms, 'mmlape on the mini data'))
         self.progress.say(f'report: {path}')
         return path
 
