@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """Inspects, converts, publishes or averages checkpoints: `python tools/checkpoint.py ACTION`."""
 
 import sys

@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """See `mmlape doctor --help`."""
 
 import sys

@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """Draws a prediction: `python tools/image_demo.py IMAGE CONFIG CHECKPOINT --out PICTURE`; also `mmlape image-demo`."""
 
 import sys

@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """Makes the mini data: `python tools/make_mini_data.py DIR`; the same as `mmlape make-mini-data`."""
 
 import sys

@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """Trains over seeds and averages: `python tools/multi_seed.py CONFIG --seeds 121 122`; also `mmlape multi-seed`."""
 
 import sys

@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """Prints the optimiser's groups: `python tools/print_params.py CONFIG`; the same as `mmlape print-params`."""
 
 import sys

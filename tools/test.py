@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """Evaluates a checkpoint: `python tools/test.py CONFIG CHECKPOINT`; the same as `mmlape test`."""
 
 import sys

@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """Trains a configuration: `python tools/train.py CONFIG`; the same as `mmlape train`."""
 
 import sys
