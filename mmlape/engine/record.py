@@ -34,7 +34,7 @@ def read_record(work_dir: str | Path) -> dict | None:
 
 
 def lock_run(work_dir: str | Path) -> int:
-    """Keeps other runs out of a work dir until the returned descriptor is closed or this process ends, however it ends.
+    """Keeps other runs out of a work dir until the returned descriptor is closed or this process ends.
 
     Raises:
         TrainingError: If another process trains there; the message says where.
@@ -62,7 +62,7 @@ def lock_run(work_dir: str | Path) -> int:
 
 
 def running_in(work_dir: str | Path) -> dict | None:
-    """Who trains in a work dir at this moment: ``host``, ``pid``, ``slurm_job`` (or None) and ``since``; None if nobody."""
+    """Who trains in a work dir now: ``host``, ``pid``, ``slurm_job`` (or None) and ``since``; None if nobody does."""
     path = Path(work_dir) / LOCK
     try:
         descriptor = os.open(path, os.O_RDWR)
