@@ -69,7 +69,17 @@ setup(
     package_data={'mmlape': ['requirements.txt']},
     # Light ones only: the MM packages come as the maintained forks or as the original distributions, and torch as it
     # fits the machine; `mmlape doctor` says what is missing.
-    install_requires=['matplotlib', 'numpy', 'packaging', 'pillow', 'rich', 'scikit-learn'],
+    install_requires=[
+        'matplotlib',
+        'numpy',
+        'packaging',
+        'pandas',
+        'pillow',
+        'rich',
+        'scikit-learn',
+        'scipy',
+        'statsmodels',
+    ],  # fmt: skip
     extras_require={
         'stack': PINS['torch'] + PINS['mmcv'] + PINS['mm'] + PINS['runtime'],
         'dev': PINS['dev'],
