@@ -1,14 +1,12 @@
 """A work dir: the run that it belongs to (``run.json``), its checkpoints, and who may write into it."""
 
-import fcntl
 import json
 import os
 import re
-import socket
-import time
 import zipfile
 from pathlib import Path
 
+from mmlape.engine.locks import lock_holder, read_holder, take_lock
 from mmlape.errors import CheckpointError, TrainingError
 
 RECORD = 'run.json'
@@ -40,48 +38,19 @@ def lock_run(work_dir: str | Path) -> int:
         TrainingError: If another process trains there; the message says where.
     """
     path = Path(work_dir) / LOCK
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        other = _read_holder(path)
+    descriptor = take_lock(path)
+    if descriptor is None:
+        other = read_holder(path)
         where = f' by process {other["pid"]} on {other["host"]}, since {other["since"]}' if other else ''
         raise TrainingError(
             f'work dir {work_dir} is in use{where}: wait for it, stop it, or give another with --work-dir'
-        ) from None
-    holder = dict(
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        slurm_job=os.environ.get('SLURM_JOB_ID'),
-        since=time.strftime('%Y-%m-%dT%H:%M:%S'),
-    )
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        )
     return descriptor
 
 
 def running_in(work_dir: str | Path) -> dict | None:
     """Who trains in a work dir now: ``host``, ``pid``, ``slurm_job`` (or None) and ``since``; None if nobody does."""
-    path = Path(work_dir) / LOCK
-    try:
-        descriptor = os.open(path, os.O_RDWR)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _read_holder(path) or dict(host='unknown', pid=None, slurm_job=None, since=None)
-    finally:
-        os.close(descriptor)
-    return None
-
-
-def _read_holder(path: Path) -> dict | None:
-    try:
-        return json.loads(path.read_text(encoding='utf-8'))
-    except (OSError, ValueError):
-        return None
+    return lock_holder(Path(work_dir) / LOCK)
 
 
 def checkpoints(work_dir: str | Path) -> list[Path]:

@@ -1,0 +1,67 @@
+"""Lock files: held through `flock` until their descriptor is closed, or the last process that inherited it ends.
+
+No kill leaves one behind, and a child that inherits the descriptor goes on holding the lock after its parent's death.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+ATTEMPTS = 4  # whoever asks for the holder has the lock too, for an instant
+HOLDER_UNKNOWN = dict(host='unknown', pid=None, slurm_job=None, since=None)
+
+
+def take_lock(path: str | Path) -> int | None:
+    """Locks a file, and writes into it who holds it.
+
+    Returns:
+        The descriptor, which children do not inherit unless they are given it; None if somebody else holds the lock.
+
+    Raises:
+        OSError: The file cannot be made.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    for attempt in range(ATTEMPTS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if attempt == ATTEMPTS - 1:
+                os.close(descriptor)
+                return None
+            time.sleep(0.02)
+    holder = dict(
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        slurm_job=os.environ.get('SLURM_JOB_ID'),
+        since=time.strftime('%Y-%m-%dT%H:%M:%S'),
+    )
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+    return descriptor
+
+
+def lock_holder(path: str | Path) -> dict | None:
+    """Who holds a lock: ``host``, ``pid``, ``slurm_job`` (or None) and ``since``; None if nobody does."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return read_holder(path) or dict(HOLDER_UNKNOWN)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def read_holder(path: str | Path) -> dict | None:
+    """Who held a lock last, as its file says."""
+    try:
+        return json.loads(Path(path).read_text(encoding='utf-8'))
+    except (OSError, ValueError):
+        return None
