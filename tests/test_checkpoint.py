@@ -1,5 +1,6 @@
 """Checkpoints: every layout loads exactly, whatever does not fit is refused by name, nothing in a file is run."""
 
+import argparse
 import pickle
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from model_helpers import randomise
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, reading
 from mmlape.checkpoint.layouts import translate
-from mmlape.errors import CheckpointError
+from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
 from mmlape.models.position import resize_absolute
 
@@ -128,6 +129,36 @@ def test_timm_layer_scale_and_safetensors(tmp_path):
     save_file(tensors, tmp_path / 'a.safetensors')
     load_backbone(model := vit(layer_scale_init_value=0.1), str(tmp_path / 'a.safetensors'))
     assert_same(model, source)
+
+
+@pytest.mark.parametrize('options', [dict(), dict(patch_bias=True, patch_norm=True, pre_norm=True, final_norm=True)])
+def test_agrees_with_mmsegmentations_own_vit(tmp_path, options):
+    """Its features, for its norms' eps of 1e-5, from the backbone alone and from within a segmentor's file."""
+    from mmseg.models.backbones import VisionTransformer as Peer
+
+    shape = dict(img_size=(32, 32), patch_size=8, embed_dims=24, num_layers=2, num_heads=3, mlp_ratio=2)
+    theirs = randomise(Peer(**shape, out_indices=(0, 1), **options))
+    images = torch.randn(2, 3, 32, 48)
+    segmentor = {f'backbone.{name}': value for name, value in theirs.state_dict().items()}
+    segmentor['decode_head.layers.0.attn.attn.in_proj_weight'] = torch.randn(3)
+    ours = VisionTransformer(
+        ARCH, 32, 8, out_type='featmap', out_indices=(0, 1), norm_cfg=dict(type='LN', eps=1e-5),
+        patch_norm='post' if options else 'none', final_norm=bool(options),
+    ).eval()  # fmt: skip
+    if options:  # their norm after the PE is DPN's 'post-posemb', and there is no model with both
+        theirs.pre_norm = False
+        segmentor = {name: value for name, value in segmentor.items() if 'ln_pre' not in name}
+    for path in (
+        save(tmp_path / 'whole.pth', segmentor, 'state_dict'),
+        save(
+            tmp_path / 'vit.pth', {n.removeprefix('backbone.'): v for n, v in segmentor.items() if n[0] == 'b'}, None
+        ),
+    ):
+        report = load_backbone(ours, path)
+        assert report.layout == 'mmseg' and len(report.loaded) == report.total
+        with torch.no_grad():
+            for a, b in zip(ours(images), theirs(images), strict=True):
+                torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
 
 
 def to_flax(source):
@@ -269,6 +300,62 @@ def test_damaged_files_get_one_line(tmp_path):
         read_checkpoint(tmp_path / 'list.pth')
     with pytest.raises(CheckpointError, match='no tensors in it'):
         load_backbone(vit(), save(tmp_path / 'numbers.pth', {'a': 1}))
+
+
+def test_strictness_is_given_up_by_name_only(tmp_path):
+    """Through ``init_cfg``, as a configuration says it; no match at all stays an error."""
+    source = vit()
+    tensors = source.state_dict()
+    del tensors['blocks.1.norm1.bias']
+    init = dict(type='Pretrained', checkpoint=save(tmp_path / 'a.pth', tensors))
+    with pytest.raises(CheckpointError, match='missing: blocks.1.norm1.bias'):
+        vit(init_cfg=init).init_weights()
+    model = vit(init_cfg=dict(init, strict=False))
+    model.init_weights()
+    assert_same(model, source, ('blocks.1.norm1.bias',))
+    other = {name: value[..., None] for name, value in tensors.items() if name not in ('cls_token', 'pos_embed')}
+    init = dict(type='Pretrained', checkpoint=save(tmp_path / 'b.pth', other), strict=False)
+    with pytest.raises(CheckpointError, match='none of its .* tensors fits the model'):
+        vit(init_cfg=init).init_weights()
+
+
+@pytest.mark.parametrize(
+    ('init', 'message'),
+    [
+        (dict(checkpoint='a.pth', prefix='backbone.'), "does not know prefix: .* 'backbone.' is found without it"),
+        (dict(), 'names no checkpoint'),
+    ],
+)
+def test_an_init_cfg_that_cannot_be_meant_is_refused(init, message):
+    with pytest.raises(ConfigError, match=message):
+        vit(init_cfg=dict(type='Pretrained', **init)).init_weights()
+    with pytest.raises(ConfigError, match='one dict, not 2'):
+        vit(init_cfg=[dict(type='Pretrained', checkpoint='a.pth'), dict(type='TruncNormal')]).init_weights()
+
+
+def test_the_command_line_in_a_file_of_deits_own_training_is_no_obstacle(tmp_path):
+    source = vit(pe_joining='lape')
+    extra = dict(args=argparse.Namespace(lr=5e-4, model='deit_tiny'), epoch=299, optimizer={'state': {}})
+    path = save(tmp_path / 'checkpoint.pth', source.state_dict(), **extra)
+    load_backbone(model := vit(pe_joining='lape'), path)
+    assert_same(model, source)
+
+
+def test_mmengines_own_initialisation_reads_safely_as_well(tmp_path, monkeypatch):
+    from mmengine.runner.checkpoint import CheckpointLoader
+
+    monkeypatch.setattr(CheckpointLoader, '_schemes', CheckpointLoader._schemes.copy())
+    payload = Payload()
+    payload.path = str(tmp_path / 'ran')
+    torch.save({'state_dict': {'weight': torch.zeros(1)}, 'extra': payload}, tmp_path / 'a.pth')
+    reading.guard_mmengine()
+    for name, message in (
+        (str(tmp_path / 'a.pth'), 'would run code'),
+        ('https://there/a.pth', 'download it and name'),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            CheckpointLoader.load_checkpoint(name)
+    assert not (tmp_path / 'ran').exists()
 
 
 def test_a_linear_stem_becomes_the_convolution_it_is():

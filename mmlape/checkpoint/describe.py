@@ -75,13 +75,14 @@ def inspect(path: str | Path) -> dict[str, object]:
     weights = translate(tensors, path)
     arch = arch_of(weights)
     pe_type, grid = position_of(weights)
+    backbone, notes = _how_to_load(path, arch, pe_type, weights)
     dtypes = Counter(str(value.dtype).removeprefix('torch.') for value in weights.tensors.values())
     return {
         'file': str(path),
         'sha256': sha256(path),
         'layout': weights.layout,
-        'arch': arch.pop('name') or 'custom',
-        **arch,
+        'arch': arch['name'] or 'custom',
+        **{key: value for key, value in arch.items() if key != 'name'},
         'pe_type': pe_type,
         'pe grid': grid,
         'pe_joining': {'default': 'default or shared', 'lape': 'lape or lape-shared'}.get(
@@ -93,7 +94,8 @@ def inspect(path: str | Path) -> dict[str, object]:
         'adapter': 'yes' if weights.layout == 'vit-adapter' else 'no',
         'parameters': f'{_count(weights.tensors):,} in the backbone, {_count(tensors):,} in the file',
         'dtype': ', '.join(f'{name} ({count})' for name, count in dtypes.items()),
-        'to load it': _how_to_load(path, arch, pe_type, weights),
+        'to load it': f'backbone={backbone}',
+        'mind': '; '.join(notes) or 'nothing',
     }
 
 
@@ -102,12 +104,75 @@ def _count(tensors: dict[str, Tensor]) -> int:
     return sum(value.numel() for name, value in tensors.items() if not name.endswith(fixed))
 
 
-def _how_to_load(path, arch: dict, pe_type: str, weights: Weights) -> str:
-    joining = weights.joining if pe_type != 'none' else 'default'
-    model = 'ViTAdapter' if weights.layout == 'vit-adapter' else 'VisionTransformer'
-    if 'dist_token' in weights.prefix_tokens:
-        model = 'DistilledVisionTransformer'
-    return (
-        f"backbone=dict(type='mmlape.{model}', pe_type={pe_type!r}, pe_joining={joining!r}, "
-        f"patch_norm={weights.patch_norm!r}, init_cfg=dict(type='Pretrained', checkpoint={str(path)!r}))"
+def _how_to_load(path: str | Path, arch: dict, pe_type: str, weights: Weights) -> tuple[str, list[str]]:
+    """The backbone's configuration as text, with '?' for what the file does not tell, and what to mind."""
+    adapter = weights.layout == 'vit-adapter'
+    model = 'DistilledVisionTransformer' if 'dist_token' in weights.prefix_tokens else 'VisionTransformer'
+    shape = {key: value for key, value in arch.items() if key not in ('name', 'patch_size')}
+    init = dict(type='Pretrained', checkpoint=str(path))
+    options = dict(
+        type='mmlape.ViTAdapter' if adapter else f'mmlape.{model}',
+        arch=arch['name'] or dict(shape, num_heads='?'),
+        pe_type=pe_type,
+        pe_joining=weights.joining,
+        patch_norm=weights.patch_norm,
+        **(_adapter_options(weights) if adapter else _vit_options(arch, weights)),
+        init_cfg=init,
     )
+    notes = _notes(weights, adapter) + ([] if arch['name'] else ['num_heads leaves no trace in a file'])
+    if pe_type == 'rpe' and (side := position_of(weights)[1].partition(' x ')[0]).isdigit():
+        options['img_size'] = int(side) * arch['patch_size']  # a bias is resized by the model, not by loading
+    if 'pass grid=' in position_of(weights)[1]:
+        init['grid'] = ('?', '?')
+        notes.append('the PE is of no square grid: its rows and columns are those of the pretraining')
+    return _call(options), notes
+
+
+def _vit_options(arch: dict, weights: Weights) -> dict:
+    """What differs from the defaults of ``VisionTransformer``."""
+    tensors, found = weights.tensors, {}
+    if arch['patch_size'] != 16:
+        found['patch_size'] = arch['patch_size']
+    if not weights.prefix_tokens:
+        found.update(with_cls_token=False, out_type='featmap')
+    if 'blocks.0.attn.qkv.bias' not in tensors:
+        found['qkv_bias'] = False
+    if 'blocks.0.gamma1' in tensors:
+        found['layer_scale_init_value'] = 1e-5
+    if 'norm.weight' not in tensors:
+        found['final_norm'] = False
+    return found
+
+
+def _adapter_options(weights: Weights) -> dict:
+    """What differs from the defaults of ``ViTAdapter``, as far as it shows."""
+    tensors = weights.tensors
+    first = 'interactions.0.extractor'
+    dims = len(tensors['patch_embed.proj.weight'])
+    ratio = len(tensors[f'{first}.attn.value_proj.weight']) / dims
+    hidden = tensors.get(f'{first}.ffn.fc1.weight')
+    found = {'conv_inplane': len(tensors['spm.stem.0.weight']), 'deform_ratio': ratio}
+    found.update(dict(with_cffn=False) if hidden is None else dict(cffn_ratio=len(hidden) / dims))
+    defaults = dict(conv_inplane=64, deform_ratio=1.0, cffn_ratio=0.25)
+    return {key: value for key, value in found.items() if defaults.get(key) != value}
+
+
+def _notes(weights: Weights, adapter: bool) -> list[str]:
+    notes = []
+    if adapter:
+        notes.append('windows, interaction_indexes and vit_feature_source leave no trace in a file')
+    if weights.layout == 'mmseg':
+        notes.append(
+            "mmsegmentation's norms have eps 1e-5 unless its config says otherwise: norm_cfg=dict(type='LN', eps=1e-5)"
+        )
+    if weights.layout == 'jax':
+        notes.append("AugReg's and big_vision's blocks may use the tanh form of GELU, ours uses the exact one")
+    if weights.dropped or weights.heads:
+        notes.append(f'{len(weights.dropped) + len(weights.heads)} tensors of heads and necks are left out')
+    return notes
+
+
+def _call(options: dict) -> str:
+    """``dict(...)`` as it is written in a configuration; '?' stands bare."""
+    parts = (f'{key}={_call(value) if isinstance(value, dict) else repr(value)}' for key, value in options.items())
+    return f'dict({", ".join(parts)})'.replace("'?'", '?')

@@ -1,6 +1,7 @@
 """Recognise the layout of a checkpoint from its keys, and give its ViT the names of this package (DeiT's).
 
-Layouts: 'deit' (DeiT, LaPE and timm), 'vit-adapter' (official or ours), 'mmpretrain', 'jax' (AugReg and big_vision).
+Layouts: 'deit' (DeiT, LaPE and timm), 'vit-adapter' (official or ours), 'mmpretrain', 'mmseg' (mmsegmentation's own
+ViT), 'jax' (AugReg and big_vision).
 """
 
 import re
@@ -85,14 +86,36 @@ _MMPRETRAIN_NAMES = (
 )
 
 
-def _from_mmpretrain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+# after these names come mmpretrain's; attention is torch's own, whose stacked q, k and v are a fused qkv
+_MMSEG_NAMES = (
+    (r'^patch_embed\.norm\.', 'patch_embed.norm1.'),
+    (r'^layers\.(\d+)\.attn\.attn\.in_proj_', r'blocks.\1.attn.qkv.'),
+    (r'^layers\.(\d+)\.attn\.attn\.out_proj\.', r'blocks.\1.attn.proj.'),
+    (r'^ln_pre\.', 'norm_pre.'),
+    *_MMPRETRAIN_NAMES,
+)
+
+
+def _rename(tensors: dict[str, Tensor], names: tuple[tuple[str, str], ...]) -> dict[str, Tensor]:
     out = {}
     for name, value in tensors.items():
-        for pattern, replacement in _MMPRETRAIN_NAMES:
+        for pattern, replacement in names:
             name, count = re.subn(pattern, replacement, name)
             if count:
                 break
         out[name] = value
+    return out
+
+
+def _from_mmpretrain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return _rename(tensors, _MMPRETRAIN_NAMES)
+
+
+def _from_mmseg(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Its stem has no bias unless asked for, which is a bias of zero."""
+    out = _rename(tensors, _MMSEG_NAMES)
+    stem = out['patch_embed.proj.weight']
+    out.setdefault('patch_embed.proj.bias', stem.new_zeros(len(stem)))
     return out
 
 
@@ -174,6 +197,7 @@ _LAYOUTS: tuple[tuple[str, tuple[str, ...], Callable], ...] = (
     ('vit-adapter', (r'spm\.stem\.', r'blocks\.0\.attn\.qkv\.'), _same),
     ('deit', (r'blocks\.0\.attn\.qkv\.', r'patch_embed\.proj\.'), _from_deit),
     ('mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain),
+    ('mmseg', (r'layers\.0\.attn\.attn\.in_proj_weight', r'patch_embed\.projection\.weight'), _from_mmseg),
     ('jax', (r'(params/)?(Transformer/)?encoderblock_0/',), _from_jax),
 )
 
@@ -201,8 +225,8 @@ def translate(tensors: dict[str, Tensor], path: object = '') -> Weights:
         if all(any(re.match(sign, name) for name in tensors) for sign in signs):
             return _sort(layout, rename(tensors))
     raise CheckpointError(
-        f'checkpoint {path}: matches no known layout of a ViT (DeiT, LaPE, timm, ViT-Adapter, mmpretrain, AugReg, '
-        f'big_vision); its first keys are {sorted(tensors)[:6]}'
+        f'checkpoint {path}: matches no known layout of a ViT (DeiT, LaPE, timm, ViT-Adapter, mmpretrain, mmseg, '
+        f'AugReg, big_vision); its first keys are {sorted(tensors)[:6]}'
     )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.layouts import ADAPTER_PARTS, Weights, translate
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
-from mmlape.errors import CheckpointError
+from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models.position import Grid, absolute_table, resize_absolute
 
 
@@ -85,6 +85,24 @@ def load_backbone(
     tensors = _fit(model, weights, report, grid)
     _load(model, tensors, report, lambda name: _may_be_new(name, weights, allow_joining_mismatch), strict)
     return report
+
+
+def load_init_cfg(model: nn.Module, cfgs: list[dict]) -> LoadReport:
+    """``load_backbone`` with what an ``init_cfg`` of type 'Pretrained' says.
+
+    Raises:
+        ConfigError: for keys that ``load_backbone`` does not know, or several initialisations at once.
+    """
+    options = {key: value for key, value in cfgs[0].items() if key != 'type'}
+    known = ('checkpoint', 'grid', 'strict', 'allow_joining_mismatch')
+    unknown = [key for key in options if key not in known]
+    if len(cfgs) > 1:
+        raise ConfigError(f'init_cfg: a checkpoint fills the whole backbone, so it is one dict, not {len(cfgs)}')
+    if unknown or not options.get('checkpoint'):
+        what = f'does not know {", ".join(unknown)}' if unknown else 'names no checkpoint'
+        hint = "; a prefix such as 'backbone.' is found without it" if 'prefix' in unknown else ''
+        raise ConfigError(f'init_cfg of a backbone {what}: its keys are type, {", ".join(known)}{hint}')
+    return load_backbone(model, **options)
 
 
 def load_model(model: nn.Module, path: str, strict: bool = True) -> LoadReport:

@@ -4,6 +4,7 @@ PyTorch files are unpickled with ``weights_only=True`` and nothing falls back fr
 hold arrays only. ``trust_checkpoints`` is the only way to full unpickling, which can run any code in a file.
 """
 
+import argparse
 import logging
 import os
 import pickle
@@ -44,13 +45,13 @@ def trust_checkpoints() -> None:
 
 
 def _safe_globals() -> list:
-    """What MMEngine stores beside tensors: log histories and NumPy scalars and arrays."""
+    """What is stored beside tensors: MMEngine's log histories, NumPy scalars and arrays, and DeiT's command line."""
     from mmengine.logging.history_buffer import HistoryBuffer
 
     core = getattr(np, '_core', None) or np.core
     dtypes = [type(np.dtype(name)) for name in ('float64', 'float32', 'int64', 'int32', 'uint32', 'uint8', 'bool')]
     arrays = [np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar, *dtypes]
-    return [HistoryBuffer, (_history_method, 'builtins.getattr'), *arrays]
+    return [HistoryBuffer, (_history_method, 'builtins.getattr'), argparse.Namespace, *arrays]
 
 
 def _load_torch(path: Path, map_location: str):
@@ -58,6 +59,43 @@ def _load_torch(path: Path, map_location: str):
         return torch.load(path, map_location=map_location, weights_only=False)
     with torch.serialization.safe_globals(_safe_globals()):
         return torch.load(path, map_location=map_location, weights_only=True)
+
+
+ADDRESSES = (
+    'http://', 'https://', 'torchvision://', 'modelzoo://', 'open-mmlab://', 'openmmlab://', 'mmcls://', 'pavi://',
+    r'(\S+\:)?s3://', r'(\S+\:)?petrel://',
+)  # fmt: skip
+
+
+def guard_mmengine() -> None:
+    """Have MMEngine read files by the rules of this module too.
+
+    It initialises by itself what is not a backbone of this package (a head with a ``Pretrained`` init_cfg). It falls
+    back to unrestricted unpickling for files, and never restricts it for addresses. Nothing is done once
+    ``trust_checkpoints`` was called.
+    """
+    from mmengine.runner.checkpoint import CheckpointLoader
+
+    if not _trusted:
+        CheckpointLoader.register_scheme('', load_from_file, force=True)
+        CheckpointLoader.register_scheme(ADDRESSES, load_from_address, force=True)
+
+
+def load_from_file(filename: str, map_location: str | None = None) -> dict:
+    """MMEngine's loader of files, made safe; it shows the name without ``load_from_``."""
+    return read_checkpoint(filename, map_location or 'cpu')
+
+
+def load_from_address(filename: str, map_location: str | None = None) -> dict:
+    """MMEngine's loader of addresses: refuses.
+
+    Raises:
+        CheckpointError: always.
+    """
+    raise CheckpointError(
+        f'checkpoint {filename}: not read, because MMEngine would run any code in it; download it and name the file, '
+        'or, if you trust it with this machine, pass --trust-checkpoint'
+    )
 
 
 def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu') -> dict:

@@ -16,6 +16,7 @@ from mmengine.runner.base_loop import BaseLoop
 from torch import nn
 
 from mmlape.checkpoint import load_model, read_checkpoint
+from mmlape.checkpoint.reading import guard_mmengine
 from mmlape.engine.draws import seeded_dataloader
 from mmlape.engine.hooks.banner import batch_plan
 from mmlape.engine.optim import group_parameters, quiet_logger
@@ -47,6 +48,7 @@ class Runner(_Runner):
     @classmethod
     def from_cfg(cls, cfg: Config) -> 'Runner':
         """Builds a runner whose state is its own; MMEngine shares it between runs begun in the same second."""
+        guard_mmengine()
         cfg = copy.deepcopy(cfg)
         cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
         return super().from_cfg(cfg)
