@@ -32,6 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--deterministic', action='store_true', help='prefer deterministic kernels; slower on GPUs')
     add('--auto-scale-lr', action='store_true', help="scale the recipe's learning rate to the total batch")
     add('--launcher', choices=('none', 'pytorch', 'slurm'), default='none', help='default: none, a single process')
+    add(
+        '--log-grad-norm',
+        nargs='?',
+        type=int,
+        const=50,
+        metavar='N',
+        help='log the gradient norm of each layer every N iterations (50 if nothing is said); see plot-grad-norms',
+    )
     add_trust_option(parser)
     add('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the configuration')
 
@@ -51,8 +59,12 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.engine.trainer import train
 
     apply_trust(args)
+    cfg = load_config(args.config, args.cfg_options)
+    if args.log_grad_norm is not None:
+        hook = dict(type='mmlape.GradientNormHook', interval=args.log_grad_norm)
+        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), hook]
     record = train(
-        load_config(args.config, args.cfg_options),
+        cfg,
         args.work_dir,
         resume=True if args.resume == 'auto' else args.resume or False,
         amp=args.amp,

@@ -2,6 +2,7 @@
 
 from mmlape.engine.hooks.banner import BannerHook
 from mmlape.engine.hooks.checkpoint import CheckpointHook
+from mmlape.engine.hooks.gradient_norm import GradientNormHook
 from mmlape.engine.hooks.nan_guard import NaNGuardHook
 from mmlape.engine.hooks.per_class import PerClassHook
 from mmlape.engine.hooks.predictions import SavePredictionsHook
@@ -13,6 +14,7 @@ ALWAYS = ('BannerHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook', 'RunRecord
 __all__ = [
     'BannerHook',
     'CheckpointHook',
+    'GradientNormHook',
     'NaNGuardHook',
     'PerClassHook',
     'ReseedHook',

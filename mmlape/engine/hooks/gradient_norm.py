@@ -1,0 +1,122 @@
+"""Logs the norm of the gradients by depth while a model trains (DPN, TMLR 2023, Figures 2 and 4)."""
+
+from collections.abc import Sequence
+
+import torch
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.optim import OptimWrapper
+from torch import Tensor, nn
+
+from mmlape.errors import ConfigError
+from mmlape.registry import HOOKS
+
+TAG = 'grad_norm/'
+
+
+def parameter_parts(model: nn.Module) -> dict[str, list[nn.Parameter]]:
+    """The parameters of a model that train, by the part of the network that they stand in, from input to output.
+
+    Parts are 'patch_embed', 'position' (PE table, class token), 'blocks.0' and so on, 'backbone' (its norms, and all
+    of an adapter) and 'heads' (everything else). A backbone without ``get_layer_depth`` is one part.
+    """
+    backbone = getattr(model, 'backbone', None)
+    depth_of = getattr(backbone, 'get_layer_depth', None)
+    parts: dict[str, list[nn.Parameter]] = {'patch_embed': [], 'position': []}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            parts.setdefault(_part(name, depth_of), []).append(parameter)
+    order = sorted(parts, key=lambda part: (part == 'heads', part == 'backbone'))
+    return {part: parts[part] for part in order if parts[part]}
+
+
+def _part(name: str, depth_of) -> str:
+    if not name.startswith('backbone.'):
+        return 'heads'
+    if depth_of is None:
+        return 'backbone'
+    depth, depths = depth_of(name, 'backbone.')
+    if depth == 0:
+        return 'patch_embed' if name.startswith('backbone.patch_embed.') else 'position'
+    return f'blocks.{depth - 1}' if depth < depths - 1 else 'backbone'
+
+
+def gradient_norms(parts: dict[str, Sequence[nn.Parameter]], scale: float = 1.0) -> dict[str, float]:
+    """The L2 norm of each part's gradients, and of all of them as 'all'; the device is waited for once.
+
+    Args:
+        parts: As :func:`parameter_parts` gives them; parameters without a gradient count as zero.
+        scale: What the gradients are multiplied by at this moment, as by a loss scaler.
+    """
+    owners = [part for part, parameters in parts.items() for parameter in parameters if parameter.grad is not None]
+    gradients = [parameter.grad for parameters in parts.values() for parameter in parameters]
+    gradients = [gradient.detach() for gradient in gradients if gradient is not None]
+    if not gradients:
+        return {}
+    names = list(parts)
+    index = torch.tensor([names.index(owner) for owner in owners], device=gradients[0].device)
+    squares = _squared_norms(gradients)
+    sums = squares.new_zeros(len(names)).index_add_(0, index, squares)
+    norms = (torch.cat((sums, sums.sum()[None])).sqrt() / scale).tolist()
+    return dict(zip([*names, 'all'], norms, strict=True))
+
+
+def _squared_norms(gradients: list[Tensor]) -> Tensor:
+    """Of each gradient, in float64, where no square overflows."""
+    return torch.stack([norm.double() for norm in torch._foreach_norm(gradients, 2)]).square()
+
+
+@HOOKS.register_module()
+class GradientNormHook(Hook):
+    """Writes ``grad_norm/<part>`` to the visualiser's back ends (``scalars.json``, TensorBoard).
+
+    The norms are those of the gradients that an optimiser step starts from: averaged over processes, summed over
+    accumulated iterations, free of the loss scale, and not yet clipped.
+
+    Args:
+        interval: Iterations between two measurements; the first step is measured too. Where gradients are
+            accumulated, the next step is.
+
+    Raises:
+        ConfigError: If the interval is not positive, or the model has several optimisers.
+    """
+
+    priority = 'NORMAL'
+
+    def __init__(self, interval: int = 50) -> None:
+        if interval < 1:
+            raise ConfigError(f'GradientNormHook: interval must be 1 or more, not {interval}')
+        self.interval = interval
+
+    def before_train(self, runner) -> None:
+        """Puts the measurement in front of the optimiser wrapper's step, the one place between backward and clip."""
+        wrapper = runner.optim_wrapper
+        if not isinstance(wrapper, OptimWrapper):
+            raise ConfigError(f'GradientNormHook knows models with one optimiser, not a {type(wrapper).__name__}')
+        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        self.parts = parameter_parts(model)
+        self.due = runner.iter + 1 if runner.iter == 0 else self._next(runner.iter)
+        step = wrapper.step
+
+        def measured_step(**kwargs):
+            self._measure(runner, wrapper)
+            step(**kwargs)
+
+        wrapper.step = measured_step
+
+    def after_train(self, runner) -> None:
+        """Takes the measurement away again."""
+        vars(runner.optim_wrapper).pop('step', None)
+
+    def _next(self, done: int) -> int:
+        return (done // self.interval + 1) * self.interval
+
+    def _measure(self, runner, wrapper: OptimWrapper) -> None:
+        now = runner.iter + 1
+        if now < self.due or runner.rank:
+            return
+        self.due = self._next(now)
+        scaler = getattr(wrapper, 'loss_scaler', None)
+        norms = gradient_norms(self.parts, scaler.get_scale() if scaler is not None else 1.0)
+        if norms and all(norm < float('inf') for norm in norms.values()):  # a loss scaler skips the other steps
+            runner.visualizer.add_scalars({f'{TAG}{part}': norm for part, norm in norms.items()}, step=now)

@@ -1,0 +1,187 @@
+"""Gradient norms by depth: against torch.autograd, through accumulation, clipping, loss scales and processes."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+import tiny
+import torch
+from mmengine.optim import AmpOptimWrapper, OptimWrapper
+from torch import nn
+
+from mmlape.engine.hooks import GradientNormHook
+from mmlape.engine.hooks.gradient_norm import TAG, gradient_norms, parameter_parts
+from mmlape.errors import ConfigError
+from mmlape.models import VisionTransformer
+
+ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
+
+
+class Net(nn.Module):
+    """A classifier whose loss is a mean over images."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone = VisionTransformer(ARCH, 32, 8, pe_joining='lape')
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, images):
+        return self.head(self.backbone(images)[0]).square().sum(1).mean()
+
+
+def by_autograd(model, images):
+    """Norm of each part, from autograd and the names alone."""
+    named = dict(model.named_parameters())
+    gradients = torch.autograd.grad(model(images), list(named.values()), allow_unused=True)
+    squares = {}
+    for name, gradient in zip(named, gradients):
+        words = name.split('.')
+        part = 'heads' if words[0] == 'head' else 'backbone'
+        if words[1] == 'blocks':
+            part = f'blocks.{words[2]}'
+        elif words[1] in ('patch_embed', 'pos_embed', 'cls_token'):
+            part = 'patch_embed' if words[1] == 'patch_embed' else 'position'
+        squares[part] = squares.get(part, 0) + (0 if gradient is None else float(gradient.square().sum()))
+    squares['all'] = sum(squares.values())
+    return {part: square**0.5 for part, square in squares.items()}
+
+
+def steps(model, batches, wrapper=OptimWrapper, interval=1, start=0, rank=0, **options):
+    """Trains on one batch an iteration, without changing the weights; what the hook logged, by iteration."""
+    logged = {}
+
+    def add_scalars(values, step):
+        logged[step] = {name.removeprefix(TAG): value for name, value in values.items()}
+
+    bare = getattr(model, 'module', model)
+    optim = wrapper(torch.optim.SGD(bare.parameters(), lr=0.0), **options)
+    optim.initialize_count_status(bare, start, start + len(batches))
+    runner = SimpleNamespace(
+        model=model, optim_wrapper=optim, iter=start, rank=rank, visualizer=SimpleNamespace(add_scalars=add_scalars)
+    )
+    hook = GradientNormHook(interval)
+    hook.before_train(runner)
+    for images in batches:
+        optim.update_params(model(images))
+        runner.iter += 1
+    hook.after_train(runner)
+    assert 'step' not in vars(optim)
+    return logged
+
+
+def test_norms_are_those_of_autograd():
+    model, images = Net().double(), torch.randn(3, 3, 32, 32, dtype=torch.float64)
+    expected = by_autograd(model, images)
+    logged = steps(model, [images])[1]
+    assert list(logged) == ['patch_embed', 'position', 'blocks.0', 'blocks.1', 'backbone', 'heads', 'all']
+    assert logged == pytest.approx(expected, rel=1e-12)
+
+
+def test_clipping_comes_after():
+    model, images = Net().double(), torch.randn(3, 3, 32, 32, dtype=torch.float64)
+    expected = by_autograd(model, images)
+    logged = steps(model, [images], clip_grad=dict(max_norm=1e-3))[1]
+    assert logged['all'] > 1e-2 and logged == pytest.approx(expected, rel=1e-12)
+
+
+def test_accumulated_gradients_are_those_of_the_whole_batch():
+    model, images = Net().double(), torch.randn(8, 3, 32, 32, dtype=torch.float64)
+    logged = steps(model, images.split(2), accumulative_counts=2, interval=3)
+    assert list(logged) == [2, 4], 'only iterations that end in a step, the next after 1 and 3'
+    for iteration, batch in ((2, images[:4]), (4, images[4:])):
+        assert logged[iteration] == pytest.approx(by_autograd(model, batch), rel=1e-12)
+
+
+@pytest.mark.parametrize('start, expected', [(0, [1, 3, 6]), (4, [6, 9])])
+def test_interval_and_resume(start, expected):
+    assert list(steps(Net(), [torch.randn(1, 3, 32, 32)] * 6, interval=3, start=start)) == expected
+
+
+class Scaler:
+    """Multiplies the loss as torch's scaler does on a GPU."""
+
+    def __init__(self, scale):
+        self.factor = scale
+
+    def scale(self, loss):
+        return loss * self.factor
+
+    def get_scale(self):
+        return self.factor
+
+    def unscale_(self, optimizer):
+        for group in optimizer.param_groups:
+            for parameter in group['params']:
+                parameter.grad = None if parameter.grad is None else parameter.grad / self.factor
+
+    def step(self, optimizer):
+        optimizer.step()
+
+    def update(self, *args):
+        pass
+
+
+def test_loss_scale_is_taken_out(monkeypatch):
+    model, images = Net().double(), torch.randn(3, 3, 32, 32, dtype=torch.float64)
+    expected = by_autograd(model, images)
+    monkeypatch.setattr(AmpOptimWrapper, '__init__', _amp_init)
+    for options in (dict(), dict(clip_grad=dict(max_norm=1e-3))):
+        assert steps(model, [images], AmpOptimWrapper, **options)[1] == pytest.approx(expected, rel=1e-12)
+    monkeypatch.setattr(Scaler, 'scale', lambda self, loss: loss * float('inf'))
+    assert steps(model, [images], AmpOptimWrapper) == {}, 'a step that overflowed is skipped, and not logged'
+
+
+def _amp_init(self, optimizer, **options):
+    """MMEngine's, on a machine without a GPU."""
+    OptimWrapper.__init__(self, optimizer, **options)
+    self.loss_scaler, self._scale_update_param = Scaler(2.0**12), None
+
+
+def test_norms_of_half_precision_gradients_do_not_overflow():
+    parameter = nn.Parameter(torch.zeros(4, dtype=torch.float16))
+    parameter.grad = torch.full((4,), 2.0**14, dtype=torch.float16)
+    assert gradient_norms({'heads': [parameter]})['all'] == 2.0**15
+
+
+def test_frozen_and_unused_parameters():
+    model = Net()
+    model.backbone.patch_embed.requires_grad_(False)
+    assert 'patch_embed' not in parameter_parts(model)
+    assert gradient_norms(parameter_parts(model)) == {}
+    other = nn.ModuleDict(dict(backbone=nn.Linear(2, 2), neck=nn.Linear(2, 2)))
+    assert list(parameter_parts(other)) == ['backbone', 'heads']
+
+
+def test_refusals():
+    with pytest.raises(ConfigError, match='interval must be 1 or more, not 0'):
+        GradientNormHook(0)
+    with pytest.raises(ConfigError, match='one optimiser, not a dict'):
+        GradientNormHook().before_train(SimpleNamespace(optim_wrapper={}))
+
+
+def test_two_processes():
+    script = tiny.ROOT / 'tests' / 'gradient_norm_processes.py'
+    launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2, script)
+    assert 'all equal' in tiny.run(*launch, cwd=tiny.ROOT, CUDA_VISIBLE_DEVICES='')
+
+
+def rows(work_dir):
+    lines = next(work_dir.glob('*/vis_data/scalars.json')).read_text().splitlines()
+    return [row for row in map(json.loads, lines) if f'{TAG}all' in row]
+
+
+def test_training_logs_and_the_plot_reads(tmp_path):
+    config = tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data'))
+    for arm, joining in (('lape', 'lape'), ('default', 'default')):
+        options = ['--log-grad-norm', 2, '--cfg-options', f'model.backbone.pe_joining={joining}']
+        tiny.train(config, tmp_path / 'runs' / arm / 'seed_1', '--seed', 1, *options)
+    logged = rows(tmp_path / 'runs' / 'lape' / 'seed_1')
+    assert [row['step'] for row in logged] == [1, 2, 4, 6]
+    assert all(row[f'{TAG}blocks.1'] > 0 and row[f'{TAG}patch_embed'] > 0 for row in logged)
+    plot = tiny.ROOT / 'tools' / 'plot_grad_norms.py'
+    said = tiny.run(plot, tmp_path / 'runs', '--out', tmp_path / 'norms.png', cwd=tmp_path)
+    assert 'lape' in said and 'default' in said and 'blocks.1' in said
+    assert (tmp_path / 'norms.png').stat().st_size > 10000
+    said = tiny.run(plot, tmp_path / 'data', '--out', tmp_path / 'norms.png', cwd=tmp_path, status=1)
+    assert '--log-grad-norm' in said and 'Traceback' not in said
