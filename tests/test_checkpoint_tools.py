@@ -15,6 +15,7 @@ from mmlape.checkpoint.convert import average, convert, publish
 from mmlape.checkpoint.describe import inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer
+from mmlape.registry import MODELS
 
 TOOL = str(Path(__file__).parents[1] / 'tools' / 'checkpoint.py')
 
@@ -134,6 +135,37 @@ def test_inspect_tells_what_a_file_is(tmp_path, kwargs, expected):
     assert found['parameters'].startswith(f'{count:,} in the backbone')
 
 
+@pytest.mark.parametrize(
+    ('make', 'unknown'),
+    [
+        (lambda: vit(pe_joining='lape', layer_scale_init_value=0.1), dict(num_heads=3)),
+        (lambda: vit(DistilledVisionTransformer, patch_norm='dual'), dict(num_heads=3)),
+        (lambda: vit(pe_type='rpe', pe_joining='lape', qkv_bias=False), dict(num_heads=3)),
+        (lambda: vit(pe_type='none', final_norm=False), dict(num_heads=3)),
+        (lambda: vit(img_size=(48, 16), with_cls_token=False), dict(num_heads=3, grid='(6, 2)')),
+        (lambda: VisionTransformer('deit-tiny', pe_joining='unshared'), {}),
+        (lambda: adapter(deform_ratio=0.5), dict(num_heads=3, interactions='[[0, 0], [1, 1]]', deform_num_heads=3)),
+    ],
+    ids=['lape', 'distilled', 'rpe', 'none', 'rows-and-columns', 'tiny', 'adapter'],
+)
+def test_what_inspect_prints_loads_the_file(tmp_path, make, unknown):
+    """Its text, with '?' filled in and, for an adapter, what leaves no trace, is the backbone's configuration."""
+    source = make()
+    found = inspect(save(tmp_path / 'a.pth', {**source.state_dict(), 'head.weight': torch.zeros(10, 24)}))
+    text = found['to load it'].removeprefix('backbone=')
+    for name in ('num_heads', 'grid'):
+        assert ('?' in text and f'{name}=' in text) or name not in unknown
+    text = text.replace('grid=(?, ?)', f'grid={unknown.get("grid")}').replace('?', str(unknown.get('num_heads')))
+    options = eval(text, {'__builtins__': {'dict': dict}})
+    if 'interactions' in unknown:
+        assert 'leave no trace' in found['mind']
+        options.update(interaction_indexes=eval(unknown['interactions']), deform_num_heads=unknown['deform_num_heads'])
+    assert '1 tensors of heads' in found['mind']
+    model = MODELS.build(options)
+    model.init_weights()
+    assert_same(model, source, source.pe_names if 'grid' in unknown or source.grid != model.grid else ())
+
+
 def test_average_is_the_mean_and_refuses_other_models(tmp_path):
     models = [vit(), vit()]
     paths = [save(tmp_path / f'{i}.pth', m.state_dict(), 'state_dict') for i, m in enumerate(models)]
@@ -170,6 +202,10 @@ def test_the_tool_on_the_command_line(tmp_path):
     run = lambda *args: subprocess.run([sys.executable, TOOL, *args], capture_output=True, text=True)  # noqa: E731
     shown = run('inspect', path)
     assert shown.returncode == 0 and 'lape or lape-shared' in shown.stdout, shown.stderr
+    assert (
+        f"checkpoint='{path}'))\n"
+        in shown.stdout.split("to load it: backbone=dict(type='mmlape.VisionTransformer'")[1]
+    )
     refused = run('convert', path, str(tmp_path / 'b.pth'), '--to', 'timm')
     assert refused.returncode == 1
     assert refused.stderr.startswith('mmlape: error: ') and 'Traceback' not in refused.stderr

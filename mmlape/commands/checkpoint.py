@@ -34,10 +34,13 @@ def run(args: argparse.Namespace) -> int:
 
         from mmlape.checkpoint.describe import inspect
 
+        found = inspect(args.file)
+        to_load = found.pop('to load it')
         table = Table(show_header=False)
-        for name, value in inspect(args.file).items():
+        for name, value in found.items():
             table.add_row(name, str(value))
         Console().print(table)
+        print(f'to load it: {to_load}')  # in one line, to be copied
         return 0
     from mmlape.checkpoint import convert as writing
 
