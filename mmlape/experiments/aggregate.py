@@ -1,144 +1,144 @@
-"""Mean, sample standard deviation and n over the runs of an experiment: of the last and of the best evaluation, apart.
+"""Averages over the runs of an arm: of the last and of the best evaluation, apart.
 
 The last evaluation of every run is at the same iteration; the best one is picked per run by its validation metric, so
-its mean is optimistic. The two are never mixed, and a run that is not finished counts in neither.
+its mean is optimistic. The two are never mixed. A run that is missing, failed, diverged, broken, running or partial
+counts in neither, and is listed with its reason. Runs that differ in what must be equal are no repeats of each other:
+averaging them is refused, with the difference.
 """
 
-import math
-import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
 
-from mmlape.engine.record import read_record
+from mmlape.engine.identity import differences, software_differences
+from mmlape.engine.record import write_json
 from mmlape.errors import DataError
+from mmlape.experiments.metrics import RANKING, is_defined, points, show
+from mmlape.experiments.runs import Run, read_arms, read_run, read_seeds, seed_folder
 
 EVALUATIONS = ('last', 'best')
-RANKING = ('mIoU', 'coco/bbox_mAP', 'coco/segm_mAP', 'accuracy/top1', 'aAcc', 'mAcc')
+SUMMARY = 'summary.json'
+_SHOWN = 4
+__all__ = ['Run', 'check_repeats', 'read_arms', 'read_run', 'read_seeds', 'seed_folder', 'summarise', 'write_summary']
 
 
-@dataclass(frozen=True)
-class Run:
-    """What ``run.json`` says about the run in a work dir.
+def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
+    """Makes sure that runs may be averaged.
 
-    Args:
-        folder: The work dir.
-        seed: Its seed; None if it was never started.
-        state: 'finished', 'failed', 'running', or 'missing'.
-        reason: Why it failed; None otherwise.
-        last: ``step`` and ``metrics`` of the last evaluation; None if there was none.
-        best: The same of the best one, and the ``key`` that it is the best by.
-    """
-
-    folder: Path
-    seed: int | None
-    state: str
-    reason: str | None = None
-    last: dict | None = None
-    best: dict | None = None
-
-    @property
-    def finished(self) -> bool:
-        return self.state == 'finished'
-
-
-def seed_folder(folder: str | Path, seed: int) -> Path:
-    """Where an experiment keeps the run of a seed."""
-    return Path(folder) / f'seed_{seed}'
-
-
-def read_run(folder: str | Path, seed: int | None = None) -> Run:
-    """Reads the record of a run.
+    Runs without an identity, of older versions, may be averaged with each other only; seeds, iterations and the
+    metric of the best evaluation are compared all the same.
 
     Args:
-        folder: Its work dir.
-        seed: The seed that it must have; None for any.
+        runs: Of one arm; all of them count.
+        allow_software: Whether the package's code and the stack may differ.
 
     Raises:
-        DataError: The record is another seed's.
+        DataError: They differ in what must be equal; the message names the runs and the difference.
     """
-    folder = Path(folder)
-    record = read_record(folder)
-    if record is None:
-        return Run(folder, seed, 'missing')
-    found = record.get('seed')
-    if seed is not None and found is not None and found != seed:
-        raise DataError(f'{folder} holds a run with seed {found}, not {seed}: move it away, or use another --work-dir')
-    state = record.get('state', 'missing')
-    return Run(
-        folder, seed if found is None else found, state, record.get('reason'), record.get('last'), record.get('best')
-    )
-
-
-def read_seeds(folder: str | Path, seeds: Sequence[int] | None = None) -> list[Run]:
-    """The runs of an experiment's folder: of these seeds, or of every ``seed_*`` in it."""
-    if seeds is None:
-        seeds = sorted(int(path.name[5:]) for path in Path(folder).glob('seed_*') if path.name[5:].isdecimal())
-    return [read_run(seed_folder(folder, seed), seed) for seed in seeds]
-
-
-def summarise(runs: Iterable[Run]) -> dict:
-    """Averages finished runs.
-
-    Args:
-        runs: Runs of one experiment; those that are not finished are listed and not counted.
-
-    Returns:
-        ``seeds`` (of what counts), ``unfinished`` ({seed: state, with the reason}), ``key`` (the metric that 'best'
-        is by), and under ``last`` and under ``best``: ``n``, ``steps`` ({seed: iteration}) and ``metrics``
-        ({metric: ``mean``, ``std``, ``n``, ``values`` ({seed: value})}). ``std`` is the sample standard deviation
-        (n - 1 below); None for n < 2. Undefined values are left out, and n says so.
-
-    Raises:
-        DataError: Two runs have one seed, their last evaluations are at different iterations, or their best ones are
-            by different metrics.
-    """
-    runs = list(runs)
-    done = [run for run in runs if run.finished]
-    seeds = [run.seed for run in done]
+    seeds = [run.seed for run in runs]
     if len(set(seeds)) != len(seeds):
-        raise DataError(f'two of {[str(run.folder) for run in done]} have the same seed: {seeds}')
-    keys = {run.best['key'] for run in done if run.best}
+        raise DataError(f'two of {[str(run.folder) for run in runs]} have the same seed: {seeds}')
+    keys = {run.best['key'] for run in runs if run.best}
     if len(keys) > 1:
         raise DataError(f'these runs picked their best evaluation by different metrics: {sorted(keys)}')
-    steps = {run.last['step'] for run in done if run.last}
+    steps = {run.last['step'] for run in runs if run.last}
     if len(steps) > 1:
         raise DataError(
             f'these runs end at different iterations, {sorted(steps)}: they are not repeats of one another'
         )
-    unfinished = {str(run.seed): f'{run.state}: {run.reason}' if run.reason else run.state for run in runs}
-    for seed in seeds:
-        unfinished.pop(str(seed))
-    summary = {'seeds': seeds, 'unfinished': unfinished, 'key': keys.pop() if keys else None}
+    known = [run for run in runs if run.identity]
+    if known and len(known) < len(runs):
+        older = next(run for run in runs if not run.identity)
+        raise DataError(
+            f'{older.folder} does not say what it is a run of (an older version wrote its run.json), '
+            f'but {known[0].folder} does: train it again, or average the two apart'
+        )
+    for other in known[1:]:
+        _compare(known[0], other, allow_software)
+
+
+def _compare(first: Run, other: Run, allow_software: bool) -> None:
+    lines = differences(first.identity, other.identity, for_resume=False)
+    software = software_differences(first.identity, other.identity)
+    if allow_software:
+        lines = [line for line in lines if line not in software]
+    if not lines:
+        return
+    shown = '; '.join(lines[:_SHOWN]) + (f'; and {len(lines) - _SHOWN} more' if len(lines) > _SHOWN else '')
+    hint = ', or --allow-different-software' if set(lines) <= set(software) else ''
+    raise DataError(
+        f'{first.folder} and {other.folder} are no repeats of each other ({shown}): '
+        f'average them apart, in arms of their own{hint}'
+    )
+
+
+def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
+    """Averages the runs of an arm.
+
+    Args:
+        runs: Those that do not count are listed.
+        allow_software: As in `check_repeats`.
+
+    Returns:
+        ``seeds`` (of what counts), ``unfinished`` ({seed: why it does not}), ``key`` (the metric that 'best' is by),
+        and under ``last`` and under ``best``: ``n``, ``steps`` ({seed: iteration}), ``metrics`` and ``per_class``
+        ({metric: {class: ...}}) with ``mean``, ``std`` (sample standard deviation), ``n``, ``low`` and ``high`` (95 %
+        interval), ``note`` (why there is no interval) and ``values`` ({seed: value}) of each. Values are as the
+        metric returned them; undefined ones are left out, and n says so.
+
+    Raises:
+        DataError: See `check_repeats`.
+    """
+    runs = list(runs)
+    done = [run for run in runs if run.counts]
+    check_repeats(done, allow_software)
+    unfinished = {str(run.seed): run.outcome for run in runs if not run.counts}
+    key = next((run.best['key'] for run in done if run.best), None)
+    summary = {'seeds': [run.seed for run in done], 'unfinished': unfinished, 'key': key}
     for which in EVALUATIONS:
         found = {run.seed: getattr(run, which) for run in done if getattr(run, which)}
+        names = dict.fromkeys(name for entry in found.values() for name in entry.get('per_class') or {})
         summary[which] = {
             'n': len(found),
             'steps': {str(seed): entry['step'] for seed, entry in found.items()},
             'metrics': moments({seed: entry['metrics'] for seed, entry in found.items()}),
+            'per_class': {
+                name: moments(
+                    {seed: (entry.get('per_class') or {}).get(name, {}) for seed, entry in found.items()}, name
+                )
+                for name in names
+            },
         }
     return summary
 
 
-def moments(metrics: dict[int, dict[str, float | None]]) -> dict[str, dict]:
-    """Mean, sample standard deviation, n and the values of each metric.
+def moments(rows: dict[int, dict[str, float | None]], metric: str | None = None) -> dict[str, dict]:
+    """What `summarise` says of each value.
 
     Args:
-        metrics: ``{seed: {metric: value}}``; undefined values are left out.
+        rows: ``{seed: {metric: value}}``, or ``{seed: {class: value}}`` of one metric; undefined values are left out.
+        metric: That metric.
     """
+    from mmlape.experiments.statistics import estimate  # takes a second, which a look at a run's state need not
+
     result = {}
-    for name in dict.fromkeys(name for row in metrics.values() for name in row):
-        row = {str(seed): values.get(name) for seed, values in metrics.items()}
-        values = {seed: value for seed, value in row.items() if is_defined(name, value)}
-        result[name] = {
-            'mean': statistics.fmean(values.values()) if values else None,
-            'std': statistics.stdev(values.values()) if len(values) > 1 else None,
-            'n': len(values),
-            'values': values,
-        }
+    for name in dict.fromkeys(name for row in rows.values() for name in row):
+        values = {str(seed): row.get(name) for seed, row in rows.items()}
+        values = {seed: value for seed, value in values.items() if is_defined(metric or name, value)}
+        result[name] = {**vars(estimate(list(values.values()))), 'values': values}
     return result
+
+
+def write_summary(folder: str | Path, runs: Sequence[Run], config: str | None = None) -> dict:
+    """Averages the runs of an arm, and writes the result as ``summary.json`` into its folder.
+
+    Returns:
+        What was written: `summarise`'s result and ``config``.
+    """
+    summary = {'config': config, **summarise(runs)}
+    write_json(Path(folder) / SUMMARY, summary)
+    return summary
 
 
 def main_metrics(summary: dict) -> list[str]:
@@ -148,31 +148,21 @@ def main_metrics(summary: dict) -> list[str]:
     return chosen or list(known)
 
 
-def is_defined(metric: str, value: float | None) -> bool:
-    """Whether a value counts: not None, not NaN, and not the -1 with which COCO marks an AP of no objects."""
-    return value is not None and math.isfinite(value) and not (value == -1 and _is_precision(metric))
-
-
-def show(metric: str, value: float | None) -> str:
-    """A value as text: four decimals in [0, 1], where AP lies, two in percent; a dash where it is undefined."""
-    return f'{value:.{4 if _is_precision(metric) else 2}f}' if is_defined(metric, value) else '-'
-
-
-def _is_precision(metric: str) -> bool:
-    return 'AP' in metric or '_AR' in metric
-
-
 def summary_table(summary: dict, title: str) -> Table:
-    """A table of every metric: mean, standard deviation and n of last, and of best."""
+    """A table of every metric, in points: mean, standard deviation, n and 95 % interval of last, and of best."""
     table = Table('metric', title=title)
     for which in EVALUATIONS:
-        for column in ('mean', 'std', 'n'):
+        for column in ('mean', 'std', 'n', '95 %'):
             table.add_column(f'{which} {column}', justify='right')
     names = dict.fromkeys([*main_metrics(summary), *summary['last']['metrics'], *summary['best']['metrics']])
     for name in names:
         cells = [name]
         for which in EVALUATIONS:
-            entry = summary[which]['metrics'].get(name, {'mean': None, 'std': None, 'n': 0})
-            cells += [show(name, entry['mean']), show(name, entry['std']), str(entry['n'])]
+            entry = summary[which]['metrics'].get(name, {'mean': None, 'std': None, 'n': 0, 'low': None, 'note': '-'})
+            interval = (
+                entry['note'] if entry['low'] is None else f'{show(name, entry["low"])} to {show(name, entry["high"])}'
+            )
+            deviation = '-' if entry['std'] is None else f'{points(name, entry["std"]):.2f}'
+            cells += [show(name, entry['mean']), deviation, str(entry['n']), interval]
         table.add_row(*cells)
     return table

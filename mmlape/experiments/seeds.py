@@ -26,10 +26,11 @@ import mmlape
 from mmlape.engine.config import config_name, load_config
 from mmlape.engine.record import read_record, write_json
 from mmlape.errors import ConfigError, TrainingError
-from mmlape.experiments.aggregate import Run, read_run, read_seeds, summarise
+from mmlape.experiments.aggregate import Run, read_run, read_seeds, write_summary
 from mmlape.mim import mim_root
 
 OWN_OPTIONS = ('--seed', '--work-dir', '--resume', '--launcher', '--cfg-options')
+__all__ = ['Experiment', 'train_seeds', 'write_summary']
 TAIL_LINES = 15
 Say = Callable[[str], None]
 
@@ -128,17 +129,6 @@ def train_seeds(experiment: Experiment, say: Say = print, every: float = 30.0) -
             else:
                 say(_failure(experiment, done, status))
         return read_seeds(experiment.folder, experiment.seeds)
-
-
-def write_summary(folder: str | Path, runs: Sequence[Run], config: str | None = None) -> dict:
-    """Averages runs, and writes the result as ``summary.json`` into a folder.
-
-    Returns:
-        What was written: `mmlape.experiments.aggregate.summarise`'s result and ``config``.
-    """
-    summary = {'config': config, **summarise(runs)}
-    write_json(Path(folder) / 'summary.json', summary)
-    return summary
 
 
 @contextmanager

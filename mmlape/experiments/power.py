@@ -1,0 +1,109 @@
+"""How many seeds a difference needs: the power of the t-tests of `statistics`, from the spread of a pilot.
+
+A pilot of a few seeds knows its standard deviation badly: with n = 5 the 95 % interval (chi-square) is from 0.6 to 2.9
+times the estimate, and the seeds needed grow with its square. Both ends of the interval are carried along.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import chi2
+from statsmodels.stats.power import TTestIndPower, TTestPower
+
+from mmlape.errors import ConfigError
+from mmlape.experiments.statistics import CONFIDENCE, LEAST
+
+POWER = 0.8
+MOST = 1_000_000
+"""Where the search for a number of seeds ends."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A standard deviation over seeds, and how well it is known.
+
+    Attributes:
+        std: Of one arm's values; for a paired design, of the differences between two arms' values of a seed.
+        freedom: Degrees of freedom that it was estimated with; None if it is taken as given.
+    """
+
+    std: float
+    freedom: int | None = None
+
+    def interval(self) -> tuple[float, float] | None:
+        """The chi-square 95 % interval of the standard deviation; None without degrees of freedom."""
+        if not self.freedom:
+            return None
+        tail = (1 - CONFIDENCE) / 2
+        low, high = (self.std * math.sqrt(self.freedom / chi2.ppf(q, self.freedom)) for q in (1 - tail, tail))
+        return low, high
+
+
+def pooled(arms: Sequence[Sequence[float]]) -> Spread | None:
+    """The spread that arms have in common: variances averaged by their degrees of freedom; None if n < 2 in all."""
+    arms = [np.asarray(values, dtype=float) for values in arms if len(values) > 1]
+    freedom = sum(len(values) - 1 for values in arms)
+    if not freedom:
+        return None
+    return Spread(math.sqrt(sum(values.var(ddof=1) * (len(values) - 1) for values in arms) / freedom), freedom)
+
+
+def of_differences(values: Mapping[int, float], baseline: Mapping[int, float]) -> Spread | None:
+    """The spread of the differences over common seeds; None for fewer than two."""
+    return pooled([[values[seed] - baseline[seed] for seed in values if seed in baseline]])
+
+
+def power(difference: float, std: float, seeds: int, paired: bool = False) -> float:
+    """The chance to find a difference at the 5 % level, two-sided, with so many seeds in each of two arms.
+
+    Args:
+        difference: The true one, in the metric's unit.
+        std: As `Spread.std`, the same in both arms.
+        seeds: In each arm.
+        paired: Whether the test is on the differences over common seeds.
+    """
+    test, effect = TTestPower() if paired else TTestIndPower(), abs(difference) / std
+    both = test.power(effect, seeds, 1 - CONFIDENCE)
+    # A difference found with the wrong sign has a chance that underflows to NaN; it is left out there.
+    return float(test.power(effect, seeds, (1 - CONFIDENCE) / 2, alternative='larger') if np.isnan(both) else both)
+
+
+def seeds_needed(difference: float, std: float, wanted: float = POWER, paired: bool = False) -> int | None:
+    """The least number of seeds in each arm that has the power wanted; at least 3, below which nothing is tested.
+
+    Args:
+        difference: The true one, in the metric's unit.
+        std: As `Spread.std`.
+        wanted: The power.
+        paired: As in `power`.
+
+    Returns:
+        None if a million seeds do not do.
+
+    Raises:
+        ConfigError: A difference or a deviation is not positive, or the power is not between 0.05 and 1.
+    """
+    if not (math.isfinite(difference) and difference):
+        raise ConfigError(f'a difference of {difference} cannot be looked for: give one that is not 0')
+    if not (math.isfinite(std) and std > 0):
+        raise ConfigError(
+            f'a standard deviation of {std} says nothing about how many seeds are needed: it must be > 0'
+        )
+    if not 1 - CONFIDENCE < wanted < 1:
+        raise ConfigError(f'a power of {wanted} cannot be asked for: it lies between {1 - CONFIDENCE:.2f} and 1')
+    return _least(lambda seeds: power(difference, std, seeds, paired) >= wanted)
+
+
+def _least(enough: Callable[[int], bool]) -> int | None:
+    """The least number from 3 on that is enough; more never is too much."""
+    low, high = LEAST - 1, LEAST
+    while not enough(high):
+        low, high = high, 2 * high
+        if high > MOST:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
