@@ -16,6 +16,7 @@ COMMANDS = {
     'test': 'evaluate a checkpoint: box and mask AP, mIoU, accuracy',
     'multi-seed': 'train a config with several seeds; mean, deviation and n',
     'image-demo': 'draw what a checkpoint sees on a picture',
+    'plot-grad-norms': 'draw gradient norms by depth, of runs trained with --log-grad-norm',
     'make-mini-data': 'write the mini data: handwritten digits in the layouts of COCO, ADE20K and ImageNet',
     'checkpoint': 'inspect, convert or publish a checkpoint; average the weights of several',
     'print-params': 'print the parameters of a config and their optimiser groups',

@@ -1,0 +1,128 @@
+"""Draws the gradient norms that `GradientNormHook` logged, by depth and over the iterations (DPN, Figures 2 and 4)."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mmlape.engine.hooks.gradient_norm import TAG
+from mmlape.errors import DataError
+
+LAST = 1000  # iterations that the norm by depth is a mean over, as in the paper
+NOT_DEPTHS = ('all', 'heads')
+
+Norms = dict[int, dict[str, float]]
+"""Iteration to part to norm."""
+
+
+@dataclass
+class NormArm:
+    """The runs of one method: `runs` maps each run's folder to its norms."""
+
+    name: str
+    runs: dict[Path, Norms] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> list[str]:
+        """The parts of the network, from input to output."""
+        return list(next(iter(next(iter(self.runs.values())).values())))
+
+    def by_depth(self, last: int) -> np.ndarray:
+        """Mean norm of each part over the last iterations, (runs, parts)."""
+        means = []
+        for norms in self.runs.values():
+            kept = [values for step, values in norms.items() if step > max(norms) - last]
+            means.append([np.mean([values[part] for values in kept]) for part in self.parts])
+        return np.array(means)
+
+    def over_time(self, part: str) -> tuple[np.ndarray, np.ndarray]:
+        """The iterations that all runs have, (T,), and the norms of a part, (runs, T)."""
+        steps = sorted(set.intersection(*(set(norms) for norms in self.runs.values())))
+        return np.array(steps), np.array([[norms[step][part] for step in steps] for norms in self.runs.values()])
+
+
+def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
+    """Reads every run below some folders; runs in folders named ``seed_*`` belong to the arm that is named above.
+
+    Raises:
+        DataError: A folder has no logged gradient norms.
+    """
+    arms: dict[str, NormArm] = {}
+    for work_dir in work_dirs:
+        found = False
+        for file in sorted(Path(work_dir).resolve().rglob('vis_data/scalars.json')):
+            norms, run = _read_file(file), file.parents[2]
+            if norms:
+                found = True
+                name = run.parent.name if run.name.startswith('seed_') else run.name
+                arms.setdefault(name, NormArm(name)).runs.setdefault(run, {}).update(norms)
+        if not found:
+            raise DataError(f'{work_dir} has no run with gradient norms: train with --log-grad-norm')
+    return list(arms.values())
+
+
+def _read_file(file: Path) -> Norms:
+    norms: Norms = {}
+    for line in file.read_text(encoding='utf-8').splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:  # the last line of a run that was killed
+            continue
+        if f'{TAG}all' in row:
+            norms[row['step']] = {key.removeprefix(TAG): row[key] for key in row if key.startswith(TAG)}
+    return norms
+
+
+def plot_norms(arms: Sequence[NormArm], path: str | Path, last: int = LAST) -> None:
+    """Draws norm against depth, and the patch embedding's norm against the iteration; a colour for each arm.
+
+    Lines are means over an arm's runs, bands and bars their sample standard deviation.
+
+    Args:
+        arms: As `read_norms` gives them.
+        path: The picture to write.
+        last: How many of the last iterations the norm by depth is a mean over.
+    """
+    figure = Figure(figsize=(11, 4.2), layout='constrained')
+    left, right = figure.subplots(1, 2)
+    for number, arm in enumerate(arms):
+        colour, count = colormaps['tab10'](number % 10), len(arm.runs)
+        label = f'{arm.name} ({count} run{"s" * (count != 1)})'
+        _draw_depth(left, arm, last, color=colour, label=label)
+        part = arm.parts[0]
+        steps, norms = arm.over_time(part)
+        mean, spread = norms.mean(0), _spread(norms)
+        right.plot(steps, mean, color=colour, label=label)
+        right.fill_between(steps, np.maximum(mean - spread, mean / 100), mean + spread, color=colour, alpha=0.2, lw=0)
+    left.set(title=f'by depth, mean of the last {last} iterations', ylabel='gradient norm')
+    right.set(title=f'{_label(arms[0].parts[0])}, while training', xlabel='iteration', ylabel='gradient norm')
+    for axes in (left, right):
+        axes.set_yscale('log')
+        axes.grid(alpha=0.25, which='both', lw=0.5)
+        axes.spines[['top', 'right']].set_visible(False)
+    left.legend(frameon=False)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def _draw_depth(axes: Axes, arm: NormArm, last: int, **style) -> None:
+    means = arm.by_depth(last)
+    shown = [place for place, part in enumerate(arm.parts) if part not in NOT_DEPTHS]
+    mean, spread = means.mean(0)[shown], _spread(means)[shown]
+    axes.errorbar(range(len(shown)), mean, np.minimum(spread, 0.99 * mean), marker='o', ms=4, capsize=3, **style)
+    axes.set_xticks(range(len(shown)), [_label(arm.parts[place]) for place in shown], rotation=60, ha='right')
+
+
+def _spread(values: np.ndarray) -> np.ndarray:
+    return values.std(0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
+
+
+def _label(part: str) -> str:
+    return {'patch_embed': 'patch embedding', 'backbone': 'rest of the backbone'}.get(
+        part, part.replace('blocks.', 'layer ')
+    )

@@ -1,0 +1,44 @@
+"""`mmlape plot-grad-norms`: gradient norms by depth, of runs that were trained with --log-grad-norm."""
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.description = (
+        "Draw the gradient norm of each layer, and the patch embedding's over the iterations (Dual PatchNorm, Figures "
+        '2 and 4), of runs that were trained with --log-grad-norm. Runs in folders named seed_* are averaged.'
+    )
+    parser.add_argument('work_dirs', nargs='+', metavar='WORK_DIR', help='a run, or a folder of runs')
+    parser.add_argument('--out', required=True, metavar='PICTURE', help='the picture to write (.png, .pdf, ...)')
+    parser.add_argument(
+        '--last',
+        type=int,
+        default=1000,
+        metavar='N',
+        help='the norm by depth is the mean over the last N iterations (%(default)s)',
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the picture and prints the norms by depth."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from mmlape.analysis.gradient_norms import plot_norms, read_norms
+    from mmlape.visualization.image_demo import check_output
+
+    check_output(args.out)
+    arms = read_norms(args.work_dirs)
+    plot_norms(arms, args.out, args.last)
+    table = Table('part', title=f'gradient norm, mean of the last {args.last} iterations')
+    norms = [dict(zip(arm.parts, arm.by_depth(args.last).mean(0))) for arm in arms]
+    for arm in arms:
+        table.add_column(f'{arm.name} (n={len(arm.runs)})', justify='right')
+    for part in dict.fromkeys(part for arm in arms for part in arm.parts):
+        table.add_row(part, *(f'{found[part]:.4g}' if part in found else '-' for found in norms))
+    console = Console()
+    console = console if console.is_terminal else Console(width=120)
+    console.print(table)
+    print(f'wrote {args.out}')
+    return 0

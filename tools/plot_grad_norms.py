@@ -1,0 +1,9 @@
+#!/usr/bin/env python
+"""Draws gradient norms by depth: `tools/plot_grad_norms.py WORK_DIR ... --out PICTURE`; also `mmlape plot-grad-norms`."""
+
+import sys
+
+from mmlape.cli import main
+
+if __name__ == '__main__':
+    sys.exit(main(['plot-grad-norms', *sys.argv[1:]]))
