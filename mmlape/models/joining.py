@@ -11,6 +11,9 @@ With tokens x and PE w, layer l sees
 Only attention sees the joined input. To add a joining method, write one class here and put it into ``JOININGS``.
 """
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
@@ -19,7 +22,14 @@ from torch import Tensor, nn
 from mmlape.errors import ConfigError
 from mmlape.models.position import ABSOLUTE_PE, PE_TYPES
 
-Stream = Tensor | tuple[Tensor, ...] | None
+
+class FoldedPE(NamedTuple):
+    """The normed PE of every layer that is left, computed beforehand."""
+
+    left: tuple[Tensor, ...]
+
+
+Stream = Tensor | tuple[Tensor, ...] | FoldedPE | None
 """What travels along the layers beside the tokens: the PE as the next layer receives it."""
 
 
@@ -41,6 +51,10 @@ class Joining:
             The residual stream (B, N, D), attention's input (B, N, D), and the PE for the next layer.
         """
         return x, norm(x), pe
+
+    def fold(self, pe: Stream, pe_norms: Iterable[nn.Module]) -> Stream:
+        """The same stream with everything done that does not depend on the tokens."""
+        return pe
 
 
 class SharedJoining(Joining):
@@ -76,8 +90,24 @@ class LaPESharedJoining(Joining):
     def enter(self, x, pe):
         return x
 
+    def advance(self, pe: Tensor, pe_norm: nn.Module) -> tuple[Tensor, Tensor]:
+        """What a layer adds to attention's input, and the PE for the next layer."""
+        return pe_norm(pe), pe
+
+    def fold(self, pe, pe_norms):
+        added = []
+        for pe_norm in pe_norms:
+            layer, pe = self.advance(pe, pe_norm)
+            added.append(layer)
+        return FoldedPE(tuple(added))
+
     def join(self, x, pe, norm, pe_norm):
-        return x, norm(x) + pe_norm(pe), pe
+        if isinstance(pe, FoldedPE):
+            added, pe = pe.left[0], FoldedPE(pe.left[1:])
+        else:
+            added, pe = self.advance(pe, pe_norm)
+        y = norm(x)
+        return x, y.add_(added) if y.dtype == added.dtype else y + added, pe
 
 
 class LaPEJoining(LaPESharedJoining):
@@ -88,11 +118,12 @@ class LaPEJoining(LaPESharedJoining):
 
     pe_types = (*ABSOLUTE_PE, 'rpe')
 
-    def join(self, x, pe, norm, pe_norm):
-        if pe is None:
-            return x, norm(x), pe
+    def advance(self, pe, pe_norm):
         pe = pe_norm(pe)
-        return x, norm(x) + pe, pe
+        return pe, pe
+
+    def join(self, x, pe, norm, pe_norm):
+        return (x, norm(x), pe) if pe is None else super().join(x, pe, norm, pe_norm)
 
 
 JOININGS: dict[str, Joining] = {

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
 from mmlape.models.encoder import MultiheadAttention, RelativeAttention, TransformerEncoderLayer
+from mmlape.models.fold import PECache, must_compute, norm_tensors
 from mmlape.models.joining import Stream, resolve_joining
 from mmlape.models.patch_embed import PATCH_NORMS, PatchEmbed
 from mmlape.models.position import ABSOLUTE_PE, Grid, absolute_table, resize_absolute
@@ -154,6 +155,7 @@ class VisionTransformer(BaseModule):
             for window, drop_path in zip(windows, drop_paths)
         )
         self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1] if final_norm else None
+        self.pe_cache = PECache()
         self.blocks.apply(self._init_linear)
         self._freeze()
 
@@ -232,16 +234,14 @@ class VisionTransformer(BaseModule):
 
     def init_weights(self) -> None:
         """Load the checkpoint of ``init_cfg``; without one, the weights made by the constructor stay."""
-        cfg = self.init_cfg
-        if isinstance(cfg, dict) and cfg.get('type') == 'Pretrained':
-            if self.is_init:
-                return
-            from mmlape.checkpoint import load_backbone
-
-            load_backbone(self, **{key: value for key, value in cfg.items() if key != 'type'})
-            self.is_init = True
-        else:
+        cfgs = self.init_cfg if isinstance(self.init_cfg, list) else [self.init_cfg or {}]
+        if not any(cfg.get('type') == 'Pretrained' for cfg in cfgs):
             super().init_weights()
+        elif not self.is_init:
+            from mmlape.checkpoint.loading import load_init_cfg
+
+            load_init_cfg(self, cfgs)
+            self.is_init = True
 
     def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs):
         for name in self.pe_names:
@@ -283,6 +283,7 @@ class VisionTransformer(BaseModule):
     def train(self, mode: bool = True):
         """Set the mode; frozen parts stay in evaluation mode."""
         super().train(mode)
+        self.pe_cache.clear()
         for module in self._frozen_modules():
             module.eval()
         return self
@@ -306,12 +307,28 @@ class VisionTransformer(BaseModule):
             return tuple(tables)
         return tables[0] if tables else None
 
+    def _stream(self, hw: Grid) -> Stream:
+        """The PE for a forward: in inference folded, and kept for the next one (see ``mmlape.models.fold``)."""
+
+        def compute() -> Stream:
+            return self.position_stream(hw, self.num_prefix)
+
+        if self.training or torch.is_grad_enabled() or not self.pe_names:
+            return compute()
+        tables = [getattr(self, name) for name in self.pe_names]
+        norms = [block.pe_norm for block in self.blocks] if self.joining.with_norm else []
+        tensors = None if must_compute(tables[0].device) else norm_tensors(norms)
+        if tensors is None:
+            return compute()
+        key = (hw, self.interpolate_mode)
+        return self.pe_cache.get(key, [*tables, *tensors], lambda: self.joining.fold(compute(), norms))
+
     def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
         """Images (B, C, H, W) to the first layer's tokens (B, N, D), its PE, and the grid."""
         x, hw = self.patch_embed(x)
         prefix = [getattr(self, name).expand(len(x), -1, -1) for name in self.prefix_tokens[: self.num_prefix]]
         x = torch.cat((*prefix, x), dim=1) if prefix else x
-        pe = self.position_stream(hw, self.num_prefix)
+        pe = self._stream(hw)
         x = self.joining.enter(x, pe)
         if self.norm_pre is not None:
             x = self.norm_pre(x)
