@@ -14,7 +14,8 @@ from mmlape.engine.hooks.gradient_norm import TAG
 from mmlape.errors import DataError
 
 LAST = 1000  # iterations that the norm by depth is a mean over, as in the paper
-NOT_DEPTHS = ('all', 'heads')
+BESIDE = ('position', 'backbone', 'heads', 'all')  # parts that have no place between input and output
+FIRST = {'patch_embed': 'patch embedding'}
 
 Norms = dict[int, dict[str, float]]
 """Iteration to part to norm."""
@@ -99,8 +100,10 @@ def plot_norms(arms: Sequence[NormArm], path: str | Path, last: int = LAST) -> N
         mean, spread = norms.mean(0), _spread(norms)
         right.plot(steps, mean, color=colour, label=label)
         right.fill_between(steps, np.maximum(mean - spread, mean / 100), mean + spread, color=colour, alpha=0.2, lw=0)
-    left.set(title=f'by depth, mean of the last {last} iterations', ylabel='gradient norm')
-    right.set(title=f'{_label(arms[0].parts[0])}, while training', xlabel='iteration', ylabel='gradient norm')
+    left.set(
+        title=f'mean of the last {last} iterations', xlabel='patch embedding, then layers', ylabel='gradient norm'
+    )
+    right.set(title=FIRST.get(arms[0].parts[0], arms[0].parts[0]), xlabel='iteration', ylabel='gradient norm')
     for axes in (left, right):
         axes.set_yscale('log')
         axes.grid(alpha=0.25, which='both', lw=0.5)
@@ -112,10 +115,10 @@ def plot_norms(arms: Sequence[NormArm], path: str | Path, last: int = LAST) -> N
 
 def _draw_depth(axes: Axes, arm: NormArm, last: int, **style) -> None:
     means = arm.by_depth(last)
-    shown = [place for place, part in enumerate(arm.parts) if part not in NOT_DEPTHS]
+    shown = [place for place, part in enumerate(arm.parts) if part not in BESIDE] or [arm.parts.index('all')]
     mean, spread = means.mean(0)[shown], _spread(means)[shown]
     axes.errorbar(range(len(shown)), mean, np.minimum(spread, 0.99 * mean), marker='o', ms=4, capsize=3, **style)
-    axes.set_xticks(range(len(shown)), [_label(arm.parts[place]) for place in shown], rotation=60, ha='right')
+    axes.set_xticks(range(len(shown)), [_label(arm.parts[place]) for place in shown])
 
 
 def _spread(values: np.ndarray) -> np.ndarray:
@@ -123,6 +126,4 @@ def _spread(values: np.ndarray) -> np.ndarray:
 
 
 def _label(part: str) -> str:
-    return {'patch_embed': 'patch embedding', 'backbone': 'rest of the backbone'}.get(
-        part, part.replace('blocks.', 'layer ')
-    )
+    return 'patches' if part == 'patch_embed' else part.removeprefix('blocks.')
