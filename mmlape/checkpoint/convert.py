@@ -106,7 +106,7 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
 
     Args:
         dst: name without hash, for example ``weights/deit-tiny-lape.pth``.
-        weights: 'plain', or 'ema' for the averaged copy that MMEngine's EMAHook keeps.
+        weights: 'plain' for those that were trained, or 'ema' for their average that MMEngine's EMAHook keeps.
 
     Returns:
         The file and its card.
@@ -115,9 +115,10 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
         CheckpointError: if there are no such weights.
     """
     content = read_checkpoint(src)
-    if weights == 'ema':
-        if 'ema_state_dict' not in content:
-            raise CheckpointError(f'{src}: no EMA weights in it; train with EMAHook, or publish the plain weights')
+    if weights == 'ema' and 'ema_state_dict' not in content:
+        raise CheckpointError(f'{src}: no EMA weights in it; train with EMAHook, or publish the plain weights')
+    if weights == 'plain' and 'ema_state_dict' in content:
+        # EMAHook saves the average as the model's weights, and under this name the plain ones
         content = {'state_dict': content['ema_state_dict']}
     tensors = {name.removeprefix('module.'): value for name, value in state_dict_of(content, src).items()}
     tensors.pop('steps', None)  # EMAHook's own counter

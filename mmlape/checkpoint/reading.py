@@ -17,7 +17,7 @@ import torch
 from mmengine.logging import print_log
 from torch import Tensor
 
-from mmlape.errors import CheckpointError
+from mmlape.errors import CheckpointError, MissingCheckpointError
 
 SUFFIXES = ('.pth', '.pt', '.bin', '.safetensors', '.npz')
 WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
@@ -112,7 +112,7 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu') -> dict:
     """
     path = Path(path).expanduser()
     if not path.is_file():
-        raise CheckpointError(f'checkpoint {path}: there is no such file')
+        raise MissingCheckpointError(f'checkpoint {path}: there is no such file')
     if path.stat().st_size == 0:
         raise CheckpointError(f'checkpoint {path}: the file is empty; copy or download it again')
     if path.suffix not in SUFFIXES:
