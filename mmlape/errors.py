@@ -17,9 +17,17 @@ class CheckpointError(MMLaPEError, RuntimeError):
     """A checkpoint cannot be read, or does not hold what it is loaded for."""
 
 
+class MissingCheckpointError(CheckpointError):
+    """A checkpoint is not where it should be."""
+
+
 class StackError(MMLaPEError, RuntimeError):
     """A package of the stack (torch, the MM packages, compiled ops) is missing or too old."""
 
 
 class TrainingError(MMLaPEError, RuntimeError):
     """Training cannot start, or cannot go on."""
+
+
+class NotFiniteError(TrainingError):
+    """A loss or a weight is NaN or infinite."""

@@ -18,7 +18,7 @@ from mmlape.engine.sync_bn import GroupBatchNorm, convert_sync_bn
 
 OPTIONS = ('train_cfg.max_iters=6', 'train_cfg.val_interval=3', 'default_hooks.checkpoint.interval=3')
 # what a process draws for its own part of a batch differs from what one process draws for the whole
-OPTIONS += ('model.backbone.drop_path_rate=0.0', 'model.decode_head.dropout_ratio=0.0')
+OPTIONS += ('auto_scale_lr.base_batch_size=4', 'model.backbone.drop_path_rate=0.0', 'model.decode_head.dropout_ratio=0.0')
 TOOLS = tiny.ROOT / 'tools'
 
 

@@ -30,8 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add('--seed', type=seed, help='of everything random; default: drawn, and written to run.json')
     add('--deterministic', action='store_true', help='prefer deterministic kernels; slower on GPUs')
-    add('--auto-scale-lr', action='store_true', help="scale the recipe's learning rate to the total batch")
+    _add_batch_options(parser)
     add('--launcher', choices=('none', 'pytorch', 'slurm'), default='none', help='default: none, a single process')
+    add(
+        '--allow-different-software',
+        action='store_true',
+        help='go on with other code or another stack than the run was begun with; run.json says so',
+    )
     add(
         '--log-grad-norm',
         nargs='?',
@@ -42,6 +47,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_trust_option(parser)
     add('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the configuration')
+
+
+def _add_batch_options(parser: argparse.ArgumentParser) -> None:
+    """What to do where GPUs x images x accumulation is not the batch that the recipe is for; an error by default."""
+    ways = parser.add_mutually_exclusive_group()
+    for name, help in (
+        ('auto-scale-lr', "scale the recipe's learning rate to the total batch"),
+        ('accumulate', "accumulate to the recipe's batch, and stretch the schedule to as many images"),
+        ('allow-batch-mismatch', "train with another total batch than the recipe's"),
+    ):
+        ways.add_argument(f'--{name}', dest='batch', action='store_const', const=name, help=help)
 
 
 def seed(text: str) -> int:
@@ -71,7 +87,8 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
         deterministic=args.deterministic,
         launcher=args.launcher,
-        auto_scale_lr=args.auto_scale_lr,
+        batch=args.batch,
+        allow_different_software=args.allow_different_software,
     )
     leave_processes()
     return 0 if record['state'] == 'finished' else 1

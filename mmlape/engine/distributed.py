@@ -107,6 +107,20 @@ def on_main_process(function: Callable[[], Any]) -> Any:
     return answer[0]
 
 
+def on_every_process(function: Callable[[], Any]) -> Any:
+    """Runs ``function``, which must do the same on every rank, and has its error said once.
+
+    Raises:
+        MMLaPEError: On rank 0, what ``function`` raised. The other ranks exit with status 1 and say nothing.
+    """
+    try:
+        return function()
+    except MMLaPEError:
+        if get_rank() == 0:
+            raise
+        raise SystemExit(1) from None
+
+
 def leave_processes() -> None:
     """Closes the process group, if this process is in one."""
     if is_distributed():

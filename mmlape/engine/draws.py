@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from mmengine.dist import get_dist_info
 from mmengine.registry import DATA_SAMPLERS, DATASETS
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
 
 def derive_seed(*key: int) -> int:
@@ -142,13 +142,81 @@ def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int | None) -> S
     return (SeededInfiniteSampler if hasattr(inner, 'skip') else SeededSampler)(inner, seed)
 
 
+class SkippingBatchSampler(Sampler):
+    """Batches of indices whose beginning can be left out, which loads nothing.
+
+    Args:
+        sampler: Of single indices.
+        batch_size: Images in a batch.
+        drop_last: Whether a last batch that is not full is left out.
+        batches: The configuration of another batch sampler, by aspect ratio for example; None for batches in order.
+    """
+
+    def __init__(
+        self, sampler: Sampler, batch_size: int, drop_last: bool = False, batches: dict | None = None
+    ) -> None:
+        self.sampler, self.batch_size = sampler, batch_size
+        self.in_order, self.ahead = batches is None, 0
+        if batches is None:
+            self.batches = BatchSampler(sampler, batch_size, drop_last)
+        else:
+            self.batches = DATA_SAMPLERS.build(batches, default_args=dict(sampler=sampler, batch_size=batch_size))
+
+    def __iter__(self) -> Iterator[list[int]]:
+        ahead, self.ahead = self.ahead, 0
+        return itertools.islice(iter(self.batches), ahead, None)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def skip(self, count: int) -> int:
+        """Has the next pass begin after ``count`` batches of the run, and returns the number of its epoch."""
+        endless = hasattr(self.sampler, 'skip')
+        if endless and self.in_order:
+            self.sampler.skip(count * self.batch_size)
+            return 0
+        epoch, self.ahead = (0, count) if endless else divmod(count, len(self))
+        self.sampler.set_epoch(epoch)
+        return epoch
+
+
+class Batches:
+    """The endless stream of batches of a training counted in iterations; an epoch follows the other at once."""
+
+    def __init__(self, dataloader: DataLoader) -> None:
+        self.dataloader = dataloader
+        self.epoch = 0
+        self.batches: Iterator | None = None
+
+    def __iter__(self) -> 'Batches':
+        return self
+
+    def __next__(self):
+        if self.batches is None:
+            self.batches = iter(self.dataloader)
+        try:
+            return next(self.batches)
+        except StopIteration:
+            self.epoch += 1
+            self.dataloader.batch_sampler.sampler.set_epoch(self.epoch)
+            self.batches = iter(self.dataloader)
+            return next(self.batches)
+
+    def skip_iter(self, count: int) -> None:
+        """Goes to the place after ``count`` batches; MMEngine's loop calls it when it resumes."""
+        self.epoch = self.dataloader.batch_sampler.skip(count)
+
+
 def seeded_dataloader(dataloader: dict) -> dict:
-    """A training dataloader's configuration with data set and sampler wrapped; the one given stays as it is."""
+    """A training dataloader's configuration with data set and samplers wrapped; the one given stays as it is."""
     dataset, sampler = dataloader.get('dataset'), dataloader.get('sampler')
     if not isinstance(dataset, dict) or not isinstance(sampler, dict) or dataset.get('type') is SeededDataset:
         return dataloader
+    rest = {key: value for key, value in dataloader.items() if key != 'drop_last'}
+    batches = dict(drop_last=dataloader.get('drop_last', False), batches=dataloader.get('batch_sampler'))
     return type(dataloader)(
-        dataloader,
+        rest,
         dataset=dict(type=SeededDataset, dataset=dataset),
         sampler=dict(type=build_seeded_sampler, sampler=sampler),
+        batch_sampler=dict(type=SkippingBatchSampler, **batches),
     )

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import shutil
+import time
 import zipfile
 from pathlib import Path
 
@@ -11,6 +13,10 @@ from mmlape.errors import CheckpointError, TrainingError
 
 RECORD = 'run.json'
 LOCK = '.lock'
+NOTES = '.failures'
+"""Where processes other than the first say what they failed of."""
+RESERVE = '.reserve'
+"""A file that is there to be deleted, so that a run which fails of a full disk has room to say so."""
 
 
 def write_json(path: str | Path, content: dict) -> None:
@@ -18,8 +24,12 @@ def write_json(path: str | Path, content: dict) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f'.{path.name}.{os.getpid()}')
-    part.write_text(json.dumps(content, indent=2, ensure_ascii=False) + '\n', encoding='utf-8')
-    os.replace(part, path)
+    try:
+        part.write_text(json.dumps(content, indent=2, ensure_ascii=False) + '\n', encoding='utf-8')
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def read_record(work_dir: str | Path) -> dict | None:
@@ -159,16 +169,36 @@ class RunRecord:
     """
 
     def __init__(self, work_dir: str | Path, fields: dict, write: bool = True) -> None:
-        self.path = Path(work_dir) / RECORD
+        self.folder = Path(work_dir)
         self.writes = write
-        self.fields = dict(fields, state='running', reason=None)
+        self.fields = dict(fields, state='running', reason=None, failure=None)
         self.fields.setdefault('evaluations', [])
 
     def update(self, **fields) -> None:
-        """Changes fields and writes the file."""
-        self.fields.update(fields)
+        """Changes fields and writes the file; a run that another process has marked as failed is not running."""
+        self.fields.update(fields, updated=time.time())
+        if self.writes and not (self.fields['state'] == 'running' and (self.folder / NOTES).exists()):
+            write_json(self.folder / RECORD, self.fields)
+
+    def begin(self) -> None:
+        """Writes the file for the first time, with nothing left of an earlier part's failure."""
         if self.writes:
-            write_json(self.path, self.fields)
+            shutil.rmtree(self.folder / NOTES, ignore_errors=True)
+            (self.folder / RESERVE).write_bytes(os.urandom(1 << 16))
+        self.update()
+
+    def finish(self) -> None:
+        """Notes that the run is complete."""
+        self._end(state='finished', finished=time.strftime('%Y-%m-%dT%H:%M:%S'))
+
+    def fail(self, failure: dict[str, str]) -> None:
+        """Notes that the run ended too early: ``kind`` and ``reason``."""
+        self._end(state='failed', reason=failure['reason'], failure=failure)
+
+    def _end(self, **fields) -> None:
+        if self.writes:
+            (self.folder / RESERVE).unlink(missing_ok=True)
+        self.update(**fields)
 
     def evaluated(self, step: int, metrics: dict[str, float], key: str, greater: bool = True, **position) -> None:
         """Notes an evaluation: the last one, and the best one by ``metrics[key]``."""

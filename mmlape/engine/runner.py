@@ -3,6 +3,7 @@
 import copy
 import itertools
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -11,16 +12,17 @@ from mmengine.dist import master_only
 from mmengine.evaluator import Evaluator
 from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from mmengine.runner import Runner as _Runner
 from mmengine.runner.base_loop import BaseLoop
 from torch import nn
 
 from mmlape.checkpoint import load_model, read_checkpoint
 from mmlape.checkpoint.reading import guard_mmengine
-from mmlape.engine.draws import seeded_dataloader
-from mmlape.engine.hooks.banner import batch_plan
+from mmlape.engine.batch import batch_plan
+from mmlape.engine.draws import Batches, seeded_dataloader
 from mmlape.engine.optim import group_parameters, quiet_logger
-from mmlape.errors import CheckpointError, TrainingError
+from mmlape.errors import CheckpointError, MMLaPEError, NotFiniteError
 
 _NUMBERS = itertools.count(1)
 RESUME_KEYS = ('state_dict', 'optimizer', 'meta', 'message_hub')
@@ -33,7 +35,8 @@ def read_resumable(path: str | Path, map_location: str = 'cpu') -> dict:
         CheckpointError: If it holds weights only.
     """
     checkpoint = read_checkpoint(path, map_location)
-    missing = [key for key in RESUME_KEYS if key not in checkpoint]
+    missing = [key for key in RESUME_KEYS if not isinstance(checkpoint.get(key), Mapping)]
+    missing += [f'meta.{key}' for key in ('iter', 'epoch') if not missing and key not in checkpoint['meta']]
     if missing:
         raise CheckpointError(
             f'{path} cannot be resumed, it holds no {", ".join(missing)}: give a checkpoint named iter_N or epoch_N, '
@@ -57,7 +60,17 @@ class Runner(_Runner):
         """Builds the loop on samples that are seeded by their position (see :mod:`mmlape.engine.draws`)."""
         if not isinstance(loop, BaseLoop):
             self._train_dataloader = seeded_dataloader(self._train_dataloader)
-        return super().build_train_loop(loop)
+        built = super().build_train_loop(loop)
+        if isinstance(built, IterBasedTrainLoop) and hasattr(built.dataloader.batch_sampler, 'skip'):
+            built.dataloader_iterator = Batches(built.dataloader)
+        return built
+
+    def resume(self, *args, **kwargs) -> None:
+        """Goes on from a checkpoint, also from one in the middle of an epoch."""
+        super().resume(*args, **kwargs)
+        loop = self.train_loop
+        if isinstance(loop, EpochBasedTrainLoop) and loop.iter % len(loop.dataloader):
+            loop.dataloader.batch_sampler.skip(loop.iter)
 
     def build_evaluator(self, evaluator: dict | list | Evaluator) -> Evaluator:
         """Builds an evaluator that gathers results under the work dir instead of the current directory."""
@@ -115,10 +128,19 @@ class Runner(_Runner):
         if self._has_loaded or self._load_from is None:
             return
         if self._resume:
-            self.resume(self._load_from)
+            self._go_on_from(self._load_from)
         else:
             load_model(self.bare_model, self._load_from, strict=self.cfg.get('load_strict', True))
         self._has_loaded = True
+
+    def _go_on_from(self, path: str) -> None:
+        try:
+            self.resume(path)
+        except MMLaPEError:
+            raise
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:  # the state of another optimiser or schedule
+            reason = ' '.join(f'{type(error).__name__}: {error}'.split())
+            raise CheckpointError(f'{path} cannot be resumed with this configuration: {reason}') from error
 
     def dump_config(self) -> None:
         """Leaves a training run's configuration alone when its work dir is used for a test."""
@@ -132,15 +154,19 @@ class Runner(_Runner):
             super().save_checkpoint(out_dir, filename, *args, **kwargs)
             return
         part = os.path.join(out_dir, f'{filename}.part')
-        super().save_checkpoint(out_dir, f'{filename}.part', *args, **kwargs)
-        with open(part, 'rb') as file:
-            os.fsync(file.fileno())
-        os.replace(part, os.path.join(out_dir, filename))
+        try:
+            super().save_checkpoint(out_dir, f'{filename}.part', *args, **kwargs)
+            with open(part, 'rb') as file:
+                os.fsync(file.fileno())
+            os.replace(part, os.path.join(out_dir, filename))
+        except BaseException:
+            Path(part).unlink(missing_ok=True)  # on a full disk every byte is wanted
+            raise
 
     def check_finite(self) -> None:
-        """Raises TrainingError if a weight is NaN or infinite, naming the first one."""
+        """Raises NotFiniteError if a weight is NaN or infinite, naming the first one."""
         for name, parameter in self.bare_model.named_parameters():
             if not torch.isfinite(parameter).all():
-                raise TrainingError(
+                raise NotFiniteError(
                     f'weight {name} is not finite after iteration {self.iter + 1}: no checkpoint is written from it'
                 )

@@ -10,21 +10,29 @@ from pathlib import Path
 
 import torch
 from mmengine.config import Config
-from mmengine.dist import get_world_size, is_main_process, sync_random_seed
+from mmengine.dist import get_world_size, is_main_process
 from mmengine.logging import print_log
 
 import mmlape
 from mmlape.datasets.checks import check_data, guard_loading
 from mmlape.engine import hooks
+from mmlape.engine.batch import batch_plan, settle_batch
 from mmlape.engine.config import config_name
-from mmlape.engine.distributed import init_processes, on_main_process
-from mmlape.engine.hooks.banner import batch_plan
+from mmlape.engine.distributed import init_processes, on_every_process, on_main_process
+from mmlape.engine.failures import marked
+from mmlape.engine.identity import SETTINGS, collect
+from mmlape.engine.machine import describe_machine
 from mmlape.engine.optim import set_amp
-from mmlape.engine.record import RunRecord, claim, read_record
-from mmlape.engine.runner import Runner, read_resumable
-from mmlape.errors import CheckpointError, ConfigError, MMLaPEError, TrainingError
+from mmlape.engine.record import RunRecord, read_record, write_json
+from mmlape.engine.runner import Runner
+from mmlape.engine.schedule import check_schedule
+from mmlape.engine.settings import precision, settings
+from mmlape.engine.start import Start, prepare
+from mmlape.errors import ConfigError, MissingCheckpointError, MMLaPEError
 
 TRAIN_KEYS = ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper')
+DIST_TIMEOUT = 3600
+"""Seconds that a process waits for the others by default: process 0 may evaluate for long."""
 
 
 def train(
@@ -36,7 +44,8 @@ def train(
     seed: int | None = None,
     deterministic: bool = False,
     launcher: str = 'none',
-    auto_scale_lr: bool = False,
+    batch: str | None = None,
+    allow_different_software: bool = False,
 ) -> dict:
     """Trains the model of a configuration.
 
@@ -45,19 +54,22 @@ def train(
         work_dir: Where checkpoints, logs and ``run.json`` go; by default the configuration's own ``work_dir``, else
             ``work_dirs/<name of the configuration>``.
         resume: True goes on from the newest whole checkpoint in ``work_dir``, and begins where there is none; a path
-            goes on from that checkpoint.
+            goes on from that checkpoint. The run must be the one that was begun.
         amp: ``'bf16'`` or ``'fp16'`` for mixed precision.
         seed: Of everything random; drawn, and recorded, by default. A resumed run keeps its own.
         deterministic: Prefer deterministic kernels.
         launcher: ``'none'``, ``'pytorch'`` (torchrun) or ``'slurm'``.
-        auto_scale_lr: Scale the learning rate to the total batch.
+        batch: What to do where the total batch is not the recipe's: ``'auto-scale-lr'``, ``'accumulate'`` or
+            ``'allow-batch-mismatch'`` (see :func:`mmlape.engine.batch.settle_batch`).
+        allow_different_software: Lets a run go on with other code or another stack than it was begun with.
 
     Returns:
         The record of the run, as in ``run.json``.
 
     Raises:
-        ConfigError, DataError, CheckpointError: Before anything is written, if an input is bad.
-        TrainingError: If the work dir, a process or a loss is; a broken run is recorded as failed.
+        ConfigError: Before anything is written, if the configuration cannot be trained so.
+        TrainingError: Before anything is written, if the work dir belongs to another run.
+        DataError, CheckpointError, TrainingError: Later; ``run.json`` then says what the run failed of.
     """
     missing = [key for key in TRAIN_KEYS if not cfg.get(key)]
     if missing:
@@ -65,88 +77,57 @@ def train(
     cfg = copy.deepcopy(cfg)
     set_up_processes(cfg, launcher)
     work_dir = Path(work_dir or cfg.get('work_dir') or Path('work_dirs') / config_name(cfg)).absolute()
-    plan = batch_plan(cfg, get_world_size())
-    if amp:
-        set_amp(cfg, amp)
-    start = on_main_process(lambda: _prepare(cfg, work_dir, resume, seed, plan))
-    if start['finished']:
+    policy = on_every_process(lambda: _settle(cfg, amp, batch))
+    seed = (cfg.get('randomness') or {}).get('seed') if seed is None else seed
+    start = on_main_process(lambda: _start(cfg, work_dir, seed, policy, resume, allow_different_software))
+    if start.finished:
         print_log(f'{work_dir} holds a finished run: nothing to do', 'current')
         return read_record(work_dir)
-    seed = start['seed'] if start['seed'] is not None else sync_random_seed()
-    _complete(cfg, work_dir, start['checkpoint'], launcher, auto_scale_lr)
-    cfg.randomness = dict(seed=seed)
-    record = RunRecord(work_dir, _fields(cfg, seed, plan), write=is_main_process())
-    record.rewind(start['previous'], start['step'])
-    return _run(cfg, record, deterministic)
+    with contextlib.ExitStack() as stack:
+        if is_main_process():
+            stack.callback(os.close, start.lock)
+        return _run(cfg, start, deterministic, launcher)
 
 
 def set_up_processes(cfg: Config, launcher: str) -> None:
     """Joins the other processes, with the back end and time-out of the configuration."""
     dist_cfg = (cfg.get('env_cfg') or {}).get('dist_cfg') or {}
-    init_processes(launcher, dist_cfg.get('backend', 'nccl'), dist_cfg.get('timeout', 3600))
+    init_processes(launcher, dist_cfg.get('backend', 'nccl'), dist_cfg.get('timeout', DIST_TIMEOUT))
 
 
-def _prepare(cfg: Config, work_dir: Path, resume: bool | str, seed: int | None, plan: dict) -> dict:
-    """Checks everything that can be checked before a model is built; runs on rank 0 only."""
-    seed = (cfg.get('randomness') or {}).get('seed') if seed is None else seed
-    previous = read_record(Path(resume).parent if isinstance(resume, str) else work_dir) if resume else None
-    start = dict(seed=seed, previous=previous, checkpoint=None, step=0, finished=False)
-    if resume is True and previous and _is_finished(cfg, previous):
-        return dict(start, finished=True)
+def _settle(cfg: Config, amp: str | None, batch: str | None) -> str:
+    """Makes the configuration the one that is trained, in place; returns the batch policy."""
+    check_schedule(cfg)
+    if amp:
+        set_amp(cfg, amp)
+    return settle_batch(cfg, get_world_size(), batch)
+
+
+def _start(
+    cfg: Config, work_dir: Path, seed: int | None, policy: str, resume: bool | str, allow_different_software: bool
+) -> Start:
+    identity = collect(cfg, seed, batch_plan(cfg, get_world_size()), precision(cfg), policy)
+    return prepare(cfg, work_dir, dict(identity, settings=settings(cfg)), resume, allow_different_software)
+
+
+def _check_inputs(cfg: Config, start: Start) -> None:
+    """Looks at the data, and for the weights to begin with."""
     check_data(cfg, ('train', 'val'))
     weights = cfg.get('load_from')
-    if weights and not resume and '://' not in weights and not Path(weights).is_file():
-        raise CheckpointError(f'load_from={weights}: there is no such file')
-    checkpoint = claim(work_dir, resume, say=lambda text: print_log(text, 'current'))
-    if checkpoint is None:
-        start['seed'] = (previous or {}).get('seed') if seed is None else seed
-        return start
-    meta = read_resumable(checkpoint)['meta']
-    _refuse_other_run(cfg, previous or {}, plan)
-    stored = meta.get('seed')
-    if seed is not None and stored is not None and seed != stored:
-        raise TrainingError(
-            f'{checkpoint} belongs to a run with seed {stored}, not {seed}: resume without --seed, '
-            'or start a new run in another work dir'
-        )
-    return dict(start, seed=seed if stored is None else stored, checkpoint=str(checkpoint), step=int(meta['iter']))
+    if weights and not start.checkpoint and '://' not in weights and not Path(weights).is_file():
+        raise MissingCheckpointError(f'load_from={weights}: there is no such file')
 
 
-def _is_finished(cfg: Config, previous: dict) -> bool:
-    if previous.get('state') != 'finished':
-        return False
-    lengths = [(cfg.train_cfg.get(key), previous.get(key)) for key in ('max_iters', 'max_epochs')]
-    return all(wanted is None or done is None or wanted <= done for wanted, done in lengths)
-
-
-def _refuse_other_run(cfg: Config, previous: dict | None, plan: dict) -> None:
-    """A resumed run must be the one that was begun: what changes its meaning is an error."""
-    begun, now = previous.get('config'), cfg.filename
-    if begun and now and Path(begun).name != Path(now).name:
-        raise TrainingError(f'this work dir holds a run of {begun}, not of {now}: give another with --work-dir')
-    batch = previous.get('total_batch')
-    if batch and batch != plan['total_batch']:
-        raise TrainingError(
-            f'this run was begun with {batch} images a step and would go on with {plan["total_batch"]} '
-            f'({plan["world_size"]} processes x {plan["images_per_process"]} x {plan["accumulation"]} accumulated): '
-            'change train_dataloader.batch_size, optim_wrapper.accumulative_counts or the number of processes'
-        )
-
-
-def _complete(cfg: Config, work_dir: Path, checkpoint: str | None, launcher: str, auto_scale_lr: bool) -> None:
+def _complete(cfg: Config, start: Start, launcher: str) -> None:
     """Puts into the configuration what every run has."""
     guard_loading(cfg)
-    cfg.work_dir, cfg.launcher = str(work_dir), launcher
-    if checkpoint:
-        cfg.load_from, cfg.resume = checkpoint, True
-    else:
-        cfg.resume = False
+    cfg.work_dir, cfg.launcher = str(start.work_dir), launcher
+    cfg.resume = start.checkpoint is not None
+    if start.checkpoint:
+        cfg.load_from = start.checkpoint
     hooks.install(cfg, *hooks.ALWAYS)
     set_wrapper(cfg)
-    if auto_scale_lr:
-        if not (cfg.get('auto_scale_lr') or {}).get('base_batch_size'):
-            raise ConfigError(f'--auto-scale-lr: {cfg.filename} does not say auto_scale_lr.base_batch_size')
-        cfg.auto_scale_lr.enable = True
+    cfg.randomness = dict(seed=start.identity['seed'])
 
 
 def set_wrapper(cfg: Config) -> None:
@@ -158,37 +139,49 @@ def set_wrapper(cfg: Config) -> None:
         )
 
 
-def _fields(cfg: Config, seed: int, plan: dict) -> dict:
-    return dict(
+def _record(cfg: Config, start: Start) -> RunRecord:
+    """The record of the run, with what an earlier part of it found out."""
+    identity = {key: value for key, value in start.identity.items() if key != 'settings'}
+    previous = start.previous or {}
+    fields = dict(
         config=str(cfg.filename) if cfg.filename else None,
         mmlape=mmlape.__version__,
-        seed=seed,
-        **plan,
+        seed=identity['seed'],
+        **batch_plan(cfg, get_world_size()),
+        identity=identity,
+        software_changes=[*previous.get('software_changes', []), *start.software],
+        **describe_machine(),
         started=time.strftime('%Y-%m-%dT%H:%M:%S'),
-        iter=0,
+        iter=start.step,
         max_iters=cfg.train_cfg.get('max_iters'),
         last=None,
         best=None,
+        cost=previous.get('cost'),
     )
+    record = RunRecord(start.work_dir, fields, write=is_main_process())
+    record.rewind(start.previous, start.step)
+    return record
 
 
-def _run(cfg: Config, record: RunRecord, deterministic: bool) -> dict:
+def _run(cfg: Config, start: Start, deterministic: bool, launcher: str) -> dict:
     """Builds the runner and trains; whatever ends it is in the record."""
     if deterministic:
         os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
     torch.set_flush_denormal(True)  # on the CPU, vanishing gradients otherwise cost ten times the time
-    try:
-        record.update()
+    record = _record(cfg, start)
+    with marked(record):
+        record.begin()
+        if is_main_process():
+            write_json(start.work_dir / SETTINGS, start.identity['settings'])
+        on_main_process(lambda: _check_inputs(cfg, start))
+        _complete(cfg, start, launcher)
         runner = Runner.from_cfg(cfg)
         if deterministic:
             prefer_deterministic()
         runner.record = record
         with plain_worker_errors():
             runner.train()
-    except BaseException as error:
-        record.update(state='failed', reason=f'{type(error).__name__}: {error}')
-        raise
-    record.update(state='finished', finished=time.strftime('%Y-%m-%dT%H:%M:%S'))
+    record.finish()
     return record.fields
 
 

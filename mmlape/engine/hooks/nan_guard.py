@@ -8,13 +8,13 @@ from mmengine.hooks import Hook
 
 from mmlape.engine.distributed import any_process
 from mmlape.engine.record import checkpoints
-from mmlape.errors import TrainingError
+from mmlape.errors import NotFiniteError
 from mmlape.registry import HOOKS
 
 
 @HOOKS.register_module()
 class NaNGuardHook(Hook):
-    """Raises TrainingError before anything is saved or logged from the broken iteration."""
+    """Raises NotFiniteError before anything is saved or logged from the broken iteration."""
 
     priority = 'HIGHEST'
 
@@ -25,7 +25,7 @@ class NaNGuardHook(Hook):
         device = outputs['loss'].device
         if not any_process(not math.isfinite(float(outputs['loss'].detach())), device):
             return
-        raise TrainingError(self._message(runner, outputs))
+        raise NotFiniteError(self._message(runner, outputs))
 
     @staticmethod
     def _message(runner, outputs: dict) -> str:

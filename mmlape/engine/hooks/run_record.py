@@ -6,6 +6,8 @@ import time
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import IterBasedTrainLoop
 
+from mmlape.engine.hooks.per_class import PerClassHook
+from mmlape.engine.machine import cost
 from mmlape.registry import HOOKS
 
 
@@ -22,10 +24,15 @@ class RunRecordHook(Hook):
     def __init__(self, seconds: float = 2.0) -> None:
         self.seconds = seconds
         self.noted = -math.inf
+        self.spent = 0.0  # seconds of earlier parts of the run
+        self.times = [0.0, 0]  # seconds of iterations, and how many
+        self.mark: float | None = None  # when the last iteration ended, if nothing but training came after it
 
     def before_train(self, runner) -> None:
         """Notes the start, and evaluates the resumed weights if the run was killed before that was done."""
         self.begun, self.first = time.monotonic(), runner.iter
+        self.spent = (runner.record.fields.get('cost') or {}).get('train_seconds') or 0.0
+        self.parameters = sum(parameter.numel() for parameter in runner.model.parameters())
         runner.record.update(**self._progress(runner))
         if runner.iter and self._evaluation_is_due(runner) and not runner.record.has_evaluated(runner.iter):
             runner.logger.info(f'the evaluation at iteration {runner.iter} is missing: evaluating now')
@@ -44,21 +51,39 @@ class RunRecordHook(Hook):
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
         """Notes progress now and then, and at the end."""
         now, done = time.monotonic(), runner.iter + 1
+        if self.mark is not None:
+            self.times = [self.times[0] + now - self.mark, self.times[1] + 1]
+        self.mark = now
         if now - self.noted < self.seconds and done < runner.max_iters:
             return
         self.noted = now
         pace = (now - self.begun) / max(done - self.first, 1)
+        eta = round(pace * (runner.max_iters - done))
         loss = float(outputs['loss'].detach()) if outputs and 'loss' in outputs else None
-        runner.record.update(**self._progress(runner, done), loss=loss, eta=round(pace * (runner.max_iters - done)))
+        runner.record.update(**self._progress(runner, done), loss=loss, eta=eta, cost=self._cost())
+
+    def _cost(self) -> dict:
+        seconds, count = self.times
+        total = self.spent + time.monotonic() - self.begun
+        return cost(total, seconds / count if count else None, self.parameters)
+
+    def before_val(self, runner) -> None:
+        """An evaluation is no part of an iteration."""
+        self.mark = None
+
+    def after_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Nor is writing a checkpoint."""
+        self.mark = None
 
     def after_val_epoch(self, runner, metrics: dict | None = None) -> None:
         """Notes the metrics of an evaluation during training."""
-        scalars = {key: float(value) for key, value in (metrics or {}).items() if isinstance(value, int | float)}
-        scalars = {key: value if math.isfinite(value) else None for key, value in scalars.items()}
+        scalars = _finite({key: value for key, value in (metrics or {}).items() if isinstance(value, int | float)})
         if not scalars:
             return
         key, greater = self._criterion(runner, scalars)
-        runner.record.evaluated(runner.iter, scalars, key, greater, **self._epoch(runner))
+        classes = next((hook.values for hook in runner.hooks if isinstance(hook, PerClassHook)), {})
+        classes = {name: _finite(row) for name, row in classes.items()}
+        runner.record.evaluated(runner.iter, scalars, key, greater, **self._epoch(runner), per_class=classes)
 
     @staticmethod
     def _criterion(runner, metrics: dict) -> tuple[str, bool]:
@@ -81,4 +106,9 @@ class RunRecordHook(Hook):
 
     def after_train(self, runner) -> None:
         """Notes that all iterations are done."""
-        runner.record.update(**self._progress(runner), eta=0)
+        runner.record.update(**self._progress(runner), eta=0, cost=self._cost())
+
+
+def _finite(values: dict[str, float]) -> dict[str, float | None]:
+    """The values as JSON can hold them: None in the place of NaN."""
+    return {key: float(value) if math.isfinite(value) else None for key, value in values.items()}

@@ -1,0 +1,85 @@
+"""The length of a training and everything that is counted along it: checked before it starts, stretched as a whole."""
+
+from mmengine.config import Config
+
+from mmlape.errors import ConfigError
+
+_COUNTS = ('begin', 'end', 'T_max', 'total_steps', 'step_size', 'milestones', 'periods')
+"""Arguments of MMEngine's schedulers that count iterations, where ``by_epoch`` is False."""
+_UNCHANGED = ('ConstantLR', 'LinearLR', 'CosineAnnealingLR', 'PolyLR', 'MultiStepLR', 'StepLR', 'OneCycleLR')
+_UNCHANGED += ('CosineRestartLR',)
+"""Schedulers whose other arguments do not depend on how finely time is counted."""
+
+
+def schedulers(cfg: Config) -> list[tuple[str, dict]]:
+    """The parameter schedulers of a configuration with their dotted keys; those of several optimisers are left out."""
+    found = cfg.get('param_scheduler')
+    if isinstance(found, dict):
+        return [('param_scheduler', found)] if 'type' in found else []
+    return [(f'param_scheduler.{index}', one) for index, one in enumerate(found or []) if isinstance(one, dict)]
+
+
+def check_schedule(cfg: Config) -> None:
+    """Makes sure that every scheduler ends after it begins.
+
+    Raises:
+        ConfigError: Naming the scheduler's keys and the training's length, which is where it ends by default.
+    """
+    for key, scheduler in schedulers(cfg):
+        by_epoch = scheduler.get('by_epoch', True)
+        length = 'max_epochs' if by_epoch else 'max_iters'
+        begin, given = scheduler.get('begin', 0), scheduler.get('end')
+        end = cfg.train_cfg.get(length) if given is None else given
+        if end is None or begin < end:
+            continue
+        why = f'{key}.end={given}' if given is not None else f'train_cfg.{length}={end}, where training ends'
+        raise ConfigError(
+            f'{key} ({scheduler.get("type")}) begins at {begin}, not before {why}: change them together, as in '
+            f'--cfg-options {key}.begin={end // 2}' + ('' if given is None else f' {key}.end={max(end, begin) + 1}')
+        )
+
+
+def stretch(cfg: Config, factor: int) -> None:
+    """Multiplies everything that is counted in iterations, so that ``factor`` of them make what was one.
+
+    That is the training's length, intervals of evaluations and checkpoints, and schedulers; what is counted in epochs
+    follows by itself. Within one step of the optimiser, learning rates move on by the fraction of the step.
+
+    Raises:
+        ConfigError: A scheduler or hook counts iterations in a way that is not known here.
+    """
+    loop = cfg.train_cfg
+    if loop.get('max_iters'):
+        loop.max_iters *= factor
+        loop.val_interval = loop.get('val_interval', 1000) * factor
+        if loop.get('val_begin', 1) > 1:
+            loop.val_begin *= factor
+        if loop.get('dynamic_intervals'):
+            loop.dynamic_intervals = [
+                (begin * factor, interval * factor) for begin, interval in loop.dynamic_intervals
+            ]
+    for key, scheduler in schedulers(cfg):
+        if not scheduler.get('by_epoch', True):
+            _stretch_scheduler(key, scheduler, factor)
+    checkpoint = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
+    if not checkpoint.get('by_epoch', True):
+        for name in ('interval', 'save_begin'):
+            if checkpoint.get(name, -1) > 0:
+                checkpoint[name] *= factor
+    for hook in cfg.get('custom_hooks') or []:
+        if str(hook.get('type')).endswith('EMAHook'):
+            hook['interval'] = hook.get('interval', 1) * factor
+
+
+def _stretch_scheduler(key: str, scheduler: dict, factor: int) -> None:
+    kind = str(scheduler.get('type')).rpartition('.')[2]
+    if kind == 'ExponentialLR':
+        scheduler['gamma'] **= 1 / factor
+    elif kind not in _UNCHANGED:
+        raise ConfigError(f'--accumulate does not know how {key} ({kind}) counts iterations: count it in epochs')
+    for name in _COUNTS:
+        value = scheduler.get(name)
+        if isinstance(value, list | tuple):
+            scheduler[name] = [part * factor for part in value]
+        elif value is not None:
+            scheduler[name] = value * factor
