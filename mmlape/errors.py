@@ -31,3 +31,7 @@ class TrainingError(MMLaPEError, RuntimeError):
 
 class NotFiniteError(TrainingError):
     """A loss or a weight is NaN or infinite."""
+
+
+class ExportError(MMLaPEError, RuntimeError):
+    """A model cannot be exported, or the export does not compute what the model does."""
