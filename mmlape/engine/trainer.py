@@ -77,7 +77,7 @@ def train(
     cfg = copy.deepcopy(cfg)
     set_up_processes(cfg, launcher)
     work_dir = Path(work_dir or cfg.get('work_dir') or Path('work_dirs') / config_name(cfg)).absolute()
-    policy = on_every_process(lambda: _settle(cfg, amp, batch))
+    policy = on_every_process(lambda: settle(cfg, get_world_size(), amp, batch))
     seed = (cfg.get('randomness') or {}).get('seed') if seed is None else seed
     start = on_main_process(lambda: _start(cfg, work_dir, seed, policy, resume, allow_different_software))
     if start.finished:
@@ -95,19 +95,25 @@ def set_up_processes(cfg: Config, launcher: str) -> None:
     init_processes(launcher, dist_cfg.get('backend', 'nccl'), dist_cfg.get('timeout', DIST_TIMEOUT))
 
 
-def _settle(cfg: Config, amp: str | None, batch: str | None) -> str:
+def settle(cfg: Config, world_size: int, amp: str | None, batch: str | None) -> str:
     """Makes the configuration the one that is trained, in place; returns the batch policy."""
     check_schedule(cfg)
     if amp:
         set_amp(cfg, amp)
-    return settle_batch(cfg, get_world_size(), batch)
+    return settle_batch(cfg, world_size, batch)
+
+
+def identify(cfg: Config, seed: int | None, world_size: int, policy: str) -> dict:
+    """The identity of the run that a settled configuration makes, with its ``settings``."""
+    identity = collect(cfg, seed, batch_plan(cfg, world_size), precision(cfg), policy)
+    return dict(identity, settings=settings(cfg))
 
 
 def _start(
     cfg: Config, work_dir: Path, seed: int | None, policy: str, resume: bool | str, allow_different_software: bool
 ) -> Start:
-    identity = collect(cfg, seed, batch_plan(cfg, get_world_size()), precision(cfg), policy)
-    return prepare(cfg, work_dir, dict(identity, settings=settings(cfg)), resume, allow_different_software)
+    identity = identify(cfg, seed, get_world_size(), policy)
+    return prepare(cfg, work_dir, identity, resume, allow_different_software)
 
 
 def _check_inputs(cfg: Config, start: Start) -> None:
