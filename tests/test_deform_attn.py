@@ -39,9 +39,65 @@ def looped(value, shapes, locations, weights):
     return out.flatten(2)
 
 
-def test_pytorch_backend_is_bilinear_sampling():
+@pytest.mark.parametrize('backend', ['embedding_bag', 'pytorch'])
+def test_plain_backends_are_bilinear_sampling(backend):
     args = inputs(torch.float64)
-    torch.testing.assert_close(multi_scale_deformable_attention(*args), looped(*args), atol=1e-10, rtol=0)
+    out = multi_scale_deformable_attention(*args, backend=backend)
+    torch.testing.assert_close(out, looped(*args), atol=1e-10, rtol=0)
+
+
+def test_the_cpu_sums_rows_unless_operations_are_recorded():
+    assert available_backends('cpu') == ['embedding_bag', 'pytorch']
+    chosen = []
+
+    def choose(x):
+        chosen.append(available_backends('cpu')[0])
+        return x
+
+    torch.jit.trace(choose, torch.zeros(1), check_trace=False)
+    torch.compile(choose, backend='eager', fullgraph=True)(torch.zeros(1))
+    assert chosen == ['pytorch'] * 2
+
+
+def gradients(backend, args, dtype):
+    value, shapes, locations, weights = args
+    leaves = [x.detach().to(dtype).requires_grad_() for x in (value, locations, weights)]
+    out = multi_scale_deformable_attention(leaves[0], shapes, *leaves[1:], backend=backend)
+    return [out.detach(), *torch.autograd.grad(out.float().square().sum(), leaves)]
+
+
+SIDES = {'injector': (36, ((12, 12), (6, 6), (3, 3))), 'extractor': (189, ((6, 6),))}
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 4e-2, torch.float16: 5e-3}
+
+
+@pytest.mark.parametrize('dtype', TOLERANCE)
+@pytest.mark.parametrize('side', SIDES)
+@pytest.mark.parametrize('backend', ['embedding_bag', 'deformops'])
+def test_gradients_and_outputs_agree_in_every_dtype(backend, side, dtype):
+    """On the adapter's shapes, against ``grid_sample`` in float64 on the same rounded inputs."""
+    if backend == 'deformops':
+        pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
+    queries, shapes = SIDES[side]
+    cells = sum(rows * columns for rows, columns in shapes)
+    value = torch.randn(2, cells, 6, 32)
+    locations = torch.rand(2, queries, 6, len(shapes), 4, 2) * 1.2 - 0.1
+    sizes = torch.tensor([(columns, rows) for rows, columns in shapes])[:, None]
+    locations = ((locations * sizes * 4).floor() + 0.5) / 4 / sizes  # off the cells' centres, where the slope jumps
+    weights = torch.rand(2, queries, 6, len(shapes) * 4).softmax(-1).unflatten(-1, (-1, 4))
+    rounded = [x.to(dtype) if torch.is_tensor(x) else x for x in (value, shapes, locations, weights)]
+    expected = gradients('pytorch', rounded, torch.float64)
+    for out, exact in zip(gradients(backend, rounded, dtype), expected, strict=True):
+        assert out.dtype == dtype
+        assert (out.double() - exact.double()).norm() <= TOLERANCE[dtype] * exact.double().norm()
+
+
+def test_places_that_are_not_numbers_are_read_safely():
+    value, shapes, locations, weights = inputs()
+    locations[0, 0], locations[0, 1], locations[0, 2] = float('nan'), 1e30, -1e30
+    out = multi_scale_deformable_attention(value, shapes, locations, weights, backend='embedding_bag')
+    assert out[0, 0].isnan().all()
+    assert torch.equal(out[0, 1:3], torch.zeros_like(out[0, 1:3]))
+    assert out[1].isfinite().all()
 
 
 def test_agrees_with_mmcv_forward_and_gradients():

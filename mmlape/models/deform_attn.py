@@ -57,6 +57,48 @@ def _pytorch(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: 
     return out.view(batch, heads * dims, queries).transpose(1, 2)
 
 
+def _axis(position: Tensor, size: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Weight and clamped index of the cell below and of the cell above each position on one axis, zero outside."""
+    at = position * size - 0.5
+    low = at.detach().floor()
+    share = at - low
+    low, last = low.int(), size.int() - 1
+    cells = ((1 - share, low), (share, low + 1))
+    return [
+        (weight * ((index >= 0) & (index <= last)), index.clamp(min=0).minimum(last))  # a product: NaN stays NaN
+        for weight, index in cells
+    ]
+
+
+def _embedding_bag(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
+    """Every output is a weighted sum of rows of ``value``: four a sample, with bilinear times attention weights."""
+    batch, _, heads, dims = value.shape
+    queries, _, levels, points = locations.shape[1:5]
+    columns, rows, first = _row_tables(tuple(shapes), batch, heads, points, value.device)
+    x, y = locations.permute(5, 0, 1, 2, 3, 4).contiguous()  # (B, Q, heads, L, P) each
+    across = [(weight, index * heads) for weight, index in _axis(x, columns.to(x.dtype))]
+    down = [(weight * weights, first + index * (columns * heads)) for weight, index in _axis(y, rows.to(y.dtype))]
+    pairs = [(u * v, i + j) for v, j in down for u, i in across]
+    shares, index = (torch.stack(parts, dim=3).view(-1, 4 * levels * points) for parts in zip(*pairs))
+    out = F.embedding_bag(index, value.reshape(-1, dims), mode='sum', per_sample_weights=shares)
+    return out.view(batch, queries, heads * dims)
+
+
+@lru_cache(maxsize=256)
+def _row_tables(
+    shapes: tuple[Grid, ...], batch: int, heads: int, points: int, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Columns and rows of each level, (L, P), and the row of ``value`` where image, head and level begin."""
+    with torch.inference_mode(False):
+        sizes = torch.tensor(shapes, dtype=torch.int32, device=device)[..., None].expand(-1, -1, points)
+        rows, columns = (size.contiguous() for size in sizes.unbind(1))
+        cells = rows * columns
+        level = cells.cumsum(0, dtype=torch.int32) - cells  # (L, P)
+        image = torch.arange(batch, dtype=torch.int32, device=device).view(-1, 1, 1, 1, 1) * cells[:, 0].sum()
+        head = torch.arange(heads, dtype=torch.int32, device=device)[:, None, None]
+        return columns, rows, ((image + level) * heads + head).int()
+
+
 @lru_cache(maxsize=256)
 def _level_table(shapes: tuple[Grid, ...], device: torch.device) -> tuple[Tensor, Tensor]:
     with torch.inference_mode(False):  # an inference tensor in the cache would break a later backward pass
@@ -86,13 +128,17 @@ def _warn_once(message: str) -> None:
 
 
 def available_backends(device: str | torch.device, dtype: torch.dtype = torch.float32) -> list[str]:
-    """Backends for tensors of this device and dtype, best first: 'deformops', 'mmcv', 'pytorch'.
+    """Backends for tensors of this device and dtype, best first: 'deformops', 'mmcv', 'embedding_bag', 'pytorch'.
 
     On CUDA, deformops runs Triton kernels in float32, float16 and bfloat16, and mmcv's compiled op runs in float32
-    and float64. Elsewhere plain PyTorch is the faster one.
+    and float64. On the CPU sums of rows are the fastest; sampling by ``grid_sample`` runs everywhere, and is what a
+    compiler fuses and an export knows.
     """
     names = []
-    if torch.device(device).type == 'cuda':
+    kind = torch.device(device).type
+    if kind == 'cpu' and not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
+        names.append('embedding_bag')
+    if kind == 'cuda':
         if dtype != torch.float64 and _load_backend('deformops')[0]:
             names.append('deformops')
         if _load_backend('mmcv')[0]:
@@ -113,7 +159,7 @@ def multi_scale_deformable_attention(
         shapes: (rows, columns) of each of the L levels.
         locations: where to sample, (x, y) in [0, 1] of a level, (B, Q, heads, L, points, 2).
         weights: (B, Q, heads, L, points).
-        backend: 'deformops', 'mmcv' or 'pytorch'; None takes the best of ``available_backends``.
+        backend: 'deformops', 'mmcv', 'embedding_bag' or 'pytorch'; None takes the best of ``available_backends``.
 
     Returns:
         (B, Q, heads * d), in the dtype of ``value``.
@@ -130,14 +176,15 @@ def multi_scale_deformable_attention(
         return _load_backend(backend)[0](value, table, starts, locations, weights.to(dtype))
     half = dtype in (torch.float16, torch.bfloat16)
     with torch.autocast(value.device.type, enabled=False):
-        compute = torch.float32 if half else dtype
-        value, locations, weights = value.to(compute), locations.to(compute), weights.to(compute)
+        precision = torch.float32 if half else dtype
+        value, locations, weights = value.to(precision), locations.to(precision), weights.to(precision)
         if backend == 'mmcv':
             table, starts = _level_table(tuple(shapes), value.device)
             step = math.gcd(len(value), 64)
             out = _load_backend(backend)[0](value.contiguous(), table, starts, locations.contiguous(), weights, step)
         else:
-            out = _pytorch(value, shapes, locations, weights)
+            compute = _embedding_bag if backend == 'embedding_bag' else _pytorch
+            out = compute(value, shapes, locations, weights)
     return out.to(dtype)
 
 
