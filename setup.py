@@ -66,7 +66,7 @@ setup(
     license='Apache-2.0',
     python_requires='>=3.10',
     packages=find_packages(include=['mmlape', 'mmlape.*']),
-    package_data={'mmlape': ['requirements.txt']},
+    package_data={'mmlape': ['requirements.txt'], 'mmlape.experiments.report': ['page.html']},
     # Light ones only: the MM packages come as the maintained forks or as the original distributions, and torch as it
     # fits the machine; `mmlape doctor` says what is missing.
     install_requires=[

@@ -11,12 +11,16 @@ def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path):
     run(ROOT / 'tools' / 'make_mini_data.py', 'mini', *made, cwd=tmp_path)
     command = (sys.executable, '-m', 'mmlape', 'demo', '--data', 'mini', '--work-dir', 'demo', '--shorten', '1000')
     printed = run(*command, cwd=tmp_path)
-    report = (tmp_path / 'demo' / 'report.md').read_text()
+    folder = tmp_path / 'demo' / 'report'
+    report, page = (folder / 'report.md').read_text(), (folder / 'index.html').read_text()
     for name in ('Segmenter, default PE', 'Segmenter, LaPE', 'Mask R-CNN ViT-Adapter', 'UperNet ViT-Adapter', 'DeiT'):
-        assert name in report and name in printed
-    linked = [line.split('(')[1].rstrip(')') for line in report.splitlines() if line.startswith('![')]
-    assert len(linked) == 2 + 4 * 3
-    assert all((tmp_path / 'demo' / path).stat().st_size > 1000 for path in linked)
+        assert name in report and name in page and name in printed
+    linked = [line.split('(')[-1].rstrip(')') for line in report.splitlines() if line.startswith('![')]
+    assert sum(path.startswith('pictures/') for path in linked) == 4 * 3
+    assert all((folder / path).stat().st_size > 1000 for path in linked)
+    assert page.count('data:image/png') >= 4 * 3
+    numbers = json.loads((folder / 'report.json').read_text())
+    assert numbers['arms']['Segmenter, LaPE']['untrained']['mIoU'] is not None
     summary = json.loads(next((tmp_path / 'demo').glob('segmenter*lape*/summary.json')).read_text())
     assert summary['seeds'] == [121, 122] and summary['last']['metrics']['mIoU']['n'] == 2
     record = json.loads(next((tmp_path / 'demo').glob('upernet*/seed_121/run.json')).read_text())

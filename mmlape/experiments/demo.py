@@ -23,7 +23,7 @@ from mmlape.engine.config import load_config
 from mmlape.engine.record import checkpoints
 from mmlape.errors import TrainingError
 from mmlape.experiments.aggregate import read_seeds
-from mmlape.experiments.report import Arm, console_table, plot_curves, write_report
+from mmlape.experiments.report import Arm, build, console_table, write_report
 from mmlape.experiments.seeds import Experiment, train_seeds, write_summary
 from mmlape.mim import mim_root
 from mmlape.visualization.image_demo import compare_on_dataset, load
@@ -38,11 +38,6 @@ INTRODUCTION = (
 SEEDS = (121, 122)
 PICTURES = (0, 7, 21)
 """Which validation images are drawn."""
-METRICS = {
-    'classification': ('accuracy/top1',),
-    'segmentation': ('mIoU', 'aAcc'),
-    'detection': ('coco/bbox_mAP', 'coco/segm_mAP'),
-}
 
 
 @dataclass
@@ -262,38 +257,32 @@ class Demo:
             raise TrainingError(f'{log} ended with exit status {status}; the end of {path}:\n  {tail}')
 
     def _report(self, downstream: Sequence[Step], pretraining: Sequence[Step]) -> Path:
-        """Average, draw, and write the report."""
-        arms = [self._arm(step) for step in (*downstream, *pretraining)]
-        assets = self.work_dir / 'report'
-        curves = {}
-        for task, caption in (('segmentation', 'Semantic segmentation'), ('detection', 'Instance segmentation')):
-            chosen = [arm for arm in arms if arm.task == task]
-            curves[caption] = plot_curves(chosen, assets / f'{task}.png')
-        pictures = {}
+        """Average, compare, draw, and write the report."""
+        folder, pictures = self.work_dir / 'report', {}
         for step in downstream:
             self.progress.tell(f'{step.name}: drawing predictions')
             experiment = self.experiments[step.name]
             model = load(experiment.config, self.checkpoint(step.name), cfg_options=list(experiment.cfg_options))
-            pictures[step.name] = compare_on_dataset(model, PICTURES, assets / experiment.folder.name)
-        path = write_report(
-            self.work_dir / 'report.md',
+            drawn = compare_on_dataset(model, PICTURES, folder / 'pictures' / experiment.folder.name)
+            pictures[f'{step.name}: predictions beside ground truth'] = drawn
+        report = build(
+            [self._arm(step) for step in (*downstream, *pretraining)],
             'mmlape on the mini data',
-            arms,
-            curves,
-            pictures,
             introduction=INTRODUCTION,
-            notes=[f'Logs, checkpoints and run records are below `{self.work_dir}`.', self._took()],
+            notes=(f'Logs, checkpoints and run records are below {self.work_dir}.', self._took()),
+            pictures=pictures,
         )
+        page = write_report(report, folder)[0]
         width = None if sys.stdout.isatty() else 140
-        Console(width=width).print(console_table(arms, 'mmlape on the mini data'))
-        self.progress.say(f'report: {path}')
-        return path
+        Console(width=width).print(console_table(report))
+        self.progress.say(f'report: {page}, and beside it report.md, tables.tex and the numbers as CSV and JSON')
+        return page
 
     def _arm(self, step: Step) -> Arm:
         runs = read_seeds(self.experiments[step.name].folder, step.seeds)
         file = self._metrics_file(step, False)
         untrained = json.loads(file.read_text())['metrics'] if file.is_file() else {}
-        return Arm(step.name, step.task, runs, METRICS[step.task], untrained)
+        return Arm(step.name, runs, step.task, untrained=untrained)
 
     def _took(self) -> str:
         return f'This call took {_clock(time.monotonic() - self.progress.begun)} on {os.cpu_count()} cores.'

@@ -1,0 +1,99 @@
+"""A report's numbers for other programs: JSON, and tidy CSV tables (one value, one estimate, one comparison a row)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from mmlape.engine.record import write_json
+from mmlape.experiments.aggregate import EVALUATIONS
+from mmlape.experiments.report.content import Report, Result, untrained
+from mmlape.experiments.report.origin import gpu_hours, parameters
+from mmlape.experiments.report.tables import excluded_lines
+from mmlape.experiments.statistics import CONFIDENCE
+
+_MOMENTS = ('mean', 'std', 'n', 'low', 'high', 'note')
+_TESTED = ('mean', 'low', 'high', 'p', 'holm', 'note')
+
+
+def write_data(report: Report, folder: Path) -> list[Path]:
+    """Writes ``report.json``, ``values.csv``, ``estimates.csv`` and ``comparisons.csv``; all values are in points."""
+    write_json(folder / 'report.json', as_json(report))
+    written = [folder / 'report.json']
+    for name, rows, columns in (
+        ('values', _values(report), ('arm', 'seed', 'which', 'step', 'metric', 'class', 'value')),
+        ('estimates', _estimates(report), ('arm', 'which', 'metric', 'class', *_MOMENTS)),
+        ('comparisons', _comparisons(report), _COMPARED),
+    ):
+        path = folder / f'{name}.csv'
+        pd.DataFrame(rows, columns=list(columns)).to_csv(path, index=False)
+        written.append(path)
+    return written
+
+
+def as_json(report: Report) -> dict:
+    """The report as nested dicts; values are in points."""
+    return {
+        'title': report.title,
+        'unit': 'points (AP times 100, percent)',
+        'confidence': CONFIDENCE,
+        'arms': {result.name: _arm(result) for result in report.results},
+        'comparisons': [dict(zip(_COMPARED, row)) for row in _comparisons(report)],
+        'not_counted': excluded_lines(report),
+        'warnings': report.warnings,
+    }
+
+
+def _arm(result: Result) -> dict:
+    settings_apart = {key: value for key, value in result.identity.items() if key != 'settings'}
+    return {
+        'task': result.task,
+        'metrics': list(result.metrics),
+        'model': vars(result.model),
+        'paper': result.known.results if result.known else {},
+        'untrained': {metric: untrained(result, metric) for metric in result.arm.untrained},
+        **result.summary,
+        'cost': {
+            'parameters': parameters(result),
+            'flops': result.known.flops if result.known else None,
+            'flops_of_size': list(result.known.size) if result.known else None,
+            'gpu_hours': gpu_hours(result),
+            'runs': {str(run.seed): run.cost for run in result.arm.runs},
+        },
+        'identity': settings_apart,
+    }
+
+
+def _entries(result: Result) -> Iterator[tuple[str, str, str | None, dict]]:
+    """'last' or 'best', metric, class and what is known of it."""
+    for which in EVALUATIONS:
+        summary = result.summary[which]
+        for metric, entry in summary['metrics'].items():
+            yield which, metric, None, entry
+        for metric, rows in summary['per_class'].items():
+            for name, entry in rows.items():
+                yield which, metric, name, entry
+
+
+def _values(report: Report) -> Iterator[tuple]:
+    for result in report.results:
+        for which, metric, name, entry in _entries(result):
+            for seed, value in entry['values'].items():
+                yield result.name, seed, which, result.summary[which]['steps'][seed], metric, name, value
+
+
+def _estimates(report: Report) -> Iterator[tuple]:
+    for result in report.results:
+        for which, metric, name, entry in _entries(result):
+            yield result.name, which, metric, name, *(entry[key] for key in _MOMENTS)
+
+
+_COMPARED = ('arm', 'baseline', 'which', 'metric', 'class', 'test', 'n_arm', 'n_baseline', *_TESTED)
+
+
+def _comparisons(report: Report) -> Iterator[tuple]:
+    for one in (*report.comparisons, *report.classes):
+        for test in ('welch', 'paired'):
+            found = getattr(one, test)
+            where = (one.arm, one.baseline, one.which, one.metric, one.name)
+            yield *where, test, *found.n, *(getattr(found, key) for key in _TESTED)

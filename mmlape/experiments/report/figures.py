@@ -1,0 +1,190 @@
+"""The drawings of a report, as SVG: curves with bands over seeds, differences with intervals, differences of classes.
+
+Colours are Okabe and Ito's, which colour-blind readers tell apart; every arm has a line style of its own, too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mmlape.experiments.metrics import label
+from mmlape.experiments.report.content import Comparison, Report, Result, untrained
+from mmlape.experiments.report.curves import Band, loss_band, metric_band, read_curves
+from mmlape.experiments.report.tables import INTERVAL, grouped_classes
+
+COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#000000', '#8A6D00')
+_STYLES = ('-', '--', '-.', ':')
+_CAPTIONS = {
+    'segmentation': 'Semantic segmentation',
+    'detection': 'Instance segmentation',
+    'classification': 'Classification',
+}
+_GREY = '#555555'
+_MOST_CLASSES = 12
+"""Drawn at either end of the sorted classes; the table has them all."""
+
+
+@dataclass(frozen=True)
+class Drawings:
+    """The files of a report's drawings.
+
+    Attributes:
+        curves: By caption.
+        differences: None if there is nothing to compare.
+        classes: By the title of the comparison and the metric, as in `tables.grouped_classes`.
+    """
+
+    curves: dict[str, Path]
+    differences: Path | None
+    classes: dict[tuple[str, str], Path]
+
+
+def draw(report: Report, folder: Path) -> Drawings:
+    """Makes all drawings of a report.
+
+    Args:
+        report: Its contents.
+        folder: Where the files go.
+    """
+    curves = {}
+    places = list(enumerate(report.results))
+    for number, metric in enumerate(dict.fromkeys(result.metrics[0] for result in report.results if result.metrics)):
+        chosen = [(place, result) for place, result in places if result.metrics and result.metrics[0] == metric]
+        path = plot_curves(chosen, folder / f'curves-{number}.svg')
+        if path:
+            curves[_CAPTIONS.get(chosen[0][1].task, label(metric))] = path
+    last = [one for one in report.comparisons if one.which == 'last']
+    classes = {
+        (title, metric): plot_classes(group, folder / f'classes-{number}.svg')
+        for number, (title, metric, group) in enumerate(grouped_classes(report))
+    }
+    return Drawings(curves, plot_differences(last, folder / 'differences.svg'), classes)
+
+
+def colour(place: int) -> str:
+    """The colour of the arm at a place."""
+    return COLOURS[place % len(COLOURS)]
+
+
+def plot_curves(results: Sequence[tuple[int, Result]], path: Path) -> Path | None:
+    """Loss and the first metric over the iterations: mean and one standard deviation over the averaged runs.
+
+    Args:
+        results: Arms with a first metric in common, each with its place among the report's.
+        path: The file to write.
+
+    Returns:
+        The path; None if nothing was logged.
+    """
+    metric = results[0][1].metrics[0]
+    figure = Figure(figsize=(9.6, 3.9), layout='constrained')
+    left, right = figure.subplots(1, 2)
+    drawn = False
+    for place, result in results:
+        logged = [read_curves(run.folder) for run in result.counted]
+        name = f'{_text(result.name)} ({len(logged)} seed{"s" * (len(logged) != 1)})'
+        drawn = _draw_band(left, loss_band(logged), place, name) or drawn
+        drawn = _draw_band(right, metric_band(logged, metric), place, None, marker='o') or drawn
+        if untrained(result, metric) is not None:
+            right.plot(0, untrained(result, metric), 'D', color=colour(place), ms=5, clip_on=False)
+    if not drawn:
+        return None
+    left.set(xlabel='iteration', ylabel='training loss')
+    right.set(xlabel='iteration', ylabel=f'{label(metric)}, validation')
+    if any(untrained(result, metric) is not None for _, result in results):
+        right.plot([], [], 'D', color=_GREY, ms=5, label='untrained')
+        right.legend(frameon=False, loc='lower right')
+    for axes in (left, right):
+        _tidy(axes)
+        axes.set_xlim(left=0)
+    left.set_ylim(bottom=0)
+    figure.legend(*left.get_legend_handles_labels(), loc='outside lower center', ncols=2, frameon=False)
+    return _save(figure, path)
+
+
+def _draw_band(axes: Axes, band: Band | None, place: int, name: str | None, **options) -> bool:
+    """Draws a curve if there is one, and says whether."""
+    if band is None:
+        return False
+    style = _STYLES[(place + place // len(COLOURS)) % len(_STYLES)]
+    axes.plot(band.steps, band.mean, style, color=colour(place), lw=1.8, ms=3.5, label=name, **options)
+    if band.std is not None:
+        low, high = band.mean - band.std, band.mean + band.std
+        axes.fill_between(band.steps, low, high, color=colour(place), alpha=0.18, lw=0)
+    return True
+
+
+def plot_differences(comparisons: Sequence[Comparison], path: Path) -> Path | None:
+    """Differences of the metrics with Welch's and the paired interval; None if there is no difference to draw."""
+    chosen = [one for one in comparisons if one.welch.mean is not None]
+    if not chosen:
+        return None
+    figure = Figure(figsize=(9.6, 1.1 + 0.62 * len(chosen)), layout='constrained')
+    axes = figure.subplots()
+    for place, one in enumerate(reversed(chosen)):
+        for kind, shift, ink, marker in (('welch', 0.12, COLOURS[0], 'o'), ('paired', -0.12, COLOURS[1], 's')):
+            found = getattr(one, kind)
+            if found.mean is None:
+                continue
+            if found.low is not None:
+                axes.plot((found.low, found.high), (place + shift,) * 2, '-', color=ink, lw=2.4)
+            axes.plot(found.mean, place + shift, marker, color=ink, ms=6)
+    axes.plot([], [], 'o-', color=COLOURS[0], label=f"Welch's {INTERVAL}")
+    axes.plot([], [], 's-', color=COLOURS[1], label=f'paired {INTERVAL}')
+    names = [f'{_text(one.arm)}\n− {_text(one.baseline)}, {label(one.metric)}' for one in reversed(chosen)]
+    axes.set_yticks(range(len(chosen)), names)
+    axes.set_ylim(-0.6, len(chosen) - 0.4)
+    axes.axvline(0, color=_GREY, lw=1)
+    axes.set_xlabel('points')
+    _tidy(axes)
+    figure.legend(loc='outside lower center', ncols=2, frameon=False)
+    return _save(figure, path)
+
+
+def plot_classes(comparisons: Sequence[Comparison], path: Path) -> Path:
+    """Differences of classes as bars with Welch's interval; of many, those at either end.
+
+    Args:
+        comparisons: One pair of arms and one metric, sorted.
+        path: The file to write.
+    """
+    many = len(comparisons) > 2 * _MOST_CLASSES
+    chosen = [*comparisons[:_MOST_CLASSES], *comparisons[-_MOST_CLASSES:]] if many else list(comparisons)
+    figure = Figure(figsize=(9.6, 1.0 + 0.27 * len(chosen)), layout='constrained')
+    axes = figure.subplots()
+    for place, one in enumerate(reversed(chosen)):
+        axes.barh(place, one.welch.mean, color=COLOURS[0] if one.welch.mean >= 0 else COLOURS[1], height=0.7)
+        if one.welch.low is not None:
+            axes.plot((one.welch.low, one.welch.high), (place, place), '-', color='#222222', lw=1.1)
+    axes.set_yticks(range(len(chosen)), [_text(str(one.name)) for one in reversed(chosen)])
+    axes.set_ylim(-0.6, len(chosen) - 0.4)
+    axes.axvline(0, color=_GREY, lw=1)
+    if many:
+        axes.axhline(_MOST_CLASSES - 0.5, color=_GREY, lw=0.8, ls=':')
+    pair = _text(f'{comparisons[0].arm} − {comparisons[0].baseline}')
+    axes.set_xlabel(f'{label(comparisons[0].metric)}: {pair}, points')
+    _tidy(axes)
+    return _save(figure, path)
+
+
+def _text(name: str) -> str:
+    """A name as it is, where Matplotlib would read mathematics between dollars."""
+    return name.replace('$', r'\$')
+
+
+def _tidy(axes: Axes) -> None:
+    axes.grid(alpha=0.3)
+    axes.set_axisbelow(True)
+    axes.spines[['top', 'right']].set_visible(False)
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    """Writes an SVG that is the same for the same content."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context({'svg.hashsalt': 'mmlape', 'svg.fonttype': 'path'}):
+        figure.savefig(path, format='svg', metadata={'Date': None, 'Creator': None})
+    return path

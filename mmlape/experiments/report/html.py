@@ -1,0 +1,83 @@
+"""A report as one HTML page that needs nothing else: style inside, pictures as data, names escaped by Jinja."""
+
+import base64
+import mimetypes
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+
+from mmlape.experiments.aggregate import EVALUATIONS
+from mmlape.experiments.metrics import label
+from mmlape.experiments.report import origin, tables, words
+from mmlape.experiments.report.content import Report
+from mmlape.experiments.report.figures import Drawings, colour
+
+_SECTIONS = {
+    'results': 'Results',
+    'differences': 'Differences',
+    'curves': 'Curves',
+    'classes': 'Classes',
+    'cost': 'Cost',
+    'pictures': 'Pictures',
+    'origin': 'Origin',
+    'metrics': 'All metrics',
+}
+
+
+def write_html(report: Report, path: Path, drawings: Drawings) -> Path:
+    """Writes a report.
+
+    Args:
+        report: Its contents.
+        path: The file.
+        drawings: As `mmlape.experiments.report.figures.draw` made them.
+    """
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string((Path(__file__).parent / 'page.html').read_text(encoding='utf-8'))
+    content = _content(report, drawings)
+    shown = [(name, text) for name, text in _SECTIONS.items() if content.get(name)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(template.render(report=report, words=words, sections=shown, **content), encoding='utf-8')
+    return path
+
+
+def _content(report: Report, drawings: Drawings) -> dict:
+    compared = [
+        (which, tables.comparison_table(report, which), words.tests(report, which))
+        for which in EVALUATIONS
+        if any(one.which == which for one in report.comparisons)
+    ]
+    classes = [
+        (f'{title}, {label(metric)}', data_uri(drawings.classes[title, metric]), tables.class_table(group))
+        for title, metric, group in tables.grouped_classes(report)
+    ]
+    return {
+        'colours': {result.name: colour(place) for place, result in enumerate(report.results)},
+        'excluded': tables.excluded_lines(report),
+        'results': tables.results_table(report),
+        'notes': [*report.notes, *words.paper(report)],
+        'comparisons': compared,
+        'differences': compared,
+        'forest': data_uri(drawings.differences) if drawings.differences else None,
+        'seeds': tables.seeds_table(report),
+        'curves': _pictures(drawings.curves.items()),
+        'classes': classes,
+        'cost': origin.cost_table(report),
+        'pictures': [
+            (caption, _pictures((file.stem, file) for file in files)) for caption, files in report.pictures.items()
+        ],
+        'origin': origin.origin_table(report),
+        'facts': [*origin.stacks(report), *origin.setting_lines(report)],
+        'metrics': [(result.name, tables.metrics_table(result)) for result in report.results],
+    }
+
+
+def _pictures(files) -> Sequence[tuple[str, str]]:
+    return [(name, data_uri(file)) for name, file in files]
+
+
+def data_uri(path: Path) -> str:
+    """A picture's file as a `data:` address."""
+    kind = mimetypes.guess_type(path.name)[0] or 'application/octet-stream'
+    return f'data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}'

@@ -1,0 +1,146 @@
+"""A report's tables as LaTeX with booktabs, in the layout of the LaPE paper's Tables 3 and 4.
+
+``tables.tex`` is for ``\\input`` in a paper whose preamble loads array and booktabs; ``report.tex`` is a document around
+it. The paper's own figures stand in a column of their own, headed as the paper's.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from mmlape.experiments.metrics import TASKS, label
+from mmlape.experiments.report.content import Report, Result
+from mmlape.experiments.report.origin import parameters
+from mmlape.experiments.report.tables import number, paper_figure, probability
+from mmlape.experiments.statistics import CONFIDENCE, LEAST
+
+_SPECIAL = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '*': '$^*$'}
+_SPECIAL |= {character: f'\\{character}' for character in '&%$#_{}'}
+_SPECIAL |= {'–': '--', '−': '$-$', '±': r'$\pm$', '<': '$<$', '>': '$>$', '→': r'$\rightarrow$', '×': r'$\times$'}
+_CAPTIONS = {
+    'detection': ('Object detection results on COCO', r'AP$^\mathrm{box}$ / AP$^\mathrm{mask}$'),
+    'segmentation': ('Semantic segmentation results on ADE20K', 'val mIoU'),
+    'classification': ('Image classification results', 'top-1'),
+}
+_DOCUMENT = r"""\documentclass{article}
+\usepackage[utf8]{inputenc}
+\usepackage[margin=2cm]{geometry}
+\usepackage{array,booktabs}
+\begin{document}
+\input{tables}
+\end{document}
+"""
+
+
+def write_latex(report: Report, folder: Path) -> list[Path]:
+    """Writes ``tables.tex`` and ``report.tex``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / 'tables.tex').write_text('\n'.join(_tables(report)), encoding='utf-8')
+    (folder / 'report.tex').write_text(_DOCUMENT, encoding='utf-8')
+    return [folder / 'tables.tex', folder / 'report.tex']
+
+
+def escape(text: str) -> str:
+    """Text as LaTeX prints it; what inputenc does not know becomes a question mark."""
+    return ''.join(_SPECIAL.get(letter, letter if ord(letter) < 0x180 else '?') for letter in text)
+
+
+def _tables(report: Report) -> Iterator[str]:
+    yield '% needs \\usepackage{array,booktabs}'
+    order = lambda result: list(_CAPTIONS).index(result.task)  # noqa: E731
+    known = sorted((result for result in report.results if result.task in _CAPTIONS), key=order)
+    for task, results in groupby(known, lambda result: result.task):
+        yield _results(task, list(results))
+    for which in ('last', 'best'):
+        if any(one.which == which for one in report.comparisons):
+            yield _comparisons(report, which)
+
+
+def _results(task: str, results: Sequence[Result]) -> str:
+    """One of the paper's tables: a block of rows for each model."""
+    title, metric = _CAPTIONS[task]
+    quoted = any(result.known and result.known.results for result in results)
+    columns = ['Model', 'Pre-trained Model', 'PE Method', r'\#param.', 'seeds', metric]
+    columns += [f'{metric} (LaPE paper)'] if quoted else []
+    names = list(dict.fromkeys(result.model.name for result in results))
+    ordered = sorted(results, key=lambda result: names.index(result.model.name))
+    blocks = []
+    for name, group in groupby(ordered, lambda result: result.model.name):
+        rows = [_row(result, name if place == 0 else '', quoted) for place, result in enumerate(group)]
+        blocks.append('\n'.join(rows))
+    caption = (
+        f'\\textbf{{{title}}}: mean $\\pm$ sample standard deviation over the seeds, of the last evaluation. '
+        '$^*$ means models pre-trained with LaPE.'
+    )
+    if quoted:
+        caption += ' The last column quotes the LaPE paper (ICCV 2023), means of five seeds.'
+    return _float(caption, 'lll' + 'r' * (len(columns) - 3), columns, blocks)
+
+
+def _row(result: Result, name: str, quoted: bool) -> str:
+    metrics = TASKS[result.task]
+    entries = [result.summary['last']['metrics'].get(metric) for metric in metrics]
+    shown = [_value(entry) for entry in entries]
+    model, count = result.model, parameters(result)
+    size = '--' if count is None else f'{count / 1e6:.0f}M' if count >= 1e6 else f'{count / 1e6:.1f}M'
+    seeds = max((entry['n'] for entry in entries if entry), default=0)
+    cells = [escape(name), escape(model.pretrained), escape(model.method), size, str(seeds), ' / '.join(shown)]
+    if quoted:
+        cells.append(escape(' / '.join(paper_figure(result, metric) for metric in metrics)))
+    return f'{" & ".join(cells)} \\\\'
+
+
+def _value(entry: dict | None) -> str:
+    if entry is None or entry['mean'] is None:
+        return '--'
+    deviation = '' if entry['std'] is None else f' $\\pm$ {number(entry["std"])}'
+    return f'{number(entry["mean"])}{deviation}'
+
+
+def _comparisons(report: Report, which: str) -> str:
+    rows = []
+    for one in (one for one in report.comparisons if one.which == which):
+        cells = [_pair(report.result(one.arm), report.result(one.baseline)), escape(label(one.metric))]
+        for found in (one.welch, one.paired):
+            cells += [_signed(found.mean), f'[{_signed(found.low)}, {_signed(found.high)}]', _probability(found.holm)]
+        rows.append(f'{" & ".join(cells)} \\\\')
+    interval = rf'{CONFIDENCE * 100:.0f}\,\% interval'
+    columns = ['Comparison', 'Metric', 'Welch', interval, '$p$', 'Paired', interval, '$p$']
+    caption = (
+        f'Differences in points, {which} evaluation. $p$ is corrected by Holm over the comparisons of this table, for '
+        f'each test apart; a dash stands where fewer than {LEAST} seeds, or values without spread, allow no test.'
+    )
+    return _float(caption, r'>{\raggedright\arraybackslash}p{0.28\linewidth}lrrrrrr', columns, ['\n'.join(rows)])
+
+
+def _pair(arm: Result, other: Result) -> str:
+    """'Seg-T-Mask/16: LaPE - Default' where the models are known, else the arms' names."""
+    if arm.identity.get('settings') and arm.model.name == other.model.name and arm.model.method != other.model.method:
+        return escape(f'{arm.model.name}: {arm.model.method} − {other.model.method}')
+    return escape(f'{arm.name} − {other.name}').replace(r'\_', r'\_\allowbreak{}')
+
+
+def _signed(value: float | None) -> str:
+    return '--' if value is None else f'${value:+.2f}$'
+
+
+def _probability(p: float | None) -> str:
+    return escape(probability(p))
+
+
+def _float(caption: str, alignment: str, columns: Sequence[str], blocks: Sequence[str]) -> str:
+    body = '\n\\midrule\n'.join(blocks)
+    return '\n'.join((
+        r'\begin{table}[ht]',
+        r'\centering\small\setlength{\tabcolsep}{4pt}',
+        rf'\begin{{tabular}}{{{alignment}}}',
+        r'\toprule',
+        f'{" & ".join(columns)} \\\\',
+        r'\midrule',
+        body,
+        r'\bottomrule',
+        r'\end{tabular}',
+        rf'\caption{{{caption}}}',
+        r'\end{table}',
+        '',
+    ))  # fmt: skip

@@ -1,0 +1,126 @@
+"""What the paper and the model index say of a config, and how the paper calls an arm."""
+
+import functools
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from mmlape.mim import mim_root
+
+METRICS = {'box AP': 'coco/bbox_mAP', 'mask AP': 'coco/segm_mAP', 'mIoU': 'mIoU', 'top-1': 'accuracy/top1'}
+"""The metafiles' names of the metrics that they quote."""
+
+JOININGS = {
+    'default': 'Default',
+    'shared': 'Shared',
+    'unshared': 'Unshared',
+    'lape': 'LaPE',
+    'lape-shared': 'LaPE, sharing PE',
+}
+_SCALES = {'tiny': 'Ti', 'small': 'S', 'base': 'B', 'large': 'L'}
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the metafile of a config's folder says of it.
+
+    Attributes:
+        parameters, flops: Exact numbers, for one image of ``size``; None if it does not say.
+        size: Height and width.
+        length: 'Iterations' or 'Epochs', and how many; None if it does not say.
+        batch: The recipe's total batch.
+        results: The paper's figures as it prints them, ``{metric: text}``.
+    """
+
+    parameters: int | None = None
+    flops: int | None = None
+    size: tuple[int, ...] = ()
+    length: tuple[str, int] | None = None
+    batch: int | None = None
+    results: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Model:
+    """An arm in the words of the paper's tables.
+
+    Attributes:
+        name: 'Seg-T-Mask/16', 'ViT-Adapter-Ti', 'DeiT-S'; the config's name where its settings are not known.
+        pretrained: 'DeiT-Ti', with a star where LaPE was pretrained, too; 'none' without a checkpoint.
+        method: 'Default', 'LaPE', ..., with '+ DPN'.
+        plain: Whether it is the default PE without DPN: what the others of this name are compared with.
+    """
+
+    name: str
+    pretrained: str = '-'
+    method: str = '-'
+    plain: bool = False
+
+
+def known(config: str) -> Known | None:
+    """What the metafiles say of a config, by its name or its file; None if they do not have it."""
+    return _index().get(Path(config).stem)
+
+
+@functools.cache
+def _index() -> dict[str, Known]:
+    found = {}
+    for file in sorted((mim_root() / 'configs').glob('*/metafile.yml')):
+        # The base loader keeps numbers as they are printed: 40.660 has three decimals in the paper.
+        content = yaml.load(file.read_text(encoding='utf-8'), yaml.BaseLoader)
+        found |= {entry['Name']: _known(entry) for entry in content.get('Models', ())}
+    return found
+
+
+def _known(entry: dict) -> Known:
+    facts = entry.get('Metadata', {})
+    lengths = [(unit, int(facts[unit])) for unit in ('Iterations', 'Epochs') if unit in facts]
+    figures = [pair for result in entry.get('Paper Results', ()) for pair in result['Metrics'].items()]
+    return Known(
+        *(int(facts[key]) if key in facts else None for key in ('Parameters', 'FLOPs')),
+        tuple(int(side) for side in facts.get('Input Size', ())),
+        lengths[0] if lengths else None,
+        int(facts['Training Batch']) if 'Training Batch' in facts else None,
+        {METRICS[name]: value for name, value in figures if name in METRICS},
+    )
+
+
+def describe(name: str, identity: dict | None) -> Model:
+    """An arm in the paper's words, from the settings that its runs recorded.
+
+    Args:
+        name: What it is called where nothing else is known.
+        identity: As `mmlape.engine.identity.read_identity` returns it.
+    """
+    model = ((identity or {}).get('settings') or {}).get('model') or {}
+    backbone = model.get('backbone') or {}
+    if 'arch' not in backbone:
+        return Model(name)
+    joining, patch_norm = backbone.get('pe_joining', 'default'), backbone.get('patch_norm', 'none')
+    method = JOININGS.get(joining, joining) if backbone.get('pe_type', 'learnable') != 'none' else 'None'
+    method += {'none': '', 'dual': ' + DPN'}.get(patch_norm, f' + {patch_norm} norm')
+    scale = _scale(backbone['arch'])
+    star = '*' if joining.startswith('lape') else ''
+    pretrained = f'DeiT-{scale}{star}' if identity.get('checkpoint') else 'none'
+    return Model(_model_name(model, backbone, scale), pretrained, method, method == 'Default')
+
+
+def _scale(arch: str | dict) -> str:
+    """'Ti' of 'deit-tiny'; layers and width of an architecture without a name."""
+    if isinstance(arch, dict):
+        return f'{arch.get("num_layers")}x{arch.get("embed_dims")}'
+    size = arch.rpartition('-')[2]
+    return _SCALES.get(size, size)
+
+
+def _model_name(model: dict, backbone: dict, scale: str) -> str:
+    head = str((model.get('decode_head') or {}).get('type', ''))
+    if 'Adapter' in str(backbone.get('type')):
+        return f'ViT-Adapter-{scale}'
+    if 'Segmenter' in head:
+        return f'Seg-{scale[0] if scale == "Ti" else scale}-Mask/{backbone.get("patch_size", 16)}'
+    kind = str(model.get('type', '')).rpartition('.')[2]
+    if 'Classifier' in kind:
+        return f'DeiT-{scale}{"-distill" if "Distilled" in kind else ""}'
+    return f'{head or kind} DeiT-{scale}'
