@@ -16,6 +16,8 @@ COMMANDS = {
     'test': 'evaluate a checkpoint: box and mask AP, mIoU, accuracy',
     'multi-seed': 'train configs with several seeds, here or as Slurm jobs; averages',
     'status': 'how the runs below a work dir are: state, time left, last metric, host',
+    'report': 'average and compare arms: a page, Markdown, LaTeX, CSV, JSON',
+    'sample-size': 'how many seeds a difference needs, from the spread of a pilot',
     'image-demo': 'draw what a checkpoint sees on a picture',
     'visualize-pe': 'draw what each layer sees of the position embedding; stem and PE as pictures',
     'plot-grad-norms': 'draw gradient norms by depth, of runs trained with --log-grad-norm',

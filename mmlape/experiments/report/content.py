@@ -123,6 +123,15 @@ class Report:
     notes: tuple[str, ...] = ()
     pictures: dict[str, list[Path]] = field(default_factory=dict)
 
+    @property
+    def excluded(self) -> list[str]:
+        """The runs that are not counted, and why."""
+        return [
+            f'{result.name}, seed {seed}: {outcome}'
+            for result in self.results
+            for seed, outcome in result.summary['unfinished'].items()
+        ]
+
     def result(self, name: str) -> Result:
         """The arm of a name."""
         return next(result for result in self.results if result.name == name)

@@ -9,7 +9,6 @@ from mmlape.engine.record import write_json
 from mmlape.experiments.aggregate import EVALUATIONS
 from mmlape.experiments.report.content import Report, Result, untrained
 from mmlape.experiments.report.origin import gpu_hours, parameters
-from mmlape.experiments.report.tables import excluded_lines
 from mmlape.experiments.statistics import CONFIDENCE
 
 _MOMENTS = ('mean', 'std', 'n', 'low', 'high', 'note')
@@ -39,7 +38,7 @@ def as_json(report: Report) -> dict:
         'confidence': CONFIDENCE,
         'arms': {result.name: _arm(result) for result in report.results},
         'comparisons': [dict(zip(_COMPARED, row)) for row in _comparisons(report)],
-        'not_counted': excluded_lines(report),
+        'not_counted': report.excluded,
         'warnings': report.warnings,
     }
 

@@ -54,7 +54,7 @@ def _content(report: Report, drawings: Drawings) -> dict:
     ]
     return {
         'colours': {result.name: colour(place) for place, result in enumerate(report.results)},
-        'excluded': tables.excluded_lines(report),
+        'excluded': report.excluded,
         'results': tables.results_table(report),
         'notes': [*report.notes, *words.paper(report)],
         'comparisons': compared,

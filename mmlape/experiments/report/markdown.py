@@ -59,9 +59,8 @@ def _results(report: Report) -> Iterator[str]:
     yield markdown_table(tables.results_table(report))
     yield words.legend()
     yield _list([*report.notes, *words.paper(report), *report.warnings])
-    excluded = tables.excluded_lines(report)
-    if excluded:
-        yield f'Not counted:\n\n{_list(excluded)}'
+    if report.excluded:
+        yield f'Not counted:\n\n{_list(report.excluded)}'
     for which in EVALUATIONS:
         table = tables.comparison_table(report, which)
         if table.rows:

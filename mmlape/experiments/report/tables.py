@@ -148,15 +148,6 @@ def _needed(difference: float, stds: tuple[float, float, float]) -> str:
     return f'{middle} ({low} to {high})'
 
 
-def excluded_lines(report: Report) -> list[str]:
-    """The runs that are not counted, and why."""
-    return [
-        f'{result.name}, seed {seed}: {outcome}'
-        for result in report.results
-        for seed, outcome in result.summary['unfinished'].items()
-    ]
-
-
 def grouped_classes(report: Report) -> list[tuple[str, str, list[Comparison]]]:
     """Title, metric and classes of each comparison of classes."""
     key: Callable = lambda one: (one.arm, one.baseline, one.metric)  # noqa: E731

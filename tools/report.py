@@ -1,0 +1,9 @@
+#!/usr/bin/env python
+"""Averages and compares arms: `python tools/report.py WORK_DIR --baseline ARM`; also `mmlape report`."""
+
+import sys
+
+from mmlape.cli import main
+
+if __name__ == '__main__':
+    sys.exit(main(['report', *sys.argv[1:]]))
