@@ -1,0 +1,240 @@
+"""What layers see of the PE: against NumPy, and against what attention received in a forward pass."""
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from model_helpers import randomise
+from PIL import Image
+
+from mmlape.analysis.position import cosines, describe_map, layer_positions, pe_table, token_grid, view_positions
+from mmlape.analysis.sources import OpenOptions, open_model, open_models
+from mmlape.errors import CheckpointError, ConfigError
+from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
+
+GRID = (4, 4)
+JOININGS = ('default', 'shared', 'unshared', 'lape-shared', 'lape')
+
+
+def vit(arch, cls=VisionTransformer, **options):
+    return randomise(cls(arch, 32, 8, out_type='raw', **options))
+
+
+def norm(module, x):
+    """LayerNorm in NumPy."""
+    weight, bias = (value.detach().double().numpy() for value in (module.weight, module.bias))
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + module.eps) * weight + bias
+
+
+def by_hand(model, joining):
+    """Spec: rows of w_l, or rows of LN_l(what the stream holds of the PE)."""
+    tables = [getattr(model, name)[0, 1:].detach().double().numpy() for name in model.pe_names]
+    seen, pe = [], tables[0]
+    for layer, block in enumerate(model.blocks):
+        if joining == 'lape':
+            pe = norm(block.pe_norm, pe)
+            seen.append(pe)
+        elif joining == 'lape-shared':
+            seen.append(norm(block.pe_norm, pe))
+        elif joining == 'unshared':
+            seen.append(norm(block.norm1, sum(tables[: layer + 1])))
+        else:
+            seen.append(norm(block.norm1, (layer + 1) * pe if joining == 'shared' else pe))
+    return seen
+
+
+@pytest.mark.parametrize('joining', JOININGS)
+def test_cosines_agree_with_numpy(tiny_arch, joining):
+    model = vit(tiny_arch, pe_joining=joining)
+    expected = by_hand(model, joining)
+    found = list(layer_positions(model, GRID))
+    assert len(found) == 4
+    for seen, other in zip(found, expected, strict=True):
+        cosine = np.array([[a @ b / np.sqrt((a @ a) * (b @ b)) for b in other] for a in other])
+        np.testing.assert_allclose(cosines(seen), cosine, atol=2e-6)
+
+
+def attention_inputs(model, image):
+    """(attention's input, what the tokens' norm gave it) of each layer's patch tokens, in a forward pass."""
+    inputs, normed, hooks = [], [], []
+    for block in model.blocks:
+        hooks.append(block.attn.register_forward_pre_hook(lambda module, args: inputs.append(args[0].clone())))
+        hooks.append(block.norm1.register_forward_hook(lambda module, args, out: normed.append(out.clone())))
+    model(image)
+    for hook in hooks:
+        hook.remove()
+    return [(a[0, model.num_prefix :], b[0, model.num_prefix :]) for a, b in zip(inputs, normed, strict=True)]
+
+
+@pytest.mark.parametrize('joining', ['lape', 'lape-shared'])
+@pytest.mark.parametrize('size', [(32, 32), (24, 40)])
+@pytest.mark.parametrize('grad', [True, False])
+def test_what_attention_receives_beside_the_tokens(tiny_arch, joining, size, grad):
+    model = vit(tiny_arch, pe_joining=joining)
+    with torch.set_grad_enabled(grad):
+        received = attention_inputs(model, torch.randn(1, 3, *size))
+    grid = token_grid(model, size)
+    assert grid == (size[0] // 8, size[1] // 8)
+    for seen, (joined, tokens) in zip(layer_positions(model, grid), received, strict=True):
+        torch.testing.assert_close(joined - tokens, seen, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize('joining', ['default', 'shared', 'unshared'])
+@pytest.mark.parametrize('patch_norm', ['none', 'dual'])
+def test_what_attention_receives_of_empty_tokens(tiny_arch, joining, patch_norm):
+    """With a stem that gives zeros, and branches that add nothing, the stream holds the PE alone."""
+    model = vit(tiny_arch, pe_joining=joining, patch_norm=patch_norm)
+    silent = [model.patch_embed.norm1 or model.patch_embed.proj]
+    silent += [part for block in model.blocks for part in (block.attn.proj, block.mlp.fc2)]
+    for part in silent:
+        torch.nn.init.zeros_(part.weight)
+        torch.nn.init.zeros_(part.bias)
+    received = attention_inputs(model, torch.randn(1, 3, 40, 24))
+    for seen, (joined, _) in zip(layer_positions(model, (5, 3)), received, strict=True):
+        torch.testing.assert_close(joined, seen, atol=1e-5, rtol=0)
+
+
+def test_norm_after_the_position_embedding_is_part_of_it(tiny_arch):
+    model = vit(tiny_arch, patch_norm='post-posemb')
+    expected = norm(model.blocks[0].norm1, norm(model.norm_pre, model.pos_embed[0, 1:].detach().double().numpy()))
+    np.testing.assert_allclose(next(layer_positions(model, GRID)), expected, atol=1e-5)
+
+
+def test_relative_bias_is_shown_as_it_is(tiny_arch):
+    model = vit(tiny_arch, pe_type='rpe')
+    view = view_positions(model, 'rpe', layers=[2], token=(1, 3))
+    assert 'bias' in view.kind and [layer.label for layer in view.layers] == ['layer 2']
+    table = model.blocks[2].attn.relative_position_bias_table.detach().mean(1).numpy()
+    offset = (1 - np.arange(4)[:, None] + 3) * 7 + 3 - np.arange(4)[None] + 3
+    np.testing.assert_allclose(view.layers[0].row, table[offset], atol=1e-6)
+
+
+def test_refusals(tiny_arch):
+    with pytest.raises(ConfigError, match="pe_type='none'"):
+        view_positions(vit(tiny_arch, pe_type='none'), 'none')
+    with pytest.raises(ConfigError, match='layers 0 to 3, not 4'):
+        view_positions(vit(tiny_arch), 'model', layers=[1, 4])
+    with pytest.raises(ConfigError, match=r'grid of 2 x 6 tokens, so there is no token \(2, 0\)'):
+        view_positions(vit(tiny_arch), 'model', size=(16, 48), token=(2, 0))
+
+
+def test_numbers_of_a_map():
+    values = np.random.default_rng(0).normal(size=(15, 15))
+    values += values.T
+    found = describe_map(values, (3, 5))
+    cells = [(row, column) for row in range(3) for column in range(5)]
+    pairs = [(i, j) for i in range(15) for j in range(15) if i != j]
+    offsets = [(cells[j][0] - cells[i][0], cells[j][1] - cells[i][1]) for i, j in pairs]
+    chosen = np.array([values[pair] for pair in pairs])
+    assert found['mean'] == pytest.approx(chosen.mean())
+    assert found['beside'] == pytest.approx(chosen[[offset == (0, 1) for offset in offsets]].mean())
+    assert found['above'] == pytest.approx(chosen[[offset == (1, 0) for offset in offsets]].mean())
+    distance = np.hypot(*np.array(offsets).T)
+    ranks = [_ranks(chosen), _ranks(-distance)]
+    assert found['locality'] == pytest.approx(np.corrcoef(*ranks)[0, 1])
+    near = -np.linalg.norm(np.array(cells)[:, None] - np.array(cells)[None], axis=2)
+    assert describe_map(near, (3, 5))['locality'] == pytest.approx(1)
+
+
+def _ranks(values):
+    """Rank of each value, ties sharing their mean rank."""
+    return np.array([(values < value).sum() + (values == value).sum() / 2 for value in values])
+
+
+def test_sinusoids_are_told_apart_by_their_neighbours(tiny_arch):
+    numbers = {}
+    for pe_type in ('sincos1d', 'sincos2d'):
+        view = view_positions(VisionTransformer(tiny_arch, 80, 8, pe_type=pe_type), pe_type)
+        assert view.layers[0].label == 'PE' and view.token == (5, 5) and len(view.layers) == 5
+        numbers[pe_type] = view.layers[0].numbers
+    assert numbers['sincos1d']['beside'] > numbers['sincos1d']['above'] + 0.2
+    assert numbers['sincos2d']['beside'] == pytest.approx(numbers['sincos2d']['above'])
+
+
+def test_big_maps_are_kept_small(tiny_arch):
+    view = view_positions(vit(tiny_arch), 'big', size=(40 * 8, 30 * 8), layers=[0])
+    assert view.layers[0].whole.shape == (1024, 1024) and view.layers[0].row.shape == (40, 30)
+
+
+# ---------------------------------------------------------------- checkpoints alone
+
+
+@pytest.mark.parametrize(
+    'cls, options',
+    [
+        (VisionTransformer, dict(pe_joining='lape')),
+        (VisionTransformer, dict(pe_joining='unshared', patch_norm='dual')),
+        (VisionTransformer, dict(pe_type='sincos2d')),
+        (VisionTransformer, dict(pe_type='rpe', pe_joining='lape')),
+        (DistilledVisionTransformer, dict(pe_joining='lape')),
+        (VisionTransformer, dict(with_cls_token=False)),
+    ],
+)
+def test_a_checkpoint_alone_shows_the_same(tiny_arch, tmp_path, cls, options):
+    model = vit(tiny_arch, cls, **options)
+    torch.save(
+        dict(state_dict={f'backbone.{key}': value for key, value in model.state_dict().items()}), tmp_path / 'm.pth'
+    )
+    subject = open_model(str(tmp_path / 'm.pth'), OpenOptions())
+    assert subject.name == 'm' and subject.model.grid == GRID
+    for mine, theirs in zip(view_positions(model, 'a').layers, view_positions(subject.model, 'b').layers, strict=True):
+        assert mine.label == theirs.label
+        np.testing.assert_allclose(mine.row, theirs.row, atol=1e-6)
+
+
+def test_an_adapter_s_checkpoint_alone(tiny_arch, tmp_path):
+    model = randomise(ViTAdapter(tiny_arch, 64, conv_inplane=4, pe_joining='lape'))
+    torch.save(model.state_dict(), tmp_path / 'adapter.pth')
+    subject = open_model(str(tmp_path / 'adapter.pth'), OpenOptions())
+    for mine, theirs in zip(layer_positions(model, GRID), layer_positions(subject.model, GRID), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_a_checkpoint_that_does_not_say_enough(tiny_arch, tmp_path):
+    path = tmp_path / 'm.pth'
+    torch.save(vit(tiny_arch, pe_joining='lape', pe_norm='scalar-norm').state_dict(), path)
+    with pytest.raises(CheckpointError, match=f'pe_norm.* CONFIG@{path}'):
+        open_model(str(path), OpenOptions())
+    model = randomise(VisionTransformer(tiny_arch, (24, 40), 8))
+    torch.save(model.state_dict(), path)
+    with pytest.raises(CheckpointError, match='pass --grid ROWS COLUMNS'):
+        open_model(str(path), OpenOptions())
+    opened = open_model(str(path), OpenOptions(grid=(3, 5))).model
+    torch.testing.assert_close(pe_table(opened, (3, 5)), pe_table(model, (3, 5)))
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_command(tmp_path):
+    config = tiny.write_config(tmp_path, tmp_path, "model['backbone']['patch_norm'] = 'dual'\n")
+    tool = tiny.ROOT / 'tools' / 'visualize_pe.py'
+    options = ['--size', 48, 32, '--layers', 1, '--cfg-options', 'model.backbone.pe_type=sincos1d']
+    said = tiny.run(tool, config, config, '--out', tmp_path / 'out', *options, cwd=tmp_path)
+    assert 'tiny (1): cosine similarity on 6 x 4 tokens' in said and 'layer 1' in said and 'layer 0' not in said
+    files = {'position_correlation.png', 'pe_table.png', 'patch_norm.png', 'filters_0.png', 'filters_1.png'}
+    assert {path.name for path in (tmp_path / 'out').iterdir()} == files | {'position.npz'}
+    for name in files:
+        assert len(np.unique(np.asarray(Image.open(tmp_path / 'out' / name)))) > 20, f'{name} is empty'
+    saved = np.load(tmp_path / 'out' / 'position.npz')
+    assert saved['0/maps'].shape == (2, 24, 24) and list(saved['1/labels']) == ['PE', 'layer 1']
+    np.testing.assert_array_equal(saved['0/maps'][0, 3 * 4 + 2].reshape(6, 4), saved['0/rows'][0].astype(np.float32))
+    assert saved['0/patch_norm'].shape == (3, 8, 8)
+
+
+def test_command_says_what_is_missing(tmp_path):
+    init = "model['backbone']['init_cfg'] = dict(type='Pretrained', checkpoint='nowhere.pth')\n"
+    config = tiny.write_config(tmp_path, tmp_path, init)
+    with pytest.raises(CheckpointError, match='nowhere.pth.*--untrained'):
+        open_model(str(config), OpenOptions())
+    model = open_model(str(config), OpenOptions(untrained=True)).model
+    torch.save(randomise(model).state_dict(), tmp_path / 'm.pth')
+    found = open_models([f'{config}@{tmp_path}/m.pth', f'{tmp_path}/m.pth'], OpenOptions())
+    assert [subject.name for subject in found] == ['m (1)', 'm (2)']
+    for subject in found:
+        torch.testing.assert_close(subject.model.pos_embed, model.pos_embed)
+    with pytest.raises(CheckpointError, match='not the folder of a run'):
+        open_model(str(tmp_path), OpenOptions())
+    (tmp_path / 'm.pth').rename(tmp_path / 'iter_3.pth')
+    assert open_model(str(tmp_path), OpenOptions()).name == tmp_path.name
