@@ -8,12 +8,10 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -22,9 +20,15 @@ from rich.console import Console
 from mmlape.engine.config import load_config
 from mmlape.engine.record import checkpoints
 from mmlape.errors import TrainingError
-from mmlape.experiments.aggregate import read_seeds
+from mmlape.experiments.aggregate import read_seeds, write_summary
+from mmlape.experiments.launchers.devices import visible_devices
+from mmlape.experiments.launchers.local import LocalLauncher
+from mmlape.experiments.progress import Progress
 from mmlape.experiments.report import Arm, build, console_table, write_report
-from mmlape.experiments.seeds import Experiment, train_seeds, write_summary
+from mmlape.experiments.scheduler import Scheduler
+from mmlape.experiments.status import clock
+from mmlape.experiments.study import Arm as StudyArm
+from mmlape.experiments.study import PlannedRun, Study
 from mmlape.mim import mim_root
 from mmlape.visualization.image_demo import compare_on_dataset, load
 
@@ -49,6 +53,8 @@ class Step:
         config: below ``configs``.
         cost: seconds that it took on two cores; the ETA's weights.
         pretrained: the step whose checkpoint it starts from.
+        processes: of one run.
+        options: changes of the configuration that go with so many processes.
     """
 
     name: str
@@ -102,29 +108,6 @@ STEPS = (
 TEST_COST = 12
 
 
-@dataclass
-class Progress:
-    """What is done of what there is to do, by the steps' costs; says lines with the time left."""
-
-    total: float
-    say: Callable[[str], None]
-    done: float = 0.0
-    begun: float = field(default_factory=time.monotonic)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def finish(self, cost: float) -> None:
-        with self.lock:
-            self.done += cost
-
-    def tell(self, text: str) -> None:
-        """Say a line, with the time that has passed and, once it can be known, the time left."""
-        with self.lock:
-            passed = time.monotonic() - self.begun
-            share = self.done / self.total
-            left = f', about {_clock(passed * (1 - share) / share)} left' if 0.05 < share < 1 else ''
-            self.say(f'[{_clock(passed)}{left}] {text}')
-
-
 def _shortened(train_cfg: dict, divisor: int) -> list[str]:
     """Options that divide a training's length, and keep one evaluation at its end and a warm-up that fits."""
     if 'max_epochs' in train_cfg:
@@ -132,10 +115,6 @@ def _shortened(train_cfg: dict, divisor: int) -> list[str]:
     length = max(2, train_cfg['max_iters'] // divisor)
     schedule = ['param_scheduler.0.end=1', 'param_scheduler.1.begin=1']
     return [f'train_cfg.max_iters={length}', f'train_cfg.val_interval={length}', *schedule]
-
-
-def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
 
 
 class Demo:
@@ -152,7 +131,7 @@ class Demo:
         trainings = sum(step.cost for step in STEPS)
         tests = 2 * TEST_COST * sum(step.task != 'classification' for step in STEPS)
         self.progress = Progress(trainings + tests, say)
-        self.experiments: dict[str, Experiment] = {}
+        self.studies: dict[str, Study] = {}
 
     def run(self) -> Path:
         """Do it all.
@@ -168,10 +147,8 @@ class Demo:
         pretraining = [step for step in STEPS if step.task == 'classification']
         side_by_side = [step for step in STEPS if step not in pretraining and step.processes == 1]
         together = [step for step in STEPS if step.processes > 1]
-        for stage, lanes in ((pretraining, 2), (side_by_side, 2), (together, 1)):
-            for step in stage:  # configurations are not loaded side by side: MMEngine's scopes are global
-                self.experiments[step.name] = self._experiment(step)
-            self._each(self._train, stage, lanes)
+        for stage in (pretraining, side_by_side, together):
+            self._train(stage)
         downstream = [step for step in STEPS if step not in pretraining]
         for step in downstream:
             self._write_initial(step)
@@ -191,38 +168,54 @@ class Demo:
         self.progress.tell(f'mini data: making {self.data}')
         self._command('make-mini-data', str(self.data), log='make-mini-data')
 
-    def _experiment(self, step: Step) -> Experiment:
+    def _study(self, step: Step, processes: int) -> Study:
         folder = {'classification': 'digits', 'segmentation': 'ade', 'detection': 'coco'}[step.task]
-        options = [f'data_root={self.data / folder}/', *step.options]
+        options = [f'data_root={self.data / folder}/', *(step.options if processes == step.processes else ())]
         if step.pretrained:
             options.append(f'model.backbone.init_cfg.checkpoint={self.checkpoint(step.pretrained)}')
         config = mim_root() / 'configs' / step.config
         if self.shorten > 1:
             options += _shortened(load_config(config).train_cfg, self.shorten)
-        return Experiment(str(config), step.seeds, self.work_dir, step.processes, tuple(options))
+        return Study([StudyArm.of(config, options)], step.seeds, self.work_dir, processes)
+
+    def _folder(self, name: str) -> Path:
+        """Where the runs of a step are."""
+        study = self.studies[name]
+        return study.folder(study.arms[0])
 
     def checkpoint(self, name: str) -> Path:
         """The last checkpoint of a step's first seed."""
-        return checkpoints(self.experiments[name].folder / f'seed_{SEEDS[0]}')[0]
+        return checkpoints(self._folder(name) / f'seed_{SEEDS[0]}')[0]
 
-    def _train(self, step: Step) -> None:
-        experiment = self.experiments[step.name]
-        runs = train_seeds(experiment, lambda text: self.progress.tell(f'{step.name}: {text}'), every=20)
-        failed = [run for run in runs if not run.finished]
+    def _train(self, stage: Sequence[Step]) -> None:
+        """Train steps of as many processes each, side by side: on the GPUs, else two processes on two cores."""
+        devices = visible_devices()
+        wanted = stage[0].processes
+        processes = wanted if not devices else min(wanted, len(devices))
+        for step in stage:
+            self.studies[step.name] = self._study(step, processes)
+        costs = {self._folder(step.name): step.cost / len(step.seeds) for step in stage}
+        launcher = LocalLauncher(processes, None if devices else max(1, 2 // processes), devices)
+        plan = [planned for step in stage for planned in self.studies[step.name].plan()]
+
+        def finished(planned: PlannedRun) -> None:
+            self.progress.finish(costs[planned.folder.parent])
+
+        runs = Scheduler(plan, launcher, self.progress.tell, every=20, finished=finished).run()
+        failed = [planned for planned, run in zip(plan, runs, strict=True) if not run.finished]
         if failed:
-            raise TrainingError(f'{step.name}: seed {failed[0].seed} failed, see {experiment.log(failed[0])}')
-        write_summary(experiment.folder, runs, step.config)
-        self.progress.finish(step.cost)
+            raise TrainingError(f'{failed[0].label} failed, see {failed[0].log}')
+        for step in stage:
+            write_summary(self._folder(step.name), read_seeds(self._folder(step.name), step.seeds), step.config)
 
     def _test(self, step: Step, trained: bool) -> None:
         """Evaluate the last checkpoint, or the weights that training began with, by the test command."""
-        experiment = self.experiments[step.name]
-        out = self._metrics_file(step, trained)
+        arm, out = self.studies[step.name].arms[0], self._metrics_file(step, trained)
         if not out.is_file():
             checkpoint = self.checkpoint(step.name) if trained else self._initial_file(step)
             self._command(
-                'test', experiment.config, str(checkpoint), '--work-dir', str(out.parent), '--out', str(out),
-                '--cfg-options', *experiment.cfg_options, log=f'test-{experiment.folder.name}-{out.stem}',
+                'test', arm.config, str(checkpoint), '--work-dir', str(out.parent), '--out', str(out),
+                '--cfg-options', *arm.cfg_options, log=f'test-{arm.name}-{out.parent.name}',
             )  # fmt: skip
         self.progress.finish(TEST_COST)
         self.progress.tell(f'{step.name}: {"trained" if trained else "untrained"} model evaluated')
@@ -235,14 +228,14 @@ class Demo:
         path = self._initial_file(step)
         if path.is_file() or self._metrics_file(step, False).is_file():
             return
-        experiment = self.experiments[step.name]
+        arm = self.studies[step.name].arms[0]
         torch.manual_seed(SEEDS[0])
-        model = load(experiment.config, None, cfg_options=list(experiment.cfg_options))
+        model = load(arm.config, None, cfg_options=list(arm.cfg_options))
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.save({'state_dict': model.state_dict()}, path)
 
     def _metrics_file(self, step: Step, trained: bool) -> Path:
-        return self.experiments[step.name].folder / ('test' if trained else 'untrained') / 'metrics.json'
+        return self._folder(step.name) / ('test' if trained else 'untrained') / 'metrics.json'
 
     def _command(self, *words: str, log: str) -> None:
         self._process([sys.executable, '-m', 'mmlape', *words], log)
@@ -261,9 +254,9 @@ class Demo:
         folder, pictures = self.work_dir / 'report', {}
         for step in downstream:
             self.progress.tell(f'{step.name}: drawing predictions')
-            experiment = self.experiments[step.name]
-            model = load(experiment.config, self.checkpoint(step.name), cfg_options=list(experiment.cfg_options))
-            drawn = compare_on_dataset(model, PICTURES, folder / 'pictures' / experiment.folder.name)
+            arm = self.studies[step.name].arms[0]
+            model = load(arm.config, self.checkpoint(step.name), cfg_options=list(arm.cfg_options))
+            drawn = compare_on_dataset(model, PICTURES, folder / 'pictures' / arm.name)
             pictures[f'{step.name}: predictions beside ground truth'] = drawn
         report = build(
             [self._arm(step) for step in (*downstream, *pretraining)],
@@ -279,10 +272,10 @@ class Demo:
         return page
 
     def _arm(self, step: Step) -> Arm:
-        runs = read_seeds(self.experiments[step.name].folder, step.seeds)
+        runs = read_seeds(self._folder(step.name), step.seeds)
         file = self._metrics_file(step, False)
         untrained = json.loads(file.read_text())['metrics'] if file.is_file() else {}
         return Arm(step.name, runs, step.task, untrained=untrained)
 
     def _took(self) -> str:
-        return f'This call took {_clock(time.monotonic() - self.progress.begun)} on {os.cpu_count()} cores.'
+        return f'This call took {clock(time.monotonic() - self.progress.begun)} on {os.cpu_count()} cores.'

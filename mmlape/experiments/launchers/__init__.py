@@ -1,0 +1,1 @@
+"""How runs are started: as processes on this machine, or as Slurm jobs."""
