@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     known = f'; its 95 % interval is {ends[0]:.2f} to {ends[1]:.2f}' if ends else ''
     print(f'standard deviation{" of the differences" if args.paired else ""}: {spread.std:.2f} points, {where}{known}')
     table = Table(
-        title=f'seeds in each arm for a power of {args.power:g}, {"paired" if args.paired else "Welch"} test'
+        title=f'seeds in each arm for a power of {args.power:g}, {"paired" if args.paired else "unpaired"} test'
     )
     heads = ['difference', f'std {spread.std:.2f}', *(f'std {end:.2f}' for end in ends or ())]
     for head in heads:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from rich.table import Table as ConsoleTable
+from rich.text import Text
 
 from mmlape.experiments.aggregate import EVALUATIONS
 from mmlape.experiments.metrics import label
@@ -158,12 +159,12 @@ def grouped_classes(report: Report) -> list[tuple[str, str, list[Comparison]]]:
 
 def console_table(report: Report) -> ConsoleTable:
     """The results for the terminal."""
-    table, found = results_table(report), ConsoleTable(title=report.title)
+    table, found = results_table(report), ConsoleTable(title=Text(report.title))
     for place, column in enumerate(table.columns):
-        found.add_column(column, justify='left' if place < table.words else 'right')
+        found.add_column(column, justify='left' if place < table.words else 'right', overflow='fold')
     for _, rows in groupby(table.rows, lambda row: row[0]):
         for row in rows:
-            found.add_row(*row)
+            found.add_row(*map(Text, row))
         found.add_section()
     return found
 
