@@ -1,0 +1,39 @@
+"""`mmlape export-onnx`: the backbone of a configuration's model as an ONNX file for one image size, checked."""
+
+import argparse
+
+from mmlape.commands import add_trust_option, apply_trust
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.description = (
+        "Write the backbone of a configuration's model as an ONNX graph for one image of a fixed size, and compare it "
+        'with PyTorch in onnxruntime. Heads are not exported.'
+    )
+    add = parser.add_argument
+    add('config', metavar='CONFIG', help='a configuration file, or mmlape::folder/name')
+    add('checkpoint', metavar='CHECKPOINT', help="weights of the trained model; 'none' keeps the initial ones")
+    add('--size', type=int, nargs=2, required=True, metavar=('H', 'W'), help='height and width of the image')
+    add('--out', required=True, metavar='FILE', help='the .onnx file to write')
+    add('--opset', type=int, default=18, metavar='N', help='version of the operators (%(default)s)')
+    add('--tolerance', type=float, default=1e-4, metavar='T', help='largest absolute difference (%(default)g)')
+    add_trust_option(parser)
+    add('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the configuration')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exports, and says how far the graph is from PyTorch."""
+    from mmlape.engine.config import load_config
+    from mmlape.export import build_backbone, export_backbone
+
+    apply_trust(args)
+    cfg = load_config(args.config, args.cfg_options)
+    backbone = build_backbone(cfg, None if args.checkpoint == 'none' else args.checkpoint)
+    preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+    notes = {key: str(preprocessor[key]) for key in ('mean', 'std', 'bgr_to_rgb', 'to_rgb') if key in preprocessor}
+    notes.update(config=str(args.config), checkpoint=args.checkpoint)
+    difference = export_backbone(backbone, tuple(args.size), args.out, args.opset, args.tolerance, notes)
+    size = ' x '.join(map(str, args.size))
+    print(f'wrote {args.out}: one image of {size}, {difference:.2g} from PyTorch at most (limit {args.tolerance:g})')
+    return 0
