@@ -93,8 +93,8 @@ def write_study(work_dir, seeds=(121, 122, 123, 124, 125)):
                 chosen=settings(joining), per_class={'IoU': classes}, config=f'configs/segmenter/{name}.py',
                 world_size=4, images_per_process=2, accumulation=1, total_batch=8, host='node7', device='NVIDIA H200',
                 cost=dict(
-                    parameters=6_713_388, peak_memory_mib=9000 + number, memory_kind='gpu', seconds_per_iter=0.2,
-                    train_seconds=32000.0, gpu_hours=35.6,
+                    parameters=6_713_388, peak_memory_mib=9000 + number, seconds_per_iter=0.2,
+                    memory_kind='allocated on one GPU', train_seconds=32000.0, gpu_hours=35.6,
                 ),
             ).parents[1]  # fmt: skip
             rows = [

@@ -147,7 +147,8 @@ def _average(arms, work_dir, seeds) -> int:
 def _average_arm(arm, folder, seeds) -> bool:
     import sys
 
-    from mmlape.experiments.aggregate import SUMMARY, read_seeds, summary_table, write_summary
+    from mmlape.experiments.aggregate import SUMMARY, summary_table, write_summary
+    from mmlape.experiments.runs import read_seeds
     from mmlape.experiments.status import console
 
     runs = read_seeds(folder, seeds)

@@ -15,12 +15,11 @@ from mmlape.engine.identity import differences, software_differences
 from mmlape.engine.record import write_json
 from mmlape.errors import DataError
 from mmlape.experiments.metrics import RANKING, is_defined, points, show
-from mmlape.experiments.runs import Run, read_arms, read_run, read_seeds, seed_folder
+from mmlape.experiments.runs import Run
 
 EVALUATIONS = ('last', 'best')
 SUMMARY = 'summary.json'
 _SHOWN = 4
-__all__ = ['Run', 'check_repeats', 'read_arms', 'read_run', 'read_seeds', 'seed_folder', 'summarise', 'write_summary']
 
 
 def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:

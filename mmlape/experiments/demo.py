@@ -20,11 +20,12 @@ from rich.console import Console
 from mmlape.engine.config import load_config
 from mmlape.engine.record import checkpoints
 from mmlape.errors import TrainingError
-from mmlape.experiments.aggregate import read_seeds, write_summary
+from mmlape.experiments.aggregate import write_summary
 from mmlape.experiments.launchers.devices import visible_devices
 from mmlape.experiments.launchers.local import LocalLauncher
 from mmlape.experiments.progress import Progress
 from mmlape.experiments.report import Arm, build, console_table, write_report
+from mmlape.experiments.runs import read_seeds
 from mmlape.experiments.scheduler import Scheduler
 from mmlape.experiments.status import clock
 from mmlape.experiments.study import Arm as StudyArm

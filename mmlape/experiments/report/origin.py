@@ -22,11 +22,13 @@ def cost_table(report: Report) -> Table:
             mean_cost(result, 'train_seconds', '{:.2f}', 1 / 3600),
             number(gpu_hours(result)),
         ))  # fmt: skip
+    runs = [run for result in report.results for run in result.counted]
+    kinds = ' or '.join(dict.fromkeys(run.cost['memory_kind'] for run in runs if run.cost.get('memory_kind')))
     columns = (
         'arm',
         'parameters (M)',
         'GFLOPs (one image)',
-        'peak memory (MiB)',
+        f'peak memory (MiB{", " + kinds if kinds else ""})',
         's / iteration',
         'hours a run',
         'GPU hours, all runs',
