@@ -85,10 +85,10 @@ class Scheduler:
 
     def _adopt(self) -> None:
         """Takes over what an earlier call started and this launcher can still follow."""
-        for planned in list(self.waiting):
+        for planned in [*self.waiting, *self.watched]:
             job = self.launcher.adopt(planned)
             if job:
-                self.waiting.remove(planned)
+                (self.waiting if planned in self.waiting else self.watched).remove(planned)
                 self.jobs.append(job)
                 self.say(f'{planned.label}: {job.told}; {planned.log}')
 
@@ -113,7 +113,8 @@ class Scheduler:
             again = 'started' if planned.action == 'start' else 'resumed'
             why = f' ({planned.why})' if planned.why else ''
             told = f' {job.told}' if job.told else ''
-            self.say(f'{planned.label}: {again}{why}{told}, {len(self.waiting)} waiting; {planned.log}')
+            more = f', {len(self.waiting)} waiting' if self.waiting else ''
+            self.say(f'{planned.label}: {again}{why}{told}{more}; {planned.log}')
 
     def _settled_meanwhile(self, planned: PlannedRun) -> bool:
         """Whether somebody else began or even finished a run since the plan was made."""
@@ -156,18 +157,18 @@ class Scheduler:
                 self.took.append(seconds)
             self._finish(planned, f'finished after {clock(seconds)}{self._outlook()}')
             return
-        again = getattr(job, 'again', None)
-        if again and again(run):
-            self.waiting.append(planned)
-            self.say(f'{planned.label}: {status}, goes on with a new job')
+        if job.again(run):
+            self.waiting.append(resumed(planned, run))
+            self.say(f'{planned.label}: {status}, goes on in a new one')
             return
-        self._failed(planned, run, status, time.time() - seconds - 1)
+        self._failed(job, run, status)
 
-    def _failed(self, planned: PlannedRun, run: Run, status: int | str, since: float) -> None:
+    def _failed(self, job, run: Run, status: int | str) -> None:
+        planned = job.planned
         self.failed.append(planned)
         starved, code = oom_kills() > self.oom_kills, status if isinstance(status, int) else None
-        failure = diagnose(code, last_part(planned.log), starved)
-        run = settle(run, failure, planned.arm.config, since)
+        failure = job.failure or diagnose(code, last_part(planned.log), starved)
+        run = settle(run, failure, planned.arm.config, since=time.time() - (time.monotonic() - job.begun) - 1)
         told = run.reason or failure['reason']
         ended = f'exit status {status}' if isinstance(status, int) else status
         self.say(f'{planned.label}: FAILED with {ended}: {told}\n  the end of {planned.log}:\n{log_tail(planned.log)}')
@@ -209,7 +210,8 @@ class Scheduler:
         if not whole:
             return ''
         total = sum(left) + len(self.waiting) * sum(whole) / len(whole)
-        return f', about {clock(max([total / max(1, len(self.jobs)), *left]))} to go'
+        longest = max([total / max(1, len(self.jobs)), *left])
+        return f', about {clock(longest)} to go' if longest >= 1 else ''
 
 
 def resumed(planned: PlannedRun, run: Run) -> PlannedRun:

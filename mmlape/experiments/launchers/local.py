@@ -12,6 +12,7 @@ from pathlib import Path
 import mmlape
 from mmlape.errors import ConfigError
 from mmlape.experiments.launchers.devices import Device, DevicePool, Group, visible_devices
+from mmlape.experiments.runs import Run
 from mmlape.experiments.study import PlannedRun
 from mmlape.mim import mim_root
 
@@ -33,10 +34,15 @@ class Process:
     claim: int
     begun: float = field(default_factory=time.monotonic)
     told: str = ''
+    failure: None = None  # its exit status and its log have to do
 
     def poll(self) -> int | None:
         """Its exit status, below 0 for a signal; None while it runs."""
         return self.process.poll()
+
+    def again(self, run: Run) -> bool:
+        """Whether to try once more; what ends a process would end the next one."""
+        return False
 
     def release(self) -> None:
         """Gives back what it held."""
@@ -159,4 +165,5 @@ def _signal(process: subprocess.Popen, number: int) -> None:
 def import_path() -> str:
     """PYTHONPATH with this package in it, for processes that are started elsewhere."""
     package = str(Path(mmlape.__file__).resolve().parents[1])
-    return os.pathsep.join([package, *filter(None, [os.environ.get('PYTHONPATH')])])
+    others = [path for path in os.environ.get('PYTHONPATH', '').split(os.pathsep) if path not in ('', package)]
+    return os.pathsep.join([package, *others])
