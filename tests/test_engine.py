@@ -290,12 +290,12 @@ def batch_config(images, accumulation=1, **scale):
 
 
 def test_the_banner_counts_images():
-    line, warning = banner(batch_config(2), 4)
-    assert '4' in line and 'x 2 images x 1 accumulated = 8 images a step' in line and warning is None
-    assert banner(batch_config(1, 4), 2)[1] is None
-    line, warning = banner(batch_config(2), 1)
-    assert '= 2 images a step' in line and 'multiplies the learning rate by 0.25' in warning
-    line, warning = banner(batch_config(2, enable=True), 1)
+    line, warning = banner(batch_config(2), 4, 'recipe')
+    assert '4' in line and 'x 2 images x 1 accumulated = 8 images a step (batch policy: recipe)' in line
+    assert warning is None and banner(batch_config(1, 4), 2, 'accumulation')[1] is None
+    line, warning = banner(batch_config(2), 1, 'allowed-mismatch')
+    assert '= 2 images a step' in line and '2 images a step instead of 8' in warning
+    line, warning = banner(batch_config(2, enable=True), 1, 'auto-scale-lr')
     assert 'multiplied by 0.25' in line and warning is None
 
 

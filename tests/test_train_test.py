@@ -53,7 +53,7 @@ def evaluations(work_dir):
 def test_a_run_says_what_it_is_and_keeps_a_record(whole):
     work_dir, said = whole
     assert '1 CPU process x 2 images x 1 accumulated = 2 images a step' in said or torch.cuda.is_available()
-    assert '2 images a step instead of 4' in said
+    assert '(batch policy: recipe)' in said
     assert 'eta: ' in said and 'optimiser group: lr 0.001, weight decay 0.05' in said
     run = tiny.record(work_dir)
     assert (run['state'], run['reason'], run['seed'], run['iter'], run['max_iters']) == ('finished', None, 3, 12, 12)
@@ -160,13 +160,16 @@ def test_weights_that_are_not_finite_are_not_saved():
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
-        (('--seed', 4), 'seed 3, not 4'),
-        (('--cfg-options', 'train_dataloader.batch_size=3'), 'begun with 2 images a step and would go on with 3'),
+        (('--seed', 4), 'seed: 3 -> 4'),
+        (('--allow-batch-mismatch', '--cfg-options', 'train_dataloader.batch_size=3'), 'total_batch: 2 -> 3'),
+        (('--cfg-options', 'optim_wrapper.optimizer.lr=0.1'), 'config: optim_wrapper.optimizer.lr 0.001 -> 0.1'),
+        (('--cfg-options', 'train_cfg.max_iters=13'), 'train_cfg.max_iters 12 -> 13): a run keeps its length'),
     ],
 )
 def test_a_resumed_run_must_be_the_same_run(config, whole, capsys, tmp_path, options, message):
     last = whole[0] / 'iter_12.pth'
-    status, said = command(capsys, 'train', config, '--work-dir', tmp_path, '--resume', last, *options)
+    words = ('train', config, '--work-dir', tmp_path, '--resume', last, '--cfg-options', *OPTIONS)
+    status, said = command(capsys, *words, *options)
     assert status == 1 and message in said
     assert not list(tmp_path.iterdir())
 
@@ -174,8 +177,9 @@ def test_a_resumed_run_must_be_the_same_run(config, whole, capsys, tmp_path, opt
 def test_another_config_or_weights_alone_cannot_be_resumed(config, whole, capsys, tmp_path):
     other = tiny.write_config(config.parent, config.parent / 'data', name='other')
     last = whole[0] / 'iter_12.pth'
-    status, said = command(capsys, 'train', other, '--work-dir', tmp_path, '--resume', last)
-    assert status == 1 and 'tiny.py' in said and 'other.py' in said
+    words = ('train', other, '--work-dir', tmp_path, '--resume', last, '--cfg-options', *OPTIONS)
+    status, said = command(capsys, *words)
+    assert status == 1 and f'config file: {config} -> {other}; config: custom_hooks.0.type "Trouble" -> nothing' in said
     best = next(whole[0].glob('best_*.pth'))
     with pytest.raises(CheckpointError, match='no optimizer: give a checkpoint named iter_N'):
         read_resumable(best)
@@ -191,7 +195,8 @@ def test_bad_input_is_one_line(config, capsys, tmp_path):
     assert status == 1 and 'dist_train.sh' in said
     missing = tiny.write_config(tmp_path, tmp_path / 'nowhere')
     status, said = command(capsys, 'train', missing, '--work-dir', tmp_path / 'run')
-    assert status == 1 and 'nowhere' in said and not (tmp_path / 'run').exists()
+    assert status == 1 and 'nowhere' in said and 'nowhere' in tiny.record(tmp_path / 'run')['reason']
+    assert tiny.record(tmp_path / 'run')['failure']['kind'] == 'error'
     assert main(['train', str(config), '--seed', '-1']) == 2
     assert '-1 is not between' in capsys.readouterr().err
     status, said = command(capsys, 'test', config, tmp_path / 'none.pth', '--work-dir', tmp_path)
@@ -215,8 +220,9 @@ class Broken(torch.utils.data.Dataset):
 def test_precision_determinism_and_scaled_rate(config):
     work_dir = config.parent / 'amp'
     options = ('--amp', '--deterministic', '--auto-scale-lr', '--cfg-options', 'train_cfg.max_iters=2')
-    said = tiny.train(config, work_dir, *options, 'optim_wrapper.accumulative_counts=1', 'custom_hooks=[]')
+    said = tiny.train(config, work_dir, *options, 'auto_scale_lr.base_batch_size=4', 'custom_hooks=[]')
     assert 'is for 4 and is multiplied by 0.5' in said and 'lr: 5.0000e-04' in said
+    assert tiny.record(work_dir)['identity']['batch_policy'] == 'auto-scale-lr'
     run = tiny.record(work_dir)
     assert run['state'] == 'finished' and isinstance(run['seed'], int)
     saved = torch.load(work_dir / 'iter_2.pth', weights_only=False)
@@ -298,7 +304,7 @@ def test_training_from_weights_takes_all_of_them_or_says_so(config, whole, tmp_p
     cfg = load_config(config, [*options[:-1], f'load_from={whole[0]}/nothing.pth'])
     with pytest.raises(CheckpointError, match=r'nothing\.pth: there is no such file'):
         train(cfg, tmp_path / 'other')
-    assert not (tmp_path / 'other').exists()
+    assert tiny.record(tmp_path / 'other')['failure']['kind'] == 'missing-checkpoint'
 
 
 def test_parameters_are_printed(config, capsys):

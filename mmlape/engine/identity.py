@@ -21,6 +21,8 @@ from mmlape.stack import PACKAGES, installed
 SETTINGS = 'settings.json'
 BATCH_POLICIES = ('recipe', 'auto-scale-lr', 'accumulation', 'allowed-mismatch', 'unknown')
 
+_AFTERWARDS = ('analysis', 'commands', 'experiments', 'export', 'visualization', 'cli.py', 'doctor.py')
+"""Parts of this package that start runs or look at their results."""
 _OTHERS = ('numpy', 'pycocotools', 'deformops')
 
 
@@ -84,11 +86,11 @@ def checkpoint_digest(path: str | Path) -> dict:
 
 @cache
 def source_digest() -> str:
-    """SHA-256 over the names and the bytes of this package's modules."""
+    """SHA-256 over the names and the bytes of this package's modules, of those that can change a result."""
     root, total = Path(mmlape.__file__).parent, hashlib.sha256()
     for path in sorted(root.rglob('*.py')):
         name = path.relative_to(root)
-        if not any(part.startswith('.') for part in name.parts):  # .mim holds copies of configs and tools
+        if name.parts[0] not in _AFTERWARDS and not name.parts[0].startswith('.'):
             total.update(f'{name}\0'.encode() + path.read_bytes() + b'\0')
     return total.hexdigest()
 
