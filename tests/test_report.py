@@ -1,113 +1,286 @@
-"""Averages, curves and the report, from work dirs as a training leaves them."""
+"""The report in all its formats, from run folders with known numbers; and the commands that make it."""
 
+import csv
 import json
 import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import pytest
-from matplotlib import image as pictures
+import synthetic
+import tiny
+from scipy import stats
+from synthetic import settings, write_log, write_run, write_study
 
-from mmlape.errors import DataError
-from mmlape.experiments.aggregate import read_run, read_seeds, summarise
-from mmlape.experiments.report import Arm, markdown_table, plot_curves, read_curves, write_report
+from mmlape.errors import ConfigError
+from mmlape.experiments.report import Arm, build, write_report
+from mmlape.experiments.report.content import untrained
+from mmlape.experiments.report.curves import MOST_POINTS, band, read_curves
+from mmlape.experiments.report.latex import escape
+from mmlape.experiments.report.paper import describe, known
+from mmlape.experiments.report.tables import comparison_table, results_table
+from mmlape.experiments.runs import read_arms, read_seeds
 
-LAST = {1: 60.1234567, 2: 61.5, 3: 59.25}
-BEST = {1: 62.0, 2: 61.5, 3: 65.125}
-
-
-def _write_run(folder, seed, last, best, state='finished', steps=(300, 200), key='mIoU', **more):
-    work_dir = folder / f'seed_{seed}'
-    work_dir.mkdir(parents=True)
-    record = {
-        'seed': seed,
-        'state': state,
-        'reason': more.pop('reason', None),
-        'last': {'step': steps[0], 'metrics': {'mIoU': last, 'aAcc': 90.0, **more}},
-        'best': {'step': steps[1], 'key': key, 'metrics': {'mIoU': best, 'aAcc': 91.0, **more}},
-    }
-    (work_dir / 'run.json').write_text(json.dumps(record))
-    return work_dir
+DEFAULT = 'segmenter_deit-tiny-default_4xb2-160k_ade20k'
+LAPE = 'segmenter_deit-tiny-lape_4xb2-160k_ade20k'
+VOID = {'meta', 'img', 'br', 'link', 'input', 'hr'}
 
 
-@pytest.fixture
-def experiment(tmp_path):
-    for seed in LAST:
-        _write_run(tmp_path, seed, LAST[seed], BEST[seed])
-    return tmp_path
+def _arms(work_dir):
+    return [Arm(name, runs) for name, runs in read_arms(work_dir).items()]
 
 
-def test_averages_are_numpys_and_last_and_best_stay_apart(experiment):
-    summary = summarise(read_seeds(experiment))
-    for which, values in (('last', LAST), ('best', BEST)):
-        entry = summary[which]['metrics']['mIoU']
-        assert entry['mean'] == pytest.approx(np.mean(list(values.values())), rel=1e-14)
-        assert entry['std'] == pytest.approx(np.std(list(values.values()), ddof=1), rel=1e-12)
-        assert entry['n'] == summary[which]['n'] == 3
-        assert entry['values'] == {str(seed): value for seed, value in values.items()}
-    assert summary['last']['steps'] == {'1': 300, '2': 300, '3': 300}
-    assert summary['key'] == 'mIoU'
-    assert summary['seeds'] == [1, 2, 3]
+@pytest.fixture(scope='module')
+def work_dir(tmp_path_factory):
+    return write_study(tmp_path_factory.mktemp('study'))
 
 
-def test_one_run_has_no_deviation_and_undefined_values_do_not_count(tmp_path):
-    _write_run(tmp_path, 1, 50.0, 51.0)
-    single = summarise(read_seeds(tmp_path))['last']['metrics']['mIoU']
-    assert (single['mean'], single['std'], single['n']) == (50.0, None, 1)
-    _write_run(tmp_path, 2, None, 51.0, **{'coco/bbox_mAP_l': -1.0})
-    both = summarise(read_seeds(tmp_path))
-    assert both['last']['metrics']['mIoU']['n'] == 1
-    assert both['last']['metrics']['coco/bbox_mAP_l'] == {'mean': None, 'std': None, 'n': 0, 'values': {}}
-    assert both['best']['metrics']['mIoU'] == {'mean': 51.0, 'std': 0.0, 'n': 2, 'values': {'1': 51.0, '2': 51.0}}
+@pytest.fixture(scope='module')
+def report(work_dir):
+    return build(_arms(work_dir), 'A <title> & $more$', introduction='Words | words.', notes=('a_note_',))
 
 
-def test_unfinished_runs_are_named_and_not_averaged(experiment):
-    _write_run(experiment, 4, 1.0, 1.0, state='running')
-    _write_run(experiment, 5, 1.0, 1.0, state='failed', reason='no memory')
-    summary = summarise(read_seeds(experiment, [1, 2, 3, 4, 5, 6]))
-    assert summary['unfinished'] == {'4': 'running', '5': 'failed: no memory', '6': 'missing'}
-    assert summary['last']['metrics']['mIoU']['n'] == summary['best']['metrics']['mIoU']['n'] == 3
+@pytest.fixture(scope='module')
+def folder(report, tmp_path_factory):
+    folder = tmp_path_factory.mktemp('report')
+    write_report(report, folder)
+    return folder
 
 
-def test_what_is_no_repeat_is_not_averaged(experiment):
-    with pytest.raises(DataError, match='same seed'):
-        summarise([*read_seeds(experiment), read_run(experiment / 'seed_1')])
-    longer = _write_run(experiment, 4, 60.0, 60.0, steps=(600, 200))
-    with pytest.raises(DataError, match=r'different iterations, \[300, 600\]'):
-        summarise(read_seeds(experiment))
-    other = _write_run(experiment, 5, 60.0, 60.0, key='mAcc')
-    with pytest.raises(DataError, match=r"different metrics: \['mAcc', 'mIoU'\]"):
-        summarise([read_run(experiment / 'seed_1'), read_run(other)])
-    with pytest.raises(DataError, match='seed 4, not 9'):
-        read_run(longer, seed=9)
+def _values(work_dir, arm, metric='mIoU', which='last'):
+    files = sorted((work_dir / arm).glob('seed_*/run.json'))
+    return [json.loads(file.read_text())[which]['metrics'][metric] for file in files]
 
 
-def test_table_puts_trained_beside_untrained(experiment):
-    _write_run(experiment / 'single', 7, 0.123456, 0.2, key='coco/bbox_mAP', **{'coco/bbox_mAP': 0.123456})
-    arms = [
-        Arm('A | x', 'segmentation', read_seeds(experiment), ['mIoU'], {'mIoU': 1.5}),
-        Arm('B', 'detection', read_seeds(experiment / 'single'), ['coco/bbox_mAP']),
-    ]
-    lines = markdown_table(arms).splitlines()
-    assert len({line.count('|') for line in lines}) == 1
-    mean, std = np.mean(list(LAST.values())), np.std(list(LAST.values()), ddof=1)
-    assert f'| mIoU | 1, 2, 3 | 1.50 | {mean:.2f} ± {std:.2f} (3) | 62.88 ± 1.96 (3) |' in lines[2]
-    assert '| coco/bbox_mAP | 7 | - | 0.1235 (1) | 0.1235 (1) |' in lines[3]
+def test_the_comparison_is_scipys_of_the_records(report, work_dir):
+    one = next(one for one in report.comparisons if one.arm == LAPE and one.which == 'last')
+    assert (one.baseline, one.metric) == (DEFAULT, 'mIoU')
+    oracle = stats.ttest_ind(_values(work_dir, LAPE), _values(work_dir, DEFAULT), equal_var=False)
+    assert (one.welch.low, one.welch.high) == pytest.approx(tuple(oracle.confidence_interval(0.95)))
+    assert one.welch.holm == pytest.approx(oracle.pvalue)  # the only one of the table with three seeds
+    assert one.paired.p == pytest.approx(stats.ttest_rel(_values(work_dir, LAPE), _values(work_dir, DEFAULT)).pvalue)
+    box = next(one for one in report.comparisons if one.metric == 'coco/bbox_mAP' and one.which == 'last')
+    assert box.welch.mean == pytest.approx(0.7)  # points, of 0.456 and 0.463
+    assert box.welch.note == 'n < 3'
 
 
-def _log(work_dir, name, rows):
-    folder = work_dir / name / 'vis_data'
-    folder.mkdir(parents=True)
-    (folder / 'scalars.json').write_text('\n'.join(row if isinstance(row, str) else json.dumps(row) for row in rows))
+def test_families_of_comparisons_are_corrected_apart(tmp_path):
+    random = np.random.default_rng(5)
+    for arm, joining in (('plain', 'default'), ('a', 'lape'), ('b', 'shared'), ('c', 'unshared')):
+        for seed in range(4):
+            write_run(tmp_path / arm, seed, random.normal(40, 1), random.normal(41, 1), chosen=settings(joining))
+    made = build(_arms(tmp_path), 'x')
+    for which in ('last', 'best'):
+        family = [one for one in made.comparisons if one.which == which]
+        assert [(one.arm, one.baseline) for one in family] == [('a', 'plain'), ('b', 'plain'), ('c', 'plain')]
+        for kind in ('welch', 'paired'):
+            p = np.array([getattr(one, kind).p for one in family])
+            order = p.argsort()
+            expected = np.maximum.accumulate(p[order] * (3, 2, 1)).clip(max=1)
+            assert np.array([getattr(one, kind).holm for one in family])[order] == pytest.approx(expected)
+
+
+def test_whom_an_arm_is_compared_with(tmp_path):
+    for arm, more in (
+        ('ti lape', {'joining': 'lape'}),
+        ('ti dpn', {'joining': 'default', 'patch_norm': 'dual'}),
+        ('ti', {'joining': 'default'}),
+        ('s', {'joining': 'default', 'arch': 'deit-small'}),
+        ('s lape', {'joining': 'lape', 'arch': 'deit-small'}),
+    ):
+        write_run(tmp_path / arm, 1, 40.0, chosen=settings(**more))
+    pairs = lambda made: {(one.arm, one.baseline) for one in made.comparisons}  # noqa: E731
+    assert pairs(build(_arms(tmp_path), 'x')) == {('ti lape', 'ti'), ('ti dpn', 'ti'), ('s lape', 's')}
+    others = {(arm, 's') for arm in ('ti lape', 'ti dpn', 'ti', 's lape')}
+    assert pairs(build(_arms(tmp_path), 'x', baseline='s')) == others
+    with pytest.raises(ConfigError, match='--baseline z: no such arm; there are: s, s lape, ti'):
+        build(_arms(tmp_path), 'x', baseline='z')
+    arms = _arms(tmp_path)
+    with pytest.raises(ConfigError, match='two arms of one name'):
+        build([arms[0], arms[0]], 'x')
+
+
+def test_arms_that_differ_in_more_than_their_settings_are_pointed_out(tmp_path):
+    write_run(tmp_path / 'plain', 1, 40.0, chosen=settings('default'))
+    other = synthetic.identity(1, settings(), total_batch=16, batch_policy='allowed-mismatch')
+    write_run(tmp_path / 'wide', 1, 41.0, identity=other)
+    write_run(tmp_path / 'old', 1, 41.0, chosen=False)
+    warnings = build(_arms(tmp_path), 'x').warnings
+    assert any(line.startswith('wide and plain differ') and 'total_batch: 8 -> 16' in line for line in warnings)
+    assert any(line.startswith("wide: its total batch is not the recipe's") for line in warnings)
+    assert any(line.startswith('old: an older version') for line in warnings)
+    write_run(tmp_path / 'wide', 1, 41.0)
+    assert build(_arms(tmp_path)[1:], 'x').warnings == []
+
+
+def test_numbers_are_the_same_in_every_format(report, folder, work_dir):
+    whole = json.loads((folder / 'report.json').read_text())
+    values = pd.read_csv(folder / 'values.csv')
+    estimates = pd.read_csv(folder / 'estimates.csv', keep_default_na=False, na_values=[''])
+    markdown = (folder / 'report.md').read_text()
+    page = _Page((folder / 'index.html').read_text())
+    for arm in (DEFAULT, LAPE):
+        for which in ('last', 'best'):
+            entry = whole['arms'][arm][which]['metrics']['mIoU']
+            rows = values[(values.arm == arm) & (values.which == which) & (values.metric == 'mIoU')]
+            assert rows.value.tolist() == list(entry['values'].values()) == _values(work_dir, arm, which=which)
+            row = estimates[(estimates.arm == arm) & (estimates.which == which) & (estimates.metric == 'mIoU')]
+            assert row[['mean', 'std', 'n', 'low', 'high']].iloc[0].tolist() == pytest.approx(
+                [entry[key] for key in ('mean', 'std', 'n', 'low', 'high')], rel=1e-12
+            )
+            cells = f'{entry["mean"]:.2f} ± {entry["std"]:.2f} (5)', f'{entry["low"]:.2f} to {entry["high"]:.2f}'
+            assert ' | '.join(cells) in markdown
+            assert all(cell in page.cells for cell in cells)
+    assert '$+1.40$' in (folder / 'tables.tex').read_text()
+    boxes = values[(values.metric == 'coco/bbox_mAP') & (values.which == 'last')].value.tolist()
+    assert boxes == pytest.approx([45.6, 46.1, 46.3, 46.8])
+    assert sum(values['class'].notna()) == 2 * (2 * 5 * 30 + 2 * 2 * 3)
+    with open(folder / 'comparisons.csv', newline='') as file:
+        tested = list(csv.DictReader(file))
+    assert len(tested) == len(whole['comparisons']) == 2 * len(report.comparisons) + 2 * len(report.classes)
+    for row, entry in zip(tested, whole['comparisons']):
+        assert row['arm'] == entry['arm'] and row['test'] == entry['test']
+        assert float(row['mean']) == pytest.approx(entry['mean'], rel=1e-12)
+        assert (row['p'] == '') == (entry['p'] is None)
+
+
+def test_what_is_not_counted_is_in_every_format(report, folder):
+    line = 'mask_rcnn $lape$, seed 124: missing'
+    assert line in report.excluded and len(report.excluded) == 6
+    assert line in json.loads((folder / 'report.json').read_text())['not_counted']
+    assert line.replace('_', '\\_').replace('$', '\\$') in (folder / 'report.md').read_text()
+    assert line in _Page((folder / 'index.html').read_text()).text
+
+
+class _Page(HTMLParser):
+    """Reads a page; fails if tags are not closed in their order or something is fetched from elsewhere."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.open, self.text, self.cells, self.images, self.ids, self.links = [], '', [], [], [], []
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        assert tag not in ('script', 'iframe', 'object', 'embed')
+        if tag == 'img':
+            assert attributes['alt']
+            self.images.append(attributes['src'])
+        for name in ('src', 'href', 'data', 'action', 'srcset'):
+            assert attributes.get(name, 'data:').startswith(('data:', '#'))
+        self.ids += [attributes['id']] if 'id' in attributes else []
+        self.links += [attributes['href'][1:]] if tag == 'a' else []
+        if tag in ('td', 'th'):
+            self.cells.append('')
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+        if self.cells and ('td' in self.open or 'th' in self.open):
+            self.cells[-1] += data
+
+
+def test_the_page_is_whole_needs_nothing_else_and_escapes_names(folder):
+    source = (folder / 'index.html').read_text()
+    page = _Page(source)
+    assert not re.search(r'https?:|url\(|@import', re.sub(r'base64,[\w+/=]+', '', source))
+    assert 'Mask R-CNN <b>&' in page.cells and '<b>' not in source
+    assert sorted(set(page.links)) == sorted(page.links) and set(page.links) <= set(page.ids)
+    # Differences, one pair of curves, and three comparisons of classes.
+    assert len(page.images) == 5 and all(image.startswith('data:image/svg+xml;base64,') for image in page.images)
+    assert 'viewport' in source
+
+
+def test_markdowns_tables_and_links_hold(folder):
+    text = (folder / 'report.md').read_text()
+    links = re.findall(r'^!\[.*\]\((.+?)\)$', text, re.M)
+    assert len(links) == 5 and all((folder / link).stat().st_size > 1000 for link in links)
+    for block in re.findall(r'(?:^\|.*\|\n)+', text, re.M):
+        assert len({len(re.findall(r'(?<!\\)\|', line)) for line in block.splitlines()}) == 1
+    assert 'a\\|b' in text and '# A \\<title\\> & \\$more\\$' in text
+
+
+def test_latex_has_the_papers_layout_and_its_figures_apart(folder):
+    text = (folder / 'tables.tex').read_text()
+    assert 'Model & Pre-trained Model & PE Method & \\#param. & seeds & val mIoU & val mIoU (LaPE paper) \\\\' in text
+    assert 'Seg-T-Mask/16 & DeiT-Ti & Default & 7M & 5 & 36.50 $\\pm$ 0.31 & 36.534 \\\\' in text
+    assert ' & DeiT-Ti$^*$ & LaPE & 7M & 5 & 37.90 $\\pm$ 0.42 & 37.908 \\\\' in text
+    assert 'ViT-Adapter-Ti & DeiT-Ti & Default' in text and '45.85 $\\pm$ 0.35 / 41.29 $\\pm$ 0.35 \\\\' in text
+    assert text.count('\\toprule') == text.count('\\bottomrule') == text.count('\\begin{table}') == 4
+    for table in re.findall(r'\\begin\{tabular\}.*?\\end\{tabular\}', text, re.S):
+        rows = [line for line in table.splitlines() if line.endswith('\\\\')]
+        assert len({len(re.findall(r'(?<!\\)&', line)) for line in rows}) == 1
+    assert text.count('{') == text.count('}')
+    assert escape('a_b & 50% #1 {x} ~ ^ \\ é 漢') == (
+        'a\\_b \\& 50\\% \\#1 \\{x\\} \\textasciitilde{} \\textasciicircum{} \\textbackslash{} é ?'
+    )
+
+
+@pytest.mark.skipif(not shutil.which('pdflatex'), reason='no pdflatex on this machine')
+def test_latex_compiles(folder):
+    command = ['pdflatex', '-interaction=nonstopmode', '-halt-on-error', 'report.tex']
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors='replace')
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert 'Overfull' not in done.stdout
+
+
+def test_the_papers_figures_are_printed_as_the_paper_prints_them():
+    assert known('configs/upernet/upernet_deit-tiny-adapter-default_4xb2-160k_ade20k.py').results == {'mIoU': '40.660'}
+    coco = known('mask-rcnn_deit-small-adapter-lape_4xb2-3x_coco')
+    assert coco.results == {'coco/bbox_mAP': '48.7', 'coco/segm_mAP': '43.0'}
+    assert (coco.length, coco.batch, coco.parameters) == (('Epochs', 36), 8, 47811584)
+    assert known('deit-tiny-lape_4xb256-300e_in1k').results == {'accuracy/top1': '73.11'}
+    assert known('something else') is None
+
+
+@pytest.mark.parametrize(
+    ('config', 'words'),
+    [
+        ('segmenter/segmenter_deit-small-default-dpn_4xb2-160k_ade20k', ('Seg-S-Mask/16', 'DeiT-S', 'Default + DPN')),
+        ('upernet/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k', ('ViT-Adapter-Ti', 'DeiT-Ti*', 'LaPE')),
+        ('mask_rcnn/mask-rcnn_deit-small-adapter-default_4xb2-3x_coco', ('ViT-Adapter-S', 'DeiT-S', 'Default')),
+        ('pretrain/deit-base-distilled-lape_4xb256-300e_in1k', ('DeiT-B-distill', 'none', 'LaPE')),
+    ],
+)
+def test_arms_have_the_papers_names(config, words):
+    from mmlape.engine.config import load_config
+    from mmlape.engine.identity import checkpoint_of
+    from mmlape.engine.settings import settings as settings_of
+
+    cfg = load_config(f'mmlape::{config}')
+    model = describe('x', {'settings': settings_of(cfg), 'checkpoint': checkpoint_of(cfg)})
+    assert (model.name, model.pretrained, model.method) == words
+    assert model.plain == (model.method == 'Default')
+    assert describe('x', None).name == 'x'
+
+
+def test_a_table_leaves_out_what_nobody_has(report, tmp_path):
+    assert "paper's figure" in results_table(report).columns and 'untrained' not in results_table(report).columns
+    write_run(tmp_path, 7, {'coco/bbox_mAP': 0.123456}, key='coco/bbox_mAP')
+    made = build([Arm('B', read_seeds(tmp_path), untrained={'coco/bbox_mAP': 0.005})], 'x')
+    table = results_table(made)
+    assert "paper's figure" not in table.columns
+    assert table.rows == [('B', 'box AP', '7', '0.50', '12.35 (1)', 'none, n < 3', '12.35 (1)', 'none, n < 3')]
+    assert untrained(made.results[0], 'coco/bbox_mAP') == 0.5
+    assert comparison_table(made, 'last').rows == []
 
 
 def test_curves_of_a_resumed_run_are_one_line(tmp_path):
     loss = lambda i, value: {'lr': 0.1, 'loss': value, 'iter': i, 'step': i}  # noqa: E731
-    _log(
-        tmp_path, '20260101_000000', [loss(10, 4.0), {'mIoU': 5.0, 'time': 1, 'step': 10}, loss(20, 9.0), '{"lr": 0.']
-    )
-    _log(
-        tmp_path, '20260101_010000', [loss(20, 3.0), {'mIoU': 7.0, 'time': 1, 'step': 20}, {'mIoU': None, 'step': 30}]
-    )
+    rows = [loss(10, 4.0), {'mIoU': 5.0, 'time': 1, 'step': 10}, loss(20, 9.0), '{"lr": 0.']
+    write_log(tmp_path, rows, '20260101_000000')
+    rows = [loss(20, 3.0), {'mIoU': 7.0, 'time': 1, 'step': 20}, {'mIoU': None, 'step': 30}]
+    write_log(tmp_path, rows, '20260101_010000')
     curves = read_curves(tmp_path)
     assert curves.loss == {10: 4.0, 20: 3.0}
     assert curves.metrics == {'mIoU': {10: 5.0, 20: 7.0}}
@@ -118,25 +291,92 @@ def test_curves_of_a_run_in_epochs_are_over_iterations(tmp_path):
     for epoch in (1, 2):
         rows += [{'loss': 1.0, 'iter': 50 * epoch, 'epoch': epoch, 'step': 50 * epoch}]
         rows += [{'coco/bbox_mAP': epoch / 10, 'step': epoch}]
-    _log(tmp_path, '20260101_000000', rows)
+    write_log(tmp_path, rows)
     assert read_curves(tmp_path).metrics == {'coco/bbox_mAP': {50: 0.1, 100: 0.2}}
 
 
-def test_report_has_its_pictures_and_links_that_lead_to_them(experiment):
-    for seed in LAST:
-        rows = [{'loss': 3.0 / i, 'iter': i, 'step': i} for i in range(1, 20)] + [{'mIoU': LAST[seed], 'step': 19}]
-        _log(experiment / f'seed_{seed}', '20260101_000000', rows)
-    arm = Arm('Segmenter, LaPE', 'segmentation', read_seeds(experiment, [1, 2, 3, 4]), ['mIoU'], {'mIoU': 2.0})
-    curves = plot_curves([arm], experiment / 'report' / 'curves of all.png')
-    drawn = pictures.imread(curves)[..., :3]
-    blue = np.abs(drawn - np.array([0.12, 0.47, 0.71])).max(axis=-1) < 0.3
-    assert blue[:, : drawn.shape[1] // 2].any() and blue[:, drawn.shape[1] // 2 :].any()
-    report = write_report(
-        experiment / 'report' / 'report.md', 'Demo', [arm], {'Loss': curves}, {'Seed 1': [curves]}, notes=['said']
+def test_a_band_is_mean_and_deviation_at_common_iterations():
+    found = band([{10: 1.0, 20: 2.0, 30: 9.0}, {20: 4.0, 30: 3.0, 40: 0.0}, {}])
+    assert found.n == 2
+    assert found.steps.tolist() == [20, 30] and found.mean.tolist() == [3.0, 6.0]
+    assert found.std == pytest.approx([np.sqrt(2), np.sqrt(18)])
+    assert band([{1: 2.0}]).std is None
+    assert band([]) is None and band([{1: 1.0}, {2: 1.0}]) is None
+    long = band([{step: float(step) for step in range(10_000)}])
+    assert len(long.steps) == MOST_POINTS and long.mean == pytest.approx(long.steps)
+
+
+def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path):
+    shutil.copytree(tiny.ROOT / 'docs' / 'images', tmp_path / 'drawn' / 'Segmenter')
+    said = tiny.run(
+        tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', 'out', '--pictures', 'drawn', '--arms', LAPE, DEFAULT,
+        '--metric', 'mIoU', 'aAcc', '--baseline', LAPE, cwd=tmp_path,
+    )  # fmt: skip
+    assert 'not counted' not in said and '36.50 ± 0.31 (5)' in said
+    names = {'index.html', 'report.md', 'tables.tex', 'report.tex', 'report.json'}
+    names |= {f'{name}.csv' for name in ('values', 'estimates', 'comparisons')}
+    assert names <= {file.name for file in (tmp_path / 'out').iterdir()}
+    page = _Page((tmp_path / 'out' / 'index.html').read_text())
+    assert any(image.startswith('data:image/png') for image in page.images) and 'Segmenter' in page.text
+    assert '](pictures/Segmenter/' in (tmp_path / 'out' / 'report.md').read_text()
+    compared = json.loads((tmp_path / 'out' / 'report.json').read_text())['comparisons']
+    assert {(one['arm'], one['baseline'], one['metric']) for one in compared if one['class'] is None} == {
+        (DEFAULT, LAPE, 'mIoU'),
+        (DEFAULT, LAPE, 'aAcc'),
+    }
+    said = tiny.run(tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', tmp_path / 'all', cwd=tmp_path, status=1)
+    assert 'not counted: mask_rcnn $lape$, seed 124: missing' in said
+
+
+@pytest.mark.parametrize(
+    ('options', 'words'),
+    [
+        (('--arms', 'x'), 'no arm x in'),
+        (('--metric', 'mIou'), '--metric mIou: no run has it; there are: aAcc, coco/bbox_mAP'),
+        (('--baseline', 'x'), '--baseline x: no such arm'),
+        (('--pictures', '.'), '--pictures .: no png'),
+        (('--out', '/proc/nothing'), 'cannot write the report into /proc/nothing'),
+    ],
+)
+def test_the_command_says_what_it_cannot_do(work_dir, tmp_path, options, words, capsys, monkeypatch):
+    from mmlape.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(['report', str(work_dir), *options]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_nothing_to_report_is_an_error_that_lists_the_runs(tmp_path):
+    write_run(tmp_path / 'a', 1, 1.0, state='failed', reason='no memory')
+    said = tiny.run(tiny.ROOT / 'tools' / 'report.py', tmp_path, cwd=tmp_path, status=1)
+    assert 'a, seed 1: failed' in said and 'no memory' in said and 'Traceback' not in said
+
+
+def test_a_report_needs_no_torch(work_dir, tmp_path):
+    code = (
+        'import sys; from mmlape.cli import main; '
+        f'main(["report", {str(work_dir)!r}, "--out", {str(tmp_path)!r}]); '
+        'sys.exit("torch" in sys.modules)'
     )
-    text = report.read_text()
-    links = re.findall(r'!\[.*?\]\((.+?)\)', text)
-    assert len(links) == 2
-    assert all((report.parent / link.replace('%20', ' ')).is_file() for link in links)
-    assert 'Not counted: Segmenter, LaPE, seed 4: missing.' in text
-    assert '| Segmenter, LaPE | segmentation | mIoU | 1, 2, 3 | 2.00 |' in text
+    subprocess.run([sys.executable, '-c', code], env=tiny.environment(), check=True, capture_output=True)
+
+
+def test_sample_size_from_a_pilot_and_from_a_number(work_dir, tmp_path):
+    tool = tiny.ROOT / 'tools' / 'sample_size.py'
+    said = tiny.run(tool, '--std', 0.6, '--difference', 0.4, 0.8, 1.4, cwd=tmp_path)
+    assert [row.split()[1::2] for row in said.splitlines() if row.startswith('│')] == [
+        ['0.4', '37'], ['0.8', '10'], ['1.4', '5'],
+    ]  # fmt: skip
+    said = tiny.run(tool, work_dir, '--metric', 'mIoU', '--difference', 0.8, cwd=tmp_path)
+    arms = [np.var(_values(work_dir, name), ddof=1) for name in (DEFAULT, LAPE)]
+    assert f'standard deviation: {np.sqrt(np.mean(arms)):.2f} points' in said
+    said = tiny.run(tool, work_dir, '--metric', 'mIoU', '--difference', 0.8, '--paired', cwd=tmp_path)
+    std = np.std(np.subtract(_values(work_dir, DEFAULT), _values(work_dir, LAPE)), ddof=1)
+    assert f'of the differences: {std:.2f} points' in said
+    for words, options in (
+        ('give one of them', ()),
+        ('choose one of coco/bbox_mAP, mIoU', (work_dir,)),
+        ('--metric x: no finished run has it', (work_dir, '--metric', 'x')),
+        ('standard deviation of 0.0', ('--std', 0)),
+    ):
+        assert words in tiny.run(tool, *options, '--difference', 0.8, cwd=tmp_path, status=1)

@@ -185,6 +185,7 @@ def _result(arm: Arm, allow_software: bool) -> Result:
     found = [*summary['last']['metrics'], *summary['best']['metrics']]
     task = arm.task or task_of(found)
     metrics = arm.metrics or TASKS.get(task) or found[:1]
+    metrics = [name for name in metrics if name in found] if found else metrics
     counted = next((run for run in arm.runs if run.counts), None)
     config = str(counted.record.get('config') or arm.name) if counted else arm.name
     return Result(

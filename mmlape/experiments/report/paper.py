@@ -102,7 +102,7 @@ def describe(name: str, identity: dict | None) -> Model:
     method += {'none': '', 'dual': ' + DPN'}.get(patch_norm, f' + {patch_norm} norm')
     scale = _scale(backbone['arch'])
     star = '*' if joining.startswith('lape') else ''
-    pretrained = f'DeiT-{scale}{star}' if identity.get('checkpoint') else 'none'
+    pretrained = f'DeiT-{scale}{star}' if backbone.get('init_cfg') else 'none'
     return Model(_model_name(model, backbone, scale), pretrained, method, method == 'Default')
 
 

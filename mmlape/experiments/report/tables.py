@@ -70,7 +70,7 @@ def results_table(report: Report) -> Table:
     rows = []
     for result in report.results:
         seeds = ', '.join(map(str, result.summary['seeds'])) or 'none counts'
-        for metric in result.metrics:
+        for metric in result.metrics or (DASH,):
             entries = [result.summary[which]['metrics'].get(metric) for which in EVALUATIONS]
             limits = [interval(entry) if entry else DASH for entry in entries]
             cells = (spread(entries[0]), limits[0], spread(entries[1]), limits[1])

@@ -1,0 +1,175 @@
+"""What counts, what is listed, and what is refused, from run folders as trainings leave them."""
+
+import json
+
+import numpy as np
+import pytest
+import synthetic
+import tiny
+from synthetic import settings, write_run
+
+from mmlape.engine.record import lock_run
+from mmlape.errors import DataError
+from mmlape.experiments.aggregate import SUMMARY, summarise, summary_table, write_summary
+from mmlape.experiments.runs import read_arms, read_run, read_seeds
+
+LAST = {1: 60.1234567, 2: 61.5, 3: 59.25}
+BEST = {1: 62.0, 2: 61.5, 3: 65.125}
+
+
+@pytest.fixture
+def arm(tmp_path):
+    for seed in LAST:
+        write_run(tmp_path / 'arm', seed, LAST[seed], BEST[seed])
+    return tmp_path / 'arm'
+
+
+def test_averages_are_numpys_and_last_and_best_stay_apart(arm):
+    summary = summarise(read_seeds(arm))
+    for which, values in (('last', LAST), ('best', BEST)):
+        entry = summary[which]['metrics']['mIoU']
+        assert entry['mean'] == pytest.approx(np.mean(list(values.values())), rel=1e-14)
+        assert entry['std'] == pytest.approx(np.std(list(values.values()), ddof=1), rel=1e-12)
+        assert entry['low'] < entry['mean'] < entry['high']
+        assert entry['n'] == summary[which]['n'] == 3
+        assert entry['values'] == {str(seed): value for seed, value in values.items()}
+    assert summary['last']['steps'] == {'1': 300, '2': 300, '3': 300}
+    assert summary['best']['steps'] == {'1': 200, '2': 200, '3': 200}
+    assert (summary['key'], summary['seeds']) == ('mIoU', [1, 2, 3])
+
+
+def test_classes_are_averaged_and_undefined_values_do_not_count(tmp_path):
+    for seed, sky in ((1, 50.0), (2, 60.0), (3, float('nan'))):
+        metrics = {'coco/bbox_mAP_l': -1.0, 'mIoU': None if seed == 3 else 40.0}
+        write_run(tmp_path, seed, metrics, per_class={'IoU': {'sky': sky, 'lamp': -1.0}, 'bbox_AP': {'lamp': -1.0}})
+    last = summarise(read_seeds(tmp_path))['last']
+    assert last['per_class']['IoU']['sky']['values'] == {'1': 50.0, '2': 60.0}
+    assert last['per_class']['IoU']['lamp']['n'] == 3
+    assert last['per_class']['bbox_AP']['lamp']['n'] == 0
+    assert last['metrics']['coco/bbox_mAP_l']['mean'] is None
+    assert last['metrics']['mIoU']['n'] == 2 and last['metrics']['mIoU']['low'] is None
+
+
+def test_every_kind_of_unfinished_run_is_listed_and_none_is_averaged(arm):
+    wrong = 1e6
+    write_run(arm, 4, wrong, state='running', iter=120)
+    failure = {'kind': 'not-finite', 'reason': 'loss is nan at iteration 77'}
+    write_run(arm, 5, wrong, state='failed', iter=77, failure=failure)
+    write_run(arm, 6, wrong, state='failed', reason='no memory')
+    write_run(arm, 7, wrong, iter=299)
+    write_run(arm, 8, None)
+    write_run(arm, 10, wrong, state='running', iter=121)
+    with open(lock_run(arm / 'seed_10')):
+        summary = summarise(read_seeds(arm, range(1, 11)))
+    assert summary['unfinished'] == {
+        '4': 'broken at iteration 120 of 300',
+        '5': 'diverged at iteration 77 of 300: loss is nan at iteration 77',
+        '6': 'failed at iteration 300 of 300: no memory',
+        '7': 'partial at iteration 299 of 300',
+        '8': 'partial: it has no evaluation',
+        '9': 'missing',
+        '10': 'running at iteration 121 of 300',
+    }
+    assert summary['seeds'] == [1, 2, 3]
+    assert max(summary['last']['metrics']['mIoU']['values'].values()) < 100
+
+
+def test_a_seed_that_only_another_arm_has_is_missing(tmp_path):
+    write_run(tmp_path / 'b', 1, 1.0)
+    write_run(tmp_path / 'a', 1, 1.0)
+    write_run(tmp_path / 'a', 12, 1.0)
+    (tmp_path / 'report' / 'pictures').mkdir(parents=True)
+    (tmp_path / 'a' / 'seed_old').mkdir()
+    arms = read_arms(tmp_path)
+    assert {name: [(run.seed, run.state) for run in runs] for name, runs in arms.items()} == {
+        'a': [(1, 'finished'), (12, 'finished')],
+        'b': [(1, 'finished'), (12, 'missing')],
+    }
+    assert list(read_arms(tmp_path, ['b'])) == ['b'] and len(read_arms(tmp_path, ['b'])['b']) == 1
+    assert list(read_arms(tmp_path / 'a')) == ['a']
+    with pytest.raises(DataError, match='no arm c in .*; there are: a, b'):
+        read_arms(tmp_path, ['a', 'c'])
+    with pytest.raises(DataError, match='no runs in'):
+        read_arms(tmp_path / 'report')
+
+
+@pytest.mark.parametrize(
+    ('change', 'words'),
+    [
+        ({'total_batch': 16}, 'total_batch: 8 -> 16'),
+        ({'world_size': 2}, 'world_size: 4 -> 2'),
+        ({'batch_policy': 'allowed-mismatch'}, 'batch_policy: recipe -> allowed-mismatch'),
+        ({'amp': 'bf16'}, 'amp: None -> bf16'),
+        ({'checkpoint': {'name': 'deit.pth', 'sha256': 'd' * 64}}, 'checkpoint: .*cccccccc.* -> .*dddddddd'),
+        ({'code': {'version': '0.3.0', 'source': 'x' * 64, 'commit': None}}, 'code: mmlape 0.2.0 -> 0.3.0'),
+        ({'stack': {**synthetic.STACK, 'torch': '2.12.0'}}, 'stack: torch 2.11.0 -> 2.12.0'),
+    ],
+)
+def test_runs_that_differ_in_what_must_be_equal_are_not_averaged(arm, change, words):
+    write_run(arm, 4, 60.0, identity=synthetic.identity(4, **change))
+    with pytest.raises(DataError, match=words) as error:
+        summarise(read_seeds(arm))
+    assert 'seed_1' in str(error.value) and 'seed_4' in str(error.value)
+    software = set(change) <= {'code', 'stack'}
+    assert ('--allow-different-software' in str(error.value)) == software
+    if software:
+        assert summarise(read_seeds(arm), allow_software=True)['last']['n'] == 4
+
+
+def test_other_settings_are_named_key_by_key(tmp_path):
+    """The hash in the record must be that of settings.json; the package's own function makes it."""
+    from mmlape.engine.settings import digest
+
+    for seed, joining in ((1, 'lape'), (2, 'default')):
+        chosen = settings(joining)
+        write_run(tmp_path, seed, 60.0, chosen=chosen, identity=synthetic.identity(seed, config=digest(chosen)))
+    with pytest.raises(DataError, match=r'config: model\.backbone\.pe_joining.*lape.*default'):
+        summarise(read_seeds(tmp_path))
+
+
+def test_what_is_no_repeat_is_not_averaged(arm):
+    with pytest.raises(DataError, match='same seed'):
+        summarise([*read_seeds(arm), read_run(arm / 'seed_1')])
+    longer = write_run(arm, 4, 60.0, 60.0, steps=(600, 200))
+    with pytest.raises(DataError, match=r'different iterations, \[300, 600\]'):
+        summarise(read_seeds(arm))
+    other = write_run(arm, 5, 60.0, 60.0, key='mAcc')
+    with pytest.raises(DataError, match=r"different metrics: \['mAcc', 'mIoU'\]"):
+        summarise([read_run(arm / 'seed_1'), read_run(other)])
+    with pytest.raises(DataError, match='seed 4, not 9'):
+        read_run(longer, seed=9)
+
+
+def test_records_of_older_versions_are_averaged_with_each_other_only(tmp_path):
+    for seed in (1, 2):
+        write_run(tmp_path, seed, 60.0 + seed, chosen=False)
+    assert summarise(read_seeds(tmp_path))['last']['metrics']['mIoU']['mean'] == 61.5
+    write_run(tmp_path, 3, 63.0)
+    with pytest.raises(DataError, match='seed_1 does not say what it is a run of'):
+        summarise(read_seeds(tmp_path))
+
+
+def test_the_summary_is_written_as_it_is_and_shown_in_points(tmp_path):
+    for seed, value in ((1, 0.4), (2, 0.42), (3, 0.44)):
+        write_run(tmp_path, seed, {'coco/bbox_mAP': value}, key='coco/bbox_mAP')
+    summary = write_summary(tmp_path, read_seeds(tmp_path), 'a.py')
+    assert json.loads((tmp_path / SUMMARY).read_text()) == summary
+    assert summary['last']['metrics']['coco/bbox_mAP']['mean'] == pytest.approx(0.42)
+    table = summary_table(summary, 'title')
+    assert [next(iter(column.cells)) for column in table.columns[:5]] == [
+        'coco/bbox_mAP', '42.00', '2.00', '3', '37.03 to 46.97',
+    ]  # fmt: skip
+
+
+def test_a_real_training_has_what_averages_need(tmp_path):
+    config = tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data'))
+    tiny.train(config, tmp_path / 'tiny' / 'seed_1', '--seed', 1)
+    runs = read_seeds(tmp_path / 'tiny')
+    summary = summarise(runs)
+    assert summary['seeds'] == [1] and summary['unfinished'] == {}
+    assert runs[0].identity['settings']['model']['backbone']['pe_joining'] == 'lape'
+    assert runs[0].cost['parameters'] > 10_000 and runs[0].cost['seconds_per_iter'] > 0
+    classes = summary['last']['per_class']['IoU']
+    assert list(classes) == list(tiny.CLASSES)
+    mean = np.mean([entry['mean'] for entry in classes.values()])
+    assert mean == pytest.approx(summary['last']['metrics']['mIoU']['mean'])
