@@ -1,0 +1,58 @@
+"""What was measured on: processor, memory, GPU, versions of the stack."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = (
+    'torch', 'torchvision', 'triton', 'deformops', 'onedl-mmcv', 'onedl-mmengine', 'onedl-mmdetection',
+    'onedl-mmsegmentation', 'onedl-mmpretrain', 'timm', 'numpy', 'mmlape',
+)  # fmt: skip
+
+
+def describe(device: str, threads: int | None) -> dict:
+    """The machine: processor, cores, memory, load, operating system and GPU.
+
+    Args:
+        device: 'cpu' or 'cuda'.
+        threads: torch's threads; None leaves torch's own choice.
+    """
+    import psutil
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
+    return {
+        'processor': processor(),
+        'cores': len(os.sched_getaffinity(0)),
+        'threads': torch.get_num_threads(),
+        'memory_gib': round(psutil.virtual_memory().total / 2**30, 1),
+        'load': round(os.getloadavg()[0], 2),
+        'system': platform.platform(),
+        'device': device,
+        'gpu': torch.cuda.get_device_name() if device == 'cuda' else None,
+        'cuda': torch.version.cuda if device == 'cuda' else None,
+    }
+
+
+def processor() -> str:
+    """The model name that Linux gives, else what Python knows."""
+    path = Path('/proc/cpuinfo')
+    lines = path.read_text().splitlines() if path.is_file() else []
+    fields = dict(line.split(':', 1) for line in lines if ':' in line)
+    named = {key.strip(): value.strip() for key, value in fields.items()}
+    name = named.get('model name') or platform.processor() or 'unknown'
+    model = ', '.join(f'{key} {named[key]}' for key in ('cpu family', 'model') if key in named)
+    return f'{name} ({model})' if model else name
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that are installed."""
+    found = {'python': platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,111 @@
+"""One comparison measured: times or memory of each side, ratios against the first, shares of the machine."""
+
+import dataclasses
+
+from benchmarks import floor, memory, timing
+from benchmarks.comparison import Comparison, Settings, Side, free
+
+
+def measure(comparison: Comparison, settings: Settings, rates: dict[str, float] | None) -> dict:
+    """Time the sides in turns.
+
+    A side that cannot run is left out, with the reason; without the reference there are no ratios.
+
+    Args:
+        rates: what `floor.rates` gave for the dtype; None where the work is not on torch's device.
+    """
+    works, failed = {}, {}
+    for side in comparison.sides:
+        try:
+            works[side.name] = side.build()
+            works[side.name]()
+        except Exception as error:
+            works.pop(side.name, None)
+            failed[side.name] = _reason(error)
+    result = _head(comparison, 's', failed)
+    counts = {name: floor.count(work) for name, work in works.items()} if rates and comparison.counted else {}
+    device = settings.device if comparison.timed else 'clock'
+    repeats = min(settings.repeats, comparison.rounds or settings.repeats)
+    if comparison.suite == 'processes':  # each call measures by itself, and says what it measured
+        samples = _told(list(works.values()), repeats)
+    else:
+        warm_up = timing.WARM_UP if comparison.timed else 1
+        samples = timing.interleave(list(works.values()), device, repeats, settings.budget, warm_up)
+    for name, values in zip(works, samples):
+        result['sides'].append({'name': name, 'samples': values, **timing.spread(values)})
+        _add_rates(result['sides'][-1], comparison.items, counts.get(name), rates)
+    _add_ratios(result, comparison, paired=True)
+    result['note'] = _note(comparison) if works else ''
+    works.clear()
+    free(settings.device)
+    return result
+
+
+def measure_memory(comparison: Comparison, settings: Settings) -> dict:
+    """Measure the peak memory of the sides, each in a process of its own."""
+    repeats = 1 if settings.quick or settings.device == 'cuda' else 2
+    found: dict[str, list[float]] = {side.name: [] for side in comparison.sides}
+    failed: dict[str, str] = {}
+    for _ in range(repeats):
+        for side in comparison.sides:
+            if side.name not in failed:
+                _add_peak(comparison, side, settings, found, failed)
+    result = _head(dataclasses.replace(comparison, suite='memory'), 'MiB', failed)
+    for name, values in found.items():
+        if values:
+            result['sides'].append({'name': name, 'samples': values, **timing.spread(values)})
+    _add_ratios(result, comparison, paired=False)
+    return result
+
+
+def _add_peak(comparison: Comparison, side: Side, settings: Settings, found: dict, failed: dict) -> None:
+    try:
+        found[side.name].append(memory.peak_memory(comparison, side.name, settings))
+    except Exception as error:
+        failed[side.name] = _reason(error)
+
+
+def _head(comparison: Comparison, unit: str, failed: dict[str, str]) -> dict:
+    fields = {name: getattr(comparison, name) for name in ('suite', 'case', 'work', 'shape', 'dtype', 'items')}
+    if comparison.suite == 'memory':
+        fields['items'] = 0
+    return {'key': comparison.key, **fields, 'unit': unit, 'sides': [], 'ratios': [], 'failed': failed, 'note': ''}
+
+
+def _add_rates(side: dict, items: int, counted: dict | None, rates: dict[str, float] | None) -> None:
+    if items:
+        side['items_per_second'] = items / side['median']
+    if counted and rates:
+        side.update(counted)
+        side['of_matrix_rate'] = counted['flops'] / rates['matrix'] / side['median']
+        side['of_bandwidth'] = counted['bytes'] / rates['bandwidth'] / side['median']
+
+
+def _add_ratios(result: dict, comparison: Comparison, paired: bool) -> None:
+    by_name = {side['name']: side['samples'] for side in result['sides']}
+    reference = comparison.sides[0].name
+    for name, samples in by_name.items():
+        if reference in by_name and name != reference:
+            found = timing.ratio(samples, by_name[reference], paired)
+            result['ratios'].append({'side': name, 'reference': reference, **found})
+
+
+def _told(works: list, repeats: int) -> list[list[float]]:
+    samples: list[list[float]] = [[] for _ in works]
+    for number in range(repeats):
+        order = range(len(works)) if number % 2 == 0 else reversed(range(len(works)))
+        for index in order:
+            samples[index].append(works[index]())
+    return samples
+
+
+def _note(comparison: Comparison) -> str:
+    try:
+        return comparison.note() if callable(comparison.note) else comparison.note
+    except Exception as error:
+        return f'agreement not checked: {_reason(error)}'
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f'{type(error).__name__}: {lines[0] if lines else ""}'[:300]

@@ -1,0 +1,82 @@
+"""Peak memory of one side of a comparison, in a process of its own: `python -m benchmarks.memory KEY SIDE SETTINGS`.
+
+On a GPU it is what torch has allocated at most, weights included. On the CPU it is how far the process grew while it
+built the side and did its work twice, beyond what it imported.
+"""
+
+import ctypes
+import dataclasses
+import gc
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.comparison import Comparison, Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def peak_memory(comparison: Comparison, side: str, settings: Settings) -> float:
+    """MiB, measured by a child process.
+
+    Raises:
+        RuntimeError: The child failed; the message is its last line.
+    """
+    command = [
+        sys.executable,
+        '-m',
+        'benchmarks.memory',
+        comparison.key,
+        side,
+        json.dumps(dataclasses.asdict(settings)),
+    ]
+    # large blocks go back to the system when they are freed, so that the peak is that of what is in use
+    environment = dict(os.environ, PYTHONPATH=str(ROOT), MALLOC_MMAP_THRESHOLD_=str(2**20))
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900, check=False)
+    if done.returncode:
+        raise RuntimeError(f'ended with {done.returncode}: {" ".join(done.stderr.strip().splitlines()[-1:])}')
+    return float(done.stdout.strip().splitlines()[-1])
+
+
+def _growth(build: Callable) -> float:
+    """MiB by which the peak of the resident set grows."""
+    build()  # what it imports
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    before = _status('VmRSS')
+    Path('/proc/self/clear_refs').write_text('5')  # the peak begins anew
+    work = build()
+    work()
+    work()
+    return (_status('VmHWM') - before) / 1024
+
+
+def _status(field: str) -> int:
+    """KiB."""
+    lines = Path('/proc/self/status').read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(field)).split()[1])
+
+
+def main() -> None:
+    from benchmarks.suites import comparisons
+
+    key, name, settings = sys.argv[1], sys.argv[2], Settings(**json.loads(sys.argv[3]))
+    comparison = next(found for found in comparisons('memory', settings) if found.key == key)
+    side = next(found for found in comparison.sides if found.name == name)
+    if settings.device == 'cuda':
+        import torch
+
+        work = side.build()
+        work()
+        torch.cuda.reset_peak_memory_stats()
+        work()
+        print(torch.cuda.max_memory_allocated() / 2**20)
+    else:
+        print(_growth(side.build))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,131 @@
+"""The models that are measured: ours by name, and whole detectors and segmentors with made-up images."""
+
+import torch
+from mmengine.model import revert_sync_batchnorm
+from torch import nn
+
+from benchmarks.comparison import Settings
+
+MINI = dict(embed_dims=48, num_layers=4, num_heads=3, feedforward_channels=96)
+"""`--arch mini`: for trying the machinery out."""
+
+
+def arch_of(settings: Settings) -> dict:
+    """The widths and depth of the measured ViT."""
+    from mmlape.models.vit import ARCHS
+
+    return dict(MINI if settings.arch == 'mini' else ARCHS[settings.arch])
+
+
+def prepared(model: nn.Module, settings: Settings) -> nn.Module:
+    """On the device, with plain BatchNorm: SyncBN needs a process group."""
+    return revert_sync_batchnorm(model).to(settings.device)
+
+
+def vit(settings: Settings, size: int, **changes) -> nn.Module:
+    """Our plain ViT for images of a size."""
+    from mmlape.models import VisionTransformer
+
+    torch.manual_seed(0)
+    arguments = dict(arch=arch_of(settings), img_size=size, out_type='featmap') | changes
+    return prepared(VisionTransformer(**arguments), settings)
+
+
+def adapter(settings: Settings, **changes) -> nn.Module:
+    """Our ViT-Adapter, with the public detection code's windows."""
+    from mmlape.models import ViTAdapter
+
+    torch.manual_seed(0)
+    arch = arch_of(settings)
+    arguments = dict(arch=arch, img_size=224, init_values=0.1, deform_num_heads=6)
+    arguments |= windows(arch['num_layers']) | changes
+    return prepared(ViTAdapter(**arguments), settings)
+
+
+def windows(num_layers: int) -> dict:
+    """Windows of 14 in all layers but the last of each quarter."""
+    quarter = num_layers // 4
+    return dict(window_attn=[(layer + 1) % quarter != 0 for layer in range(num_layers)], window_size=14)
+
+
+def whole_model(config: str, joining: str, settings: Settings, size: int) -> tuple[nn.Module, dict, object]:
+    """A configuration's model with random weights, made-up data for it, and its optimiser wrapper.
+
+    Args:
+        config: below ``configs``.
+        joining: replaces its backbone's ``pe_joining``.
+
+    Returns:
+        The model, a batch as the data loader gives it, and the wrapper.
+    """
+    from mmengine.optim import build_optim_wrapper
+
+    from mmlape.engine.config import load_config
+    from mmlape.engine.optim import build_model, quiet_logger
+
+    torch.manual_seed(0)
+    cfg = load_config(f'mmlape::{config}')
+    cfg.model.backbone.update(init_cfg=None, pe_joining=joining)
+    if 'size' in cfg.model.data_preprocessor:
+        cfg.model.data_preprocessor.size = (size, size)
+    model = prepared(build_model(cfg), settings)
+    with quiet_logger():
+        wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+    count = images_of(settings, size)
+    if cfg.default_scope == 'mmdet':
+        return model, _detection_data(count, size, cfg.model.roi_head.bbox_head.num_classes), wrapper
+    return model, _segmentation_data(count, size, cfg.model.decode_head.num_classes), wrapper
+
+
+def images_of(settings: Settings, size: int) -> int:
+    """Images of a step of a whole model: the recipes' two a GPU, if the device takes as many."""
+    return settings.batch or min(2, settings.images(size))
+
+
+def _pictures(count: int, size: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return list(torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=generator))
+
+
+def _metainfo(size: int) -> dict:
+    shape = (size, size)
+    return dict(img_shape=shape, ori_shape=shape, pad_shape=shape, batch_input_shape=shape, scale_factor=(1.0, 1.0))
+
+
+def _segmentation_data(count: int, size: int, classes: int) -> dict:
+    from mmengine.structures import PixelData
+    from mmseg.structures import SegDataSample
+
+    generator = torch.Generator().manual_seed(2)
+    samples = []
+    for _ in range(count):
+        sample = SegDataSample(metainfo=_metainfo(size))
+        sample.gt_sem_seg = PixelData(data=torch.randint(0, classes, (1, size, size), generator=generator))
+        samples.append(sample)
+    return dict(inputs=_pictures(count, size), data_samples=samples)
+
+
+def _detection_data(count: int, size: int, classes: int) -> dict:
+    """Ten rectangles an image."""
+    import numpy as np
+    from mmdet.structures import DetDataSample
+    from mmdet.structures.mask import BitmapMasks
+    from mmengine.structures import InstanceData
+
+    random = np.random.RandomState(2)
+    samples = []
+    for _ in range(count):
+        corner = random.uniform(0, size * 0.6, (10, 2))
+        boxes = np.concatenate([corner, corner + random.uniform(size * 0.05, size * 0.4, (10, 2))], axis=1)
+        masks = np.zeros((10, size, size), np.uint8)
+        for mask, (x0, y0, x1, y1) in zip(masks, boxes.astype(int)):
+            mask[y0:y1, x0:x1] = 1
+        sample = DetDataSample(metainfo=_metainfo(size))
+        sample.gt_instances = InstanceData(
+            bboxes=torch.tensor(boxes, dtype=torch.float32),
+            labels=torch.tensor(random.randint(0, classes, 10)),
+            masks=BitmapMasks(masks, size, size),
+        )
+        sample.ignored_instances = InstanceData(bboxes=torch.zeros(0, 4))
+        samples.append(sample)
+    return dict(inputs=_pictures(count, size), data_samples=samples)

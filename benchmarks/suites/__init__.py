@@ -1,0 +1,25 @@
+"""The suites: each module lists what it compares, and measures nothing itself."""
+
+from importlib import import_module
+
+from benchmarks.comparison import Comparison, Settings
+
+SUITES = {
+    'backbone': "our ViT beside timm's, mmpretrain's and mmsegmentation's",
+    'joining': 'LaPE, and Dual PatchNorm, beside the plain ViT',
+    'adapter': 'ViT-Adapter: LaPE beside default, and the public code where a checkout is given',
+    'public': 'the public LaPE code, where a checkout is given',
+    'deform': 'the backends of deformable attention',
+    'modes': 'torch.compile, recomputed activations, channels-last',
+    'models': 'whole detectors and segmentors: training steps and inference',
+    'processes': 'the throughput of one process and of two',
+    'evaluation': 'computing COCO and IoU metrics',
+    'loading': 'data loading on the mini data',
+    'startup': 'imports and help texts, as processes of their own',
+    'memory': 'peak memory of what the other suites time',
+}
+
+
+def comparisons(name: str, settings: Settings) -> list[Comparison]:
+    """What a suite compares under these settings."""
+    return import_module(f'benchmarks.suites.{name}').comparisons(settings)

@@ -1,0 +1,89 @@
+"""The backends of deformable attention, on the shapes of a ViT-Adapter's injector (three levels) at stride 16."""
+
+import torch
+
+from benchmarks.comparison import DTYPES, Comparison, Settings, Side
+from benchmarks.models import arch_of
+from benchmarks.peers import difference
+
+HEADS, POINTS = 6, 4
+
+
+def comparisons(settings: Settings) -> list[Comparison]:
+    """One per size, dtype and work, over all backends that can be imported."""
+    return [
+        _comparison(settings, size, dtype, work)
+        for size in settings.sizes
+        for dtype in settings.dtypes
+        for work in ('forward', 'forward + backward')
+    ]
+
+
+def backends(settings: Settings) -> list[str]:
+    """Plain PyTorch first, as the reference; mmcv's compiled op needs a GPU."""
+    return ['pytorch', 'deformops', *(['mmcv'] if settings.device == 'cuda' else ['mmcv (PyTorch function)'])]
+
+
+def _inputs(settings: Settings, size: int, dtype: str) -> tuple:
+    generator = torch.Generator().manual_seed(0)
+    shapes = tuple((max(1, size // stride),) * 2 for stride in (8, 16, 32))
+    cells, queries, batch = sum(a * b for a, b in shapes), max(1, size // 16) ** 2, settings.images(size)
+    width = arch_of(settings)['embed_dims'] // HEADS
+    value = torch.randn(batch, cells, HEADS, width, generator=generator)
+    locations = torch.rand(batch, queries, HEADS, len(shapes), POINTS, 2, generator=generator)
+    weights = torch.rand(batch, queries, HEADS, len(shapes), POINTS, generator=generator)
+    to = dict(device=settings.device)
+    half = dict(to, dtype=DTYPES[dtype])
+    return value.to(**half), shapes, locations.to(**to), weights.to(**half)
+
+
+def _run(backend: str, inputs: tuple):
+    from mmlape.models.deform_attn import multi_scale_deformable_attention
+
+    if backend != 'mmcv (PyTorch function)':
+        return multi_scale_deformable_attention(*inputs, backend=backend)
+    from mmcv.ops.multi_scale_deform_attn import multi_scale_deformable_attn_pytorch
+
+    value, shapes, locations, weights = inputs
+    return multi_scale_deformable_attn_pytorch(value.float(), torch.tensor(shapes), locations, weights.float()).to(
+        value.dtype
+    )
+
+
+def _comparison(settings: Settings, size: int, dtype: str, work: str) -> Comparison:
+    def side(backend: str):
+        def build():
+            inputs = _inputs(settings, size, dtype)
+            if work == 'forward':
+                return lambda: _run(backend, inputs)
+            for tensor in (inputs[0], inputs[2], inputs[3]):
+                tensor.requires_grad_()
+
+            def both():
+                for tensor in (inputs[0], inputs[2], inputs[3]):
+                    tensor.grad = None
+                _run(backend, inputs).float().mean().backward()
+
+            return both
+
+        return build
+
+    def note() -> str:
+        inputs = _inputs(settings, size, dtype)
+        with torch.no_grad():
+            outs = {name: _run(name, inputs).float() for name in backends(settings)}
+        return '; '.join(f'{name}: {difference(out, outs["pytorch"], 0.02)}' for name, out in list(outs.items())[1:])
+
+    value, _, locations, _ = _inputs(settings, size, dtype)
+    return Comparison(
+        suite='deform',
+        case=f'{settings.arch}: deformable attention, 3 levels, {POINTS} points',
+        work=work,
+        shape=f'{tuple(value.shape)} read by {locations.shape[1]} queries',
+        dtype=dtype,
+        sides=[Side(name, side(name)) for name in backends(settings)],
+        items=len(value),
+        counted=False,
+        memory=work != 'forward',
+        note=note,
+    )

@@ -1,0 +1,15 @@
+"""Peak memory of what other suites time, each side in a fresh process."""
+
+import dataclasses
+
+from benchmarks.comparison import Comparison, Settings
+
+SOURCES = ('joining', 'public', 'adapter', 'deform', 'modes', 'models')
+
+
+def comparisons(settings: Settings) -> list[Comparison]:
+    """Those marked for it, at the largest of the sizes only."""
+    from benchmarks.suites import comparisons as listed
+
+    largest = dataclasses.replace(settings, sizes=(max(settings.sizes),))
+    return [comparison for name in SOURCES for comparison in listed(name, largest) if comparison.memory]

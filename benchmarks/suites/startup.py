@@ -1,0 +1,35 @@
+"""Start-up: imports and help texts, each in a process of its own, beside a bare interpreter."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.comparison import Comparison, Settings, Side
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = {
+    'import mmlape': ['-c', 'import mmlape'],
+    'mmlape --help': ['-m', 'mmlape', '--help'],
+    'tools/train.py --help': [str(ROOT / 'tools' / 'train.py'), '--help'],
+    'import torch': ['-c', 'import torch'],
+    'import mmlape.models': ['-c', 'import mmlape.models'],
+}
+
+
+def comparisons(settings: Settings) -> list[Comparison]:
+    """One over all commands; torch's own import stands beside those that need it."""
+    return [
+        Comparison(
+            suite='startup', case='start-up', work='a process from start to end', shape='-', dtype='-',
+            sides=[Side(name, _side(words)) for name, words in {'python': ['-c', 'pass'], **COMMANDS}.items()],
+            timed=False, counted=False, rounds=3 if settings.quick else 7,
+        )
+    ]  # fmt: skip
+
+
+def _side(words: list[str]) -> Callable:
+    def build():
+        return lambda: subprocess.run([sys.executable, *words], check=True, capture_output=True, cwd=ROOT)
+
+    return build

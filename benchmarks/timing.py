@@ -1,0 +1,99 @@
+"""Interleaved timing (A B B A ...), medians with their spread, and ratios of medians with a bootstrap interval."""
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy import stats
+
+CONFIDENCE = 0.95
+WARM_UP = 2
+FEWEST = 3
+
+
+def interleave(
+    works: Sequence[Callable[[], object]], device: str, repeats: int, budget: float, warm_up: int = WARM_UP
+) -> list[list[float]]:
+    """Time pieces of work in turns, so that a drift of the machine meets all of them alike.
+
+    The order is reversed from round to round: A B, B A, A B, ...
+
+    Args:
+        works: one piece of work a side.
+        device: 'cuda' times with events between synchronisations, anything else by the clock.
+        repeats: rounds at most.
+        budget: seconds after which no further round begins, once there were three.
+        warm_up: rounds before, whose times are thrown away.
+
+    Returns:
+        Seconds of each round, for each side.
+    """
+    clock = _cuda_seconds if device == 'cuda' else _seconds
+    for _ in range(warm_up):
+        for work in works:
+            clock(work)
+    samples: list[list[float]] = [[] for _ in works]
+    gc.collect()
+    gc.disable()
+    begun = time.perf_counter()
+    try:
+        for number in range(repeats):
+            if number >= FEWEST and time.perf_counter() - begun > budget:
+                break
+            order = range(len(works)) if number % 2 == 0 else reversed(range(len(works)))
+            for index in order:
+                samples[index].append(clock(works[index]))
+    finally:
+        gc.enable()
+    return samples
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def _cuda_seconds(work: Callable[[], object]) -> float:
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start.record()
+    work()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 1000
+
+
+def spread(samples: Sequence[float]) -> dict[str, float | int]:
+    """Median, interquartile range, and median absolute deviation of samples."""
+    low, median, high = np.quantile(samples, (0.25, 0.5, 0.75))
+    mad = float(stats.median_abs_deviation(samples))
+    return {'n': len(samples), 'median': float(median), 'iqr': [float(low), float(high)], 'mad': mad}
+
+
+def ratio(samples: Sequence[float], reference: Sequence[float], paired: bool) -> dict[str, float]:
+    """Ratio of the medians, with a percentile bootstrap interval.
+
+    Args:
+        samples: of the side in question.
+        reference: of the side that it is set against.
+        paired: whether sample i of one belongs to sample i of the other, as in interleaved rounds.
+
+    Returns:
+        ``value``, ``low``, ``high``, ``confidence``.
+    """
+
+    def statistic(a, b, axis=-1):
+        return np.median(a, axis=axis) / np.median(b, axis=axis)
+
+    value = float(statistic(np.asarray(samples), np.asarray(reference)))
+    if min(len(samples), len(reference)) < 2:
+        return {'value': value, 'low': value, 'high': value, 'confidence': CONFIDENCE}
+    found = stats.bootstrap(
+        (samples, reference), statistic, paired=paired, vectorized=True, confidence_level=CONFIDENCE,
+        n_resamples=2000, method='percentile', rng=np.random.default_rng(0),
+    ).confidence_interval  # fmt: skip
+    return {'value': value, 'low': float(found.low), 'high': float(found.high), 'confidence': CONFIDENCE}
