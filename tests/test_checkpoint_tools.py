@@ -13,6 +13,7 @@ from test_checkpoint import ARCH, adapter, assert_same, save, to_flax, vit
 from mmlape.checkpoint import load_backbone, load_model
 from mmlape.checkpoint.convert import average, convert, publish
 from mmlape.checkpoint.describe import inspect
+from mmlape.cli import main
 from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer
 from mmlape.registry import MODELS
@@ -207,3 +208,14 @@ def test_the_tool_on_the_command_line(tmp_path):
     refused = run('convert', path, str(tmp_path / 'b.pth'), '--to', 'timm')
     assert refused.returncode == 1
     assert refused.stderr.startswith('mmlape: error: ') and 'Traceback' not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    'words',
+    [[name] for name in ('train', 'test', 'image-demo', 'visualize-pe', 'export-onnx')] + [['checkpoint', 'inspect']],
+)
+def test_every_command_that_reads_checkpoints_takes_the_way_round(words, capsys):
+    assert main([*words, '--help']) == 0
+    assert '--trust-checkpoint' in (shown := capsys.readouterr().out) and 'runs with your rights' in ' '.join(
+        shown.split()
+    )

@@ -2,6 +2,8 @@
 
 import argparse
 
+from mmlape.commands import add_trust_option, apply_trust
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
@@ -31,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add('--grid', type=int, nargs=2, metavar=('ROWS', 'COLUMNS'), help="of a checkpoint's PE, where it is no square")
     add('--untrained', action='store_true', help='keep the initial weights of configs, without their checkpoints')
+    add_trust_option(parser)
     add('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the configs')
 
 
@@ -42,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.analysis.sources import OpenOptions, open_models
     from mmlape.errors import ConfigError
 
+    apply_trust(args)
     if args.size and (len(args.size) > 2 or min(args.size) < 1):
         raise ConfigError(f'--size takes one or two positive numbers, not {args.size}')
     size = (args.size[0], args.size[-1]) if args.size else None
