@@ -16,6 +16,7 @@ import tiny
 from scipy import stats
 from synthetic import settings, write_log, write_run, write_study
 
+from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.experiments.report import Arm, build, write_report
 from mmlape.experiments.report.content import untrained
@@ -324,8 +325,11 @@ def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path)
         (DEFAULT, LAPE, 'mIoU'),
         (DEFAULT, LAPE, 'aAcc'),
     }
-    said = tiny.run(tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', tmp_path / 'all', cwd=tmp_path, status=1)
-    assert 'not counted: mask_rcnn $lape$, seed 124: missing' in said
+
+
+def test_the_commands_status_tells_that_runs_are_missing(work_dir, tmp_path, capsys):
+    assert main(['report', str(work_dir), '--out', str(tmp_path)]) == 1
+    assert 'not counted: mask_rcnn $lape$, seed 124: missing' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -339,17 +343,16 @@ def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path)
     ],
 )
 def test_the_command_says_what_it_cannot_do(work_dir, tmp_path, options, words, capsys, monkeypatch):
-    from mmlape.cli import main
-
     monkeypatch.chdir(tmp_path)
     assert main(['report', str(work_dir), *options]) == 1
     assert words in capsys.readouterr().err
 
 
-def test_nothing_to_report_is_an_error_that_lists_the_runs(tmp_path):
+def test_nothing_to_report_is_an_error_that_lists_the_runs(tmp_path, capsys):
     write_run(tmp_path / 'a', 1, 1.0, state='failed', reason='no memory')
-    said = tiny.run(tiny.ROOT / 'tools' / 'report.py', tmp_path, cwd=tmp_path, status=1)
-    assert 'a, seed 1: failed' in said and 'no memory' in said and 'Traceback' not in said
+    assert main(['report', str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert 'a, seed 1: failed' in said and 'no memory' in said
 
 
 def test_a_report_needs_no_torch(work_dir, tmp_path):
@@ -361,22 +364,35 @@ def test_a_report_needs_no_torch(work_dir, tmp_path):
     subprocess.run([sys.executable, '-c', code], env=tiny.environment(), check=True, capture_output=True)
 
 
-def test_sample_size_from_a_pilot_and_from_a_number(work_dir, tmp_path):
+def test_sample_size_from_a_number_is_a_table(tmp_path):
     tool = tiny.ROOT / 'tools' / 'sample_size.py'
     said = tiny.run(tool, '--std', 0.6, '--difference', 0.4, 0.8, 1.4, cwd=tmp_path)
-    assert [row.split()[1::2] for row in said.splitlines() if row.startswith('│')] == [
-        ['0.4', '37'], ['0.8', '10'], ['1.4', '5'],
-    ]  # fmt: skip
-    said = tiny.run(tool, work_dir, '--metric', 'mIoU', '--difference', 0.8, cwd=tmp_path)
+    rows = [row.split()[1::2] for row in said.splitlines() if row.startswith('│')]
+    assert rows == [['0.4', '37'], ['0.8', '10'], ['1.4', '5']]
+
+
+def test_sample_size_from_a_pilot_takes_its_spread(work_dir, capsys):
+    command = ['sample-size', str(work_dir), '--metric', 'mIoU', '--difference', '0.8']
+    assert main(command) == 0
     arms = [np.var(_values(work_dir, name), ddof=1) for name in (DEFAULT, LAPE)]
-    assert f'standard deviation: {np.sqrt(np.mean(arms)):.2f} points' in said
-    said = tiny.run(tool, work_dir, '--metric', 'mIoU', '--difference', 0.8, '--paired', cwd=tmp_path)
+    assert f'standard deviation: {np.sqrt(np.mean(arms)):.2f} points' in capsys.readouterr().out
+    assert main([*command, '--paired']) == 0
     std = np.std(np.subtract(_values(work_dir, DEFAULT), _values(work_dir, LAPE)), ddof=1)
-    assert f'of the differences: {std:.2f} points' in said
-    for words, options in (
-        ('give one of them', ()),
-        ('choose one of coco/bbox_mAP, mIoU', (work_dir,)),
-        ('--metric x: no finished run has it', (work_dir, '--metric', 'x')),
-        ('standard deviation of 0.0', ('--std', 0)),
-    ):
-        assert words in tiny.run(tool, *options, '--difference', 0.8, cwd=tmp_path, status=1)
+    assert f'of the differences: {std:.2f} points' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ('options', 'words'),
+    [
+        ((), 'give one of them'),
+        (('WORK_DIR',), 'choose one of coco/bbox_mAP, mIoU'),
+        (('WORK_DIR', '--metric', 'x'), '--metric x: no finished run has it; there are: aAcc'),
+        (('WORK_DIR', '--metric', 'mIoU', '--arms', LAPE, '--paired'), 'wants two arms, not 1'),
+        (('--std', '0'), 'standard deviation of 0.0'),
+        (('--std', '1', '--pilot-seeds', '1'), '--pilot-seeds 1'),
+    ],
+)
+def test_sample_size_says_what_it_cannot_do(work_dir, options, words, capsys):
+    options = [str(work_dir) if option == 'WORK_DIR' else option for option in options]
+    assert main(['sample-size', *options, '--difference', '0.8']) == 1
+    assert words in capsys.readouterr().err
