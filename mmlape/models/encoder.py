@@ -89,6 +89,11 @@ class RelativeAttention(RelativePositionBias, MultiheadAttention):
         return self._attend(q, k, v, bias).transpose(1, 2).flatten(2)
 
 
+def add_branch(x: Tensor, out: Tensor, gamma: Tensor | None) -> Tensor:
+    """``x + gamma * out`` in one pass, or ``x + out`` without LayerScale."""
+    return x + out if gamma is None else torch.addcmul(x, gamma, out)
+
+
 class FFN(nn.Module):
     """Two linear maps with an exact GELU between them."""
 
@@ -157,9 +162,6 @@ class TransformerEncoderLayer(nn.Module):
 
     def _forward(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
         x, attn_input, pe = self.joining.join(x, pe, self.norm1, self.pe_norm)
-        x = x + self._branch(self.attn(attn_input, hw), self.gamma1)
-        x = x + self._branch(self.mlp(self.norm2(x)), self.gamma2)
+        x = add_branch(x, self.drop_path(self.attn(attn_input, hw)), self.gamma1)
+        x = add_branch(x, self.drop_path(self.mlp(self.norm2(x))), self.gamma2)
         return x, pe
-
-    def _branch(self, out: Tensor, gamma: Tensor | None) -> Tensor:
-        return self.drop_path(out if gamma is None else gamma * out)

@@ -106,8 +106,7 @@ class LaPESharedJoining(Joining):
             added, pe = pe.left[0], FoldedPE(pe.left[1:])
         else:
             added, pe = self.advance(pe, pe_norm)
-        y = norm(x)
-        return x, y.add_(added) if y.dtype == added.dtype else y + added, pe
+        return x, norm(x) + added, pe
 
 
 class LaPEJoining(LaPESharedJoining):

@@ -100,7 +100,7 @@ class PatchEmbed(nn.Module):
         if self.norm0 is None:
             x = self.proj(x)
             hw = x.shape[-2:]
-            x = x.flatten(2).transpose(1, 2)  # (B, N, D)
+            x = x.flatten(2).transpose(1, 2).contiguous()  # (B, N, D); sums keep their first term's layout
         else:
             batch, channels, height, width = x.shape
             hw = (height // p, width // p)

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mmlape.errors import ConfigError
 from mmlape.models.deform_attn import Cells, MSDeformAttn
+from mmlape.models.encoder import add_branch
 from mmlape.models.position import Grid
 from mmlape.models.vit import VisionTransformer
 from mmlape.registry import MODELS
@@ -50,7 +51,8 @@ class SpatialPriorModule(nn.Module):
         self.fc1, self.fc2, self.fc3, self.fc4 = (nn.Conv2d(width, embed_dims, 1) for width in widths)
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """Images (B, C, H, W) to [(B, D, H/4, W/4), ..., (B, D, H/32, W/32)]."""
+        """Images (B, C, H, W) to [(B, D, H/4, W/4), ..., (B, D, H/32, W/32)], channels last in memory."""
+        x = x.contiguous(memory_format=torch.channels_last)
         maps = []
         for stage, project in zip(
             (self.stem, self.conv2, self.conv3, self.conv4), (self.fc1, self.fc2, self.fc3, self.fc4)
@@ -58,6 +60,12 @@ class SpatialPriorModule(nn.Module):
             x = stage(x)
             maps.append(project(x))
         return maps
+
+
+def split_maps(x: Tensor, shapes: Sequence[Grid]) -> list[Tensor]:
+    """Cells (B, S, C) of maps ``shapes`` to views of them as maps (B, C, rows, columns)."""
+    parts = x.transpose(1, 2).split([rows * columns for rows, columns in shapes], dim=-1)
+    return [part.unflatten(-1, shape) for part, shape in zip(parts, shapes)]
 
 
 class DWConv(nn.Module):
@@ -69,9 +77,8 @@ class DWConv(nn.Module):
 
     def forward(self, x: Tensor, shapes: Sequence[Grid]) -> Tensor:
         """(B, S, C) cells of maps ``shapes`` to the same."""
-        levels = x.transpose(1, 2).split([rows * columns for rows, columns in shapes], dim=-1)
-        out = [self.dwconv(level.unflatten(-1, shape)).flatten(2) for level, shape in zip(levels, shapes)]
-        return torch.cat(out, dim=-1).transpose(1, 2)
+        out = [self.dwconv(level).flatten(2).transpose(1, 2) for level in split_maps(x, shapes)]
+        return torch.cat(out, dim=1)
 
 
 class ConvFFN(nn.Module):
@@ -109,7 +116,7 @@ class Injector(DeformableExchange):
         self.gamma = nn.Parameter(torch.full((self.query_norm.normalized_shape[0],), float(init_values)))
 
     def forward(self, x: Tensor, x_cells: Cells, c: Tensor, c_cells: Cells) -> Tensor:
-        return x + self.gamma * self.read(x, x_cells, c, c_cells)
+        return add_branch(x, self.read(x, x_cells, c, c_cells), self.gamma)
 
 
 class Extractor(DeformableExchange):
@@ -300,16 +307,24 @@ class ViTAdapter(VisionTransformer):
             c = interaction.extract(c, c_cells, x, x_cells)
             tokens.append(x)
 
-        parts = c.transpose(1, 2).split([rows * columns for rows, columns in c_cells.shapes], dim=-1)
-        c2, c3, c4 = (part.unflatten(-1, shape).contiguous() for part, shape in zip(parts, c_cells.shapes))
-        maps = [self.up(c2) + c1, c2, c3, c4]
+        c2, c3, c4 = split_maps(c, c_cells.shapes)
+        maps = [self._add_upsampled(c1, c2), c2, c3, c4]
         if self.vit_feature_source:
             maps = self._add_vit_features(maps, tokens, hw)
         norms = (self.norm1, self.norm2, self.norm3, self.norm4)
-        outs = [norm(m) for norm, m in zip(norms, maps)]
+        outs = [norm(m).contiguous() for norm, m in zip(norms, maps)]  # not every op of a head knows channels last
         return tuple(
             out[..., : -(-height // stride), : -(-width // stride)] for out, stride in zip(outs, (4, 8, 16, 32))
         )
+
+    def _add_upsampled(self, c1: Tensor, c2: Tensor) -> Tensor:
+        """``c1 + up(c2)``: a transposed 2x2 convolution of stride 2 is a linear map of each cell to its four."""
+        batch, dims, rows, columns = c2.shape
+        weight = self.up.weight.permute(2, 3, 1, 0).flatten(0, 2)  # (2 * 2 * D, D)
+        cells = F.linear(c2.permute(0, 2, 3, 1), weight, self.up.bias.repeat(4))
+        cells = cells.view(batch, rows, columns, 2, 2, dims).transpose(2, 3)
+        c1 = c1.permute(0, 2, 3, 1).reshape(batch, rows, 2, columns, 2, dims)
+        return (c1 + cells).reshape(batch, 2 * rows, 2 * columns, dims).permute(0, 3, 1, 2)
 
     def _add_vit_features(self, maps: list[Tensor], tokens: list[Tensor], hw: Grid) -> list[Tensor]:
         sources = tokens if self.vit_feature_source == 'interaction' else [tokens[-1]] * 4
