@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--metric', metavar='KEY', help="by default the task's: mIoU, coco/bbox_mAP, accuracy/top1")
     add('--difference', type=float, nargs='+', required=True, metavar='D', help='in points, such as 0.4 0.8 1.4')
     add('--power', type=float, default=0.8, metavar='P', help='chance to find it; default: %(default)s')
+    add('--allow-different-software', action='store_true', help='as in `mmlape report`')
     add('--paired', action='store_true', help='for the test on differences over common seeds: two arms, or their std')
 
 
@@ -65,11 +66,11 @@ def _of_runs(args: argparse.Namespace) -> tuple:
     from mmlape.errors import ConfigError, DataError
     from mmlape.experiments.metrics import label
     from mmlape.experiments.power import of_differences, pooled
-    from mmlape.experiments.report import Arm, build
+    from mmlape.experiments.report.content import Arm, average
     from mmlape.experiments.runs import read_arms
 
-    arms = [Arm(name, runs) for name, runs in read_arms(args.work_dir, args.arms).items()]
-    results = build(arms, '').results
+    arms = read_arms(args.work_dir, args.arms)
+    results = [average(Arm(name, runs), args.allow_different_software) for name, runs in arms.items()]
     metric = args.metric or _only_metric(results)
     values = {result.name: result.values('last', metric) for result in results}
     values = {name: found for name, found in values.items() if found}

@@ -129,13 +129,21 @@ def moments(rows: dict[int, dict[str, float | None]], metric: str | None = None)
     return result
 
 
-def write_summary(folder: str | Path, runs: Sequence[Run], config: str | None = None) -> dict:
+def write_summary(
+    folder: str | Path, runs: Sequence[Run], config: str | None = None, allow_software: bool = False
+) -> dict:
     """Averages the runs of an arm, and writes the result as ``summary.json`` into its folder.
+
+    Args:
+        folder: The arm's.
+        runs: Those that do not count are listed.
+        config: What they are runs of, to be noted.
+        allow_software: As in `check_repeats`.
 
     Returns:
         What was written: `summarise`'s result and ``config``.
     """
-    summary = {'config': config, **summarise(runs)}
+    summary = {'config': config, **summarise(runs, allow_software)}
     write_json(Path(folder) / SUMMARY, summary)
     return summary
 

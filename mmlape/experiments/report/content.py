@@ -166,14 +166,19 @@ def build(
         raise ConfigError(f'two arms of one name: {names}')
     if baseline is not None and baseline not in names:
         raise ConfigError(f'--baseline {baseline}: no such arm; there are: {", ".join(names)}')
-    results = [_result(arm, allow_software) for arm in arms]
+    results = [average(arm, allow_software) for arm in arms]
     pairs = list(_pairs(results, baseline))
     comparisons = [one for which in EVALUATIONS for one in _corrected(_compare(pairs, which))]
     classes = [one for pair in pairs for one in _classes(*pair)]
     return Report(title, results, comparisons, classes, list(_warnings(results, pairs)), **more)
 
 
-def _result(arm: Arm, allow_software: bool) -> Result:
+def average(arm: Arm, allow_software: bool = False) -> Result:
+    """Averages an arm.
+
+    Raises:
+        DataError: Its runs are no repeats of each other.
+    """
     summary = summarise(arm.runs, allow_software)
     for which in EVALUATIONS:
         part = summary[which]
