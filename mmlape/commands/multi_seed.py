@@ -60,6 +60,7 @@ def _split_at_dashes(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Trains, averages and reports; 1 if a run is not finished."""
+    import functools
     import signal
     import sys
     from pathlib import Path
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     arms, work_dir = _arms(args), Path(args.work_dir)
     if args.aggregate_only:
-        return _average(arms, work_dir, args.seeds)
+        return _average(arms, work_dir, args.seeds, args.extra)
     study = Study(arms, args.seeds or SEEDS, work_dir, args.gpus, args.extra)
     launcher = _launcher(args)
     plan = study.plan()
@@ -78,13 +79,12 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _show(plan, launcher)
     try:
-        say = lambda text: print(text, flush=True)  # noqa: E731
-        say(launcher.describe())
-        Scheduler(plan, launcher, say).run(wait=not args.no_wait)
+        print(launcher.describe(), flush=True)
+        Scheduler(plan, launcher, functools.partial(print, flush=True)).run(wait=not args.no_wait)
     except KeyboardInterrupt:
         print('interrupted; the same command goes on from here', file=sys.stderr)
         return 130
-    return 0 if args.no_wait else _average(arms, work_dir, study.seeds)
+    return 0 if args.no_wait else _average(arms, work_dir, study.seeds, args.extra)
 
 
 def _arms(args: argparse.Namespace) -> list:
@@ -136,15 +136,16 @@ def _show(plan, launcher) -> int:
     return 1 if any(planned.action == 'refuse' for planned in plan) else 0
 
 
-def _average(arms, work_dir, seeds) -> int:
+def _average(arms, work_dir, seeds, extra) -> int:
     """Prints every arm's averages, and writes them; 1 if a run is missing in them."""
-    complete = [_average_arm(arm, work_dir / arm.name, seeds) for arm in arms]
+    allow_software = '--allow-different-software' in extra
+    complete = [_average_arm(arm, work_dir / arm.name, seeds, allow_software) for arm in arms]
     if len(arms) > 1:
         print(f'compare the arms: mmlape report {work_dir}')
     return 0 if all(complete) else 1
 
 
-def _average_arm(arm, folder, seeds) -> bool:
+def _average_arm(arm, folder, seeds, allow_software) -> bool:
     import sys
 
     from mmlape.experiments.aggregate import SUMMARY, summary_table, write_summary
@@ -155,7 +156,7 @@ def _average_arm(arm, folder, seeds) -> bool:
     if not any(one.finished for one in runs):
         print(f'no finished run in {folder}: nothing to average', file=sys.stderr)
         return False
-    summary = write_summary(folder, runs, arm.config)
+    summary = write_summary(folder, runs, arm.config, allow_software)
     console().print(summary_table(summary, f'{arm.name}, seeds {", ".join(map(str, summary["seeds"]))}'))
     for seed, state in summary['unfinished'].items():
         print(f'not counted: seed {seed}, {state}')

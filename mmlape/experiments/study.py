@@ -144,9 +144,12 @@ class Study:
 
         try:
             cfg = load_config(arm.config, list(arm.cfg_options))
-            self._policies[arm.name] = settle(cfg, self.gpus, self.options.amp, self.options.batch)
         except (ConfigError, DataError) as error:
             raise type(error)(f'arm {arm.name}: {error}') from error
+        try:
+            self._policies[arm.name] = settle(cfg, self.gpus, self.options.amp, self.options.batch)
+        except ConfigError as error:
+            raise ConfigError(f'arm {arm.name}: {error}\n(what trainings take stands after a --)') from error
         self.configs[arm.name] = cfg
 
     def folder(self, arm: Arm) -> Path:
@@ -194,7 +197,7 @@ class Study:
             ConfigError: A file is not; the message names arm, key and file.
         """
         for arm in arms:
-            for key, path in _checkpoint_keys(self.configs[arm.name]):
+            for key, path in _checkpoint_keys(dict(self.configs[arm.name].items())):
                 if '://' not in path and not Path(path).expanduser().is_file():
                     raise ConfigError(
                         f'arm {arm.name}: {key}={path}: there is no such file; give one by --cfg-options '

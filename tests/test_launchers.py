@@ -1,0 +1,173 @@
+"""GPUs are handed out once, whoever asks; and plans are carried out by several schedulers without a run done twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import tiny
+
+from mmlape.errors import ConfigError, TrainingError
+from mmlape.experiments.launchers.devices import Device, DevicePool, visible_devices
+from mmlape.experiments.launchers.local import LocalLauncher
+
+CONTENDER = """
+import os, random, sys, time
+from mmlape.experiments.launchers.devices import Device, DevicePool
+folder, count, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+pool = DevicePool([Device(str(index), f'GPU-{index}') for index in range(5)], folder)
+print('ready', flush=True)
+sys.stdin.readline()
+had = 0
+while had < rounds:
+    group = pool.take(count)
+    if group is None:
+        time.sleep(0.002)
+        continue
+    assert len(group.devices) == count
+    marks = [os.open(f'{folder}/used-{device.key}', os.O_CREAT | os.O_EXCL) for device in group.devices]
+    time.sleep(random.random() / 200)
+    for mark, device in zip(marks, group.devices):
+        os.close(mark)
+        os.unlink(f'{folder}/used-{device.key}')
+    group.release()
+    had += 1
+"""
+
+# A stand-in for a training: it fails where its GPU or its run is used twice at a time, and takes its time.
+TRAINING = """
+import json, os, sys, time
+folder, used = sys.argv[1], sys.argv[2]
+marks = [f'{used}/{name}' for name in os.environ['CUDA_VISIBLE_DEVICES'].split(',')]
+for mark in marks:
+    os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+os.mkdir(folder)
+time.sleep(0.3)
+record = dict(seed=int(folder.rpartition('_')[2]), state='finished', gpus=marks)
+open(f'{folder}/run.json', 'w').write(json.dumps(record))
+for mark in marks:
+    os.unlink(mark)
+"""
+
+SCHEDULER = """
+import sys
+from pathlib import Path
+from mmlape.experiments.launchers.devices import Device, DevicePool
+from mmlape.experiments.launchers.local import LocalLauncher
+from mmlape.experiments.runs import Run
+from mmlape.experiments.scheduler import Scheduler
+from mmlape.experiments.study import Arm, PlannedRun
+
+root, training = Path(sys.argv[1]), sys.argv[2]
+class Launcher(LocalLauncher):
+    def command(self, planned):
+        return [sys.executable, '-c', training, str(planned.folder), str(root / 'used')]
+arm = Arm('arm', 'config.py')
+runs = [Run(root / 'arm' / f'seed_{seed}', seed, 'missing') for seed in range(9)]
+devices = [Device(str(index), f'GPU-{index}') for index in range(3)]
+launcher = Launcher(1, devices=devices, pool=lambda devices: DevicePool(devices, root / 'locks'))
+print('ready', flush=True)
+sys.stdin.readline()
+done = Scheduler([PlannedRun(arm, (), run, 'start') for run in runs], launcher, pause=0.05).run()
+sys.exit(not all(run.finished for run in done))
+"""
+
+
+def _side_by_side(script, *arguments, count):
+    """Runs a script in several processes, which all begin when all are ready."""
+    command = [sys.executable, '-c', script, *map(str, arguments)]
+    children = [
+        subprocess.Popen(
+            command, env=tiny.environment(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for _ in range(count)
+    ]  # fmt: skip
+    for child in children:
+        assert child.stdout.readline() == 'ready\n', child.communicate()[0]
+    for child in children:
+        child.stdin.write('\n')
+        child.stdin.flush()
+    said = [child.communicate(timeout=120)[0] for child in children]
+    assert [child.returncode for child in children] == [0] * count, said
+    return said
+
+
+def test_processes_that_contend_for_gpus_never_share_one(tmp_path):
+    _side_by_side(CONTENDER, tmp_path, 2, 30, count=4)
+
+
+def test_two_schedulers_with_three_gpus_do_each_run_once(tmp_path):
+    (tmp_path / 'used').mkdir()
+    said = _side_by_side(SCHEDULER, tmp_path, TRAINING, count=2)
+    assert sum(text.count('finished after') for text in said) == 9, said
+    assert not any('FAILED' in text for text in said), said
+    logs = sorted((tmp_path / 'arm' / 'logs').glob('*.log'))
+    assert len(logs) == 9 and all(log.read_text().count('$ ') == 1 for log in logs)
+    used = [json.loads(path.read_text())['gpus'] for path in (tmp_path / 'arm').glob('seed_*/run.json')]
+    assert len({tuple(gpus) for gpus in used}) == 3
+
+
+def test_a_gpu_stays_taken_as_long_as_its_training_lives(tmp_path):
+    pool = DevicePool([Device('0', 'GPU-0')], tmp_path)
+    holder = (
+        'import subprocess, sys, time\n'
+        'from mmlape.experiments.launchers.devices import Device, DevicePool\n'
+        f'group = DevicePool([Device("0", "GPU-0")], {str(tmp_path)!r}).take(1)\n'
+        'child = subprocess.Popen(["sleep", "60"], pass_fds=group.locks)\n'
+        'print(child.pid, flush=True)\n'
+        'time.sleep(60)\n'
+    )
+    command = [sys.executable, '-c', holder]
+    parent = subprocess.Popen(command, env=tiny.environment(), text=True, stdout=subprocess.PIPE)
+    child = int(parent.stdout.readline())
+    assert pool.take(1) is None
+    parent.kill()
+    parent.wait()
+    assert pool.take(1) is None and pool.free() == []
+    os.kill(child, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while not pool.free() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    group = pool.take(1)
+    assert group.visible == '0'
+    group.release()
+
+
+def test_the_gpus_are_those_that_cuda_shows_under_their_names_there(tmp_path, monkeypatch):
+    """A torch of our own stands for a machine with GPUs: this one has none."""
+    (tmp_path / 'torch').mkdir()
+    (tmp_path / 'torch' / '__init__.py').write_text(
+        'import os\n'
+        'from types import SimpleNamespace as Space\n'
+        'shown = os.environ.get("CUDA_VISIBLE_DEVICES")\n'
+        'shown = [0, 1, 2] if shown is None else [int(name) for name in shown.split(",") if name]\n'
+        'cuda = Space(device_count=lambda: len(shown),\n'
+        '             get_device_properties=lambda index: Space(uuid=f"uuid-{shown[index]}"))\n'
+    )
+    monkeypatch.setenv('PYTHONPATH', str(tmp_path))
+    monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
+    assert visible_devices() == [Device(str(index), f'uuid-{index}') for index in range(3)]
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '2, 0')
+    assert visible_devices() == [Device('2', 'uuid-2'), Device('0', 'uuid-0')]
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
+    assert visible_devices() == []
+    (tmp_path / 'torch' / '__init__.py').write_text('raise OSError("no such driver")')
+    with pytest.raises(TrainingError, match='no such driver'):
+        visible_devices()
+
+
+def test_cores_and_gpus_decide_how_many_runs_fit(monkeypatch):
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda _: set(range(8)))
+    gpus = [Device(str(index), f'GPU-{index}') for index in range(4)]
+    for processes, parallel, devices, lanes, threads in (
+        (1, None, [], 8, 1), (2, None, [], 4, 1), (16, None, [], 1, 1), (1, 2, [], 2, 4), (2, 1, [], 1, 4),
+        (2, None, gpus, 2, 2), (1, None, gpus, 4, 2), (4, None, gpus, 1, 2), (2, 1, gpus, 1, 4),
+    ):  # fmt: skip
+        launcher = LocalLauncher(processes, parallel, devices)
+        assert (launcher.lanes, launcher.threads) == (lanes, threads)
+    with pytest.raises(ConfigError, match=r'--gpus 5: 4 visible here'):
+        LocalLauncher(5, devices=gpus)

@@ -1,0 +1,167 @@
+"""What a study refuses, and what it plans from what is on the disk."""
+
+import json
+import os
+
+import pytest
+import tiny
+
+from mmlape.engine.locks import take_lock
+from mmlape.engine.record import lock_run, write_json
+from mmlape.errors import ConfigError, TrainingError
+from mmlape.experiments.launchers.local import LocalLauncher
+from mmlape.experiments.runs import Run
+from mmlape.experiments.study import Arm, PlannedRun, Study, refuse
+
+
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('study')
+    return tiny.write_config(folder, tiny.write_data(folder / 'data'))
+
+
+def _place(study, state='finished', seed=4, **identity):
+    """A run's folder as training leaves it."""
+    arm = study.arms[0]
+    known = study._identity(arm, seed)
+    folder = study.folder(arm) / f'seed_{seed}'
+    said = {key: value for key, value in known.items() if key != 'settings'} | identity
+    last = dict(step=6, metrics=dict(mIoU=1.0))
+    write_json(folder / 'run.json', dict(seed=seed, state=state, iter=6, max_iters=6, last=last, identity=said))
+    write_json(folder / 'settings.json', known['settings'])
+    return folder
+
+
+def _only(study):
+    (planned,) = study.plan()
+    return planned.action, planned.why
+
+
+def test_input_that_makes_no_sense_is_refused(config):
+    arm = Arm.of(config)
+    assert arm.name == 'tiny' and Arm.of('mmlape::segmenter/some.py').name == 'some'
+    for error, arms, seeds, more in (
+        (r'--seeds: 4 given twice', [arm], (4, 5, 4), {}),
+        (r'--seeds: none given', [arm], (), {}),
+        (r'arms: tiny given twice: give names, by --arm', [arm, arm], (4,), {}),
+        (r"arm 'a/b': a name is made of", [Arm('a/b', str(config))], (4,), {}),
+        (r'--gpus 0', [arm], (4,), dict(gpus=0)),
+        (r'arm x: config .* does not exist', [Arm('x', str(config.with_name('nothing.py')))], (4,), {}),
+        (r'arm x: .*train_cfg\.max_iter', [Arm('x', str(config), ('train_cfg.max_iter=3',))], (4,), {}),
+        (r'--seed after --', [arm], (4,), dict(extra=['--seed=5'])),
+        (r'--resume, --launcher after --', [arm], (4,), dict(extra=['--launcher', 'slurm', '--resume'])),
+        (r'options after --: .*--ampp', [arm], (4,), dict(extra=['--ampp'])),
+        (r'(?s)arm tiny: 4 .* x 2 images.*recipe is for 2.*--auto-scale-lr.*after a --', [arm], (4,), dict(gpus=4)),
+    ):
+        with pytest.raises(ConfigError, match=error):
+            Study(arms, seeds, **more)
+
+
+def test_a_missing_checkpoint_is_named_with_arm_key_and_file(config, tmp_path):
+    here = tmp_path / 'weights.pth'
+    here.touch()
+    key = 'model.backbone.init_cfg'
+    arms = [
+        Arm(name, str(config), (f'{key}.type=Pretrained', f'{key}.checkpoint={path}'))
+        for name, path in (('good', here), ('far', 'https://somewhere/weights.pth'), ('bad', '/no/weights.pth'))
+    ]
+    study = Study(arms, (4,), tmp_path)
+    study.check_checkpoints(arms[:2])
+    with pytest.raises(ConfigError, match=r'arm bad: model\.backbone\.init_cfg\.checkpoint=/no/weights\.pth: there'):
+        study.check_checkpoints(arms)
+    loading = Arm('loading', str(config), ('load_from=/no/where.pth',))
+    with pytest.raises(ConfigError, match=r'arm loading: load_from=/no/where\.pth'):
+        Study([loading], (4,), tmp_path).check_checkpoints([loading])
+
+
+def test_the_plan_follows_from_the_folders_alone_and_changes_nothing(config, tmp_path):
+    study = Study([Arm.of(config), Arm('other', str(config), ('train_cfg.max_iters=5',))], (4, 5), tmp_path / 'work')
+    assert [(one.arm.name, one.run.seed, one.action) for one in study.plan()] == [
+        ('tiny', 4, 'start'), ('other', 4, 'start'), ('tiny', 5, 'start'), ('other', 5, 'start'),
+    ]  # fmt: skip
+    assert not (tmp_path / 'work').exists()
+    study = Study([Arm.of(config)], (4,), tmp_path)
+    for state, action in (('finished', 'skip'), ('failed', 'resume'), ('running', 'resume')):
+        _place(study, state)
+        assert _only(study)[0] == action
+    assert 'broken' in _only(study)[1]
+    lock = lock_run(tmp_path / 'tiny' / 'seed_4')
+    assert _only(study) == ('watch', f'process {os.getpid()} on {os.uname().nodename}')
+    os.close(lock)
+    (planned,) = study.plan()
+    planned.log.parent.mkdir()
+    claim = take_lock(planned.claim)
+    assert _only(study)[0] == 'watch' and planned.take() is None
+    os.close(claim)
+    assert _only(study)[0] == 'resume'
+
+
+def test_a_folder_that_holds_another_run_is_refused_with_the_difference(config, tmp_path):
+    study = Study([Arm.of(config)], (4,), tmp_path)
+    folder = _place(study)
+    assert _only(study)[0] == 'skip'
+    longer = Study([Arm('tiny', str(config), ('train_cfg.max_iters=7',))], (4,), tmp_path)
+    action, why = _only(longer)
+    assert action == 'refuse' and 'config: train_cfg.max_iters 6 -> 7' in why
+    with pytest.raises(TrainingError, match=r'nothing was started.*\n  tiny, seed 4: .*max_iters 6 -> 7'):
+        refuse(longer.plan())
+    _place(study, total_batch=16)
+    assert _only(study) == ('refuse', _only(study)[1]) and 'total_batch: 16 -> 2' in _only(study)[1]
+    _place(study, world_size=2)
+    assert 'world_size: 2 -> 1' in _only(study)[1]
+    _place(study, 'failed', world_size=2)
+    assert _only(study)[0] == 'resume', 'a run may go on with other processes if the batch is the same'
+    record = json.loads((folder / 'run.json').read_text())
+    write_json(folder / 'run.json', record | dict(seed=9))
+    assert _only(study)[0] == 'refuse' and 'holds a run with seed 9, not 4' in _only(study)[1]
+    del record['identity']
+    write_json(folder / 'run.json', record)
+    (folder / 'iter_3.pth').touch()
+    assert 'does not say what it is a run of' in _only(study)[1]
+    (folder / 'run.json').unlink()
+    assert 'holds iter_3.pth, but no run.json' in _only(study)[1]
+
+
+def test_other_software_is_refused_only_where_runs_would_mix(config, tmp_path):
+    code = dict(code=dict(version='0.0.1', source='other', commit=None))
+    done = Study([Arm.of(config)], (4,), tmp_path)
+    _place(done, **code)
+    assert _only(done)[0] == 'skip'
+    mixed = Study([Arm.of(config)], (4, 5), tmp_path)
+    first, second = mixed.plan()
+    assert (first.action, second.action) == ('refuse', 'start')
+    assert 'code: mmlape 0.0.1' in first.why and '-- --allow-different-software' in first.why
+    _place(done, 'failed', **code)
+    assert _only(done)[0] == 'refuse'
+    allowed = Study([Arm.of(config)], (4, 5), tmp_path, extra=['--allow-different-software'])
+    assert [planned.action for planned in allowed.plan()] == ['resume', 'start']
+
+
+def test_a_work_dir_that_cannot_be_written_to_is_refused(config, tmp_path):
+    (tmp_path / 'file').touch()
+    (planned,) = Study([Arm.of(config)], (4,), tmp_path / 'file').plan()
+    with pytest.raises(TrainingError, match='cannot write into'):
+        planned.take()
+
+
+@pytest.mark.parametrize(('gpus', 'launcher'), [(1, 'train.py'), (2, 'dist_train.sh')])
+def test_the_trainings_command_has_all_options(config, tmp_path, gpus, launcher):
+    options = ('train_cfg.max_iters=2', 'train_cfg.val_interval=1')
+    extra = ['--amp', 'bf16', '--allow-batch-mismatch']
+    (planned,) = Study([Arm('tiny', str(config), options)], (4,), tmp_path, gpus, extra).plan()
+    command = LocalLauncher(gpus, devices=[]).command(planned)
+    assert command[1].endswith(launcher)
+    assert command[command.index(str(config)) :] == [
+        str(config),
+        *([str(gpus)] if gpus > 1 else []),
+        *['--work-dir', str(tmp_path / 'tiny' / 'seed_4'), '--seed', '4', *extra, '--cfg-options', *options],
+    ]
+    again = PlannedRun(planned.arm, planned.words, Run(planned.folder, 4, 'failed'), 'resume')
+    assert '--resume' in LocalLauncher(gpus, devices=[]).command(again)
+
+
+def test_a_record_of_another_seed_is_never_read_as_this_one(config, tmp_path):
+    study = Study([Arm.of(config)], (4,), tmp_path)
+    (_place(study, seed=5)).rename(tmp_path / 'tiny' / 'seed_4')
+    with pytest.raises(TrainingError, match='holds a run with seed 5, not 4'):
+        refuse(study.plan())
