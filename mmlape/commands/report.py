@@ -7,7 +7,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.description = (
         'Average the finished runs of every arm below a work dir, compare the arms, and write a page (index.html), '
-        'Markdown, LaTeX, CSV and JSON: means, deviations and 95 %% intervals, differences with p and correction, '
+        'Markdown, LaTeX, CSV and JSON: means, deviations and 95 % intervals, differences with p and correction, '
         'curves, classes, cost and origin. Runs that do not count are listed; there are some if the status is 1.'
     )
     add = parser.add_argument

@@ -7,7 +7,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.description = (
         'How many seeds each of two arms needs to find a true difference, in points (AP times 100, percent), by a '
-        'two-sided t-test at the 5 %% level. The spread comes from the finished runs below a work dir, or from --std.'
+        'two-sided t-test at the 5 % level. The spread comes from the finished runs below a work dir, or from --std.'
     )
     add = parser.add_argument
     add('work_dir', nargs='?', metavar='WORK_DIR', help='holds <arm>/seed_<s>, or is one arm')
