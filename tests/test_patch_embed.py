@@ -41,6 +41,32 @@ def test_dual_patch_norm_is_the_papers_equation():
     torch.testing.assert_close(embed(image)[0], x, atol=1e-10, rtol=0)
 
 
+def direct(embed, image):
+    """Norm, linear map, norm, one after the other on cut patches."""
+    x = cut(image, embed.patch_size)
+    x = x if embed.norm0 is None else embed.norm0(x)
+    x = F.linear(x, embed.proj.weight.flatten(1), embed.proj.bias)
+    return x if embed.norm1 is None else embed.norm1(x)
+
+
+@pytest.mark.parametrize('patch_norm', TABLE_6)
+def test_folded_norms_are_the_direct_form(patch_norm):
+    """Outputs and all gradients, with a constant patch, a zero one and one far from zero."""
+    embed = randomise(PatchEmbed(3, 16, 4, patch_norm))
+    image = torch.randn(2, 3, 12, 8)
+    image[0, :, :4, :4], image[0, :, 4:8, :4] = 7.0, 0.0
+    image[1, :, :4, 4:] += 30
+    torch.testing.assert_close(embed(image)[0], direct(embed, image), atol=1e-5, rtol=1e-5)
+    embed, image = embed.double(), image.double()
+    leaves = [image.requires_grad_(), *embed.parameters()]
+    target = torch.randn(2, 6, 16).double()
+    ours, theirs = (
+        torch.autograd.grad((out * target).sum(), leaves) for out in (embed(image)[0], direct(embed, image))
+    )
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-9, rtol=1e-9)
+
+
 @pytest.mark.parametrize('patch_norm', ['dual', 'pre', 'no-learnable'])
 def test_a_norm_over_pixels_forgets_brightness_and_contrast_of_a_patch(patch_norm):
     embed = PatchEmbed(3, 16, 4, patch_norm)
