@@ -207,7 +207,8 @@ class Demo:
         if failed:
             raise TrainingError(f'{failed[0].label} failed, see {failed[0].log}')
         for step in stage:
-            write_summary(self._folder(step.name), read_seeds(self._folder(step.name), step.seeds), step.config)
+            folder = self._folder(step.name)
+            write_summary(folder, read_seeds(folder, step.seeds), step.config, allow_software=True)
 
     def _test(self, step: Step, trained: bool) -> None:
         """Evaluate the last checkpoint, or the weights that training began with, by the test command."""
@@ -262,6 +263,7 @@ class Demo:
         report = build(
             [self._arm(step) for step in (*downstream, *pretraining)],
             'mmlape on the mini data',
+            allow_software=True,
             introduction=INTRODUCTION,
             notes=(f'Logs, checkpoints and run records are below {self.work_dir}.', self._took()),
             pictures=pictures,

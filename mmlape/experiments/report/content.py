@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mmlape.engine.identity import differences
+from mmlape.engine.identity import differences, software_differences
 from mmlape.errors import ConfigError
 from mmlape.experiments.aggregate import EVALUATIONS, summarise
 from mmlape.experiments.metrics import TASKS, is_defined, points, task_of
@@ -273,6 +273,11 @@ def _warnings(results: Sequence[Result], pairs: Sequence[tuple[Result, Result]])
     for result in results:
         if result.counted and not result.identity:
             yield f'{result.name}: an older version wrote its records; what its runs have in common was not checked.'
+        if result.identity:
+            apart = [software_differences(result.identity, run.identity) for run in result.counted]
+            lines = dict.fromkeys(line for found in apart for line in found)
+            if lines:
+                yield f'{result.name}: the software changed between its runs: {"; ".join(lines)}.'
         policy = result.identity.get('batch_policy')
         if policy == 'allowed-mismatch':
             yield f"{result.name}: its total batch is not the recipe's, and nothing was adapted to it."

@@ -18,9 +18,9 @@ _SPECIAL = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textas
 _SPECIAL |= {character: f'\\{character}' for character in '&%$#_{}'}
 _SPECIAL |= {'–': '--', '−': '$-$', '±': r'$\pm$', '<': '$<$', '>': '$>$', '→': r'$\rightarrow$', '×': r'$\times$'}
 _CAPTIONS = {
-    'detection': ('Object detection results on COCO', r'AP$^\mathrm{box}$ / AP$^\mathrm{mask}$'),
-    'segmentation': ('Semantic segmentation results on ADE20K', 'val mIoU'),
-    'classification': ('Image classification results', 'top-1'),
+    'detection': ('Object detection results', 'COCO', r'AP$^\mathrm{box}$ / AP$^\mathrm{mask}$'),
+    'segmentation': ('Semantic segmentation results', 'ADE20K', 'val mIoU'),
+    'classification': ('Image classification results', 'ImageNet-1K', 'top-1'),
 }
 _DOCUMENT = r"""\documentclass{article}
 \usepackage[utf8]{inputenc}
@@ -58,8 +58,9 @@ def _tables(report: Report) -> Iterator[str]:
 
 def _results(task: str, results: Sequence[Result]) -> str:
     """One of the paper's tables: a block of rows for each model."""
-    title, metric = _CAPTIONS[task]
+    title, data, metric = _CAPTIONS[task]
     quoted = any(result.known and result.known.results for result in results)
+    title += f' on {data}' if quoted else ''
     columns = ['Model', 'Pre-trained Model', 'PE Method', r'\#param.', 'seeds', metric]
     columns += [f'{metric} (LaPE paper)'] if quoted else []
     names = list(dict.fromkeys(result.model.name for result in results))
@@ -102,7 +103,8 @@ def _comparisons(report: Report, which: str) -> str:
     for one in (one for one in report.comparisons if one.which == which):
         cells = [_pair(report.result(one.arm), report.result(one.baseline)), escape(label(one.metric))]
         for found in (one.welch, one.paired):
-            cells += [_signed(found.mean), f'[{_signed(found.low)}, {_signed(found.high)}]', _probability(found.holm)]
+            limits = '--' if found.low is None else f'[{_signed(found.low)}, {_signed(found.high)}]'
+            cells += [_signed(found.mean), limits, _probability(found.holm)]
         rows.append(f'{" & ".join(cells)} \\\\')
     interval = rf'{CONFIDENCE * 100:.0f}\,\% interval'
     columns = ['Comparison', 'Metric', 'Welch', interval, '$p$', 'Paired', interval, '$p$']
