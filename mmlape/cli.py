@@ -21,6 +21,7 @@ COMMANDS = {
     'image-demo': 'draw what a checkpoint sees on a picture',
     'visualize-pe': 'draw what each layer sees of the position embedding; stem and PE as pictures',
     'plot-grad-norms': 'draw gradient norms by depth, of runs trained with --log-grad-norm',
+    'check-data': 'look at every file and annotation of a config before hours of training',
     'make-mini-data': 'write the mini data: handwritten digits in the layouts of COCO, ADE20K and ImageNet',
     'checkpoint': 'inspect, convert or publish a checkpoint; average the weights of several',
     'export-onnx': "write a config's backbone as an ONNX graph, checked against PyTorch",

@@ -1,0 +1,346 @@
+"""The full check of data: one bad thing each, made by breaking the mini data; nothing ends the scan."""
+
+import json
+import os
+import shutil
+import signal
+import time
+
+import numpy as np
+import pytest
+import tiny
+from PIL import Image
+from test_data_checks import FOLDERS, ade_cfg, coco_cfg, edit, folder_cfg
+
+from mmlape.cli import main
+from mmlape.datasets.check_report import write_report
+from mmlape.datasets.checks import check_data
+from mmlape.datasets.full_check import full_check
+from mmlape.datasets.mini import MiniOptions, make_mini_data
+from mmlape.datasets.mini_scenes import DIGIT_NAMES
+from mmlape.datasets.mini_writers import ADE_CLASSES
+from mmlape.errors import DataError
+from mmlape.visualization.browse import write_page
+
+SPLITS = ('train', 'val')
+
+
+@pytest.fixture(scope='module')
+def pristine(tmp_path_factory):
+    """20 pictures to train on, so that every digit occurs in both splits."""
+    root = tmp_path_factory.mktemp('data') / 'mini'
+    make_mini_data(root, MiniOptions(train=20, val=10, digits=50, size=(64, 64), digit_size=(20, 30), objects=(3, 5)))
+    return root
+
+
+@pytest.fixture
+def mini(pristine, tmp_path):
+    return shutil.copytree(pristine, tmp_path / 'mini')
+
+
+class Silent:
+    def begin(self, what, total):
+        pass
+
+    def advance(self):
+        pass
+
+
+def found(cfg, **options):
+    """{(split, severity, kind): finding}."""
+    report = full_check(cfg, SPLITS, Silent(), **options)
+    return {(finding.split, finding.severity, finding.kind): finding for finding in report.findings}
+
+
+def train_json(mini):
+    return mini / 'coco' / 'annotations' / 'instances_train2017.json'
+
+
+# ---------------------------------------------------------------- good data
+
+
+def test_good_data_has_no_findings_and_exact_counts(mini):
+    stored = json.loads(train_json(mini).read_text())
+    report = full_check(coco_cfg(mini / 'coco'), SPLITS, Silent())
+    assert not len(report.findings) and report.looked_at == [20, 10]
+    names = [DIGIT_NAMES[entry['category_id'] - 1] for entry in stored['annotations']]
+    train = report.summaries[0]
+    assert {train.classes[label]: count for label, count in train.labels.items()} == {
+        name: names.count(name) for name in names
+    }
+    report = full_check(ade_cfg(mini / 'ade'), SPLITS, Silent())
+    assert not len(report.findings)
+    maps = [np.asarray(Image.open(path)) for path in (mini / 'ade/annotations/training').iterdir()]
+    counts = np.bincount(np.concatenate([labels.ravel() for labels in maps]), minlength=13)
+    assert [report.summaries[0].labels[label] for label in range(12)] == counts[1:].tolist()
+    report = full_check(folder_cfg(mini / 'digits', metainfo=dict(classes=FOLDERS)), SPLITS, Silent())
+    assert not len(report.findings)
+    assert report.summaries[0].labels == {
+        label: len(list((mini / 'digits/train' / name).iterdir())) for label, name in enumerate(FOLDERS)
+    }
+
+
+# ---------------------------------------------------------------- COCO
+
+
+def first(content):
+    return content['annotations'][0]
+
+
+COCO_DAMAGE = [
+    ('error', 'unknown category', lambda c: first(c).update(category_id=99), 'category_id 99'),
+    ('error', 'incomplete annotation', lambda c: first(c).pop('area'), 'has no area'),
+    ('error', 'broken box', lambda c: first(c).update(bbox=[1, 2, float('nan'), 4]), 'four finite numbers'),
+    ('error', 'broken box', lambda c: first(c).update(bbox=[1, 2, 3]), 'four finite numbers'),
+    ('error', 'box outside its image', lambda c: first(c).update(bbox=[64, 3, 5, 5]), '64 x 64 pixels'),
+    ('error', 'box outside its image', lambda c: first(c).update(bbox=[3, -9, 5, 9]), 'wholly outside'),
+    ('warning', 'box partly outside', lambda c: first(c).update(bbox=[60, 3, 8, 5]), 'partly outside'),
+    ('warning', 'box without area', lambda c: first(c).update(bbox=[3, 3, 0, 5]), 'not be used'),
+    ('warning', 'mask without area', lambda c: first(c).update(segmentation=[[1, 2, 3, 4]]), 'three points'),
+    ('error', 'mask of another size', lambda c: first(c).update(segmentation=dict(size=[9, 64])), '64 x 64'),
+    ('error', 'image of another size', lambda c: c['images'][0].update(width=65), 'says 65 x 64'),
+    ('error', 'image missing', lambda c: c['images'][3].update(file_name='gone.jpg'), '1 of 20 images'),
+    ('error', 'image id twice', lambda c: c['images'][3].update(id=1), 'image id 1 '),
+    ('error', 'annotation id twice', lambda c: c['annotations'][3].update(id=1), 'annotation id 1 '),
+    ('warning', 'annotation of no image', lambda c: first(c).update(image_id=77), 'image 77'),
+]
+
+
+@pytest.mark.parametrize('severity, kind, damage, words', COCO_DAMAGE, ids=[f'{c[1]}-{c[3]}' for c in COCO_DAMAGE])
+def test_coco_annotations(mini, severity, kind, damage, words):
+    edit(train_json(mini), damage)
+    findings = found(coco_cfg(mini / 'coco'))
+    finding = findings[('train', severity, kind)]
+    assert finding.count == 1 and words in finding.examples[0]
+    others = {key for key in findings if key != ('train', severity, kind)}
+    assert all(key[1] == 'warning' for key in others) or kind == 'image id twice'
+    if severity == 'error':
+        with pytest.raises(DataError, match=words.split()[0]):
+            check_data(coco_cfg(mini / 'coco'))
+    else:
+        check_data(coco_cfg(mini / 'coco'))
+
+
+def test_margins_of_boxes(mini):
+    """A pixel beyond the border is an annotator's rounding."""
+    edit(train_json(mini), lambda content: first(content).update(bbox=[-1, 3, 66, 5]))
+    assert not found(coco_cfg(mini / 'coco'))
+
+
+def test_images_without_objects(mini):
+    def damage(content):
+        entries = content['annotations']
+        content['annotations'] = [entry for entry in entries if entry['image_id'] != 2]
+        for entry in entries:
+            entry['iscrowd'] = int(entry['image_id'] == 5)
+
+    edit(train_json(mini), damage)
+    cfg = coco_cfg(mini / 'coco')
+    finding = found(cfg)[('train', 'warning', 'image without objects')]
+    assert finding.count == 2 and '000000000002.jpg, 000000000005.jpg' in finding.examples[0]
+    facts = full_check(cfg, ['train'], Silent()).summaries[0].facts
+    assert facts['images without objects'] == 2 and facts['crowds'] > 0
+
+
+def test_a_class_that_never_occurs(mini):
+    path = mini / 'coco/annotations/instances_val2017.json'
+    edit(path, lambda c: c.update(annotations=[e for e in c['annotations'] if e['category_id'] != 4]))
+    findings = found(coco_cfg(mini / 'coco'))
+    assert findings[('val', 'warning', 'class that never occurs')].examples[0].endswith(': three.')
+
+
+def test_class_names_and_heads(mini):
+    findings = found(coco_cfg(mini / 'coco', num_classes=80))
+    assert findings[('train', 'error', 'heads')].count == 1
+    findings = found(coco_cfg(mini / 'coco', classes=DIGIT_NAMES[::-1]))
+    assert 'another order' in findings[('train', 'error', 'class names differ')].examples[0]
+    (mini / 'coco/annotations/instances_val2017.json').unlink()
+    findings = found(coco_cfg(mini / 'coco'))
+    assert ('val', 'error', 'cannot be read') in findings and ('val', 'error', 'evaluator') in findings
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def test_unreadable_images_are_all_named(mini):
+    folder = mini / 'coco/train2017'
+    (folder / '000000000002.jpg').write_bytes(b'')
+    (folder / '000000000003.jpg').write_bytes((folder / '000000000003.jpg').read_bytes()[:-700])
+    (folder / '000000000004.jpg').write_bytes(b'no picture')
+    Image.new('RGB', (8, 64)).save(folder / '000000000005.jpg')
+    findings = found(coco_cfg(mini / 'coco'))
+    finding = findings.pop(('train', 'error', 'unreadable image'))
+    assert finding.count == 3
+    assert all(f'00000000000{number}.jpg' in text for number, text in zip((2, 3, 4), finding.examples))
+    assert {kind for _, _, kind in findings} == {'image smaller than a patch', 'image of another size'}
+
+
+def test_a_sample_opens_only_so_many(mini):
+    report = full_check(coco_cfg(mini / 'coco'), SPLITS, Silent(), sample=4, workers=2)
+    assert report.looked_at == [4, 4]
+
+
+def test_pictures_in_training_and_validation(mini):
+    coco = mini / 'coco'
+    shutil.copy(coco / 'train2017/000000000007.jpg', coco / 'val2017/000000000002.jpg')
+    shutil.copy(coco / 'train2017/000000000001.jpg', coco / 'train2017/000000000009.jpg')
+    findings = found(coco_cfg(coco))
+    shared = findings[('val', 'warning', 'image in train and val')]
+    assert shared.count == 1 and 'val2017/000000000002.jpg' in shared.examples[0]
+    assert 'train2017/000000000007.jpg' in shared.examples[0]
+    assert findings[('train', 'warning', 'image twice')].count == 1
+    for path in (coco / 'val2017').iterdir():
+        shutil.copy(coco / 'train2017' / path.name, path)
+    shared = found(coco_cfg(coco))[('val', 'error', 'image in train and val')]
+    assert shared.count == 10 and 'All 10 images' in shared.examples[0]
+    assert ('val', 'warning', 'image in train and val') in found(coco_cfg(coco), sample=10), 'a sample proves less'
+
+
+# ---------------------------------------------------------------- ADE20K's layout
+
+
+def test_label_maps(mini):
+    images, maps = mini / 'ade/images/training', mini / 'ade/annotations/training'
+    names = sorted(path.stem for path in maps.iterdir())
+    labels = np.asarray(Image.open(maps / f'{names[0]}.png')).copy()
+    labels[0, :2] = 13, 99
+    Image.fromarray(labels).save(maps / f'{names[0]}.png')
+    Image.fromarray(np.zeros((64, 64), np.uint8)).save(maps / f'{names[1]}.png')
+    Image.fromarray(np.ones((64, 32), np.uint8)).save(maps / f'{names[2]}.png')
+    Image.open(maps / f'{names[3]}.png').convert('RGB').save(maps / f'{names[3]}.png')
+    (maps / f'{names[4]}.png').write_bytes(b'\x89PNG')
+    (maps / f'{names[5]}.png').unlink()
+    (images / f'{names[6]}.jpg').unlink()
+    findings = found(ade_cfg(mini / 'ade'))
+    expected = {
+        ('error', 'label outside the classes'): names[0],
+        ('warning', 'image without labels'): names[1],
+        ('error', 'label map of another size'): names[2],
+        ('error', 'label map with colours'): names[3],
+        ('error', 'unreadable label map'): names[4],
+        ('error', 'label map missing'): names[5],
+        ('warning', 'label map without image'): names[6],
+    }
+    for (severity, kind), name in expected.items():
+        assert findings[('train', severity, kind)].count == 1
+        assert name in findings[('train', severity, kind)].examples[0]
+    assert {key[1:] for key in findings if key[0] == 'train'} - set(expected) <= {
+        ('warning', 'class that never occurs')
+    }
+
+
+def test_label_outside_the_classes_is_not_counted(mini):
+    cfg = ade_cfg(mini / 'ade', num_classes=3, metainfo=dict(classes=ADE_CLASSES[:3]))
+    (mini / 'ade/classes.txt').unlink()
+    report = full_check(cfg, ['train'], Silent())
+    assert set(report.summaries[0].labels) <= {0, 1, 2}
+    finding = next(finding for finding in report.findings if finding.kind == 'label outside the classes')
+    assert finding.count == 20 and len(finding.examples) == 5
+
+
+# ---------------------------------------------------------------- ImageNet's layout
+
+
+def test_folders(mini):
+    root = mini / 'digits/train'
+    images = sorted((root / 'one').iterdir())
+    shutil.copy(images[0], root / 'two' / 'copy.png')
+    shutil.copy(images[1], root / 'one' / 'copy.png')
+    for path in (root / 'nine').iterdir():
+        path.unlink()
+    findings = found(folder_cfg(mini / 'digits', metainfo=dict(classes=FOLDERS)))
+    assert 'two/copy.png' in findings[('train', 'warning', 'one image, two classes')].examples[0]
+    assert 'one/' in findings[('train', 'warning', 'image twice')].examples[0]
+    assert findings[('train', 'error', 'class without images')].count == 1
+    assert findings[('train', 'warning', 'class that never occurs')].examples[0].endswith(': nine.')
+
+
+def test_lists(mini):
+    root = mini / 'digits'
+    names = sorted(path.relative_to(root).as_posix() for path in (root / 'train').rglob('*.png'))
+    lines = [f'{name} {FOLDERS.index(name.split("/")[1])}' for name in names]
+    (root / 'list.txt').write_text('\n'.join([*lines, f'{names[0]} 10', 'gone.png 1', names[0]]))
+    cfg = folder_cfg(root, metainfo=dict(classes=FOLDERS), ann_file='list.txt', data_prefix='')
+    findings = {finding.kind: finding for finding in full_check(cfg, ['train'], Silent()).findings}
+    assert 'label 10 is outside' in findings['label outside the classes'].examples[0]
+    assert 'gone.png does not exist' in findings['unreadable image'].examples[0]
+    assert findings['broken line'].count == 1 and findings['one image, two classes'].count == 1
+
+
+# ---------------------------------------------------------------- what comes out
+
+
+def test_json(mini, tmp_path):
+    edit(train_json(mini), lambda content: first(content).update(category_id=99))
+    write_report(full_check(coco_cfg(mini / 'coco'), SPLITS, Silent()), 'name', tmp_path / 'out' / 'found.json')
+    content = json.loads((tmp_path / 'out' / 'found.json').read_text())
+    assert content['errors'] == 1 and content['config'] == 'name' and not content['interrupted']
+    assert content['data'][0]['images'] == content['data'][0]['looked_at'] == 20
+    assert list(content['data'][0]['classes']) == list(DIGIT_NAMES)
+    assert content['findings'][0]['kind'] == 'unknown category'
+
+
+@pytest.mark.parametrize('kind', ['coco', 'ade', 'digits'])
+def test_page(mini, tmp_path, kind):
+    cfg = dict(coco=coco_cfg, ade=ade_cfg, digits=folder_cfg)[kind](mini / kind)
+    pack = dict(coco='mmdet.PackDetInputs', ade='mmseg.PackSegInputs', digits='mmpretrain.PackInputs')[kind]
+    dataset = cfg.train_dataloader.dataset
+    dataset = dataset.get('dataset', dataset)
+    dataset.pipeline = [*dataset.pipeline, dict(type='Resize', scale=(80, 80)), dict(type=pack)]
+    broken = next(
+        path for path in sorted((mini / kind).rglob('*')) if path.suffix in ('.jpg', '.png') and 'val' not in str(path)
+    )
+    broken.write_bytes(b'no picture')
+    if kind == 'digits':
+        dataset.metainfo = dict(classes=FOLDERS)
+    page = write_page(cfg, tmp_path / 'page', 'train', 4, full_check(cfg, SPLITS, Silent()))
+    text = page.read_text()
+    assert text.count('<img') == 2 * 3 and text.count('80 x 80') == 3, 'before and after the pipeline'
+    assert broken.name in text and 'error: unreadable' in text and 'Classes' in text
+
+
+TINY = {'image': 'images/training/3.png', 'map': 'annotations/training/4.png'}
+
+
+def test_command(tmp_path, capsys):
+    data = tiny.write_data(tmp_path / 'data')
+    config = tiny.write_config(tmp_path, data)
+    tool = tiny.ROOT / 'tools' / 'check_data.py'
+    assert main(['check-data', str(config), '--json', str(tmp_path / 'found.json')]) == 0
+    said = capsys.readouterr().out
+    assert '13 pictures' in said and '0 kinds of error' in said and '0 kinds of warning' in said
+    for name in TINY.values():
+        (data / name).write_bytes((data / name).read_bytes()[:-40])
+    said = tiny.run(tool, config, '--browse', tmp_path / 'page', '--num', 2, cwd=tmp_path, status=1)
+    assert '2 kinds of error' in said and '3.png' in said and '4.png' in said
+    assert (tmp_path / 'page' / 'index.html').stat().st_size > 10_000
+    assert json.loads((tmp_path / 'found.json').read_text())['data'][0]['classes'].keys() == set(tiny.CLASSES)
+
+
+def test_interrupt_prints_what_was_found(tmp_path):
+    data = tiny.write_data(tmp_path / 'data', train=4)
+    os.mkfifo(data / 'images' / 'training' / 'waits.png')  # a picture that never comes
+    (data / 'annotations' / 'training' / 'lost.png').write_bytes(b'')
+    shutil.copy(data / 'annotations' / 'training' / '0.png', data / 'annotations' / 'training' / 'waits.png')
+    config = tiny.write_config(tmp_path, data)
+    process = tiny.start(tiny.ROOT / 'tools' / 'check_data.py', config, '--workers', 1, cwd=tmp_path)
+    try:
+        gate = _open_when_read(data / 'images' / 'training' / 'waits.png')
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        os.close(gate)
+        said = process.communicate(timeout=60)[0]
+    finally:
+        process.kill()
+    assert process.returncode == 130, said
+    assert 'interrupted after' in said and 'label map without image' in said and 'Traceback' not in said
+
+
+def _open_when_read(fifo):
+    """Opens the picture that waits, once the check is reading it."""
+    for _ in range(600):
+        try:
+            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # nobody reads yet
+            time.sleep(0.1)
+    raise AssertionError('the check never came to the picture')
