@@ -1,16 +1,20 @@
 """Pretraining: parameter counts of the paper, distillation, and the way from a checkpoint into a running model."""
 
+import itertools
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
+from PIL import Image
 from test_checkpoint import save
 from tiny import ROOT, run, write_config, write_data
 
+from mmlape.checkpoint import read_checkpoint
 from mmlape.models import VisionTransformer
 from mmlape.registry import MODELS
 
@@ -29,12 +33,12 @@ def test_parameter_counts_equal_the_papers_table_5(arch):
         assert round(sum(p.numel() for p in model.parameters()) / 1e6, 3) == millions
 
 
-def distilled(**kwargs):
+def distilled(teacher=None, **kwargs):
     from mmlape.models.distillation import DistilledImageClassifier
 
     init_default_scope('mmpretrain')
     vit = dict(arch=ARCH, img_size=32, patch_size=8)
-    teacher = dict(
+    teacher = teacher or dict(
         type='ImageClassifier',
         backbone=dict(type='mmlape.VisionTransformer', **vit),
         head=dict(type='LinearClsHead', num_classes=5, in_channels=32),
@@ -95,6 +99,43 @@ def test_a_checkpoint_is_in_the_model_once_training_runs(tmp_path):
         assert torch.equal(trained[name], expected[name.removeprefix('backbone.')]), name
 
 
+def test_imagenets_recipe_runs_at_384_from_a_checkpoint_of_224(tmp_path):
+    """RandAugment, erasing, mixup, CutMix and repeated augmentation at work; the PE grows from 14 x 14 to 24 x 24."""
+    random = np.random.default_rng(0)
+    for split, kind in itertools.product(('train', 'val'), ('cat', 'dog')):
+        (tmp_path / 'data' / split / kind).mkdir(parents=True)
+        for number in range(4):
+            picture = Image.fromarray(random.integers(0, 256, (40, 50, 3), dtype=np.uint8))
+            picture.save(tmp_path / 'data' / split / kind / f'{number}.png')
+    path = save(tmp_path / 'lape.pth', VisionTransformer(ARCH, 224, pe_joining='lape').state_dict())
+    arch = str(dict(ARCH, _delete_=True)).replace(' ', '')
+    plain_loaders = ('num_workers=0', 'persistent_workers=False')
+    options = (
+        f'data_root={tmp_path / "data"}/', f'model.backbone.arch={arch}', 'model.head.in_channels=32',
+        f'model.backbone.init_cfg.checkpoint={path}', 'train_cfg.max_epochs=1', 'train_dataloader.batch_size=8',
+        *(f'{split}_dataloader.{word}' for split in ('train', 'val') for word in plain_loaders),
+    )  # fmt: skip
+    config = PRETRAIN / 'deit-base-lape_4xb64-30e-ft384_in1k.py'
+    words = ('--work-dir', 'out', '--seed', '0', '--allow-batch-mismatch', '--cfg-options', *options)
+    printed = run(ROOT / 'tools' / 'train.py', config, *words, cwd=tmp_path)
+    assert 'resized pos_embed: 14x14 -> 24x24' in printed
+    stored = read_checkpoint(tmp_path / 'out' / 'epoch_1.pth')
+    assert stored['state_dict']['backbone.pos_embed'].shape == (1, 577, 32)
+    assert stored['meta']['iter'] == 1, 'of 8 pictures that come three times, each epoch has 8'
+
+
+def test_a_teacher_of_timm_takes_timms_own_file(tmp_path):
+    import timm
+
+    options = dict(model_name='resnet10t', num_classes=5)
+    source = timm.create_model(**options)
+    path = save(tmp_path / 'teacher.pth', source.state_dict(), None)
+    model = distilled(teacher=dict(type='TimmClassifier', **options), teacher_checkpoint=path)
+    model.init_weights()
+    images = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(model.teacher(images), source.eval()(images))
+
+
 def test_hostile_checkpoints_run_nothing_in_train_test_and_resume(tmp_path):
     from test_checkpoint import Payload
 
@@ -127,6 +168,8 @@ def test_pretrain_publish_finetune_evaluate(tmp_path):
     run(tools / 'checkpoint.py', 'publish', 'pre/epoch_2.pth', 'weights/deit.pth', cwd=tmp_path)
     published = next((tmp_path / 'weights').glob('deit-*.pth'))
     assert 'lape or lape-shared' in run(tools / 'checkpoint.py', 'inspect', published, cwd=tmp_path)
+    card = published.with_suffix('.md').read_text()
+    assert 'accuracy/top1' in card and "pe_joining='lape'" in card and published.name in card
     config = next((ROOT / 'configs' / 'segmenter').glob('*mini-lape*.py'))
     options = [
         '--cfg-options', 'data_root=mini/ade/', *arch, 'train_cfg.max_iters=2', 'train_cfg.val_interval=2',

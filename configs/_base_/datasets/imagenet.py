@@ -1,6 +1,6 @@
 """ImageNet-1K at 224 with DeiT's augmentation: RandAugment, random erasing, each picture three times a batch.
 
-Mixup and CutMix are the model's, see ``models/deit.py``. ``data_root`` is the one path, with ``train`` and ``val``.
+Mixup and CutMix are in the configs, as ``model.train_cfg``. ``data_root`` is the one path, with ``train`` and ``val``.
 """
 
 default_scope = 'mmpretrain'
