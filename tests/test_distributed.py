@@ -10,15 +10,18 @@ import pytest
 import tiny
 import torch
 import trouble
+from mmengine.config import Config
 from torch import nn
 
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import test as evaluate
 from mmlape.engine.sync_bn import GroupBatchNorm, convert_sync_bn
+from mmlape.engine.trainer import set_up_processes
 
 OPTIONS = ('train_cfg.max_iters=6', 'train_cfg.val_interval=3', 'default_hooks.checkpoint.interval=3')
+OPTIONS += ('auto_scale_lr.base_batch_size=4',)
 # what a process draws for its own part of a batch differs from what one process draws for the whole
-OPTIONS += ('auto_scale_lr.base_batch_size=4', 'model.backbone.drop_path_rate=0.0', 'model.decode_head.dropout_ratio=0.0')
+OPTIONS += ('model.backbone.drop_path_rate=0.0', 'model.decode_head.dropout_ratio=0.0')
 TOOLS = tiny.ROOT / 'tools'
 
 
@@ -26,6 +29,12 @@ TOOLS = tiny.ROOT / 'tools'
 def config(tmp_path_factory):
     folder = tmp_path_factory.mktemp('tiny')
     return tiny.write_config(folder, tiny.write_data(folder / 'data'), trouble.CONFIG)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return str(probe.getsockname()[1])
 
 
 @pytest.fixture(scope='module')
@@ -40,9 +49,7 @@ def alone(config):
 def together(config):
     """Two machines of one process and two images each; both are this one."""
     work_dir = config.parent / 'together'
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        port = str(probe.getsockname()[1])
+    port = free_port()
     words = [TOOLS / 'dist_train.sh', config, '1', '--work-dir', work_dir, '--seed', '5', '--cfg-options', *OPTIONS]
     nodes = [
         subprocess.Popen(
@@ -101,6 +108,31 @@ def test_a_nan_in_one_process_stops_both(config):
     assert [path.name for path in work_dir.glob('iter_*')] == ['iter_3.pth']
 
 
+def test_a_machine_that_does_not_come_is_said(config):
+    more = dict(NNODES='2', NODE_RANK='0', MASTER_ADDR='127.0.0.1', PORT=free_port(), RDZV_TIMEOUT='3')
+    said = tiny.run(TOOLS / 'dist_train.sh', config, '1', cwd=config.parent, status=1, **more)
+    assert 'machine 0 of 2: waiting for the others at 127.0.0.1:' in said and 'up to 3 s' in said
+    error = next(line for line in said.splitlines() if line.startswith('mmlape: error: the 2 machines'))
+    assert 'did not all meet at 127.0.0.1:' in error and 'RDZV_TIMEOUT=SECONDS' in error and 'Traceback' not in said
+
+
+def test_the_time_out_reaches_the_process_group(monkeypatch):
+    """Long enough for an evaluation by default, and the configuration's where it says one; on GPUs and without."""
+    given = {}
+    variables = dict(RANK='0', WORLD_SIZE='1', LOCAL_RANK='0', MASTER_ADDR='127.0.0.1', MASTER_PORT='1')
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.distributed, 'init_process_group', lambda *args, **kwargs: given.update(kwargs))
+    for gpu in (False, True):
+        monkeypatch.setattr(torch.cuda, 'is_available', lambda gpu=gpu: gpu)
+        monkeypatch.setattr(torch.cuda, 'device_count', lambda: 1)
+        monkeypatch.setattr(torch.cuda, 'set_device', lambda _: None)
+        set_up_processes(Config(dict(env_cfg=dict(dist_cfg=dict(backend='nccl')))), 'pytorch')
+        assert given.pop('timeout').total_seconds() == 3600
+        set_up_processes(Config(dict(env_cfg=dict(dist_cfg=dict(timeout=77)))), 'pytorch')
+        assert given.pop('timeout').total_seconds() == 77
+
+
 def test_batch_norm_over_processes_is_exact():
     script = tiny.ROOT / 'tests' / 'sync_bn_processes.py'
     launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2, script)
@@ -151,7 +183,8 @@ def test_more_gpus_than_there_are_is_an_error(tmp_path):
     assert '--standalone --nproc_per_node 2' in said and said.strip().endswith('c.py --seed 1 --launcher pytorch')
     more = dict(PYTHON=str(python), PORT='1234')
     said = tiny.run(TOOLS / 'dist_test.sh', 'c.py', 'w.pth', '2', cwd=tmp_path, **more)
-    assert '--nnodes 1 --node_rank 0 --master_addr 127.0.0.1 --master_port 1234 --nproc_per_node 2' in said
+    assert '--nnodes 1 --rdzv_backend c10d --rdzv_endpoint 127.0.0.1:1234 --rdzv_id mmlape' in said
+    assert 'is_host=1,join_timeout=900,read_timeout=900 --nproc_per_node 2' in said
     assert said.strip().endswith('test.py c.py w.pth --launcher pytorch')
 
 
@@ -175,7 +208,8 @@ wait
 def test_slurm_scripts_start_one_task_a_process(config, tmp_path, monkeypatch):
     script(tmp_path, 'srun', SRUN)
     path = f'{tmp_path}:{tiny.environment()["PATH"]}'
-    words = ('part', 'job', config, '2', '--work-dir', tmp_path / 'run', '--cfg-options', 'train_cfg.max_iters=2')
+    options = ('--cfg-options', *OPTIONS, 'train_cfg.max_iters=2')
+    words = ('part', 'job', config, '2', '--work-dir', tmp_path / 'run', *options)
     more = dict(PATH=path, GPUS_PER_NODE='0', CPUS_PER_TASK='1', SRUN_ARGS='--time=5 --quiet=1')
     tiny.run(TOOLS / 'slurm_train.sh', *words, cwd=tmp_path, **more)
     called = (tmp_path / 'called').read_text()

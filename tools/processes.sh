@@ -3,7 +3,7 @@
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=${PYTHON:-$(command -v python || command -v python3)}
 
-# launch TOOL GPUS [ARGUMENTS]: GPUS processes on this machine, NNODES machines in all
+# launch TOOL GPUS [ARGUMENTS]: GPUS processes on this machine, NNODES machines in all, which meet at MASTER_ADDR:PORT
 launch() {
     local tool=$1 processes=$2
     shift 2
@@ -27,9 +27,14 @@ launch() {
     # without a port of the caller's torchrun takes a free one
     local meeting=(--standalone)
     if ((${NNODES:-1} > 1)) || [[ -n ${PORT:-} ]]; then
-        meeting=(--nnodes "${NNODES:-1}" --node_rank "${NODE_RANK:-0}"
-            --master_addr "${MASTER_ADDR:-127.0.0.1}" --master_port "${PORT:-29500}")
+        export NNODES=${NNODES:-1} MASTER_ADDR=${MASTER_ADDR:-127.0.0.1} PORT=${PORT:-29500}
+        local wait=${RDZV_TIMEOUT:-900}
+        meeting=(--nnodes "$NNODES" --rdzv_backend c10d --rdzv_endpoint "$MASTER_ADDR:$PORT"
+            --rdzv_id "${RDZV_ID:-mmlape}"
+            --rdzv_conf "is_host=$((${NODE_RANK:-0} == 0)),join_timeout=$wait,read_timeout=$wait")
+        ((NNODES == 1)) || echo "machine ${NODE_RANK:-0} of $NNODES: waiting for the others at" \
+            "$MASTER_ADDR:$PORT, up to $wait s (RDZV_TIMEOUT)"
     fi
-    PYTHONPATH="$(dirname "$tools")${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m torch.distributed.run \
+    PYTHONPATH="$(dirname "$tools")${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -m mmlape.engine.launch \
         "${meeting[@]}" --nproc_per_node "$processes" "$tools/$tool" "$@" --launcher pytorch
 }

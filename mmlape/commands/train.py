@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--deterministic', action='store_true', help='prefer deterministic kernels; slower on GPUs')
     _add_batch_options(parser)
     add('--launcher', choices=('none', 'pytorch', 'slurm'), default='none', help='default: none, a single process')
+    add('--tensorboard', action='store_true', help='log for TensorBoard too, to vis_data in the work dir')
     add(
         '--allow-different-software',
         action='store_true',
@@ -70,12 +71,14 @@ def seed(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Trains, and says where the results are."""
-    from mmlape.engine.config import load_config
+    from mmlape.engine.config import add_tensorboard, load_config
     from mmlape.engine.distributed import leave_processes
     from mmlape.engine.trainer import train
 
     apply_trust(args)
     cfg = load_config(args.config, args.cfg_options)
+    if args.tensorboard:
+        add_tensorboard(cfg)
     if args.log_grad_norm is not None:
         hook = dict(type='mmlape.GradientNormHook', interval=args.log_grad_norm)
         cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), hook]

@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import importlib.util
 import traceback
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,21 @@ def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ConfigError(f'--cfg-options {key}={value}: {error.args[0] if error.args else error}') from error
     return cfg
+
+
+def add_tensorboard(cfg: Config) -> None:
+    """Has a training also log for TensorBoard, below ``vis_data`` in its work dir.
+
+    Raises:
+        ConfigError: If the package is not installed.
+    """
+    if importlib.util.find_spec('tensorboard') is None:
+        raise ConfigError('--tensorboard needs the package tensorboard: pip install tensorboard')
+    visualizer = cfg.get('visualizer') or dict(type='Visualizer')
+    backends = list(visualizer.get('vis_backends') or [dict(type='LocalVisBackend')])
+    if not any(str(backend.get('type')).endswith('TensorboardVisBackend') for backend in backends):
+        backends.append(dict(type='TensorboardVisBackend'))
+    cfg.visualizer = dict(visualizer, vis_backends=backends)
 
 
 def config_name(cfg: Config) -> str:

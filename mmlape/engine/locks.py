@@ -1,8 +1,10 @@
 """Lock files: held through `flock` until their descriptor is closed, or the last process that inherited it ends.
 
-No kill leaves one behind, and a child that inherits the descriptor goes on holding the lock after its parent's death.
+No kill leaves one behind, and a child that is given the descriptor goes on holding the lock after its parent's death.
+A child that was only forked (a data loader's worker) does not.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -11,6 +13,23 @@ import time
 from pathlib import Path
 
 ATTEMPTS = 4  # whoever asks for the holder has the lock too, for an instant
+_taken: dict[int, tuple[int, int]] = {}  # descriptor -> device and inode of the file that it was opened for
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def _drop_inherited() -> None:
+    for descriptor, file in _taken.items():
+        with contextlib.suppress(OSError):  # closed since then
+            if _identity(descriptor) == file:
+                os.close(descriptor)
+    _taken.clear()
+
+
+os.register_at_fork(after_in_child=_drop_inherited)
 HOLDER_UNKNOWN = dict(host='unknown', pid=None, slurm_job=None, since=None)
 
 
@@ -41,6 +60,7 @@ def take_lock(path: str | Path) -> int | None:
     )
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+    _taken[descriptor] = _identity(descriptor)
     return descriptor
 
 

@@ -1,0 +1,159 @@
+"""The total batch: what is refused, the three ways out, and that accumulation keeps steps and samples."""
+
+import pytest
+import tiny
+import torch
+from mmengine.config import Config
+
+from mmlape.cli import main
+from mmlape.engine.batch import batch_plan, settle_batch
+from mmlape.engine.config import load_config
+from mmlape.engine.schedule import check_schedule, stretch
+from mmlape.engine.trainer import train
+from mmlape.errors import ConfigError
+
+
+def recipe(images=2, base=8, accumulation=1, **scale):
+    return Config(
+        dict(
+            train_dataloader=dict(batch_size=images),
+            optim_wrapper=dict(optimizer=dict(lr=0.1), accumulative_counts=accumulation),
+            auto_scale_lr=dict(base_batch_size=base, **scale) if base else None,
+            train_cfg=dict(type='IterBasedTrainLoop', max_iters=100, val_interval=10),
+            param_scheduler=[dict(type='PolyLR', by_epoch=False, begin=5)],
+            default_hooks=dict(checkpoint=dict(by_epoch=False, interval=20)),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ('cfg', 'processes', 'way', 'policy', 'lasting'),
+    [
+        (recipe(), 4, None, 'recipe', (1, 100)),
+        (recipe(accumulation=2), 2, None, 'recipe', (2, 100)),
+        (recipe(), 4, 'auto-scale-lr', 'recipe', (1, 100)),
+        (recipe(), 1, 'auto-scale-lr', 'auto-scale-lr', (1, 100)),
+        (recipe(enable=True), 1, None, 'auto-scale-lr', (1, 100)),
+        (recipe(enable=True), 1, 'accumulate', 'accumulation', (4, 400)),
+        (recipe(), 2, 'accumulate', 'accumulation', (2, 200)),
+        (recipe(accumulation=2), 1, 'accumulate', 'accumulation', (4, 200)),
+        (recipe(), 8, 'allow-batch-mismatch', 'allowed-mismatch', (1, 100)),
+        (recipe(base=None), 3, None, 'unknown', (1, 100)),
+    ],
+)
+def test_a_policy_is_settled(cfg, processes, way, policy, lasting):
+    assert settle_batch(cfg, processes, way) == policy
+    assert (cfg.optim_wrapper.accumulative_counts, cfg.train_cfg.max_iters) == lasting
+    assert bool((cfg.auto_scale_lr or {}).get('enable')) == (policy == 'auto-scale-lr') or policy == 'recipe'
+    if policy in ('recipe', 'accumulation') and cfg.auto_scale_lr:
+        assert batch_plan(cfg, processes)['total_batch'] == 8
+
+
+def test_a_mismatch_shows_three_ways_out():
+    with pytest.raises(ConfigError) as caught:
+        settle_batch(recipe(), 2, None)
+    for part in (
+        '= 4 images a step, but the recipe is for 8',
+        '--auto-scale-lr         lr 0.1 -> 0.05',
+        '--accumulate            optim_wrapper.accumulative_counts=2, and train_cfg.max_iters 100 -> 200',
+        '--allow-batch-mismatch',
+    ):
+        assert part in str(caught.value)
+    with pytest.raises(
+        ConfigError, match=r'(?s)lr 0.1 -> 0.15.*not possible here: .*8 images are no multiple of the 12'
+    ):
+        settle_batch(recipe(images=3), 4, None)
+    with pytest.raises(ConfigError, match='--accumulate: .*no multiple'):
+        settle_batch(recipe(images=3), 1, 'accumulate')
+    with pytest.raises(ConfigError, match='does not say auto_scale_lr.base_batch_size'):
+        settle_batch(recipe(base=None), 1, 'accumulate')
+
+
+def test_everything_counted_in_iterations_is_stretched():
+    cfg = recipe()
+    cfg.train_cfg.update(val_begin=30, dynamic_intervals=[(50, 5)])
+    cfg.param_scheduler = [
+        dict(type='LinearLR', by_epoch=False, begin=0, end=5),
+        dict(type='MultiStepLR', by_epoch=False, milestones=[60, 80], begin=5, end=90),
+        dict(type='ExponentialLR', by_epoch=False, gamma=0.81, begin=90),
+        dict(type='MultiStepLR', by_epoch=True, milestones=[6]),
+    ]
+    cfg.custom_hooks = [dict(type='EMAHook')]
+    stretch(cfg, 2)
+    assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval, cfg.train_cfg.val_begin) == (200, 20, 60)
+    assert cfg.train_cfg.dynamic_intervals == [(100, 10)]
+    linear, steps, decay, epochs = cfg.param_scheduler
+    assert (linear.begin, linear.end) == (0, 10)
+    assert (steps.milestones, steps.begin, steps.end) == ([120, 160], 10, 180)
+    assert decay.gamma == pytest.approx(0.9) and decay.begin == 180
+    assert epochs == dict(type='MultiStepLR', by_epoch=True, milestones=[6])
+    assert cfg.default_hooks.checkpoint.interval == 40 and cfg.custom_hooks[0].interval == 2
+    cfg.param_scheduler = [dict(type='ReduceOnPlateauLR', by_epoch=False)]
+    with pytest.raises(ConfigError, match='param_scheduler.0 .ReduceOnPlateauLR.'):
+        stretch(cfg, 2)
+
+
+def test_a_schedule_that_ends_before_it_begins_is_refused():
+    cfg = recipe()
+    check_schedule(cfg)
+    cfg.train_cfg.max_iters = 5
+    with pytest.raises(
+        ConfigError, match=r'param_scheduler.0 \(PolyLR\) begins at 5, not before train_cfg.max_iters=5'
+    ):
+        check_schedule(cfg)
+    cfg.param_scheduler[0].update(by_epoch=True, begin=7, end=6)
+    with pytest.raises(ConfigError, match=r'begins at 7, not before param_scheduler.0.end=6'):
+        check_schedule(cfg)
+
+
+# real runs
+
+
+class Steps:
+    """Counts what an optimiser is given: how often it steps, and the rate each time."""
+
+    def __init__(self, monkeypatch):
+        self.rates = []
+        step = torch.optim.SGD.step
+
+        def counted(optimiser, *args, **kwargs):
+            self.rates.append(optimiser.param_groups[0]['lr'])
+            return step(optimiser, *args, **kwargs)
+
+        monkeypatch.setattr(torch.optim.SGD, 'step', counted)
+
+
+PLAIN = """
+model['backbone'].update(drop_path_rate=0.0)
+model['decode_head'].update(dropout_ratio=0.0, norm_cfg=None)
+optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.1))
+param_scheduler = [dict(type='MultiStepLR', milestones=[2], by_epoch=False)]
+auto_scale_lr = dict(base_batch_size=4)
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=4, val_interval=2)
+default_hooks['checkpoint'].update(interval=2)
+"""
+
+
+def test_accumulation_repeats_the_recipe(tmp_path, monkeypatch, capsys):
+    """Two images accumulated twice: the same samples, as many steps at the same rates, the same weights."""
+    config = tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data'), PLAIN)
+    cfg = load_config(config)
+    status = main(['train', str(config), '--work-dir', str(tmp_path / 'refused')])
+    assert status == 1 and '--accumulate ' in capsys.readouterr().err and not (tmp_path / 'refused').exists()
+    steps = Steps(monkeypatch)
+    run = train(cfg, tmp_path / 'accumulated', seed=1, batch='accumulate')
+    accumulated, steps.rates = steps.rates, []
+    cfg.train_dataloader.batch_size = 4
+    whole = train(cfg, tmp_path / 'whole', seed=1)
+    assert len(accumulated) == len(steps.rates) == 4 and accumulated == steps.rates == [0.1, 0.1] + [0.1 * 0.1] * 2
+    assert (run['identity']['batch_policy'], whole['identity']['batch_policy']) == ('accumulation', 'recipe')
+    assert run['iter'] == 8 and whole['iter'] == 4
+    assert [entry['step'] for entry in run['evaluations']] == [4, 8]
+    assert tiny.difference(tmp_path / 'accumulated' / 'iter_8.pth', tmp_path / 'whole' / 'iter_4.pth') < 1e-6
+
+
+def test_a_schedule_beyond_the_training_is_one_line(tmp_path, capsys):
+    config = tiny.write_config(tmp_path, tmp_path / 'nowhere', 'param_scheduler[0].update(begin=6, end=None)\n')
+    assert main(['train', str(config), '--work-dir', str(tmp_path / 'run')]) == 1
+    said = capsys.readouterr().err
+    assert 'begins at 6, not before train_cfg.max_iters=6' in said and not (tmp_path / 'run').exists()

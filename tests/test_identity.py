@@ -1,0 +1,251 @@
+"""What a run is: what counts, what does not, how differences are named; locks; one work dir, one run."""
+
+import copy
+import hashlib
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import tiny
+import torch
+import trouble
+
+from mmlape.cli import main
+from mmlape.engine import identity as identities
+from mmlape.engine.config import load_config
+from mmlape.engine.identity import checkpoint_of, collect, differences, read_identity
+from mmlape.engine.optim import set_amp
+from mmlape.engine.record import lock_run, running_in
+from mmlape.engine.settings import digest, precision, settings
+from mmlape.engine.trainer import train
+from mmlape.errors import TrainingError
+
+PLAN = dict(world_size=1, total_batch=2)
+DETECTOR = 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-150i_mini-coco'
+
+
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('tiny')
+    return tiny.write_config(folder, tiny.write_data(folder / 'data'), trouble.CONFIG)
+
+
+def identity_of(path, *options, seed=3, plan=PLAN, policy='recipe'):
+    cfg = load_config(path, list(options))
+    return dict(collect(cfg, seed, plan, precision(cfg), policy), settings=settings(cfg))
+
+
+@pytest.mark.parametrize(
+    'option',
+    [
+        'work_dir=elsewhere',
+        'train_dataloader.num_workers=3',
+        'val_dataloader.num_workers=3',
+        'model.backbone.with_cp=True',
+        'default_hooks.checkpoint.interval=1',
+        'log_level=DEBUG',
+        'env_cfg.cudnn_benchmark=True',
+        'resume=True',
+        'optim_wrapper.accumulative_counts=1',
+        'train_dataloader.batch_size=1',  # the total counts, and is compared apart
+    ],
+)
+def test_what_may_differ_does_not_count(config, option):
+    assert identity_of(config, option)['config'] == identity_of(config)['config']
+
+
+@pytest.mark.parametrize(
+    ('option', 'line'),
+    [
+        ('train_cfg.max_iters=7', 'config: train_cfg.max_iters 6 -> 7'),
+        ('model.backbone.pe_joining=default', 'config: model.backbone.pe_joining "lape" -> "default"'),
+        ('optim_wrapper.clip_grad.max_norm=1', 'config: optim_wrapper.clip_grad.max_norm nothing -> 1'),
+        ('val_evaluator.iou_metrics=mDice', 'config: val_evaluator.iou_metrics nothing -> "mDice"'),
+        ('optim_wrapper.accumulative_counts=2', 'config: optim_wrapper.accumulative_counts nothing -> 2'),
+        ('custom_hooks.0.type=EMAHook', 'config: custom_hooks.0.type "Trouble" -> "EMAHook"'),
+    ],
+)
+def test_a_difference_is_named_by_its_key(config, option, line):
+    assert line in differences(identity_of(config), identity_of(config, option), for_resume=True)
+
+
+def test_the_place_of_the_data_does_not_count_but_its_parts_do(config, tmp_path):
+    moved = tiny.write_data(tmp_path / 'moved')
+    here, there = identity_of(config), identity_of(config, f'data_root={moved}')
+    assert here['config'] == there['config'] and str(moved) not in json.dumps(there['settings'])
+    other = identity_of(config, 'train_dataloader.dataset.data_prefix.img_path=images/validation')
+    assert any('img_path' in line for line in differences(here, other, for_resume=True))
+
+
+def test_settings_survive_json_and_the_order_of_keys(config):
+    cfg = load_config(config)
+    kept = settings(cfg)
+    assert json.loads(json.dumps(kept)) == kept
+    assert digest(dict(reversed(kept.items()))) == digest(kept)
+    assert settings(load_config(DETECTOR))['train_dataloader']['dataset']['data_root'] == 'DATA'
+
+
+def test_precision_is_compared_apart(config):
+    cfg = load_config(config)
+    before = settings(cfg)
+    set_amp(cfg, 'bf16')
+    assert settings(cfg) == before and precision(cfg) == 'bf16'
+    cfg.optim_wrapper.update(type='AmpOptimWrapper', dtype='float16')
+    assert settings(cfg) == before and precision(cfg) == 'fp16'
+
+
+def test_weights_are_compared_by_their_bytes(tmp_path):
+    first, second, same = (tmp_path / name for name in ('a.pth', 'b.pth', 'c.pth'))
+    first.write_bytes(b'one'), second.write_bytes(b'two'), same.write_bytes(b'one')
+    found = {}
+    for path in (first, second, same, tmp_path / 'missing.pth', tmp_path / 'x' / 'a.pth'):
+        found[path] = identity_of(DETECTOR, f'model.backbone.init_cfg.checkpoint={path}')
+    assert found[first]['checkpoint'] == dict(name='a.pth', sha256=hashlib.sha256(b'one').hexdigest())
+    assert found[tmp_path / 'missing.pth']['checkpoint'] == dict(name='missing.pth', sha256=None)
+    assert differences(found[first], found[same], for_resume=True) == []
+    assert differences(found[first], found[second], for_resume=True) == [
+        f'checkpoint: a.pth ({hashlib.sha256(b"one").hexdigest()[:8]}) -> '
+        f'b.pth ({hashlib.sha256(b"two").hexdigest()[:8]})'
+    ]
+    assert differences(found[first], found[tmp_path / 'x' / 'a.pth'], for_resume=True) == [], 'its name has to do'
+    cfg = dict(load_from=str(first), model=dict(teacher_checkpoint=str(second)))
+    assert checkpoint_of(cfg)['name'] == 'a.pth + b.pth'
+
+
+def test_what_must_be_equal_depends_on_the_purpose(config):
+    mine = identity_of(config)
+    seeds = identity_of(config, seed=4)
+    assert differences(mine, seeds, for_resume=False) == []
+    assert differences(mine, seeds, for_resume=True) == ['seed: 3 -> 4']
+    assert differences(mine, mine, for_resume=True) == []
+    assert differences(mine, mine, for_resume=False) == ['seed: both have 3']
+    processes = identity_of(config, plan=dict(world_size=2, total_batch=2))
+    assert differences(mine, processes, for_resume=True) == []
+    assert 'world_size: 1 -> 2' in differences(mine, processes, for_resume=False)
+    batch = identity_of(config, plan=dict(world_size=1, total_batch=4), policy='allowed-mismatch')
+    lines = ['total_batch: 2 -> 4', 'batch_policy: recipe -> allowed-mismatch']
+    assert differences(mine, batch, for_resume=True) == lines
+
+
+def test_software_is_compared_and_commits_are_not(config):
+    mine = identity_of(config)
+    assert mine['stack']['torch'] == torch.__version__.partition('+')[0]
+    other = copy.deepcopy(mine)
+    other['stack']['torch'], other['stack']['new'] = '9.9', '1'
+    other['code'].update(source='0' * 64)
+    assert differences(mine, other, for_resume=True) == [
+        'code: mmlape other modules',
+        f'stack: torch {mine["stack"]["torch"]} -> 9.9',
+        'stack: new none -> 1',
+    ]
+    other = copy.deepcopy(mine)
+    other['code']['commit'] = 'another'
+    assert differences(mine, other, for_resume=True) == []
+
+
+def test_the_source_s_hash_is_of_what_computes(tmp_path, monkeypatch):
+    for name in ('models/vit.py', 'commands/train.py', '.mim/tools/train.py'):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text('a = 1')
+    monkeypatch.setattr(identities.mmlape, '__file__', str(tmp_path / '__init__.py'))
+    seen = []
+    for name in ('models/vit.py', 'commands/train.py', '.mim/tools/train.py', 'models/vit.py'):
+        (tmp_path / name).write_text(f'a = {len(seen)}')
+        seen.append(identities.source_digest.__wrapped__())
+    assert seen[0] == seen[1] == seen[2] != seen[3]
+
+
+# locks
+
+
+def test_a_training_s_work_dir_is_locked_while_it_lasts(config, tmp_path):
+    words = (tiny.ROOT / 'tools' / 'train.py', config, '--work-dir', tmp_path / 'run', '--seed', 1)
+    running = tiny.start(*words, cwd=config.parent, TROUBLE='wait:3')
+    for line in running.stdout:
+        if line.startswith('waiting'):
+            break
+    assert running_in(tmp_path / 'run')['pid'] == running.pid
+    said = tiny.train(config, tmp_path / 'run', '--resume', status=1)
+    assert f'is in use by process {running.pid}' in said
+    os.kill(running.pid, 9)
+    running.wait()
+    assert running_in(tmp_path / 'run') is None
+    assert tiny.record(tmp_path / 'run')['state'] == 'running', 'nobody was there to write'
+
+
+def test_a_forked_worker_does_not_keep_the_lock(tmp_path):
+    """What a killed training leaves behind must not keep its work dir."""
+    script = (
+        'import os, sys, time\n'
+        'from mmlape.engine.record import lock_run\n'
+        f'lock_run({str(tmp_path)!r})\n'
+        'if os.fork() == 0:\n'
+        '    time.sleep(60)\n'
+        'print("locked", flush=True)\n'
+        'time.sleep(60)\n'
+    )
+    words = [sys.executable, '-c', script]
+    running = subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, env=tiny.environment(), start_new_session=True
+    )
+    try:
+        assert running.stdout.readline() == 'locked\n'
+        with pytest.raises(TrainingError, match='is in use'):
+            lock_run(tmp_path)
+        os.kill(running.pid, 9)
+        running.wait()
+        os.close(lock_run(tmp_path))
+    finally:
+        os.killpg(running.pid, 9)
+
+
+# runs
+
+
+def test_a_run_says_what_it_is(config, tmp_path):
+    record = train(load_config(config), tmp_path, seed=5)
+    identity = read_identity(tmp_path)
+    expected = identity_of(config, seed=5)
+    assert {**expected, 'settings': None} == {**identity, 'settings': None}
+    assert identity['settings'] == expected['settings'] == json.loads((tmp_path / 'settings.json').read_text())
+    assert digest(identity['settings']) == identity['config']
+    assert record['device'] and record['host'] and record['updated'] > 1.7e9 and record['failure'] is None
+    cost = record['cost']
+    assert cost['parameters'] == 28723 and cost['seconds_per_iter'] > 0 and cost['train_seconds'] > 0
+    assert cost['peak_memory_mib'] > 1 and (cost['gpu_hours'] is None) == (not torch.cuda.is_available())
+    classes = record['last']['per_class']['IoU']
+    assert list(classes) == list(tiny.CLASSES)
+    assert sum(classes.values()) / 3 == pytest.approx(record['last']['metrics']['mIoU'])
+    assert running_in(tmp_path) is None
+
+
+def test_other_software_goes_on_only_when_it_is_allowed(config, tmp_path, capsys):
+    cfg = load_config(config)
+    train(cfg, tmp_path, seed=5)
+    (tmp_path / 'iter_6.pth').unlink()
+    content = tiny.record(tmp_path)
+    content['state'], content['identity']['stack']['torch'] = 'failed', '1.0'
+    (tmp_path / 'run.json').write_text(json.dumps(content))
+    with pytest.raises(TrainingError, match=r'stack: torch 1\.0 -> .*--allow-different-software'):
+        train(cfg, tmp_path, resume=True)
+    words = ['train', str(config), '--work-dir', str(tmp_path), '--resume', '--allow-different-software']
+    assert main(words) == 0
+    record = tiny.record(tmp_path)
+    assert record['state'] == 'finished' and record['iter'] == 6
+    assert [line for line in record['software_changes'] if 'torch 1.0 -> ' in line]
+    assert main([*words[:-1], '--cfg-options', 'train_cfg.max_iters=3']) == 1, 'a finished run is one run, too'
+    assert 'train_cfg.max_iters 6 -> 3' in capsys.readouterr().err
+
+
+def test_a_run_without_an_identity_is_said_to_be_unknown(config, tmp_path, capfd):
+    cfg = load_config(config)
+    train(cfg, tmp_path, seed=5)
+    content = tiny.record(tmp_path)
+    del content['identity']
+    content['state'] = 'failed'
+    (tmp_path / 'run.json').write_text(json.dumps(content))
+    with pytest.raises(TrainingError, match='belongs to a run with seed 5, not 6'):
+        train(cfg, tmp_path, resume=True, seed=6)
+    assert 'does not say what the run is' in ''.join(capfd.readouterr())
