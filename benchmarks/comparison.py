@@ -96,14 +96,13 @@ class Settings:
         shape = (count or self.images(size), 3, size, size)
         return torch.randn(shape, generator=generator).to(self.device)
 
+    def shape(self, size: int) -> str:
+        """That of the images, as text."""
+        return f'{self.images(size)} x 3 x {size} x {size}'
+
     def autocast(self, dtype: str) -> AbstractContextManager:
         """Mixed precision as the training tools have it; nothing in fp32."""
         return nullcontext() if dtype == 'fp32' else torch.autocast(self.device, DTYPES[dtype])
-
-
-def shape_text(images: Tensor) -> str:
-    """'2 x 3 x 224 x 224'."""
-    return ' x '.join(map(str, images.shape))
 
 
 def leading(out: object) -> list[Tensor]:

@@ -1,7 +1,7 @@
 """Peak memory of one side of a comparison, in a process of its own: `python -m benchmarks.memory KEY SIDE SETTINGS`.
 
 On a GPU it is what torch has allocated at most, weights included. On the CPU it is how far the process grew while it
-built the side and did its work twice, beyond what it imported.
+built the side and did its work twice, after a first time that imported and cached what it needs.
 """
 
 import ctypes
@@ -43,7 +43,7 @@ def peak_memory(comparison: Comparison, side: str, settings: Settings) -> float:
 
 def _growth(build: Callable) -> float:
     """MiB by which the peak of the resident set grows."""
-    build()  # what it imports
+    build()()  # what the first time imports and caches
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     before = _status('VmRSS')

@@ -2,9 +2,9 @@
 
 Nothing of that code is here. Its modules are imported from the given folder; what today's stack lacks is replaced by
 stand-ins while they are imported: the registries (classes are taken as they are), ``mmcv.runner.BaseModule`` (torch's
-``Module``), checkpoint loaders (not used), and the hand-compiled deformable attention. That one runs mmcv's op instead:
-on a GPU the same CUDA kernel in float32, as published; on the CPU, where the published op does not run at all, mmcv's
-PyTorch function.
+``Module``), checkpoint loaders (not used), and the deformable attention that users compile by hand. In its place runs
+mmcv's op: on a GPU the same CUDA kernel in float32, as published; on the CPU, where the published op does not run at
+all, mmcv's PyTorch function.
 """
 
 import importlib

@@ -23,8 +23,8 @@ COLUMNS = (
 LEGEND = (
     'Median and MAD (median absolute deviation) of n interleaved rounds. Ratio: median over the median of the first '
     'side, with a bootstrap interval; below 1 is faster, or smaller. Matrix and bandwidth: the share of the measured '
-    "machine's rates below that the work reaches; bytes are those of PyTorch's operations one by one, so fused kernels "
-    'can pass 100 %.'
+    "machine's rates above that the work reaches; bytes are those of PyTorch's operations one by one, so caches and "
+    'fused kernels can pass 100 %.'
 )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.comparison import WORKS, Comparison, Settings, Side, shape_text
+from benchmarks.comparison import WORKS, Comparison, Settings, Side
 from benchmarks.models import adapter
 
 
@@ -30,7 +30,7 @@ def _comparison(settings: Settings, size: int, dtype: str, work: str, case: str,
         suite='adapter',
         case=f'ViT-Adapter, {settings.arch}: {case}',
         work=work,
-        shape=shape_text(settings.picture(size)),
+        shape=settings.shape(size),
         dtype=dtype,
         sides=[Side(name, side(build)) for name, build in models.items()],
         items=settings.images(size),

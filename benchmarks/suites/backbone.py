@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from benchmarks.comparison import WORKS, Comparison, Settings, Side, shape_text
+from benchmarks.comparison import WORKS, Comparison, Settings, Side
 from benchmarks.models import vit
 from benchmarks.peers import PEERS, agreement
 
@@ -33,7 +33,7 @@ def _comparison(settings: Settings, size: int, dtype: str, work: str, peer: str)
         suite='backbone',
         case=f'{settings.arch}: mmlape against {peer}',
         work=work,
-        shape=shape_text(settings.picture(size)),
+        shape=settings.shape(size),
         dtype=dtype,
         sides=[Side(peer, side(theirs)), Side('mmlape', side(lambda: vit(settings, size)))],
         items=images,

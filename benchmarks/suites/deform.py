@@ -24,10 +24,14 @@ def backends(settings: Settings) -> list[str]:
     return ['pytorch', 'deformops', *(['mmcv'] if settings.device == 'cuda' else ['mmcv (PyTorch function)'])]
 
 
+def _levels(size: int) -> tuple[tuple[int, int], ...]:
+    return tuple((max(1, size // stride),) * 2 for stride in (8, 16, 32))
+
+
 def _inputs(settings: Settings, size: int, dtype: str) -> tuple:
     generator = torch.Generator().manual_seed(0)
-    shapes = tuple((max(1, size // stride),) * 2 for stride in (8, 16, 32))
-    cells, queries, batch = sum(a * b for a, b in shapes), max(1, size // 16) ** 2, settings.images(size)
+    shapes, batch = _levels(size), settings.images(size)
+    cells, queries = sum(a * b for a, b in shapes), max(1, size // 16) ** 2
     width = arch_of(settings)['embed_dims'] // HEADS
     value = torch.randn(batch, cells, HEADS, width, generator=generator)
     locations = torch.rand(batch, queries, HEADS, len(shapes), POINTS, 2, generator=generator)
@@ -74,15 +78,15 @@ def _comparison(settings: Settings, size: int, dtype: str, work: str) -> Compari
             outs = {name: _run(name, inputs).float() for name in backends(settings)}
         return '; '.join(f'{name}: {difference(out, outs["pytorch"], 0.02)}' for name, out in list(outs.items())[1:])
 
-    value, _, locations, _ = _inputs(settings, size, dtype)
+    shapes, batch = _levels(size), settings.images(size)
     return Comparison(
         suite='deform',
         case=f'{settings.arch}: deformable attention, 3 levels, {POINTS} points',
         work=work,
-        shape=f'{tuple(value.shape)} read by {locations.shape[1]} queries',
+        shape=f'{batch} pyramids of {len(shapes)} levels up to {shapes[0][0]} x {shapes[0][1]}',
         dtype=dtype,
         sides=[Side(name, side(name)) for name in backends(settings)],
-        items=len(value),
+        items=batch,
         counted=False,
         memory=work != 'forward',
         note=note,

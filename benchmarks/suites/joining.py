@@ -1,6 +1,6 @@
 """What LaPE and Dual PatchNorm cost: a training step and inference, beside the plain ViT of our own code."""
 
-from benchmarks.comparison import WORKS, Comparison, Settings, Side, shape_text
+from benchmarks.comparison import WORKS, Comparison, Settings, Side
 from benchmarks.models import vit
 
 CASES = {
@@ -29,7 +29,7 @@ def _comparison(settings: Settings, size: int, dtype: str, case: str, work: str)
         suite='joining',
         case=f'{settings.arch}: {case}',
         work=work,
-        shape=shape_text(settings.picture(size)),
+        shape=settings.shape(size),
         dtype=dtype,
         sides=[Side(name, side(changes)) for name, changes in CASES[case].items()],
         items=settings.images(size),

@@ -48,6 +48,7 @@ def mini_data(settings: Settings) -> Path:
 
 def _side(settings: Settings, config: str, workers: int, images: int) -> Callable:
     def build():
+        from mmengine.registry import init_default_scope
         from mmengine.runner import Runner
 
         from mmlape.engine.config import load_config
@@ -61,8 +62,6 @@ def _side(settings: Settings, config: str, workers: int, images: int) -> Callabl
         )
         loader_cfg['sampler'] = dict(type='InfiniteSampler', shuffle=True)
         loader_cfg.pop('batch_sampler', None)
-        from mmengine.registry import init_default_scope
-
         init_default_scope(cfg.default_scope)
         batches = iter(Runner.build_dataloader(loader_cfg, seed=0))
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from benchmarks.comparison import WORKS, Comparison, Settings, Side, shape_text
+from benchmarks.comparison import WORKS, Comparison, Settings, Side
 from benchmarks.models import adapter, vit
 
 
@@ -42,7 +42,7 @@ def _comparison(settings: Settings, size: int, dtype: str, work: str, case: str,
         suite='modes',
         case=f'{settings.arch} {name}: {case}',
         work=work,
-        shape=shape_text(settings.picture(size)),
+        shape=settings.shape(size),
         dtype=dtype,
         sides=[Side('eager' if mode != 'with_cp' else 'kept', side(False)), Side(mode, side(True))],
         items=settings.images(size),

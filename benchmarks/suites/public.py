@@ -2,7 +2,7 @@
 
 import torch
 
-from benchmarks.comparison import WORKS, Comparison, Settings, Side, shape_text
+from benchmarks.comparison import WORKS, Comparison, Settings, Side
 from benchmarks.models import vit
 from benchmarks.peers import difference
 
@@ -40,7 +40,7 @@ def _comparison(settings: Settings, size: int, dtype: str, work: str) -> Compari
         suite='public',
         case=f'{settings.arch}, LaPE: mmlape against the public code',
         work=work,
-        shape=shape_text(settings.picture(size)),
+        shape=settings.shape(size),
         dtype=dtype,
         sides=[Side('public code', side(theirs)), Side('mmlape', side(ours))],
         items=settings.images(size),

@@ -1,0 +1,222 @@
+"""The benchmarks: what a real run writes, its arithmetic, and what it counts; never how fast anything is."""
+
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny import ROOT, environment
+from torch import nn
+
+from benchmarks import floor, memory, timing
+from benchmarks.comparison import Comparison, Settings, Side
+from benchmarks.measure import measure
+from benchmarks.suites import SUITES, comparisons
+from mmlape.models import VisionTransformer
+
+TINY = ('--quick', '--arch', 'mini', '--sizes', '64')
+
+
+def bench(*words: str, status: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, '-m', 'benchmarks', *words],
+        cwd=ROOT, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == status, done.stdout[-4000:]
+    return done.stdout
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory) -> tuple[Path, dict, str]:
+    """A real run of two suites: the folder, the result file, and what was printed."""
+    out = tmp_path_factory.mktemp('benchmarks')
+    printed = bench('joining', 'deform', *TINY, '--threads', '1', '--out', str(out))
+    return out, json.loads((out / 'results.json').read_text()), printed
+
+
+def test_result_file_says_machine_versions_and_command(run):
+    _, results, printed = run
+    assert results['machine']['cores'] >= 1 and results['machine']['threads'] == 1
+    assert results['versions']['torch'] == torch.__version__.split('+')[0]
+    assert results['command'].startswith('python -m benchmarks joining deform --quick --arch mini')
+    assert results['finished'] >= results['started']
+    assert set(results['rates']) == {'cpu fp32'}
+    assert f'[1/{len(results["results"])}, ' in printed and ' left]' in printed
+
+
+def test_figures_follow_from_the_samples(run):
+    _, results, _ = run
+    rates = results['rates']['cpu fp32']
+    for result in results['results']:
+        medians = {side['name']: statistics.median(side['samples']) for side in result['sides']}
+        for side in result['sides']:
+            centre = medians[side['name']]
+            assert side['n'] == len(side['samples']) >= 3 and min(side['samples']) > 0
+            assert side['median'] == pytest.approx(centre)
+            assert side['mad'] == pytest.approx(statistics.median(abs(s - centre) for s in side['samples']))
+            if result['items']:
+                assert side['items_per_second'] == pytest.approx(result['items'] / centre)
+            if 'flops' in side:
+                assert side['of_matrix_rate'] == pytest.approx(side['flops'] / centre / rates['matrix'])
+                assert side['of_bandwidth'] == pytest.approx(side['bytes'] / centre / rates['bandwidth'])
+        names = [side['name'] for side in result['sides']]
+        assert [ratio['side'] for ratio in result['ratios']] == names[1:] and not result['failed']
+        for ratio in result['ratios']:
+            assert ratio['value'] == pytest.approx(medians[ratio['side']] / medians[names[0]])
+            assert ratio['low'] <= ratio['value'] <= ratio['high']
+
+
+def test_page_has_a_row_a_side(run):
+    out, results, _ = run
+    page = (out / 'results.md').read_text()
+    rows = [line for line in page.splitlines() if line.startswith('| ') and not line.startswith(('| case', '| ---'))]
+    assert len(rows) == sum(len(result['sides']) for result in results['results'])
+    assert f'`{results["command"]}`' in page and results['machine']['processor'] in page
+
+
+def test_compare_sets_medians_against_each_other(run, tmp_path):
+    out, results, _ = run
+    for result in results['results']:
+        for side in result['sides']:
+            side['samples'] = [2 * sample for sample in side['samples']]
+            side['median'] *= 2
+    results['versions']['torch'] = '0.0'
+    (tmp_path / 'slower.json').write_text(json.dumps(results))
+    printed = bench('compare', str(out / 'results.json'), str(tmp_path / 'slower.json'))
+    rows = [line for line in printed.splitlines() if line.startswith('| ')][2:]
+    assert len(rows) == sum(len(result['sides']) for result in results['results'])
+    assert all(' 2.000 [' in row for row in rows)
+    assert 'versions: torch' in printed and '-> 0.0' in printed
+
+
+def test_compare_refuses_other_files(tmp_path):
+    (tmp_path / 'a.json').write_text('{}')
+    assert 'a.json is not a result file' in bench('compare', str(tmp_path / 'a.json'), 'b.json', status=1)
+
+
+def test_memory_grows_with_the_batch():
+    """Of two children, the one with 64 times the images takes the more memory."""
+    found = []
+    for batch in (1, 64):
+        settings = Settings(arch='mini', sizes=(64,), batch=batch)
+        comparison = comparisons('memory', settings)[0]
+        found.append(memory.peak_memory(comparison, comparison.sides[0].name, settings))
+    assert 0 < 2 * found[0] < found[1]
+
+
+def test_rounds_alternate():
+    order = []
+    works = [lambda name=name: order.append(name) for name in 'AB']
+    samples = timing.interleave(works, 'cpu', 4, budget=60, warm_up=0)
+    assert ''.join(order) == 'ABBAABBA'
+    assert [len(side) for side in samples] == [4, 4]
+
+
+def test_budget_leaves_three_rounds():
+    samples = timing.interleave([lambda: None], 'cpu', 50, budget=0, warm_up=0)
+    assert len(samples[0]) == 3
+
+
+def test_ratio_interval_covers_the_truth():
+    """Of intervals for samples with a known ratio of medians, about 95 % hold it."""
+    random = np.random.RandomState(0)
+    held = 0
+    for _ in range(40):
+        a, b = random.normal(3.0, 0.1, 25), random.normal(2.0, 0.1, 25)
+        found = timing.ratio(a, b, paired=False)
+        held += found['low'] <= 1.5 <= found['high']
+    assert 34 <= held <= 40
+
+
+def test_paired_ratio_ignores_a_common_drift():
+    drift = np.linspace(1, 5, 15)
+    found = timing.ratio(1.25 * drift, drift, paired=True)
+    assert found['low'] == pytest.approx(1.25) and found['high'] == pytest.approx(1.25)
+
+
+def test_flops_are_those_of_the_formulas():
+    """A linear layer, a convolution and attention, forward; and three times the forward for forward + backward."""
+    linear = nn.Linear(32, 64)
+    assert floor.count(lambda: linear(torch.randn(5, 32)))['flops'] == 2 * 5 * 32 * 64
+    conv = nn.Conv2d(3, 8, 3, padding=1)
+    assert floor.count(lambda: conv(torch.randn(1, 3, 10, 10)))['flops'] == 2 * 9 * 3 * 8 * 100
+    q = torch.randn(2, 4, 16, 8)
+    attended = floor.count(lambda: nn.functional.scaled_dot_product_attention(q, q, q))['flops']
+    assert attended == 2 * 2 * 2 * 4 * 16 * 16 * 8
+    x = torch.randn(5, 32, requires_grad=True)
+    assert floor.count(lambda: linear(x).sum().backward())['flops'] == 3 * 2 * 5 * 32 * 64
+
+
+def test_flops_of_a_vit_are_those_of_the_cost_model():
+    from mmlape.models.cost import _Counter
+
+    arch = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64)
+    model = VisionTransformer(arch, 64, patch_size=8).eval()
+    images = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        counter = _Counter(model)
+        with counter:
+            model(images)
+        assert floor.count(lambda: model(images))['flops'] == 2 * counter.multiply_adds()
+
+
+def test_bytes_of_an_addition():
+    x = torch.randn(1000)
+    assert floor.count(lambda: (x + x).view(10, 100))['bytes'] == 3 * 4000
+
+
+def test_a_side_that_fails_is_named_and_the_others_are_measured():
+    def broken():
+        raise RuntimeError('no such kernel\nand a long story')
+
+    sides = [Side('good', lambda: lambda: None), Side('bad', broken), Side('other', lambda: lambda: None)]
+    comparison = Comparison('suite', 'case', 'work', '1', '-', sides, timed=False, counted=False)
+    result = measure(comparison, Settings(repeats=3, budget=0.1), None)
+    assert [side['name'] for side in result['sides']] == ['good', 'other']
+    assert result['failed'] == {'bad': 'RuntimeError: no such kernel'}
+    assert [ratio['side'] for ratio in result['ratios']] == ['other']
+
+
+@pytest.mark.parametrize('device', ['cpu', 'cuda'])
+@pytest.mark.parametrize('arch', ['deit-tiny', 'deit-base', 'mini'])
+def test_every_comparison_has_a_key_of_its_own(device, arch, monkeypatch):
+    monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
+    settings = Settings(
+        device=device, arch=arch, dtypes=('fp32', 'bf16'), sizes=(224, 512), checkouts={'vit-adapter': '', 'lape': ''}
+    )
+    for suite in SUITES:
+        keys = [comparison.key for comparison in comparisons(suite, settings)]
+        assert len(set(keys)) == len(keys)
+        assert keys or (suite, arch) == ('models', 'deit-base')
+
+
+def test_startup_runs_the_commands():
+    sides = {side.name: side for side in comparisons('startup', Settings())[0].sides}
+    assert set(sides) >= {'python', 'import mmlape', 'mmlape --help', 'tools/train.py --help'}
+    assert b'usage: mmlape train' in sides['tools/train.py --help'].build()().stdout
+
+
+def test_peers_compute_the_same_with_our_weights():
+    from benchmarks.models import vit
+    from benchmarks.peers import PEERS, patch_tokens
+
+    settings = Settings(arch='mini')
+    ours = vit(settings, 64)
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+        images = torch.randn(2, 3, 64, 64)
+        ours.eval()
+        for build in PEERS.values():
+            theirs = build(settings, 64, ours.state_dict())
+            theirs.eval()
+            torch.testing.assert_close(patch_tokens(ours(images)), patch_tokens(theirs(images)), atol=1e-5, rtol=1e-4)
+
+
+def test_a_checkout_must_be_one(tmp_path):
+    printed = bench('public', *TINY, '--lape', str(tmp_path), '--out', str(tmp_path / 'out'))
+    assert 'did not run: ConfigError' in printed and 'vision_transformer.py' in printed
