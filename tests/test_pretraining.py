@@ -102,9 +102,9 @@ def test_a_checkpoint_is_in_the_model_once_training_runs(tmp_path):
 def test_imagenets_recipe_runs_at_384_from_a_checkpoint_of_224(tmp_path):
     """RandAugment, erasing, mixup, CutMix and repeated augmentation at work; the PE grows from 14 x 14 to 24 x 24."""
     random = np.random.default_rng(0)
-    for split, kind in itertools.product(('train', 'val'), ('cat', 'dog')):
+    for split, kind in itertools.product(('train', 'val'), 'abcde'):
         (tmp_path / 'data' / split / kind).mkdir(parents=True)
-        for number in range(4):
+        for number in range(2):
             picture = Image.fromarray(random.integers(0, 256, (40, 50, 3), dtype=np.uint8))
             picture.save(tmp_path / 'data' / split / kind / f'{number}.png')
     path = save(tmp_path / 'lape.pth', VisionTransformer(ARCH, 224, pe_joining='lape').state_dict())
@@ -112,7 +112,7 @@ def test_imagenets_recipe_runs_at_384_from_a_checkpoint_of_224(tmp_path):
     plain_loaders = ('num_workers=0', 'persistent_workers=False')
     options = (
         f'data_root={tmp_path / "data"}/', f'model.backbone.arch={arch}', 'model.head.in_channels=32',
-        f'model.backbone.init_cfg.checkpoint={path}', 'train_cfg.max_epochs=1', 'train_dataloader.batch_size=8',
+        f'model.backbone.init_cfg.checkpoint={path}', 'train_cfg.max_epochs=1', 'train_dataloader.batch_size=10',
         *(f'{split}_dataloader.{word}' for split in ('train', 'val') for word in plain_loaders),
     )  # fmt: skip
     config = PRETRAIN / 'deit-base-lape_4xb64-30e-ft384_in1k.py'
@@ -121,7 +121,7 @@ def test_imagenets_recipe_runs_at_384_from_a_checkpoint_of_224(tmp_path):
     assert 'resized pos_embed: 14x14 -> 24x24' in printed
     stored = read_checkpoint(tmp_path / 'out' / 'epoch_1.pth')
     assert stored['state_dict']['backbone.pos_embed'].shape == (1, 577, 32)
-    assert stored['meta']['iter'] == 1, 'of 8 pictures that come three times, each epoch has 8'
+    assert stored['meta']['iter'] == 1, 'an epoch has ten pictures, though each may come three times'
 
 
 def test_a_teacher_of_timm_takes_timms_own_file(tmp_path):
