@@ -1,5 +1,6 @@
 """Bad data, made by breaking the mini data: every case is one message that names the file and the way out."""
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -472,6 +473,15 @@ def test_retarget_folders(mini):
     assert cfg.model.head.num_classes == cfg.data_preprocessor.num_classes == 10
     check_data(cfg)
     assert build(cfg, 'val').metainfo['classes'] == FOLDERS
+
+
+def test_a_top_k_that_few_classes_cannot_have_is_left_out(tmp_path):
+    for split, name in itertools.product(('train', 'val'), ('cat', 'dog')):
+        (tmp_path / split / name).mkdir(parents=True)
+    cfg = folder_cfg('data/imagenet', type='ImageNet', num_classes=1000)
+    cfg.val_evaluator = dict(type='Accuracy', topk=(1, 5))
+    assert 'val_evaluator.topk: (1, 5) -> (1,)' in retarget_data(cfg, tmp_path)
+    assert cfg.val_evaluator.topk == (1,)
 
 
 def test_retarget_refusals(mini, tmp_path):

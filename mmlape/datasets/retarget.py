@@ -92,6 +92,19 @@ def _take_classes(cfg: Config) -> list[str]:
         if head['num_classes'] != len(classes):
             changes.append(f'{name}.num_classes: {head["num_classes"]} -> {len(classes)}')
             head['num_classes'] = len(classes)
+    return [*changes, *_limit_top_k(cfg, len(classes))]
+
+
+def _limit_top_k(cfg: Config, classes: int) -> list[str]:
+    """Leaves out a top-k accuracy that so few classes cannot have; the metric would fail after the first epoch."""
+    changes = []
+    for key in (f'{split}_evaluator' for split in SPLITS):
+        evaluators = cfg.get(key) or []
+        for evaluator in evaluators if isinstance(evaluators, list) else [evaluators]:
+            wanted = evaluator.get('topk')
+            if isinstance(wanted, (list, tuple)) and max(wanted) > classes:
+                evaluator['topk'] = tuple(k for k in wanted if k <= classes)
+                changes.append(f'{key}.topk: {tuple(wanted)} -> {evaluator["topk"]}')
     return changes
 
 
