@@ -90,3 +90,15 @@ def test_mmcv_ops_are_never_imported_by_the_registries():
     script = 'import mmlape, mmlape.registry, sys; print("mmcv.ops" in sys.modules)'
     done = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True)
     assert done.stdout.strip() == 'False', done.stderr
+
+
+@pytest.mark.parametrize('metric, other', [('IoUMetric', 'mmdet'), ('CocoMetric', 'mmseg')])
+def test_a_metric_needs_its_own_task_only(metric, other):
+    script = f"""if True:
+        import sys
+        sys.modules['{other}'] = None  # an import of it would fail
+        from mmengine.registry import METRICS
+        print(METRICS.build(dict(type='mmlape.{metric}')).__class__.__module__)"""
+    done = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith('mmlape.evaluation.')

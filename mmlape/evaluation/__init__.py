@@ -1,6 +1,16 @@
-"""Metrics that keep every digit and every class: `mmlape.CocoMetric` and `mmlape.IoUMetric`."""
+"""Metrics that keep every digit and every class: `mmlape.CocoMetric` and `mmlape.IoUMetric`.
 
-from .coco import CocoMetric
-from .iou import IoUMetric
+Each is imported when it is asked for: segmentation needs no MMDetection, and detection no MMSegmentation.
+"""
+
+from importlib import import_module
+
+_MODULES = {'CocoMetric': '.coco', 'IoUMetric': '.iou'}
 
 __all__ = ['CocoMetric', 'IoUMetric']
+
+
+def __getattr__(name: str):
+    if name not in _MODULES:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return getattr(import_module(_MODULES[name], __name__), name)
