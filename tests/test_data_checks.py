@@ -200,6 +200,7 @@ def test_coco_file_read_in_part_agrees_with_the_whole(mini):
     path = mini / 'coco' / 'annotations' / 'instances_train2017.json'
     whole, part = read_coco(path), read_coco(path, whole_bytes=0)
     assert part.class_names == whole.class_names and part.images == whole.images and part.annotations is None
+    assert part.first_annotations == whole.annotations and not whole.first_annotations
     path.write_text(json.dumps(json.loads(path.read_text()), indent=2, sort_keys=True))
     assert read_coco(path, whole_bytes=0).categories == whole.categories
     edit(path, lambda content: content.pop('categories'))
@@ -208,6 +209,17 @@ def test_coco_file_read_in_part_agrees_with_the_whole(mini):
     path.write_text(path.read_text()[:-40])
     with pytest.raises(DataError, match='cut off'):
         read_coco(path, whole_bytes=0)
+
+
+def test_annotations_of_a_big_coco_file_are_sampled(mini, monkeypatch):
+    import mmlape.datasets.look_coco as look_coco
+
+    monkeypatch.setattr(look_coco, 'WHOLE_BYTES', 0)
+    summary = check_data(coco_cfg(mini / 'coco'))[0]
+    assert summary.sampled and summary.seen == set(range(10)) and summary.images is None
+    path = mini / 'coco' / 'annotations' / 'instances_train2017.json'
+    edit(path, lambda content: content['annotations'][2].update(category_id=99))
+    assert 'category_id 99' in refusal(coco_cfg(mini / 'coco'))
 
 
 def test_coco_without_images_or_annotations(mini):

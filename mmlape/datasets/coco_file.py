@@ -3,24 +3,26 @@
 import json
 import mmap
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mmlape.errors import DataError
 
 WHOLE_BYTES = 64 * 1024**2  # COCO's train2017 has 450 MB, val2017 has 20 MB
 SAMPLE_IMAGES = 64  # of a big file
+SAMPLE_ANNOTATIONS = 2000
 WINDOW_BYTES = 4 * 1024**2  # of a big file, from where a key stands
 
 
 @dataclass
 class CocoFile:
-    """What was read. Of a big file `images` holds the first few and `annotations` is None."""
+    """What was read. Of a big file `images` and `first_annotations` hold some, and `annotations` is None."""
 
     path: str
     categories: list[dict]
     images: list[dict]
     annotations: list[dict] | None
+    first_annotations: list[dict] = field(default_factory=list)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -46,15 +48,17 @@ def read_coco(path: str, whole_bytes: int = WHOLE_BYTES) -> CocoFile:
         entries = content.get(key)
         if not isinstance(entries, list):
             raise DataError(f'Annotation file {path} is not of COCO form: it has no list "{key}".')
-        for field in fields:
-            bad = next((entry for entry in entries if not isinstance(entry, dict) or field not in entry), None)
+        for name in fields:
+            bad = next((entry for entry in entries if not isinstance(entry, dict) or name not in entry), None)
             if bad is not None:
-                raise DataError(f'Annotation file {path} has an entry without "{field}" in "{key}": {str(bad)[:120]}')
+                raise DataError(f'Annotation file {path} has an entry without "{name}" in "{key}": {str(bad)[:120]}')
     names = [category['name'] for category in content['categories']]
     twice = sorted({str(name) for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f'Annotation file {path} has more than one category named {", ".join(twice)}.')
-    return CocoFile(path, content['categories'], content['images'], content.get('annotations'))
+    return CocoFile(
+        path, content['categories'], content['images'], content.get('annotations'), content.get('first', [])
+    )
 
 
 def _parse(path: str, data: bytes) -> Any:
@@ -74,13 +78,17 @@ def _skim(path: str) -> dict:
         try:
             categories = _decode_list(data, data.rfind(b'"categories"'), None)
             images = _decode_list(data, data.find(b'"images"'), SAMPLE_IMAGES)
+            first = _decode_list(data, data.find(b'"annotations"'), SAMPLE_ANNOTATIONS, may_end=True)
         except ValueError:
             return _parse(path, data[:])
-    return dict(categories=categories, images=images, annotations=None)
+    return dict(categories=categories, images=images, annotations=None, first=first)
 
 
-def _decode_list(data: mmap.mmap, start: int, limit: int | None) -> list:
-    """Up to `limit` entries of the list that follows the key at `start`; ValueError if there is none."""
+def _decode_list(data: mmap.mmap, start: int, limit: int | None, may_end: bool = False) -> list:
+    """Up to `limit` entries of the list that follows the key at `start`; ValueError if there is none.
+
+    With `may_end`, those that the window holds whole are enough.
+    """
     opening = data.find(b'[', start)
     if start < 0 or opening < 0:
         raise ValueError('no such list')
@@ -91,6 +99,11 @@ def _decode_list(data: mmap.mmap, start: int, limit: int | None) -> list:
             at += 1
         if text[at : at + 1] == ']':
             break
-        entry, at = decoder.raw_decode(text, at)
+        try:
+            entry, at = decoder.raw_decode(text, at)
+        except ValueError:
+            if may_end and entries:
+                break
+            raise
         entries.append(entry)
     return entries

@@ -5,11 +5,10 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 
+from mmlape.datasets.coco_annotations import AnnotationRules, Fault
 from mmlape.datasets.coco_file import WHOLE_BYTES, CocoFile, read_coco
 from mmlape.datasets.look import ERROR, WARNING, FileFacts, Item, Look, Problem, shorten
 from mmlape.errors import DataError
-
-MARGIN = 1.0  # pixels that a box may stand out of its image: annotators round
 
 
 class CocoLook(Look):
@@ -29,6 +28,7 @@ class CocoLook(Look):
         if coco.annotations is not None:
             self.summary.images = len(coco.images)
             yield from self._annotations(coco)
+        yield from self._first_annotations(coco)
         yield from self._twice(coco)
         present = set(os.listdir(source.image_dir))
         kept, missing = [], []
@@ -49,78 +49,46 @@ class CocoLook(Look):
                 len(missing),
             )
 
-    def _annotations(self, coco: CocoFile) -> Iterator[Problem]:
+    def _rules(self, coco: CocoFile, images: dict | None) -> AnnotationRules:
         labels = {category['id']: label for label, category in enumerate(coco.categories)}
+        with_mask = self.source.has_transform(with_mask=True)
+        return AnnotationRules(labels, images, with_mask, with_mask and self.source.split == 'train')
+
+    def _problem(self, entry: dict, fault: Fault) -> Problem:
+        text = f'Annotation file {self.source.ann_file}: annotation {entry.get("id")} {fault.words}.'
+        return Problem(fault.severity, fault.kind, text)
+
+    def _annotations(self, coco: CocoFile) -> Iterator[Problem]:
         images = {record['id']: record for record in coco.images}
-        usable: Counter = Counter()
+        rules, usable = self._rules(coco, images), set()
         if not coco.annotations and self.source.split == 'train':
             raise DataError(f'Annotation file {coco.path} has no annotations to train on. {self.source.way_out()}')
         for entry in coco.annotations:
-            if entry.get('category_id') not in labels:
-                yield Problem(
-                    ERROR,
-                    'unknown category',
-                    f'Annotation file {coco.path}: annotation {entry.get("id")} of image {entry.get("image_id")} has '
-                    f'category_id {entry.get("category_id")}, but the categories have ids {shorten(labels)}.',
-                )
-                continue
-            problem = self._incomplete(entry)
-            where = f'Annotation file {coco.path}: annotation {entry.get("id")}'
-            record = images.get(entry.get('image_id'))
-            if problem is None and record is None:
-                text = f'{where} is of image {entry["image_id"]}, which the file does not list.'
-                problem = Problem(WARNING, 'annotation of no image', text)
-            if problem is None:
-                problem = self._strange(entry, record, where)
-            if problem is not None:
-                yield problem
-            self.summary.facts['annotations'] += 1
-            self.summary.facts['crowds'] += bool(entry.get('iscrowd'))
-            self.summary.labels[labels[entry['category_id']]] += 1
-            if problem is None or problem.kind in USABLE:
-                usable[entry['image_id']] += not entry.get('iscrowd')
+            fault = rules.fault(entry)
+            if fault is not None:
+                yield self._problem(entry, fault)
+            label, crowd = rules.labels.get(entry.get('category_id')), bool(entry.get('iscrowd'))
+            self.summary.facts['crowds'] += crowd
+            if label is not None:
+                self.summary.labels[label] += 1
+            if not crowd and (fault is None or fault.usable):
+                usable.add(entry['image_id'])
         self.summary.seen = set(self.summary.labels)
-        empty = [record['file_name'] for record in coco.images if not usable[record['id']]]
-        self.summary.facts['images without objects'] = len(empty)
+        empty = [record['file_name'] for record in coco.images if record['id'] not in usable]
+        self.summary.facts.update({'annotations': len(coco.annotations), 'images without objects': len(empty)})
         if empty:
             text = f'{len(empty)} of {len(images)} images of {coco.path} have no object to learn: {shorten(empty)}.'
             yield Problem(WARNING, 'image without objects', text, len(empty))
 
-    def _incomplete(self, entry: dict) -> Problem | None:
-        missing = [key for key in ('bbox', 'area', 'image_id') if key not in entry]
-        if self._with_mask() and self.source.split == 'train' and not entry.get('segmentation'):
-            missing.append('segmentation')
-        if not missing:
-            return None
-        text = f'Annotation file {self.source.ann_file}: annotation {entry.get("id")} has no {", ".join(missing)}.'
-        return Problem(ERROR, 'incomplete annotation', text)
-
-    def _with_mask(self) -> bool:
-        return self.source.has_transform(with_mask=True)
-
-    def _strange(self, entry: dict, record: dict, where: str) -> Problem | None:
-        """What is wrong with an annotation's box or mask, the worst first."""
-        box, width, height = entry['bbox'], record['width'], record['height']
-        if not (isinstance(box, list) and len(box) == 4 and all(_is_finite(value) for value in box)):
-            return Problem(ERROR, 'broken box', f'{where} has the box {box}, not four finite numbers.')
-        x, y, w, h = box
-        beside = f'has the box {box} in an image of {width} x {height} pixels'
-        outside = x >= width or y >= height or x + w <= 0 or y + h <= 0
-        if outside and w > 0 and h > 0:
-            return Problem(ERROR, 'box outside its image', f'{where} {beside}, so wholly outside.')
-        mask = entry.get('segmentation')
-        if self._with_mask() and isinstance(mask, dict) and mask.get('size') != [height, width]:
-            text = f'{where} has a mask of (height, width) {mask.get("size")} in an image of {height} x {width}.'
-            return Problem(ERROR, 'mask of another size', text)
-        if w < 1 or h < 1 or (_is_finite(entry['area']) and entry['area'] <= 0):
-            return Problem(
-                WARNING, 'box without area', f'{where} {beside}, area {entry["area"]}: it will not be used.'
-            )
-        if self._with_mask() and isinstance(mask, list) and not any(_is_polygon(part) for part in mask):
-            return Problem(WARNING, 'mask without area', f'{where} has no polygon of three points or more.')
-        if min(x, y) < -MARGIN or x + w > width + MARGIN or y + h > height + MARGIN:
-            return Problem(WARNING, 'box partly outside', f'{where} {beside}, so partly outside.')
-        return None
+    def _first_annotations(self, coco: CocoFile) -> Iterator[Problem]:
+        """Those of a big file that were read, of images that mostly were not."""
+        rules = self._rules(coco, None)
+        for entry in coco.first_annotations:
+            fault = rules.fault(entry)
+            if fault is not None:
+                yield self._problem(entry, fault)
+            else:
+                self.summary.seen.add(rules.labels[entry['category_id']])
 
     def _twice(self, coco: CocoFile) -> Iterator[Problem]:
         for what, entries, severity, key in (
@@ -140,14 +108,3 @@ class CocoLook(Look):
             stored = f'{record["width"]} x {record["height"]}'
             text = f'Image {item.path} is {size[0]} x {size[1]} pixels, but {self.source.ann_file} says {stored}.'
             facts.problems.append(Problem(ERROR, 'image of another size', text))
-
-
-USABLE = ('box partly outside', 'mask without area')
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-def _is_polygon(part: object) -> bool:
-    return isinstance(part, list) and len(part) >= 6 and len(part) % 2 == 0
