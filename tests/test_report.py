@@ -19,7 +19,7 @@ from synthetic import settings, write_log, write_run, write_study
 from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.experiments.report import Arm, build, write_report
-from mmlape.experiments.report.content import untrained
+from mmlape.experiments.report.arms import untrained
 from mmlape.experiments.report.curves import MOST_POINTS, band, read_curves
 from mmlape.experiments.report.latex import escape
 from mmlape.experiments.report.paper import describe, known
@@ -103,6 +103,17 @@ def test_whom_an_arm_is_compared_with(tmp_path):
     arms = _arms(tmp_path)
     with pytest.raises(ConfigError, match='two arms of one name'):
         build([arms[0], arms[0]], 'x')
+
+
+def test_pairs_of_long_names_are_called_as_in_the_paper_where_that_tells_them_apart(report, tmp_path):
+    assert report.title_of(LAPE, DEFAULT) == 'Seg-T-Mask/16: LaPE − Default'
+    assert report.title_of('mask_rcnn $lape$', 'Mask R-CNN <b>&') == 'mask_rcnn $lape$ − Mask R-CNN <b>&'
+    long = 'a name of an arm that is as long as the name of a config: '
+    for name, joining in (('plain', 'default'), ('one', 'lape'), ('two', 'lape'), ('three', 'shared')):
+        write_run(tmp_path / (long + name), 1, 40.0, chosen=settings(joining))
+    made = build(_arms(tmp_path), 'x')
+    assert made.title_of(f'{long}one', f'{long}plain') == f'{long}one − {long}plain'
+    assert made.title_of(f'{long}three', f'{long}plain') == 'Seg-T-Mask/16: Shared − Default'
 
 
 def test_arms_that_differ_in_more_than_their_settings_are_pointed_out(tmp_path):
@@ -222,8 +233,8 @@ def test_latex_has_the_papers_layout_and_its_figures_apart(folder):
         rows = [line for line in table.splitlines() if line.endswith('\\\\')]
         assert len({len(re.findall(r'(?<!\\)&', line)) for line in rows}) == 1
     assert text.count('{') == text.count('}')
-    assert escape('a_b & 50% #1 {x} ~ ^ \\ é 漢') == (
-        'a\\_b \\& 50\\% \\#1 \\{x\\} \\textasciitilde{} \\textasciicircum{} \\textbackslash{} é ?'
+    assert escape('a_b & 50% #1 {x} ~ ^ \\ é ð ¼ 漢') == (
+        'a\\_b \\& 50\\% \\#1 \\{x\\} \\textasciitilde{} \\textasciicircum{} \\textbackslash{} é ? ? ?'
     )
 
 
@@ -271,9 +282,20 @@ def test_a_table_leaves_out_what_nobody_has(report, tmp_path):
     made = build([Arm('B', read_seeds(tmp_path), untrained={'coco/bbox_mAP': 0.005})], 'x')
     table = results_table(made)
     assert "paper's figure" not in table.columns
-    assert table.rows == [('B', 'box AP', '7', '0.50', '12.35 (1)', 'none, n < 3', '12.35 (1)', 'none, n < 3')]
+    assert table.rows == [
+        ('B', 'Seg-T-Mask/16, LaPE', 'box AP', '7', '0.50', '12.35 (1)', 'none, n < 3', '12.35 (1)', 'none, n < 3')
+    ]
     assert untrained(made.results[0], 'coco/bbox_mAP') == 0.5
     assert comparison_table(made, 'last').rows == []
+
+
+def test_an_arm_without_a_finished_run_is_shown_as_such(tmp_path):
+    write_run(tmp_path / 'done', 1, 40.0)
+    write_run(tmp_path / 'failed', 1, 40.0, state='failed', reason='no memory')
+    made = build(_arms(tmp_path), 'x')
+    write_report(made, tmp_path / 'report')
+    assert [(row[0], row[3]) for row in results_table(made).rows] == [('done', '1'), ('failed', 'none counts')]
+    assert made.excluded == ['failed, seed 1: failed at iteration 300 of 300: no memory'] and made.comparisons == []
 
 
 def test_curves_of_a_resumed_run_are_one_line(tmp_path):

@@ -66,7 +66,7 @@ def _of_runs(args: argparse.Namespace) -> tuple:
     from mmlape.errors import ConfigError, DataError
     from mmlape.experiments.metrics import label
     from mmlape.experiments.power import of_differences, pooled
-    from mmlape.experiments.report.content import Arm, average
+    from mmlape.experiments.report.arms import Arm, average
     from mmlape.experiments.runs import read_arms
 
     arms = read_arms(args.work_dir, args.arms)

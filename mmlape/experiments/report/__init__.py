@@ -7,7 +7,8 @@ paper (``report.tex`` is a document around them), ``report.json`` and three CSV 
 from pathlib import Path
 
 from mmlape.errors import DataError
-from mmlape.experiments.report.content import Arm, Report, build
+from mmlape.experiments.report.arms import Arm
+from mmlape.experiments.report.content import Report, build
 from mmlape.experiments.report.data import write_data
 from mmlape.experiments.report.figures import draw
 from mmlape.experiments.report.html import write_html

@@ -1,102 +1,19 @@
-"""What a report says, whatever its format: averages in points, comparisons, cost and origin of every arm."""
+"""What a report says, whatever its format: averages, comparisons, and what makes them doubtful."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mmlape.engine.identity import differences, software_differences
 from mmlape.errors import ConfigError
-from mmlape.experiments.aggregate import EVALUATIONS, summarise
-from mmlape.experiments.metrics import TASKS, is_defined, points, task_of
-from mmlape.experiments.report.paper import Known, Model, describe, known
-from mmlape.experiments.runs import Run
-from mmlape.experiments.statistics import Difference, holm, paired, welch
+from mmlape.experiments.aggregate import EVALUATIONS
+from mmlape.experiments.report.arms import Arm, Result, average
+from mmlape.experiments.report.comparisons import Comparison, compare, compare_classes, pairs_of
 
-_SCALED = ('mean', 'std', 'low', 'high')
+_LONG = 60
+"""Letters that the names of a pair may have together, to be shown in a table."""
 _OF_ARMS = ('config:', 'checkpoint:', 'seed:')
 """How the lines about two runs begin in which arms may differ: it is what they are compared for."""
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One side of a comparison.
-
-    Args:
-        name: As in the tables and in the curves' legend.
-        runs: Its runs, from `runs.read_seeds` or `runs.read_arms`.
-        task: 'detection', 'segmentation' or 'classification'; by default told from the metrics.
-        metrics: Which to compare by; by default the task's.
-        untrained: The same metrics before training as the metric returned them, where they were measured.
-    """
-
-    name: str
-    runs: Sequence[Run]
-    task: str | None = None
-    metrics: Sequence[str] = ()
-    untrained: dict[str, float | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Result:
-    """What is known of an arm; every value is in points.
-
-    Attributes:
-        arm: The arm.
-        task: Its task; None if it is not known.
-        metrics: Which it is compared by.
-        summary: As `aggregate.summarise` returns it, in points.
-        model: Its name in the paper's words.
-        known: What the metafiles say of its config; None if they do not have it.
-    """
-
-    arm: Arm
-    task: str | None
-    metrics: tuple[str, ...]
-    summary: dict
-    model: Model
-    known: Known | None
-
-    @property
-    def name(self) -> str:
-        return self.arm.name
-
-    @property
-    def counted(self) -> list[Run]:
-        """The runs that are averaged."""
-        return [run for run in self.arm.runs if run.counts]
-
-    @property
-    def identity(self) -> dict:
-        """The identity that its averaged runs share; empty if they have none."""
-        return next((run.identity for run in self.counted if run.identity), {})
-
-    def values(self, which: str, metric: str, name: str | None = None) -> dict[int, float]:
-        """``{seed: value}`` of a metric at 'last' or 'best', or of one of its classes."""
-        rows = self.summary[which]['metrics'] if name is None else self.summary[which]['per_class'].get(metric, {})
-        entry = rows.get(metric if name is None else name)
-        return {int(seed): value for seed, value in entry['values'].items()} if entry else {}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two arms and a metric, or one of its classes.
-
-    Attributes:
-        arm, baseline: Their names.
-        which: 'last' or 'best'.
-        metric: Its key.
-        name: The class; None for the metric itself.
-        welch: Of all seeds of either.
-        paired: Of the seeds that they have in common.
-    """
-
-    arm: str
-    baseline: str
-    which: str
-    metric: str
-    name: str | None
-    welch: Difference
-    paired: Difference
 
 
 @dataclass(frozen=True)
@@ -132,6 +49,14 @@ class Report:
             for seed, outcome in result.summary['unfinished'].items()
         ]
 
+    def title_of(self, arm: str, baseline: str) -> str:
+        """A pair's name: its arms' names, or, where these are long, the paper's words if they tell all pairs apart."""
+        if len(arm) + len(baseline) <= _LONG:
+            return f'{arm} − {baseline}'
+        words = {(one.name, two.name): _in_the_papers_words(one, two) for one, two in self.pairs}
+        chosen = words[arm, baseline]
+        return chosen if chosen and list(words.values()).count(chosen) == 1 else f'{arm} − {baseline}'
+
     def result(self, name: str) -> Result:
         """The arm of a name."""
         return next(result for result in self.results if result.name == name)
@@ -141,6 +66,12 @@ class Report:
         """The arms that are compared, each with its baseline."""
         names = dict.fromkeys((one.arm, one.baseline) for one in self.comparisons)
         return [(self.result(arm), self.result(baseline)) for arm, baseline in names]
+
+
+def _in_the_papers_words(arm: Result, other: Result) -> str | None:
+    """'Seg-T-Mask/16: LaPE − Default'; None for arms of two models, or of one method."""
+    one, two = arm.model, other.model
+    return f'{one.name}: {one.method} − {two.method}' if one.name == two.name and one.method != two.method else None
 
 
 def build(
@@ -167,105 +98,10 @@ def build(
     if baseline is not None and baseline not in names:
         raise ConfigError(f'--baseline {baseline}: no such arm; there are: {", ".join(names)}')
     results = [average(arm, allow_software) for arm in arms]
-    pairs = list(_pairs(results, baseline))
-    comparisons = [one for which in EVALUATIONS for one in _corrected(_compare(pairs, which))]
-    classes = [one for pair in pairs for one in _classes(*pair)]
+    pairs = list(pairs_of(results, baseline))
+    comparisons = [one for which in EVALUATIONS for one in compare(pairs, which)]
+    classes = [one for pair in pairs for one in compare_classes(*pair)]
     return Report(title, results, comparisons, classes, list(_warnings(results, pairs)), **more)
-
-
-def average(arm: Arm, allow_software: bool = False) -> Result:
-    """Averages an arm.
-
-    Raises:
-        DataError: Its runs are no repeats of each other.
-    """
-    summary = summarise(arm.runs, allow_software)
-    for which in EVALUATIONS:
-        part = summary[which]
-        part['metrics'] = {name: _in_points(name, entry) for name, entry in part['metrics'].items()}
-        part['per_class'] = {
-            name: {one: _in_points(name, entry) for one, entry in rows.items()}
-            for name, rows in part['per_class'].items()
-        }
-    found = [*summary['last']['metrics'], *summary['best']['metrics']]
-    task = arm.task or task_of(found)
-    metrics = arm.metrics or TASKS.get(task) or found[:1]
-    metrics = [name for name in metrics if name in found] if found else metrics
-    counted = next((run for run in arm.runs if run.counts), None)
-    config = str(counted.record.get('config') or arm.name) if counted else arm.name
-    return Result(
-        arm,
-        task,
-        tuple(metrics),
-        summary,
-        describe(Path(config).stem, counted.identity if counted else None),
-        known(config),
-    )
-
-
-def _in_points(metric: str, entry: dict) -> dict:
-    """An average in points."""
-    scaled = {key: None if entry[key] is None else points(metric, entry[key]) for key in _SCALED}
-    return {**entry, **scaled, 'values': {seed: points(metric, value) for seed, value in entry['values'].items()}}
-
-
-def untrained(result: Result, metric: str) -> float | None:
-    """The value of a metric before training, in points; None if it was not measured."""
-    value = result.arm.untrained.get(metric)
-    return points(metric, value) if is_defined(metric, value) else None
-
-
-def _pairs(results: Sequence[Result], baseline: str | None) -> Iterator[tuple[Result, Result]]:
-    """Every arm that has something to be compared with, and that."""
-    for result in results:
-        rivals = [other for other in results if set(other.metrics) & set(result.metrics)]
-        if baseline is not None:
-            chosen = next((other for other in rivals if other.name == baseline), None)
-        else:
-            described = result.identity.get('settings') is not None
-            same = [other for other in rivals if not described or other.model.name == result.model.name]
-            chosen = next((other for other in same if other.model.plain), same[0])
-        if chosen is not None and chosen is not result:
-            yield result, chosen
-
-
-def _compare(pairs: Sequence[tuple[Result, Result]], which: str) -> list[Comparison]:
-    return [
-        _comparison(arm, other, which, metric)
-        for arm, other in pairs
-        for metric in arm.metrics
-        if metric in other.metrics
-    ]
-
-
-def _comparison(arm: Result, other: Result, which: str, metric: str, name: str | None = None) -> Comparison:
-    mine, theirs = (result.values(which, metric, name) for result in (arm, other))
-    difference = welch(list(mine.values()), list(theirs.values()))
-    return Comparison(arm.name, other.name, which, metric, name, difference, paired(mine, theirs))
-
-
-def _classes(arm: Result, other: Result) -> list[Comparison]:
-    """The classes' differences at 'last', those that gain most first."""
-    found = []
-    for metric in class_metrics(arm):
-        names = [
-            name for name in arm.summary['last']['per_class'][metric]
-            if arm.values('last', metric, name) and other.values('last', metric, name)
-        ]  # fmt: skip
-        family = _corrected([_comparison(arm, other, 'last', metric, name) for name in names])
-        found += sorted(family, key=lambda one: -one.welch.mean)
-    return found
-
-
-def class_metrics(result: Result) -> list[str]:
-    """The metrics that a task compares classes by: IoU, or box and mask AP; accuracies of classes are data only."""
-    return [name for name in result.summary['last']['per_class'] if name in ('IoU', 'bbox_AP', 'segm_AP')]
-
-
-def _corrected(family: Sequence[Comparison]) -> list[Comparison]:
-    """Holm's correction of a family, of Welch's p and of the paired p apart."""
-    corrected = (holm([getattr(one, kind) for one in family]) for kind in ('welch', 'paired'))
-    return [replace(one, welch=first, paired=second) for one, first, second in zip(family, *corrected)]
 
 
 def _warnings(results: Sequence[Result], pairs: Sequence[tuple[Result, Result]]) -> Iterator[str]:

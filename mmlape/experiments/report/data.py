@@ -7,7 +7,8 @@ import pandas as pd
 
 from mmlape.engine.record import write_json
 from mmlape.experiments.aggregate import EVALUATIONS
-from mmlape.experiments.report.content import Report, Result, untrained
+from mmlape.experiments.report.arms import Result, untrained
+from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.origin import gpu_hours, parameters
 from mmlape.experiments.statistics import CONFIDENCE
 

@@ -12,7 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mmlape.experiments.metrics import label
-from mmlape.experiments.report.content import Comparison, Report, Result, untrained
+from mmlape.experiments.report.arms import Result, untrained
+from mmlape.experiments.report.comparisons import Comparison
+from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.curves import Band, loss_band, metric_band, read_curves
 from mmlape.experiments.report.tables import INTERVAL, grouped_classes
 
@@ -24,6 +26,8 @@ _CAPTIONS = {
     'classification': 'Classification',
 }
 _GREY = '#555555'
+_LONG_NAME = 50
+"""Letters of a name that leave no room for another beside it."""
 _MOST_CLASSES = 12
 """Drawn at either end of the sorted classes; the table has them all."""
 
@@ -57,12 +61,11 @@ def draw(report: Report, folder: Path) -> Drawings:
         path = plot_curves(chosen, folder / f'curves-{number}.svg')
         if path:
             curves[_CAPTIONS.get(chosen[0][1].task, label(metric))] = path
-    last = [one for one in report.comparisons if one.which == 'last']
     classes = {
-        (title, metric): plot_classes(group, folder / f'classes-{number}.svg')
+        (title, metric): plot_classes(group, title, folder / f'classes-{number}.svg')
         for number, (title, metric, group) in enumerate(grouped_classes(report))
     }
-    return Drawings(curves, plot_differences(last, folder / 'differences.svg'), classes)
+    return Drawings(curves, plot_differences(report, folder / 'differences.svg'), classes)
 
 
 def colour(place: int) -> str:
@@ -101,8 +104,11 @@ def plot_curves(results: Sequence[tuple[int, Result]], path: Path) -> Path | Non
     for axes in (left, right):
         _tidy(axes)
         axes.set_xlim(left=0)
+        axes.locator_params(axis='x', nbins=5)
     left.set_ylim(bottom=0)
-    figure.legend(*left.get_legend_handles_labels(), loc='outside lower center', ncols=2, frameon=False)
+    handles, names = left.get_legend_handles_labels()
+    columns = 2 if max(map(len, names), default=0) < _LONG_NAME else 1
+    figure.legend(handles, names, loc='outside lower center', ncols=columns, frameon=False)
     return _save(figure, path)
 
 
@@ -118,9 +124,9 @@ def _draw_band(axes: Axes, band: Band | None, place: int, name: str | None, **op
     return True
 
 
-def plot_differences(comparisons: Sequence[Comparison], path: Path) -> Path | None:
-    """Differences of the metrics with Welch's and the paired interval; None if there is no difference to draw."""
-    chosen = [one for one in comparisons if one.welch.mean is not None]
+def plot_differences(report: Report, path: Path) -> Path | None:
+    """Differences of the last evaluation with Welch's and the paired interval; None if there is none to draw."""
+    chosen = [one for one in report.comparisons if one.which == 'last' and one.welch.mean is not None]
     if not chosen:
         return None
     figure = Figure(figsize=(9.6, 1.1 + 0.62 * len(chosen)), layout='constrained')
@@ -135,7 +141,7 @@ def plot_differences(comparisons: Sequence[Comparison], path: Path) -> Path | No
             axes.plot(found.mean, place + shift, marker, color=ink, ms=6)
     axes.plot([], [], 'o-', color=COLOURS[0], label=f"Welch's {INTERVAL}")
     axes.plot([], [], 's-', color=COLOURS[1], label=f'paired {INTERVAL}')
-    names = [f'{_text(one.arm)}\n− {_text(one.baseline)}, {label(one.metric)}' for one in reversed(chosen)]
+    names = [_text(f'{report.title_of(one.arm, one.baseline)}\n{label(one.metric)}') for one in reversed(chosen)]
     axes.set_yticks(range(len(chosen)), names)
     axes.set_ylim(-0.6, len(chosen) - 0.4)
     axes.axvline(0, color=_GREY, lw=1)
@@ -145,11 +151,12 @@ def plot_differences(comparisons: Sequence[Comparison], path: Path) -> Path | No
     return _save(figure, path)
 
 
-def plot_classes(comparisons: Sequence[Comparison], path: Path) -> Path:
+def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> Path:
     """Differences of classes as bars with Welch's interval; of many, those at either end.
 
     Args:
         comparisons: One pair of arms and one metric, sorted.
+        title: The pair's.
         path: The file to write.
     """
     many = len(comparisons) > 2 * _MOST_CLASSES
@@ -165,8 +172,7 @@ def plot_classes(comparisons: Sequence[Comparison], path: Path) -> Path:
     axes.axvline(0, color=_GREY, lw=1)
     if many:
         axes.axhline(_MOST_CLASSES - 0.5, color=_GREY, lw=0.8, ls=':')
-    pair = _text(f'{comparisons[0].arm} − {comparisons[0].baseline}')
-    axes.set_xlabel(f'{label(comparisons[0].metric)}: {pair}, points')
+    axes.set_xlabel(f'{label(comparisons[0].metric)}, {_text(title)}, points')
     _tidy(axes)
     return _save(figure, path)
 

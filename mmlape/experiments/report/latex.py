@@ -4,12 +4,14 @@
 around it. The paper's own figures stand in a column of their own, headed as the paper's.
 """
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
 from mmlape.experiments.metrics import TASKS, label
-from mmlape.experiments.report.content import Report, Result
+from mmlape.experiments.report.arms import Result
+from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.origin import parameters
 from mmlape.experiments.report.tables import number, paper_figure, probability
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
@@ -41,8 +43,14 @@ def write_latex(report: Report, folder: Path) -> list[Path]:
 
 
 def escape(text: str) -> str:
-    """Text as LaTeX prints it; what inputenc does not know becomes a question mark."""
-    return ''.join(_SPECIAL.get(letter, letter if ord(letter) < 0x180 else '?') for letter in text)
+    """Text as LaTeX prints it; what an ordinary preamble does not know becomes a question mark."""
+    return ''.join(_SPECIAL.get(letter, letter if _is_plain(letter) else '?') for letter in text)
+
+
+def _is_plain(letter: str) -> bool:
+    """Whether it is ASCII, or a Latin letter with an accent, which TeX composes."""
+    accented = ord(letter) < 0x180 and unicodedata.decomposition(letter)[:1] not in ('', '<')
+    return letter.isprintable() and (letter.isascii() or accented)
 
 
 def _tables(report: Report) -> Iterator[str]:
@@ -101,7 +109,8 @@ def _value(entry: dict | None) -> str:
 def _comparisons(report: Report, which: str) -> str:
     rows = []
     for one in (one for one in report.comparisons if one.which == which):
-        cells = [_pair(report.result(one.arm), report.result(one.baseline)), escape(label(one.metric))]
+        pair = escape(report.title_of(one.arm, one.baseline)).replace(r'\_', r'\_\allowbreak{}')
+        cells = [pair, escape(label(one.metric))]
         for found in (one.welch, one.paired):
             limits = '--' if found.low is None else f'[{_signed(found.low)}, {_signed(found.high)}]'
             cells += [_signed(found.mean), limits, _probability(found.holm)]
@@ -113,13 +122,6 @@ def _comparisons(report: Report, which: str) -> str:
         f'each test apart; a dash stands where fewer than {LEAST} seeds, or values without spread, allow no test.'
     )
     return _float(caption, r'>{\raggedright\arraybackslash}p{0.28\linewidth}lrrrrrr', columns, ['\n'.join(rows)])
-
-
-def _pair(arm: Result, other: Result) -> str:
-    """'Seg-T-Mask/16: LaPE - Default' where the models are known, else the arms' names."""
-    if arm.identity.get('settings') and arm.model.name == other.model.name and arm.model.method != other.model.method:
-        return escape(f'{arm.model.name}: {arm.model.method} − {other.model.method}')
-    return escape(f'{arm.name} − {other.name}').replace(r'\_', r'\_\allowbreak{}')
 
 
 def _signed(value: float | None) -> str:

@@ -53,8 +53,8 @@ class Model:
     """
 
     name: str
-    pretrained: str = '-'
-    method: str = '-'
+    pretrained: str = '–'
+    method: str = '–'
     plain: bool = False
 
 

@@ -10,7 +10,9 @@ from rich.text import Text
 from mmlape.experiments.aggregate import EVALUATIONS
 from mmlape.experiments.metrics import label
 from mmlape.experiments.power import POWER, pooled, seeds_needed
-from mmlape.experiments.report.content import Comparison, Report, Result, untrained
+from mmlape.experiments.report.arms import Result, untrained
+from mmlape.experiments.report.comparisons import Comparison
+from mmlape.experiments.report.content import Report
 from mmlape.experiments.statistics import CONFIDENCE, NO_SPREAD, Difference
 
 DASH = '–'
@@ -70,15 +72,16 @@ def results_table(report: Report) -> Table:
     rows = []
     for result in report.results:
         seeds = ', '.join(map(str, result.summary['seeds'])) or 'none counts'
+        model = DASH if result.model.method == DASH else f'{result.model.name}, {result.model.method}'
         for metric in result.metrics or (DASH,):
             entries = [result.summary[which]['metrics'].get(metric) for which in EVALUATIONS]
             limits = [interval(entry) if entry else DASH for entry in entries]
             cells = (spread(entries[0]), limits[0], spread(entries[1]), limits[1])
             start = number(untrained(result, metric))
-            rows.append((result.name, label(metric), seeds, start, *cells, paper_figure(result, metric)))
+            rows.append((result.name, model, label(metric), seeds, start, *cells, paper_figure(result, metric)))
     heads = [f'{which}: {words}' for which in EVALUATIONS for words in ('mean ± std (n)', INTERVAL)]
-    columns = ('arm', 'metric', 'seeds', 'untrained', *heads, "paper's figure")
-    return _without_empty(Table(columns, rows, 3), ('untrained', "paper's figure"))
+    columns = ('arm', 'model', 'metric', 'seeds', 'untrained', *heads, "paper's figure")
+    return _without_empty(Table(columns, rows, 4), ('model', 'untrained', "paper's figure"))
 
 
 def metrics_table(result: Result) -> Table:
@@ -96,7 +99,7 @@ def metrics_table(result: Result) -> Table:
 def comparison_table(report: Report, which: str) -> Table:
     """The comparisons at 'last' or at 'best', with Welch's test and the paired one."""
     chosen = [one for one in report.comparisons if one.which == which]
-    rows = [(f'{one.arm} − {one.baseline}', label(one.metric), *_tested(one)) for one in chosen]
+    rows = [(report.title_of(one.arm, one.baseline), label(one.metric), *_tested(one)) for one in chosen]
     return Table(('arm − baseline', 'metric', *_TESTS), rows, 2)
 
 
@@ -138,7 +141,7 @@ def seeds_table(report: Report) -> Table:
         low, high = found.interval()
         std = f'{number(found.std)} ({number(low)} to {number(high)})'
         needed = [_needed(difference, (found.std, low, high)) for difference in DIFFERENCES]
-        rows.append((f'{one.arm} − {one.baseline}', label(one.metric), std, *needed))
+        rows.append((report.title_of(one.arm, one.baseline), label(one.metric), std, *needed))
     heads = [f'to find {difference:g} points' for difference in DIFFERENCES]
     return Table(('arm − baseline', 'metric', f'std ({INTERVAL})', *heads), rows, 2)
 
@@ -153,7 +156,8 @@ def grouped_classes(report: Report) -> list[tuple[str, str, list[Comparison]]]:
     """Title, metric and classes of each comparison of classes."""
     key: Callable = lambda one: (one.arm, one.baseline, one.metric)  # noqa: E731
     return [
-        (f'{arm} − {baseline}', metric, list(group)) for (arm, baseline, metric), group in groupby(report.classes, key)
+        (report.title_of(arm, baseline), metric, list(group))
+        for (arm, baseline, metric), group in groupby(report.classes, key)
     ]
 
 
@@ -177,4 +181,5 @@ def _without_empty(table: Table, optional: Sequence[str]) -> Table:
         if column not in optional or any(row[place] != DASH for row in table.rows)
     ]
     columns, *rows = ([row[place] for place in kept] for row in (table.columns, *table.rows))
-    return Table(tuple(columns), [tuple(row) for row in rows], table.words)
+    words = sum(place < table.words for place in kept)
+    return Table(tuple(columns), [tuple(row) for row in rows], words)
