@@ -10,7 +10,7 @@ import torch
 from model_helpers import randomise
 from test_checkpoint import ARCH, adapter, assert_same, save, to_flax, vit
 
-from mmlape.checkpoint import load_backbone, load_model
+from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, state_dict_of
 from mmlape.checkpoint.convert import average, convert, publish
 from mmlape.checkpoint.describe import inspect
 from mmlape.cli import main
@@ -84,6 +84,27 @@ def test_timm_itself_loads_what_is_written_for_it(tmp_path):
     convert(save(tmp_path / 'a.pth', vit(layer_scale_init_value=0.1).state_dict()), tmp_path / 'b.pth', 'timm')
     peer = TimmViT(32, 8, num_classes=0, embed_dim=24, depth=2, num_heads=3, mlp_ratio=2, init_values=0.1)
     peer.load_state_dict(torch.load(tmp_path / 'b.pth', weights_only=True))
+
+
+def test_mmsegmentations_vit_becomes_a_file_that_timm_loads(tmp_path):
+    from mmseg.models.backbones import VisionTransformer as Peer
+    from timm.models.vision_transformer import VisionTransformer as TimmViT
+
+    shape = dict(img_size=(32, 32), patch_size=8, embed_dims=24, num_layers=2, num_heads=3, mlp_ratio=2)
+    source = randomise(Peer(**shape, patch_bias=True, final_norm=True)).state_dict()
+    convert(save(tmp_path / 'a.pth', source, None), tmp_path / 'b.safetensors', 'timm')
+    convert(tmp_path / 'b.safetensors', tmp_path / 'c.pth', 'mmlape')
+    peer = TimmViT(32, 8, num_classes=0, embed_dim=24, depth=2, num_heads=3, mlp_ratio=2)
+    peer.load_state_dict(state_dict_of(read_checkpoint(tmp_path / 'b.safetensors'), ''))
+    tensors = state_dict_of(read_checkpoint(tmp_path / 'c.pth'), '')
+    assert len(tensors) == len(source)
+    for mine, theirs in (
+        ('blocks.1.attn.qkv.weight', 'layers.1.attn.attn.in_proj_weight'),
+        ('blocks.0.mlp.fc2.bias', 'layers.0.ffn.layers.1.bias'),
+        ('patch_embed.proj.weight', 'patch_embed.projection.weight'),
+        ('pos_embed', 'pos_embed'),
+    ):
+        assert torch.equal(tensors[mine], source[theirs])
 
 
 def test_a_flax_archive_and_an_adapter_round_trip(tmp_path):
