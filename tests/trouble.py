@@ -1,6 +1,7 @@
 """A hook that makes trouble where the variable TROUBLE says so; runs of the tests import it."""
 
 import os
+import signal
 import time
 
 import torch
@@ -15,7 +16,12 @@ custom_hooks = [dict(type='Trouble')]
 
 @HOOKS.register_module()
 class Trouble(Hook):
-    """``wait:N`` waits in the evaluation at iteration N; ``nan:N:R`` makes process R's input NaN in iteration N."""
+    """What happens, and where.
+
+    - ``wait:N`` waits in the evaluation at iteration N, ``pause:N:R`` before iteration N of process R;
+    - ``nan:N:R`` makes process R's input NaN in iteration N, ``memory:N:R`` has it run out of memory there,
+      ``bug:N:R`` raises an exception that nobody expects, ``kill:N:R`` kills it.
+    """
 
     priority = 'HIGHEST'
 
@@ -25,9 +31,23 @@ class Trouble(Hook):
 
     def before_val(self, runner):
         if self.kind == 'wait' and runner.iter == self.numbers[0]:
-            print('waiting', flush=True)
-            time.sleep(600)
+            self.wait()
 
     def before_train_iter(self, runner, batch_idx, data_batch=None):
-        if self.kind == 'nan' and [runner.iter + 1, runner.rank] == self.numbers:
+        if [runner.iter + 1, runner.rank] != self.numbers:
+            return
+        if self.kind == 'nan':
             data_batch['inputs'][0] = torch.full(data_batch['inputs'][0].shape, float('nan'))
+        if self.kind == 'memory':
+            torch.empty(1 << 60)
+        if self.kind == 'bug':
+            raise LookupError('nobody expects this')
+        if self.kind == 'kill':
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.kind == 'pause':
+            self.wait()
+
+    @staticmethod
+    def wait():
+        print('waiting', flush=True)
+        time.sleep(600)

@@ -163,8 +163,9 @@ class SkippingBatchSampler(Sampler):
             self.batches = DATA_SAMPLERS.build(batches, default_args=dict(sampler=sampler, batch_size=batch_size))
 
     def __iter__(self) -> Iterator[list[int]]:
+        # a generator, because a loader with workers asks for two iterators and reads the second
         ahead, self.ahead = self.ahead, 0
-        return itertools.islice(iter(self.batches), ahead, None)
+        yield from itertools.islice(iter(self.batches), ahead, None)
 
     def __len__(self) -> int:
         return len(self.batches)

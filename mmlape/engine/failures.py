@@ -60,7 +60,7 @@ def kind_of(error: BaseException) -> str:
 
 
 def explain(kind: str, error: BaseException, where: str) -> str:
-    """One line: what happened, ``where`` ('at iteration 3'), and the ways out that this kind has."""
+    """One line: what happened, ``where`` ('in iteration 3'), and the ways out that this kind has."""
     text = str(error).strip().split('\n')[0][:300].rstrip('.')
     if isinstance(error, MMLaPEError):
         return str(error)
@@ -99,7 +99,7 @@ def marked(record: RunRecord) -> Iterator[None]:
             if isinstance(error, SystemExit) and not isinstance(error, Interrupted):
                 raise  # another process has said and marked why
             _ignore_sigterm()
-            kind, where = kind_of(error), f'at iteration {record.fields.get("iter", 0)}'
+            kind, where = kind_of(error), f'in iteration {record.at}' if record.at else 'before the first iteration'
             reason = explain(kind, error, where)
             found = _cause(record.folder, peers) if get_rank() == 0 and kind in SECONDARY else None
             kind, reason = found or (kind, reason)

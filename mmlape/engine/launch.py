@@ -38,8 +38,8 @@ def _nobody_came(error: RendezvousError) -> str:
     nodes, place = os.environ.get('NNODES', '1'), f'{os.environ.get("MASTER_ADDR")}:{os.environ.get("PORT")}'
     return (
         f'the {nodes} machines of this run did not all meet at {place} in time ({type(error).__name__}). Start the '
-        'same command on each, with NODE_RANK 0 on the one that MASTER_ADDR names and the same NNODES, MASTER_ADDR and '
-        'PORT; RDZV_TIMEOUT=SECONDS waits longer'
+        'same command on each, with NODE_RANK 0 on the one that MASTER_ADDR names and the same NNODES, MASTER_ADDR '
+        'and PORT; RDZV_TIMEOUT=SECONDS waits longer'
     )
 
 

@@ -170,6 +170,7 @@ class RunRecord:
 
     def __init__(self, work_dir: str | Path, fields: dict, write: bool = True) -> None:
         self.folder = Path(work_dir)
+        self.at = 0  # the iteration that is going on, counted from 1
         self.writes = write
         self.fields = dict(fields, state='running', reason=None, failure=None)
         self.fields.setdefault('evaluations', [])

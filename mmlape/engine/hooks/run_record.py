@@ -48,6 +48,10 @@ class RunRecordHook(Hook):
         now, end = (loop.iter, loop.max_iters) if by_iter else (loop.epoch, loop.max_epochs)
         return now >= loop.val_begin and (now % loop.val_interval == 0 or now == end)
 
+    def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
+        """Knows where a failure happens."""
+        runner.record.at = runner.iter + 1
+
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
         """Notes progress now and then, and at the end."""
         now, done = time.monotonic(), runner.iter + 1
