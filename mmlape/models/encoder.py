@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mmlape.models.joining import Joining, Stream, build_pe_norm
-from mmlape.models.position import Grid, RelativePositionBias
+from mmlape.models.position import Grid, RelativePositionBias, parts
 
 
 class MultiheadAttention(nn.Module):
@@ -61,8 +61,8 @@ class MultiheadAttention(nn.Module):
         (height, width), s = hw, self.window_size
         batch, heads, d = qkv.shape[0], *qkv.shape[3:]
         qkv = qkv.reshape(batch, height, width, -1)
-        qkv = F.pad(qkv, (0, 0, 0, -width % s, 0, -height % s))
-        rows, columns = qkv.shape[1] // s, qkv.shape[2] // s
+        rows, columns = parts(height, s), parts(width, s)
+        qkv = F.pad(qkv, (0, 0, 0, columns * s - width, 0, rows * s - height))
         qkv = qkv.view(batch, rows, s, columns, s, 3, heads, d).permute(5, 0, 1, 3, 6, 2, 4, 7)
         q, k, v = qkv.reshape(3, batch * rows * columns, heads, s * s, d)
         out = self._attend(q, k, v).view(batch, rows, columns, heads, s, s, d)

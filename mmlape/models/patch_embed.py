@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
+from mmlape.models.position import pad_to_multiple
 
 
 class RMSNorm(nn.Module):
@@ -109,7 +110,7 @@ class PatchEmbed(nn.Module):
         height, width = x.shape[-2:]
         if height < p or width < p:
             raise ValueError(f'an image of {height}x{width} pixels is smaller than one patch of {p}x{p}')
-        x = F.pad(x, (0, -width % p, 0, -height % p))
+        x = pad_to_multiple(x, p)
         batch, channels, height, width = x.shape
         rows, columns = height // p, width // p
         if self.norm0 is None:

@@ -16,6 +16,17 @@ PE_TYPES = (*ABSOLUTE_PE, 'rpe', 'none')
 Grid = tuple[int, int]
 
 
+def parts(side: int, size: int) -> int:
+    """How many parts of ``size`` cover ``side``; of positive terms only, which a compiler's symbolic sizes want."""
+    return (side + size - 1) // size
+
+
+def pad_to_multiple(x: Tensor, size: int) -> Tensor:
+    """Pad the last two axes with zeros, at their ends, to multiples of ``size``."""
+    height, width = x.shape[-2:]
+    return F.pad(x, (0, parts(width, size) * size - width, 0, parts(height, size) * size - height))
+
+
 def sincos_1d(num_tokens: int, embed_dims: int) -> Tensor:
     """Sinusoids over the token index: even channels sine, odd channels cosine.
 

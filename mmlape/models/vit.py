@@ -13,7 +13,7 @@ from mmlape.models.encoder import MultiheadAttention, RelativeAttention, Transfo
 from mmlape.models.fold import PECache, must_compute, norm_tensors
 from mmlape.models.joining import Stream, resolve_joining
 from mmlape.models.patch_embed import PATCH_NORMS, PatchEmbed
-from mmlape.models.position import ABSOLUTE_PE, Grid, absolute_table, resize_absolute
+from mmlape.models.position import ABSOLUTE_PE, Grid, absolute_table, parts, resize_absolute
 from mmlape.registry import MODELS
 
 
@@ -118,7 +118,7 @@ class VisionTransformer(BaseModule):
         self.embed_dims = self.arch['embed_dims']
         self.num_layers = self.arch['num_layers']
         self.patch_size = patch_size
-        self.grid: Grid = tuple(-(-side // patch_size) for side in self._pair(img_size))
+        self.grid: Grid = tuple(parts(side, patch_size) for side in self._pair(img_size))
         self.out_type, self.out_indices = out_type, self._resolve_out(out_type, out_indices, with_cls_token)
         self.pe_type, self.pe_joining, self.patch_norm = pe_type, pe_joining, patch_norm
         self.interpolate_mode = interpolate_mode

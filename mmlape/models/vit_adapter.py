@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from mmlape.errors import ConfigError
 from mmlape.models.deform_attn import Cells, MSDeformAttn
 from mmlape.models.encoder import add_branch
-from mmlape.models.position import Grid
+from mmlape.models.position import Grid, pad_to_multiple, parts
 from mmlape.models.vit import VisionTransformer
 from mmlape.registry import MODELS
 
@@ -292,7 +292,7 @@ class ViTAdapter(VisionTransformer):
         height, width = x.shape[-2:]
         if min(height, width) < self.patch_size:
             raise ValueError(f'an image of {height}x{width} pixels is smaller than one patch of 16x16')
-        x = F.pad(x, (0, -width % STRIDE, 0, -height % STRIDE))
+        x = pad_to_multiple(x, STRIDE)
         c1, *levels = self.spm(x)
         c_cells = Cells.of([(int(level.shape[2]), int(level.shape[3])) for level in levels], x.device)
         flat = [level.flatten(2).transpose(1, 2) + embed for level, embed in zip(levels, self.level_embed)]
@@ -314,7 +314,7 @@ class ViTAdapter(VisionTransformer):
         norms = (self.norm1, self.norm2, self.norm3, self.norm4)
         outs = [norm(m).contiguous() for norm, m in zip(norms, maps)]  # not every op of a head knows channels last
         return tuple(
-            out[..., : -(-height // stride), : -(-width // stride)] for out, stride in zip(outs, (4, 8, 16, 32))
+            out[..., : parts(height, stride), : parts(width, stride)] for out, stride in zip(outs, (4, 8, 16, 32))
         )
 
     def _add_upsampled(self, c1: Tensor, c2: Tensor) -> Tensor:
