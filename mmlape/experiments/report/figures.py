@@ -3,6 +3,7 @@
 Colours are Okabe and Ito's, which colour-blind readers tell apart; every arm has a line style of its own, too.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from mmlape.experiments.metrics import label
 from mmlape.experiments.report.arms import Result, untrained
@@ -84,17 +86,22 @@ def plot_curves(results: Sequence[tuple[int, Result]], path: Path) -> Path | Non
         The path; None if nothing was logged.
     """
     metric = results[0][1].metrics[0]
-    figure = Figure(figsize=(9.6, 3.9), layout='constrained')
+    figure = Figure(figsize=(9.6, 4), layout='constrained')
     left, right = figure.subplots(1, 2)
-    drawn = False
+    handles = []
     for place, result in results:
         logged = [read_curves(run.folder) for run in result.counted]
-        name = f'{_text(result.name)} ({len(logged)} seed{"s" * (len(logged) != 1)})'
-        drawn = _draw_band(left, loss_band(logged), place, name) or drawn
-        drawn = _draw_band(right, metric_band(logged, metric), place, None, marker='o') or drawn
+        found = [loss_band(logged), metric_band(logged, metric)]
+        for axes, band, marker in zip((left, right), found, ('', 'o')):
+            if band is not None:
+                _draw_band(axes, band, place, marker)
+        if any(found):
+            n = max(band.n for band in found if band)
+            name = f'{_text(result.name)} ({n} seed{"s" * (n != 1)})'
+            handles.append(Line2D([], [], ls=_style(place), color=colour(place), lw=1.8, label=name))
         if untrained(result, metric) is not None:
             right.plot(0, untrained(result, metric), 'D', color=colour(place), ms=5, clip_on=False)
-    if not drawn:
+    if not handles:
         return None
     left.set(xlabel='iteration', ylabel='training loss')
     right.set(xlabel='iteration', ylabel=f'{label(metric)}, validation')
@@ -106,22 +113,24 @@ def plot_curves(results: Sequence[tuple[int, Result]], path: Path) -> Path | Non
         axes.set_xlim(left=0)
         axes.locator_params(axis='x', nbins=5)
     left.set_ylim(bottom=0)
-    handles, names = left.get_legend_handles_labels()
-    columns = 2 if max(map(len, names), default=0) < _LONG_NAME else 1
-    figure.legend(handles, names, loc='outside lower center', ncols=columns, frameon=False)
+    columns = 2 if max(len(handle.get_label()) for handle in handles) < _LONG_NAME else 1
+    figure.set_figheight(3.6 + 0.22 * math.ceil(len(handles) / columns))
+    figure.legend(handles=handles, loc='outside lower center', ncols=columns, frameon=False)
     return _save(figure, path)
 
 
-def _draw_band(axes: Axes, band: Band | None, place: int, name: str | None, **options) -> bool:
-    """Draws a curve if there is one, and says whether."""
-    if band is None:
-        return False
-    style = _STYLES[(place + place // len(COLOURS)) % len(_STYLES)]
-    axes.plot(band.steps, band.mean, style, color=colour(place), lw=1.8, ms=3.5, label=name, **options)
+def _style(place: int) -> str:
+    """The line of the arm at a place; no two of 32 have both colour and line in common."""
+    return _STYLES[(place + place // len(COLOURS)) % len(_STYLES)]
+
+
+def _draw_band(axes: Axes, band: Band, place: int, marker: str) -> None:
+    """Draws a mean, and its deviation if there is one."""
+    options = dict(ls=_style(place), marker=marker, color=colour(place), lw=1.8, ms=3.5)
+    axes.plot(band.steps, band.mean, **options)
     if band.std is not None:
         low, high = band.mean - band.std, band.mean + band.std
         axes.fill_between(band.steps, low, high, color=colour(place), alpha=0.18, lw=0)
-    return True
 
 
 def plot_differences(report: Report, path: Path) -> Path | None:

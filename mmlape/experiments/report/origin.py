@@ -18,9 +18,9 @@ def cost_table(report: Report) -> Table:
             result.name,
             _millions(parameters(result)),
             DASH if flops is None else f'{flops / 1e9:.2f} ({size})',
-            mean_cost(result, 'peak_memory_mib', '{:,.0f}'),
-            mean_cost(result, 'seconds_per_iter', '{:.3f}'),
-            mean_cost(result, 'train_seconds', '{:.2f}', 1 / 3600),
+            _shown(mean_cost(result, 'peak_memory_mib'), ',.0f'),
+            _shown(mean_cost(result, 'seconds_per_iter'), '.3f'),
+            _clock(mean_cost(result, 'train_seconds')),
             number(gpu_hours(result)),
         ))  # fmt: skip
     runs = [run for result in report.results for run in result.counted]
@@ -31,7 +31,7 @@ def cost_table(report: Report) -> Table:
         'GFLOPs (one image)',
         f'peak memory (MiB{", " + kinds if kinds else ""})',
         's / iteration',
-        'hours a run',
+        'a run (h:mm:ss)',
         'GPU hours, all runs',
     )
     return Table(columns, rows)
@@ -49,10 +49,22 @@ def gpu_hours(result: Result) -> float | None:
     return sum(known) if known else None
 
 
-def mean_cost(result: Result, key: str, form: str, scale: float = 1.0) -> str:
-    """The mean of a cost over the averaged runs as text."""
-    known = [run.cost[key] for run in result.counted if run.cost.get(key) is not None]
-    return form.format(scale * sum(known) / len(known)) if known else DASH
+def mean_cost(result: Result, key: str) -> float | None:
+    """The mean of a cost over the averaged runs; None if none recorded it."""
+    recorded = [run.cost[key] for run in result.counted if run.cost.get(key) is not None]
+    return sum(recorded) / len(recorded) if recorded else None
+
+
+def _shown(value: float | None, form: str) -> str:
+    return DASH if value is None else f'{value:{form}}'
+
+
+def _clock(seconds: float | None) -> str:
+    """Hours, minutes and seconds; hours go beyond a day."""
+    if seconds is None:
+        return DASH
+    minutes, rest = divmod(round(seconds), 60)
+    return f'{minutes // 60}:{minutes % 60:02}:{rest:02}'
 
 
 def _millions(count: int | None) -> str:

@@ -162,8 +162,9 @@ def grouped_classes(report: Report) -> list[tuple[str, str, list[Comparison]]]:
 
 
 def console_table(report: Report) -> ConsoleTable:
-    """The results for the terminal."""
-    table, found = results_table(report), ConsoleTable(title=Text(report.title))
+    """The results for the terminal, without what makes lines long."""
+    table, found = _without(results_table(report), ('model', f'best: {INTERVAL}')), ConsoleTable()
+    found.title = Text(report.title)
     for place, column in enumerate(table.columns):
         found.add_column(column, justify='left' if place < table.words else 'right', overflow='fold')
     for _, rows in groupby(table.rows, lambda row: row[0]):
@@ -175,11 +176,12 @@ def console_table(report: Report) -> ConsoleTable:
 
 def _without_empty(table: Table, optional: Sequence[str]) -> Table:
     """A table without those of its optional columns that say nothing."""
-    kept = [
-        place
-        for place, column in enumerate(table.columns)
-        if column not in optional or any(row[place] != DASH for row in table.rows)
-    ]
-    columns, *rows = ([row[place] for place in kept] for row in (table.columns, *table.rows))
-    words = sum(place < table.words for place in kept)
-    return Table(tuple(columns), [tuple(row) for row in rows], words)
+    columns = [(column, [row[place] for row in table.rows]) for place, column in enumerate(table.columns)]
+    return _without(table, [name for name, cells in columns if name in optional and set(cells) <= {DASH}])
+
+
+def _without(table: Table, names: Sequence[str]) -> Table:
+    """A table without these columns."""
+    kept = [place for place, column in enumerate(table.columns) if column not in names]
+    columns, *rows = (tuple(row[place] for place in kept) for row in (table.columns, *table.rows))
+    return Table(columns, rows, sum(place < table.words for place in kept))

@@ -47,7 +47,7 @@ def seeds() -> str:
 def cost() -> str:
     """What the table of costs means."""
     return (
-        'Memory, time an iteration and hours are means over the averaged runs, as they recorded them. GPU hours are '
+        'Memory and times are means over the averaged runs, as they recorded them. GPU hours are '
         'the sum over all runs, failed ones included. FLOPs (multiply-adds) are those of the config as published; '
         'the command mmlape model-cost counts those of any config.'
     )
