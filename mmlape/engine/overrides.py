@@ -11,6 +11,7 @@ from mmlape.errors import ConfigError
 _RUNNER_EXTRAS = {
     'activation_checkpointing',
     'compile',
+    'compile_backbone',
     'data_root',
     'efficient_conv_bn_eval',
     'find_unused_parameters',
@@ -21,6 +22,7 @@ _RUNNER_EXTRAS = {
     'tta_pipeline',
 }
 _LOADER_EXTRAS = {'dataset', 'num_batch_per_epoch', 'disable_subprocess_warning'}
+_WRAPPER_EXTRAS = {'constructor', 'paramwise_cfg'}
 _REGISTRIES = (
     'MODELS',
     'DATASETS',
@@ -104,7 +106,8 @@ def _accepted(cfg: dict, node: dict, where: str) -> tuple[set[str], bool]:
         return set(inspect.signature(DataLoader.__init__).parameters) | _LOADER_EXTRAS, True
     if 'type' not in node:
         return set(), False
-    return _arguments(_find_class(node['type'], cfg.get('default_scope', 'mmengine')))
+    names, complete = _arguments(_find_class(node['type'], cfg.get('default_scope', 'mmengine')))
+    return (names | _WRAPPER_EXTRAS if where == 'optim_wrapper' else names), complete
 
 
 def _find_class(name: Any, scope: str) -> Any:
