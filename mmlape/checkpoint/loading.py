@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -111,9 +112,13 @@ def load_model(model: nn.Module, path: str, strict: bool = True) -> LoadReport:
     Raises:
         CheckpointError: for an unreadable file, no match at all, or, if ``strict``, any difference.
     """
+    return fill_model(model, read_checkpoint(path), path, strict)
+
+
+def fill_model(model: nn.Module, content: Mapping, path: str, strict: bool = True) -> LoadReport:
+    """The same with what ``read_checkpoint`` has read from ``path``."""
     report = LoadReport(str(path), 'whole model')
-    tensors = state_dict_of(read_checkpoint(path), path)
-    _load(model, tensors, report, lambda name: False, strict)
+    _load(model, state_dict_of(content, path), report, lambda name: False, strict)
     return report
 
 

@@ -18,6 +18,7 @@ from mmengine.runner.base_loop import BaseLoop
 from torch import nn
 
 from mmlape.checkpoint import load_model, read_checkpoint
+from mmlape.checkpoint.loading import fill_model
 from mmlape.checkpoint.reading import guard_mmengine
 from mmlape.engine.batch import batch_plan
 from mmlape.engine.draws import Batches, seeded_dataloader
@@ -115,12 +116,8 @@ class Runner(_Runner):
         checkpoint = read_resumable(filename, map_location)
         checkpoint['meta'].pop('config', None)
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
-        try:
-            self.bare_model.load_state_dict(checkpoint['state_dict'], strict=True)
-        except RuntimeError as error:
-            raise CheckpointError(f'{filename} does not fit the model of this configuration: {error}') from error
+        fill_model(self.bare_model, checkpoint, filename)
         self._has_loaded = True
-        self.logger.info(f'all {len(checkpoint["state_dict"])} tensors of the model loaded from {filename}')
         return checkpoint
 
     def load_or_resume(self) -> None:
