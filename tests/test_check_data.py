@@ -13,7 +13,7 @@ from PIL import Image
 from test_data_checks import FOLDERS, ade_cfg, coco_cfg, edit, folder_cfg
 
 from mmlape.cli import main
-from mmlape.datasets.check_report import write_report
+from mmlape.datasets.check_report import print_report, write_report
 from mmlape.datasets.checks import check_data
 from mmlape.datasets.full_check import full_check
 from mmlape.datasets.mini import MiniOptions, make_mini_data
@@ -297,6 +297,20 @@ def test_page(mini, tmp_path, kind):
     text = page.read_text()
     assert text.count('<img') == 2 * 3 and text.count('80 x 80') == 3, 'before and after the pipeline'
     assert broken.name in text and 'error: unreadable' in text and 'Classes' in text
+
+
+def test_page_of_data_that_cannot_be_built(mini, tmp_path):
+    cfg = coco_cfg(mini / 'coco')
+    train_json(mini).write_text('{}')
+    report = full_check(cfg, SPLITS, Silent())
+    with pytest.raises(DataError, match='the train data cannot be built'):
+        write_page(cfg, tmp_path / 'page', 'train', 4, report)
+
+
+def test_data_of_no_known_layout(capsys):
+    report = full_check(coco_cfg('s3://bucket/coco'), ['train'], Silent())
+    print_report(report)
+    assert 'nothing was looked at' in capsys.readouterr().out
 
 
 TINY = {'image': 'images/training/3.png', 'map': 'annotations/training/4.png'}

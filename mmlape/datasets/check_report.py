@@ -58,7 +58,10 @@ def print_report(report: FullReport) -> None:
         table.add_row(
             summary.split, escape(summary.path + facts), escape(_rarest(summary)), images, f'{looked_at:,}', seen
         )
-    console.print(table)
+    if report.summaries:
+        console.print(table)
+    else:
+        console.print("no data on this machine in COCO's, ADE20K's or ImageNet's layout: nothing was looked at")
     if len(report.findings):
         table = Table('', 'data', 'what', 'count', 'examples', show_lines=True)
         for finding in report.findings:

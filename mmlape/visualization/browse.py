@@ -20,7 +20,7 @@ from mmlape.datasets.full_check import FullReport
 from mmlape.datasets.layouts import iter_sources
 from mmlape.datasets.look import ERROR, DataSummary, spread
 from mmlape.datasets.palette import class_palette
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, DataError
 from mmlape.visualization.drawing import draw_instances, draw_label_map, enlarge
 
 PACKERS = {'coco': 'PackDetInputs', 'segmentation': 'PackSegInputs', 'folder': 'PackInputs'}
@@ -54,12 +54,16 @@ def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: Fu
 
     Raises:
         ConfigError: The split is of no known layout.
+        DataError: The data set cannot be built.
     """
     cfg = copy.deepcopy(cfg)
     guard_loading(cfg)
     raw_cfg = _unchanged(cfg, split)
     init_default_scope(cfg.default_scope)
-    delivered, raw = (DATASETS.build(part[f'{split}_dataloader'].dataset) for part in (cfg, raw_cfg))
+    try:
+        delivered, raw = (DATASETS.build(part[f'{split}_dataloader'].dataset) for part in (cfg, raw_cfg))
+    except Exception as error:  # what a data set's class raises at bad data has no common base
+        raise DataError(f'the {split} data cannot be built, so there is nothing to browse: {error}') from error
     classes = list(delivered.metainfo['classes'])
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
     cards = [_card(raw, delivered, index, classes) for index in spread(range(len(raw)), num)]
