@@ -70,11 +70,13 @@ setup(
     # Light ones only: the MM packages come as the maintained forks or as the original distributions, and torch as it
     # fits the machine; `mmlape doctor` says what is missing.
     install_requires=[
+        'jinja2',
         'matplotlib',
         'numpy',
         'packaging',
         'pandas',
         'pillow',
+        'pyyaml',
         'rich',
         'scikit-learn',
         'scipy',

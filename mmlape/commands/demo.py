@@ -7,7 +7,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.description = (
         'Make the mini data, pretrain a small DeiT with default PE and with LaPE, fine-tune Segmenter over two seeds, '
-        'Mask R-CNN and UperNet with ViT-Adapter, evaluate, average, and write report.md. About ten minutes on two '
+        'Mask R-CNN and UperNet with ViT-Adapter, evaluate, average, and write a report. About ten minutes on two '
         'cores; killed, the same call goes on.'
     )
     parser.add_argument('--work-dir', default='work_dirs/demo', metavar='DIR', help='default: %(default)s')
