@@ -1,5 +1,6 @@
 """Inspecting, converting, publishing and averaging checkpoints: round trips are exact, refusals say why."""
 
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -226,6 +227,7 @@ def test_the_tool_on_the_command_line(tmp_path):
         f"checkpoint='{path}'))\n"
         in shown.stdout.split("to load it: backbone=dict(type='mmlape.VisionTransformer'")[1]
     )
+    assert hashlib.sha256(Path(path).read_bytes()).hexdigest() in shown.stdout
     refused = run('convert', path, str(tmp_path / 'b.pth'), '--to', 'timm')
     assert refused.returncode == 1
     assert refused.stderr.startswith('mmlape: error: ') and 'Traceback' not in refused.stderr

@@ -36,10 +36,12 @@ def run(args: argparse.Namespace) -> int:
 
         found = inspect(args.file)
         to_load = found.pop('to load it')
-        table = Table(show_header=False)
+        table = Table('value', 'what it is', show_header=False)
+        table.columns[1].overflow = 'fold'  # a hash is of use only whole
         for name, value in found.items():
             table.add_row(name, str(value))
-        Console().print(table)
+        console = Console()
+        (console if console.is_terminal else Console(width=120)).print(table)
         print(f'to load it: {to_load}')  # in one line, to be copied
         return 0
     from mmlape.checkpoint import convert as writing
