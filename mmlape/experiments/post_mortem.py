@@ -17,7 +17,7 @@ TAIL_LINES = 15
 _KINDS = (
     ('disk-full', r'No space left on device|Disk quota exceeded'),
     ('out-of-memory', r'OutOfMemoryError|out of memory|out-of-memory|oom[-_ ]kill|OOM Killed|MemoryError'),
-    ('missing-checkpoint', r'checkpoint.*(no such file|does not exist)'),
+    ('missing-checkpoint', r'(checkpoint|load_from|\.pth).*(no such file|does not exist)'),
     ('not-finite', r'not finite|NotFiniteError'),
     ('lost-worker', r'is killed by signal|Signal 9 \(SIGKILL\)|closed by peer|exited unexpectedly|ChildFailedError'),
 )
@@ -58,15 +58,20 @@ def diagnose(status: int | None, lines: list[str], starved: bool = False) -> dic
     number = -status if status and status < 0 else status - 128 if status and 128 < status < 160 else 0
     text = '\n'.join(lines[-200:])
     said = [line for line in lines if 'mmlape: error:' in line]
+    first = re.findall(r'^mmlape: process (\d+) failed first, with exit status (-\d+)$', text, re.MULTILINE)
+    if first:
+        number = -int(first[-1][1])
     if number == signal.SIGKILL and starved:
-        return dict(kind='out-of-memory', reason='killed by the kernel: the memory of this machine ran out')
+        return dict(kind='out-of-memory', reason='the kernel killed it: the memory of this machine ran out')
     if number:
         name = signal.Signals(number).name if number in set(signal.Signals) else f'signal {number}'
+        if first:
+            return dict(kind='lost-worker', reason=f'process {first[-1][0]} was killed by {name}')
         interrupted = number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         return dict(kind='interrupted' if interrupted else 'error', reason=f'killed by {name}')
     kind = next((kind for kind, pattern in _KINDS if re.search(pattern, said[-1] if said else text)), 'error')
     if kind == 'lost-worker' and starved:
-        return dict(kind='out-of-memory', reason='a process was killed by the kernel: the machine ran out of memory')
+        return dict(kind='out-of-memory', reason='the kernel killed a process: the memory of this machine ran out')
     if said:
         return dict(kind=kind, reason=said[-1].split('mmlape: error:')[1].strip())
     cause = next((line for line in reversed(lines) if re.match(r'\S*(Error|Exception|Killed|error):?\b', line)), None)

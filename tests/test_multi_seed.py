@@ -1,0 +1,165 @@
+"""`multi_seed` on real trainings: side by side, failing, killed, resumed, two commands at once; and `status`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import trouble
+
+from mmlape.engine.record import running_in
+
+MULTI_SEED, STATUS = (tiny.ROOT / 'tools' / name for name in ('multi_seed.py', 'status.py'))
+SHORT = ('--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2')
+
+
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('multi_seed')
+    return tiny.write_config(folder, tiny.write_data(folder / 'data'), trouble.CONFIG)
+
+
+def _run(config, work_dir, *options, status=0, **more):
+    return tiny.run(MULTI_SEED, *options, '--work-dir', work_dir, cwd=config.parent, status=status, **more)
+
+
+def _start(config, work_dir, *options, **more):
+    command = [sys.executable, MULTI_SEED, *options, '--work-dir', work_dir]
+    return subprocess.Popen(
+        [str(word) for word in command], cwd=config.parent, env=tiny.environment(**more), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def _until(happened, process=None):
+    deadline = time.monotonic() + 240
+    while not happened():
+        assert process is None or process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _log(work_dir, arm, seed):
+    path = work_dir / arm / 'logs' / f'seed_{seed}.log'
+    return path.read_text() if path.exists() else ''
+
+
+def _starts(work_dir, arm, seed):
+    return _log(work_dir, arm, seed).count('$ ')
+
+
+def _processes(word: Path) -> list[str]:
+    """Command lines of this machine that mention a path."""
+    found = []
+    for file in Path('/proc').glob('[0-9]*/cmdline'):
+        try:
+            line = file.read_bytes().replace(b'\0', b' ').decode(errors='replace')
+        except OSError:
+            continue
+        if str(word) in line:
+            found.append(line)
+    return found
+
+
+def test_two_arms_and_two_seeds_side_by_side_with_one_that_fails(config, tmp_path):
+    arms = (config.name, '--arm', 'default', config.name, 'model.backbone.pe_joining=default')
+    options = (*arms, '--seeds', 7, 3, '--parallel', 2, *SHORT)
+    said = _run(config, tmp_path / 'work', *options, '--dry-run')
+    assert said.count(' start ') == 4 and not (tmp_path / 'work').exists()
+
+    (tmp_path / 'tiny').mkdir()
+    obstacle = tmp_path / 'tiny' / 'seed_7'
+    obstacle.write_text('a file where a folder should be')
+    said = _run(config, tmp_path, *options, status=1)
+    assert 'tiny, seed 7: FAILED with exit status 1: cannot write into work dir' in said
+    assert '    mmlape: error: cannot write into work dir' in said  # the end of its log
+    assert said.count(': finished after') == 3 and 'not counted: seed 7, missing' in said
+
+    obstacle.unlink()
+    said = _run(config, tmp_path, *options)
+    assert said.count('finished before, skipped') == 3 and said.count('finished after') == 1
+    assert f'mmlape report {tmp_path}' in said
+    runs = [(arm, seed) for arm in ('tiny', 'default') for seed in (7, 3)]
+    assert [_starts(tmp_path, *run) for run in runs] == [2, 1, 1, 1]
+    for arm in ('tiny', 'default'):
+        records = [tiny.record(tmp_path / arm / f'seed_{seed}') for seed in (7, 3)]
+        assert [record['seed'] for record in records] == [7, 3]
+        summary = json.loads((tmp_path / arm / 'summary.json').read_text())
+        for which in ('last', 'best'):
+            values = [record[which]['metrics']['mIoU'] for record in records]
+            entry = summary[which]['metrics']['mIoU']
+            assert len(set(values)) == entry['n'] == 2
+            assert entry['mean'] == pytest.approx(np.mean(values), rel=1e-12)
+            assert entry['std'] == pytest.approx(np.std(values, ddof=1), rel=1e-9)
+
+    other = ('--cfg-options', 'train_cfg.max_iters=3', 'train_cfg.val_interval=3')
+    said = _run(config, tmp_path, config.name, '--seeds', 3, 4, *other, status=1)
+    assert 'nothing was started, because 1 of 2' in said and 'train_cfg.max_iters 2 -> 3' in said
+    assert _starts(tmp_path, 'tiny', 4) == 0
+    said = _run(config, tmp_path, config.name, '--seeds', 3, '--aggregate-only')
+    assert 'not counted: seeds 7' in said
+    shown = tiny.run(STATUS, tmp_path, cwd=tmp_path)
+    assert '4 finished' in shown and '2 of 2' in shown
+
+
+def test_kills_lose_nothing_and_start_nothing_twice(config, tmp_path):
+    """Both trainings wait in their first evaluation while the command is killed, and go on without waiting."""
+    options = (config.name, '--seeds', 1, 2, '--parallel', 2)
+    first = _start(config, tmp_path, *options, TROUBLE='wait:3')
+    runs = [tmp_path / 'tiny' / f'seed_{seed}' for seed in (1, 2)]
+    _until(lambda: all('waiting' in _log(tmp_path, 'tiny', seed) for seed in (1, 2)), first)
+    first.kill()
+    first.communicate()
+    listed = json.loads(tiny.run(STATUS, tmp_path, '--json', cwd=tmp_path))
+    assert [(row['seed'], row['state'], row['host']) for row in listed] == [
+        (seed, 'running', os.uname().nodename) for seed in (1, 2)
+    ]
+    assert _run(config, tmp_path, *options, '--dry-run').count(' watch ') == 2
+    trainings = [running_in(run)['pid'] for run in runs]
+
+    both = [_start(config, tmp_path, *options) for _ in range(2)]
+    for command in both:
+        line = ''
+        while 'seed 2: running already' not in line:
+            line = command.stdout.readline()
+            assert line, 'it ended before'
+    for training in trainings:
+        os.kill(training, signal.SIGKILL)
+    said = [command.communicate(timeout=240)[0] for command in both]
+    assert [command.returncode for command in both] == [0, 0], said
+    assert sum(text.count(': finished after') for text in said) == 2, said
+    for seed in (1, 2):
+        assert _starts(tmp_path, 'tiny', seed) == 2
+        assert 'resuming from' in _log(tmp_path, 'tiny', seed) and 'iter_3.pth' in _log(tmp_path, 'tiny', seed)
+        assert tiny.record(tmp_path / 'tiny' / f'seed_{seed}')['state'] == 'finished'
+
+
+def test_a_killed_training_is_marked_and_a_stopped_command_leaves_none_behind(config, tmp_path):
+    """On two processes each; the first training is killed while it waits, the command while the second one does."""
+    options = (config.name, '--seeds', 11, 12, '--gpus', 2, '--parallel', 1)
+    options += ('--cfg-options', 'train_dataloader.batch_size=1')
+    command = _start(config, tmp_path, *options, TROUBLE='wait:3')
+    folder = tmp_path / 'tiny'
+    _until(lambda: 'waiting' in _log(tmp_path, 'tiny', 11), command)
+    os.kill(running_in(folder / 'seed_11')['pid'], signal.SIGKILL)
+    _until(lambda: 'waiting' in _log(tmp_path, 'tiny', 12), command)
+    killed = tiny.record(folder / 'seed_11')
+    assert (killed['state'], killed['failure']['kind']) == ('failed', 'lost-worker')
+    assert killed['reason'] == killed['failure']['reason'] == 'process 0 was killed by SIGKILL'
+    command.send_signal(signal.SIGTERM)
+    said = command.communicate(timeout=60)[0]
+    assert command.returncode == 143
+    assert 'tiny, seed 11: FAILED with exit status' in said
+    assert _processes(folder) == [] and running_in(folder / 'seed_12') is None
+    assert tiny.record(folder / 'seed_12')['world_size'] == 2
+    rows = json.loads(tiny.run(STATUS, tmp_path, '--json', cwd=tmp_path))
+    assert [row['state'] for row in rows] == ['failed', rows[1]['state']] and rows[1]['state'] in ('failed', 'broken')
+    assert rows[0]['reason'] == killed['reason']
+    said = _run(config, tmp_path, *options, '--dry-run')
+    assert said.count(' resume ') == 2

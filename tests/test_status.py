@@ -1,0 +1,73 @@
+"""The table of runs: each state from what is on the disk."""
+
+import json
+import os
+import time
+
+import pytest
+import tiny
+
+from mmlape.engine.locks import take_lock
+from mmlape.engine.record import lock_run, write_json
+from mmlape.errors import DataError
+from mmlape.experiments.status import rows
+
+STATUS = tiny.ROOT / 'tools' / 'status.py'
+
+
+def _record(folder, seed, state, **more):
+    run = folder / f'seed_{seed}'
+    write_json(run / 'run.json', dict(seed=seed, state=state, iter=30, max_iters=90, **more))
+    return run
+
+
+@pytest.fixture
+def work_dir(tmp_path):
+    """One run of each state, seeds 1 to 8; the locks of those that run."""
+    arm, now = tmp_path / 'arm', time.time()
+    metrics = dict(step=20, metrics={'aAcc': 10.0, 'mIoU': 43.21})
+    running = _record(arm, 1, 'running', eta=100, updated=now - 40, host='node7', last=metrics)
+    silent = _record(arm, 2, 'running', eta=100, updated=now - 3600, host='node8')
+    _record(arm, 3, 'running')
+    _record(arm, 4, 'failed', reason='out of memory at iteration 30')
+    _record(arm, 5, 'finished', last=metrics, best=dict(metrics, key='aAcc'))
+    for seed in (6, 7, 8):
+        (arm / f'seed_{seed}').mkdir()
+    (arm / 'logs').mkdir()
+    locks = [lock_run(running), lock_run(silent), take_lock(arm / 'logs' / '.seed_6.lock')]
+    write_json(arm / 'slurm' / 'seed_7.json', dict(job='12', state='PENDING', ended=False))
+    yield tmp_path
+    for lock in locks:
+        os.close(lock)
+
+
+def test_every_state_is_told_from_the_disk(work_dir):
+    found = {row.seed: row for row in rows(work_dir)}
+    states = ['running', 'running', 'broken', 'failed', 'finished', 'starting', 'queued', 'missing']
+    assert [found[seed].state for seed in range(1, 9)] == states
+    assert found[1].eta in (59, 60) and found[1].metric == ('mIoU', 43.21, 20) and found[1].reason is None
+    assert found[1].host == os.uname().nodename and found[6].host == os.uname().nodename
+    assert found[2].eta == 0 and found[2].reason.startswith('no news for 1:00:0')
+    assert 'resumes' in found[3].reason and found[4].reason == 'out of memory at iteration 30'
+    assert found[5].metric == ('aAcc', 10.0, 20), 'the metric that best is by'
+    assert found[7].reason == 'job 12: PENDING'
+    assert rows(work_dir / 'arm') == rows(work_dir)
+
+
+def test_the_command_prints_a_table_or_json_and_watches(work_dir):
+    said = tiny.run(STATUS, work_dir, cwd=work_dir)
+    assert '2 running, 1 broken, 1 failed, 1 finished' in said and 'mIoU 43.21 at 20' in said and '30 of 90' in said
+    listed = json.loads(tiny.run(STATUS, work_dir, '--json', cwd=work_dir))
+    assert [row['seed'] for row in listed] == list(range(1, 9))
+    assert listed[0]['metric'] == dict(name='mIoU', value=43.21, step=20)
+    watching = tiny.start(STATUS, work_dir, '--watch', '0.1', cwd=work_dir)
+    lines = [watching.stdout.readline() for _ in range(60)]
+    watching.kill()
+    watching.communicate()
+    assert sum('2 running, 1 broken' in line for line in lines) >= 2
+
+
+def test_a_folder_without_runs_is_an_error(tmp_path):
+    with pytest.raises(DataError, match='no runs in'):
+        rows(tmp_path)
+    assert 'mmlape: error: no runs in' in tiny.run(STATUS, tmp_path, cwd=tmp_path, status=1)
