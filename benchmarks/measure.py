@@ -1,9 +1,11 @@
 """One comparison measured: times or memory of each side, ratios against the first, shares of the machine."""
 
 import dataclasses
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks import floor, memory, timing
-from benchmarks.comparison import Comparison, Settings, Side, free
+from benchmarks.comparison import Comparison, Settings, free
 
 
 def measure(comparison: Comparison, settings: Settings, rates: dict[str, float] | None) -> dict:
@@ -29,7 +31,7 @@ def measure(comparison: Comparison, settings: Settings, rates: dict[str, float] 
     if comparison.suite == 'processes':  # each call measures by itself, and says what it measured
         samples = _told(list(works.values()), repeats)
     else:
-        warm_up = timing.WARM_UP if comparison.timed else 1
+        warm_up = timing.WARM_UP if comparison.timed else 0  # a process starts anew each time
         samples = timing.interleave(list(works.values()), device, repeats, settings.budget, warm_up)
     for name, values in zip(works, samples):
         result['sides'].append({'name': name, 'samples': values, **timing.spread(values)})
@@ -42,27 +44,26 @@ def measure(comparison: Comparison, settings: Settings, rates: dict[str, float] 
 
 
 def measure_memory(comparison: Comparison, settings: Settings) -> dict:
-    """Measure the peak memory of the sides, each in a process of its own."""
+    """Measure the peak memory of the sides, each in a process of its own; on the CPU one process a core at once."""
     repeats = 1 if settings.quick or settings.device == 'cuda' else 2
-    found: dict[str, list[float]] = {side.name: [] for side in comparison.sides}
+    lanes = 1 if settings.device == 'cuda' else len(os.sched_getaffinity(0))
+    names = [side.name for side in comparison.sides]
+    found: dict[str, list[float]] = {name: [] for name in names}
     failed: dict[str, str] = {}
-    for _ in range(repeats):
-        for side in comparison.sides:
-            if side.name not in failed:
-                _add_peak(comparison, side, settings, found, failed)
+    with ThreadPoolExecutor(lanes) as pool:
+        children = [(name, pool.submit(memory.peak_memory, comparison, name, settings)) for name in repeats * names]
+    for name, child in children:
+        error = child.exception()
+        if error is None:
+            found[name].append(child.result())
+        else:
+            failed[name] = _reason(error)
     result = _head(dataclasses.replace(comparison, suite='memory'), 'MiB', failed)
     for name, values in found.items():
         if values:
             result['sides'].append({'name': name, 'samples': values, **timing.spread(values)})
     _add_ratios(result, comparison, paired=False)
     return result
-
-
-def _add_peak(comparison: Comparison, side: Side, settings: Settings, found: dict, failed: dict) -> None:
-    try:
-        found[side.name].append(memory.peak_memory(comparison, side.name, settings))
-    except Exception as error:
-        failed[side.name] = _reason(error)
 
 
 def _head(comparison: Comparison, unit: str, failed: dict[str, str]) -> dict:
@@ -106,6 +107,6 @@ def _note(comparison: Comparison) -> str:
         return f'agreement not checked: {_reason(error)}'
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f'{type(error).__name__}: {lines[0] if lines else ""}'[:300]
