@@ -2,6 +2,7 @@
 
 from mmlape.engine.hooks.banner import BannerHook
 from mmlape.engine.hooks.checkpoint import CheckpointHook
+from mmlape.engine.hooks.compile_backbone import CompileBackboneHook
 from mmlape.engine.hooks.gradient_norm import GradientNormHook
 from mmlape.engine.hooks.nan_guard import NaNGuardHook
 from mmlape.engine.hooks.per_class import PerClassHook
@@ -9,11 +10,12 @@ from mmlape.engine.hooks.predictions import SavePredictionsHook
 from mmlape.engine.hooks.reseed import ReseedHook
 from mmlape.engine.hooks.run_record import RunRecordHook
 
-ALWAYS = ('BannerHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook', 'RunRecordHook')
+ALWAYS = ('BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook', 'RunRecordHook')
 
 __all__ = [
     'BannerHook',
     'CheckpointHook',
+    'CompileBackboneHook',
     'GradientNormHook',
     'NaNGuardHook',
     'PerClassHook',
