@@ -71,15 +71,15 @@ def whole_model(config: str, joining: str, settings: Settings, size: int) -> tup
     model = prepared(build_model(cfg), settings)
     with quiet_logger():
         wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
-    count = images_of(settings, size)
+    count = images_of(settings)
     if cfg.default_scope == 'mmdet':
         return model, _detection_data(count, size, cfg.model.roi_head.bbox_head.num_classes), wrapper
     return model, _segmentation_data(count, size, cfg.model.decode_head.num_classes), wrapper
 
 
-def images_of(settings: Settings, size: int) -> int:
-    """Images of a step of a whole model: the recipes' two a GPU, if the device takes as many."""
-    return settings.batch or min(2, settings.images(size))
+def images_of(settings: Settings) -> int:
+    """Images of a step of a whole model: the recipes' two a GPU; UperNet's BatchNorm needs as many."""
+    return settings.batch or 2
 
 
 def _pictures(count: int, size: int) -> list[torch.Tensor]:

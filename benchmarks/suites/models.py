@@ -18,12 +18,16 @@ RECIPES = (
 
 
 def comparisons(settings: Settings) -> list[Comparison]:
-    """One per configuration, dtype and work, at the largest of the sizes; DeiT-B has no recipes of this kind."""
+    """One per configuration, dtype and work, at one size: the largest on a GPU, the smallest on the CPU.
+
+    DeiT-B has no recipes of this kind.
+    """
     if settings.arch == 'deit-base':
         return []
+    size = max(settings.sizes) if settings.device == 'cuda' else min(settings.sizes)
     configs = MINI if settings.arch == 'mini' else [path.format(arch=settings.arch) for path in RECIPES]
     return [
-        _comparison(settings, max(settings.sizes), dtype, config, work)
+        _comparison(settings, size, dtype, config, work)
         for config in configs
         for dtype in settings.dtypes
         for work in ('training step', 'inference')
@@ -37,7 +41,7 @@ def _comparison(settings: Settings, size: int, dtype: str, config: str, work: st
 
         return build
 
-    images = images_of(settings, size)
+    images = images_of(settings)
     return Comparison(
         suite='models',
         case=config.rpartition('/')[2].removesuffix('.py').split('_4xb')[0],
