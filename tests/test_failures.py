@@ -119,7 +119,7 @@ def test_a_full_disk_is_said_in_the_run_s_record(config, tmp_path):
             preexec_fn=limit and (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))),
         )
         assert done.returncode == 1, done.stderr[-3000:]
-        assert 'the disk is full in iteration 2' in done.stderr.splitlines()[-1]
+        assert 'the disk is full in iteration' in done.stderr.splitlines()[-1]
         failed(work_dir / 'run', 'disk-full', '--resume')
         assert not list((work_dir / 'run').glob('*.part')), 'every byte is wanted'
     finally:

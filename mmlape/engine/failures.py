@@ -92,10 +92,12 @@ def marked(record: RunRecord) -> Iterator[None]:
         Interrupted: On SIGTERM.
     """
     peers = _peers()
-    with _stopping_at_sigterm():
+    with _stopping_at_sigterm() as asked:
         try:
             yield
-        except BaseException as error:
+        except BaseException as caught:
+            # MMEngine turns any exception that meets it while it formats a configuration into a SyntaxError
+            error = Interrupted() if asked and not isinstance(caught, MMLaPEError) else caught
             if isinstance(error, SystemExit) and not isinstance(error, Interrupted):
                 raise  # another process has said and marked why
             _ignore_sigterm()
@@ -105,9 +107,10 @@ def marked(record: RunRecord) -> Iterator[None]:
             kind, reason = found or (kind, reason)
             _mark(record, kind, reason)
             if found or not (kind == 'error' or isinstance(error, MMLaPEError | KeyboardInterrupt | Interrupted)):
-                raise TrainingError(reason) from error
+                raise TrainingError(reason) from caught
             if isinstance(error, Interrupted):
                 print(f'mmlape: {reason}', file=sys.stderr, flush=True)
+                raise error from None
             raise
 
 
@@ -163,10 +166,15 @@ def _alive(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def _stopping_at_sigterm() -> Iterator[None]:
-    """Turns SIGTERM into an exception in this process; in those that it forks it keeps its usual meaning."""
+def _stopping_at_sigterm() -> Iterator[list[int]]:
+    """Turns SIGTERM into an exception in this process; in those that it forks it keeps its usual meaning.
+
+    Yields:
+        A list that is empty until the signal came.
+    """
+    asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield asked
         return
     owner = os.getpid()
 
@@ -176,11 +184,12 @@ def _stopping_at_sigterm() -> Iterator[None]:
             os.kill(os.getpid(), number)
             return
         signal.signal(number, signal.SIG_IGN)
+        asked.append(number)
         raise Interrupted
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
-        yield
+        yield asked
     finally:
         if not (is_distributed() and signal.getsignal(signal.SIGTERM) is signal.SIG_IGN):
             signal.signal(signal.SIGTERM, before)

@@ -31,6 +31,7 @@ class RunRecordHook(Hook):
     def before_train(self, runner) -> None:
         """Notes the start, and evaluates the resumed weights if the run was killed before that was done."""
         self.begun, self.first = time.monotonic(), runner.iter
+        runner.record.at = runner.iter + 1
         self.spent = (runner.record.fields.get('cost') or {}).get('train_seconds') or 0.0
         self.parameters = sum(parameter.numel() for parameter in runner.model.parameters())
         runner.record.update(**self._progress(runner))
@@ -48,13 +49,10 @@ class RunRecordHook(Hook):
         now, end = (loop.iter, loop.max_iters) if by_iter else (loop.epoch, loop.max_epochs)
         return now >= loop.val_begin and (now % loop.val_interval == 0 or now == end)
 
-    def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
-        """Knows where a failure happens."""
-        runner.record.at = runner.iter + 1
-
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
         """Notes progress now and then, and at the end."""
         now, done = time.monotonic(), runner.iter + 1
+        runner.record.at = done + 1
         if self.mark is not None:
             self.times = [self.times[0] + now - self.mark, self.times[1] + 1]
         self.mark = now
