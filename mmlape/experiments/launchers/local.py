@@ -151,7 +151,6 @@ class LocalLauncher:
                     continue
         for job in jobs:
             _signal(job.process, signal.SIGKILL)  # what the first process of a group left behind
-            job.release()
         return f'{len(jobs)} stopped' if jobs else ''
 
 
