@@ -68,6 +68,20 @@ def test_an_adapter_is_one_graph():
     assert counter.frame_count == 1
 
 
+@pytest.mark.parametrize(('amp', 'tolerance'), [(False, 1e-5), (True, 0.05)])
+def test_windows_checkpointing_and_mixed_precision_train_as_one_graph(amp, tolerance):
+    model = adapter(pe_joining='lape', window_attn=[True, False], window_size=3, with_cp=True)
+    torch._dynamo.reset()
+    run = torch.compile(model, backend='aot_eager', fullgraph=True, dynamic=False)
+    image, grads = torch.randn(2, 3, 64, 64), []
+    for forward in (run, model):
+        with torch.autocast('cpu', torch.bfloat16, enabled=amp):
+            loss = sum(out.float().square().mean() for out in forward(image))
+        grads.append(torch.autograd.grad(loss, list(model.parameters())))
+    for a, b in zip(*grads, strict=True):
+        assert (a - b).norm() <= tolerance * b.norm() + 1e-6
+
+
 def test_the_default_compiler_agrees():
     model = vit(pe_joining='lape')
     torch._dynamo.reset()
