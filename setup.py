@@ -81,7 +81,7 @@ setup(
         'scikit-learn',
         'scipy',
         'statsmodels',
-    ],  # fmt: skip
+    ],
     extras_require={
         'stack': PINS['torch'] + PINS['mmcv'] + PINS['mm'] + PINS['runtime'],
         'dev': PINS['dev'],
