@@ -25,7 +25,7 @@ def _child(name: str, *locations: str, kind: type[root.Registry] = root.Registry
 
 
 MODELS = _child('MODELS', 'mmlape.models')
-MODEL_WRAPPERS = _child('MODEL_WRAPPERS', 'mmlape.engine.distributed')
+MODEL_WRAPPERS = _child('MODEL_WRAPPERS', 'mmlape.engine.distributed', 'mmlape.engine.sharding')
 DATASETS = _child('DATASETS', 'mmlape.datasets')
 TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms')
 DATA_SAMPLERS = _child('DATA_SAMPLERS', 'mmlape.datasets')

@@ -13,6 +13,7 @@ _RUNNER_EXTRAS = {
     'compile',
     'compile_backbone',
     'data_root',
+    'distributed',
     'efficient_conv_bn_eval',
     'find_unused_parameters',
     'load_strict',

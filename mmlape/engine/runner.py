@@ -23,6 +23,7 @@ from mmlape.checkpoint.reading import guard_mmengine
 from mmlape.engine.batch import batch_plan
 from mmlape.engine.draws import Batches, seeded_dataloader
 from mmlape.engine.optim import group_parameters, quiet_logger
+from mmlape.engine.sharding import ShardedModel, whole, whole_states
 from mmlape.errors import CheckpointError, MMLaPEError, NotFiniteError
 
 _NUMBERS = itertools.count(1)
@@ -121,7 +122,15 @@ class Runner(_Runner):
         return checkpoint
 
     def load_or_resume(self) -> None:
-        """Resumes from ``load_from``, or begins with the weights there: all of them, unless ``load_strict=False``."""
+        """Resumes from ``load_from``, or begins with the weights there: all of them, unless ``load_strict=False``.
+
+        Then a model that is to be trained in shards is sharded.
+        """
+        self._load_or_resume()
+        if isinstance(self.model, ShardedModel) and self.optim_wrapper is not None:
+            self.model.shard(self.optim_wrapper)
+
+    def _load_or_resume(self) -> None:
         if self._has_loaded or self._load_from is None:
             return
         if self._resume:
@@ -144,9 +153,16 @@ class Runner(_Runner):
         if self._train_dataloader is not None:
             super().dump_config()
 
+    def save_checkpoint(self, *args, save_optimizer: bool = True, **kwargs) -> None:
+        """Writes beside the place and moves there when it is whole, so that a kill leaves no half checkpoint.
+
+        Rank 0 writes; where the model is sharded, this is a collective call.
+        """
+        with whole_states(self.model, self.optim_wrapper if save_optimizer else None):
+            self._save_checkpoint(*args, save_optimizer=save_optimizer, **kwargs)
+
     @master_only
-    def save_checkpoint(self, out_dir: str, filename: str, *args, **kwargs) -> None:
-        """Writes beside the place and moves there when it is whole, so that a kill leaves no half checkpoint."""
+    def _save_checkpoint(self, out_dir: str, filename: str, *args, **kwargs) -> None:
         if '://' in str(out_dir):
             super().save_checkpoint(out_dir, filename, *args, **kwargs)
             return
@@ -163,7 +179,7 @@ class Runner(_Runner):
     def check_finite(self) -> None:
         """Raises NotFiniteError if a weight is NaN or infinite, naming the first one."""
         for name, parameter in self.bare_model.named_parameters():
-            if not torch.isfinite(parameter).all():
+            if not torch.isfinite(whole(parameter)).all():
                 raise NotFiniteError(
                     f'weight {name} is not finite after iteration {self.iter + 1}: no checkpoint is written from it'
                 )

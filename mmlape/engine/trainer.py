@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from mmengine.config import Config
-from mmengine.dist import get_world_size, is_main_process
+from mmengine.dist import get_world_size, is_distributed, is_main_process
 from mmengine.logging import print_log
 
 import mmlape
@@ -27,6 +27,7 @@ from mmlape.engine.record import RunRecord, read_record, write_json
 from mmlape.engine.runner import Runner
 from mmlape.engine.schedule import check_schedule
 from mmlape.engine.settings import precision, settings
+from mmlape.engine.sharding import distribution
 from mmlape.engine.start import Start, prepare
 from mmlape.errors import ConfigError, MissingCheckpointError, MMLaPEError
 
@@ -100,6 +101,7 @@ def settle(cfg: Config, world_size: int, amp: str | None, batch: str | None) -> 
     check_schedule(cfg)
     if amp:
         set_amp(cfg, amp)
+    distribution(cfg)
     return settle_batch(cfg, world_size, batch)
 
 
@@ -137,8 +139,12 @@ def _complete(cfg: Config, start: Start, launcher: str) -> None:
 
 
 def set_wrapper(cfg: Config) -> None:
-    """Has a distributed run wrap its model in the wrapper that also knows the CPU."""
-    if cfg.launcher != 'none' and not cfg.get('model_wrapper_cfg'):
+    """Has a distributed run wrap its model as ``distributed`` says, in a wrapper that also knows the CPU."""
+    if cfg.launcher == 'none' or cfg.get('model_wrapper_cfg'):
+        return
+    if distribution(cfg) == 'fsdp':
+        cfg.model_wrapper_cfg = dict(type='mmlape.ShardedModel')
+    else:
         unused = bool(cfg.get('find_unused_parameters', False))
         cfg.model_wrapper_cfg = dict(
             type='mmlape.MMDistributedDataParallel', broadcast_buffers=False, find_unused_parameters=unused
@@ -154,6 +160,7 @@ def _record(cfg: Config, start: Start) -> RunRecord:
         mmlape=mmlape.__version__,
         seed=identity['seed'],
         **batch_plan(cfg, get_world_size()),
+        distributed=distribution(cfg) if is_distributed() else None,
         identity=identity,
         software_changes=[*previous.get('software_changes', []), *start.software],
         **describe_machine(),

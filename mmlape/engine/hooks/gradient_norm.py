@@ -8,6 +8,7 @@ from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
 
+from mmlape.engine.sharding import ShardedModel, local, summed
 from mmlape.errors import ConfigError
 from mmlape.registry import HOOKS
 
@@ -44,6 +45,8 @@ def _part(name: str, depth_of) -> str:
 def gradient_norms(parts: dict[str, Sequence[nn.Parameter]], scale: float = 1.0) -> dict[str, float]:
     """The L2 norm of each part's gradients, and of all of them as 'all'; the device is waited for once.
 
+    A collective call where the parameters are sharded.
+
     Args:
         parts: As :func:`parameter_parts` gives them; parameters without a gradient count as zero.
         scale: What the gradients are multiplied by at this moment, as by a loss scaler.
@@ -55,8 +58,8 @@ def gradient_norms(parts: dict[str, Sequence[nn.Parameter]], scale: float = 1.0)
         return {}
     names = list(parts)
     index = torch.tensor([names.index(owner) for owner in owners], device=gradients[0].device)
-    squares = _squared_norms(gradients)
-    sums = squares.new_zeros(len(names)).index_add_(0, index, squares)
+    squares = _squared_norms([local(gradient) for gradient in gradients])
+    sums = summed(squares.new_zeros(len(names)).index_add_(0, index, squares), gradients[0])
     norms = (torch.cat((sums, sums.sum()[None])).sqrt() / scale).tolist()
     return dict(zip([*names, 'all'], norms, strict=True))
 
@@ -113,10 +116,12 @@ class GradientNormHook(Hook):
 
     def _measure(self, runner, wrapper: OptimWrapper) -> None:
         now = runner.iter + 1
-        if now < self.due or runner.rank:
+        if now < self.due or (runner.rank and not isinstance(runner.model, ShardedModel)):
             return
         self.due = self._next(now)
         scaler = getattr(wrapper, 'loss_scaler', None)
         norms = gradient_norms(self.parts, scaler.get_scale() if scaler is not None else 1.0)
+        if runner.rank:
+            return
         if norms and all(norm < float('inf') for norm in norms.values()):  # a loss scaler skips the other steps
             runner.visualizer.add_scalars({f'{TAG}{part}': norm for part, norm in norms.items()}, step=now)
