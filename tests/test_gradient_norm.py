@@ -8,11 +8,14 @@ import pytest
 import tiny
 import torch
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
+from synthetic import write_log
 from torch import nn
 
+from mmlape.analysis.gradient_norms import read_norms
+from mmlape.cli import main
 from mmlape.engine.hooks import GradientNormHook
 from mmlape.engine.hooks.gradient_norm import TAG, gradient_norms, parameter_parts
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, DataError
 from mmlape.models import VisionTransformer
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
@@ -185,3 +188,29 @@ def test_training_logs_and_the_plot_reads(tmp_path):
     assert (tmp_path / 'norms.png').stat().st_size > 10000
     said = tiny.run(plot, tmp_path / 'data', '--out', tmp_path / 'norms.png', cwd=tmp_path, status=1)
     assert '--log-grad-norm' in said and 'Traceback' not in said
+
+
+def logged_run(folder, values, parts=('patch_embed', 'blocks.0', 'all')):
+    """A run's log with these norms, the same for every part, at iterations 1, 2, ..."""
+    write_log(folder, [{'step': step, **{f'{TAG}{p}': v for p in parts}} for step, v in enumerate(values, 1)])
+
+
+def test_arms_of_one_name_in_two_places_stay_apart(tmp_path):
+    for place, values in (('ade', (1.0, 3.0)), ('coco', (100.0, 300.0))):
+        for seed in (1, 2):
+            logged_run(tmp_path / place / 'lape' / f'seed_{seed}', [seed * value for value in values])
+    logged_run(tmp_path / 'ade' / 'default' / 'seed_1', [7.0])
+    arms = {arm.name: arm for arm in read_norms([tmp_path / 'ade', tmp_path / 'coco'])}
+    assert list(arms) == ['default', str(tmp_path / 'ade' / 'lape'), str(tmp_path / 'coco' / 'lape')]
+    assert arms[str(tmp_path / 'ade' / 'lape')].by_depth(1000)[:, 0].tolist() == [2.0, 4.0]
+    assert arms[str(tmp_path / 'coco' / 'lape')].by_depth(1)[:, 0].tolist() == [300.0, 600.0]
+
+
+def test_runs_of_other_models_in_one_arm_are_refused(tmp_path, capsys):
+    logged_run(tmp_path / 'lape' / 'seed_1', [1.0])
+    logged_run(tmp_path / 'lape' / 'seed_2', [1.0], parts=('patch_embed', 'all'))
+    with pytest.raises(DataError, match='seed_2, iteration 1, has the parts patch_embed, all'):
+        read_norms([tmp_path])
+    options = ['--out', str(tmp_path / 'norms.png')]
+    assert main(['plot-grad-norms', str(tmp_path / 'lape' / 'seed_1'), *options, '--last', '0']) == 1
+    assert '--last 0: give 1 iteration or more' in capsys.readouterr().err

@@ -50,21 +50,37 @@ class NormArm:
 def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
     """Reads every run below some folders; runs in folders named ``seed_*`` belong to the arm that is named above.
 
+    Arms of one name in two places stay apart, and are called by their paths.
+
     Raises:
-        DataError: A folder has no logged gradient norms.
+        DataError: A folder has no logged gradient norms, or an arm's runs are of models with other layers.
     """
-    arms: dict[str, NormArm] = {}
+    arms: dict[Path, NormArm] = {}
     for work_dir in work_dirs:
         found = False
         for file in sorted(Path(work_dir).resolve().rglob('vis_data/scalars.json')):
             norms, run = _read_file(file), file.parents[2]
             if norms:
                 found = True
-                name = run.parent.name if run.name.startswith('seed_') else run.name
-                arms.setdefault(name, NormArm(name)).runs.setdefault(run, {}).update(norms)
+                place = run.parent if run.name.startswith('seed_') else run
+                arms.setdefault(place, NormArm(place.name)).runs.setdefault(run, {}).update(norms)
         if not found:
             raise DataError(f'{work_dir} has no run with gradient norms: train with --log-grad-norm')
+    names = [arm.name for arm in arms.values()]
+    for place, arm in arms.items():
+        arm.name = str(place) if names.count(place.name) > 1 else place.name
+        _require_same_parts(arm)
     return list(arms.values())
+
+
+def _require_same_parts(arm: NormArm) -> None:
+    for run, norms in arm.runs.items():
+        for step, values in norms.items():
+            if list(values) != arm.parts:
+                raise DataError(
+                    f'{run}, iteration {step}, has the parts {", ".join(values)}, and another run of the arm '
+                    f'{arm.name}, or an earlier iteration, {", ".join(arm.parts)}: they are not of one model'
+                )
 
 
 def _read_file(file: Path) -> Norms:

@@ -26,8 +26,11 @@ def run(args: argparse.Namespace) -> int:
     from rich.table import Table
 
     from mmlape.analysis.gradient_norms import plot_norms, read_norms
+    from mmlape.errors import ConfigError
     from mmlape.visualization.image_demo import check_output
 
+    if args.last < 1:
+        raise ConfigError(f'--last {args.last}: give 1 iteration or more')
     check_output(args.out)
     arms = read_norms(args.work_dirs)
     plot_norms(arms, args.out, args.last)
