@@ -211,6 +211,26 @@ def test_coco_file_read_in_part_agrees_with_the_whole(mini):
         read_coco(path, whole_bytes=0)
 
 
+@pytest.mark.parametrize(
+    ('damage', 'words'),
+    [
+        (lambda c: c['images'][0].update(file_name=5), 'a strange "file_name" in "images"'),
+        (lambda c: c['images'][0].update(width=None), 'a strange "width" in "images"'),
+        (lambda c: c['categories'][0].update(id=[1]), 'a strange "id" in "categories"'),
+        (lambda c: c['images'][0].pop('height'), 'without "height" in "images"'),
+        (lambda c: c['annotations'].insert(0, None), 'no object in "annotations"'),
+        (lambda c: c['annotations'][0].update(image_id={}), 'a strange "image_id" in "annotations"'),
+        (lambda c: c.update(annotations=None), 'no list "annotations"'),
+    ],
+)
+def test_coco_entries_that_are_not_cocos(mini, damage, words):
+    path = mini / 'coco' / 'annotations' / 'instances_train2017.json'
+    edit(path, damage)
+    with pytest.raises(DataError) as error:
+        read_coco(path)
+    assert words in str(error.value) and str(path) in str(error.value)
+
+
 def test_annotations_of_a_big_coco_file_are_sampled(mini, monkeypatch):
     import mmlape.datasets.look_coco as look_coco
 
@@ -225,6 +245,8 @@ def test_annotations_of_a_big_coco_file_are_sampled(mini, monkeypatch):
 def test_coco_without_images_or_annotations(mini):
     path = mini / 'coco' / 'annotations' / 'instances_train2017.json'
     edit(path, lambda content: content.update(annotations=[]))
+    assert 'no annotations to train on' in refusal(coco_cfg(mini / 'coco'))
+    edit(path, lambda content: content.pop('annotations'))
     assert 'no annotations to train on' in refusal(coco_cfg(mini / 'coco'))
     edit(path, lambda content: content.update(images=[]))
     assert 'lists no images' in refusal(coco_cfg(mini / 'coco'))

@@ -49,6 +49,11 @@ class AnnotationRules:
         box = entry['bbox']
         if not (isinstance(box, list) and len(box) == 4 and all(map(_is_finite, box))):
             return Fault(ERROR, 'broken box', f'has the box {box}, not four finite numbers')
+        if not isinstance(entry['area'], int | float):
+            return Fault(ERROR, 'broken area', f'has the area {entry["area"]}, not a number')
+        if self.with_mask and not _is_mask(entry.get('segmentation')):
+            words = f'has a segmentation that is neither polygons nor a mask: {str(entry["segmentation"])[:60]}'
+            return Fault(ERROR, 'broken mask', words)
         if self.images is None:
             return None
         record = self.images.get(entry['image_id'])
@@ -78,6 +83,13 @@ class AnnotationRules:
 
 def _is_finite(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _is_mask(value: object) -> bool:
+    """Whether MMDetection can read it: polygons, an encoded mask, or nothing."""
+    if isinstance(value, list):
+        return all(isinstance(part, list) for part in value)
+    return not value or isinstance(value, dict)
 
 
 def _is_polygon(part: object) -> bool:

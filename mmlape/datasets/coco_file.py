@@ -12,6 +12,7 @@ WHOLE_BYTES = 64 * 1024**2  # COCO's train2017 has 450 MB, val2017 has 20 MB
 SAMPLE_IMAGES = 64  # of a big file
 SAMPLE_ANNOTATIONS = 2000
 WINDOW_BYTES = 4 * 1024**2  # of a big file, from where a key stands
+_ID, _NUMBER = (int, str), (int, float)
 
 
 @dataclass
@@ -36,29 +37,46 @@ def read_coco(path: str, whole_bytes: int = WHOLE_BYTES) -> CocoFile:
     Raises:
         DataError: It is empty, cut off, not JSON, or not of COCO's form.
     """
-    size = os.path.getsize(path)
-    if size > whole_bytes:
-        content = _skim(path)
-    else:
-        with open(path, 'rb') as file:
-            content = _parse(path, file.read())
+    with open(path, 'rb') as file:
+        whole = os.path.getsize(path) <= whole_bytes
+        content, first = (_parse(path, file.read()), None) if whole else _skim(path)
     if not isinstance(content, dict):
         raise DataError(f'Annotation file {path} is not of COCO form: a {type(content).__name__}, not an object.')
-    for key, fields in (('categories', ('id', 'name')), ('images', ('id', 'file_name', 'height', 'width'))):
-        entries = content.get(key)
-        if not isinstance(entries, list):
-            raise DataError(f'Annotation file {path} is not of COCO form: it has no list "{key}".')
-        for name in fields:
-            bad = next((entry for entry in entries if not isinstance(entry, dict) or name not in entry), None)
-            if bad is not None:
-                raise DataError(f'Annotation file {path} has an entry without "{name}" in "{key}": {str(bad)[:120]}')
+    annotations = content.get('annotations', []) if first is None else first  # a list of test images has none
+    for key, entries, fields in (
+        ('categories', content.get('categories'), dict(id=_ID, name=str)),
+        ('images', content.get('images'), dict(id=_ID, file_name=str, height=_NUMBER, width=_NUMBER)),
+        ('annotations', annotations, {}),
+    ):
+        _check_entries(path, key, entries, fields)
     names = [category['name'] for category in content['categories']]
     twice = sorted({str(name) for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f'Annotation file {path} has more than one category named {", ".join(twice)}.')
-    return CocoFile(
-        path, content['categories'], content['images'], content.get('annotations'), content.get('first', [])
-    )
+    read = path, content['categories'], content['images']
+    return CocoFile(*read, annotations) if first is None else CocoFile(*read, None, first)
+
+
+def _check_entries(path: str, key: str, entries: Any, fields: dict[str, type | tuple[type, ...]]) -> None:
+    """Raises DataError unless this is a list of objects that have these fields, of these types, and usable ids."""
+    if not isinstance(entries, list):
+        raise DataError(f'Annotation file {path} is not of COCO form: it has no list "{key}".')
+    for entry in entries:
+        wrong = _wrong_with(entry, fields)
+        if wrong is not None:
+            raise DataError(f'Annotation file {path} has an entry {wrong} in "{key}": {str(entry)[:120]}')
+
+
+def _wrong_with(entry: Any, fields: dict[str, type | tuple[type, ...]]) -> str | None:
+    if not isinstance(entry, dict):
+        return 'that is no object'
+    for name, kind in fields.items():
+        if name not in entry:
+            return f'without "{name}"'
+        if not isinstance(entry[name], kind):
+            return f'with a strange "{name}"'
+    strange = [name for name in ('id', 'image_id', 'category_id') if isinstance(entry.get(name), list | dict)]
+    return f'with a strange "{strange[0]}"' if strange else None
 
 
 def _parse(path: str, data: bytes) -> Any:
@@ -70,8 +88,11 @@ def _parse(path: str, data: bytes) -> Any:
         raise DataError(f'Annotation file {path} is not valid JSON ({error}). Unpack or make it again.') from error
 
 
-def _skim(path: str) -> dict:
-    """Categories and the first images of a big file, found by their keys; the whole file if that fails."""
+def _skim(path: str) -> tuple[Any, list[dict] | None]:
+    """Categories and the first images of a big file, found by their keys, and its first annotations.
+
+    The whole file, and None, if that fails.
+    """
     with open(path, 'rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if not data[-64:].rstrip().endswith(b'}'):
             raise DataError(f'Annotation file {path} is cut off: it does not end with "}}". Unpack or make it again.')
@@ -80,8 +101,8 @@ def _skim(path: str) -> dict:
             images = _decode_list(data, data.find(b'"images"'), SAMPLE_IMAGES)
             first = _decode_list(data, data.find(b'"annotations"'), SAMPLE_ANNOTATIONS, may_end=True)
         except ValueError:
-            return _parse(path, data[:])
-    return dict(categories=categories, images=images, annotations=None, first=first)
+            return _parse(path, data[:]), None
+    return dict(categories=categories, images=images), first
 
 
 def _decode_list(data: mmap.mmap, start: int, limit: int | None, may_end: bool = False) -> list:
