@@ -63,11 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(run, args: argparse.Namespace) -> int:
-    """Call a sub-command; an error that was raised on purpose is shown as one message, without traceback."""
+    """Call a sub-command; an error raised on purpose, or a path that cannot be used, is shown without traceback."""
     try:
         return run(args) or 0
     except (MMLaPEError, ImportError) as error:
-        if os.environ.get('MMLAPE_DEBUG', '0') not in ('', '0'):
+        if _wants_traceback():
             raise
         known = _stack_error() if isinstance(error, ImportError) else error
         if known is None:
@@ -75,9 +75,19 @@ def _run(run, args: argparse.Namespace) -> int:
         sys.stdout.flush()
         print(f'mmlape: error: {known}', file=sys.stderr)
         return 1
+    except (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+        if error.filename is None or _wants_traceback():
+            raise
+        sys.stdout.flush()
+        print(f'mmlape: error: {error.filename}: {error.strerror}', file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print('mmlape: interrupted', file=sys.stderr)
         return 130
+
+
+def _wants_traceback() -> bool:
+    return os.environ.get('MMLAPE_DEBUG', '0') not in ('', '0')
 
 
 def _stack_error() -> MMLaPEError | None:

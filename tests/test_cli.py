@@ -73,6 +73,17 @@ def test_debug_shows_the_traceback():
     assert 'Traceback' in done.stderr
 
 
+def test_a_path_that_cannot_be_used_is_one_message(monkeypatch, tmp_path, capsys):
+    (tmp_path / 'file').touch()
+    module = import_module('mmlape.commands.doctor')
+    monkeypatch.setattr(module, 'run', lambda args: (tmp_path / 'file' / 'below').mkdir())
+    assert main(['doctor']) == 1
+    assert capsys.readouterr().err == f'mmlape: error: {tmp_path}/file/below: Not a directory\n'
+    monkeypatch.setenv('MMLAPE_DEBUG', '1')
+    with pytest.raises(NotADirectoryError):
+        main(['doctor'])
+
+
 @pytest.mark.parametrize(
     'code',
     ['import mmlape', 'import mmlape.cli; mmlape.cli.main(["--help"])']
