@@ -6,7 +6,7 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.description = (
-        'Make the mini data, pretrain a small DeiT with default PE and with LaPE, fine-tune Segmenter over two seeds, '
+        'Make the mini data, pretrain a small DeiT with default PE and with LaPE, fine-tune Segmenter over three seeds, '
         'Mask R-CNN and UperNet with ViT-Adapter, evaluate, average, and write a report. About ten minutes on two '
         'cores; killed, the same call goes on.'
     )

@@ -80,15 +80,15 @@ class ParameterGroup:
 
 
 @contextlib.contextmanager
-def quiet_logger() -> Iterator[None]:
-    """Lets warnings through only: MMEngine logs up to three lines a parameter while it builds an optimiser."""
+def quiet_logger(level: int = logging.WARNING) -> Iterator[None]:
+    """Lets only this level through: MMEngine logs up to three lines a parameter while it builds or initialises."""
     logger = MMLogger.get_current_instance()
-    level = logger.level
-    logger.setLevel(logging.WARNING)
+    before = logger.level
+    logger.setLevel(level)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logger.setLevel(before)
 
 
 def build_model(cfg: Config) -> nn.Module:

@@ -4,12 +4,15 @@ Every training and every test is the same command that a user would type, as a p
 side, and the last training is one run on two processes. Killed at any moment, the same call goes on from there.
 """
 
+import contextlib
+import io
 import json
+import logging
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +21,7 @@ import torch
 from rich.console import Console
 
 from mmlape.engine.config import load_config
+from mmlape.engine.optim import quiet_logger
 from mmlape.engine.record import checkpoints
 from mmlape.errors import TrainingError
 from mmlape.experiments.aggregate import write_summary
@@ -40,7 +44,7 @@ INTRODUCTION = (
     'The models and the data are tiny and the seeds few: the numbers show that everything works and learns, and say '
     'nothing about which position embedding is better.'
 )
-SEEDS = (121, 122)
+SEEDS = (121, 122, 123)
 PICTURES = (0, 7, 21)
 """Which validation images are drawn."""
 
@@ -116,6 +120,13 @@ def _shortened(train_cfg: dict, divisor: int) -> list[str]:
     length = max(2, train_cfg['max_iters'] // divisor)
     schedule = ['param_scheduler.0.end=1', 'param_scheduler.1.begin=1']
     return [f'train_cfg.max_iters={length}', f'train_cfg.val_interval={length}', *schedule]
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what is logged or printed while models and data sets are built."""
+    with quiet_logger(logging.ERROR), contextlib.redirect_stdout(io.StringIO()):
+        yield
 
 
 class Demo:
@@ -232,7 +243,8 @@ class Demo:
             return
         arm = self.studies[step.name].arms[0]
         torch.manual_seed(SEEDS[0])
-        model = load(arm.config, None, cfg_options=list(arm.cfg_options))
+        with _quietly():
+            model = load(arm.config, None, cfg_options=list(arm.cfg_options))
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.save({'state_dict': model.state_dict()}, path)
 
@@ -257,8 +269,9 @@ class Demo:
         for step in downstream:
             self.progress.tell(f'{step.name}: drawing predictions')
             arm = self.studies[step.name].arms[0]
-            model = load(arm.config, self.checkpoint(step.name), cfg_options=list(arm.cfg_options))
-            drawn = compare_on_dataset(model, PICTURES, folder / 'pictures' / arm.name)
+            with _quietly():
+                model = load(arm.config, self.checkpoint(step.name), cfg_options=list(arm.cfg_options))
+                drawn = compare_on_dataset(model, PICTURES, folder / 'pictures' / arm.name)
             pictures[f'{step.name}: predictions beside ground truth'] = drawn
         report = build(
             [self._arm(step) for step in (*downstream, *pretraining)],
