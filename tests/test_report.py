@@ -255,6 +255,26 @@ def test_the_papers_figures_are_printed_as_the_paper_prints_them():
     assert known('something else') is None
 
 
+def test_the_papers_figures_stand_beside_the_same_model_only(report, folder, tmp_path):
+    assert [report.result(name).known.results['mIoU'] for name in (DEFAULT, LAPE)] == ['36.534', '37.908']
+    assert (
+        f'% mind: {LAPE} was not trained as published: 300 iterations instead of 160000.\n'
+        in (folder / 'tables.tex').read_text()
+    )
+    for parameters, figure in ((6_717_996, '37.908'), (6_713_388, None), (None, '37.908')):
+        config = f'configs/segmenter/{LAPE}.py'
+        write_run(tmp_path / 'a', 1, 40.0, config=config, cost={'parameters': parameters})
+        found = build(_arms(tmp_path), 'x').results[0].known
+        assert (found and found.results['mIoU']) == figure
+
+
+def test_a_checkpoint_of_another_joining_has_no_star():
+    chosen = settings('lape')
+    assert describe('x', {'settings': chosen}).pretrained == 'DeiT-Ti*'
+    chosen['model']['backbone']['init_cfg']['allow_joining_mismatch'] = True
+    assert describe('x', {'settings': chosen}).pretrained == 'DeiT-Ti?'
+
+
 @pytest.mark.parametrize(
     ('config', 'words'),
     [

@@ -41,7 +41,7 @@ class Result:
         metrics: Which it is compared by.
         summary: As `aggregate.summarise` returns it, in points.
         model: Its name in the paper's words.
-        known: What the metafiles say of its config; None if they do not have it.
+        known: What the metafiles say of its config; None if they do not have it, or its model is another one.
     """
 
     arm: Arm
@@ -98,7 +98,7 @@ def average(arm: Arm, allow_software: bool = False) -> Result:
         tuple(metrics),
         summary,
         describe(Path(config).stem, counted.identity if counted else None),
-        known(config),
+        known(config, counted.cost.get('parameters') if counted else None),
     )
 
 

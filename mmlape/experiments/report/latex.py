@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from mmlape.experiments.metrics import TASKS, label
+from mmlape.experiments.report import words
 from mmlape.experiments.report.arms import Result
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.origin import parameters
@@ -55,6 +56,8 @@ def _is_plain(letter: str) -> bool:
 
 def _tables(report: Report) -> Iterator[str]:
     yield '% needs \\usepackage{array,booktabs}'
+    for line in words.paper(report):
+        yield f'% mind: {" ".join(line.split())}'
     order = lambda result: list(_CAPTIONS).index(result.task)  # noqa: E731
     known = sorted((result for result in report.results if result.task in _CAPTIONS), key=order)
     for task, results in groupby(known, lambda result: result.task):

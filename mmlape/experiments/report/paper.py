@@ -47,7 +47,8 @@ class Model:
 
     Attributes:
         name: 'Seg-T-Mask/16', 'ViT-Adapter-Ti', 'DeiT-S'; the config's name where its settings are not known.
-        pretrained: 'DeiT-Ti', with a star where LaPE was pretrained, too; 'none' without a checkpoint.
+        pretrained: 'DeiT-Ti', with a star where LaPE was pretrained, too; 'none' without a checkpoint, a question mark
+            where the checkpoint was allowed to join its PE in another way.
         method: 'Default', 'LaPE', ..., with '+ DPN'.
         plain: Whether it is the default PE without DPN: what the others of this name are compared with.
     """
@@ -58,9 +59,16 @@ class Model:
     plain: bool = False
 
 
-def known(config: str) -> Known | None:
-    """What the metafiles say of a config, by its name or its file; None if they do not have it."""
-    return _index().get(Path(config).stem)
+def known(config: str, parameters: int | None = None) -> Known | None:
+    """What the metafiles say of a config, by its name or its file; None if they do not have it.
+
+    Args:
+        config: Its name or its file.
+        parameters: How many the trained model has, where that was counted. With another number than the config's it
+            is another model (other classes, another position embedding), of which the metafiles say nothing.
+    """
+    found = _index().get(Path(config).stem)
+    return None if found and parameters and found.parameters not in (None, parameters) else found
 
 
 @functools.cache
@@ -101,8 +109,9 @@ def describe(name: str, identity: dict | None) -> Model:
     method = JOININGS.get(joining, joining) if backbone.get('pe_type', 'learnable') != 'none' else 'None'
     method += {'none': '', 'dual': ' + DPN'}.get(patch_norm, f' + {patch_norm} norm')
     scale = _scale(backbone['arch'])
-    star = '*' if joining.startswith('lape') else ''
-    pretrained = f'DeiT-{scale}{star}' if backbone.get('init_cfg') else 'none'
+    loaded = backbone.get('init_cfg') or {}
+    mark = '?' if loaded.get('allow_joining_mismatch') else '*' if joining.startswith('lape') else ''
+    pretrained = f'DeiT-{scale}{mark}' if loaded else 'none'
     return Model(_model_name(model, backbone, scale), pretrained, method, method == 'Default')
 
 
