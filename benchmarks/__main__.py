@@ -30,18 +30,30 @@ def parser() -> argparse.ArgumentParser:
     add('suites', nargs='+', choices=(*SUITES, 'all'), metavar='SUITE', help='what to measure')
     add('--device', choices=('cpu', 'cuda'), default='cpu')
     add('--dtype', nargs='+', choices=('fp32', 'bf16', 'fp16'), help='default: fp32, and bf16 too on a GPU')
-    add('--sizes', nargs='+', type=int, metavar='S', help='sides of the images; default: 224 512, and 1024 on a GPU')
+    add(
+        '--sizes',
+        nargs='+',
+        type=_positive,
+        metavar='S',
+        help='sides of the images; default: 224 512, and 1024 on a GPU',
+    )
     add('--arch', choices=('deit-tiny', 'deit-small', 'deit-base', 'mini'), default='deit-tiny')
-    add('--batch', type=int, metavar='B', help='images of a step; default: what suits the device and the size')
-    add('--repeats', type=int, metavar='N', help='interleaved rounds at most; default: 20')
+    add('--batch', type=_positive, metavar='B', help='images of a step; default: what suits the device and the size')
+    add('--repeats', type=_positive, metavar='N', help='interleaved rounds at most; default: 20')
     add('--budget', type=float, metavar='SECONDS', help='of a comparison, after three rounds; default: 3')
     add('--quick', action='store_true', help='three short rounds of little work, to try the machinery out')
-    add('--threads', type=int, metavar='N', help="torch's threads; default: its own choice")
+    add('--threads', type=_positive, metavar='N', help="torch's threads; default: its own choice")
     add('--data', metavar='DIR', help='the mini data; default: data/mini, made if it is not there')
     add('--vit-adapter', metavar='DIR', help='a checkout of the public ViT-Adapter code, to measure as well')
     add('--lape', metavar='DIR', help='a checkout of the public LaPE code, to measure as well')
     add('--out', metavar='DIR', default='work_dirs/benchmarks', help='where the results go; default: %(default)s')
     return command
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'{text} is not a positive number')
+    return int(text)
 
 
 def settings_of(args: argparse.Namespace):
@@ -78,6 +90,7 @@ def measure_all(args: argparse.Namespace, command: str) -> Path:
     if settings.device == 'cuda':
         require_cuda()
     suites = list(SUITES) if 'all' in args.suites else list(dict.fromkeys(args.suites))
+    require_folder(args.out)
     results = {
         'schema': 1, 'command': command, 'started': _now(), 'finished': None,
         'machine': machine.describe(settings.device, args.threads), 'versions': machine.versions(),
@@ -113,6 +126,18 @@ def require_cuda() -> None:
 
     if not torch.cuda.is_available():
         raise ConfigError('--device cuda: torch sees no GPU here; measure the CPU with --device cpu')
+
+
+def require_folder(folder: str) -> None:
+    """Make the folder of the results before anything is measured.
+
+    Raises:
+        ConfigError: It cannot be made.
+    """
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f'--out {folder}: {error.strerror}') from error
 
 
 def save(results: dict, folder: Path) -> Path:

@@ -91,9 +91,11 @@ def read(path: str | Path) -> dict:
     """
     try:
         results = json.loads(Path(path).read_text(encoding='utf-8'))
-        assert isinstance(results['results'], list)
-    except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f'{path} is not a result file of python -m benchmarks: {error!r}') from error
+    parts = dict(results=list, machine=dict, versions=dict, options=dict)
+    if not isinstance(results, dict) or not all(isinstance(results.get(key), kind) for key, kind in parts.items()):
+        raise ConfigError(f'{path} is not a result file of python -m benchmarks: it has not {", ".join(parts)}')
     return results
 
 

@@ -12,10 +12,11 @@ import torch
 from tiny import ROOT, environment
 from torch import nn
 
-from benchmarks import floor, memory, timing
+from benchmarks import floor, memory, report, timing
 from benchmarks.comparison import Comparison, Settings, Side
 from benchmarks.measure import measure
 from benchmarks.suites import SUITES, comparisons
+from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 
 TINY = ('--quick', '--arch', 'mini', '--sizes', '64')
@@ -94,8 +95,17 @@ def test_compare_sets_medians_against_each_other(run, tmp_path):
 
 
 def test_compare_refuses_other_files(tmp_path):
-    (tmp_path / 'a.json').write_text('{}')
-    assert 'a.json is not a result file' in bench('compare', str(tmp_path / 'a.json'), 'b.json', status=1)
+    for content in ('{}', '{"results": []}', '[]', '{'):
+        (tmp_path / 'a.json').write_text(content)
+        with pytest.raises(ConfigError, match='a.json is not a result file'):
+            report.read(tmp_path / 'a.json')
+    assert 'b.json is not a result file' in bench('compare', str(tmp_path / 'b.json'), 'a.json', status=1)
+
+
+def test_bad_options_are_said_before_anything_is_measured(tmp_path):
+    assert '--repeats: 0 is not a positive number' in bench('joining', *TINY, '--repeats', '0', status=2)
+    (tmp_path / 'file').touch()
+    assert f'--out {tmp_path}/file: File exists' in bench('joining', *TINY, '--out', f'{tmp_path}/file', status=1)
 
 
 def test_memory_grows_with_the_batch():
