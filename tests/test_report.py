@@ -16,11 +16,11 @@ import tiny
 from scipy import stats
 from synthetic import settings, write_log, write_run, write_study
 
+from mmlape.analysis.curves import MOST_POINTS, band, read_curves
 from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.experiments.report import Arm, build, write_report
 from mmlape.experiments.report.arms import untrained
-from mmlape.experiments.report.curves import MOST_POINTS, band, read_curves
 from mmlape.experiments.report.latex import escape
 from mmlape.experiments.report.paper import describe, known
 from mmlape.experiments.report.tables import comparison_table, results_table

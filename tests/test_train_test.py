@@ -63,6 +63,7 @@ def test_a_run_says_what_it_is_and_keeps_a_record(whole):
     assert run['last']['step'] == 12 and run['last']['metrics']['mIoU'] == scores[12]
     assert run['best']['key'] == 'mIoU' and run['best']['metrics']['mIoU'] == max(scores.values())
     assert sorted(path.name for path in work_dir.glob('iter_*')) == ['iter_12.pth', 'iter_8.pth']
+    assert (work_dir / 'curves.png').stat().st_size > 10_000
 
 
 def test_a_finished_run_is_left_alone(config, whole, capsys):

@@ -1,1 +1,1 @@
-"""Looks inside models: position correlation by layer, the stem in pixel space, gradient norms by depth."""
+"""Looks inside models and runs: position correlation by layer, the stem in pixel space, gradient norms, curves."""

@@ -6,9 +6,9 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.description = (
-        'Make the mini data, pretrain a small DeiT with default PE and with LaPE, fine-tune Segmenter over three seeds, '
-        'Mask R-CNN and UperNet with ViT-Adapter, evaluate, average, and write a report. About ten minutes on two '
-        'cores; killed, the same call goes on.'
+        'Make the mini data, pretrain a small DeiT with default PE and with LaPE, fine-tune Segmenter over three '
+        'seeds, Mask R-CNN and UperNet with ViT-Adapter, evaluate, average, and write a report. Less than ten minutes '
+        'on two cores; killed, the same call goes on.'
     )
     parser.add_argument('--work-dir', default='work_dirs/demo', metavar='DIR', help='default: %(default)s')
     parser.add_argument('--data', default='data/mini', metavar='DIR', help='the mini data; made if it is not there')

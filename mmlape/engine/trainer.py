@@ -195,6 +195,11 @@ def _run(cfg: Config, start: Start, deterministic: bool, launcher: str) -> dict:
         with plain_worker_errors():
             runner.train()
     record.finish()
+    if is_main_process():
+        from mmlape.analysis.run_curves import plot_run
+
+        with contextlib.suppress(OSError):  # a full disk takes the picture, not the run
+            plot_run(start.work_dir)
     return record.fields
 
 
