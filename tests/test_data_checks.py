@@ -422,7 +422,9 @@ def test_folder_list(mini):
     lines = [f'{name} {FOLDERS.index(name.split("/")[1])}' for name in names]
     (root / 'list.txt').write_text('\n'.join(lines))
     cfg = folder_cfg(root, metainfo=dict(classes=FOLDERS), ann_file='list.txt', data_prefix='')
-    assert check_data(cfg)[0].images == len(names)
+    assert check_data(cfg)[0].images == len(names) and len(check_data(cfg)[0].seen) == 10
+    (root / 'list.txt').write_text('\n'.join(line for line in lines if line.endswith((' 3', ' 5'))))
+    assert check_data(cfg)[0].seen == {3, 5}
     (root / 'list.txt').write_text('\n'.join([*lines[:7], f'{names[0]} 10']))
     assert 'line 8: label 10 is outside the 10 classes' in refusal(cfg)
     (root / 'list.txt').write_text(names[0])

@@ -27,7 +27,8 @@ class FolderLook(Look):
             yield from self._foldered()
         if not self.items:
             raise DataError(f'{source.image_dir} has no images. {source.way_out()}')
-        self.summary.seen = set(range(self.summary.num_classes))
+        labels = {item.about for item in self.items if item.about is not None}
+        self.summary.seen = {label for label in labels if label < self.summary.num_classes}
         self.summary.sampled = False
         for item in self.items if self.whole else ():
             if item.about is not None:

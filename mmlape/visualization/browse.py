@@ -33,7 +33,7 @@ h1 { font-size: 1.5rem; margin-bottom: 0 } h2 { font-size: 1.1rem; margin: 2rem 
 .bar { display: flex; align-items: center; gap: .5rem; height: 1.5em; break-inside: avoid }
 .bar span:first-child { width: 9em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; text-align: right }
 .bar i { height: .8em; min-width: 1px; border-radius: 2px }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(600px, 1fr)); gap: 1.2rem }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 600px), 1fr)); gap: 1.2rem }
 figure { margin: 0; border: 1px solid #ddd; border-radius: 6px; padding: .7rem; background: #fafafa }
 .pair { display: grid; grid-template-columns: 1fr 1fr; gap: .5rem; align-items: start } .pair img { width: 100% }
 .pair small { color: #666 } figcaption { font-size: 13px; margin-top: .4rem; overflow-wrap: anywhere }
@@ -74,8 +74,9 @@ def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: Fu
     page = Path(folder) / 'index.html'
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{split} data</title>\n<style>{STYLE}</style>\n'
-        f'{body}\n</html>\n',
+        '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<title>{split} data</title>\n<style>{STYLE}</style>\n{body}\n</html>\n',
         encoding='utf-8',
     )
     return page
