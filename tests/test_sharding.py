@@ -84,7 +84,7 @@ def test_shards_train_and_evaluate_as_copies(copies, shards):
         assert_same(shards / f'iter_{step}.pth', copies / f'iter_{step}.pth')
     run, other = tiny.record(shards), tiny.record(copies)
     assert (run['distributed'], other['distributed']) == ('fsdp', 'ddp')
-    assert run['identity'] == other['identity']
+    assert run['identity']['config'] == other['identity']['config'], 'their seeds may be averaged'
     assert len(run['evaluations']) == 2
     for found, expected in zip(run['evaluations'], other['evaluations']):
         assert found['metrics'] == pytest.approx(expected['metrics'], abs=0.1)
