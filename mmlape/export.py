@@ -80,7 +80,8 @@ def export_backbone(
         The largest absolute difference of an output on random images.
 
     Raises:
-        ExportError: if torch cannot export it, or a difference exceeds ``tolerance``; nothing is written then.
+        ExportError: if torch cannot export it, a difference exceeds ``tolerance``, or ``out`` is a folder; nothing is
+            written then.
         StackError: if a package is missing.
     """
     _require('onnx', 'onnxscript', 'onnxruntime')
@@ -88,6 +89,8 @@ def export_backbone(
     if min(size) < model.patch_size:
         raise ExportError(f'--size {size[0]} {size[1]}: a side is smaller than a patch of {model.patch_size} pixels')
     out = Path(out)
+    if out.is_dir():
+        raise ExportError(f'--out {out} is a folder: name the file to write')
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f'.{out.name}.partial')
     try:

@@ -101,6 +101,7 @@ def test_the_command_exports_a_trained_model_quietly(tmp_path, capfd):
     for more, message in (
         (['--size', '4', '48'], 'smaller than a patch'),
         (['--opset', '13'], 'with opset'),
+        (['--out', str(tmp_path / 'made')], 'is a folder'),
     ):
         assert main(['export-onnx', *map(str, words[:-1]), str(tmp_path / 'x.onnx'), *more]) == 1
         printed = capfd.readouterr().err

@@ -214,3 +214,8 @@ def test_runs_of_other_models_in_one_arm_are_refused(tmp_path, capsys):
     options = ['--out', str(tmp_path / 'norms.png')]
     assert main(['plot-grad-norms', str(tmp_path / 'lape' / 'seed_1'), *options, '--last', '0']) == 1
     assert '--last 0: give 1 iteration or more' in capsys.readouterr().err
+    for name in ('norms.bmp', 'norms'):
+        assert main(['plot-grad-norms', str(tmp_path / 'lape' / 'seed_1'), '--out', str(tmp_path / name)]) == 1
+        assert 'known endings: ' in capsys.readouterr().err
+    assert main(['plot-grad-norms', str(tmp_path / 'lape' / 'seed_1'), '--out', str(tmp_path / 'norms.svg')]) == 0
+    assert (tmp_path / 'norms.svg').read_text().startswith('<?xml')

@@ -22,16 +22,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the picture and prints the norms by depth."""
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
     from rich.console import Console
     from rich.table import Table
 
     from mmlape.analysis.gradient_norms import plot_norms, read_norms
     from mmlape.errors import ConfigError
-    from mmlape.visualization.image_demo import check_output
 
     if args.last < 1:
         raise ConfigError(f'--last {args.last}: give 1 iteration or more')
-    check_output(args.out)
+    known = Figure().canvas.get_supported_filetypes()
+    if Path(args.out).suffix[1:].lower() not in known:
+        raise ConfigError(f'--out {args.out}: the picture cannot be written as that; known endings: {", ".join(known)}')
     arms = read_norms(args.work_dirs)
     plot_norms(arms, args.out, args.last)
     table = Table('part', title=f'gradient norm, mean of the last {args.last} iterations')
