@@ -21,6 +21,7 @@ from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.experiments.report import Arm, build, write_report
 from mmlape.experiments.report.arms import untrained
+from mmlape.experiments.report.figures import draw
 from mmlape.experiments.report.latex import escape
 from mmlape.experiments.report.paper import describe, known
 from mmlape.experiments.report.tables import comparison_table, results_table
@@ -127,6 +128,25 @@ def test_arms_that_differ_in_more_than_their_settings_are_pointed_out(tmp_path):
     assert any(line.startswith('old: an older version') for line in warnings)
     write_run(tmp_path / 'wide', 1, 41.0)
     assert build(_arms(tmp_path)[1:], 'x').warnings == []
+
+
+def test_a_seed_without_a_value_is_pointed_out(tmp_path):
+    for seed, value in ((1, 40.0), (2, None), (3, 42.0)):
+        write_run(tmp_path / 'a', seed, {'mIoU': value, 'aAcc': 90.0})
+    made = build(_arms(tmp_path), 'x')
+    assert made.warnings == ['a: mIoU is undefined in the last evaluation of seed 2.']
+    assert results_table(made).rows[0][4] == '41.00 ± 1.41 (2)'
+
+
+def test_arms_of_one_task_with_other_first_metrics_have_curves_of_their_own(tmp_path):
+    for arm, kind in (('boxes', 'bbox'), ('masks', 'segm')):
+        work_dir = write_run(tmp_path / arm, 1, {f'coco/{kind}_mAP': 0.4})
+        write_log(work_dir, [{'loss': 1.0, 'iter': 1, 'step': 1}, {f'coco/{kind}_mAP': 0.4, 'step': 1}])
+    metrics = {'boxes': 'coco/bbox_mAP', 'masks': 'coco/segm_mAP'}
+    arms = [Arm(arm.name, arm.runs, 'detection', (metrics[arm.name],)) for arm in _arms(tmp_path)]
+    curves = draw(build(arms, 'x'), tmp_path / 'drawn').curves
+    assert list(curves) == ['Instance segmentation', 'Instance segmentation, mask AP']
+    assert len({path.read_text() for path in curves.values()}) == 2
 
 
 def test_numbers_are_the_same_in_every_format(report, folder, work_dir):

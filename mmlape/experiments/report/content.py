@@ -7,6 +7,7 @@ from pathlib import Path
 from mmlape.engine.identity import differences, software_differences
 from mmlape.errors import ConfigError
 from mmlape.experiments.aggregate import EVALUATIONS
+from mmlape.experiments.metrics import label
 from mmlape.experiments.report.arms import Arm, Result, average
 from mmlape.experiments.report.comparisons import Comparison, compare, compare_classes, pairs_of
 
@@ -114,6 +115,11 @@ def _warnings(results: Sequence[Result], pairs: Sequence[tuple[Result, Result]])
             lines = dict.fromkeys(line for found in apart for line in found)
             if lines:
                 yield f'{result.name}: the software changed between its runs: {"; ".join(lines)}.'
+        for metric in result.metrics:
+            values = result.values('last', metric)
+            absent = ', '.join(str(seed) for seed in result.summary['seeds'] if seed not in values)
+            if absent:
+                yield f'{result.name}: {label(metric)} is undefined in the last evaluation of seed {absent}.'
         policy = result.identity.get('batch_policy')
         if policy == 'allowed-mismatch':
             yield f"{result.name}: its total batch is not the recipe's, and nothing was adapted to it."

@@ -62,7 +62,8 @@ def draw(report: Report, folder: Path) -> Drawings:
         chosen = [(place, result) for place, result in places if result.metrics and result.metrics[0] == metric]
         path = plot_curves(chosen, folder / f'curves-{number}.svg')
         if path:
-            curves[_CAPTIONS.get(chosen[0][1].task, label(metric))] = path
+            caption = _CAPTIONS.get(chosen[0][1].task, label(metric))
+            curves[f'{caption}, {label(metric)}' if caption in curves else caption] = path
     classes = {
         (title, metric): plot_classes(group, title, folder / f'classes-{number}.svg')
         for number, (title, metric, group) in enumerate(grouped_classes(report))
