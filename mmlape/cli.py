@@ -27,7 +27,7 @@ COMMANDS = {
     'export-onnx': "write a config's backbone as an ONNX graph, checked against PyTorch",
     'print-params': 'print the parameters of a config and their optimiser groups',
     'model-cost': 'parameters and FLOPs of a config, by part',
-    'demo': 'the whole job on the mini data, in ten minutes on two cores',
+    'demo': 'the whole job on the mini data, in less than ten minutes on two cores',
     'doctor': 'look at the installation; name the line that mends each problem',
 }
 
