@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 import tiny
@@ -15,6 +16,7 @@ from torch import nn
 
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import test as evaluate
+from mmlape.engine.record import running_in
 from mmlape.engine.sync_bn import GroupBatchNorm, convert_sync_bn
 from mmlape.engine.trainer import set_up_processes
 
@@ -114,6 +116,30 @@ def test_a_machine_that_does_not_come_is_said(config):
     assert 'machine 0 of 2: waiting for the others at 127.0.0.1:' in said and 'up to 3 s' in said
     error = next(line for line in said.splitlines() if line.startswith('mmlape: error: the 2 machines'))
     assert 'did not all meet at 127.0.0.1:' in error and 'RDZV_TIMEOUT=SECONDS' in error and 'Traceback' not in said
+
+
+def test_processes_end_with_the_launcher_that_is_killed(config, tmp_path):
+    """Its GPUs' locks end with it, so they must be free."""
+    words = (TOOLS / 'dist_train.sh', config, '2', '--work-dir', tmp_path / 'run', '--cfg-options', *OPTIONS)
+    running = subprocess.Popen(
+        [str(word) for word in words],
+        cwd=config.parent,
+        env=tiny.environment(TROUBLE='wait:3'),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    for line in running.stdout:
+        if line.startswith('waiting'):
+            break
+    trainer = running_in(tmp_path / 'run')['pid']
+    assert trainer != running.pid
+    running.kill()
+    running.communicate()
+    end = time.monotonic() + 30
+    while running_in(tmp_path / 'run'):
+        assert time.monotonic() < end, f'process {trainer} lives on'
+        time.sleep(0.1)
 
 
 def test_the_time_out_reaches_the_process_group(monkeypatch):

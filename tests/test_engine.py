@@ -18,6 +18,7 @@ from mmlape.engine.distributed import check_device_count, init_processes
 from mmlape.engine.hooks.banner import banner
 from mmlape.engine.hooks.per_class import split_per_class
 from mmlape.engine.optim import group_parameters, parameter_groups, set_amp
+from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, ConfigError, DataError, TrainingError
 
 
@@ -312,9 +313,11 @@ def test_fp16_needs_a_gpu_and_bf16_does_not(config_file):
     cfg = load_config(config_file)
     set_amp(cfg, 'bf16')
     assert cfg.optim_wrapper.type == 'mmlape.BFloat16OptimWrapper' and 'paramwise_cfg' in cfg.optim_wrapper
+    set_amp(cfg, 'fp16')  # on a login node, for jobs that have GPUs
+    assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match='fp16 needs a GPU'):
-            set_amp(cfg, 'fp16')
+            train(cfg, amp='fp16')
     with pytest.raises(ConfigError, match='cannot replace'):
         set_amp(Config(dict(optim_wrapper=dict(type='DeepSpeedOptimWrapper'))), 'bf16')
 

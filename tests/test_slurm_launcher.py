@@ -63,7 +63,8 @@ def test_the_script_asks_for_whole_nodes_and_goes_on_where_a_run_stopped(slurm, 
         'open-mode=append', f'output={tmp_path}/work/arm/logs/seed_1.log',
     }  # fmt: skip
     assert "train.py 'config with space.py' --resume --launcher slurm" in script and 'srun' in script
-    one = SlurmLauncher(1, 0).script(_planned(tmp_path))
+    one = SlurmLauncher(1, 0, ["comment='two words'"]).script(_planned(tmp_path))
+    assert "#SBATCH --comment='two words'\n" in one
     assert 'gres' not in one and '--launcher' not in one and '--nodes=1' in one
     own = SlurmLauncher(2, 4, ['gpus-per-task=h100:1']).script(_planned(tmp_path))
     assert 'gres' not in own and '--ntasks-per-node=2' in own

@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     import sys
     from pathlib import Path
 
+    from mmlape.engine.optim import check_precision
     from mmlape.experiments.scheduler import Scheduler
     from mmlape.experiments.study import Study
 
@@ -74,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
         return _average(arms, work_dir, args.seeds, args.extra)
     study = Study(arms, args.seeds or SEEDS, work_dir, args.gpus, args.extra)
     launcher = _launcher(args)
+    if args.launcher == 'pytorch':
+        check_precision(study.options.amp)
     plan = study.plan()
     study.check_checkpoints([arm for arm in study.arms if _has_work(arm, plan)])
     if args.dry_run:
@@ -123,6 +126,7 @@ def _has_work(arm, plan) -> bool:
 
 def _show(plan, launcher) -> int:
     """Prints what would be done; 1 if something would be refused."""
+    from rich.markup import escape
     from rich.table import Table
 
     from mmlape.experiments.status import console
@@ -131,7 +135,7 @@ def _show(plan, launcher) -> int:
     for planned in plan:
         job = launcher.adopt(planned) if planned.action in ('start', 'resume') else None
         action, why = ('watch', job.told) if job else (planned.action, planned.why)
-        table.add_row(planned.arm.name, str(planned.run.seed), planned.run.state, action, why)
+        table.add_row(planned.arm.name, str(planned.run.seed), planned.run.state, action, escape(why))
     console().print(table)
     return 1 if any(planned.action == 'refuse' for planned in plan) else 0
 

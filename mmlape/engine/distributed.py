@@ -1,9 +1,12 @@
 """Processes that train one model together: NCCL on GPUs, gloo where there is none."""
 
+import ctypes
 import datetime
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +42,8 @@ def init_processes(launcher: str, backend: str = 'nccl', timeout: int = 3600) ->
         return
     if launcher == 'slurm':
         _adopt_slurm_variables()
+    elif 'TORCHELASTIC_RUN_ID' in os.environ:
+        end_with_parent()
     missing = [name for name in _VARIABLES if name not in os.environ]
     if missing:
         raise TrainingError(
@@ -50,6 +55,15 @@ def init_processes(launcher: str, backend: str = 'nccl', timeout: int = 3600) ->
         init_dist('pytorch', backend=backend, timeout=timeout)
     else:
         dist.init_process_group('gloo', timeout=datetime.timedelta(seconds=timeout))
+
+
+def end_with_parent() -> None:
+    """Has the kernel kill this process as soon as the one that started it is gone.
+
+    A torchrun that is killed leaves its processes behind, on GPUs whose locks went with it.
+    """
+    if sys.platform == 'linux':
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def check_device_count(local_rank: int, count: int) -> None:

@@ -40,7 +40,7 @@ def take_lock(path: str | Path) -> int | None:
         The descriptor, which children do not inherit unless they are given it; None if somebody else holds the lock.
 
     Raises:
-        OSError: The file cannot be made.
+        OSError: The file cannot be made, or its file system has no locks.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     for attempt in range(ATTEMPTS):
@@ -52,6 +52,9 @@ def take_lock(path: str | Path) -> int | None:
                 os.close(descriptor)
                 return None
             time.sleep(0.02)
+        except OSError:
+            os.close(descriptor)
+            raise
     holder = dict(
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -67,13 +70,15 @@ def take_lock(path: str | Path) -> int | None:
 def lock_holder(path: str | Path) -> dict | None:
     """Who holds a lock: ``host``, ``pid``, ``slurm_job`` (or None) and ``since``; None if nobody does."""
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = os.open(path, os.O_RDONLY)  # another user's, too
     except OSError:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return read_holder(path) or dict(HOLDER_UNKNOWN)
+    except OSError:  # a file system without locks: nobody could take it
+        return None
     finally:
         os.close(descriptor)
     return None

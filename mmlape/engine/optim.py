@@ -38,7 +38,7 @@ def set_amp(cfg: Config, dtype: str) -> None:
         dtype: ``'bf16'``, or ``'fp16'`` (GPUs only, with dynamic loss scaling).
 
     Raises:
-        ConfigError: If the device cannot, or the optimiser wrapper is not one that this can replace.
+        ConfigError: If the optimiser wrapper is not one that this can replace.
     """
     wrapper = cfg.optim_wrapper
     kind = str(wrapper.get('type', 'OptimWrapper')).rpartition('.')[2]
@@ -50,10 +50,14 @@ def set_amp(cfg: Config, dtype: str) -> None:
         wrapper.type = 'mmlape.BFloat16OptimWrapper'
     elif dtype != 'fp16':
         raise ConfigError(f'--amp {dtype}: choose from bf16, fp16')
-    elif not torch.cuda.is_available():
-        raise ConfigError('--amp fp16 needs a GPU: use --amp bf16 on the CPU')
     else:
         wrapper.update(type='AmpOptimWrapper', dtype='float16', loss_scale='dynamic')
+
+
+def check_precision(dtype: str | None) -> None:
+    """Raises ConfigError if this machine cannot train in a precision that ``--amp`` takes."""
+    if dtype == 'fp16' and not torch.cuda.is_available():
+        raise ConfigError('--amp fp16 needs a GPU: use --amp bf16 on the CPU')
 
 
 @dataclass

@@ -45,10 +45,15 @@ def lock_run(work_dir: str | Path) -> int:
     """Keeps other runs out of a work dir until the returned descriptor is closed or this process ends.
 
     Raises:
-        TrainingError: If another process trains there; the message says where.
+        TrainingError: If another process trains there; the message says where. Or if files there cannot be locked.
     """
     path = Path(work_dir) / LOCK
-    descriptor = take_lock(path)
+    try:
+        descriptor = take_lock(path)
+    except OSError as error:
+        raise TrainingError(
+            f'cannot lock {path} ({error.strerror}): give another --work-dir, on a file system that has flock'
+        ) from error
     if descriptor is None:
         other = read_holder(path)
         where = f' by process {other["pid"]} on {other["host"]}, since {other["since"]}' if other else ''

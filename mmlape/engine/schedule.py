@@ -69,6 +69,8 @@ def stretch(cfg: Config, factor: int) -> None:
     for hook in cfg.get('custom_hooks') or []:
         if str(hook.get('type')).endswith('EMAHook'):
             hook['interval'] = hook.get('interval', 1) * factor
+            if hook.get('begin_iter'):
+                hook['begin_iter'] *= factor
 
 
 def _stretch_scheduler(key: str, scheduler: dict, factor: int) -> None:

@@ -22,7 +22,7 @@ from mmlape.engine.distributed import init_processes, on_every_process, on_main_
 from mmlape.engine.failures import marked
 from mmlape.engine.identity import SETTINGS, collect
 from mmlape.engine.machine import describe_machine
-from mmlape.engine.optim import set_amp
+from mmlape.engine.optim import check_precision, set_amp
 from mmlape.engine.record import RunRecord, read_record, write_json
 from mmlape.engine.runner import Runner
 from mmlape.engine.schedule import check_schedule
@@ -78,6 +78,7 @@ def train(
     cfg = copy.deepcopy(cfg)
     set_up_processes(cfg, launcher)
     work_dir = Path(work_dir or cfg.get('work_dir') or Path('work_dirs') / config_name(cfg)).absolute()
+    on_every_process(lambda: check_precision(amp))
     policy = on_every_process(lambda: settle(cfg, get_world_size(), amp, batch))
     seed = (cfg.get('randomness') or {}).get('seed') if seed is None else seed
     start = on_main_process(lambda: _start(cfg, work_dir, seed, policy, resume, allow_different_software))

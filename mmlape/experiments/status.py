@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from mmlape.engine.locks import lock_holder
@@ -107,7 +108,7 @@ def table(found: Sequence[Row]) -> Table:
         style = STYLES.get(one.state, 'red' if one.state in ('failed', 'broken') else '')
         result.add_row(
             one.arm, str(one.seed), f'[{style}]{one.state}[/]' if style else one.state, far,
-            '' if one.eta is None else clock(one.eta), metric, one.host or '', one.reason or '',
+            '' if one.eta is None else clock(one.eta), metric, one.host or '', escape(one.reason or ''),
         )  # fmt: skip
     return result
 

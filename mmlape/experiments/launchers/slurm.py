@@ -190,7 +190,8 @@ class SlurmLauncher:
         taken = [key for key in ('job-name', 'output', 'chdir', 'array') if key in given]
         if taken:
             raise ConfigError(f'--slurm-args {taken[0]}: set by the runner')
-        return [f'{key}={value}' if value != '' else key for key, value in {**own, **given}.items()]
+        asked = {**own, **given}.items()
+        return [key if value == '' else f'{key}={shlex.quote(str(value))}' for key, value in asked]
 
     def refresh(self, jobs: Sequence[SlurmJob]) -> None:
         """Asks Slurm, now and then, how jobs are."""
