@@ -2,6 +2,8 @@
 
 import argparse
 
+from mmlape.commands.train import seed as a_seed
+
 SEEDS = (121, 122, 123, 124, 125)  # the paper's
 
 
@@ -24,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=('NAME', 'CONFIG'),
         help='NAME CONFIG [KEY=VALUE ...]: an arm with a name and changes of its own; may be repeated',
     )
-    add('--seeds', type=int, nargs='+', metavar='S', help=f"default: {' '.join(map(str, SEEDS))}, the paper's")
+    add('--seeds', type=a_seed, nargs='+', metavar='S', help=f"default: {' '.join(map(str, SEEDS))}, the paper's")
     add('--work-dir', default='work_dirs', metavar='DIR', help='runs go to DIR/<arm>/seed_<s>; default: %(default)s')
     add('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE', help='changes of every arm')
     add('--gpus', type=int, default=1, metavar='N', help='processes of one run; CPU processes where there is no GPU')

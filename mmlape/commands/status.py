@@ -22,9 +22,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.json:
         print(as_json(rows(args.work_dir)))
-    elif args.watch:
+    elif args.watch is not None:
         try:
-            watch(args.work_dir, args.watch)
+            watch(args.work_dir, max(0.1, args.watch))
         except KeyboardInterrupt:
             return 0
     else:

@@ -8,6 +8,7 @@ from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.logging import print_log
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import mmlape
@@ -118,7 +119,7 @@ def _number(value: float) -> float | None:
 def print_metrics(result: dict) -> None:
     """Prints the overall metrics, then a row a class."""
     console = Console()
-    console.print(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images')
+    console.print(escape(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images'))
     overall = Table('metric', 'value')
     for key, value in result['metrics'].items():
         overall.add_row(key, _shown(value))
@@ -129,7 +130,7 @@ def print_metrics(result: dict) -> None:
     table = Table('class', *measures)
     names = dict.fromkeys(name for row in result['per_class'].values() for name in row)
     for name in names:
-        table.add_row(str(name), *(_shown(result['per_class'][measure].get(name)) for measure in measures))
+        table.add_row(escape(str(name)), *(_shown(result['per_class'][measure].get(name)) for measure in measures))
     console.print(table)
 
 

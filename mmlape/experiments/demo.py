@@ -246,7 +246,9 @@ class Demo:
         with _quietly():
             model = load(arm.config, None, cfg_options=list(arm.cfg_options))
         path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save({'state_dict': model.state_dict()}, path)
+        part = path.with_suffix('.part')
+        torch.save({'state_dict': model.state_dict()}, part)
+        part.replace(path)  # a kill leaves no half of it
 
     def _metrics_file(self, step: Step, trained: bool) -> Path:
         return self._folder(step.name) / ('test' if trained else 'untrained') / 'metrics.json'
