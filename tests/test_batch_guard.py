@@ -78,8 +78,9 @@ def test_everything_counted_in_iterations_is_stretched():
         dict(type='ExponentialLR', by_epoch=False, gamma=0.81, begin=90),
         dict(type='MultiStepLR', by_epoch=True, milestones=[6]),
     ]
-    cfg.custom_hooks = [dict(type='EMAHook')]
+    cfg.custom_hooks = [dict(type='EMAHook', begin_iter=7)]
     stretch(cfg, 2)
+    assert cfg.custom_hooks[0].begin_iter == 14
     assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval, cfg.train_cfg.val_begin) == (200, 20, 60)
     assert cfg.train_cfg.dynamic_intervals == [(100, 10)]
     linear, steps, decay, epochs = cfg.param_scheduler
