@@ -1,6 +1,7 @@
 """Several real processes: they compute what one does, they stop together, and the launch scripts start them."""
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import trouble
 from mmengine.config import Config
 from torch import nn
 
+from mmlape.engine import distributed
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import test as evaluate
 from mmlape.engine.record import running_in
@@ -157,6 +159,18 @@ def test_the_time_out_reaches_the_process_group(monkeypatch):
         assert given.pop('timeout').total_seconds() == 3600
         set_up_processes(Config(dict(env_cfg=dict(dist_cfg=dict(timeout=77)))), 'pytorch')
         assert given.pop('timeout').total_seconds() == 77
+
+
+@pytest.mark.parametrize(
+    ('count', 'per_task', 'local_rank'), [(4, None, '3'), (1, None, '3'), (1, '1', '0'), (4, '1', '3')]
+)
+def test_a_slurm_task_that_sees_one_gpu_of_its_own_takes_it(monkeypatch, count, per_task, local_rank):
+    task = dict(SLURM_PROCID='7', SLURM_LOCALID='3', SLURM_NTASKS='8', SLURM_NODELIST='host', SLURM_JOB_ID='12')
+    monkeypatch.setattr(os, 'environ', task | (dict(SLURM_GPUS_PER_TASK=per_task) if per_task else {}))
+    monkeypatch.setattr(torch.cuda, 'device_count', lambda: count)
+    distributed._adopt_slurm_variables()
+    assert (os.environ['RANK'], os.environ['LOCAL_RANK'], os.environ['WORLD_SIZE']) == ('7', local_rank, '8')
+    assert (os.environ['MASTER_ADDR'], os.environ['MASTER_PORT']) == ('host', '20012')
 
 
 def test_batch_norm_over_processes_is_exact():

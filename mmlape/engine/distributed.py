@@ -86,7 +86,8 @@ def _adopt_slurm_variables() -> None:
     if 'MASTER_PORT' not in env:
         env['MASTER_PORT'] = str(20000 + int(env.get('SLURM_JOB_ID', '0')) % 20000)
     env['RANK'], env['WORLD_SIZE'] = env['SLURM_PROCID'], env['SLURM_NTASKS']
-    env['LOCAL_RANK'] = env.get('SLURM_LOCALID', '0')
+    own_gpu = 'SLURM_GPUS_PER_TASK' in env and torch.cuda.device_count() == 1  # each task sees only its own
+    env['LOCAL_RANK'] = '0' if own_gpu else env.get('SLURM_LOCALID', '0')
 
 
 def _first_host(nodes: str) -> str:
