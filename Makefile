@@ -22,7 +22,7 @@ demo: $(STAMP)
 	@$(VENV)/bin/python -m mmlape demo $(ARGS)
 
 test: lint
-	@$(VENV)/bin/python -m pytest -n $(WORKERS) $(ARGS)
+	@$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # Needs Debian's slurm-wlm and munge, and root: it starts a controller of its own and stops it again.
 test-slurm: $(STAMP)

@@ -21,7 +21,8 @@ def comparisons(settings: Settings) -> list[Comparison]:
 
 def backends(settings: Settings) -> list[str]:
     """Plain PyTorch first, as the reference; mmcv's compiled op needs a GPU."""
-    return ['pytorch', 'deformops', *(['mmcv'] if settings.device == 'cuda' else ['mmcv (PyTorch function)'])]
+    by_device = ['mmcv'] if settings.device == 'cuda' else ['mmcv (PyTorch function)', 'embedding_bag']
+    return ['pytorch', 'deformops', *by_device]
 
 
 def _levels(size: int) -> tuple[tuple[int, int], ...]:
