@@ -38,7 +38,7 @@ def slurm(tmp_path, monkeypatch):
 
 
 def _planned(tmp_path, seed=1, action='start'):
-    run = tmp_path / 'work' / 'arm' / f'seed_{seed}'
+    run = tmp_path / 'runs' / 'arm' / f'seed_{seed}'
     words = ('config with space.py', '--work-dir', str(run), '--seed', str(seed))
     return PlannedRun(Arm('arm', 'config with space.py'), words, Run(run, seed, 'missing'), action)
 
@@ -60,7 +60,7 @@ def test_the_script_asks_for_whole_nodes_and_goes_on_where_a_run_stopped(slurm, 
     asked = {line.removeprefix('#SBATCH --') for line in script.splitlines() if line.startswith('#SBATCH')}
     assert asked >= {
         'nodes=2', 'ntasks-per-node=4', 'gres=gpu:4', 'partition=gpu', 'time=1:00:00', 'exclusive', 'cpus-per-task=9',
-        'open-mode=append', f'output={tmp_path}/work/arm/logs/seed_1.log',
+        'open-mode=append', f'output={tmp_path}/runs/arm/logs/seed_1.log',
     }  # fmt: skip
     assert "train.py 'config with space.py' --resume --launcher slurm" in script and 'srun' in script
     one = SlurmLauncher(1, 0, ["comment='two words'"]).script(_planned(tmp_path))
@@ -82,7 +82,7 @@ def test_a_run_in_the_queue_is_not_submitted_again(slurm, tmp_path):
     assert _submit(SlurmLauncher(), planned).number == '1', 'also if the note of it was lost'
     assert SlurmLauncher().adopt(_planned(tmp_path, 2)) is None
     assert job_name(planned) != job_name(_planned(tmp_path / 'elsewhere'))
-    note = json.loads((tmp_path / 'work' / 'arm' / 'slurm' / 'seed_1.json').read_text())
+    note = json.loads((tmp_path / 'runs' / 'arm' / 'slurm' / 'seed_1.json').read_text())
     assert (note['job'], note['state'], note['ended']) == ('1', 'PENDING', False)
     (slurm / 'broken').touch()
     with pytest.raises(TrainingError, match='squeue does not answer.*Unable to contact'):

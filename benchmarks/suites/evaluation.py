@@ -1,6 +1,7 @@
 """Computing metrics from predictions: ours (unrounded, class by class) beside MMDetection's and MMSegmentation's."""
 
 import contextlib
+import importlib
 import io
 from collections.abc import Callable
 
@@ -24,30 +25,31 @@ def comparisons(settings: Settings) -> list[Comparison]:
     return found
 
 
+def _sides(peer: str, package: str, metric: str, options: dict, samples: Callable[[], list[dict]]) -> list[Side]:
+    """A package's metric and ours of the same name, on the same samples."""
+
+    def build(module: str) -> Callable:
+        def prepare():
+            cls, found = getattr(importlib.import_module(module), metric), samples()
+
+            def work():
+                one = cls(**options)
+                one.dataset_meta = dict(classes=CLASSES)
+                with contextlib.redirect_stdout(io.StringIO()):
+                    one.process({}, found)
+                    return one.evaluate(len(found))
+
+            return work
+
+        return prepare
+
+    return [Side(peer, build(f'{package}.evaluation')), Side('mmlape', build('mmlape.evaluation'))]
+
+
 def _coco(images: int, side: int) -> list[Side]:
-    def build(cls: Callable) -> Callable:
-        samples = _detections(images, side)
-
-        def work():
-            metric = cls(metric=['bbox', 'segm'])
-            metric.dataset_meta = dict(classes=CLASSES)
-            with contextlib.redirect_stdout(io.StringIO()):
-                metric.process({}, samples)
-                return metric.evaluate(images)
-
-        return work
-
-    def theirs():
-        from mmdet.evaluation import CocoMetric
-
-        return build(CocoMetric)
-
-    def ours():
-        from mmlape.evaluation import CocoMetric
-
-        return build(CocoMetric)
-
-    return [Side('mmdetection', theirs), Side('mmlape', ours)]
+    return _sides(
+        'mmdetection', 'mmdet', 'CocoMetric', dict(metric=['bbox', 'segm']), lambda: _detections(images, side)
+    )
 
 
 def _detections(images: int, side: int) -> list[dict]:
@@ -88,32 +90,13 @@ def _detections(images: int, side: int) -> list[dict]:
 
 
 def _iou(images: int, side: int) -> list[Side]:
-    def build(cls: Callable) -> Callable:
-        import torch
+    return _sides('mmsegmentation', 'mmseg', 'IoUMetric', dict(iou_metrics=['mIoU']), lambda: _maps(images, side))
 
-        generator = torch.Generator().manual_seed(0)
-        samples = []
-        for _ in range(images):
-            maps = torch.randint(0, len(CLASSES), (2, 1, side, side), generator=generator)
-            samples.append(dict(pred_sem_seg=dict(data=maps[0]), gt_sem_seg=dict(data=maps[1])))
 
-        def work():
-            metric = cls(iou_metrics=['mIoU'])
-            metric.dataset_meta = dict(classes=CLASSES)
-            with contextlib.redirect_stdout(io.StringIO()):
-                metric.process({}, samples)
-                return metric.evaluate(images)
+def _maps(images: int, side: int) -> list[dict]:
+    """Random label maps, predicted and true."""
+    import torch
 
-        return work
-
-    def theirs():
-        from mmseg.evaluation import IoUMetric
-
-        return build(IoUMetric)
-
-    def ours():
-        from mmlape.evaluation import IoUMetric
-
-        return build(IoUMetric)
-
-    return [Side('mmsegmentation', theirs), Side('mmlape', ours)]
+    generator = torch.Generator().manual_seed(0)
+    maps = [torch.randint(0, len(CLASSES), (2, 1, side, side), generator=generator) for _ in range(images)]
+    return [dict(pred_sem_seg=dict(data=found), gt_sem_seg=dict(data=true)) for found, true in maps]

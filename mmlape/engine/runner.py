@@ -31,7 +31,7 @@ RESUME_KEYS = ('state_dict', 'optimizer', 'meta', 'message_hub')
 
 
 def read_resumable(path: str | Path, map_location: str = 'cpu') -> dict:
-    """The same for a checkpoint to go on from, which also holds the optimiser's state and the position.
+    """Reads a checkpoint to go on from, which holds the optimiser's state and the position beside the weights.
 
     Raises:
         CheckpointError: If it holds weights only.
