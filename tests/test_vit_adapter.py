@@ -158,9 +158,3 @@ def test_what_cannot_work_is_refused(kwargs, message):
 def test_an_image_smaller_than_a_patch_is_refused():
     with pytest.raises(ValueError, match='15x40 pixels is smaller than one patch of 16x16'):
         build()(torch.randn(1, 3, 15, 40))
-
-
-def test_the_upsampling_is_a_transposed_convolution():
-    model = build().double()
-    c1, c2 = torch.randn(2, 24, 6, 10).double(), torch.randn(2, 24, 3, 5).double()
-    torch.testing.assert_close(model._add_upsampled(c1, c2), model.up(c2) + c1, atol=1e-12, rtol=0)

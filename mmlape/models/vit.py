@@ -370,7 +370,9 @@ class VisionTransformer(BaseModule):
         patches = x[:, self.num_prefix :]  # (B, N, D)
         if self.out_type == 'avg_featmap':
             return patches.mean(dim=1)
-        return patches.transpose(1, 2).unflatten(2, hw).contiguous()  # (B, D, rows, columns)
+        return (
+            patches.transpose(1, 2).unflatten(2, hw).clone(memory_format=torch.contiguous_format)
+        )  # (B, D, rows, columns)
 
 
 @MODELS.register_module()

@@ -52,7 +52,7 @@ class SpatialPriorModule(nn.Module):
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """Images (B, C, H, W) to [(B, D, H/4, W/4), ..., (B, D, H/32, W/32)], channels last in memory."""
-        x = x.contiguous(memory_format=torch.channels_last)
+        x = channels_last(x)
         maps = []
         for stage, project in zip(
             (self.stem, self.conv2, self.conv3, self.conv4), (self.fc1, self.fc2, self.fc3, self.fc4)
@@ -60,6 +60,18 @@ class SpatialPriorModule(nn.Module):
             x = stage(x)
             maps.append(project(x))
         return maps
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Lay maps (B, C, H, W) out with channels last in memory, under the strides that such a tensor has.
+
+    A sum of views of tokens is laid out so already, but at batch 1 its batch stride is arbitrary; torch's batch norm
+    then takes the layout for another one in its backward, and gradients are wrong without an error.
+    """
+    _, channels, height, width = x.shape
+    if x.stride() == (height * width * channels, 1, width * channels, channels):
+        return x
+    return x.clone(memory_format=torch.channels_last)
 
 
 def split_maps(x: Tensor, shapes: Sequence[Grid]) -> list[Tensor]:
@@ -308,23 +320,15 @@ class ViTAdapter(VisionTransformer):
             tokens.append(x)
 
         c2, c3, c4 = split_maps(c, c_cells.shapes)
-        maps = [self._add_upsampled(c1, c2), c2, c3, c4]
+        maps = [c1 + self.up(channels_last(c2)), c2, c3, c4]
         if self.vit_feature_source:
             maps = self._add_vit_features(maps, tokens, hw)
         norms = (self.norm1, self.norm2, self.norm3, self.norm4)
-        outs = [norm(m).contiguous() for norm, m in zip(norms, maps)]  # not every op of a head knows channels last
-        return tuple(
-            out[..., : parts(height, stride), : parts(width, stride)] for out, stride in zip(outs, (4, 8, 16, 32))
-        )
-
-    def _add_upsampled(self, c1: Tensor, c2: Tensor) -> Tensor:
-        """``c1 + up(c2)``: a transposed 2x2 convolution of stride 2 is a linear map of each cell to its four."""
-        batch, dims, rows, columns = c2.shape
-        weight = self.up.weight.permute(2, 3, 1, 0).flatten(0, 2)  # (2 * 2 * D, D)
-        cells = F.linear(c2.permute(0, 2, 3, 1), weight, self.up.bias.repeat(4))
-        cells = cells.view(batch, rows, columns, 2, 2, dims).transpose(2, 3)
-        c1 = c1.permute(0, 2, 3, 1).reshape(batch, rows, 2, columns, 2, dims)
-        return (c1 + cells).reshape(batch, 2 * rows, 2 * columns, dims).permute(0, 3, 1, 2)
+        outs = []
+        for norm, m, stride in zip(norms, maps, (4, 8, 16, 32)):
+            out = norm(channels_last(m))[..., : parts(height, stride), : parts(width, stride)]
+            outs.append(out.clone(memory_format=torch.contiguous_format))  # not every op of a head knows channels last
+        return tuple(outs)
 
     def _add_vit_features(self, maps: list[Tensor], tokens: list[Tensor], hw: Grid) -> list[Tensor]:
         sources = tokens if self.vit_feature_source == 'interaction' else [tokens[-1]] * 4

@@ -1,0 +1,138 @@
+"""Gradients of every backbone, and of the heads and necks behind them, against finite differences in float64.
+
+At batch 1 a map's batch stride can be anything, and torch's batch norm has then computed wrong gradients silently.
+"""
+
+import sys
+
+import pytest
+import tiny
+import torch
+from config_helpers import CONFIGS, build, load
+from gradient_checks import TOLERANCE, projected, relative_error
+from mmengine.model import revert_sync_batchnorm
+from model_helpers import randomise
+from torch import nn
+
+from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
+
+ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
+BACKBONES = {
+    'ViT': lambda **kwargs: VisionTransformer(ARCH, 48, out_type='featmap', pe_joining='lape', **kwargs),
+    'ViT, RPE': lambda **kwargs: VisionTransformer(ARCH, 48, pe_type='rpe', pe_joining='lape', **kwargs),
+    'ViT, DPN': lambda **kwargs: VisionTransformer(ARCH, 48, patch_norm='dual', out_type='avg_featmap', **kwargs),
+    'distilled': lambda **kwargs: DistilledVisionTransformer(ARCH, 48, pe_joining='unshared', **kwargs),
+    'adapter, segmentation': lambda **kwargs: ViTAdapter(
+        ARCH, 48, conv_inplane=8, deform_num_heads=3, pe_joining='lape', vit_feature_source='interaction', **kwargs
+    ),
+    'adapter, detection': lambda **kwargs: ViTAdapter(
+        ARCH, 48, conv_inplane=8, deform_num_heads=3, window_attn=[True, False] * 2, window_size=3, **kwargs
+    ),
+}
+
+
+def check(model: nn.Module, forward, training: bool = True) -> None:
+    model = randomise(model).double().train(training)
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) or type(module).__name__ == 'DropPath':
+            module.eval()
+    assert relative_error(model, lambda: projected(forward())) < TOLERANCE
+
+
+@pytest.mark.parametrize('with_cp', [False, True])
+@pytest.mark.parametrize('training', [False, True])
+@pytest.mark.parametrize('batch', [1, 2, 3])
+@pytest.mark.parametrize('name', BACKBONES)
+def test_backbones(name, batch, training, with_cp):
+    model = BACKBONES[name](with_cp=with_cp)
+    images = torch.randn(batch, 3, 64, 96, dtype=torch.float64)
+    check(model, lambda: model(images), training)
+
+
+def test_an_image_that_was_permuted_at_batch_1():
+    """As from an array (height, width, channels) with a batch axis put in front: its strides are arbitrary, too."""
+    model = BACKBONES['adapter, detection']()
+    image = torch.randn(64, 96, 3, dtype=torch.float64).permute(2, 0, 1)[None]
+    check(model, lambda: model(image))
+
+
+def strides_of_a_new_tensor(out: torch.Tensor) -> bool:
+    return out.stride() == torch.empty(out.shape).stride()
+
+
+@pytest.mark.parametrize('name', ['ViT', 'adapter, detection', 'adapter, segmentation'])
+@pytest.mark.parametrize('size', [(64, 96), (50, 70), (16, 16)])
+def test_maps_have_the_strides_of_a_new_tensor(name, size):
+    """What a user puts behind a backbone gets no map that a kernel could take for another layout."""
+    outs = BACKBONES[name]().eval()(torch.randn(1, 3, *size))
+    assert all(strides_of_a_new_tensor(out) for out in outs)
+
+
+@pytest.mark.parametrize('training', [False, True])
+def test_a_batch_norm_of_the_users_own(training):
+    """The first layer of many heads and necks, straight on each map at batch 1."""
+    model = nn.ModuleDict(
+        dict(backbone=BACKBONES['adapter, detection'](), norms=nn.ModuleList(nn.BatchNorm2d(24) for _ in range(4)))
+    )
+    image = torch.randn(1, 3, 64, 96, dtype=torch.float64)
+    check(model, lambda: [norm(m) for norm, m in zip(model.norms, model.backbone(image), strict=True)], training)
+
+
+MINI = {path.parent.name: path for path in CONFIGS if '-lape_' in path.stem and '_mini-' in path.stem}
+
+
+def family(name: str) -> nn.Module:
+    cfg = load(MINI[name]).copy()
+    cfg.model.backbone.init_cfg = None
+    cfg.model.backbone.arch = dict(cfg.model.backbone.arch, num_layers=4)
+    return revert_sync_batchnorm(build(cfg))
+
+
+@pytest.mark.parametrize('training', [False, True])
+@pytest.mark.parametrize('batch', [1, 2, 3])
+@pytest.mark.parametrize('name', sorted(MINI))
+def test_recipe_families(name, batch, training):
+    """Backbone, neck and heads of a recipe; a detector's are fed fixed boxes, since sampled ones are no function."""
+    if name == 'upernet' and batch == 1 and training:
+        pytest.skip('pooling to one cell leaves batch norm a single value; it trains with several processes')
+    model = family(name)
+    images = torch.randn(batch, 3, 64, 64, dtype=torch.float64)
+
+    def forward():
+        if name == 'pretrain':
+            return model.head(model.backbone(images))
+        if name == 'mask_rcnn':
+            return detector_outputs(model, images)
+        maps = model.backbone(images)
+        heads = [model.decode_head, *([model.auxiliary_head] if model.with_auxiliary_head else [])]
+        return [head(maps) for head in heads]
+
+    check(model, forward, training)
+
+
+def detector_outputs(model, images):
+    maps = model.neck(model.backbone(images))
+    classes, boxes = model.rpn_head(maps)
+    rois = torch.tensor([[i, 3.0, 5.0, 40.0, 30.0] for i in range(len(images))] * 2, dtype=torch.float64)
+    head = model.roi_head
+    scores, deltas = head.bbox_head(head.bbox_roi_extractor(maps[:4], rois))
+    masks = head.mask_head(head.mask_roi_extractor(maps[:4], rois))
+    return [*classes, *boxes, scores, deltas, masks]
+
+
+def test_compiled_at_batch_1():
+    model = randomise(revert_sync_batchnorm(BACKBONES['adapter, detection']())).train()
+    image = torch.randn(1, 3, 64, 96)
+    torch._dynamo.reset()
+    run = torch.compile(model, backend='aot_eager', dynamic=False)
+    parameters = list(model.parameters())
+    for a, b in zip(*(torch.autograd.grad(projected(forward(image)), parameters) for forward in (run, model))):
+        assert (a - b).norm() <= 1e-3 * b.norm() + 1e-4
+
+
+def test_two_processes_with_one_image_each(tmp_path):
+    """Their averaged gradients are those of one process with both images; run by ``gradient_processes.py``."""
+    script = tiny.ROOT / 'tests' / 'gradient_processes.py'
+    out = tiny.run(sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', script,
+                   cwd=tmp_path)  # fmt: skip
+    assert out.count('all gradients equal') == 2
