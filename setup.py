@@ -55,7 +55,7 @@ def version() -> str:
     return re.search(r"^__version__ = '(.+)'", (ROOT / 'mmlape' / '__init__.py').read_text(), re.M)[1]
 
 
-PINS = runpy.run_path(str(ROOT / 'mmlape' / 'pins.py'))['read_pins']()
+PINS = runpy.run_path(str(ROOT / 'mmlape' / 'environment' / 'pins.py'))['read_pins']()
 
 setup(
     name='mmlape',

@@ -146,7 +146,7 @@ def save(results: dict, folder: Path) -> Path:
     Returns:
         The page.
     """
-    from mmlape.engine.record import write_json
+    from mmlape.runs.record import write_json
 
     write_json(folder / 'results.json', results)
     page = folder / 'results.md'

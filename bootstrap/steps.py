@@ -12,7 +12,7 @@ from live import StepFailed, run
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from mmlape.pins import MMCV_BUILD_ENV, PINS_FILE, read_pins  # noqa: E402
+from mmlape.environment.pins import MMCV_BUILD_ENV, PINS_FILE, read_pins  # noqa: E402
 
 # Says whether the ops are compiled for 'cuda' or 'cpu'; fails without ops, and with ops built for another torch.
 _OPS = (

@@ -92,7 +92,7 @@ def _wants_traceback() -> bool:
 
 def _stack_error() -> MMLaPEError | None:
     """Return what is wrong with the installed stack, which is why most imports fail, or None."""
-    from mmlape.stack import require_stack
+    from mmlape.environment.stack import require_stack
 
     try:
         require_stack()

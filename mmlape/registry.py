@@ -25,11 +25,11 @@ def _child(name: str, *locations: str, kind: type[root.Registry] = root.Registry
 
 
 MODELS = _child('MODELS', 'mmlape.models')
-MODEL_WRAPPERS = _child('MODEL_WRAPPERS', 'mmlape.engine.distributed', 'mmlape.engine.sharding')
+MODEL_WRAPPERS = _child('MODEL_WRAPPERS', 'mmlape.engine.distributed.processes', 'mmlape.engine.distributed.sharding')
 DATASETS = _child('DATASETS', 'mmlape.datasets')
 TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms')
 DATA_SAMPLERS = _child('DATA_SAMPLERS', 'mmlape.datasets')
 METRICS = _child('METRICS', 'mmlape.evaluation', kind=LazyRegistry)
 HOOKS = _child('HOOKS', 'mmlape.engine.hooks')
-OPTIM_WRAPPER_CONSTRUCTORS = _child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.engine.optim_layer_decay')
+OPTIM_WRAPPER_CONSTRUCTORS = _child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.engine.layer_decay')
 OPTIM_WRAPPERS = _child('OPTIM_WRAPPERS', 'mmlape.engine.optim')

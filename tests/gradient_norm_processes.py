@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from test_gradient_norm import Net, by_autograd, steps
 
-from mmlape.engine.distributed import MMDistributedDataParallel, init_processes
+from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes
 
 if __name__ == '__main__':
     init_processes('pytorch')

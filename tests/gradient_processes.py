@@ -5,7 +5,7 @@ import torch.distributed as dist
 from mmengine.model import revert_sync_batchnorm
 from model_helpers import randomise
 
-from mmlape.engine.distributed import MMDistributedDataParallel, init_processes
+from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes
 from mmlape.models import ViTAdapter
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)

@@ -10,10 +10,10 @@ from mmengine.optim import OptimWrapper
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from mmlape.engine.distributed import MMDistributedDataParallel, init_processes
+from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes
+from mmlape.engine.distributed.sharding import ShardedModel, whole, whole_states
 from mmlape.engine.optim import BFloat16OptimWrapper
 from mmlape.engine.runner import Runner
-from mmlape.engine.sharding import ShardedModel, whole, whole_states
 from mmlape.errors import ConfigError, NotFiniteError
 from mmlape.models import VisionTransformer, ViTAdapter
 

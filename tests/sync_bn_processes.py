@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from mmlape.engine.distributed import MMDistributedDataParallel, init_processes, on_main_process
-from mmlape.engine.sync_bn import GroupBatchNorm
+from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes, on_main_process
+from mmlape.engine.distributed.sync_bn import GroupBatchNorm
 from mmlape.errors import DataError
 
 

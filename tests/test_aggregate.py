@@ -8,10 +8,10 @@ import synthetic
 import tiny
 from synthetic import settings, write_run
 
-from mmlape.engine.record import lock_run
 from mmlape.errors import DataError
-from mmlape.experiments.aggregate import SUMMARY, summarise, summary_table, write_summary
-from mmlape.experiments.runs import read_arms, read_run, read_seeds
+from mmlape.experiments.averages import SUMMARY, summarise, summary_table, write_summary
+from mmlape.runs.record import lock_run
+from mmlape.runs.run import read_arms, read_run, read_seeds
 
 LAST = {1: 60.1234567, 2: 61.5, 3: 59.25}
 BEST = {1: 62.0, 2: 61.5, 3: 65.125}
@@ -118,7 +118,7 @@ def test_runs_that_differ_in_what_must_be_equal_are_not_averaged(arm, change, wo
 
 def test_other_settings_are_named_key_by_key(tmp_path):
     """The hash in the record must be that of settings.json; the package's own function makes it."""
-    from mmlape.engine.settings import digest
+    from mmlape.runs.settings import digest
 
     for seed, joining in ((1, 'lape'), (2, 'default')):
         chosen = settings(joining)

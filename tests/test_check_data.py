@@ -12,15 +12,15 @@ import tiny
 from PIL import Image
 from test_data_checks import FOLDERS, ade_cfg, coco_cfg, edit, folder_cfg
 
+from mmlape.analysis.dataset_page import write_page
 from mmlape.cli import main
-from mmlape.datasets.check_report import print_report, write_report
-from mmlape.datasets.checks import check_data
-from mmlape.datasets.full_check import full_check
-from mmlape.datasets.mini import MiniOptions, make_mini_data
-from mmlape.datasets.mini_scenes import DIGIT_NAMES
-from mmlape.datasets.mini_writers import ADE_CLASSES
+from mmlape.datasets.checks.full import full_check
+from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.checks.report import print_report, write_report
+from mmlape.datasets.mini.make import MiniOptions, make_mini_data
+from mmlape.datasets.mini.scenes import DIGIT_NAMES
+from mmlape.datasets.mini.writers import ADE_CLASSES
 from mmlape.errors import DataError
-from mmlape.visualization.browse import write_page
 
 SPLITS = ('train', 'val')
 

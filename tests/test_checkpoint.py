@@ -10,10 +10,10 @@ import torch
 from model_helpers import randomise
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, reading
-from mmlape.checkpoint.layouts import translate
+from mmlape.checkpoint.key_maps import translate
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
-from mmlape.models.position import resize_absolute
+from mmlape.models.position.kinds import resize_absolute
 
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
 

@@ -12,8 +12,8 @@ from model_helpers import randomise
 from test_checkpoint import ARCH, adapter, assert_same, save, to_flax, vit
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, state_dict_of
-from mmlape.checkpoint.convert import average, convert, publish
-from mmlape.checkpoint.describe import inspect
+from mmlape.checkpoint.converting import average, convert, publish
+from mmlape.checkpoint.describing import inspect
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer

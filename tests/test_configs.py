@@ -29,7 +29,7 @@ from config_helpers import (
 from mmengine.config import Config
 from mmengine.dataset import Compose
 
-from mmlape.models.cost import input_shape, model_cost
+from mmlape.analysis.cost import input_shape, model_cost
 
 
 def test_no_base_is_orphaned():

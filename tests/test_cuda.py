@@ -6,7 +6,7 @@ from mmengine.model import revert_sync_batchnorm
 from model_helpers import randomise
 
 from mmlape.models import VisionTransformer, ViTAdapter
-from mmlape.models.deform_attn import available_backends, multi_scale_deformable_attention
+from mmlape.models.layers.deform_attn import available_backends, multi_scale_deformable_attention
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
 

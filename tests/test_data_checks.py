@@ -11,12 +11,12 @@ import pytest
 from mmengine import Config
 from PIL import Image
 
-from mmlape.datasets.checks import check_data, guard_loading, retarget_data
+from mmlape.datasets.checks.quick import check_data, guard_loading, retarget_data
 from mmlape.datasets.coco_file import read_coco
 from mmlape.datasets.image_files import looks_cut_off
-from mmlape.datasets.mini import MiniOptions, make_mini_data
-from mmlape.datasets.mini_scenes import DIGIT_NAMES
-from mmlape.datasets.mini_writers import ADE_CLASSES
+from mmlape.datasets.mini.make import MiniOptions, make_mini_data
+from mmlape.datasets.mini.scenes import DIGIT_NAMES
+from mmlape.datasets.mini.writers import ADE_CLASSES
 from mmlape.errors import ConfigError, DataError
 from mmlape.registry import TRANSFORMS
 
@@ -232,7 +232,7 @@ def test_coco_entries_that_are_not_cocos(mini, damage, words):
 
 
 def test_annotations_of_a_big_coco_file_are_sampled(mini, monkeypatch):
-    import mmlape.datasets.look_coco as look_coco
+    import mmlape.datasets.checks.coco as look_coco
 
     monkeypatch.setattr(look_coco, 'WHOLE_BYTES', 0)
     summary = check_data(coco_cfg(mini / 'coco'))[0]
@@ -604,5 +604,5 @@ def test_guarded_loading_changes_nothing_for_good_data(mini):
 
 
 def test_mini_data_needs_no_torch():
-    code = "import sys, mmlape.datasets.mini; sys.exit('torch' in sys.modules)"
+    code = "import sys, mmlape.datasets.mini.make; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, '-c', code]).returncode == 0

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mmlape.models.deform_attn import Cells, MSDeformAttn, available_backends, multi_scale_deformable_attention
+from mmlape.models.layers.deform_attn import Cells, MSDeformAttn, available_backends, multi_scale_deformable_attention
 
 SHAPES = ((5, 7), (3, 4), (2, 2))
 

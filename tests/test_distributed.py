@@ -15,12 +15,12 @@ import trouble
 from mmengine.config import Config
 from torch import nn
 
-from mmlape.engine import distributed
 from mmlape.engine.config import load_config
+from mmlape.engine.distributed import processes as distributed
+from mmlape.engine.distributed.sync_bn import GroupBatchNorm, convert_sync_bn
 from mmlape.engine.evaluator import test as evaluate
-from mmlape.engine.record import running_in
-from mmlape.engine.sync_bn import GroupBatchNorm, convert_sync_bn
 from mmlape.engine.trainer import set_up_processes
+from mmlape.runs.record import running_in
 
 OPTIONS = ('train_cfg.max_iters=6', 'train_cfg.val_interval=3', 'default_hooks.checkpoint.interval=3')
 OPTIONS += ('auto_scale_lr.base_batch_size=4',)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mmlape.pins import PINS_FILE, pinned_version, read_pins
-from mmlape.stack import PACKAGES, Problem, applies, install_line, merged
+from mmlape.environment.pins import PINS_FILE, pinned_version, read_pins
+from mmlape.environment.stack import PACKAGES, Problem, applies, install_line, merged
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -127,12 +127,12 @@ def test_fork_and_original_are_both_recognised(tmp_path: Path, package: str, whi
 
 
 def test_require_stack_passes_here():
-    done = python('-c', 'from mmlape.stack import require_stack; require_stack("mmdet", "mmseg")')
+    done = python('-c', 'from mmlape.environment.stack import require_stack; require_stack("mmdet", "mmseg")')
     assert done.returncode == 0, done.stderr
 
 
 def test_require_stack_without_ops(without_ops: Path):
-    code = 'from mmlape.stack import require_stack; require_stack({})'
+    code = 'from mmlape.environment.stack import require_stack; require_stack({})'
     done = python('-c', code.format(''), path=without_ops)
     assert done.returncode == 1
     assert 'StackError' in done.stderr

@@ -12,14 +12,16 @@ import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 
-from mmlape.engine import draws, hooks, record
+from mmlape.engine import hooks
+from mmlape.engine import seeding as draws
 from mmlape.engine.config import load_config, parse_options
-from mmlape.engine.distributed import check_device_count, init_processes
+from mmlape.engine.distributed.processes import check_device_count, init_processes
 from mmlape.engine.hooks.banner import banner
 from mmlape.engine.hooks.per_class import split_per_class
 from mmlape.engine.optim import group_parameters, parameter_groups, set_amp
 from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, ConfigError, DataError, TrainingError
+from mmlape.runs import record
 
 
 @pytest.fixture

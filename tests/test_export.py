@@ -10,8 +10,8 @@ from tiny import ROOT, run, write_config, write_data
 
 from mmlape.cli import main
 from mmlape.engine.config import load_config
+from mmlape.engine.export import build_backbone, compare, export_backbone
 from mmlape.errors import CheckpointError, ConfigError, ExportError
-from mmlape.export import build_backbone, compare, export_backbone
 from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
 
 SMALL = dict(ARCH, num_layers=2)

@@ -13,9 +13,10 @@ import torch
 import trouble
 
 from mmlape.cli import main
-from mmlape.engine.failures import Interrupted, explain, kind_of, marked
-from mmlape.engine.record import NOTES, RESERVE, RunRecord, write_json
 from mmlape.errors import MissingCheckpointError, NotFiniteError, TrainingError
+from mmlape.files import write_json
+from mmlape.runs.failures import Interrupted, explain, kind_of, marked
+from mmlape.runs.record import NOTES, RESERVE, RunRecord
 
 TOOLS = tiny.ROOT / 'tools'
 SHORT = ('--cfg-options', 'train_cfg.max_iters=4', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=2')

@@ -13,14 +13,14 @@ import torch
 import trouble
 
 from mmlape.cli import main
-from mmlape.engine import identity as identities
 from mmlape.engine.config import load_config
-from mmlape.engine.identity import checkpoint_of, collect, differences, read_identity
 from mmlape.engine.optim import set_amp
-from mmlape.engine.record import lock_run, running_in
-from mmlape.engine.settings import digest, precision, settings
 from mmlape.engine.trainer import train
 from mmlape.errors import TrainingError
+from mmlape.runs import identity as identities
+from mmlape.runs.identity import checkpoint_of, collect, differences, read_identity
+from mmlape.runs.record import lock_run, running_in
+from mmlape.runs.settings import digest, precision, settings
 
 PLAN = dict(world_size=1, total_batch=2)
 DETECTOR = 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-150i_mini-coco'
@@ -179,7 +179,7 @@ def test_a_forked_worker_does_not_keep_the_lock(tmp_path):
     """What a killed training leaves behind must not keep its work dir."""
     script = (
         'import os, sys, time\n'
-        'from mmlape.engine.record import lock_run\n'
+        'from mmlape.runs.record import lock_run\n'
         f'lock_run({str(tmp_path)!r})\n'
         'if os.fork() == 0:\n'
         '    time.sleep(60)\n'

@@ -7,10 +7,11 @@ import torch
 from mmengine.structures import InstanceData
 from PIL import Image
 
-from mmlape.datasets.mini import MiniOptions, make_mini_data
+from mmlape.analysis import drawing
+from mmlape.analysis import predictions as image_demo
+from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.datasets.palette import class_palette
 from mmlape.errors import CheckpointError, ConfigError, DataError
-from mmlape.visualization import drawing, image_demo
 
 CLASSES = ('ant', 'bee', 'cat')
 CONFIGS = tiny.ROOT / 'configs'

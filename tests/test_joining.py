@@ -9,8 +9,8 @@ from model_helpers import randomise
 
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
-from mmlape.models.joining import JOININGS, PE_NORMS, resolve_joining
-from mmlape.models.position import ABSOLUTE_PE, PE_TYPES
+from mmlape.models.position.joining import JOININGS, PE_NORMS, resolve_joining
+from mmlape.models.position.kinds import ABSOLUTE_PE, PE_TYPES
 
 VALID = [(t, j) for t, j in itertools.product(PE_TYPES, JOININGS) if t in JOININGS[j].pe_types]
 

@@ -57,7 +57,7 @@ import sys
 from pathlib import Path
 from mmlape.experiments.launchers.devices import Device, DevicePool
 from mmlape.experiments.launchers.local import LocalLauncher
-from mmlape.experiments.runs import Run
+from mmlape.runs.run import Run
 from mmlape.experiments.scheduler import Scheduler
 from mmlape.experiments.study import Arm, PlannedRun
 

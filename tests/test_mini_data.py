@@ -13,8 +13,9 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from mmlape.datasets import mini_scenes, mini_writers
-from mmlape.datasets.mini import MARKER, MiniOptions, make_mini_data
+from mmlape.datasets.mini import scenes as mini_scenes
+from mmlape.datasets.mini import writers as mini_writers
+from mmlape.datasets.mini.make import MARKER, MiniOptions, make_mini_data
 from mmlape.errors import ConfigError, DataError
 
 SMALL = dict(train=10, val=6, digits=40, size=(80, 112), digit_size=(20, 36), objects=(3, 5))

@@ -7,8 +7,8 @@ import sys
 from config_helpers import build, find, load
 from mmengine.registry import MODELS, init_default_scope
 
+from mmlape.analysis.cost import input_shape, model_cost
 from mmlape.cli import main
-from mmlape.models.cost import input_shape, model_cost
 
 
 def test_cost_is_torch_counter_and_hand_count_together(tiny_arch):

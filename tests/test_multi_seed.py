@@ -13,7 +13,7 @@ import pytest
 import tiny
 import trouble
 
-from mmlape.engine.record import running_in
+from mmlape.runs.record import running_in
 
 MULTI_SEED, STATUS = (tiny.ROOT / 'tools' / name for name in ('multi_seed.py', 'status.py'))
 SHORT = ('--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2')

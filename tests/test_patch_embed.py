@@ -7,7 +7,7 @@ from model_helpers import randomise
 
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
-from mmlape.models.patch_embed import PATCH_NORMS, PatchEmbed
+from mmlape.models.layers.patch_embed import PATCH_NORMS, PatchEmbed
 
 TABLE_6 = sorted(set(PATCH_NORMS) - {'none'})
 

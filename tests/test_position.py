@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from mmlape.errors import ConfigError
-from mmlape.models.position import RelativePositionBias, resize_absolute, sincos_1d, sincos_2d
+from mmlape.models.position.kinds import RelativePositionBias, resize_absolute, sincos_1d, sincos_2d
 
 
 def test_sincos_1d_is_the_formula():

@@ -9,7 +9,7 @@ from model_helpers import randomise
 from torch import nn
 
 from mmlape.models import VisionTransformer, ViTAdapter
-from mmlape.models import fold as fold_module
+from mmlape.models.layers import fold as fold_module
 
 CASES = [
     dict(pe_joining='lape'),

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from mmlape.engine.record import write_json
-from mmlape.experiments.post_mortem import diagnose, last_part, log_tail, settle
-from mmlape.experiments.runs import read_run
+from mmlape.files import write_json
+from mmlape.runs.diagnosis import diagnose, last_part, log_tail, settle
+from mmlape.runs.run import read_run
 
 CASES = [
     (-9, [], False, 'interrupted', 'killed by SIGKILL'),

@@ -34,7 +34,7 @@ def test_parameter_counts_equal_the_papers_table_5(arch):
 
 
 def distilled(teacher=None, **kwargs):
-    from mmlape.models.distillation import DistilledImageClassifier
+    from mmlape.models.classifiers.distillation import DistilledImageClassifier
 
     init_default_scope('mmpretrain')
     vit = dict(arch=ARCH, img_size=32, patch_size=8)

@@ -16,7 +16,6 @@ import tiny
 from scipy import stats
 from synthetic import settings, write_log, write_run, write_study
 
-from mmlape.analysis.curves import MOST_POINTS, band, read_curves
 from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.experiments.report import Arm, build, write_report
@@ -25,7 +24,8 @@ from mmlape.experiments.report.figures import draw
 from mmlape.experiments.report.latex import escape
 from mmlape.experiments.report.paper import describe, known
 from mmlape.experiments.report.tables import comparison_table, results_table
-from mmlape.experiments.runs import read_arms, read_seeds
+from mmlape.runs.curves import MOST_POINTS, band, read_curves
+from mmlape.runs.run import read_arms, read_seeds
 
 DEFAULT = 'segmenter_deit-tiny-default_4xb2-160k_ade20k'
 LAPE = 'segmenter_deit-tiny-lape_4xb2-160k_ade20k'
@@ -306,8 +306,8 @@ def test_a_checkpoint_of_another_joining_has_no_star():
 )
 def test_arms_have_the_papers_names(config, words):
     from mmlape.engine.config import load_config
-    from mmlape.engine.identity import checkpoint_of
-    from mmlape.engine.settings import settings as settings_of
+    from mmlape.runs.identity import checkpoint_of
+    from mmlape.runs.settings import settings as settings_of
 
     cfg = load_config(f'mmlape::{config}')
     model = describe('x', {'settings': settings_of(cfg), 'checkpoint': checkpoint_of(cfg)})

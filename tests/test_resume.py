@@ -9,7 +9,7 @@ import torch
 import trouble
 from mmengine.runner import Runner as MMRunner
 
-from mmlape.engine.draws import Batches, SkippingBatchSampler, seeded_dataloader
+from mmlape.engine.seeding import Batches, SkippingBatchSampler, seeded_dataloader
 
 TOOLS = tiny.ROOT / 'tools'
 OPTIONS = ('train_cfg.max_iters=6', 'train_cfg.val_interval=6', 'default_hooks.checkpoint.interval=3')
@@ -44,7 +44,7 @@ MINI = 'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-150i_mini-coco.py'
 @pytest.fixture(scope='module')
 def configs(tmp_path_factory):
     """A segmentor on an endless stream, and a detector on epochs of batches by aspect ratio."""
-    from mmlape.datasets.mini import MiniOptions, make_mini_data
+    from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 
     folder = tmp_path_factory.mktemp('tiny')
     data = folder / 'mini'

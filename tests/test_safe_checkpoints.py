@@ -14,7 +14,7 @@ from test_checkpoint import Payload
 from tiny import train, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint, state_dict_of
-from mmlape.checkpoint.convert import publish
+from mmlape.checkpoint.converting import publish
 from mmlape.cli import main
 
 AVERAGED = """

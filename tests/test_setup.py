@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mmlape.pins import pinned_version, read_pins
+from mmlape.environment.pins import pinned_version, read_pins
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -5,13 +5,13 @@ import os
 
 import pytest
 
-from mmlape.engine.record import write_json
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.experiments.launchers.devices import Group
 from mmlape.experiments.launchers.slurm import SlurmLauncher, job_name
-from mmlape.experiments.runs import Run, read_run
 from mmlape.experiments.scheduler import Scheduler
 from mmlape.experiments.study import Arm, PlannedRun
+from mmlape.files import write_json
+from mmlape.runs.run import Run, read_run
 
 # The queue is a file of 'number|state|name' lines; what has ended is in another, for sacct.
 PROGRAMS = {

@@ -7,10 +7,11 @@ import time
 import pytest
 import tiny
 
-from mmlape.engine.locks import take_lock
-from mmlape.engine.record import lock_run, write_json
 from mmlape.errors import DataError
 from mmlape.experiments.status import rows
+from mmlape.files import write_json
+from mmlape.runs.locks import take_lock
+from mmlape.runs.record import lock_run
 
 STATUS = tiny.ROOT / 'tools' / 'status.py'
 

@@ -6,12 +6,13 @@ import os
 import pytest
 import tiny
 
-from mmlape.engine.locks import take_lock
-from mmlape.engine.record import lock_run, write_json
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.experiments.launchers.local import LocalLauncher
-from mmlape.experiments.runs import Run
 from mmlape.experiments.study import Arm, PlannedRun, Study, refuse
+from mmlape.files import write_json
+from mmlape.runs.locks import take_lock
+from mmlape.runs.record import lock_run
+from mmlape.runs.run import Run
 
 
 @pytest.fixture(scope='module')

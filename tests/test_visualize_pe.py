@@ -8,7 +8,7 @@ from model_helpers import randomise
 from PIL import Image
 
 from mmlape.analysis.position import cosines, describe_map, layer_positions, pe_table, token_grid, view_positions
-from mmlape.analysis.sources import OpenOptions, open_model, open_models
+from mmlape.analysis.subjects import OpenOptions, open_model, open_models
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
 

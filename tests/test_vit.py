@@ -6,7 +6,7 @@ from model_helpers import randomise
 
 from mmlape.errors import ConfigError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer
-from mmlape.models.encoder import MultiheadAttention
+from mmlape.models.layers.transformer_layer import MultiheadAttention
 
 
 @pytest.fixture(scope='module')
@@ -18,7 +18,7 @@ def timm_model():
 
 
 def test_agrees_with_timm(tiny_arch, timm_model):
-    from mmlape.checkpoint.layouts import translate
+    from mmlape.checkpoint.key_maps import translate
 
     ours = VisionTransformer(tiny_arch, 32, 8, layer_scale_init_value=1e-5, out_type='raw').eval()
     weights = translate(timm_model.state_dict())
@@ -35,7 +35,7 @@ def test_agrees_with_timm(tiny_arch, timm_model):
 def test_agrees_with_mmpretrain(tiny_arch, cls):
     import mmpretrain.models.backbones as peers
 
-    from mmlape.checkpoint.layouts import translate
+    from mmlape.checkpoint.key_maps import translate
 
     peer = getattr(peers, cls.__name__)
     theirs = randomise(peer(tiny_arch, img_size=32, patch_size=8, out_type='raw', out_indices=[1, 3]))
@@ -222,4 +222,4 @@ def test_builds_from_every_scope(tiny_arch, scope):
     )
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[-1] == 'mmlape.models.vit'
+    assert done.stdout.split()[-1] == 'mmlape.models.backbones.vit'

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from mmlape.environment.pins import read_pins
 from mmlape.errors import ConfigError
 from mmlape.mim import config_path
-from mmlape.pins import read_pins
 
 ROOT = Path(__file__).resolve().parents[1]
 LEAVE_OUT = ('.git', '.venv', 'build', 'dist', 'data', 'work_dirs', '*.egg-info', '.mim', '__pycache__', '.*_cache')

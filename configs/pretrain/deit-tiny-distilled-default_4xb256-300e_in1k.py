@@ -7,7 +7,7 @@ tools/dist_train.sh configs/pretrain/deit-tiny-distilled-default_4xb256-300e_in1
 
 _base_ = './deit-tiny-default_4xb256-300e_in1k.py'
 
-custom_imports = dict(imports=['mmlape.models.distillation'], allow_failed_imports=False)
+custom_imports = dict(imports=['mmlape.models.classifiers.distillation'], allow_failed_imports=False)
 model = dict(
     type='mmlape.DistilledImageClassifier',
     backbone=dict(type='mmlape.DistilledVisionTransformer'),

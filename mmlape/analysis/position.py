@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
-from mmlape.models.position import ABSOLUTE_PE, Grid
+from mmlape.models.position.kinds import ABSOLUTE_PE, Grid
 
 COSINE, BIAS = 'cosine similarity', 'relative bias, mean over heads'
 MOST_ROWS = 256  # of a map, that the locality is computed from

@@ -9,10 +9,10 @@ import torch
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
-from mmlape.checkpoint.layouts import ADAPTER_PARTS, Weights, translate
+from mmlape.checkpoint.key_maps import ADAPTER_PARTS, Weights, translate
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models.position import Grid, absolute_table, resize_absolute
+from mmlape.models.position.kinds import Grid, absolute_table, resize_absolute
 
 
 @dataclass

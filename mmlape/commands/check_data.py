@@ -31,8 +31,8 @@ def _positive(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Prints what was found; 1 after errors, 130 after an interrupt."""
-    from mmlape.datasets.check_report import RichProgress, print_report, write_report
-    from mmlape.datasets.full_check import full_check
+    from mmlape.datasets.checks.full import full_check
+    from mmlape.datasets.checks.report import RichProgress, print_report, write_report
     from mmlape.engine.config import config_name, load_config
     from mmlape.engine.optim import quiet_logger
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         write_report(report, config_name(cfg), args.json)
         print(f'wrote {args.json}')
     if args.browse and not report.interrupted:
-        from mmlape.visualization.browse import write_page
+        from mmlape.analysis.dataset_page import write_page
 
         print(f'wrote {write_page(cfg, args.browse, args.splits[0], args.num, report)}')
     if report.interrupted:

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         from rich.console import Console
         from rich.table import Table
 
-        from mmlape.checkpoint.describe import inspect
+        from mmlape.checkpoint.describing import inspect
 
         found = inspect(args.file)
         to_load = found.pop('to load it')
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         (console if console.is_terminal else Console(width=120)).print(table)
         print(f'to load it: {to_load}')  # in one line, to be copied
         return 0
-    from mmlape.checkpoint import convert as writing
+    from mmlape.checkpoint import converting as writing
 
     if args.action == 'convert':
         dropped = writing.convert(args.src, args.dst, args.to, args.overwrite)

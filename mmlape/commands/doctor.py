@@ -9,6 +9,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table and the lines; 1 if something that training needs is missing."""
-    from mmlape.doctor import examine, show
+    from mmlape.environment.doctor import examine, show
 
     return show(examine())

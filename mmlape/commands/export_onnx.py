@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exports, and says how far the graph is from PyTorch."""
     from mmlape.engine.config import load_config
-    from mmlape.export import build_backbone, export_backbone
+    from mmlape.engine.export import build_backbone, export_backbone
 
     apply_trust(args)
     cfg = load_config(args.config, args.cfg_options)

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the picture and says what is in it."""
-    from mmlape.visualization.image_demo import predict_and_draw
+    from mmlape.analysis.predictions import predict_and_draw
 
     apply_trust(args)
     found = predict_and_draw(

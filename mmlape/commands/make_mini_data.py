@@ -4,8 +4,8 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command; what is left out takes the default of `mmlape.datasets.mini.MiniOptions`."""
-    from mmlape.datasets.mini import MASKS, MiniOptions
+    """Options of the command; what is left out takes the default of `mmlape.datasets.mini.make.MiniOptions`."""
+    from mmlape.datasets.mini.make import MASKS, MiniOptions
 
     parser.description = (
         'Compose scanned digits on photographs (both from scikit-learn) and write them as COCO (DIR/coco), '
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from mmlape.datasets.mini import MiniOptions, make_mini_data
+    from mmlape.datasets.mini.make import MiniOptions, make_mini_data
     from mmlape.errors import ConfigError
 
     if len(args.size) > 2:

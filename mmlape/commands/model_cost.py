@@ -25,10 +25,10 @@ def run(args: argparse.Namespace) -> int:
 
     from mmengine.logging import MMLogger
 
+    from mmlape.analysis.cost import input_shape, model_cost
     from mmlape.engine.config import config_name, load_config
     from mmlape.engine.optim import build_model
     from mmlape.errors import ConfigError
-    from mmlape.models.cost import input_shape, model_cost
 
     if args.shape and (len(args.shape) > 2 or min(args.shape) < 1):
         raise ConfigError(f'--shape takes one or two positive numbers, not {args.shape}')

@@ -154,9 +154,9 @@ def _average(arms, work_dir, seeds, extra) -> int:
 def _average_arm(arm, folder, seeds, allow_software) -> bool:
     import sys
 
-    from mmlape.experiments.aggregate import SUMMARY, summary_table, write_summary
-    from mmlape.experiments.runs import read_seeds
+    from mmlape.experiments.averages import SUMMARY, summary_table, write_summary
     from mmlape.experiments.status import console
+    from mmlape.runs.run import read_seeds
 
     runs = read_seeds(folder, seeds)
     if not any(one.finished for one in runs):

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from mmlape.experiments.report import Arm, build, console_table, write_report
-    from mmlape.experiments.runs import read_arms
+    from mmlape.runs.run import read_arms
 
     arms = [Arm(name, runs) for name, runs in read_arms(args.work_dir, args.arms).items()]
     _require_results(arms, args.work_dir)

@@ -64,10 +64,10 @@ def _spread(args: argparse.Namespace) -> tuple:
 def _of_runs(args: argparse.Namespace) -> tuple:
     """The spread of the arms below a work dir."""
     from mmlape.errors import ConfigError, DataError
-    from mmlape.experiments.metrics import label
+    from mmlape.evaluation.names import label
     from mmlape.experiments.power import of_differences, pooled
     from mmlape.experiments.report.arms import Arm, average
-    from mmlape.experiments.runs import read_arms
+    from mmlape.runs.run import read_arms
 
     arms = read_arms(args.work_dir, args.arms)
     results = [average(Arm(name, runs), args.allow_different_software) for name, runs in arms.items()]

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Evaluates."""
     from mmlape.engine.config import load_config
-    from mmlape.engine.distributed import leave_processes
+    from mmlape.engine.distributed.processes import leave_processes
     from mmlape.engine.evaluator import test
 
     apply_trust(args)

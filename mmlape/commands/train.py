@@ -72,7 +72,7 @@ def seed(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Trains, and says where the results are."""
     from mmlape.engine.config import add_tensorboard, load_config
-    from mmlape.engine.distributed import leave_processes
+    from mmlape.engine.distributed.processes import leave_processes
     from mmlape.engine.trainer import train
 
     apply_trust(args)

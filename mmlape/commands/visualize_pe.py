@@ -41,8 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """Writes the pictures and prints the numbers of each layer."""
     from pathlib import Path
 
-    from mmlape.analysis.report import numbers_table, write_pictures
-    from mmlape.analysis.sources import OpenOptions, open_models
+    from mmlape.analysis.position_report import numbers_table, write_pictures
+    from mmlape.analysis.subjects import OpenOptions, open_models
     from mmlape.errors import ConfigError
 
     apply_trust(args)

@@ -7,8 +7,8 @@ from mmengine import Config
 from mmengine.logging import print_log
 
 from mmlape.datasets.coco_file import read_coco
-from mmlape.datasets.layouts import SPLITS, DataSource, iter_heads, iter_sources, read_lines, subfolders
 from mmlape.datasets.palette import class_palette
+from mmlape.datasets.sources import SPLITS, DataSource, iter_heads, iter_sources, read_lines, subfolders
 from mmlape.errors import ConfigError, DataError
 
 

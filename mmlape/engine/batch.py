@@ -46,7 +46,7 @@ def settle_batch(cfg: Config, world_size: int, way: str | None) -> str:
         way: One of ``WAYS``, or None.
 
     Returns:
-        One of :data:`mmlape.engine.identity.BATCH_POLICIES`.
+        One of :data:`mmlape.runs.identity.BATCH_POLICIES`.
 
     Raises:
         ConfigError: The batch is another one and no way was chosen; the message shows all three, computed. Or the

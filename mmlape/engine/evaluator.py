@@ -13,14 +13,15 @@ from rich.table import Table
 
 import mmlape
 from mmlape.checkpoint import load_model
-from mmlape.datasets.checks import check_data, guard_loading
+from mmlape.datasets.checks.quick import check_data, guard_loading
 from mmlape.engine import hooks
 from mmlape.engine.config import config_name
-from mmlape.engine.distributed import on_main_process
-from mmlape.engine.record import check_writable, write_json
+from mmlape.engine.distributed.processes import on_main_process
 from mmlape.engine.runner import Runner
 from mmlape.engine.trainer import plain_worker_errors, set_up_processes, set_wrapper
 from mmlape.errors import CheckpointError, ConfigError
+from mmlape.files import write_json
+from mmlape.runs.record import check_writable
 
 TASKS = {'mmdet': 'detection', 'mmseg': 'segmentation', 'mmpretrain': 'classification'}
 TEST_KEYS = ('model', 'test_dataloader', 'test_cfg', 'test_evaluator')

@@ -21,9 +21,9 @@ from mmlape.checkpoint import load_model, read_checkpoint
 from mmlape.checkpoint.loading import fill_model
 from mmlape.checkpoint.reading import guard_mmengine
 from mmlape.engine.batch import batch_plan
-from mmlape.engine.draws import Batches, seeded_dataloader
+from mmlape.engine.distributed.sharding import ShardedModel, whole, whole_states
 from mmlape.engine.optim import group_parameters, quiet_logger
-from mmlape.engine.sharding import ShardedModel, whole, whole_states
+from mmlape.engine.seeding import Batches, seeded_dataloader
 from mmlape.errors import CheckpointError, MMLaPEError, NotFiniteError
 
 _NUMBERS = itertools.count(1)
@@ -59,7 +59,7 @@ class Runner(_Runner):
         return super().from_cfg(cfg)
 
     def build_train_loop(self, loop: BaseLoop | dict) -> BaseLoop:
-        """Builds the loop on samples that are seeded by their position (see :mod:`mmlape.engine.draws`)."""
+        """Builds the loop on samples that are seeded by their position (see :mod:`mmlape.engine.seeding`)."""
         if not isinstance(loop, BaseLoop):
             self._train_dataloader = seeded_dataloader(self._train_dataloader)
         built = super().build_train_loop(loop)

@@ -14,22 +14,23 @@ from mmengine.dist import get_world_size, is_distributed, is_main_process
 from mmengine.logging import print_log
 
 import mmlape
-from mmlape.datasets.checks import check_data, guard_loading
+from mmlape.datasets.checks.quick import check_data, guard_loading
 from mmlape.engine import hooks
 from mmlape.engine.batch import batch_plan, settle_batch
 from mmlape.engine.config import config_name
-from mmlape.engine.distributed import init_processes, on_every_process, on_main_process
-from mmlape.engine.failures import marked
-from mmlape.engine.identity import SETTINGS, collect
-from mmlape.engine.machine import describe_machine
+from mmlape.engine.distributed.processes import init_processes, on_every_process, on_main_process
+from mmlape.engine.distributed.sharding import distribution
 from mmlape.engine.optim import check_precision, set_amp
-from mmlape.engine.record import RunRecord, read_record, write_json
 from mmlape.engine.runner import Runner
 from mmlape.engine.schedule import check_schedule
-from mmlape.engine.settings import precision, settings
-from mmlape.engine.sharding import distribution
-from mmlape.engine.start import Start, prepare
 from mmlape.errors import ConfigError, MissingCheckpointError, MMLaPEError
+from mmlape.files import write_json
+from mmlape.runs.failures import marked
+from mmlape.runs.identity import SETTINGS, collect
+from mmlape.runs.machine import describe_machine
+from mmlape.runs.record import RunRecord, read_record
+from mmlape.runs.settings import precision, settings
+from mmlape.runs.start import Start, prepare
 
 TRAIN_KEYS = ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper')
 DIST_TIMEOUT = 3600
@@ -197,7 +198,7 @@ def _run(cfg: Config, start: Start, deterministic: bool, launcher: str) -> dict:
             runner.train()
     record.finish()
     if is_main_process():
-        from mmlape.analysis.run_curves import plot_run
+        from mmlape.runs.curves_image import plot_run
 
         with contextlib.suppress(OSError):  # a full disk takes the picture, not the run
             plot_run(start.work_dir)

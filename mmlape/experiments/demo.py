@@ -20,22 +20,22 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from mmlape.analysis.predictions import compare_on_dataset, load
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import quiet_logger
-from mmlape.engine.record import checkpoints
 from mmlape.errors import TrainingError
-from mmlape.experiments.aggregate import write_summary
+from mmlape.experiments.averages import write_summary
 from mmlape.experiments.launchers.devices import visible_devices
 from mmlape.experiments.launchers.local import LocalLauncher
 from mmlape.experiments.progress import Progress
 from mmlape.experiments.report import Arm, build, console_table, write_report
-from mmlape.experiments.runs import read_seeds
 from mmlape.experiments.scheduler import Scheduler
 from mmlape.experiments.status import clock
 from mmlape.experiments.study import Arm as StudyArm
 from mmlape.experiments.study import PlannedRun, Study
 from mmlape.mim import mim_root
-from mmlape.visualization.image_demo import compare_on_dataset, load
+from mmlape.runs.record import checkpoints
+from mmlape.runs.run import read_seeds
 
 INTRODUCTION = (
     'Scenes of scanned handwritten digits on tiles, on crops of two photographs; no scan used for training appears in '

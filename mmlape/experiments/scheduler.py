@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from mmlape.engine.record import read_record
-from mmlape.experiments.post_mortem import diagnose, last_part, log_tail, oom_kills, settle
-from mmlape.experiments.runs import Run, read_run
 from mmlape.experiments.status import clock
 from mmlape.experiments.study import PlannedRun, refuse
+from mmlape.runs.diagnosis import diagnose, last_part, log_tail, oom_kills, settle
+from mmlape.runs.record import read_record
+from mmlape.runs.run import Run, read_run
 
 Say = Callable[[str], None]
 

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mmlape.engine.locks import lock_holder
-from mmlape.engine.record import running_in
-from mmlape.experiments.metrics import RANKING, show
-from mmlape.experiments.runs import Run, read_arms
+from mmlape.evaluation.names import RANKING, show
+from mmlape.runs.locks import lock_holder
+from mmlape.runs.record import running_in
+from mmlape.runs.run import Run, read_arms
 
 SILENT = 900  # seconds without news of a running run, after which that is worth a word
 STYLES = {'finished': 'green', 'running': 'cyan', 'starting': 'cyan', 'queued': 'yellow'}

@@ -16,11 +16,11 @@ from typing import Any
 from mmengine.config import Config
 
 from mmlape.engine.config import load_config
-from mmlape.engine.identity import differences, software_differences
-from mmlape.engine.locks import lock_holder, take_lock
-from mmlape.engine.record import checkpoints, running_in
 from mmlape.errors import ConfigError, DataError, TrainingError
-from mmlape.experiments.runs import Run, read_run, seed_folder
+from mmlape.runs.identity import differences, software_differences
+from mmlape.runs.locks import lock_holder, take_lock
+from mmlape.runs.record import checkpoints, running_in
+from mmlape.runs.run import Run, read_run, seed_folder
 
 OWN_OPTIONS = ('seed', 'work_dir', 'resume', 'launcher', 'cfg_options')
 SHOWN = 6

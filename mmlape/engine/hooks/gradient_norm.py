@@ -8,7 +8,7 @@ from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
 
-from mmlape.engine.sharding import ShardedModel, local, summed
+from mmlape.engine.distributed.sharding import ShardedModel, local, summed
 from mmlape.errors import ConfigError
 from mmlape.registry import HOOKS
 

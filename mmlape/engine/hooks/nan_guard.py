@@ -6,10 +6,10 @@ import torch.distributed as dist
 from mmengine.dist import get_world_size
 from mmengine.hooks import Hook
 
-from mmlape.engine.distributed import any_process
-from mmlape.engine.record import checkpoints
+from mmlape.engine.distributed.processes import any_process
 from mmlape.errors import NotFiniteError
 from mmlape.registry import HOOKS
+from mmlape.runs.record import checkpoints
 
 
 @HOOKS.register_module()

@@ -2,7 +2,7 @@
 
 from mmengine.hooks import Hook
 
-from mmlape.engine.draws import derive_seed, seed_everything
+from mmlape.engine.seeding import derive_seed, seed_everything
 from mmlape.registry import HOOKS
 
 _MODEL_STREAM = 1  # keeps these keys apart from those of the samples, which have three parts as well

@@ -7,13 +7,13 @@ from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import IterBasedTrainLoop
 
 from mmlape.engine.hooks.per_class import PerClassHook
-from mmlape.engine.machine import cost
 from mmlape.registry import HOOKS
+from mmlape.runs.machine import cost
 
 
 @HOOKS.register_module()
 class RunRecordHook(Hook):
-    """Writes progress and metrics through ``runner.record`` (:class:`mmlape.engine.record.RunRecord`).
+    """Writes progress and metrics through ``runner.record`` (:class:`mmlape.runs.record.RunRecord`).
 
     Args:
         seconds: The least time between two notes of progress.

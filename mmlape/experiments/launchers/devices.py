@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mmlape.engine.locks import lock_holder, take_lock
 from mmlape.errors import TrainingError
+from mmlape.runs.locks import lock_holder, take_lock
 
 _ASK = """
 import torch

@@ -12,9 +12,9 @@ from pathlib import Path
 import mmlape
 from mmlape.errors import ConfigError
 from mmlape.experiments.launchers.devices import Device, DevicePool, Group, visible_devices
-from mmlape.experiments.runs import Run
 from mmlape.experiments.study import PlannedRun
 from mmlape.mim import mim_root
+from mmlape.runs.run import Run
 
 PATIENCE = ((signal.SIGTERM, 20), (signal.SIGKILL, 5))  # seconds for each
 

@@ -18,13 +18,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mmlape.engine.record import read_record, write_json
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.experiments.launchers.devices import Group
 from mmlape.experiments.launchers.local import import_path
-from mmlape.experiments.runs import Run
 from mmlape.experiments.study import PlannedRun
+from mmlape.files import write_json
 from mmlape.mim import mim_root
+from mmlape.runs.record import read_record
+from mmlape.runs.run import Run
 
 REPEATED = ('TIMEOUT', 'PREEMPTED', 'NODE_FAIL', 'BOOT_FAIL', 'vanished')
 """Ends of a job after which the run goes on in another one, as long as it got further."""

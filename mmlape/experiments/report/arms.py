@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mmlape.experiments.aggregate import EVALUATIONS, summarise
-from mmlape.experiments.metrics import TASKS, is_defined, points, task_of
+from mmlape.evaluation.names import TASKS, is_defined, points, task_of
+from mmlape.experiments.averages import EVALUATIONS, summarise
 from mmlape.experiments.report.paper import Known, Model, describe, known
-from mmlape.experiments.runs import Run
+from mmlape.runs.run import Run
 
 _SCALED = ('mean', 'std', 'low', 'high')
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mmlape.engine.identity import differences, software_differences
 from mmlape.errors import ConfigError
-from mmlape.experiments.aggregate import EVALUATIONS
-from mmlape.experiments.metrics import label
+from mmlape.evaluation.names import label
+from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.report.arms import Arm, Result, average
 from mmlape.experiments.report.comparisons import Comparison, compare, compare_classes, pairs_of
+from mmlape.runs.identity import differences, software_differences
 
 _LONG = 60
 """Letters that the names of a pair may have together, to be shown in a table."""

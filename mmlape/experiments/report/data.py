@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from mmlape.engine.record import write_json
-from mmlape.experiments.aggregate import EVALUATIONS
+from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.report.arms import Result, untrained
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.origin import gpu_hours, parameters
 from mmlape.experiments.statistics import CONFIDENCE
+from mmlape.files import write_json
 
 _MOMENTS = ('mean', 'std', 'n', 'low', 'high', 'note')
 _TESTED = ('mean', 'low', 'high', 'p', 'holm', 'note')

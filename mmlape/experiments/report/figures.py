@@ -13,12 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from mmlape.analysis.curves import Band, loss_band, metric_band, read_curves
-from mmlape.experiments.metrics import label
+from mmlape.evaluation.names import label
 from mmlape.experiments.report.arms import Result, untrained
 from mmlape.experiments.report.comparisons import Comparison
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.tables import INTERVAL, grouped_classes
+from mmlape.runs.curves import Band, loss_band, metric_band, read_curves
 
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#000000', '#8A6D00')
 _STYLES = ('-', '--', '-.', ':')

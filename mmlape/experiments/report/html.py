@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
-from mmlape.experiments.aggregate import EVALUATIONS
-from mmlape.experiments.metrics import label
+from mmlape.evaluation.names import label
+from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.report import origin, tables, words
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.figures import Drawings, colour

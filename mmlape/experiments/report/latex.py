@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from mmlape.experiments.metrics import TASKS, label
+from mmlape.evaluation.names import TASKS, label
 from mmlape.experiments.report import words
 from mmlape.experiments.report.arms import Result
 from mmlape.experiments.report.content import Report

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from mmlape.experiments.aggregate import EVALUATIONS
-from mmlape.experiments.metrics import label
+from mmlape.evaluation.names import label
+from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.report import origin, tables, words
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.figures import Drawings

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from mmlape.engine.settings import named_differences
 from mmlape.experiments.report.arms import Result
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.tables import DASH, Table, number
+from mmlape.runs.settings import named_differences
 
 
 def cost_table(report: Report) -> Table:

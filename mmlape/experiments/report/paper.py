@@ -99,7 +99,7 @@ def describe(name: str, identity: dict | None) -> Model:
 
     Args:
         name: What it is called where nothing else is known.
-        identity: As `mmlape.engine.identity.read_identity` returns it.
+        identity: As `mmlape.runs.identity.read_identity` returns it.
     """
     model = ((identity or {}).get('settings') or {}).get('model') or {}
     backbone = model.get('backbone') or {}

@@ -7,8 +7,8 @@ from itertools import groupby
 from rich.table import Table as ConsoleTable
 from rich.text import Text
 
-from mmlape.experiments.aggregate import EVALUATIONS
-from mmlape.experiments.metrics import label
+from mmlape.evaluation.names import label
+from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.power import POWER, pooled, seeds_needed
 from mmlape.experiments.report.arms import Result, untrained
 from mmlape.experiments.report.comparisons import Comparison

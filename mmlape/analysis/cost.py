@@ -1,0 +1,130 @@
+"""Parameters and FLOPs of a model, by part; one multiply-add is one FLOP.
+
+Counted: convolutions, linear maps, both products of attention, and the samples of deformable attention (four cells and
+a weight, five multiply-adds a channel). Not counted: norms, activations, resizing, RoIAlign, post-processing. The
+auxiliary head of a segmentor trains only, so it has parameters and no FLOPs. RoI heads run on 1000 boxes, mask heads
+on 100. Nothing is computed: tensors without data go through the model.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from mmengine.config import Config
+from mmengine.model import revert_sync_batchnorm
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from mmlape.errors import ConfigError
+from mmlape.models.layers.deform_attn import MSDeformAttn
+
+BOXES, MASKS = 1000, 100
+
+
+@dataclass(frozen=True)
+class PartCost:
+    """What one part of a model costs for one image.
+
+    Attributes:
+        name: the attribute that holds the part.
+        params: its parameters.
+        flops: its multiply-adds.
+    """
+
+    name: str
+    params: int
+    flops: int
+
+
+def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
+    """Cost of each part of a model for one image.
+
+    Args:
+        model: a two-stage detector, segmentor or classifier, as a configuration builds it; it ends in evaluation mode.
+        shape: (height, width) of the image.
+
+    Raises:
+        ConfigError: if the model is of another kind.
+    """
+    model = revert_sync_batchnorm(model).eval()
+    flops: dict[str, int] = {}
+
+    def run(name: str, part: Callable, *args):
+        counter = _Counter(model)
+        with counter:
+            out = part(*args)
+        flops[name] = flops.get(name, 0) + counter.multiply_adds()
+        return out
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        x = run('backbone', model.backbone, torch.zeros(1, 3, *shape))
+        if getattr(model, 'with_neck', False):
+            x = run('neck', model.neck, x)
+        _run_heads(model, run, x)
+    return [
+        PartCost(name, sum(p.numel() for p in part.parameters()), flops.get(name, 0))
+        for name, part in model.named_children()
+        if any(True for _ in part.parameters())
+    ]
+
+
+def input_shape(cfg: Config) -> tuple[int, int]:
+    """(height, width) that a configuration trains at: its ``crop_size`` or ``img_size``, else 224 x 224."""
+    size = cfg.get('crop_size', cfg.get('img_size', 224))
+    return (size, size) if isinstance(size, int) else tuple(size)
+
+
+def _run_heads(model: nn.Module, run: Callable, x: tuple[Tensor, ...]) -> None:
+    if hasattr(model, 'roi_head'):
+        run('rpn_head', model.rpn_head, x)
+        head = model.roi_head
+        run('roi_head', head.bbox_head, _pooled(head.bbox_roi_extractor, BOXES))
+        if head.with_mask:
+            run('roi_head', head.mask_head, _pooled(head.mask_roi_extractor, MASKS))
+    elif hasattr(model, 'decode_head'):
+        run('decode_head', model.decode_head, x)
+    elif hasattr(model, 'head'):
+        run('head', model.head, x)
+    else:
+        raise ConfigError(
+            f'{type(model).__name__}: only two-stage detectors, segmentors with one decode head and classifiers can '
+            'be counted'
+        )
+
+
+def _pooled(extractor: nn.Module, boxes: int) -> Tensor:
+    return torch.zeros(boxes, extractor.out_channels, *extractor.roi_layers[0].output_size)
+
+
+def _attention_flops(query, key, value, *args, out_shape=None, **kwargs) -> int:
+    """Both products of (B, heads, N, d) attention; two FLOPs a multiply-add, as the counter has it."""
+    batch, heads, queries, dims = query
+    return 2 * batch * heads * queries * key[2] * (dims + value[3])
+
+
+class _Counter(FlopCounterMode):
+    """Torch's counter, with attention on the CPU and deformable attention added."""
+
+    def __init__(self, model: nn.Module):
+        cpu_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        super().__init__(display=False, custom_mapping={cpu_attention: _attention_flops})
+        self.modules = [module for module in model.modules() if isinstance(module, MSDeformAttn)]
+        self.samples = 0
+
+    def __enter__(self):
+        self.hooks = [module.register_forward_hook(self._add_samples) for module in self.modules]
+        return super().__enter__()
+
+    def __exit__(self, *args):
+        for hook in self.hooks:
+            hook.remove()
+        return super().__exit__(*args)
+
+    def _add_samples(self, module: MSDeformAttn, args: tuple, out: Tensor) -> None:
+        _, levels, points = module.samples
+        self.samples += 5 * levels * points * math.prod(out.shape[:2]) * module.value_proj.out_features
+
+    def multiply_adds(self) -> int:
+        return self.get_total_flops() // 2 + self.samples

@@ -1,0 +1,97 @@
+"""Everything that `mmlape visualize-pe` writes and prints, from models to files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from mmlape.analysis.position import MOST_CELLS, PositionView, pe_table, token_grid, view_positions
+from mmlape.analysis.position_figures import draw_filters, draw_positions, draw_scales, draw_tables
+from mmlape.analysis.subjects import Subject
+from mmlape.models.position.kinds import ABSOLUTE_PE, Grid
+
+
+def write_pictures(
+    subjects: Sequence[Subject],
+    out: Path,
+    size: Grid | None = None,
+    token: Grid | None = None,
+    layers: Sequence[int] = (),
+) -> tuple[list[PositionView], list[Path]]:
+    """Draws models side by side.
+
+    Args:
+        subjects: The models.
+        out: Folder of the pictures.
+        size, token, layers: As `view_positions` takes them.
+
+    Returns:
+        The numbers, and the files written: ``position_correlation.png``, ``pe_table.png``, ``patch_norm.png`` where
+        a model has such a norm, ``filters_*.png``, and ``position.npz``.
+    """
+    views = [view_positions(subject.model, subject.name, size, token, layers) for subject in subjects]
+    files = [out / 'position_correlation.png']
+    draw_positions(views, files[0])
+    models = {subject.name: subject.model for subject in subjects}
+    tables = {
+        name: pe_table(model, token_grid(model, size)).cpu().numpy()
+        for name, model in models.items()
+        if model.pe_type in ABSOLUTE_PE
+    }
+    if tables:
+        files.append(out / 'pe_table.png')
+        draw_tables(tables, files[-1])
+    stems = {name: model.patch_embed for name, model in models.items()}
+    scales = {
+        name: stem.norm0.weight.detach().unflatten(0, (-1, stem.patch_size, stem.patch_size)).cpu().numpy()
+        for name, stem in stems.items()
+        if getattr(stem.norm0, 'weight', None) is not None
+    }
+    if scales:
+        files.append(out / 'patch_norm.png')
+        draw_scales(scales, files[-1])
+    for number, (name, stem) in enumerate(stems.items()):
+        if stem.proj.in_channels == 3:
+            files.append(out / f'filters_{number}.png')
+            draw_filters(stem.proj.weight.detach().cpu().numpy(), name, files[-1])
+    files.append(out / 'position.npz')
+    np.savez_compressed(files[-1], **_arrays(views, tables, scales))
+    return views, files
+
+
+def _arrays(views: Sequence[PositionView], tables: dict, scales: dict) -> dict[str, np.ndarray]:
+    """Named ``<number of the model>/<what>``; whole maps of big grids are left out."""
+    arrays = {}
+    for number, view in enumerate(views):
+        arrays[f'{number}/name'] = np.array(view.name)
+        arrays[f'{number}/labels'] = np.array([layer.label for layer in view.layers])
+        arrays[f'{number}/rows'] = np.stack([layer.row for layer in view.layers])  # (L, rows, columns)
+        if view.grid[0] * view.grid[1] <= MOST_CELLS:
+            arrays[f'{number}/maps'] = np.stack([layer.whole for layer in view.layers])  # (L, N, N)
+        for key in view.layers[0].numbers:
+            arrays[f'{number}/{key}'] = np.array([layer.numbers[key] for layer in view.layers])
+        for what, named in (('table', tables), ('patch_norm', scales)):
+            if view.name in named:
+                arrays[f'{number}/{what}'] = named[view.name]
+    return arrays
+
+
+def numbers_table(views: Sequence[PositionView]) -> None:
+    """Prints the numbers of each layer, see `describe_map`."""
+    console = Console()
+    console = console if console.is_terminal else Console(width=120)
+    for view in views:
+        rows, columns = view.grid
+        table = Table('', title=f'{view.name}: {view.kind} on {rows} x {columns} tokens', title_justify='left')
+        for head in ('all pairs', 'neighbours in a row', 'in a column', 'locality'):
+            table.add_column(head, justify='right')
+        for layer in view.layers:
+            table.add_row(
+                layer.label, *(f'{layer.numbers[key]:.3f}' for key in ('mean', 'beside', 'above', 'locality'))
+            )
+        console.print(table)
+    console.print(
+        'locality: how well nearness orders the pairs (Spearman); 1 means that nearer tokens are always more alike'
+    )

@@ -1,0 +1,47 @@
+"""Starts the processes of a run on this machine by torchrun, and says in a line what torchrun says in a traceback.
+
+Run by ``tools/processes.sh`` as ``python -m mmlape.engine.distributed.launch`` with torchrun's arguments.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import RendezvousError
+from torch.distributed.run import main as torchrun
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs torchrun.
+
+    Returns:
+        The exit status: 0, that of the process which failed first, 1 where the other machines did not come, and the
+        shell's status for a signal that stopped the launcher.
+    """
+    try:
+        torchrun(list(argv))
+    except RendezvousError as error:
+        print(f'mmlape: error: {_nobody_came(error)}', file=sys.stderr)
+        return 1
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        print(f'mmlape: process {rank} failed first, with exit status {failure.exitcode}', file=sys.stderr)
+        return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
+    except SignalException as error:
+        return 128 + int(error.sigval)
+    return 0
+
+
+def _nobody_came(error: RendezvousError) -> str:
+    nodes, place = os.environ.get('NNODES', '1'), f'{os.environ.get("MASTER_ADDR")}:{os.environ.get("PORT")}'
+    return (
+        f'the {nodes} machines of this run did not all meet at {place} in time ({type(error).__name__}). Start the '
+        'same command on each, with NODE_RANK 0 on the one that MASTER_ADDR names and the same NNODES, MASTER_ADDR '
+        'and PORT; RDZV_TIMEOUT=SECONDS waits longer'
+    )
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))

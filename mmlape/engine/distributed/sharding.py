@@ -1,0 +1,195 @@
+"""Training with parameters, gradients and the optimiser's state divided among the processes: ``distributed='fsdp'``.
+
+The model is built, initialised, loaded and resumed whole, as it is for ``'ddp'``; then torch's FSDP2 shards it, layer
+by layer of a ViT, and the optimiser goes on with the shards. Nothing of a run's results changes, nor of a checkpoint:
+it holds whole tensors under the same names, so that either kind, or one process, goes on from it.
+
+While a model evaluates, every process holds all of it: how often its layers run then follows from the sizes of the
+images, and a collective call in each would wait for ever.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import torch.distributed as dist
+from mmengine.optim import OptimWrapper
+from mmengine.utils import apply_to
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from mmlape.engine.distributed.sync_bn import convert_sync_bn
+from mmlape.errors import ConfigError
+from mmlape.registry import MODEL_WRAPPERS
+from mmlape.runs.settings import precision
+
+KINDS = ('ddp', 'fsdp')
+
+
+def distribution(cfg: dict) -> str:
+    """What ``distributed`` says: 'ddp' by default, or 'fsdp'.
+
+    Raises:
+        ConfigError: If it is neither, or the configuration has what shards cannot do.
+    """
+    kind = cfg.get('distributed', 'ddp')
+    if kind not in KINDS:
+        raise ConfigError(f'distributed={kind!r}: choose from {", ".join(KINDS)}')
+    if kind == 'fsdp':
+        _refuse_unshardable(cfg)
+    return kind
+
+
+def _refuse_unshardable(cfg: dict) -> None:
+    averaging = [str(hook.get('type')) for hook in cfg.get('custom_hooks') or []]
+    averaging = [name for name in averaging if name.endswith(('EMAHook', 'MeanTeacherHook'))]
+    reasons = [f'{name}, which averages whole weights' for name in averaging]
+    keys = ('compile', 'compile_backbone', 'find_unused_parameters', 'model_wrapper_cfg')
+    reasons += [key for key in keys if cfg.get(key)]
+    reasons += ['fp16: take bf16'] if precision(cfg) == 'fp16' else []
+    if reasons:
+        raise ConfigError(f'distributed=fsdp does not work with {"; ".join(reasons)}; or train with distributed=ddp')
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This process's part of a tensor; the tensor itself if it is not sharded."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor; a collective call if it is sharded."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def summed(part: Tensor, like: Tensor) -> Tensor:
+    """The sum over the processes of what each found in its shards, if ``like`` is sharded; changes ``part``."""
+    if isinstance(like, DTensor):
+        dist.all_reduce(part, group=like.device_mesh.get_group())
+    return part
+
+
+@MODEL_WRAPPERS.register_module()
+class ShardedModel(nn.Module):
+    """A model wrapper of MMEngine around a model that is whole until :meth:`shard`.
+
+    On the CPU, the model's SyncBatchNorm layers become :class:`mmlape.engine.distributed.sync_bn.GroupBatchNorm`.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        if _device_type(module) == 'cpu':
+            module = convert_sync_bn(module, dist.new_group())
+        self.module = module
+        self.sharded = False
+
+    def shard(self, optim_wrapper: OptimWrapper) -> None:
+        """Shards the model, and the optimiser's state if it has one; called once, by every process.
+
+        Raises:
+            ConfigError: If the model has several optimisers, or a parameter without dimensions.
+        """
+        if not isinstance(optim_wrapper, OptimWrapper):
+            raise ConfigError(
+                f'distributed=fsdp knows models with one optimiser, not a {type(optim_wrapper).__name__}'
+            )
+        before = dict(self.module.named_parameters())
+        scalars = [name for name, parameter in before.items() if parameter.ndim == 0]
+        if scalars:
+            raise ConfigError(f'distributed=fsdp cannot shard {scalars[0]}, a parameter without dimensions')
+        _fully_shard(self.module)
+        self.sharded = True
+        after = dict(self.module.named_parameters())
+        _replace(optim_wrapper.optimizer, {before[name]: after[name] for name in before})
+
+    def train(self, mode: bool = True) -> 'ShardedModel':
+        """Sets the mode; a collective call: an evaluating model is whole, a training one is not."""
+        super().train(mode)
+        if self.sharded:
+            for unit in _units(self.module):
+                unit.set_reshard_after_forward(mode, recurse=False)
+                if mode:
+                    unit.reshard()
+                else:
+                    unit.unshard()
+        return self
+
+    def forward(self, *args, **kwargs):
+        """The model's."""
+        return self.module(*args, **kwargs)
+
+    def train_step(self, data, optim_wrapper: OptimWrapper) -> dict[str, Tensor]:
+        """The model's; accumulated iterations add up in the shards, so each of them is reduced."""
+        return self.module.train_step(data, optim_wrapper)
+
+    def val_step(self, data) -> list:
+        """The model's."""
+        return self.module.val_step(data)
+
+    def test_step(self, data) -> list:
+        """The model's."""
+        return self.module.test_step(data)
+
+
+def _device_type(module: nn.Module) -> str:
+    return next(module.parameters()).device.type
+
+
+def _units(module: nn.Module) -> list[nn.Module]:
+    """What is gathered at once: each layer of a ViT, and at last the model with all the rest."""
+    return [*getattr(getattr(module, 'backbone', None), 'blocks', ()), module]
+
+
+def _fully_shard(module: nn.Module) -> None:
+    kind = _device_type(module)
+    mesh = init_device_mesh(kind, (dist.get_world_size(),))
+    for unit in _units(module):
+        fully_shard(unit, mesh=mesh, reshard_after_forward=True)
+        if kind == 'cpu':  # gloo has no mean
+            unit.set_force_sum_reduction_for_comms(True)
+
+
+def _replace(optimizer, new: dict[Tensor, Tensor]) -> None:
+    """Has an optimiser go on with other parameters, and with its state of their form."""
+    for group in optimizer.param_groups:
+        group['params'] = [new[parameter] for parameter in group['params']]
+    state = {
+        new[old]: {key: _like(value, old, new[old]) for key, value in of.items()}
+        for old, of in optimizer.state.items()
+    }
+    optimizer.state.clear()
+    optimizer.state.update(state)
+
+
+def _like(value, old: Tensor, new: DTensor):
+    """A state of the parameter's shape sharded as the parameter is; every process has all of it already."""
+    if not isinstance(value, Tensor) or value.shape != new.shape:
+        return value
+    return distribute_tensor(value, new.device_mesh, new.placements, src_data_rank=None)
+
+
+@contextlib.contextmanager
+def whole_states(model: nn.Module, optim_wrapper: OptimWrapper | None) -> Iterator[None]:
+    """Has ``state_dict()`` of both give whole tensors on rank 0; a collective call if the model is sharded.
+
+    Args:
+        model: In its wrapper, if it has one.
+        optim_wrapper: None if its state is not wanted.
+    """
+    parts = [part for part in (getattr(model, 'module', None), optim_wrapper) if part is not None]
+    parts = parts if isinstance(model, ShardedModel) and model.sharded else []
+    for part in parts:
+        state = part.state_dict()
+        state.update(apply_to(dict(state), lambda value: isinstance(value, DTensor), _gathered))
+        part.state_dict = lambda state=state: state
+    try:
+        yield
+    finally:
+        for part in parts:
+            vars(part).pop('state_dict', None)
+
+
+def _gathered(tensor: DTensor) -> Tensor:
+    """All of a tensor on rank 0's CPU; nothing elsewhere, so that no process holds a whole model beside its own."""
+    full = tensor.full_tensor()
+    return full.cpu() if dist.get_rank() == 0 else full.new_empty(0)

@@ -1,0 +1,1 @@
+"""The installed stack: versions, checks, pins."""

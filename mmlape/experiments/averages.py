@@ -1,0 +1,175 @@
+"""Averages over the runs of an arm: of the last and of the best evaluation, apart.
+
+The last evaluation of every run is at the same iteration; the best one is picked per run by its validation metric, so
+its mean is optimistic. The two are never mixed. A run that is missing, failed, diverged, broken, running or partial
+counts in neither, and is listed with its reason. Runs that differ in what must be equal are no repeats of each other:
+averaging them is refused, with the difference.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from mmlape.errors import DataError
+from mmlape.evaluation.names import RANKING, is_defined, points, show
+from mmlape.files import write_json
+from mmlape.runs.identity import differences, software_differences
+from mmlape.runs.run import Run
+
+EVALUATIONS = ('last', 'best')
+SUMMARY = 'summary.json'
+_SHOWN = 4
+
+
+def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
+    """Makes sure that runs may be averaged.
+
+    Runs without an identity, of older versions, may be averaged with each other only; seeds, iterations and the
+    metric of the best evaluation are compared all the same.
+
+    Args:
+        runs: Of one arm; all of them count.
+        allow_software: Whether the package's code and the stack may differ.
+
+    Raises:
+        DataError: They differ in what must be equal; the message names the runs and the difference.
+    """
+    seeds = [run.seed for run in runs]
+    if len(set(seeds)) != len(seeds):
+        raise DataError(f'two of {[str(run.folder) for run in runs]} have the same seed: {seeds}')
+    keys = {run.best['key'] for run in runs if run.best}
+    if len(keys) > 1:
+        raise DataError(f'these runs picked their best evaluation by different metrics: {sorted(keys)}')
+    steps = {run.last['step'] for run in runs if run.last}
+    if len(steps) > 1:
+        raise DataError(
+            f'these runs end at different iterations, {sorted(steps)}: they are not repeats of one another'
+        )
+    known = [run for run in runs if run.identity]
+    if known and len(known) < len(runs):
+        older = next(run for run in runs if not run.identity)
+        raise DataError(
+            f'{older.folder} does not say what it is a run of (an older version wrote its run.json), '
+            f'but {known[0].folder} does: train it again, or average the two apart'
+        )
+    for other in known[1:]:
+        _compare(known[0], other, allow_software)
+
+
+def _compare(first: Run, other: Run, allow_software: bool) -> None:
+    lines = differences(first.identity, other.identity, for_resume=False)
+    software = software_differences(first.identity, other.identity)
+    if allow_software:
+        lines = [line for line in lines if line not in software]
+    if not lines:
+        return
+    shown = '; '.join(lines[:_SHOWN]) + (f'; and {len(lines) - _SHOWN} more' if len(lines) > _SHOWN else '')
+    hint = ', or --allow-different-software' if set(lines) <= set(software) else ''
+    raise DataError(
+        f'{first.folder} and {other.folder} are no repeats of each other ({shown}): '
+        f'average them apart, in arms of their own{hint}'
+    )
+
+
+def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
+    """Averages the runs of an arm.
+
+    Args:
+        runs: Those that do not count are listed.
+        allow_software: As in `check_repeats`.
+
+    Returns:
+        ``seeds`` (of what counts), ``unfinished`` ({seed: why it does not}), ``key`` (the metric that 'best' is by),
+        and under ``last`` and under ``best``: ``n``, ``steps`` ({seed: iteration}), ``metrics`` and ``per_class``
+        ({metric: {class: ...}}) with ``mean``, ``std`` (sample standard deviation), ``n``, ``low`` and ``high`` (95 %
+        interval), ``note`` (why there is no interval) and ``values`` ({seed: value}) of each. Values are as the
+        metric returned them; undefined ones are left out, and n says so.
+
+    Raises:
+        DataError: See `check_repeats`.
+    """
+    runs = list(runs)
+    done = [run for run in runs if run.counts]
+    check_repeats(done, allow_software)
+    unfinished = {str(run.seed): run.outcome for run in runs if not run.counts}
+    key = next((run.best['key'] for run in done if run.best), None)
+    summary = {'seeds': [run.seed for run in done], 'unfinished': unfinished, 'key': key}
+    for which in EVALUATIONS:
+        found = {run.seed: getattr(run, which) for run in done if getattr(run, which)}
+        names = dict.fromkeys(name for entry in found.values() for name in entry.get('per_class') or {})
+        summary[which] = {
+            'n': len(found),
+            'steps': {str(seed): entry['step'] for seed, entry in found.items()},
+            'metrics': moments({seed: entry['metrics'] for seed, entry in found.items()}),
+            'per_class': {
+                name: moments(
+                    {seed: (entry.get('per_class') or {}).get(name, {}) for seed, entry in found.items()}, name
+                )
+                for name in names
+            },
+        }
+    return summary
+
+
+def moments(rows: dict[int, dict[str, float | None]], metric: str | None = None) -> dict[str, dict]:
+    """What `summarise` says of each value.
+
+    Args:
+        rows: ``{seed: {metric: value}}``, or ``{seed: {class: value}}`` of one metric; undefined values are left out.
+        metric: That metric.
+    """
+    from mmlape.experiments.statistics import estimate  # takes a second, which a look at a run's state need not
+
+    result = {}
+    for name in dict.fromkeys(name for row in rows.values() for name in row):
+        values = {str(seed): row.get(name) for seed, row in rows.items()}
+        values = {seed: value for seed, value in values.items() if is_defined(metric or name, value)}
+        result[name] = {**vars(estimate(list(values.values()))), 'values': values}
+    return result
+
+
+def write_summary(
+    folder: str | Path, runs: Sequence[Run], config: str | None = None, allow_software: bool = False
+) -> dict:
+    """Averages the runs of an arm, and writes the result as ``summary.json`` into its folder.
+
+    Args:
+        folder: The arm's.
+        runs: Those that do not count are listed.
+        config: What they are runs of, to be noted.
+        allow_software: As in `check_repeats`.
+
+    Returns:
+        What was written: `summarise`'s result and ``config``.
+    """
+    summary = {'config': config, **summarise(runs, allow_software)}
+    write_json(Path(folder) / SUMMARY, summary)
+    return summary
+
+
+def main_metrics(summary: dict) -> list[str]:
+    """The metrics to show first: the one that 'best' is by, then the tasks' usual ones; else all."""
+    known = summary['last']['metrics'] | summary['best']['metrics']
+    chosen = [name for name in dict.fromkeys((summary['key'], *RANKING)) if name in known]
+    return chosen or list(known)
+
+
+def summary_table(summary: dict, title: str) -> Table:
+    """A table of every metric, in points: mean, standard deviation, n and 95 % interval of last, and of best."""
+    table = Table('metric', title=title)
+    for which in EVALUATIONS:
+        for column in ('mean', 'std', 'n', '95 %'):
+            table.add_column(f'{which} {column}', justify='right')
+    names = dict.fromkeys([*main_metrics(summary), *summary['last']['metrics'], *summary['best']['metrics']])
+    for name in names:
+        cells = [name]
+        for which in EVALUATIONS:
+            entry = summary[which]['metrics'].get(name, {'mean': None, 'std': None, 'n': 0, 'low': None, 'note': '-'})
+            interval = (
+                entry['note'] if entry['low'] is None else f'{show(name, entry["low"])} to {show(name, entry["high"])}'
+            )
+            deviation = '-' if entry['std'] is None else f'{points(name, entry["std"]):.2f}'
+            cells += [show(name, entry['mean']), deviation, str(entry['n']), interval]
+        table.add_row(*cells)
+    return table

@@ -1,0 +1,1 @@
+"""Layers that backbones are made of, one concept a file."""

@@ -1,0 +1,1 @@
+"""Position encodings and their joining."""

@@ -1,0 +1,143 @@
+"""Runs as their folders describe them: ``<work dir>/<arm>/seed_<S>/run.json`` is the only state."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mmlape.errors import DataError
+from mmlape.runs.identity import read_identity
+from mmlape.runs.record import read_record, running_in
+
+
+@dataclass(frozen=True)
+class Run:
+    """What ``run.json`` says about the run in a work dir.
+
+    Args:
+        folder: The work dir.
+        seed: Its seed; None if it was never started.
+        state: 'finished', 'failed', 'running', 'broken' (killed: it says that it runs, and nobody holds its lock), or
+            'missing'.
+        reason: Why it failed; None otherwise.
+        last: ``step``, ``metrics`` and ``per_class`` of the last evaluation; None if there was none.
+        best: The same of the best one, and the ``key`` that it is the best by.
+        arm: The name of what it is a repeat of.
+        identity: `mmlape.runs.identity.read_identity`'s; None in records of older versions.
+        record: All of ``run.json``.
+    """
+
+    folder: Path
+    seed: int | None
+    state: str
+    reason: str | None = None
+    last: dict | None = None
+    best: dict | None = None
+    arm: str = ''
+    identity: dict | None = None
+    record: dict = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        return self.state == 'finished'
+
+    @property
+    def cost(self) -> dict:
+        """``parameters``, ``peak_memory_mib``, ``seconds_per_iter``, ``gpu_hours``, ... as far as they are known."""
+        return self.record.get('cost') or {}
+
+    @property
+    def partial(self) -> bool:
+        """Whether it calls itself finished, but stopped early or has no evaluation."""
+        done, end = self.record.get('iter'), self.record.get('max_iters')
+        return self.finished and (self.last is None or (done is not None and end is not None and done < end))
+
+    @property
+    def counts(self) -> bool:
+        """Whether it enters averages."""
+        return self.finished and not self.partial
+
+    @property
+    def outcome(self) -> str:
+        """Its state in words, with the reason and how far it came."""
+        failure = self.record.get('failure') or {}
+        state = 'diverged' if failure.get('kind') == 'not-finite' else 'partial' if self.partial else self.state
+        if self.partial and self.last is None:
+            return 'partial: it has no evaluation'
+        done, end = self.record.get('iter'), self.record.get('max_iters')
+        where = f' at iteration {done} of {end}' if not self.counts and done is not None and end is not None else ''
+        reason = self.reason or failure.get('reason')
+        return f'{state}{where}: {reason}' if reason else f'{state}{where}'
+
+
+def seed_folder(folder: str | Path, seed: int) -> Path:
+    """Where an arm's folder keeps the run of a seed."""
+    return Path(folder) / f'seed_{seed}'
+
+
+def read_run(folder: str | Path, seed: int | None = None) -> Run:
+    """Reads the record of a run.
+
+    Args:
+        folder: Its work dir.
+        seed: The seed that it must have; None for any.
+
+    Raises:
+        DataError: The record is another seed's.
+    """
+    folder = Path(folder)
+    record, arm = read_record(folder), folder.absolute().parent.name
+    if record is None:
+        return Run(folder, seed, 'missing', arm=arm)
+    found = record.get('seed')
+    if seed is not None and found is not None and found != seed:
+        raise DataError(f'{folder} holds a run with seed {found}, not {seed}: move it away, or use another --work-dir')
+    state = record.get('state', 'missing')
+    if state == 'running' and running_in(folder) is None:
+        state = 'broken'
+    return Run(
+        folder,
+        seed if found is None else found,
+        state,
+        record.get('reason'),
+        record.get('last'),
+        record.get('best'),
+        arm,
+        read_identity(folder),
+        record,
+    )
+
+
+def read_seeds(folder: str | Path, seeds: Sequence[int] | None = None) -> list[Run]:
+    """The runs in an arm's folder: of these seeds, or of every ``seed_*`` in it."""
+    seeds = _seeds_in(Path(folder)) if seeds is None else seeds
+    return [read_run(seed_folder(folder, seed), seed) for seed in seeds]
+
+
+def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[str, list[Run]]:
+    """The runs of every arm below a work dir, or of the one arm whose folder it is.
+
+    A seed that one arm has and another lacks is a missing run of the other.
+
+    Args:
+        work_dir: Holds ``<arm>/seed_<S>``, or ``seed_<S>``.
+        names: Which arms, in this order; by default all, by name.
+
+    Raises:
+        DataError: There are no runs, or not of these names.
+    """
+    folder = Path(work_dir)
+    found = {path.name: path for path in sorted(folder.glob('*/')) if _seeds_in(path)}
+    if not found and _seeds_in(folder):
+        found = {folder.absolute().name: folder}
+    if not found:
+        raise DataError(f'no runs in {folder}: expected <arm>/seed_<number> below it, as `mmlape multi-seed` writes')
+    unknown = [name for name in names or () if name not in found]
+    if unknown:
+        raise DataError(f'no arm {", ".join(unknown)} in {folder}; there are: {", ".join(found)}')
+    chosen = {name: found[name] for name in names or found}
+    seeds = sorted({seed for arm in chosen.values() for seed in _seeds_in(arm)})
+    return {name: read_seeds(arm, seeds) for name, arm in chosen.items()}
+
+
+def _seeds_in(folder: Path) -> list[int]:
+    return sorted(int(path.name[5:]) for path in folder.glob('seed_*') if path.name[5:].isdecimal())
