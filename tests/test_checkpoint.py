@@ -10,10 +10,11 @@ import torch
 from model_helpers import randomise
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, reading
-from mmlape.checkpoint.key_maps import translate
+from mmlape.checkpoint.key_maps import recognise
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
-from mmlape.models.position.kinds import resize_absolute
+from mmlape.models.backbones.vit_layouts import LAYOUTS
+from mmlape.models.position.base import resize_absolute
 
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
 
@@ -362,4 +363,4 @@ def test_a_linear_stem_becomes_the_convolution_it_is():
     tensors = vit().state_dict()
     stem = tensors['patch_embed.proj.weight']
     tensors['patch_embed.proj.weight'] = stem.flatten(1)
-    assert torch.equal(translate(tensors).tensors['patch_embed.proj.weight'], stem)
+    assert torch.equal(recognise(tensors, LAYOUTS).tensors['patch_embed.proj.weight'], stem)

@@ -57,7 +57,6 @@ def test_a_compiled_model_is_never_stale():
         for parameter in model.parameters():
             parameter.data.copy_(torch.randn_like(parameter) * 0.1)
         check(model, run, (64, 64))
-        assert len(model.pe_cache) > 0  # of the uncompiled runs, which the check compares with
 
 
 def test_an_adapter_is_one_graph():

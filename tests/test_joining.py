@@ -9,10 +9,18 @@ from model_helpers import randomise
 
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
-from mmlape.models.position.joining import JOININGS, PE_NORMS, resolve_joining
-from mmlape.models.position.kinds import ABSOLUTE_PE, PE_TYPES
+from mmlape.models.position import PE_NORMS, AbsolutePosition, AttentionPosition, joinings, kinds, resolve_position
 
-VALID = [(t, j) for t, j in itertools.product(PE_TYPES, JOININGS) if t in JOININGS[j].pe_types]
+ABSOLUTE_PE = ('learnable', 'sincos1d', 'sincos2d')
+PE_TYPES = (*ABSOLUTE_PE, 'rpe', 'none')
+JOININGS = ('default', 'shared', 'unshared', 'lape', 'lape-shared')
+TABLED = [(t, j) for t, j in itertools.product(ABSOLUTE_PE, JOININGS) if j != 'unshared' or t == 'learnable']
+VALID = [*TABLED, ('rpe', 'default'), ('rpe', 'lape'), ('none', 'default')]
+
+
+def test_these_are_all_there_is():
+    assert {kind.name for base in (AbsolutePosition, AttentionPosition) for kind in kinds(base)} == {*PE_TYPES[:-1]}
+    assert tuple(joinings()) == JOININGS
 
 
 def build(tiny_arch, **kwargs):
@@ -117,7 +125,7 @@ def test_pe_norm_is_its_formula(tiny_arch, pe_norm, joining):
 
 def test_a_pe_norm_without_effect_is_refused():
     with pytest.raises(ConfigError, match=r"pe_norm='scalar' would have no effect.*pe_joining='default'"):
-        resolve_joining('learnable', 'default', 'scalar')
+        resolve_position('learnable', 'default', 'scalar')
 
 
 def test_lape_starts_as_layer_norms_of_one_pe(tiny_arch):

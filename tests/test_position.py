@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from mmlape.errors import ConfigError
-from mmlape.models.position.kinds import RelativePositionBias, resize_absolute, sincos_1d, sincos_2d
+from mmlape.models.position.absolute import sincos_1d, sincos_2d
+from mmlape.models.position.base import resize_absolute
+from mmlape.models.position.relative_bias import offset_index
 
 
 def test_sincos_1d_is_the_formula():
@@ -65,7 +67,7 @@ def test_resize_refuses_a_table_of_another_grid():
 
 def test_relative_index_counts_query_minus_key():
     rows, columns = 3, 4
-    index = RelativePositionBias.offset_index((rows, columns))
+    index = offset_index((rows, columns))
     for query in range(12):
         for key in range(12):
             down = query // columns - key // columns + rows - 1

@@ -7,7 +7,7 @@ import torch
 from model_helpers import randomise
 from PIL import Image
 
-from mmlape.analysis.position import cosines, describe_map, layer_positions, pe_table, token_grid, view_positions
+from mmlape.analysis.position import cosines, describe_map, pe_table, token_grid, view_positions
 from mmlape.analysis.subjects import OpenOptions, open_model, open_models
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
@@ -48,7 +48,7 @@ def by_hand(model, joining):
 def test_cosines_agree_with_numpy(tiny_arch, joining):
     model = vit(tiny_arch, pe_joining=joining)
     expected = by_hand(model, joining)
-    found = list(layer_positions(model, GRID))
+    found = list(model.layer_positions(GRID))
     assert len(found) == 4
     for seen, other in zip(found, expected, strict=True):
         cosine = np.array([[a @ b / np.sqrt((a @ a) * (b @ b)) for b in other] for a in other])
@@ -76,7 +76,7 @@ def test_what_attention_receives_beside_the_tokens(tiny_arch, joining, size, gra
         received = attention_inputs(model, torch.randn(1, 3, *size))
     grid = token_grid(model, size)
     assert grid == (size[0] // 8, size[1] // 8)
-    for seen, (joined, tokens) in zip(layer_positions(model, grid), received, strict=True):
+    for seen, (joined, tokens) in zip(model.layer_positions(grid), received, strict=True):
         torch.testing.assert_close(joined - tokens, seen, atol=1e-5, rtol=0)
 
 
@@ -91,14 +91,14 @@ def test_what_attention_receives_of_empty_tokens(tiny_arch, joining, patch_norm)
         torch.nn.init.zeros_(part.weight)
         torch.nn.init.zeros_(part.bias)
     received = attention_inputs(model, torch.randn(1, 3, 40, 24))
-    for seen, (joined, _) in zip(layer_positions(model, (5, 3)), received, strict=True):
+    for seen, (joined, _) in zip(model.layer_positions((5, 3)), received, strict=True):
         torch.testing.assert_close(joined, seen, atol=1e-5, rtol=0)
 
 
 def test_norm_after_the_position_embedding_is_part_of_it(tiny_arch):
     model = vit(tiny_arch, patch_norm='post-posemb')
     expected = norm(model.blocks[0].norm1, norm(model.norm_pre, model.pos_embed[0, 1:].detach().double().numpy()))
-    np.testing.assert_allclose(next(layer_positions(model, GRID)), expected, atol=1e-5)
+    np.testing.assert_allclose(next(model.layer_positions(GRID)), expected, atol=1e-5)
 
 
 def test_relative_bias_is_shown_as_it_is(tiny_arch):
@@ -111,7 +111,7 @@ def test_relative_bias_is_shown_as_it_is(tiny_arch):
 
 
 def test_refusals(tiny_arch):
-    with pytest.raises(ConfigError, match="pe_type='none'"):
+    with pytest.raises(ConfigError, match='no position encoding to look at'):
         view_positions(vit(tiny_arch, pe_type='none'), 'none')
     with pytest.raises(ConfigError, match='layers 0 to 3, not 4'):
         view_positions(vit(tiny_arch), 'model', layers=[1, 4])
@@ -187,7 +187,7 @@ def test_an_adapter_s_checkpoint_alone(tiny_arch, tmp_path):
     model = randomise(ViTAdapter(tiny_arch, 64, conv_inplane=4, pe_joining='lape'))
     torch.save(model.state_dict(), tmp_path / 'adapter.pth')
     subject = open_model(str(tmp_path / 'adapter.pth'), OpenOptions())
-    for mine, theirs in zip(layer_positions(model, GRID), layer_positions(subject.model, GRID), strict=True):
+    for mine, theirs in zip(model.layer_positions(GRID), subject.model.layer_positions(GRID), strict=True):
         torch.testing.assert_close(mine, theirs)
 
 

@@ -6,7 +6,8 @@ from model_helpers import randomise
 
 from mmlape.errors import ConfigError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer
-from mmlape.models.layers.transformer_layer import MultiheadAttention
+from mmlape.models.layers.attention import MultiheadAttention
+from mmlape.models.position import AttentionPosition
 
 
 @pytest.fixture(scope='module')
@@ -18,10 +19,11 @@ def timm_model():
 
 
 def test_agrees_with_timm(tiny_arch, timm_model):
-    from mmlape.checkpoint.key_maps import translate
+    from mmlape.checkpoint.key_maps import recognise
+    from mmlape.models.backbones.vit_layouts import LAYOUTS
 
     ours = VisionTransformer(tiny_arch, 32, 8, layer_scale_init_value=1e-5, out_type='raw').eval()
-    weights = translate(timm_model.state_dict())
+    weights = recognise(timm_model.state_dict(), LAYOUTS)
     assert weights.layout == 'deit'
     ours.load_state_dict(weights.tensors)
     image = torch.randn(2, 3, 32, 32)
@@ -35,12 +37,13 @@ def test_agrees_with_timm(tiny_arch, timm_model):
 def test_agrees_with_mmpretrain(tiny_arch, cls):
     import mmpretrain.models.backbones as peers
 
-    from mmlape.checkpoint.key_maps import translate
+    from mmlape.checkpoint.key_maps import recognise
+    from mmlape.models.backbones.vit_layouts import LAYOUTS
 
     peer = getattr(peers, cls.__name__)
     theirs = randomise(peer(tiny_arch, img_size=32, patch_size=8, out_type='raw', out_indices=[1, 3]))
     ours = cls(tiny_arch, 32, 8, out_type='raw', out_indices=[1, -1]).eval()
-    weights = translate(theirs.state_dict())
+    weights = recognise(theirs.state_dict(), LAYOUTS)
     assert weights.layout == 'mmpretrain'
     ours.load_state_dict(weights.tensors)
     for size in ((32, 32), (48, 24)):
@@ -107,10 +110,11 @@ def test_relative_bias_on_another_grid_is_a_smooth_resize(tiny_arch):
     rows = torch.arange(-3.0, 4.0)
     with torch.no_grad():
         attn.relative_position_bias_table.copy_(rows.repeat_interleave(7)[:, None].expand(-1, 4))
-    same = attn.position_bias((4, 4))[0, 0]
+    bias = attn.encodings[0].bias
+    same = bias(attn, (4, 4))[0]
     query_row = torch.arange(16) // 4
     torch.testing.assert_close(same, (query_row[:, None] - query_row[None]).float())
-    finer = attn.position_bias((8, 8))[0, 0]
+    finer = bias(attn, (8, 8))[0]
     assert finer.shape == (64, 64)
     middle = finer[::8, :][:, ::8]  # first column: row offsets only
     steps = middle[:-1] - middle[1:]
@@ -121,13 +125,15 @@ def test_relative_bias_on_another_grid_is_a_smooth_resize(tiny_arch):
 def test_windows_are_block_diagonal_global_attention(hw):
     """Where windows divide the grid, a window is global attention with everything outside it masked."""
     windowed = randomise(MultiheadAttention(16, 2, window_size=2))
-    plain = MultiheadAttention(16, 2)
-    plain.load_state_dict(windowed.state_dict())
     rows, columns = torch.meshgrid(*(torch.arange(n) // 2 for n in hw), indexing='ij')
     window = (rows * 100 + columns).flatten()
-    mask = window[:, None] == window[None]
-    attend = plain._attend
-    plain._attend = lambda q, k, v: attend(q, k, v, mask)
+
+    class Outside(AttentionPosition):
+        def logits(self, attn, q, k, grid):
+            return torch.zeros(len(window), len(window)).masked_fill(window[:, None] != window[None], -torch.inf)
+
+    plain = MultiheadAttention(16, 2, encodings=[Outside()])
+    plain.load_state_dict(windowed.state_dict())
     x = torch.randn(3, hw[0] * hw[1], 16)
     torch.testing.assert_close(windowed(x, hw), plain(x, hw), atol=1e-5, rtol=1e-5)
 

@@ -8,8 +8,9 @@ from torch import nn
 
 from mmlape.errors import ConfigError
 from mmlape.models import ViTAdapter
-from mmlape.models.backbones.vit_adapter import ConvFFN, SpatialPriorModule
 from mmlape.models.layers.deform_attn import Cells
+from mmlape.models.layers.interaction import ConvFFN
+from mmlape.models.layers.spatial_prior import SpatialPriorModule
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
 

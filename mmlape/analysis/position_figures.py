@@ -20,7 +20,7 @@ CHANNELS = ('red', 'green', 'blue')
 
 
 def draw_positions(views: Sequence[PositionView], path: str | Path) -> None:
-    """Draws a row a layer, and two columns a model: the whole map, and one token's row of it on the grid.
+    """Draw a row a layer, and two columns a model: the complete map, and one token's row of it on the grid.
 
     All cosines share one scale, and all biases another.
     """
@@ -64,7 +64,7 @@ def _draw_view(axes: np.ndarray, view: PositionView, labels: list[str], scale: N
 
 
 def draw_tables(tables: dict[str, np.ndarray], path: str | Path) -> None:
-    """Draws PE tables (N, D) by name as heat maps, each on its own scale: tokens downwards, channels to the right."""
+    """Draw PE tables (N, D) by name as heat maps, each on its own scale: tokens downwards, channels to the right."""
     figure = Figure((0.6 + 4.6 * len(tables), 4.2), layout='constrained')
     for ax, (name, table) in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables.items()):
         limit = np.abs(table).max()
@@ -76,7 +76,7 @@ def draw_tables(tables: dict[str, np.ndarray], path: str | Path) -> None:
 
 
 def draw_scales(scales: dict[str, np.ndarray], path: str | Path) -> None:
-    """Draws the scales of Dual PatchNorm's first norm, (C, P, P) by name, as a picture a channel (DPN, Figure 3).
+    """Draw the scales of Dual PatchNorm's first norm, (C, P, P) by name, as an image a channel (DPN, Figure 3).
 
     Each channel has a scale of its own, as their magnitudes differ.
     """
@@ -93,7 +93,7 @@ def draw_scales(scales: dict[str, np.ndarray], path: str | Path) -> None:
 
 
 def draw_filters(filters: np.ndarray, name: str, path: str | Path) -> None:
-    """Draws the stem's filters (D, 3, P, P) as small colour pictures, each stretched to its own range."""
+    """Draw the stem's filters (D, 3, P, P) as small colour images, each stretched to its own range."""
     columns = math.ceil(math.sqrt(1.6 * len(filters)))
     rows = math.ceil(len(filters) / columns)
     side = filters.shape[-1] + 1
@@ -101,8 +101,8 @@ def draw_filters(filters: np.ndarray, name: str, path: str | Path) -> None:
     for number, values in enumerate(filters):
         row, column = divmod(number, columns)
         spread = max(np.ptp(values), 1e-12)
-        picture = ((values - values.min()) / spread).transpose(1, 2, 0)
-        sheet[row * side : (row + 1) * side - 1, column * side : (column + 1) * side - 1] = picture
+        image = ((values - values.min()) / spread).transpose(1, 2, 0)
+        sheet[row * side : (row + 1) * side - 1, column * side : (column + 1) * side - 1] = image
     figure = Figure((9, 9 * rows / columns + 0.4), layout='constrained')
     ax = figure.subplots()
     _image(ax, sheet)

@@ -4,28 +4,30 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from mmlape.analysis.position import MOST_CELLS, PositionView, pe_table, token_grid, view_positions
 from mmlape.analysis.position_figures import draw_filters, draw_positions, draw_scales, draw_tables
 from mmlape.analysis.subjects import Subject
-from mmlape.models.position.kinds import ABSOLUTE_PE, Grid
+from mmlape.console import console
+from mmlape.models.layers.grid import Grid
 
 
-def write_pictures(
+def write_figures(
     subjects: Sequence[Subject],
     out: Path,
     size: Grid | None = None,
     token: Grid | None = None,
     layers: Sequence[int] = (),
 ) -> tuple[list[PositionView], list[Path]]:
-    """Draws models side by side.
+    """Draw models side by side.
 
     Args:
         subjects: The models.
-        out: Folder of the pictures.
-        size, token, layers: As `view_positions` takes them.
+        out: Folder of the images.
+        size: As `view_positions` takes it.
+        token: As `view_positions` takes it.
+        layers: As `view_positions` takes them.
 
     Returns:
         The numbers, and the files written: ``position_correlation.png``, ``pe_table.png``, ``patch_norm.png`` where
@@ -38,12 +40,12 @@ def write_pictures(
     tables = {
         name: pe_table(model, token_grid(model, size)).cpu().numpy()
         for name, model in models.items()
-        if model.pe_type in ABSOLUTE_PE
+        if model.position.absolute is not None
     }
     if tables:
         files.append(out / 'pe_table.png')
         draw_tables(tables, files[-1])
-    stems = {name: model.patch_embed for name, model in models.items()}
+    stems = {name: model.patch_embed for name, model in models.items() if hasattr(model, 'patch_embed')}
     scales = {
         name: stem.norm0.weight.detach().unflatten(0, (-1, stem.patch_size, stem.patch_size)).cpu().numpy()
         for name, stem in stems.items()
@@ -62,7 +64,7 @@ def write_pictures(
 
 
 def _arrays(views: Sequence[PositionView], tables: dict, scales: dict) -> dict[str, np.ndarray]:
-    """Named ``<number of the model>/<what>``; whole maps of big grids are left out."""
+    """Name arrays ``<number of the model>/<what>``; complete maps of big grids are left out."""
     arrays = {}
     for number, view in enumerate(views):
         arrays[f'{number}/name'] = np.array(view.name)
@@ -79,9 +81,8 @@ def _arrays(views: Sequence[PositionView], tables: dict, scales: dict) -> dict[s
 
 
 def numbers_table(views: Sequence[PositionView]) -> None:
-    """Prints the numbers of each layer, see `describe_map`."""
-    console = Console()
-    console = console if console.is_terminal else Console(width=120)
+    """Print the numbers of each layer, see `describe_map`."""
+    out = console()
     for view in views:
         rows, columns = view.grid
         table = Table('', title=f'{view.name}: {view.kind} on {rows} x {columns} tokens', title_justify='left')
@@ -91,7 +92,7 @@ def numbers_table(views: Sequence[PositionView]) -> None:
             table.add_row(
                 layer.label, *(f'{layer.numbers[key]:.3f}' for key in ('mean', 'beside', 'above', 'locality'))
             )
-        console.print(table)
-    console.print(
+        out.print(table)
+    out.print(
         'locality: how well nearness orders the pairs (Spearman); 1 means that nearer tokens are always more alike'
     )

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Writes the pictures and prints the numbers of each layer."""
     from pathlib import Path
 
-    from mmlape.analysis.position_report import numbers_table, write_pictures
+    from mmlape.analysis.position_report import numbers_table, write_figures
     from mmlape.analysis.subjects import OpenOptions, open_models
     from mmlape.errors import ConfigError
 
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     size = (args.size[0], args.size[-1]) if args.size else None
     options = OpenOptions(args.cfg_options, args.untrained, tuple(args.grid) if args.grid else None)
     subjects = open_models(args.models, options)
-    views, files = write_pictures(subjects, Path(args.out), size, args.token and tuple(args.token), args.layers)
+    views, files = write_figures(subjects, Path(args.out), size, args.token and tuple(args.token), args.layers)
     numbers_table(views)
     for file in files:
         print(f'wrote {file}')

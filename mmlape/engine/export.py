@@ -4,16 +4,15 @@ A graph has one input, ``image`` (1, 3, H, W): float32, normalised as the config
 Its outputs, ``feature_0`` and so on, are what the backbone returns. Deformable attention becomes GridSample; position
 embeddings are resized to the one size; windows and padding are constants.
 
-A whole model needs more than that. A segmentor's decode head is made of the same operations, but sliding windows and
-the resizing to the picture's size stand around the network, in its ``predict``. A detector ends in proposals, RoIAlign
-and non-maximum suppression, whose sizes depend on the image: mmdeploy rewrites those for ONNX, function by function.
+A complete model needs more than that. A segmentor's decode head is made of the same operations, but sliding windows
+and the resizing to the image's size stand around the network, in its ``predict``. A detector ends in proposals,
+RoIAlign and non-maximum suppression, whose sizes depend on the image: mmdeploy rewrites those for ONNX.
 """
 
 import contextlib
 import copy
 import io
 import logging
-import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,27 +27,29 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import mmlape
 from mmlape.checkpoint import load_backbone
 from mmlape.errors import CheckpointError, ConfigError, ExportError, StackError
-from mmlape.models import VisionTransformer
-from mmlape.models.position.kinds import Grid
+from mmlape.files import atomic_path
+from mmlape.models.backbones.base import BaseBackbone
+from mmlape.models.layers.grid import Grid
 
 OPSET = 18
 TOLERANCE = 1e-4
 
 
-def build_backbone(cfg: Config, checkpoint: str | None) -> VisionTransformer:
-    """The backbone of a configuration's model.
+def build_backbone(cfg: Config, checkpoint: str | None) -> BaseBackbone:
+    """Build the backbone of a configuration's model.
 
     Args:
-        checkpoint: of the whole model or of the backbone alone; None leaves the weights at their initial values.
+        cfg: The configuration.
+        checkpoint: Of the complete model or of the backbone alone; None leaves the weights at their initial values.
 
     Raises:
-        ConfigError: if it is no backbone of this package.
-        CheckpointError: if the checkpoint does not fit, or leaves parts of the backbone at their initial values.
+        ConfigError: If it is no backbone of this package.
+        CheckpointError: If the checkpoint does not fit, or leaves parts of the backbone at their initial values.
     """
     init_default_scope(cfg.get('default_scope', 'mmengine'))
     backbone_cfg = (cfg.get('model') or {}).get('backbone')
     backbone = MODELS.build(dict(backbone_cfg, init_cfg=None)) if backbone_cfg else None
-    if not isinstance(backbone, VisionTransformer):
+    if not isinstance(backbone, BaseBackbone):
         raise ConfigError(f'{cfg.filename}: its model has no backbone of mmlape, but {type(backbone).__name__}')
     if checkpoint is not None:
         report = load_backbone(backbone, checkpoint)
@@ -71,18 +72,20 @@ def export_backbone(
     """Write the graph, unless its numbers differ from PyTorch's.
 
     Args:
-        backbone: left as it is.
-        size: height and width of the image.
-        out: the file to write; one that is there is replaced.
-        notes: kept in the file's metadata.
+        backbone: Left as it is.
+        size: Height and width of the image.
+        out: The file to write; one that is there is replaced.
+        opset: Of the graph.
+        tolerance: Largest absolute difference that is accepted.
+        notes: Kept in the file's metadata.
 
     Returns:
         The largest absolute difference of an output on random images.
 
     Raises:
-        ExportError: if torch cannot export it, a difference exceeds ``tolerance``, or ``out`` is a folder; nothing is
+        ExportError: If torch cannot export it, a difference exceeds ``tolerance``, or ``out`` is a folder; nothing is
             written then.
-        StackError: if a package is missing.
+        StackError: If a package is missing.
     """
     _require('onnx', 'onnxscript', 'onnxruntime')
     model = copy.deepcopy(backbone).cpu().float().eval()
@@ -91,15 +94,9 @@ def export_backbone(
     out = Path(out)
     if out.is_dir():
         raise ExportError(f'--out {out} is a folder: name the file to write')
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f'.{out.name}.partial')
-    try:
+    with atomic_path(out) as partial:
         _write(model, size, partial, opset, notes or {})
-        difference = compare(model, partial, size, tolerance)
-        os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)
-    return difference
+        return compare(model, partial, size, tolerance)
 
 
 def _require(*names: str) -> None:
@@ -111,7 +108,7 @@ def _require(*names: str) -> None:
 
 
 def _write(model: nn.Module, size: Grid, path: Path, opset: int, notes: dict[str, str]) -> None:
-    """The graph by torch's exporter, in one file, with metadata."""
+    """Write the graph by torch's exporter, in one file, with metadata."""
     import onnx
 
     image = torch.randn(1, 3, *size, generator=torch.Generator().manual_seed(0))
@@ -139,7 +136,7 @@ def _write(model: nn.Module, size: Grid, path: Path, opset: int, notes: dict[str
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps the exporter's progress and its advice to developers off the terminal."""
+    """Keep the exporter's progress and its advice to developers off the terminal."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
@@ -155,16 +152,16 @@ def _quiet() -> Iterator[None]:
 
 
 def _outputs(model: nn.Module, image: Tensor) -> list[Tensor]:
-    """What the backbone returns, in one list: a distilled one returns pairs."""
+    """Return the outputs in one list: a distilled backbone returns pairs."""
     with torch.no_grad():
         return [leaf for out in model(image) for leaf in (out if isinstance(out, tuple) else (out,))]
 
 
 def compare(model: nn.Module, path: str | Path, size: Grid, tolerance: float, images: int = 2) -> float:
-    """The largest absolute difference between a graph in onnxruntime and a backbone, on images new to both.
+    """Measure the largest absolute difference between a graph in onnxruntime and a backbone, on images new to both.
 
     Raises:
-        ExportError: if it exceeds ``tolerance``, or a number is not finite.
+        ExportError: If it exceeds ``tolerance``, or a number is not finite.
     """
     import onnxruntime
 

@@ -22,10 +22,11 @@ class DistilledClsHead(DeiTClsHead):
     """A linear head on each of the two tokens; mmpretrain's, which only tests, made trainable."""
 
     def loss(self, feats: tuple, data_samples: list[DataSample], teacher_score: Tensor) -> dict[str, Tensor]:
-        """Both halves of the loss.
+        """Compute both halves of the loss.
 
         Args:
-            feats: the backbone's output; its last entry is the two tokens, 2 x (B, D).
+            feats: The backbone's output; its last entry is the two tokens, 2 x (B, D).
+            data_samples: B samples with labels.
             teacher_score: (B, classes).
         """
         cls_token, dist_token = self.pre_logits(feats)
@@ -39,13 +40,13 @@ class DistilledImageClassifier(ImageClassifier):
     """mmpretrain's classifier with a frozen teacher that is neither trained nor saved.
 
     Args:
-        teacher: config of a classifier of mmpretrain, or of timm through ``type='TimmClassifier'``; it sees the same
+        teacher: Config of a classifier of mmpretrain, or of timm through ``type='TimmClassifier'``; it sees the same
             normalised and mixed images, and must know the same classes.
-        teacher_checkpoint: its weights; None if ``teacher`` loads them itself (``pretrained=True``).
+        teacher_checkpoint: Its weights; None if ``teacher`` loads them itself (``pretrained=True``).
 
     Raises:
-        ConfigError: without a teacher.
-        CheckpointError: from ``init_weights``, if the weights do not fit the teacher.
+        ConfigError: Without a teacher.
+        CheckpointError: From ``init_weights``, if the weights do not fit the teacher.
     """
 
     def __init__(self, *args, teacher: dict, teacher_checkpoint: str | None = None, **kwargs):
@@ -69,7 +70,7 @@ class DistilledImageClassifier(ImageClassifier):
         return self._teacher[0]
 
     def loss(self, inputs: Tensor, data_samples: list[DataSample]) -> dict[str, Tensor]:
-        """Loss on a batch (B, 3, H, W)."""
+        """Compute the loss of a batch (B, 3, H, W)."""
         with torch.no_grad():
             scores = self.teacher.to(inputs.device)(inputs, mode='tensor')
         return self.head.loss(self.extract_feat(inputs), data_samples, teacher_score=scores)

@@ -1,7 +1,9 @@
-"""Multi-scale deformable attention (Deformable DETR, ICLR 2021): one function, the fastest backend that is there.
+"""Multi-scale deformable attention (Deformable DETR, ICLR 2021, Eq. 3) on the fastest backend that is installed.
 
-Each query samples ``points`` places per head and level of a feature pyramid, bilinearly (zeros outside, pixel centres
-at half coordinates), and sums them with weights that are jointly normalised over levels and points.
+    out(q) = W sum_l sum_k A_lk(q) value_l(centre(q) + offset_lk(q))
+
+in each head, with bilinear samples (zeros outside, pixel centres at half coordinates) and weights A that a softmax
+over all levels and points normalises.
 """
 
 import math
@@ -13,8 +15,9 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
-from mmlape.models.position.kinds import Grid
+from mmlape.models.layers.grid import Grid
 
 
 class Cells(NamedTuple):
@@ -32,7 +35,7 @@ class Cells(NamedTuple):
 
     @classmethod
     def of(cls, shapes: Sequence[Grid], device: torch.device) -> 'Cells':
-        """Cells of levels ``shapes``."""
+        """Build the cells of levels ``shapes``."""
         levels = []
         for rows, columns in shapes:
             y = torch.linspace(0.5, rows - 0.5, rows, device=device) / rows
@@ -58,7 +61,7 @@ def _pytorch(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: 
 
 
 def _axis(position: Tensor, size: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Weight and clamped index of the cell below and of the cell above each position on one axis, zero outside."""
+    """Return weight and clamped index of the cells around each position on one axis; weights outside are 0."""
     at = position * size - 0.5
     low = at.detach().floor()
     share = at - low
@@ -71,10 +74,10 @@ def _axis(position: Tensor, size: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _embedding_bag(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
-    """Every output is a weighted sum of rows of ``value``: four a sample, with bilinear times attention weights."""
+    """Sum rows of ``value`` by weight: four rows a sample, with bilinear times attention weights."""
     batch, _, heads, dims = value.shape
     queries, _, levels, points = locations.shape[1:5]
-    columns, rows, first = _row_tables(tuple(shapes), batch, heads, points, value.device)
+    columns, rows, first = _row_tables(shapes, batch, heads, points, value.device)
     x, y = locations.permute(5, 0, 1, 2, 3, 4).contiguous()  # (B, Q, heads, L, P) each
     across = [(weight, index * heads) for weight, index in _axis(x, columns.to(x.dtype))]
     down = [(weight * weights, first + index * (columns * heads)) for weight, index in _axis(y, rows.to(y.dtype))]
@@ -84,24 +87,23 @@ def _embedding_bag(value: Tensor, shapes: Sequence[Grid], locations: Tensor, wei
     return out.view(batch, queries, heads * dims)
 
 
-@lru_cache(maxsize=256)
 def _row_tables(
-    shapes: tuple[Grid, ...], batch: int, heads: int, points: int, device: torch.device
+    shapes: Sequence[Grid], batch: int, heads: int, points: int, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Columns and rows of each level, (L, P), and the row of ``value`` where image, head and level begin."""
-    with torch.inference_mode(False):
-        sizes = torch.tensor(shapes, dtype=torch.int32, device=device)[..., None].expand(-1, -1, points)
-        rows, columns = (size.contiguous() for size in sizes.unbind(1))
-        cells = rows * columns
-        level = cells.cumsum(0, dtype=torch.int32) - cells  # (L, P)
-        image = torch.arange(batch, dtype=torch.int32, device=device).view(-1, 1, 1, 1, 1) * cells[:, 0].sum()
-        head = torch.arange(heads, dtype=torch.int32, device=device)[:, None, None]
-        return columns, rows, ((image + level) * heads + head).int()
+    """Return columns and rows of each level, (L, P), and the row of ``value`` where image, head and level begin."""
+    sizes = torch.tensor(shapes, dtype=torch.int32, device=device)[..., None].expand(-1, -1, points)
+    rows, columns = (size.contiguous() for size in sizes.unbind(1))
+    cells = rows * columns
+    level = cells.cumsum(0, dtype=torch.int32) - cells  # (L, P)
+    image = torch.arange(batch, dtype=torch.int32, device=device).view(-1, 1, 1, 1, 1) * cells[:, 0].sum()
+    head = torch.arange(heads, dtype=torch.int32, device=device)[:, None, None]
+    return columns, rows, ((image + level) * heads + head).int()
 
 
 @lru_cache(maxsize=256)
 def _level_table(shapes: tuple[Grid, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    with torch.inference_mode(False):  # an inference tensor in the cache would break a later backward pass
+    # a cached tensor must be an ordinary one, also if the first call is in inference mode or under a dispatch mode
+    with torch.inference_mode(False), _disable_current_modes():
         sizes = torch.tensor([rows * columns for rows, columns in shapes])
         starts = sizes.cumsum(0) - sizes
         return torch.tensor(shapes).to(device), starts.to(device)
@@ -109,7 +111,7 @@ def _level_table(shapes: tuple[Grid, ...], device: torch.device) -> tuple[Tensor
 
 @cache
 def _load_backend(name: str):
-    """The callable of a backend, or None with the reason when it cannot be imported."""
+    """Return the callable of a backend, or None with the reason when it cannot be imported."""
     try:
         if name == 'deformops':
             from deformops.registry import msda
@@ -128,7 +130,7 @@ def _warn_once(message: str) -> None:
 
 
 def available_backends(device: str | torch.device, dtype: torch.dtype = torch.float32) -> list[str]:
-    """Backends for tensors of this device and dtype, best first: 'deformops', 'mmcv', 'embedding_bag', 'pytorch'.
+    """List the backends ('deformops', 'mmcv', 'embedding_bag', 'pytorch') for a device and dtype, best first.
 
     On CUDA, deformops runs Triton kernels in float32, float16 and bfloat16, and mmcv's compiled op runs in float32
     and float64. On the CPU sums of rows are the fastest; sampling by ``grid_sample`` runs everywhere, and is what a
@@ -149,15 +151,15 @@ def available_backends(device: str | torch.device, dtype: torch.dtype = torch.fl
 def multi_scale_deformable_attention(
     value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor, backend: str | None = None
 ) -> Tensor:
-    """Sample and sum.
+    """Sample a pyramid and sum the samples by weight.
 
     Half-precision inputs stay in half precision where the backend can (deformops); elsewhere the sum is computed in
     float32, inside autocast as well.
 
     Args:
-        value: the pyramid's cells, all levels one after the other, (B, S, heads, d).
+        value: The pyramid's cells, all levels one after the other, (B, S, heads, d).
         shapes: (rows, columns) of each of the L levels.
-        locations: where to sample, (x, y) in [0, 1] of a level, (B, Q, heads, L, points, 2).
+        locations: Where to sample, (x, y) in [0, 1] of a level, (B, Q, heads, L, points, 2).
         weights: (B, Q, heads, L, points).
         backend: 'deformops', 'mmcv', 'embedding_bag' or 'pytorch'; None takes the best of ``available_backends``.
 
@@ -188,18 +190,15 @@ def multi_scale_deformable_attention(
     return out.to(dtype)
 
 
-def _softmax(logits: Tensor) -> Tensor:
-    """Softmax over a short last axis; the CPU's kernel for a last axis takes four times that for any other."""
-    return logits[..., None].softmax(-2)[..., 0] if logits.device.type == 'cpu' else logits.softmax(-1)
-
-
 class MSDeformAttn(nn.Module):
     """Deformable attention from queries into a pyramid, with the official parameter names.
 
     Args:
-        n_levels: levels of the pyramid.
-        n_points: places sampled per head and level.
-        ratio: width of the values relative to ``embed_dims``.
+        embed_dims: Width D of queries and features.
+        n_levels: Levels of the pyramid.
+        num_heads: Heads.
+        n_points: Places sampled per head and level.
+        ratio: Width of the values relative to ``embed_dims``.
     """
 
     def __init__(self, embed_dims: int, n_levels: int, num_heads: int, n_points: int, ratio: float = 1.0):
@@ -213,7 +212,7 @@ class MSDeformAttn(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Offsets start as rays: head h looks in direction 2 pi h / heads, point p at p + 1 cells; weights uniform."""
+        """Set initial values: head h samples in direction 2 pi h / heads, point p at p + 1 cells; equal weights."""
         heads, levels, points = self.samples
         angle = torch.arange(heads) * (2 * math.pi / heads)
         ray = torch.stack((angle.cos(), angle.sin()), dim=-1)
@@ -234,7 +233,9 @@ class MSDeformAttn(nn.Module):
 
         Args:
             query: (B, Q, D), one query per cell of ``query_cells``.
-            feat: cells of the pyramid that is read, (B, S, D).
+            query_cells: Where the queries are.
+            feat: Cells of the pyramid that is read, (B, S, D).
+            feat_cells: Its levels.
 
         Returns:
             (B, Q, D).
@@ -242,7 +243,7 @@ class MSDeformAttn(nn.Module):
         heads, levels, points = self.samples
         value = self.value_proj(feat).unflatten(-1, (heads, -1))  # (B, S, heads, d)
         offsets = self.sampling_offsets(query).unflatten(-1, (heads, levels, points, 2))
-        weights = _softmax(self.attention_weights(query).unflatten(-1, (heads, levels * points)))
+        weights = self.attention_weights(query).unflatten(-1, (heads, levels * points)).softmax(-1)
         weights = weights.unflatten(-1, (levels, points))
         locations = query_cells.centres[:, None, None, None] + offsets / feat_cells.scale[:, None]
         return self.output_proj(multi_scale_deformable_attention(value, feat_cells.shapes, locations, weights))

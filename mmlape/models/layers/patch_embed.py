@@ -2,10 +2,7 @@
 
     tokens = LN1(Linear(LN0(patchify(x))))
 
-LN0 runs over the C*P*P raw values of each patch, LN1 over the D channels of its token. LN0's scale and shift meet the
-linear map in its weights: Linear(scale * z + shift) = (W scale) z + (W shift + b), which spares two passes over the
-pixels and, in training, their second copy. (Convolving a centred image and dividing by the patches' deviations, with
-no patches cut at all, was measured to be slower than cutting them, on the CPU.)
+LN0 runs over the C*P*P raw values of each patch, LN1 over the D channels of its token.
 """
 
 import torch
@@ -13,22 +10,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.position.kinds import pad_to_multiple
+from mmlape.models.layers.grid import Grid, pad_to_multiple
 
 
 class RMSNorm(nn.Module):
-    """Division by the root mean square and a scale per channel (Zhang and Sennrich, 2019)."""
+    """Division by the root mean square and a scale for each channel (Zhang and Sennrich, 2019)."""
 
     def __init__(self, dims: int, eps: float):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(dims))
         self.eps = eps
 
-    def standardise(self, x: Tensor) -> Tensor:
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps)
-
     def forward(self, x: Tensor) -> Tensor:
-        return self.standardise(x) * self.weight
+        """Norm the last axis."""
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
 
 
 class Affine(nn.Module):
@@ -40,14 +35,8 @@ class Affine(nn.Module):
         self.bias = nn.Parameter(torch.zeros(dims))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Scale and shift the last axis."""
         return x * self.weight + self.bias
-
-
-def _standardise(norm: nn.Module, x: Tensor) -> Tensor:
-    """What ``norm`` does before its scale and shift."""
-    if isinstance(norm, nn.LayerNorm):
-        return F.layer_norm(x, norm.normalized_shape, eps=norm.eps)
-    return norm.standardise(x)
 
 
 def _layer_norm(dims: int, eps: float) -> nn.Module:
@@ -72,14 +61,17 @@ PATCH_NORMS = {
 
 
 class PatchEmbed(nn.Module):
-    """Image to tokens, any size: sides are padded with zeros on the right and the bottom to whole patches.
+    """Image to tokens, any size: sides are padded with zeros on the right and the bottom to complete patches.
 
     Args:
-        patch_norm: a key of ``PATCH_NORMS``.
-        eps: of every norm here.
+        in_channels: Channels C of the image.
+        embed_dims: Channels D of a token.
+        patch_size: Side P of a patch in pixels.
+        patch_norm: A key of ``PATCH_NORMS``.
+        eps: Of every norm here.
 
     Raises:
-        ConfigError: for an unknown ``patch_norm``.
+        ConfigError: For an unknown ``patch_norm``.
     """
 
     def __init__(
@@ -94,17 +86,17 @@ class PatchEmbed(nn.Module):
         self.proj = nn.Conv2d(in_channels, embed_dims, patch_size, patch_size)
         self.norm1 = post(embed_dims, eps=eps) if post else None
 
-    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Grid]:
         """Embed the patches.
 
         Args:
-            x: images (B, C, H, W).
+            x: Images (B, C, H, W).
 
         Returns:
             Tokens (B, N, D) and the grid (rows, columns), N = rows * columns.
 
         Raises:
-            ValueError: if a side of the images is smaller than a patch.
+            ValueError: If a side of the images is smaller than a patch.
         """
         p = self.patch_size
         height, width = x.shape[-2:]
@@ -114,23 +106,10 @@ class PatchEmbed(nn.Module):
         batch, channels, height, width = x.shape
         rows, columns = height // p, width // p
         if self.norm0 is None:
-            x = self.proj(x)
-        elif isinstance(self.norm0, Affine):
-            weight, bias = self._folded()
-            x = F.conv2d(x, weight.view_as(self.proj.weight), bias, stride=p)
+            x = self.proj(x).flatten(2).transpose(1, 2).contiguous()  # sums keep the memory layout of their first term
         else:
             x = x.view(batch, channels, rows, p, columns, p).permute(0, 2, 4, 1, 3, 5)
-            x = _standardise(self.norm0, x.reshape(batch, rows * columns, channels * p * p))
-            x = F.linear(x, *self._folded())  # (B, N, D)
-        if x.ndim == 4:
-            x = x.flatten(2).transpose(1, 2).contiguous()  # (B, N, D); sums keep their first term's layout
+            x = self.norm0(x.reshape(batch, rows * columns, channels * p * p))
+            # (B, N, D); the convolution itself takes three times as long on patches that are cut already
+            x = F.linear(x, self.proj.weight.flatten(1), self.proj.bias)
         return (x if self.norm1 is None else self.norm1(x)), (int(rows), int(columns))
-
-    def _folded(self) -> tuple[Tensor, Tensor]:
-        """Weight (D, C*P*P) and bias of the linear map with LN0's scale and shift in them; no matrix product, which
-        mixed precision would round."""
-        weight, bias = self.proj.weight.flatten(1), self.proj.bias
-        scale, shift = self.norm0.weight, getattr(self.norm0, 'bias', None)
-        if shift is not None:
-            bias = bias + (weight * shift).sum(dim=1)
-        return (weight if scale is None else weight * scale), bias

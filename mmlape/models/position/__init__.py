@@ -1,1 +1,138 @@
-"""Position encodings and their joining."""
+"""Position encodings, and how the absolute ones are joined; what a model has of both follows from three arguments."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mmlape.models.position.absolute
+import mmlape.models.position.relative_bias  # noqa: F401  (both register kinds)
+from mmlape.errors import ConfigError
+from mmlape.models.position.base import AbsolutePosition, AttentionPosition, Placement
+from mmlape.models.position.joining import AttentionInput, Joining, Stream
+from mmlape.models.position.pe_norm import PE_NORMS, build_pe_norm
+from mmlape.registry import JOININGS, POSITION_ENCODINGS
+
+PositionType = str | dict | Sequence[str | dict]
+"""A name, a dict with ``type`` and arguments, or a list of those: at most one absolute kind, any others."""
+
+__all__ = [
+    'PE_NORMS',
+    'AbsolutePosition',
+    'AttentionInput',
+    'AttentionPosition',
+    'Joining',
+    'Placement',
+    'Position',
+    'PositionType',
+    'Stream',
+    'build_pe_norm',
+    'joinings',
+    'kinds',
+    'resolve_position',
+]
+
+
+@dataclass(frozen=True)
+class Position:
+    """The position encodings of a model.
+
+    Attributes:
+        absolute: The absolute kind; None without one.
+        inside: Arguments of the kinds inside attention, of which each layer builds its own.
+        joining: How the absolute PE meets the tokens.
+        pe_norm: A key of ``PE_NORMS``; None where no layer norms an absolute PE.
+        normed: Whether the kinds inside attention are in their normed form.
+    """
+
+    absolute: AbsolutePosition | None
+    inside: tuple[dict, ...]
+    joining: Joining
+    pe_norm: str | None = None
+    normed: bool = False
+
+    def build_inside(self) -> tuple[AttentionPosition, ...]:
+        """Build the kinds inside attention for one layer."""
+        return tuple(_build(POSITION_ENCODINGS, cfg) for cfg in self.inside)
+
+
+def kinds(base: type) -> list:
+    """Build every registered kind that derives from ``base`` and needs no arguments, in the order of registration."""
+    POSITION_ENCODINGS.import_from_location()
+    built = []
+    for name, kind in POSITION_ENCODINGS.module_dict.items():
+        if issubclass(kind, base):
+            with contextlib.suppress(ConfigError):
+                built.append(_build(POSITION_ENCODINGS, name))
+    return built
+
+
+def joinings() -> dict[str, Joining]:
+    """Build every registered joining, by name."""
+    JOININGS.import_from_location()
+    return {name: _build(JOININGS, name) for name in JOININGS.module_dict}
+
+
+def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str) -> Position:
+    """Look position encodings and their joining up.
+
+    Args:
+        pe_type: What the model has; 'none' for nothing.
+        pe_joining: A name in ``JOININGS``.
+        pe_norm: A key of ``PE_NORMS``.
+
+    Raises:
+        ConfigError: For an unknown name or argument, two absolute kinds, or a combination that has no meaning; the
+            message has the choices.
+    """
+    given = [pe_type] if isinstance(pe_type, str | dict) else list(pe_type)
+    given = [dict(type=entry) if isinstance(entry, str) else dict(entry) for entry in given]
+    given = [cfg for cfg in given if cfg.get('type') != 'none' or len(given) > 1]
+    built = [_build(POSITION_ENCODINGS, cfg, 'pe_type', ('none',)) for cfg in given]
+    joining = _build(JOININGS, pe_joining, 'pe_joining')
+    if pe_norm not in PE_NORMS:
+        raise ConfigError(f'unknown pe_norm={pe_norm!r}; choose one of: {", ".join(PE_NORMS)}')
+    absolute = [kind for kind in built if isinstance(kind, AbsolutePosition)]
+    if len(absolute) > 1:
+        names = ', '.join(kind.name for kind in absolute)
+        raise ConfigError(f'pe_type={pe_type!r} has {len(absolute)} absolute kinds ({names}): leave one')
+    inside = [(cfg, kind) for cfg, kind in zip(given, built) if isinstance(kind, AttentionPosition)]
+    table = absolute[0] if absolute else None
+    _check_joining(joining, table, [kind for _, kind in inside], pe_type)
+    with_norm = joining.with_norm and table is not None
+    if pe_norm != 'layernorm' and not with_norm:
+        normed = ' and '.join(name for name, other in joinings().items() if other.with_norm)
+        raise ConfigError(
+            f'pe_norm={pe_norm!r} would have no effect with pe_type={pe_type!r} and pe_joining={pe_joining!r}: only '
+            f'{normed} norm an absolute PE; leave pe_norm at its default, layernorm'
+        )
+    normed_inside = table is None and pe_joining != 'default'
+    return Position(table, tuple(cfg for cfg, _ in inside), joining, pe_norm if with_norm else None, normed_inside)
+
+
+def _check_joining(joining: Joining, table: AbsolutePosition | None, inside: list, pe_type: PositionType) -> None:
+    def fits(other: Joining) -> bool:
+        if table is not None:
+            return other.fits(table)
+        return other.name == 'default' or (bool(inside) and all(other.name in kind.normed_joinings for kind in inside))
+
+    if not fits(joining):
+        fitting = ', '.join(name for name, other in joinings().items() if fits(other))
+        raise ConfigError(
+            f'pe_joining={joining.name!r} cannot join pe_type={pe_type!r}; choose pe_joining from: {fitting}'
+        )
+
+
+def _build(registry, cfg: str | dict, key: str = '', more: tuple[str, ...] = ()):
+    """Build a registered class and give it the name that it is registered under."""
+    cfg = dict(type=cfg) if isinstance(cfg, str) else dict(cfg)
+    name = cfg.pop('type', None)
+    known = registry.get(name) if isinstance(name, str) else None
+    if known is None:
+        choices = ', '.join([*registry.module_dict, *more])
+        raise ConfigError(f'unknown {key}={name!r}; choose one of: {choices}')
+    try:
+        built = known(**cfg)
+    except TypeError as error:
+        raise ConfigError(f'{key}={name!r}: {error}') from error
+    built.name = name
+    return built

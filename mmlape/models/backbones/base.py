@@ -1,0 +1,176 @@
+"""What every backbone of this package offers to what surrounds it.
+
+Loader, optimiser, gradient norms, sharding, position analysis, export and data checks use these names and nothing else
+of a backbone, so that a new one is one file.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from mmlape.models.backbones.loadable import LoadableBackbone
+from mmlape.models.layers.grid import Grid
+from mmlape.models.position import Position, Stream, resolve_position
+
+
+class BaseBackbone(LoadableBackbone):
+    """A backbone: layers one after the other, with or without position encodings.
+
+    A subclass sets ``embed_dims`` and ``grid``, defines ``layers``, ``grid_of`` and ``forward``, and calls
+    ``add_tables`` and ``freeze`` in its constructor if it has a PE, or ``frozen_stages``.
+
+    Attributes:
+        layers_name: The module list of the layers, as parameter names have it.
+        embedding_names: Beginnings of the names of parameters before the first layer.
+        embed_dims: Width D of the tokens.
+        patch_size: Side in pixels that a token stands for at the input; no side of an image may be smaller.
+        grid: Grid of tokens of the images that the PE is made for.
+        strides: Strides of the outputs; empty where outputs are no maps.
+        prefix_tokens: Names of the tokens that can precede the patches.
+        num_prefix: How many of them run along.
+        pe_prefix: Rows of the PE tables before those of the patches.
+        position: The position encodings.
+        pe_names: Names of the absolute PE's tables.
+        interpolate_mode: Of PE resizing.
+        frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
+    """
+
+    layers_name: ClassVar[str] = 'blocks'
+    embedding_names: ClassVar[tuple[str, ...]] = ('patch_embed.', 'pos_embed', 'norm_pre.')
+    prefix_tokens: ClassVar[tuple[str, ...]] = ()
+    embed_dims: int
+    patch_size: int = 1
+    grid: Grid
+    strides: tuple[int, ...] = ()
+    num_prefix: int = 0
+    pe_prefix: int = 0
+    pe_names: Sequence[str] = ()
+    interpolate_mode: str = 'bicubic'
+    frozen_stages: int = -1
+
+    def __init__(self, init_cfg: dict | list[dict] | None = None):
+        super().__init__(init_cfg)
+        self.position: Position = resolve_position('none', 'default', 'layernorm')
+
+    # structure
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """The layers, in the order in which they run."""
+        return getattr(self, self.layers_name)
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers there are."""
+        return len(self.layers)
+
+    @abstractmethod
+    def grid_of(self, size: tuple[int, int]) -> Grid:
+        """Return the grid of tokens of an image of (height, width) pixels."""
+
+    def shard_units(self) -> Sequence[nn.Module]:
+        """Return the parts that sharded training (FSDP) gathers one at a time."""
+        return self.layers
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Return the depth of a parameter for layer-wise learning rates; a layer's PE norm belongs to its layer.
+
+        Args:
+            param_name: Its name.
+            prefix: What the name begins with before this backbone's own names.
+
+        Returns:
+            The depth (0 for the embeddings, k + 1 for layer k, the number of layers + 1 for what follows), and the
+            number of depths.
+        """
+        name = param_name.removeprefix(prefix)
+        depths = self.num_layers + 2
+        if name.startswith(f'{self.layers_name}.'):
+            return int(name.removeprefix(f'{self.layers_name}.').split('.')[0]) + 1, depths
+        if name.startswith((*self.embedding_names, *self.prefix_tokens)):
+            return 0, depths
+        return depths - 1, depths
+
+    # freezing
+
+    def frozen_modules(self) -> list[nn.Module]:
+        """Return the modules that ``frozen_stages`` freezes."""
+        if self.frozen_stages < 0:
+            return []
+        names = [name.rstrip('.') for name in self.embedding_names]
+        embeddings = [getattr(self, name, None) for name in names]
+        return [part for part in embeddings if isinstance(part, nn.Module)] + list(self.layers[: self.frozen_stages])
+
+    def freeze(self) -> None:
+        """Stop the training of what ``frozen_stages`` says."""
+        if self.frozen_stages < 0:
+            return
+        for name in (*self.prefix_tokens[: self.num_prefix], *self.pe_names):
+            getattr(self, name).requires_grad_(False)
+        for module in self.frozen_modules():
+            module.requires_grad_(False)
+
+    def train(self, mode: bool = True):
+        """Set the mode; frozen parts stay in evaluation mode."""
+        super().train(mode)
+        for module in self.frozen_modules():
+            module.eval()
+        return self
+
+    # position
+
+    def add_tables(self, num_layers: int) -> None:
+        """Add the absolute PE: parameters if it is trainable, else buffers that checkpoints carry as well."""
+        kind = self.position.absolute
+        if kind is None:
+            return
+        per_layer = self.position.joining.table_per_layer
+        self.pe_names = [f'pos_embed{i}' for i in range(num_layers)] if per_layer else ['pos_embed']
+        for name in self.pe_names:
+            table = kind.table(self.grid, self.embed_dims, self.pe_prefix)
+            if kind.trainable:
+                self.register_parameter(name, nn.Parameter(table))
+            else:
+                self.register_buffer(name, table)
+
+    def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
+        """Resize the PE to a grid.
+
+        Args:
+            grid: Of the patch tokens.
+            num_prefix: How many of the tables' prefix rows are wanted, 0 or all.
+
+        Returns:
+            (1, num_prefix + N, D); a tuple of those where each layer has a table; None without an absolute PE.
+        """
+        kind, prefix, mode = self.position.absolute, self.pe_prefix, self.interpolate_mode
+        tables = [kind.resize(getattr(self, name), self.grid, grid, prefix, mode) for name in self.pe_names]
+        if num_prefix < prefix:
+            tables = [table[:, prefix:] for table in tables]
+        if self.position.joining.table_per_layer:
+            return tuple(tables)
+        return tables[0] if tables else None
+
+    @torch.no_grad()
+    def layer_positions(self, grid: Grid) -> Iterator[Tensor]:
+        """Yield the PE of the patch tokens as each layer's attention sees it, (N, D) a layer.
+
+        The joining runs on tokens that are zero everywhere, so that only the PE is left.
+        """
+        pe = self.position_stream(grid, 0)
+        x = self.position.joining.enter(torch.zeros_like(pe[0] if isinstance(pe, tuple) else pe), pe)
+        norm_pre = getattr(self, 'norm_pre', None)
+        x = x if norm_pre is None else norm_pre(x)
+        for layer in self.layers:
+            x, seen, pe = layer.join_position(x, pe)
+            yield seen[0]
+
+    @torch.no_grad()
+    def drawn_encodings(self, grid: Grid) -> Iterator[Tensor | None]:
+        """Yield what is drawn of the first encoding inside each layer's attention, (N, N), or None."""
+        for layer in self.layers:
+            drawn = (encoding.drawn(layer.attn, grid) for encoding in layer.attn.encodings)
+            yield next((values for values in drawn if values is not None), None)

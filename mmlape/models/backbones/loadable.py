@@ -1,0 +1,139 @@
+"""What a backbone says about its checkpoints: how files are recognised, described, and fitted to a model."""
+
+from typing import ClassVar
+
+from mmengine.model import BaseModule
+from torch import Tensor
+
+from mmlape.checkpoint.key_maps import Layout, Target, Weights
+from mmlape.checkpoint.loading import LoadOptions, LoadReport, is_pretrained, load_init_cfg
+from mmlape.errors import CheckpointError
+from mmlape.models.layers.grid import Grid
+from mmlape.models.position.stored import TablePlace, fit_table
+
+
+class LoadableBackbone(BaseModule):
+    """The half of ``BaseBackbone`` that deals with checkpoints.
+
+    Attributes:
+        checkpoint_signs: Regular expressions that each match a key of the backbone's checkpoints, and no other's.
+    """
+
+    checkpoint_signs: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def checkpoint_layouts(cls) -> tuple[Layout, ...]:
+        """Return how files with this backbone's weights are recognised and translated, the most special ones first."""
+        return (Layout(cls.__name__, cls.checkpoint_signs),) if cls.checkpoint_signs else ()
+
+    @classmethod
+    def checkpoint_targets(cls) -> dict[str, Target]:
+        """Return the layouts that weights of this backbone can be written in."""
+        return {'mmlape': Target()}
+
+    @classmethod
+    def owns_checkpoint(cls, weights: Weights) -> bool:
+        """Check whether recognised weights are those of this class, not of another one with the same layouts."""
+        return True
+
+    @classmethod
+    def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
+        """Describe a file without building a model.
+
+        Args:
+            weights: As one of ``checkpoint_layouts`` translated them.
+            path: The file.
+
+        Returns:
+            Printable values by name, the ``backbone`` of a configuration that loads it (with '?' for what the file
+            does not tell), and notes.
+        """
+        return {}, dict(type=f'mmlape.{cls.__name__}', init_cfg=dict(type='Pretrained', checkpoint=path)), []
+
+    @classmethod
+    def config_to_view(cls, weights: Weights, grid: Grid | None, path: str) -> dict:
+        """Return the ``backbone`` of a configuration that shows the position encodings of a file.
+
+        Args:
+            weights: As one of ``checkpoint_layouts`` translated them.
+            grid: (rows, columns) of the stored PE; None for a square.
+            path: The file.
+
+        Raises:
+            CheckpointError: If the file does not tell enough.
+        """
+        return dict(cls.describe_checkpoint(weights, path)[1], init_cfg=None)
+
+    def stored_tokens(self, weights: Weights) -> tuple[str, ...]:
+        """Return the prefix tokens that a file's PE tables have rows for."""
+        return tuple(name for name in self.prefix_tokens if name in weights.tensors)
+
+    def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
+        """Return a checkpoint's tensors as this model takes them: resized, without what it has no place for.
+
+        Args:
+            weights: As one of ``checkpoint_layouts`` translated them.
+            options: Of loading.
+            report: Gets what was dropped and resized, and problems.
+
+        Raises:
+            CheckpointError: If the weights cannot be meant for this model.
+        """
+        tensors = dict(weights.tensors)
+        self._fit_pe_norms(tensors, options, report)
+        for name in self.pe_names:
+            if name in tensors:
+                place = TablePlace(
+                    self.position.absolute,
+                    self.grid,
+                    self.prefix_tokens[: self.pe_prefix],
+                    self.num_prefix > 0,
+                    self.interpolate_mode,
+                )
+                stored = self.stored_tokens(weights)
+                tensors[name] = fit_table(tensors[name], name, stored, options.grid, place, report)
+        return tensors
+
+    def _fit_pe_norms(self, tensors: dict[str, Tensor], options: LoadOptions, report: LoadReport) -> None:
+        """Refuse norms of the PE that only one side has, unless that is allowed; then drop those of the file."""
+        if self.position.absolute is None and not self.position.inside:
+            return
+        stored = [name for name in tensors if '.pe_norm.' in name]
+        wanted = [name for name in self.state_dict() if '.pe_norm.' in name]
+        if bool(stored) == bool(wanted):
+            return
+        joining = self.position.joining.name
+        if not options.allow_joining_mismatch:
+            how = (
+                f'with LaPE, but the model has pe_joining={joining!r}: its PE norms would be lost'
+                if stored
+                else f'without LaPE, but the model has pe_joining={joining!r}: PE norms would be new'
+            )
+            raise CheckpointError(
+                f'checkpoint {report.path} was trained {how}, and its weights have learnt another attention input. '
+                'Set the pe_joining that it was trained with, or pass allow_joining_mismatch=True in init_cfg to '
+                'fine-tune from it all the same'
+            )
+        for name in stored:
+            del tensors[name]
+        report.dropped += stored
+
+    def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
+        """Check whether a tensor that a file lacks may keep its initial values."""
+        return options.allow_joining_mismatch and '.pe_norm.' in name and not weights.has(r'.*\.pe_norm\.')
+
+    def init_weights(self) -> None:
+        """Load the checkpoint of ``init_cfg``; without one, the weights made by the constructor stay."""
+        cfgs = self.init_cfg if isinstance(self.init_cfg, list) else [self.init_cfg or {}]
+        if not any(is_pretrained(cfg) for cfg in cfgs):
+            super().init_weights()
+        elif not self.is_init:
+            load_init_cfg(self, cfgs)
+            self.is_init = True
+
+    def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs):
+        for name in self.pe_names:
+            stored = state_dict.get(prefix + name)
+            if stored is not None and stored.ndim == 2:  # the public 1-D sinusoids have no batch axis
+                state_dict[prefix + name] = stored[None]
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

@@ -1,0 +1,285 @@
+"""What a plain ViT says about its checkpoints: tokens, arch, position encodings, joining and stem of a file."""
+
+import re
+
+from torch import Tensor
+
+from mmlape.checkpoint.key_maps import Layout, Target, Weights
+from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.errors import CheckpointError
+from mmlape.models.backbones.base import BaseBackbone
+from mmlape.models.backbones.vit_layouts import ADAPTER, LAYOUTS, to_timm
+from mmlape.models.layers.grid import Grid, square_grid
+from mmlape.models.position import AbsolutePosition, AttentionPosition, joinings, kinds
+
+TOKENS = ('cls_token', 'dist_token')
+ARCH_NAMES = {192: 'deit-tiny', 384: 'deit-small', 768: 'deit-base'}
+FIRST = 'blocks.0.attn.'
+
+
+def prefix_tokens(weights: Weights) -> tuple[str, ...]:
+    """Return the names of the tokens before the patches."""
+    return tuple(name for name in TOKENS if name in weights.tensors)
+
+
+def table_tokens(weights: Weights) -> tuple[str, ...]:
+    """Return the tokens that the PE tables have rows for; an adapter has no class token, but keeps its row."""
+    return prefix_tokens(weights) or (('cls_token',) if weights.layout == 'vit-adapter' else ())
+
+
+def table_names(weights: Weights) -> list[str]:
+    """Return the names of the absolute PE's tables."""
+    return [name for name in weights.tensors if re.fullmatch(r'pos_embed\d*', name)]
+
+
+def joinings_of(weights: Weights) -> list[str]:
+    """Return the joinings that leave such names in a file, the most usual one first."""
+    normed = weights.has(r'blocks\.\d+\.(attn\.)?pe_norm\.')
+    per_layer = 'pos_embed0' in weights.tensors
+    traces = {name: (joining.with_norm, joining.table_per_layer) for name, joining in joinings().items()}
+    return [name for name, trace in traces.items() if trace == (normed, per_layer)]
+
+
+def patch_norm_of(weights: Weights) -> str:
+    """Return 'dual', 'pre', 'post' or 'none', from the norms in the stem."""
+    pre, post = (weights.has(rf'patch_embed\.norm{i}\.') for i in (0, 1))
+    return {(True, True): 'dual', (True, False): 'pre', (False, True): 'post', (False, False): 'none'}[pre, post]
+
+
+def arch_of(weights: Weights) -> dict:
+    """Return ``name`` (or None), widths and depth; the number of heads leaves no trace in a file."""
+    stem = weights.tensors['patch_embed.proj.weight']
+    dims = stem.shape[0]
+    arch = dict(
+        name=ARCH_NAMES.get(dims),
+        embed_dims=dims,
+        num_layers=1 + max(int(m[1]) for name in weights.tensors if (m := re.match(r'blocks\.(\d+)\.', name))),
+        feedforward_channels=weights.tensors['blocks.0.mlp.fc1.weight'].shape[0],
+        patch_size=stem.shape[-1],
+    )
+    if arch['num_layers'] != 12 or arch['feedforward_channels'] != 4 * dims:
+        arch['name'] = None
+    return arch
+
+
+def position_of(weights: Weights, grid: Grid | None = None) -> tuple[str | list[str], Grid | None]:
+    """Return ``pe_type``, and the grid of the stored PE; None where that is no square and ``grid`` is None.
+
+    Args:
+        weights: Of the file.
+        grid: (rows, columns) of the stored PE, if the user gave it.
+    """
+    found: list[str] = []
+    tables = table_names(weights)
+    prefix = len(table_tokens(weights))
+    if tables:
+        table = _with_batch_axis(weights.tensors[tables[0]])
+        grid = grid or square_grid(table.shape[1] - prefix)
+        fixed_first = sorted(kinds(AbsolutePosition), key=lambda kind: kind.trainable)
+        fitting = (kind.name for kind in fixed_first if kind.matches(table, grid, prefix)) if grid else ()
+        found.append(next(iter(fitting), 'learnable'))
+    attn = weights.below(FIRST)
+    for kind in kinds(AttentionPosition):
+        if kind.found_in(attn):
+            found.append(kind.name)
+            grid = grid or kind.stored_grid(attn, prefix)
+    if not found:
+        return 'none', None
+    return (found[0] if len(found) == 1 else found), grid
+
+
+def _with_batch_axis(table: Tensor) -> Tensor:
+    return table[None] if table.ndim == 2 else table
+
+
+def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[str]]:
+    """Describe a plain ViT's file, see ``BaseBackbone.describe_checkpoint``.
+
+    Args:
+        weights: Of the file.
+        path: Its path.
+        model: The name of the backbone's class.
+    """
+    arch = arch_of(weights)
+    pe_type, grid = position_of(weights)
+    stored = 'none' if pe_type == 'none' else _grid_text(weights, grid)
+    rows = {
+        'arch': arch['name'] or 'custom',
+        **{key: value for key, value in arch.items() if key != 'name'},
+        'pe_type': pe_type,
+        'pe grid': '' if stored == 'none' else stored,
+        'pe_joining': ' or '.join(joinings_of(weights)),
+        'patch_norm': patch_norm_of(weights),
+        'prefix tokens': ', '.join(prefix_tokens(weights)) or 'none',
+        'LayerScale': 'yes' if weights.has(r'blocks\.0\.gamma1$') else 'no',
+        'adapter': 'yes' if weights.layout == 'vit-adapter' else 'no',
+    }
+    shape = {key: value for key, value in arch.items() if key not in ('name', 'patch_size')}
+    init = dict(type='Pretrained', checkpoint=path)
+    options = dict(
+        type=f'mmlape.{model}',
+        arch=arch['name'] or dict(shape, num_heads='?'),
+        pe_type=pe_type,
+        pe_joining=joinings_of(weights)[0],
+        patch_norm=patch_norm_of(weights),
+    )
+    notes = _notes(weights) + ([] if arch['name'] else ['num_heads leaves no trace in a file'])
+    if pe_type != 'none' and grid is None:
+        init['grid'] = ('?', '?')
+        notes.append('the PE is of no square grid: its rows and columns are those of the pretraining')
+    elif pe_type != 'none' and not table_names(weights):
+        options['img_size'] = grid[0] * arch['patch_size']  # a bias is resized by the model, not by loading
+    return rows, dict(options, init_cfg=init), notes
+
+
+def _grid_text(weights: Weights, grid: Grid | None) -> str:
+    if grid:
+        return f'{grid[0]} x {grid[1]}'
+    names = table_names(weights)
+    if not names:
+        return 'unknown'
+    cells = _with_batch_axis(weights.tensors[names[0]]).shape[1] - len(table_tokens(weights))
+    return f'{cells} cells, pass grid=(rows, columns)'
+
+
+def _notes(weights: Weights) -> list[str]:
+    notes = []
+    if weights.layout == 'mmseg':
+        notes.append(
+            "mmsegmentation's norms have eps 1e-5 unless its config says otherwise: norm_cfg=dict(type='LN', eps=1e-5)"
+        )
+    if weights.layout == 'jax':
+        notes.append("AugReg's and big_vision's blocks may use the tanh form of GELU, ours uses the exact one")
+    return notes
+
+
+def missing_in_timm(weights: Weights) -> list[str]:
+    """Return what timm's layout has no place for."""
+    found = _missing_in_deit(weights)
+    if joinings_of(weights)[0] != 'default' or not table_names(weights):
+        found.append(f'the PE joining ({joinings_of(weights)[0]})')
+    return found
+
+
+def missing_in_lape(weights: Weights) -> list[str]:
+    """Return what the layout of LaPE's official files has no place for."""
+    return _missing_in_deit(weights) + (['LayerScale'] if weights.has(r'blocks\.0\.gamma1$') else [])
+
+
+def _missing_in_deit(weights: Weights) -> list[str]:
+    found = ['ViT-Adapter parts'] if weights.layout == 'vit-adapter' else []
+    norm = patch_norm_of(weights)
+    return found + ([f'Dual PatchNorm ({norm})'] if norm != 'none' else [])
+
+
+def options_besides(weights: Weights) -> dict:
+    """Return what differs from the defaults of ``VisionTransformer``, apart from arch and position."""
+    tensors, found = weights.tensors, {}
+    patch_size = arch_of(weights)['patch_size']
+    if patch_size != 16:
+        found['patch_size'] = patch_size
+    if not prefix_tokens(weights):
+        found.update(with_cls_token=False, out_type='featmap')
+    if 'blocks.0.attn.qkv.bias' not in tensors:
+        found['qkv_bias'] = False
+    if 'blocks.0.gamma1' in tensors:
+        found['layer_scale_init_value'] = 1e-5
+    if 'norm.weight' not in tensors:
+        found['final_norm'] = False
+    return found
+
+
+def plain_config(weights: Weights, grid: Grid | None, path: str) -> dict:
+    """Return the configuration of a plain ViT with a file's stem, norms and PE, to look at those.
+
+    Args:
+        weights: Of the file; an adapter's own parts are left out.
+        grid: (rows, columns) of the stored PE; None for a square.
+        path: The file.
+
+    Raises:
+        CheckpointError: If the PE is of no square grid and ``grid`` is None.
+    """
+    arch = arch_of(weights)
+    pe_type, found = position_of(weights, grid)
+    if pe_type != 'none' and found is None:
+        raise CheckpointError(
+            f'checkpoint {path}: its position embedding is of no square grid, pass --grid ROWS COLUMNS'
+        )
+    rows, columns = found or (1, 1)
+    side = arch.pop('patch_size')
+    del arch['name']
+    attn = weights.below(FIRST)
+    heads = next((kind.stored_heads(attn) for kind in kinds(AttentionPosition) if kind.found_in(attn)), None)
+    return dict(
+        type='mmlape.VisionTransformer',
+        arch=dict(arch, num_heads=heads or 1),
+        img_size=(rows * side, columns * side),
+        patch_size=side,
+        in_channels=weights.tensors['patch_embed.proj.weight'].shape[1],
+        out_type='raw',
+        with_cls_token=bool(prefix_tokens(weights)),
+        pe_type=pe_type,
+        pe_joining=joinings_of(weights)[0] if pe_type != 'none' else 'default',
+        patch_norm=patch_norm_of(weights),
+        norm_cfg=dict(type='LN', eps=1e-5 if weights.layout == 'mmseg' else 1e-6),
+    )
+
+
+class ViTCheckpoints(BaseBackbone):
+    """The half of a ViT that deals with checkpoints."""
+
+    @classmethod
+    def checkpoint_layouts(cls) -> tuple[Layout, ...]:
+        """Return the layouts of plain ViTs."""
+        return LAYOUTS
+
+    @classmethod
+    def checkpoint_targets(cls) -> dict[str, Target]:
+        """Return this package's layout, timm's, and LaPE's."""
+        return {
+            'mmlape': Target(),
+            'timm': Target(to_timm, missing=missing_in_timm),
+            'lape': Target(wrapper='model', missing=missing_in_lape),
+        }
+
+    @classmethod
+    def owns_checkpoint(cls, weights: Weights) -> bool:
+        """Check for the prefix tokens of this class."""
+        stored = prefix_tokens(weights)
+        return weights.layout != ADAPTER.name and stored in (cls.prefix_tokens, ())
+
+    @classmethod
+    def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
+        """Describe arch, position encodings and stem."""
+        rows, config, notes = describe(weights, path, cls.__name__)
+        init = config.pop('init_cfg')
+        return rows, dict(config, **options_besides(weights), init_cfg=init), notes
+
+    @classmethod
+    def config_to_view(cls, weights: Weights, grid: Grid | None, path: str) -> dict:
+        """Return a plain ViT with the file's stem, norms and PE."""
+        return plain_config(weights, grid, path)
+
+    def stored_tokens(self, weights: Weights) -> tuple[str, ...]:
+        """Return the prefix tokens that a file's PE tables have rows for."""
+        return table_tokens(weights)
+
+    def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
+        """Return a file's tensors without tokens, tables and norms that this model lacks, the PE on its grid."""
+        tensors = super().fit_checkpoint(weights, options, report)
+        own = self.prefix_tokens[: self.num_prefix]
+        unwanted = [name for name in prefix_tokens(weights) if name not in own]
+        if self.position.absolute is None and not self.position.inside:
+            unwanted += table_names(weights)
+        unwanted += [] if self.norm is not None else ['norm.weight', 'norm.bias']
+        for name in unwanted:
+            if tensors.pop(name, None) is not None:
+                report.dropped.append(name)
+        return tensors
+
+    def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
+        """Check whether a tensor may keep its initial values: LayerScale may, where the file has none."""
+        if name.endswith(('.gamma1', '.gamma2')):
+            return not weights.has(r'blocks\.\d+\.gamma[12]$')
+        return super().may_be_new(name, weights, options)

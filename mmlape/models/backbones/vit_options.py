@@ -1,0 +1,69 @@
+"""Arguments of a ViT, checked and completed; each function raises ConfigError with the valid choices."""
+
+from collections.abc import Sequence
+
+from mmlape.errors import ConfigError
+from mmlape.models.position import Position
+
+
+def _arch(embed_dims: int, num_heads: int) -> dict:
+    return dict(embed_dims=embed_dims, num_layers=12, num_heads=num_heads, feedforward_channels=4 * embed_dims)
+
+
+ARCHS = {'deit-tiny': _arch(192, 3), 'deit-small': _arch(384, 6), 'deit-base': _arch(768, 12)}
+OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
+
+
+def resolve_arch(arch: str | dict) -> dict:
+    """Return ``embed_dims``, ``num_layers``, ``num_heads`` and ``feedforward_channels`` of a name or a dict."""
+    keys = set(ARCHS['deit-tiny'])
+    if isinstance(arch, str):
+        if arch not in ARCHS:
+            raise ConfigError(
+                f'unknown arch={arch!r}; choose one of: {", ".join(ARCHS)}, or a dict with {sorted(keys)}'
+            )
+        return ARCHS[arch]
+    if set(arch) != keys:
+        raise ConfigError(f'arch must have exactly the keys {sorted(keys)}, not {sorted(arch)}')
+    if arch['embed_dims'] % arch['num_heads']:
+        raise ConfigError(f'arch: embed_dims={arch["embed_dims"]} is not a multiple of num_heads={arch["num_heads"]}')
+    return dict(arch)
+
+
+def _per_layer(key: str, value, num_layers: int) -> list:
+    values = list(value) if isinstance(value, Sequence) else [value] * num_layers
+    if len(values) != num_layers:
+        raise ConfigError(f'{key} has {len(values)} entries for {num_layers} layers')
+    return values
+
+
+def resolve_out(out_type: str, out_indices: int | Sequence[int], with_cls_token: bool, num_layers: int) -> list[int]:
+    """Return the indices of the layers to return, counted from 0."""
+    if out_type not in OUT_TYPES:
+        raise ConfigError(f'unknown out_type={out_type!r}; choose one of: {", ".join(OUT_TYPES)}')
+    if out_type == 'cls_token' and not with_cls_token:
+        raise ConfigError("out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'")
+    indices = [out_indices] if isinstance(out_indices, int) else list(out_indices)
+    for index in indices:
+        if not -num_layers <= index < num_layers:
+            raise ConfigError(f'out_indices: there is no layer {index}, the model has {num_layers}')
+    return [index % num_layers for index in indices]
+
+
+def resolve_windows(
+    window_attn: bool | Sequence[bool],
+    window_size: int | Sequence[int | None],
+    num_layers: int,
+    num_prefix: int,
+    position: Position,
+) -> list[int | None]:
+    """Return the side of each layer's windows; None for global attention."""
+    windowed = _per_layer('window_attn', window_attn, num_layers)
+    sizes = _per_layer('window_size', window_size, num_layers)
+    if any(use and not size for use, size in zip(windowed, sizes)):
+        raise ConfigError('window_size must be a positive number in every layer with window_attn')
+    unfit = [repr(kind.name) for kind in position.build_inside() if not kind.windows]
+    if any(windowed) and (num_prefix or unfit):
+        other = f' and a pe_type without {", ".join(unfit)}' if unfit else ''
+        raise ConfigError(f'window_attn needs with_cls_token=False{other}')
+    return [size if use else None for use, size in zip(windowed, sizes)]

@@ -1,0 +1,107 @@
+"""Self-attention over all tokens or inside windows of the grid, with a place for position encodings.
+
+Attention(x) = softmax(q k^T / sqrt(d) + terms) v
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlape.models.layers.grid import Grid, ceil_div
+from mmlape.models.position import AttentionInput, AttentionPosition, Placement
+
+
+class MultiheadAttention(nn.Module):
+    """Self-attention with a fused qkv.
+
+    A windowed grid is padded on the right and the bottom with zeros after the qkv projection, and the padding is not
+    masked, which is how the public ViT-Adapter checkpoints were trained.
+
+    Args:
+        embed_dims: Width D of the tokens.
+        num_heads: Heads, each of width d = D / heads.
+        qkv_bias: Whether the qkv projection has a bias.
+        attn_drop_rate: Dropout of the attention weights.
+        proj_drop_rate: Dropout of the output.
+        window_size: Side of a window in tokens, or None for global attention.
+        encodings: Position encodings inside this attention.
+        place: Where they are attached; needed where there are any.
+    """
+
+    def __init__(
+        self,
+        embed_dims: int,
+        num_heads: int,
+        qkv_bias: bool = True,
+        attn_drop_rate: float = 0.0,
+        proj_drop_rate: float = 0.0,
+        window_size: int | None = None,
+        encodings: Sequence[AttentionPosition] = (),
+        place: Placement | None = None,
+    ):
+        super().__init__()
+        self.num_heads, self.head_dims = num_heads, embed_dims // num_heads
+        self.window_size = window_size
+        self.attn_drop_rate = attn_drop_rate
+        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.proj_drop = nn.Dropout(proj_drop_rate)
+        self.encodings = tuple(encodings)
+        for encoding in self.encodings:
+            encoding.attach(self, place)
+
+    def forward(self, x: Tensor | AttentionInput, hw: Grid) -> Tensor:
+        """Attend.
+
+        Args:
+            x: Tokens (B, N, D), or what queries, keys and values are projected from.
+            hw: Grid of the patch tokens.
+
+        Returns:
+            (B, N, D)
+        """
+        qkv = self._project(x).unflatten(-1, (3, self.num_heads, -1))  # (B, N, 3, heads, d)
+        out = self._global(qkv, hw) if self.window_size is None else self._windowed(qkv, hw)
+        return self.proj_drop(self.proj(out))
+
+    def _project(self, x: Tensor | AttentionInput) -> Tensor:
+        if isinstance(x, Tensor):
+            return self.qkv(x)
+        parts = [self.qkv(part).chunk(3, dim=-1)[i] for i, part in enumerate(x)]
+        return torch.cat(parts, dim=-1)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, hw: Grid) -> Tensor:
+        """Attend with (B, heads, N, d) each."""
+        terms = [encoding.logits(self, q, k, hw) for encoding in self.encodings]
+        terms = [term for term in terms if term is not None]
+        bias = sum(terms[1:], terms[0]) if terms else None
+        for encoding in self.encodings:
+            q, k = encoding.rotate(self, q, k, hw)
+        dropout = self.attn_drop_rate if self.training else 0.0
+        if not any(encoding.reads_weights for encoding in self.encodings):
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
+        logits = q @ k.mT * self.head_dims**-0.5
+        weights = F.dropout((logits if bias is None else logits + bias).softmax(-1), dropout)
+        out = weights @ v
+        for encoding in self.encodings:
+            term = encoding.values(self, weights, hw)
+            out = out if term is None else out + term
+        return out
+
+    def _global(self, qkv: Tensor, hw: Grid) -> Tensor:
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (B, heads, N, d) each
+        return self._attend(q, k, v, hw).transpose(1, 2).flatten(2)
+
+    def _windowed(self, qkv: Tensor, hw: Grid) -> Tensor:
+        (height, width), s = hw, self.window_size
+        batch, heads, d = qkv.shape[0], *qkv.shape[3:]
+        qkv = qkv.reshape(batch, height, width, -1)
+        rows, columns = ceil_div(height, s), ceil_div(width, s)
+        qkv = F.pad(qkv, (0, 0, 0, columns * s - width, 0, rows * s - height))
+        qkv = qkv.view(batch, rows, s, columns, s, 3, heads, d).permute(5, 0, 1, 3, 6, 2, 4, 7)
+        q, k, v = qkv.reshape(3, batch * rows * columns, heads, s * s, d)
+        out = self._attend(q, k, v, (s, s)).view(batch, rows, columns, heads, s, s, d)
+        out = out.permute(0, 1, 4, 2, 5, 3, 6).reshape(batch, rows * s, columns * s, heads * d)
+        return out[:, :height, :width].reshape(batch, height * width, heads * d)

@@ -1,0 +1,56 @@
+"""Grids of tokens: their sizes, the memory layout of maps, and the one resize of values on a grid."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Grid = tuple[int, int]
+"""(rows, columns)"""
+
+
+def ceil_div(dividend: int, divisor: int) -> int:
+    """Ceiling division; torch.compile needs non-negative terms."""
+    return (dividend + divisor - 1) // divisor
+
+
+def square_grid(cells: int) -> Grid | None:
+    """Return the square grid of so many cells; None if there is none."""
+    side = math.isqrt(max(cells, 0))
+    return (side, side) if side * side == cells else None
+
+
+def pad_to_multiple(x: Tensor, size: int) -> Tensor:
+    """Pad the last two axes with zeros, at their ends, to multiples of ``size``."""
+    height, width = x.shape[-2:]
+    return F.pad(x, (0, ceil_div(width, size) * size - width, 0, ceil_div(height, size) * size - height))
+
+
+def resize_map(values: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
+    """Resize (rows * columns, C) values on a grid ``src`` to a grid ``dst``, by size, without antialiasing."""
+    image = values.t().reshape(1, -1, *src)  # (1, C, rows, columns)
+    corners = None if mode in ('nearest', 'nearest-exact', 'area') else False
+    return F.interpolate(image, size=dst, mode=mode, align_corners=corners)[0].flatten(1).t()
+
+
+def to_maps(tokens: Tensor, grid: Grid) -> Tensor:
+    """View tokens (B, N, C) of a grid as maps (B, C, rows, columns)."""
+    return tokens.transpose(1, 2).unflatten(-1, grid)
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """Lay maps (B, C, H, W) out with channels last in memory, under the strides that such a tensor has.
+
+    A view of tokens is laid out so already, but at batch 1 its batch stride is arbitrary; torch's batch norm then
+    takes the layout for another one in its backward, and gradients are wrong without an error.
+    """
+    _, channels, height, width = x.shape
+    if x.stride() == (height * width * channels, 1, width * channels, channels):
+        return x
+    return x.clone(memory_format=torch.channels_last)
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """Copy maps into a new tensor whose strides are regular at batch 1 too, for whatever layer follows."""
+    return x.clone(memory_format=torch.contiguous_format)

@@ -1,0 +1,73 @@
+"""Absolute position embeddings: learnable, and sinusoids over one or two dimensions (LaPE, ICCV 2023, Table 7).
+
+PE(p, 2i) = sin(p / 10000^(2i / D)),  PE(p, 2i + 1) = cos(p / 10000^(2i / D))      (Transformer, NeurIPS 2017)
+"""
+
+import torch
+from torch import Tensor, nn
+
+from mmlape.errors import ConfigError
+from mmlape.models.layers.grid import Grid
+from mmlape.models.position.base import AbsolutePosition
+from mmlape.registry import POSITION_ENCODINGS
+
+
+def sincos_1d(num_tokens: int, embed_dims: int) -> Tensor:
+    """Build sinusoids over the token index: even channels sine, odd channels cosine.
+
+    Returns:
+        Float32 table (num_tokens, embed_dims).
+    """
+    channel = torch.arange(embed_dims, dtype=torch.float64)
+    wavelength = 10000 ** (2 * (channel // 2) / embed_dims)
+    angle = torch.arange(num_tokens, dtype=torch.float64)[:, None] / wavelength
+    return torch.where(channel % 2 == 0, angle.sin(), angle.cos()).float()
+
+
+def sincos_2d(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
+    """Build sinusoids over the column (first half of the channels) and the row (second half).
+
+    Returns:
+        Float32 table (num_prefix + rows * columns, embed_dims), zero for prefix tokens.
+
+    Raises:
+        ConfigError: If ``embed_dims`` is not a multiple of 4.
+    """
+    if embed_dims % 4:
+        raise ConfigError(f"pe_type='sincos2d' needs embed_dims to be a multiple of 4, not {embed_dims}")
+    rows, columns = grid
+    half = embed_dims // 2
+    by_column = sincos_1d(columns, half).expand(rows, columns, half)
+    by_row = sincos_1d(rows, half)[:, None].expand(rows, columns, half)
+    table = torch.cat((by_column, by_row), dim=-1).flatten(0, 1)  # (N, D)
+    return torch.cat((table.new_zeros(num_prefix, embed_dims), table))
+
+
+@POSITION_ENCODINGS.register_module('learnable')
+class Learnable(AbsolutePosition):
+    """A trainable table, truncated normal with standard deviation 0.02."""
+
+    trainable = True
+
+    def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
+        """Build the initial table."""
+        rows = num_prefix + grid[0] * grid[1]
+        return nn.init.trunc_normal_(torch.empty(1, rows, embed_dims), std=0.02)
+
+
+@POSITION_ENCODINGS.register_module('sincos1d')
+class Sincos1d(AbsolutePosition):
+    """Fixed sinusoids over the token index, prefix tokens included."""
+
+    def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
+        """Build the table."""
+        return sincos_1d(num_prefix + grid[0] * grid[1], embed_dims)[None]
+
+
+@POSITION_ENCODINGS.register_module('sincos2d')
+class Sincos2d(AbsolutePosition):
+    """Fixed sinusoids over column and row; zeros for prefix tokens."""
+
+    def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
+        """Build the table."""
+        return sincos_2d(grid, embed_dims, num_prefix)[None]

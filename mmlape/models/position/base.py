@@ -1,0 +1,140 @@
+"""The two contracts of a position encoding: an absolute one is joined with the tokens, the others act in attention.
+
+A new kind is one class in one file, registered in ``POSITION_ENCODINGS`` under the name that ``pe_type`` takes.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from mmlape.models.layers.grid import Grid, resize_map
+
+
+class Placement(NamedTuple):
+    """Where an encoding inside attention is attached.
+
+    Attributes:
+        layer: Index of the layer.
+        grid: Grid of patches that its tables are made for.
+        num_prefix: Tokens before the patches.
+        normed: Whether the joining asks for the normed form.
+        interpolate_mode: How tables are resized to other grids.
+    """
+
+    layer: int
+    grid: Grid
+    num_prefix: int = 0
+    normed: bool = False
+    interpolate_mode: str = 'bicubic'
+
+
+class AbsolutePosition:
+    """An absolute position embedding w: a table with a row for each token, which never depends on the image.
+
+    The backbone keeps it as ``pos_embed``, or ``pos_embed0``, ``pos_embed1`` ... where each layer has its own: a
+    parameter if the kind is trainable, else a buffer.
+    """
+
+    name: str
+    trainable = False
+
+    def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
+        """Build the initial table, (1, num_prefix + rows * columns, embed_dims)."""
+        raise NotImplementedError(f'{type(self).__name__} defines no table()')
+
+    def resize(self, table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str) -> Tensor:
+        """Resize a table (1, num_prefix + N_src, D) to another grid; prefix rows are kept."""
+        return resize_absolute(table, src, dst, num_prefix, mode)
+
+    def matches(self, table: Tensor, grid: Grid, num_prefix: int) -> bool:
+        """Check whether a stored table (1, num_prefix + N, D) can be of this kind: a fixed one equals its formula."""
+        try:
+            return self.trainable or torch.allclose(
+                table.float(), self.table(grid, table.shape[2], num_prefix), atol=1e-3
+            )
+        except ValueError:  # the formula does not exist for this width
+            return False
+
+
+class AttentionPosition:
+    """A position encoding inside attention; each layer has an instance of its own.
+
+    ``attach`` registers parameters on the attention module, under the names that checkpoints have, and the other
+    methods read them there.
+    """
+
+    name: str
+    place: Placement
+    normed_joinings: tuple[str, ...] = ()
+    """Joinings that this kind takes without an absolute one beside it, as its normed form."""
+    windows = False
+    """Whether it works in windowed attention."""
+    reads_weights = False
+    """Whether ``values`` is used; attention then computes its weights explicitly."""
+
+    def attach(self, attn: nn.Module, place: Placement) -> None:
+        """Keep the place; register parameters and buffers on ``attn``, which has ``num_heads`` and ``head_dims``."""
+        self.place = place
+
+    def rotate(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
+        """Transform queries and keys, (B, heads, N, d) each."""
+        return q, k
+
+    def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor | None:
+        """Return what is added to the scaled logits, (1 or B, 1 or heads, N, N), or None.
+
+        Args:
+            attn: The module that ``attach`` was called with.
+            q: Queries (B, heads, N, d), not scaled.
+            k: Keys (B, heads, N, d).
+            grid: Grid of the patch tokens.
+        """
+        return None
+
+    def values(self, attn: nn.Module, weights: Tensor, grid: Grid) -> Tensor | None:
+        """Return what is added to attention's output, (B, heads, N, d), from its weights (B, heads, N, N)."""
+        return None
+
+    def found_in(self, attn: dict[str, Tensor]) -> bool:
+        """Check whether the tensors of a stored attention module, by name, are those of this kind."""
+        return False
+
+    def stored_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
+        """Return the grid of a stored attention's tables; None if it cannot be told."""
+        return None
+
+    def stored_heads(self, attn: dict[str, Tensor]) -> int | None:
+        """Return the number of heads of a stored attention; None if it cannot be told."""
+        return None
+
+    def drawn(self, attn: nn.Module, grid: Grid) -> Tensor | None:
+        """Return what a figure shows of a layer: (N, N) for the patches of a grid; None if nothing is drawn."""
+        return None
+
+
+def resize_absolute(table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str = 'bicubic') -> Tensor:
+    """Resize an absolute PE from grid ``src`` to grid ``dst``; the first ``num_prefix`` rows are kept as they are.
+
+    Args:
+        table: (1, num_prefix + N_src, D).
+        src: Its grid.
+        dst: The grid of the result.
+        num_prefix: Rows of prefix tokens.
+        mode: Of ``torch.nn.functional.interpolate``.
+
+    Returns:
+        (1, num_prefix + N_dst, D); ``table`` itself when the grids are equal.
+
+    Raises:
+        ValueError: If the number of rows is not ``num_prefix`` plus the cells of ``src``.
+    """
+    if table.shape[1] != num_prefix + src[0] * src[1]:
+        raise ValueError(
+            f'a position embedding of {table.shape[1]} rows is not {num_prefix} prefix rows and a '
+            f'{src[0]}x{src[1]} grid'
+        )
+    if src == dst:
+        return table
+    patches = resize_map(table[0, num_prefix:], src, dst, mode)
+    return torch.cat((table[:, :num_prefix], patches[None]), dim=1)

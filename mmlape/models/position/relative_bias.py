@@ -1,0 +1,82 @@
+"""Relative position bias (Swin, ICCV 2021; LaPE, ICCV 2023, Table 7): one number a head and offset of two patches.
+
+logits(i, j) += table[row_i - row_j, column_i - column_j]
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlape.models.layers.grid import Grid, resize_map, square_grid
+from mmlape.models.position.base import AttentionPosition, Placement
+from mmlape.registry import POSITION_ENCODINGS
+
+TABLE, INDEX = 'relative_position_bias_table', 'relative_position_index'
+
+
+def offset_index(grid: Grid, device: torch.device | None = None) -> Tensor:
+    """Return the table row of every (query, key) pair of a grid, (N, N)."""
+    rows, columns = (torch.arange(n, device=device) for n in grid)
+    cells = torch.cartesian_prod(rows, columns)  # (N, 2)
+    offset = cells[:, None] - cells[None] + cells[-1]  # (N, N, 2), from 0
+    return offset[..., 0] * (2 * grid[1] - 1) + offset[..., 1]
+
+
+@POSITION_ENCODINGS.register_module('rpe')
+class RelativePositionBias(AttentionPosition):
+    """A bias on the logits of two patches; prefix tokens get none.
+
+    The table has ((2h-1) * (2w-1), heads) entries for the grid (h, w) that it is made for, zero-initialised; other
+    grids get it resized as an image of offsets. The normed form, LaPE's way to join it, has a LayerNorm of the
+    gathered bias over the key axis, eps 1e-5, which is resized along.
+    """
+
+    normed_joinings = ('lape',)
+
+    def attach(self, attn: nn.Module, place: Placement) -> None:
+        """Register the table, the index of its own grid, and in the normed form ``pe_norm``."""
+        super().attach(attn, place)
+        grid = place.grid
+        entries = (2 * grid[0] - 1) * (2 * grid[1] - 1)
+        attn.register_parameter(TABLE, nn.Parameter(torch.zeros(entries, attn.num_heads)))
+        attn.register_buffer(INDEX, offset_index(grid))
+        attn.pe_norm = nn.LayerNorm(grid[0] * grid[1]) if place.normed else None
+
+    def bias(self, attn: nn.Module, grid: Grid) -> Tensor:
+        """Gather the bias of a grid of patches, (heads, N, N)."""
+        own, mode = self.place.grid, self.place.interpolate_mode
+        table, index = getattr(attn, TABLE), getattr(attn, INDEX)
+        if grid != own:
+            spans = [(2 * h - 1, 2 * w - 1) for h, w in (own, grid)]
+            table = resize_map(table, *spans, mode)
+            index = offset_index(grid, table.device)
+        bias = table[index].permute(2, 0, 1)  # (heads, N, N)
+        if attn.pe_norm is None:
+            return bias
+        if grid == own:
+            return attn.pe_norm(bias)
+        affine = torch.stack((attn.pe_norm.weight, attn.pe_norm.bias), dim=1)  # (N_own, 2)
+        weight, shift = resize_map(affine, own, grid, mode).unbind(1)
+        return F.layer_norm(bias, weight.shape, weight, shift, attn.pe_norm.eps)
+
+    def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
+        """Return the bias with zeros for prefix tokens, (1, heads, prefix + N, prefix + N)."""
+        prefix = self.place.num_prefix
+        return F.pad(self.bias(attn, grid), (prefix, 0, prefix, 0))[None].to(q.dtype)
+
+    def found_in(self, attn: dict[str, Tensor]) -> bool:
+        """Check for the table."""
+        return TABLE in attn
+
+    def stored_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
+        """Return the square grid whose offsets the table has."""
+        offsets = square_grid(attn[TABLE].shape[0])
+        return offsets and tuple((side + 1) // 2 for side in offsets)
+
+    def stored_heads(self, attn: dict[str, Tensor]) -> int:
+        """Return the columns of the table."""
+        return attn[TABLE].shape[1]
+
+    def drawn(self, attn: nn.Module, grid: Grid) -> Tensor:
+        """Return the mean over heads."""
+        return self.bias(attn, grid).mean(0)
