@@ -94,6 +94,17 @@ class BaseBackbone(LoadableBackbone):
             return 0, depths
         return depths - 1, depths
 
+    def part_of(self, param_name: str) -> str:
+        """Return the part of the network that a parameter belongs to, for figures over depth.
+
+        Parts are 'patch_embed', 'position' (PE tables and prefix tokens), 'blocks.0' and so on for the layers, and
+        'backbone' for what follows.
+        """
+        depth, depths = self.get_layer_depth(param_name)
+        if depth == 0:
+            return 'position' if param_name in (*self.pe_names, *self.prefix_tokens) else 'patch_embed'
+        return f'blocks.{depth - 1}' if depth < depths - 1 else 'backbone'
+
     # freezing
 
     def frozen_modules(self) -> list[nn.Module]:

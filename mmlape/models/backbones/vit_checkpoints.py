@@ -1,6 +1,7 @@
 """What a plain ViT says about its checkpoints: tokens, arch, position encodings, joining and stem of a file."""
 
 import re
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -62,8 +63,22 @@ def arch_of(weights: Weights) -> dict:
     return arch
 
 
-def position_of(weights: Weights, grid: Grid | None = None) -> tuple[str | list[str], Grid | None]:
-    """Return ``pe_type``, and the grid of the stored PE; None where that is no square and ``grid`` is None.
+class StoredPosition(NamedTuple):
+    """What a file tells of its position encodings.
+
+    Attributes:
+        pe_type: As the model takes it.
+        grid: Of the tables; None without tables, or where they are of no square.
+        needs_grid: Whether the user has to give the grid.
+    """
+
+    pe_type: str | list[str]
+    grid: Grid | None
+    needs_grid: bool
+
+
+def position_of(weights: Weights, grid: Grid | None = None) -> StoredPosition:
+    """Find the position encodings of a file.
 
     Args:
         weights: Of the file.
@@ -79,13 +94,13 @@ def position_of(weights: Weights, grid: Grid | None = None) -> tuple[str | list[
         fitting = (kind.name for kind in fixed_first if kind.matches(table, grid, prefix)) if grid else ()
         found.append(next(iter(fitting), 'learnable'))
     attn = weights.below(FIRST)
-    for kind in kinds(AttentionPosition):
-        if kind.found_in(attn):
-            found.append(kind.name)
-            grid = grid or kind.stored_grid(attn, prefix)
-    if not found:
-        return 'none', None
-    return (found[0] if len(found) == 1 else found), grid
+    inside = [kind for kind in kinds(AttentionPosition) if kind.found_in(attn)]
+    for kind in inside:
+        found.append(kind.name)
+        grid = grid or kind.stored_grid(attn, prefix)
+    has_grid = bool(tables) or any(kind.has_grid for kind in inside)
+    pe_type = found if len(found) > 1 else (found or ['none'])[0]
+    return StoredPosition(pe_type, grid if has_grid else None, has_grid and grid is None)
 
 
 def _with_batch_axis(table: Tensor) -> Tensor:
@@ -101,13 +116,12 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
         model: The name of the backbone's class.
     """
     arch = arch_of(weights)
-    pe_type, grid = position_of(weights)
-    stored = 'none' if pe_type == 'none' else _grid_text(weights, grid)
+    pe_type, grid, needs_grid = position_of(weights)
     rows = {
         'arch': arch['name'] or 'custom',
         **{key: value for key, value in arch.items() if key != 'name'},
         'pe_type': pe_type,
-        'pe grid': '' if stored == 'none' else stored,
+        'pe grid': _grid_text(weights, grid) if grid or needs_grid else '',
         'pe_joining': ' or '.join(joinings_of(weights)),
         'patch_norm': patch_norm_of(weights),
         'prefix tokens': ', '.join(prefix_tokens(weights)) or 'none',
@@ -124,10 +138,10 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
         patch_norm=patch_norm_of(weights),
     )
     notes = _notes(weights) + ([] if arch['name'] else ['num_heads leaves no trace in a file'])
-    if pe_type != 'none' and grid is None:
+    if needs_grid:
         init['grid'] = ('?', '?')
         notes.append('the PE is of no square grid: its rows and columns are those of the pretraining')
-    elif pe_type != 'none' and not table_names(weights):
+    elif grid and not table_names(weights):
         options['img_size'] = grid[0] * arch['patch_size']  # a bias is resized by the model, not by loading
     return rows, dict(options, init_cfg=init), notes
 
@@ -201,12 +215,12 @@ def plain_config(weights: Weights, grid: Grid | None, path: str) -> dict:
         CheckpointError: If the PE is of no square grid and ``grid`` is None.
     """
     arch = arch_of(weights)
-    pe_type, found = position_of(weights, grid)
-    if pe_type != 'none' and found is None:
+    pe_type, found, needs_grid = position_of(weights, grid)
+    if needs_grid:
         raise CheckpointError(
             f'checkpoint {path}: its position embedding is of no square grid, pass --grid ROWS COLUMNS'
         )
-    rows, columns = found or (1, 1)
+    rows, columns = found or (14, 14)
     side = arch.pop('patch_size')
     del arch['name']
     attn = weights.below(FIRST)

@@ -70,6 +70,8 @@ class AttentionPosition:
     """Joinings that this kind takes without an absolute one beside it, as its normed form."""
     windows = False
     """Whether it works in windowed attention."""
+    has_grid = False
+    """Whether its parameters are made for one grid."""
     reads_weights = False
     """Whether ``values`` is used; attention then computes its weights explicitly."""
 
@@ -101,7 +103,7 @@ class AttentionPosition:
         return False
 
     def stored_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
-        """Return the grid of a stored attention's tables; None if it cannot be told."""
+        """Return the grid of a stored attention's parameters; None if it cannot be told."""
         return None
 
     def stored_heads(self, attn: dict[str, Tensor]) -> int | None:

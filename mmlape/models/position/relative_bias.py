@@ -32,6 +32,7 @@ class RelativePositionBias(AttentionPosition):
     """
 
     normed_joinings = ('lape',)
+    has_grid = True
 
     def attach(self, attn: nn.Module, place: Placement) -> None:
         """Register the table, the index of its own grid, and in the normed form ``pe_norm``."""
