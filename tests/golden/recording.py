@@ -1,0 +1,175 @@
+"""What the scripts beside this file share: weights that hide nothing, and the writing of a golden file.
+
+A golden file, ``NAME.npz``, holds what a public implementation computes: for every case the weights under this
+package's names, the outputs for some inputs in float32 and float64, and the float64 gradients of ``project(outputs)``.
+The gradients are compared with finite differences before they are written, so they are the function's and not only
+one build's of autograd.
+
+Every script takes the folder of a checkout of the public code: ``python tests/golden/make_lape.py CHECKOUT``.
+"""
+
+import json
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+FOLDER = Path(__file__).resolve().parent
+Weights = dict[str, Tensor]
+
+
+@dataclass
+class Case:
+    """One model of the public code, and how it is built here.
+
+    Attributes:
+        name: The test's id.
+        model: A class of ``mmlape.models``, or a name that the test knows.
+        kwargs: Its arguments.
+        weights: Its state dict in float32.
+        run: The public code's outputs for those weights, in any dtype, and an image.
+        fixed: Names in ``weights`` that are computed and not learned; a new model has them already.
+        gradients: The inputs to record gradients for; None for all.
+        training: Whether the model is in training mode; then batch statistics are recorded as well.
+    """
+
+    name: str
+    model: str
+    kwargs: dict
+    weights: Weights
+    run: Callable[[Weights, Tensor], list[Tensor]]
+    fixed: Sequence[str] = ()
+    gradients: Sequence[str] | None = None
+    training: bool = False
+    inputs: Sequence[str] | None = None
+    parameters: list[str] = field(init=False)
+
+    def __post_init__(self):
+        buffers = ('running_mean', 'running_var', 'num_batches_tracked')
+        self.parameters = [
+            name for name in self.weights if name not in self.fixed and name.rpartition('.')[2] not in buffers
+        ]
+
+
+def checkout() -> str:
+    """The folder named on the command line, from which modules can be imported afterwards."""
+    if len(sys.argv) != 2:
+        sys.exit(f'usage: python {sys.argv[0]} CHECKOUT')
+    folder = str(Path(sys.argv[1]).resolve())
+    sys.path.insert(0, folder)
+    return folder
+
+
+def random_tensor(name: str, like: Tensor) -> Tensor:
+    """Random values for a parameter or buffer, the same for the same name and shape.
+
+    Matrices keep the scale of what they map, scales are around one, nothing is zero, and position embeddings are so
+    small that the eps of their norms matters.
+    """
+    leaf = name.rpartition('.')[2]
+    generator = torch.Generator().manual_seed(zlib.crc32(f'{name}{tuple(like.shape)}'.encode()))
+    noise = torch.randn(like.shape, generator=generator)
+    if leaf == 'num_batches_tracked':
+        return torch.randint(1, 100, like.shape, generator=generator)
+    if leaf == 'running_var':
+        return noise.abs() + 0.5
+    if leaf.startswith('pos_embed'):
+        return 0.05 * noise
+    if 'sampling_offsets' in name:
+        return noise if leaf == 'bias' else noise * like.shape[1] ** -0.5
+    if like.ndim == 1 or leaf.endswith('gamma'):
+        return 0.3 * noise + float(leaf == 'weight' or leaf.startswith('gamma'))
+    if leaf in ('cls_token', 'dist_token', 'level_embed', 'cls_emb', 'relative_position_bias_table'):
+        return 0.5 * noise
+    return noise * like[0].numel() ** -0.5
+
+
+def fill(state: Weights, fixed: Sequence[str] = ()) -> Weights:
+    """Random values for every entry but the fixed ones."""
+    return {name: value.clone() if name in fixed else random_tensor(name, value) for name, value in state.items()}
+
+
+def image(seed: int, *shape: int) -> Tensor:
+    """Random images."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def call(model: nn.Module, weights: Weights, x: Tensor, training: bool = False):
+    """The model's output with other weights; every parameter and buffer has to be among them."""
+    model.train(training)
+    return torch.func.functional_call(model, weights, (x,), strict=True)
+
+
+def project(outputs: Sequence[Tensor]) -> Tensor:
+    """A fixed projection of outputs to one number, in which no two elements weigh the same."""
+    return sum((out.flatten() * torch.arange(1, out.numel() + 1, dtype=out.dtype).cos()).sum() for out in outputs)
+
+
+def _cast(weights: Weights, dtype: torch.dtype) -> Weights:
+    return {name: value.to(dtype) if value.is_floating_point() else value.clone() for name, value in weights.items()}
+
+
+def _gradients(case: Case, x: Tensor) -> list[Tensor]:
+    weights = _cast(case.weights, torch.float64)
+    leaves = [weights[name].requires_grad_() for name in case.parameters]
+    return list(torch.autograd.grad(project(case.run(weights, x)), leaves))
+
+
+@torch.no_grad()
+def _check_gradients(case: Case, x: Tensor, gradients: list[Tensor]) -> float:
+    """The largest relative distance of a gradient from a finite difference along a random direction."""
+    step, worst = 1e-6, 0.0
+    for name, gradient in zip(case.parameters, gradients, strict=True):
+        direction = image(zlib.crc32(name.encode()), *gradient.shape).double()
+        sides = []
+        for sign in (1, -1):
+            weights = _cast(case.weights, torch.float64)
+            weights[name] = weights[name] + sign * step * direction
+            sides.append(project(case.run(weights, x)).item())
+        difference, slope = (sides[0] - sides[1]) / (2 * step), (gradient * direction).sum().item()
+        distance = abs(difference - slope) / max(abs(slope), gradient.norm().item(), 1e-3)
+        if distance > 1e-4:
+            sys.exit(f'{case.name}: the gradient of {name} is {slope}, its finite difference {difference}')
+        worst = max(worst, distance)
+    return worst
+
+
+def write(name: str, inputs: Weights, cases: Sequence[Case]) -> None:
+    """Run every case, check its gradients and write ``NAME.npz`` beside this file."""
+    data = {f'inputs/{key}': value.numpy() for key, value in inputs.items()}
+    index = []
+    for case in cases:
+        for key, value in case.weights.items():
+            shared = data.setdefault(f'weights/{key}', value.numpy())
+            if shared.shape != value.shape or not np.array_equal(shared, value.numpy()):
+                data[f'{case.name}/weights/{key}'] = value.numpy()
+        used = list(case.inputs or inputs)
+        wanted = used if case.gradients is None else list(case.gradients)
+        worst = 0.0
+        for key in used:
+            for dtype, label in ((torch.float32, 'float32'), (torch.float64, 'float64')):
+                weights = _cast(case.weights, dtype)
+                with torch.no_grad():
+                    outputs = case.run(weights, inputs[key].to(dtype))
+                for i, out in enumerate(outputs):
+                    data[f'{case.name}/{key}/{label}/{i}'] = out.numpy()
+                if case.training and dtype == torch.float64:
+                    moved = [value.flatten().double() for n, value in weights.items() if n not in case.parameters]
+                    data[f'{case.name}/{key}/buffers'] = torch.cat(moved).numpy()
+            if key in wanted:
+                gradients = _gradients(case, inputs[key].double())
+                worst = max(worst, _check_gradients(case, inputs[key].double(), gradients))
+                data[f'{case.name}/{key}/gradients'] = torch.cat([g.flatten() for g in gradients]).numpy()
+        keys = ('name', 'model', 'kwargs', 'parameters', 'training')
+        entry = {key: getattr(case, key) for key in keys}
+        index.append(dict(entry, state=list(case.weights), fixed=list(case.fixed), inputs=used, gradients=wanted))
+        print(f'{case.name}: {len(case.parameters)} gradients, {worst:.0e} from finite differences')
+    data['index'] = np.array(json.dumps(index))
+    path = FOLDER / f'{name}.npz'
+    np.savez_compressed(path, **data)
+    print(f'{path.name}: {path.stat().st_size / 1e6:.2f} MB')
