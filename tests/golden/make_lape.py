@@ -139,7 +139,8 @@ def hooked_case(pe: str, chain: bool, kind: str) -> Case:
 
 def check_hooks() -> None:
     """The hooks are a faithful LaPE: the same as the published one."""
-    published, hooked = public_case(VisionTransformer, 'learnable', 'LaPE'), hooked_case('learnable', True, 'layernorm')
+    published = public_case(VisionTransformer, 'learnable', 'LaPE')
+    hooked = hooked_case('learnable', True, 'layernorm')
     for x in INPUTS.values():
         weights = {name: value.double() for name, value in published.weights.items()}
         one, other = (case.run(dict(weights), x.double())[0] for case in (published, hooked))
