@@ -11,15 +11,53 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from config_helpers import ROOT, find
+from config_helpers import load as load_config
+from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
 
 from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
 
 FOLDER = Path(__file__).parent / 'golden'
-CLASSES = {cls.__name__: cls for cls in (DistilledVisionTransformer, ViTAdapter, VisionTransformer)}
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}
 # the public adapter computes reference points in float32
 ADAPTER_TOLERANCE = {torch.float64: 5e-6, torch.float32: 1e-4}
+
+
+class DistilledClassifier(nn.Module):
+    """The distilled backbone and the head of the recipes; MMPretrain's classifier would want a teacher."""
+
+    def __init__(self, backbone: dict, **head):
+        super().__init__()
+        init_default_scope('mmpretrain')
+        recipe = load_config(ROOT / 'configs/pretrain/deit-tiny-distilled-default_4xb256-300e_in1k.py')
+        self.backbone = DistilledVisionTransformer(**backbone)
+        self.head = MODELS.build(dict(recipe.model.head, **head))
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return [self.head(self.backbone(x))]
+
+
+class SegmenterDecoder(nn.Module):
+    """The decode head of the recipes."""
+
+    def __init__(self, **kwargs):
+        super().__init__()
+        init_default_scope('mmseg')
+        recipe = load_config(find('segmenter', 'tiny', 'lape'))
+        self.decode_head = MODELS.build(dict(recipe.model.decode_head, **kwargs))
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return [self.decode_head([x])]
+
+
+MODEL_CLASSES = {
+    'DistilledVisionTransformer': DistilledVisionTransformer,
+    'ViTAdapter': ViTAdapter,
+    'VisionTransformer': VisionTransformer,
+    'distilled classifier': DistilledClassifier,
+    'segmenter': SegmenterDecoder,
+}
 
 
 @cache
@@ -45,14 +83,9 @@ def state_dict(source: str, case: dict) -> dict[str, Tensor]:
 
 
 def build(source: str, case: dict, dtype: torch.dtype) -> nn.Module:
-    model = CLASSES[case['model']](**case['kwargs'])
+    model = MODEL_CLASSES[case['model']](**case['kwargs'])
     model.load_state_dict(state_dict(source, case), strict=True)
     return model.to(dtype).train(case['training'])
-
-
-def run(model: nn.Module, x: Tensor) -> list[Tensor]:
-    """The outputs, one after the other."""
-    return list(model(x))
 
 
 def project(outputs: list[Tensor]) -> Tensor:
@@ -71,7 +104,7 @@ def assert_close(ours: Tensor, golden: Tensor, tolerance: float, what: str) -> N
 def test_a_new_model_has_the_public_codes_tables(source, name):
     """Sinusoids and the index of relative positions, which a checkpoint would overwrite."""
     case = cases(source)[name]
-    tables = CLASSES[case['model']](**case['kwargs']).state_dict()
+    tables = MODEL_CLASSES[case['model']](**case['kwargs']).state_dict()
     for key in case['fixed']:
         stored = state_dict(source, case)[key]
         torch.testing.assert_close(tables[key].view_as(stored), stored, atol=1e-6, rtol=0)
@@ -83,7 +116,7 @@ def test_outputs_and_gradients_are_the_public_codes(source, name, key, dtype):
     data, case, prefix = load(source), cases(source)[name], f'{name}/{key}'
     tolerance = (ADAPTER_TOLERANCE if case['model'] == 'ViTAdapter' else TOLERANCE)[dtype]
     model = build(source, case, dtype)
-    outputs = run(model, torch.from_numpy(data[f'inputs/{key}']).to(dtype))
+    outputs = model(torch.from_numpy(data[f'inputs/{key}']).to(dtype))
     label = str(dtype).removeprefix('torch.')
     stored = [data[path] for path in sorted(data) if path.startswith(f'{prefix}/{label}/')]
     for i, (ours, golden) in enumerate(zip(outputs, stored, strict=True)):

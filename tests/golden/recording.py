@@ -99,10 +99,10 @@ def image(seed: int, *shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def call(model: nn.Module, weights: Weights, x: Tensor, training: bool = False):
+def call(model: nn.Module, weights: Weights, x: Tensor, training: bool = False, **kwargs):
     """The model's output with other weights; every parameter and buffer has to be among them."""
     model.train(training)
-    return torch.func.functional_call(model, weights, (x,), strict=True)
+    return torch.func.functional_call(model, weights, (x,), kwargs, strict=True)
 
 
 def project(outputs: Sequence[Tensor]) -> Tensor:
