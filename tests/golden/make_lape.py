@@ -1,4 +1,4 @@
-"""Golden data of LaPE's public code (Ingrid725/LaPE): every joining and kind of PE, and the distilled model.
+"""Golden data of LaPE's public code (Ingrid725/LaPE at e188f7e): every joining and PE, and the distilled model.
 
 As published, the models with a relative PE and the distilled ones raise. Two repairs from outside make them run: their
 blocks return the pair that the loop over the layers unpacks, and the distilled model gets the attribute that it reads

@@ -1,4 +1,4 @@
-"""Golden data of Segmenter's public mask decoder (rstrudel/segmenter), for the head that the recipes use."""
+"""Golden data of Segmenter's public mask decoder (rstrudel/segmenter at 20d1bfa), for the recipes' head."""
 
 from recording import Case, Weights, call, checkout, fill, image, write
 from torch import Tensor

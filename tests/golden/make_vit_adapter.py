@@ -1,4 +1,4 @@
-"""Golden data of ViT-Adapter's public code (czczup/ViT-Adapter): the detection and the segmentation class.
+"""Golden data of ViT-Adapter's public code (czczup/ViT-Adapter at fd64a51): both tasks' classes.
 
 Names of old OpenMMLab releases that the code imports are stubbed; of its compiled operation, its own PyTorch
 formulation is used. There is no public LaPE adapter: those cases run the public class with a zero PE, and hooks add

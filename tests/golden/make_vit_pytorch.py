@@ -1,4 +1,4 @@
-"""Golden data of a ViT with Dual PatchNorm: lucidrains/vit-pytorch's ``ViT``, whose stem has both norms.
+"""Golden data of a ViT with Dual PatchNorm: lucidrains/vit-pytorch's (at 69d24fe), whose stem has both norms.
 
 Its patches are (row, column, channel), those of a convolution's weight (channel, row, column): the weights of the stem
 are permuted. The ablations of the Dual PatchNorm paper's Table 6 are the same model with a part of the stem taken out
