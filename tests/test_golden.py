@@ -1,4 +1,4 @@
-"""Models against the public code: outputs and gradients of every parameter, with weights that hide nothing.
+"""Models against the public code: outputs and gradients of every parameter, with no weight left at its initial value.
 
 ``golden/*.npz`` holds the data, made by the script of the same source beside it. Errors are relative to the largest
 element of a tensor where that is above one.
@@ -89,7 +89,7 @@ def build(source: str, case: dict, dtype: torch.dtype) -> nn.Module:
 
 
 def project(outputs: list[Tensor]) -> Tensor:
-    """As ``project`` of ``golden/recording.py``."""
+    """Project outputs to one number, as ``project`` of ``golden/recording.py``."""
     return sum((out.flatten() * torch.arange(1, out.numel() + 1, dtype=out.dtype).cos()).sum() for out in outputs)
 
 

@@ -31,7 +31,7 @@ def adapter(**kwargs) -> ViTAdapter:
 
 
 def trace(model: nn.Module, image: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """First inputs and outputs of all modules in one forward pass, by name; of several outputs, the first."""
+    """Return the first input and the first output of every module in one forward pass, by name."""
     inputs, outputs, hooks = {}, {}, []
     for name, module in model.named_modules():
 
@@ -51,7 +51,7 @@ def trace(model: nn.Module, image: Tensor) -> tuple[dict[str, Tensor], dict[str,
 
 
 def is_dropped_out(before: Tensor, after: Tensor, rate: float) -> bool:
-    """Whether every element is either zero or scaled up by 1 / (1 - rate), in the right proportion."""
+    """Return whether every element is either zero or scaled up by 1 / (1 - rate), in the right proportion."""
     zero = after == 0
     assert (before != 0).all() and before.numel() > 500
     torch.testing.assert_close(after[~zero], before[~zero] / (1 - rate))
@@ -59,7 +59,7 @@ def is_dropped_out(before: Tensor, after: Tensor, rate: float) -> bool:
 
 
 def dropout_places(inputs: dict[str, Tensor], outputs: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-    """The tensors before and after every elementwise dropout of a layer, and after that of the embedded tokens."""
+    """Return the tensors before and after each elementwise dropout: of the embedded tokens and in a layer."""
     layer = 'blocks.2'
     return {
         'pos_drop': (inputs['pos_drop'], inputs['blocks.0.norm1']),
@@ -100,7 +100,7 @@ def test_dropout_of_the_adapters_vit():
     ids=['global', 'relative', 'windowed'],
 )
 def test_attention_dropout_acts_on_the_weights_in_training_only(build):
-    """All values are one there: each sum of weights, one in evaluation, is the share that is left, scaled up."""
+    """With all values one, attention returns the sum of its weights: one in evaluation, and random in training."""
     model = randomise(build(attn_drop_rate=RATE))
     with torch.no_grad():
         for block in model.blocks:
@@ -177,7 +177,7 @@ def test_drop_path_rate_of_every_extractor_is_the_maximum():
 
 
 def kept(branch: Tensor, out: Tensor, rate: float) -> Tensor:
-    """Which images of a batch keep a branch; the others lose all of it, and those get it scaled up."""
+    """Return which images keep a branch, and check that they get all of it, scaled up, and the others nothing."""
     keep = out.flatten(1).abs().amax(1) > 1e-4
     torch.testing.assert_close(out[keep], branch[keep] / (1 - rate), atol=2e-4, rtol=1e-3)
     return keep
@@ -267,7 +267,7 @@ def test_eps_of_the_adapters_norms(norm_cfg, eps):
 
 
 def is_normal(values: Tensor, std: float) -> bool:
-    """Whether values have mean zero and that deviation, within five times what chance explains."""
+    """Return whether values have mean zero and that deviation, within five times what chance explains."""
     count = values.numel()
     spread = abs(values.std().item() / std - 1) < 5 / math.sqrt(2 * count)
     tails = values.abs().max() > 2 * std or count < 1000  # a uniform distribution ends at 1.7
@@ -275,14 +275,14 @@ def is_normal(values: Tensor, std: float) -> bool:
 
 
 def is_uniform(values: Tensor, bound: float) -> bool:
-    """Whether values fill [-bound, bound] evenly."""
+    """Return whether values fill [-bound, bound] evenly."""
     count = values.numel()
     inside = values.abs().max().item() <= bound * (1 + 1e-6)
     return inside and abs(values.std().item() / (bound / math.sqrt(3)) - 1) < 5 / math.sqrt(2 * count)
 
 
 def check_norms(model: nn.Module) -> None:
-    """All norms begin as plain ones."""
+    """Check that all norms start without scale and shift."""
     for module in model.modules():
         if isinstance(module, (nn.LayerNorm, _BatchNorm)):
             assert (module.weight == 1).all() and (module.bias == 0).all()
@@ -291,7 +291,7 @@ def check_norms(model: nn.Module) -> None:
 
 
 def check_layers(model: nn.Module) -> None:
-    """Linear maps of the layers: truncated normal of deviation 0.02, zero bias; the stem: PyTorch's convolution."""
+    """Check that linear maps of layers have std 0.02 and no bias, and that the stem is PyTorch's convolution."""
     for name, module in model.blocks.named_modules():
         if isinstance(module, nn.Linear):
             assert is_normal(module.weight, 0.02), name
@@ -334,7 +334,7 @@ def test_initial_values_of_a_pe_norm(kind):
 
 
 def check_deformable_attention(attn: nn.Module, heads: int, levels: int, points: int) -> None:
-    """No offset depends on the query; head h looks along angle 2 pi h / heads, point p lies p + 1 cells away."""
+    """Check that head h looks along the angle 2 pi h / heads, point p at p + 1 cells, whatever the query."""
     for linear in (attn.sampling_offsets, attn.attention_weights):
         assert (linear.weight == 0).all()
     assert (attn.attention_weights.bias == 0).all()

@@ -15,7 +15,7 @@ INPUTS = dict(square=image(0, 2, 3, 16, 16), wide=image(1, 1, 3, 8, 24))
 
 
 def build(size: tuple[int, int], num_classes: int) -> nn.Module:
-    """The public model as its DeiT sizes are configured."""
+    """Build the public model as its DeiT sizes are configured."""
     return DistilledVisionTransformer(
         img_size=size,
         patch_size=4,
@@ -30,7 +30,7 @@ def build(size: tuple[int, int], num_classes: int) -> nn.Module:
 
 
 def tokens_case(key: str) -> Case:
-    """All normed tokens, for one input and a model of its size."""
+    """Return the case of all normed tokens, for one input and a model of its size."""
     size = tuple(INPUTS[key].shape[2:])
     model = build(size, 0)
     tokens = []
@@ -45,7 +45,7 @@ def tokens_case(key: str) -> Case:
 
 
 def scores_case() -> Case:
-    """The mean of both heads' scores."""
+    """Return the case of the mean of both heads' scores."""
     model = build((16, 16), CLASSES)
     names = {
         name: f'head.layers.{name}' if name.startswith('head') else f'backbone.{name}' for name in model.state_dict()

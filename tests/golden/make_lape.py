@@ -30,7 +30,7 @@ JOININGS = {'basic': 'default', 'share': 'shared', 'unshare': 'unshared', 'LaPE'
 
 
 def build(cls, size: tuple[int, int], pe: str, join_type: str) -> nn.Module:
-    """The public model without a classifier, as its DeiT sizes are configured; it returns all normed tokens."""
+    """Build the public model as its DeiT sizes are configured, but without a classifier; it returns all tokens."""
     model = cls(
         img_size=size,
         patch_size=PATCH,
@@ -55,7 +55,7 @@ def build(cls, size: tuple[int, int], pe: str, join_type: str) -> nn.Module:
 
 
 def resized(table: Tensor, prefix: int, size: tuple[int, int]) -> Tensor:
-    """A table of the square grid for an image of another size."""
+    """Resize a table of the square grid to that of an image of another size."""
     grid = table[..., prefix:, :].reshape(1, SIDE // PATCH, SIDE // PATCH, DIMS).permute(0, 3, 1, 2)
     grid = F.interpolate(grid, (size[0] // PATCH, size[1] // PATCH), mode='bicubic', align_corners=False)
     patches = grid.flatten(2).transpose(1, 2).reshape(*table.shape[:-2], -1, DIMS)
@@ -63,14 +63,14 @@ def resized(table: Tensor, prefix: int, size: tuple[int, int]) -> Tensor:
 
 
 def at_size(weights: Weights, prefix: int, size: tuple[int, int]) -> Weights:
-    """The weights with every table for an image of that size."""
+    """Return the weights with every table resized for an image of that size."""
     if size == (SIDE, SIDE):
         return weights
     return {k: resized(v, prefix, size) if k.startswith('pos_embed') else v for k, v in weights.items()}
 
 
 def public_case(cls, pe: str, join_type: str) -> Case:
-    """A model that the public code has."""
+    """Return the case of a model that the public code has."""
     sizes = {tuple(x.shape[2:]) for x in INPUTS.values()} if pe != '2D_RPE' else {(SIDE, SIDE)}
     distilled = cls is DistilledVisionTransformer
     base = build(cls, (SIDE, SIDE), pe, join_type).state_dict()
@@ -96,7 +96,7 @@ def public_case(cls, pe: str, join_type: str) -> Case:
 
 
 def norm_pe(kind: str, w: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """One of Table 8's norms of a PE."""
+    """Apply one of Table 8's norms to a PE."""
     if 'norm' in kind:
         w = (w - w.mean(-1, keepdim=True)) / (w.var(-1, unbiased=False, keepdim=True) + 1e-6).sqrt()
     w = w if weight is None else w * weight
@@ -104,7 +104,13 @@ def norm_pe(kind: str, w: Tensor, weight: Tensor | None, bias: Tensor | None) ->
 
 
 def hooked_case(pe: str, chain: bool, kind: str) -> Case:
-    """The public default model with a zero PE; hooks add the normed PE, of the layer before it if ``chain``."""
+    """Return a case that hooks make of the public default model.
+
+    Args:
+        pe: The public kind of PE.
+        chain: Whether a layer norms what the layer before it added, and not the table.
+        kind: The norm, one of Table 8.
+    """
     sizes = {tuple(x.shape[2:]) for x in INPUTS.values()}
     base = build(VisionTransformer, (SIDE, SIDE), pe, 'basic').state_dict()
     fixed = ['pos_embed'] if 'sin' in pe else []
@@ -138,7 +144,7 @@ def hooked_case(pe: str, chain: bool, kind: str) -> Case:
 
 
 def check_hooks() -> None:
-    """The hooks are a faithful LaPE: the same as the published one."""
+    """Check that the hooks make the published LaPE of the published default model."""
     published = public_case(VisionTransformer, 'learnable', 'LaPE')
     hooked = hooked_case('learnable', True, 'layernorm')
     for x in INPUTS.values():

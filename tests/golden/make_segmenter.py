@@ -20,7 +20,7 @@ MATRICES = {'proj_patch': 'patch_proj.weight', 'proj_classes': 'classes_proj.wei
 
 
 def our_name(name: str) -> str:
-    """The name that a public parameter has in mmsegmentation's model."""
+    """Return the name that a public parameter has in mmsegmentation's model."""
     if name in MATRICES:
         return f'decode_head.{MATRICES[name]}'
     name = name.replace('proj_dec', 'dec_proj').replace('blocks.', 'layers.')
@@ -31,7 +31,7 @@ def our_name(name: str) -> str:
 
 
 def decoder_case() -> Case:
-    """The decoder with the recipes' depth."""
+    """Return the case of the decoder with the recipes' depth."""
     model = MaskTransformer(
         n_cls=CLASSES,
         patch_size=16,

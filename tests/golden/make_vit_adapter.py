@@ -31,7 +31,7 @@ WINDOWED = dict(window_attn=[True, True, False, True, False], window_size=[3, 4,
 
 
 def stub(name: str, **attributes) -> None:
-    """A module of that name, with its parents, that has just these attributes."""
+    """Put a module of that name, with its parents, into ``sys.modules``, with just these attributes."""
     parts = name.split('.')
     for i in range(1, len(parts) + 1):
         sys.modules.setdefault('.'.join(parts[:i]), types.ModuleType('.'.join(parts[:i])))
@@ -39,7 +39,7 @@ def stub(name: str, **attributes) -> None:
 
 
 class Registry:
-    """A registry that only passes classes on."""
+    """A registry that returns classes as they are."""
 
     @staticmethod
     def register_module():
@@ -47,7 +47,7 @@ class Registry:
 
 
 def load_classes(folder: str) -> dict[str, type[nn.Module]]:
-    """The two public classes."""
+    """Import the two public classes."""
     stub('mmcv.runner', BaseModule=nn.Module)
     stub('mmcv_custom', my_load_checkpoint=None)
     stub('MultiScaleDeformableAttention')
@@ -75,7 +75,7 @@ CLASSES = load_classes(checkout())
 
 
 def lape_hooks(model: nn.Module, w: Tensor, own: Weights) -> list:
-    """Hooks that add w_l = LN_l(w_{l-1}) to the input of each layer's attention."""
+    """Register hooks that add w_l = LN_l(w_{l-1}) to the input of each layer's attention."""
     hooks = []
     for i, block in enumerate(model.blocks):
         weight, bias = (own[f'blocks.{i}.pe_norm.{leaf}'] for leaf in ('weight', 'bias'))
@@ -95,7 +95,7 @@ def case(
     training: bool = False,
     inputs: tuple[str, ...] = tuple(INPUTS),
 ) -> Case:
-    """One configuration.
+    """Return the case of one configuration.
 
     Args:
         public: Further arguments of the public class.

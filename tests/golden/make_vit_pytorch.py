@@ -43,7 +43,7 @@ class Affine(nn.Module):
 
 
 def plain_norm(dims: int) -> nn.Module:
-    """A LayerNorm without learnable parameters."""
+    """Build a LayerNorm without learnable parameters."""
     return nn.LayerNorm(dims, elementwise_affine=False)
 
 
@@ -61,7 +61,7 @@ STEMS = {
 
 
 def set_eps(model: nn.Module, eps: float) -> nn.Module:
-    """The model with that eps in all of its norms."""
+    """Set the eps of all norms, and return the model."""
     for module in model.modules():
         if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
             module.eps = eps
@@ -69,7 +69,7 @@ def set_eps(model: nn.Module, eps: float) -> nn.Module:
 
 
 def build(patch_norm: str, eps: float, size: tuple[int, int]) -> nn.Module:
-    """The public model, returning all normed tokens."""
+    """Build the public model, returning all normed tokens."""
     model = ViT(
         image_size=size,
         patch_size=PATCH,
@@ -89,7 +89,7 @@ def build(patch_norm: str, eps: float, size: tuple[int, int]) -> nn.Module:
 
 
 def our_name(name: str) -> str:
-    """The name that a public parameter has here."""
+    """Return the name that a public parameter has here."""
     first, _, rest = name.partition('.')
     if first == 'to_patch_embedding':
         place, _, leaf = rest.partition('.')
@@ -105,7 +105,7 @@ def our_name(name: str) -> str:
 
 
 def to_ours(name: str, value: Tensor) -> Tensor:
-    """A public weight in our layout."""
+    """Convert a public weight to our layout."""
     if name == 'to_patch_embedding.2.weight':
         return value.view(DIMS, PATCH, PATCH, 3).permute(0, 3, 1, 2)
     if name.startswith('to_patch_embedding.1.'):
@@ -114,7 +114,7 @@ def to_ours(name: str, value: Tensor) -> Tensor:
 
 
 def to_public(name: str, value: Tensor) -> Tensor:
-    """The inverse of ``to_ours``."""
+    """Convert back: the inverse of ``to_ours``."""
     if name == 'to_patch_embedding.2.weight':
         return value.permute(0, 2, 3, 1).flatten(1)
     if name.startswith('to_patch_embedding.1.'):
@@ -123,7 +123,7 @@ def to_public(name: str, value: Tensor) -> Tensor:
 
 
 def vit_case(patch_norm: str, eps: float, key: str) -> Case:
-    """One stem, with the input of one size."""
+    """Return the case of one stem, with the input of one size."""
     size = tuple(INPUTS[key].shape[2:])
     model = build(patch_norm, eps, size)
     base = model.state_dict()
@@ -146,7 +146,7 @@ def vit_case(patch_norm: str, eps: float, key: str) -> Case:
 
 
 def listing(x: np.ndarray, weights: dict[str, np.ndarray], eps: float) -> np.ndarray:
-    """The paper's listing: rearrange (row, column, channel) patches, LayerNorm, dense, LayerNorm."""
+    """Compute the paper's listing: rearrange (row, column, channel) patches, LayerNorm, dense, LayerNorm."""
 
     def norm(x: np.ndarray, name: str) -> np.ndarray:
         centred = x - x.mean(-1, keepdims=True)
@@ -161,7 +161,7 @@ def listing(x: np.ndarray, weights: dict[str, np.ndarray], eps: float) -> np.nda
 
 
 def check_listing() -> None:
-    """The public stem computes the paper's listing."""
+    """Check that the public stem computes the paper's listing."""
     for eps in (1e-5, 1e-6):
         stem = build('dual', eps, (16, 16)).to_patch_embedding
         weights = {name: value.double() for name, value in fill(stem.state_dict()).items()}

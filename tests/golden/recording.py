@@ -1,4 +1,4 @@
-"""What the scripts beside this file share: weights that hide nothing, and the writing of a golden file.
+"""Shared by the scripts in this folder: random weights under which every operation matters, and the golden file.
 
 A golden file, ``NAME.npz``, holds what a public implementation computes: for every case the weights under this
 package's names, the outputs for some inputs in float32 and float64, and the float64 gradients of ``project(outputs)``.
@@ -51,13 +51,13 @@ class Case:
 
     @property
     def parameters(self) -> list[str]:
-        """The names of the weights that are learned."""
+        """Names of the weights that are learned."""
         buffers = ('running_mean', 'running_var', 'num_batches_tracked')
         return [name for name in self.weights if name not in self.fixed and name.rpartition('.')[2] not in buffers]
 
 
 def checkout() -> str:
-    """The folder named on the command line, from which modules can be imported afterwards."""
+    """Return the folder named on the command line, and make its modules importable."""
     if len(sys.argv) != 2:
         sys.exit(f'usage: python {sys.argv[0]} CHECKOUT')
     folder = str(Path(sys.argv[1]).resolve())
@@ -66,7 +66,7 @@ def checkout() -> str:
 
 
 def random_tensor(name: str, like: Tensor) -> Tensor:
-    """Random values for a parameter or buffer, the same for the same name and shape.
+    """Return random values for a parameter or buffer, the same for the same name and shape.
 
     Matrices keep the scale of what they map, scales are around one, nothing is zero, and position embeddings are so
     small that the eps of their norms matters.
@@ -90,23 +90,23 @@ def random_tensor(name: str, like: Tensor) -> Tensor:
 
 
 def fill(state: Weights, fixed: Sequence[str] = ()) -> Weights:
-    """Random values for every entry but the fixed ones."""
+    """Return random values for every entry but the fixed ones."""
     return {name: value.clone() if name in fixed else random_tensor(name, value) for name, value in state.items()}
 
 
 def image(seed: int, *shape: int) -> Tensor:
-    """Random images."""
+    """Return random images."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def call(model: nn.Module, weights: Weights, x: Tensor, training: bool = False, **kwargs):
-    """The model's output with other weights; every parameter and buffer has to be among them."""
+    """Return the model's output with other weights; every parameter and buffer has to be among them."""
     model.train(training)
     return torch.func.functional_call(model, weights, (x,), kwargs, strict=True)
 
 
 def project(outputs: Sequence[Tensor]) -> Tensor:
-    """A fixed projection of outputs to one number, in which no two elements weigh the same."""
+    """Project outputs to one number, in which no two elements weigh the same."""
     return sum((out.flatten() * torch.arange(1, out.numel() + 1, dtype=out.dtype).cos()).sum() for out in outputs)
 
 
@@ -122,7 +122,7 @@ def _gradients(case: Case, x: Tensor) -> list[Tensor]:
 
 @torch.no_grad()
 def _difference(case: Case, x: Tensor, name: str, direction: Tensor, step: float) -> float:
-    """The slope along a direction of one parameter, as a central difference."""
+    """Return the slope along a direction of one parameter, as a central difference."""
     sides = []
     for signed in (step, -step):
         weights = _cast(case.weights, torch.float64)
@@ -132,7 +132,7 @@ def _difference(case: Case, x: Tensor, name: str, direction: Tensor, step: float
 
 
 def _check_gradients(case: Case, x: Tensor, gradients: list[Tensor]) -> float:
-    """The largest relative distance of a gradient from a finite difference along a random direction."""
+    """Return the largest relative distance of a gradient from a finite difference along a random direction."""
     worst = 0.0
     for name, gradient in zip(case.parameters, gradients, strict=True):
         direction = image(zlib.crc32(name.encode()), *gradient.shape).double()
