@@ -1,0 +1,427 @@
+"""What outputs in evaluation mode do not show: dropouts and drop paths, eps of norms, initial values, weight decay.
+
+Dropouts are checked where they act, on the tensors before and after them in one and the same forward pass.
+"""
+
+import math
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from config_helpers import ROOT, find, load
+from mmengine.optim import build_optim_wrapper
+from model_helpers import randomise
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
+
+ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
+WINDOWS = dict(window_attn=[True, True, False, True], window_size=3)
+RATE = 0.4
+
+
+def vit(cls=VisionTransformer, **kwargs) -> nn.Module:
+    return cls(ARCH, 32, 8, out_type='raw', **kwargs)
+
+
+def adapter(**kwargs) -> ViTAdapter:
+    return ViTAdapter(ARCH, 64, conv_inplane=8, deform_num_heads=3, **kwargs)
+
+
+def trace(model: nn.Module, image: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the first input and the first output of every module in one forward pass, by name."""
+    inputs, outputs, hooks = {}, {}, []
+    for name, module in model.named_modules():
+
+        def record(module, args, out, name=name):
+            inputs[name] = args[0]
+            outputs[name] = out[0] if isinstance(out, tuple) else out
+
+        hooks.append(module.register_forward_hook(record))
+    with torch.no_grad():
+        model(image)
+    for hook in hooks:
+        hook.remove()
+    return inputs, outputs
+
+
+# dropouts
+
+
+def is_dropped_out(before: Tensor, after: Tensor, rate: float) -> bool:
+    """Return whether every element is either zero or scaled up by 1 / (1 - rate), in the right proportion."""
+    zero = after == 0
+    assert (before != 0).all() and before.numel() > 500
+    torch.testing.assert_close(after[~zero], before[~zero] / (1 - rate))
+    return abs(zero.float().mean().item() - rate) < 0.1
+
+
+def dropout_places(inputs: dict[str, Tensor], outputs: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return the tensors before and after each elementwise dropout: of the embedded tokens and in a layer."""
+    layer = 'blocks.2'
+    return {
+        'pos_drop': (inputs['pos_drop'], inputs['blocks.0.norm1']),
+        'attention output': (outputs[f'{layer}.attn.proj'], outputs[f'{layer}.attn']),
+        'hidden units': (F.gelu(outputs[f'{layer}.mlp.fc1']), inputs[f'{layer}.mlp.fc2']),
+        'FFN output': (outputs[f'{layer}.mlp.fc2'], outputs[f'{layer}.mlp']),
+    }
+
+
+@pytest.mark.parametrize('kwargs', [dict(), dict(pe_joining='lape'), dict(pe_type='rpe')], ids=str)
+def test_dropout_acts_in_training_only(kwargs):
+    model, image = randomise(vit(drop_rate=RATE, **kwargs)), torch.randn(4, 3, 32, 32)
+    for before, after in dropout_places(*trace(model.train(), image)).values():
+        assert is_dropped_out(before, after, RATE)
+    for before, after in dropout_places(*trace(model.eval(), image)).values():
+        torch.testing.assert_close(after, before)
+    model = randomise(vit(attn_drop_rate=RATE, drop_path_rate=RATE, **kwargs))
+    for before, after in dropout_places(*trace(model.train(), image)).values():
+        torch.testing.assert_close(after, before)
+
+
+def test_dropout_of_the_adapters_vit():
+    model, image = randomise(adapter(drop_rate=RATE, **WINDOWS)), torch.randn(4, 3, 64, 96)
+    inputs, outputs = trace(model.train(), image)
+    for layer in range(4):
+        assert is_dropped_out(outputs[f'blocks.{layer}.attn.proj'], outputs[f'blocks.{layer}.attn'], RATE)
+        assert is_dropped_out(outputs[f'blocks.{layer}.mlp.fc2'], outputs[f'blocks.{layer}.mlp'], RATE)
+    assert is_dropped_out(inputs['pos_drop'], inputs['interactions.0.injector.query_norm'], RATE)
+
+
+@pytest.mark.parametrize(
+    'build',
+    [
+        lambda **kwargs: vit(**kwargs),
+        lambda **kwargs: vit(pe_type='rpe', pe_joining='lape', **kwargs),
+        lambda **kwargs: adapter(**WINDOWS, **kwargs),
+    ],
+    ids=['global', 'relative', 'windowed'],
+)
+def test_attention_dropout_acts_on_the_weights_in_training_only(build):
+    """With all values one, attention returns the sum of its weights: one in evaluation, and random in training."""
+    model = randomise(build(attn_drop_rate=RATE))
+    with torch.no_grad():
+        for block in model.blocks:
+            values = block.attn.qkv.out_features // 3 * 2
+            block.attn.qkv.weight[values:] = 0
+            block.attn.qkv.bias[values:] = 1
+    size = (64, 96) if isinstance(model, ViTAdapter) else (32, 32)
+    image = torch.randn(8, 3, *size)
+    for layer in range(4):
+        windowed = isinstance(model, ViTAdapter) and WINDOWS['window_attn'][layer]
+        sums = [trace(model.train(mode), image)[0][f'blocks.{layer}.attn.proj'] for mode in (True, True, False)]
+        assert not torch.equal(sums[0], sums[1])
+        if not windowed:  # a window's padding has zeros for values
+            torch.testing.assert_close(sums[2], torch.ones_like(sums[2]))
+        assert sums[0].std(0).min() > 0 and (sums[0] - sums[2]).abs().max() > 0.05
+        torch.testing.assert_close(sums[0].mean(), sums[2].mean(), atol=0.05, rtol=0)
+        heads = sums[0].unflatten(-1, (3, -1))
+        torch.testing.assert_close(heads, heads[..., :1].expand_as(heads))
+
+
+def test_attention_dropout_is_off_in_evaluation():
+    torch.manual_seed(1)
+    with_dropout = randomise(vit(attn_drop_rate=0.9, drop_rate=0.9, drop_path_rate=0.9))
+    plain = vit().eval()
+    plain.load_state_dict(with_dropout.state_dict())
+    image = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(with_dropout(image)[0], plain(image)[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('build', [vit, adapter])
+def test_without_rates_training_changes_nothing_but_batch_statistics(build):
+    model = randomise(build())
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            module.momentum = 0
+    image = torch.randn(2, 3, 64, 64)
+    inputs, _ = trace(model.train(), image)
+    again, _ = trace(model, image)
+    expected, _ = trace(model.eval(), image)
+    for name in inputs:
+        assert torch.equal(inputs[name], again[name])
+    if build is vit:
+        torch.testing.assert_close(inputs['norm'], expected['norm'])
+
+
+# drop paths
+
+
+def rates(modules) -> list[float]:
+    return [getattr(module.drop_path, 'drop_prob', 0.0) for module in modules]
+
+
+def extractors(model: ViTAdapter) -> dict[str, nn.Module]:
+    pattern = re.compile(r'interactions\.\d+\.(extractor|extra_extractors\.\d+)')
+    return {name: module for name, module in model.named_modules() if pattern.fullmatch(name)}
+
+
+@pytest.mark.parametrize('build', [vit, adapter, lambda **kwargs: vit(DistilledVisionTransformer, **kwargs)])
+def test_drop_path_rates_grow_linearly_to_the_maximum(build):
+    assert rates(build(drop_path_rate=0.3).blocks) == pytest.approx([0, 0.1, 0.2, 0.3])
+    assert rates(build().blocks) == [0] * 4
+
+
+def test_one_layer_has_drop_path_rate_zero():
+    model = VisionTransformer(dict(ARCH, num_layers=1), 32, 8, drop_path_rate=0.3)
+    assert rates(model.blocks) == [0]
+
+
+def test_drop_path_rate_of_every_extractor_is_the_maximum():
+    found = extractors(adapter(drop_path_rate=0.3))
+    assert len(found) == 4 + 2
+    assert rates(found.values()) == pytest.approx([0.3] * 6)
+    assert rates(extractors(adapter()).values()) == [0] * 6
+
+
+def kept(branch: Tensor, out: Tensor, rate: float) -> Tensor:
+    """Return which images keep a branch, and check that they get all of it, scaled up, and the others nothing."""
+    keep = out.flatten(1).abs().amax(1) > 1e-4
+    torch.testing.assert_close(out[keep], branch[keep] / (1 - rate), atol=2e-4, rtol=1e-3)
+    return keep
+
+
+@pytest.mark.parametrize('kwargs', [dict(), dict(pe_joining='lape', layer_scale_init_value=0.1)], ids=str)
+def test_drop_path_drops_both_branches_of_a_layer_each_by_itself(kwargs):
+    model, image = randomise(vit(drop_path_rate=RATE, **kwargs)), torch.randn(100, 3, 32, 32)
+    inputs, outputs = trace(model.train(), image)
+    block = model.blocks[3]
+    gammas = [1 if gamma is None else gamma.detach() for gamma in (block.gamma1, block.gamma2)]
+    start, middle, end = inputs['blocks.3.norm1'], inputs['blocks.3.norm2'], inputs['norm']
+    attention = kept(outputs['blocks.3.attn'] * gammas[0], middle - start, RATE)
+    ffn = kept(outputs['blocks.3.mlp'] * gammas[1], end - middle, RATE)
+    for keep in (attention, ffn):
+        assert 0.4 < keep.float().mean() < 0.8
+    assert not torch.equal(attention, ffn)
+    first = inputs['blocks.0.norm2'] - inputs['blocks.0.norm1']
+    assert kept(outputs['blocks.0.attn'] * (1 if block.gamma1 is None else model.blocks[0].gamma1), first, 0).all()
+    inputs, outputs = trace(model.eval(), image)
+    middle, end = inputs['blocks.3.norm2'], inputs['norm']
+    assert kept(outputs['blocks.3.attn'] * gammas[0], middle - inputs['blocks.3.norm1'], 0).all()
+    assert kept(outputs['blocks.3.mlp'] * gammas[1], end - middle, 0).all()
+
+
+def test_drop_path_of_an_extractor_drops_its_ffn_only():
+    model, image = randomise(adapter(drop_path_rate=RATE)), torch.randn(40, 3, 32, 64)
+    names = list(extractors(model))
+    for training in (True, False):
+        inputs, outputs = trace(model.train(training), image)
+        for name in names:
+            middle = inputs[f'{name}.ffn_norm']
+            assert kept(outputs[f'{name}.attn'], middle - inputs[name], 0).all()
+            keep = kept(outputs[f'{name}.ffn'], outputs[name] - middle, RATE if training else 0)
+            assert 0.3 < keep.float().mean() < 0.9 if training else keep.all()
+
+
+# norms
+
+
+def eps_of(model: nn.Module, kind) -> dict[str, float]:
+    return {name: module.eps for name, module in model.named_modules() if isinstance(module, kind)}
+
+
+def layer_names(*parts: str) -> set[str]:
+    return {f'blocks.{i}.{part}' for i in range(4) for part in parts}
+
+
+@pytest.mark.parametrize(('norm_cfg', 'eps'), [(None, 1e-6), (dict(type='LN', eps=1e-3), 1e-3)])
+def test_eps_of_the_vits_norms(norm_cfg, eps):
+    model = vit(pe_joining='lape', patch_norm='dual', norm_cfg=norm_cfg)
+    names = {'norm', 'patch_embed.norm0', 'patch_embed.norm1', *layer_names('norm1', 'norm2', 'pe_norm')}
+    assert eps_of(model, nn.LayerNorm) == dict.fromkeys(names, eps)
+    assert vit(patch_norm='post-posemb', norm_cfg=norm_cfg).norm_pre.eps == eps
+    for kind in ('norm', 'scalar-norm', 'channel-norm'):
+        model = vit(pe_joining='lape-shared', pe_norm=kind, norm_cfg=norm_cfg)
+        assert {block.pe_norm.eps for block in model.blocks} == {eps}
+    assert {
+        model.eps for model in vit(patch_norm='rms', norm_cfg=norm_cfg).patch_embed.children() if hasattr(model, 'eps')
+    } == {eps}
+
+
+@pytest.mark.parametrize(('norm_cfg', 'eps'), [(None, 1e-6), (dict(type='LN', eps=1e-3), 1e-3)])
+def test_eps_of_the_relative_bias_norm_is_pytorchs(norm_cfg, eps):
+    found = eps_of(vit(pe_type='rpe', pe_joining='lape', norm_cfg=norm_cfg), nn.LayerNorm)
+    bias_norms = layer_names('attn.pe_norm')
+    assert found == {**dict.fromkeys(found, eps), **dict.fromkeys(bias_norms, 1e-5)}
+    assert set(found) == {'norm', *layer_names('norm1', 'norm2'), *bias_norms}
+
+
+@pytest.mark.parametrize(('norm_cfg', 'eps'), [(None, 1e-6), (dict(type='LN', eps=1e-3), 1e-3)])
+def test_eps_of_the_adapters_norms(norm_cfg, eps):
+    model = adapter(pe_joining='lape', norm_cfg=norm_cfg)
+    names = layer_names('norm1', 'norm2', 'pe_norm')
+    names |= {f'interactions.{i}.injector.{part}' for i in range(4) for part in ('query_norm', 'feat_norm')}
+    names |= {f'{name}.{part}' for name in extractors(model) for part in ('query_norm', 'feat_norm', 'ffn_norm')}
+    assert eps_of(model, nn.LayerNorm) == dict.fromkeys(names, eps)
+    batch_norms = {f'norm{i}' for i in range(1, 5)} | {f'spm.conv{i}.1' for i in (2, 3, 4)}
+    batch_norms |= {f'spm.stem.{i}' for i in (1, 4, 7)}
+    assert eps_of(model, _BatchNorm) == dict.fromkeys(batch_norms, 1e-5)
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            assert isinstance(module, nn.SyncBatchNorm) and module.momentum == 0.1
+
+
+# initial values
+
+
+def is_normal(values: Tensor, std: float) -> bool:
+    """Return whether values have mean zero and that deviation, within five times what chance explains."""
+    count = values.numel()
+    spread = abs(values.std().item() / std - 1) < 5 / math.sqrt(2 * count)
+    tails = values.abs().max() > 2 * std or count < 1000  # a uniform distribution ends at 1.7
+    return spread and tails and abs(values.mean().item()) < 5 * std / math.sqrt(count)
+
+
+def is_uniform(values: Tensor, bound: float) -> bool:
+    """Return whether values fill [-bound, bound] evenly."""
+    count = values.numel()
+    inside = values.abs().max().item() <= bound * (1 + 1e-6)
+    return inside and abs(values.std().item() / (bound / math.sqrt(3)) - 1) < 5 / math.sqrt(2 * count)
+
+
+def check_norms(model: nn.Module) -> None:
+    """Check that all norms start without scale and shift."""
+    for module in model.modules():
+        if isinstance(module, (nn.LayerNorm, _BatchNorm)):
+            assert (module.weight == 1).all() and (module.bias == 0).all()
+        if isinstance(module, _BatchNorm):
+            assert (module.running_mean == 0).all() and (module.running_var == 1).all()
+
+
+def check_layers(model: nn.Module) -> None:
+    """Check that linear maps of layers have std 0.02 and no bias, and that the stem is PyTorch's convolution."""
+    for name, module in model.blocks.named_modules():
+        if isinstance(module, nn.Linear):
+            assert is_normal(module.weight, 0.02), name
+            assert (module.bias == 0).all(), name
+    bound = 1 / math.sqrt(model.patch_embed.proj.weight[0].numel())
+    assert is_uniform(model.patch_embed.proj.weight, bound)
+    assert is_uniform(model.patch_embed.proj.bias, bound)
+
+
+@pytest.mark.parametrize('joining', ['default', 'lape', 'unshared'])
+def test_initial_values_of_a_vit(joining):
+    model = DistilledVisionTransformer('deit-tiny', pe_joining=joining, patch_norm='dual')
+    check_layers(model)
+    check_norms(model)
+    tables = [value for name, value in model.named_parameters() if name.startswith('pos_embed')]
+    assert len(tables) == (12 if joining == 'unshared' else 1)
+    for value in (*tables, model.cls_token, model.dist_token):
+        assert is_normal(value, 0.02)
+    assert model.blocks[0].gamma1 is None and model.blocks[0].gamma2 is None
+
+
+def test_initial_values_of_layer_scale():
+    for model in (vit(layer_scale_init_value=0.25), adapter(layer_scale_init_value=0.25)):
+        for block in model.blocks:
+            assert (block.gamma1 == 0.25).all() and (block.gamma2 == 0.25).all()
+
+
+def test_initial_values_of_a_relative_bias():
+    model = vit(pe_type='rpe', pe_joining='lape')
+    check_norms(model)
+    for block in model.blocks:
+        assert block.attn.relative_position_bias_table.abs().max() == 0
+
+
+@pytest.mark.parametrize('kind', ['scalar', 'channel', 'affine', 'scalar-norm', 'channel-norm'])
+def test_initial_values_of_a_pe_norm(kind):
+    for block in vit(pe_joining='lape', pe_norm=kind).blocks:
+        assert (block.pe_norm.weight == 1).all()
+        assert block.pe_norm.bias is None or (block.pe_norm.bias == 0).all()
+
+
+def check_deformable_attention(attn: nn.Module, heads: int, levels: int, points: int) -> None:
+    """Check that head h looks along the angle 2 pi h / heads, point p at p + 1 cells, whatever the query."""
+    for linear in (attn.sampling_offsets, attn.attention_weights):
+        assert (linear.weight == 0).all()
+    assert (attn.attention_weights.bias == 0).all()
+    offsets = attn.sampling_offsets.bias.detach().view(heads, levels, points, 2)
+    for head in range(heads):
+        angle = 2 * math.pi * head / heads
+        x, y = math.cos(angle), math.sin(angle)
+        for point in range(points):
+            ray = torch.tensor((x, y)) / max(abs(x), abs(y)) * (point + 1)
+            torch.testing.assert_close(offsets[head, :, point], ray.expand(levels, 2), atol=1e-5, rtol=0)
+    for linear in (attn.value_proj, attn.output_proj):
+        assert is_uniform(linear.weight, math.sqrt(6 / sum(linear.weight.shape)))
+        assert (linear.bias == 0).all()
+
+
+@pytest.fixture(scope='module')
+def tiny_adapter():
+    torch.manual_seed(0)
+    return ViTAdapter('deit-tiny', pe_joining='lape')
+
+
+def test_initial_values_of_the_adapters_vit(tiny_adapter):
+    check_layers(tiny_adapter)
+    check_norms(tiny_adapter)
+    assert is_normal(tiny_adapter.pos_embed, 0.02)
+    assert is_normal(tiny_adapter.level_embed, 1.0)
+    for block in tiny_adapter.blocks:
+        assert (block.gamma1 == 1).all() and (block.gamma2 == 1).all()
+
+
+def test_initial_values_of_the_interactions(tiny_adapter):
+    for interaction in tiny_adapter.interactions:
+        assert (interaction.injector.gamma == 0).all()
+        check_deformable_attention(interaction.injector.attn, 6, 3, 4)
+    for extractor in extractors(tiny_adapter).values():
+        check_deformable_attention(extractor.attn, 6, 1, 4)
+        for linear in (extractor.ffn.fc1, extractor.ffn.fc2):
+            assert is_normal(linear.weight, 0.02) and (linear.bias == 0).all()
+        depthwise = extractor.ffn.dwconv.dwconv
+        assert is_normal(depthwise.weight, math.sqrt(2 / 9)) and (depthwise.bias == 0).all()
+    for interaction in adapter(init_values=0.3).interactions:
+        torch.testing.assert_close(interaction.injector.gamma.detach(), torch.full((24,), 0.3))
+
+
+def test_initial_values_of_the_adapters_convolutions(tiny_adapter):
+    convolutions = [m for m in tiny_adapter.spm.modules() if isinstance(m, nn.Conv2d)]
+    assert len(convolutions) == 10
+    for module in (*convolutions, tiny_adapter.up):
+        fan_out = math.prod(module.kernel_size) * module.out_channels
+        assert is_normal(module.weight, math.sqrt(2 / fan_out))
+        assert module.bias is None or (module.bias == 0).all()
+
+
+@pytest.mark.parametrize('build', [vit, adapter])
+def test_init_weights_leaves_the_constructors_values(build):
+    model = build(pe_joining='lape')
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.init_weights()
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+# weight decay
+
+DECAYED = re.compile(
+    r'backbone\.(patch_embed\.proj\.weight'
+    r'|blocks\.\d+\.(attn\.(qkv|proj)\.weight|mlp\.fc[12]\.weight|gamma[12])'
+    r'|interactions\.\d+\.(injector|extractor|extra_extractors\.\d+)\.'
+    r'(gamma|attn\.(sampling_offsets|attention_weights|value_proj|output_proj)\.weight|ffn\.(fc1|fc2|dwconv\.dwconv)\.weight)'
+    r'|spm\.(stem\.[036]|conv[234]\.0|fc[1234])\.weight'
+    r'|up\.weight)'
+)
+
+
+@pytest.mark.parametrize('pe', [dict(pe_joining='lape'), dict(pe_joining='unshared')], ids=str)
+@pytest.mark.parametrize('family', ['mask_rcnn', 'upernet', 'segmenter', 'pretrain'])
+def test_what_a_recipe_decays(family, pe):
+    """Weights of linear maps and convolutions, and gammas; not norms, biases, or embeddings and tokens."""
+    if family == 'pretrain':
+        path = ROOT / 'configs/pretrain/deit-tiny-distilled-lape_4xb256-300e_in1k.py'
+        backbone, decay = vit(DistilledVisionTransformer, patch_norm='dual', **pe), 0.05
+    elif family == 'segmenter':
+        path, backbone, decay = find(family, 'tiny', 'lape-dpn'), vit(patch_norm='dual', **pe), 0
+    else:
+        path, backbone, decay = find(family, 'tiny', 'lape-dpn'), adapter(patch_norm='dual', **pe), 0.05
+    model = nn.ModuleDict(dict(backbone=backbone))
+    optimizer = build_optim_wrapper(model, load(path).optim_wrapper).optimizer
+    found = {id(p): group['weight_decay'] for group in optimizer.param_groups for p in group['params']}
+    names = {name: found[id(p)] for name, p in model.named_parameters()}
+    assert names == {name: decay if DECAYED.fullmatch(name) else 0 for name in names}
