@@ -19,7 +19,6 @@ from mmlape.engine.config import load_config
 from mmlape.engine.distributed import processes as distributed
 from mmlape.engine.distributed.sync_bn import GroupBatchNorm, convert_sync_bn
 from mmlape.engine.evaluator import test as evaluate
-from mmlape.engine.trainer import set_up_processes
 from mmlape.runs.record import running_in
 
 OPTIONS = ('train_cfg.max_iters=6', 'train_cfg.val_interval=3', 'default_hooks.checkpoint.interval=3')
@@ -116,8 +115,8 @@ def test_a_machine_that_does_not_come_is_said(config):
     more = dict(NNODES='2', NODE_RANK='0', MASTER_ADDR='127.0.0.1', PORT=free_port(), RDZV_TIMEOUT='3')
     said = tiny.run(TOOLS / 'dist_train.sh', config, '1', cwd=config.parent, status=1, **more)
     assert 'machine 0 of 2: waiting for the others at 127.0.0.1:' in said and 'up to 3 s' in said
-    error = next(line for line in said.splitlines() if line.startswith('mmlape: error: the 2 machines'))
-    assert 'did not all meet at 127.0.0.1:' in error and 'RDZV_TIMEOUT=SECONDS' in error and 'Traceback' not in said
+    error = next(line for line in said.splitlines() if line.startswith('mmlape: error: not all 2 machines'))
+    assert 'joined at 127.0.0.1:' in error and 'RDZV_TIMEOUT=SECONDS' in error and 'Traceback' not in said
 
 
 def test_processes_end_with_the_launcher_that_is_killed(config, tmp_path):
@@ -155,9 +154,9 @@ def test_the_time_out_reaches_the_process_group(monkeypatch):
         monkeypatch.setattr(torch.cuda, 'is_available', lambda gpu=gpu: gpu)
         monkeypatch.setattr(torch.cuda, 'device_count', lambda: 1)
         monkeypatch.setattr(torch.cuda, 'set_device', lambda _: None)
-        set_up_processes(Config(dict(env_cfg=dict(dist_cfg=dict(backend='nccl')))), 'pytorch')
+        distributed.init_processes('pytorch', Config(dict(env_cfg=dict(dist_cfg=dict(backend='nccl')))))
         assert given.pop('timeout').total_seconds() == 3600
-        set_up_processes(Config(dict(env_cfg=dict(dist_cfg=dict(timeout=77)))), 'pytorch')
+        distributed.init_processes('pytorch', Config(dict(env_cfg=dict(dist_cfg=dict(timeout=77)))))
         assert given.pop('timeout').total_seconds() == 77
 
 

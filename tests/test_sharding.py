@@ -11,7 +11,7 @@ from PIL import Image
 from mmlape.checkpoint import read_checkpoint
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import test as evaluate
-from mmlape.engine.trainer import settle
+from mmlape.engine.plan import plan_run
 from mmlape.errors import ConfigError
 
 TRAIN = tiny.ROOT / 'tools' / 'dist_train.sh'
@@ -116,16 +116,16 @@ def test_models_of_every_form():
     'changes, message',
     [
         (dict(distributed='zero'), "distributed='zero': choose from ddp, fsdp"),
-        (dict(custom_hooks=[dict(type='EMAHook')]), 'EMAHook, which averages whole weights'),
+        (dict(custom_hooks=[dict(type='EMAHook')]), 'EMAHook, which averages full weights'),
         (dict(custom_hooks=[dict(type='mmdet.MeanTeacherHook')]), 'mmdet.MeanTeacherHook'),
         (dict(compile_backbone=True), 'compile_backbone'),
         (dict(find_unused_parameters=True), 'find_unused_parameters'),
         (dict(model_wrapper_cfg=dict(type='MMDistributedDataParallel')), 'model_wrapper_cfg'),
-        (dict(optim_wrapper=dict(type='AmpOptimWrapper', dtype='float16')), 'fp16: take bf16'),
+        (dict(optim_wrapper=dict(type='AmpOptimWrapper', dtype='float16')), r'fp16 \(use bf16\)'),
     ],
 )
 def test_what_shards_cannot_do_is_refused(config, changes, message):
     cfg = load_config(config)
     cfg.merge_from_dict({'distributed': 'fsdp', **changes})
     with pytest.raises(ConfigError, match=message):
-        settle(cfg, 2, None, None)
+        plan_run(cfg, 2)

@@ -17,9 +17,11 @@ from torch import nn
 from mmlape.cli import main
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import build_model
-from mmlape.engine.runner import Runner, read_resumable
-from mmlape.engine.trainer import plain_worker_errors, train
+from mmlape.engine.plan import plan_run
+from mmlape.engine.runner import Runner, plain_worker_errors
+from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, DataError, TrainingError
+from mmlape.runs.resume import read_resumable
 
 OPTIONS = ('train_cfg.max_iters=12', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=4')
 # the run that is interrupted also reads in workers: neither may change a number
@@ -249,7 +251,8 @@ def test_accumulated_images_count_for_the_rate(config, tmp_path):
     from mmengine.optim import OptimWrapper
 
     runner = Runner.__new__(Runner)
-    runner._world_size, runner.cfg = 2, load_config(config, ['optim_wrapper.accumulative_counts=3'])
+    cfg = load_config(config, ['optim_wrapper.accumulative_counts=3', 'auto_scale_lr.base_batch_size=12'])
+    runner.plan = plan_run(cfg, world_size=2)
     runner.logger = logging.getLogger('test')
     wrapper = OptimWrapper(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1))
     runner.scale_lr(wrapper, dict(enable=False, base_batch_size=4))

@@ -1,13 +1,15 @@
-"""The part of a configuration that decides about a run's results, without what may differ from machine to machine.
+"""The part of a configuration that decides a run's results, without what may differ from machine to machine.
 
-Left out are places (work dir, data root, paths of checkpoints, whose bytes are compared apart), workers, logging,
-activation checkpointing and this package's own hooks. The train batch and the precision are compared apart, too.
+Left out are paths (work dir, data root, checkpoints, whose bytes are compared separately), workers, logging,
+activation checkpointing and hooks that change no result. The train batch and the precision are compared separately.
 """
 
 import hashlib
 import json
 from collections.abc import Iterator
 from typing import Any
+
+from mmlape.registry import HOOKS
 
 _KEPT = (
     'default_scope',
@@ -41,7 +43,7 @@ _PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWr
 
 
 def precision(cfg: dict) -> str | None:
-    """'bf16' or 'fp16' where the optimiser's wrapper trains in mixed precision, else None."""
+    """Return 'bf16' or 'fp16' if the optimiser's wrapper trains in mixed precision, else None."""
     wrapper = cfg.get('optim_wrapper') or {}
     if 'bfloat16' in str(wrapper.get('dtype')):
         return 'bf16'
@@ -49,15 +51,15 @@ def precision(cfg: dict) -> str | None:
 
 
 def settings(cfg: dict) -> dict:
-    """The part of a configuration that decides about results, as JSON has it."""
+    """Return the part of a configuration that decides results, as JSON values."""
     cfg = dict(cfg.items())
     roots = sorted({root.rstrip('/') for root in _data_roots(cfg)} - {''}, key=len, reverse=True)
     kept = {key: cfg[key] for key in _KEPT if cfg.get(key) is not None}
     scale = cfg.get('auto_scale_lr') or {}
     if scale.get('enable'):
         kept['auto_scale_lr'] = dict(base_batch_size=scale.get('base_batch_size'))
-    foreign = [hook for hook in cfg.get('custom_hooks') or [] if not _is_observer(hook)]
-    kept = _plain(dict(kept, custom_hooks=foreign) if foreign else kept, roots)
+    custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if _changes_results(hook)]
+    kept = _plain(dict(kept, custom_hooks=custom_hooks) if custom_hooks else kept, roots)
     kept.get('train_dataloader', {}).pop('batch_size', None)
     wrapper = kept.get('optim_wrapper', {})
     if _class_name(wrapper) in _PRECISIONS:
@@ -73,11 +75,8 @@ def _class_name(cfg: dict) -> str:
     return getattr(kind, '__name__', str(kind)).rpartition('.')[2]
 
 
-def _is_observer(hook: dict) -> bool:
-    """This package's hooks write down, seed and stop, but change no weight."""
-    from mmlape.engine import hooks
-
-    return hasattr(hooks, _class_name(hook))
+def _changes_results(hook: dict) -> bool:
+    return getattr(HOOKS.get(_class_name(hook)), 'changes_results', True)
 
 
 def _data_roots(node: Any) -> Iterator[str]:
@@ -92,7 +91,7 @@ def _data_roots(node: Any) -> Iterator[str]:
 
 
 def _plain(node: Any, roots: list[str]) -> Any:
-    """``node`` as JSON would give it back, without what may differ and with data roots as ``DATA``."""
+    """Return ``node`` as JSON values, without what may differ and with data roots as ``DATA``."""
     if isinstance(node, dict):
         return {str(key): _plain(child, roots) for key, child in node.items() if key not in _DROPPED}
     if isinstance(node, list | tuple):
@@ -108,12 +107,12 @@ def _plain(node: Any, roots: list[str]) -> Any:
 
 
 def digest(content: Any) -> str:
-    """SHA-256 of a value's JSON; the order of keys does not count."""
+    """Return the SHA-256 of a value's JSON; the order of keys does not count."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def named_differences(mine: dict, other: dict) -> list[str]:
-    """What differs between two results of :func:`settings`, a line a key: 'train_cfg.max_iters 3 -> 4'."""
+    """Return the differences of two results of :func:`settings`, such as 'train_cfg.max_iters 3 -> 4'."""
     old, new = dict(_leaves(mine)), dict(_leaves(other))
     keys = [key for key in dict.fromkeys([*old, *new]) if old.get(key, ...) != new.get(key, ...)]
     return [f'{key} {_shown(old.get(key, ...))} -> {_shown(new.get(key, ...))}' for key in keys]
@@ -125,7 +124,7 @@ def _shown(value: Any) -> str:
 
 
 def _leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values of nested dicts and lists."""
+    """Yield the dotted keys and values of nested dicts and lists."""
     children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else None
     if not children:
         yield key, node

@@ -43,7 +43,7 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
             raise ValueError(f'batch norm needs an input (N, C, ...), got {tuple(x.shape)}')
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalises ``x`` (N, C, ...); a collective call while training."""
+        """Normalise ``x`` (N, C, ...); a collective call while training."""
         self._check_input_dim(x)
         if not self.training or dist.get_world_size(self.process_group) == 1:
             return self._local(x)
@@ -97,7 +97,7 @@ def _sync_types() -> tuple[type, ...]:
 
 
 def convert_sync_bn(model: nn.Module, process_group: dist.ProcessGroup | None = None) -> nn.Module:
-    """Replaces every SyncBatchNorm in ``model`` by a :class:`GroupBatchNorm` on the same parameters and buffers."""
+    """Replace every SyncBatchNorm in ``model`` by a :class:`GroupBatchNorm` on the same parameters and buffers."""
     types = _sync_types()
     if isinstance(model, types):
         return _converted(model, process_group)

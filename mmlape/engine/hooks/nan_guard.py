@@ -1,4 +1,4 @@
-"""Stops a run at the first iteration whose loss is NaN or infinite, on every process at once."""
+"""Stop a run at the first iteration whose loss is NaN or infinite, on every process at once."""
 
 import math
 
@@ -14,12 +14,13 @@ from mmlape.runs.record import checkpoints
 
 @HOOKS.register_module()
 class NaNGuardHook(Hook):
-    """Raises NotFiniteError before anything is saved or logged from the broken iteration."""
+    """Raise NotFiniteError before anything is saved or logged from the broken iteration."""
 
+    changes_results = False
     priority = 'HIGHEST'
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
-        """Looks at the summed loss, which is finite only if every part is."""
+        """Check the summed loss, which is finite only if every part is."""
         if not outputs or 'loss' not in outputs:
             return
         device = outputs['loss'].device
@@ -42,5 +43,5 @@ class NaNGuardHook(Hook):
         last = f'the last good checkpoint is {kept[0]}' if kept else 'no checkpoint had been written'
         return (
             f'the loss is not finite at iteration {runner.iter + 1}: {", ".join(bad)}; {last}. '
-            'A lower learning rate or gradient clipping may help; so may --amp bf16 in the place of fp16'
+            'A lower learning rate or gradient clipping may help; so may --amp bf16 instead of fp16'
         )

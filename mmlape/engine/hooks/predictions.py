@@ -1,4 +1,4 @@
-"""Saves what a model predicts on the test images, in the format of the task's annotations."""
+"""Save a model's predictions on the test images in the format of the task's annotations."""
 
 import json
 from pathlib import Path
@@ -8,12 +8,13 @@ from mmengine.dist import barrier, get_rank, get_world_size
 from mmengine.hooks import Hook
 from PIL import Image
 
+from mmlape.files import atomic_path
 from mmlape.registry import HOOKS
 
 
 @HOOKS.register_module()
 class SavePredictionsHook(Hook):
-    """Writes segmentations as palette PNGs, detections as one COCO JSON, classifications as one JSON.
+    """Write segmentations as palette PNGs, detections as one COCO JSON, classifications as one JSON.
 
     - Segmentation: ``<image name>.png`` under the path that the image has in its folder, with the values of the
       annotation files (classes from 1 where 0 means unlabelled).
@@ -22,40 +23,41 @@ class SavePredictionsHook(Hook):
     - Classification: ``predictions.json``, a list of ``image, label, class, score``.
 
     Args:
-        out_dir: Where to write; made if it does not exist.
+        out_dir: The folder; made if it does not exist.
     """
 
+    changes_results = False
     priority = 'LOW'
 
     def __init__(self, out_dir: str) -> None:
         self.out_dir = Path(out_dir)
         self.rows: list[dict] = []
-        self.makes_list = False
+        self.has_list = False
 
     def before_test(self, runner) -> None:
-        """Every process makes the folder; none is left from an earlier test."""
+        """Make the folder; start with no predictions."""
         self.out_dir.mkdir(parents=True, exist_ok=True)
         self.rows = []
 
     def after_test_iter(self, runner, batch_idx: int, data_batch=None, outputs=()) -> None:
-        """Saves the predictions of one batch."""
+        """Save the predictions of one batch."""
         dataset = runner.test_loop.dataloader.dataset
         for sample in outputs:
             if 'pred_sem_seg' in sample:
                 self._save_map(sample, dataset)
                 continue
-            self.makes_list = True
+            self.has_list = True
             self.rows += _instances(sample, dataset) if 'pred_instances' in sample else [_label(sample, dataset)]
 
     def after_test(self, runner) -> None:
-        """Joins the processes' lists into ``predictions.json``, each image once."""
+        """Join the processes' lists into ``predictions.json``, each image once."""
         target = self.out_dir / 'predictions.json'
-        if self.makes_list and get_world_size() > 1:
+        if self.has_list and get_world_size() > 1:
             self._part(get_rank()).write_text(json.dumps(self.rows), encoding='utf-8')
             barrier()
             if get_rank() == 0:
                 self.rows = self._joined()
-        if self.makes_list and get_rank() == 0:
+        if self.has_list and get_rank() == 0:
             _write_rows(target, self.rows)
 
     def _part(self, rank: int) -> Path:
@@ -75,14 +77,14 @@ class SavePredictionsHook(Hook):
         palette = list(dataset.metainfo.get('palette') or [])
         if getattr(dataset, 'reduce_zero_label', False):
             labels, palette = labels + 1, [(0, 0, 0), *palette]
-        picture = Image.fromarray(labels).convert('P')
-        picture.putpalette(np.asarray(palette, np.uint8).ravel().tolist())
+        image = Image.fromarray(labels).convert('P')
+        image.putpalette(np.asarray(palette, np.uint8).ravel().tolist())
         root = (getattr(dataset, 'data_prefix', None) or {}).get('img_path', '')
         source = Path(sample.img_path)
-        place = source.relative_to(root) if root and source.is_relative_to(root) else Path(source.name)
-        path = (self.out_dir / place).with_suffix('.png')
+        name = source.relative_to(root) if root and source.is_relative_to(root) else Path(source.name)
+        path = (self.out_dir / name).with_suffix('.png')
         path.parent.mkdir(parents=True, exist_ok=True)
-        picture.save(path)
+        image.save(path)
 
 
 def _image(row: dict) -> object:
@@ -90,11 +92,9 @@ def _image(row: dict) -> object:
 
 
 def _write_rows(path: Path, rows: list[dict]) -> None:
-    part = path.with_name('.' + path.name)
-    part.write_text(
-        '[\n' + ',\n'.join(json.dumps(row, ensure_ascii=False) for row in rows) + '\n]\n', encoding='utf-8'
-    )
-    part.replace(path)
+    lines = ',\n'.join(json.dumps(row, ensure_ascii=False) for row in rows)
+    with atomic_path(path) as partial:
+        partial.write_text(f'[\n{lines}\n]\n', encoding='utf-8')
 
 
 def _instances(sample, dataset) -> list[dict]:
