@@ -207,6 +207,40 @@ def test_bad_input_is_one_line(config, capsys, tmp_path):
     assert status == 1 and 'none.pth: there is no such file' in said
 
 
+def test_an_error_of_the_configuration_is_all_that_training_prints(config, tmp_path, capsys):
+    wrong = ('--cfg-options', 'model.backbone.pe_joining=lap')
+    printed = tiny.train(config, tmp_path / 'run', *wrong, status=1)
+    assert printed.startswith("mmlape: error: unknown pe_joining='lap'") and printed.count('\n') == 1
+    for option, message in (
+        ('optim_wrapper.type=DeepSpeedOptimWrapper', '--amp cannot replace the optim_wrapper DeepSpeedOptimWrapper'),
+        ('auto_scale_lr.base_batch_size=6', 'but the recipe is for 6'),
+    ):
+        words = ('train', config, '--work-dir', tmp_path / 'run', '--amp', '--cfg-options', option)
+        status, said = command(capsys, *words)
+        assert status == 1 and message in said
+    assert not (tmp_path / 'run').exists(), 'nothing has been written'
+
+
+def test_an_error_of_a_path_or_the_configuration_is_all_that_a_test_prints(config, tmp_path, capsys):
+    text, weights = tmp_path / 'README.md', tmp_path / 'weights.pth'
+    text.write_text('no checkpoint')
+    torch.save(dict(state_dict=dict(w=torch.zeros(3))), weights)
+    for checkpoint, options, message in (
+        (text, (), 'README.md: unknown kind of file'),
+        (weights, ('--cfg-options', 'model.backbone.pe_joining=lap'), "unknown pe_joining='lap'"),
+    ):
+        words = (tiny.ROOT / 'tools' / 'test.py', config, checkpoint, '--work-dir', tmp_path / 'run', *options)
+        printed = tiny.run(*words, cwd=tmp_path, status=1)
+        assert printed.startswith('mmlape: error: ') and message in printed and printed.count('\n') == 1
+    for options, message in (
+        (('--out', tmp_path), 'is a directory: give a file with --out'),
+        (('--out', text / 'm.json'), 'give another --out'),
+        (('--save-pred', text), 'give another --save-pred'),
+    ):
+        status, said = command(capsys, 'test', config, weights, '--work-dir', tmp_path / 'run', *options)
+        assert status == 1 and message in said
+
+
 def test_a_worker_s_error_is_as_short_as_its_own():
     with pytest.raises(DataError) as caught, plain_worker_errors():
         list(torch.utils.data.DataLoader(Broken(), num_workers=1))

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import mmlape
 from mmlape.environment.stack import PACKAGES, installed
 from mmlape.runs.record import read_record
-from mmlape.runs.settings import digest, named_differences, precision, settings
+from mmlape.runs.settings import digest, leaves, named_differences, precision, settings
 
 SETTINGS = 'settings.json'
 _AFTERWARDS = ('analysis', 'commands', 'environment', 'experiments', 'cli.py')
@@ -70,16 +69,9 @@ def checkpoint_keys(cfg: dict) -> Iterator[tuple[str, str]]:
     """Yield the dotted key and the path of every checkpoint that a run starts from, ``load_from`` first."""
     if cfg.get('load_from'):
         yield 'load_from', cfg['load_from']
-    yield from _model_checkpoints(cfg.get('model'), 'model')
-
-
-def _model_checkpoints(node: Any, key: str) -> Iterator[tuple[str, str]]:
-    if isinstance(node, dict):
-        names = ('checkpoint', 'teacher_checkpoint')
-        yield from ((f'{key}.{name}', node[name]) for name in names if isinstance(node.get(name), str))
-    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list | tuple) else ()
-    for name, child in children:
-        yield from _model_checkpoints(child, f'{key}.{name}')
+    for key, value in leaves(cfg.get('model'), 'model'):
+        if key.split('.')[-1] in ('checkpoint', 'teacher_checkpoint') and isinstance(value, str):
+            yield key, value
 
 
 def is_missing(checkpoint: str) -> bool:

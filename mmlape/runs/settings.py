@@ -12,33 +12,13 @@ from typing import Any
 from mmlape.registry import HOOKS
 
 _KEPT = (
-    'default_scope',
-    'model',
-    'data_preprocessor',
-    'train_dataloader',
-    'val_dataloader',
-    'val_evaluator',
-    'train_cfg',
-    'val_cfg',
-    'optim_wrapper',
-    'param_scheduler',
-    'load_strict',
-    'sync_bn',
-    'efficient_conv_bn_eval',
-)
+    'default_scope', 'model', 'data_preprocessor', 'train_dataloader', 'val_dataloader', 'val_evaluator', 'train_cfg',
+    'val_cfg', 'optim_wrapper', 'param_scheduler', 'load_strict', 'sync_bn', 'efficient_conv_bn_eval',
+)  # fmt: skip
 _DROPPED = {
-    'num_workers',
-    'persistent_workers',
-    'pin_memory',
-    'prefetch_factor',
-    'collect_device',
-    'collect_dir',
-    'outfile_prefix',
-    'with_cp',
-    'checkpoint',
-    'teacher_checkpoint',
-    'use_deterministic_algorithms',
-}
+    'num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'collect_device', 'collect_dir',
+    'outfile_prefix', 'with_cp', 'checkpoint', 'teacher_checkpoint', 'use_deterministic_algorithms',
+}  # fmt: skip
 _PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWrapper': 'bf16'}
 
 
@@ -53,7 +33,8 @@ def precision(cfg: dict) -> str | None:
 def settings(cfg: dict) -> dict:
     """Return the part of a configuration that decides results, as JSON values."""
     cfg = dict(cfg.items())
-    roots = sorted({root.rstrip('/') for root in _data_roots(cfg)} - {''}, key=len, reverse=True)
+    named = [value for key, value in leaves(cfg) if key.split('.')[-1] == 'data_root' and isinstance(value, str)]
+    roots = sorted({root.rstrip('/') for root in named} - {''}, key=len, reverse=True)
     kept = {key: cfg[key] for key in _KEPT if cfg.get(key) is not None}
     scale = cfg.get('auto_scale_lr') or {}
     if scale.get('enable'):
@@ -79,17 +60,6 @@ def _changes_results(hook: dict) -> bool:
     return getattr(HOOKS.get(_class_name(hook)), 'changes_results', True)
 
 
-def _data_roots(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        if isinstance(node.get('data_root'), str):
-            yield node['data_root']
-        for child in node.values():
-            yield from _data_roots(child)
-    elif isinstance(node, list | tuple):
-        for child in node:
-            yield from _data_roots(child)
-
-
 def _plain(node: Any, roots: list[str]) -> Any:
     """Return ``node`` as JSON values, without what may differ and with data roots as ``DATA``."""
     if isinstance(node, dict):
@@ -113,7 +83,7 @@ def digest(content: Any) -> str:
 
 def named_differences(mine: dict, other: dict) -> list[str]:
     """Return the differences of two results of :func:`settings`, such as 'train_cfg.max_iters 3 -> 4'."""
-    old, new = dict(_leaves(mine)), dict(_leaves(other))
+    old, new = dict(leaves(mine)), dict(leaves(other))
     keys = [key for key in dict.fromkeys([*old, *new]) if old.get(key, ...) != new.get(key, ...)]
     return [f'{key} {_shown(old.get(key, ...))} -> {_shown(new.get(key, ...))}' for key in keys]
 
@@ -123,11 +93,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f'{text[:57]}...'
 
 
-def _leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys and values of nested dicts and lists."""
-    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else None
-    if not children:
+def leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys and values of nested dicts, lists and tuples; an empty one is a value."""
+    if not isinstance(node, dict | list | tuple) or not node:
         yield key, node
         return
-    for name, child in children:
-        yield from _leaves(child, f'{key}.{name}' if key else str(name))
+    for name, child in node.items() if isinstance(node, dict) else enumerate(node):
+        yield from leaves(child, f'{key}.{name}' if key else str(name))

@@ -17,17 +17,9 @@ from mmlape.engine.hooks.run_record import RunRecordHook
 ALWAYS = ('BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook', 'RunRecordHook')
 
 __all__ = [
-    'BannerHook',
-    'CheckpointHook',
-    'CompileBackboneHook',
-    'GradientNormHook',
-    'NaNGuardHook',
-    'PerClassHook',
-    'ReseedHook',
-    'RunRecordHook',
-    'SavePredictionsHook',
-    'install',
-]
+    'BannerHook', 'CheckpointHook', 'CompileBackboneHook', 'GradientNormHook', 'NaNGuardHook', 'PerClassHook',
+    'ReseedHook', 'RunRecordHook', 'SavePredictionsHook', 'install',
+]  # fmt: skip
 
 
 def install(cfg: dict, *names: str) -> None:
