@@ -92,9 +92,8 @@ def _check_inputs(cfg: Config, work_dir: Path, out: Path, predictions: Path | No
 def _runner(cfg: Config) -> Runner:
     """Return a runner without the training and validation parts."""
     parts = copy.deepcopy(cfg)
-    for key in ('train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr'):
-        parts[key] = None
-    for key in ('val_dataloader', 'val_cfg', 'val_evaluator'):
+    unused = ('train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr')
+    for key in (*unused, 'val_dataloader', 'val_cfg', 'val_evaluator'):
         parts[key] = None
     return Runner.from_cfg(parts)
 

@@ -87,10 +87,6 @@ def default_work_dir(cfg: Config, work_dir: str | Path | None) -> Path:
 
 
 def check_model(cfg: Config) -> None:
-    """Build the model once, so that an error in its configuration is raised before MMEngine logs pages.
-
-    Raises:
-        ConfigError: The model cannot be built.
-    """
+    """Build the model once, so that an error in its configuration is raised before MMEngine logs pages."""
     with quiet_logger():
         build_model(cfg)

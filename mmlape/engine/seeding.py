@@ -51,6 +51,7 @@ class SeededIndex(int):
     seed: int
 
     def __new__(cls, index: int, seed: int) -> 'SeededIndex':
+        """Return the index with its seed."""
         seeded = super().__new__(cls, index)
         seeded.seed = seed
         return seeded

@@ -147,14 +147,8 @@ def _run(plan: RunPlan, record: RunRecord, deterministic: bool) -> None:
         os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
     torch.set_flush_denormal(True)  # on the CPU, vanishing gradients otherwise cost ten times the time
     runner = Runner.from_cfg(plan.cfg)
-    if deterministic:
-        prefer_deterministic()
+    if deterministic:  # after the runner, which sets both backends; torch warns where it has no such kernel
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
+        torch.use_deterministic_algorithms(True, warn_only=True)
     runner.plan, runner.record = plan, record
     runner.train()
-
-
-def prefer_deterministic() -> None:
-    """Use deterministic kernels where torch has them; elsewhere torch warns once."""
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cudnn.deterministic = True
-    torch.use_deterministic_algorithms(True, warn_only=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from mmengine.dist import get_rank, get_world_size, is_distributed
+from mmengine.dist import all_gather_object, get_rank, is_distributed
 
 from mmlape.errors import MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
 from mmlape.files import write_json
@@ -138,7 +138,7 @@ def record_failure(record: RunRecord) -> Iterator[None]:
         TrainingError: Instead of an exception of a known kind, with :meth:`Kind.explain`'s line.
         Interrupted: On SIGTERM.
     """
-    peers = _peers()
+    peers = all_gather_object((socket.gethostname(), os.getpid()))
     with _interrupted_by_sigterm() as signals:
         try:
             yield
@@ -147,12 +147,12 @@ def record_failure(record: RunRecord) -> Iterator[None]:
             error = Interrupted() if signals and not isinstance(caught, MMLaPEError) else caught
             if isinstance(error, SystemExit) and not isinstance(error, Interrupted):
                 raise  # another process has recorded the failure
-            _ignore_sigterm()
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's must not stop what follows
             where = f'in iteration {record.iteration}' if record.iteration else 'before the first iteration'
             kind = kind_of(error)
-            failure = dict(kind=kind.name, reason=kind.explain(error, where))
             cause = _cause(record.folder, peers) if get_rank() == 0 and kind.name in SECONDARY else None
-            failure = cause or failure
+            failure = cause or dict(kind=kind.name, reason=kind.explain(error, where))
             _write_failure(record, failure)
             if cause or not (kind is ERROR or isinstance(error, MMLaPEError | KeyboardInterrupt | Interrupted)):
                 raise TrainingError(failure['reason']) from caught
@@ -190,23 +190,11 @@ def _cause(work_dir: Path, peers: list[tuple[str, int]]) -> dict[str, str] | Non
     return None
 
 
-def _peers() -> list[tuple[str, int]]:
-    """Return host and process id of every process of this run."""
-    found = [(socket.gethostname(), os.getpid())]
-    if is_distributed():
-        gathered = [None] * get_world_size()
-        dist.all_gather_object(gathered, found[0])
-        found = gathered
-    return found
-
-
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True
 
 
@@ -238,9 +226,3 @@ def _interrupted_by_sigterm() -> Iterator[list[int]]:
     finally:
         if not (is_distributed() and signal.getsignal(signal.SIGTERM) is signal.SIG_IGN):
             signal.signal(signal.SIGTERM, before)
-
-
-def _ignore_sigterm() -> None:
-    """Let a failing process end by itself: the launcher's SIGTERM must not stop it from recording its failure."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -95,17 +95,9 @@ def read_run(folder: str | Path, seed: int | None = None) -> Run:
     state = record.get('state', 'missing')
     if state == 'running' and running_in(folder) is None:
         state = 'broken'
-    return Run(
-        folder,
-        seed if found is None else found,
-        state,
-        record.get('reason'),
-        record.get('last'),
-        record.get('best'),
-        arm,
-        read_identity(folder),
-        record,
-    )
+    seed, identity = seed if found is None else found, read_identity(folder)
+    outcome = {key: record.get(key) for key in ('reason', 'last', 'best')}
+    return Run(folder, seed, state, **outcome, arm=arm, identity=identity, record=record)
 
 
 def read_seeds(folder: str | Path, seeds: Sequence[int] | None = None) -> list[Run]:

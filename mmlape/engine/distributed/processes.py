@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from mmengine.dist import get_rank, get_world_size, init_dist, is_distributed
+from mmengine.dist import all_gather_object, get_rank, get_world_size, init_dist, is_distributed
 from mmengine.model import MMDistributedDataParallel as _MMDistributedDataParallel
 from torch import nn
 
@@ -137,10 +137,7 @@ def on_every_process(function: Callable[[], Any]) -> Any:
         result = function()
     except MMLaPEError as caught:
         error = caught
-    failed = [error is not None]
-    if is_distributed():
-        failed = [False] * get_world_size()
-        dist.all_gather_object(failed, error is not None)
+    failed = all_gather_object(error is not None)
     if error is not None and not any(failed[: get_rank()]):
         raise error
     if any(failed):

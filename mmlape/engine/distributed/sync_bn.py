@@ -86,14 +86,11 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
 
 
 def _sync_types() -> tuple[type, ...]:
-    types = [nn.SyncBatchNorm]
     try:
         from mmcv.ops import SyncBatchNorm
     except ImportError:
-        pass
-    else:
-        types.append(SyncBatchNorm)
-    return tuple(types)
+        return (nn.SyncBatchNorm,)
+    return nn.SyncBatchNorm, SyncBatchNorm
 
 
 def convert_sync_bn(model: nn.Module, process_group: dist.ProcessGroup | None = None) -> nn.Module:
@@ -110,12 +107,7 @@ def convert_sync_bn(model: nn.Module, process_group: dist.ProcessGroup | None = 
 
 def _converted(norm: nn.Module, process_group: dist.ProcessGroup | None) -> GroupBatchNorm:
     new = GroupBatchNorm(
-        norm.num_features,
-        norm.eps,
-        norm.momentum,
-        norm.affine,
-        norm.track_running_stats,
-        process_group=process_group,
+        norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats, process_group=process_group
     )
     new._parameters, new._buffers = norm._parameters, norm._buffers
     return new.train(norm.training)

@@ -2,8 +2,7 @@
 
 import math
 
-import torch.distributed as dist
-from mmengine.dist import get_world_size
+from mmengine.dist import all_gather_object
 from mmengine.hooks import Hook
 
 from mmlape.engine.distributed.processes import any_process
@@ -31,10 +30,7 @@ class NaNGuardHook(Hook):
     @staticmethod
     def _message(runner, outputs: dict) -> str:
         values = {key: float(value.detach()) for key, value in outputs.items() if 'loss' in key}
-        gathered = [values]
-        if get_world_size() > 1:
-            gathered = [None] * get_world_size()
-            dist.all_gather_object(gathered, values)
+        gathered = all_gather_object(values)
         bad = []
         for rank, losses in enumerate(gathered):
             where = f' (process {rank})' if len(gathered) > 1 else ''

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-from mmengine.dist import barrier, get_rank, get_world_size
+import torch
+from mmengine.dist import collect_results, is_main_process
 from mmengine.hooks import Hook
 from PIL import Image
 
@@ -31,8 +32,7 @@ class SavePredictionsHook(Hook):
 
     def __init__(self, out_dir: str) -> None:
         self.out_dir = Path(out_dir)
-        self.rows: list[dict] = []
-        self.has_list = False
+        self.rows: list[list[dict]] = []  # by image
 
     def before_test(self, runner) -> None:
         """Make the folder; start with no predictions."""
@@ -40,37 +40,23 @@ class SavePredictionsHook(Hook):
         self.rows = []
 
     def after_test_iter(self, runner, batch_idx: int, data_batch=None, outputs=()) -> None:
-        """Save the predictions of one batch."""
+        """Save the segmentations of one batch; keep the other predictions."""
         dataset = runner.test_loop.dataloader.dataset
         for sample in outputs:
             if 'pred_sem_seg' in sample:
                 self._save_map(sample, dataset)
-                continue
-            self.has_list = True
-            self.rows += _instances(sample, dataset) if 'pred_instances' in sample else [_label(sample, dataset)]
+            else:
+                rows = _instances(sample, dataset) if 'pred_instances' in sample else [_label(sample, dataset)]
+                self.rows.append(rows)
 
     def after_test(self, runner) -> None:
-        """Join the processes' lists into ``predictions.json``, each image once."""
-        target = self.out_dir / 'predictions.json'
-        if self.has_list and get_world_size() > 1:
-            self._part(get_rank()).write_text(json.dumps(self.rows), encoding='utf-8')
-            barrier()
-            if get_rank() == 0:
-                self.rows = self._joined()
-        if self.has_list and get_rank() == 0:
-            _write_rows(target, self.rows)
-
-    def _part(self, rank: int) -> Path:
-        return self.out_dir / f'.predictions.{rank}.json'
-
-    def _joined(self) -> list[dict]:
-        rows, seen = [], set()
-        for rank in range(get_world_size()):
-            part = json.loads(self._part(rank).read_text(encoding='utf-8'))
-            self._part(rank).unlink()
-            rows += [row for row in part if _image(row) not in seen]
-            seen |= {_image(row) for row in part}
-        return sorted(rows, key=lambda row: str(_image(row)).zfill(16))
+        """Write ``predictions.json``, in the order of the dataset and with each image once."""
+        if not self.rows:
+            return
+        size = len(runner.test_loop.dataloader.dataset)
+        found = collect_results(self.rows, size, 'cpu', str(self.out_dir / '.gather'))
+        if is_main_process():
+            _write_rows(self.out_dir / 'predictions.json', [row for rows in found for row in rows])
 
     def _save_map(self, sample, dataset) -> None:
         labels = sample.pred_sem_seg.data.squeeze(0).cpu().numpy().astype(np.uint8)  # (H, W)
@@ -85,10 +71,6 @@ class SavePredictionsHook(Hook):
         path = (self.out_dir / name).with_suffix('.png')
         path.parent.mkdir(parents=True, exist_ok=True)
         image.save(path)
-
-
-def _image(row: dict) -> object:
-    return row.get('image_id', row.get('image'))
 
 
 def _write_rows(path: Path, rows: list[dict]) -> None:
@@ -112,16 +94,13 @@ def _instances(sample, dataset) -> list[dict]:
         )
         if 'masks' in found:
             mask = found.masks[i]
-            rle = mask if isinstance(mask, dict) else coco_mask.encode(np.asfortranarray(_uint8(mask)))
-            counts = rle['counts']
+            if not isinstance(mask, dict):
+                mask = coco_mask.encode(np.asfortranarray(torch.as_tensor(mask).cpu(), np.uint8))
+            counts = mask['counts']
             text = counts.decode() if isinstance(counts, bytes) else counts
-            row['segmentation'] = dict(size=[int(side) for side in rle['size']], counts=text)
+            row['segmentation'] = dict(size=[int(side) for side in mask['size']], counts=text)
         rows.append(row)
     return rows
-
-
-def _uint8(mask) -> np.ndarray:
-    return (mask.cpu().numpy() if hasattr(mask, 'cpu') else np.asarray(mask)).astype(np.uint8)
 
 
 def _label(sample, dataset) -> dict:
