@@ -27,7 +27,7 @@ class RunPlan:
         batch: The images of one optimiser step.
         batch_policy: 'recipe', 'unknown' or a value of :data:`mmlape.engine.batch.POLICIES`.
         distributed: 'ddp' or 'fsdp'.
-        seed: None if it is to be drawn.
+        seed: None for that of the resumed run, or a random one.
     """
 
     cfg: Config

@@ -50,7 +50,7 @@ def train(
         resume: True resumes from the newest complete checkpoint in ``work_dir``, or starts if there is none; a path
             resumes from that checkpoint. It must be a checkpoint of the same run.
         amp: 'bf16' or 'fp16' for mixed precision.
-        seed: Seed of all randomness; by default drawn and recorded. A resumed run keeps its own.
+        seed: Seed of all randomness; by default random, and recorded. A resumed run keeps its own.
         deterministic: Prefer deterministic kernels.
         launcher: 'none', 'pytorch' (torchrun) or 'slurm'.
         batch: What to do if the total batch is not the recipe's: 'auto-scale-lr', 'accumulate' or

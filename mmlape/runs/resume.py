@@ -53,7 +53,7 @@ def acquire(
 
     Args:
         work_dir: Made if it does not exist.
-        identity: See :func:`mmlape.runs.identity.collect`. A seed of None is that of the resumed run, or drawn.
+        identity: See :func:`mmlape.runs.identity.collect`. A seed of None becomes the resumed run's, or random.
         config: The configuration's file.
         resume: See :func:`find_checkpoint`.
         allow_different_software: Whether a run may be resumed with other code or another stack.

@@ -1,4 +1,4 @@
-"""Take the per-class values out of an evaluation's metrics, so that logs stay readable and nothing is lost."""
+"""Take the per-class values out of an evaluation's metrics, which keeps logs readable."""
 
 from mmengine.hooks import Hook
 
