@@ -155,5 +155,5 @@ def test_accumulation_repeats_the_recipe(tmp_path, monkeypatch, capsys):
 def test_a_schedule_beyond_the_training_is_one_line(tmp_path, capsys):
     config = tiny.write_config(tmp_path, tmp_path / 'nowhere', 'param_scheduler[0].update(begin=6, end=None)\n')
     assert main(['train', str(config), '--work-dir', str(tmp_path / 'run')]) == 1
-    said = capsys.readouterr().err
-    assert 'begins at 6, not before train_cfg.max_iters=6' in said and not (tmp_path / 'run').exists()
+    printed = capsys.readouterr().err
+    assert 'begins at 6, not before train_cfg.max_iters=6' in printed and not (tmp_path / 'run').exists()

@@ -98,7 +98,7 @@ def test_overrides_that_mean_something_are_taken(config_file):
     assert cfg.optim_wrapper.clip_grad == dict(max_norm=1.5)
 
 
-def test_a_new_key_where_nothing_is_known_is_said(config_file):
+def test_a_new_key_where_nothing_is_known_is_a_warning(config_file):
     with pytest.warns(UserWarning, match='adds a new key'):
         load_config(config_file, ['env_cfg.resource_limit=4096'])
 
@@ -160,7 +160,7 @@ def test_processes_share_one_stream():
     assert [sample for pair in zip(*parts) for sample in pair] == whole
 
 
-def test_an_epoch_draws_anew():
+def test_an_epoch_has_its_own_random_numbers():
     sampler = seeding.SeededSampler(DefaultSampler(Noise(), shuffle=False, seed=3), 3)
     first = read(sampler, 10)
     assert read(sampler, 10) == first
@@ -228,18 +228,18 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     flipped[whole.index(b'\0' * 64)] ^= 1
     (tmp_path / 'iter_15.pth').write_bytes(flipped)
     (tmp_path / '.iter_30.123.pth').write_bytes(whole)
-    said = []
-    assert find_checkpoint(tmp_path, True, said.append) == tmp_path / 'iter_10.pth'
-    assert 'iter_20.pth is damaged' in said[0] and 'iter_15.pth is damaged' in said[1]
+    printed = []
+    assert find_checkpoint(tmp_path, True, printed.append) == tmp_path / 'iter_10.pth'
+    assert 'iter_20.pth is damaged' in printed[0] and 'iter_15.pth is damaged' in printed[1]
     for name, message in (('iter_20.pth', 'damaged'), ('iter_11.pth', 'no such file')):
         with pytest.raises(CheckpointError, match=message):
             find_checkpoint(tmp_path, str(tmp_path / name))
 
 
-def test_nothing_to_resume_begins(tmp_path):
-    said = []
-    assert find_checkpoint(tmp_path / 'new', True, said.append) is None
-    assert 'starting from the beginning' in said[0]
+def test_nothing_to_resume_starts_a_run(tmp_path):
+    printed = []
+    assert find_checkpoint(tmp_path / 'new', True, printed.append) is None
+    assert 'starting from the beginning' in printed[0]
 
 
 def test_last_and_best_are_kept_apart(tmp_path):
@@ -259,7 +259,7 @@ def test_last_and_best_are_kept_apart(tmp_path):
     assert lower.fields['best']['step'] == 1
 
 
-def test_a_record_is_json_and_whole(tmp_path):
+def test_a_record_is_complete_json(tmp_path):
     record.RunRecord(tmp_path, dict(config='a.py')).update(iter=1)
     assert json.loads((tmp_path / 'run.json').read_text())['iter'] == 1
     assert [path.name for path in tmp_path.iterdir()] == ['run.json']

@@ -87,9 +87,9 @@ def test_sigterm_interrupts_a_run_and_it_resumes(config, tmp_path):
         if line.startswith('waiting'):
             break
     running.send_signal(signal.SIGTERM)
-    said = running.stdout.read()
+    printed = running.stdout.read()
     assert running.wait(timeout=60) == 143
-    assert 'mmlape: interrupted in iteration 4' in said and 'Traceback' not in said
+    assert 'mmlape: interrupted in iteration 4' in printed and 'Traceback' not in printed
     failed(tmp_path / 'run', 'interrupted', '--resume')
     tiny.train(config, tmp_path / 'run', '--resume', *SHORT)
     record = tiny.record(tmp_path / 'run')
@@ -169,8 +169,8 @@ def test_another_process_s_note_is_not_written_over(tmp_path):
 )
 def test_what_ends_another_process_is_the_run_s_reason(config, tmp_path, trouble, kind, parts):
     words = (config, '2', '--work-dir', tmp_path / 'run', *TOGETHER)
-    said = tiny.run(
+    printed = tiny.run(
         TOOLS / 'dist_train.sh', *words, cwd=config.parent, status=137 if kind == 'lost-worker' else 1, TROUBLE=trouble
     )
     failed(tmp_path / 'run', kind, *parts)
-    assert 'failed first, with exit status' in said
+    assert 'failed first, with exit status' in printed

@@ -166,8 +166,8 @@ def test_a_training_s_work_dir_is_locked_while_it_lasts(config, tmp_path):
         if line.startswith('waiting'):
             break
     assert running_in(tmp_path / 'run')['pid'] == running.pid
-    said = tiny.train(config, tmp_path / 'run', '--resume', status=1)
-    assert f'is in use by process {running.pid}' in said
+    printed = tiny.train(config, tmp_path / 'run', '--resume', status=1)
+    assert f'is in use by process {running.pid}' in printed
     os.kill(running.pid, 9)
     running.wait()
     assert running_in(tmp_path / 'run') is None
@@ -203,7 +203,7 @@ def test_a_forked_worker_does_not_keep_the_lock(tmp_path):
 # runs
 
 
-def test_a_run_says_what_it_is(config, tmp_path):
+def test_a_run_records_its_identity(config, tmp_path):
     record = train(load_config(config), tmp_path, seed=5)
     identity = read_identity(tmp_path)
     expected = identity_of(config, seed=5)
@@ -220,7 +220,7 @@ def test_a_run_says_what_it_is(config, tmp_path):
     assert running_in(tmp_path) is None
 
 
-def test_other_software_goes_on_only_when_it_is_allowed(config, tmp_path, capsys):
+def test_other_software_resumes_only_when_it_is_allowed(config, tmp_path, capsys):
     cfg = load_config(config)
     train(cfg, tmp_path, seed=5)
     (tmp_path / 'iter_6.pth').unlink()

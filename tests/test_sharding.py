@@ -1,4 +1,4 @@
-"""Two processes with sharded weights train, evaluate, save and go on as two with a copy each do."""
+"""Two processes with sharded weights train, evaluate, save and resume as two with a copy each do."""
 
 import json
 import sys
@@ -95,7 +95,7 @@ def test_shards_train_and_evaluate_as_copies(copies, shards):
     assert min(scalars(shards, 'grad_norm/all')) > 0.3, 'gradients were clipped'
 
 
-def test_shards_go_on_where_copies_stopped(config, copies):
+def test_shards_resume_what_copies_started(config, copies):
     train(config, 'crossed', '--resume', copies / 'iter_3.pth', options=('distributed=fsdp',))
     assert_same(config.parent / 'crossed' / 'iter_6.pth', copies / 'iter_6.pth')
 
