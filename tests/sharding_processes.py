@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes
-from mmlape.engine.distributed.sharding import ShardedModel, whole, whole_states
+from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_tensor
 from mmlape.engine.optim import BFloat16OptimWrapper
 from mmlape.engine.runner import Runner
 from mmlape.errors import ConfigError, NotFiniteError
@@ -98,7 +98,7 @@ def evaluate(ddp, fsdp, rank, tolerance):
 
 
 def same_state(ddp, fsdp, one, two, rank, tolerance):
-    with whole_states(fsdp, two):
+    with full_states(fsdp, two):
         pairs = [(fsdp.module.state_dict(), ddp.module.state_dict())]
         states = two.state_dict()['state'], one.state_dict()['state']
         pairs += [(states[0][index], states[1][index]) for index in states[1]]
@@ -125,7 +125,7 @@ def finds_what_is_not_finite(rank):
         assert 'backbone.blocks.1.mlp.fc2.weight' in str(error)
     else:
         raise AssertionError('a NaN went by')
-    assert whole(weight).isnan().sum() == 1
+    assert full_tensor(weight).isnan().sum() == 1
 
 
 def refuses(model, optim, text):

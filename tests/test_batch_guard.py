@@ -1,4 +1,4 @@
-"""The total batch: what is refused, the three ways out, and that accumulation keeps steps and samples."""
+"""The total batch: what is refused, the three options, and that accumulation keeps steps and samples."""
 
 import pytest
 import tiny
@@ -6,7 +6,7 @@ import torch
 from mmengine.config import Config
 
 from mmlape.cli import main
-from mmlape.engine.batch import batch_plan, settle_batch
+from mmlape.engine.batch import apply_batch_policy
 from mmlape.engine.config import load_config
 from mmlape.engine.schedule import check_schedule, stretch
 from mmlape.engine.trainer import train
@@ -41,32 +41,31 @@ def recipe(images=2, base=8, accumulation=1, **scale):
         (recipe(base=None), 3, None, 'unknown', (1, 100)),
     ],
 )
-def test_a_policy_is_settled(cfg, processes, way, policy, lasting):
-    assert settle_batch(cfg, processes, way) == policy
+def test_a_policy_is_applied(cfg, processes, way, policy, lasting):
+    batch, found = apply_batch_policy(cfg, processes, way)
+    assert found == policy and batch.accumulation == lasting[0]
     assert (cfg.optim_wrapper.accumulative_counts, cfg.train_cfg.max_iters) == lasting
     assert bool((cfg.auto_scale_lr or {}).get('enable')) == (policy == 'auto-scale-lr') or policy == 'recipe'
     if policy in ('recipe', 'accumulation') and cfg.auto_scale_lr:
-        assert batch_plan(cfg, processes)['total_batch'] == 8
+        assert batch.total == 8
 
 
-def test_a_mismatch_shows_three_ways_out():
+def test_a_mismatch_shows_three_options():
     with pytest.raises(ConfigError) as caught:
-        settle_batch(recipe(), 2, None)
+        apply_batch_policy(recipe(), 2, None)
     for part in (
         '= 4 images a step, but the recipe is for 8',
         '--auto-scale-lr         lr 0.1 -> 0.05',
-        '--accumulate            optim_wrapper.accumulative_counts=2, and train_cfg.max_iters 100 -> 200',
+        '--accumulate            optim_wrapper.accumulative_counts=2, train_cfg.max_iters 100 -> 200',
         '--allow-batch-mismatch',
     ):
         assert part in str(caught.value)
-    with pytest.raises(
-        ConfigError, match=r'(?s)lr 0.1 -> 0.15.*not possible here: .*8 images are no multiple of the 12'
-    ):
-        settle_batch(recipe(images=3), 4, None)
+    with pytest.raises(ConfigError, match=r'(?s)lr 0.1 -> 0.15.*not possible: .*8 images are no multiple of 12'):
+        apply_batch_policy(recipe(images=3), 4, None)
     with pytest.raises(ConfigError, match='--accumulate: .*no multiple'):
-        settle_batch(recipe(images=3), 1, 'accumulate')
-    with pytest.raises(ConfigError, match='does not say auto_scale_lr.base_batch_size'):
-        settle_batch(recipe(base=None), 1, 'accumulate')
+        apply_batch_policy(recipe(images=3), 1, 'accumulate')
+    with pytest.raises(ConfigError, match='has no auto_scale_lr.base_batch_size'):
+        apply_batch_policy(recipe(base=None), 1, 'accumulate')
 
 
 def test_everything_counted_in_iterations_is_stretched():
@@ -156,5 +155,5 @@ def test_accumulation_repeats_the_recipe(tmp_path, monkeypatch, capsys):
 def test_a_schedule_beyond_the_training_is_one_line(tmp_path, capsys):
     config = tiny.write_config(tmp_path, tmp_path / 'nowhere', 'param_scheduler[0].update(begin=6, end=None)\n')
     assert main(['train', str(config), '--work-dir', str(tmp_path / 'run')]) == 1
-    said = capsys.readouterr().err
-    assert 'begins at 6, not before train_cfg.max_iters=6' in said and not (tmp_path / 'run').exists()
+    printed = capsys.readouterr().err
+    assert 'begins at 6, not before train_cfg.max_iters=6' in printed and not (tmp_path / 'run').exists()

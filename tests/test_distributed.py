@@ -19,12 +19,11 @@ from mmlape.engine.config import load_config
 from mmlape.engine.distributed import processes as distributed
 from mmlape.engine.distributed.sync_bn import GroupBatchNorm, convert_sync_bn
 from mmlape.engine.evaluator import test as evaluate
-from mmlape.engine.trainer import set_up_processes
 from mmlape.runs.record import running_in
 
 OPTIONS = ('train_cfg.max_iters=6', 'train_cfg.val_interval=3', 'default_hooks.checkpoint.interval=3')
 OPTIONS += ('auto_scale_lr.base_batch_size=4',)
-# what a process draws for its own part of a batch differs from what one process draws for the whole
+# random numbers for a part of a batch differ from those for the complete batch
 OPTIONS += ('model.backbone.drop_path_rate=0.0', 'model.decode_head.dropout_ratio=0.0')
 TOOLS = tiny.ROOT / 'tools'
 
@@ -66,16 +65,16 @@ def together(config):
         )
         for rank in range(2)
     ]
-    said = [node.communicate(timeout=300)[0] for node in nodes]
-    assert [node.returncode for node in nodes] == [0, 0], ''.join(said)[-6000:]
-    return work_dir, said[0]
+    printed = [node.communicate(timeout=300)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], ''.join(printed)[-6000:]
+    return work_dir, printed[0]
 
 
 def test_two_processes_train_as_one_with_the_same_batch(alone, together):
-    work_dir, said = together
+    work_dir, printed = together
     run, single = tiny.record(work_dir), tiny.record(alone)
     assert (run['world_size'], run['total_batch'], single['total_batch']) == (2, 4, 4)
-    assert '2 CPU processes x 2 images x 1 accumulated = 4 images a step' in said or torch.cuda.is_available()
+    assert '2 CPU processes x 2 images x 1 accumulated = 4 images a step' in printed or torch.cuda.is_available()
     for step in (3, 6):
         assert tiny.difference(work_dir / f'iter_{step}.pth', alone / f'iter_{step}.pth') < 1e-5
     for entry, expected in zip(run['evaluations'], single['evaluations']):
@@ -87,8 +86,8 @@ def test_two_processes_test_as_one(config, alone):
     one = evaluate(load_config(config), checkpoint, alone, save_pred=True)
     assert one == json.loads((alone / 'metrics.json').read_text())
     words = ('2', '--work-dir', config.parent / 'two', '--out', 'two/m.json', '--save-pred', 'two/maps')
-    said = tiny.run(TOOLS / 'dist_test.sh', config, checkpoint, *words, cwd=config.parent)
-    assert said.count('metrics are in') == 1
+    printed = tiny.run(TOOLS / 'dist_test.sh', config, checkpoint, *words, cwd=config.parent)
+    assert printed.count('metrics are in') == 1
     two = json.loads((config.parent / 'two' / 'm.json').read_text())
     assert one.pop('world_size') == 1 and two.pop('world_size') == 2
     assert one == two
@@ -104,20 +103,20 @@ def test_a_nan_in_one_process_stops_both(config):
     # a synchronised norm would spread the NaN before the loss
     options = (*OPTIONS, 'model.decode_head.norm_cfg.type=BN')
     words = (config, '2', '--work-dir', work_dir, '--cfg-options', *options)
-    said = tiny.run(TOOLS / 'dist_train.sh', *words, cwd=config.parent, status=1, TROUBLE='nan:5:1')
-    messages = re.findall(r'mmlape: error: .*iteration 5: .*\(process 1\)', said)
+    printed = tiny.run(TOOLS / 'dist_train.sh', *words, cwd=config.parent, status=1, TROUBLE='nan:5:1')
+    messages = re.findall(r'mmlape: error: .*iteration 5: .*\(process 1\)', printed)
     assert messages and '(process 0)' not in messages[0]
     run = tiny.record(work_dir)
     assert run['state'] == 'failed' and 'process 1' in run['reason']
     assert [path.name for path in work_dir.glob('iter_*')] == ['iter_3.pth']
 
 
-def test_a_machine_that_does_not_come_is_said(config):
+def test_a_machine_that_does_not_join_is_an_error(config):
     more = dict(NNODES='2', NODE_RANK='0', MASTER_ADDR='127.0.0.1', PORT=free_port(), RDZV_TIMEOUT='3')
-    said = tiny.run(TOOLS / 'dist_train.sh', config, '1', cwd=config.parent, status=1, **more)
-    assert 'machine 0 of 2: waiting for the others at 127.0.0.1:' in said and 'up to 3 s' in said
-    error = next(line for line in said.splitlines() if line.startswith('mmlape: error: the 2 machines'))
-    assert 'did not all meet at 127.0.0.1:' in error and 'RDZV_TIMEOUT=SECONDS' in error and 'Traceback' not in said
+    printed = tiny.run(TOOLS / 'dist_train.sh', config, '1', cwd=config.parent, status=1, **more)
+    assert 'machine 0 of 2: waiting for the others at 127.0.0.1:' in printed and 'up to 3 s' in printed
+    error = next(line for line in printed.splitlines() if line.startswith('mmlape: error: not all 2 machines'))
+    assert 'joined at 127.0.0.1:' in error and 'RDZV_TIMEOUT=SECONDS' in error and 'Traceback' not in printed
 
 
 def test_processes_end_with_the_launcher_that_is_killed(config, tmp_path):
@@ -140,7 +139,7 @@ def test_processes_end_with_the_launcher_that_is_killed(config, tmp_path):
     running.communicate()
     end = time.monotonic() + 30
     while running_in(tmp_path / 'run'):
-        assert time.monotonic() < end, f'process {trainer} lives on'
+        assert time.monotonic() < end, f'process {trainer} still runs'
         time.sleep(0.1)
 
 
@@ -155,9 +154,9 @@ def test_the_time_out_reaches_the_process_group(monkeypatch):
         monkeypatch.setattr(torch.cuda, 'is_available', lambda gpu=gpu: gpu)
         monkeypatch.setattr(torch.cuda, 'device_count', lambda: 1)
         monkeypatch.setattr(torch.cuda, 'set_device', lambda _: None)
-        set_up_processes(Config(dict(env_cfg=dict(dist_cfg=dict(backend='nccl')))), 'pytorch')
+        distributed.init_processes('pytorch', Config(dict(env_cfg=dict(dist_cfg=dict(backend='nccl')))))
         assert given.pop('timeout').total_seconds() == 3600
-        set_up_processes(Config(dict(env_cfg=dict(dist_cfg=dict(timeout=77)))), 'pytorch')
+        distributed.init_processes('pytorch', Config(dict(env_cfg=dict(dist_cfg=dict(timeout=77)))))
         assert given.pop('timeout').total_seconds() == 77
 
 
@@ -176,8 +175,8 @@ def test_a_slurm_task_that_sees_one_gpu_of_its_own_takes_it(monkeypatch, count, 
 def test_batch_norm_over_processes_is_exact():
     script = tiny.ROOT / 'tests' / 'sync_bn_processes.py'
     launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2, script)
-    said = tiny.run(*launch, cwd=tiny.ROOT, CUDA_VISIBLE_DEVICES='')
-    assert said.count('all equal') == 2
+    printed = tiny.run(*launch, cwd=tiny.ROOT, CUDA_VISIBLE_DEVICES='')
+    assert printed.count('all equal') == 2
 
 
 def test_a_converted_norm_alone_is_a_batch_norm():
@@ -205,11 +204,11 @@ def script(folder, name, text):
 
 @pytest.mark.parametrize('gpus', ['0', 'two', '-1', '1.5'])
 def test_a_number_of_gpus_is_a_number(tmp_path, gpus):
-    said = tiny.run(TOOLS / 'dist_train.sh', 'config.py', gpus, cwd=tmp_path, status=2)
-    assert f"GPUS must be a positive number, not '{gpus}'" in said
+    printed = tiny.run(TOOLS / 'dist_train.sh', 'config.py', gpus, cwd=tmp_path, status=2)
+    assert f"GPUS must be a positive number, not '{gpus}'" in printed
 
 
-def test_usage_is_said(tmp_path):
+def test_usage_is_printed(tmp_path):
     for tool, missing in (('dist_train.sh', ('c',)), ('dist_test.sh', ('c', 'p')), ('slurm_train.sh', ('p', 'j'))):
         assert f'usage: tools/{tool}' in tiny.run(TOOLS / tool, *missing, cwd=tmp_path, status=2)
 
@@ -217,15 +216,17 @@ def test_usage_is_said(tmp_path):
 def test_more_gpus_than_there_are_is_an_error(tmp_path):
     """A Python that counts two GPUs stands for a machine that has two."""
     python = script(tmp_path, 'python', 'if [[ $1 == -c ]]; then echo 2; else echo "started: $*"; fi')
-    said = tiny.run(TOOLS / 'dist_train.sh', 'c.py', '3', cwd=tmp_path, status=1, PYTHON=str(python))
-    assert '3 GPUs asked for, 2 visible' in said and 'started' not in said
-    said = tiny.run(TOOLS / 'dist_train.sh', 'c.py', '2', '--seed', '1', cwd=tmp_path, PYTHON=str(python))
-    assert '--standalone --nproc_per_node 2' in said and said.strip().endswith('c.py --seed 1 --launcher pytorch')
+    printed = tiny.run(TOOLS / 'dist_train.sh', 'c.py', '3', cwd=tmp_path, status=1, PYTHON=str(python))
+    assert '3 GPUs asked for, 2 visible' in printed and 'started' not in printed
+    printed = tiny.run(TOOLS / 'dist_train.sh', 'c.py', '2', '--seed', '1', cwd=tmp_path, PYTHON=str(python))
+    assert '--standalone --nproc_per_node 2' in printed and printed.strip().endswith(
+        'c.py --seed 1 --launcher pytorch'
+    )
     more = dict(PYTHON=str(python), PORT='1234')
-    said = tiny.run(TOOLS / 'dist_test.sh', 'c.py', 'w.pth', '2', cwd=tmp_path, **more)
-    assert '--nnodes 1 --rdzv_backend c10d --rdzv_endpoint 127.0.0.1:1234 --rdzv_id mmlape' in said
-    assert 'is_host=1,join_timeout=900,read_timeout=900 --nproc_per_node 2' in said
-    assert said.strip().endswith('test.py c.py w.pth --launcher pytorch')
+    printed = tiny.run(TOOLS / 'dist_test.sh', 'c.py', 'w.pth', '2', cwd=tmp_path, **more)
+    assert '--nnodes 1 --rdzv_backend c10d --rdzv_endpoint 127.0.0.1:1234 --rdzv_id mmlape' in printed
+    assert 'is_host=1,join_timeout=900,read_timeout=900 --nproc_per_node 2' in printed
+    assert printed.strip().endswith('test.py c.py w.pth --launcher pytorch')
 
 
 # as srun does it, without its queue: the tasks of one job on this machine, with the variables that it sets

@@ -12,16 +12,17 @@ import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 
-from mmlape.engine import hooks
-from mmlape.engine import seeding as draws
+from mmlape.engine import hooks, seeding
 from mmlape.engine.config import load_config, parse_options
 from mmlape.engine.distributed.processes import check_device_count, init_processes
 from mmlape.engine.hooks.banner import banner
 from mmlape.engine.hooks.per_class import split_per_class
 from mmlape.engine.optim import group_parameters, parameter_groups, set_amp
+from mmlape.engine.plan import plan_run
 from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, ConfigError, DataError, TrainingError
 from mmlape.runs import record
+from mmlape.runs.resume import find_checkpoint, is_complete
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_overrides_that_mean_something_are_taken(config_file):
     assert cfg.optim_wrapper.clip_grad == dict(max_norm=1.5)
 
 
-def test_a_new_key_where_nothing_is_known_is_said(config_file):
+def test_a_new_key_where_nothing_is_known_is_a_warning(config_file):
     with pytest.warns(UserWarning, match='adds a new key'):
         load_config(config_file, ['env_cfg.resource_limit=4096'])
 
@@ -134,33 +135,33 @@ class Noise(torch.utils.data.Dataset):
 
 
 def read(sampler, count):
-    dataset = draws.SeededDataset(Noise())
-    return [dataset[draw] for _, draw in zip(range(count), iter(sampler))]
+    dataset = seeding.SeededDataset(Noise())
+    return [dataset[index] for _, index in zip(range(count), iter(sampler))]
 
 
 def test_a_stream_can_be_entered_anywhere():
-    whole = read(draws.SeededInfiniteSampler(InfiniteSampler(Noise(), seed=3), 3), 25)
-    later = draws.SeededInfiniteSampler(InfiniteSampler(Noise(), seed=3), 3)
+    whole = read(seeding.SeededInfiniteSampler(InfiniteSampler(Noise(), seed=3), 3), 25)
+    later = seeding.SeededInfiniteSampler(InfiniteSampler(Noise(), seed=3), 3)
     later.skip(13)
     assert read(later, 12) == whole[13:]
     assert len({sample[1:] for sample in whole}) == 25
-    assert read(draws.SeededInfiniteSampler(InfiniteSampler(Noise(), seed=3), 4), 25) != whole
+    assert read(seeding.SeededInfiniteSampler(InfiniteSampler(Noise(), seed=3), 4), 25) != whole
 
 
 def test_processes_share_one_stream():
-    whole = read(draws.SeededSampler(DefaultSampler(Noise(), seed=3), 3), 10)
+    whole = read(seeding.SeededSampler(DefaultSampler(Noise(), seed=3), 3), 10)
     parts = []
     for rank in range(2):
         inner = DefaultSampler(Noise(), seed=3)
         inner.rank, inner.world_size, inner.num_samples = rank, 2, 5
-        sampler = draws.SeededSampler(inner, 3)
+        sampler = seeding.SeededSampler(inner, 3)
         sampler.rank, sampler.world_size = rank, 2
         parts.append(read(sampler, 5))
     assert [sample for pair in zip(*parts) for sample in pair] == whole
 
 
-def test_an_epoch_draws_anew():
-    sampler = draws.SeededSampler(DefaultSampler(Noise(), shuffle=False, seed=3), 3)
+def test_an_epoch_has_its_own_random_numbers():
+    sampler = seeding.SeededSampler(DefaultSampler(Noise(), shuffle=False, seed=3), 3)
     first = read(sampler, 10)
     assert read(sampler, 10) == first
     sampler.set_epoch(1)
@@ -170,20 +171,20 @@ def test_an_epoch_draws_anew():
 
 
 def test_seeding_a_sample_leaves_the_generators_alone():
-    draws.seed_everything(1)
+    seeding.seed_everything(1)
     expected = random.random(), np.random.rand(), torch.rand(1)
-    draws.seed_everything(1)
-    read(draws.SeededSampler(DefaultSampler(Noise(), seed=3), 3), 2)
+    seeding.seed_everything(1)
+    read(seeding.SeededSampler(DefaultSampler(Noise(), seed=3), 3), 2)
     assert (random.random(), np.random.rand(), torch.rand(1)) == expected
 
 
-def test_a_draw_is_an_index_and_travels_to_a_worker():
-    draw = pickle.loads(pickle.dumps(draws.Draw(7, 99)))
-    assert draw == 7 and draw.seed == 99 and list(range(9))[draw] == 7
+def test_a_seeded_index_is_an_index_and_travels_to_a_worker():
+    index = pickle.loads(pickle.dumps(seeding.SeededIndex(7, 99)))
+    assert index == 7 and index.seed == 99 and list(range(9))[index] == 7
 
 
 def test_a_seeded_dataset_is_its_inner_one():
-    dataset = draws.SeededDataset(Noise())
+    dataset = seeding.SeededDataset(Noise())
     dataset.dataset.metainfo = dict(classes=('a',))
     assert len(dataset) == 10 and dataset.metainfo == dict(classes=('a',))
     assert pickle.loads(pickle.dumps(dataset)).metainfo == dict(classes=('a',))
@@ -200,21 +201,23 @@ def checkpoint(path, value=0):
 
 
 def test_a_used_work_dir_is_refused(tmp_path):
-    assert record.claim(tmp_path, False) is None
+    assert find_checkpoint(tmp_path, False) is None
     record.RunRecord(tmp_path, dict(config='a.py', iter=3)).update()
     with pytest.raises(TrainingError, match=r'already used .*a\.py that is running at iteration 3.*--resume'):
-        record.claim(tmp_path, False)
+        find_checkpoint(tmp_path, False)
     record.RunRecord(tmp_path, dict(config='a.py', iter=0)).update(state='failed')
-    assert record.claim(tmp_path, False) is None, 'nothing was lost in a run that failed before its first checkpoint'
+    assert find_checkpoint(tmp_path, False) is None, (
+        'nothing was lost in a run that failed before its first checkpoint'
+    )
     checkpoint(tmp_path / 'best_mIoU_iter_2.pth')
     with pytest.raises(TrainingError, match='already used'):
-        record.claim(tmp_path, False)
+        find_checkpoint(tmp_path, False)
 
 
 def test_a_work_dir_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / 'file').write_text('')
     with pytest.raises(TrainingError, match='cannot write into .*file/run .*--work-dir'):
-        record.claim(tmp_path / 'file' / 'run', False)
+        record.check_writable(tmp_path / 'file' / 'run')
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path):
@@ -224,25 +227,25 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     flipped = bytearray(whole)
     flipped[whole.index(b'\0' * 64)] ^= 1
     (tmp_path / 'iter_15.pth').write_bytes(flipped)
-    (tmp_path / 'iter_30.pth.part').write_bytes(whole)
-    said = []
-    assert record.claim(tmp_path, True, said.append) == tmp_path / 'iter_10.pth'
-    assert 'iter_20.pth is damaged' in said[0] and 'iter_15.pth is damaged' in said[1]
+    (tmp_path / '.iter_30.123.pth').write_bytes(whole)
+    printed = []
+    assert find_checkpoint(tmp_path, True, printed.append) == tmp_path / 'iter_10.pth'
+    assert 'iter_20.pth is damaged' in printed[0] and 'iter_15.pth is damaged' in printed[1]
     for name, message in (('iter_20.pth', 'damaged'), ('iter_11.pth', 'no such file')):
         with pytest.raises(CheckpointError, match=message):
-            record.claim(tmp_path, str(tmp_path / name))
+            find_checkpoint(tmp_path, str(tmp_path / name))
 
 
-def test_nothing_to_resume_begins(tmp_path):
-    said = []
-    assert record.claim(tmp_path / 'new', True, said.append) is None
-    assert 'starting from the beginning' in said[0]
+def test_nothing_to_resume_starts_a_run(tmp_path):
+    printed = []
+    assert find_checkpoint(tmp_path / 'new', True, printed.append) is None
+    assert 'starting from the beginning' in printed[0]
 
 
 def test_last_and_best_are_kept_apart(tmp_path):
     run = record.RunRecord(tmp_path, dict(config='a.py'))
     for step, value in ((1, 5.0), (2, 9.0), (3, None), (4, 7.0)):
-        run.evaluated(step, dict(mIoU=value), 'mIoU')
+        run.add_evaluation(step, dict(mIoU=value), 'mIoU')
     written = record.read_record(tmp_path)
     assert written['last'] == dict(step=4, metrics=dict(mIoU=7.0))
     assert written['best'] == dict(step=2, metrics=dict(mIoU=9.0), key='mIoU')
@@ -252,11 +255,11 @@ def test_last_and_best_are_kept_apart(tmp_path):
     assert again.has_evaluated(1) and not again.has_evaluated(2)
     lower = record.RunRecord(tmp_path, dict(config='a.py'))
     for step, value in ((1, 5.0), (2, 9.0)):
-        lower.evaluated(step, dict(error=value), 'error', greater=False)
+        lower.add_evaluation(step, dict(error=value), 'error', greater=False)
     assert lower.fields['best']['step'] == 1
 
 
-def test_a_record_is_json_and_whole(tmp_path):
+def test_a_record_is_complete_json(tmp_path):
     record.RunRecord(tmp_path, dict(config='a.py')).update(iter=1)
     assert json.loads((tmp_path / 'run.json').read_text())['iter'] == 1
     assert [path.name for path in tmp_path.iterdir()] == ['run.json']
@@ -284,21 +287,22 @@ def test_a_launcher_without_its_variables_is_refused(monkeypatch):
         init_processes('mpi')
 
 
-def batch_config(images, accumulation=1, **scale):
-    return ConfigDict(
-        train_dataloader=dict(batch_size=images),
-        optim_wrapper=dict(optimizer=dict(lr=0.1), accumulative_counts=accumulation),
-        auto_scale_lr=dict(base_batch_size=8, **scale),
-    )
+def banner_of(images, processes, option=None, accumulation=1):
+    wrapper = dict(optimizer=dict(lr=0.1), accumulative_counts=accumulation)
+    parts = dict(model=dict(type='X'), train_cfg=dict(max_iters=1), auto_scale_lr=dict(base_batch_size=8))
+    cfg = Config(dict(parts, train_dataloader=dict(batch_size=images), optim_wrapper=wrapper))
+    return banner(plan_run(cfg, processes, batch=option))
 
 
 def test_the_banner_counts_images():
-    line, warning = banner(batch_config(2), 4, 'recipe')
+    line, warning = banner_of(2, 4)
     assert '4' in line and 'x 2 images x 1 accumulated = 8 images a step (batch policy: recipe)' in line
-    assert warning is None and banner(batch_config(1, 4), 2, 'accumulation')[1] is None
-    line, warning = banner(batch_config(2), 1, 'allowed-mismatch')
+    assert warning is None
+    line, warning = banner_of(1, 2, 'accumulate', accumulation=2)
+    assert 'x 1 images x 4 accumulated = 8 images a step (batch policy: accumulation)' in line and warning is None
+    line, warning = banner_of(2, 1, 'allow-batch-mismatch')
     assert '= 2 images a step' in line and '2 images a step instead of 8' in warning
-    line, warning = banner(batch_config(2, enable=True), 1, 'auto-scale-lr')
+    line, warning = banner_of(2, 1, 'auto-scale-lr')
     assert 'multiplied by 0.25' in line and warning is None
 
 
@@ -352,5 +356,5 @@ def test_frozen_parameters_are_a_group_of_their_own():
 
 def test_a_checkpoint_is_a_zip_whose_sums_are_checked(tmp_path):
     path = checkpoint(tmp_path / 'iter_1.pth', 1)
-    assert record.is_whole(path) and zipfile.is_zipfile(path)
-    assert not record.is_whole(tmp_path / 'nothing.pth')
+    assert is_complete(path) and zipfile.is_zipfile(path)
+    assert not is_complete(tmp_path / 'nothing.pth')

@@ -15,7 +15,7 @@ import trouble
 from mmlape.cli import main
 from mmlape.errors import MissingCheckpointError, NotFiniteError, TrainingError
 from mmlape.files import write_json
-from mmlape.runs.failures import Interrupted, explain, kind_of, marked
+from mmlape.runs.failures import Interrupted, kind_of, record_failure
 from mmlape.runs.record import NOTES, RESERVE, RunRecord
 
 TOOLS = tiny.ROOT / 'tools'
@@ -57,9 +57,10 @@ def failed(work_dir, kind, *parts):
     ],
 )
 def test_a_failure_has_a_kind_and_one_line(error, kind):
-    assert kind_of(error) == kind
-    said = explain(kind, error, 'in iteration 3')
-    assert said and '\n' not in said
+    found = kind_of(error)
+    assert found.name == kind
+    line = found.explain(error, 'in iteration 3')
+    assert line and '\n' not in line
 
 
 def test_out_of_memory_names_the_ways_out(config, tmp_path, monkeypatch, capsys):
@@ -72,23 +73,23 @@ def test_out_of_memory_names_the_ways_out(config, tmp_path, monkeypatch, capsys)
     failed(tmp_path / 'run', 'out-of-memory', 'with_cp')
 
 
-def test_a_bug_keeps_its_traceback_and_is_marked(config, tmp_path, monkeypatch):
+def test_a_bug_keeps_its_traceback_and_is_recorded(config, tmp_path, monkeypatch):
     monkeypatch.setenv('TROUBLE', 'bug:3:0')
     with pytest.raises(LookupError, match='nobody expects this'):
         main(['train', str(config), '--work-dir', str(tmp_path / 'run'), *SHORT])
     failed(tmp_path / 'run', 'error', 'LookupError in iteration 3', 'nobody expects this')
 
 
-def test_sigterm_marks_a_run_as_interrupted_and_it_goes_on(config, tmp_path):
+def test_sigterm_interrupts_a_run_and_it_resumes(config, tmp_path):
     words = (TOOLS / 'train.py', config, '--work-dir', tmp_path / 'run', *SHORT)
     running = tiny.start(*words, cwd=config.parent, TROUBLE='pause:4:0')
     for line in running.stdout:
         if line.startswith('waiting'):
             break
     running.send_signal(signal.SIGTERM)
-    said = running.stdout.read()
+    printed = running.stdout.read()
     assert running.wait(timeout=60) == 143
-    assert 'mmlape: interrupted in iteration 4' in said and 'Traceback' not in said
+    assert 'mmlape: interrupted in iteration 4' in printed and 'Traceback' not in printed
     failed(tmp_path / 'run', 'interrupted', '--resume')
     tiny.train(config, tmp_path / 'run', '--resume', *SHORT)
     record = tiny.record(tmp_path / 'run')
@@ -102,7 +103,7 @@ def full(path):
     return done.returncode == 0
 
 
-def test_a_full_disk_is_said_in_the_run_s_record(config, tmp_path):
+def test_a_full_disk_is_recorded(config, tmp_path):
     """A tmpfs too small for a checkpoint; without root a limit on the size of files stands for it."""
     work_dir, limit = tmp_path / 'small', None
     mounted = full(work_dir)
@@ -122,7 +123,7 @@ def test_a_full_disk_is_said_in_the_run_s_record(config, tmp_path):
         assert done.returncode == 1, done.stderr[-3000:]
         assert 'the disk is full in iteration' in done.stderr.splitlines()[-1]
         failed(work_dir / 'run', 'disk-full', '--resume')
-        assert not list((work_dir / 'run').glob('*.part')), 'every byte is wanted'
+        assert not list((work_dir / 'run').glob('.*.pth')), 'the partial checkpoint is deleted'
     finally:
         if mounted:
             subprocess.run(['umount', work_dir], check=True)
@@ -139,7 +140,7 @@ class Dying(torch.utils.data.Dataset):
 def test_a_killed_loading_process_is_a_lost_worker(tmp_path):
     record = RunRecord(tmp_path, dict(iter=3))
     record.begin()
-    with pytest.raises(TrainingError, match=r'a process that loads data was killed .*num_workers'), marked(record):
+    with pytest.raises(TrainingError, match=r'a data loader process was killed .*num_workers'), record_failure(record):
         list(torch.utils.data.DataLoader(Dying(), num_workers=1))
     failed(tmp_path, 'lost-worker', 'before the first iteration')
 
@@ -168,8 +169,8 @@ def test_another_process_s_note_is_not_written_over(tmp_path):
 )
 def test_what_ends_another_process_is_the_run_s_reason(config, tmp_path, trouble, kind, parts):
     words = (config, '2', '--work-dir', tmp_path / 'run', *TOGETHER)
-    said = tiny.run(
+    printed = tiny.run(
         TOOLS / 'dist_train.sh', *words, cwd=config.parent, status=137 if kind == 'lost-worker' else 1, TROUBLE=trouble
     )
     failed(tmp_path / 'run', kind, *parts)
-    assert 'failed first, with exit status' in said
+    assert 'failed first, with exit status' in printed

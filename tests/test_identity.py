@@ -33,8 +33,7 @@ def config(tmp_path_factory):
 
 
 def identity_of(path, *options, seed=3, plan=PLAN, policy='recipe'):
-    cfg = load_config(path, list(options))
-    return dict(collect(cfg, seed, plan, precision(cfg), policy), settings=settings(cfg))
+    return collect(load_config(path, list(options)), seed, **plan, batch_policy=policy)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +166,8 @@ def test_a_training_s_work_dir_is_locked_while_it_lasts(config, tmp_path):
         if line.startswith('waiting'):
             break
     assert running_in(tmp_path / 'run')['pid'] == running.pid
-    said = tiny.train(config, tmp_path / 'run', '--resume', status=1)
-    assert f'is in use by process {running.pid}' in said
+    printed = tiny.train(config, tmp_path / 'run', '--resume', status=1)
+    assert f'is in use by process {running.pid}' in printed
     os.kill(running.pid, 9)
     running.wait()
     assert running_in(tmp_path / 'run') is None
@@ -204,7 +203,7 @@ def test_a_forked_worker_does_not_keep_the_lock(tmp_path):
 # runs
 
 
-def test_a_run_says_what_it_is(config, tmp_path):
+def test_a_run_records_its_identity(config, tmp_path):
     record = train(load_config(config), tmp_path, seed=5)
     identity = read_identity(tmp_path)
     expected = identity_of(config, seed=5)
@@ -221,7 +220,7 @@ def test_a_run_says_what_it_is(config, tmp_path):
     assert running_in(tmp_path) is None
 
 
-def test_other_software_goes_on_only_when_it_is_allowed(config, tmp_path, capsys):
+def test_other_software_resumes_only_when_it_is_allowed(config, tmp_path, capsys):
     cfg = load_config(config)
     train(cfg, tmp_path, seed=5)
     (tmp_path / 'iter_6.pth').unlink()
@@ -239,7 +238,7 @@ def test_other_software_goes_on_only_when_it_is_allowed(config, tmp_path, capsys
     assert 'train_cfg.max_iters 6 -> 3' in capsys.readouterr().err
 
 
-def test_a_run_without_an_identity_is_said_to_be_unknown(config, tmp_path, capfd):
+def test_a_run_without_an_identity_is_compared_by_its_seed(config, tmp_path, capfd):
     cfg = load_config(config)
     train(cfg, tmp_path, seed=5)
     content = tiny.record(tmp_path)
@@ -248,4 +247,4 @@ def test_a_run_without_an_identity_is_said_to_be_unknown(config, tmp_path, capfd
     (tmp_path / 'run.json').write_text(json.dumps(content))
     with pytest.raises(TrainingError, match='belongs to a run with seed 5, not 6'):
         train(cfg, tmp_path, resume=True, seed=6)
-    assert 'does not say what the run is' in ''.join(capfd.readouterr())
+    assert 'has no identity' in ''.join(capfd.readouterr())

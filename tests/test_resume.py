@@ -80,8 +80,8 @@ def test_a_killed_run_repeats_the_uninterrupted_one(configs, tmp_path, task, pro
     run(tmp_path / 'whole')
     run(tmp_path / 'part', status=-9 if processes == 1 else 137, TROUBLE='kill:5:0')
     assert sorted(losses(tmp_path / 'part')) == [1, 2, 3, 4]
-    said = run(tmp_path / 'part', '--resume')
-    assert 'resuming from' in said and 'iter_3.pth' in said
+    printed = run(tmp_path / 'part', '--resume')
+    assert 'resuming from' in printed and 'iter_3.pth' in printed
     assert losses(tmp_path / 'part') == losses(tmp_path / 'whole') and len(losses(tmp_path / 'whole')) == 6
     assert tiny.difference(tmp_path / 'part' / 'iter_6.pth', tmp_path / 'whole' / 'iter_6.pth') == 0
 
@@ -132,7 +132,7 @@ def test_skipped_samples_are_not_loaded(kind, workers, count):
     assert got == expected[count : count + len(got)]
 
 
-def test_a_stream_goes_on_over_epochs():
+def test_a_stream_continues_over_epochs():
     stream = Batches(loader(dict(type='DefaultSampler', shuffle=True), 0))
     epochs = [[next(stream).tolist() for _ in range(6)] for _ in range(3)]
     assert [sorted(itertools.chain(*epoch)) for epoch in epochs] == [list(range(12))] * 3

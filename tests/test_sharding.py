@@ -1,4 +1,4 @@
-"""Two processes with sharded weights train, evaluate, save and go on as two with a copy each do."""
+"""Two processes with sharded weights train, evaluate, save and resume as two with a copy each do."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from PIL import Image
 from mmlape.checkpoint import read_checkpoint
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import test as evaluate
-from mmlape.engine.trainer import settle
+from mmlape.engine.plan import plan_run
 from mmlape.errors import ConfigError
 
 TRAIN = tiny.ROOT / 'tools' / 'dist_train.sh'
@@ -95,7 +95,7 @@ def test_shards_train_and_evaluate_as_copies(copies, shards):
     assert min(scalars(shards, 'grad_norm/all')) > 0.3, 'gradients were clipped'
 
 
-def test_shards_go_on_where_copies_stopped(config, copies):
+def test_shards_resume_what_copies_started(config, copies):
     train(config, 'crossed', '--resume', copies / 'iter_3.pth', options=('distributed=fsdp',))
     assert_same(config.parent / 'crossed' / 'iter_6.pth', copies / 'iter_6.pth')
 
@@ -116,16 +116,16 @@ def test_models_of_every_form():
     'changes, message',
     [
         (dict(distributed='zero'), "distributed='zero': choose from ddp, fsdp"),
-        (dict(custom_hooks=[dict(type='EMAHook')]), 'EMAHook, which averages whole weights'),
+        (dict(custom_hooks=[dict(type='EMAHook')]), 'EMAHook, which averages full weights'),
         (dict(custom_hooks=[dict(type='mmdet.MeanTeacherHook')]), 'mmdet.MeanTeacherHook'),
         (dict(compile_backbone=True), 'compile_backbone'),
         (dict(find_unused_parameters=True), 'find_unused_parameters'),
         (dict(model_wrapper_cfg=dict(type='MMDistributedDataParallel')), 'model_wrapper_cfg'),
-        (dict(optim_wrapper=dict(type='AmpOptimWrapper', dtype='float16')), 'fp16: take bf16'),
+        (dict(optim_wrapper=dict(type='AmpOptimWrapper', dtype='float16')), r'fp16 \(use bf16\)'),
     ],
 )
 def test_what_shards_cannot_do_is_refused(config, changes, message):
     cfg = load_config(config)
     cfg.merge_from_dict({'distributed': 'fsdp', **changes})
     with pytest.raises(ConfigError, match=message):
-        settle(cfg, 2, None, None)
+        plan_run(cfg, 2)

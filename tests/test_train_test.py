@@ -17,9 +17,11 @@ from torch import nn
 from mmlape.cli import main
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import build_model
-from mmlape.engine.runner import Runner, read_resumable
-from mmlape.engine.trainer import plain_worker_errors, train
+from mmlape.engine.plan import plan_run
+from mmlape.engine.runner import Runner, plain_worker_errors
+from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, DataError, TrainingError
+from mmlape.runs.resume import read_resumable
 
 OPTIONS = ('train_cfg.max_iters=12', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=4')
 # the run that is interrupted also reads in workers: neither may change a number
@@ -42,19 +44,19 @@ def whole(config):
 def command(capsys, *words):
     """Runs a command in this process; its status, and what it printed from the error on."""
     status = main([str(word) for word in words])
-    said = capsys.readouterr().err.strip()
-    return status, said[max(said.find('mmlape: error'), 0) :]
+    printed = capsys.readouterr().err.strip()
+    return status, printed[max(printed.find('mmlape: error'), 0) :]
 
 
 def evaluations(work_dir):
     return {entry['step']: entry['metrics'] for entry in tiny.record(work_dir)['evaluations']}
 
 
-def test_a_run_says_what_it_is_and_keeps_a_record(whole):
-    work_dir, said = whole
-    assert '1 CPU process x 2 images x 1 accumulated = 2 images a step' in said or torch.cuda.is_available()
-    assert '(batch policy: recipe)' in said
-    assert 'eta: ' in said and 'optimiser group: lr 0.001, weight decay 0.05' in said
+def test_a_run_logs_its_batch_and_keeps_a_record(whole):
+    work_dir, printed = whole
+    assert '1 CPU process x 2 images x 1 accumulated = 2 images a step' in printed or torch.cuda.is_available()
+    assert '(batch policy: recipe)' in printed
+    assert 'eta: ' in printed and 'optimiser group: lr 0.001, weight decay 0.05' in printed
     run = tiny.record(work_dir)
     assert (run['state'], run['reason'], run['seed'], run['iter'], run['max_iters']) == ('finished', None, 3, 12, 12)
     assert (run['world_size'], run['total_batch']) == (1, 2)
@@ -68,13 +70,13 @@ def test_a_run_says_what_it_is_and_keeps_a_record(whole):
 
 def test_a_finished_run_is_left_alone(config, whole, capsys):
     before = (whole[0] / 'run.json').read_bytes()
-    status, said = command(capsys, 'train', config, '--work-dir', whole[0], '--cfg-options', *OPTIONS)
-    assert status == 1 and 'already used' in said and '--resume' in said
+    status, printed = command(capsys, 'train', config, '--work-dir', whole[0], '--cfg-options', *OPTIONS)
+    assert status == 1 and 'already used' in printed and '--resume' in printed
     assert command(capsys, 'train', config, '--work-dir', whole[0], '--resume', '--cfg-options', *OPTIONS)[0] == 0
     assert (whole[0] / 'run.json').read_bytes() == before
 
 
-def test_a_killed_run_goes_on_as_if_it_had_not_been(config, whole):
+def test_a_killed_run_resumes_as_if_it_had_not_been(config, whole):
     work_dir = config.parent / 'killed'
     tool, options = tiny.ROOT / 'tools' / 'train.py', ('--cfg-options', *OPTIONS, *WORKERS)
     words = (tool, config, '--work-dir', work_dir, '--seed', 3, *options)
@@ -88,8 +90,8 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(config, whole):
     running.wait()
     assert tiny.record(work_dir)['state'] == 'running', ''.join(printed[-30:])
     assert list(evaluations(work_dir)) == [4], 'killed between the checkpoint of iteration 8 and its evaluation'
-    said = tiny.train(config, work_dir, '--resume', *options)
-    assert f'resuming from {work_dir}/iter_8.pth' in said and 'evaluation at iteration 8 is missing' in said
+    printed = tiny.train(config, work_dir, '--resume', *options)
+    assert f'resuming from {work_dir}/iter_8.pth' in printed and 'evaluation at iteration 8 is missing' in printed
     assert tiny.difference(work_dir / 'iter_12.pth', whole[0] / 'iter_12.pth') == 0
     assert evaluations(work_dir) == evaluations(whole[0])
     run, other = tiny.record(work_dir), tiny.record(whole[0])
@@ -98,8 +100,8 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(config, whole):
 
 def test_a_nan_stops_the_run_and_nothing_is_lost(config, whole):
     work_dir, options = config.parent / 'nan', ('--cfg-options', *OPTIONS)
-    said = tiny.train(config, work_dir, '--seed', 3, *options, status=1, TROUBLE='nan:10:0')
-    message = [line for line in said.splitlines() if line.startswith('mmlape: error')][-1]
+    printed = tiny.train(config, work_dir, '--seed', 3, *options, status=1, TROUBLE='nan:10:0')
+    message = [line for line in printed.splitlines() if line.startswith('mmlape: error')][-1]
     for part in (
         'iteration 10',
         'loss = nan',
@@ -107,15 +109,15 @@ def test_a_nan_stops_the_run_and_nothing_is_lost(config, whole):
         f'last good checkpoint is {work_dir}/iter_8.pth',
     ):
         assert part in message
-    assert 'Traceback' not in said
+    assert 'Traceback' not in printed
     run = tiny.record(work_dir)
     assert run['state'] == 'failed' and 'iteration 10' in run['reason']
     assert sorted(path.name for path in work_dir.glob('iter_*')) == ['iter_4.pth', 'iter_8.pth']
     # the newest checkpoint is half written: the one before it serves
     last = work_dir / 'iter_8.pth'
     last.write_bytes(last.read_bytes()[: last.stat().st_size // 2])
-    said = tiny.train(config, work_dir, '--resume', *options)
-    assert 'iter_8.pth is damaged' in said and f'resuming from {work_dir}/iter_4.pth' in said
+    printed = tiny.train(config, work_dir, '--resume', *options)
+    assert 'iter_8.pth is damaged' in printed and f'resuming from {work_dir}/iter_4.pth' in printed
     assert tiny.difference(work_dir / 'iter_12.pth', whole[0] / 'iter_12.pth') == 0
     assert evaluations(work_dir) == evaluations(whole[0])
 
@@ -170,8 +172,8 @@ def test_weights_that_are_not_finite_are_not_saved():
 def test_a_resumed_run_must_be_the_same_run(config, whole, capsys, tmp_path, options, message):
     last = whole[0] / 'iter_12.pth'
     words = ('train', config, '--work-dir', tmp_path, '--resume', last, '--cfg-options', *OPTIONS)
-    status, said = command(capsys, *words, *options)
-    assert status == 1 and message in said
+    status, printed = command(capsys, *words, *options)
+    assert status == 1 and message in printed
     assert not list(tmp_path.iterdir())
 
 
@@ -179,9 +181,9 @@ def test_another_config_or_weights_alone_cannot_be_resumed(config, whole, capsys
     other = tiny.write_config(config.parent, config.parent / 'data', name='other')
     last = whole[0] / 'iter_12.pth'
     words = ('train', other, '--work-dir', tmp_path, '--resume', last, '--cfg-options', *OPTIONS)
-    status, said = command(capsys, *words)
-    assert status == 1 and f'config file: {config} -> {other}; ' in said
-    assert 'config: custom_hooks.0.type "Trouble" -> nothing' in said
+    status, printed = command(capsys, *words)
+    assert status == 1 and f'config file: {config} -> {other}; ' in printed
+    assert 'config: custom_hooks.0.type "Trouble" -> nothing' in printed
     best = next(whole[0].glob('best_*.pth'))
     with pytest.raises(CheckpointError, match='no optimizer: give a checkpoint named iter_N'):
         read_resumable(best)
@@ -191,24 +193,58 @@ def test_another_config_or_weights_alone_cannot_be_resumed(config, whole, capsys
 def test_bad_input_is_one_line(config, capsys, tmp_path):
     blocked = tmp_path / 'file'
     blocked.write_text('')
-    status, said = command(capsys, 'train', config, '--work-dir', blocked / 'run')
-    assert status == 1 and said.startswith('mmlape: error: cannot write into') and '\n' not in said
-    status, said = command(capsys, 'train', config, '--launcher', 'pytorch')
-    assert status == 1 and 'dist_train.sh' in said
+    status, printed = command(capsys, 'train', config, '--work-dir', blocked / 'run')
+    assert status == 1 and printed.startswith('mmlape: error: cannot write into') and '\n' not in printed
+    status, printed = command(capsys, 'train', config, '--launcher', 'pytorch')
+    assert status == 1 and 'dist_train.sh' in printed
     missing = tiny.write_config(tmp_path, tmp_path / 'nowhere')
-    status, said = command(capsys, 'train', missing, '--work-dir', tmp_path / 'run')
-    assert status == 1 and 'nowhere' in said and 'nowhere' in tiny.record(tmp_path / 'run')['reason']
+    status, printed = command(capsys, 'train', missing, '--work-dir', tmp_path / 'run')
+    assert status == 1 and 'nowhere' in printed and 'nowhere' in tiny.record(tmp_path / 'run')['reason']
     assert tiny.record(tmp_path / 'run')['failure']['kind'] == 'error'
     assert main(['train', str(config), '--seed', '-1']) == 2
     assert '-1 is not between' in capsys.readouterr().err
-    status, said = command(capsys, 'test', config, tmp_path / 'none.pth', '--work-dir', tmp_path)
-    assert status == 1 and 'none.pth: there is no such file' in said
+    status, printed = command(capsys, 'test', config, tmp_path / 'none.pth', '--work-dir', tmp_path)
+    assert status == 1 and 'none.pth: there is no such file' in printed
+
+
+def test_an_error_of_the_configuration_is_all_that_training_prints(config, tmp_path, capsys):
+    wrong = ('--cfg-options', 'model.backbone.pe_joining=lap')
+    printed = tiny.train(config, tmp_path / 'run', *wrong, status=1)
+    assert printed.startswith("mmlape: error: unknown pe_joining='lap'") and printed.count('\n') == 1
+    for option, message in (
+        ('optim_wrapper.type=DeepSpeedOptimWrapper', '--amp cannot replace the optim_wrapper DeepSpeedOptimWrapper'),
+        ('auto_scale_lr.base_batch_size=6', 'but the recipe is for 6'),
+    ):
+        words = ('train', config, '--work-dir', tmp_path / 'run', '--amp', '--cfg-options', option)
+        status, printed = command(capsys, *words)
+        assert status == 1 and message in printed
+    assert not (tmp_path / 'run').exists(), 'nothing has been written'
+
+
+def test_an_error_of_a_path_or_the_configuration_is_all_that_a_test_prints(config, tmp_path, capsys):
+    text, weights = tmp_path / 'README.md', tmp_path / 'weights.pth'
+    text.write_text('no checkpoint')
+    torch.save(dict(state_dict=dict(w=torch.zeros(3))), weights)
+    for checkpoint, options, message in (
+        (text, (), 'README.md: unknown kind of file'),
+        (weights, ('--cfg-options', 'model.backbone.pe_joining=lap'), "unknown pe_joining='lap'"),
+    ):
+        words = (tiny.ROOT / 'tools' / 'test.py', config, checkpoint, '--work-dir', tmp_path / 'run', *options)
+        printed = tiny.run(*words, cwd=tmp_path, status=1)
+        assert printed.startswith('mmlape: error: ') and message in printed and printed.count('\n') == 1
+    for options, message in (
+        (('--out', tmp_path), 'is a directory: give a file with --out'),
+        (('--out', text / 'm.json'), 'give another --out'),
+        (('--save-pred', text), 'give another --save-pred'),
+    ):
+        status, printed = command(capsys, 'test', config, weights, '--work-dir', tmp_path / 'run', *options)
+        assert status == 1 and message in printed
 
 
 def test_a_worker_s_error_is_as_short_as_its_own():
     with pytest.raises(DataError) as caught, plain_worker_errors():
         list(torch.utils.data.DataLoader(Broken(), num_workers=1))
-    assert str(caught.value) == 'picture 0.png is broken\nget another'
+    assert str(caught.value) == 'image 0.png is broken\nget another'
 
 
 class Broken(torch.utils.data.Dataset):
@@ -216,14 +252,14 @@ class Broken(torch.utils.data.Dataset):
         return 1
 
     def __getitem__(self, index):
-        raise DataError('picture 0.png is broken\nget another')
+        raise DataError('image 0.png is broken\nget another')
 
 
 def test_precision_determinism_and_scaled_rate(config):
     work_dir = config.parent / 'amp'
     options = ('--amp', '--deterministic', '--auto-scale-lr', '--cfg-options', 'train_cfg.max_iters=2')
-    said = tiny.train(config, work_dir, *options, 'auto_scale_lr.base_batch_size=4', 'custom_hooks=[]')
-    assert 'is for 4 and is multiplied by 0.5' in said and 'lr: 5.0000e-04' in said
+    printed = tiny.train(config, work_dir, *options, 'auto_scale_lr.base_batch_size=4', 'custom_hooks=[]')
+    assert 'is for 4 and is multiplied by 0.5' in printed and 'lr: 5.0000e-04' in printed
     assert tiny.record(work_dir)['identity']['batch_policy'] == 'auto-scale-lr'
     run = tiny.record(work_dir)
     assert run['state'] == 'finished' and isinstance(run['seed'], int)
@@ -249,7 +285,8 @@ def test_accumulated_images_count_for_the_rate(config, tmp_path):
     from mmengine.optim import OptimWrapper
 
     runner = Runner.__new__(Runner)
-    runner._world_size, runner.cfg = 2, load_config(config, ['optim_wrapper.accumulative_counts=3'])
+    cfg = load_config(config, ['optim_wrapper.accumulative_counts=3', 'auto_scale_lr.base_batch_size=12'])
+    runner.plan = plan_run(cfg, world_size=2)
     runner.logger = logging.getLogger('test')
     wrapper = OptimWrapper(torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1))
     runner.scale_lr(wrapper, dict(enable=False, base_batch_size=4))
@@ -266,18 +303,18 @@ def tested(config, whole):
     """What ``tools/test.py`` printed and wrote for the run, in the run's own work dir."""
     tool = tiny.ROOT / 'tools' / 'test.py'
     best = whole[0] / 'iter_12.pth'
-    said = tiny.run(tool, config, best, '--work-dir', whole[0], '--save-pred', cwd=config.parent)
-    return said, json.loads((whole[0] / 'metrics.json').read_text()), whole[0] / 'predictions'
+    printed = tiny.run(tool, config, best, '--work-dir', whole[0], '--save-pred', cwd=config.parent)
+    return printed, json.loads((whole[0] / 'metrics.json').read_text()), whole[0] / 'predictions'
 
 
 def test_metrics_are_those_of_the_run_with_every_class(tested, whole):
-    said, metrics, _ = tested
+    printed, metrics, _ = tested
     assert metrics['task'] == 'segmentation' and metrics['images'] == 5
     assert metrics['metrics'] == pytest.approx(evaluations(whole[0])[12], rel=1e-6)
     classes = metrics['per_class']['IoU']
     assert list(classes) == list(tiny.CLASSES)
     assert np.mean(list(classes.values())) == pytest.approx(metrics['metrics']['mIoU'])
-    assert all(name in said for name in (*tiny.CLASSES, 'mIoU', 'loaded 42 of 42'))
+    assert all(name in printed for name in (*tiny.CLASSES, 'mIoU', 'loaded 42 of 42'))
     assert 'max_iters=12' in (whole[0] / 'tiny.py').read_text(), 'a test leaves the training configuration alone'
 
 
@@ -299,15 +336,15 @@ def test_saved_maps_are_annotations(tested, config):
 
 def test_a_checkpoint_of_another_model_is_refused(config, whole, capsys, tmp_path):
     words = ('test', config, whole[0] / 'iter_12.pth', '--work-dir', tmp_path, '--cfg-options')
-    status, said = command(capsys, *words, 'model.decode_head.channels=8')
-    assert status == 1 and 'does not fit' in said and '(8,' in said
+    status, printed = command(capsys, *words, 'model.decode_head.channels=8')
+    assert status == 1 and 'does not fit' in printed and '(8,' in printed
     stranger = tmp_path / 'stranger.pth'
     torch.save(dict(state_dict=dict(w=torch.zeros(3))), stranger)
-    status, said = command(capsys, 'test', config, stranger, '--work-dir', tmp_path)
-    assert status == 1 and 'none of its 1 tensors fits' in said
+    status, printed = command(capsys, 'test', config, stranger, '--work-dir', tmp_path)
+    assert status == 1 and 'none of its 1 tensors fits' in printed
 
 
-def test_training_from_weights_takes_all_of_them_or_says_so(config, whole, tmp_path):
+def test_training_from_weights_takes_all_of_them_or_fails(config, whole, tmp_path):
     options = ['train_cfg.max_iters=1', 'val_cfg=None', 'val_dataloader=None', 'val_evaluator=None']
     options += ['default_hooks.checkpoint.save_best=None', 'model.decode_head.channels=8']
     cfg = load_config(config, [*options, f'load_from={whole[0]}/iter_12.pth'])
@@ -324,9 +361,9 @@ def test_training_from_weights_takes_all_of_them_or_says_so(config, whole, tmp_p
 
 def test_parameters_are_printed(config, capsys):
     assert main(['print-params', str(config)]) == 0
-    said = capsys.readouterr().out
-    assert 'backbone.blocks.*.attn.qkv.weight' in said and 'decode_head.convs.*.bn.weight' in said
-    assert '0.05' in said and 'paramwise_options' not in said
+    printed = capsys.readouterr().out
+    assert 'backbone.blocks.*.attn.qkv.weight' in printed and 'decode_head.convs.*.bn.weight' in printed
+    assert '0.05' in printed and 'paramwise_options' not in printed
     assert main(['print-params', str(config), '--names']) == 0
     assert 'backbone.blocks.1.attn.qkv.weight' in capsys.readouterr().out
 

@@ -1,6 +1,5 @@
 """Draws the gradient norms that `GradientNormHook` logged, by depth and over the iterations (DPN, Figures 2 and 4)."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from matplotlib.figure import Figure
 
 from mmlape.engine.hooks.gradient_norm import TAG
 from mmlape.errors import DataError
+from mmlape.runs.curves import read_scalars
 
 LAST = 1000  # iterations that the norm by depth is a mean over, as in the paper
 BESIDE = ('position', 'backbone', 'heads', 'all')  # parts that have no place between input and output
@@ -85,11 +85,7 @@ def _require_same_parts(arm: NormArm) -> None:
 
 def _read_file(file: Path) -> Norms:
     norms: Norms = {}
-    for line in file.read_text(encoding='utf-8').splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:  # the last line of a run that was killed
-            continue
+    for row in read_scalars(file):
         if f'{TAG}all' in row:
             norms[row['step']] = {key.removeprefix(TAG): row[key] for key in row if key.startswith(TAG)}
     return norms

@@ -1,4 +1,4 @@
-"""Configurations: found by path or by ``mmlape::`` name, changed by checked overrides, re-rooted to other data."""
+"""Configurations: found by path or ``mmlape::`` name, changed by checked overrides, moved to another data root."""
 
 import ast
 import difflib
@@ -16,17 +16,17 @@ from mmlape.mim import PREFIX, config_path, mim_root
 
 
 def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None = None) -> Config:
-    """Reads a configuration and applies overrides to it.
+    """Read a configuration and apply overrides to it.
 
     Args:
         path: A file, or ``mmlape::folder/name`` (with or without ``.py``) for one that comes with the package.
-        cfg_options: ``key=value`` strings, or a dict of dotted keys. ``data_root`` re-roots every data set and takes
-            over the classes found there; it goes first, whatever its place, so that other overrides win.
+        cfg_options: ``key=value`` strings, or a dict of dotted keys. ``data_root`` moves every dataset and sets the
+            classes found there; it is always applied first, so that other overrides win.
 
     Raises:
-        ConfigError: If the file is missing (the message lists similar names) or broken (file and line), or if an
-            override names something that the configuration does not have (the message lists similar keys).
-        DataError: If ``data_root`` is not a directory, or holds no classes that can be read.
+        ConfigError: The file is missing (the message lists similar names) or broken (it names file and line), or an
+            override names an unknown key (it lists similar keys).
+        DataError: ``data_root`` is not a directory, or holds no readable classes.
     """
     file = resolve_path(path)
     cfg = _read(file)
@@ -46,10 +46,10 @@ def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None
 
 
 def add_tensorboard(cfg: Config) -> None:
-    """Has a training also log for TensorBoard, below ``vis_data`` in its work dir.
+    """Make a run also log for TensorBoard, to ``vis_data`` in its work dir.
 
     Raises:
-        ConfigError: If the package is not installed.
+        ConfigError: The package is not installed.
     """
     if importlib.util.find_spec('tensorboard') is None:
         raise ConfigError('--tensorboard needs the package tensorboard: pip install tensorboard')
@@ -61,15 +61,15 @@ def add_tensorboard(cfg: Config) -> None:
 
 
 def config_name(cfg: Config) -> str:
-    """The name of a configuration's file, without folder and ending."""
+    """Return the name of a configuration's file without folder and suffix."""
     return Path(cfg.filename).stem if cfg.filename else 'config'
 
 
 def resolve_path(path: str | Path) -> Path | str:
-    """The file that a path or a ``mmlape::`` name means; other packages' names are left to MMEngine.
+    """Return the file of a path or a ``mmlape::`` name; other packages' names are left to MMEngine.
 
     Raises:
-        ConfigError: If there is no such file.
+        ConfigError: There is no such file.
     """
     text = str(path)
     if text.startswith(PREFIX):
@@ -102,7 +102,7 @@ def _read(file: Path | str) -> Config:
 
 
 def _syntax_place(file: Path | str, error: SyntaxError) -> str:
-    """MMEngine words the error without its line's place, and the mistake may lie in a base: so look again."""
+    """Return file and line of the error, which MMEngine leaves out; it may be in a base configuration."""
     for candidate in [Path(file), *_bases(Path(file))]:
         try:
             ast.parse(candidate.read_text(encoding='utf-8'))
@@ -131,17 +131,17 @@ def _bases(file: Path) -> list[Path]:
 
 
 def _place(error: Exception) -> str:
-    """``FILE:LINE: `` where a configuration's own code raised."""
+    """Return ``FILE:LINE: `` if a configuration's own code raised the error."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     inside = Path(mmengine.__file__).parent in Path(frame.filename).parents
     return '' if inside or not frame.filename.endswith('.py') else f'{frame.filename}:{frame.lineno}: '
 
 
 def parse_options(options: list[str] | dict[str, Any] | None) -> dict[str, Any]:
-    """Turns ``key=value`` strings into values: Python literals, ``a,b`` lists, else the text as it stands.
+    """Parse ``key=value`` strings: Python literals, ``a,b`` lists, or else the text itself.
 
     Raises:
-        ConfigError: If a string has no ``=``, or its brackets do not match.
+        ConfigError: A string has no ``=``, or its brackets do not match.
     """
     if options is None or isinstance(options, dict):
         return dict(options or {})

@@ -7,19 +7,20 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.logging import print_log
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 import mmlape
-from mmlape.checkpoint import load_model
+from mmlape.checkpoint.loading import fill_model
+from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
+from mmlape.console import console
 from mmlape.datasets.checks.quick import check_data, guard_loading
 from mmlape.engine import hooks
-from mmlape.engine.config import config_name
-from mmlape.engine.distributed.processes import on_main_process
+from mmlape.engine.distributed.processes import init_processes, on_every_process, on_main_process
+from mmlape.engine.distributed.sharding import distribution, set_model_wrapper
+from mmlape.engine.plan import check_model, default_work_dir, require_keys
 from mmlape.engine.runner import Runner
-from mmlape.engine.trainer import plain_worker_errors, set_up_processes, set_wrapper
-from mmlape.errors import CheckpointError, ConfigError
+from mmlape.errors import TrainingError
 from mmlape.files import write_json
 from mmlape.runs.record import check_writable
 
@@ -36,64 +37,63 @@ def test(
     save_pred: str | Path | bool | None = None,
     launcher: str = 'none',
 ) -> dict:
-    """Evaluates a checkpoint on the test set of a configuration, prints a table and writes ``metrics.json``.
+    """Evaluate a checkpoint on the test set of a configuration, print a table and write ``metrics.json``.
 
     Args:
         cfg: Left as it is.
-        checkpoint: Weights of the whole model; every tensor must match.
+        checkpoint: Weights of the full model; every tensor must match.
         work_dir: For logs and results; by default ``work_dirs/<name of the configuration>``.
         out: The file for the metrics; by default ``<work_dir>/metrics.json``.
         save_pred: A folder for the predictions; True for ``<work_dir>/predictions``.
-        launcher: As in :func:`mmlape.engine.trainer.train`.
+        launcher: See :func:`mmlape.engine.trainer.train`.
 
     Returns:
-        What is in the file: ``config``, ``checkpoint``, ``task``, ``images``, ``metrics`` and ``per_class``
+        The content of the file: ``config``, ``checkpoint``, ``task``, ``images``, ``metrics`` and ``per_class``
         (``{measure: {class: value}}``). mIoU and the like are in percent, AP in [0, 1]; None where undefined.
 
     Raises:
-        ConfigError, DataError, CheckpointError, TrainingError: If an input is bad.
+        ConfigError, DataError, CheckpointError, TrainingError: An input or an output path is unusable.
     """
-    missing = [key for key in TEST_KEYS if cfg.get(key) is None]
-    if missing:
-        raise ConfigError(f'{cfg.filename} cannot be tested: it has no {", ".join(missing)}')
+    require_keys(cfg, TEST_KEYS, 'tested')
     cfg = copy.deepcopy(cfg)
-    set_up_processes(cfg, launcher)
-    work_dir = Path(work_dir or cfg.get('work_dir') or Path('work_dirs') / config_name(cfg)).absolute()
-    out = Path(out) if out else work_dir / 'metrics.json'
-    on_main_process(lambda: _prepare(cfg, checkpoint, work_dir, out))
+    init_processes(launcher, cfg)
+    work_dir = default_work_dir(cfg, work_dir)
+    out = Path(out or work_dir / 'metrics.json').absolute()
+    predictions = work_dir / 'predictions' if save_pred is True else Path(save_pred).absolute() if save_pred else None
+    weights = on_every_process(lambda: state_dict_of(read_checkpoint(checkpoint), checkpoint))
+    on_main_process(lambda: _check_inputs(cfg, work_dir, out, predictions))
     cfg.work_dir, cfg.launcher, cfg.load_from, cfg.resume = str(work_dir), launcher, None, False
     hooks.install(cfg, 'PerClassHook')
-    if save_pred:
-        folder = work_dir / 'predictions' if save_pred is True else Path(save_pred)
-        cfg.custom_hooks.append(dict(type='mmlape.SavePredictionsHook', out_dir=str(folder)))
-    set_wrapper(cfg)
+    if predictions:
+        cfg.custom_hooks.append(dict(type='mmlape.SavePredictionsHook', out_dir=str(predictions)))
+    set_model_wrapper(cfg, distribution(cfg))
     guard_loading(cfg)
     runner = _runner(cfg)
-    load_model(runner.bare_model, str(checkpoint))
-    with plain_worker_errors():
-        metrics = runner.test()
-    result = _result(cfg, checkpoint, runner, metrics)
+    fill_model(runner.bare_model, weights, str(checkpoint))
+    result = _result(cfg, checkpoint, runner, runner.test())
     if is_main_process():
         write_json(out, result)
         print_metrics(result)
-        print_log(f'metrics are in {out}' + (f', predictions in {folder}' if save_pred else ''), 'current')
+        print_log(f'metrics are in {out}' + (f', predictions in {predictions}' if predictions else ''), 'current')
     return result
 
 
-def _prepare(cfg: Config, checkpoint: str | Path, work_dir: Path, out: Path) -> None:
-    if not Path(checkpoint).is_file():
-        raise CheckpointError(f'checkpoint {checkpoint}: there is no such file')
+def _check_inputs(cfg: Config, work_dir: Path, out: Path, predictions: Path | None) -> None:
+    if out.is_dir():
+        raise TrainingError(f'cannot write the metrics to {out}, which is a directory: give a file with --out')
+    check_model(cfg)
     check_data(cfg, ('test',))
     check_writable(work_dir)
-    check_writable(out.absolute().parent)
+    check_writable(out.parent, '--out')
+    if predictions:
+        check_writable(predictions, '--save-pred')
 
 
 def _runner(cfg: Config) -> Runner:
-    """A runner without the training and validation parts."""
+    """Return a runner without the training and validation parts."""
     parts = copy.deepcopy(cfg)
-    for key in ('train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr'):
-        parts[key] = None
-    for key in ('val_dataloader', 'val_cfg', 'val_evaluator'):
+    unused = ('train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr')
+    for key in (*unused, 'val_dataloader', 'val_cfg', 'val_evaluator'):
         parts[key] = None
     return Runner.from_cfg(parts)
 
@@ -118,13 +118,13 @@ def _number(value: float) -> float | None:
 
 
 def print_metrics(result: dict) -> None:
-    """Prints the overall metrics, then a row a class."""
-    console = Console()
-    console.print(escape(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images'))
+    """Print the overall metrics, then one row per class."""
+    terminal = console()
+    terminal.print(escape(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images'))
     overall = Table('metric', 'value')
     for key, value in result['metrics'].items():
         overall.add_row(key, _shown(value))
-    console.print(overall)
+    terminal.print(overall)
     measures = list(result['per_class'])
     if not measures:
         return
@@ -132,7 +132,7 @@ def print_metrics(result: dict) -> None:
     names = dict.fromkeys(name for row in result['per_class'].values() for name in row)
     for name in names:
         table.add_row(escape(str(name)), *(_shown(result['per_class'][measure].get(name)) for measure in measures))
-    console.print(table)
+    terminal.print(table)
 
 
 def _shown(value: float | None) -> str:

@@ -1,7 +1,7 @@
 """Layer-wise learning rates (BEiT, arXiv 2106.08254): layer k of L trains at ``rate ** (L + 1 - k)`` of the full rate.
 
-The embeddings are layer 0. A layer's PE norm shares its layer's rate; ViT-Adapter's own parts, necks and heads train
-at the full rate.
+The embeddings are layer 0. A layer's PE norm shares its layer's rate; ViT-Adapter's own modules, necks and heads
+train at the full rate.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from mmlape.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class LayerDecayOptimWrapperConstructor(LearningRateDecayOptimWrapperConstructor):
-    """mmpretrain's constructor, for detectors and segmentors too: their ``backbone`` says how deep a parameter lies.
+    """mmpretrain's constructor, also for detectors and segmentors, whose ``backbone`` knows a parameter's depth.
 
     A config names it as ``optim_wrapper.constructor='mmlape.LayerDecayOptimWrapperConstructor'`` and sets
     ``paramwise_cfg.layer_decay_rate``; the other keys of ``paramwise_cfg`` are mmpretrain's, whose ``custom_keys``
     know ``decay_mult`` only.
 
     Raises:
-        ConfigError: from the call, if neither the model nor its backbone has ``get_layer_depth``.
+        ConfigError: On the call, if neither the model nor its backbone has ``get_layer_depth``.
     """
 
     def add_params(
@@ -33,15 +33,15 @@ class LayerDecayOptimWrapperConstructor(LearningRateDecayOptimWrapperConstructor
         get_layer_depth: Callable | None = None,
         **kwargs,
     ) -> None:
-        """Puts the parameters of ``module`` into ``params``, a group each."""
+        """Add the parameters of ``module`` to ``params``, one group each."""
         super().add_params(params, module, prefix, get_layer_depth or layer_depths(module), **kwargs)
 
 
 def layer_depths(model: nn.Module) -> Callable[[str], tuple[int, int]]:
-    """The function from a parameter's name to its depth and the number of depths.
+    """Return the function from a parameter's name to its depth and the number of depths.
 
     Raises:
-        ConfigError: if the model has none.
+        ConfigError: The model has none.
     """
     if hasattr(model, 'get_layer_depth'):
         return model.get_layer_depth

@@ -1,4 +1,4 @@
-"""Optimiser groups, shown as they are built, and a bfloat16 wrapper that also runs on the CPU."""
+"""Optimiser groups as they are built, and a bfloat16 wrapper that also runs on the CPU."""
 
 import contextlib
 import logging
@@ -25,20 +25,20 @@ class BFloat16OptimWrapper(OptimWrapper):
 
     @contextlib.contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
-        """MMEngine's context for one training step."""
+        """Enter MMEngine's context for one training step."""
         with super().optim_context(model), autocast(dtype=torch.bfloat16):
             yield
 
 
 def set_amp(cfg: Config, dtype: str) -> None:
-    """Makes ``cfg`` train in mixed precision.
+    """Make ``cfg`` train in mixed precision.
 
     Args:
         cfg: Changed in place.
-        dtype: ``'bf16'``, or ``'fp16'`` (GPUs only, with dynamic loss scaling).
+        dtype: 'bf16', or 'fp16' (GPUs only, with dynamic loss scaling).
 
     Raises:
-        ConfigError: If the optimiser wrapper is not one that this can replace.
+        ConfigError: The optimiser wrapper is of an unknown type.
     """
     wrapper = cfg.optim_wrapper
     kind = str(wrapper.get('type', 'OptimWrapper')).rpartition('.')[2]
@@ -55,7 +55,7 @@ def set_amp(cfg: Config, dtype: str) -> None:
 
 
 def check_precision(dtype: str | None) -> None:
-    """Raises ConfigError if this machine cannot train in a precision that ``--amp`` takes."""
+    """Raise ConfigError if this machine cannot train in a precision that ``--amp`` accepts."""
     if dtype == 'fp16' and not torch.cuda.is_available():
         raise ConfigError('--amp fp16 needs a GPU: use --amp bf16 on the CPU')
 
@@ -70,7 +70,7 @@ class ParameterGroup:
     count: int = 0
 
     def add(self, name: str, parameter: nn.Parameter) -> None:
-        """Puts a parameter into the group."""
+        """Add a parameter to the group."""
         self.names.append(name)
         self.count += parameter.numel()
 
@@ -79,13 +79,13 @@ class ParameterGroup:
         return f'{kind}: {len(self.names)} tensors, {self.count:,} parameters'
 
     def patterns(self) -> list[str]:
-        """The names with their numbers left out, each pattern once."""
+        """Return the names with layer numbers replaced by ``*``, each pattern once."""
         return list(dict.fromkeys(re.sub(r'(?<=\.)\d+(?=\.)', '*', name) for name in self.names))
 
 
 @contextlib.contextmanager
 def quiet_logger(level: int = logging.WARNING) -> Iterator[None]:
-    """Lets only this level through: MMEngine logs up to three lines a parameter while it builds or initialises."""
+    """Raise the log level: MMEngine logs up to three lines per parameter while it builds or initialises."""
     logger = MMLogger.get_current_instance()
     before = logger.level
     logger.setLevel(level)
@@ -96,7 +96,7 @@ def quiet_logger(level: int = logging.WARNING) -> Iterator[None]:
 
 
 def build_model(cfg: Config) -> nn.Module:
-    """The model of a configuration, on the CPU, with no weights read."""
+    """Build the model of a configuration on the CPU, without loading weights."""
     init_default_scope(cfg.get('default_scope', 'mmengine'))
     model_cfg = cfg.model
     if cfg.get('data_preprocessor') and 'data_preprocessor' not in model_cfg:
@@ -105,11 +105,7 @@ def build_model(cfg: Config) -> nn.Module:
 
 
 def parameter_groups(cfg: Config) -> list[ParameterGroup]:
-    """The groups that training with ``cfg`` would have, from the optimiser as it is built for it.
-
-    Returns:
-        As :func:`group_parameters`.
-    """
+    """Return the groups of the optimiser that ``cfg`` builds; see :func:`group_parameters`."""
     model = build_model(cfg)
     wrapper_cfg = cfg.optim_wrapper.copy()
     if str(wrapper_cfg.get('type')).rpartition('.')[2] == 'AmpOptimWrapper':
@@ -122,7 +118,7 @@ def parameter_groups(cfg: Config) -> list[ParameterGroup]:
 
 
 def group_parameters(model: nn.Module, optim_wrapper: OptimWrapper) -> list[ParameterGroup]:
-    """The parameters of a model by learning rate and weight decay, the most first; those left out come last."""
+    """Group a model's parameters by learning rate and weight decay, largest group first, frozen ones last."""
     wrappers = optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
     left = {id(parameter): name for name, parameter in model.named_parameters()}
     groups: dict[tuple, ParameterGroup] = {}

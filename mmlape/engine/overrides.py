@@ -1,4 +1,4 @@
-"""Tells a mistyped override from one that adds a key on purpose."""
+"""Distinguish a mistyped override from one that adds a key on purpose."""
 
 import difflib
 import inspect
@@ -9,49 +9,26 @@ from typing import Any
 from mmlape.errors import ConfigError
 
 _RUNNER_EXTRAS = {
-    'activation_checkpointing',
-    'compile',
-    'compile_backbone',
-    'data_root',
-    'distributed',
-    'efficient_conv_bn_eval',
-    'find_unused_parameters',
-    'load_strict',
-    'model_wrapper_cfg',
-    'sync_bn',
-    'tta_model',
-    'tta_pipeline',
-}
+    'activation_checkpointing', 'compile', 'compile_backbone', 'data_root', 'distributed', 'efficient_conv_bn_eval',
+    'find_unused_parameters', 'load_strict', 'model_wrapper_cfg', 'sync_bn', 'tta_model', 'tta_pipeline',
+}  # fmt: skip
 _LOADER_EXTRAS = {'dataset', 'num_batch_per_epoch', 'disable_subprocess_warning'}
 _WRAPPER_EXTRAS = {'constructor', 'paramwise_cfg'}
 _REGISTRIES = (
-    'MODELS',
-    'DATASETS',
-    'TRANSFORMS',
-    'OPTIMIZERS',
-    'OPTIM_WRAPPERS',
-    'PARAM_SCHEDULERS',
-    'HOOKS',
-    'METRICS',
-    'EVALUATOR',
-    'DATA_SAMPLERS',
-    'LOOPS',
-    'VISUALIZERS',
-    'VISBACKENDS',
-    'LOG_PROCESSORS',
-    'TASK_UTILS',
-)
+    'MODELS', 'DATASETS', 'TRANSFORMS', 'OPTIMIZERS', 'OPTIM_WRAPPERS', 'PARAM_SCHEDULERS', 'HOOKS', 'METRICS',
+    'EVALUATOR', 'DATA_SAMPLERS', 'LOOPS', 'VISUALIZERS', 'VISBACKENDS', 'LOG_PROCESSORS', 'TASK_UTILS',
+)  # fmt: skip
 
 
 def check_override(cfg: dict, key: str) -> None:
-    """Makes sure that ``key`` changes something that exists, or adds something that its place can take.
+    """Check that ``key`` changes an existing value, or adds one that is accepted there.
 
-    A part that does not exist is accepted where the class that is built there, the runner or the data loader has an
-    argument of that name. Where nothing is known about the place the last part may be new, with a warning, unless it
-    looks like one of its neighbours.
+    A new part is accepted if the class that is built there, the runner or the data loader has an argument of that
+    name. Where the accepted arguments are unknown, the last part may be new, with a warning, unless it resembles an
+    existing one.
 
     Raises:
-        ConfigError: Naming the part that does not exist, and similar ones.
+        ConfigError: A part does not exist; the message names it and similar ones.
     """
     parts = key.split('.')
     node: Any = cfg
@@ -64,7 +41,7 @@ def check_override(cfg: dict, key: str) -> None:
             node = children[part]
             continue
         if isinstance(node, list | tuple):
-            raise ConfigError(f'--cfg-options {key}: {_nothing(where, part, children)}')
+            raise ConfigError(f'--cfg-options {key}: {_unknown_key(where, part, children)}')
         _check_new(cfg, node, where, part, key, leaf=depth == len(parts) - 1)
         return
 
@@ -75,7 +52,7 @@ def _children(node: Any) -> dict[str, Any] | None:
     return dict(node.items()) if hasattr(node, 'items') else None
 
 
-def _nothing(where: str, part: str, known: Iterable[str]) -> str:
+def _unknown_key(where: str, part: str, known: Iterable[str]) -> str:
     known = sorted(map(str, known))
     close = difflib.get_close_matches(part, known, n=3, cutoff=0.5)
     if not close and part.isdigit():
@@ -91,12 +68,12 @@ def _check_new(cfg: dict, node: dict, where: str, part: str, key: str, leaf: boo
         return
     known = {*accepted, *node}
     if complete or not leaf or difflib.get_close_matches(part, list(node), n=1, cutoff=0.75):
-        raise ConfigError(f'--cfg-options {key}: {_nothing(where, part, known)}')
+        raise ConfigError(f'--cfg-options {key}: {_unknown_key(where, part, known)}')
     warnings.warn(f'--cfg-options {key} adds a new key that nothing in the configuration had', stacklevel=2)
 
 
 def _accepted(cfg: dict, node: dict, where: str) -> tuple[set[str], bool]:
-    """The keys that a place takes, and whether that is all of them."""
+    """Return the keys that are accepted at a place, and whether these are all."""
     if not where:
         from mmengine.runner import Runner
 
@@ -128,7 +105,7 @@ def _find_class(name: Any, scope: str) -> Any:
 
 
 def _arguments(built: Any) -> tuple[set[str], bool]:
-    """Named arguments of a class, through ``**kwargs`` up its bases, and whether these are all that it takes."""
+    """Return the named arguments of a class, through ``**kwargs`` up its bases, and whether these are all."""
     if not callable(built):
         return set(), False
     names: set[str] = {'type', '_scope_'}

@@ -1,4 +1,4 @@
-"""The length of a training and everything that is counted along it: checked before it starts, stretched as a whole."""
+"""The length of a run and everything counted along it: checked before the run starts, stretched together."""
 
 from mmengine.config import Config
 
@@ -12,7 +12,7 @@ _UNCHANGED += ('CosineRestartLR',)
 
 
 def schedulers(cfg: Config) -> list[tuple[str, dict]]:
-    """The parameter schedulers of a configuration with their dotted keys; those of several optimisers are left out."""
+    """Return the parameter schedulers of a configuration by dotted key, except those of several optimisers."""
     found = cfg.get('param_scheduler')
     if isinstance(found, dict):
         return [('param_scheduler', found)] if 'type' in found else []
@@ -20,10 +20,10 @@ def schedulers(cfg: Config) -> list[tuple[str, dict]]:
 
 
 def check_schedule(cfg: Config) -> None:
-    """Makes sure that every scheduler ends after it begins.
+    """Check that every scheduler ends after it begins.
 
     Raises:
-        ConfigError: Naming the scheduler's keys and the training's length, which is where it ends by default.
+        ConfigError: One does not; the message names its keys and the run's length, where it ends by default.
     """
     for key, scheduler in schedulers(cfg):
         by_epoch = scheduler.get('by_epoch', True)
@@ -32,7 +32,7 @@ def check_schedule(cfg: Config) -> None:
         end = cfg.train_cfg.get(length) if given is None else given
         if end is None or begin < end:
             continue
-        why = f'{key}.end={given}' if given is not None else f'train_cfg.{length}={end}, where training ends'
+        why = f'{key}.end={given}' if given is not None else f'train_cfg.{length}={end}, the end of training'
         raise ConfigError(
             f'{key} ({scheduler.get("type")}) begins at {begin}, not before {why}: change them together, as in '
             f'--cfg-options {key}.begin={end // 2}' + ('' if given is None else f' {key}.end={max(end, begin) + 1}')
@@ -40,13 +40,13 @@ def check_schedule(cfg: Config) -> None:
 
 
 def stretch(cfg: Config, factor: int) -> None:
-    """Multiplies everything that is counted in iterations, so that ``factor`` of them make what was one.
+    """Multiply everything that is counted in iterations, so that ``factor`` iterations replace one.
 
-    That is the training's length, intervals of evaluations and checkpoints, and schedulers; what is counted in epochs
-    follows by itself. Within one step of the optimiser, learning rates move on by the fraction of the step.
+    This covers the run's length, intervals of evaluations and checkpoints, and schedulers; what is counted in epochs
+    stays. Within one step of the optimiser, learning rates change by fractions of the step.
 
     Raises:
-        ConfigError: A scheduler or hook counts iterations in a way that is not known here.
+        ConfigError: A scheduler counts iterations in an unknown way.
     """
     loop = cfg.train_cfg
     if loop.get('max_iters'):

@@ -1,9 +1,9 @@
-"""Randomness as a function of (seed, position), so that a resumed or a split run draws what one long run draws.
+"""Randomness as a function of seed and position, so that a resumed or distributed run repeats an uninterrupted one.
 
-The position of a training sample is its place in the stream that all processes share. Its augmentations are drawn
-from ``(seed, epoch, position)`` and the model's own randomness (drop path, sampled proposals) from
-``(seed, iteration, rank)``: neither depends on the number of workers, on how often a run was killed, nor, for the
-samples, on how many processes share the batch.
+The position of a training sample is its index in the stream that all processes share. Its augmentations are seeded
+by ``(seed, epoch, position)``, the model's own randomness (drop path, sampled proposals) by
+``(seed, iteration, rank)``. Neither depends on the number of workers or on how often a run was killed, the samples
+not even on the number of processes.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
 
 def derive_seed(*key: int) -> int:
-    """A well mixed 32-bit seed for a key of non-negative integers."""
+    """Return a well mixed 32-bit seed for a key of non-negative integers."""
     return int(np.random.SeedSequence(key).generate_state(1)[0])
 
 
 def seed_everything(seed: int) -> None:
-    """Seeds Python's, NumPy's and torch's generators (those of the GPUs too)."""
+    """Seed the generators of Python, NumPy and torch (those of the GPUs too)."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
@@ -32,7 +32,7 @@ def seed_everything(seed: int) -> None:
 
 @contextlib.contextmanager
 def isolated(seed: int) -> Iterator[None]:
-    """Runs a block on freshly seeded CPU generators and puts the old states back."""
+    """Run a block on freshly seeded CPU generators, then restore their states."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     random.seed(seed)
     np.random.seed(seed)
@@ -45,22 +45,23 @@ def isolated(seed: int) -> Iterator[None]:
         torch.set_rng_state(states[2])
 
 
-class Draw(int):
-    """A sample's index that also carries the seed of its augmentations."""
+class SeededIndex(int):
+    """A sample's index that carries the seed of its augmentations."""
 
     seed: int
 
-    def __new__(cls, index: int, seed: int) -> 'Draw':
-        draw = super().__new__(cls, index)
-        draw.seed = seed
-        return draw
+    def __new__(cls, index: int, seed: int) -> 'SeededIndex':
+        """Return the index with its seed."""
+        seeded = super().__new__(cls, index)
+        seeded.seed = seed
+        return seeded
 
     def __reduce__(self):
-        return Draw, (int(self), self.seed)
+        return SeededIndex, (int(self), self.seed)
 
 
 class SeededDataset(Dataset):
-    """A data set whose sample at a :class:`Draw` is a function of the draw; everything else is the inner data set."""
+    """A dataset whose sample at a :class:`SeededIndex` follows from index and seed; all else is the inner dataset."""
 
     def __init__(self, dataset: dict | Dataset) -> None:
         self.dataset = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
@@ -69,7 +70,7 @@ class SeededDataset(Dataset):
         return len(self.dataset)
 
     def __getitem__(self, index: int):
-        if not isinstance(index, Draw):
+        if not isinstance(index, SeededIndex):
             return self.dataset[index]
         with isolated(index.seed):
             return self.dataset[int(index)]
@@ -81,11 +82,11 @@ class SeededDataset(Dataset):
 
 
 class SeededSampler(Sampler):
-    """Yields the inner sampler's indices as :class:`Draw`.
+    """Yield the inner sampler's indices as :class:`SeededIndex`.
 
     Args:
-        sampler: MMEngine samplers that deal every ``world_size``-th index of one shared stream to a rank, so that
-            place ``i`` of rank ``r`` is position ``i * world_size + r`` of the stream.
+        sampler: A sampler of MMEngine, which gives a rank every ``world_size``-th index of one shared stream: index
+            ``i`` of rank ``r`` has position ``i * world_size + r`` in the stream.
         seed: The run's seed.
     """
 
@@ -94,19 +95,19 @@ class SeededSampler(Sampler):
         self.epoch = 0
         self.rank, self.world_size = get_dist_info()
 
-    def __iter__(self) -> Iterator[Draw]:
-        return self._draws(iter(self.sampler), 0)
+    def __iter__(self) -> Iterator[SeededIndex]:
+        return self._seeded(iter(self.sampler), 0)
 
-    def _draws(self, indices: Iterator[int], start: int) -> Iterator[Draw]:
-        for place, index in zip(itertools.count(start), indices):
-            position = place * self.world_size + self.rank
-            yield Draw(index, derive_seed(self.seed, self.epoch, position))
+    def _seeded(self, indices: Iterator[int], start: int) -> Iterator[SeededIndex]:
+        for number, index in zip(itertools.count(start), indices):
+            position = number * self.world_size + self.rank
+            yield SeededIndex(index, derive_seed(self.seed, self.epoch, position))
 
     def __len__(self) -> int:
         return len(self.sampler)
 
     def set_epoch(self, epoch: int) -> None:
-        """Tells the inner sampler too, where it cares."""
+        """Set the epoch, also of an inner sampler that has one."""
         self.epoch = epoch
         if hasattr(self.sampler, 'set_epoch'):
             self.sampler.set_epoch(epoch)
@@ -118,24 +119,24 @@ class SeededSampler(Sampler):
 
 
 class SeededInfiniteSampler(SeededSampler):
-    """The same for an endless sampler, which has no epochs and can be put at any place."""
+    """The same for an endless sampler, which has no epochs and can start anywhere."""
 
     start = 0
 
-    def __iter__(self) -> Iterator[Draw]:
-        return self._draws(iter(self.sampler), self.start)
+    def __iter__(self) -> Iterator[SeededIndex]:
+        return self._seeded(iter(self.sampler), self.start)
 
     def set_epoch(self, epoch: int) -> None:
-        """An endless stream has no epochs."""
+        """Do nothing: an endless stream has no epochs."""
 
     def skip(self, num_samples: int) -> None:
-        """Goes to the place after ``num_samples`` samples of this rank, loading nothing."""
+        """Skip ``num_samples`` samples of this rank without loading them."""
         self.start = num_samples
         self.sampler.skip(num_samples)
 
 
 def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int | None) -> Sampler:
-    """Builds an MMEngine sampler and wraps it; without a seed it is left as it is."""
+    """Build an MMEngine sampler and wrap it, if there is a seed."""
     inner = DATA_SAMPLERS.build(sampler, default_args=dict(dataset=dataset, seed=seed))
     if seed is None:
         return inner
@@ -143,12 +144,12 @@ def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int | None) -> S
 
 
 class SkippingBatchSampler(Sampler):
-    """Batches of indices whose beginning can be left out, which loads nothing.
+    """Batches of indices, the first of which can be skipped without loading them.
 
     Args:
-        sampler: Of single indices.
+        sampler: Yields single indices.
         batch_size: Images in a batch.
-        drop_last: Whether a last batch that is not full is left out.
+        drop_last: Whether an incomplete last batch is dropped.
         batches: The configuration of another batch sampler, by aspect ratio for example; None for batches in order.
     """
 
@@ -156,7 +157,7 @@ class SkippingBatchSampler(Sampler):
         self, sampler: Sampler, batch_size: int, drop_last: bool = False, batches: dict | None = None
     ) -> None:
         self.sampler, self.batch_size = sampler, batch_size
-        self.in_order, self.ahead = batches is None, 0
+        self.in_order, self.skipped = batches is None, 0
         if batches is None:
             self.batches = BatchSampler(sampler, batch_size, drop_last)
         else:
@@ -164,25 +165,25 @@ class SkippingBatchSampler(Sampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         # a generator, because a loader with workers asks for two iterators and reads the second
-        ahead, self.ahead = self.ahead, 0
-        yield from itertools.islice(iter(self.batches), ahead, None)
+        skipped, self.skipped = self.skipped, 0
+        yield from itertools.islice(iter(self.batches), skipped, None)
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def skip(self, count: int) -> int:
-        """Has the next pass begin after ``count`` batches of the run, and returns the number of its epoch."""
+        """Start the next pass after ``count`` batches of the run; return the number of its epoch."""
         endless = hasattr(self.sampler, 'skip')
         if endless and self.in_order:
             self.sampler.skip(count * self.batch_size)
             return 0
-        epoch, self.ahead = (0, count) if endless else divmod(count, len(self))
+        epoch, self.skipped = (0, count) if endless else divmod(count, len(self))
         self.sampler.set_epoch(epoch)
         return epoch
 
 
 class Batches:
-    """The endless stream of batches of a training counted in iterations; an epoch follows the other at once."""
+    """The endless stream of batches of a run that counts iterations; one epoch follows another at once."""
 
     def __init__(self, dataloader: DataLoader) -> None:
         self.dataloader = dataloader
@@ -204,12 +205,12 @@ class Batches:
             return next(self.batches)
 
     def skip_iter(self, count: int) -> None:
-        """Goes to the place after ``count`` batches; MMEngine's loop calls it when it resumes."""
+        """Skip ``count`` batches; MMEngine's loop calls it when it resumes."""
         self.epoch = self.dataloader.batch_sampler.skip(count)
 
 
 def seeded_dataloader(dataloader: dict) -> dict:
-    """A training dataloader's configuration with data set and samplers wrapped; the one given stays as it is."""
+    """Return a training dataloader's configuration with dataset and samplers wrapped; the given one is unchanged."""
     dataset, sampler = dataloader.get('dataset'), dataloader.get('sampler')
     if not isinstance(dataset, dict) or not isinstance(sampler, dict) or dataset.get('type') is SeededDataset:
         return dataloader

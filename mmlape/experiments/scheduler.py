@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mmlape.experiments.status import clock
 from mmlape.experiments.study import PlannedRun, refuse
-from mmlape.runs.diagnosis import diagnose, last_part, log_tail, oom_kills, settle
+from mmlape.runs.diagnosis import diagnose, last_part, log_tail, oom_kills, record_diagnosis
 from mmlape.runs.record import read_record
 from mmlape.runs.run import Run, read_run
 
@@ -168,7 +168,9 @@ class Scheduler:
         self.failed.append(planned)
         starved, code = oom_kills() > self.oom_kills, status if isinstance(status, int) else None
         failure = job.failure or diagnose(code, last_part(planned.log), starved)
-        run = settle(run, failure, planned.arm.config, since=time.time() - (time.monotonic() - job.begun) - 1)
+        run = record_diagnosis(
+            run, failure, planned.arm.config, since=time.time() - (time.monotonic() - job.begun) - 1
+        )
         told = run.reason or failure['reason']
         ended = f'exit status {status}' if isinstance(status, int) else status
         self.say(f'{planned.label}: FAILED with {ended}: {told}\n  the end of {planned.log}:\n{log_tail(planned.log)}')

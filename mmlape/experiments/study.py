@@ -8,16 +8,16 @@
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from mmengine.config import Config
 
 from mmlape.engine.config import load_config
+from mmlape.engine.plan import RunPlan, plan_run
 from mmlape.errors import ConfigError, DataError, TrainingError
-from mmlape.runs.identity import differences, software_differences
+from mmlape.runs.identity import checkpoint_keys, differences, is_missing, software_differences
 from mmlape.runs.locks import lock_holder, take_lock
 from mmlape.runs.record import checkpoints, running_in
 from mmlape.runs.run import Run, read_run, seed_folder
@@ -123,8 +123,7 @@ class Study:
     gpus: int = 1
     extra: Sequence[str] = ()
     configs: dict[str, Config] = field(init=False, repr=False, default_factory=dict)
-    _policies: dict[str, str] = field(init=False, repr=False, default_factory=dict)
-    _identities: dict[str, dict] = field(init=False, repr=False, default_factory=dict)
+    _plans: dict[str, RunPlan] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         _require_different('--seeds', self.seeds)
@@ -139,18 +138,16 @@ class Study:
             self._load(arm)
 
     def _load(self, arm: Arm) -> None:
-        """Reads a configuration, and makes it the one that is trained, as the trainer does."""
-        from mmlape.engine.trainer import settle
-
+        """Read a configuration and plan its run, as the trainer does."""
         try:
             cfg = load_config(arm.config, list(arm.cfg_options))
         except (ConfigError, DataError) as error:
             raise type(error)(f'arm {arm.name}: {error}') from error
         try:
-            self._policies[arm.name] = settle(cfg, self.gpus, self.options.amp, self.options.batch)
+            plan = plan_run(cfg, self.gpus, amp=self.options.amp, batch=self.options.batch)
         except ConfigError as error:
             raise ConfigError(f'arm {arm.name}: {error}\n(what trainings take stands after a --)') from error
-        self.configs[arm.name] = cfg
+        self.configs[arm.name], self._plans[arm.name] = cfg, plan
 
     def folder(self, arm: Arm) -> Path:
         """Where an arm's runs are."""
@@ -197,8 +194,8 @@ class Study:
             ConfigError: A file is not; the message names arm, key and file.
         """
         for arm in arms:
-            for key, path in _checkpoint_keys(dict(self.configs[arm.name].items())):
-                if '://' not in path and not Path(path).expanduser().is_file():
+            for key, path in checkpoint_keys(self.configs[arm.name]):
+                if is_missing(path):
                     raise ConfigError(
                         f'arm {arm.name}: {key}={path}: there is no such file; give one by --cfg-options '
                         f'{key}=FILE, or for this arm alone by --arm {arm.name} {arm.config} {key}=FILE'
@@ -221,13 +218,8 @@ class Study:
         return _other_run(run.folder, lines, set(lines) <= set(software)) if lines else ''
 
     def _identity(self, arm: Arm, seed: int) -> dict:
-        """What a run of this study would say that it is."""
-        from mmlape.engine.trainer import identify
-
-        name = arm.name
-        if name not in self._identities:
-            self._identities[name] = identify(self.configs[name], None, self.gpus, self._policies[name])
-        return dict(self._identities[name], seed=seed)
+        """Return the identity of a run of this study."""
+        return dict(self._plans[arm.name].identity, seed=seed)
 
 
 def refuse(plan: Sequence[PlannedRun]) -> None:
@@ -274,14 +266,3 @@ def _train_options(extra: Sequence[str]) -> argparse.Namespace:
     if taken:
         raise ConfigError(f'{", ".join(taken)} after --: the study sets it itself')
     return options
-
-
-def _checkpoint_keys(node: Any, key: str = '') -> Iterator[tuple[str, str]]:
-    """Every key of a configuration that names weights to start from, and what it names."""
-    for name, child in node.items() if isinstance(node, dict) else enumerate(node):
-        here = f'{key}.{name}' if key else str(name)
-        weights = here == 'load_from' or (here.startswith('model.') and str(name).endswith('checkpoint'))
-        if weights and isinstance(child, str):
-            yield here, child
-        elif isinstance(child, dict | list | tuple):
-            yield from _checkpoint_keys(child, here)

@@ -1,21 +1,24 @@
-"""What was logged during the runs of an arm: loss and metrics over the iterations, mean and spread over seeds."""
+"""Logged curves: loss and metrics over the iterations, one run's figure, mean and spread over seeds."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from mmlape.evaluation.names import is_defined, points
+from mmlape.evaluation.names import RANKING, is_defined, label, points
+from mmlape.files import atomic_path
 
+FIGURE = 'curves.png'
 MOST_POINTS = 240
-"""Of a drawn curve; more are averaged together, which also tames the noise of the loss."""
+"""Points of a drawn curve; more are averaged in groups, which also smooths the loss."""
 
 
 @dataclass(frozen=True)
 class Curves:
-    """What MMEngine logged during a run: ``loss`` and ``metrics[name]`` map iterations to values."""
+    """The logged curves of a run: ``loss`` and ``metrics[name]`` map iterations to values."""
 
     loss: dict[int, float]
     metrics: dict[str, dict[int, float]]
@@ -26,10 +29,10 @@ class Band:
     """A curve over seeds.
 
     Attributes:
-        steps: (P,), iterations.
-        mean: (P,)
-        std: (P,), sample standard deviation; None for one run.
-        n: How many runs.
+        steps: Iterations, (P,).
+        mean: Mean, (P,).
+        std: Sample standard deviation, (P,); None for one run.
+        n: Number of runs.
     """
 
     steps: np.ndarray
@@ -38,17 +41,22 @@ class Band:
     n: int
 
 
+def read_scalars(file: Path) -> Iterator[dict]:
+    """Yield the rows of a ``scalars.json``, the log of MMEngine's visualiser."""
+    for line in file.read_text(encoding='utf-8').splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:  # the last line of a run that was killed
+            continue
+
+
 def read_curves(work_dir: str | Path) -> Curves:
-    """Reads ``*/vis_data/scalars.json`` of a work dir; of iterations that a resumed run repeated, the later count."""
+    """Read every ``*/vis_data/scalars.json`` of a work dir; later values replace those of repeated iterations."""
     loss: dict[int, float] = {}
     metrics: dict[str, dict[int, float]] = {}
     for file in sorted(Path(work_dir).glob('*/vis_data/scalars.json')):
         iteration, by_epoch = 0, False
-        for line in file.read_text(encoding='utf-8').splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:  # the last line of a run that was killed
-                continue
+        for row in read_scalars(file):
             if 'loss' in row:
                 iteration, by_epoch = row['iter'], 'epoch' in row
                 loss[iteration] = row['loss']
@@ -59,22 +67,22 @@ def read_curves(work_dir: str | Path) -> Curves:
                 numeric = name not in ('step', 'time', 'data_time') and isinstance(value, int | float)
                 if numeric and is_defined(name, value):
                     metrics.setdefault(name, {})[step] = value
-    return Curves(dict(sorted(loss.items())), {name: dict(sorted(points.items())) for name, points in metrics.items()})
+    return Curves(dict(sorted(loss.items())), {name: dict(sorted(values.items())) for name, values in metrics.items()})
 
 
 def loss_band(runs: Sequence[Curves]) -> Band | None:
-    """The loss over seeds; None if none was logged."""
+    """Return the loss over seeds; None if none was logged."""
     return band([curves.loss for curves in runs])
 
 
 def metric_band(runs: Sequence[Curves], metric: str) -> Band | None:
-    """A metric over seeds, in points; None if none was logged."""
+    """Return a metric over seeds, in points; None if none was logged."""
     rows = [curves.metrics.get(metric, {}) for curves in runs]
     return band([{step: points(metric, value) for step, value in row.items()} for row in rows])
 
 
 def band(rows: Sequence[dict[int, float]]) -> Band | None:
-    """Mean and spread of curves at the iterations that they have in common; None if there are none."""
+    """Return mean and spread of curves at their common iterations; None if there are none."""
     rows = [row for row in rows if row]
     common = sorted(set.intersection(*(set(row) for row in rows))) if rows else []
     if not common:
@@ -85,3 +93,35 @@ def band(rows: Sequence[dict[int, float]]) -> Band | None:
     values = np.stack([values[:, group].mean(axis=1) for group in groups], axis=1)
     std = values.std(axis=0, ddof=1) if len(rows) > 1 else None
     return Band(steps, values.mean(axis=0), std, len(rows))
+
+
+def plot_run(work_dir: str | Path) -> Path | None:
+    """Draw a run's training loss and validation metrics into ``work_dir/curves.png``.
+
+    Returns:
+        The figure's path; None if no loss was logged.
+    """
+    curves = read_curves(work_dir)
+    loss = loss_band([curves])
+    if loss is None:
+        return None
+    figure = Figure(figsize=(9.6, 3.6), layout='constrained')
+    left, right = figure.subplots(1, 2)
+    left.plot(loss.steps, loss.mean, lw=1.5)
+    left.set(xlabel='iteration', ylabel='training loss')
+    left.set_ylim(bottom=0)
+    known = [name for name in RANKING if name in curves.metrics]
+    for name in known:
+        band = metric_band([curves], name)
+        right.plot(band.steps, band.mean, 'o-', ms=4, lw=1.5, label=label(name))
+    right.set(xlabel='iteration', ylabel='validation, points')
+    if known:
+        right.legend(frameon=False)
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.spines[['top', 'right']].set_visible(False)
+        axes.set_xlim(left=0)
+    path = Path(work_dir) / FIGURE
+    with atomic_path(path) as partial:
+        figure.savefig(partial, dpi=110)
+    return path

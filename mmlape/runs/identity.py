@@ -1,7 +1,7 @@
-"""What a run is: everything that must be equal before two runs are averaged, or one goes on where another stopped.
+"""The identity of a run: what must be equal before two runs are averaged, or one is resumed from another.
 
-``run.json`` holds the identity; ``settings.json`` beside it holds what its ``config`` is the hash of, so that a
-difference can be named key by key.
+``run.json`` holds the identity. Its ``config`` is the hash of ``settings.json`` beside it, so that a difference can be
+named key by key.
 """
 
 import hashlib
@@ -11,54 +11,53 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import mmlape
 from mmlape.environment.stack import PACKAGES, installed
 from mmlape.runs.record import read_record
-from mmlape.runs.settings import digest, named_differences, settings
+from mmlape.runs.settings import digest, leaves, named_differences, precision, settings
 
 SETTINGS = 'settings.json'
-BATCH_POLICIES = ('recipe', 'auto-scale-lr', 'accumulation', 'allowed-mismatch', 'unknown')
-
 _AFTERWARDS = ('analysis', 'commands', 'environment', 'experiments', 'cli.py')
-"""Parts of this package that start runs or look at their results."""
+"""Parts of this package that start runs or read their results."""
 _OTHERS = ('numpy', 'pycocotools', 'deformops')
 
 
-def collect(cfg: dict, seed: int | None, plan: dict, amp: str | None, batch_policy: str) -> dict:
-    """The identity of a run.
+def collect(cfg: dict, seed: int | None, world_size: int, total_batch: int, batch_policy: str) -> dict:
+    """Return the identity of a run.
 
     Args:
         cfg: The configuration that is trained, before the trainer completes it.
-        seed: None if it is to be drawn.
-        plan: As from :func:`mmlape.engine.batch.batch_plan`.
-        amp: As from :func:`mmlape.runs.settings.precision`.
-        batch_policy: One of ``BATCH_POLICIES``.
+        seed: None if it is not known yet.
+        world_size: Number of processes.
+        total_batch: Images of one optimiser step.
+        batch_policy: 'recipe', 'auto-scale-lr', 'accumulation', 'allowed-mismatch' or 'unknown'.
 
     Returns:
-        ``config`` (hash of :func:`settings`), ``seed``, ``world_size``, ``total_batch``, ``amp``, ``batch_policy``,
-        ``checkpoint``, ``code`` (``version``, ``source``: hash of the package's modules, ``commit``), ``stack``.
+        ``config`` (hash of ``settings``), ``seed``, ``world_size``, ``total_batch``, ``amp``, ``batch_policy``,
+        ``checkpoint``, ``code`` (``version``, ``source``: hash of the package's modules, ``commit``), ``stack``, and
+        ``settings``, which a record does not keep.
     """
+    content = settings(cfg)
     return dict(
-        config=digest(settings(cfg)),
+        config=digest(content),
         seed=seed,
-        world_size=plan['world_size'],
-        total_batch=plan['total_batch'],
-        amp=amp,
+        world_size=world_size,
+        total_batch=total_batch,
+        amp=precision(cfg),
         batch_policy=batch_policy,
         checkpoint=checkpoint_of(cfg),
         code=dict(version=mmlape.__version__, source=source_digest(), commit=commit()),
         stack=stack_versions(),
+        settings=content,
     )
 
 
 def checkpoint_of(cfg: dict) -> dict | None:
-    """Which weights a run starts from: ``name`` and ``sha256``, joined by ' + ' where there are several; else None."""
-    named = list(dict.fromkeys([*filter(None, [cfg.get('load_from')]), *_checkpoints(cfg.get('model'))]))
-    if not named:
+    """Return ``name`` and ``sha256`` of the weights that a run starts from, several joined by ' + '; or None."""
+    digests = [checkpoint_digest(path) for path in dict.fromkeys(path for _, path in checkpoint_keys(cfg))]
+    if not digests:
         return None
-    digests = [checkpoint_digest(path) for path in named]
     known = all(one['sha256'] for one in digests)
     return dict(
         name=' + '.join(one['name'] for one in digests),
@@ -66,18 +65,22 @@ def checkpoint_of(cfg: dict) -> dict | None:
     )
 
 
-def _checkpoints(node: Any) -> Iterator[str]:
-    """Every checkpoint that a model's configuration names."""
-    if isinstance(node, dict):
-        for key in ('checkpoint', 'teacher_checkpoint'):
-            if isinstance(node.get(key), str):
-                yield node[key]
-    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list | tuple) else ():
-        yield from _checkpoints(child)
+def checkpoint_keys(cfg: dict) -> Iterator[tuple[str, str]]:
+    """Yield the dotted key and the path of every checkpoint that a run starts from, ``load_from`` first."""
+    if cfg.get('load_from'):
+        yield 'load_from', cfg['load_from']
+    for key, value in leaves(cfg.get('model'), 'model'):
+        if key.split('.')[-1] in ('checkpoint', 'teacher_checkpoint') and isinstance(value, str):
+            yield key, value
+
+
+def is_missing(checkpoint: str) -> bool:
+    """Return whether a checkpoint is a path, not an address, and no file is there."""
+    return '://' not in checkpoint and not Path(checkpoint).expanduser().is_file()
 
 
 def checkpoint_digest(path: str | Path) -> dict:
-    """``name`` and ``sha256`` of a checkpoint's file; the hash is None where there is no such file here."""
+    """Return ``name`` and ``sha256`` of a checkpoint's file; the hash is None if there is no such file here."""
     from mmlape.checkpoint.describing import sha256
 
     file = Path(path).expanduser()
@@ -86,7 +89,7 @@ def checkpoint_digest(path: str | Path) -> dict:
 
 @cache
 def source_digest() -> str:
-    """SHA-256 over the names and the bytes of this package's modules, of those that can change a result."""
+    """Return the SHA-256 over names and bytes of those modules of this package that can change a result."""
     root, total = Path(mmlape.__file__).parent, hashlib.sha256()
     for path in sorted(root.rglob('*.py')):
         name = path.relative_to(root)
@@ -97,19 +100,19 @@ def source_digest() -> str:
 
 @cache
 def commit() -> str | None:
-    """The commit of the checkout that this package lies in; None where it is installed, or git is not."""
+    """Return the commit of the checkout that holds this package; None if it is installed, or git is not."""
     root = Path(mmlape.__file__).resolve().parents[1]
-    words = ['git', '-C', str(root), 'rev-parse', '--show-toplevel', 'HEAD']
+    command = ['git', '-C', str(root), 'rev-parse', '--show-toplevel', 'HEAD']
     try:
-        said = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True).stdout.split('\n')
+        lines = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.split('\n')
     except (OSError, subprocess.SubprocessError):
         return None
-    return said[1] if Path(said[0]).resolve() == root else None
+    return lines[1] if Path(lines[0]).resolve() == root else None
 
 
 @cache
 def stack_versions() -> dict[str, str]:
-    """Installed versions of what computes: torch, the MM packages, timm, deformops, NumPy."""
+    """Return the installed versions of what computes: torch, the MM packages, timm, deformops, NumPy."""
     found = {module: entry[1] for module in PACKAGES if (entry := installed(module))}
     for name in _OTHERS:
         try:
@@ -120,7 +123,7 @@ def stack_versions() -> dict[str, str]:
 
 
 def read_identity(work_dir: str | Path) -> dict | None:
-    """The identity in ``run.json``, with the ``settings`` beside it where they can be read; None if there is none."""
+    """Return the identity in ``run.json``, with the ``settings`` beside it if they can be read; or None."""
     identity = (read_record(work_dir) or {}).get('identity')
     if not isinstance(identity, dict):
         return None
@@ -132,14 +135,14 @@ def read_identity(work_dir: str | Path) -> dict | None:
 
 
 def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
-    """What keeps two runs apart, a line each, as 'stack: torch 2.10 -> 2.11'; empty if nothing does.
+    """Return what keeps two runs apart, one line each, such as 'stack: torch 2.10 -> 2.11'.
 
     Args:
-        mine: The identity of the run that is there (``->`` points away from it). Where both have ``settings``, as
-            from :func:`read_identity`, other configurations are named key by key.
+        mine: The identity of the existing run (``->`` points away from it). Where both have ``settings``, differing
+            configurations are named key by key.
         other: The identity to compare it with.
-        for_resume: Whether ``other`` is to go on from ``mine``: seeds must then be equal, and the number of processes
-            may change. Otherwise they are to be averaged: seeds must differ.
+        for_resume: Whether ``other`` resumes from ``mine``: seeds must then be equal, and the number of processes may
+            change. Otherwise they are averaged: seeds must differ.
     """
     found = []
     if mine.get('config') != other.get('config'):
@@ -161,7 +164,7 @@ def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
 
 
 def software_differences(mine: dict, other: dict) -> list[str]:
-    """The part of :func:`differences` that another machine's installation explains: ``code`` and ``stack``."""
+    """Return the part of :func:`differences` that is about installed software: ``code`` and ``stack``."""
     code = [{key: (run.get('code') or {}).get(key) for key in ('version', 'source')} for run in (mine, other)]
     found = []
     if code[0] != code[1]:
@@ -179,7 +182,7 @@ def software_differences(mine: dict, other: dict) -> list[str]:
 
 
 def _other_weights(mine: dict | None, other: dict | None) -> list[str]:
-    """Equal bytes are equal weights; where a file is not here, its name has to do."""
+    """Compare weights by their bytes, or by file name where a file is not here."""
     one, two = mine or {}, other or {}
     known = one.get('sha256') and two.get('sha256')
     if one.get('sha256') == two.get('sha256') if known else one.get('name') == two.get('name'):

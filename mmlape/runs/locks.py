@@ -1,7 +1,7 @@
 """Lock files: held through `flock` until their descriptor is closed, or the last process that inherited it ends.
 
-No kill leaves one behind, and a child that is given the descriptor goes on holding the lock after its parent's death.
-A child that was only forked (a data loader's worker) does not.
+No kill leaves one behind. A child that is passed the descriptor keeps the lock after its parent's death; a child that
+was only forked (a data loader's worker) does not.
 """
 
 import contextlib
@@ -12,8 +12,8 @@ import socket
 import time
 from pathlib import Path
 
-ATTEMPTS = 4  # whoever asks for the holder has the lock too, for an instant
-_taken: dict[int, tuple[int, int]] = {}  # descriptor -> device and inode of the file that it was opened for
+ATTEMPTS = 4  # lock_holder takes the lock for an instant
+_acquired: dict[int, tuple[int, int]] = {}  # descriptor -> device and inode of the file that it was opened for
 
 
 def _identity(descriptor: int) -> tuple[int, int]:
@@ -22,11 +22,11 @@ def _identity(descriptor: int) -> tuple[int, int]:
 
 
 def _drop_inherited() -> None:
-    for descriptor, file in _taken.items():
+    for descriptor, file in _acquired.items():
         with contextlib.suppress(OSError):  # closed since then
             if _identity(descriptor) == file:
                 os.close(descriptor)
-    _taken.clear()
+    _acquired.clear()
 
 
 os.register_at_fork(after_in_child=_drop_inherited)
@@ -34,10 +34,10 @@ HOLDER_UNKNOWN = dict(host='unknown', pid=None, slurm_job=None, since=None)
 
 
 def take_lock(path: str | Path) -> int | None:
-    """Locks a file, and writes into it who holds it.
+    """Lock a file and write the holder into it.
 
     Returns:
-        The descriptor, which children do not inherit unless they are given it; None if somebody else holds the lock.
+        The descriptor, which children inherit only if it is passed to them; None if another process holds the lock.
 
     Raises:
         OSError: The file cannot be made, or its file system has no locks.
@@ -63,12 +63,12 @@ def take_lock(path: str | Path) -> int | None:
     )
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, json.dumps(holder).encode(), 0)
-    _taken[descriptor] = _identity(descriptor)
+    _acquired[descriptor] = _identity(descriptor)
     return descriptor
 
 
 def lock_holder(path: str | Path) -> dict | None:
-    """Who holds a lock: ``host``, ``pid``, ``slurm_job`` (or None) and ``since``; None if nobody does."""
+    """Return the holder of a lock: ``host``, ``pid``, ``slurm_job`` (or None) and ``since``; or None."""
     try:
         descriptor = os.open(path, os.O_RDONLY)  # another user's, too
     except OSError:
@@ -85,7 +85,7 @@ def lock_holder(path: str | Path) -> dict | None:
 
 
 def read_holder(path: str | Path) -> dict | None:
-    """Who held a lock last, as its file says."""
+    """Return the last holder of a lock, as its file names it."""
     try:
         return json.loads(Path(path).read_text(encoding='utf-8'))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The machine that a run is on, and what the run costs there."""
+"""The machine of a run, and what the run costs there."""
 
 import os
 import resource
@@ -9,19 +9,19 @@ from mmengine.dist import get_world_size
 
 
 def describe_machine() -> dict[str, str]:
-    """``host``, and ``device``: the GPU's name, or how many cores the CPU has."""
+    """Return ``host`` and ``device``: the GPU's name, or the number of CPU cores."""
     cores = len(os.sched_getaffinity(0))
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f'CPU, {cores} cores'
     return dict(host=socket.gethostname(), device=device)
 
 
 def cost(seconds: float, seconds_per_iter: float | None, parameters: int) -> dict:
-    """What a training took so far.
+    """Return the cost of a run so far.
 
     Args:
-        seconds: Its time by the clock, evaluations and earlier parts included.
-        seconds_per_iter: The mean over iterations, evaluations left out.
-        parameters: Of the model, frozen ones included.
+        seconds: Wall-clock time, evaluations and earlier parts included.
+        seconds_per_iter: Mean over iterations, without evaluations.
+        parameters: Number of parameters, frozen ones included.
 
     Returns:
         ``parameters``, ``peak_memory_mib`` with ``memory_kind``, ``seconds_per_iter``, ``train_seconds`` and

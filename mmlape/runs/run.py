@@ -1,4 +1,4 @@
-"""Runs as their folders describe them: ``<work dir>/<arm>/seed_<S>/run.json`` is the only state."""
+"""Runs on disk: ``<work dir>/<arm>/seed_<S>/run.json`` is the only state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ from mmlape.runs.record import read_record, running_in
 
 @dataclass(frozen=True)
 class Run:
-    """What ``run.json`` says about the run in a work dir.
+    """The run in a work dir, as its ``run.json`` describes it.
 
     Args:
         folder: The work dir.
         seed: Its seed; None if it was never started.
-        state: 'finished', 'failed', 'running', 'broken' (killed: it says that it runs, and nobody holds its lock), or
+        state: 'finished', 'failed', 'running', 'broken' (killed: recorded as running, but nobody holds its lock) or
             'missing'.
         reason: Why it failed; None otherwise.
         last: ``step``, ``metrics`` and ``per_class`` of the last evaluation; None if there was none.
-        best: The same of the best one, and the ``key`` that it is the best by.
-        arm: The name of what it is a repeat of.
-        identity: `mmlape.runs.identity.read_identity`'s; None in records of older versions.
+        best: The same of the best one, with the ``key`` of the metric that decides.
+        arm: The name of its arm.
+        identity: See :func:`mmlape.runs.identity.read_identity`; None in records of older versions.
         record: All of ``run.json``.
     """
 
@@ -38,16 +38,17 @@ class Run:
 
     @property
     def finished(self) -> bool:
+        """Whether it is recorded as finished."""
         return self.state == 'finished'
 
     @property
     def cost(self) -> dict:
-        """``parameters``, ``peak_memory_mib``, ``seconds_per_iter``, ``gpu_hours``, ... as far as they are known."""
+        """See :func:`mmlape.runs.machine.cost`; empty if unknown."""
         return self.record.get('cost') or {}
 
     @property
     def partial(self) -> bool:
-        """Whether it calls itself finished, but stopped early or has no evaluation."""
+        """Whether it is recorded as finished, but stopped early or has no evaluation."""
         done, end = self.record.get('iter'), self.record.get('max_iters')
         return self.finished and (self.last is None or (done is not None and end is not None and done < end))
 
@@ -58,7 +59,7 @@ class Run:
 
     @property
     def outcome(self) -> str:
-        """Its state in words, with the reason and how far it came."""
+        """Its state with iteration and reason, as text."""
         failure = self.record.get('failure') or {}
         state = 'diverged' if failure.get('kind') == 'not-finite' else 'partial' if self.partial else self.state
         if self.partial and self.last is None:
@@ -70,12 +71,12 @@ class Run:
 
 
 def seed_folder(folder: str | Path, seed: int) -> Path:
-    """Where an arm's folder keeps the run of a seed."""
+    """Return the work dir of a seed's run in an arm's folder."""
     return Path(folder) / f'seed_{seed}'
 
 
 def read_run(folder: str | Path, seed: int | None = None) -> Run:
-    """Reads the record of a run.
+    """Read the record of a run.
 
     Args:
         folder: Its work dir.
@@ -94,36 +95,28 @@ def read_run(folder: str | Path, seed: int | None = None) -> Run:
     state = record.get('state', 'missing')
     if state == 'running' and running_in(folder) is None:
         state = 'broken'
-    return Run(
-        folder,
-        seed if found is None else found,
-        state,
-        record.get('reason'),
-        record.get('last'),
-        record.get('best'),
-        arm,
-        read_identity(folder),
-        record,
-    )
+    seed, identity = seed if found is None else found, read_identity(folder)
+    outcome = {key: record.get(key) for key in ('reason', 'last', 'best')}
+    return Run(folder, seed, state, **outcome, arm=arm, identity=identity, record=record)
 
 
 def read_seeds(folder: str | Path, seeds: Sequence[int] | None = None) -> list[Run]:
-    """The runs in an arm's folder: of these seeds, or of every ``seed_*`` in it."""
+    """Return the runs in an arm's folder: of these seeds, or of every ``seed_*`` in it."""
     seeds = _seeds_in(Path(folder)) if seeds is None else seeds
     return [read_run(seed_folder(folder, seed), seed) for seed in seeds]
 
 
 def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[str, list[Run]]:
-    """The runs of every arm below a work dir, or of the one arm whose folder it is.
+    """Return the runs of every arm below a work dir, or of the one arm whose folder it is.
 
     A seed that one arm has and another lacks is a missing run of the other.
 
     Args:
         work_dir: Holds ``<arm>/seed_<S>``, or ``seed_<S>``.
-        names: Which arms, in this order; by default all, by name.
+        names: The arms, in this order; by default all, sorted.
 
     Raises:
-        DataError: There are no runs, or not of these names.
+        DataError: There are no runs, or no arms of these names.
     """
     folder = Path(work_dir)
     found = {path.name: path for path in sorted(folder.glob('*/')) if _seeds_in(path)}

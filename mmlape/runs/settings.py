@@ -1,7 +1,7 @@
-"""The part of a configuration that decides about a run's results, without what may differ from machine to machine.
+"""The part of a configuration that decides a run's results, without what may differ from machine to machine.
 
-Left out are places (work dir, data root, paths of checkpoints, whose bytes are compared apart), workers, logging,
-activation checkpointing and this package's own hooks. The train batch and the precision are compared apart, too.
+Left out are paths (work dir, data root, checkpoints, whose bytes are compared separately), workers, logging,
+activation checkpointing and hooks that change no result. The train batch and the precision are compared separately.
 """
 
 import hashlib
@@ -9,39 +9,21 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from mmlape.registry import HOOKS
+
 _KEPT = (
-    'default_scope',
-    'model',
-    'data_preprocessor',
-    'train_dataloader',
-    'val_dataloader',
-    'val_evaluator',
-    'train_cfg',
-    'val_cfg',
-    'optim_wrapper',
-    'param_scheduler',
-    'load_strict',
-    'sync_bn',
-    'efficient_conv_bn_eval',
-)
+    'default_scope', 'model', 'data_preprocessor', 'train_dataloader', 'val_dataloader', 'val_evaluator', 'train_cfg',
+    'val_cfg', 'optim_wrapper', 'param_scheduler', 'load_strict', 'sync_bn', 'efficient_conv_bn_eval',
+)  # fmt: skip
 _DROPPED = {
-    'num_workers',
-    'persistent_workers',
-    'pin_memory',
-    'prefetch_factor',
-    'collect_device',
-    'collect_dir',
-    'outfile_prefix',
-    'with_cp',
-    'checkpoint',
-    'teacher_checkpoint',
-    'use_deterministic_algorithms',
-}
+    'num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'collect_device', 'collect_dir',
+    'outfile_prefix', 'with_cp', 'checkpoint', 'teacher_checkpoint', 'use_deterministic_algorithms',
+}  # fmt: skip
 _PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWrapper': 'bf16'}
 
 
 def precision(cfg: dict) -> str | None:
-    """'bf16' or 'fp16' where the optimiser's wrapper trains in mixed precision, else None."""
+    """Return 'bf16' or 'fp16' if the optimiser's wrapper trains in mixed precision, else None."""
     wrapper = cfg.get('optim_wrapper') or {}
     if 'bfloat16' in str(wrapper.get('dtype')):
         return 'bf16'
@@ -49,15 +31,16 @@ def precision(cfg: dict) -> str | None:
 
 
 def settings(cfg: dict) -> dict:
-    """The part of a configuration that decides about results, as JSON has it."""
+    """Return the part of a configuration that decides results, as JSON values."""
     cfg = dict(cfg.items())
-    roots = sorted({root.rstrip('/') for root in _data_roots(cfg)} - {''}, key=len, reverse=True)
+    named = [value for key, value in leaves(cfg) if key.split('.')[-1] == 'data_root' and isinstance(value, str)]
+    roots = sorted({root.rstrip('/') for root in named} - {''}, key=len, reverse=True)
     kept = {key: cfg[key] for key in _KEPT if cfg.get(key) is not None}
     scale = cfg.get('auto_scale_lr') or {}
     if scale.get('enable'):
         kept['auto_scale_lr'] = dict(base_batch_size=scale.get('base_batch_size'))
-    foreign = [hook for hook in cfg.get('custom_hooks') or [] if not _is_observer(hook)]
-    kept = _plain(dict(kept, custom_hooks=foreign) if foreign else kept, roots)
+    custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if _changes_results(hook)]
+    kept = _plain(dict(kept, custom_hooks=custom_hooks) if custom_hooks else kept, roots)
     kept.get('train_dataloader', {}).pop('batch_size', None)
     wrapper = kept.get('optim_wrapper', {})
     if _class_name(wrapper) in _PRECISIONS:
@@ -73,26 +56,12 @@ def _class_name(cfg: dict) -> str:
     return getattr(kind, '__name__', str(kind)).rpartition('.')[2]
 
 
-def _is_observer(hook: dict) -> bool:
-    """This package's hooks write down, seed and stop, but change no weight."""
-    from mmlape.engine import hooks
-
-    return hasattr(hooks, _class_name(hook))
-
-
-def _data_roots(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        if isinstance(node.get('data_root'), str):
-            yield node['data_root']
-        for child in node.values():
-            yield from _data_roots(child)
-    elif isinstance(node, list | tuple):
-        for child in node:
-            yield from _data_roots(child)
+def _changes_results(hook: dict) -> bool:
+    return getattr(HOOKS.get(_class_name(hook)), 'changes_results', True)
 
 
 def _plain(node: Any, roots: list[str]) -> Any:
-    """``node`` as JSON would give it back, without what may differ and with data roots as ``DATA``."""
+    """Return ``node`` as JSON values, without what may differ and with data roots as ``DATA``."""
     if isinstance(node, dict):
         return {str(key): _plain(child, roots) for key, child in node.items() if key not in _DROPPED}
     if isinstance(node, list | tuple):
@@ -108,13 +77,13 @@ def _plain(node: Any, roots: list[str]) -> Any:
 
 
 def digest(content: Any) -> str:
-    """SHA-256 of a value's JSON; the order of keys does not count."""
+    """Return the SHA-256 of a value's JSON; the order of keys does not count."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def named_differences(mine: dict, other: dict) -> list[str]:
-    """What differs between two results of :func:`settings`, a line a key: 'train_cfg.max_iters 3 -> 4'."""
-    old, new = dict(_leaves(mine)), dict(_leaves(other))
+    """Return the differences of two results of :func:`settings`, such as 'train_cfg.max_iters 3 -> 4'."""
+    old, new = dict(leaves(mine)), dict(leaves(other))
     keys = [key for key in dict.fromkeys([*old, *new]) if old.get(key, ...) != new.get(key, ...)]
     return [f'{key} {_shown(old.get(key, ...))} -> {_shown(new.get(key, ...))}' for key in keys]
 
@@ -124,11 +93,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f'{text[:57]}...'
 
 
-def _leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values of nested dicts and lists."""
-    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else None
-    if not children:
+def leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys and values of nested dicts, lists and tuples; an empty one is a value."""
+    if not isinstance(node, dict | list | tuple) or not node:
         yield key, node
         return
-    for name, child in children:
-        yield from _leaves(child, f'{key}.{name}' if key else str(name))
+    for name, child in node.items() if isinstance(node, dict) else enumerate(node):
+        yield from leaves(child, f'{key}.{name}' if key else str(name))

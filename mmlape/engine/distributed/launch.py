@@ -1,4 +1,4 @@
-"""Starts the processes of a run on this machine by torchrun, and says in a line what torchrun says in a traceback.
+"""Start the processes of a run on this machine by torchrun, and print errors as one line, not as a traceback.
 
 Run by ``tools/processes.sh`` as ``python -m mmlape.engine.distributed.launch`` with torchrun's arguments.
 """
@@ -14,16 +14,16 @@ from torch.distributed.run import main as torchrun
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs torchrun.
+    """Run torchrun.
 
     Returns:
-        The exit status: 0, that of the process which failed first, 1 where the other machines did not come, and the
-        shell's status for a signal that stopped the launcher.
+        The exit status: 0; that of the process which failed first; 1 if the other machines did not join; the shell's
+        status for a signal that stopped the launcher.
     """
     try:
         torchrun(list(argv))
     except RendezvousError as error:
-        print(f'mmlape: error: {_nobody_came(error)}', file=sys.stderr)
+        print(f'mmlape: error: {_timeout_message(error)}', file=sys.stderr)
         return 1
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
@@ -34,12 +34,12 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _nobody_came(error: RendezvousError) -> str:
+def _timeout_message(error: RendezvousError) -> str:
     nodes, place = os.environ.get('NNODES', '1'), f'{os.environ.get("MASTER_ADDR")}:{os.environ.get("PORT")}'
     return (
-        f'the {nodes} machines of this run did not all meet at {place} in time ({type(error).__name__}). Start the '
-        'same command on each, with NODE_RANK 0 on the one that MASTER_ADDR names and the same NNODES, MASTER_ADDR '
-        'and PORT; RDZV_TIMEOUT=SECONDS waits longer'
+        f'not all {nodes} machines of this run joined at {place} in time ({type(error).__name__}). Start the same '
+        'command on each, with NODE_RANK 0 on the one that MASTER_ADDR names and the same NNODES, MASTER_ADDR and '
+        'PORT; RDZV_TIMEOUT=SECONDS waits longer'
     )
 
 

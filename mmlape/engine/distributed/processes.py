@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from mmengine.dist import get_rank, get_world_size, init_dist, is_distributed
+from mmengine.dist import all_gather_object, get_rank, get_world_size, init_dist, is_distributed
 from mmengine.model import MMDistributedDataParallel as _MMDistributedDataParallel
 from torch import nn
 
@@ -22,19 +22,21 @@ from mmlape.registry import MODEL_WRAPPERS
 
 LAUNCHERS = ('none', 'pytorch', 'slurm')
 
+TIMEOUT = 3600
+"""Seconds that a collective call may take by default: process 0 may evaluate for long."""
 _VARIABLES = ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR', 'MASTER_PORT')
 
 
-def init_processes(launcher: str, backend: str = 'nccl', timeout: int = 3600) -> None:
-    """Joins the processes of this run; a second call does nothing.
+def init_processes(launcher: str, cfg: dict | None = None) -> None:
+    """Join the processes of this run; a second call does nothing.
 
     Args:
-        launcher: ``'none'`` for a single process, ``'pytorch'`` under torchrun, ``'slurm'`` under srun.
-        backend: The backend on GPUs. Without one it is always gloo.
-        timeout: Seconds that a collective call may take (rank 0 may evaluate for long).
+        launcher: 'none' for a single process, 'pytorch' under torchrun, 'slurm' under srun.
+        cfg: Its ``env_cfg.dist_cfg`` may set ``backend`` (on GPUs, default 'nccl'; on the CPU it is always gloo) and
+            ``timeout`` (seconds that a collective call may take).
 
     Raises:
-        TrainingError: If the launcher's variables are missing, or a process has no GPU of its own.
+        TrainingError: The launcher's variables are missing, or a process has no GPU of its own.
     """
     if launcher not in LAUNCHERS:
         raise TrainingError(f"unknown launcher '{launcher}': choose from {', '.join(LAUNCHERS)}")
@@ -50,15 +52,17 @@ def init_processes(launcher: str, backend: str = 'nccl', timeout: int = 3600) ->
             f'--launcher {launcher} needs the variables that torchrun sets ({", ".join(missing)} missing): '
             'start with tools/dist_train.sh CONFIG GPUS, or without --launcher'
         )
+    dist_cfg = ((cfg or {}).get('env_cfg') or {}).get('dist_cfg') or {}
+    timeout = dist_cfg.get('timeout', TIMEOUT)
     if torch.cuda.is_available():
         check_device_count(int(os.environ['LOCAL_RANK']), torch.cuda.device_count())
-        init_dist('pytorch', backend=backend, timeout=timeout)
+        init_dist('pytorch', backend=dist_cfg.get('backend', 'nccl'), timeout=timeout)
     else:
         dist.init_process_group('gloo', timeout=datetime.timedelta(seconds=timeout))
 
 
 def end_with_parent() -> None:
-    """Has the kernel kill this process as soon as the one that started it is gone.
+    """Have the kernel kill this process as soon as its parent is gone.
 
     A torchrun that is killed leaves its processes behind, on GPUs whose locks went with it.
     """
@@ -67,7 +71,7 @@ def end_with_parent() -> None:
 
 
 def check_device_count(local_rank: int, count: int) -> None:
-    """Raises TrainingError if process ``local_rank`` of this machine has no GPU among ``count``."""
+    """Raise TrainingError if process ``local_rank`` of this machine has no GPU among ``count``."""
     if local_rank >= count:
         raise TrainingError(
             f'process {local_rank} of this machine has no GPU: {count} visible, {local_rank + 1} needed. '
@@ -76,7 +80,7 @@ def check_device_count(local_rank: int, count: int) -> None:
 
 
 def _adopt_slurm_variables() -> None:
-    """Names srun's variables as torchrun does; the port follows the job's number, so that jobs do not collide."""
+    """Set torchrun's variables from srun's; the port follows the job's number, so that jobs do not collide."""
     if 'SLURM_PROCID' not in os.environ:
         raise TrainingError('--launcher slurm runs under srun only: start with tools/slurm_train.sh')
     env = os.environ
@@ -91,7 +95,7 @@ def _adopt_slurm_variables() -> None:
 
 
 def _first_host(nodes: str) -> str:
-    """The first name of a list such as ``node[01-04]``, which scontrol knows how to read."""
+    """Return the first name of a list such as ``node[01-04]``, which scontrol can expand."""
     if shutil.which('scontrol'):
         shown = subprocess.run(['scontrol', 'show', 'hostnames', nodes], capture_output=True, text=True, check=False)
         if shown.stdout.split():
@@ -100,10 +104,10 @@ def _first_host(nodes: str) -> str:
 
 
 def on_main_process(function: Callable[[], Any]) -> Any:
-    """Runs ``function`` on rank 0 and gives every rank its result; its error ends every rank.
+    """Run ``function`` on rank 0 and return its result on every rank; its error ends every rank.
 
     Raises:
-        MMLaPEError: On rank 0, what ``function`` raised. The other ranks exit with status 1 and say nothing.
+        MMLaPEError: On rank 0, as ``function`` raised it. The other ranks exit silently with status 1.
     """
     if not is_distributed():
         return function()
@@ -123,27 +127,32 @@ def on_main_process(function: Callable[[], Any]) -> Any:
 
 
 def on_every_process(function: Callable[[], Any]) -> Any:
-    """Runs ``function``, which must do the same on every rank, and has its error said once.
+    """Run ``function`` on every rank; its error ends every rank and is raised on one.
 
     Raises:
-        MMLaPEError: On rank 0, what ``function`` raised. The other ranks exit with status 1 and say nothing.
+        MMLaPEError: On the first rank where ``function`` raised it. The other ranks exit silently with status 1.
     """
+    result = error = None
     try:
-        return function()
-    except MMLaPEError:
-        if get_rank() == 0:
-            raise
-        raise SystemExit(1) from None
+        result = function()
+    except MMLaPEError as caught:
+        error = caught
+    failed = all_gather_object(error is not None)
+    if error is not None and not any(failed[: get_rank()]):
+        raise error
+    if any(failed):
+        raise SystemExit(1)
+    return result
 
 
 def leave_processes() -> None:
-    """Closes the process group, if this process is in one."""
+    """Close the process group, if this process is in one."""
     if is_distributed():
         dist.destroy_process_group()
 
 
 def any_process(flag: bool, device: torch.device | str = 'cpu') -> bool:
-    """Whether ``flag`` is true in any process; a collective call when there are several."""
+    """Return whether ``flag`` is true in any process; a collective call if there are several."""
     if get_world_size() == 1:
         return flag
     total = torch.tensor([float(flag)], device=device)

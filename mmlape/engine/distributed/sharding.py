@@ -1,17 +1,18 @@
 """Training with parameters, gradients and the optimiser's state divided among the processes: ``distributed='fsdp'``.
 
-The model is built, initialised, loaded and resumed whole, as it is for ``'ddp'``; then torch's FSDP2 shards it, layer
-by layer of a ViT, and the optimiser goes on with the shards. Nothing of a run's results changes, nor of a checkpoint:
-it holds whole tensors under the same names, so that either kind, or one process, goes on from it.
+The model is built, initialised, loaded and resumed unsharded, as for ``'ddp'``; then torch's FSDP2 shards it, layer
+by layer of a ViT, and the optimiser continues with the shards. Neither results nor checkpoints change: a checkpoint
+holds full tensors under the same names, so that either kind, or one process, can resume from it.
 
 While a model evaluates, every process holds all of it: how often its layers run then follows from the sizes of the
-images, and a collective call in each would wait for ever.
+images, and a collective call in each would deadlock.
 """
 
 import contextlib
 from collections.abc import Iterator
 
 import torch.distributed as dist
+from mmengine.config import Config
 from mmengine.optim import OptimWrapper
 from mmengine.utils import apply_to
 from torch import Tensor, nn
@@ -28,42 +29,60 @@ KINDS = ('ddp', 'fsdp')
 
 
 def distribution(cfg: dict) -> str:
-    """What ``distributed`` says: 'ddp' by default, or 'fsdp'.
+    """Return the configuration's ``distributed``: 'ddp' by default, or 'fsdp'.
 
     Raises:
-        ConfigError: If it is neither, or the configuration has what shards cannot do.
+        ConfigError: It is neither, or the configuration has a part that does not work with shards.
     """
     kind = cfg.get('distributed', 'ddp')
     if kind not in KINDS:
         raise ConfigError(f'distributed={kind!r}: choose from {", ".join(KINDS)}')
     if kind == 'fsdp':
-        _refuse_unshardable(cfg)
+        _require_shardable(cfg)
     return kind
 
 
-def _refuse_unshardable(cfg: dict) -> None:
+def set_model_wrapper(cfg: Config, distributed: str) -> None:
+    """Have a distributed run wrap its model in a wrapper that also runs on the CPU.
+
+    Args:
+        cfg: Changed in place, unless it names a wrapper itself.
+        distributed: As :func:`distribution` returns it.
+    """
+    if cfg.launcher == 'none' or cfg.get('model_wrapper_cfg'):
+        return
+    if distributed == 'fsdp':
+        cfg.model_wrapper_cfg = dict(type='mmlape.ShardedModel')
+    else:
+        unused = bool(cfg.get('find_unused_parameters', False))
+        cfg.model_wrapper_cfg = dict(
+            type='mmlape.MMDistributedDataParallel', broadcast_buffers=False, find_unused_parameters=unused
+        )
+
+
+def _require_shardable(cfg: dict) -> None:
     averaging = [str(hook.get('type')) for hook in cfg.get('custom_hooks') or []]
     averaging = [name for name in averaging if name.endswith(('EMAHook', 'MeanTeacherHook'))]
-    reasons = [f'{name}, which averages whole weights' for name in averaging]
+    reasons = [f'{name}, which averages full weights' for name in averaging]
     keys = ('compile', 'compile_backbone', 'find_unused_parameters', 'model_wrapper_cfg')
     reasons += [key for key in keys if cfg.get(key)]
-    reasons += ['fp16: take bf16'] if precision(cfg) == 'fp16' else []
+    reasons += ['fp16 (use bf16)'] if precision(cfg) == 'fp16' else []
     if reasons:
-        raise ConfigError(f'distributed=fsdp does not work with {"; ".join(reasons)}; or train with distributed=ddp')
+        raise ConfigError(f'distributed=fsdp does not work with {"; ".join(reasons)}; use distributed=ddp')
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This process's part of a tensor; the tensor itself if it is not sharded."""
+    """Return this process's part of a tensor; the tensor itself if it is not sharded."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor; a collective call if it is sharded."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Return all of a tensor; a collective call if it is sharded."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def summed(part: Tensor, like: Tensor) -> Tensor:
-    """The sum over the processes of what each found in its shards, if ``like`` is sharded; changes ``part``."""
+    """Sum ``part`` in place over the processes if it comes from shards, as ``like`` shows."""
     if isinstance(like, DTensor):
         dist.all_reduce(part, group=like.device_mesh.get_group())
     return part
@@ -71,7 +90,7 @@ def summed(part: Tensor, like: Tensor) -> Tensor:
 
 @MODEL_WRAPPERS.register_module()
 class ShardedModel(nn.Module):
-    """A model wrapper of MMEngine around a model that is whole until :meth:`shard`.
+    """A model wrapper of MMEngine around a model that is unsharded until :meth:`shard`.
 
     On the CPU, the model's SyncBatchNorm layers become :class:`mmlape.engine.distributed.sync_bn.GroupBatchNorm`.
     """
@@ -84,14 +103,14 @@ class ShardedModel(nn.Module):
         self.sharded = False
 
     def shard(self, optim_wrapper: OptimWrapper) -> None:
-        """Shards the model, and the optimiser's state if it has one; called once, by every process.
+        """Shard the model, and the optimiser's state if it has one; called once, by every process.
 
         Raises:
-            ConfigError: If the model has several optimisers, or a parameter without dimensions.
+            ConfigError: The model has several optimisers, or a parameter without dimensions.
         """
         if not isinstance(optim_wrapper, OptimWrapper):
             raise ConfigError(
-                f'distributed=fsdp knows models with one optimiser, not a {type(optim_wrapper).__name__}'
+                f'distributed=fsdp needs a model with one optimiser, not a {type(optim_wrapper).__name__}'
             )
         before = dict(self.module.named_parameters())
         scalars = [name for name, parameter in before.items() if parameter.ndim == 0]
@@ -103,7 +122,7 @@ class ShardedModel(nn.Module):
         _replace(optim_wrapper.optimizer, {before[name]: after[name] for name in before})
 
     def train(self, mode: bool = True) -> 'ShardedModel':
-        """Sets the mode; a collective call: an evaluating model is whole, a training one is not."""
+        """Set the mode; a collective call that gathers the model to evaluate and shards it to train."""
         super().train(mode)
         if self.sharded:
             for unit in _units(self.module):
@@ -115,19 +134,19 @@ class ShardedModel(nn.Module):
         return self
 
     def forward(self, *args, **kwargs):
-        """The model's."""
+        """Call the model."""
         return self.module(*args, **kwargs)
 
     def train_step(self, data, optim_wrapper: OptimWrapper) -> dict[str, Tensor]:
-        """The model's; accumulated iterations add up in the shards, so each of them is reduced."""
+        """Train one step; every accumulated iteration is reduced, because gradients add up in the shards."""
         return self.module.train_step(data, optim_wrapper)
 
     def val_step(self, data) -> list:
-        """The model's."""
+        """Return the predictions for a validation batch."""
         return self.module.val_step(data)
 
     def test_step(self, data) -> list:
-        """The model's."""
+        """Return the predictions for a test batch."""
         return self.module.test_step(data)
 
 
@@ -136,7 +155,7 @@ def _device_type(module: nn.Module) -> str:
 
 
 def _units(module: nn.Module) -> list[nn.Module]:
-    """What is gathered at once: each layer of a ViT, and at last the model with all the rest."""
+    """Return the modules that are gathered as one: each layer of a ViT, then the model with everything else."""
     return [*getattr(getattr(module, 'backbone', None), 'blocks', ()), module]
 
 
@@ -150,7 +169,7 @@ def _fully_shard(module: nn.Module) -> None:
 
 
 def _replace(optimizer, new: dict[Tensor, Tensor]) -> None:
-    """Has an optimiser go on with other parameters, and with its state of their form."""
+    """Replace an optimiser's parameters, and bring its state into their form."""
     for group in optimizer.param_groups:
         group['params'] = [new[parameter] for parameter in group['params']]
     state = {
@@ -162,19 +181,19 @@ def _replace(optimizer, new: dict[Tensor, Tensor]) -> None:
 
 
 def _like(value, old: Tensor, new: DTensor):
-    """A state of the parameter's shape sharded as the parameter is; every process has all of it already."""
+    """Shard a state of the parameter's shape as the parameter is; every process has all of it already."""
     if not isinstance(value, Tensor) or value.shape != new.shape:
         return value
     return distribute_tensor(value, new.device_mesh, new.placements, src_data_rank=None)
 
 
 @contextlib.contextmanager
-def whole_states(model: nn.Module, optim_wrapper: OptimWrapper | None) -> Iterator[None]:
-    """Has ``state_dict()`` of both give whole tensors on rank 0; a collective call if the model is sharded.
+def full_states(model: nn.Module, optim_wrapper: OptimWrapper | None) -> Iterator[None]:
+    """Make ``state_dict()`` of both return full tensors on rank 0; a collective call if the model is sharded.
 
     Args:
         model: In its wrapper, if it has one.
-        optim_wrapper: None if its state is not wanted.
+        optim_wrapper: None if its state is not needed.
     """
     parts = [part for part in (getattr(model, 'module', None), optim_wrapper) if part is not None]
     parts = parts if isinstance(model, ShardedModel) and model.sharded else []
@@ -190,6 +209,6 @@ def whole_states(model: nn.Module, optim_wrapper: OptimWrapper | None) -> Iterat
 
 
 def _gathered(tensor: DTensor) -> Tensor:
-    """All of a tensor on rank 0's CPU; nothing elsewhere, so that no process holds a whole model beside its own."""
+    """Gather a tensor on rank 0's CPU; other processes get nothing, so that none holds a second model."""
     full = tensor.full_tensor()
     return full.cpu() if dist.get_rank() == 0 else full.new_empty(0)

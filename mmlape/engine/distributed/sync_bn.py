@@ -43,7 +43,7 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
             raise ValueError(f'batch norm needs an input (N, C, ...), got {tuple(x.shape)}')
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalises ``x`` (N, C, ...); a collective call while training."""
+        """Normalise ``x`` (N, C, ...); a collective call while training."""
         self._check_input_dim(x)
         if not self.training or dist.get_world_size(self.process_group) == 1:
             return self._local(x)
@@ -86,18 +86,15 @@ class GroupBatchNorm(nn.modules.batchnorm._BatchNorm):
 
 
 def _sync_types() -> tuple[type, ...]:
-    types = [nn.SyncBatchNorm]
     try:
         from mmcv.ops import SyncBatchNorm
     except ImportError:
-        pass
-    else:
-        types.append(SyncBatchNorm)
-    return tuple(types)
+        return (nn.SyncBatchNorm,)
+    return nn.SyncBatchNorm, SyncBatchNorm
 
 
 def convert_sync_bn(model: nn.Module, process_group: dist.ProcessGroup | None = None) -> nn.Module:
-    """Replaces every SyncBatchNorm in ``model`` by a :class:`GroupBatchNorm` on the same parameters and buffers."""
+    """Replace every SyncBatchNorm in ``model`` by a :class:`GroupBatchNorm` on the same parameters and buffers."""
     types = _sync_types()
     if isinstance(model, types):
         return _converted(model, process_group)
@@ -110,12 +107,7 @@ def convert_sync_bn(model: nn.Module, process_group: dist.ProcessGroup | None = 
 
 def _converted(norm: nn.Module, process_group: dist.ProcessGroup | None) -> GroupBatchNorm:
     new = GroupBatchNorm(
-        norm.num_features,
-        norm.eps,
-        norm.momentum,
-        norm.affine,
-        norm.track_running_stats,
-        process_group=process_group,
+        norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats, process_group=process_group
     )
     new._parameters, new._buffers = norm._parameters, norm._buffers
     return new.train(norm.training)

@@ -1,4 +1,8 @@
-"""Hooks that every run gets: see :func:`mmlape.engine.hooks.install`."""
+"""Hooks of this package.
+
+One that only observes, seeds or stops has ``changes_results = False``: it is no part of a run's identity (see
+:func:`mmlape.runs.settings.settings`).
+"""
 
 from mmlape.engine.hooks.banner import BannerHook
 from mmlape.engine.hooks.checkpoint import CheckpointHook
@@ -13,21 +17,13 @@ from mmlape.engine.hooks.run_record import RunRecordHook
 ALWAYS = ('BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook', 'RunRecordHook')
 
 __all__ = [
-    'BannerHook',
-    'CheckpointHook',
-    'CompileBackboneHook',
-    'GradientNormHook',
-    'NaNGuardHook',
-    'PerClassHook',
-    'ReseedHook',
-    'RunRecordHook',
-    'SavePredictionsHook',
-    'install',
-]
+    'BannerHook', 'CheckpointHook', 'CompileBackboneHook', 'GradientNormHook', 'NaNGuardHook', 'PerClassHook',
+    'ReseedHook', 'RunRecordHook', 'SavePredictionsHook', 'install',
+]  # fmt: skip
 
 
 def install(cfg: dict, *names: str) -> None:
-    """Adds hooks of this package to ``cfg.custom_hooks``, each only if the configuration does not have it already."""
+    """Add hooks of this package to ``cfg.custom_hooks``, each only if the configuration does not have it yet."""
     hooks = list(cfg.get('custom_hooks') or [])
     present = {str(hook.get('type')).rpartition('.')[2] for hook in hooks}
     hooks += [dict(type=f'mmlape.{name}') for name in names if name not in present]

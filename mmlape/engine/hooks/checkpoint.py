@@ -1,4 +1,4 @@
-"""MMEngine's checkpoint hook, which here never deletes the old checkpoint before the new one is written."""
+"""MMEngine's checkpoint hook, changed to delete an old checkpoint only after the new one is written."""
 
 import os
 
@@ -10,7 +10,9 @@ from mmlape.registry import HOOKS
 
 @HOOKS.register_module()
 class CheckpointHook(_CheckpointHook):
-    """Saves, then deletes; and saves no weights that are not finite."""
+    """Save, then delete; refuse weights that are not finite."""
+
+    changes_results = False
 
     def _save_checkpoint_with_step(self, runner, step: int, meta: dict) -> None:
         runner.check_finite()

@@ -1,4 +1,4 @@
-"""Compiles the backbone, whose graph has no breaks; heads, whose shapes follow the data, stay as they are."""
+"""Compile the backbone, whose graph has no breaks; heads, whose shapes follow the data, stay as they are."""
 
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
@@ -9,17 +9,19 @@ from mmlape.registry import HOOKS
 
 @HOOKS.register_module()
 class CompileBackboneHook(Hook):
-    """Does what the configuration's ``compile_backbone`` says: True, or options of ``torch.compile``.
+    """Apply the configuration's ``compile_backbone``: True, or options of ``torch.compile``.
 
-    The module is compiled in place, so no name in a checkpoint changes. Sizes are left open by default: the first two
-    or three sizes compile, the others run what is there.
+    The module is compiled in place, so no name in a checkpoint changes. Shapes are dynamic by default: the first two
+    or three image sizes compile, the others reuse that.
     """
 
+    changes_results = False
+
     def before_run(self, runner) -> None:
-        """Marks the backbone; the first forward compiles it.
+        """Mark the backbone; its first forward pass compiles it.
 
         Raises:
-            ConfigError: If ``compile_backbone`` is neither a switch nor options, or the model has no backbone.
+            ConfigError: ``compile_backbone`` is neither a bool nor options, or the model has no backbone.
         """
         options = runner.cfg.get('compile_backbone')
         if options is None or options is False:

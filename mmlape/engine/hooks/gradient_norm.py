@@ -1,4 +1,4 @@
-"""Logs the norm of the gradients by depth while a model trains (DPN, TMLR 2023, Figures 2 and 4)."""
+"""Log the norm of the gradients by depth while a model trains (DPN, TMLR 2023, Figures 2 and 4)."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ TAG = 'grad_norm/'
 
 
 def parameter_parts(model: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """The parameters of a model that train, by the part of the network that they stand in, from input to output.
+    """Return the trained parameters of a model by their part of the network, from input to output.
 
     Parts are 'patch_embed', 'position' (PE table, class token), 'blocks.0' and so on, 'backbone' (its norms, and all
     of an adapter) and 'heads' (everything else). A backbone without ``get_layer_depth`` is one part.
@@ -43,13 +43,13 @@ def _part(name: str, depth_of) -> str:
 
 
 def gradient_norms(parts: dict[str, Sequence[nn.Parameter]], scale: float = 1.0) -> dict[str, float]:
-    """The L2 norm of each part's gradients, and of all of them as 'all'; the device is waited for once.
+    """Return the L2 norm of each part's gradients, and of all as 'all'; synchronises with the device once.
 
-    A collective call where the parameters are sharded.
+    A collective call if the parameters are sharded.
 
     Args:
-        parts: As :func:`parameter_parts` gives them; parameters without a gradient count as zero.
-        scale: What the gradients are multiplied by at this moment, as by a loss scaler.
+        parts: As :func:`parameter_parts` returns them; parameters without a gradient count as zero.
+        scale: The loss scaler's factor in the gradients.
     """
     owners = [part for part, parameters in parts.items() for parameter in parameters if parameter.grad is not None]
     gradients = [parameter.grad for parameters in parts.values() for parameter in parameters]
@@ -65,25 +65,26 @@ def gradient_norms(parts: dict[str, Sequence[nn.Parameter]], scale: float = 1.0)
 
 
 def _squared_norms(gradients: list[Tensor]) -> Tensor:
-    """Of each gradient, in float64, where no square overflows."""
+    """Return each gradient's squared norm in float64, where no square overflows."""
     return torch.stack([norm.double() for norm in torch._foreach_norm(gradients, 2)]).square()
 
 
 @HOOKS.register_module()
 class GradientNormHook(Hook):
-    """Writes ``grad_norm/<part>`` to the visualiser's back ends (``scalars.json``, TensorBoard).
+    """Write ``grad_norm/<part>`` to the visualiser's back ends (``scalars.json``, TensorBoard).
 
     The norms are those of the gradients that an optimiser step starts from: averaged over processes, summed over
     accumulated iterations, free of the loss scale, and not yet clipped.
 
     Args:
-        interval: Iterations between two measurements; the first step is measured too. Where gradients are
-            accumulated, the next step is.
+        interval: Iterations between two measurements; the first step is measured too. With accumulated gradients,
+            the next optimiser step is measured.
 
     Raises:
-        ConfigError: If the interval is not positive, or the model has several optimisers.
+        ConfigError: The interval is not positive, or the model has several optimisers.
     """
 
+    changes_results = False
     priority = 'NORMAL'
 
     def __init__(self, interval: int = 50) -> None:
@@ -92,10 +93,10 @@ class GradientNormHook(Hook):
         self.interval = interval
 
     def before_train(self, runner) -> None:
-        """Puts the measurement in front of the optimiser wrapper's step, the one place between backward and clip."""
+        """Insert the measurement before the optimiser wrapper's step, the one place between backward and clip."""
         wrapper = runner.optim_wrapper
         if not isinstance(wrapper, OptimWrapper):
-            raise ConfigError(f'GradientNormHook knows models with one optimiser, not a {type(wrapper).__name__}')
+            raise ConfigError(f'GradientNormHook needs a model with one optimiser, not a {type(wrapper).__name__}')
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         self.parts = parameter_parts(model)
         self.due = runner.iter + 1 if runner.iter == 0 else self._next(runner.iter)
@@ -108,7 +109,7 @@ class GradientNormHook(Hook):
         wrapper.step = measured_step
 
     def after_train(self, runner) -> None:
-        """Takes the measurement away again."""
+        """Remove the measurement."""
         vars(runner.optim_wrapper).pop('step', None)
 
     def _next(self, done: int) -> int:

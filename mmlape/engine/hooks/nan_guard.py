@@ -1,9 +1,8 @@
-"""Stops a run at the first iteration whose loss is NaN or infinite, on every process at once."""
+"""Stop a run at the first iteration whose loss is NaN or infinite, on every process at once."""
 
 import math
 
-import torch.distributed as dist
-from mmengine.dist import get_world_size
+from mmengine.dist import all_gather_object
 from mmengine.hooks import Hook
 
 from mmlape.engine.distributed.processes import any_process
@@ -14,12 +13,13 @@ from mmlape.runs.record import checkpoints
 
 @HOOKS.register_module()
 class NaNGuardHook(Hook):
-    """Raises NotFiniteError before anything is saved or logged from the broken iteration."""
+    """Raise NotFiniteError before anything is saved or logged from the broken iteration."""
 
+    changes_results = False
     priority = 'HIGHEST'
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
-        """Looks at the summed loss, which is finite only if every part is."""
+        """Check the summed loss, which is finite only if every part is."""
         if not outputs or 'loss' not in outputs:
             return
         device = outputs['loss'].device
@@ -30,10 +30,7 @@ class NaNGuardHook(Hook):
     @staticmethod
     def _message(runner, outputs: dict) -> str:
         values = {key: float(value.detach()) for key, value in outputs.items() if 'loss' in key}
-        gathered = [values]
-        if get_world_size() > 1:
-            gathered = [None] * get_world_size()
-            dist.all_gather_object(gathered, values)
+        gathered = all_gather_object(values)
         bad = []
         for rank, losses in enumerate(gathered):
             where = f' (process {rank})' if len(gathered) > 1 else ''
@@ -42,5 +39,5 @@ class NaNGuardHook(Hook):
         last = f'the last good checkpoint is {kept[0]}' if kept else 'no checkpoint had been written'
         return (
             f'the loss is not finite at iteration {runner.iter + 1}: {", ".join(bad)}; {last}. '
-            'A lower learning rate or gradient clipping may help; so may --amp bf16 in the place of fp16'
+            'A lower learning rate or gradient clipping may help; so may --amp bf16 instead of fp16'
         )

@@ -1,4 +1,4 @@
-"""Takes the per-class values out of an evaluation's metrics, so that logs stay readable and nothing is lost."""
+"""Take the per-class values out of an evaluation's metrics, which keeps logs readable."""
 
 from mmengine.hooks import Hook
 
@@ -8,10 +8,10 @@ PREFIX = 'per_class/'
 
 
 def split_per_class(metrics: dict) -> dict[str, dict[str, float]]:
-    """Removes ``per_class/<metric>/<class>`` from ``metrics``, in place.
+    """Remove ``per_class/<metric>/<class>`` from ``metrics``, in place.
 
     Returns:
-        ``{metric: {class: value}}`` in the order given.
+        ``{metric: {class: value}}`` in the same order.
     """
     per_class: dict[str, dict[str, float]] = {}
     for key in [key for key in metrics if PREFIX in key]:
@@ -22,17 +22,18 @@ def split_per_class(metrics: dict) -> dict[str, dict[str, float]]:
 
 @HOOKS.register_module()
 class PerClassHook(Hook):
-    """Keeps the last evaluation's per-class values in :attr:`values`, out of the other hooks' sight."""
+    """Keep the last evaluation's per-class values in :attr:`values`, hidden from other hooks."""
 
+    changes_results = False
     priority = 'HIGHEST'
 
     def __init__(self) -> None:
         self.values: dict[str, dict[str, float]] = {}
 
     def after_val_epoch(self, runner, metrics: dict | None = None) -> None:
-        """After an evaluation during training."""
+        """Take them out of an evaluation during training."""
         self.values = split_per_class(metrics or {})
 
     def after_test_epoch(self, runner, metrics: dict | None = None) -> None:
-        """After a test."""
+        """Take them out of a test."""
         self.values = split_per_class(metrics or {})

@@ -1,19 +1,21 @@
-"""Saves what a model predicts on the test images, in the format of the task's annotations."""
+"""Save a model's predictions on the test images in the format of the task's annotations."""
 
 import json
 from pathlib import Path
 
 import numpy as np
-from mmengine.dist import barrier, get_rank, get_world_size
+import torch
+from mmengine.dist import collect_results, is_main_process
 from mmengine.hooks import Hook
 from PIL import Image
 
+from mmlape.files import atomic_path
 from mmlape.registry import HOOKS
 
 
 @HOOKS.register_module()
 class SavePredictionsHook(Hook):
-    """Writes segmentations as palette PNGs, detections as one COCO JSON, classifications as one JSON.
+    """Write segmentations as palette PNGs, detections as one COCO JSON, classifications as one JSON.
 
     - Segmentation: ``<image name>.png`` under the path that the image has in its folder, with the values of the
       annotation files (classes from 1 where 0 means unlabelled).
@@ -22,79 +24,59 @@ class SavePredictionsHook(Hook):
     - Classification: ``predictions.json``, a list of ``image, label, class, score``.
 
     Args:
-        out_dir: Where to write; made if it does not exist.
+        out_dir: The folder; made if it does not exist.
     """
 
+    changes_results = False
     priority = 'LOW'
 
     def __init__(self, out_dir: str) -> None:
         self.out_dir = Path(out_dir)
-        self.rows: list[dict] = []
-        self.makes_list = False
+        self.rows: list[list[dict]] = []  # by image
 
     def before_test(self, runner) -> None:
-        """Every process makes the folder; none is left from an earlier test."""
+        """Make the folder; start with no predictions."""
         self.out_dir.mkdir(parents=True, exist_ok=True)
         self.rows = []
 
     def after_test_iter(self, runner, batch_idx: int, data_batch=None, outputs=()) -> None:
-        """Saves the predictions of one batch."""
+        """Save the segmentations of one batch; keep the other predictions."""
         dataset = runner.test_loop.dataloader.dataset
         for sample in outputs:
             if 'pred_sem_seg' in sample:
                 self._save_map(sample, dataset)
-                continue
-            self.makes_list = True
-            self.rows += _instances(sample, dataset) if 'pred_instances' in sample else [_label(sample, dataset)]
+            else:
+                rows = _instances(sample, dataset) if 'pred_instances' in sample else [_label(sample, dataset)]
+                self.rows.append(rows)
 
     def after_test(self, runner) -> None:
-        """Joins the processes' lists into ``predictions.json``, each image once."""
-        target = self.out_dir / 'predictions.json'
-        if self.makes_list and get_world_size() > 1:
-            self._part(get_rank()).write_text(json.dumps(self.rows), encoding='utf-8')
-            barrier()
-            if get_rank() == 0:
-                self.rows = self._joined()
-        if self.makes_list and get_rank() == 0:
-            _write_rows(target, self.rows)
-
-    def _part(self, rank: int) -> Path:
-        return self.out_dir / f'.predictions.{rank}.json'
-
-    def _joined(self) -> list[dict]:
-        rows, seen = [], set()
-        for rank in range(get_world_size()):
-            part = json.loads(self._part(rank).read_text(encoding='utf-8'))
-            self._part(rank).unlink()
-            rows += [row for row in part if _image(row) not in seen]
-            seen |= {_image(row) for row in part}
-        return sorted(rows, key=lambda row: str(_image(row)).zfill(16))
+        """Write ``predictions.json``, in the order of the dataset and with each image once."""
+        if not self.rows:
+            return
+        size = len(runner.test_loop.dataloader.dataset)
+        found = collect_results(self.rows, size, 'cpu', str(self.out_dir / '.gather'))
+        if is_main_process():
+            _write_rows(self.out_dir / 'predictions.json', [row for rows in found for row in rows])
 
     def _save_map(self, sample, dataset) -> None:
         labels = sample.pred_sem_seg.data.squeeze(0).cpu().numpy().astype(np.uint8)  # (H, W)
         palette = list(dataset.metainfo.get('palette') or [])
         if getattr(dataset, 'reduce_zero_label', False):
             labels, palette = labels + 1, [(0, 0, 0), *palette]
-        picture = Image.fromarray(labels).convert('P')
-        picture.putpalette(np.asarray(palette, np.uint8).ravel().tolist())
+        image = Image.fromarray(labels).convert('P')
+        image.putpalette(np.asarray(palette, np.uint8).ravel().tolist())
         root = (getattr(dataset, 'data_prefix', None) or {}).get('img_path', '')
         source = Path(sample.img_path)
-        place = source.relative_to(root) if root and source.is_relative_to(root) else Path(source.name)
-        path = (self.out_dir / place).with_suffix('.png')
+        name = source.relative_to(root) if root and source.is_relative_to(root) else Path(source.name)
+        path = (self.out_dir / name).with_suffix('.png')
         path.parent.mkdir(parents=True, exist_ok=True)
-        picture.save(path)
-
-
-def _image(row: dict) -> object:
-    return row.get('image_id', row.get('image'))
+        image.save(path)
 
 
 def _write_rows(path: Path, rows: list[dict]) -> None:
-    part = path.with_name('.' + path.name)
-    part.write_text(
-        '[\n' + ',\n'.join(json.dumps(row, ensure_ascii=False) for row in rows) + '\n]\n', encoding='utf-8'
-    )
-    part.replace(path)
+    lines = ',\n'.join(json.dumps(row, ensure_ascii=False) for row in rows)
+    with atomic_path(path) as partial:
+        partial.write_text(f'[\n{lines}\n]\n', encoding='utf-8')
 
 
 def _instances(sample, dataset) -> list[dict]:
@@ -112,16 +94,13 @@ def _instances(sample, dataset) -> list[dict]:
         )
         if 'masks' in found:
             mask = found.masks[i]
-            rle = mask if isinstance(mask, dict) else coco_mask.encode(np.asfortranarray(_uint8(mask)))
-            counts = rle['counts']
+            if not isinstance(mask, dict):
+                mask = coco_mask.encode(np.asfortranarray(torch.as_tensor(mask).cpu(), np.uint8))
+            counts = mask['counts']
             text = counts.decode() if isinstance(counts, bytes) else counts
-            row['segmentation'] = dict(size=[int(side) for side in rle['size']], counts=text)
+            row['segmentation'] = dict(size=[int(side) for side in mask['size']], counts=text)
         rows.append(row)
     return rows
-
-
-def _uint8(mask) -> np.ndarray:
-    return (mask.cpu().numpy() if hasattr(mask, 'cpu') else np.asarray(mask)).astype(np.uint8)
 
 
 def _label(sample, dataset) -> dict:

@@ -1,4 +1,4 @@
-"""Makes the model's randomness a function of (seed, iteration, process), so that a resumed run repeats it."""
+"""Make the model's randomness a function of (seed, iteration, process), which a resumed run repeats."""
 
 from mmengine.hooks import Hook
 
@@ -10,10 +10,11 @@ _MODEL_STREAM = 1  # keeps these keys apart from those of the samples, which hav
 
 @HOOKS.register_module()
 class ReseedHook(Hook):
-    """Seeds every generator anew before each training iteration."""
+    """Reseed every generator before each training iteration."""
 
+    changes_results = False
     priority = 'HIGHEST'
 
     def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
-        """Called after the batch is loaded, before the forward pass."""
+        """Reseed after the batch is loaded, before the forward pass."""
         seed_everything(derive_seed(runner.seed, runner.iter, runner.rank, _MODEL_STREAM))

@@ -24,18 +24,12 @@ from mmlape.experiments.launchers.local import import_path
 from mmlape.experiments.study import PlannedRun
 from mmlape.files import write_json
 from mmlape.mim import mim_root
+from mmlape.runs.failures import SLURM_STATES
 from mmlape.runs.record import read_record
 from mmlape.runs.run import Run
 
 REPEATED = ('TIMEOUT', 'PREEMPTED', 'NODE_FAIL', 'BOOT_FAIL', 'vanished')
 """Ends of a job after which the run goes on in another one, as long as it got further."""
-EXPLAINED = {
-    'OUT_OF_MEMORY': ('out-of-memory', "Slurm's limit of memory was reached: --slurm-args mem=... gives more"),
-    'TIMEOUT': ('interrupted', "the job's time limit was reached: --slurm-args time=... gives more"),
-    'CANCELLED': ('interrupted', 'the job was cancelled'),
-    'PREEMPTED': ('interrupted', 'the job was preempted'),
-    'NODE_FAIL': ('lost-worker', 'a node failed'),
-}
 
 
 @dataclass
@@ -72,7 +66,7 @@ class SlurmJob:
     @property
     def failure(self) -> dict | None:
         """What Slurm says that the job failed of."""
-        kind, reason = EXPLAINED.get(self.state, (None, None))
+        kind, reason = SLURM_STATES.get(self.state, (None, None))
         return dict(kind=kind, reason=f'job {self.number}: {reason}') if kind else None
 
     def note(self) -> None:

@@ -1,4 +1,4 @@
-"""What ended a training that could not say so: from exit status and log."""
+"""The failure of a run that could not record it: from exit status and log."""
 
 import json
 import time
@@ -6,19 +6,19 @@ import time
 import pytest
 
 from mmlape.files import write_json
-from mmlape.runs.diagnosis import diagnose, last_part, log_tail, settle
+from mmlape.runs.diagnosis import diagnose, last_part, log_tail, record_diagnosis
 from mmlape.runs.run import read_run
 
 CASES = [
     (-9, [], False, 'interrupted', 'killed by SIGKILL'),
     (137, ['Iter(train) [1/6]'], False, 'interrupted', 'killed by SIGKILL'),
-    (-9, [], True, 'out-of-memory', 'the kernel killed it: the memory of this machine ran out'),
+    (-9, [], True, 'out-of-memory', 'killed by the kernel: this machine ran out of memory'),
     (-15, [], False, 'interrupted', 'killed by SIGTERM'),
     (-11, [], False, 'error', 'killed by SIGSEGV'),
     (
         137,
         [
-            'mmlape: interrupted at iteration 1: go on with --resume',
+            'mmlape: interrupted in iteration 1: continue with --resume',
             'mmlape: process 3 failed first, with exit status -9',
         ],
         False,
@@ -38,7 +38,7 @@ CASES = [
     ),
     (1, ['RuntimeError: DataLoader worker (pid 5) is killed by signal'], True, 'out-of-memory', 'the kernel killed a'),
     (2, ['nothing known'], False, 'error', 'exit status 2: nothing known'),
-    (None, [], False, 'error', 'ended without a word'),
+    (None, [], False, 'error', 'ended without a message'),
 ]
 
 
@@ -59,17 +59,17 @@ def test_only_the_last_attempt_counts(tmp_path):
 def test_a_run_that_says_why_keeps_its_reason_and_an_older_reason_does_not_stay(tmp_path):
     failure, run = dict(kind='error', reason='from outside'), tmp_path / 'arm' / 'seed_3'
     since = time.time() - 1
-    assert settle(read_run(run, 3), failure, 'config.py', since).outcome == 'failed: from outside'
+    assert record_diagnosis(read_run(run, 3), failure, 'config.py', since).outcome == 'failed: from outside'
     written = json.loads((run / 'run.json').read_text())
     assert (written['seed'], written['failure'], written['config']) == (3, failure, 'config.py')
 
     own = dict(seed=3, state='failed', reason='its own', iter=4, max_iters=9)
     write_json(run / 'run.json', own)
-    assert settle(read_run(run, 3), failure, 'config.py', since).reason == 'its own'
-    later = settle(read_run(run, 3), failure, 'config.py', time.time() + 5)
+    assert record_diagnosis(read_run(run, 3), failure, 'config.py', since).reason == 'its own'
+    later = record_diagnosis(read_run(run, 3), failure, 'config.py', time.time() + 5)
     assert later.outcome == 'failed at iteration 4 of 9: from outside'
 
     write_json(run / 'run.json', dict(own, state='running'))  # and nobody holds its lock
-    assert settle(read_run(run, 3), failure, 'config.py', since).state == 'failed'
+    assert record_diagnosis(read_run(run, 3), failure, 'config.py', since).state == 'failed'
     write_json(run / 'run.json', dict(own, state='finished', reason=None))
-    assert settle(read_run(run, 3), failure, 'config.py', since).state == 'finished'
+    assert record_diagnosis(read_run(run, 3), failure, 'config.py', since).state == 'finished'

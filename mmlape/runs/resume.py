@@ -1,0 +1,208 @@
+"""Whether a run may start in its work dir, and from which checkpoint; process 0 decides before anything is built."""
+
+import os
+import random
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mmengine.logging import print_log
+
+from mmlape.checkpoint.reading import read_checkpoint
+from mmlape.errors import CheckpointError, TrainingError
+from mmlape.runs.identity import differences, read_identity, software_differences
+from mmlape.runs.record import check_writable, checkpoints, lock_run, read_record
+
+SHOWN = 6
+"""Differences that a message lists."""
+RESUME_KEYS = ('state_dict', 'optimizer', 'meta', 'message_hub')
+
+
+@dataclass
+class RunStart:
+    """How a run starts.
+
+    Attributes:
+        identity: The run's identity, with its ``settings`` and its seed.
+        previous: The record of the part that it continues; None for a new run.
+        checkpoint: The checkpoint to resume from; None to start from the beginning.
+        iteration: The iteration of that checkpoint.
+        finished: Whether there is nothing left to do.
+        software_changes: Software that differs from an earlier part's, one line each.
+        lock: Descriptor of the work dir's lock.
+    """
+
+    identity: dict
+    previous: dict | None = None
+    checkpoint: str | None = None
+    iteration: int = 0
+    finished: bool = False
+    software_changes: list[str] = field(default_factory=list)
+    lock: int | None = None
+
+
+def acquire(
+    work_dir: Path,
+    identity: dict,
+    config: str | None,
+    resume: bool | str,
+    allow_different_software: bool = False,
+) -> RunStart:
+    """Lock the work dir for a run; no other process gets it before the lock is closed.
+
+    Args:
+        work_dir: Made if it does not exist.
+        identity: See :func:`mmlape.runs.identity.collect`. A seed of None becomes the resumed run's, or random.
+        config: The configuration's file.
+        resume: See :func:`find_checkpoint`.
+        allow_different_software: Whether a run may be resumed with other code or another stack.
+
+    Raises:
+        TrainingError: The work dir is in use, cannot be written to, or belongs to another run.
+        CheckpointError: There is nothing to resume from where ``resume`` points, or it is unusable.
+    """
+    source = Path(resume).absolute().parent if isinstance(resume, str) else work_dir
+    previous = read_record(source) if resume else None
+    start = RunStart(dict(identity), previous)
+    if previous:
+        if start.identity['seed'] is None:
+            start.identity['seed'] = previous.get('seed')
+        finished = resume is True and previous.get('state') == 'finished'
+        _require_same_run(start, source, config, allow_different_software or finished)
+        if finished:
+            return replace(start, finished=True)
+    check_writable(work_dir)
+    start.lock = lock_run(work_dir)
+    try:
+        _remove_partial_checkpoints(work_dir)
+        found = find_checkpoint(work_dir, resume, log=lambda text: print_log(text, 'current'))
+        if found:
+            meta = read_resumable(found)['meta']
+            _require_same_seed(found, meta.get('seed'), start.identity)
+            start.checkpoint, start.iteration = str(found), int(meta['iter'])
+    except BaseException:
+        os.close(start.lock)
+        raise
+    if start.identity['seed'] is None:
+        start.identity['seed'] = random.SystemRandom().randrange(2**31)
+    return start
+
+
+def find_checkpoint(work_dir: str | Path, resume: bool | str, log: Callable[[str], None] = print) -> Path | None:
+    """Return the checkpoint that a run resumes from; None if it starts from the beginning.
+
+    Args:
+        work_dir: The run's.
+        resume: False for a new run, True for the newest complete checkpoint in ``work_dir``, or a checkpoint's path.
+        log: Called with every decision that is not obvious.
+
+    Raises:
+        TrainingError: The work dir belongs to another run.
+        CheckpointError: The named checkpoint does not exist or is damaged.
+    """
+    work_dir = Path(work_dir)
+    if resume is True:
+        found = None
+        for path in checkpoints(work_dir):
+            if is_complete(path):
+                found = path
+                break
+            log(f'{path} is damaged (killed while writing?): skipped')
+        log(f'resuming from {found}' if found else f'nothing to resume in {work_dir}: starting from the beginning')
+        return found
+    if not resume:
+        _require_unused(work_dir)
+        return None
+    if not Path(resume).is_file():
+        raise CheckpointError(f'--resume {resume}: no such file')
+    if not is_complete(resume):
+        raise CheckpointError(f'--resume {resume}: damaged, or not written by torch >= 1.6')
+    if Path(resume).absolute().parent != work_dir.absolute():
+        _require_unused(work_dir)
+    return Path(resume)
+
+
+def is_complete(path: str | Path) -> bool:
+    """Return whether a file is a complete archive of torch's; every member's checksum is checked."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def read_resumable(path: str | Path, map_location: str = 'cpu') -> dict:
+    """Read a checkpoint that also holds the optimiser's state and the position.
+
+    Raises:
+        CheckpointError: It holds weights only.
+    """
+    checkpoint = read_checkpoint(path, map_location)
+    missing = [key for key in RESUME_KEYS if not isinstance(checkpoint.get(key), Mapping)]
+    missing += [f'meta.{key}' for key in ('iter', 'epoch') if not missing and key not in checkpoint['meta']]
+    if missing:
+        raise CheckpointError(
+            f'{path} cannot be resumed, it holds no {", ".join(missing)}: give a checkpoint named iter_N or epoch_N, '
+            'or start a new run from its weights with --cfg-options load_from=PATH'
+        )
+    return checkpoint
+
+
+def _remove_partial_checkpoints(work_dir: Path) -> None:
+    """Delete what a run that was killed while writing left; see :func:`mmlape.files.atomic_path`."""
+    for path in work_dir.glob('.*.pth'):
+        path.unlink(missing_ok=True)
+
+
+def _require_unused(work_dir: Path) -> None:
+    record = read_record(work_dir)
+    count = len(list(work_dir.glob('*.pth')))
+    if not count and (record is None or record.get('state') == 'failed'):
+        return
+    content = f'{count} checkpoint{"s" * (count != 1)}'
+    if record:
+        content += f', a run of {record.get("config")} that is {record.get("state")} at iteration {record.get("iter")}'
+    raise TrainingError(f'work dir {work_dir} is already used ({content}): --resume it, or give another --work-dir')
+
+
+def _require_same_seed(checkpoint: Path, stored: int | None, identity: dict) -> None:
+    """Take over the seed in a checkpoint if the run has none yet; refuse a different one."""
+    if identity['seed'] is None:
+        identity['seed'] = stored
+    if stored is not None and stored != identity['seed']:
+        raise TrainingError(
+            f'{checkpoint} belongs to a run with seed {stored}, not {identity["seed"]}: resume without --seed, '
+            'or start a new run in another work dir'
+        )
+
+
+def _require_same_run(start: RunStart, source: Path, config: str | None, software_may_differ: bool) -> None:
+    known = read_identity(source)
+    if known is None:
+        print_log(f'{source}/run.json has no identity: only its seed can be compared', 'current')
+        return
+    software = software_differences(known, start.identity)
+    found = differences(known, start.identity, for_resume=True)
+    if software_may_differ:
+        found = [line for line in found if line not in software]
+        start.software_changes = software
+    if not found:
+        return
+    before = start.previous.get('config')
+    if before and config and Path(before).name != Path(config).name:
+        found.insert(0, f'config file: {before} -> {config}')
+    more = [f'and {len(found) - SHOWN} more'] if len(found) > SHOWN else []
+    shown = '; '.join(found[:SHOWN] + more)
+    raise TrainingError(f'{source} holds a run that differs from this one ({shown}): {_advice(found, software)}')
+
+
+def _advice(found: list[str], software: list[str]) -> str:
+    if all(line in software for line in found):
+        return '--allow-different-software resumes it nevertheless, and run.json notes it'
+    if any('train_cfg.max_' in line for line in found):
+        return (
+            'a run keeps its length, because its learning rates follow from it; to train longer, start a new run '
+            'from its weights with --cfg-options load_from=CHECKPOINT --work-dir ANOTHER'
+        )
+    return 'resume it with its own settings, or give another --work-dir'
