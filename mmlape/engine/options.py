@@ -16,7 +16,9 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
 
 def add_launcher(parser: argparse.ArgumentParser) -> None:
     """Add the way in which the processes of a distributed run find each other."""
-    parser.add_argument('--launcher', choices=('none', 'pytorch', 'slurm'), default='none', help='default: one process')
+    parser.add_argument(
+        '--launcher', choices=('none', 'pytorch', 'slurm'), default='none', help='default: one process'
+    )
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:

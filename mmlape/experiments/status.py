@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mmlape.console import clock, console
-from mmlape.evaluation.names import RANKING, show
+from mmlape.evaluation.names import ranked, show
 from mmlape.experiments.layout import job_file, start_lock
 from mmlape.runs.locks import lock_holder
 from mmlape.runs.record import running_in
@@ -64,12 +64,11 @@ def rows(work_dir: str | Path) -> list[Row]:
     Raises:
         DataError: There are no runs.
     """
-    return [row(arm, run) for arm, runs in read_arms(work_dir).items() for run in runs]
+    return [_row(arm, run) for arm, runs in read_arms(work_dir).items() for run in runs]
 
 
-def row(arm: str, run: Run, now: float | None = None) -> Row:
-    """Return the state of one run."""
-    record, now = run.record, time.time() if now is None else now
+def _row(arm: str, run: Run) -> Row:
+    record, now = run.record, time.time()
     silence = now - record.get('updated', now)
     reason, eta = run.reason or (record.get('failure') or {}).get('reason'), None
     state, holder, job = run.state, running_in(run.folder), _slurm_job(run.folder)
@@ -98,11 +97,9 @@ def _slurm_job(folder: Path) -> dict | None:
 
 
 def _metric(run: Run) -> tuple[str, float | None, int] | None:
-    if not run.last:
-        return None
-    names = [(run.best or {}).get('key'), *RANKING, *run.last['metrics']]
-    name = next((name for name in names if name in run.last['metrics']), None)
-    return None if name is None else (name, run.last['metrics'][name], run.last['step'])
+    """Return name, value and iteration of the last evaluation's main metric."""
+    names = ranked(run.last['metrics'], (run.best or {}).get('key')) if run.last else []
+    return (names[0], run.last['metrics'][names[0]], run.last['step']) if names else None
 
 
 def table(found: Sequence[Row]) -> Table:
