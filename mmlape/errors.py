@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 
-
 class MMLaPEError(Exception):
     """Base of every error that the command line shows without a traceback."""
 

@@ -38,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
     table = sample_size_table(spread, args.difference, args.power, args.paired)
     ends = spread.interval()
     known = f'; its 95 % interval is {ends[0]:.2f} to {ends[1]:.2f}' if ends else ''
-    print(f'standard deviation{" of the differences" if args.paired else ""}: {spread.std:.2f} points, {source}{known}')
+    print(
+        f'standard deviation{" of the differences" if args.paired else ""}: {spread.std:.2f} points, {source}{known}'
+    )
     console().print(table)
     if ends:
         print('The outer columns are for the ends of the interval: a small pilot estimates its spread poorly.')

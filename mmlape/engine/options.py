@@ -1,6 +1,9 @@
 """Command-line options that commands share, and those of training, which a study passes on to its runs."""
 
 import argparse
+from collections.abc import Sequence
+
+from mmlape.errors import ConfigError
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -103,3 +106,14 @@ def _add_batch_options(parser: argparse.ArgumentParser) -> None:
         ('allow-batch-mismatch', "train with another total batch than the recipe's"),
     ):
         policies.add_argument(f'--{name}', dest='batch', action='store_const', const=name, help=help)
+
+
+def height_width(values: Sequence[int] | None, option: str) -> tuple[int, int] | None:
+    """Return the height and width that an option gives as one number or two; None if it is not given.
+
+    Raises:
+        ConfigError: There are other numbers.
+    """
+    if values and (len(values) > 2 or min(values) < 1):
+        raise ConfigError(f'{option} takes one or two positive numbers, not {list(values)}')
+    return (values[0], values[-1]) if values else None
