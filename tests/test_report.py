@@ -266,7 +266,9 @@ def test_latex_compiles(folder):
 
 
 def test_the_papers_figures_are_printed_as_the_paper_prints_them():
-    assert index_entry('configs/upernet/upernet_deit-tiny-adapter-default_4xb2-160k_ade20k.py').results == {'mIoU': '40.660'}
+    assert index_entry('configs/upernet/upernet_deit-tiny-adapter-default_4xb2-160k_ade20k.py').results == {
+        'mIoU': '40.660'
+    }
     coco = index_entry('mask-rcnn_deit-small-adapter-lape_4xb2-3x_coco')
     assert coco.results == {'coco/bbox_mAP': '48.7', 'coco/segm_mAP': '43.0'}
     assert (coco.length, coco.batch, coco.parameters) == (('Epochs', 36), 8, 47811584)
