@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f'--last {args.last}: give 1 iteration or more')
     known = Figure().canvas.get_supported_filetypes()
     if Path(args.out).suffix[1:].lower() not in known:
-        raise ConfigError(f'--out {args.out}: unknown file type; supported: {", ".join(known)}')
+        raise ConfigError(f'--out {args.out}: unknown file type; supported endings: {", ".join(known)}')
     arms = read_norms(args.work_dirs)
     plot_norms(arms, args.out, args.last)
     table = Table('part', title=f'gradient norm, mean of the last {args.last} iterations')

@@ -23,16 +23,7 @@ from mmlape.engine.config import load_config
 from mmlape.engine.optim import quiet_logger
 from mmlape.errors import TrainingError
 from mmlape.experiments.averages import write_summary
-from mmlape.experiments.demo_steps import (
-    DOWNSTREAM,
-    INTRODUCTION,
-    PRETRAINING,
-    SEEDS,
-    STEPS,
-    TEST_COST,
-    Step,
-    shortened,
-)
+from mmlape.experiments.demo_steps import DOWNSTREAM, INTRODUCTION, PRETRAINING, SEEDS, TEST_COST, Step, shortened
 from mmlape.experiments.launchers.devices import visible_devices
 from mmlape.experiments.launchers.local import LocalLauncher
 from mmlape.experiments.progress import Progress
@@ -63,7 +54,7 @@ class Demo:
 
     def __init__(self, work_dir: str | Path, data: str | Path, shorten: int = 1, print: Callable[[str], None] = print):
         self.work_dir, self.data, self.shorten = Path(work_dir), Path(data), shorten
-        total = sum(step.cost for step in STEPS) + 2 * TEST_COST * len(DOWNSTREAM)
+        total = sum(step.cost for step in (*PRETRAINING, *DOWNSTREAM)) + 2 * TEST_COST * len(DOWNSTREAM)
         self.progress = Progress(total, print)
         self.studies: dict[str, Study] = {}
 

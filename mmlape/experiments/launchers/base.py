@@ -58,23 +58,11 @@ class Launcher:
         return None
 
     def reserve(self, running: int) -> Slot | None:
-        """Reserve a slot for one more run.
-
-        Args:
-            running: How many of its jobs run now.
-
-        Returns:
-            None if there is no free slot.
-        """
+        """Reserve a slot for one more run beside ``running`` others; return None if there is no free one."""
         raise NotImplementedError
 
     def start(self, planned: PlannedRun, lock: int, slot: Slot) -> Job:
-        """Start or resume a run.
-
-        Args:
-            planned: The run.
-            lock: The descriptor of its start lock, which the launcher owns from now on.
-            slot: As reserved.
+        """Start or resume a run in a slot; the launcher owns ``lock``, the run's start lock, from now on.
 
         Raises:
             TrainingError: The run could not be started.
