@@ -10,25 +10,25 @@ from collections.abc import Sequence
 from mmlape import __version__
 from mmlape.errors import MMLaPEError
 
-# name -> what it does; the module is mmlape.commands.NAME, with `add_arguments(parser)` and `run(args) -> status`
+# name -> one line of help; the module is mmlape.commands.NAME, with `add_arguments(parser)` and `run(args) -> status`
 COMMANDS = {
     'train': 'train a config',
     'test': 'evaluate a checkpoint: box and mask AP, mIoU, accuracy',
-    'multi-seed': 'train configs with several seeds, here or as Slurm jobs; averages',
-    'status': 'how the runs below a work dir are: state, time left, last metric, host',
+    'multi-seed': 'train configs with several seeds, here or as Slurm jobs, and average',
+    'status': 'show the runs below a work dir: state, time left, last metric, host',
     'report': 'average and compare arms: a page, Markdown, LaTeX, CSV, JSON',
-    'sample-size': 'how many seeds a difference needs, from the spread of a pilot',
-    'image-demo': 'draw what a checkpoint sees on a picture',
-    'visualize-pe': 'draw what each layer sees of the position embedding; stem and PE as pictures',
-    'plot-grad-norms': 'draw gradient norms by depth, of runs trained with --log-grad-norm',
-    'check-data': 'look at every file and annotation of a config before hours of training',
+    'sample-size': 'compute how many seeds a difference needs, from the spread of a pilot',
+    'image-demo': "draw a model's prediction on an image",
+    'visualize-pe': 'draw the position embedding of each layer, its correlation, and the patch embedding',
+    'plot-grad-norms': 'plot gradient norms by depth, of runs trained with --log-grad-norm',
+    'check-data': "check every file and annotation of a config's data before training",
     'make-mini-data': 'write the mini data: handwritten digits in the layouts of COCO, ADE20K and ImageNet',
     'checkpoint': 'inspect, convert or publish a checkpoint; average the weights of several',
     'export-onnx': "write a config's backbone as an ONNX graph, checked against PyTorch",
-    'print-params': 'print the parameters of a config and their optimiser groups',
-    'model-cost': 'parameters and FLOPs of a config, by part',
-    'demo': 'the whole job on the mini data, in less than ten minutes on two cores',
-    'doctor': 'look at the installation; name the line that mends each problem',
+    'print-params': "print the parameter groups of a config's optimiser",
+    'model-cost': 'count parameters and FLOPs of a config, by part',
+    'demo': 'run the full pipeline on the mini data, in less than ten minutes on two cores',
+    'doctor': 'check the installation, and print the command that fixes each problem',
 }
 
 
@@ -57,13 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     module.add_arguments(parser)
     try:
         args = parser.parse_args(argv[1:])
-    except SystemExit as stop:  # argparse has printed what is wrong, or the help
+    except SystemExit as stop:  # argparse has printed the error or the help
         return int(stop.code or 0)
     return _run(module.run, args)
 
 
 def _run(run, args: argparse.Namespace) -> int:
-    """Call a sub-command; an error raised on purpose, or a path that cannot be used, is shown without traceback."""
+    """Run a sub-command; the package's own errors, and paths that cannot be used, are shown without traceback."""
     try:
         return run(args) or 0
     except (MMLaPEError, ImportError) as error:
@@ -91,7 +91,7 @@ def _wants_traceback() -> bool:
 
 
 def _stack_error() -> MMLaPEError | None:
-    """Return what is wrong with the installed stack, which is why most imports fail, or None."""
+    """Return the error of the installed stack, the usual cause of a failed import; None if it has none."""
     from mmlape.environment.stack import require_stack
 
     try:
@@ -104,14 +104,14 @@ def _stack_error() -> MMLaPEError | None:
 def usage() -> str:
     """Return the help: every sub-command with its one line."""
     width = max(map(len, COMMANDS))
-    lines = [f'  {name.ljust(width)}  {words}' for name, words in COMMANDS.items()]
+    lines = [f'  {name.ljust(width)}  {text}' for name, text in COMMANDS.items()]
     head = 'usage: mmlape COMMAND [OPTIONS]\n\nLaPE and Dual PatchNorm backbones for OpenMMLab.\n\ncommands:'
     tail = "\n'mmlape COMMAND --help' describes the options, 'mmlape --version' prints the version."
     return '\n'.join([head, *lines, tail])
 
 
 def _unknown(name: str) -> int:
-    """Say that there is no such command, and which ones come close."""
+    """Print that there is no such command, and similar ones."""
     close = difflib.get_close_matches(name, COMMANDS, n=3, cutoff=0.5)
     hint = f'did you mean {" or ".join(close)}?' if close else f'there are: {", ".join(COMMANDS)}'
     print(f"mmlape: error: no command '{name}'; {hint}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The console that tables are printed on."""
+"""The console that tables are printed on, and durations as text."""
 
 from rich.console import Console
 
@@ -14,3 +14,9 @@ def console(**options) -> Console:
     """
     found = Console(**options)
     return found if found.is_terminal else Console(width=WIDTH, **options)
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as h:mm:ss; hours go beyond a day."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f'{minutes // 60}:{minutes % 60:02}:{rest:02}'

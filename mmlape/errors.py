@@ -1,5 +1,7 @@
 """The errors that mmlape raises on purpose: one line that names what is wrong, and the way out."""
 
+from collections.abc import Sequence
+
 
 class MMLaPEError(Exception):
     """Base of every error that the command line shows without a traceback."""
@@ -35,3 +37,8 @@ class NotFiniteError(TrainingError):
 
 class ExportError(MMLaPEError, RuntimeError):
     """A model cannot be exported, or the export does not compute what the model does."""
+
+
+def listed(lines: Sequence[str], shown: int = 6) -> str:
+    """Return lines as one text for a message: the first ones, and how many more there are."""
+    return '; '.join([*lines[:shown], *([f'and {len(lines) - shown} more'] if len(lines) > shown else [])])

@@ -145,7 +145,7 @@ def test_records_of_older_versions_are_averaged_with_each_other_only(tmp_path):
         write_run(tmp_path, seed, 60.0 + seed, chosen=False)
     assert summarise(read_seeds(tmp_path))['last']['metrics']['mIoU']['mean'] == 61.5
     write_run(tmp_path, 3, 63.0)
-    with pytest.raises(DataError, match='seed_1 does not say what it is a run of'):
+    with pytest.raises(DataError, match='seed_1 has no identity'):
         summarise(read_seeds(tmp_path))
 
 

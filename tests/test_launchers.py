@@ -23,17 +23,17 @@ print('ready', flush=True)
 sys.stdin.readline()
 had = 0
 while had < rounds:
-    group = pool.take(count)
-    if group is None:
+    slot = pool.acquire(count)
+    if slot is None:
         time.sleep(0.002)
         continue
-    assert len(group.devices) == count
-    marks = [os.open(f'{folder}/used-{device.key}', os.O_CREAT | os.O_EXCL) for device in group.devices]
+    assert len(slot.devices) == count
+    marks = [os.open(f'{folder}/used-{device.key}', os.O_CREAT | os.O_EXCL) for device in slot.devices]
     time.sleep(random.random() / 200)
-    for mark, device in zip(marks, group.devices):
+    for mark, device in zip(marks, slot.devices):
         os.close(mark)
         os.unlink(f'{folder}/used-{device.key}')
-    group.release()
+    slot.release()
     had += 1
 """
 
@@ -71,7 +71,7 @@ devices = [Device(str(index), f'GPU-{index}') for index in range(3)]
 launcher = Launcher(1, devices=devices, pool=lambda devices: DevicePool(devices, root / 'locks'))
 print('ready', flush=True)
 sys.stdin.readline()
-done = Scheduler([PlannedRun(arm, (), run, 'start') for run in runs], launcher, pause=0.05).run()
+done = Scheduler([PlannedRun(arm, (), run, 'start') for run in runs], launcher, poll_interval=0.05).run()
 sys.exit(not all(run.finished for run in done))
 """
 
@@ -116,25 +116,25 @@ def test_a_gpu_stays_taken_as_long_as_its_training_lives(tmp_path):
     holder = (
         'import subprocess, sys, time\n'
         'from mmlape.experiments.launchers.devices import Device, DevicePool\n'
-        f'group = DevicePool([Device("0", "GPU-0")], {str(tmp_path)!r}).take(1)\n'
-        'child = subprocess.Popen(["sleep", "60"], pass_fds=group.locks)\n'
+        f'slot = DevicePool([Device("0", "GPU-0")], {str(tmp_path)!r}).acquire(1)\n'
+        'child = subprocess.Popen(["sleep", "60"], pass_fds=slot.locks)\n'
         'print(child.pid, flush=True)\n'
         'time.sleep(60)\n'
     )
     command = [sys.executable, '-c', holder]
     parent = subprocess.Popen(command, env=tiny.environment(), text=True, stdout=subprocess.PIPE)
     child = int(parent.stdout.readline())
-    assert pool.take(1) is None
+    assert pool.acquire(1) is None
     parent.kill()
     parent.wait()
-    assert pool.take(1) is None and pool.free() == []
+    assert pool.acquire(1) is None and pool.free() == []
     os.kill(child, signal.SIGKILL)
     deadline = time.monotonic() + 10
     while not pool.free() and time.monotonic() < deadline:
         time.sleep(0.02)
-    group = pool.take(1)
-    assert group.visible == '0'
-    group.release()
+    slot = pool.acquire(1)
+    assert slot.visible == '0'
+    slot.release()
 
 
 def test_the_gpus_are_those_that_cuda_shows_under_their_names_there(tmp_path, monkeypatch):
@@ -163,11 +163,11 @@ def test_the_gpus_are_those_that_cuda_shows_under_their_names_there(tmp_path, mo
 def test_cores_and_gpus_decide_how_many_runs_fit(monkeypatch):
     monkeypatch.setattr(os, 'sched_getaffinity', lambda _: set(range(8)))
     gpus = [Device(str(index), f'GPU-{index}') for index in range(4)]
-    for processes, parallel, devices, lanes, threads in (
+    for processes, parallel, devices, max_parallel, threads in (
         (1, None, [], 8, 1), (2, None, [], 4, 1), (16, None, [], 1, 1), (1, 2, [], 2, 4), (2, 1, [], 1, 4),
         (2, None, gpus, 2, 2), (1, None, gpus, 4, 2), (4, None, gpus, 1, 2), (2, 1, gpus, 1, 4),
     ):  # fmt: skip
         launcher = LocalLauncher(processes, parallel, devices)
-        assert (launcher.lanes, launcher.threads) == (lanes, threads)
+        assert (launcher.max_parallel, launcher.threads) == (max_parallel, threads)
     with pytest.raises(ConfigError, match=r'--gpus 5: 4 visible here'):
         LocalLauncher(5, devices=gpus)

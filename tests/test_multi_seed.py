@@ -100,7 +100,7 @@ def test_two_arms_and_two_seeds_side_by_side_with_one_that_fails(config, tmp_pat
 
     other = ('--cfg-options', 'train_cfg.max_iters=3', 'train_cfg.val_interval=3')
     said = _run(config, tmp_path, config.name, '--seeds', 3, 4, *other, status=1)
-    assert 'nothing was started, because 1 of 2' in said and 'train_cfg.max_iters 2 -> 3' in said
+    assert 'nothing was started, 1 of 2' in said and 'train_cfg.max_iters 2 -> 3' in said
     assert _starts(tmp_path, 'tiny', 4) == 0
     said = _run(config, tmp_path, config.name, '--seeds', 3, '--aggregate-only')
     assert 'not counted: seeds 7' in said
@@ -126,7 +126,7 @@ def test_kills_lose_nothing_and_start_nothing_twice(config, tmp_path):
     both = [_start(config, tmp_path, *options) for _ in range(2)]
     for command in both:
         line = ''
-        while 'seed 2: running already' not in line:
+        while 'seed 2: already running' not in line:
             line = command.stdout.readline()
             assert line, 'it ended before'
     for training in trainings:

@@ -18,11 +18,10 @@ from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError
-from mmlape.experiments.report import Arm, build, write_report
-from mmlape.experiments.report.arms import untrained
+from mmlape.experiments.report import ArmRuns, build, write_report
 from mmlape.experiments.report.figures import draw
 from mmlape.experiments.report.latex import escape
-from mmlape.experiments.report.paper import describe, known
+from mmlape.experiments.report.paper import index_entry, paper_model
 from mmlape.experiments.report.tables import comparison_table, results_table
 from mmlape.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.runs.run import read_arms, read_seeds
@@ -33,7 +32,7 @@ VOID = {'meta', 'img', 'br', 'link', 'input', 'hr'}
 
 
 def _arms(work_dir):
-    return [Arm(name, runs) for name, runs in read_arms(work_dir).items()]
+    return [ArmRuns(name, runs) for name, runs in read_arms(work_dir).items()]
 
 
 @pytest.fixture(scope='module')
@@ -143,7 +142,7 @@ def test_arms_of_one_task_with_other_first_metrics_have_curves_of_their_own(tmp_
         work_dir = write_run(tmp_path / arm, 1, {f'coco/{kind}_mAP': 0.4})
         write_log(work_dir, [{'loss': 1.0, 'iter': 1, 'step': 1}, {f'coco/{kind}_mAP': 0.4, 'step': 1}])
     metrics = {'boxes': 'coco/bbox_mAP', 'masks': 'coco/segm_mAP'}
-    arms = [Arm(arm.name, arm.runs, 'detection', (metrics[arm.name],)) for arm in _arms(tmp_path)]
+    arms = [ArmRuns(arm.name, arm.runs, 'detection', (metrics[arm.name],)) for arm in _arms(tmp_path)]
     curves = draw(build(arms, 'x'), tmp_path / 'drawn').curves
     assert list(curves) == ['Instance segmentation', 'Instance segmentation, mask AP']
     assert len({path.read_text() for path in curves.values()}) == 2
@@ -267,18 +266,20 @@ def test_latex_compiles(folder):
 
 
 def test_the_papers_figures_are_printed_as_the_paper_prints_them():
-    assert known('configs/upernet/upernet_deit-tiny-adapter-default_4xb2-160k_ade20k.py').results == {'mIoU': '40.660'}
-    coco = known('mask-rcnn_deit-small-adapter-lape_4xb2-3x_coco')
+    assert index_entry('configs/upernet/upernet_deit-tiny-adapter-default_4xb2-160k_ade20k.py').results == {
+        'mIoU': '40.660'
+    }
+    coco = index_entry('mask-rcnn_deit-small-adapter-lape_4xb2-3x_coco')
     assert coco.results == {'coco/bbox_mAP': '48.7', 'coco/segm_mAP': '43.0'}
     assert (coco.length, coco.batch, coco.parameters) == (('Epochs', 36), 8, 47811584)
-    assert known('deit-tiny-lape_4xb256-300e_in1k').results == {'accuracy/top1': '73.11'}
-    assert known('something else') is None
+    assert index_entry('deit-tiny-lape_4xb256-300e_in1k').results == {'accuracy/top1': '73.11'}
+    assert index_entry('something else') is None
 
 
 def test_the_papers_figures_stand_beside_the_same_model_only(report, folder, tmp_path):
     assert [report.result(name).known.results['mIoU'] for name in (DEFAULT, LAPE)] == ['36.534', '37.908']
     assert (
-        f'% mind: {LAPE} was not trained as published: 300 iterations instead of 160000.\n'
+        f'% note: {LAPE} was not trained as published: 300 iterations instead of 160000.\n'
         in (folder / 'tables.tex').read_text()
     )
     for parameters, figure in ((6_717_996, '37.908'), (6_713_388, None), (None, '37.908')):
@@ -290,9 +291,9 @@ def test_the_papers_figures_stand_beside_the_same_model_only(report, folder, tmp
 
 def test_a_checkpoint_of_another_joining_has_no_star():
     chosen = settings('lape')
-    assert describe('x', {'settings': chosen}).pretrained == 'DeiT-Ti*'
+    assert paper_model('x', {'settings': chosen}).pretrained == 'DeiT-Ti*'
     chosen['model']['backbone']['init_cfg']['allow_joining_mismatch'] = True
-    assert describe('x', {'settings': chosen}).pretrained == 'DeiT-Ti?'
+    assert paper_model('x', {'settings': chosen}).pretrained == 'DeiT-Ti?'
 
 
 @pytest.mark.parametrize(
@@ -310,22 +311,22 @@ def test_arms_have_the_papers_names(config, words):
     from mmlape.runs.settings import settings as settings_of
 
     cfg = load_config(f'mmlape::{config}')
-    model = describe('x', {'settings': settings_of(cfg), 'checkpoint': checkpoint_of(cfg)})
+    model = paper_model('x', {'settings': settings_of(cfg), 'checkpoint': checkpoint_of(cfg)})
     assert (model.name, model.pretrained, model.method) == words
     assert model.plain == (model.method == 'Default')
-    assert describe('x', None).name == 'x'
+    assert paper_model('x', None).name == 'x'
 
 
 def test_a_table_leaves_out_what_nobody_has(report, tmp_path):
     assert "paper's figure" in results_table(report).columns and 'untrained' not in results_table(report).columns
     write_run(tmp_path, 7, {'coco/bbox_mAP': 0.123456}, key='coco/bbox_mAP')
-    made = build([Arm('B', read_seeds(tmp_path), untrained={'coco/bbox_mAP': 0.005})], 'x')
+    made = build([ArmRuns('B', read_seeds(tmp_path), untrained={'coco/bbox_mAP': 0.005})], 'x')
     table = results_table(made)
     assert "paper's figure" not in table.columns
     assert table.rows == [
         ('B', 'Seg-T-Mask/16, LaPE', 'box AP', '7', '0.50', '12.35 (1)', 'none, n < 3', '12.35 (1)', 'none, n < 3')
     ]
-    assert untrained(made.results[0], 'coco/bbox_mAP') == 0.5
+    assert made.results[0].untrained('coco/bbox_mAP') == 0.5
     assert comparison_table(made, 'last').rows == []
 
 
@@ -449,7 +450,7 @@ def test_sample_size_from_a_pilot_takes_its_spread(work_dir, capsys):
         ((), 'give one of them'),
         (('WORK_DIR',), 'choose one of coco/bbox_mAP, mIoU'),
         (('WORK_DIR', '--metric', 'x'), '--metric x: no finished run has it; there are: aAcc'),
-        (('WORK_DIR', '--metric', 'mIoU', '--arms', LAPE, '--paired'), 'wants two arms, not 1'),
+        (('WORK_DIR', '--metric', 'mIoU', '--arms', LAPE, '--paired'), 'needs two arms, not 1'),
         (('--std', '0'), 'standard deviation of 0.0'),
         (('--std', '1', '--pilot-seeds', '1'), '--pilot-seeds 1'),
     ],

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from mmlape.errors import ConfigError, TrainingError
-from mmlape.experiments.launchers.devices import Group
+from mmlape.experiments.launchers.devices import Slot
 from mmlape.experiments.launchers.slurm import SlurmLauncher, job_name
 from mmlape.experiments.scheduler import Scheduler
 from mmlape.experiments.study import Arm, PlannedRun
@@ -39,12 +39,12 @@ def slurm(tmp_path, monkeypatch):
 
 def _planned(tmp_path, seed=1, action='start'):
     run = tmp_path / 'runs' / 'arm' / f'seed_{seed}'
-    words = ('config with space.py', '--work-dir', str(run), '--seed', str(seed))
-    return PlannedRun(Arm('arm', 'config with space.py'), words, Run(run, seed, 'missing'), action)
+    train_args = ('config with space.py', '--work-dir', str(run), '--seed', str(seed))
+    return PlannedRun(Arm('arm', 'config with space.py'), train_args, Run(run, seed, 'missing'), action)
 
 
 def _submit(launcher, planned):
-    return launcher.start(planned, planned.take(), Group((), ()))
+    return launcher.start(planned, planned.acquire(), Slot())
 
 
 def _leave(slurm, state):
@@ -70,7 +70,7 @@ def test_the_script_asks_for_whole_nodes_and_goes_on_where_a_run_stopped(slurm, 
     assert 'gres' not in own and '--ntasks-per-node=2' in own
     with pytest.raises(ConfigError, match=r'--gpus 6 do not fill nodes of --gpus-per-node 4'):
         SlurmLauncher(6, 4)
-    with pytest.raises(ConfigError, match='job-name: set by the runner'):
+    with pytest.raises(ConfigError, match='job-name: set by the launcher'):
         SlurmLauncher(1, 0, ['job-name=mine']).script(_planned(tmp_path))
 
 
@@ -102,7 +102,7 @@ def test_a_run_in_the_queue_is_not_submitted_again(slurm, tmp_path):
     ],
 )
 def test_a_job_that_left_the_queue_goes_on_only_if_that_can_help(slurm, tmp_path, state, iteration, again, kind):
-    planned, launcher = _planned(tmp_path), SlurmLauncher(every=0)
+    planned, launcher = _planned(tmp_path), SlurmLauncher(interval=0)
     job = _submit(launcher, planned)
     launcher.refresh([job])
     assert job.poll() is None
@@ -114,7 +114,7 @@ def test_a_job_that_left_the_queue_goes_on_only_if_that_can_help(slurm, tmp_path
     _leave(slurm, state)
     launcher.refresh([job])
     assert job.poll() == f'job 1 that ended as {state or "vanished"}'
-    assert job.again(read_run(planned.folder, 1)) == again
+    assert job.can_continue(read_run(planned.folder, 1)) == again
     assert (job.failure or {}).get('kind') == kind
 
 
@@ -131,9 +131,9 @@ def test_a_run_goes_through_two_jobs_to_its_end(slurm, tmp_path):
             _leave(slurm, 'COMPLETED' if done else 'TIMEOUT')
             super().refresh(jobs)
 
-    (run,) = Scheduler([planned], Watched(every=0), said.append, pause=0).run()
+    (run,) = Scheduler([planned], Watched(interval=0), said.append, poll_interval=0).run()
     assert run.finished and (slurm / 'count').read_text().strip() == '2'
-    assert any('ended as TIMEOUT, goes on in a new one' in line for line in said)
+    assert any('ended as TIMEOUT, continues in a new one' in line for line in said)
 
 
 def test_no_slurm_here(tmp_path, monkeypatch):

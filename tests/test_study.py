@@ -8,7 +8,8 @@ import tiny
 
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.experiments.launchers.local import LocalLauncher
-from mmlape.experiments.study import Arm, PlannedRun, Study, refuse
+from mmlape.experiments.layout import start_lock
+from mmlape.experiments.study import Arm, PlannedRun, Study, require_startable
 from mmlape.files import write_json
 from mmlape.runs.locks import take_lock
 from mmlape.runs.record import lock_run
@@ -35,7 +36,7 @@ def _place(study, state='finished', seed=4, **identity):
 
 def _only(study):
     (planned,) = study.plan()
-    return planned.action, planned.why
+    return planned.action, planned.reason
 
 
 def test_input_that_makes_no_sense_is_refused(config):
@@ -45,7 +46,7 @@ def test_input_that_makes_no_sense_is_refused(config):
         (r'--seeds: 4 given twice', [arm], (4, 5, 4), {}),
         (r'--seeds: none given', [arm], (), {}),
         (r'arms: tiny given twice: give names, by --arm', [arm, arm], (4,), {}),
-        (r"arm 'a/b': a name is made of", [Arm('a/b', str(config))], (4,), {}),
+        (r"arm 'a/b': a name consists of", [Arm('a/b', str(config))], (4,), {}),
         (r'--gpus 0', [arm], (4,), dict(gpus=0)),
         (r'arm x: config .* does not exist', [Arm('x', str(config.with_name('nothing.py')))], (4,), {}),
         (r'arm x: .*train_cfg\.max_iter', [Arm('x', str(config), ('train_cfg.max_iter=3',))], (4,), {}),
@@ -91,9 +92,9 @@ def test_the_plan_follows_from_the_folders_alone_and_changes_nothing(config, tmp
     os.close(lock)
     (planned,) = study.plan()
     planned.log.parent.mkdir()
-    claim = take_lock(planned.claim)
-    assert _only(study)[0] == 'watch' and planned.take() is None
-    os.close(claim)
+    lock = take_lock(start_lock(planned.folder))
+    assert _only(study)[0] == 'watch' and planned.acquire() is None
+    os.close(lock)
     assert _only(study)[0] == 'resume'
 
 
@@ -105,7 +106,7 @@ def test_a_folder_that_holds_another_run_is_refused_with_the_difference(config, 
     action, why = _only(longer)
     assert action == 'refuse' and 'config: train_cfg.max_iters 6 -> 7' in why
     with pytest.raises(TrainingError, match=r'nothing was started.*\n  tiny, seed 4: .*max_iters 6 -> 7'):
-        refuse(longer.plan())
+        require_startable(longer.plan())
     _place(study, total_batch=16)
     assert _only(study) == ('refuse', _only(study)[1]) and 'total_batch: 16 -> 2' in _only(study)[1]
     _place(study, world_size=2)
@@ -118,7 +119,7 @@ def test_a_folder_that_holds_another_run_is_refused_with_the_difference(config, 
     del record['identity']
     write_json(folder / 'run.json', record)
     (folder / 'iter_3.pth').touch()
-    assert 'does not say what it is a run of' in _only(study)[1]
+    assert 'has no identity in its run.json' in _only(study)[1]
     (folder / 'run.json').unlink()
     assert 'holds iter_3.pth, but no run.json' in _only(study)[1]
 
@@ -131,7 +132,7 @@ def test_other_software_is_refused_only_where_runs_would_mix(config, tmp_path):
     mixed = Study([Arm.of(config)], (4, 5), tmp_path)
     first, second = mixed.plan()
     assert (first.action, second.action) == ('refuse', 'start')
-    assert 'code: mmlape 0.0.1' in first.why and '-- --allow-different-software' in first.why
+    assert 'code: mmlape 0.0.1' in first.reason and '-- --allow-different-software' in first.reason
     _place(done, 'failed', **code)
     assert _only(done)[0] == 'refuse'
     allowed = Study([Arm.of(config)], (4, 5), tmp_path, extra=['--allow-different-software'])
@@ -142,7 +143,7 @@ def test_a_work_dir_that_cannot_be_written_to_is_refused(config, tmp_path):
     (tmp_path / 'file').touch()
     (planned,) = Study([Arm.of(config)], (4,), tmp_path / 'file').plan()
     with pytest.raises(TrainingError, match='cannot write into'):
-        planned.take()
+        planned.acquire()
 
 
 @pytest.mark.parametrize(('gpus', 'launcher'), [(1, 'train.py'), (2, 'dist_train.sh')])
@@ -157,7 +158,7 @@ def test_the_trainings_command_has_all_options(config, tmp_path, gpus, launcher)
         *([str(gpus)] if gpus > 1 else []),
         *['--work-dir', str(tmp_path / 'tiny' / 'seed_4'), '--seed', '4', *extra, '--cfg-options', *options],
     ]
-    again = PlannedRun(planned.arm, planned.words, Run(planned.folder, 4, 'failed'), 'resume')
+    again = PlannedRun(planned.arm, planned.train_args, Run(planned.folder, 4, 'failed'), 'resume')
     assert '--resume' in LocalLauncher(gpus, devices=[]).command(again)
 
 
@@ -165,4 +166,4 @@ def test_a_record_of_another_seed_is_never_read_as_this_one(config, tmp_path):
     study = Study([Arm.of(config)], (4,), tmp_path)
     (_place(study, seed=5)).rename(tmp_path / 'tiny' / 'seed_4')
     with pytest.raises(TrainingError, match='holds a run with seed 5, not 4'):
-        refuse(study.plan())
+        require_startable(study.plan())

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Looks at every file of the data: `python tools/check_data.py CONFIG`; also `mmlape check-data`."""
+"""Check every file and annotation of the data: `python tools/check_data.py CONFIG`; also `mmlape check-data`."""
 
 import sys
 

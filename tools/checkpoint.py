@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Inspects, converts, publishes or averages checkpoints: `python tools/checkpoint.py ACTION`."""
+"""Inspect, convert, publish or average checkpoints: `python tools/checkpoint.py ACTION`."""
 
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""See `mmlape doctor --help`."""
+"""Check the installation: `python tools/doctor.py`; the same as `mmlape doctor`."""
 
 import sys
 

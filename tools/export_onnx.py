@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Exports a backbone: `python tools/export_onnx.py CONFIG CHECKPOINT --size H W --out FILE`; `mmlape export-onnx`."""
+"""Export a backbone: `python tools/export_onnx.py CONFIG CHECKPOINT --size H W --out FILE`; `mmlape export-onnx`."""
 
 import sys
 

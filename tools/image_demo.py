@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Draws a prediction: `python tools/image_demo.py IMAGE CONFIG CHECKPOINT --out PICTURE`; also `mmlape image-demo`."""
+"""Draw a prediction: `python tools/image_demo.py IMAGE CONFIG CHECKPOINT --out FILE`; also `mmlape image-demo`."""
 
 import sys
 

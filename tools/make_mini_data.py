@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Makes the mini data: `python tools/make_mini_data.py DIR`; the same as `mmlape make-mini-data`."""
+"""Write the mini data: `python tools/make_mini_data.py DIR`; the same as `mmlape make-mini-data`."""
 
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Trains over seeds and averages: `python tools/multi_seed.py CONFIG --seeds 121 122`; also `mmlape multi-seed`."""
+"""Train over seeds and average: `python tools/multi_seed.py CONFIG --seeds 121 122`; also `mmlape multi-seed`."""
 
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Draws gradient norms by depth: `tools/plot_grad_norms.py WORK_DIR --out PICTURE`; also `mmlape plot-grad-norms`."""
+"""Plot gradient norms by depth: `tools/plot_grad_norms.py WORK_DIR --out FILE`; also `mmlape plot-grad-norms`."""
 
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Prints the optimiser's groups: `python tools/print_params.py CONFIG`; the same as `mmlape print-params`."""
+"""Print the parameter groups: `python tools/print_params.py CONFIG`; the same as `mmlape print-params`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-# Shared by dist_train.sh and dist_test.sh: runs a tool in several processes, one a GPU, or over gloo without GPUs.
+# Shared by dist_train.sh and dist_test.sh: run a tool in several processes, one a GPU, or over gloo without GPUs.
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=${PYTHON:-$(command -v python || command -v python3)}
@@ -24,7 +24,7 @@ launch() {
         cores=$(nproc)
         export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > processes ? cores / processes : 1))}
     fi
-    # without a port of the caller's torchrun takes a free one
+    # without PORT torchrun chooses a free one
     local meeting=(--standalone)
     if ((${NNODES:-1} > 1)) || [[ -n ${PORT:-} ]]; then
         export NNODES=${NNODES:-1} MASTER_ADDR=${MASTER_ADDR:-127.0.0.1} PORT=${PORT:-29500}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Averages and compares arms: `python tools/report.py WORK_DIR --baseline ARM`; also `mmlape report`."""
+"""Average and compare arms: `python tools/report.py WORK_DIR --baseline ARM`; also `mmlape report`."""
 
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""How many seeds are needed: `python tools/sample_size.py --std 0.6 --difference 0.4`; also `mmlape sample-size`."""
+"""Compute the seeds needed: `python tools/sample_size.py --std 0.6 --difference 0.4`; also `mmlape sample-size`."""
 
 import sys
 

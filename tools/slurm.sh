@@ -1,4 +1,4 @@
-# Shared by slurm_train.sh and slurm_test.sh: runs a tool under srun, one task a GPU.
+# Shared by slurm_train.sh and slurm_test.sh: run a tool under srun, one task a GPU.
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=${PYTHON:-$(command -v python || command -v python3)}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Evaluates CHECKPOINT as a Slurm job, one task a GPU (or a CPU process, with GPUS_PER_NODE=0).
+# Evaluate CHECKPOINT as a Slurm job, one task a GPU (or a CPU process, with GPUS_PER_NODE=0).
 #   tools/slurm_test.sh PARTITION JOB_NAME CONFIG CHECKPOINT [GPUS] [options of tools/test.py]
 # Environment: GPUS (tasks in all, 4), GPUS_PER_NODE (4, at most GPUS), CPUS_PER_TASK (5), SRUN_ARGS.
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains CONFIG as a Slurm job, one task a GPU (or a CPU process, with GPUS_PER_NODE=0).
+# Train CONFIG as a Slurm job, one task a GPU (or a CPU process, with GPUS_PER_NODE=0).
 #   tools/slurm_train.sh PARTITION JOB_NAME CONFIG [GPUS] [options of tools/train.py]
 # Environment: GPUS (tasks in all, 4), GPUS_PER_NODE (4, at most GPUS), CPUS_PER_TASK (5), SRUN_ARGS.
 set -euo pipefail

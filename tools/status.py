@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Shows how the runs below a work dir are: `python tools/status.py work_dirs --watch`; also `mmlape status`."""
+"""Show the runs below a work dir: `python tools/status.py work_dirs --watch`; also `mmlape status`."""
 
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Evaluates a checkpoint: `python tools/test.py CONFIG CHECKPOINT`; the same as `mmlape test`."""
+"""Evaluate a checkpoint: `python tools/test.py CONFIG CHECKPOINT`; the same as `mmlape test`."""
 
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Trains a configuration: `python tools/train.py CONFIG`; the same as `mmlape train`."""
+"""Train a config: `python tools/train.py CONFIG`; the same as `mmlape train`."""
 
 import sys
 

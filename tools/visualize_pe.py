@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Draws what layers see of the PE: `tools/visualize_pe.py CONFIG|CHECKPOINT --out DIR`; also `mmlape visualize-pe`."""
+"""Draw the PE of each layer: `tools/visualize_pe.py CONFIG|CHECKPOINT --out DIR`; also `mmlape visualize-pe`."""
 
 import sys
 

@@ -1,19 +1,20 @@
-"""``mmlape checkpoint``: inspect, convert, publish a checkpoint, or average the weights of several."""
+"""`mmlape checkpoint`: inspect, convert, publish a checkpoint, or average the weights of several."""
 
 import argparse
 
-from mmlape.commands import add_trust_option, apply_trust
+from mmlape.engine.options import add_trust, apply_trust
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions and their options."""
     actions = parser.add_subparsers(dest='action', required=True, metavar='ACTION')
-    inspect = actions.add_parser('inspect', help='say what a file is and what loads it')
+    inspect = actions.add_parser('inspect', help='print what a file contains and what loads it')
     inspect.add_argument('file')
     convert = actions.add_parser('convert', help='write a ViT in another layout, tensors only')
     convert.add_argument('src')
     convert.add_argument('dst', help='a .pth or .safetensors file')
     convert.add_argument('--to', required=True, choices=('mmlape', 'timm', 'lape'))
-    publish = actions.add_parser('publish', help='weights only, the hash in the name, a model card beside')
+    publish = actions.add_parser('publish', help='write weights only, with the hash in the name and a model card')
     publish.add_argument('src')
     publish.add_argument('dst', help='name without hash; a .pth or .safetensors file')
     publish.add_argument('--weights', choices=('plain', 'ema'), default='plain')
@@ -21,38 +22,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     average.add_argument('files', nargs='+')
     average.add_argument('--out', required=True, help='a .pth or .safetensors file')
     for action in (inspect, convert, publish, average):
-        add_trust_option(action)
+        add_trust(action)
     for action in (convert, average):
         action.add_argument('--overwrite', action='store_true')
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the action."""
     apply_trust(args)
     if args.action == 'inspect':
-        from rich.console import Console
         from rich.table import Table
 
         from mmlape.checkpoint.describing import inspect
+        from mmlape.console import console
 
         found = inspect(args.file)
         to_load = found.pop('to load it')
-        table = Table('value', 'what it is', show_header=False)
-        table.columns[1].overflow = 'fold'  # a hash is of use only whole
+        table = Table('name', 'value', show_header=False)
+        table.columns[1].overflow = 'fold'  # hashes are not shortened
         for name, value in found.items():
             table.add_row(name, str(value))
-        console = Console()
-        (console if console.is_terminal else Console(width=120)).print(table)
-        print(f'to load it: {to_load}')  # in one line, to be copied
+        console().print(table)
+        print(f'to load it: {to_load}')  # on one line, to be copied
         return 0
-    from mmlape.checkpoint import converting as writing
+    from mmlape.checkpoint import converting
 
     if args.action == 'convert':
-        dropped = writing.convert(args.src, args.dst, args.to, args.overwrite)
-        rest = f'; left out {len(dropped)} tensors: {", ".join(dropped[:5])}' if dropped else ''
-        print(f'wrote {args.dst}{rest}')
+        dropped = converting.convert(args.src, args.dst, args.to, args.overwrite)
+        left_out = f'; left out {len(dropped)} tensors: {", ".join(dropped[:5])}' if dropped else ''
+        print(f'wrote {args.dst}{left_out}')
     elif args.action == 'publish':
-        print('wrote {} and {}'.format(*writing.publish(args.src, args.dst, args.weights)))
+        print('wrote {} and {}'.format(*converting.publish(args.src, args.dst, args.weights)))
     else:
-        writing.average(args.files, args.out, args.overwrite)
+        converting.average(args.files, args.out, args.overwrite)
         print(f'wrote {args.out}, the mean weights of {len(args.files)} checkpoints')
     return 0

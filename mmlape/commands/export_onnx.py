@@ -1,29 +1,28 @@
-"""`mmlape export-onnx`: the backbone of a configuration's model as an ONNX file for one image size, checked."""
+"""`mmlape export-onnx`: the backbone of a config as an ONNX graph for one image size, checked."""
 
 import argparse
 
-from mmlape.commands import add_trust_option, apply_trust
+from mmlape.engine.options import add_config, add_trust, apply_trust
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+    """Add the options."""
     parser.description = (
-        "Write the backbone of a configuration's model as an ONNX graph for one image of a fixed size, and compare it "
-        'with PyTorch in onnxruntime. Heads are not exported.'
+        'Write the backbone of a config as an ONNX graph for one image of a fixed size, and compare it with PyTorch '
+        'in onnxruntime. Heads are not exported.'
     )
     add = parser.add_argument
-    add('config', metavar='CONFIG', help='a configuration file, or mmlape::folder/name')
+    add_config(parser)
     add('checkpoint', metavar='CHECKPOINT', help="weights of the trained model; 'none' keeps the initial ones")
     add('--size', type=int, nargs=2, required=True, metavar=('H', 'W'), help='height and width of the image')
     add('--out', required=True, metavar='FILE', help='the .onnx file to write')
     add('--opset', type=int, default=18, metavar='N', help='version of the operators (%(default)s)')
     add('--tolerance', type=float, default=1e-4, metavar='T', help='largest absolute difference (%(default)g)')
-    add_trust_option(parser)
-    add('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the configuration')
+    add_trust(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exports, and says how far the graph is from PyTorch."""
+    """Export, and print how far the graph is from PyTorch."""
     from mmlape.engine.config import load_config
     from mmlape.engine.export import build_backbone, export_backbone
 

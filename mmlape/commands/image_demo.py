@@ -1,29 +1,27 @@
-"""`mmlape image-demo`: draws what a trained model finds in a picture."""
+"""`mmlape image-demo`: draw a model's prediction on an image."""
 
 import argparse
 
-from mmlape.commands import add_trust_option, apply_trust
+from mmlape.engine.options import add_config, add_trust, apply_trust
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+    """Add the options."""
     parser.description = (
-        "Draw a model's prediction on a picture: boxes and masks, the segmentation with a legend, or the class."
+        "Draw a model's prediction on an image: boxes and masks, the segmentation with a legend, or the class."
     )
-    parser.add_argument('image', metavar='IMAGE', help='a picture')
-    parser.add_argument('config', metavar='CONFIG', help='a configuration file, or mmlape::folder/name')
-    parser.add_argument('checkpoint', metavar='CHECKPOINT', help='weights for it')
-    parser.add_argument('--out', required=True, metavar='PICTURE', help='the picture to write (.png, .jpg, ...)')
-    parser.add_argument(
-        '--score-thr', type=float, default=0.3, metavar='S', help='leave out objects below (%(default)s)'
-    )
-    parser.add_argument('--device', help="such as 'cpu' or 'cuda:0'; a GPU if there is one")
-    add_trust_option(parser)
-    parser.add_argument('--cfg-options', nargs='+', metavar='KEY=VALUE', help='changes of the configuration')
+    add = parser.add_argument
+    add('image', metavar='IMAGE', help='an image')
+    add_config(parser)
+    add('checkpoint', metavar='CHECKPOINT', help='its weights')
+    add('--out', required=True, metavar='FILE', help='the image to write (.png, .jpg, ...)')
+    add('--score-thr', type=float, default=0.3, metavar='S', help='leave out objects below (%(default)s)')
+    add('--device', help="such as 'cpu' or 'cuda:0'; default: a GPU if there is one")
+    add_trust(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the picture and says what is in it."""
+    """Write the image, and print what is in it."""
     from mmlape.analysis.predictions import predict_and_draw
 
     apply_trust(args)

@@ -1,10 +1,12 @@
-"""`mmlape make-mini-data`: small data sets of real handwriting for tests and try-outs."""
+"""`mmlape make-mini-data`: write small datasets of scanned handwriting for tests and demos."""
 
 import argparse
 
+from mmlape.engine.options import height_width
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command; what is left out takes the default of `mmlape.datasets.mini.make.MiniOptions`."""
+    """Add the options; their defaults are those of `mmlape.datasets.mini.make.MiniOptions`."""
     from mmlape.datasets.mini.make import MASKS, MiniOptions
 
     parser.description = (
@@ -12,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'as ADE20K (DIR/ade) and as single digits for classification (DIR/digits). The same seed gives the same bytes.'
     )
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
-    parser.add_argument('root', metavar='DIR', help='where to, for example data/mini')
+    parser.add_argument('root', metavar='DIR', help='destination, for example data/mini')
     add = parser.add_argument
     add('--train', type=int, metavar='N', default=MiniOptions.train, help='training scenes')
     add('--val', type=int, metavar='N', default=MiniOptions.val, help='validation scenes')
@@ -23,25 +25,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--objects', **two, default=MiniOptions.objects, help='digits in a scene')
     add('--digit-size', **two, default=MiniOptions.digit_size, help='side of a digit in pixels')
     add('--masks', choices=MASKS, default=MiniOptions.masks, help='how instance masks are written')
-    add('--seed', type=int, default=MiniOptions.seed, help='of every random choice')
-    add('--overwrite', action='store_true', help='replace mini data that is already there')
+    add('--seed', type=int, default=MiniOptions.seed, help='random seed')
+    add('--overwrite', action='store_true', help='replace existing mini data')
 
 
 def run(args: argparse.Namespace) -> int:
-    """Generates the data and prints what was written."""
-    from rich.console import Console
+    """Write the data, and print a table of it."""
     from rich.table import Table
 
+    from mmlape.console import console
     from mmlape.datasets.mini.make import MiniOptions, make_mini_data
-    from mmlape.errors import ConfigError
 
-    if len(args.size) > 2:
-        raise ConfigError(f'mini data: option size takes one or two numbers, not {len(args.size)}.')
     options = MiniOptions(
         train=args.train,
         val=args.val,
         digits=args.digits,
-        size=(args.size[0], args.size[-1]),
+        size=height_width(args.size, '--size'),
         crop=args.crop,
         objects=tuple(args.objects),
         digit_size=tuple(args.digit_size),
@@ -52,5 +51,5 @@ def run(args: argparse.Namespace) -> int:
     table = Table('layout', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}')
     for row in rows:
         table.add_row(row['layout'], row['split'], str(row['images']), str(row['objects']), row['path'])
-    Console().print(table)
+    console().print(table)
     return 0

@@ -1,26 +1,26 @@
-"""`mmlape model-cost`: parameters and FLOPs of a configuration's model, by part."""
+"""`mmlape model-cost`: parameters and FLOPs of a config's model, by part."""
 
 import argparse
 
+from mmlape.engine.options import add_cfg_options, height_width
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+    """Add the options."""
     parser.description = (
         'Count parameters and FLOPs for one image, a multiply-add being one. RoI heads are counted on 1000 boxes and '
         '100 masks; norms, activations and post-processing are not counted. No checkpoint is read.'
     )
-    parser.add_argument('configs', metavar='CONFIG', nargs='+', help='configuration files, or mmlape::folder/name')
+    parser.add_argument('configs', metavar='CONFIG', nargs='+', help='config files, or mmlape::folder/name')
     parser.add_argument(
-        '--shape', type=int, nargs='+', metavar='S', help="side, or height and width; by default the config's crop"
+        '--shape', type=int, nargs='+', metavar='S', help="side, or height and width; default: the config's crop"
     )
     parser.add_argument('--json', action='store_true', help='exact numbers as JSON instead of a table')
-    parser.add_argument(
-        '--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the configuration'
-    )
+    add_cfg_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints a table, or JSON."""
+    """Print a table, or JSON."""
     import warnings
 
     from mmengine.logging import MMLogger
@@ -28,19 +28,17 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.analysis.cost import input_shape, model_cost
     from mmlape.engine.config import config_name, load_config
     from mmlape.engine.optim import build_model
-    from mmlape.errors import ConfigError
 
-    if args.shape and (len(args.shape) > 2 or min(args.shape) < 1):
-        raise ConfigError(f'--shape takes one or two positive numbers, not {args.shape}')
+    shape = height_width(args.shape, '--shape')
     MMLogger.get_instance('mmengine').setLevel('ERROR')
-    warnings.simplefilter('ignore')  # about how models are trained, which is no matter here
+    warnings.simplefilter('ignore')  # they are about training
     results = []
     for path in args.configs:
         cfg = load_config(path, args.cfg_options)
-        shape = (args.shape[0], args.shape[-1]) if args.shape else input_shape(cfg)
-        parts = [vars(part) for part in model_cost(build_model(cfg), shape)]
+        size = shape or input_shape(cfg)
+        parts = [vars(part) for part in model_cost(build_model(cfg), size)]
         total = {key: sum(part[key] for part in parts) for key in ('params', 'flops')}
-        results.append(dict(config=config_name(cfg), shape=list(shape), **total, parts=parts))
+        results.append(dict(config=config_name(cfg), shape=list(size), **total, parts=parts))
     _print_json(results) if args.json else _print_table(results)
     return 0
 
@@ -52,17 +50,17 @@ def _print_json(results: list[dict]) -> None:
 
 
 def _print_table(results: list[dict]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    console = console if console.is_terminal else Console(width=120)
+    from mmlape.console import console
+
+    output = console()
     for result in results:
         height, width = result['shape']
-        console.print(f'{result["config"]}, one image of {height} x {width}')
+        output.print(f'{result["config"]}, one image of {height} x {width}')
         table = Table('part')
         table.add_column('parameters', justify='right')
         table.add_column('GFLOPs', justify='right')
         for row in [*result['parts'], dict(result, name='total')]:
             table.add_row(row['name'], f'{row["params"]:,}', f'{row["flops"] / 1e9:.1f}')
-        console.print(table)
+        output.print(table)

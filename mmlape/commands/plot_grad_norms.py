@@ -1,16 +1,16 @@
-"""`mmlape plot-grad-norms`: gradient norms by depth, of runs that were trained with --log-grad-norm."""
+"""`mmlape plot-grad-norms`: plot gradient norms by depth, of runs trained with --log-grad-norm."""
 
 import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+    """Add the options."""
     parser.description = (
-        "Draw the gradient norm of each layer, and the patch embedding's over the iterations (Dual PatchNorm, Figures "
+        "Plot the gradient norm of each layer, and the patch embedding's over the iterations (Dual PatchNorm, Figures "
         '2 and 4), of runs that were trained with --log-grad-norm. Runs in folders named seed_* are averaged.'
     )
     parser.add_argument('work_dirs', nargs='+', metavar='WORK_DIR', help='a run, or a folder of runs')
-    parser.add_argument('--out', required=True, metavar='PICTURE', help='the picture to write (.png, .pdf, ...)')
+    parser.add_argument('--out', required=True, metavar='FILE', help='the figure to write (.png, .pdf, ...)')
     parser.add_argument(
         '--last',
         type=int,
@@ -21,21 +21,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the picture and prints the norms by depth."""
+    """Write the figure, and print the norms by depth."""
     from pathlib import Path
 
     from matplotlib.figure import Figure
-    from rich.console import Console
     from rich.table import Table
 
     from mmlape.analysis.gradient_norms import plot_norms, read_norms
+    from mmlape.console import console
     from mmlape.errors import ConfigError
 
     if args.last < 1:
         raise ConfigError(f'--last {args.last}: give 1 iteration or more')
     known = Figure().canvas.get_supported_filetypes()
     if Path(args.out).suffix[1:].lower() not in known:
-        raise ConfigError(f'--out {args.out}: not a known kind of picture; endings: {", ".join(known)}')
+        raise ConfigError(f'--out {args.out}: unknown file type; supported endings: {", ".join(known)}')
     arms = read_norms(args.work_dirs)
     plot_norms(arms, args.out, args.last)
     table = Table('part', title=f'gradient norm, mean of the last {args.last} iterations')
@@ -44,8 +44,6 @@ def run(args: argparse.Namespace) -> int:
         table.add_column(f'{arm.name} (n={len(arm.runs)})', justify='right')
     for part in dict.fromkeys(part for arm in arms for part in arm.parts):
         table.add_row(part, *(f'{found[part]:.4g}' if part in found else '-' for found in norms))
-    console = Console()
-    console = console if console.is_terminal else Console(width=120)
-    console.print(table)
+    console().print(table)
     print(f'wrote {args.out}')
     return 0

@@ -1,26 +1,25 @@
-"""`mmlape print-params`: the optimiser's groups as a table."""
+"""`mmlape print-params`: the parameter groups of a config's optimiser."""
 
 import argparse
 
+from mmlape.engine.options import add_config
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+    """Add the options."""
     parser.description = (
-        "Print the groups of a configuration's optimiser: learning rate, weight decay, how many parameters, and their "
-        'names with numbers written as *. They come from the optimiser as training builds it.'
+        "Print the parameter groups of a config's optimiser, as training builds it: learning rate, weight decay, "
+        'number of parameters, and names with their numbers written as *.'
     )
-    parser.add_argument('config', metavar='CONFIG', help='a configuration file, or mmlape::folder/name')
-    parser.add_argument('--names', action='store_true', help='every name in full')
-    parser.add_argument(
-        '--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the configuration'
-    )
+    add_config(parser)
+    parser.add_argument('--names', action='store_true', help='print every name in full')
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the table."""
-    from rich.console import Console
+    """Print the table."""
     from rich.table import Table
 
+    from mmlape.console import console
     from mmlape.engine.config import config_name, load_config
     from mmlape.engine.optim import parameter_groups
 
@@ -32,8 +31,5 @@ def run(args: argparse.Namespace) -> int:
         names = group.names if args.names else group.patterns()
         settings = ('frozen', '-') if group.lr is None else (f'{group.lr:g}', f'{group.weight_decay:g}')
         table.add_row(*settings, f'{group.count:,}', str(len(group.names)), '\n'.join(names), end_section=True)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)
-    console.print(table)
+    console().print(table)
     return 0

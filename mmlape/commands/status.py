@@ -1,24 +1,24 @@
-"""`mmlape status`: how the runs below a work dir are, and how long they will take."""
+"""`mmlape status`: the state of the runs below a work dir, and the time left."""
 
 import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+    """Add the options."""
     parser.description = (
         'Show every run below a work dir: state, iteration, time left, last metric, host, and why it is not running. '
-        'Reads the disk only, so it works from any machine that sees it.'
+        'Reads only the disk, so it works on any machine that sees the folder.'
     )
-    parser.add_argument('work_dir', nargs='?', default='work_dirs', metavar='WORK_DIR', help='default: %(default)s')
-    parser.add_argument(
-        '--watch', nargs='?', const=5.0, type=float, metavar='SECONDS', help='look again and again, every 5 seconds'
-    )
-    parser.add_argument('--json', action='store_true', help='for programs')
+    add = parser.add_argument
+    add('work_dir', nargs='?', default='work_dirs', metavar='WORK_DIR', help='default: %(default)s')
+    add('--watch', nargs='?', const=5.0, type=float, metavar='SECONDS', help='refresh, every 5 seconds by default')
+    add('--json', action='store_true', help='for programs')
 
 
 def run(args: argparse.Namespace) -> int:
-    """Shows the table once, or until Ctrl-C."""
-    from mmlape.experiments.status import as_json, console, rows, table, watch
+    """Show the table once, or until Ctrl-C."""
+    from mmlape.console import console
+    from mmlape.experiments.status import as_json, rows, table, watch
 
     if args.json:
         print(as_json(rows(args.work_dir)))

@@ -1,21 +1,21 @@
-"""`mmlape test`: evaluates a checkpoint, prints a table and writes metrics.json."""
+"""`mmlape test`: evaluate a checkpoint, print a table and write metrics.json."""
 
 import argparse
 
-from mmlape.commands import add_trust_option, apply_trust
+from mmlape.engine.options import add_config, add_launcher, add_trust, apply_trust
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
+    """Add the options."""
     parser.description = (
-        'Evaluate a checkpoint on the test set of a configuration: overall metrics and those of every class. '
-        'Every tensor of the checkpoint must be one of the model.'
+        'Evaluate a checkpoint on the test set of a config: overall metrics and those of every class. Every tensor of '
+        'the checkpoint must belong to the model.'
     )
     add = parser.add_argument
-    add('config', metavar='CONFIG', help='a configuration file, or mmlape::folder/name')
-    add('checkpoint', metavar='CHECKPOINT', help='weights of the whole model')
-    add('--work-dir', metavar='DIR', help='default: work_dirs/<name of the configuration>')
-    add('--out', metavar='FILE', help='where the metrics go; default: metrics.json in the work dir')
+    add_config(parser)
+    add('checkpoint', metavar='CHECKPOINT', help='weights of the full model')
+    add('--work-dir', metavar='DIR', help='default: work_dirs/<name of the config>')
+    add('--out', metavar='FILE', help='file for the metrics; default: metrics.json in the work dir')
     add(
         '--save-pred',
         nargs='?',
@@ -23,13 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='DIR',
         help='save predictions: palette PNGs, COCO JSON, or labels; default: predictions in the work dir',
     )
-    add('--launcher', choices=('none', 'pytorch', 'slurm'), default='none', help='default: none, a single process')
-    add_trust_option(parser)
-    add('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the configuration')
+    add_launcher(parser)
+    add_trust(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluates."""
+    """Evaluate."""
     from mmlape.engine.config import load_config
     from mmlape.engine.distributed.processes import leave_processes
     from mmlape.engine.evaluator import test

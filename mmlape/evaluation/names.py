@@ -6,6 +6,7 @@ are recorded in percent already. What a run writes stays as the metric returned 
 
 import math
 import re
+from collections.abc import Iterable
 
 TASKS = {
     'detection': ('coco/bbox_mAP', 'coco/segm_mAP'),
@@ -23,8 +24,20 @@ LABELS = {
     'segm_AP': 'mask AP',
 }
 RANKING = ('mIoU', 'coco/bbox_mAP', 'coco/segm_mAP', 'accuracy/top1', 'aAcc', 'mAcc')
+"""The order in which metrics are shown."""
 _SIZES = {'50': '50', '75': '75', 's': 'small', 'm': 'medium', 'l': 'large'}
 _PRECISION = re.compile(r'(?:^|/)(bbox|segm)_m?AP(?:_(\w+))?$')
+
+
+def ranked(metrics: Iterable[str], first: str | None = None) -> list[str]:
+    """Return metrics in the order in which they are shown.
+
+    Args:
+        metrics: Their keys.
+        first: The key to begin with, if it is one of them.
+    """
+    known = list(metrics)
+    return [name for name in dict.fromkeys((first, *RANKING, *known)) if name in known]
 
 
 def points(metric: str, value: float) -> float:

@@ -2,8 +2,8 @@
 
 The last evaluation of every run is at the same iteration; the best one is picked per run by its validation metric, so
 its mean is optimistic. The two are never mixed. A run that is missing, failed, diverged, broken, running or partial
-counts in neither, and is listed with its reason. Runs that differ in what must be equal are no repeats of each other:
-averaging them is refused, with the difference.
+counts in neither, and is listed with its reason. Runs that differ in what must be equal are not repeats of each other:
+averaging them is an error that names the difference.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,19 +11,20 @@ from pathlib import Path
 
 from rich.table import Table
 
-from mmlape.errors import DataError
-from mmlape.evaluation.names import RANKING, is_defined, points, show
+from mmlape.errors import DataError, listed
+from mmlape.evaluation.names import is_defined, points, ranked
+from mmlape.experiments.formats import interval, number
+from mmlape.experiments.statistics import estimate
 from mmlape.files import write_json
 from mmlape.runs.identity import differences, software_differences
 from mmlape.runs.run import Run
 
 EVALUATIONS = ('last', 'best')
 SUMMARY = 'summary.json'
-_SHOWN = 4
 
 
 def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
-    """Makes sure that runs may be averaged.
+    """Check that runs may be averaged.
 
     Runs without an identity, of older versions, may be averaged with each other only; seeds, iterations and the
     metric of the best evaluation are compared all the same.
@@ -43,14 +44,12 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
         raise DataError(f'these runs picked their best evaluation by different metrics: {sorted(keys)}')
     steps = {run.last['step'] for run in runs if run.last}
     if len(steps) > 1:
-        raise DataError(
-            f'these runs end at different iterations, {sorted(steps)}: they are not repeats of one another'
-        )
+        raise DataError(f'these runs end at different iterations, {sorted(steps)}: they are not repeats of each other')
     known = [run for run in runs if run.identity]
     if known and len(known) < len(runs):
         older = next(run for run in runs if not run.identity)
         raise DataError(
-            f'{older.folder} does not say what it is a run of (an older version wrote its run.json), '
+            f'{older.folder} has no identity in its run.json (an older version wrote it), '
             f'but {known[0].folder} does: train it again, or average the two apart'
         )
     for other in known[1:]:
@@ -64,23 +63,22 @@ def _compare(first: Run, other: Run, allow_software: bool) -> None:
         lines = [line for line in lines if line not in software]
     if not lines:
         return
-    shown = '; '.join(lines[:_SHOWN]) + (f'; and {len(lines) - _SHOWN} more' if len(lines) > _SHOWN else '')
     hint = ', or --allow-different-software' if set(lines) <= set(software) else ''
     raise DataError(
-        f'{first.folder} and {other.folder} are no repeats of each other ({shown}): '
+        f'{first.folder} and {other.folder} are not repeats of each other ({listed(lines, 4)}): '
         f'average them apart, in arms of their own{hint}'
     )
 
 
 def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
-    """Averages the runs of an arm.
+    """Average the runs of an arm.
 
     Args:
         runs: Those that do not count are listed.
         allow_software: As in `check_repeats`.
 
     Returns:
-        ``seeds`` (of what counts), ``unfinished`` ({seed: why it does not}), ``key`` (the metric that 'best' is by),
+        ``seeds`` (of the runs that count), ``unfinished`` ({seed: reason}), ``key`` (the metric that 'best' is by),
         and under ``last`` and under ``best``: ``n``, ``steps`` ({seed: iteration}), ``metrics`` and ``per_class``
         ({metric: {class: ...}}) with ``mean``, ``std`` (sample standard deviation), ``n``, ``low`` and ``high`` (95 %
         interval), ``note`` (why there is no interval) and ``values`` ({seed: value}) of each. Values are as the
@@ -113,14 +111,12 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
 
 
 def moments(rows: dict[int, dict[str, float | None]], metric: str | None = None) -> dict[str, dict]:
-    """What `summarise` says of each value.
+    """Return the moments of each value, as in `summarise`.
 
     Args:
         rows: ``{seed: {metric: value}}``, or ``{seed: {class: value}}`` of one metric; undefined values are left out.
         metric: That metric.
     """
-    from mmlape.experiments.statistics import estimate  # takes a second, which a look at a run's state need not
-
     result = {}
     for name in dict.fromkeys(name for row in rows.values() for name in row):
         values = {str(seed): row.get(name) for seed, row in rows.items()}
@@ -129,47 +125,58 @@ def moments(rows: dict[int, dict[str, float | None]], metric: str | None = None)
     return result
 
 
+def in_points(summary: dict) -> dict:
+    """Return a summary with every value in points."""
+    scaled = dict(summary)
+    for which in EVALUATIONS:
+        part = summary[which]
+        metrics = {name: _in_points(name, entry) for name, entry in part['metrics'].items()}
+        per_class = {
+            name: {one: _in_points(name, entry) for one, entry in rows.items()}
+            for name, rows in part['per_class'].items()
+        }
+        scaled[which] = {**part, 'metrics': metrics, 'per_class': per_class}
+    return scaled
+
+
+def _in_points(metric: str, entry: dict) -> dict:
+    scaled = {
+        key: None if entry[key] is None else points(metric, entry[key]) for key in ('mean', 'std', 'low', 'high')
+    }
+    return {**entry, **scaled, 'values': {seed: points(metric, value) for seed, value in entry['values'].items()}}
+
+
 def write_summary(
     folder: str | Path, runs: Sequence[Run], config: str | None = None, allow_software: bool = False
 ) -> dict:
-    """Averages the runs of an arm, and writes the result as ``summary.json`` into its folder.
+    """Average the runs of an arm, and write the result as ``summary.json`` into its folder.
 
     Args:
-        folder: The arm's.
+        folder: The folder of the arm.
         runs: Those that do not count are listed.
-        config: What they are runs of, to be noted.
+        config: The config of the runs, which is recorded.
         allow_software: As in `check_repeats`.
 
     Returns:
-        What was written: `summarise`'s result and ``config``.
+        The content of the file: `summarise`'s result and ``config``.
     """
     summary = {'config': config, **summarise(runs, allow_software)}
     write_json(Path(folder) / SUMMARY, summary)
     return summary
 
 
-def main_metrics(summary: dict) -> list[str]:
-    """The metrics to show first: the one that 'best' is by, then the tasks' usual ones; else all."""
-    known = summary['last']['metrics'] | summary['best']['metrics']
-    chosen = [name for name in dict.fromkeys((summary['key'], *RANKING)) if name in known]
-    return chosen or list(known)
-
-
 def summary_table(summary: dict, title: str) -> Table:
-    """A table of every metric, in points: mean, standard deviation, n and 95 % interval of last, and of best."""
+    """Build a table of every metric, in points: mean, standard deviation, n and 95 % interval of last, and of best."""
     table = Table('metric', title=title)
     for which in EVALUATIONS:
         for column in ('mean', 'std', 'n', '95 %'):
             table.add_column(f'{which} {column}', justify='right')
-    names = dict.fromkeys([*main_metrics(summary), *summary['last']['metrics'], *summary['best']['metrics']])
-    for name in names:
+    averages = {which: in_points(summary)[which]['metrics'] for which in EVALUATIONS}
+    for name in ranked(averages['last'] | averages['best'], summary['key']):
         cells = [name]
         for which in EVALUATIONS:
-            entry = summary[which]['metrics'].get(name, {'mean': None, 'std': None, 'n': 0, 'low': None, 'note': '-'})
-            interval = (
-                entry['note'] if entry['low'] is None else f'{show(name, entry["low"])} to {show(name, entry["high"])}'
-            )
-            deviation = '-' if entry['std'] is None else f'{points(name, entry["std"]):.2f}'
-            cells += [show(name, entry['mean']), deviation, str(entry['n']), interval]
+            entry = averages[which].get(name)
+            fields = entry or {'mean': None, 'std': None, 'n': 0}
+            cells += [number(fields['mean']), number(fields['std']), str(fields['n']), interval(entry)]
         table.add_row(*cells)
     return table

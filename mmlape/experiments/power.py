@@ -1,7 +1,7 @@
 """How many seeds a difference needs: the power of the t-tests of `statistics`, from the spread of a pilot.
 
-A pilot of a few seeds knows its standard deviation badly: with n = 5 the 95 % interval (chi-square) is from 0.6 to 2.9
-times the estimate, and the seeds needed grow with its square. Both ends of the interval are carried along.
+A pilot of a few seeds estimates its standard deviation poorly: with n = 5 the 95 % interval (chi-square) is from 0.6
+to 2.9 times the estimate, and the seeds needed grow with its square. So both ends of the interval are reported.
 """
 
 import math
@@ -17,23 +17,23 @@ from mmlape.experiments.statistics import CONFIDENCE, LEAST
 
 POWER = 0.8
 MOST = 1_000_000
-"""Where the search for a number of seeds ends."""
+"""The largest number of seeds that is tried."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A standard deviation over seeds, and how well it is known.
+    """A standard deviation over seeds, and its uncertainty.
 
     Attributes:
         std: Of one arm's values; for a paired design, of the differences between two arms' values of a seed.
-        freedom: Degrees of freedom that it was estimated with; None if it is taken as given.
+        freedom: Degrees of freedom of the estimate; None if they are unknown.
     """
 
     std: float
     freedom: int | None = None
 
     def interval(self) -> tuple[float, float] | None:
-        """The chi-square 95 % interval of the standard deviation; None without degrees of freedom."""
+        """Return the chi-square 95 % interval of the standard deviation; None without degrees of freedom."""
         if not self.freedom:
             return None
         tail = (1 - CONFIDENCE) / 2
@@ -42,7 +42,7 @@ class Spread:
 
 
 def pooled(arms: Sequence[Sequence[float]]) -> Spread | None:
-    """The spread that arms have in common: variances averaged by their degrees of freedom; None if n < 2 in all."""
+    """Pool the spreads of arms: variances averaged by their degrees of freedom; None if n < 2 in all."""
     arms = [np.asarray(values, dtype=float) for values in arms if len(values) > 1]
     freedom = sum(len(values) - 1 for values in arms)
     if not freedom:
@@ -51,53 +51,51 @@ def pooled(arms: Sequence[Sequence[float]]) -> Spread | None:
 
 
 def of_differences(values: Mapping[int, float], baseline: Mapping[int, float]) -> Spread | None:
-    """The spread of the differences over common seeds; None for fewer than two."""
+    """Return the spread of the differences over common seeds; None for fewer than two."""
     return pooled([[values[seed] - baseline[seed] for seed in values if seed in baseline]])
 
 
 def power(difference: float, std: float, seeds: int, paired: bool = False) -> float:
-    """The chance to find a difference at the 5 % level, two-sided, with so many seeds in each of two arms.
+    """Return the probability of finding a difference at the 5 % level, two-sided.
 
     Args:
-        difference: The true one, in the metric's unit.
+        difference: The true difference, in the metric's unit.
         std: As `Spread.std`, the same in both arms.
-        seeds: In each arm.
+        seeds: Their number in each of two arms.
         paired: Whether the test is on the differences over common seeds.
     """
     test, effect = TTestPower() if paired else TTestIndPower(), abs(difference) / std
     both = test.power(effect, seeds, 1 - CONFIDENCE)
-    # A difference found with the wrong sign has a chance that underflows to NaN; it is left out there.
+    # The probability of the wrong sign may underflow to NaN; it is left out then.
     return float(test.power(effect, seeds, (1 - CONFIDENCE) / 2, alternative='larger') if np.isnan(both) else both)
 
 
 def seeds_needed(difference: float, std: float, wanted: float = POWER, paired: bool = False) -> int | None:
-    """The least number of seeds in each arm that has the power wanted; at least 3, below which nothing is tested.
+    """Return the smallest number of seeds in each arm that reaches a power; at least 3, below which nothing is tested.
 
     Args:
-        difference: The true one, in the metric's unit.
+        difference: The true difference, in the metric's unit.
         std: As `Spread.std`.
         wanted: The power.
         paired: As in `power`.
 
     Returns:
-        None if a million seeds do not do.
+        None if a million seeds are not enough.
 
     Raises:
         ConfigError: A difference or a deviation is not positive, or the power is not between 0.05 and 1.
     """
     if not (math.isfinite(difference) and difference):
-        raise ConfigError(f'a difference of {difference} cannot be looked for: give one that is not 0')
+        raise ConfigError(f'a difference of {difference} cannot be tested: give one that is not 0')
     if not (math.isfinite(std) and std > 0):
-        raise ConfigError(
-            f'a standard deviation of {std} says nothing about how many seeds are needed: it must be > 0'
-        )
+        raise ConfigError(f'a standard deviation of {std} gives no number of seeds: it must be positive')
     if not 1 - CONFIDENCE < wanted < 1:
-        raise ConfigError(f'a power of {wanted} cannot be asked for: it lies between {1 - CONFIDENCE:.2f} and 1')
+        raise ConfigError(f'a power of {wanted} is out of range: give one between {1 - CONFIDENCE:.2f} and 1')
     return _least(lambda seeds: power(difference, std, seeds, paired) >= wanted)
 
 
 def _least(enough: Callable[[int], bool]) -> int | None:
-    """The least number from 3 on that is enough; more never is too much."""
+    """Return the smallest number, from 3 on, that is enough; larger ones must be enough, too."""
     low, high = LEAST - 1, LEAST
     while not enough(high):
         low, high = high, 2 * high

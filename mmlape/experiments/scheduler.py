@@ -1,139 +1,137 @@
-"""Carries a plan out: starts what is not finished, waits for what others train, and lets no failure stop the rest."""
+"""Carries a plan out: starts what is not finished, waits for what others train; no failure stops the other runs."""
 
 import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from mmlape.experiments.status import clock
-from mmlape.experiments.study import PlannedRun, refuse
+from mmlape.console import clock
+from mmlape.experiments.launchers.base import Job, Launcher
+from mmlape.experiments.study import PlannedRun, require_startable
 from mmlape.runs.diagnosis import diagnose, last_part, log_tail, oom_kills, record_diagnosis
 from mmlape.runs.record import read_record
 from mmlape.runs.run import Run, read_run
-
-Say = Callable[[str], None]
 
 
 class Scheduler:
     """Runs a plan.
 
     Args:
-        plan: As from `Study.plan`; of several studies, if need be.
-        launcher: Starts runs, and says how they are.
-        say: Called with each line of progress.
-        every: Seconds between two lines about what is running.
-        pause: Seconds between two looks at it.
-        finished: Called with each run that is, also with those that were before.
+        plan: From `Study.plan`; may join those of several studies.
+        launcher: Starts runs and follows them.
+        log: Receives each line of progress.
+        report_interval: Seconds between two lines about the running jobs.
+        poll_interval: Seconds between two checks of the jobs.
+        on_finished: Called with each finished run, including those that were finished before.
     """
 
     def __init__(
         self,
         plan: Sequence[PlannedRun],
-        launcher,
-        say: Say = print,
-        every: float = 30.0,
-        pause: float = 0.5,
-        finished: Callable[[PlannedRun], None] = lambda planned: None,
+        launcher: Launcher,
+        log: Callable[[str], None] = print,
+        report_interval: float = 30.0,
+        poll_interval: float = 0.5,
+        on_finished: Callable[[PlannedRun], None] = lambda planned: None,
     ) -> None:
-        self.plan, self.launcher, self.say, self.every, self.pause = plan, launcher, say, every, pause
+        self.plan, self.launcher, self.log, self.on_finished = plan, launcher, log, on_finished
+        self.report_interval, self.poll_interval = report_interval, poll_interval
         self.waiting = [planned for planned in plan if planned.action in ('start', 'resume')]
         self.watched = [planned for planned in plan if planned.action == 'watch']
-        self.jobs: list = []
-        self.finished = finished
-        self.done: list[PlannedRun] = []
+        self.jobs: list[Job] = []
+        self.finished: list[PlannedRun] = []
         self.failed: list[PlannedRun] = []
-        self.took: list[float] = []  # seconds of each run that was trained here from its beginning
-        self.begun = self.said = time.monotonic()
+        self.durations: list[float] = []  # seconds of each run that was trained here from its start
+        self.last_report = time.monotonic()
         self.oom_kills = oom_kills()
 
     def run(self, wait: bool = True) -> list[Run]:
-        """Does it all.
+        """Carry the plan out.
 
         Args:
-            wait: False only starts what there is room for, and comes back.
+            wait: False starts only the runs that there is a slot for, and returns.
 
         Returns:
-            The runs as they are then, in the order of the plan.
+            The state of the runs afterwards, in the order of the plan.
 
         Raises:
-            TrainingError: A run was refused, and nothing was started; or a folder cannot be written to.
+            TrainingError: A run is refused, and nothing was started; or a folder cannot be written to.
         """
-        refuse(self.plan)
+        require_startable(self.plan)
         for planned in self.plan:
             if planned.action == 'skip':
                 self._finish(planned, 'finished before, skipped')
         for planned in self.watched:
-            self.say(f'{planned.label}: running already ({planned.why}), waiting for it')
+            self.log(f'{planned.label}: already running ({planned.reason}), waiting for it')
         try:
             self._adopt()
             while True:
                 self._start()
                 if not wait or not (self.jobs or self.waiting or self.watched):
                     break
-                time.sleep(self.pause)
+                time.sleep(self.poll_interval)
                 self._collect()
-                self._look_at_others()
+                self._check_watched()
                 self._report()
         finally:
             if wait and self.jobs:
-                stopped = self.launcher.stop(self.jobs)
-                if stopped:
-                    self.say(stopped)
+                message = self.launcher.stop(self.jobs)
+                if message:
+                    self.log(message)
             for job in self.jobs:
                 job.release()
         return [read_run(planned.folder, planned.run.seed) for planned in self.plan]
 
     def _adopt(self) -> None:
-        """Takes over what an earlier call started and this launcher can still follow."""
+        """Follow the jobs that an earlier call started, where the launcher can."""
         for planned in [*self.waiting, *self.watched]:
             job = self.launcher.adopt(planned)
             if job:
                 (self.waiting if planned in self.waiting else self.watched).remove(planned)
                 self.jobs.append(job)
-                self.say(f'{planned.label}: {job.told}; {planned.log}')
+                self.log(f'{planned.label}: {job.place}; {planned.log}')
 
     def _start(self) -> None:
+        """Start waiting runs while there are free slots."""
         while self.waiting:
-            room = self.launcher.reserve(len(self.jobs))
-            if room is None:
+            slot = self.launcher.reserve(len(self.jobs))
+            if slot is None:
                 return
             planned = self.waiting.pop(0)
-            claim = planned.take()
-            if claim is None:  # another call is faster
-                room.release()
+            lock = planned.acquire()
+            if lock is None:  # another command was faster
+                slot.release()
                 self.watched.append(planned)
-                self.say(f'{planned.label}: just started by somebody else, waiting for it')
+                self.log(f'{planned.label}: just started by another command, waiting for it')
                 continue
-            if self._settled_meanwhile(planned):
-                room.release()
-                os.close(claim)
+            if self._changed_meanwhile(planned):
+                slot.release()
+                os.close(lock)
                 continue
-            job = self.launcher.start(planned, claim, room)
+            job = self.launcher.start(planned, lock, slot)
             self.jobs.append(job)
-            again = 'started' if planned.action == 'start' else 'resumed'
-            why = f' ({planned.why})' if planned.why else ''
-            told = f' {job.told}' if job.told else ''
+            started = 'started' if planned.action == 'start' else 'resumed'
+            reason = f' ({planned.reason})' if planned.reason else ''
+            place = f' {job.place}' if job.place else ''
             more = f', {len(self.waiting)} waiting' if self.waiting else ''
-            self.say(f'{planned.label}: {again}{why}{told}{more}; {planned.log}')
+            self.log(f'{planned.label}: {started}{reason}{place}{more}; {planned.log}')
 
-    def _settled_meanwhile(self, planned: PlannedRun) -> bool:
-        """Whether somebody else began or even finished a run since the plan was made."""
+    def _changed_meanwhile(self, planned: PlannedRun) -> bool:
+        """Return whether another process started or finished a run after the plan was made."""
         run = read_run(planned.folder, planned.run.seed)
-        if run.state not in ('running', 'finished'):
-            return False
         if run.finished:
             self._finish(planned, 'finished elsewhere')
-        else:
+        elif run.state == 'running':
             self.watched.append(planned)
-        return True
+        return run.state in ('running', 'finished')
 
-    def _finish(self, planned: PlannedRun, how: str) -> None:
-        self.done.append(planned)
-        self.finished(planned)
-        self.say(f'{planned.label}: {how}')
+    def _finish(self, planned: PlannedRun, message: str) -> None:
+        self.finished.append(planned)
+        self.on_finished(planned)
+        self.log(f'{planned.label}: {message}')
 
     def _collect(self) -> None:
-        """Takes note of what has ended."""
+        """Handle the jobs that have ended."""
         self.launcher.refresh(self.jobs)
         for job in list(self.jobs):
             status = job.poll()
@@ -141,44 +139,43 @@ class Scheduler:
                 continue
             self.jobs.remove(job)
             try:
-                self._ended(job, status)
+                self._end(job, status)
             finally:
                 job.release()
 
-    def _ended(self, job, status: int | str) -> None:
-        planned, seconds = job.planned, time.monotonic() - job.begun
+    def _end(self, job: Job, status: int | str) -> None:
+        planned, seconds = job.planned, time.monotonic() - job.started
         run = read_run(planned.folder, planned.run.seed)
-        if run.state == 'running':  # it could not start, because somebody trains there by hand
+        if run.state == 'running':  # it could not start: somebody trains there by hand
             self.watched.append(planned)
-            self.say(f'{planned.label}: its work dir is in use, waiting for that')
-            return
-        if run.finished:
+            self.log(f'{planned.label}: its work dir is in use, waiting for that')
+        elif run.finished:
             if planned.action == 'start':
-                self.took.append(seconds)
-            self._finish(planned, f'finished after {clock(seconds)}{self._outlook()}')
-            return
-        if job.again(run):
-            self.waiting.append(resumed(planned, run))
-            self.say(f'{planned.label}: {status}, goes on in a new one')
-            return
-        self._failed(job, run, status)
+                self.durations.append(seconds)
+            self._finish(planned, f'finished after {clock(seconds)}{self._time_left()}')
+        elif job.can_continue(run):
+            self.waiting.append(_resumed(planned, run))
+            self.log(f'{planned.label}: {status}, continues in a new one')
+        else:
+            self._fail(job, run, status, since=time.time() - seconds - 1)
 
-    def _failed(self, job, run: Run, status: int | str) -> None:
+    def _fail(self, job: Job, run: Run, status: int | str, since: float) -> None:
+        """Record the diagnosed failure of a run, and log it with the end of its output."""
         planned = job.planned
         self.failed.append(planned)
-        starved, code = oom_kills() > self.oom_kills, status if isinstance(status, int) else None
-        failure = job.failure or diagnose(code, last_part(planned.log), starved)
-        run = record_diagnosis(
-            run, failure, planned.arm.config, since=time.time() - (time.monotonic() - job.begun) - 1
+        code = status if isinstance(status, int) else None
+        failure = job.failure or diagnose(code, last_part(planned.log), oom_kills() > self.oom_kills)
+        run = record_diagnosis(run, failure, planned.arm.config, since=since)
+        end = status if code is None else f'exit status {code}'
+        self.log(
+            f'{planned.label}: FAILED with {end}: {run.reason or failure["reason"]}\n'
+            f'  the end of {planned.log}:\n{log_tail(planned.log)}'
         )
-        told = run.reason or failure['reason']
-        ended = f'exit status {status}' if isinstance(status, int) else status
-        self.say(f'{planned.label}: FAILED with {ended}: {told}\n  the end of {planned.log}:\n{log_tail(planned.log)}')
 
-    def _look_at_others(self) -> None:
-        """Takes note of what others have finished, and takes over what they left behind."""
+    def _check_watched(self) -> None:
+        """Handle the runs that others have finished, failed or abandoned."""
         for planned in list(self.watched):
-            if planned.busy():
+            if planned.holder():
                 continue
             self.watched.remove(planned)
             run = read_run(planned.folder, planned.run.seed)
@@ -186,43 +183,42 @@ class Scheduler:
                 self._finish(planned, 'finished elsewhere')
             elif run.state == 'failed':
                 self.failed.append(planned)
-                self.say(f'{planned.label}: failed elsewhere: {run.reason}')
+                self.log(f'{planned.label}: failed elsewhere: {run.reason}')
             else:
-                self.waiting.append(resumed(planned, run))
-                self.say(f'{planned.label}: left behind, goes on here')
+                self.waiting.append(_resumed(planned, run))
+                self.log(f'{planned.label}: abandoned elsewhere, continues here')
 
     def _report(self) -> None:
-        """Says now and then how far everything is."""
-        if time.monotonic() - self.said < self.every:
+        """Log the progress of all runs at intervals."""
+        if time.monotonic() - self.last_report < self.report_interval:
             return
-        self.said = time.monotonic()
-        shares = [_progress(planned) for planned in [*(job.planned for job in self.jobs), *self.watched]]
-        counts = f'{len(self.done)} of {len(self.plan)} finished, {len(shares)} running, {len(self.waiting)} waiting'
-        failed = f', {len(self.failed)} failed' if self.failed else ''
-        self.say(f'{counts}{failed}{self._outlook()}: {"; ".join(shares)}' if shares else f'{counts}{failed}')
+        self.last_report = time.monotonic()
+        running = [_progress(planned) for planned in [*(job.planned for job in self.jobs), *self.watched]]
+        counts = f'{len(self.finished)} of {len(self.plan)} finished, {len(running)} running'
+        counts += f', {len(self.waiting)} waiting' + (f', {len(self.failed)} failed' if self.failed else '')
+        self.log(f'{counts}{self._time_left()}: {"; ".join(running)}' if running else counts)
 
-    def _outlook(self) -> str:
-        """The time that is left, once it can be estimated."""
-        going = [read_record(job.planned.folder) or {} for job in self.jobs]
-        left = [record.get('eta') for record in going]
+    def _time_left(self) -> str:
+        """Return the time left, once it can be estimated."""
+        left = [(read_record(job.planned.folder) or {}).get('eta') for job in self.jobs]
         if not (self.jobs or self.waiting) or None in left:
             return ''
         now = time.monotonic()
-        whole = self.took or [now - job.begun + eta for job, eta in zip(self.jobs, left, strict=True)]
-        if not whole:
+        durations = self.durations or [now - job.started + eta for job, eta in zip(self.jobs, left, strict=True)]
+        if not durations:
             return ''
-        total = sum(left) + len(self.waiting) * sum(whole) / len(whole)
+        total = sum(left) + len(self.waiting) * sum(durations) / len(durations)
         longest = max([total / max(1, len(self.jobs)), *left])
-        return f', about {clock(longest)} to go' if longest >= 1 else ''
+        return f', about {clock(longest)} left' if longest >= 1 else ''
 
 
-def resumed(planned: PlannedRun, run: Run) -> PlannedRun:
-    """The same run, to be gone on with."""
-    return replace(planned, run=run, action='resume' if run.state != 'missing' else 'start', why='')
+def _resumed(planned: PlannedRun, run: Run) -> PlannedRun:
+    """Return the same run, to be resumed."""
+    return replace(planned, run=run, action='resume' if run.state != 'missing' else 'start', reason='')
 
 
 def _progress(planned: PlannedRun) -> str:
-    """'lape, seed 121: 400 of 16000'."""
+    """Return a line such as 'lape, seed 121: 400 of 16000'."""
     record = read_record(planned.folder) or {}
     if record.get('state') != 'running' or not record.get('max_iters'):
         return f'{planned.label}: {"ending" if record.get("state") == "finished" else "preparing"}'

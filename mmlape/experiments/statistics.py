@@ -3,7 +3,7 @@
 The formulas are statsmodels': Student's t for one arm (`DescrStatsW`), Welch's t for two (`CompareMeans`, unequal
 variances), t on the differences for runs paired by their seed, Holm's step-down procedure (`multipletests`). Fewer
 than three values give neither interval nor p: with one degree of freedom an interval reaches 12.7 standard errors to
-either side. Neither do values without any spread, whose t is not defined.
+either side. Neither do values without any spread: their t is undefined.
 """
 
 import math
@@ -65,7 +65,7 @@ class Difference:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Mean, sample standard deviation, and Student's 95 % interval of the mean."""
+    """Return mean, sample standard deviation, and Student's 95 % interval of the mean."""
     values, n = np.asarray(values, dtype=float), len(values)
     if n == 0:
         return Estimate(None, None, 0, note=TOO_FEW)
@@ -80,7 +80,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def welch(values: Sequence[float], baseline: Sequence[float]) -> Difference:
-    """The difference of two arms' means with Welch's interval and p: variances may differ, seeds need not match."""
+    """Return the difference of two arms' means with Welch's interval and p: variances and seeds may differ."""
     values, baseline = np.asarray(values, dtype=float), np.asarray(baseline, dtype=float)
     n = (len(values), len(baseline))
     if min(n) == 0:
@@ -97,11 +97,11 @@ def welch(values: Sequence[float], baseline: Sequence[float]) -> Difference:
 
 
 def paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference:
-    """The mean difference over the seeds that two arms have in common, with its t interval and p.
+    """Return the mean difference over the common seeds of two arms, with its t interval and p.
 
     Args:
         values: ``{seed: value}``.
-        baseline: The other arm's.
+        baseline: The same of the other arm.
     """
     common = [seed for seed in values if seed in baseline]
     n = (len(common), len(common))
@@ -121,7 +121,7 @@ def paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> Differ
 
 
 def holm(family: Sequence[Difference]) -> list[Difference]:
-    """Corrects the p values of a family of comparisons; those without p are no members of it."""
+    """Correct the p values of a family of comparisons; those without p are not members of it."""
     tested = [place for place, one in enumerate(family) if one.p is not None]
     result = list(family)
     if tested:
@@ -132,7 +132,7 @@ def holm(family: Sequence[Difference]) -> list[Difference]:
 
 
 def _std(values: np.ndarray, size: float | None = None) -> float:
-    """The sample standard deviation; 0 where it is that of rounding errors of numbers of a size."""
+    """Return the sample standard deviation; 0 if it is that of rounding errors of numbers of a size."""
     std = float(values.std(ddof=1))
     size = float(np.abs(values).max()) if size is None else size
     return std if std > _ROUNDING * size else 0.0

@@ -1,24 +1,33 @@
-"""How the runs below a work dir are now: read from the disk alone, while others train there or when they are gone."""
+"""The state of the runs below a work dir, read from the disk alone, whoever trains them."""
 
 import json
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from pathlib import Path
 
-from rich.console import Console
+from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from mmlape.evaluation.names import RANKING, show
+from mmlape.console import clock, console
+from mmlape.evaluation.names import ranked, show
+from mmlape.experiments.layout import job_file, start_lock
 from mmlape.runs.locks import lock_holder
 from mmlape.runs.record import running_in
 from mmlape.runs.run import Run, read_arms
 
-SILENT = 900  # seconds without news of a running run, after which that is worth a word
-STYLES = {'finished': 'green', 'running': 'cyan', 'starting': 'cyan', 'queued': 'yellow'}
+SILENT = 900
+"""Seconds without news of a running run, after which the table says so."""
+STYLES = {
+    'finished': 'green',
+    'running': 'cyan',
+    'starting': 'cyan',
+    'queued': 'yellow',
+    'failed': 'red',
+    'broken': 'red',
+}
 
 
 @dataclass(frozen=True)
@@ -26,12 +35,16 @@ class Row:
     """One run.
 
     Args:
+        arm: Its arm.
+        seed: Its seed.
         state: 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; the next
             multi-seed resumes it), 'failed' or 'finished'.
-        eta: Seconds, while it runs.
+        iter: The last iteration.
+        max_iters: The length of the run.
+        eta: Seconds left, while it runs.
         metric: Name, value and iteration of the last evaluation's main metric.
-        host: Who trains it, or did.
-        reason: Why it is not running, or how long it has said nothing.
+        host: The machine that trains it, or trained it.
+        reason: Why it is not running, or how long it has been silent.
     """
 
     arm: str
@@ -46,21 +59,20 @@ class Row:
 
 
 def rows(work_dir: str | Path) -> list[Row]:
-    """Every run of every arm below a work dir, or of the arm whose folder it is.
+    """Return the runs of every arm below a work dir, or of the arm whose folder it is.
 
     Raises:
-        DataError: There are none.
+        DataError: There are no runs.
     """
-    return [row(arm, run) for arm, runs in read_arms(work_dir).items() for run in runs]
+    return [_row(arm, run) for arm, runs in read_arms(work_dir).items() for run in runs]
 
 
-def row(arm: str, run: Run, now: float | None = None) -> Row:
-    """What there is to say of one run."""
-    record, now = run.record, time.time() if now is None else now
+def _row(arm: str, run: Run) -> Row:
+    record, now = run.record, time.time()
     silence = now - record.get('updated', now)
     reason, eta = run.reason or (record.get('failure') or {}).get('reason'), None
-    state, holder, job = run.state, running_in(run.folder), slurm_job(run.folder)
-    starting = None if holder else lock_holder(run.folder.parent / 'logs' / f'.{run.folder.name}.lock')
+    state, holder, job = run.state, running_in(run.folder), _slurm_job(run.folder)
+    starting = None if holder else lock_holder(start_lock(run.folder))
     if state == 'running':
         reason = f'no news for {clock(silence)}' if silence > SILENT else None
         if record.get('eta') is not None:
@@ -75,26 +87,23 @@ def row(arm: str, run: Run, now: float | None = None) -> Row:
     return Row(arm, run.seed, state, record.get('iter'), record.get('max_iters'), eta, _metric(run), host, reason)
 
 
-def slurm_job(folder: str | Path) -> dict | None:
-    """The Slurm job of a run that had not ended when somebody last looked; None if there is none."""
-    folder = Path(folder)
+def _slurm_job(folder: Path) -> dict | None:
+    """Return the Slurm job of a run, if it had not ended when its state was recorded last."""
     try:
-        job = json.loads((folder.parent / 'slurm' / f'{folder.name}.json').read_text(encoding='utf-8'))
+        job = json.loads(job_file(folder).read_text(encoding='utf-8'))
     except (OSError, ValueError):
         return None
     return None if job.get('ended') else job
 
 
 def _metric(run: Run) -> tuple[str, float | None, int] | None:
-    if not run.last:
-        return None
-    names = [(run.best or {}).get('key'), *RANKING, *run.last['metrics']]
-    name = next((name for name in names if name in run.last['metrics']), None)
-    return None if name is None else (name, run.last['metrics'][name], run.last['step'])
+    """Return name, value and iteration of the last evaluation's main metric."""
+    names = ranked(run.last['metrics'], (run.best or {}).get('key')) if run.last else []
+    return (names[0], run.last['metrics'][names[0]], run.last['step']) if names else None
 
 
 def table(found: Sequence[Row]) -> Table:
-    """The runs as a table, and how many there are of each state."""
+    """Build the table of runs, with how many there are of each state."""
     counts = {state: sum(one.state == state for one in found) for state in dict.fromkeys(one.state for one in found)}
     result = Table(
         'arm', 'seed', 'state', 'iteration', 'left', 'last metric', 'host', 'reason',
@@ -103,18 +112,18 @@ def table(found: Sequence[Row]) -> Table:
     for number, one in enumerate(found):
         if number and found[number - 1].arm != one.arm:
             result.add_section()
-        far = '' if one.iter is None else f'{one.iter} of {one.max_iters or "?"}'
+        progress = '' if one.iter is None else f'{one.iter} of {one.max_iters or "?"}'
         metric = f'{one.metric[0]} {show(*one.metric[:2])} at {one.metric[2]}' if one.metric else ''
-        style = STYLES.get(one.state, 'red' if one.state in ('failed', 'broken') else '')
+        style = STYLES.get(one.state)
         result.add_row(
-            one.arm, str(one.seed), f'[{style}]{one.state}[/]' if style else one.state, far,
+            one.arm, str(one.seed), f'[{style}]{one.state}[/]' if style else one.state, progress,
             '' if one.eta is None else clock(one.eta), metric, one.host or '', escape(one.reason or ''),
         )  # fmt: skip
     return result
 
 
 def as_json(found: Sequence[Row]) -> str:
-    """The runs as JSON: a list of objects with `Row`'s fields; ``metric`` has name, value and step."""
+    """Return the runs as JSON: a list of objects with `Row`'s fields; ``metric`` has name, value and step."""
     listed = [
         dict(asdict(one), metric=one.metric and dict(zip(('name', 'value', 'step'), one.metric, strict=True)))
         for one in found
@@ -123,9 +132,7 @@ def as_json(found: Sequence[Row]) -> str:
 
 
 def watch(work_dir: str | Path, seconds: float) -> None:
-    """Shows the table again and again: in place in a terminal, one below the other elsewhere; until Ctrl-C."""
-    from rich.live import Live
-
+    """Refresh the table until Ctrl-C: in place in a terminal, one below the other elsewhere."""
     if not sys.stdout.isatty():
         while True:
             print(time.strftime('%Y-%m-%d %H:%M:%S'))
@@ -135,13 +142,3 @@ def watch(work_dir: str | Path, seconds: float) -> None:
         while True:
             time.sleep(seconds)
             live.update(table(rows(work_dir)), refresh=True)
-
-
-def console() -> Console:
-    """As wide as the terminal; wide enough for tables in a file or a pipe."""
-    return Console(width=None if sys.stdout.isatty() else 180)
-
-
-def clock(seconds: float) -> str:
-    """'1:02:03'."""
-    return str(timedelta(seconds=round(seconds)))

@@ -1,8 +1,8 @@
-"""A study: arms (configurations) x seeds, each run in a folder of its own. What is to be done follows from the disk.
+"""A study: arms (configs) x seeds, each run in a folder of its own. What is left to do follows from the disk.
 
 <work dir>/<arm>/
-    seed_121/          a run; its run.json says what it is, and how far
-    logs/seed_121.log  what it printed
+    seed_121/          a run; its run.json records what it is, and its progress
+    logs/seed_121.log  its output
     summary.json       mean, standard deviation and n
 """
 
@@ -15,25 +15,27 @@ from pathlib import Path
 from mmengine.config import Config
 
 from mmlape.engine.config import load_config
+from mmlape.engine.options import add_train_options
 from mmlape.engine.plan import RunPlan, plan_run
-from mmlape.errors import ConfigError, DataError, TrainingError
+from mmlape.errors import ConfigError, DataError, TrainingError, listed
+from mmlape.experiments.layout import log_file, start_lock
 from mmlape.runs.identity import checkpoint_keys, differences, is_missing, software_differences
 from mmlape.runs.locks import lock_holder, take_lock
 from mmlape.runs.record import checkpoints, running_in
 from mmlape.runs.run import Run, read_run, seed_folder
 
-OWN_OPTIONS = ('seed', 'work_dir', 'resume', 'launcher', 'cfg_options')
-SHOWN = 6
+STUDY_OPTIONS = ('seed', 'work_dir', 'resume', 'launcher', 'cfg_options')
+"""Options of training that a study sets itself."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One configuration of a comparison.
+    """One config of a comparison.
 
     Args:
-        name: Of its folder, and in tables.
+        name: Names its folder, and its rows in tables.
         config: A file, or ``mmlape::folder/name``.
-        cfg_options: ``key=value`` changes of the configuration.
+        cfg_options: ``key=value`` changes of the config.
     """
 
     name: str
@@ -42,63 +44,73 @@ class Arm:
 
     @classmethod
     def of(cls, config: str | Path, cfg_options: Sequence[str] = ()) -> 'Arm':
-        """An arm that is named as its configuration."""
+        """Build an arm named after its config."""
         name = re.split(r'/|::', str(config))[-1].removesuffix('.py')
         return cls(name, str(config), tuple(cfg_options))
+
+    @classmethod
+    def parse(cls, values: Sequence[str], cfg_options: Sequence[str] = ()) -> 'Arm':
+        """Build an arm from the values of ``--arm``: NAME CONFIG [KEY=VALUE ...].
+
+        Raises:
+            ConfigError: The values are not of this form.
+        """
+        if len(values) < 2 or any('=' not in value for value in values[2:]):
+            raise ConfigError(f'--arm {" ".join(values)}: expected NAME CONFIG [KEY=VALUE ...]')
+        return cls(values[0], values[1], (*cfg_options, *values[2:]))
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a study, and what is to be done about it.
+    """One run of a study, and what is left to do.
 
     Args:
-        words: What ``mmlape train`` is called with, but for ``--resume`` and the launcher.
-        run: What its folder says.
-        action: 'skip' (finished), 'start', 'resume', 'watch' (somebody else trains it now) or 'refuse'.
-        why: More than the state says.
+        arm: The arm.
+        train_args: The arguments of ``mmlape train``, except ``--resume`` and the launcher.
+        run: The state of its folder.
+        action: 'skip' (finished), 'start', 'resume', 'watch' (another process trains it) or 'refuse'.
+        reason: What the state alone does not tell.
     """
 
     arm: Arm
-    words: tuple[str, ...]
+    train_args: tuple[str, ...]
     run: Run
     action: str
-    why: str = ''
+    reason: str = ''
 
     @property
     def folder(self) -> Path:
+        """Its work dir."""
         return self.run.folder
 
     @property
     def label(self) -> str:
+        """Its name in messages."""
         return f'{self.arm.name}, seed {self.run.seed}'
 
     @property
     def log(self) -> Path:
-        """Where what it prints goes."""
-        return self.folder.parent / 'logs' / f'{self.folder.name}.log'
+        """The file of its output."""
+        return log_file(self.folder)
 
-    @property
-    def claim(self) -> Path:
-        """The lock of whoever starts it, for the time before the training holds the run's own."""
-        return self.log.with_name(f'.{self.folder.name}.lock')
-
-    def take(self) -> int | None:
-        """Claims the run; returns the lock's descriptor, or None if somebody else has it.
+    def acquire(self) -> int | None:
+        """Lock the run; return the descriptor of the lock, or None if another process holds it.
 
         Raises:
             TrainingError: The folder cannot be written to.
         """
+        lock = start_lock(self.folder)
         try:
-            self.claim.parent.mkdir(parents=True, exist_ok=True)
-            return take_lock(self.claim)
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            return take_lock(lock)
         except OSError as error:
             raise TrainingError(
-                f'cannot write into {self.claim.parent} ({error.strerror}): give another --work-dir'
+                f'cannot write into {lock.parent} ({error.strerror}): give another --work-dir'
             ) from error
 
-    def busy(self) -> dict | None:
-        """Who trains it now, or is about to; None if nobody does."""
-        return running_in(self.folder) or lock_holder(self.claim)
+    def holder(self) -> dict | None:
+        """Return which process trains or starts it now; None if none does."""
+        return running_in(self.folder) or lock_holder(start_lock(self.folder))
 
 
 @dataclass
@@ -108,13 +120,13 @@ class Study:
     Args:
         arms: With different names.
         seeds: Different numbers.
-        work_dir: Each arm has a folder below it.
+        work_dir: Holds a folder for each arm.
         gpus: Processes of one run; without GPUs they are CPU processes.
         extra: Further options of ``mmlape train``, the same for all runs.
 
     Raises:
-        ConfigError: A configuration cannot be loaded, names or seeds are not unique, or ``extra`` is not what
-            ``mmlape train`` takes, or is set here.
+        ConfigError: A config cannot be loaded, names or seeds are not unique, or ``extra`` has options that
+            ``mmlape train`` does not take or that the study sets itself.
     """
 
     arms: Sequence[Arm]
@@ -130,7 +142,7 @@ class Study:
         _require_different('arms', [arm.name for arm in self.arms], ': give names, by --arm NAME CONFIG')
         for arm in self.arms:
             if not re.fullmatch(r'[\w+][\w.+-]*', arm.name):
-                raise ConfigError(f"arm '{arm.name}': a name is made of letters, digits, '_', '-', '+' and '.'")
+                raise ConfigError(f"arm '{arm.name}': a name consists of letters, digits, '_', '-', '+' and '.'")
         if self.gpus < 1:
             raise ConfigError(f'--gpus {self.gpus}: at least one process')
         self.options = _train_options(self.extra)
@@ -150,48 +162,48 @@ class Study:
         self.configs[arm.name], self._plans[arm.name] = cfg, plan
 
     def folder(self, arm: Arm) -> Path:
-        """Where an arm's runs are."""
+        """Return the folder of an arm's runs."""
         return Path(self.work_dir) / arm.name
 
     def plan(self) -> list[PlannedRun]:
-        """What is to be done, every arm's first seed before any arm's second; reads the disk and changes nothing."""
-        plan = [self.look(arm, seed) for seed in self.seeds for arm in self.arms]
+        """Plan all runs, every arm's first seed before any arm's second; read the disk, change nothing."""
+        plan = [self.plan_run(arm, seed) for seed in self.seeds for arm in self.arms]
         unfinished = {planned.arm.name for planned in plan if planned.action != 'skip'}
         return [self._refuse_mixture(planned) if planned.arm.name in unfinished else planned for planned in plan]
 
     def _refuse_mixture(self, planned: PlannedRun) -> PlannedRun:
-        """Refuses a finished run of an arm that goes on with other software: the two could not be averaged."""
+        """Refuse a finished run if the arm's other runs would have other software: they could not be averaged."""
         if planned.action != 'skip' or self.options.allow_different_software:
             return planned
         lines = software_differences(planned.run.identity, self._identity(planned.arm, planned.run.seed))
-        return replace(planned, action='refuse', why=_other_run(planned.folder, lines, True)) if lines else planned
+        return replace(planned, action='refuse', reason=_other_run(planned.folder, lines, True)) if lines else planned
 
-    def look(self, arm: Arm, seed: int) -> PlannedRun:
-        """What is to be done about one run."""
+    def plan_run(self, arm: Arm, seed: int) -> PlannedRun:
+        """Plan one run."""
         folder = seed_folder(self.folder(arm), seed)
-        words = [arm.config, '--work-dir', str(folder), '--seed', str(seed), *self.extra]
-        words += ['--cfg-options', *arm.cfg_options] if arm.cfg_options else []
-        planned = PlannedRun(arm, tuple(words), Run(folder, seed, 'missing', arm=arm.name), 'refuse')
+        train_args = [arm.config, '--work-dir', str(folder), '--seed', str(seed), *self.extra]
+        train_args += ['--cfg-options', *arm.cfg_options] if arm.cfg_options else []
+        planned = PlannedRun(arm, tuple(train_args), Run(folder, seed, 'missing', arm=arm.name), 'refuse')
         try:
             planned = replace(planned, run=read_run(folder, seed))
         except DataError as error:
-            return replace(planned, why=str(error))
+            return replace(planned, reason=str(error))
         refusal = self._refusal(planned)
         if refusal:
-            return replace(planned, why=refusal)
-        busy = planned.busy()
-        if busy:
-            return replace(planned, action='watch', why=f'process {busy["pid"]} on {busy["host"]}')
+            return replace(planned, reason=refusal)
+        holder = planned.holder()
+        if holder:
+            return replace(planned, action='watch', reason=f'process {holder["pid"]} on {holder["host"]}')
         state = planned.run.state
         action = {'finished': 'skip', 'missing': 'start'}.get(state, 'resume')
-        why = planned.run.outcome if state in ('failed', 'broken') or planned.run.partial else ''
-        return replace(planned, action=action, why=why)
+        reason = planned.run.outcome if state in ('failed', 'broken') or planned.run.partial else ''
+        return replace(planned, action=action, reason=reason)
 
     def check_checkpoints(self, arms: Sequence[Arm]) -> None:
-        """Makes sure that the weights which these arms start from are there.
+        """Check that the weights which these arms start from exist.
 
         Raises:
-            ConfigError: A file is not; the message names arm, key and file.
+            ConfigError: A file does not exist; the message names arm, key and file.
         """
         for arm in arms:
             for key, path in checkpoint_keys(self.configs[arm.name]):
@@ -202,13 +214,13 @@ class Study:
                     )
 
     def _refusal(self, planned: PlannedRun) -> str:
-        """Why what is in a run's folder cannot be this study's run; empty if it can."""
+        """Return why a run's folder cannot hold this study's run; empty if it can."""
         run, weights = planned.run, checkpoints(planned.folder)
         if run.state == 'missing':
-            return f'{run.folder} holds {weights[0].name}, but no run.json that says whose it is' if weights else ''
+            return f'{run.folder} holds {weights[0].name}, but no run.json that identifies the run' if weights else ''
         if run.identity is None:
             unused = run.state == 'failed' and not weights
-            return '' if unused else f'{run.folder} does not say what it is a run of (an older version began it)'
+            return '' if unused else f'{run.folder} has no identity in its run.json (an older version started it)'
         mine = self._identity(planned.arm, run.seed)
         lines, software = differences(run.identity, mine, for_resume=True), software_differences(run.identity, mine)
         if run.finished and run.identity['world_size'] != self.gpus:
@@ -222,28 +234,27 @@ class Study:
         return dict(self._plans[arm.name].identity, seed=seed)
 
 
-def refuse(plan: Sequence[PlannedRun]) -> None:
-    """Stops where a folder holds what must not be mixed up with this study.
+def require_startable(plan: Sequence[PlannedRun]) -> None:
+    """Check that no run is refused.
 
     Raises:
-        TrainingError: With every refused run's reason.
+        TrainingError: With the reason of every refused run.
     """
     refused = [planned for planned in plan if planned.action == 'refuse']
     if refused:
-        lines = ''.join(f'\n  {planned.label}: {planned.why}' for planned in refused)
-        raise TrainingError(f'nothing was started, because {len(refused)} of {len(plan)} runs cannot be:{lines}')
+        lines = ''.join(f'\n  {planned.label}: {planned.reason}' for planned in refused)
+        raise TrainingError(f'nothing was started, {len(refused)} of {len(plan)} runs are refused:{lines}')
 
 
 def _other_run(folder: Path, lines: Sequence[str], software: bool) -> str:
-    more = f'; and {len(lines) - SHOWN} more' if len(lines) > SHOWN else ''
     hint = ', or add -- --allow-different-software' if software else ''
-    return f'{folder} is another run ({"; ".join(lines[:SHOWN])}{more}): give another --work-dir or move it{hint}'
+    return f'{folder} is another run ({listed(lines)}): give another --work-dir or move it{hint}'
 
 
-def _require_different(what: str, values: Sequence, way_out: str = '') -> None:
+def _require_different(what: str, values: Sequence, hint: str = '') -> None:
     twice = sorted({value for value in values if list(values).count(value) > 1})
     if twice:
-        raise ConfigError(f'{what}: {", ".join(map(str, twice))} given twice{way_out}')
+        raise ConfigError(f'{what}: {", ".join(map(str, twice))} given twice{hint}')
     if not values:
         raise ConfigError(f'{what}: none given')
 
@@ -254,15 +265,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _train_options(extra: Sequence[str]) -> argparse.Namespace:
-    """What ``mmlape train`` makes of the options after ``--``."""
-    from mmlape.commands.train import add_arguments
-
+    """Parse the options of ``mmlape train`` after ``--``."""
     parser = _Parser(add_help=False)
-    add_arguments(parser)
+    add_train_options(parser)
     options = parser.parse_args(['config', *extra])
-    taken = [
-        f'--{name.replace("_", "-")}' for name in OWN_OPTIONS if getattr(options, name) != parser.get_default(name)
+    set_twice = [
+        f'--{name.replace("_", "-")}' for name in STUDY_OPTIONS if getattr(options, name) != parser.get_default(name)
     ]
-    if taken:
-        raise ConfigError(f'{", ".join(taken)} after --: the study sets it itself')
+    if set_twice:
+        raise ConfigError(f'{", ".join(set_twice)} after --: the study sets it itself')
     return options

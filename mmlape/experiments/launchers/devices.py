@@ -1,7 +1,8 @@
-"""This machine's GPUs, handed out so that no two runs share one, whichever process hands them out.
+"""The GPUs of this machine, reserved so that no two runs share one, whichever process starts them.
 
-A GPU is taken by locking a file that is named after it, below a folder of this user's on this machine. The training
-inherits the lock, so a GPU stays taken as long as its training lives, also when the process that started it is gone.
+A GPU is reserved by locking a file that is named after it, in a folder of this user on this machine. The training
+process inherits the lock, so a GPU stays reserved while its training lives, even if the process that started it is
+gone.
 """
 
 import fcntl
@@ -18,7 +19,7 @@ from pathlib import Path
 from mmlape.errors import TrainingError
 from mmlape.runs.locks import lock_holder, take_lock
 
-_ASK = """
+_LIST_DEVICES = """
 import torch
 for index in range(torch.cuda.device_count()):
     print('device', index, torch.cuda.get_device_properties(index).uuid)
@@ -30,7 +31,7 @@ class Device:
     """A GPU.
 
     Args:
-        name: What CUDA_VISIBLE_DEVICES calls it.
+        name: Its name in CUDA_VISIBLE_DEVICES.
         key: Its UUID: the same for every process, whatever is visible to it.
     """
 
@@ -39,82 +40,83 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Group:
-    """GPUs that were handed out together; their locks are held until `release`, or the end of who inherited them."""
+class Slot:
+    """A place for one run: the GPUs reserved for it, none on the CPU.
 
-    devices: tuple[Device, ...]
-    locks: tuple[int, ...]
+    The locks are held until `release`, or until the last process that inherited them ends.
+    """
+
+    devices: tuple[Device, ...] = ()
+    locks: tuple[int, ...] = ()
 
     @property
     def visible(self) -> str:
-        """For CUDA_VISIBLE_DEVICES."""
+        """The value of CUDA_VISIBLE_DEVICES."""
         return ','.join(device.name for device in self.devices)
 
     def release(self) -> None:
+        """Close the locks."""
         for lock in self.locks:
             os.close(lock)
 
 
 def visible_devices() -> list[Device]:
-    """The GPUs that this process may use, by CUDA_VISIBLE_DEVICES; asked for in another process.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves to this process.
 
-    CUDA is not initialised here, and CUDA itself decides which GPU a number means.
+    Another process asks for them: CUDA is not initialised here, and CUDA itself decides which GPU a number means.
 
     Raises:
-        TrainingError: Torch cannot say.
+        TrainingError: Torch cannot list them.
     """
-    asked = subprocess.run([sys.executable, '-c', _ASK], capture_output=True, text=True, check=False)
-    if asked.returncode:
-        last = (asked.stderr.strip().splitlines() or ['no message'])[-1]
-        raise TrainingError(f'torch cannot say which GPUs there are ({last}): look with `mmlape doctor`')
-    uuids = re.findall(r'^device \d+ (\S+)$', asked.stdout, re.MULTILINE)
+    result = subprocess.run([sys.executable, '-c', _LIST_DEVICES], capture_output=True, text=True, check=False)
+    if result.returncode:
+        last = (result.stderr.strip().splitlines() or ['no message'])[-1]
+        raise TrainingError(f'torch cannot list the GPUs ({last}): check with `mmlape doctor`')
+    uuids = re.findall(r'^device \d+ (\S+)$', result.stdout, re.MULTILINE)
     names = [name.strip() for name in os.environ.get('CUDA_VISIBLE_DEVICES', '').split(',') if name.strip()]
     return [Device(names[index] if names else str(index), uuid) for index, uuid in enumerate(uuids)]
 
 
 class DevicePool:
-    """Hands GPUs out.
+    """Reserves GPUs.
 
     Args:
-        devices: All that there are.
-        folder: Of the locks; by default one of this user's below the machine's temporary folder.
+        devices: All GPUs.
+        folder: Holds the locks; default: a folder of this user in the machine's temporary folder.
     """
 
     def __init__(self, devices: Sequence[Device], folder: str | Path | None = None) -> None:
         self.devices = tuple(devices)
         self.folder = Path(folder or Path(tempfile.gettempdir()) / f'mmlape-{os.getuid()}' / 'devices')
 
-    def take(self, count: int) -> Group | None:
-        """Takes so many GPUs, or none.
-
-        Returns:
-            The GPUs; None if there are not so many free ones now.
+    def acquire(self, count: int) -> Slot | None:
+        """Reserve ``count`` GPUs; return None, and reserve none, if fewer are free.
 
         Raises:
             TrainingError: The folder of the locks cannot be used.
         """
         try:
-            with self._alone():
+            with self._exclusive():
                 locked = [(device, take_lock(self._file(device))) for device in self.free()[:count]]
         except OSError as error:
-            raise TrainingError(f'{self.folder}, where locks of GPUs are kept: {error.strerror}') from error
+            raise TrainingError(f'{self.folder}, which holds the locks of GPUs: {error.strerror}') from error
         held = [(device, lock) for device, lock in locked if lock is not None]
-        group = Group(tuple(device for device, _ in held), tuple(lock for _, lock in held))
+        slot = Slot(tuple(device for device, _ in held), tuple(lock for _, lock in held))
         if len(held) < count:
-            group.release()
+            slot.release()
             return None
-        return group
+        return slot
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Lets one process at a time choose: of two that each take a half, neither would have enough."""
+    def _exclusive(self) -> Iterator[None]:
+        """Let one process choose at a time: of two that each lock a half, neither would have enough."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with open(self.folder / '.choosing', 'w') as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def free(self) -> list[Device]:
-        """Those that nobody holds now."""
+        """Return the GPUs that nobody holds now."""
         return [device for device in self.devices if lock_holder(self._file(device)) is None]
 
     def _file(self, device: Device) -> Path:

@@ -1,8 +1,8 @@
-"""Runs as Slurm jobs: one `sbatch` script each, kept in the arm's folder, and found again by the job's name.
+"""Runs as Slurm jobs: one `sbatch` script each, kept in the arm's folder, and found again by the name of the job.
 
-The name holds a hash of the run's folder, so that any call, on any machine of the cluster, sees in the queue whether
-a run has a job already. When a run is to be gone on with, and when, is decided by its folder as everywhere; Slurm
-only places jobs. A job that is requeued, or submitted again after its time limit, goes on where it stopped.
+The name contains a hash of the run's folder, so any call, on any machine of the cluster, sees in the queue whether a
+run already has a job. As everywhere, the run's folder decides whether and from where a run is resumed; Slurm only
+places jobs. A job that is requeued, or submitted again after its time limit, resumes where it stopped.
 """
 
 import hashlib
@@ -19,77 +19,81 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mmlape.errors import ConfigError, TrainingError
-from mmlape.experiments.launchers.devices import Group
-from mmlape.experiments.launchers.local import import_path
+from mmlape.experiments.launchers.base import Job, Launcher, import_path
+from mmlape.experiments.launchers.devices import Slot
+from mmlape.experiments.layout import job_file, job_script
 from mmlape.experiments.study import PlannedRun
-from mmlape.files import write_json
+from mmlape.files import atomic_path, write_json
 from mmlape.mim import mim_root
 from mmlape.runs.failures import SLURM_STATES
 from mmlape.runs.record import read_record
 from mmlape.runs.run import Run
 
-REPEATED = ('TIMEOUT', 'PREEMPTED', 'NODE_FAIL', 'BOOT_FAIL', 'vanished')
-"""Ends of a job after which the run goes on in another one, as long as it got further."""
+RESUMABLE = ('TIMEOUT', 'PREEMPTED', 'NODE_FAIL', 'BOOT_FAIL', 'vanished')
+"""Final states of a job after which another one resumes the run, if it has advanced."""
 
 
-@dataclass
-class SlurmJob:
-    """A run's job.
+@dataclass(kw_only=True)
+class SlurmJob(Job):
+    """A Slurm job of a run.
 
     Args:
-        number: Slurm's.
-        begun: When it was submitted or found, as of `time.monotonic`.
-        iteration: How far the run was then.
-        state: Slurm's word for it.
+        number: Its number in Slurm.
+        iteration: The iteration of the run when the job was submitted or found.
+        state: Its state in Slurm.
         ended: Whether it has left the queue.
     """
 
-    planned: PlannedRun
     number: str
-    begun: float
     iteration: int
     state: str = 'PENDING'
     ended: bool = False
 
+    @classmethod
+    def of(cls, planned: PlannedRun, number: str, state: str) -> 'SlurmJob':
+        """Build a job from its entry in the queue."""
+        iteration = (read_record(planned.folder) or {}).get('iter') or 0
+        if state == 'COMPLETING':  # its progress was made before this call
+            iteration = -1
+        return cls(planned=planned, number=number, iteration=iteration, state=state)
+
     @property
-    def told(self) -> str:
+    def place(self) -> str:
+        """Its number and state."""
         return f'as job {self.number}, {self.state}'
-
-    def poll(self) -> str | None:
-        """How it ended; None while it has not."""
-        return f'job {self.number} that ended as {self.state}' if self.ended else None
-
-    def again(self, run: Run) -> bool:
-        """Whether the run is to go on in another job."""
-        return self.state in REPEATED and (run.record.get('iter') or 0) > self.iteration
 
     @property
     def failure(self) -> dict | None:
-        """What Slurm says that the job failed of."""
+        """Slurm's reason for a failure."""
         kind, reason = SLURM_STATES.get(self.state, (None, None))
         return dict(kind=kind, reason=f'job {self.number}: {reason}') if kind else None
 
-    def note(self) -> None:
-        """Writes down what is known, for whoever looks without asking Slurm."""
-        noted = dict(job=self.number, state=self.state, ended=self.ended, updated=time.time())
-        write_json(folder_of(self.planned) / f'{self.planned.folder.name}.json', noted)
+    def poll(self) -> str | None:
+        """Return how it ended; None until then."""
+        return f'job {self.number} that ended as {self.state}' if self.ended else None
 
-    def release(self) -> None:
-        """A job holds nothing of this process."""
+    def can_continue(self, run: Run) -> bool:
+        """Return whether another job should resume the run."""
+        return self.state in RESUMABLE and (run.record.get('iter') or 0) > self.iteration
+
+    def save(self) -> None:
+        """Record the state for processes that do not ask Slurm."""
+        state = dict(job=self.number, state=self.state, ended=self.ended, updated=time.time())
+        write_json(job_file(self.planned.folder), state)
 
 
-class SlurmLauncher:
-    """Submits runs.
+class SlurmLauncher(Launcher):
+    """Submits runs as Slurm jobs.
 
     Args:
-        processes: Of one run, one a GPU.
-        per_node: GPUs that a node has; 0 for CPU processes, which share one node.
-        options: ``key=value`` for sbatch, or words such as ``exclusive``.
-        parallel: The most jobs at a time; by default all runs are submitted at once.
-        every: Seconds between two looks at the queue.
+        processes: Processes of one run, one per GPU.
+        per_node: GPUs of a node; 0 for CPU processes, which share one node.
+        options: ``key=value`` for sbatch, or flags such as ``exclusive``.
+        max_parallel: How many jobs at a time; default: all runs are submitted at once.
+        interval: Seconds between two queries of the queue.
 
     Raises:
-        ConfigError: Slurm is not here, or the processes do not fill their nodes.
+        ConfigError: Slurm is not installed here, or the processes do not fill their nodes.
     """
 
     def __init__(
@@ -97,62 +101,60 @@ class SlurmLauncher:
         processes: int = 1,
         per_node: int = 4,
         options: Sequence[str] = (),
-        parallel: int | None = None,
-        every: float = 10.0,
+        max_parallel: int | None = None,
+        interval: float = 10.0,
     ) -> None:
         missing = [name for name in ('sbatch', 'squeue') if not shutil.which(name)]
         if missing:
             raise ConfigError(f'--launcher slurm: no {" or ".join(missing)} here; run it where jobs are submitted')
-        self.processes, self.parallel, self.every = processes, parallel, every
+        self.processes, self.max_parallel, self.interval = processes, max_parallel, interval
         self.on_node = min(per_node, processes) or processes
         self.nodes, self.gpus = math.ceil(processes / self.on_node), per_node > 0
         if processes % self.on_node:
             raise ConfigError(
                 f'--gpus {processes} do not fill nodes of --gpus-per-node {per_node}: give a divisor of {processes}'
             )
-        self.options = [word for option in options for word in shlex.split(option)]
-        self.looked = -math.inf
+        self.options = [part for option in options for part in shlex.split(option)]
+        self.last_query = -math.inf
 
     def describe(self) -> str:
-        """What a job asks for."""
+        """Return what a job asks for."""
         what = 'GPUs' if self.gpus else 'CPU processes'
         return f'Slurm jobs of {self.nodes} x {self.on_node} {what}'
 
-    def reserve(self, running: int) -> Group | None:
-        """Room for one more job beside so many."""
-        return Group((), ()) if self.parallel is None or running < self.parallel else None
+    def reserve(self, running: int) -> Slot | None:
+        """Return an empty slot unless the most jobs are submitted: Slurm places them."""
+        return Slot() if self.max_parallel is None or running < self.max_parallel else None
 
     def adopt(self, planned: PlannedRun) -> SlurmJob | None:
-        """The job that a run has already.
+        """Return the job that a run has in the queue.
 
         Raises:
-            TrainingError: The queue cannot be read, so nobody knows.
+            TrainingError: The queue cannot be read.
         """
-        found = self._queue(check=True).get(job_name(planned))
-        return _job(planned, *found) if found else None
+        entry = self._queue(check=True).get(job_name(planned))
+        return SlurmJob.of(planned, *entry) if entry else None
 
-    def start(self, planned: PlannedRun, claim: int, room: Group) -> SlurmJob:
-        """Submits a run; the claim is kept until that is done.
+    def start(self, planned: PlannedRun, lock: int, slot: Slot) -> SlurmJob:
+        """Submit a run; the lock is held until that is done.
 
         Raises:
-            TrainingError: Slurm does not take it.
+            TrainingError: Slurm refuses it.
         """
         try:
-            found = self._queue(check=True).get(job_name(planned))
-            if found is None:
-                script = folder_of(planned) / f'{planned.folder.name}.sh'
-                script.parent.mkdir(parents=True, exist_ok=True)
-                script.write_text(self.script(planned), encoding='utf-8')
-                found = (_submit(script), 'PENDING')
-            job = _job(planned, *found)
-            job.note()
+            job = self.adopt(planned)
+            if job is None:
+                with atomic_path(job_script(planned.folder)) as partial:
+                    partial.write_text(self.script(planned), encoding='utf-8')
+                job = SlurmJob.of(planned, _submit(job_script(planned.folder)), 'PENDING')
+            job.save()
             return job
         finally:
-            os.close(claim)
+            os.close(lock)
 
     def script(self, planned: PlannedRun) -> str:
-        """The sbatch script that trains a run, or the rest of it."""
-        config, *options = planned.words
+        """Return the sbatch script that trains or resumes a run."""
+        config, *options = planned.train_args
         launcher = ['--launcher', 'slurm'] if self.processes > 1 else []
         tool = mim_root() / 'tools' / 'train.py'
         command = shlex.join([sys.executable, '-u', str(tool), config, '--resume', *launcher, *options])
@@ -169,8 +171,8 @@ class SlurmLauncher:
         )
 
     def _request(self, planned: PlannedRun) -> list[str]:
-        """sbatch's options; those that were given take the place of the usual ones."""
-        own = {
+        """Return the options of sbatch; the given ones replace the defaults."""
+        defaults = {
             'job-name': job_name(planned),
             'output': str(planned.log.absolute()).replace('%', '%%'),
             'open-mode': 'append',
@@ -181,85 +183,73 @@ class SlurmLauncher:
         }
         given = dict(option.removeprefix('--').partition('=')[::2] for option in self.options)
         if self.gpus and not any(key in given for key in ('gres', 'gpus', 'gpus-per-node', 'gpus-per-task')):
-            own['gres'] = f'gpu:{self.on_node}'
-        taken = [key for key in ('job-name', 'output', 'chdir', 'array') if key in given]
-        if taken:
-            raise ConfigError(f'--slurm-args {taken[0]}: set by the runner')
-        asked = {**own, **given}.items()
-        return [key if value == '' else f'{key}={shlex.quote(str(value))}' for key, value in asked]
+            defaults['gres'] = f'gpu:{self.on_node}'
+        fixed = [key for key in ('job-name', 'output', 'chdir', 'array') if key in given]
+        if fixed:
+            raise ConfigError(f'--slurm-args {fixed[0]}: set by the launcher')
+        options = {**defaults, **given}.items()
+        return [key if value == '' else f'{key}={shlex.quote(str(value))}' for key, value in options]
 
     def refresh(self, jobs: Sequence[SlurmJob]) -> None:
-        """Asks Slurm, now and then, how jobs are."""
-        if not jobs or time.monotonic() - self.looked < self.every:
+        """Query the queue at intervals, and update the states of jobs."""
+        if not jobs or time.monotonic() - self.last_query < self.interval:
             return
-        self.looked = time.monotonic()
+        self.last_query = time.monotonic()
         queue = self._queue()
         if queue is None:
             return
         for job in jobs:
             state = queue.get(job_name(job.planned), (job.number, None))[1]
             job.ended = state is None
-            state = state or _end_of(job.number)
+            state = state or _final_state(job.number)
             if job.ended or state != job.state:
                 job.state = state
-                job.note()
+                job.save()
 
     def stop(self, jobs: Sequence[SlurmJob]) -> str:
-        """Leaves the jobs alone, and says how to follow or to cancel them."""
+        """Leave the jobs in the queue; return how to follow or to cancel them."""
         numbers = ' '.join(job.number for job in jobs)
-        return f'{len(jobs)} jobs go on; the same command follows them again, `scancel {numbers}` ends them'
+        return f'{len(jobs)} jobs continue; the same command follows them again, `scancel {numbers}` ends them'
 
     @staticmethod
     def _queue(check: bool = False) -> dict[str, tuple[str, str]] | None:
-        """Number and state of this user's jobs, by name; None if Slurm does not answer."""
-        asked = _slurm('squeue', '--me', '--noheader', '--format=%A|%T|%j')
-        if asked.returncode:
+        """Return number and state of this user's jobs by name; None if Slurm does not answer."""
+        result = _slurm('squeue', '--me', '--noheader', '--format=%A|%T|%j')
+        if result.returncode:
             if check:
-                raise TrainingError(f'squeue does not answer, so jobs may exist unseen: {asked.stderr.strip()}')
+                raise TrainingError(f'squeue does not answer, jobs may exist unseen: {result.stderr.strip()}')
             return None
-        lines = [line.split('|', 2) for line in asked.stdout.splitlines()]
+        lines = [line.split('|', 2) for line in result.stdout.splitlines()]
         return {name.strip(): (number, state) for number, state, name in lines}
 
 
-def folder_of(planned: PlannedRun) -> Path:
-    """Where an arm's scripts and notes of jobs are."""
-    return planned.folder.parent / 'slurm'
-
-
 def job_name(planned: PlannedRun) -> str:
-    """The same for every call about a run, and no other's."""
-    place = hashlib.sha256(str(planned.folder.absolute().resolve()).encode()).hexdigest()[:8]
-    return f'{planned.arm.name}-{planned.folder.name}-{place}'
-
-
-def _job(planned: PlannedRun, number: str, state: str) -> SlurmJob:
-    iteration = (read_record(planned.folder) or {}).get('iter') or 0
-    if state == 'COMPLETING':  # it has done what it could before this call
-        iteration = -1
-    return SlurmJob(planned, number, time.monotonic(), iteration, state)
+    """Return the name of a run's job: the same in every call, and unique to the run's folder."""
+    digest = hashlib.sha256(str(planned.folder.absolute().resolve()).encode()).hexdigest()[:8]
+    return f'{planned.arm.name}-{planned.folder.name}-{digest}'
 
 
 def _submit(script: Path) -> str:
-    done = _slurm('sbatch', '--parsable', str(script))
-    if done.returncode:
-        raise TrainingError(f'sbatch does not take {script}: {done.stderr.strip()}')
-    return done.stdout.strip().splitlines()[-1].split(';')[0]
+    result = _slurm('sbatch', '--parsable', str(script))
+    if result.returncode:
+        raise TrainingError(f'sbatch refuses {script}: {result.stderr.strip()}')
+    return result.stdout.strip().splitlines()[-1].split(';')[0]
 
 
-def _end_of(number: str) -> str:
-    """What became of a job that is in the queue no more; 'vanished' where Slurm does not keep that."""
-    asked = _slurm('sacct', '-j', number, '--allocations', '--noheader', '--parsable2', '--format=State')
-    if asked.returncode == 0 and asked.stdout.strip():
-        return asked.stdout.split()[0]
-    asked = _slurm('scontrol', 'show', 'job', number, '--oneliner')
-    found = re.search(r'\bJobState=(\S+)', asked.stdout)
+def _final_state(number: str) -> str:
+    """Return the state of a job that has left the queue; 'vanished' where Slurm does not record it."""
+    result = _slurm('sacct', '-j', number, '--allocations', '--noheader', '--parsable2', '--format=State')
+    if result.returncode == 0 and result.stdout.strip():
+        return result.stdout.split()[0]
+    result = _slurm('scontrol', 'show', 'job', number, '--oneliner')
+    found = re.search(r'\bJobState=(\S+)', result.stdout)
     return found[1] if found else 'vanished'
 
 
-def _slurm(*words: str) -> subprocess.CompletedProcess:
-    """Calls Slurm; what describes the allocation that this process may run in is not handed on."""
+def _slurm(*command: str) -> subprocess.CompletedProcess:
+    """Call Slurm without the variables of the allocation that this process may run in."""
     environment = {key: value for key, value in os.environ.items() if not re.match(r'SLURM_(?!CONF$)', key)}
     try:
-        return subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return subprocess.CompletedProcess(words, 1, '', str(error))
+        return subprocess.CompletedProcess(command, 1, '', str(error))

@@ -5,23 +5,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mmlape.evaluation.names import TASKS, is_defined, points, task_of
-from mmlape.experiments.averages import EVALUATIONS, summarise
-from mmlape.experiments.report.paper import Known, Model, describe, known
+from mmlape.experiments.averages import in_points, summarise
+from mmlape.experiments.report.paper import IndexEntry, PaperModel, index_entry, paper_model
 from mmlape.runs.run import Run
-
-_SCALED = ('mean', 'std', 'low', 'high')
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One side of a comparison.
+class ArmRuns:
+    """The runs of an arm, and how to compare them.
 
     Args:
-        name: As in the tables and in the curves' legend.
-        runs: Its runs, from `runs.read_seeds` or `runs.read_arms`.
-        task: 'detection', 'segmentation' or 'classification'; by default told from the metrics.
-        metrics: Which to compare by; by default the task's.
-        untrained: The same metrics before training as the metric returned them, where they were measured.
+        name: In tables, and in the legend of curves.
+        runs: From `runs.read_seeds` or `runs.read_arms`.
+        task: 'detection', 'segmentation' or 'classification'; default: follows from the metrics.
+        metrics: Which to compare; default: the task's.
+        untrained: The same metrics before training, as the metric returned them, where they were measured.
     """
 
     name: str
@@ -32,27 +30,28 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Result:
-    """What is known of an arm; every value is in points.
+class ArmResult:
+    """An arm, averaged; every value is in points.
 
     Attributes:
-        arm: The arm.
-        task: Its task; None if it is not known.
-        metrics: Which it is compared by.
-        summary: As `aggregate.summarise` returns it, in points.
-        model: Its name in the paper's words.
-        known: What the metafiles say of its config; None if they do not have it, or its model is another one.
+        arm: The runs.
+        task: Its task; None if unknown.
+        metrics: The metrics to compare.
+        summary: As `averages.summarise` returns it, in points.
+        model: The paper's name of its model.
+        known: The entry of its config in the metafiles; None if there is none, or if its model is another one.
     """
 
-    arm: Arm
+    arm: ArmRuns
     task: str | None
     metrics: tuple[str, ...]
     summary: dict
-    model: Model
-    known: Known | None
+    model: PaperModel
+    known: IndexEntry | None
 
     @property
     def name(self) -> str:
+        """The name of the arm."""
         return self.arm.name
 
     @property
@@ -61,54 +60,45 @@ class Result:
         return [run for run in self.arm.runs if run.counts]
 
     @property
+    def first(self) -> Run | None:
+        """The first run that is averaged; None if none counts."""
+        return next(iter(self.counted), None)
+
+    @property
     def identity(self) -> dict:
         """The identity that its averaged runs share; empty if they have none."""
         return next((run.identity for run in self.counted if run.identity), {})
 
     def values(self, which: str, metric: str, name: str | None = None) -> dict[int, float]:
-        """``{seed: value}`` of a metric at 'last' or 'best', or of one of its classes."""
+        """Return ``{seed: value}`` of a metric at 'last' or 'best', or of one of its classes."""
         rows = self.summary[which]['metrics'] if name is None else self.summary[which]['per_class'].get(metric, {})
         entry = rows.get(metric if name is None else name)
         return {int(seed): value for seed, value in entry['values'].items()} if entry else {}
 
+    def untrained(self, metric: str) -> float | None:
+        """Return the value of a metric before training; None if it was not measured."""
+        value = self.arm.untrained.get(metric)
+        return points(metric, value) if is_defined(metric, value) else None
 
-def average(arm: Arm, allow_software: bool = False) -> Result:
-    """Averages an arm.
+
+def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
+    """Average an arm.
 
     Raises:
-        DataError: Its runs are no repeats of each other.
+        DataError: Its runs are not repeats of each other.
     """
-    summary = summarise(arm.runs, allow_software)
-    for which in EVALUATIONS:
-        part = summary[which]
-        part['metrics'] = {name: _in_points(name, entry) for name, entry in part['metrics'].items()}
-        part['per_class'] = {
-            name: {one: _in_points(name, entry) for one, entry in rows.items()}
-            for name, rows in part['per_class'].items()
-        }
+    summary = in_points(summarise(arm.runs, allow_software))
     found = [*summary['last']['metrics'], *summary['best']['metrics']]
     task = arm.task or task_of(found)
     metrics = arm.metrics or TASKS.get(task) or found[:1]
     metrics = [name for name in metrics if name in found] if found else metrics
-    counted = next((run for run in arm.runs if run.counts), None)
-    config = str(counted.record.get('config') or arm.name) if counted else arm.name
-    return Result(
+    first = next((run for run in arm.runs if run.counts), None)
+    config = str(first.record.get('config') or arm.name) if first else arm.name
+    return ArmResult(
         arm,
         task,
         tuple(metrics),
         summary,
-        describe(Path(config).stem, counted.identity if counted else None),
-        known(config, counted.cost.get('parameters') if counted else None),
+        paper_model(Path(config).stem, first.identity if first else None),
+        index_entry(config, first.cost.get('parameters') if first else None),
     )
-
-
-def _in_points(metric: str, entry: dict) -> dict:
-    """An average in points."""
-    scaled = {key: None if entry[key] is None else points(metric, entry[key]) for key in _SCALED}
-    return {**entry, **scaled, 'values': {seed: points(metric, value) for seed, value in entry['values'].items()}}
-
-
-def untrained(result: Result, metric: str) -> float | None:
-    """The value of a metric before training, in points; None if it was not measured."""
-    value = result.arm.untrained.get(metric)
-    return points(metric, value) if is_defined(metric, value) else None

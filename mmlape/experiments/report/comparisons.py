@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mmlape.experiments.report.arms import Result
+from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.statistics import Difference, holm, paired, welch
 
 
@@ -29,8 +29,8 @@ class Comparison:
     paired: Difference
 
 
-def pairs_of(results: Sequence[Result], baseline: str | None) -> Iterator[tuple[Result, Result]]:
-    """Every arm that has something to be compared with, and that."""
+def pairs_of(results: Sequence[ArmResult], baseline: str | None) -> Iterator[tuple[ArmResult, ArmResult]]:
+    """Yield every arm that has a baseline, with its baseline."""
     for result in results:
         rivals = [other for other in results if set(other.metrics) & set(result.metrics)]
         if baseline is not None:
@@ -43,8 +43,8 @@ def pairs_of(results: Sequence[Result], baseline: str | None) -> Iterator[tuple[
             yield result, chosen
 
 
-def compare(pairs: Sequence[tuple[Result, Result]], which: str) -> list[Comparison]:
-    """The metrics that pairs of arms have in common at 'last' or at 'best': a family of Holm's correction."""
+def compare(pairs: Sequence[tuple[ArmResult, ArmResult]], which: str) -> list[Comparison]:
+    """Compare the common metrics of pairs of arms at 'last' or at 'best': a family of Holm's correction."""
     return _corrected([
         _comparison(arm, other, which, metric)
         for arm, other in pairs
@@ -53,14 +53,14 @@ def compare(pairs: Sequence[tuple[Result, Result]], which: str) -> list[Comparis
     ])  # fmt: skip
 
 
-def _comparison(arm: Result, other: Result, which: str, metric: str, name: str | None = None) -> Comparison:
+def _comparison(arm: ArmResult, other: ArmResult, which: str, metric: str, name: str | None = None) -> Comparison:
     mine, theirs = (result.values(which, metric, name) for result in (arm, other))
     difference = welch(list(mine.values()), list(theirs.values()))
     return Comparison(arm.name, other.name, which, metric, name, difference, paired(mine, theirs))
 
 
-def compare_classes(arm: Result, other: Result) -> list[Comparison]:
-    """The classes' differences at 'last', those that gain most first."""
+def compare_classes(arm: ArmResult, other: ArmResult) -> list[Comparison]:
+    """Compare the classes of two arms at 'last', the largest gain first."""
     found = []
     for metric in class_metrics(arm):
         names = [
@@ -72,12 +72,12 @@ def compare_classes(arm: Result, other: Result) -> list[Comparison]:
     return found
 
 
-def class_metrics(result: Result) -> list[str]:
-    """The metrics that a task compares classes by: IoU, or box and mask AP; accuracies of classes are data only."""
+def class_metrics(result: ArmResult) -> list[str]:
+    """Return the metrics by which classes are compared: IoU, box AP, mask AP; class accuracies are data only."""
     return [name for name in result.summary['last']['per_class'] if name in ('IoU', 'bbox_AP', 'segm_AP')]
 
 
 def _corrected(family: Sequence[Comparison]) -> list[Comparison]:
-    """Holm's correction of a family, of Welch's p and of the paired p apart."""
+    """Correct the p values of a family by Holm, Welch's and the paired ones apart."""
     corrected = (holm([getattr(one, kind) for one in family]) for kind in ('welch', 'paired'))
     return [replace(one, welch=first, paired=second) for one, first, second in zip(family, *corrected)]

@@ -1,4 +1,4 @@
-"""What a report says, whatever its format: averages, comparisons, and what makes them doubtful."""
+"""The content of a report in any format: averages, comparisons, and warnings about them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -7,43 +7,43 @@ from pathlib import Path
 from mmlape.errors import ConfigError
 from mmlape.evaluation.names import label
 from mmlape.experiments.averages import EVALUATIONS
-from mmlape.experiments.report.arms import Arm, Result, average
+from mmlape.experiments.report.arms import ArmResult, ArmRuns, average
 from mmlape.experiments.report.comparisons import Comparison, compare, compare_classes, pairs_of
 from mmlape.runs.identity import differences, software_differences
 
-_LONG = 60
-"""Letters that the names of a pair may have together, to be shown in a table."""
+_MAX_LENGTH = 60
+"""Characters that the names of a pair may have together in a table."""
 _OF_ARMS = ('config:', 'checkpoint:', 'seed:')
-"""How the lines about two runs begin in which arms may differ: it is what they are compared for."""
+"""Prefixes of the differences that arms are compared for."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """A report's contents.
+    """The content of a report.
 
     Attributes:
         title: Its heading.
         results: The arms.
         comparisons: Of the metrics, at 'last' and at 'best'; each of the two is a family of Holm's correction.
         classes: Of single classes at 'last'; a pair of arms and a metric is a family.
-        warnings: What makes a comparison doubtful.
+        warnings: Reasons to doubt a comparison.
         introduction: A paragraph before everything else.
         notes: Sentences after the first table.
-        pictures: Caption and files.
+        images: Files by caption.
     """
 
     title: str
-    results: list[Result]
+    results: list[ArmResult]
     comparisons: list[Comparison]
     classes: list[Comparison]
     warnings: list[str]
     introduction: str = ''
     notes: tuple[str, ...] = ()
-    pictures: dict[str, list[Path]] = field(default_factory=dict)
+    images: dict[str, list[Path]] = field(default_factory=dict)
 
     @property
     def excluded(self) -> list[str]:
-        """The runs that are not counted, and why."""
+        """The runs that do not count, with the reason."""
         return [
             f'{result.name}, seed {seed}: {outcome}'
             for result in self.results
@@ -51,47 +51,47 @@ class Report:
         ]
 
     def title_of(self, arm: str, baseline: str) -> str:
-        """A pair's name: its arms' names, or, where these are long, the paper's words if they tell all pairs apart."""
-        if len(arm) + len(baseline) <= _LONG:
+        """Return the name of a pair: its arms' names, or, if they are long, the paper's if these are unique."""
+        if len(arm) + len(baseline) <= _MAX_LENGTH:
             return f'{arm} − {baseline}'
-        words = {(one.name, two.name): _in_the_papers_words(one, two) for one, two in self.pairs}
-        chosen = words[arm, baseline]
-        return chosen if chosen and list(words.values()).count(chosen) == 1 else f'{arm} − {baseline}'
+        titles = {(one.name, two.name): _paper_title(one, two) for one, two in self.pairs}
+        title = titles[arm, baseline]
+        return title if title and list(titles.values()).count(title) == 1 else f'{arm} − {baseline}'
 
-    def result(self, name: str) -> Result:
-        """The arm of a name."""
+    def result(self, name: str) -> ArmResult:
+        """Return the arm of a name."""
         return next(result for result in self.results if result.name == name)
 
     @property
-    def pairs(self) -> list[tuple[Result, Result]]:
+    def pairs(self) -> list[tuple[ArmResult, ArmResult]]:
         """The arms that are compared, each with its baseline."""
         names = dict.fromkeys((one.arm, one.baseline) for one in self.comparisons)
         return [(self.result(arm), self.result(baseline)) for arm, baseline in names]
 
 
-def _in_the_papers_words(arm: Result, other: Result) -> str | None:
-    """'Seg-T-Mask/16: LaPE − Default'; None for arms of two models, or of one method."""
+def _paper_title(arm: ArmResult, other: ArmResult) -> str | None:
+    """Return 'Seg-T-Mask/16: LaPE − Default'; None for arms of two models, or of one method."""
     one, two = arm.model, other.model
     return f'{one.name}: {one.method} − {two.method}' if one.name == two.name and one.method != two.method else None
 
 
 def build(
-    arms: Sequence[Arm], title: str, baseline: str | None = None, allow_software: bool = False, **more
+    arms: Sequence[ArmRuns], title: str, baseline: str | None = None, allow_software: bool = False, **more
 ) -> Report:
-    """Averages arms and compares them.
+    """Average arms and compare them.
 
     Args:
         arms: At least one.
-        title: The report's.
+        title: The heading.
         baseline: The arm that all others of its task are compared with. By default every arm is compared with the
-            arm of the same model that has the default PE, or the first of that model where none has; where settings
-            are not recorded, with the first of its task.
+            arm of the same model that has the default PE, or the first of that model if none has; if settings are
+            not recorded, with the first of its task.
         allow_software: Whether runs of one arm may differ in code and stack.
-        **more: ``introduction``, ``notes`` and ``pictures`` of `Report`.
+        **more: ``introduction``, ``notes`` and ``images`` of `Report`.
 
     Raises:
-        DataError: Runs of an arm are no repeats of each other.
-        ConfigError: There is no arm of the baseline's name, or two arms have one name.
+        DataError: Runs of an arm are not repeats of each other.
+        ConfigError: No arm has the baseline's name, or two arms have the same name.
     """
     names = [arm.name for arm in arms]
     if len(set(names)) < len(names):
@@ -105,11 +105,11 @@ def build(
     return Report(title, results, comparisons, classes, list(_warnings(results, pairs)), **more)
 
 
-def _warnings(results: Sequence[Result], pairs: Sequence[tuple[Result, Result]]) -> Iterator[str]:
-    """What a reader must know before believing a number."""
+def _warnings(results: Sequence[ArmResult], pairs: Sequence[tuple[ArmResult, ArmResult]]) -> Iterator[str]:
+    """Yield the warnings that readers need beside the numbers."""
     for result in results:
         if result.counted and not result.identity:
-            yield f'{result.name}: an older version wrote its records; what its runs have in common was not checked.'
+            yield f'{result.name}: an older version wrote its records; its runs were not checked for equal settings.'
         if result.identity:
             apart = [software_differences(result.identity, run.identity) for run in result.counted]
             lines = dict.fromkeys(line for found in apart for line in found)
@@ -122,7 +122,7 @@ def _warnings(results: Sequence[Result], pairs: Sequence[tuple[Result, Result]])
                 yield f'{result.name}: {label(metric)} is undefined in the last evaluation of seed {absent}.'
         policy = result.identity.get('batch_policy')
         if policy == 'allowed-mismatch':
-            yield f"{result.name}: its total batch is not the recipe's, and nothing was adapted to it."
+            yield f"{result.name}: its total batch is not the recipe's, and nothing was adapted to that."
     for arm, other in pairs:
         if not (arm.identity and other.identity):
             continue

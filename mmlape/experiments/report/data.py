@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 
 from mmlape.experiments.averages import EVALUATIONS
-from mmlape.experiments.report.arms import Result, untrained
+from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
-from mmlape.experiments.report.origin import gpu_hours, parameters
+from mmlape.experiments.report.cost import gpu_hours, parameters
 from mmlape.experiments.statistics import CONFIDENCE
 from mmlape.files import write_json
 
@@ -17,7 +17,7 @@ _TESTED = ('mean', 'low', 'high', 'p', 'holm', 'note')
 
 
 def write_data(report: Report, folder: Path) -> list[Path]:
-    """Writes ``report.json``, ``values.csv``, ``estimates.csv`` and ``comparisons.csv``; all values are in points."""
+    """Write ``report.json``, ``values.csv``, ``estimates.csv`` and ``comparisons.csv``; all values are in points."""
     write_json(folder / 'report.json', as_json(report))
     written = [folder / 'report.json']
     for name, rows, columns in (
@@ -32,7 +32,7 @@ def write_data(report: Report, folder: Path) -> list[Path]:
 
 
 def as_json(report: Report) -> dict:
-    """The report as nested dicts; values are in points."""
+    """Return the report as nested dicts; values are in points."""
     return {
         'title': report.title,
         'unit': 'points (AP times 100, percent)',
@@ -44,14 +44,14 @@ def as_json(report: Report) -> dict:
     }
 
 
-def _arm(result: Result) -> dict:
-    settings_apart = {key: value for key, value in result.identity.items() if key != 'settings'}
+def _arm(result: ArmResult) -> dict:
+    identity = {key: value for key, value in result.identity.items() if key != 'settings'}
     return {
         'task': result.task,
         'metrics': list(result.metrics),
         'model': vars(result.model),
         'paper': result.known.results if result.known else {},
-        'untrained': {metric: untrained(result, metric) for metric in result.arm.untrained},
+        'untrained': {metric: result.untrained(metric) for metric in result.arm.untrained},
         **result.summary,
         'cost': {
             'parameters': parameters(result),
@@ -60,12 +60,12 @@ def _arm(result: Result) -> dict:
             'gpu_hours': gpu_hours(result),
             'runs': {str(run.seed): run.cost for run in result.arm.runs},
         },
-        'identity': settings_apart,
+        'identity': identity,
     }
 
 
-def _entries(result: Result) -> Iterator[tuple[str, str, str | None, dict]]:
-    """'last' or 'best', metric, class and what is known of it."""
+def _entries(result: ArmResult) -> Iterator[tuple[str, str, str | None, dict]]:
+    """Yield 'last' or 'best', metric, class (None for the metric itself) and the average."""
     for which in EVALUATIONS:
         summary = result.summary[which]
         for metric, entry in summary['metrics'].items():

@@ -1,6 +1,6 @@
-"""The drawings of a report, as SVG: curves with bands over seeds, differences with intervals, differences of classes.
+"""The figures of a report, as SVG: curves with bands over seeds, differences with intervals, differences of classes.
 
-Colours are Okabe and Ito's, which colour-blind readers tell apart; every arm has a line style of its own, too.
+Colours are Okabe and Ito's, which colour-blind readers can tell apart; every arm also has its own line style.
 """
 
 import math
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mmlape.evaluation.names import label
-from mmlape.experiments.report.arms import Result, untrained
+from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.comparisons import Comparison
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.tables import INTERVAL, grouped_classes
@@ -29,14 +29,14 @@ _CAPTIONS = {
 }
 _GREY = '#555555'
 _LONG_NAME = 50
-"""Letters of a name that leave no room for another beside it."""
-_MOST_CLASSES = 12
+"""Characters of a name that has a line of the legend to itself."""
+_MAX_CLASSES = 12
 """Drawn at either end of the sorted classes; the table has them all."""
 
 
 @dataclass(frozen=True)
 class Drawings:
-    """The files of a report's drawings.
+    """The files of a report's figures.
 
     Attributes:
         curves: By caption.
@@ -50,10 +50,10 @@ class Drawings:
 
 
 def draw(report: Report, folder: Path) -> Drawings:
-    """Makes all drawings of a report.
+    """Draw all figures of a report.
 
     Args:
-        report: Its contents.
+        report: Its content.
         folder: Where the files go.
     """
     curves = {}
@@ -72,12 +72,12 @@ def draw(report: Report, folder: Path) -> Drawings:
 
 
 def colour(place: int) -> str:
-    """The colour of the arm at a place."""
+    """Return the colour of the arm at a place."""
     return COLOURS[place % len(COLOURS)]
 
 
-def plot_curves(results: Sequence[tuple[int, Result]], path: Path) -> Path | None:
-    """Loss and the first metric over the iterations: mean and one standard deviation over the averaged runs.
+def plot_curves(results: Sequence[tuple[int, ArmResult]], path: Path) -> Path | None:
+    """Draw loss and first metric over the iterations: mean and one standard deviation over the averaged runs.
 
     Args:
         results: Arms with a first metric in common, each with its place among the report's.
@@ -100,13 +100,13 @@ def plot_curves(results: Sequence[tuple[int, Result]], path: Path) -> Path | Non
             n = max(band.n for band in found if band)
             name = f'{_text(result.name)} ({n} seed{"s" * (n != 1)})'
             handles.append(Line2D([], [], ls=_style(place), color=colour(place), lw=1.8, label=name))
-        if untrained(result, metric) is not None:
-            right.plot(0, untrained(result, metric), 'D', color=colour(place), ms=5, clip_on=False)
+        if result.untrained(metric) is not None:
+            right.plot(0, result.untrained(metric), 'D', color=colour(place), ms=5, clip_on=False)
     if not handles:
         return None
     left.set(xlabel='iteration', ylabel='training loss')
     right.set(xlabel='iteration', ylabel=f'{label(metric)}, validation')
-    if any(untrained(result, metric) is not None for _, result in results):
+    if any(result.untrained(metric) is not None for _, result in results):
         right.plot([], [], 'D', color=_GREY, ms=5, label='untrained')
         right.legend(frameon=False, loc='lower right')
     for axes in (left, right):
@@ -121,12 +121,12 @@ def plot_curves(results: Sequence[tuple[int, Result]], path: Path) -> Path | Non
 
 
 def _style(place: int) -> str:
-    """The line of the arm at a place; no two of 32 have both colour and line in common."""
+    """Return the line style of the arm at a place; no two of 32 share both colour and style."""
     return _STYLES[(place + place // len(COLOURS)) % len(_STYLES)]
 
 
 def _draw_band(axes: Axes, band: Band, place: int, marker: str) -> None:
-    """Draws a mean, and its deviation if there is one."""
+    """Draw a mean, and its deviation if there is one."""
     options = dict(ls=_style(place), marker=marker, color=colour(place), lw=1.8, ms=3.5)
     axes.plot(band.steps, band.mean, **options)
     if band.std is not None:
@@ -135,7 +135,7 @@ def _draw_band(axes: Axes, band: Band, place: int, marker: str) -> None:
 
 
 def plot_differences(report: Report, path: Path) -> Path | None:
-    """Differences of the last evaluation with Welch's and the paired interval; None if there is none to draw."""
+    """Draw the differences of the last evaluation with both intervals; return None if there are none."""
     chosen = [one for one in report.comparisons if one.which == 'last' and one.welch.mean is not None]
     if not chosen:
         return None
@@ -162,15 +162,15 @@ def plot_differences(report: Report, path: Path) -> Path | None:
 
 
 def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> Path:
-    """Differences of classes as bars with Welch's interval; of many, those at either end.
+    """Draw the differences of classes as bars with Welch's interval; of many, those at either end.
 
     Args:
         comparisons: One pair of arms and one metric, sorted.
         title: The pair's.
         path: The file to write.
     """
-    many = len(comparisons) > 2 * _MOST_CLASSES
-    chosen = [*comparisons[:_MOST_CLASSES], *comparisons[-_MOST_CLASSES:]] if many else list(comparisons)
+    many = len(comparisons) > 2 * _MAX_CLASSES
+    chosen = [*comparisons[:_MAX_CLASSES], *comparisons[-_MAX_CLASSES:]] if many else list(comparisons)
     figure = Figure(figsize=(9.6, 1.0 + 0.27 * len(chosen)), layout='constrained')
     axes = figure.subplots()
     for place, one in enumerate(reversed(chosen)):
@@ -181,14 +181,14 @@ def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> P
     axes.set_ylim(-0.6, len(chosen) - 0.4)
     axes.axvline(0, color=_GREY, lw=1)
     if many:
-        axes.axhline(_MOST_CLASSES - 0.5, color=_GREY, lw=0.8, ls=':')
+        axes.axhline(_MAX_CLASSES - 0.5, color=_GREY, lw=0.8, ls=':')
     axes.set_xlabel(f'{label(comparisons[0].metric)}, {_text(title)}, points')
     _tidy(axes)
     return _save(figure, path)
 
 
 def _text(name: str) -> str:
-    """A name as it is, where Matplotlib would read mathematics between dollars."""
+    """Escape dollars, between which Matplotlib would read mathematics."""
     return name.replace('$', r'\$')
 
 
@@ -199,7 +199,7 @@ def _tidy(axes: Axes) -> None:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    """Writes an SVG that is the same for the same content."""
+    """Write an SVG that is the same for the same content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context({'svg.hashsalt': 'mmlape', 'svg.fonttype': 'path'}):
         figure.savefig(path, format='svg', metadata={'Date': None, 'Creator': None})

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: style inside, pictures as data, names escaped by Jinja."""
+"""A report as one HTML page that needs nothing else: style and images inside, names escaped by Jinja."""
 
 import base64
 import mimetypes
@@ -9,8 +9,9 @@ from jinja2 import Environment, StrictUndefined
 
 from mmlape.evaluation.names import label
 from mmlape.experiments.averages import EVALUATIONS
-from mmlape.experiments.report import origin, tables, words
+from mmlape.experiments.report import explanations, provenance, tables
 from mmlape.experiments.report.content import Report
+from mmlape.experiments.report.cost import cost_table
 from mmlape.experiments.report.figures import Drawings, colour
 
 _SECTIONS = {
@@ -19,32 +20,32 @@ _SECTIONS = {
     'curves': 'Curves',
     'classes': 'Classes',
     'cost': 'Cost',
-    'pictures': 'Pictures',
-    'origin': 'Origin',
+    'images': 'Images',
+    'provenance': 'Provenance',
     'metrics': 'All metrics',
 }
 
 
 def write_html(report: Report, path: Path, drawings: Drawings) -> Path:
-    """Writes a report.
+    """Write a report.
 
     Args:
-        report: Its contents.
+        report: Its content.
         path: The file.
-        drawings: As `mmlape.experiments.report.figures.draw` made them.
+        drawings: From `mmlape.experiments.report.figures.draw`.
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((Path(__file__).parent / 'page.html').read_text(encoding='utf-8'))
     content = _content(report, drawings)
     shown = [(name, text) for name, text in _SECTIONS.items() if content.get(name)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(template.render(report=report, words=words, sections=shown, **content), encoding='utf-8')
+    path.write_text(template.render(report=report, explain=explanations, sections=shown, **content), encoding='utf-8')
     return path
 
 
 def _content(report: Report, drawings: Drawings) -> dict:
     compared = [
-        (which, tables.comparison_table(report, which), words.tests(report, which))
+        (which, tables.comparison_table(report, which), explanations.tests(report, which))
         for which in EVALUATIONS
         if any(one.which == which for one in report.comparisons)
     ]
@@ -56,28 +57,28 @@ def _content(report: Report, drawings: Drawings) -> dict:
         'colours': {result.name: colour(place) for place, result in enumerate(report.results)},
         'excluded': report.excluded,
         'results': tables.results_table(report),
-        'notes': [*report.notes, *words.paper(report)],
+        'notes': [*report.notes, *explanations.paper(report)],
         'comparisons': compared,
         'differences': compared,
         'forest': data_uri(drawings.differences) if drawings.differences else None,
         'seeds': tables.seeds_table(report),
-        'curves': _pictures(drawings.curves.items()),
+        'curves': _images(drawings.curves.items()),
         'classes': classes,
-        'cost': origin.cost_table(report),
-        'pictures': [
-            (caption, _pictures((file.stem, file) for file in files)) for caption, files in report.pictures.items()
+        'cost': cost_table(report),
+        'images': [
+            (caption, _images((file.stem, file) for file in files)) for caption, files in report.images.items()
         ],
-        'origin': origin.origin_table(report),
-        'facts': [*origin.stacks(report), *origin.setting_lines(report)],
+        'provenance': provenance.provenance_table(report),
+        'facts': [*provenance.stacks(report), *provenance.setting_lines(report)],
         'metrics': [(result.name, tables.metrics_table(result)) for result in report.results],
     }
 
 
-def _pictures(files) -> Sequence[tuple[str, str]]:
+def _images(files) -> Sequence[tuple[str, str]]:
     return [(name, data_uri(file)) for name, file in files]
 
 
 def data_uri(path: Path) -> str:
-    """A picture's file as a `data:` address."""
+    """Return an image file as a `data:` address."""
     kind = mimetypes.guess_type(path.name)[0] or 'application/octet-stream'
     return f'data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}'

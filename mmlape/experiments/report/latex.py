@@ -1,6 +1,6 @@
-"""A report's tables as LaTeX with booktabs, in the layout of the LaPE paper's Tables 3 and 4.
+r"""A report's tables as LaTeX with booktabs, in the layout of the LaPE paper's Tables 3 and 4.
 
-``tables.tex`` is for ``\\input`` in a paper whose preamble loads array and booktabs; ``report.tex`` is a document
+``tables.tex`` is for ``\input`` in a paper whose preamble loads array and booktabs; ``report.tex`` is a document
 around it. The paper's own figures stand in a column of their own, headed as the paper's.
 """
 
@@ -10,11 +10,12 @@ from itertools import groupby
 from pathlib import Path
 
 from mmlape.evaluation.names import TASKS, label
-from mmlape.experiments.report import words
-from mmlape.experiments.report.arms import Result
+from mmlape.experiments.formats import DASH, mean_std, number, probability
+from mmlape.experiments.report import explanations
+from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
-from mmlape.experiments.report.origin import parameters
-from mmlape.experiments.report.tables import number, paper_figure, probability
+from mmlape.experiments.report.cost import parameters
+from mmlape.experiments.report.tables import paper_figure
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
 
 _SPECIAL = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '*': '$^*$'}
@@ -36,7 +37,7 @@ _DOCUMENT = r"""\documentclass{article}
 
 
 def write_latex(report: Report, folder: Path) -> list[Path]:
-    """Writes ``tables.tex`` and ``report.tex``."""
+    """Write ``tables.tex`` and ``report.tex``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / 'tables.tex').write_text('\n'.join(_tables(report)), encoding='utf-8')
     (folder / 'report.tex').write_text(_DOCUMENT, encoding='utf-8')
@@ -44,20 +45,20 @@ def write_latex(report: Report, folder: Path) -> list[Path]:
 
 
 def escape(text: str) -> str:
-    """Text as LaTeX prints it; what an ordinary preamble does not know becomes a question mark."""
+    """Escape text; letters that an ordinary preamble does not know become question marks."""
     return ''.join(_SPECIAL.get(letter, letter if _is_plain(letter) else '?') for letter in text)
 
 
 def _is_plain(letter: str) -> bool:
-    """Whether it is ASCII, or a Latin letter with an accent, which TeX composes."""
+    """Return whether a letter is ASCII, or a Latin letter with an accent, which TeX composes."""
     accented = ord(letter) < 0x180 and unicodedata.decomposition(letter)[:1] not in ('', '<')
     return letter.isprintable() and (letter.isascii() or accented)
 
 
 def _tables(report: Report) -> Iterator[str]:
     yield '% needs \\usepackage{array,booktabs}'
-    for line in words.paper(report):
-        yield f'% mind: {" ".join(line.split())}'
+    for line in explanations.paper(report):
+        yield f'% note: {" ".join(line.split())}'
     order = lambda result: list(_CAPTIONS).index(result.task)  # noqa: E731
     known = sorted((result for result in report.results if result.task in _CAPTIONS), key=order)
     for task, results in groupby(known, lambda result: result.task):
@@ -67,8 +68,8 @@ def _tables(report: Report) -> Iterator[str]:
             yield _comparisons(report, which)
 
 
-def _results(task: str, results: Sequence[Result]) -> str:
-    """One of the paper's tables: a block of rows for each model."""
+def _results(task: str, results: Sequence[ArmResult]) -> str:
+    """Return one of the paper's tables: a block of rows for each model."""
     title, data, metric = _CAPTIONS[task]
     quoted = any(result.known and result.known.results for result in results)
     title += f' on {data}' if quoted else ''
@@ -89,10 +90,10 @@ def _results(task: str, results: Sequence[Result]) -> str:
     return _float(caption, 'lll' + 'r' * (len(columns) - 3), columns, blocks)
 
 
-def _row(result: Result, name: str, quoted: bool) -> str:
+def _row(result: ArmResult, name: str, quoted: bool) -> str:
     metrics = TASKS[result.task]
     entries = [result.summary['last']['metrics'].get(metric) for metric in metrics]
-    shown = [_value(entry) for entry in entries]
+    shown = [escape(mean_std(entry)) for entry in entries]
     model, count = result.model, parameters(result)
     size = '--' if count is None else f'{count / 1e6:.0f}M' if count >= 1e6 else f'{count / 1e6:.1f}M'
     seeds = max((entry['n'] for entry in entries if entry), default=0)
@@ -102,13 +103,6 @@ def _row(result: Result, name: str, quoted: bool) -> str:
     return f'{" & ".join(cells)} \\\\'
 
 
-def _value(entry: dict | None) -> str:
-    if entry is None or entry['mean'] is None:
-        return '--'
-    deviation = '' if entry['std'] is None else f' $\\pm$ {number(entry["std"])}'
-    return f'{number(entry["mean"])}{deviation}'
-
-
 def _comparisons(report: Report, which: str) -> str:
     rows = []
     for one in (one for one in report.comparisons if one.which == which):
@@ -116,7 +110,7 @@ def _comparisons(report: Report, which: str) -> str:
         cells = [pair, escape(label(one.metric))]
         for found in (one.welch, one.paired):
             limits = '--' if found.low is None else f'[{_signed(found.low)}, {_signed(found.high)}]'
-            cells += [_signed(found.mean), limits, _probability(found.holm)]
+            cells += [_signed(found.mean), limits, escape(probability(found.holm))]
         rows.append(f'{" & ".join(cells)} \\\\')
     interval = rf'{CONFIDENCE * 100:.0f}\,\% interval'
     columns = ['Comparison', 'Metric', 'Welch', interval, '$p$', 'Paired', interval, '$p$']
@@ -128,11 +122,7 @@ def _comparisons(report: Report, which: str) -> str:
 
 
 def _signed(value: float | None) -> str:
-    return '--' if value is None else f'${value:+.2f}$'
-
-
-def _probability(p: float | None) -> str:
-    return escape(probability(p))
+    return escape(DASH) if value is None else f'${number(value, "+.2f")}$'
 
 
 def _float(caption: str, alignment: str, columns: Sequence[str], blocks: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""A report as Markdown; links to drawings are relative, so that its folder can be moved."""
+"""A report as Markdown; links to figures are relative, so its folder can be moved."""
 
 import os
 from collections.abc import Iterator
@@ -7,40 +7,41 @@ from urllib.parse import quote
 
 from mmlape.evaluation.names import label
 from mmlape.experiments.averages import EVALUATIONS
-from mmlape.experiments.report import origin, tables, words
+from mmlape.experiments.report import explanations, provenance, tables
 from mmlape.experiments.report.content import Report
+from mmlape.experiments.report.cost import cost_table
 from mmlape.experiments.report.figures import Drawings
 
 _SPECIAL = str.maketrans({character: f'\\{character}' for character in '\\`*_[]<>|$'})
 
 
 def write_markdown(report: Report, path: Path, drawings: Drawings) -> Path:
-    """Writes a report.
+    """Write a report.
 
     Args:
-        report: Its contents.
+        report: Its content.
         path: The file.
-        drawings: As `mmlape.experiments.report.figures.draw` made them.
+        drawings: From `mmlape.experiments.report.figures.draw`.
     """
     parts = [*_results(report), *_curves(drawings, path), *_classes(report, drawings, path)]
-    parts += [*_costs(report), *_origin(report)]
-    for caption, pictures in report.pictures.items():
-        parts += [f'## {_text(caption)}', *(_link(picture.stem, picture, path) for picture in pictures)]
+    parts += [*_costs(report), *_provenance(report)]
+    for caption, images in report.images.items():
+        parts += [f'## {_text(caption)}', *(_link(image.stem, image, path) for image in images)]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text('\n\n'.join(part for part in parts if part) + '\n', encoding='utf-8')
     return path
 
 
 def markdown_table(table: tables.Table) -> str:
-    """A table as Markdown."""
-    rule = ('---',) * table.words + ('---:',) * (len(table.columns) - table.words)
+    """Return a table as Markdown."""
+    rule = ('---',) * table.text_columns + ('---:',) * (len(table.columns) - table.text_columns)
     cells = [tuple(map(_text, row)) for row in (table.columns, *table.rows)]
     return '\n'.join(f'| {" | ".join(row)} |' for row in (cells[0], rule, *cells[1:]))
 
 
-def _text(words: str) -> str:
-    """Words without a meaning in Markdown."""
-    return words.translate(_SPECIAL)
+def _text(text: str) -> str:
+    """Escape text."""
+    return text.translate(_SPECIAL)
 
 
 def _list(lines) -> str:
@@ -57,8 +58,8 @@ def _results(report: Report) -> Iterator[str]:
     yield _text(report.introduction)
     yield '## Results'
     yield markdown_table(tables.results_table(report))
-    yield words.legend()
-    yield _list([*report.notes, *words.paper(report), *report.warnings])
+    yield explanations.legend()
+    yield _list([*report.notes, *explanations.paper(report), *report.warnings])
     if report.excluded:
         yield f'Not counted:\n\n{_list(report.excluded)}'
     for which in EVALUATIONS:
@@ -66,18 +67,18 @@ def _results(report: Report) -> Iterator[str]:
         if table.rows:
             yield f'## Differences, {which} evaluation'
             yield markdown_table(table)
-            yield words.tests(report, which)
+            yield explanations.tests(report, which)
     table = tables.seeds_table(report)
     if table.rows:
         yield '## Seeds needed'
         yield markdown_table(table)
-        yield words.seeds()
+        yield explanations.seeds()
 
 
 def _curves(drawings: Drawings, path: Path) -> Iterator[str]:
     named = {**({'Differences': drawings.differences} if drawings.differences else {}), **drawings.curves}
     if named:
-        yield '## Drawings'
+        yield '## Figures'
     for caption, drawing in named.items():
         yield f'**{_text(caption)}**'
         yield _link(caption, drawing, path)
@@ -87,7 +88,7 @@ def _classes(report: Report, drawings: Drawings, path: Path) -> Iterator[str]:
     groups = tables.grouped_classes(report)
     if groups:
         yield '## Classes'
-        yield words.classes()
+        yield explanations.classes()
     for title, metric, group in groups:
         yield f'**{_text(title)}, {label(metric)}**'
         yield _link(title, drawings.classes[title, metric], path)
@@ -96,14 +97,14 @@ def _classes(report: Report, drawings: Drawings, path: Path) -> Iterator[str]:
 
 def _costs(report: Report) -> Iterator[str]:
     yield '## Cost'
-    yield markdown_table(origin.cost_table(report))
-    yield words.cost()
+    yield markdown_table(cost_table(report))
+    yield explanations.cost()
 
 
-def _origin(report: Report) -> Iterator[str]:
-    yield '## Origin'
-    yield markdown_table(origin.origin_table(report))
-    yield _list([*origin.stacks(report), *origin.setting_lines(report)])
+def _provenance(report: Report) -> Iterator[str]:
+    yield '## Provenance'
+    yield markdown_table(provenance.provenance_table(report))
+    yield _list([*provenance.stacks(report), *provenance.setting_lines(report)])
     yield '## All metrics'
     for result in report.results:
         yield f'**{_text(result.name)}**'

@@ -1,4 +1,4 @@
-"""What the paper and the model index say of a config, and how the paper calls an arm."""
+"""The entry of a config in the metafiles, with the paper's results, and the paper's name of a model."""
 
 import functools
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ import yaml
 from mmlape.mim import mim_root
 
 METRICS = {'box AP': 'coco/bbox_mAP', 'mask AP': 'coco/segm_mAP', 'mIoU': 'mIoU', 'top-1': 'accuracy/top1'}
-"""The metafiles' names of the metrics that they quote."""
+"""The keys of the metrics that the metafiles quote."""
 
 JOININGS = {
     'default': 'Default',
@@ -22,13 +22,13 @@ _SCALES = {'tiny': 'Ti', 'small': 'S', 'base': 'B', 'large': 'L'}
 
 
 @dataclass(frozen=True)
-class Known:
-    """What the metafile of a config's folder says of it.
+class IndexEntry:
+    """The entry of a config in the metafile of its folder.
 
     Attributes:
-        parameters, flops: Exact numbers, for one image of ``size``; None if it does not say.
+        parameters, flops: Exact numbers, for one image of ``size``; None if not given.
         size: Height and width.
-        length: 'Iterations' or 'Epochs', and how many; None if it does not say.
+        length: 'Iterations' or 'Epochs', and how many; None if not given.
         batch: The recipe's total batch.
         results: The paper's figures as it prints them, ``{metric: text}``.
     """
@@ -42,15 +42,15 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Model:
-    """An arm in the words of the paper's tables.
+class PaperModel:
+    """A model as the paper's tables name it.
 
     Attributes:
-        name: 'Seg-T-Mask/16', 'ViT-Adapter-Ti', 'DeiT-S'; the config's name where its settings are not known.
-        pretrained: 'DeiT-Ti', with a star where LaPE was pretrained, too; 'none' without a checkpoint, a question mark
-            where the checkpoint was allowed to join its PE in another way.
+        name: 'Seg-T-Mask/16', 'ViT-Adapter-Ti', 'DeiT-S'; the config's name if its settings are unknown.
+        pretrained: 'DeiT-Ti', with a star if it was pretrained with LaPE, too; 'none' without a checkpoint, a question
+            mark if the checkpoint was allowed to have another joining.
         method: 'Default', 'LaPE', ..., with '+ DPN'.
-        plain: Whether it is the default PE without DPN: what the others of this name are compared with.
+        plain: Whether it is the default PE without DPN: the baseline of the others of this name.
     """
 
     name: str
@@ -59,33 +59,33 @@ class Model:
     plain: bool = False
 
 
-def known(config: str, parameters: int | None = None) -> Known | None:
-    """What the metafiles say of a config, by its name or its file; None if they do not have it.
+def index_entry(config: str, parameters: int | None = None) -> IndexEntry | None:
+    """Return the entry of a config in the metafiles; None if there is none.
 
     Args:
         config: Its name or its file.
-        parameters: How many the trained model has, where that was counted. With another number than the config's it
-            is another model (other classes, another position embedding), of which the metafiles say nothing.
+        parameters: The number that the trained model has, if it was counted. If it differs from the config's, the
+            model is another one (other classes, another position embedding), which has no entry.
     """
     found = _index().get(Path(config).stem)
     return None if found and parameters and found.parameters not in (None, parameters) else found
 
 
 @functools.cache
-def _index() -> dict[str, Known]:
+def _index() -> dict[str, IndexEntry]:
     found = {}
     for file in sorted((mim_root() / 'configs').glob('*/metafile.yml')):
         # The base loader keeps numbers as they are printed: 40.660 has three decimals in the paper.
         content = yaml.load(file.read_text(encoding='utf-8'), yaml.BaseLoader)
-        found |= {entry['Name']: _known(entry) for entry in content.get('Models', ())}
+        found |= {entry['Name']: _index_entry(entry) for entry in content.get('Models', ())}
     return found
 
 
-def _known(entry: dict) -> Known:
+def _index_entry(entry: dict) -> IndexEntry:
     facts = entry.get('Metadata', {})
     lengths = [(unit, int(facts[unit])) for unit in ('Iterations', 'Epochs') if unit in facts]
     figures = [pair for result in entry.get('Paper Results', ()) for pair in result['Metrics'].items()]
-    return Known(
+    return IndexEntry(
         *(int(facts[key]) if key in facts else None for key in ('Parameters', 'FLOPs')),
         tuple(int(side) for side in facts.get('Input Size', ())),
         lengths[0] if lengths else None,
@@ -94,17 +94,17 @@ def _known(entry: dict) -> Known:
     )
 
 
-def describe(name: str, identity: dict | None) -> Model:
-    """An arm in the paper's words, from the settings that its runs recorded.
+def paper_model(name: str, identity: dict | None) -> PaperModel:
+    """Return the paper's name of a model, from the settings that its runs recorded.
 
     Args:
-        name: What it is called where nothing else is known.
+        name: The name if the settings are unknown.
         identity: As `mmlape.runs.identity.read_identity` returns it.
     """
     model = ((identity or {}).get('settings') or {}).get('model') or {}
     backbone = model.get('backbone') or {}
     if 'arch' not in backbone:
-        return Model(name)
+        return PaperModel(name)
     joining, patch_norm = backbone.get('pe_joining', 'default'), backbone.get('patch_norm', 'none')
     method = JOININGS.get(joining, joining) if backbone.get('pe_type', 'learnable') != 'none' else 'None'
     method += {'none': '', 'dual': ' + DPN'}.get(patch_norm, f' + {patch_norm} norm')
@@ -112,11 +112,11 @@ def describe(name: str, identity: dict | None) -> Model:
     loaded = backbone.get('init_cfg') or {}
     mark = '?' if loaded.get('allow_joining_mismatch') else '*' if joining.startswith('lape') else ''
     pretrained = f'DeiT-{scale}{mark}' if loaded else 'none'
-    return Model(_model_name(model, backbone, scale), pretrained, method, method == 'Default')
+    return PaperModel(_model_name(model, backbone, scale), pretrained, method, method == 'Default')
 
 
 def _scale(arch: str | dict) -> str:
-    """'Ti' of 'deit-tiny'; layers and width of an architecture without a name."""
+    """Return 'Ti' for 'deit-tiny'; layers and width for an architecture without a name."""
     if isinstance(arch, dict):
         return f'{arch.get("num_layers")}x{arch.get("embed_dims")}'
     size = arch.rpartition('-')[2]

@@ -1,6 +1,6 @@
 """The tables of a report as rows of text, the same for Markdown, HTML and the terminal."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -9,105 +9,17 @@ from rich.text import Text
 
 from mmlape.evaluation.names import label
 from mmlape.experiments.averages import EVALUATIONS
-from mmlape.experiments.power import POWER, pooled, seeds_needed
-from mmlape.experiments.report.arms import Result, untrained
+from mmlape.experiments.formats import DASH, interval, mean_std, number, probability
+from mmlape.experiments.power import MOST, pooled, seeds_needed
+from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.comparisons import Comparison
 from mmlape.experiments.report.content import Report
-from mmlape.experiments.statistics import CONFIDENCE, NO_SPREAD, Difference
+from mmlape.experiments.statistics import CONFIDENCE, NO_SPREAD
 
-DASH = '–'
 INTERVAL = f'{CONFIDENCE:.0%} interval'
 DIFFERENCES = (0.5, 1.0, 2.0)
 """Points that the table of seeds asks about."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of text.
-
-    Attributes:
-        columns: Its heads.
-        rows: As long as ``columns``.
-        words: How many columns at the left hold words; numbers to their right are aligned to the right.
-    """
-
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    words: int = 1
-
-
-def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
-    """A number as text; a dash for None."""
-    return DASH if value is None else f'{value:{"+" if sign else ""}.{digits}f}'
-
-
-def probability(p: float | None) -> str:
-    """A p value as text."""
-    return DASH if p is None else '< 0.001' if p < 0.001 else f'{p:.3f}'
-
-
-def interval(entry: dict | Difference, sign: bool = False) -> str:
-    """An interval as text, or why there is none."""
-    fields = entry if isinstance(entry, dict) else vars(entry)
-    if fields['low'] is None:
-        return f'none, {fields["note"]}'
-    return f'{number(fields["low"], sign=sign)} to {number(fields["high"], sign=sign)}'
-
-
-def spread(entry: dict | None) -> str:
-    """'67.75 ± 0.94 (2)'; without the deviation for a single run."""
-    if entry is None or entry['mean'] is None:
-        return DASH
-    deviation = '' if entry['std'] is None else f' ± {number(entry["std"])}'
-    return f'{number(entry["mean"])}{deviation} ({entry["n"]})'
-
-
-def paper_figure(result: Result, metric: str) -> str:
-    """What the paper has for an arm's config, as it prints it."""
-    return result.known.results.get(metric, DASH) if result.known else DASH
-
-
-def results_table(report: Report) -> Table:
-    """The metrics of every arm, trained beside untrained where that is known, and the paper's figures if there are."""
-    rows = []
-    for result in report.results:
-        seeds = ', '.join(map(str, result.summary['seeds'])) or 'none counts'
-        model = DASH if result.model.method == DASH else f'{result.model.name}, {result.model.method}'
-        for metric in result.metrics or (DASH,):
-            entries = [result.summary[which]['metrics'].get(metric) for which in EVALUATIONS]
-            limits = [interval(entry) if entry else DASH for entry in entries]
-            cells = (spread(entries[0]), limits[0], spread(entries[1]), limits[1])
-            start = number(untrained(result, metric))
-            rows.append((result.name, model, label(metric), seeds, start, *cells, paper_figure(result, metric)))
-    heads = [f'{which}: {words}' for which in EVALUATIONS for words in ('mean ± std (n)', INTERVAL)]
-    columns = ('arm', 'model', 'metric', 'seeds', 'untrained', *heads, "paper's figure")
-    return _without_empty(Table(columns, rows, 4), ('model', 'untrained', "paper's figure"))
-
-
-def metrics_table(result: Result) -> Table:
-    """Every metric of an arm."""
-    known = dict.fromkeys(name for which in EVALUATIONS for name in result.summary[which]['metrics'])
-    rows = []
-    for name in known:
-        entries = [result.summary[which]['metrics'].get(name) for which in EVALUATIONS]
-        cells = [cell for entry in entries for cell in (spread(entry), interval(entry) if entry else DASH)]
-        rows.append((label(name), *cells))
-    heads = [f'{which}: {words}' for which in EVALUATIONS for words in ('mean ± std (n)', INTERVAL)]
-    return Table(('metric', *heads), rows)
-
-
-def comparison_table(report: Report, which: str) -> Table:
-    """The comparisons at 'last' or at 'best', with Welch's test and the paired one."""
-    chosen = [one for one in report.comparisons if one.which == which]
-    rows = [(report.title_of(one.arm, one.baseline), label(one.metric), *_tested(one)) for one in chosen]
-    return Table(('arm − baseline', 'metric', *_TESTS), rows, 2)
-
-
-def class_table(comparisons: Sequence[Comparison]) -> Table:
-    """The classes of a pair of arms and a metric."""
-    return Table(('class', *_TESTS), [(str(one.name), *_tested(one)) for one in comparisons])
-
-
+_AVERAGES = tuple(f'{which}: {head}' for which in EVALUATIONS for head in ('mean ± std (n)', INTERVAL))
 _TESTS = (
     'difference',
     f"Welch's {INTERVAL}",
@@ -120,18 +32,81 @@ _TESTS = (
 )
 
 
+@dataclass(frozen=True)
+class Table:
+    """A table of text.
+
+    Attributes:
+        columns: Its heads.
+        rows: As long as ``columns``.
+        text_columns: How many columns at the left are text; those to their right are numbers, aligned to the right.
+    """
+
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    text_columns: int = 1
+
+
+def paper_figure(result: ArmResult, metric: str) -> str:
+    """Return the paper's result for an arm's config, as the paper prints it."""
+    return result.known.results.get(metric, DASH) if result.known else DASH
+
+
+def _averages(result: ArmResult, metric: str) -> tuple[str, ...]:
+    """Return the cells of a metric: mean, deviation, n and interval of last, and of best."""
+    entries = [result.summary[which]['metrics'].get(metric) for which in EVALUATIONS]
+    return tuple(cell for entry in entries for cell in (_mean_std_n(entry), interval(entry)))
+
+
+def _mean_std_n(entry: Mapping | None) -> str:
+    """Return '67.75 ± 0.94 (2)'."""
+    text = mean_std(entry)
+    return text if text == DASH else f'{text} ({entry["n"]})'
+
+
+def results_table(report: Report) -> Table:
+    """Build the table of all arms, with untrained values and the paper's results where they are known."""
+    rows = []
+    for result in report.results:
+        seeds = ', '.join(map(str, result.summary['seeds'])) or 'none counts'
+        model = DASH if result.model.method == DASH else f'{result.model.name}, {result.model.method}'
+        for metric in result.metrics or (DASH,):
+            head = (result.name, model, label(metric), seeds, number(result.untrained(metric)))
+            rows.append((*head, *_averages(result, metric), paper_figure(result, metric)))
+    columns = ('arm', 'model', 'metric', 'seeds', 'untrained', *_AVERAGES, "paper's figure")
+    return _without_empty(Table(columns, rows, 4), ('model', 'untrained', "paper's figure"))
+
+
+def metrics_table(result: ArmResult) -> Table:
+    """Build the table of every metric of an arm."""
+    known = dict.fromkeys(name for which in EVALUATIONS for name in result.summary[which]['metrics'])
+    return Table(('metric', *_AVERAGES), [(label(name), *_averages(result, name)) for name in known])
+
+
+def comparison_table(report: Report, which: str) -> Table:
+    """Build the table of the comparisons at 'last' or at 'best'."""
+    chosen = [one for one in report.comparisons if one.which == which]
+    rows = [(report.title_of(one.arm, one.baseline), label(one.metric), *_tested(one)) for one in chosen]
+    return Table(('arm − baseline', 'metric', *_TESTS), rows, 2)
+
+
+def class_table(comparisons: Sequence[Comparison]) -> Table:
+    """Build the table of the classes of a pair of arms and a metric."""
+    return Table(('class', *_TESTS), [(str(one.name), *_tested(one)) for one in comparisons])
+
+
 def _tested(one: Comparison) -> tuple[str, ...]:
+    """Return the cells of a comparison: Welch's test, then the paired one."""
     cells = []
     for kind, difference in (('welch', one.welch), ('paired', one.paired)):
-        mean = number(difference.mean, sign=True)
-        pairs = f' ({difference.n[0]})' if kind == 'paired' else ''
-        cells += [mean + pairs, interval(difference, sign=True)]
+        seeds = f' ({difference.n[0]})' if kind == 'paired' else ''
+        cells += [number(difference.mean, '+.2f') + seeds, interval(difference, '+.2f')]
         cells += [probability(difference.p), probability(difference.holm)]
     return tuple(cells)
 
 
 def seeds_table(report: Report) -> Table:
-    """How many seeds an arm a difference needs, from the spread of the arms that are compared."""
+    """Build the table of the seeds that differences need, from the spread of the compared arms."""
     rows = []
     for one in (one for one in report.comparisons if one.which == 'last'):
         arms = [report.result(name).values('last', one.metric) for name in (one.arm, one.baseline)]
@@ -147,26 +122,23 @@ def seeds_table(report: Report) -> Table:
 
 
 def _needed(difference: float, stds: tuple[float, float, float]) -> str:
-    """'12 (5 to 90)': for the deviation that was found, and for the ends of its interval."""
-    middle, low, high = (seeds_needed(difference, std, POWER) or '> 1000000' for std in stds)
+    """Return '12 (5 to 90)': for the estimated deviation, and for the ends of its interval."""
+    middle, low, high = (seeds_needed(difference, std) or f'> {MOST}' for std in stds)
     return f'{middle} ({low} to {high})'
 
 
 def grouped_classes(report: Report) -> list[tuple[str, str, list[Comparison]]]:
-    """Title, metric and classes of each comparison of classes."""
-    key: Callable = lambda one: (one.arm, one.baseline, one.metric)  # noqa: E731
-    return [
-        (report.title_of(arm, baseline), metric, list(group))
-        for (arm, baseline, metric), group in groupby(report.classes, key)
-    ]
+    """Return title, metric and classes of each comparison of classes."""
+    groups = groupby(report.classes, lambda one: (one.arm, one.baseline, one.metric))
+    return [(report.title_of(arm, baseline), metric, list(group)) for (arm, baseline, metric), group in groups]
 
 
 def console_table(report: Report) -> ConsoleTable:
-    """The results for the terminal, without what makes lines long."""
+    """Build the table of results for the terminal, without its long columns."""
     table, found = _without(results_table(report), ('model', f'best: {INTERVAL}')), ConsoleTable()
     found.title = Text(report.title)
     for place, column in enumerate(table.columns):
-        found.add_column(column, justify='left' if place < table.words else 'right', overflow='fold')
+        found.add_column(column, justify='left' if place < table.text_columns else 'right', overflow='fold')
     for _, rows in groupby(table.rows, lambda row: row[0]):
         for row in rows:
             found.add_row(*map(Text, row))
@@ -175,13 +147,13 @@ def console_table(report: Report) -> ConsoleTable:
 
 
 def _without_empty(table: Table, optional: Sequence[str]) -> Table:
-    """A table without those of its optional columns that say nothing."""
+    """Drop those of the optional columns that are empty."""
     columns = [(column, [row[place] for row in table.rows]) for place, column in enumerate(table.columns)]
     return _without(table, [name for name, cells in columns if name in optional and set(cells) <= {DASH}])
 
 
 def _without(table: Table, names: Sequence[str]) -> Table:
-    """A table without these columns."""
+    """Drop columns."""
     kept = [place for place, column in enumerate(table.columns) if column not in names]
     columns, *rows = (tuple(row[place] for place in kept) for row in (table.columns, *table.rows))
-    return Table(columns, rows, sum(place < table.words for place in kept))
+    return Table(columns, rows, sum(place < table.text_columns for place in kept))

@@ -1,11 +1,11 @@
-"""The sentences of a report: what its words mean, what its tests assume, and what keeps figures apart."""
+"""The explanations below the tables of a report: how to read them, what the tests assume, where figures are from."""
 
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
 
 
 def legend() -> str:
-    """What the table of results means."""
+    """Explain the table of results."""
     return (
         'Last is the evaluation after the last iteration; best is the best evaluation of each run, picked on the '
         'images that it is measured on, so its mean is optimistic. The two are never mixed. The deviation is the '
@@ -15,20 +15,20 @@ def legend() -> str:
 
 
 def tests(report: Report, which: str) -> str:
-    """How the comparisons at 'last' or 'best' were tested, and what Holm's family is."""
+    """Explain the tests of the comparisons at 'last' or 'best', and Holm's family."""
     count = sum(one.which == which for one in report.comparisons)
     tested = sum(one.which == which and one.welch.p is not None for one in report.comparisons)
     pairs = sum(one.which == which and one.paired.p is not None for one in report.comparisons)
     return (
-        f"Differences are in points. Welch's test takes all seeds of either arm, the paired t-test those in common; "
-        f"decide for one of them before you look. Holm's correction is over the comparisons of this table that have "
-        f'a p: {tested} of {count} by Welch, {pairs} by pairs, each test a family of its own. Fewer than {LEAST} '
-        f'seeds in an arm, or values without any spread, give neither interval nor p.'
+        "Differences are in points. Welch's test takes all seeds of either arm, the paired t-test those in common; "
+        "choose one of them before you read the results. Holm's correction is over the comparisons of this table that "
+        f'have a p: {tested} of {count} by Welch, {pairs} by pairs, each test a family of its own. Fewer than {LEAST} '
+        'seeds in an arm, or values without any spread, give neither interval nor p.'
     )
 
 
 def classes() -> str:
-    """What the table of classes means."""
+    """Explain the table of classes."""
     return (
         "Of the last evaluation, sorted by the difference; bars have Welch's interval where there are three seeds. "
         "Holm's correction is over the classes of one table."
@@ -36,7 +36,7 @@ def classes() -> str:
 
 
 def seeds() -> str:
-    """What the table of seeds means."""
+    """Explain the table of seeds."""
     return (
         'Seeds that each of two arms needs to find a true difference with 80 % power at the 5 % level (two-sided '
         't-test, equal deviations). The deviation is pooled over the two arms; in brackets its chi-square interval, '
@@ -45,7 +45,7 @@ def seeds() -> str:
 
 
 def cost() -> str:
-    """What the table of costs means."""
+    """Explain the table of costs."""
     return (
         'Memory and times are means over the averaged runs, as they recorded them. GPU hours are '
         'the sum over all runs, failed ones included. FLOPs (multiply-adds) are those of the config as published; '
@@ -54,20 +54,20 @@ def cost() -> str:
 
 
 def paper(report: Report) -> list[str]:
-    """Where the paper's figures come from, and which arms were not trained as they were."""
+    """Return the source of the paper's figures, and which arms were not trained as published."""
     quoted = [result for result in report.results if result.known and result.known.results]
     if not quoted:
         return []
     lines = ["The paper's figures are those of LaPE (ICCV 2023), means of five seeds; they were not measured here."]
     for result in quoted:
-        counted = result.counted[0].record if result.counted else {}
+        record = result.first.record if result.first else {}
         unit, length = result.known.length or (None, None)
-        trained = counted.get('max_epochs' if unit == 'Epochs' else 'max_iters')
+        trained = record.get('max_epochs' if unit == 'Epochs' else 'max_iters')
         apart = [
             f'{mine} {what} instead of {theirs}'
             for mine, theirs, what in (
                 (trained, length, (unit or '').lower()),
-                (counted.get('total_batch'), result.known.batch, 'images a batch'),
+                (record.get('total_batch'), result.known.batch, 'images a batch'),
             )
             if mine is not None and theirs is not None and mine != theirs
         ]

@@ -1,0 +1,119 @@
+"""Command-line options that commands share, and those of training, which a study passes on to its runs."""
+
+import argparse
+from collections.abc import Sequence
+
+from mmlape.errors import ConfigError
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Add CONFIG and the changes of it."""
+    parser.add_argument('config', metavar='CONFIG', help='a config file, or mmlape::folder/name')
+    add_cfg_options(parser)
+
+
+def add_cfg_options(parser: argparse.ArgumentParser) -> None:
+    """Add the changes of a config."""
+    parser.add_argument('--cfg-options', nargs='+', action='extend', metavar='KEY=VALUE', help='changes of the config')
+
+
+def add_launcher(parser: argparse.ArgumentParser) -> None:
+    """Add the way in which the processes of a distributed run find each other."""
+    parser.add_argument(
+        '--launcher', choices=('none', 'pytorch', 'slurm'), default='none', help='default: one process'
+    )
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Add the option of every command that reads checkpoints."""
+    parser.add_argument(
+        '--trust-checkpoint',
+        action='store_true',
+        help='unpickle checkpoints without restrictions; code in them runs with your rights',
+    )
+
+
+def apply_trust(args: argparse.Namespace) -> None:
+    """Apply ``--trust-checkpoint``, before a checkpoint is read."""
+    if args.trust_checkpoint:
+        from mmlape.checkpoint.reading import trust_checkpoints
+
+        trust_checkpoints()
+
+
+def seed(text: str) -> int:
+    """Parse a seed that every generator takes: 0 to 2**32 - 1."""
+    value = int(text)
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(f'{text} is not between 0 and 2**32 - 1')
+    return value
+
+
+def positive(text: str) -> int:
+    """Parse a whole number of at least 1."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f'{text} is not a positive number')
+    return value
+
+
+def add_train_options(parser: argparse.ArgumentParser) -> None:
+    """Add everything that `mmlape train` takes."""
+    add = parser.add_argument
+    add_config(parser)
+    add('--work-dir', metavar='DIR', help='default: work_dirs/<name of the config>')
+    add(
+        '--resume',
+        nargs='?',
+        const='auto',
+        metavar='PATH',
+        help='resume from the newest complete checkpoint in the work dir (start if there is none), or from PATH',
+    )
+    add(
+        '--amp',
+        nargs='?',
+        const='bf16',
+        choices=('bf16', 'fp16'),
+        help='mixed precision; bf16 by default, fp16 on GPUs only',
+    )
+    add('--seed', type=seed, help='random seed; default: a random one, recorded in run.json')
+    add('--deterministic', action='store_true', help='prefer deterministic kernels; slower on GPUs')
+    _add_batch_options(parser)
+    add_launcher(parser)
+    add('--tensorboard', action='store_true', help='also log for TensorBoard, to vis_data in the work dir')
+    add(
+        '--allow-different-software',
+        action='store_true',
+        help='resume with other code or another stack than the run started with; recorded in run.json',
+    )
+    add(
+        '--log-grad-norm',
+        nargs='?',
+        type=int,
+        const=50,
+        metavar='N',
+        help='log the gradient norm of each layer every N iterations (default 50); see plot-grad-norms',
+    )
+    add_trust(parser)
+
+
+def _add_batch_options(parser: argparse.ArgumentParser) -> None:
+    """Add what to do if the total batch differs from the recipe's; an error by default."""
+    policies = parser.add_mutually_exclusive_group()
+    for name, help in (
+        ('auto-scale-lr', "scale the recipe's learning rate to the total batch"),
+        ('accumulate', "accumulate to the recipe's batch, and lengthen the schedule to as many images"),
+        ('allow-batch-mismatch', "train with another total batch than the recipe's"),
+    ):
+        policies.add_argument(f'--{name}', dest='batch', action='store_const', const=name, help=help)
+
+
+def height_width(values: Sequence[int] | None, option: str) -> tuple[int, int] | None:
+    """Return the height and width that an option gives as one number or two; None if it is not given.
+
+    Raises:
+        ConfigError: There are other numbers.
+    """
+    if values and (len(values) > 2 or min(values) < 1):
+        raise ConfigError(f'{option} takes one or two positive numbers, not {list(values)}')
+    return (values[0], values[-1]) if values else None

@@ -1,0 +1,91 @@
+"""The experiments of the demo."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+INTRODUCTION = (
+    'Scenes of scanned handwritten digits on tiles, on crops of two photographs; no scan used for training appears in '
+    'validation. A small DeiT is pretrained on single digits with the default position embedding and with LaPE, and '
+    'fine-tuned from there. Untrained is the model that training starts with: a pretrained backbone under new heads. '
+    'The models and the data are tiny and the seeds few: the numbers show that everything works and learns, not which '
+    'position embedding is better.'
+)
+SEEDS = (121, 122, 123)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One experiment of the demo: an arm over its seeds.
+
+    Attributes:
+        name: The arm's name in the report.
+        task: 'classification' (pretraining), 'segmentation' or 'detection'.
+        config: Below ``configs``.
+        seeds: The seeds.
+        cost: Seconds on two cores, all seeds together: the weight in estimates of the time left.
+        pretrained: The step whose checkpoint it starts from.
+        processes: Of one run.
+        options: Changes of the config that belong to so many processes.
+    """
+
+    name: str
+    task: str
+    config: str
+    seeds: Sequence[int]
+    cost: float
+    pretrained: str | None = None
+    processes: int = 1
+    options: tuple[str, ...] = ()
+
+
+STEPS = (
+    Step('DeiT, default PE', 'classification', 'pretrain/deit-mini-default_1xb64-8e_mini-digits.py', (121,), 100),
+    Step('DeiT, LaPE', 'classification', 'pretrain/deit-mini-lape_1xb64-8e_mini-digits.py', (121,), 100),
+    Step(
+        'Mask R-CNN ViT-Adapter, LaPE',
+        'detection',
+        'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-150i_mini-coco.py',
+        SEEDS[:1],
+        150,
+        'DeiT, LaPE',
+    ),
+    Step(
+        'Segmenter, default PE',
+        'segmentation',
+        'segmenter/segmenter_deit-mini-default_1xb16-250i_mini-ade.py',
+        SEEDS,
+        90,
+        'DeiT, default PE',
+    ),
+    Step(
+        'Segmenter, LaPE',
+        'segmentation',
+        'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
+        SEEDS,
+        90,
+        'DeiT, LaPE',
+    ),
+    Step(
+        'UperNet ViT-Adapter, LaPE',
+        'segmentation',
+        'upernet/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
+        SEEDS[:1],
+        80,
+        'DeiT, LaPE',
+        processes=2,
+        options=('train_dataloader.batch_size=2',),
+    ),
+)
+PRETRAINING = tuple(step for step in STEPS if step.task == 'classification')
+DOWNSTREAM = tuple(step for step in STEPS if step not in PRETRAINING)
+TEST_COST = 12
+"""Seconds of one evaluation on two cores."""
+
+
+def shortened(train_cfg: dict, divisor: int) -> list[str]:
+    """Return options that divide the length of a run, with one evaluation at its end and a warm-up that fits."""
+    if 'max_epochs' in train_cfg:
+        return [f'train_cfg.max_epochs={max(2, train_cfg["max_epochs"] // divisor)}']
+    length = max(2, train_cfg['max_iters'] // divisor)
+    schedule = ['param_scheduler.0.end=1', 'param_scheduler.1.begin=1']
+    return [f'train_cfg.max_iters={length}', f'train_cfg.val_interval={length}', *schedule]

@@ -1,0 +1,120 @@
+"""Arms trained over seeds and averaged: what `mmlape multi-seed` does."""
+
+import functools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.markup import escape
+from rich.table import Table
+
+from mmlape.console import console
+from mmlape.engine.optim import check_precision
+from mmlape.errors import ConfigError
+from mmlape.experiments.averages import SUMMARY, summary_table, write_summary
+from mmlape.experiments.launchers.base import Launcher
+from mmlape.experiments.launchers.local import LocalLauncher
+from mmlape.experiments.launchers.slurm import SlurmLauncher
+from mmlape.experiments.scheduler import Scheduler
+from mmlape.experiments.study import Arm, PlannedRun, Study
+from mmlape.runs.run import read_seeds
+
+
+def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: bool = True) -> int:
+    """Train what is not finished in a study, and average every arm.
+
+    Args:
+        study: The study.
+        launcher: Starts the runs.
+        dry_run: Whether to print the plan only.
+        wait: Whether to follow the runs to their end; nothing is averaged otherwise.
+
+    Returns:
+        1 if a run is refused in a dry run, or does not count in the averages; else 0.
+
+    Raises:
+        ConfigError: The precision is not supported here, or a checkpoint to start from does not exist.
+        TrainingError: See `Scheduler.run`.
+    """
+    if isinstance(launcher, LocalLauncher):
+        check_precision(study.options.amp)
+    plan = study.plan()
+    to_train = {planned.arm for planned in plan if planned.action in ('start', 'resume')}
+    study.check_checkpoints([arm for arm in study.arms if arm in to_train])
+    if dry_run:
+        console().print(plan_table(plan, launcher))
+        return 1 if any(planned.action == 'refuse' for planned in plan) else 0
+    print(launcher.describe(), flush=True)
+    Scheduler(plan, launcher, functools.partial(print, flush=True)).run(wait)
+    if not wait:
+        return 0
+    return average_arms(study.arms, study.work_dir, study.seeds, study.options.allow_different_software)
+
+
+def make_launcher(
+    kind: str,
+    gpus: int = 1,
+    max_parallel: int | None = None,
+    gpus_per_node: int = 4,
+    slurm_args: Sequence[str] = (),
+    wait: bool = True,
+) -> Launcher:
+    """Build the launcher that the options of `mmlape multi-seed` describe.
+
+    Raises:
+        ConfigError: Options contradict each other, or do not fit this machine.
+    """
+    if max_parallel is not None and max_parallel < 1:
+        raise ConfigError(f'--parallel {max_parallel}: at least one')
+    if kind == 'slurm':
+        return SlurmLauncher(gpus, gpus_per_node, slurm_args, max_parallel)
+    if slurm_args or not wait:
+        raise ConfigError(f'{"--slurm-args" if wait else "--no-wait"}: only with --launcher slurm')
+    return LocalLauncher(gpus, max_parallel)
+
+
+def plan_table(plan: Sequence[PlannedRun], launcher: Launcher) -> Table:
+    """Build the table of what would be done."""
+    table = Table('arm', 'seed', 'state', 'to be done', 'reason', title=launcher.describe())
+    for planned in plan:
+        job = launcher.adopt(planned) if planned.action in ('start', 'resume') else None
+        action, reason = ('watch', job.place) if job else (planned.action, planned.reason)
+        table.add_row(planned.arm.name, str(planned.run.seed), planned.run.state, action, escape(reason))
+    return table
+
+
+def average_arms(
+    arms: Sequence[Arm], work_dir: str | Path, seeds: Sequence[int] | None, allow_software: bool = False
+) -> int:
+    """Average every arm; print and write the results.
+
+    Args:
+        arms: The arms.
+        work_dir: Holds a folder for each arm.
+        seeds: The seeds to average; None for all in the folders.
+        allow_software: As in `averages.check_repeats`.
+
+    Returns:
+        1 if a run does not count, else 0.
+    """
+    complete = [_average_arm(arm, Path(work_dir) / arm.name, seeds, allow_software) for arm in arms]
+    if len(arms) > 1:
+        print(f'compare the arms: mmlape report {work_dir}')
+    return 0 if all(complete) else 1
+
+
+def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int] | None, allow_software: bool) -> bool:
+    """Average one arm; return whether all its runs count."""
+    runs = read_seeds(folder, seeds)
+    if not any(run.finished for run in runs):
+        print(f'no finished run in {folder}: nothing to average', file=sys.stderr)
+        return False
+    summary = write_summary(folder, runs, arm.config, allow_software)
+    console().print(summary_table(summary, f'{arm.name}, seeds {", ".join(map(str, summary["seeds"]))}'))
+    for seed, outcome in summary['unfinished'].items():
+        print(f'not counted: seed {seed}, {outcome}')
+    others = [run.seed for run in read_seeds(folder) if run.finished and run.seed not in summary['seeds']]
+    if others:
+        print(f'finished but not requested, not counted: seeds {", ".join(map(str, others))}')
+    print(f'wrote {folder / SUMMARY}')
+    return not summary['unfinished']

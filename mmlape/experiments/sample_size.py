@@ -1,0 +1,95 @@
+"""How many seeds a difference needs, from the spread of a pilot: what `mmlape sample-size` prints."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from mmlape.errors import ConfigError, DataError
+from mmlape.evaluation.names import label
+from mmlape.experiments.power import MOST, POWER, Spread, of_differences, pooled, seeds_needed
+from mmlape.experiments.report.arms import ArmResult, ArmRuns, average
+from mmlape.runs.run import read_arms
+
+
+def given_spread(std: float, pilot_seeds: int | None = None) -> Spread:
+    """Build the spread of a known standard deviation.
+
+    Args:
+        std: In points.
+        pilot_seeds: How many seeds it was estimated from, if that is known.
+
+    Raises:
+        ConfigError: Fewer than two seeds.
+    """
+    if pilot_seeds is not None and pilot_seeds < 2:
+        raise ConfigError(f'--pilot-seeds {pilot_seeds}: a standard deviation needs two seeds or more')
+    return Spread(std, pilot_seeds and pilot_seeds - 1)
+
+
+def pilot_spread(
+    work_dir: str | Path,
+    arms: Sequence[str] | None = None,
+    metric: str | None = None,
+    paired: bool = False,
+    allow_software: bool = False,
+) -> tuple[Spread, str]:
+    """Estimate the spread of the last evaluation from the finished runs below a work dir.
+
+    Args:
+        work_dir: Holds ``<arm>/seed_<S>``, or ``seed_<S>``.
+        arms: Whose variances are averaged; default: all that have the metric.
+        metric: The metric; default: the first one of the arms' task.
+        paired: Whether to take the spread of the differences between two arms.
+        allow_software: As in `averages.check_repeats`.
+
+    Returns:
+        The spread in points, and what it is of.
+
+    Raises:
+        ConfigError: No run has the metric, or a paired spread is not of two arms.
+        DataError: There are no runs, or fewer than two finished seeds.
+    """
+    runs = read_arms(work_dir, arms)
+    results = [average(ArmRuns(name, found), allow_software) for name, found in runs.items()]
+    metric = metric or _common_metric(results)
+    values = {result.name: result.values('last', metric) for result in results}
+    values = {name: found for name, found in values.items() if found}
+    if not values:
+        known = sorted({name for result in results for name in result.summary['last']['metrics']})
+        raise ConfigError(f'--metric {metric}: no finished run has it; there are: {", ".join(known) or "none"}')
+    if paired and len(values) != 2:
+        raise ConfigError(f'--paired needs two arms, not {len(values)}: choose them with --arms; {", ".join(values)}')
+    spread = of_differences(*values.values()) if paired else pooled([list(one.values()) for one in values.values()])
+    if spread is None:
+        raise DataError(f'{work_dir}: the spread needs two finished seeds')
+    return spread, f'{label(metric)} of the last evaluation of {", ".join(values)}'
+
+
+def _common_metric(results: Sequence[ArmResult]) -> str:
+    """Return the first metric of the arms, if all have the same."""
+    found = list(dict.fromkeys(result.metrics[0] for result in results if result.metrics))
+    if len(found) != 1:
+        raise ConfigError(f'--metric: choose one of {", ".join(found)}' if found else '--metric: no run has finished')
+    return found[0]
+
+
+def sample_size_table(
+    spread: Spread, differences: Sequence[float], power: float = POWER, paired: bool = False
+) -> Table:
+    """Build the table of seeds: a row per difference, a column per standard deviation.
+
+    Args:
+        spread: The columns are its estimate, and the ends of its interval if it has one.
+        differences: In points.
+        power: The probability of finding the difference.
+        paired: As in `power.seeds_needed`.
+    """
+    stds = (spread.std, *(spread.interval() or ()))
+    table = Table(title=f'seeds in each arm for a power of {power:g}, {"paired" if paired else "unpaired"} test')
+    for head in ('difference', *(f'std {std:.2f}' for std in stds)):
+        table.add_column(head, justify='right')
+    for difference in differences:
+        needed = [seeds_needed(difference, std, power, paired) for std in stds]
+        table.add_row(f'{difference:g}', *(str(seeds or f'> {MOST}') for seeds in needed))
+    return table
