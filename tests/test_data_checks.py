@@ -1,7 +1,8 @@
-"""Bad data, made by breaking the mini data: every case is one message that names the file and the way out."""
+"""The quick check on broken mini data: every case is one message that names the file and the fix."""
 
 import itertools
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,14 +12,23 @@ import pytest
 from mmengine import Config
 from PIL import Image
 
-from mmlape.datasets.checks.quick import check_data, guard_loading, retarget_data
+from mmlape.datasets.checks.base import DatasetCheck, ImageEntry
+from mmlape.datasets.checks.config import CHECKS
+from mmlape.datasets.checks.full import full_check
+from mmlape.datasets.checks.issues import WARNING, DataIssue
+from mmlape.datasets.checks.quick import check_data
 from mmlape.datasets.coco_file import read_coco
-from mmlape.datasets.image_files import looks_cut_off
+from mmlape.datasets.formats import FORMATS
+from mmlape.datasets.heads import patch_size
+from mmlape.datasets.image_files import looks_truncated
 from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.datasets.mini.scenes import DIGIT_NAMES
 from mmlape.datasets.mini.writers import ADE_CLASSES
+from mmlape.datasets.retarget import retarget_data
+from mmlape.datasets.sources import DataSource, read_lines
+from mmlape.datasets.transforms import guard_loading
 from mmlape.errors import ConfigError, DataError
-from mmlape.registry import TRANSFORMS
+from mmlape.registry import DATASETS, TRANSFORMS
 
 FOLDERS = tuple(sorted(DIGIT_NAMES))
 
@@ -123,6 +133,16 @@ def refusal(cfg, **options):
     return str(caught.value)
 
 
+class Silent:
+    """A progress display that shows nothing."""
+
+    def start(self, description, total):
+        pass
+
+    def advance(self):
+        pass
+
+
 def edit(path, change):
     content = json.loads(path.read_text())
     change(content)
@@ -130,12 +150,12 @@ def edit(path, change):
 
 
 def build(cfg, split='train'):
-    """The data set of a config as the MM packages build it."""
+    """The dataset of a config as the MM packages build it."""
     import mmseg.datasets  # noqa: F401
-    from mmengine.registry import DATASETS, init_default_scope
+    from mmengine import registry
 
-    init_default_scope(cfg.default_scope)
-    return DATASETS.build(cfg[f'{split}_dataloader'].dataset)
+    registry.init_default_scope(cfg.default_scope)
+    return registry.DATASETS.build(cfg[f'{split}_dataloader'].dataset)
 
 
 # ---------------------------------------------------------------- good data
@@ -143,9 +163,7 @@ def build(cfg, split='train'):
 
 def test_mini_data_passes_in_every_layout(mini):
     coco = check_data(coco_cfg(mini / 'coco'))
-    assert [(part.split, part.images) for part in coco] == [('train', 6), ('val', 3)], (
-        'test equals val: looked at once'
-    )
+    assert [(part.split, part.images) for part in coco] == [('train', 6), ('val', 3)], 'test equals val: checked once'
     assert coco[0].seen == set(range(10)) and not coco[0].sampled
     ade = check_data(ade_cfg(mini / 'ade'))
     assert ade[0].num_classes == 12 and 10 in ade[0].seen | ade[1].seen
@@ -153,7 +171,7 @@ def test_mini_data_passes_in_every_layout(mini):
     assert len(check_data(folder_cfg(mini / 'digits', metainfo=dict(classes=FOLDERS)), splits=['val'])) == 1
 
 
-def test_remote_and_unknown_data_is_passed_over():
+def test_remote_and_unknown_data_is_skipped():
     assert check_data(coco_cfg('s3://bucket/coco'), splits=['train']) == []
     assert check_data(Config(dict(train_dataloader=dict(dataset=dict(type='mmdet.CityscapesVideo'))))) == []
 
@@ -196,45 +214,45 @@ def test_coco_annotations_that_are_not_coco(mini, content):
     assert str(path) in refusal(coco_cfg(mini / 'coco'))
 
 
-def test_coco_file_read_in_part_agrees_with_the_whole(mini):
+def test_a_sample_of_a_coco_file_agrees_with_the_complete_file(mini):
     path = mini / 'coco' / 'annotations' / 'instances_train2017.json'
-    whole, part = read_coco(path), read_coco(path, whole_bytes=0)
-    assert part.class_names == whole.class_names and part.images == whole.images and part.annotations is None
-    assert part.first_annotations == whole.annotations and not whole.first_annotations
+    full, part = read_coco(path), read_coco(path, full_read_bytes=0)
+    assert part.class_names == full.class_names and part.images == full.images and part.annotations is None
+    assert part.first_annotations == full.annotations and not full.first_annotations
     path.write_text(json.dumps(json.loads(path.read_text()), indent=2, sort_keys=True))
-    assert read_coco(path, whole_bytes=0).categories == whole.categories
+    assert read_coco(path, full_read_bytes=0).categories == full.categories
     edit(path, lambda content: content.pop('categories'))
     with pytest.raises(DataError, match='no list "categories"'):
-        read_coco(path, whole_bytes=0)
+        read_coco(path, full_read_bytes=0)
     path.write_text(path.read_text()[:-40])
-    with pytest.raises(DataError, match='cut off'):
-        read_coco(path, whole_bytes=0)
+    with pytest.raises(DataError, match='truncated'):
+        read_coco(path, full_read_bytes=0)
 
 
 @pytest.mark.parametrize(
-    ('damage', 'words'),
+    'damage, message',
     [
-        (lambda c: c['images'][0].update(file_name=5), 'a strange "file_name" in "images"'),
-        (lambda c: c['images'][0].update(width=None), 'a strange "width" in "images"'),
-        (lambda c: c['categories'][0].update(id=[1]), 'a strange "id" in "categories"'),
+        (lambda c: c['images'][0].update(file_name=5), 'an invalid "file_name" in "images"'),
+        (lambda c: c['images'][0].update(width=None), 'an invalid "width" in "images"'),
+        (lambda c: c['categories'][0].update(id=[1]), 'an invalid "id" in "categories"'),
         (lambda c: c['images'][0].pop('height'), 'without "height" in "images"'),
-        (lambda c: c['annotations'].insert(0, None), 'no object in "annotations"'),
-        (lambda c: c['annotations'][0].update(image_id={}), 'a strange "image_id" in "annotations"'),
+        (lambda c: c['annotations'].insert(0, None), 'not an object in "annotations"'),
+        (lambda c: c['annotations'][0].update(image_id={}), 'an invalid "image_id" in "annotations"'),
         (lambda c: c.update(annotations=None), 'no list "annotations"'),
     ],
 )
-def test_coco_entries_that_are_not_cocos(mini, damage, words):
+def test_coco_entries_that_are_not_cocos(mini, damage, message):
     path = mini / 'coco' / 'annotations' / 'instances_train2017.json'
     edit(path, damage)
     with pytest.raises(DataError) as error:
         read_coco(path)
-    assert words in str(error.value) and str(path) in str(error.value)
+    assert message in str(error.value) and str(path) in str(error.value)
 
 
 def test_annotations_of_a_big_coco_file_are_sampled(mini, monkeypatch):
-    import mmlape.datasets.checks.coco as look_coco
+    import mmlape.datasets.checks.coco as coco_check
 
-    monkeypatch.setattr(look_coco, 'WHOLE_BYTES', 0)
+    monkeypatch.setattr(coco_check, 'FULL_READ_BYTES', 0)
     summary = check_data(coco_cfg(mini / 'coco'))[0]
     assert summary.sampled and summary.seen == set(range(10)) and summary.images is None
     path = mini / 'coco' / 'annotations' / 'instances_train2017.json'
@@ -313,7 +331,7 @@ def test_evaluator_with_a_missing_file(mini):
     check_data(cfg, splits=['train', 'val'])
 
 
-# ---------------------------------------------------------------- pictures, in every layout
+# ---------------------------------------------------------------- images, in every format
 
 
 @pytest.mark.parametrize(
@@ -323,10 +341,10 @@ def test_evaluator_with_a_missing_file(mini):
         (lambda data: data[: len(data) // 2], 'truncated'),
         (lambda data: b'<html>404 not found</html>', 'cannot identify'),
     ],
-    ids=['empty', 'cut off', 'no picture'],
+    ids=['empty', 'truncated', 'no image'],
 )
 @pytest.mark.parametrize('layout', ['coco', 'ade', 'label map', 'digits'])
-def test_broken_picture(mini, layout, damage, reason):
+def test_broken_image(mini, layout, damage, reason):
     path, cfg = {
         'coco': (mini / 'coco/train2017/000000000003.jpg', coco_cfg(mini / 'coco')),
         'ade': (mini / 'ade/images/validation/ADE_val_00000002.jpg', ade_cfg(mini / 'ade')),
@@ -342,7 +360,7 @@ def test_broken_picture(mini, layout, damage, reason):
 
 
 @pytest.mark.parametrize('layout', ['coco', 'ade', 'digits'])
-def test_picture_smaller_than_a_patch(mini, layout):
+def test_image_smaller_than_a_patch(mini, layout):
     path, cfg = {
         'coco': (mini / 'coco/val2017/000000000001.jpg', coco_cfg(mini / 'coco')),
         'ade': (mini / 'ade/images/training/ADE_train_00000001.jpg', ade_cfg(mini / 'ade')),
@@ -534,10 +552,67 @@ def test_retarget_refusals(mini, tmp_path):
         retarget_data(coco_cfg('data/coco'), mini / 'coco')
 
 
-# ---------------------------------------------------------------- while training
+# ---------------------------------------------------------------- a format of one's own
 
 
-@pytest.mark.parametrize('damage', [lambda data: b'', lambda data: data[:-900], lambda data: b'no picture'])
+@DATASETS.register_module()
+class ListedImages:
+    """A dataset of a format that the package does not know: a text file of image names."""
+
+    METAINFO = dict(classes=('grey',))
+
+
+class ListSource(DataSource):
+    instructions = 'write images.txt'
+
+    def read_classes(self):
+        return ('grey', 'white')
+
+
+class ListCheck(DatasetCheck):
+    def check_structure(self):
+        self.require(self.source.ann_file, 'List', os.path.isfile)
+        yield from self.match_classes(self.source.read_classes(), self.source.ann_file)
+        self.entries = [ImageEntry(os.path.join(self.source.root, name)) for name in read_lines(self.source.ann_file)]
+
+    def check_annotation(self, entry, size, facts):
+        if size[0] != size[1]:
+            facts.issues.append(DataIssue(WARNING, 'not square', f'{entry.path} is not square.'))
+
+
+def test_a_format_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.setitem(FORMATS, 'ListedImages', ListSource)
+    monkeypatch.setitem(CHECKS, ListSource, ListCheck)
+    dataset = dict(type='mmlape.ListedImages', data_root='data', ann_file='images.txt')
+    model = dict(head=dict(num_classes=1))
+    cfg = Config(dict(data_root='data', train_dataloader=dict(dataset=dataset), model=model))
+    assert 'List data/images.txt' in refusal(cfg) and 'write images.txt' in refusal(cfg)
+    (tmp_path / 'images.txt').write_text('a.png\nb.png\n')
+    for name, size in (('a.png', (20, 20)), ('b.png', (20, 30))):
+        Image.new('RGB', size).save(tmp_path / name)
+    assert 'model.head.num_classes: 1 -> 2' in retarget_data(cfg, tmp_path)
+    assert [summary.num_classes for summary in check_data(cfg)] == [2]
+    report = full_check(cfg, ['train'], Silent())
+    assert [(group.kind, group.count) for group in report.issues] == [('not square', 1)] and report.checked == [2]
+    (tmp_path / 'a.png').write_bytes(b'no image')
+    assert str(tmp_path / 'a.png') in refusal(cfg)
+
+
+def test_patch_size_is_the_backbones_own():
+    for backbone, size in (
+        (dict(type='mmlape.VisionTransformer', patch_size=8), 8),
+        (dict(type='mmlape.ViTAdapter'), 16),
+        (dict(type='mmpretrain.VisionTransformer', patch_size=(4, 2)), 4),
+        (dict(type='mmpretrain.ResNet', depth=50), 1),
+        ({}, 1),
+    ):
+        assert patch_size(Config(dict(model=dict(backbone=backbone)))) == size
+
+
+# ---------------------------------------------------------------- loading while training
+
+
+@pytest.mark.parametrize('damage', [lambda data: b'', lambda data: data[:-900], lambda data: b'no image'])
 def test_loading_names_the_broken_image(mini, damage):
     path = mini / 'coco/train2017/000000000001.jpg'
     load = TRANSFORMS.build(dict(type='mmlape.LoadImageFromFile', smallest=16))
@@ -552,15 +627,15 @@ def test_loading_names_the_broken_image(mini, damage):
         load(dict(img_path=str(path)))
 
 
-def test_cut_off_files_are_recognised_by_their_end(mini):
-    """OpenCV 4 fills the missing part with grey and says nothing."""
+def test_truncated_files_are_recognised_by_their_end(mini):
+    """OpenCV 4 fills the missing part with grey, without a warning."""
     for path in (mini / 'coco/train2017/000000000001.jpg', min((mini / 'digits/val/one').iterdir())):
         data = path.read_bytes()
-        assert not looks_cut_off(str(path))
+        assert not looks_truncated(str(path))
         path.write_bytes(data + b' made by a camera')
-        assert not looks_cut_off(str(path))
+        assert not looks_truncated(str(path))
         path.write_bytes(data[:-300])
-        assert looks_cut_off(str(path))
+        assert looks_truncated(str(path))
 
 
 @pytest.mark.parametrize('workers', [0, 2])

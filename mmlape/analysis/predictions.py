@@ -19,8 +19,8 @@ from torch import nn
 
 from mmlape.analysis.drawing import beside, draw_instances, draw_label_map, enlarge, legend, titled
 from mmlape.checkpoint import load_model, read_checkpoint
+from mmlape.datasets.heads import iter_heads
 from mmlape.datasets.image_files import open_image
-from mmlape.datasets.sources import iter_heads
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import TASKS
 from mmlape.errors import ConfigError, DataError

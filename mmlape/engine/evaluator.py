@@ -13,7 +13,8 @@ from rich.table import Table
 
 import mmlape
 from mmlape.checkpoint import load_model
-from mmlape.datasets.checks.quick import check_data, guard_loading
+from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.transforms import guard_loading
 from mmlape.engine import hooks
 from mmlape.engine.config import config_name
 from mmlape.engine.distributed.processes import on_main_process

@@ -14,7 +14,8 @@ from mmengine.dist import get_world_size, is_distributed, is_main_process
 from mmengine.logging import print_log
 
 import mmlape
-from mmlape.datasets.checks.quick import check_data, guard_loading
+from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.transforms import guard_loading
 from mmlape.engine import hooks
 from mmlape.engine.batch import batch_plan, settle_batch
 from mmlape.engine.config import config_name
