@@ -1,28 +1,14 @@
-"""Takes the per-class values out of an evaluation's metrics, so that logs stay readable and nothing is lost."""
+"""Keeps the values of single classes out of the logs, and for the run record."""
 
 from mmengine.hooks import Hook
 
+from mmlape.evaluation.per_class import split_per_class
 from mmlape.registry import HOOKS
-
-PREFIX = 'per_class/'
-
-
-def split_per_class(metrics: dict) -> dict[str, dict[str, float]]:
-    """Removes ``per_class/<metric>/<class>`` from ``metrics``, in place.
-
-    Returns:
-        ``{metric: {class: value}}`` in the order given.
-    """
-    per_class: dict[str, dict[str, float]] = {}
-    for key in [key for key in metrics if PREFIX in key]:
-        metric, _, name = key.partition(PREFIX)[2].partition('/')
-        per_class.setdefault(metric, {})[name] = metrics.pop(key)
-    return per_class
 
 
 @HOOKS.register_module()
 class PerClassHook(Hook):
-    """Keeps the last evaluation's per-class values in :attr:`values`, out of the other hooks' sight."""
+    """Moves the last evaluation's values of single classes from the metrics to :attr:`values`, before other hooks."""
 
     priority = 'HIGHEST'
 
@@ -30,9 +16,9 @@ class PerClassHook(Hook):
         self.values: dict[str, dict[str, float]] = {}
 
     def after_val_epoch(self, runner, metrics: dict | None = None) -> None:
-        """After an evaluation during training."""
+        """Split the metrics of a validation."""
         self.values = split_per_class(metrics or {})
 
     def after_test_epoch(self, runner, metrics: dict | None = None) -> None:
-        """After a test."""
+        """Split the metrics of a test."""
         self.values = split_per_class(metrics or {})
