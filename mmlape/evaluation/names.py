@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Container
 
-TASKS = {
+TASK_METRICS = {
     'detection': ('coco/bbox_mAP', 'coco/segm_mAP'),
     'segmentation': ('mIoU',),
     'classification': ('accuracy/top1',),
@@ -59,4 +59,4 @@ def label(metric: str) -> str:
 
 def task_of(metrics: Container[str]) -> str | None:
     """Return the task whose main metric is among these keys; None without one."""
-    return next((task for task, names in TASKS.items() if names[0] in metrics), None)
+    return next((task for task, names in TASK_METRICS.items() if names[0] in metrics), None)

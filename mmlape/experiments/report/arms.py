@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mmlape.evaluation.names import TASKS, is_defined, points, task_of
+from mmlape.evaluation.names import TASK_METRICS, is_defined, points, task_of
 from mmlape.experiments.averages import EVALUATIONS, summarise
 from mmlape.experiments.report.paper import Known, Model, describe, known
 from mmlape.runs.run import Run
@@ -88,7 +88,7 @@ def average(arm: Arm, allow_software: bool = False) -> Result:
         }
     found = [*summary['last']['metrics'], *summary['best']['metrics']]
     task = arm.task or task_of(found)
-    metrics = arm.metrics or TASKS.get(task) or found[:1]
+    metrics = arm.metrics or TASK_METRICS.get(task) or found[:1]
     metrics = [name for name in metrics if name in found] if found else metrics
     counted = next((run for run in arm.runs if run.counts), None)
     config = str(counted.record.get('config') or arm.name) if counted else arm.name

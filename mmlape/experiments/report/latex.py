@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from mmlape.evaluation.names import TASKS, label
+from mmlape.evaluation.names import TASK_METRICS, label
 from mmlape.experiments.report import words
 from mmlape.experiments.report.arms import Result
 from mmlape.experiments.report.content import Report
@@ -90,7 +90,7 @@ def _results(task: str, results: Sequence[Result]) -> str:
 
 
 def _row(result: Result, name: str, quoted: bool) -> str:
-    metrics = TASKS[result.task]
+    metrics = TASK_METRICS[result.task]
     entries = [result.summary['last']['metrics'].get(metric) for metric in metrics]
     shown = [_value(entry) for entry in entries]
     model, count = result.model, parameters(result)
