@@ -20,7 +20,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from mmlape.analysis.predictions import compare_on_dataset, load
+from mmlape.analysis.inference import init_model
+from mmlape.analysis.predictions import compare_on_dataset
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import quiet_logger
 from mmlape.errors import TrainingError
@@ -244,7 +245,7 @@ class Demo:
         arm = self.studies[step.name].arms[0]
         torch.manual_seed(SEEDS[0])
         with _quietly():
-            model = load(arm.config, None, cfg_options=list(arm.cfg_options))
+            model = init_model(arm.config, None, cfg_options=list(arm.cfg_options))
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix('.part')
         torch.save({'state_dict': model.state_dict()}, part)
@@ -272,7 +273,7 @@ class Demo:
             self.progress.tell(f'{step.name}: drawing predictions')
             arm = self.studies[step.name].arms[0]
             with _quietly():
-                model = load(arm.config, self.checkpoint(step.name), cfg_options=list(arm.cfg_options))
+                model = init_model(arm.config, self.checkpoint(step.name), cfg_options=list(arm.cfg_options))
                 drawn = compare_on_dataset(model, PICTURES, folder / 'pictures' / arm.name)
             pictures[f'{step.name}: predictions beside ground truth'] = drawn
         report = build(
