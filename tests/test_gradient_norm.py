@@ -183,11 +183,11 @@ def test_training_logs_and_the_plot_reads(tmp_path):
     assert [row['step'] for row in logged] == [1, 2, 4, 6]
     assert all(row[f'{TAG}blocks.1'] > 0 and row[f'{TAG}patch_embed'] > 0 for row in logged)
     plot = tiny.ROOT / 'tools' / 'plot_grad_norms.py'
-    said = tiny.run(plot, tmp_path / 'runs', '--out', tmp_path / 'norms.png', cwd=tmp_path)
-    assert 'lape' in said and 'default' in said and 'blocks.1' in said
+    output = tiny.run(plot, tmp_path / 'runs', '--out', tmp_path / 'norms.png', cwd=tmp_path)
+    assert 'lape' in output and 'default' in output and 'blocks.1' in output
     assert (tmp_path / 'norms.png').stat().st_size > 10000
-    said = tiny.run(plot, tmp_path / 'data', '--out', tmp_path / 'norms.png', cwd=tmp_path, status=1)
-    assert '--log-grad-norm' in said and 'Traceback' not in said
+    output = tiny.run(plot, tmp_path / 'data', '--out', tmp_path / 'norms.png', cwd=tmp_path, status=1)
+    assert '--log-grad-norm' in output and 'Traceback' not in output
 
 
 def logged_run(folder, values, parts=('patch_embed', 'blocks.0', 'all')):

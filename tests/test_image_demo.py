@@ -199,7 +199,7 @@ def test_invalid_input_is_refused_before_a_model_is_built(segmenter, tmp_path):
     (tmp_path / 'folder.png').mkdir()
     with pytest.raises(DataError, match='is a folder'):
         predict_and_draw(image, config, nothing, tmp_path / 'folder.png')
-    with pytest.raises(ConfigError, match="device 'cuda:77' cannot be used here"):
+    with pytest.raises(ConfigError, match="device 'cuda:77' cannot be used on this machine"):
         predict_and_draw(image, config, checkpoint, out, device='cuda:77')
     with pytest.raises(CheckpointError, match='no such file'):
         predict_and_draw(image, config, tmp_path / 'none.pth', out, device='cpu')

@@ -150,9 +150,7 @@ def compare_on_dataset(
         ConfigError: The model is a classifier, or its test set has no annotations.
     """
     if model.task == 'classification' or not model.annotation_steps:
-        raise ConfigError(
-            'no ground truth to draw: it needs a detector or segmenter, and LoadAnnotations in the test pipeline'
-        )
+        raise ConfigError('no ground truth to draw: use a detector or segmenter with LoadAnnotations')
     init_default_scope(model.cfg.default_scope)
     settings = copy.deepcopy(model.cfg.test_dataloader.dataset)
     pack = (CocoSource if model.task == 'detection' else SegmentationSource).pack_transform
