@@ -91,10 +91,9 @@ def _parse(path: str, data: bytes) -> Any:
 
 
 def _read_sample(path: str) -> tuple[Any, list[dict] | None]:
-    """Read the categories and first images of a big file, found by their keys, and its first annotations.
+    """Read the categories, first images and first annotations of a big file, found by their keys.
 
-    Returns:
-        Content and first annotations; the complete content and None if that fails.
+    If that fails, return the complete content and None.
     """
     with open(path, 'rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if not data[-64:].rstrip().endswith(b'}'):
@@ -109,16 +108,9 @@ def _read_sample(path: str) -> tuple[Any, list[dict] | None]:
 
 
 def _decode_list(data: mmap.mmap, start: int, limit: int | None, may_end: bool = False) -> list:
-    """Decode up to ``limit`` entries of the list that follows the key at ``start``.
+    """Decode up to ``limit`` entries of the list that follows the key at ``start``; raise ValueError without one.
 
-    Args:
-        data: The file.
-        start: Position of the key; -1 if it was not found.
-        limit: Most entries; None for all.
-        may_end: Whether the entries that end within the window are enough.
-
-    Raises:
-        ValueError: There is no such list, or it does not end within the window.
+    With ``may_end``, the entries that end within the window are enough.
     """
     opening = data.find(b'[', start)
     if start < 0 or opening < 0:

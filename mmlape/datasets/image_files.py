@@ -41,11 +41,7 @@ def looks_truncated(path: str) -> bool:
 
 
 def require_size(path: str, width: int, height: int, smallest: int) -> None:
-    """Require both sides of an image to be at least ``smallest``, the side of a model's patch.
-
-    Raises:
-        DataError: The message names the file, its size and the patch.
-    """
+    """Raise DataError if a side of an image is below ``smallest``, the side of a model's patch."""
     if min(width, height) < smallest:
         raise DataError(
             f'Image {path} is {width} x {height} pixels, smaller than one {smallest} x {smallest} patch. '

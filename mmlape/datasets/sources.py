@@ -31,7 +31,7 @@ class DataSource:
         explicit: Whether the config, not the class, names the classes.
     """
 
-    instructions = ''
+    instructions = 'Put the data where the config expects it'
     """How to obtain data of this format."""
     mini_folder = ''
     """The folder of the mini data that has this format; '' for none."""
@@ -101,13 +101,11 @@ class DataSource:
         if name == folder and os.path.basename(parent).startswith('mini'):
             overwrite = ' --overwrite' if os.path.isdir(parent) else ''
             return f'Generate it with "mmlape make-mini-data {parent}{overwrite}"; {elsewhere}'
-        hint = f'{self.instructions}; {elsewhere}' if self.instructions else elsewhere.capitalize()
-        if folder:
-            hint += (
-                ' For a first try, run "mmlape make-mini-data data/mini" and pass '
-                f'--cfg-options data_root=data/mini/{folder}.'
-            )
-        return hint
+        mini = (
+            ' For a first try, run "mmlape make-mini-data data/mini" and pass '
+            f'--cfg-options data_root=data/mini/{folder}.'
+        )
+        return f'{self.instructions}; {elsewhere}' + mini * bool(folder)
 
 
 def resolve_class(name: Any, default_scope: str | None, registry: str) -> type | None:

@@ -30,8 +30,8 @@ def guard_loading(cfg: Config) -> None:
 class BrokenSampleError(DataError):
     """One file of a dataset cannot be used.
 
-    PyTorch re-raises a worker's exception with the worker's whole traceback as its text. This class keeps the message
-    after the traceback, which is the one that names the file.
+    PyTorch re-raises a worker's exception with the worker's traceback in its message. This class keeps what follows the
+    traceback, which names the file.
     """
 
     def __init__(self, message: str) -> None:
@@ -56,11 +56,7 @@ class LoadImageFromFile(mmcv.transforms.LoadImageFromFile):
         self.smallest = smallest
 
     def transform(self, results: dict) -> dict | None:
-        """Load an image.
-
-        Raises:
-            BrokenSampleError: MMCV's transform raises anything, or returns a truncated image.
-        """
+        """Load an image; raise BrokenSampleError where MMCV's raises anything, or returns a truncated image."""
         path = str(results['img_path'])
         loaded = _load(path, super().transform, results)
         if loaded is None:  # ignore_empty
@@ -93,11 +89,7 @@ class LoadSegAnnotations(BaseTransform):
         self.load = TRANSFORMS.build(dict(type='mmseg.LoadAnnotations', **kwargs))
 
     def transform(self, results: dict) -> dict:
-        """Load a label map.
-
-        Raises:
-            BrokenSampleError: It is broken, or has an id outside the classes.
-        """
+        """Load a label map; raise BrokenSampleError if it is broken or has an id outside the classes."""
         path = str(results['seg_map_path'])
         loaded = _load(path, self.load, results)
         labels = loaded['gt_seg_map']

@@ -87,8 +87,8 @@ class DatasetCheck(ABC):
 
     def __init__(self, source: DataSource, smallest: int, complete: bool = False) -> None:
         self.source, self.smallest, self.complete = source, smallest, complete
-        self.summary = DataSummary(source.split, source.ann_file or source.image_dir, None, len(source.classes or ()))
-        self.summary.classes = source.classes or ()
+        path, classes = source.ann_file or source.image_dir, source.classes or ()
+        self.summary = DataSummary(source.split, path, None, len(classes), classes=classes)
         self.entries: Sequence[ImageEntry] = []
 
     @abstractmethod
@@ -107,12 +107,11 @@ class DatasetCheck(ABC):
 
     def check_image(self, entry: ImageEntry) -> ImageFacts:
         """Decode an image and check it with its annotation; may run in a thread."""
-        facts = ImageFacts()
         try:
             image = open_image(entry.path)
         except DataError as error:
-            facts.issues.append(DataIssue(ERROR, 'unreadable image', str(error)))
-            return facts
+            return ImageFacts([DataIssue(ERROR, 'unreadable image', str(error))])
+        facts = ImageFacts()
         try:
             require_size(entry.path, *image.size, self.smallest)
         except DataError as error:
@@ -127,19 +126,12 @@ class DatasetCheck(ABC):
 
     def unseen(self) -> list[str]:
         """Return the classes of the config that occur nowhere."""
-        wanted = self.source.classes or self.summary.classes
-        return [
-            name
-            for label, name in enumerate(self.summary.classes)
-            if name in wanted and not self.summary.labels[label]
-        ]
+        classes, labels = self.summary.classes, self.summary.labels
+        wanted = self.source.classes or classes
+        return [name for label, name in enumerate(classes) if name in wanted and not labels[label]]
 
     def require(self, path: str, what: str, exists: Callable[[str], bool] = os.path.isdir) -> None:
-        """Require a path of the config to exist.
-
-        Raises:
-            DataError: It does not.
-        """
+        """Raise DataError unless a path of the config is '' or exists."""
         if path and not exists(path):
             raise DataError(f'{what} {path} of the {self.source.split} data does not exist. {self.source.hint()}')
 

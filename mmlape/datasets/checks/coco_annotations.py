@@ -12,14 +12,7 @@ MARGIN = 1.0  # pixels that a box may extend beyond its image: annotators round
 
 
 class Defect(NamedTuple):
-    """What is wrong with an annotation.
-
-    Attributes:
-        severity: `ERROR` or `WARNING`.
-        kind: A few words that similar defects share.
-        description: The predicate of a sentence about the annotation.
-        usable: Whether the annotation is still trained on.
-    """
+    """What is wrong with an annotation: the issue, with a predicate as its message, and whether it is still used."""
 
     severity: str
     kind: str

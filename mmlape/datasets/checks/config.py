@@ -34,11 +34,7 @@ def iter_checks(cfg: Config, splits: Sequence[str], complete: bool = False) -> I
 
 
 def check_heads(cfg: Config, source: DataSource, num_classes: int) -> None:
-    """Require every head to have as many outputs as the data has classes.
-
-    Raises:
-        DataError: A head has another number.
-    """
+    """Raise DataError if a head has another number of outputs than the data has classes."""
     expected = len(source.classes) if source.classes else num_classes
     for name, head in iter_heads(cfg):
         if expected and head['num_classes'] != expected:
@@ -50,11 +46,7 @@ def check_heads(cfg: Config, source: DataSource, num_classes: int) -> None:
 
 
 def check_evaluator(evaluator: dict | list | None, split: str) -> None:
-    """Require the annotation files of a split's evaluators to exist.
-
-    Raises:
-        DataError: One does not.
-    """
+    """Raise DataError if an annotation file of a split's evaluators does not exist."""
     for part in evaluator if isinstance(evaluator, (list, tuple)) else [evaluator]:
         path = (part or {}).get('ann_file')
         if isinstance(path, str) and '://' not in path and not os.path.isfile(path):

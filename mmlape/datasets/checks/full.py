@@ -129,10 +129,7 @@ def _issues_of(check: Callable[..., None], kind: str, *args) -> Iterator[DataIss
 def _unseen_classes(check: DatasetCheck) -> Iterator[DataIssue]:
     unseen = check.unseen()
     if unseen and check.summary.labels:
-        if check.source.split == 'train':
-            effect = 'cannot be learnt'
-        else:
-            effect = 'count for nothing in the evaluation, or as zero'
+        effect = 'cannot be learnt' if check.source.split == 'train' else 'are not evaluated, or count as zero'
         classes = f'{len(unseen)} of {check.summary.num_classes} classes'
         message = f'{classes} never occur, so they {effect}: {shorten(unseen)}.'
         yield DataIssue(WARNING, 'class that never occurs', message, len(unseen))

@@ -21,10 +21,9 @@ class RichProgress:
 
     def __init__(self) -> None:
         stderr = console(stderr=True)
-        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        self._bar = Progress(
-            TextColumn('{task.description}'), *columns, console=stderr, disable=not stderr.is_terminal
-        )
+        columns = [TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn()]
+        columns += [TimeElapsedColumn(), TimeRemainingColumn()]
+        self._bar = Progress(*columns, console=stderr, disable=not stderr.is_terminal)
         self._task = None
 
     def __enter__(self) -> 'RichProgress':
@@ -55,9 +54,8 @@ def print_report(report: FullReport) -> None:
         images = '-' if summary.images is None else f'{summary.images:,}'
         seen = f'{len(summary.seen)} of {summary.num_classes}'
         facts = ''.join(f'\n{what}: {count:,}' for what, count in summary.facts.items())
-        table.add_row(
-            summary.split, escape(summary.path + facts), escape(_rarest(summary)), images, f'{checked:,}', seen
-        )
+        path = escape(summary.path + facts)
+        table.add_row(summary.split, path, escape(_rarest(summary)), images, f'{checked:,}', seen)
     if report.summaries:
         out.print(table)
     else:
@@ -90,18 +88,11 @@ def _rarest(summary: DataSummary) -> str:
 
 def write_report(report: FullReport, config: str, path: str | Path) -> None:
     """Write everything as JSON."""
-    data = [
-        dict(
-            split=summary.split,
-            path=summary.path,
-            images=summary.images,
-            checked=checked,
-            num_classes=summary.num_classes,
-            classes={name: summary.labels[label] for label, name in enumerate(summary.classes)},
-            **summary.facts,
-        )
-        for summary, checked in zip(report.summaries, report.checked)
-    ]
+    data = []
+    for summary, checked in zip(report.summaries, report.checked):
+        row = {name: getattr(summary, name) for name in ('split', 'path', 'images', 'num_classes')}
+        classes = {name: summary.labels[label] for label, name in enumerate(summary.classes)}
+        data.append({**row, 'checked': checked, 'classes': classes, **summary.facts})
     content = dict(
         config=config,
         interrupted=report.interrupted,

@@ -10,7 +10,7 @@ import platform
 import shutil
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -44,9 +44,6 @@ class MiniOptions:
         digit_size: Smallest and largest side, in pixels, of a digit's tile.
         masks: Format of the instance masks, 'polygon' or 'rle'.
         seed: The same seed gives the same bytes.
-
-    Raises:
-        ConfigError: An option is out of its range.
     """
 
     train: int = 1200
@@ -205,21 +202,20 @@ def _staging_directory(root: Path) -> Iterator[Path]:
 
 def _is_running(pid: str) -> bool:
     try:
-        os.kill(int(pid), 0)
+        with suppress(PermissionError):  # of another user's process
+            os.kill(int(pid), 0)
     except (ProcessLookupError, ValueError):
         return False
-    except PermissionError:
-        return True
     return True
 
 
 def _publish(partial: Path, root: Path, overwrite: bool) -> None:
     """Move the complete directory to its place, and then remove an earlier one."""
-    if root.is_dir():
-        _require_target(root, overwrite)
-        earlier = partial.with_name(f'{partial.name}-earlier')
-        root.rename(earlier)
+    if not root.is_dir():
         partial.rename(root)
-        shutil.rmtree(earlier)
-    else:
-        partial.rename(root)
+        return
+    _require_target(root, overwrite)
+    earlier = partial.with_name(f'{partial.name}-earlier')
+    root.rename(earlier)
+    partial.rename(root)
+    shutil.rmtree(earlier)
