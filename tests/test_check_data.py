@@ -1,4 +1,4 @@
-"""The full check of data: one bad thing each, made by breaking the mini data; nothing ends the scan."""
+"""The full check of data: one defect each, in broken mini data; none ends the check."""
 
 import json
 import os
@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 import tiny
+from data_helpers import FOLDERS, Silent, ade_cfg, coco_cfg, edit, folder_cfg
 from PIL import Image
-from test_data_checks import FOLDERS, Silent, ade_cfg, coco_cfg, edit, folder_cfg
 
 from mmlape.analysis.dataset_page import write_page
 from mmlape.cli import main
@@ -31,11 +31,6 @@ def pristine(tmp_path_factory):
     root = tmp_path_factory.mktemp('data') / 'mini'
     make_mini_data(root, MiniOptions(train=20, val=10, digits=50, size=(64, 64), digit_size=(20, 30), objects=(3, 5)))
     return root
-
-
-@pytest.fixture
-def mini(pristine, tmp_path):
-    return shutil.copytree(pristine, tmp_path / 'mini')
 
 
 def found(cfg, **options):
@@ -102,16 +97,16 @@ COCO_DAMAGE = [
 ]
 
 
-@pytest.mark.parametrize('severity, kind, damage, words', COCO_DAMAGE, ids=[f'{c[1]}-{c[3]}' for c in COCO_DAMAGE])
-def test_coco_annotations(mini, severity, kind, damage, words):
+@pytest.mark.parametrize('severity, kind, damage, message', COCO_DAMAGE, ids=[f'{c[1]}-{c[3]}' for c in COCO_DAMAGE])
+def test_coco_annotations(mini, severity, kind, damage, message):
     edit(train_json(mini), damage)
     issues = found(coco_cfg(mini / 'coco'))
     group = issues[('train', severity, kind)]
-    assert group.count == 1 and words in group.examples[0]
+    assert group.count == 1 and message in group.examples[0]
     others = {key for key in issues if key != ('train', severity, kind)}
     assert all(key[1] == 'warning' for key in others) or kind == 'duplicate image id'
     if severity == 'error':
-        with pytest.raises(DataError, match=words.split()[0]):
+        with pytest.raises(DataError, match=message.split()[0]):
             check_data(coco_cfg(mini / 'coco'))
     else:
         check_data(coco_cfg(mini / 'coco'))
@@ -155,14 +150,14 @@ def test_class_names_and_heads(mini):
     assert ('val', 'error', 'cannot be read') in issues and ('val', 'error', 'evaluator') in issues
 
 
-# ---------------------------------------------------------------- pictures
+# ---------------------------------------------------------------- images
 
 
 def test_unreadable_images_are_all_named(mini):
     folder = mini / 'coco/train2017'
     (folder / '000000000002.jpg').write_bytes(b'')
     (folder / '000000000003.jpg').write_bytes((folder / '000000000003.jpg').read_bytes()[:-700])
-    (folder / '000000000004.jpg').write_bytes(b'no picture')
+    (folder / '000000000004.jpg').write_bytes(b'no image')
     Image.new('RGB', (8, 64)).save(folder / '000000000005.jpg')
     issues = found(coco_cfg(mini / 'coco'))
     group = issues.pop(('train', 'error', 'unreadable image'))
@@ -176,7 +171,7 @@ def test_a_sample_opens_only_so_many(mini):
     assert report.checked == [4, 4]
 
 
-def test_pictures_in_training_and_validation(mini):
+def test_images_in_training_and_validation(mini):
     coco = mini / 'coco'
     shutil.copy(coco / 'train2017/000000000007.jpg', coco / 'val2017/000000000002.jpg')
     shutil.copy(coco / 'train2017/000000000001.jpg', coco / 'train2017/000000000009.jpg')
@@ -192,7 +187,7 @@ def test_pictures_in_training_and_validation(mini):
     assert ('val', 'warning', 'image in train and val') in found(coco_cfg(coco), sample=10), 'a sample proves less'
 
 
-# ---------------------------------------------------------------- ADE20K's layout
+# ---------------------------------------------------------------- ADE20K's format
 
 
 def test_label_maps(mini):
@@ -232,7 +227,7 @@ def test_label_outside_the_classes_is_not_counted(mini):
     assert group.count == 20 and len(group.examples) == 5
 
 
-# ---------------------------------------------------------------- ImageNet's layout
+# ---------------------------------------------------------------- ImageNet's format
 
 
 def test_folders(mini):
@@ -284,7 +279,7 @@ def test_page(mini, tmp_path, kind):
     broken = next(
         path for path in sorted((mini / kind).rglob('*')) if path.suffix in ('.jpg', '.png') and 'val' not in str(path)
     )
-    broken.write_bytes(b'no picture')
+    broken.write_bytes(b'no image')
     if kind == 'digits':
         dataset.metainfo = dict(classes=FOLDERS)
     page = write_page(cfg, tmp_path / 'page', 'train', 4, full_check(cfg, SPLITS, Silent()))
@@ -301,7 +296,7 @@ def test_page_of_data_that_cannot_be_built(mini, tmp_path):
         write_page(cfg, tmp_path / 'page', 'train', 4, report)
 
 
-def test_data_of_no_known_layout(capsys):
+def test_data_of_no_known_format(capsys):
     report = full_check(coco_cfg('s3://bucket/coco'), ['train'], Silent())
     print_report(report)
     assert 'nothing was checked' in capsys.readouterr().out
@@ -315,19 +310,19 @@ def test_command(tmp_path, capsys):
     config = tiny.write_config(tmp_path, data)
     tool = tiny.ROOT / 'tools' / 'check_data.py'
     assert main(['check-data', str(config), '--json', str(tmp_path / 'found.json')]) == 0
-    said = capsys.readouterr().out
-    assert '13 images' in said and '0 kinds of error' in said and '0 kinds of warning' in said
+    output = capsys.readouterr().out
+    assert '13 images' in output and '0 kinds of error' in output and '0 kinds of warning' in output
     for name in TINY.values():
         (data / name).write_bytes((data / name).read_bytes()[:-40])
-    said = tiny.run(tool, config, '--browse', tmp_path / 'page', '--num', 2, cwd=tmp_path, status=1)
-    assert '2 kinds of error' in said and '3.png' in said and '4.png' in said
+    output = tiny.run(tool, config, '--browse', tmp_path / 'page', '--num', 2, cwd=tmp_path, status=1)
+    assert '2 kinds of error' in output and '3.png' in output and '4.png' in output
     assert (tmp_path / 'page' / 'index.html').stat().st_size > 10_000
     assert json.loads((tmp_path / 'found.json').read_text())['data'][0]['classes'].keys() == set(tiny.CLASSES)
 
 
 def test_interrupt_prints_what_was_found(tmp_path):
     data = tiny.write_data(tmp_path / 'data', train=4)
-    os.mkfifo(data / 'images' / 'training' / 'waits.png')  # a picture that never comes
+    os.mkfifo(data / 'images' / 'training' / 'waits.png')  # an image that is never complete
     (data / 'annotations' / 'training' / 'lost.png').write_bytes(b'')
     shutil.copy(data / 'annotations' / 'training' / '0.png', data / 'annotations' / 'training' / 'waits.png')
     config = tiny.write_config(tmp_path, data)
@@ -337,18 +332,18 @@ def test_interrupt_prints_what_was_found(tmp_path):
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)
         os.close(gate)
-        said = process.communicate(timeout=60)[0]
+        output = process.communicate(timeout=60)[0]
     finally:
         process.kill()
-    assert process.returncode == 130, said
-    assert 'interrupted after' in said and 'label map without image' in said and 'Traceback' not in said
+    assert process.returncode == 130, output
+    assert 'interrupted after' in output and 'label map without image' in output and 'Traceback' not in output
 
 
 def _open_when_read(fifo):
-    """Opens the picture that waits, once the check is reading it."""
+    """Open the image that waits, once the check is reading it."""
     for _ in range(600):
         try:
             return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
         except OSError:  # nobody reads yet
             time.sleep(0.1)
-    raise AssertionError('the check never came to the picture')
+    raise AssertionError('the check never opened the image')

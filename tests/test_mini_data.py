@@ -268,3 +268,8 @@ def test_tool(tmp_path):
     assert tool(*options, '--overwrite').returncode == 0
     bad = tool('--train', '0', '--overwrite')
     assert bad.returncode == 1 and 'option train' in bad.stderr and 'Traceback' not in bad.stderr
+
+
+def test_mini_data_needs_no_torch():
+    code = "import sys, mmlape.datasets.mini.make; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, '-c', code]).returncode == 0

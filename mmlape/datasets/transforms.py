@@ -30,8 +30,8 @@ def guard_loading(cfg: Config) -> None:
 class BrokenSampleError(DataError):
     """One file of a dataset cannot be used.
 
-    PyTorch re-raises a worker's exception with the worker's traceback in its message. This class keeps what follows the
-    traceback, which names the file.
+    PyTorch re-raises a worker's exception with the worker's traceback in its message. This class keeps the part after
+    it, which names the file.
     """
 
     def __init__(self, message: str) -> None:
