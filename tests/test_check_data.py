@@ -1,4 +1,4 @@
-"""The full check of data: one bad thing each, made by breaking the mini data; nothing ends the scan."""
+"""The full check of data: one defect each, in broken mini data; none ends the check."""
 
 import json
 import os
@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 import tiny
+from data_helpers import FOLDERS, Silent, ade_cfg, coco_cfg, edit, folder_cfg
 from PIL import Image
-from test_data_checks import FOLDERS, ade_cfg, coco_cfg, edit, folder_cfg
 
 from mmlape.analysis.dataset_page import write_page
 from mmlape.cli import main
@@ -27,29 +27,16 @@ SPLITS = ('train', 'val')
 
 @pytest.fixture(scope='module')
 def pristine(tmp_path_factory):
-    """20 pictures to train on, so that every digit occurs in both splits."""
+    """20 images to train on, so that every digit occurs in both splits."""
     root = tmp_path_factory.mktemp('data') / 'mini'
     make_mini_data(root, MiniOptions(train=20, val=10, digits=50, size=(64, 64), digit_size=(20, 30), objects=(3, 5)))
     return root
 
 
-@pytest.fixture
-def mini(pristine, tmp_path):
-    return shutil.copytree(pristine, tmp_path / 'mini')
-
-
-class Silent:
-    def begin(self, what, total):
-        pass
-
-    def advance(self):
-        pass
-
-
 def found(cfg, **options):
-    """{(split, severity, kind): finding}."""
+    """{(split, severity, kind): group}."""
     report = full_check(cfg, SPLITS, Silent(), **options)
-    return {(finding.split, finding.severity, finding.kind): finding for finding in report.findings}
+    return {(group.split, group.severity, group.kind): group for group in report.issues}
 
 
 def train_json(mini):
@@ -59,22 +46,22 @@ def train_json(mini):
 # ---------------------------------------------------------------- good data
 
 
-def test_good_data_has_no_findings_and_exact_counts(mini):
+def test_good_data_has_no_issues_and_exact_counts(mini):
     stored = json.loads(train_json(mini).read_text())
     report = full_check(coco_cfg(mini / 'coco'), SPLITS, Silent())
-    assert not len(report.findings) and report.looked_at == [20, 10]
+    assert not len(report.issues) and report.checked == [20, 10]
     names = [DIGIT_NAMES[entry['category_id'] - 1] for entry in stored['annotations']]
     train = report.summaries[0]
     assert {train.classes[label]: count for label, count in train.labels.items()} == {
         name: names.count(name) for name in names
     }
     report = full_check(ade_cfg(mini / 'ade'), SPLITS, Silent())
-    assert not len(report.findings)
+    assert not len(report.issues)
     maps = [np.asarray(Image.open(path)) for path in (mini / 'ade/annotations/training').iterdir()]
     counts = np.bincount(np.concatenate([labels.ravel() for labels in maps]), minlength=13)
     assert [report.summaries[0].labels[label] for label in range(12)] == counts[1:].tolist()
     report = full_check(folder_cfg(mini / 'digits', metainfo=dict(classes=FOLDERS)), SPLITS, Silent())
-    assert not len(report.findings)
+    assert not len(report.issues)
     assert report.summaries[0].labels == {
         label: len(list((mini / 'digits/train' / name).iterdir())) for label, name in enumerate(FOLDERS)
     }
@@ -90,36 +77,36 @@ def first(content):
 COCO_DAMAGE = [
     ('error', 'unknown category', lambda c: first(c).update(category_id=99), 'category_id 99'),
     ('error', 'incomplete annotation', lambda c: first(c).pop('area'), 'has no area'),
-    ('error', 'broken box', lambda c: first(c).update(bbox=[1, 2, float('nan'), 4]), 'four finite numbers'),
-    ('error', 'broken box', lambda c: first(c).update(bbox=[1, 2, 3]), 'four finite numbers'),
-    ('error', 'broken area', lambda c: first(c).update(area=None), 'the area None'),
-    ('error', 'broken mask', lambda c: first(c).update(segmentation=[1, 2, 3, 4, 5, 6]), 'neither polygons'),
-    ('error', 'broken mask', lambda c: first(c).update(segmentation='x'), 'neither polygons'),
+    ('error', 'invalid box', lambda c: first(c).update(bbox=[1, 2, float('nan'), 4]), 'four finite numbers'),
+    ('error', 'invalid box', lambda c: first(c).update(bbox=[1, 2, 3]), 'four finite numbers'),
+    ('error', 'invalid area', lambda c: first(c).update(area=None), 'the area None'),
+    ('error', 'invalid mask', lambda c: first(c).update(segmentation=[1, 2, 3, 4, 5, 6]), 'neither polygons'),
+    ('error', 'invalid mask', lambda c: first(c).update(segmentation='x'), 'neither polygons'),
     ('error', 'cannot be read', lambda c: c.pop('annotations'), 'no annotations to train on'),
     ('error', 'box outside its image', lambda c: first(c).update(bbox=[64, 3, 5, 5]), '64 x 64 pixels'),
-    ('error', 'box outside its image', lambda c: first(c).update(bbox=[3, -9, 5, 9]), 'wholly outside'),
+    ('error', 'box outside its image', lambda c: first(c).update(bbox=[3, -9, 5, 9]), 'completely outside'),
     ('warning', 'box partly outside', lambda c: first(c).update(bbox=[60, 3, 8, 5]), 'partly outside'),
     ('warning', 'box without area', lambda c: first(c).update(bbox=[3, 3, 0, 5]), 'not be used'),
     ('warning', 'mask without area', lambda c: first(c).update(segmentation=[[1, 2, 3, 4]]), 'three points'),
     ('error', 'mask of another size', lambda c: first(c).update(segmentation=dict(size=[9, 64])), '64 x 64'),
-    ('error', 'image of another size', lambda c: c['images'][0].update(width=65), 'says 65 x 64'),
+    ('error', 'image of another size', lambda c: c['images'][0].update(width=65), 'has 65 x 64'),
     ('error', 'image missing', lambda c: c['images'][3].update(file_name='gone.jpg'), '1 of 20 images'),
-    ('error', 'image id twice', lambda c: c['images'][3].update(id=1), 'image id 1 '),
-    ('error', 'annotation id twice', lambda c: c['annotations'][3].update(id=1), 'annotation id 1 '),
+    ('error', 'duplicate image id', lambda c: c['images'][3].update(id=1), 'image id 1 '),
+    ('error', 'duplicate annotation id', lambda c: c['annotations'][3].update(id=1), 'annotation id 1 '),
     ('warning', 'annotation of no image', lambda c: first(c).update(image_id=77), 'image 77'),
 ]
 
 
-@pytest.mark.parametrize('severity, kind, damage, words', COCO_DAMAGE, ids=[f'{c[1]}-{c[3]}' for c in COCO_DAMAGE])
-def test_coco_annotations(mini, severity, kind, damage, words):
+@pytest.mark.parametrize('severity, kind, damage, message', COCO_DAMAGE, ids=[f'{c[1]}-{c[3]}' for c in COCO_DAMAGE])
+def test_coco_annotations(mini, severity, kind, damage, message):
     edit(train_json(mini), damage)
-    findings = found(coco_cfg(mini / 'coco'))
-    finding = findings[('train', severity, kind)]
-    assert finding.count == 1 and words in finding.examples[0]
-    others = {key for key in findings if key != ('train', severity, kind)}
-    assert all(key[1] == 'warning' for key in others) or kind == 'image id twice'
+    issues = found(coco_cfg(mini / 'coco'))
+    group = issues[('train', severity, kind)]
+    assert group.count == 1 and message in group.examples[0]
+    others = {key for key in issues if key != ('train', severity, kind)}
+    assert all(key[1] == 'warning' for key in others) or kind == 'duplicate image id'
     if severity == 'error':
-        with pytest.raises(DataError, match=words.split()[0]):
+        with pytest.raises(DataError, match=message.split()[0]):
             check_data(coco_cfg(mini / 'coco'))
     else:
         check_data(coco_cfg(mini / 'coco'))
@@ -140,8 +127,8 @@ def test_images_without_objects(mini):
 
     edit(train_json(mini), damage)
     cfg = coco_cfg(mini / 'coco')
-    finding = found(cfg)[('train', 'warning', 'image without objects')]
-    assert finding.count == 2 and '000000000002.jpg, 000000000005.jpg' in finding.examples[0]
+    group = found(cfg)[('train', 'warning', 'image without objects')]
+    assert group.count == 2 and '000000000002.jpg, 000000000005.jpg' in group.examples[0]
     facts = full_check(cfg, ['train'], Silent()).summaries[0].facts
     assert facts['images without objects'] == 2 and facts['crowds'] > 0
 
@@ -149,50 +136,50 @@ def test_images_without_objects(mini):
 def test_a_class_that_never_occurs(mini):
     path = mini / 'coco/annotations/instances_val2017.json'
     edit(path, lambda c: c.update(annotations=[e for e in c['annotations'] if e['category_id'] != 4]))
-    findings = found(coco_cfg(mini / 'coco'))
-    assert findings[('val', 'warning', 'class that never occurs')].examples[0].endswith(': three.')
+    issues = found(coco_cfg(mini / 'coco'))
+    assert issues[('val', 'warning', 'class that never occurs')].examples[0].endswith(': three.')
 
 
 def test_class_names_and_heads(mini):
-    findings = found(coco_cfg(mini / 'coco', num_classes=80))
-    assert findings[('train', 'error', 'heads')].count == 1
-    findings = found(coco_cfg(mini / 'coco', classes=DIGIT_NAMES[::-1]))
-    assert 'another order' in findings[('train', 'error', 'class names differ')].examples[0]
+    issues = found(coco_cfg(mini / 'coco', num_classes=80))
+    assert issues[('train', 'error', 'heads')].count == 1
+    issues = found(coco_cfg(mini / 'coco', classes=DIGIT_NAMES[::-1]))
+    assert 'another order' in issues[('train', 'error', 'class names differ')].examples[0]
     (mini / 'coco/annotations/instances_val2017.json').unlink()
-    findings = found(coco_cfg(mini / 'coco'))
-    assert ('val', 'error', 'cannot be read') in findings and ('val', 'error', 'evaluator') in findings
+    issues = found(coco_cfg(mini / 'coco'))
+    assert ('val', 'error', 'cannot be read') in issues and ('val', 'error', 'evaluator') in issues
 
 
-# ---------------------------------------------------------------- pictures
+# ---------------------------------------------------------------- images
 
 
 def test_unreadable_images_are_all_named(mini):
     folder = mini / 'coco/train2017'
     (folder / '000000000002.jpg').write_bytes(b'')
     (folder / '000000000003.jpg').write_bytes((folder / '000000000003.jpg').read_bytes()[:-700])
-    (folder / '000000000004.jpg').write_bytes(b'no picture')
+    (folder / '000000000004.jpg').write_bytes(b'no image')
     Image.new('RGB', (8, 64)).save(folder / '000000000005.jpg')
-    findings = found(coco_cfg(mini / 'coco'))
-    finding = findings.pop(('train', 'error', 'unreadable image'))
-    assert finding.count == 3
-    assert all(f'00000000000{number}.jpg' in text for number, text in zip((2, 3, 4), finding.examples))
-    assert {kind for _, _, kind in findings} == {'image smaller than a patch', 'image of another size'}
+    issues = found(coco_cfg(mini / 'coco'))
+    group = issues.pop(('train', 'error', 'unreadable image'))
+    assert group.count == 3
+    assert all(f'00000000000{number}.jpg' in text for number, text in zip((2, 3, 4), group.examples))
+    assert {kind for _, _, kind in issues} == {'image smaller than a patch', 'image of another size'}
 
 
 def test_a_sample_opens_only_so_many(mini):
     report = full_check(coco_cfg(mini / 'coco'), SPLITS, Silent(), sample=4, workers=2)
-    assert report.looked_at == [4, 4]
+    assert report.checked == [4, 4]
 
 
-def test_pictures_in_training_and_validation(mini):
+def test_images_in_training_and_validation(mini):
     coco = mini / 'coco'
     shutil.copy(coco / 'train2017/000000000007.jpg', coco / 'val2017/000000000002.jpg')
     shutil.copy(coco / 'train2017/000000000001.jpg', coco / 'train2017/000000000009.jpg')
-    findings = found(coco_cfg(coco))
-    shared = findings[('val', 'warning', 'image in train and val')]
+    issues = found(coco_cfg(coco))
+    shared = issues[('val', 'warning', 'image in train and val')]
     assert shared.count == 1 and 'val2017/000000000002.jpg' in shared.examples[0]
     assert 'train2017/000000000007.jpg' in shared.examples[0]
-    assert findings[('train', 'warning', 'image twice')].count == 1
+    assert issues[('train', 'warning', 'duplicate image')].count == 1
     for path in (coco / 'val2017').iterdir():
         shutil.copy(coco / 'train2017' / path.name, path)
     shared = found(coco_cfg(coco))[('val', 'error', 'image in train and val')]
@@ -200,7 +187,7 @@ def test_pictures_in_training_and_validation(mini):
     assert ('val', 'warning', 'image in train and val') in found(coco_cfg(coco), sample=10), 'a sample proves less'
 
 
-# ---------------------------------------------------------------- ADE20K's layout
+# ---------------------------------------------------------------- ADE20K's format
 
 
 def test_label_maps(mini):
@@ -215,7 +202,7 @@ def test_label_maps(mini):
     (maps / f'{names[4]}.png').write_bytes(b'\x89PNG')
     (maps / f'{names[5]}.png').unlink()
     (images / f'{names[6]}.jpg').unlink()
-    findings = found(ade_cfg(mini / 'ade'))
+    issues = found(ade_cfg(mini / 'ade'))
     expected = {
         ('error', 'label outside the classes'): names[0],
         ('warning', 'image without labels'): names[1],
@@ -226,11 +213,9 @@ def test_label_maps(mini):
         ('warning', 'label map without image'): names[6],
     }
     for (severity, kind), name in expected.items():
-        assert findings[('train', severity, kind)].count == 1
-        assert name in findings[('train', severity, kind)].examples[0]
-    assert {key[1:] for key in findings if key[0] == 'train'} - set(expected) <= {
-        ('warning', 'class that never occurs')
-    }
+        assert issues[('train', severity, kind)].count == 1
+        assert name in issues[('train', severity, kind)].examples[0]
+    assert {key[1:] for key in issues if key[0] == 'train'} - set(expected) <= {('warning', 'class that never occurs')}
 
 
 def test_label_outside_the_classes_is_not_counted(mini):
@@ -238,11 +223,11 @@ def test_label_outside_the_classes_is_not_counted(mini):
     (mini / 'ade/classes.txt').unlink()
     report = full_check(cfg, ['train'], Silent())
     assert set(report.summaries[0].labels) <= {0, 1, 2}
-    finding = next(finding for finding in report.findings if finding.kind == 'label outside the classes')
-    assert finding.count == 20 and len(finding.examples) == 5
+    group = next(group for group in report.issues if group.kind == 'label outside the classes')
+    assert group.count == 20 and len(group.examples) == 5
 
 
-# ---------------------------------------------------------------- ImageNet's layout
+# ---------------------------------------------------------------- ImageNet's format
 
 
 def test_folders(mini):
@@ -252,11 +237,11 @@ def test_folders(mini):
     shutil.copy(images[1], root / 'one' / 'copy.png')
     for path in (root / 'nine').iterdir():
         path.unlink()
-    findings = found(folder_cfg(mini / 'digits', metainfo=dict(classes=FOLDERS)))
-    assert 'two/copy.png' in findings[('train', 'warning', 'one image, two classes')].examples[0]
-    assert 'one/' in findings[('train', 'warning', 'image twice')].examples[0]
-    assert findings[('train', 'error', 'class without images')].count == 1
-    assert findings[('train', 'warning', 'class that never occurs')].examples[0].endswith(': nine.')
+    issues = found(folder_cfg(mini / 'digits', metainfo=dict(classes=FOLDERS)))
+    assert 'two/copy.png' in issues[('train', 'warning', 'one image, two classes')].examples[0]
+    assert 'one/' in issues[('train', 'warning', 'duplicate image')].examples[0]
+    assert issues[('train', 'error', 'class without images')].count == 1
+    assert issues[('train', 'warning', 'class that never occurs')].examples[0].endswith(': nine.')
 
 
 def test_lists(mini):
@@ -265,10 +250,10 @@ def test_lists(mini):
     lines = [f'{name} {FOLDERS.index(name.split("/")[1])}' for name in names]
     (root / 'list.txt').write_text('\n'.join([*lines, f'{names[0]} 10', 'gone.png 1', names[0]]))
     cfg = folder_cfg(root, metainfo=dict(classes=FOLDERS), ann_file='list.txt', data_prefix='')
-    findings = {finding.kind: finding for finding in full_check(cfg, ['train'], Silent()).findings}
-    assert 'label 10 is outside' in findings['label outside the classes'].examples[0]
-    assert 'gone.png does not exist' in findings['unreadable image'].examples[0]
-    assert findings['broken line'].count == 1 and findings['one image, two classes'].count == 1
+    issues = {group.kind: group for group in full_check(cfg, ['train'], Silent()).issues}
+    assert 'label 10 is outside' in issues['label outside the classes'].examples[0]
+    assert 'gone.png does not exist' in issues['unreadable image'].examples[0]
+    assert issues['invalid line'].count == 1 and issues['one image, two classes'].count == 1
 
 
 # ---------------------------------------------------------------- what comes out
@@ -279,9 +264,9 @@ def test_json(mini, tmp_path):
     write_report(full_check(coco_cfg(mini / 'coco'), SPLITS, Silent()), 'name', tmp_path / 'out' / 'found.json')
     content = json.loads((tmp_path / 'out' / 'found.json').read_text())
     assert content['errors'] == 1 and content['config'] == 'name' and not content['interrupted']
-    assert content['data'][0]['images'] == content['data'][0]['looked_at'] == 20
+    assert content['data'][0]['images'] == content['data'][0]['checked'] == 20
     assert list(content['data'][0]['classes']) == list(DIGIT_NAMES)
-    assert content['findings'][0]['kind'] == 'unknown category'
+    assert content['issues'][0]['kind'] == 'unknown category'
 
 
 @pytest.mark.parametrize('kind', ['coco', 'ade', 'digits'])
@@ -294,7 +279,7 @@ def test_page(mini, tmp_path, kind):
     broken = next(
         path for path in sorted((mini / kind).rglob('*')) if path.suffix in ('.jpg', '.png') and 'val' not in str(path)
     )
-    broken.write_bytes(b'no picture')
+    broken.write_bytes(b'no image')
     if kind == 'digits':
         dataset.metainfo = dict(classes=FOLDERS)
     page = write_page(cfg, tmp_path / 'page', 'train', 4, full_check(cfg, SPLITS, Silent()))
@@ -311,10 +296,10 @@ def test_page_of_data_that_cannot_be_built(mini, tmp_path):
         write_page(cfg, tmp_path / 'page', 'train', 4, report)
 
 
-def test_data_of_no_known_layout(capsys):
+def test_data_of_no_known_format(capsys):
     report = full_check(coco_cfg('s3://bucket/coco'), ['train'], Silent())
     print_report(report)
-    assert 'nothing was looked at' in capsys.readouterr().out
+    assert 'nothing was checked' in capsys.readouterr().out
 
 
 TINY = {'image': 'images/training/3.png', 'map': 'annotations/training/4.png'}
@@ -325,19 +310,19 @@ def test_command(tmp_path, capsys):
     config = tiny.write_config(tmp_path, data)
     tool = tiny.ROOT / 'tools' / 'check_data.py'
     assert main(['check-data', str(config), '--json', str(tmp_path / 'found.json')]) == 0
-    said = capsys.readouterr().out
-    assert '13 pictures' in said and '0 kinds of error' in said and '0 kinds of warning' in said
+    output = capsys.readouterr().out
+    assert '13 images' in output and '0 kinds of error' in output and '0 kinds of warning' in output
     for name in TINY.values():
         (data / name).write_bytes((data / name).read_bytes()[:-40])
-    said = tiny.run(tool, config, '--browse', tmp_path / 'page', '--num', 2, cwd=tmp_path, status=1)
-    assert '2 kinds of error' in said and '3.png' in said and '4.png' in said
+    output = tiny.run(tool, config, '--browse', tmp_path / 'page', '--num', 2, cwd=tmp_path, status=1)
+    assert '2 kinds of error' in output and '3.png' in output and '4.png' in output
     assert (tmp_path / 'page' / 'index.html').stat().st_size > 10_000
     assert json.loads((tmp_path / 'found.json').read_text())['data'][0]['classes'].keys() == set(tiny.CLASSES)
 
 
 def test_interrupt_prints_what_was_found(tmp_path):
     data = tiny.write_data(tmp_path / 'data', train=4)
-    os.mkfifo(data / 'images' / 'training' / 'waits.png')  # a picture that never comes
+    os.mkfifo(data / 'images' / 'training' / 'waits.png')  # an image that is never complete
     (data / 'annotations' / 'training' / 'lost.png').write_bytes(b'')
     shutil.copy(data / 'annotations' / 'training' / '0.png', data / 'annotations' / 'training' / 'waits.png')
     config = tiny.write_config(tmp_path, data)
@@ -347,18 +332,18 @@ def test_interrupt_prints_what_was_found(tmp_path):
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)
         os.close(gate)
-        said = process.communicate(timeout=60)[0]
+        output = process.communicate(timeout=60)[0]
     finally:
         process.kill()
-    assert process.returncode == 130, said
-    assert 'interrupted after' in said and 'label map without image' in said and 'Traceback' not in said
+    assert process.returncode == 130, output
+    assert 'interrupted after' in output and 'label map without image' in output and 'Traceback' not in output
 
 
 def _open_when_read(fifo):
-    """Opens the picture that waits, once the check is reading it."""
+    """Open the image that waits, once the check is reading it."""
     for _ in range(600):
         try:
             return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
         except OSError:  # nobody reads yet
             time.sleep(0.1)
-    raise AssertionError('the check never came to the picture')
+    raise AssertionError('the check never opened the image')

@@ -39,12 +39,12 @@ def by_autograd(model, images):
     gradients = torch.autograd.grad(model(images), list(named.values()), allow_unused=True)
     squares = {}
     for name, gradient in zip(named, gradients):
-        words = name.split('.')
-        part = 'heads' if words[0] == 'head' else 'backbone'
-        if words[1] == 'blocks':
-            part = f'blocks.{words[2]}'
-        elif words[1] in ('patch_embed', 'pos_embed', 'cls_token'):
-            part = 'patch_embed' if words[1] == 'patch_embed' else 'position'
+        keys = name.split('.')
+        part = 'heads' if keys[0] == 'head' else 'backbone'
+        if keys[1] == 'blocks':
+            part = f'blocks.{keys[2]}'
+        elif keys[1] in ('patch_embed', 'pos_embed', 'cls_token'):
+            part = 'patch_embed' if keys[1] == 'patch_embed' else 'position'
         squares[part] = squares.get(part, 0) + (0 if gradient is None else float(gradient.square().sum()))
     squares['all'] = sum(squares.values())
     return {part: square**0.5 for part, square in squares.items()}
@@ -88,7 +88,7 @@ def test_clipping_comes_after():
     assert logged['all'] > 1e-2 and logged == pytest.approx(expected, rel=1e-12)
 
 
-def test_accumulated_gradients_are_those_of_the_whole_batch():
+def test_accumulated_gradients_are_those_of_the_full_batch():
     model, images = Net().double(), torch.randn(8, 3, 32, 32, dtype=torch.float64)
     logged = steps(model, images.split(2), accumulative_counts=2, interval=3)
     assert list(logged) == [2, 4], 'only iterations that end in a step, the next after 1 and 3'
@@ -183,11 +183,11 @@ def test_training_logs_and_the_plot_reads(tmp_path):
     assert [row['step'] for row in logged] == [1, 2, 4, 6]
     assert all(row[f'{TAG}blocks.1'] > 0 and row[f'{TAG}patch_embed'] > 0 for row in logged)
     plot = tiny.ROOT / 'tools' / 'plot_grad_norms.py'
-    printed = tiny.run(plot, tmp_path / 'runs', '--out', tmp_path / 'norms.png', cwd=tmp_path)
-    assert 'lape' in printed and 'default' in printed and 'blocks.1' in printed
+    output = tiny.run(plot, tmp_path / 'runs', '--out', tmp_path / 'norms.png', cwd=tmp_path)
+    assert 'lape' in output and 'default' in output and 'blocks.1' in output
     assert (tmp_path / 'norms.png').stat().st_size > 10000
-    printed = tiny.run(plot, tmp_path / 'data', '--out', tmp_path / 'norms.png', cwd=tmp_path, status=1)
-    assert '--log-grad-norm' in printed and 'Traceback' not in printed
+    output = tiny.run(plot, tmp_path / 'data', '--out', tmp_path / 'norms.png', cwd=tmp_path, status=1)
+    assert '--log-grad-norm' in output and 'Traceback' not in output
 
 
 def logged_run(folder, values, parts=('patch_embed', 'blocks.0', 'all')):

@@ -1,4 +1,4 @@
-"""`image_demo` on models of each task, what it draws, and what it refuses."""
+"""Drawings of predictions for models of each task, and refused input."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,8 @@ from mmengine.structures import InstanceData
 from PIL import Image
 
 from mmlape.analysis import drawing
-from mmlape.analysis import predictions as image_demo
+from mmlape.analysis.inference import init_model, predict
+from mmlape.analysis.predictions import compare_on_dataset, predict_and_draw
 from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.datasets.palette import class_palette
 from mmlape.errors import CheckpointError, ConfigError, DataError
@@ -20,18 +21,18 @@ CLASSIFIER = CONFIGS / 'pretrain' / 'deit-mini-lape_1xb64-8e_mini-digits.py'
 
 
 def _checkpoint(model, path):
-    """A file as the runner leaves it, of the model as it is."""
+    """Save the model in the form of the runner's checkpoints."""
     torch.save({'state_dict': model.state_dict(), 'meta': {'dataset_meta': {'classes': model.classes}}}, path)
     return path
 
 
 @pytest.fixture(scope='module')
 def segmenter(tmp_path_factory):
-    """A configuration, its checkpoint, and the folder of its data."""
+    """A config, its checkpoint, and the folder of its data."""
     folder = tmp_path_factory.mktemp('segmenter')
     config = tiny.write_config(folder, tiny.write_data(folder / 'data'))
     torch.manual_seed(3)
-    return config, _checkpoint(image_demo.load(config, None, 'cpu'), folder / 'model.pth'), folder / 'data'
+    return config, _checkpoint(init_model(config, None, 'cpu'), folder / 'model.pth'), folder / 'data'
 
 
 @pytest.fixture(scope='module')
@@ -54,47 +55,47 @@ def _objects(**more):
 
 
 def test_objects_are_drawn_where_they_are_in_the_colour_of_their_class():
-    picture = drawing.draw_instances(_grey(80, 100), _objects(), CLASSES)
-    assert picture.shape == (512, 640, 3)
+    result = drawing.draw_instances(_grey(80, 100), _objects(), CLASSES)
+    assert result.shape == (512, 640, 3)
     for (y, x), label in (((25, 25), 0), ((62, 75), 2)):
         expected = (128 + np.array(class_palette(3)[label])) / 2
-        assert np.abs(picture[int(y * 6.4), int(x * 6.4)] - expected).max() <= 2
-    assert (picture[400:, :300] == 128).all()
+        assert np.abs(result[int(y * 6.4), int(x * 6.4)] - expected).max() <= 2
+    assert (result[400:, :300] == 128).all()
 
 
 def test_objects_below_the_threshold_are_left_out():
     image, objects = _grey(80, 100), _objects(scores=torch.tensor([0.9, 0.2]))
-    picture = drawing.draw_instances(image, objects, CLASSES, score_thr=0.5)
-    assert (picture[:, 330:] == 128).all()
-    assert (picture[160, 160] != 128).any()
+    result = drawing.draw_instances(image, objects, CLASSES, score_thr=0.5)
+    assert (result[:, 330:] == 128).all()
+    assert (result[160, 160] != 128).any()
     assert (drawing.draw_instances(image, objects, CLASSES, score_thr=0.95) == drawing.enlarge(image)).all()
 
 
 def test_tags_of_crowded_objects_do_not_cover_one_another():
     colours = [(200, 0, 0), (0, 200, 0), (0, 0, 200)]
     boxes = np.array([[100.0, 100, 300, 300], [105, 104, 290, 280], [110, 102, 320, 310]])
-    picture = drawing._write_tags(_grey(640, 640), ['ant 0.90', 'bee 0.80', 'cat 0.70'], boxes, colours)
-    areas = [(picture == colour).all(axis=-1).sum() for colour in colours]
+    result = drawing._draw_tags(_grey(640, 640), ['ant 0.90', 'bee 0.80', 'cat 0.70'], boxes, colours)
+    areas = [(result == colour).all(axis=-1).sum() for colour in colours]
     assert min(areas) > 0.7 * max(areas)
 
 
 def test_label_maps_are_drawn_pixel_by_pixel_and_unlabelled_ones_left_alone():
     labels = np.full((64, 64), 255, np.uint8)
     labels[:, :20], labels[:, 20:30] = 1, 2
-    picture, colours = drawing.draw_label_map(_grey(64, 64), labels, CLASSES, opacity=0.5)
+    result, colours = drawing.draw_label_map(_grey(64, 64), labels, CLASSES, opacity=0.5)
     assert list(colours) == ['bee', 'cat']  # the larger first
-    assert np.abs(picture[320, 100] - (128 + np.array(colours['bee'])) / 2).max() <= 2
-    assert (picture[:, 310:] == 128).all()
+    assert np.abs(result[320, 100] - (128 + np.array(colours['bee'])) / 2).max() <= 2
+    assert (result[:, 310:] == 128).all()
     nothing, empty = drawing.draw_label_map(_grey(64, 64), np.full((64, 64), 255), CLASSES)
     assert (nothing == 128).all() and not empty
 
 
-def test_large_pictures_keep_their_size_and_their_labels_line_up():
+def test_large_images_keep_their_size_and_their_labels_line_up():
     labels = np.zeros((700, 900), np.uint8)
     labels[350:] = 1
-    picture, colours = drawing.draw_label_map(_grey(700, 900), labels, CLASSES, opacity=1.0)
-    assert picture.shape == (700, 900, 3)
-    assert (picture[349] == colours['ant']).all() and (picture[350] == colours['bee']).all()
+    result, colours = drawing.draw_label_map(_grey(700, 900), labels, CLASSES, opacity=1.0)
+    assert result.shape == (700, 900, 3)
+    assert (result[349] == colours['ant']).all() and (result[350] == colours['bee']).all()
 
 
 @pytest.mark.parametrize('count', [1, 40])
@@ -108,24 +109,24 @@ def test_a_legend_shows_every_class_within_the_height_given(count):
 
 def test_the_tool_draws_a_segmentation(segmenter, tmp_path):
     config, checkpoint, data = segmenter
-    image, out = data / 'images' / 'validation' / '0.png', tmp_path / 'new folder' / 'picture.png'
+    image, out = data / 'images' / 'validation' / '0.png', tmp_path / 'new folder' / 'drawing.png'
     tool = tiny.ROOT / 'tools' / 'image_demo.py'
-    said = tiny.run(tool, image, config, checkpoint, '--out', out, '--device', 'cpu', cwd=tmp_path)
-    model = image_demo.load(config, checkpoint, 'cpu')
-    labels = image_demo.predict(model, image).pred_sem_seg.data[0].numpy()
-    picture, colours = drawing.draw_label_map(np.asarray(Image.open(image)), labels, model.classes)
+    output = tiny.run(tool, image, config, checkpoint, '--out', out, '--device', 'cpu', cwd=tmp_path)
+    model = init_model(config, checkpoint, 'cpu')
+    labels = predict(model, image).pred_sem_seg.data[0].numpy()
+    result, colours = drawing.draw_label_map(np.asarray(Image.open(image)), labels, model.classes)
     drawn = np.asarray(Image.open(out))
-    assert drawn.shape[1] > picture.shape[1]  # the legend stands beside it
-    assert (drawn[:, : picture.shape[1]] == picture).all()
+    assert drawn.shape[1] > result.shape[1]  # the legend is beside it
+    assert (drawn[:, : result.shape[1]] == result).all()
     for name in colours:
-        assert f'{name}: {(labels == model.classes.index(name)).mean():.1%}' in said
-    assert f'wrote {out}' in said
+        assert f'{name}: {(labels == model.classes.index(name)).mean():.1%}' in output
+    assert f'wrote {out}' in output
 
 
 def test_segmentations_beside_their_ground_truth(segmenter, tmp_path):
     config, checkpoint, data = segmenter
-    model = image_demo.load(config, checkpoint, 'cpu')
-    (path,) = image_demo.compare_on_dataset(model, [1], tmp_path)
+    model = init_model(config, checkpoint, 'cpu')
+    (path,) = compare_on_dataset(model, [1], tmp_path)
     image = np.asarray(Image.open(data / 'images' / 'validation' / '1.png'))
     labels = np.asarray(Image.open(data / 'annotations' / 'validation' / '1.png')).astype(int) - 1
     truth, _ = drawing.draw_label_map(image, labels, model.classes)
@@ -134,32 +135,32 @@ def test_segmentations_beside_their_ground_truth(segmenter, tmp_path):
     assert drawn.shape[1] > 2 * truth.shape[1]
 
 
-def test_detections_of_a_picture_and_beside_the_ground_truth(mini, tmp_path):
+def test_detections_on_an_image_and_beside_the_ground_truth(mini, tmp_path):
     options = [f'data_root={mini / "coco"}', 'model.backbone.init_cfg=None']
-    model = image_demo.load(DETECTOR, None, 'cpu', options)
+    model = init_model(DETECTOR, None, 'cpu', options)
     checkpoint = _checkpoint(model, tmp_path / 'model.pth')
     image = next((mini / 'coco' / 'val2017').iterdir())
-    found = image_demo.predict_and_draw(image, DETECTOR, checkpoint, tmp_path / 'out.jpg', 0.0, 'cpu', options)
-    prediction = image_demo.predict(model, image).pred_instances
+    found = predict_and_draw(image, DETECTOR, checkpoint, tmp_path / 'out.jpg', 0.0, 'cpu', options)
+    prediction = predict(model, image).pred_instances
     assert len(found) == len(prediction) > 0
     assert found[0]['score'] == pytest.approx(float(prediction.scores.max()))
     assert found[0]['class'] == model.classes[int(prediction.labels[prediction.scores.argmax()])]
     assert Image.open(tmp_path / 'out.jpg').size == (640, 640)
-    pictures = image_demo.compare_on_dataset(model, [0, 1], tmp_path / 'pairs', score_thr=1.0)
-    for path in pictures:
+    paths = compare_on_dataset(model, [0, 1], tmp_path / 'pairs', score_thr=1.0)
+    for path in paths:
         drawn = np.asarray(Image.open(path))[40:]
         truth, predicted = drawn[:, :640], drawn[:, 650:1290]
-        changed = (truth != predicted).any(axis=-1).mean()  # no prediction is so certain: only the truth is drawn
+        changed = (truth != predicted).any(axis=-1).mean()  # no score is 1: only the ground truth is drawn
         assert 0.02 < changed < 0.9
 
 
-def test_the_class_of_a_picture(mini, tmp_path):
+def test_the_class_of_an_image(mini, tmp_path):
     options = [f'data_root={mini / "digits"}']
-    model = image_demo.load(CLASSIFIER, None, 'cpu', options)
+    model = init_model(CLASSIFIER, None, 'cpu', options)
     checkpoint = _checkpoint(model, tmp_path / 'model.pth')
     image = next((mini / 'digits' / 'val').rglob('*.png'))
-    found = image_demo.predict_and_draw(image, CLASSIFIER, checkpoint, tmp_path / 'out.png', device='cpu')
-    prediction = image_demo.predict(model, image)
+    found = predict_and_draw(image, CLASSIFIER, checkpoint, tmp_path / 'out.png', device='cpu')
+    prediction = predict(model, image)
     assert len(found) == 5
     assert found[0]['class'] == model.classes[int(prediction.pred_label)]
     assert set(model.classes) == {path.name for path in (mini / 'digits' / 'val').iterdir()}
@@ -173,40 +174,40 @@ def test_classes_come_from_the_checkpoint(segmenter, tmp_path):
     state = {k: v[:2] if 'conv_seg' in k else v for k, v in content['state_dict'].items()}
     torch.save({'state_dict': state, 'meta': {'dataset_meta': {'classes': ['sea', 'land']}}}, tmp_path / 'two.pth')
     image = data / 'images' / 'validation' / '0.png'
-    found = image_demo.predict_and_draw(image, config, tmp_path / 'two.pth', tmp_path / 'out.png', device='cpu')
+    found = predict_and_draw(image, config, tmp_path / 'two.pth', tmp_path / 'out.png', device='cpu')
     assert {row['class'] for row in found} <= {'sea', 'land'}
 
 
-def test_what_cannot_work_is_refused_before_a_model_is_built(segmenter, tmp_path):
+def test_invalid_input_is_refused_before_a_model_is_built(segmenter, tmp_path):
     config, checkpoint, data = segmenter
     image, out = data / 'images' / 'validation' / '0.png', tmp_path / 'out.png'
     cut = tmp_path / 'cut.png'
     cut.write_bytes(image.read_bytes()[:200])
     text = tmp_path / 'text.jpg'
-    text.write_text('no picture')
+    text.write_text('no image')
     nothing = 'no checkpoint, so that building a model would be another error'
     for bad, message in ((tmp_path / 'none.png', 'does not exist'), (cut, 'cut.png'), (text, 'text.jpg')):
         with pytest.raises(DataError, match=message):
-            image_demo.predict_and_draw(bad, config, nothing, out)
+            predict_and_draw(bad, config, nothing, out)
     for bad, message in (
         (tmp_path / 'out.doc', "not '.doc'"),
         (tmp_path / 'out', "not ''"),
         (cut / 'out.png', 'cannot write'),
     ):
         with pytest.raises(DataError, match=message):
-            image_demo.predict_and_draw(image, config, nothing, bad)
+            predict_and_draw(image, config, nothing, bad)
     (tmp_path / 'folder.png').mkdir()
     with pytest.raises(DataError, match='is a folder'):
-        image_demo.predict_and_draw(image, config, nothing, tmp_path / 'folder.png')
-    with pytest.raises(ConfigError, match="device 'cuda:77' cannot be used here"):
-        image_demo.predict_and_draw(image, config, checkpoint, out, device='cuda:77')
+        predict_and_draw(image, config, nothing, tmp_path / 'folder.png')
+    with pytest.raises(ConfigError, match="device 'cuda:77' cannot be used on this machine"):
+        predict_and_draw(image, config, checkpoint, out, device='cuda:77')
     with pytest.raises(CheckpointError, match='no such file'):
-        image_demo.predict_and_draw(image, config, tmp_path / 'none.pth', out, device='cpu')
+        predict_and_draw(image, config, tmp_path / 'none.pth', out, device='cpu')
     assert not out.exists()
 
 
 def test_the_tool_shows_an_error_without_a_traceback(segmenter, tmp_path):
     config, checkpoint, _ = segmenter
     tool = tiny.ROOT / 'tools' / 'image_demo.py'
-    said = tiny.run(tool, 'none.png', config, checkpoint, '--out', 'out.png', cwd=tmp_path, status=1)
-    assert 'mmlape: error: Image none.png does not exist' in said and 'Traceback' not in said
+    output = tiny.run(tool, 'none.png', config, checkpoint, '--out', 'out.png', cwd=tmp_path, status=1)
+    assert 'mmlape: error: Image none.png does not exist' in output and 'Traceback' not in output

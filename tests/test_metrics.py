@@ -1,4 +1,4 @@
-"""The metrics against pycocotools, NumPy, MMDetection's and MMSegmentation's own, and with input that does not fit."""
+"""The metrics against pycocotools, NumPy, MMDetection's and MMSegmentation's own, and with invalid input."""
 
 import json
 import math
@@ -142,7 +142,7 @@ def test_coco_takes_its_truth_from_the_samples_without_an_annotation_file(detect
     assert from_samples['coco/bbox_mAP'] == pytest.approx(from_file['coco/bbox_mAP'], abs=1e-9)
 
 
-def test_coco_without_predictions_is_zero_and_says_so(detection, caplog):
+def test_coco_without_predictions_is_zero_and_logged(detection, caplog):
     path, samples = detection
     metric = CocoMetric(ann_file=str(path), metric=['bbox', 'segm'])
     MMLogger.get_instance('metrics').addHandler(caplog.handler)
@@ -156,7 +156,7 @@ def test_coco_without_predictions_is_zero_and_says_so(detection, caplog):
         caplog.clear()
 
 
-def test_coco_names_what_does_not_fit(detection):
+def test_coco_refuses_what_does_not_fit(detection):
     path, samples = detection
     with pytest.raises(DataError, match=r"4 of the 5 classes: \['emu'\] missing"):
         _evaluate(CocoMetric(ann_file=str(path)), samples, classes=(*CLASSES, 'emu'))

@@ -1,4 +1,4 @@
-"""The mini data: layouts, agreement between them, separation of the splits, repeatability, and what it refuses."""
+"""The mini data: formats and their agreement, separate splits, reproducible bytes, and refused options."""
 
 import hashlib
 import json
@@ -13,8 +13,7 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from mmlape.datasets.mini import scenes as mini_scenes
-from mmlape.datasets.mini import writers as mini_writers
+from mmlape.datasets.mini import scenes, writers
 from mmlape.datasets.mini.make import MARKER, MiniOptions, make_mini_data
 from mmlape.errors import ConfigError, DataError
 
@@ -42,12 +41,12 @@ def coco_of(root, split):
 
 
 def label_maps(root, split):
-    return sorted((root / 'ade' / 'annotations' / mini_writers.ADE_SPLITS[split]).glob('*.png'))
+    return sorted((root / 'ade' / 'annotations' / writers.ADE_SPLITS[split]).glob('*.png'))
 
 
 def test_rows_count_what_is_on_disk(tmp_path):
     rows = make_mini_data(tmp_path / 'mini', MiniOptions(**SMALL))
-    counts = {(row['layout'], row['split']): row['images'] for row in rows}
+    counts = {(row['format'], row['split']): row['images'] for row in rows}
     assert counts[('COCO', 'train')] == counts[('ADE20K', 'train')] == 10
     assert counts[('COCO', 'val')] == 6 and counts[('ImageNet', 'train')] == 40 and counts[('ImageNet', 'val')] == 8
     for row in rows:
@@ -57,9 +56,9 @@ def test_rows_count_what_is_on_disk(tmp_path):
 
 
 @pytest.mark.parametrize('split', ['train', 'val'])
-def test_annotations_fit_pictures_and_label_maps(mini, split):
+def test_annotations_fit_images_and_label_maps(mini, split):
     coco = coco_of(mini, split)
-    assert [category['name'] for category in coco.loadCats(coco.getCatIds())] == list(mini_scenes.DIGIT_NAMES)
+    assert [category['name'] for category in coco.loadCats(coco.getCatIds())] == list(scenes.DIGIT_NAMES)
     for record, path in zip(coco.loadImgs(coco.getImgIds()), label_maps(mini, split), strict=True):
         image = cv2.imread(str(mini / 'coco' / f'{split}2017' / record['file_name']))
         assert image.shape == (80, 112, 3) and (record['height'], record['width']) == (80, 112)
@@ -76,17 +75,17 @@ def test_annotations_fit_pictures_and_label_maps(mini, split):
             assert annotation['bbox'] == box and annotation['iscrowd'] == 0
             assert annotation['area'] == mask.sum()
         np.testing.assert_array_equal(np.where(labels <= 10, labels, 0), painted)
-        behind = 11 + mini_scenes.PHOTOGRAPHS.index(record['photograph'])
+        behind = 11 + scenes.PHOTOGRAPHS.index(record['photograph'])
         assert set(np.unique(labels)) - set(range(11)) == {behind}
         border = (cv2.dilate(painted, np.ones((3, 3))) > 0) & (painted == 0)
         assert not labels[border].any() and border.any(), 'a border of unlabelled pixels'
 
 
-def test_both_layouts_hold_the_same_pictures(mini):
+def test_both_formats_have_the_same_images(mini):
     coco = sorted((mini / 'coco' / 'train2017').iterdir())
     ade = sorted((mini / 'ade' / 'images' / 'training').iterdir())
     assert [path.read_bytes() for path in coco] == [path.read_bytes() for path in ade]
-    assert (mini / 'ade' / 'classes.txt').read_text().split() == list(mini_writers.ADE_CLASSES)
+    assert (mini / 'ade' / 'classes.txt').read_text().split() == list(writers.ADE_CLASSES)
     label_map = Image.open(label_maps(mini, 'train')[0])
     assert label_map.mode == 'P' and label_map.getpalette()[:3] == [0, 0, 0]
 
@@ -100,7 +99,7 @@ def test_scans_of_training_stay_out_of_validation(mini):
     offered = {}
     for split in ('train', 'val'):
         rng = np.random.default_rng(0)
-        offered[split] = {int(scan) for scans in mini_scenes.Scans(split, rng).of_class for scan in scans}
+        offered[split] = {int(scan) for scans in scenes.Scans(split, rng).of_class for scan in scans}
     assert used['train'] <= offered['train'] and used['val'] <= offered['val']
     assert not offered['train'] & offered['val'] and len(offered['train'] | offered['val']) == 1797
 
@@ -125,11 +124,11 @@ def test_same_seed_same_bytes_and_another_seed_others(mini, tmp_path):
     assert same == ['ade/classes.txt']
 
 
-def test_asking_for_more_keeps_what_was_there(mini, tmp_path):
+def test_more_images_keep_the_others_the_same(mini, tmp_path):
     make_mini_data(tmp_path / 'more', MiniOptions(**{**SMALL, 'train': 13, 'digits': 0}))
     more, fewer = digest(tmp_path / 'more'), digest(mini)
-    pictures = [name for name in fewer if name.endswith(('.jpg', '.png')) and not name.startswith('digits')]
-    assert all(more[name] == fewer[name] for name in pictures)
+    images = [name for name in fewer if name.endswith(('.jpg', '.png')) and not name.startswith('digits')]
+    assert all(more[name] == fewer[name] for name in images)
     assert not (tmp_path / 'more' / 'digits').exists()
 
 
@@ -150,20 +149,20 @@ def test_polygons_of_several_parts_and_holes():
     mask[5:9, 6:10] = mask[12:16, 8:13] = False
     mask[13:15, 10:11] = True
     mask[21, 27] = mask[4:6, 20:29] = True
-    polygons = mini_writers.encode_polygons(mask)
+    polygons = writers.encode_polygons(mask)
     from pycocotools import mask as coco_mask
 
     filled = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(polygons, 24, 30)))
     np.testing.assert_array_equal(filled.astype(bool), mask)
     block = np.zeros((24, 30), bool)
     block[4:10, 8:12] = True
-    corners = np.reshape(mini_writers.encode_polygons(block), (-1, 2))
+    corners = np.reshape(writers.encode_polygons(block), (-1, 2))
     assert corners.mean(axis=0).tolist() == [10, 7], 'centred on the pixels that it covers'
 
 
 def test_classes_come_up_equally_often():
-    deal = mini_scenes.Scans('train', np.random.default_rng(3)).deal()
-    labels = [next(deal)[0] for _ in range(200)]
+    sampled = scenes.Scans('train', np.random.default_rng(3)).sample()
+    labels = [next(sampled)[0] for _ in range(200)]
     assert np.bincount(labels).tolist() == [20] * 10
 
 
@@ -186,15 +185,15 @@ def test_overwrite_replaces_only_what_it_made(tmp_path):
     assert digest(root) == before
     precious.unlink()
     (root / MARKER).unlink()
-    with pytest.raises(DataError, match=f'holds no {MARKER}'):
+    with pytest.raises(DataError, match=f'has no {MARKER}'):
         make_mini_data(root, MiniOptions(**tiny), overwrite=True)
 
 
-def test_a_run_that_dies_leaves_nothing_at_the_target(tmp_path, monkeypatch):
+def test_a_failed_run_leaves_the_target_as_it_was(tmp_path, monkeypatch):
     root = tmp_path / 'mini'
     make_mini_data(root, MiniOptions(train=2, val=1, digits=0))
     before = digest(root)
-    monkeypatch.setattr(mini_writers.CocoWriter, 'close', lambda self: 1 / 0)
+    monkeypatch.setattr(writers.CocoWriter, 'close', lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         make_mini_data(tmp_path / 'new', MiniOptions(train=2, val=1, digits=0))
     with pytest.raises(ZeroDivisionError):
@@ -202,11 +201,11 @@ def test_a_run_that_dies_leaves_nothing_at_the_target(tmp_path, monkeypatch):
     assert digest(root) == before and [path.name for path in tmp_path.iterdir()] == ['mini']
 
 
-def test_a_killed_process_leaves_no_data_set_and_the_next_one_cleans_up(tmp_path):
+def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path):
     code = (
-        'import os, sys; from mmlape.datasets import mini, mini_writers\n'
-        'mini_writers.CocoWriter.close = lambda self: os._exit(9)\n'
-        'mini.make_mini_data(sys.argv[1], mini.MiniOptions(train=2, val=1, digits=0))\n'
+        'import os, sys; from mmlape.datasets.mini import make, writers\n'
+        'writers.CocoWriter.close = lambda self: os._exit(9)\n'
+        'make.make_mini_data(sys.argv[1], make.MiniOptions(train=2, val=1, digits=0))\n'
     )
     env = {**os.environ, 'PYTHONPATH': str(ROOT)}
     run = subprocess.run([sys.executable, '-c', code, tmp_path / 'mini'], env=env, capture_output=True, text=True)
@@ -231,7 +230,7 @@ def test_a_killed_process_leaves_no_data_set_and_the_next_one_cleans_up(tmp_path
         dict(seed=-1),
     ],
 )
-def test_senseless_options_are_refused_by_name(option):
+def test_invalid_options_are_refused_by_name(option):
     with pytest.raises(ConfigError, match=f'option {next(iter(option))} '):
         MiniOptions(**option)
 
@@ -269,3 +268,8 @@ def test_tool(tmp_path):
     assert tool(*options, '--overwrite').returncode == 0
     bad = tool('--train', '0', '--overwrite')
     assert bad.returncode == 1 and 'option train' in bad.stderr and 'Traceback' not in bad.stderr
+
+
+def test_mini_data_needs_no_torch():
+    code = "import sys, mmlape.datasets.mini.make; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, '-c', code]).returncode == 0

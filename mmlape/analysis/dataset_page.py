@@ -1,4 +1,4 @@
-"""A page of pictures with their annotations, as they lie on disk and as the training pipeline delivers them."""
+"""A page of a dataset's images with their annotations, as stored and as the pipeline returns them."""
 
 import base64
 import copy
@@ -16,15 +16,16 @@ from mmengine.structures import BaseDataElement
 from PIL import Image
 
 from mmlape.analysis.drawing import draw_instances, draw_label_map, enlarge
-from mmlape.datasets.checks.base import ERROR, DataSummary, spread
+from mmlape.datasets.checks.base import DataSummary, spread
 from mmlape.datasets.checks.full import FullReport
-from mmlape.datasets.checks.quick import guard_loading
+from mmlape.datasets.checks.issues import ERROR
+from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.palette import class_palette
-from mmlape.datasets.sources import iter_sources
+from mmlape.datasets.transforms import guard_loading
 from mmlape.errors import ConfigError, DataError
+from mmlape.files import atomic_path
 
-PACKERS = {'coco': 'PackDetInputs', 'segmentation': 'PackSegInputs', 'folder': 'PackInputs'}
-SHOWN_CLASSES = 40  # bars of the histogram
+MAX_BARS = 40  # of the histogram
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 1360px; padding: 0 1.5rem; color: #222 }
 h1 { font-size: 1.5rem; margin-bottom: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .6rem } p { margin: .3rem 0 }
@@ -43,85 +44,84 @@ border-radius: 2px; margin-right: .35em; vertical-align: -1px }
 
 
 def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: FullReport) -> Path:
-    """Writes ``index.html``, which holds its pictures.
+    """Write ``index.html``, with its images inside.
 
     Args:
         cfg: A config of detection, segmentation or classification.
-        folder: Where the page goes.
+        folder: The folder of the page.
         split: 'train', 'val' or 'test'.
-        num: How many pictures, evenly spread over the data set.
-        report: What the full check found, for the counts and the findings.
+        num: Number of images, evenly spread over the dataset.
+        report: The full check's, for counts and issues.
 
     Raises:
-        ConfigError: The split is of no known layout.
-        DataError: The data set cannot be built.
+        ConfigError: The split is of no known format.
+        DataError: The dataset cannot be built.
     """
     cfg = copy.deepcopy(cfg)
     guard_loading(cfg)
-    raw_cfg = _unchanged(cfg, split)
+    raw_cfg = _without_augmentation(cfg, split)
     init_default_scope(cfg.default_scope)
     try:
-        delivered, raw = (DATASETS.build(part[f'{split}_dataloader'].dataset) for part in (cfg, raw_cfg))
-    except Exception as error:  # what a data set's class raises at bad data has no common base
+        processed, raw = (DATASETS.build(part[f'{split}_dataloader'].dataset) for part in (cfg, raw_cfg))
+    except Exception as error:  # the errors that dataset classes raise at bad data have no common base
         raise DataError(f'the {split} data cannot be built, so there is nothing to browse: {error}') from error
-    classes = list(delivered.metainfo['classes'])
+    classes = list(processed.metainfo['classes'])
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
-    cards = [_card(raw, delivered, index, classes) for index in spread(range(len(raw)), num)]
+    cards = [_card(raw, processed, index, classes) for index in spread(range(len(raw)), num)]
     summary = next((part for part in report.summaries if part.split == split), None)
-    parts = [f'<h1>{split} data</h1>', *_head(summary, report, split), '<h2>Pictures</h2>']
+    parts = [f'<h1>{split} data</h1>', *_head(summary, report, split), '<h2>Images</h2>']
     parts += ['<div class="grid">', *cards, '</div>']
     body = '\n'.join(parts)
     page = Path(folder) / 'index.html'
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(
-        '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<title>{split} data</title>\n<style>{STYLE}</style>\n{body}\n</html>\n',
-        encoding='utf-8',
-    )
+    with atomic_path(page) as partial:
+        partial.write_text(
+            '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f'<title>{split} data</title>\n<style>{STYLE}</style>\n{body}\n</html>\n',
+            encoding='utf-8',
+        )
     return page
 
 
-def _unchanged(cfg: Config, split: str) -> Config:
-    """The same data set, whose pictures and annotations are loaded and nothing else."""
+def _without_augmentation(cfg: Config, split: str) -> Config:
+    """Return a config whose datasets only load images and annotations."""
     cfg = copy.deepcopy(cfg)
     sources = list(iter_sources(cfg, [split]))
     if not sources:
-        raise ConfigError(f'the {split} data of {cfg.filename} has no layout that can be browsed')
+        raise ConfigError(f'the {split} data of {cfg.filename} is of no known format, so it cannot be browsed')
     for source in sources:
         steps = [step for step in source.cfg['pipeline'] if 'Load' in str(step['type'])]
-        source.cfg['pipeline'] = [*steps, dict(type=PACKERS[source.kind])]
+        source.cfg['pipeline'] = [*steps, dict(type=source.pack_transform)]
     return cfg
 
 
-def _card(raw, delivered, index: int, classes: list[str]) -> str:
-    """A picture as it lies on disk beside what training gets, or what keeps it from being loaded."""
+def _card(raw, processed, index: int, classes: list[str]) -> str:
+    """Show an image as stored beside the pipeline's output, or the reason why it cannot be loaded."""
     try:
-        plain = raw[index]
-        sample = plain['data_samples']
-        pictures = [_draw(part, classes) for part in (plain, delivered[index])]
-    except Exception as error:  # a broken picture is what a person comes here to see
+        packed = raw[index]
+        drawn = [_draw(part, classes) for part in (packed, processed[index])]
+    except Exception as error:  # a broken image is what the page is for
         return f'<figure class="error">{index}: {html.escape(str(error))}</figure>'
     halves = ''.join(
-        f'<div>{_inline(picture)}<small>{words}, {size[1]} x {size[0]}</small></div>'
-        for (picture, size, _), words in zip(pictures, ('on disk', 'as the pipeline delivers it'))
+        f'<div>{_inline(image)}<small>{label}, {size[1]} x {size[0]}</small></div>'
+        for (image, size, _), label in zip(drawn, ('on disk', 'from the pipeline'))
     )
-    caption = f'{index}: {html.escape(str(sample.img_path))}<br>{pictures[0][2]}'
+    caption = f'{index}: {html.escape(str(packed["data_samples"].img_path))}<br>{drawn[0][2]}'
     return f'<figure><div class="pair">{halves}</div><figcaption>{caption}</figcaption></figure>'
 
 
 def _draw(packed: dict, classes: list[str]) -> tuple[np.ndarray, tuple[int, int], str]:
-    """(picture, (height, width) before it was enlarged, what is in it as HTML) of a sample as a pipeline packs it."""
+    """Draw a packed sample; return image, (height, width) before it was enlarged, and its classes as HTML."""
     image, sample = _as_image(packed['inputs']), packed['data_samples']
     size = image.shape[:2]
     if 'gt_instances' in sample:
         labels = [int(label) for label in sample.gt_instances.labels]
         counts = {name: labels.count(label) for label, name in enumerate(classes) if label in labels}
-        words = ', '.join(f'{count} {name}' for name, count in counts.items()) or 'no object'
-        return draw_instances(image, sample.gt_instances, classes), size, html.escape(words)
+        caption = ', '.join(f'{count} {name}' for name, count in counts.items()) or 'no object'
+        return draw_instances(image, sample.gt_instances, classes), size, html.escape(caption)
     if 'gt_sem_seg' in sample:
-        picture, colours = draw_label_map(image, sample.gt_sem_seg.data[0].numpy(), classes)
-        return picture, size, ''.join(_chip(name, colour) for name, colour in colours.items()) or 'no label'
+        drawn, colours = draw_label_map(image, sample.gt_sem_seg.data[0].numpy(), classes)
+        return drawn, size, ''.join(_chip(name, colour) for name, colour in colours.items()) or 'no label'
     return enlarge(image), size, html.escape(_class_name(sample, classes))
 
 
@@ -131,7 +131,7 @@ def _class_name(sample: BaseDataElement, classes: list[str]) -> str:
 
 
 def _as_image(inputs: torch.Tensor) -> np.ndarray:
-    """(C, H, W), BGR, to (H, W, 3), RGB; values that are no bytes are stretched to them."""
+    """Convert (C, H, W), BGR, to (H, W, 3), RGB; values other than bytes are scaled to [0, 255]."""
     image = inputs.permute(1, 2, 0).numpy()
     if image.dtype != np.uint8:
         low, high = float(image.min()), float(image.max())
@@ -139,9 +139,9 @@ def _as_image(inputs: torch.Tensor) -> np.ndarray:
     return mmcv.bgr2rgb(np.ascontiguousarray(image))
 
 
-def _inline(picture: np.ndarray) -> str:
+def _inline(image: np.ndarray) -> str:
     file = io.BytesIO()
-    Image.fromarray(picture).save(file, 'JPEG', quality=85)
+    Image.fromarray(image).save(file, 'JPEG', quality=85)
     return f'<img alt="" loading="lazy" src="data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}">'
 
 
@@ -150,25 +150,25 @@ def _chip(name: str, colour: tuple[int, int, int]) -> str:
 
 
 def _head(summary: DataSummary | None, report: FullReport, split: str) -> list[str]:
-    """Counts, findings and the histogram of classes."""
+    """Show counts, issues and the histogram of classes."""
     if summary is None:
         return []
     facts = [f'{count:,} {what}' for what, count in summary.facts.items()]
     images = [] if summary.images is None else [f'{summary.images:,} images']
     seen = f'{len(summary.seen)} of {summary.num_classes} classes seen'
     parts = [f'<p class="muted">{html.escape(summary.path)}<br>{", ".join([*images, seen, *facts])}</p>']
-    for finding in (finding for finding in report.findings if finding.split == split):
-        colour = 'error' if finding.severity == ERROR else 'warning'
-        text = f'{finding.severity}: {finding.kind}, {finding.count:,}. {finding.examples[0]}'
+    for group in (group for group in report.issues if group.split == split):
+        colour = 'error' if group.severity == ERROR else 'warning'
+        text = f'{group.severity}: {group.kind}, {group.count:,}. {group.examples[0]}'
         parts.append(f'<p class="{colour}">{html.escape(text)}</p>')
     counts = sorted(((summary.labels[label], label) for label in range(len(summary.classes))), reverse=True)
     if summary.labels:
         palette = class_palette(len(summary.classes))
         most, total = counts[0][0], sum(summary.labels.values())
         bars = [_bar(summary.classes[label], count, most, total, palette[label]) for count, label in counts]
-        more = len(bars) - SHOWN_CLASSES
+        more = len(bars) - MAX_BARS
         note = f'<p class="muted">{more} rarer classes are left out</p>' if more > 0 else ''
-        parts += ['<h2>Classes</h2>', f'<div class="bars">{"".join(bars[:SHOWN_CLASSES])}</div>{note}']
+        parts += ['<h2>Classes</h2>', f'<div class="bars">{"".join(bars[:MAX_BARS])}</div>{note}']
     return parts
 
 

@@ -1,4 +1,4 @@
-"""Draws the gradient norms that `GradientNormHook` logged, by depth and over the iterations (DPN, Figures 2 and 4)."""
+"""Figures of the gradient norms that `GradientNormHook` logged: by depth and by iteration (DPN, Figures 2 and 4)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,19 +11,20 @@ from matplotlib.figure import Figure
 
 from mmlape.engine.hooks.gradient_norm import TAG
 from mmlape.errors import DataError
+from mmlape.files import atomic_path
 from mmlape.runs.curves import read_scalars
 
-LAST = 1000  # iterations that the norm by depth is a mean over, as in the paper
-BESIDE = ('position', 'backbone', 'heads', 'all')  # parts that have no place between input and output
-FIRST = {'patch_embed': 'patch embedding'}
+LAST = 1000  # iterations that the norm by depth is averaged over, as in the paper
+WITHOUT_DEPTH = ('position', 'backbone', 'heads', 'all')  # parts with no place between input and output
+TITLES = {'patch_embed': 'patch embedding'}
 
 Norms = dict[int, dict[str, float]]
-"""Iteration to part to norm."""
+"""Norm of each part at each iteration."""
 
 
 @dataclass
 class NormArm:
-    """The runs of one method: `runs` maps each run's folder to its norms."""
+    """The runs of one method: the norms of each run's folder."""
 
     name: str
     runs: dict[Path, Norms] = field(default_factory=dict)
@@ -34,7 +35,7 @@ class NormArm:
         return list(next(iter(next(iter(self.runs.values())).values())))
 
     def by_depth(self, last: int) -> np.ndarray:
-        """Mean norm of each part over the last iterations, (runs, parts)."""
+        """Average each part's norm over the last iterations; (runs, parts)."""
         means = []
         for norms in self.runs.values():
             kept = [values for step, values in norms.items() if step > max(norms) - last]
@@ -42,15 +43,15 @@ class NormArm:
         return np.array(means)
 
     def over_time(self, part: str) -> tuple[np.ndarray, np.ndarray]:
-        """The iterations that all runs have, (T,), and the norms of a part, (runs, T)."""
+        """Return the iterations that all runs have, (T,), and the norms of a part, (runs, T)."""
         steps = sorted(set.intersection(*(set(norms) for norms in self.runs.values())))
         return np.array(steps), np.array([[norms[step][part] for step in steps] for norms in self.runs.values()])
 
 
 def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
-    """Reads every run below some folders; runs in folders named ``seed_*`` belong to the arm that is named above.
+    """Read every run below some folders; runs in folders named ``seed_*`` belong to the arm of their parent folder.
 
-    Arms of one name in two places stay apart, and are called by their paths.
+    Arms of one name in two folders stay apart, and are named by their paths.
 
     Raises:
         DataError: A folder has no logged gradient norms, or an arm's runs are of models with other layers.
@@ -62,13 +63,13 @@ def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
             norms, run = _read_file(file), file.parents[2]
             if norms:
                 found = True
-                place = run.parent if run.name.startswith('seed_') else run
-                arms.setdefault(place, NormArm(place.name)).runs.setdefault(run, {}).update(norms)
+                folder = run.parent if run.name.startswith('seed_') else run
+                arms.setdefault(folder, NormArm(folder.name)).runs.setdefault(run, {}).update(norms)
         if not found:
             raise DataError(f'{work_dir} has no run with gradient norms: train with --log-grad-norm')
     names = [arm.name for arm in arms.values()]
-    for place, arm in arms.items():
-        arm.name = str(place) if names.count(place.name) > 1 else place.name
+    for folder, arm in arms.items():
+        arm.name = str(folder) if names.count(folder.name) > 1 else folder.name
         _require_same_parts(arm)
     return list(arms.values())
 
@@ -78,8 +79,8 @@ def _require_same_parts(arm: NormArm) -> None:
         for step, values in norms.items():
             if list(values) != arm.parts:
                 raise DataError(
-                    f'{run}, iteration {step}, has the parts {", ".join(values)}, and another run of the arm '
-                    f'{arm.name}, or an earlier iteration, {", ".join(arm.parts)}: they are not of one model'
+                    f'{run}, iteration {step}, has the parts {", ".join(values)}, but another run of the arm '
+                    f'{arm.name}, or an earlier iteration, has {", ".join(arm.parts)}: their models differ'
                 )
 
 
@@ -92,21 +93,21 @@ def _read_file(file: Path) -> Norms:
 
 
 def plot_norms(arms: Sequence[NormArm], path: str | Path, last: int = LAST) -> None:
-    """Draws norm against depth, and the patch embedding's norm against the iteration; a colour for each arm.
+    """Plot norm against depth, and the patch embedding's norm against the iteration; a colour for each arm.
 
     Lines are means over an arm's runs, bands and bars their sample standard deviation.
 
     Args:
-        arms: As `read_norms` gives them.
-        path: The picture to write.
-        last: How many of the last iterations the norm by depth is a mean over.
+        arms: The arms of `read_norms`.
+        path: The figure to write, in the format of its suffix.
+        last: Number of last iterations that the norm by depth is averaged over.
     """
     figure = Figure(figsize=(11, 4.2), layout='constrained')
     left, right = figure.subplots(1, 2)
     for number, arm in enumerate(arms):
         colour, count = colormaps['tab10'](number % 10), len(arm.runs)
         label = f'{arm.name} ({count} run{"s" * (count != 1)})'
-        _draw_depth(left, arm, last, color=colour, label=label)
+        _plot_depth(left, arm, last, color=colour, label=label)
         part = arm.parts[0]
         steps, norms = arm.over_time(part)
         mean, spread = norms.mean(0), _spread(norms)
@@ -115,19 +116,19 @@ def plot_norms(arms: Sequence[NormArm], path: str | Path, last: int = LAST) -> N
     left.set(
         title=f'mean of the last {last} iterations', xlabel='patch embedding, then layers', ylabel='gradient norm'
     )
-    right.set(title=FIRST.get(arms[0].parts[0], arms[0].parts[0]), xlabel='iteration', ylabel='gradient norm')
+    right.set(title=TITLES.get(arms[0].parts[0], arms[0].parts[0]), xlabel='iteration', ylabel='gradient norm')
     for axes in (left, right):
         axes.set_yscale('log')
         axes.grid(alpha=0.25, which='both', lw=0.5)
         axes.spines[['top', 'right']].set_visible(False)
     left.legend(frameon=False)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with atomic_path(path) as partial:
+        figure.savefig(partial, dpi=110)
 
 
-def _draw_depth(axes: Axes, arm: NormArm, last: int, **style) -> None:
+def _plot_depth(axes: Axes, arm: NormArm, last: int, **style) -> None:
     means = arm.by_depth(last)
-    shown = [place for place, part in enumerate(arm.parts) if part not in BESIDE] or [arm.parts.index('all')]
+    shown = [place for place, part in enumerate(arm.parts) if part not in WITHOUT_DEPTH] or [arm.parts.index('all')]
     mean, spread = means.mean(0)[shown], _spread(means)[shown]
     axes.errorbar(range(len(shown)), mean, np.minimum(spread, 0.99 * mean), marker='o', ms=4, capsize=3, **style)
     axes.set_xticks(range(len(shown)), [_label(arm.parts[place]) for place in shown])

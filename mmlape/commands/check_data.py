@@ -43,4 +43,4 @@ def run(args: argparse.Namespace) -> int:
         print(f'wrote {write_page(cfg, args.browse, args.splits[0], args.num, report)}')
     if report.interrupted:
         return 130
-    return 1 if report.findings.errors else 0
+    return 1 if report.issues.errors else 0

@@ -48,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     rows = make_mini_data(args.root, options, overwrite=args.overwrite)
-    table = Table('layout', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}')
+    table = Table('format', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}')
     for row in rows:
-        table.add_row(row['layout'], row['split'], str(row['images']), str(row['objects']), row['path'])
+        table.add_row(row['format'], row['split'], str(row['images']), str(row['objects']), row['path'])
     console().print(table)
     return 0

@@ -1,1 +1,1 @@
-"""Mini data, checks of data before training, and loading transforms that name a broken file."""
+"""Datasets: checks before training, loading transforms that name a broken file, and the mini data."""

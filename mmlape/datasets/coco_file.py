@@ -1,4 +1,4 @@
-"""Reads a COCO annotation file: the whole of a small one, of a big one only what a check needs."""
+"""COCO annotation files: a small one is read completely, of a big one only what a check needs."""
 
 import json
 import mmap
@@ -8,16 +8,17 @@ from typing import Any
 
 from mmlape.errors import DataError
 
-WHOLE_BYTES = 64 * 1024**2  # COCO's train2017 has 450 MB, val2017 has 20 MB
-SAMPLE_IMAGES = 64  # of a big file
+FULL_READ_BYTES = 64 * 1024**2  # COCO's train2017 has 450 MB, val2017 has 20 MB
+SAMPLE_IMAGES = 64  # read from a big file
 SAMPLE_ANNOTATIONS = 2000
-WINDOW_BYTES = 4 * 1024**2  # of a big file, from where a key stands
+WINDOW_BYTES = 4 * 1024**2  # read from a big file after a key
+HINT = 'Download or unpack it again.'
 _ID, _NUMBER = (int, str), (int, float)
 
 
 @dataclass
 class CocoFile:
-    """What was read. Of a big file `images` and `first_annotations` hold some, and `annotations` is None."""
+    """The content of a file. Of a big one, `images` and `first_annotations` are samples and `annotations` is None."""
 
     path: str
     categories: list[dict]
@@ -31,71 +32,72 @@ class CocoFile:
         return tuple(category['name'] for category in self.categories)
 
 
-def read_coco(path: str, whole_bytes: int = WHOLE_BYTES) -> CocoFile:
-    """Reads `path`.
+def read_coco(path: str, full_read_bytes: float = FULL_READ_BYTES) -> CocoFile:
+    """Read an annotation file, completely if it is not larger than ``full_read_bytes``.
 
     Raises:
-        DataError: It is empty, cut off, not JSON, or not of COCO's form.
+        DataError: It is empty, truncated, not JSON, or not of COCO's form.
     """
-    with open(path, 'rb') as file:
-        whole = os.path.getsize(path) <= whole_bytes
-        content, first = (_parse(path, file.read()), None) if whole else _skim(path)
+    if os.path.getsize(path) <= full_read_bytes:
+        with open(path, 'rb') as file:
+            content, first = _parse(path, file.read()), None
+    else:
+        content, first = _read_sample(path)
     if not isinstance(content, dict):
         raise DataError(f'Annotation file {path} is not of COCO form: a {type(content).__name__}, not an object.')
-    annotations = content.get('annotations', []) if first is None else first  # a list of test images has none
+    annotations = content.get('annotations', []) if first is None else None  # a list of test images has none
     for key, entries, fields in (
         ('categories', content.get('categories'), dict(id=_ID, name=str)),
         ('images', content.get('images'), dict(id=_ID, file_name=str, height=_NUMBER, width=_NUMBER)),
-        ('annotations', annotations, {}),
+        ('annotations', annotations if first is None else first, {}),
     ):
         _check_entries(path, key, entries, fields)
     names = [category['name'] for category in content['categories']]
-    twice = sorted({str(name) for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(f'Annotation file {path} has more than one category named {", ".join(twice)}.')
-    read = path, content['categories'], content['images']
-    return CocoFile(*read, annotations) if first is None else CocoFile(*read, None, first)
+    duplicates = sorted({str(name) for name in names if names.count(name) > 1})
+    if duplicates:
+        raise DataError(f'Annotation file {path} has more than one category named {", ".join(duplicates)}.')
+    return CocoFile(path, content['categories'], content['images'], annotations, first or [])
 
 
 def _check_entries(path: str, key: str, entries: Any, fields: dict[str, type | tuple[type, ...]]) -> None:
-    """Raises DataError unless this is a list of objects that have these fields, of these types, and usable ids."""
+    """Require a list of objects that have these fields, of these types, and hashable ids."""
     if not isinstance(entries, list):
         raise DataError(f'Annotation file {path} is not of COCO form: it has no list "{key}".')
     for entry in entries:
-        wrong = _wrong_with(entry, fields)
-        if wrong is not None:
-            raise DataError(f'Annotation file {path} has an entry {wrong} in "{key}": {str(entry)[:120]}')
+        defect = _find_defect(entry, fields)
+        if defect is not None:
+            raise DataError(f'Annotation file {path} has an entry {defect} in "{key}": {str(entry)[:120]}')
 
 
-def _wrong_with(entry: Any, fields: dict[str, type | tuple[type, ...]]) -> str | None:
+def _find_defect(entry: Any, fields: dict[str, type | tuple[type, ...]]) -> str | None:
     if not isinstance(entry, dict):
-        return 'that is no object'
+        return 'that is not an object'
     for name, kind in fields.items():
         if name not in entry:
             return f'without "{name}"'
         if not isinstance(entry[name], kind):
-            return f'with a strange "{name}"'
-    strange = [name for name in ('id', 'image_id', 'category_id') if isinstance(entry.get(name), list | dict)]
-    return f'with a strange "{strange[0]}"' if strange else None
+            return f'with an invalid "{name}"'
+    invalid = [name for name in ('id', 'image_id', 'category_id') if isinstance(entry.get(name), list | dict)]
+    return f'with an invalid "{invalid[0]}"' if invalid else None
 
 
 def _parse(path: str, data: bytes) -> Any:
     if not data.strip():
-        raise DataError(f'Annotation file {path} is empty. Unpack or make it again.')
+        raise DataError(f'Annotation file {path} is empty. {HINT}')
     try:
         return json.loads(data)
     except ValueError as error:
-        raise DataError(f'Annotation file {path} is not valid JSON ({error}). Unpack or make it again.') from error
+        raise DataError(f'Annotation file {path} is not valid JSON ({error}). {HINT}') from error
 
 
-def _skim(path: str) -> tuple[Any, list[dict] | None]:
-    """Categories and the first images of a big file, found by their keys, and its first annotations.
+def _read_sample(path: str) -> tuple[Any, list[dict] | None]:
+    """Read the categories, first images and first annotations of a big file, found by their keys.
 
-    The whole file, and None, if that fails.
+    If that fails, return the complete content and None.
     """
     with open(path, 'rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if not data[-64:].rstrip().endswith(b'}'):
-            raise DataError(f'Annotation file {path} is cut off: it does not end with "}}". Unpack or make it again.')
+            raise DataError(f'Annotation file {path} is truncated: it does not end with "}}". {HINT}')
         try:
             categories = _decode_list(data, data.rfind(b'"categories"'), None)
             images = _decode_list(data, data.find(b'"images"'), SAMPLE_IMAGES)
@@ -106,9 +108,9 @@ def _skim(path: str) -> tuple[Any, list[dict] | None]:
 
 
 def _decode_list(data: mmap.mmap, start: int, limit: int | None, may_end: bool = False) -> list:
-    """Up to `limit` entries of the list that follows the key at `start`; ValueError if there is none.
+    """Decode up to ``limit`` entries of the list that follows the key at ``start``; raise ValueError without one.
 
-    With `may_end`, those that the window holds whole are enough.
+    With ``may_end``, the entries that end within the window are enough.
     """
     opening = data.find(b'[', start)
     if start < 0 or opening < 0:

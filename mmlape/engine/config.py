@@ -33,7 +33,7 @@ def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None
     options = parse_options(cfg_options)
     data_root = options.pop('data_root', None)
     if data_root is not None:
-        from mmlape.datasets.checks.quick import retarget_data
+        from mmlape.datasets.retarget import retarget_data
 
         retarget_data(cfg, str(data_root))
     for key, value in options.items():

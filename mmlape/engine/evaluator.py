@@ -14,7 +14,8 @@ import mmlape
 from mmlape.checkpoint.loading import fill_model
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.console import console
-from mmlape.datasets.checks.quick import check_data, guard_loading
+from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.transforms import guard_loading
 from mmlape.engine import hooks
 from mmlape.engine.distributed.processes import init_processes, on_every_process, on_main_process
 from mmlape.engine.distributed.sharding import distribution, set_model_wrapper

@@ -12,7 +12,8 @@ from mmengine.dist import get_world_size, is_distributed, is_main_process
 from mmengine.logging import print_log
 
 import mmlape
-from mmlape.datasets.checks.quick import check_data, guard_loading
+from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.transforms import guard_loading
 from mmlape.engine import hooks
 from mmlape.engine.distributed.processes import init_processes, on_every_process, on_main_process
 from mmlape.engine.distributed.sharding import set_model_wrapper

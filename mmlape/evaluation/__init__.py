@@ -1,6 +1,6 @@
-"""Metrics that keep every digit and every class: `mmlape.CocoMetric` and `mmlape.IoUMetric`.
+"""Metrics without rounding, with the values of each class: `mmlape.CocoMetric` and `mmlape.IoUMetric`.
 
-Each is imported when it is asked for: segmentation needs no MMDetection, and detection no MMSegmentation.
+Each is imported on first use: segmentation needs no MMDetection, and detection no MMSegmentation.
 """
 
 from importlib import import_module

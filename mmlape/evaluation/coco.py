@@ -12,14 +12,14 @@ from mmengine.fileio import load
 from mmengine.logging import print_log
 from pycocotools import mask as rle
 
-from ..errors import ConfigError, DataError
-from ..registry import METRICS
-from .per_class import flatten
+from mmlape.errors import ConfigError, DataError
+from mmlape.evaluation.per_class import flatten_per_class
+from mmlape.registry import METRICS
 
-# The place of each of MMDetection's names in `COCOeval.stats`.
 STATS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
 STATS += ('AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000')
-MAX_DETECTIONS = 100  # of one image: what `mAP` is defined on
+"""MMDetection's names of `COCOeval.stats`, in order."""
+MAX_DETECTIONS = 100  # of an image, by the definition of `mAP`
 
 
 @METRICS.register_module()
@@ -31,35 +31,35 @@ class CocoMetric(MMDetCocoMetric):
     class without ground truth; the mean of the others is ``bbox_mAP`` / ``segm_mAP``. No detection at all is 0.
 
     Args:
-        metric: 'bbox', 'segm' or both.
+        *args: As in MMDetection.
         per_class: Whether to return the values of single classes too.
-        **kwargs: As in MMDetection; ``classwise`` is superseded by ``per_class``.
+        **kwargs: As in MMDetection; ``metric`` is 'bbox', 'segm' or both, and ``per_class`` replaces ``classwise``.
 
     Raises:
-        ConfigError: ``metric`` is something else, or the model predicts no masks and 'segm' is asked for.
-        DataError: The annotation file lacks classes, or knows nothing of an image.
+        ConfigError: ``metric`` is something else, or 'segm' and the model predicts no masks.
+        DataError: The annotation file lacks classes or images.
     """
 
     def __init__(self, *args, per_class: bool = True, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         unknown = sorted(set(self.metrics) - {'bbox', 'segm'})
         if unknown:
-            raise ConfigError(f"mmlape.CocoMetric measures 'bbox' and 'segm', not {unknown}: use mmdet.CocoMetric")
+            raise ConfigError(f"mmlape.CocoMetric supports 'bbox' and 'segm', not {unknown}: use mmdet.CocoMetric")
         if MAX_DETECTIONS not in self.proposal_nums or len(self.proposal_nums) != 3:
-            raise ConfigError(f'proposal_nums={self.proposal_nums}: three numbers, {MAX_DETECTIONS} among them')
+            raise ConfigError(f'proposal_nums={self.proposal_nums}: give three numbers, one of them {MAX_DETECTIONS}')
         unknown = sorted(set(self.metric_items or ()) - set(STATS))
         if unknown:
             raise ConfigError(f'unknown metric_items {unknown}; known: {list(STATS)}')
         self.per_class = per_class
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """Computes the values of all images.
+        """Compute the values over all images.
 
         Args:
-            results: One ``(ground truth, prediction)`` an image, as `process` collects them.
+            results: A ``(ground truth, prediction)`` for each image, as `process` collects them.
 
         Returns:
-            Value by key, without the prefix.
+            The values by key, without the prefix.
         """
         with tempfile.TemporaryDirectory() as folder:
             prefix = self.outfile_prefix or str(Path(folder) / 'results')
@@ -76,10 +76,10 @@ class CocoMetric(MMDetCocoMetric):
             for name in self.metric_items or STATS[:6]:
                 values[f'{kind}_{name}'] = float(evaluation.stats[STATS.index(name)])
             single[f'{kind}_AP'] = self._class_ap(evaluation)
-        return values | flatten(single) if self.per_class else values
+        return values | flatten_per_class(single) if self.per_class else values
 
     def _load_ground_truth(self, truths: list[dict], prefix: str) -> None:
-        """Opens the ground truth once, and finds the category id of each label."""
+        """Load the ground truth once, and find the category id of each label."""
         if self._coco_api is None:
             if not truths:
                 raise DataError('nothing to evaluate: no ann_file, and no image was processed')
@@ -96,17 +96,17 @@ class CocoMetric(MMDetCocoMetric):
                 f'its categories are {known}. Set metainfo.classes and num_classes to those'
             )
         self.img_ids = self._coco_api.get_img_ids()
-        strangers = sorted({truth['img_id'] for truth in truths} - set(self.img_ids))
-        if strangers:
+        unlisted = sorted({truth['img_id'] for truth in truths} - set(self.img_ids))
+        if unlisted:
             raise DataError(
-                f'{len(strangers)} evaluated images are not in the annotation file (ids {strangers[:5]} ...): '
-                'ann_file of the data set and of its evaluator must be the same'
+                f'{len(unlisted)} evaluated images are not in the annotation file (ids {unlisted[:5]} ...): '
+                'ann_file of the dataset and of its evaluator must be the same'
             )
 
     def _load_detections(self, files: dict[str, str], kind: str, any_image: bool) -> COCO:
-        """Reads the dumped predictions as an index, empty where there are none."""
+        """Index the dumped predictions; an empty index where there are none."""
         if any_image and kind not in files:
-            raise ConfigError(f"metric={kind!r}, but the model predicts no masks: drop 'segm' from the evaluator")
+            raise ConfigError(f"metric={kind!r}, but the model predicts no masks: remove 'segm' from the evaluator")
         detections = load(files[kind]) if any_image else []
         if not detections:
             print_log(
@@ -114,7 +114,7 @@ class CocoMetric(MMDetCocoMetric):
             )
         for number, detection in enumerate(detections, start=1):
             if kind == 'segm':
-                # The size of a mask, not of its box, decides between small, medium and large.
+                # a mask is small, medium or large by its own area, not its box's
                 detection['area'] = float(rle.area(detection['segmentation']))
             else:
                 detection['area'] = detection['bbox'][2] * detection['bbox'][3]
@@ -141,7 +141,7 @@ class CocoMetric(MMDetCocoMetric):
         return evaluation
 
     def _class_ap(self, evaluation: COCOeval) -> dict[str, float]:
-        """AP of each class, by name: objects of all sizes, at most 100 detections an image, as in ``mAP``."""
+        """Return the AP of each class by name, over all sizes and 100 detections an image, as in ``mAP``."""
         limit = evaluation.params.maxDets.index(MAX_DETECTIONS)
         precision = evaluation.eval['precision'][:, :, :, 0, limit]  # (IoU thresholds, recalls, classes)
         precision = np.where(precision > -1, precision, np.nan)
@@ -151,6 +151,6 @@ class CocoMetric(MMDetCocoMetric):
 
 
 def _quietly(function, *args):
-    """Calls one of pycocotools' functions without the progress that it prints."""
+    """Call one of pycocotools' functions without the progress that it prints."""
     with contextlib.redirect_stdout(io.StringIO()):
         return function(*args)

@@ -1,19 +1,19 @@
-"""What the metrics are called, which of them come first, and the unit they are shown in: points.
+"""Names, order and unit of the metrics in tables and figures.
 
-A point is a hundredth: COCO's AP, which is recorded in [0, 1], is multiplied by 100 as papers do; mIoU and accuracies
-are recorded in percent already. What a run writes stays as the metric returned it.
+The unit is the point, a hundredth: COCO's AP, which is recorded in [0, 1], is multiplied by 100; mIoU and accuracies
+are recorded in percent already. A run records what the metric returned.
 """
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
-TASKS = {
+TASK_METRICS = {
     'detection': ('coco/bbox_mAP', 'coco/segm_mAP'),
     'segmentation': ('mIoU',),
     'classification': ('accuracy/top1',),
 }
-"""The metrics that the papers compare by, for each task."""
+"""The metrics that the papers compare for each task, the main one first."""
 
 LABELS = {
     'coco/bbox_mAP': 'box AP',
@@ -23,8 +23,11 @@ LABELS = {
     'bbox_AP': 'box AP',
     'segm_AP': 'mask AP',
 }
+"""The names that differ from the keys."""
+
 RANKING = ('mIoU', 'coco/bbox_mAP', 'coco/segm_mAP', 'accuracy/top1', 'aAcc', 'mAcc')
-"""The order in which metrics are shown."""
+"""The metrics that a short table shows, the most important first."""
+
 _SIZES = {'50': '50', '75': '75', 's': 'small', 'm': 'medium', 'l': 'large'}
 _PRECISION = re.compile(r'(?:^|/)(bbox|segm)_m?AP(?:_(\w+))?$')
 
@@ -41,22 +44,22 @@ def ranked(metrics: Iterable[str], first: str | None = None) -> list[str]:
 
 
 def points(metric: str, value: float) -> float:
-    """A value in points: AP times 100, others as they are."""
+    """Convert a value to points: AP times 100, others unchanged."""
     return value * 100 if _PRECISION.search(metric) else value
 
 
 def is_defined(metric: str, value: float | None) -> bool:
-    """Whether a value counts: not None, not NaN, and not the -1 with which COCO marks an AP of no objects."""
+    """Return whether a value is defined: not None, not NaN, and not COCO's -1 for an AP without objects."""
     return value is not None and math.isfinite(value) and not (value == -1 and _PRECISION.search(metric))
 
 
 def show(metric: str, value: float | None) -> str:
-    """A value as text, in points with two decimals; a dash where it is undefined."""
+    """Format a value in points with two decimals; a dash where it is undefined."""
     return f'{points(metric, value):.2f}' if is_defined(metric, value) else '-'
 
 
 def label(metric: str) -> str:
-    """How a metric is called in a table: 'box AP small' for 'coco/bbox_mAP_s'; its key where it has no such name."""
+    """Return a metric's name in tables: 'box AP small' for 'coco/bbox_mAP_s'; its key where it has no name."""
     if metric in LABELS:
         return LABELS[metric]
     found = _PRECISION.search(metric)
@@ -65,6 +68,6 @@ def label(metric: str) -> str:
     return f'{LABELS[f"{found[1]}_AP"]} {_SIZES[found[2]]}'
 
 
-def task_of(metrics) -> str | None:
-    """The task whose first metric is among these names; None for none of them."""
-    return next((task for task, names in TASKS.items() if names[0] in metrics), None)
+def task_of(metrics: Container[str]) -> str | None:
+    """Return the task whose main metric is among these keys; None without one."""
+    return next((task for task, names in TASK_METRICS.items() if names[0] in metrics), None)

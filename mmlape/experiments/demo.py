@@ -17,7 +17,8 @@ from pathlib import Path
 
 import torch
 
-from mmlape.analysis.predictions import compare_on_dataset, load
+from mmlape.analysis.inference import init_model
+from mmlape.analysis.predictions import compare_on_dataset
 from mmlape.console import clock, console
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import quiet_logger
@@ -159,7 +160,7 @@ class Demo:
     def _load(self, step: Step, checkpoint: Path | None = None) -> torch.nn.Module:
         arm = self._arm(step.name)
         with _quiet():
-            return load(arm.config, checkpoint, cfg_options=list(arm.cfg_options))
+            return init_model(arm.config, checkpoint, cfg_options=list(arm.cfg_options))
 
     def _command(self, *args: str, log: str) -> None:
         """Run a command of this package; its output goes to a log file."""

@@ -1,31 +1,32 @@
-"""What can be wrong with one annotation of a COCO file."""
+"""The check of one annotation of a COCO file."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mmlape.datasets.checks.base import ERROR, WARNING, shorten
+from mmlape.datasets.checks.base import shorten
+from mmlape.datasets.checks.issues import ERROR, WARNING
 
-MARGIN = 1.0  # pixels that a box may stand out of its image: annotators round
+MARGIN = 1.0  # pixels that a box may extend beyond its image: annotators round
 
 
-class Fault(NamedTuple):
-    """Severity and kind of a problem, the words that follow the annotation's id, and whether it is still used."""
+class Defect(NamedTuple):
+    """What is wrong with an annotation: the issue, with a predicate as its message, and whether it is still used."""
 
     severity: str
     kind: str
-    words: str
+    description: str
     usable: bool = False
 
 
 @dataclass(frozen=True)
 class AnnotationRules:
-    """What an annotation is held against.
+    """What an annotation is checked against.
 
-    Args:
+    Attributes:
         labels: Label of each category id.
-        images: Record of each image id; None where only some were read.
+        images: Record of each image id; None where only a sample was read.
         with_mask: Whether the pipeline loads masks.
         needs_mask: Whether every annotation must have one.
     """
@@ -35,50 +36,49 @@ class AnnotationRules:
     with_mask: bool
     needs_mask: bool
 
-    def fault(self, entry: dict) -> Fault | None:
-        """The worst that is wrong with an annotation."""
-        category = entry.get('category_id')
+    def find_defect(self, annotation: dict) -> Defect | None:
+        """Return the worst defect of an annotation; None without any."""
+        category = annotation.get('category_id')
         if category not in self.labels:
-            words = f'has category_id {category}, but the categories have ids {shorten(self.labels)}'
-            return Fault(ERROR, 'unknown category', f'of image {entry.get("image_id")} {words}')
-        missing = [key for key in ('bbox', 'area', 'image_id') if key not in entry]
-        if self.needs_mask and not entry.get('segmentation'):
+            description = f'has category_id {category}, but the categories have ids {shorten(self.labels)}'
+            return Defect(ERROR, 'unknown category', f'of image {annotation.get("image_id")} {description}')
+        missing = [key for key in ('bbox', 'area', 'image_id') if key not in annotation]
+        if self.needs_mask and not annotation.get('segmentation'):
             missing.append('segmentation')
         if missing:
-            return Fault(ERROR, 'incomplete annotation', f'has no {", ".join(missing)}')
-        box = entry['bbox']
+            return Defect(ERROR, 'incomplete annotation', f'has no {", ".join(missing)}')
+        box = annotation['bbox']
         if not (isinstance(box, list) and len(box) == 4 and all(map(_is_finite, box))):
-            return Fault(ERROR, 'broken box', f'has the box {box}, not four finite numbers')
-        if not isinstance(entry['area'], int | float):
-            return Fault(ERROR, 'broken area', f'has the area {entry["area"]}, not a number')
-        if self.with_mask and not _is_mask(entry.get('segmentation')):
-            words = f'has a segmentation that is neither polygons nor a mask: {str(entry["segmentation"])[:60]}'
-            return Fault(ERROR, 'broken mask', words)
+            return Defect(ERROR, 'invalid box', f'has the box {box}, not four finite numbers')
+        if not isinstance(annotation['area'], int | float):
+            return Defect(ERROR, 'invalid area', f'has the area {annotation["area"]}, not a number')
+        if self.with_mask and not _is_mask(annotation.get('segmentation')):
+            mask = str(annotation['segmentation'])[:60]
+            return Defect(ERROR, 'invalid mask', f'has a segmentation that is neither polygons nor a mask: {mask}')
         if self.images is None:
             return None
-        record = self.images.get(entry['image_id'])
+        record = self.images.get(annotation['image_id'])
         if record is None:
-            return Fault(WARNING, 'annotation of no image', f'is of image {entry["image_id"]}, which is not listed')
-        return self._misfit(entry, record['width'], record['height'])
+            description = f'is of image {annotation["image_id"]}, which is not listed'
+            return Defect(WARNING, 'annotation of no image', description)
+        return self._find_misfit(annotation, record['width'], record['height'])
 
-    def _misfit(self, entry: dict, width: int, height: int) -> Fault | None:
-        """What does not fit the image of this size."""
-        (x, y, w, h), mask = entry['bbox'], entry.get('segmentation')
-        beside = f'has the box {entry["bbox"]} in an image of {width} x {height} pixels'
-        fault = None
+    def _find_misfit(self, annotation: dict, width: int, height: int) -> Defect | None:
+        """Return what does not fit an image of this size."""
+        (x, y, w, h), area, mask = annotation['bbox'], annotation['area'], annotation.get('segmentation')
+        box = f'has the box {annotation["bbox"]} in an image of {width} x {height} pixels'
         if w > 0 and h > 0 and (x >= width or y >= height or x + w <= 0 or y + h <= 0):
-            fault = Fault(ERROR, 'box outside its image', f'{beside}, so wholly outside')
-        elif self.with_mask and isinstance(mask, dict) and mask.get('size') != [height, width]:
-            words = f'has a mask of (height, width) {mask.get("size")} in an image of {height} x {width}'
-            fault = Fault(ERROR, 'mask of another size', words)
-        elif w < 1 or h < 1 or (_is_finite(entry['area']) and entry['area'] <= 0):
-            words = f'{beside}, and the area {entry["area"]}: it will not be used'
-            fault = Fault(WARNING, 'box without area', words)
-        elif self.with_mask and isinstance(mask, list) and not any(map(_is_polygon, mask)):
-            fault = Fault(WARNING, 'mask without area', 'has no polygon of three points or more', True)
-        elif min(x, y) < -MARGIN or x + w > width + MARGIN or y + h > height + MARGIN:
-            fault = Fault(WARNING, 'box partly outside', f'{beside}, so partly outside', True)
-        return fault
+            return Defect(ERROR, 'box outside its image', f'{box}, so completely outside')
+        if self.with_mask and isinstance(mask, dict) and mask.get('size') != [height, width]:
+            sizes = f'{mask.get("size")} in an image of {height} x {width}'
+            return Defect(ERROR, 'mask of another size', f'has a mask of (height, width) {sizes}')
+        if w < 1 or h < 1 or (_is_finite(area) and area <= 0):
+            return Defect(WARNING, 'box without area', f'{box}, and the area {area}: it will not be used')
+        if self.with_mask and isinstance(mask, list) and not any(map(_is_polygon, mask)):
+            return Defect(WARNING, 'mask without area', 'has no polygon of three points or more', usable=True)
+        if min(x, y) < -MARGIN or x + w > width + MARGIN or y + h > height + MARGIN:
+            return Defect(WARNING, 'box partly outside', f'{box}, so partly outside', usable=True)
+        return None
 
 
 def _is_finite(value: object) -> bool:
@@ -86,7 +86,7 @@ def _is_finite(value: object) -> bool:
 
 
 def _is_mask(value: object) -> bool:
-    """Whether MMDetection can read it: polygons, an encoded mask, or nothing."""
+    """Return whether MMDetection can read it: polygons, an encoded mask, or nothing."""
     if isinstance(value, list):
         return all(isinstance(part, list) for part in value)
     return not value or isinstance(value, dict)

@@ -1,48 +1,48 @@
-"""Looks at every picture and annotation of a config's data, and collects what is wrong instead of stopping at it."""
+"""The full check of a config's data: every image and annotation is checked, and all issues are collected."""
 
-import hashlib
 import os
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from mmengine import Config
 
-from mmlape.datasets.checks.base import ERROR, WARNING, DataSummary, FileFacts, Item, Look, Problem, shorten, spread
-from mmlape.datasets.checks.findings import Findings
-from mmlape.datasets.checks.quick import check_evaluator, check_heads, iter_looks
+from mmlape.datasets.checks.base import DatasetCheck, DataSummary, ImageEntry, ImageFacts, shorten, spread
+from mmlape.datasets.checks.config import check_evaluator, check_heads, iter_checks
+from mmlape.datasets.checks.duplicates import Duplicates, file_digest
+from mmlape.datasets.checks.issues import ERROR, WARNING, DataIssue, IssueLog
 from mmlape.errors import DataError
 
-CHUNK = 16  # pictures a thread, that are handed out at a time
+CHUNK = 16  # images submitted to each thread at a time
 
 
 class Progress(Protocol):
-    """Where the check says how far it is."""
+    """A display of the check's progress."""
 
-    def begin(self, what: str, total: int) -> None:
-        """A data set with this many pictures comes next."""
+    def start(self, description: str, total: int) -> None:
+        """Start on a dataset with this many images; 0 while its annotations are read."""
 
     def advance(self) -> None:
-        """One picture is done."""
+        """Count one image."""
 
 
 @dataclass
 class FullReport:
-    """What the full check saw.
+    """The result of the full check.
 
     Attributes:
-        summaries: One a data set.
-        looked_at: How many pictures were opened, by data set.
-        interrupted: Whether it was ended before everything was seen.
+        issues: What is wrong.
+        summaries: One for each dataset.
+        checked: How many images were opened, for each dataset.
+        interrupted: Whether it ended before everything was checked.
+        seconds: Its duration.
     """
 
-    findings: Findings = field(default_factory=Findings)
+    issues: IssueLog = field(default_factory=IssueLog)
     summaries: list[DataSummary] = field(default_factory=list)
-    looked_at: list[int] = field(default_factory=list)
+    checked: list[int] = field(default_factory=list)
     interrupted: bool = False
     seconds: float = 0.0
 
@@ -50,125 +50,86 @@ class FullReport:
 def full_check(
     cfg: Config, splits: Sequence[str], progress: Progress, sample: int | None = None, workers: int | None = None
 ) -> FullReport:
-    """Checks the data sets, evaluators and heads of a config against the files on disk, all of them.
+    """Check all files of a config's datasets, and its heads and evaluators.
 
     Args:
         cfg: A config.
         splits: Which of 'train', 'val', 'test' to check.
-        progress: Is told how far the check is.
-        sample: How many pictures of each data set to open; all by default.
-        workers: Threads that decode; one a core by default.
+        progress: Shows the progress.
+        sample: How many images of each dataset to open; all by default.
+        workers: Threads that decode; one for each core by default.
 
     Returns:
-        What was found; after Ctrl-C, what was found until then.
+        All issues; after Ctrl-C, those up to then.
     """
-    report, begun = FullReport(), time.monotonic()
-    copies = Copies()
+    report, started, duplicates = FullReport(), time.monotonic(), Duplicates()
+    workers = workers or os.cpu_count() or 1
     try:
-        for look in iter_looks(cfg, splits, whole=True):
-            _look_wholly(cfg, look, report, copies, progress, sample, workers or os.cpu_count() or 1)
+        for check in iter_checks(cfg, splits, complete=True):
+            split = check.source.split
+            entries = _check_structure(cfg, check, report, progress, sample)
+            for entry, facts, digest in _check_images(check, entries, workers):
+                report.issues.add(split, facts.issues)
+                check.count(facts)
+                duplicates.add(split, entry, digest)
+                report.checked[-1] += 1
+                progress.advance()
+            if sample is None:
+                report.issues.add(split, _unseen_classes(check))
         for split in splits:
-            _note(report, split, 'evaluator', check_evaluator, cfg.get(f'{split}_evaluator'), split)
+            report.issues.add(split, _issues_of(check_evaluator, 'evaluator', cfg.get(f'{split}_evaluator'), split))
     except KeyboardInterrupt:
         report.interrupted = True
-    for split, problem in copies.problems(whole=sample is None and not report.interrupted):
-        report.findings.add(split, problem)
-    report.seconds = time.monotonic() - begun
+    for split, issue in duplicates.issues(complete=sample is None and not report.interrupted):
+        report.issues.add(split, [issue])
+    report.seconds = time.monotonic() - started
     return report
 
 
-def _note(report: FullReport, split: str, kind: str, check, *args) -> None:
-    """Runs a check that raises at what it finds."""
+def _check_structure(
+    cfg: Config, check: DatasetCheck, report: FullReport, progress: Progress, sample: int | None
+) -> Sequence[ImageEntry]:
+    """Check a dataset's structure and the heads; return the images to open."""
+    split, summary = check.source.split, check.summary
+    report.summaries.append(summary)
+    report.checked.append(0)
+    progress.start(f'{split}: {summary.path}', 0)
+    report.issues.add(split, check.structure_issues())
+    report.issues.add(split, _issues_of(check_heads, 'heads', cfg, check.source, summary.num_classes))
+    entries = check.entries if sample is None else spread(check.entries, sample)
+    progress.start(f'{split}: {summary.path}', len(entries))
+    return entries
+
+
+def _check_images(
+    check: DatasetCheck, entries: Sequence[ImageEntry], workers: int
+) -> Iterator[tuple[ImageEntry, ImageFacts, bytes | None]]:
+    """Yield each entry with its facts and the hash of its file, in order, decoded by threads."""
+
+    def check_one(entry: ImageEntry) -> tuple[ImageEntry, ImageFacts, bytes | None]:
+        try:
+            facts = check.check_image(entry)
+        except Exception as error:  # whatever a decoder raises is an issue of this image alone
+            facts = ImageFacts([DataIssue(ERROR, 'unreadable image', f'{entry.path} cannot be checked: {error!r}.')])
+        return entry, facts, file_digest(entry.path)
+
+    with ThreadPoolExecutor(workers) as pool:
+        for start in range(0, len(entries), CHUNK * workers):
+            yield from pool.map(check_one, entries[start : start + CHUNK * workers])
+
+
+def _issues_of(check: Callable[..., None], kind: str, *args) -> Iterator[DataIssue]:
+    """Run a check that raises `DataError`."""
     try:
         check(*args)
     except DataError as error:
-        report.findings.add(split, Problem(ERROR, kind, str(error)))
+        yield DataIssue(ERROR, kind, str(error))
 
 
-def _look_wholly(
-    cfg: Config, look: Look, report: FullReport, copies: 'Copies', progress: Progress, sample: int | None, workers: int
-) -> None:
-    split, summary = look.source.split, look.summary
-    report.summaries.append(summary)
-    report.looked_at.append(0)
-    progress.begin(f'{split}: {summary.path}', 0)
-    for problem in look.structure():
-        report.findings.add(split, problem)
-    _note(report, split, 'heads', check_heads, cfg, look.source, summary.num_classes)
-    items = look.items if sample is None else spread(look.items, sample)
-    progress.begin(f'{split}: {summary.path}', len(items))
-    with ThreadPoolExecutor(workers) as pool:
-        for start in range(0, len(items), CHUNK * workers):
-            chunk = items[start : start + CHUNK * workers]
-            for item, (facts, digest) in zip(chunk, pool.map(lambda item: _examine(look, item), chunk), strict=True):
-                for problem in facts.problems:
-                    report.findings.add(split, problem)
-                look.take(facts)
-                copies.add(split, item, digest)
-                report.looked_at[-1] += 1
-                progress.advance()
-    if sample is None:
-        _note_unseen(look, report)
-
-
-def _examine(look: Look, item: Item) -> tuple[FileFacts, bytes | None]:
-    """One picture; whatever a decoder raises is a problem of this picture alone."""
-    try:
-        facts = look.look(item)
-    except Exception as error:
-        facts = FileFacts([Problem(ERROR, 'unreadable image', f'{item.path} cannot be looked at: {error!r}.')])
-    try:
-        return facts, hashlib.blake2b(Path(item.path).read_bytes(), digest_size=16).digest()
-    except OSError:
-        return facts, None
-
-
-def _note_unseen(look: Look, report: FullReport) -> None:
-    split, unseen = look.source.split, look.unseen()
-    if unseen and look.summary.labels:
-        what = 'cannot be learnt' if split == 'train' else 'count for nothing in the evaluation, or as zero'
-        text = f'{len(unseen)} of {look.summary.num_classes} classes never occur, so they {what}: {shorten(unseen)}.'
-        report.findings.add(split, Problem(WARNING, 'class that never occurs', text, len(unseen)))
-
-
-class Copies:
-    """Files of the same content; equal names mean nothing."""
-
-    def __init__(self) -> None:
-        self._owners: dict[bytes, list[tuple[str, Item]]] = defaultdict(list)
-        self._counts: dict[str, int] = defaultdict(int)
-
-    def add(self, split: str, item: Item, digest: bytes | None) -> None:
-        """Remembers a picture by the hash of its file."""
-        if digest is not None:
-            self._owners[digest].append((split, item))
-            self._counts[split] += 1
-
-    def problems(self, whole: bool) -> Iterator[tuple[str, Problem]]:
-        """Pictures that stand in training and in validation or test, and those that stand twice in one split.
-
-        Args:
-            whole: Whether all pictures have been seen: then a validation set that is wholly trained on is an error.
-        """
-        shared: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        for owners in (owners for owners in self._owners.values() if len(owners) > 1):
-            first = dict(reversed(owners))
-            for split, item in owners:
-                if split != 'train' and 'train' in first:
-                    shared[split].append((item.path, first['train'].path))
-                if item is not first[split]:
-                    yield split, _twice(item, first[split])
-        for split, pairs in shared.items():
-            everything = whole and len(pairs) == self._counts[split]
-            for path, other in pairs:
-                text = f'{path} is {other} of the train data.'
-                if everything:
-                    text = f'All {len(pairs)} images of {split} are trained on, so its results mean nothing: {text}'
-                yield split, Problem(ERROR if everything else WARNING, f'image in train and {split}', text)
-
-
-def _twice(item: Item, first: Item) -> Problem:
-    if isinstance(item.about, int) and item.about != first.about:
-        text = f'{item.path} is {first.path}, of another class.'
-        return Problem(WARNING, 'one image, two classes', text)
-    return Problem(WARNING, 'image twice', f'{item.path} is {first.path}.')
+def _unseen_classes(check: DatasetCheck) -> Iterator[DataIssue]:
+    unseen = check.unseen()
+    if unseen and check.summary.labels:
+        effect = 'cannot be learnt' if check.source.split == 'train' else 'are not evaluated, or count as zero'
+        classes = f'{len(unseen)} of {check.summary.num_classes} classes'
+        message = f'{classes} never occur, so they {effect}: {shorten(unseen)}.'
+        yield DataIssue(WARNING, 'class that never occurs', message, len(unseen))

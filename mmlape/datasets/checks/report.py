@@ -1,29 +1,29 @@
 """The full check's report: a progress bar while it runs, then tables and JSON."""
 
-import json
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from mmlape.datasets.checks.base import ERROR, DataSummary
+from mmlape.console import console
+from mmlape.datasets.checks.base import DataSummary
 from mmlape.datasets.checks.full import FullReport
+from mmlape.datasets.checks.issues import ERROR
+from mmlape.files import write_json
 
-SHOWN = 3  # examples of a finding in the table; JSON has a few more
-RAREST = 3
+EXAMPLES_SHOWN = 3  # in the table; JSON has a few more
+RAREST_SHOWN = 3
 
 
 class RichProgress:
-    """A bar for the data set that is being looked at, with the time left; on stderr, and only on a terminal."""
+    """A progress bar of the current dataset, with the time left; on stderr, and only on a terminal."""
 
     def __init__(self) -> None:
-        console = Console(stderr=True)
-        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        self._bar = Progress(
-            TextColumn('{task.description}'), *columns, console=console, disable=not console.is_terminal
-        )
+        stderr = console(stderr=True)
+        columns = [TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn()]
+        columns += [TimeElapsedColumn(), TimeRemainingColumn()]
+        self._bar = Progress(*columns, console=stderr, disable=not stderr.is_terminal)
         self._task = None
 
     def __enter__(self) -> 'RichProgress':
@@ -33,49 +33,47 @@ class RichProgress:
     def __exit__(self, *args) -> None:
         self._bar.stop()
 
-    def begin(self, what: str, total: int) -> None:
-        """A data set with this many pictures comes next; 0 means that its annotations are read first."""
+    def start(self, description: str, total: int) -> None:
+        """Start on a dataset with this many images; 0 while its annotations are read."""
         if self._task is not None:
             self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(escape(what), total=total or None)
+        self._task = self._bar.add_task(escape(description), total=total or None)
 
     def advance(self) -> None:
-        """One picture is done."""
+        """Count one image."""
         self._bar.advance(self._task)
 
 
 def print_report(report: FullReport) -> None:
-    """Prints what the data sets hold, and what is wrong with them."""
-    console = Console()
-    console = console if console.is_terminal else Console(width=140)
+    """Print the contents of the datasets, and their issues."""
+    out = console()
     table = Table('data', 'path', 'rarest classes')
-    for head in ('images', 'looked at', 'classes seen'):
+    for head in ('images', 'checked', 'classes seen'):
         table.add_column(head, justify='right')
-    for summary, looked_at in zip(report.summaries, report.looked_at):
+    for summary, checked in zip(report.summaries, report.checked):
         images = '-' if summary.images is None else f'{summary.images:,}'
         seen = f'{len(summary.seen)} of {summary.num_classes}'
         facts = ''.join(f'\n{what}: {count:,}' for what, count in summary.facts.items())
-        table.add_row(
-            summary.split, escape(summary.path + facts), escape(_rarest(summary)), images, f'{looked_at:,}', seen
-        )
+        path = escape(summary.path + facts)
+        table.add_row(summary.split, path, escape(_rarest(summary)), images, f'{checked:,}', seen)
     if report.summaries:
-        console.print(table)
+        out.print(table)
     else:
-        console.print("no data on this machine in COCO's, ADE20K's or ImageNet's layout: nothing was looked at")
-    if len(report.findings):
-        table = Table('', 'data', 'what', 'count', 'examples', show_lines=True)
-        for finding in report.findings:
-            colour = 'red' if finding.severity == ERROR else 'yellow'
-            examples = '\n'.join(finding.examples[:SHOWN])
+        out.print('no data on this machine of a known format: nothing was checked')
+    if len(report.issues):
+        table = Table('', 'data', 'issue', 'count', 'examples', show_lines=True)
+        for group in report.issues:
+            colour = 'red' if group.severity == ERROR else 'yellow'
+            examples = '\n'.join(group.examples[:EXAMPLES_SHOWN])
             table.add_row(
-                f'[{colour}]{finding.severity}[/]', finding.split, finding.kind, f'{finding.count:,}', escape(examples)
+                f'[{colour}]{group.severity}[/]', group.split, group.kind, f'{group.count:,}', escape(examples)
             )
-        console.print(table)
-    errors, looked_at = len(report.findings.errors), sum(report.looked_at)
-    warnings = len(report.findings) - errors
-    ended = 'interrupted after ' if report.interrupted else ''
+        out.print(table)
+    errors = len(report.issues.errors)
+    warnings = len(report.issues) - errors
+    interrupted = 'interrupted after ' if report.interrupted else ''
     counts = f'{_number(errors, "error")}, {_number(warnings, "warning")}'
-    console.print(f'{ended}{looked_at:,} pictures in {report.seconds:.0f} s: {counts}')
+    out.print(f'{interrupted}{sum(report.checked):,} images in {report.seconds:.0f} s: {counts}')
 
 
 def _number(count: int, what: str) -> str:
@@ -83,32 +81,24 @@ def _number(count: int, what: str) -> str:
 
 
 def _rarest(summary: DataSummary) -> str:
-    """The classes met least often, with their counts."""
+    """Return the classes that occur least often, with their counts."""
     counts = sorted((count, label) for label, count in summary.labels.items() if label < len(summary.classes))
-    return '\n'.join(f'{summary.classes[label]}: {count:,}' for count, label in counts[:RAREST])
+    return '\n'.join(f'{summary.classes[label]}: {count:,}' for count, label in counts[:RAREST_SHOWN])
 
 
 def write_report(report: FullReport, config: str, path: str | Path) -> None:
-    """Writes everything as JSON."""
-    data = [
-        dict(
-            split=summary.split,
-            path=summary.path,
-            images=summary.images,
-            looked_at=looked_at,
-            num_classes=summary.num_classes,
-            classes={name: summary.labels[label] for label, name in enumerate(summary.classes)},
-            **summary.facts,
-        )
-        for summary, looked_at in zip(report.summaries, report.looked_at)
-    ]
+    """Write everything as JSON."""
+    data = []
+    for summary, checked in zip(report.summaries, report.checked):
+        row = {name: getattr(summary, name) for name in ('split', 'path', 'images', 'num_classes')}
+        classes = {name: summary.labels[label] for label, name in enumerate(summary.classes)}
+        data.append({**row, 'checked': checked, 'classes': classes, **summary.facts})
     content = dict(
         config=config,
         interrupted=report.interrupted,
         seconds=round(report.seconds, 1),
-        errors=len(report.findings.errors),
+        errors=len(report.issues.errors),
         data=data,
-        findings=[vars(finding) for finding in report.findings],
+        issues=[vars(group) for group in report.issues],
     )
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(json.dumps(content, indent=2) + '\n')
+    write_json(path, content)

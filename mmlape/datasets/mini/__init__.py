@@ -1,1 +1,1 @@
-"""The mini data."""
+"""The mini data: handwritten digits on photographs in the formats of COCO, ADE20K and ImageNet."""

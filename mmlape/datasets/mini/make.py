@@ -1,7 +1,7 @@
-"""Mini data: small data sets of real handwriting in the layouts of COCO, ADE20K and ImageNet.
+"""Generates the mini data: small datasets of real handwriting in the formats of COCO, ADE20K and ImageNet.
 
-They are written into a directory beside the target and moved there when complete, so a run that is killed leaves no
-half data set. `mini_data.json` in the target lists every file, which makes a later overwrite safe.
+They are written into a directory beside the target that replaces it when complete, so a killed process leaves no
+incomplete dataset. `mini_data.json` in the target lists every file, which makes a later overwrite safe.
 """
 
 import json
@@ -10,7 +10,7 @@ import platform
 import shutil
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,22 +27,22 @@ CREDITS = {
     'china': 'danielbuechele, https://www.flickr.com/photos/danielbuechele/6061409035, CC BY 2.0',
     'flower': 'vultilion, https://www.flickr.com/photos/vultilion/6056698931, CC BY 2.0',
 }
-VAL_DIGITS_SHARE = 5  # one validation crop for so many training crops
+TRAIN_CROPS_PER_VAL_CROP = 5
 
 
 @dataclass(frozen=True)
 class MiniOptions:
-    """What to generate.
+    """Options of the mini data.
 
     Args:
-        train: Training scenes.
-        val: Validation scenes.
-        digits: Training crops of a single digit; a fifth as many for validation.
+        train: Number of training scenes.
+        val: Number of validation scenes.
+        digits: Number of training crops of a single digit; a fifth as many are for validation.
         size: (H, W) of a scene.
         crop: Side of a single-digit crop.
         objects: Fewest and most digits of a scene.
         digit_size: Smallest and largest side, in pixels, of a digit's tile.
-        masks: Instance masks as 'polygon' or 'rle'.
+        masks: Format of the instance masks, 'polygon' or 'rle'.
         seed: The same seed gives the same bytes.
     """
 
@@ -57,16 +57,16 @@ class MiniOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        largest_side = min(self.size)
+        shorter = min(self.size)
         rules = [
             ('train', self.train >= 1, 'must be at least 1'),
             ('val', self.val >= 1, 'must be at least 1'),
             ('digits', self.digits >= 0, 'must not be negative'),
-            ('size', largest_side >= 32, 'must be at least 32 on both sides'),
+            ('size', shorter >= 32, 'must be at least 32 on both sides'),
             ('crop', self.crop >= 16, 'must be at least 16'),
             ('objects', 1 <= self.objects[0] <= self.objects[1], 'must be MIN MAX with 1 <= MIN <= MAX'),
             ('digit_size', 12 <= self.digit_size[0] <= self.digit_size[1], 'must be MIN MAX with 12 <= MIN <= MAX'),
-            ('digit_size', self.digit_size[1] <= largest_side, f'must fit into a scene of {self.size}'),
+            ('digit_size', self.digit_size[1] <= shorter, f'must fit into a scene of {self.size}'),
             ('masks', self.masks in MASKS, f'must be one of {MASKS}'),
             ('seed', self.seed >= 0, 'must not be negative'),
         ]
@@ -76,23 +76,23 @@ class MiniOptions:
 
 
 def make_mini_data(root: str | Path, options: MiniOptions | None = None, overwrite: bool = False) -> list[dict]:
-    """Generates the mini data below `root`: `coco/`, `ade/` and `digits/`.
+    """Generate the mini data below ``root``: `coco/`, `ade/` and `digits/`.
 
     Args:
-        root: Target directory: missing, empty, or, with `overwrite`, an earlier mini data set.
+        root: Target directory: missing, empty, or, with ``overwrite``, earlier mini data.
         options: Defaults to `MiniOptions()`.
-        overwrite: Replace an earlier mini data set; refused where the directory holds anything else.
+        overwrite: Replace earlier mini data, in a directory without other files.
 
     Returns:
-        One row a layout and split: layout, split, path, images, objects.
+        One row for each format and split: format, split, path, images, objects.
 
     Raises:
-        DataError: The target is in use, or cannot be written.
+        DataError: The target has other content, or cannot be written.
     """
     options = options or MiniOptions()
     root = Path(root)
     _require_target(root, overwrite)
-    with _beside(root) as partial:
+    with _staging_directory(root) as partial:
         rows = _write_scenes(partial, options) + _write_digits(partial, options)
         marker = dict(made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options))
         files = sorted(path.relative_to(partial).as_posix() for path in partial.rglob('*') if path.is_file())
@@ -102,52 +102,52 @@ def make_mini_data(root: str | Path, options: MiniOptions | None = None, overwri
     return [{**row, 'path': str(root / row['path'])} for row in rows]
 
 
-def _stream(options: MiniOptions, purpose: str) -> np.random.Generator:
-    """A random stream of its own for each split and layout: asking for more of one does not change another."""
+def _generator(options: MiniOptions, purpose: str) -> np.random.Generator:
+    """Seed a generator of its own for each split and format: more images of one do not change another."""
     return np.random.default_rng([options.seed, zlib.crc32(purpose.encode())])
 
 
 def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
     rows = []
     for split, count in (('train', options.train), ('val', options.val)):
-        rng = _stream(options, f'{split} scenes')
-        deck, backgrounds = scenes.Scans(split, rng).deal(), scenes.Backgrounds(rng)
+        rng = _generator(options, f'{split} scenes')
+        scans, backgrounds = scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng)
         coco = writers.CocoWriter(root / 'coco', split, options.masks)
         ade = writers.AdeWriter(root / 'ade', split)
         for _ in _progress(range(count), f'{split} scenes'):
             objects = int(rng.integers(options.objects[0], options.objects[1] + 1))
-            scene = scenes.compose(deck, backgrounds, options.size, objects, options.digit_size, rng)
+            scene = scenes.compose(scans, backgrounds, options.size, objects, options.digit_size, rng)
             jpeg = writers.encode_jpeg(scene.image)
             coco.add(scene, jpeg)
             ade.add(scene, jpeg)
         coco.close()
         found = len(coco.annotations)
-        rows.append(dict(layout='COCO', split=split, path=coco.folder.relative_to(root), images=count, objects=found))
-        rows.append(dict(layout='ADE20K', split=split, path=ade.images.relative_to(root), images=count, objects=found))
+        rows.append(dict(format='COCO', split=split, path=coco.folder.relative_to(root), images=count, objects=found))
+        rows.append(dict(format='ADE20K', split=split, path=ade.images.relative_to(root), images=count, objects=found))
     return rows
 
 
 def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
-    """Single-digit crops; digits are as large as in the scenes, as far as the crop holds them."""
+    """Write single-digit crops, with digits as large as in the scenes where they fit."""
     if not options.digits:
         return []
     rows = []
     largest = min(options.digit_size[1], round(options.crop * 0.9))
     digit_size = (min(options.digit_size[0], largest), largest)
-    share = tuple(part * min(1.0, options.crop / min(options.size)) for part in (0.5, 1.0))  # zoom as in a scene
+    scale = min(1.0, options.crop / min(options.size))  # so that backgrounds have the zoom of a scene's
     for split in scenes.SPLITS:
-        count = options.digits if split == 'train' else max(1, options.digits // VAL_DIGITS_SHARE)
-        rng = _stream(options, f'{split} digits')
-        deck, backgrounds = scenes.Scans(split, rng).deal(), scenes.Backgrounds(rng, share)
+        count = options.digits if split == 'train' else max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
+        rng = _generator(options, f'{split} digits')
+        scans, backgrounds = scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng, (0.5 * scale, scale))
         folder = root / 'digits' / split
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)
         for number in _progress(range(count), f'{split} digits'):
-            scene = scenes.compose(deck, backgrounds, (options.crop, options.crop), 1, digit_size, rng)
+            scene = scenes.compose(scans, backgrounds, (options.crop, options.crop), 1, digit_size, rng)
             digit = scene.digits[0]
             name = f'{number:05d}_scan{digit.scan:04d}.png'
             (folder / scenes.DIGIT_NAMES[digit.label] / name).write_bytes(writers.encode_png(scene.image))
-        rows.append(dict(layout='ImageNet', split=split, path=folder.relative_to(root), images=count, objects=count))
+        rows.append(dict(format='ImageNet', split=split, path=folder.relative_to(root), images=count, objects=count))
     return rows
 
 
@@ -158,7 +158,7 @@ def _progress(items: range, description: str) -> Iterator[int]:
 
 
 def _require_target(root: Path, overwrite: bool) -> None:
-    """Refuses a target that holds something: without `overwrite` anything, with it anything but mini data."""
+    """Require an empty target; with ``overwrite``, one with mini data alone."""
     if root.exists() and not root.is_dir():
         raise DataError(f'{root} is a file; mini data needs a directory.')
     if not root.exists() or not any(root.iterdir()):
@@ -167,28 +167,30 @@ def _require_target(root: Path, overwrite: bool) -> None:
         raise DataError(f'{root} is not empty. Choose another directory, or replace mini data with --overwrite.')
     marker = root / MARKER
     if not marker.is_file():
-        raise DataError(f'{root} holds no {MARKER}, so mmlape did not make it and --overwrite leaves it alone.')
+        raise DataError(f'{root} has no {MARKER}, so mmlape did not make it and --overwrite does not replace it.')
     try:
         own = set(json.loads(marker.read_text())['files'])
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f'{marker} cannot be read ({error!r}); remove {root} by hand.') from error
+        raise DataError(f'{marker} cannot be read ({error!r}). Remove {root} yourself.') from error
     for path in sorted(root.rglob('*')):
         name = path.relative_to(root).as_posix()
         if (path.is_symlink() or not path.is_dir()) and name not in own:
-            raise DataError(f'{path} was not made by mmlape, so --overwrite does not remove {root}. Move it away.')
+            raise DataError(
+                f'{path} was not made by mmlape, so --overwrite does not replace {root}. Move it elsewhere.'
+            )
 
 
 @contextmanager
-def _beside(root: Path) -> Iterator[Path]:
-    """A directory to work in, next to the target; gone afterwards, as are those of runs that were killed."""
+def _staging_directory(root: Path) -> Iterator[Path]:
+    """Yield a new directory beside the target; remove it afterwards, and first those of killed processes."""
     prefix = f'.{root.absolute().name}.partial-{platform.node()}-'
     parent = root.absolute().parent
     partial = parent / f'{prefix}{os.getpid()}'
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        for left_over in parent.glob(f'{prefix}*'):
-            if not _is_running(left_over.name.removeprefix(prefix)):
-                shutil.rmtree(left_over, ignore_errors=True)
+        for leftover in parent.glob(f'{prefix}*'):
+            if not _is_running(leftover.name.removeprefix(prefix)):
+                shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir()
     except OSError as error:
         raise DataError(f'Cannot write to {parent}: {error.strerror}. Choose another directory.') from error
@@ -200,21 +202,20 @@ def _beside(root: Path) -> Iterator[Path]:
 
 def _is_running(pid: str) -> bool:
     try:
-        os.kill(int(pid), 0)
+        with suppress(PermissionError):  # of another user's process
+            os.kill(int(pid), 0)
     except (ProcessLookupError, ValueError):
         return False
-    except PermissionError:
-        return True
     return True
 
 
 def _publish(partial: Path, root: Path, overwrite: bool) -> None:
-    """Moves the finished directory to its place; an earlier one leaves only then."""
-    if root.is_dir():
-        _require_target(root, overwrite)
-        earlier = partial.with_name(f'{partial.name}-earlier')
-        root.rename(earlier)
+    """Move the complete directory to its place, and then remove an earlier one."""
+    if not root.is_dir():
         partial.rename(root)
-        shutil.rmtree(earlier)
-    else:
-        partial.rename(root)
+        return
+    _require_target(root, overwrite)
+    earlier = partial.with_name(f'{partial.name}-earlier')
+    root.rename(earlier)
+    partial.rename(root)
+    shutil.rmtree(earlier)

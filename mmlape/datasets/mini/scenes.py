@@ -1,4 +1,4 @@
-"""Scenes of handwriting: scanned digits on tiles, tinted and turned, on crops of photographs.
+"""Scenes of handwriting: scanned digits on tiles, tinted and rotated, on crops of photographs.
 
 Both come with scikit-learn: `load_digits` holds 1,797 scans of 8 x 8 pixels with 17 grey levels (UCI Optical
 Recognition of Handwritten Digits), `load_sample_images` two photographs. Training and validation share no scan.
@@ -16,17 +16,17 @@ PHOTOGRAPHS = ('china', 'flower')
 SPLITS = ('train', 'val')
 TRAIN_SHARE = 0.8  # of each digit's scans; the rest is for validation
 INK_LEVEL = 0.47  # of the enlarged scan's full ink: above it a pixel is ink
-SUPERSAMPLE = 4  # the outline is drawn this much larger, then averaged down
+SUPERSAMPLE = 4  # a tile is drawn at this scale, then averaged down
 CELL = 1.14  # side of a scene's cells, in largest tiles; a cell holds at most one
-MAX_TURN = 10.0  # degrees
-DARK = (10, 60)  # range of each channel of a tile, the upper end left out
+MAX_ROTATION = 10.0  # degrees
+DARK = (10, 60)  # range of each channel of a tile, without the upper end
 LIGHT = (180, 256)  # and of a digit
 PLACEMENT_TRIES = 30
 
 
 @dataclass
 class Digit:
-    """One digit of a scene; `mask`, of its tile, is (H, W) bool."""
+    """One digit of a scene, and the mask (H, W) of its tile, bool."""
 
     label: int
     scan: int
@@ -35,7 +35,7 @@ class Digit:
 
 @dataclass
 class Scene:
-    """A picture (H, W, 3) uint8 in BGR order, the digits on it, and the photograph below."""
+    """An image (H, W, 3) uint8 in BGR order, the digits on it, and the photograph behind them."""
 
     image: np.ndarray
     photograph: int
@@ -43,11 +43,11 @@ class Scene:
 
 
 class Scans:
-    """The scanned digits of one split, dealt so that classes, and scans within a class, come up equally often.
+    """The scanned digits of one split.
 
     Args:
         split: 'train' or 'val'.
-        rng: Shuffles the order in which they are dealt.
+        rng: Shuffles their order.
     """
 
     def __init__(self, split: str, rng: np.random.Generator) -> None:
@@ -62,11 +62,11 @@ class Scans:
             border = round(TRAIN_SHARE * len(scans))
             self.of_class.append(scans[:border] if split == 'train' else scans[border:])
 
-    def deal(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Endless (label, scan number, scan (8, 8) in [0, 1])."""
-        decks = [self._shuffled(scans) for scans in self.of_class]
+    def sample(self) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Yield (label, scan number, scan (8, 8) in [0, 1]) without end, classes and scans equally often."""
+        scans_of_class = [self._shuffled(scans) for scans in self.of_class]
         for label in self._shuffled(np.arange(len(DIGIT_NAMES))):
-            scan = next(decks[label])
+            scan = next(scans_of_class[label])
             yield int(label), int(scan), self.images[scan]
 
     def _shuffled(self, items: np.ndarray) -> Iterator[int]:
@@ -78,7 +78,7 @@ class Backgrounds:
     """Random crops of the photographs.
 
     Args:
-        rng: Chooses photograph, place and scale.
+        rng: Chooses photograph, position and scale.
         share: Smallest and largest side of a crop, as a share of the largest that fits.
     """
 
@@ -92,7 +92,7 @@ class Backgrounds:
             self.photographs.append(np.ascontiguousarray(load_sample_image(f'{name}.jpg')[..., ::-1]))
 
     def crop(self, height: int, width: int) -> tuple[int, np.ndarray]:
-        """(index of the photograph, crop (height, width, 3)) from a random place."""
+        """Return the index of a photograph, and a crop (height, width, 3) from a random position."""
         photograph = int(self.rng.integers(len(self.photographs)))
         part = self.photographs[photograph]
         largest = min(part.shape[0] / height, part.shape[1] / width)
@@ -106,15 +106,15 @@ class Backgrounds:
 
 
 def draw_tile(scan: np.ndarray, size: int, degrees: float) -> tuple[np.ndarray, np.ndarray]:
-    """A turned square tile with the scan on it, enlarged smoothly and cut at a level.
+    """Draw a rotated square tile, and on it a scan, enlarged smoothly and thresholded.
 
     Args:
         scan: (8, 8) in [0, 1].
-        size: Side of the tile in pixels before it is turned.
+        size: Side of the tile in pixels before rotation.
         degrees: Angle, counter-clockwise.
 
     Returns:
-        The tile and the ink, (h, w) float32 in [0, 1]: the share of each pixel that they cover.
+        Tile and ink, (h, w) float32 in [0, 1]: the share of each pixel that they cover.
     """
     side = round(size * 1.5) * SUPERSAMPLE
     zoom = size * SUPERSAMPLE / scan.shape[0]
@@ -134,7 +134,7 @@ def draw_tile(scan: np.ndarray, size: int, degrees: float) -> tuple[np.ndarray, 
 
 
 def paint(image: np.ndarray, tile: np.ndarray, ink: np.ndarray, top: int, left: int, rng: np.random.Generator) -> None:
-    """Blends a dark tile and a light digit, each in a random tint, into `image` in place."""
+    """Blend a dark tile and a light digit, each in a random tint, into ``image``, in place."""
     patch = image[top : top + tile.shape[0], left : left + tile.shape[1]]
     blended = patch.astype(np.float64)
     for cover, tints in ((tile, DARK), (ink, LIGHT)):
@@ -150,15 +150,15 @@ def compose(
     digit_size: tuple[int, int],
     rng: np.random.Generator,
 ) -> Scene:
-    """A scene with up to `count` digits, as many as it has cells: one that fits into its cell at no turn is left out.
+    """Compose a scene with up to ``count`` digits, one in a cell, without those that do not fit their cell.
 
     Args:
-        scans: What `Scans.deal` gives.
-        backgrounds: Where the photographs' crops come from.
+        scans: An iterator of `Scans.sample`.
+        backgrounds: Source of the background.
         size: (H, W).
-        count: Digits to place.
+        count: Number of digits.
         digit_size: Smallest and largest side in pixels of a tile.
-        rng: Chooses sizes, angles, places and tints.
+        rng: Chooses sizes, angles, positions and tints.
     """
     photograph, image = backgrounds.crop(*size)
     scene = Scene(image, photograph)
@@ -166,18 +166,18 @@ def compose(
     cells = rng.permutation(rows * columns)[:count]
     for cell in cells:
         label, scan, pixels = next(scans)
-        # a tile lies in one cell of a coarse grid, so that few positions are to be learnt
-        room = [side / number for side, number in zip(size, (rows, columns))]
+        # one cell of a coarse grid, so that a model has few positions to learn
+        cell_size = [side / number for side, number in zip(size, (rows, columns))]
         for _ in range(PLACEMENT_TRIES):
             side = int(rng.integers(digit_size[0], digit_size[1] + 1))
-            tile, ink = draw_tile(pixels, side, rng.uniform(-MAX_TURN, MAX_TURN))
-            slack = [math.floor(have - need) for have, need in zip(room, tile.shape)]
+            tile, ink = draw_tile(pixels, side, rng.uniform(-MAX_ROTATION, MAX_ROTATION))
+            slack = [math.floor(have - need) for have, need in zip(cell_size, tile.shape)]
             if min(slack) >= 0:
                 break
         else:
             continue
-        place = [int(index * have) for index, have in zip(divmod(int(cell), columns), room)]
-        top, left = (start + int(rng.integers(free + 1)) for start, free in zip(place, slack))
+        corner = [int(index * have) for index, have in zip(divmod(int(cell), columns), cell_size)]
+        top, left = (start + int(rng.integers(free + 1)) for start, free in zip(corner, slack))
         mask = np.zeros(size, bool)
         mask[top : top + tile.shape[0], left : left + tile.shape[1]] = tile >= 0.5
         paint(image, tile, ink, top, left, rng)

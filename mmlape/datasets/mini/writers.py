@@ -1,4 +1,4 @@
-"""Writes scenes in the layouts of COCO and ADE20K, and single digits in ImageNet's."""
+"""Writers of scenes in the formats of COCO and ADE20K, and encoders of masks and images."""
 
 import json
 from pathlib import Path
@@ -12,11 +12,11 @@ from mmlape.datasets.palette import class_palette
 ADE_CLASSES = DIGIT_NAMES + PHOTOGRAPHS
 ADE_SPLITS = {'train': 'training', 'val': 'validation'}
 JPEG_QUALITY = 95
-TRACE_SCALE = 2  # outlines are traced on a mask this much larger, so that they run inside the border pixels
+TRACE_SCALE = 2  # outlines are traced on a mask of this scale, so that they run inside the border pixels
 
 
 def encode_rle(mask: np.ndarray) -> dict:
-    """COCO's compressed run lengths of a (H, W) bool mask, as text."""
+    """Encode a (H, W) bool mask as COCO's compressed run lengths, as text."""
     from pycocotools import mask as coco_mask
 
     rle = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
@@ -24,9 +24,9 @@ def encode_rle(mask: np.ndarray) -> dict:
 
 
 def encode_polygons(mask: np.ndarray) -> list[list[float]]:
-    """Polygons [x1, y1, x2, y2, ...] that fill to a (H, W) bool mask, one a connected part.
+    """Encode a (H, W) bool mask as polygons [x1, y1, x2, y2, ...], one for each connected part.
 
-    COCO's polygons have no holes. A hole's outline is spliced into the outline around it, there and back along one
+    COCO's polygons have no holes. A hole's outline is spliced into the outline around it, back and forth along one
     line: even-odd filling then leaves the hole open.
     """
     large = np.repeat(np.repeat(mask.astype(np.uint8), TRACE_SCALE, axis=0), TRACE_SCALE, axis=1)
@@ -39,7 +39,7 @@ def encode_polygons(mask: np.ndarray) -> list[list[float]]:
 
 
 def _splice(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """Joins two closed outlines, (N, 2) and (M, 2), at their nearest points into one of N + M + 2 points."""
+    """Join two closed outlines, (N, 2) and (M, 2), at their nearest points into one of N + M + 2 points."""
     gaps = ((outer[:, None] - inner[None]) ** 2).sum(axis=2)
     start, entry = np.unravel_index(gaps.argmin(), gaps.shape)
     loop = np.roll(inner, -entry, axis=0)
@@ -47,10 +47,10 @@ def _splice(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
 
 
 class CocoWriter:
-    """Collects one split's scenes: pictures to disk at once, annotations at `close`.
+    """Writes one split: images at once, annotations at `close`.
 
     Args:
-        root: Directory of the COCO layout.
+        root: Directory of the dataset.
         split: 'train' or 'val'.
         masks: 'polygon' or 'rle'.
     """
@@ -64,7 +64,7 @@ class CocoWriter:
         self.images, self.annotations = [], []
 
     def add(self, scene: Scene, jpeg: bytes) -> None:
-        """Writes the picture and notes its digits; `scan` and `photograph` say where things came from."""
+        """Write the image and record its digits; ``scan`` and ``photograph`` are their sources."""
         number = len(self.images) + 1
         name = f'{number:012d}.jpg'
         (self.folder / name).write_bytes(jpeg)
@@ -87,7 +87,7 @@ class CocoWriter:
             )
 
     def close(self) -> None:
-        """Writes the annotation file."""
+        """Write the annotation file."""
         categories = [dict(id=i + 1, name=name, supercategory='digit') for i, name in enumerate(DIGIT_NAMES)]
         info = dict(description='Scanned digits on photographs, made by mmlape')
         content = dict(info=info, images=self.images, annotations=self.annotations, categories=categories)
@@ -95,13 +95,13 @@ class CocoWriter:
 
 
 class AdeWriter:
-    """Writes one split's scenes as pictures and palette label maps.
+    """Writes one split: images, and label maps with a palette.
 
     Label 0 is unlabelled and lies as a thin border around each digit; digits are 1 to 10, the photograph behind them
     11 or 12.
 
     Args:
-        root: Directory of the ADE20K layout.
+        root: Directory of the dataset.
         split: 'train' or 'val'.
     """
 
@@ -114,7 +114,7 @@ class AdeWriter:
         (root / 'classes.txt').write_text(''.join(f'{name}\n' for name in ADE_CLASSES))
 
     def add(self, scene: Scene, jpeg: bytes) -> None:
-        """Writes the picture and its label map."""
+        """Write the image and its label map."""
         from PIL import Image
 
         self.count += 1
@@ -126,7 +126,7 @@ class AdeWriter:
 
 
 def draw_labels(scene: Scene) -> np.ndarray:
-    """The scene's label map, (H, W) uint8."""
+    """Draw the scene's label map, (H, W) uint8."""
     labels = np.full(scene.image.shape[:2], len(DIGIT_NAMES) + 1 + scene.photograph, np.uint8)
     for digit in scene.digits:
         labels[cv2.dilate(digit.mask.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0] = 0
@@ -136,10 +136,10 @@ def draw_labels(scene: Scene) -> np.ndarray:
 
 
 def encode_jpeg(image: np.ndarray) -> bytes:
-    """A (H, W, 3) BGR picture as JPEG."""
+    """Encode a (H, W, 3) BGR image as JPEG."""
     return cv2.imencode('.jpg', image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1].tobytes()
 
 
 def encode_png(image: np.ndarray) -> bytes:
-    """A (H, W, 3) BGR picture as PNG."""
+    """Encode a (H, W, 3) BGR image as PNG."""
     return cv2.imencode('.png', image)[1].tobytes()

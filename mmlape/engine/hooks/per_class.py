@@ -2,22 +2,8 @@
 
 from mmengine.hooks import Hook
 
+from mmlape.evaluation.per_class import split_per_class
 from mmlape.registry import HOOKS
-
-PREFIX = 'per_class/'
-
-
-def split_per_class(metrics: dict) -> dict[str, dict[str, float]]:
-    """Remove ``per_class/<metric>/<class>`` from ``metrics``, in place.
-
-    Returns:
-        ``{metric: {class: value}}`` in the same order.
-    """
-    per_class: dict[str, dict[str, float]] = {}
-    for key in [key for key in metrics if PREFIX in key]:
-        metric, _, name = key.partition(PREFIX)[2].partition('/')
-        per_class.setdefault(metric, {})[name] = metrics.pop(key)
-    return per_class
 
 
 @HOOKS.register_module()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mmlape.evaluation.names import TASKS, is_defined, points, task_of
+from mmlape.evaluation.names import TASK_METRICS, is_defined, points, task_of
 from mmlape.experiments.averages import in_points, summarise
 from mmlape.experiments.report.paper import IndexEntry, PaperModel, index_entry, paper_model
 from mmlape.runs.run import Run
@@ -90,7 +90,7 @@ def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
     summary = in_points(summarise(arm.runs, allow_software))
     found = [*summary['last']['metrics'], *summary['best']['metrics']]
     task = arm.task or task_of(found)
-    metrics = arm.metrics or TASKS.get(task) or found[:1]
+    metrics = arm.metrics or TASK_METRICS.get(task) or found[:1]
     metrics = [name for name in metrics if name in found] if found else metrics
     first = next((run for run in arm.runs if run.counts), None)
     config = str(first.record.get('config') or arm.name) if first else arm.name

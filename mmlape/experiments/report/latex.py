@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from mmlape.evaluation.names import TASKS, label
+from mmlape.evaluation.names import TASK_METRICS, label
 from mmlape.experiments.formats import DASH, mean_std, number, probability
 from mmlape.experiments.report import explanations
 from mmlape.experiments.report.arms import ArmResult
@@ -91,7 +91,7 @@ def _results(task: str, results: Sequence[ArmResult]) -> str:
 
 
 def _row(result: ArmResult, name: str, quoted: bool) -> str:
-    metrics = TASKS[result.task]
+    metrics = TASK_METRICS[result.task]
     entries = [result.summary['last']['metrics'].get(metric) for metric in metrics]
     shown = [escape(mean_std(entry)) for entry in entries]
     model, count = result.model, parameters(result)

@@ -1,0 +1,72 @@
+"""A user's own dataset format, and the facts of a model that data must fit."""
+
+import os
+
+from data_helpers import Silent, refusal
+from mmengine import Config
+from PIL import Image
+
+from mmlape.datasets.checks.base import DatasetCheck, ImageEntry
+from mmlape.datasets.checks.config import CHECKS
+from mmlape.datasets.checks.full import full_check
+from mmlape.datasets.checks.issues import WARNING, DataIssue
+from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.formats import FORMATS
+from mmlape.datasets.heads import patch_size
+from mmlape.datasets.retarget import retarget_data
+from mmlape.datasets.sources import DataSource, read_lines
+from mmlape.registry import DATASETS
+
+
+@DATASETS.register_module()
+class ListedImages:
+    """A dataset of a format that the package does not know: a text file of image names."""
+
+    METAINFO = dict(classes=('grey',))
+
+
+class ListSource(DataSource):
+    instructions = 'write images.txt'
+
+    def read_classes(self):
+        return ('grey', 'white')
+
+
+class ListCheck(DatasetCheck):
+    def check_structure(self):
+        self.require(self.source.ann_file, 'List', os.path.isfile)
+        yield from self.match_classes(self.source.read_classes(), self.source.ann_file)
+        self.entries = [ImageEntry(os.path.join(self.source.root, name)) for name in read_lines(self.source.ann_file)]
+
+    def check_annotation(self, entry, size, facts):
+        if size[0] != size[1]:
+            facts.issues.append(DataIssue(WARNING, 'not square', f'{entry.path} is not square.'))
+
+
+def test_a_format_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.setitem(FORMATS, 'ListedImages', ListSource)
+    monkeypatch.setitem(CHECKS, ListSource, ListCheck)
+    dataset = dict(type='mmlape.ListedImages', data_root='data', ann_file='images.txt')
+    model = dict(head=dict(num_classes=1))
+    cfg = Config(dict(data_root='data', train_dataloader=dict(dataset=dataset), model=model))
+    assert 'List data/images.txt' in refusal(cfg) and 'write images.txt' in refusal(cfg)
+    (tmp_path / 'images.txt').write_text('a.png\nb.png\n')
+    for name, size in (('a.png', (20, 20)), ('b.png', (20, 30))):
+        Image.new('RGB', size).save(tmp_path / name)
+    assert 'model.head.num_classes: 1 -> 2' in retarget_data(cfg, tmp_path)
+    assert [summary.num_classes for summary in check_data(cfg)] == [2]
+    report = full_check(cfg, ['train'], Silent())
+    assert [(group.kind, group.count) for group in report.issues] == [('not square', 1)] and report.checked == [2]
+    (tmp_path / 'a.png').write_bytes(b'no image')
+    assert str(tmp_path / 'a.png') in refusal(cfg)
+
+
+def test_patch_size_is_the_backbones_own():
+    for backbone, size in (
+        (dict(type='mmlape.VisionTransformer', patch_size=8), 8),
+        (dict(type='mmlape.ViTAdapter'), 16),
+        (dict(type='mmpretrain.VisionTransformer', patch_size=(4, 2)), 4),
+        (dict(type='mmpretrain.ResNet', depth=50), 1),
+        ({}, 1),
+    ):
+        assert patch_size(Config(dict(model=dict(backbone=backbone)))) == size

@@ -1,0 +1,77 @@
+"""Loading transforms whose errors name the file, also from worker processes."""
+
+import numpy as np
+import pytest
+from data_helpers import ade_cfg, build, coco_cfg, folder_cfg
+from PIL import Image
+
+from mmlape.datasets.image_files import looks_truncated
+from mmlape.datasets.transforms import guard_loading
+from mmlape.errors import DataError
+from mmlape.registry import TRANSFORMS
+
+
+@pytest.mark.parametrize('damage', [lambda data: b'', lambda data: data[:-900], lambda data: b'no image'])
+def test_loading_names_the_broken_image(mini, damage):
+    path = mini / 'coco/train2017/000000000001.jpg'
+    load = TRANSFORMS.build(dict(type='mmlape.LoadImageFromFile', smallest=16))
+    assert load(dict(img_path=str(path)))['img'].shape == (64, 64, 3)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(DataError, match='000000000001.jpg'):
+        load(dict(img_path=str(path)))
+    with pytest.raises(DataError, match='nowhere.jpg does not exist'):
+        load(dict(img_path='nowhere.jpg'))
+    Image.new('RGB', (15, 40)).save(path)
+    with pytest.raises(DataError, match='15 x 40'):
+        load(dict(img_path=str(path)))
+
+
+def test_truncated_files_are_recognised_by_their_end(mini):
+    """OpenCV 4 fills the missing part with grey, without a warning."""
+    for path in (mini / 'coco/train2017/000000000001.jpg', min((mini / 'digits/val/one').iterdir())):
+        data = path.read_bytes()
+        assert not looks_truncated(str(path))
+        path.write_bytes(data + b' made by a camera')
+        assert not looks_truncated(str(path))
+        path.write_bytes(data[:-300])
+        assert looks_truncated(str(path))
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+@pytest.mark.parametrize('what', ['image', 'label map', 'label id'])
+def test_guarded_loading_names_the_file_from_a_worker(mini, workers, what):
+    from torch.utils.data import DataLoader
+
+    image, label_map = (
+        mini / 'ade/images/training/ADE_train_00000005.jpg',
+        mini / 'ade/annotations/training/ADE_train_00000005.png',
+    )
+    cfg = ade_cfg(mini / 'ade')
+    guard_loading(cfg)
+    loader = DataLoader(build(cfg), batch_size=2, num_workers=workers, collate_fn=len)
+    assert sum(loader) == 6
+    if what == 'image':
+        image.write_bytes(image.read_bytes()[:600])
+    elif what == 'label map':
+        label_map.write_bytes(b'\x89PNG')
+    else:
+        labels = np.asarray(Image.open(label_map)).copy()
+        labels[0, 0] = 40
+        Image.fromarray(labels).save(label_map)
+    with pytest.raises(DataError) as caught:
+        sum(loader)
+    text = str(caught.value)
+    assert str(image if what == 'image' else label_map) in text and 'Traceback' not in text and '\n' not in text
+    assert what != 'label id' or ('id 40,' in text and 'ids 1 to 12' in text)
+
+
+def test_guarded_loading_changes_nothing_for_good_data(mini):
+    for cfg in (coco_cfg(mini / 'coco'), ade_cfg(mini / 'ade'), folder_cfg(mini / 'digits')):
+        plain = build(cfg)[1]
+        guard_loading(cfg)
+        guard_loading(cfg)
+        guarded = build(cfg)[1]
+        assert plain.keys() == guarded.keys()
+        np.testing.assert_array_equal(plain['img'], guarded['img'])
+        for key in ('gt_seg_map', 'gt_bboxes_labels', 'gt_label'):
+            np.testing.assert_array_equal(plain.get(key), guarded.get(key))

@@ -1,0 +1,102 @@
+"""Configs re-rooted to other data: their paths, classes and heads."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from data_helpers import FOLDERS, ade_cfg, build, coco_cfg, edit, folder_cfg
+from mmengine import Config
+from PIL import Image
+
+from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.mini.scenes import DIGIT_NAMES
+from mmlape.datasets.mini.writers import ADE_CLASSES
+from mmlape.datasets.retarget import retarget_data
+from mmlape.errors import ConfigError, DataError
+
+
+def test_retarget_coco(mini):
+    cfg = coco_cfg('data/coco', classes=None, num_classes=80)
+    changes = '\n'.join(retarget_data(cfg, mini / 'coco'))
+    assert 'roi_head.bbox_head.num_classes: 80 -> 10' in changes and f'data/coco -> {mini}/coco' in changes
+    assert cfg.model.roi_head.mask_head[0].num_classes == 10 and cfg.model.rpn_head.num_classes == 1
+    assert cfg.val_evaluator.ann_file == cfg.test_evaluator[0].ann_file
+    assert cfg.val_evaluator.ann_file == f'{mini}/coco/annotations/instances_val2017.json'
+    check_data(cfg)
+    dataset = build(cfg)
+    assert dataset.metainfo['classes'] == DIGIT_NAMES and len(dataset) == 12
+    assert len(dataset.metainfo['palette']) == 10
+
+
+def test_retarget_keeps_the_order_of_the_file(mini):
+    for split in ('train', 'val'):
+        path = mini / f'coco/annotations/instances_{split}2017.json'
+        edit(path, lambda content: content['categories'].reverse())
+    cfg = coco_cfg('data/coco')
+    retarget_data(cfg, mini / 'coco')
+    check_data(cfg)
+    dataset = build(cfg).dataset
+    assert dataset.metainfo['classes'] == DIGIT_NAMES[::-1]
+    labels = [instance['bbox_label'] for instance in dataset.get_data_info(0)['instances']]
+    stored = json.loads((mini / 'coco/annotations/instances_train2017.json').read_text())['annotations']
+    assert labels == [10 - entry['category_id'] for entry in stored if entry['image_id'] == 1]
+
+
+def test_retarget_below_the_old_root_moves_once(mini):
+    cfg = coco_cfg(mini)
+    dict.__setitem__(cfg._cfg_dict, 'test_dataloader', cfg.val_dataloader)  # one object under two names
+    assert cfg.test_dataloader is cfg.val_dataloader
+    retarget_data(cfg, f'{mini}/coco/')
+    assert cfg.data_root == cfg.test_dataloader.dataset.data_root.rstrip('/') == f'{mini}/coco'
+    check_data(cfg)
+
+
+def test_retarget_ade(mini):
+    cfg = ade_cfg('data/ade', type='mmseg.ADE20KDataset', num_classes=150)
+    retarget_data(cfg, mini / 'ade')
+    assert cfg.model.decode_head.num_classes == cfg.model.auxiliary_head[0].num_classes == 12
+    check_data(cfg)
+    dataset = build(cfg)
+    assert dataset.metainfo['classes'] == ADE_CLASSES and dataset.reduce_zero_label
+    labels = dataset[0]['gt_seg_map']
+    stored = np.asarray(Image.open(mini / 'ade/annotations/training/ADE_train_00000001.png'))
+    np.testing.assert_array_equal(labels, np.where(stored == 0, 255, stored - 1))
+
+
+def test_retarget_ade_without_class_list_keeps_the_config(mini):
+    (mini / 'ade/classes.txt').unlink()
+    cfg = ade_cfg('data/ade', type='ADE20KDataset', num_classes=150)
+    assert len(retarget_data(cfg, mini / 'ade')) == 1
+    assert cfg.model.decode_head.num_classes == 150 and cfg.train_dataloader.dataset.type == 'ADE20KDataset'
+
+
+def test_retarget_folders(mini):
+    cfg = folder_cfg('data/imagenet', type='ImageNet', num_classes=1000)
+    retarget_data(cfg, mini / 'digits')
+    assert cfg.model.head.num_classes == cfg.data_preprocessor.num_classes == 10
+    check_data(cfg)
+    assert build(cfg, 'val').metainfo['classes'] == FOLDERS
+
+
+def test_a_top_k_that_few_classes_cannot_have_is_left_out(tmp_path):
+    for split, name in itertools.product(('train', 'val'), ('cat', 'dog')):
+        (tmp_path / split / name).mkdir(parents=True)
+    cfg = folder_cfg('data/imagenet', type='ImageNet', num_classes=1000)
+    cfg.val_evaluator = dict(type='Accuracy', topk=(1, 5))
+    assert 'val_evaluator.topk: (1, 5) -> (1,)' in retarget_data(cfg, tmp_path)
+    assert cfg.val_evaluator.topk == (1,)
+
+
+def test_retarget_refusals(mini, tmp_path):
+    with pytest.raises(DataError, match='nowhere does not exist'):
+        retarget_data(coco_cfg('data/coco'), tmp_path / 'nowhere')
+    with pytest.raises(ConfigError, match='no variable data_root'):
+        retarget_data(Config(dict(model=dict())), mini)
+    cfg = coco_cfg('data/coco')
+    cfg.data_root = 'elsewhere'
+    with pytest.raises(ConfigError, match='below its data_root elsewhere'):
+        retarget_data(cfg, mini / 'coco')
+    edit(mini / 'coco/annotations/instances_val2017.json', lambda content: content['categories'].pop())
+    with pytest.raises(DataError, match="train and val data .* different classes: \\['nine'\\]"):
+        retarget_data(coco_cfg('data/coco'), mini / 'coco')
