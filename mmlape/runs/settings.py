@@ -37,6 +37,7 @@ _DROPPED = {
     'teacher_checkpoint',
     'use_deterministic_algorithms',
 }
+_PREFIX_SCOPE = ('_scope_', 'mmlape')
 _PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWrapper': 'bf16'}
 
 
@@ -94,7 +95,9 @@ def _data_roots(node: Any) -> Iterator[str]:
 def _plain(node: Any, roots: list[str]) -> Any:
     """``node`` as JSON would give it back, without what may differ and with data roots as ``DATA``."""
     if isinstance(node, dict):
-        return {str(key): _plain(child, roots) for key, child in node.items() if key not in _DROPPED}
+        # MMEngine adds the scope to a base read by its prefix `mmlape::`; see mmlape/registry.py for why it says nothing
+        kept = {key: child for key, child in node.items() if key not in _DROPPED and (key, child) != _PREFIX_SCOPE}
+        return {str(key): _plain(child, roots) for key, child in kept.items()}
     if isinstance(node, list | tuple):
         return [_plain(child, roots) for child in node]
     if isinstance(node, str):
