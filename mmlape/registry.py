@@ -40,7 +40,7 @@ class LazyRegistry(ScopedRegistry):
     def get(self, key: str):
         """Return the class of that name, once the module that defines it has been imported."""
         for location in self._locations:
-            getattr(import_module(location), key, None)
+            getattr(import_module(location), key.removeprefix(f'{SCOPE}.'), None)
         return super().get(key)
 
 

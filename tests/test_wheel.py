@@ -180,9 +180,10 @@ def test_types_mean_the_same_in_the_scope_of_the_prefix(name: str):
         return found
 
     with registry.DefaultScope.overwrite_default_scope(cfg.default_scope):
-        plain = {name: classes(name) for name in types(cfg.to_dict())}
         with registry.DefaultScope.overwrite_default_scope('mmlape'):
-            assert {name: classes(name) for name in plain} == plain
+            prefixed = {name: classes(name) for name in types(cfg.to_dict())}
+        plain = {name: classes(name) for name in prefixed}
+    assert prefixed == plain
     assert sum(any(found) for found in plain.values()) > 10
 
 
