@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import mmlape
-from mmlape.environment.stack import PACKAGES, installed
+from mmlape.environment.packages import PACKAGES, installed
 from mmlape.runs.record import read_record
 from mmlape.runs.settings import digest, named_differences, settings
 

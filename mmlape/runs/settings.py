@@ -95,7 +95,7 @@ def _data_roots(node: Any) -> Iterator[str]:
 def _plain(node: Any, roots: list[str]) -> Any:
     """``node`` as JSON would give it back, without what may differ and with data roots as ``DATA``."""
     if isinstance(node, dict):
-        # MMEngine adds the scope to a base read by its prefix `mmlape::`; see mmlape/registry.py for why it says nothing
+        # MMEngine adds this scope to a base read as `mmlape::...`; mmlape/registry.py says why it has no meaning
         kept = {key: child for key, child in node.items() if key not in _DROPPED and (key, child) != _PREFIX_SCOPE}
         return {str(key): _plain(child, roots) for key, child in kept.items()}
     if isinstance(node, list | tuple):
