@@ -10,26 +10,17 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 MIM = ('configs', 'tools', 'model-index.yml')
-# Run by every interpreter of an environment with mmlape: lets mmengine read `mmlape::` without importing mmlape first.
-PTH = (
-    "import importlib.util as u, runpy; s = u.find_spec('mmlape'); "
-    's and s.submodule_search_locations and '
-    "runpy.run_path(s.submodule_search_locations[0] + '/prefix_hook.py')['install']()\n"
-)
 
 
 class BuildWithMim(build_py):
-    """Copies configs, tools and model index into a wheel; an editable installation gets links to them."""
+    """Copy configs, tools and model index into a wheel; link them for an editable installation."""
 
     def run(self):
         super().run()
         if getattr(self, 'editable_mode', False):
             self._link(ROOT / 'mmlape' / '.mim')
-            purelib = Path(self.get_finalized_command('install').install_lib)
         else:
             self._copy(Path(self.build_lib, 'mmlape', '.mim'))
-            purelib = Path(self.build_lib)
-        (purelib / 'mmlape_prefix.pth').write_text(PTH)
 
     def _copy(self, target: Path) -> None:
         shutil.rmtree(target, ignore_errors=True)
@@ -67,8 +58,8 @@ setup(
     python_requires='>=3.10',
     packages=find_packages(include=['mmlape', 'mmlape.*']),
     package_data={'mmlape': ['requirements.txt'], 'mmlape.experiments.report': ['page.html']},
-    # Light ones only: the MM packages come as the maintained forks or as the original distributions, and torch as it
-    # fits the machine; `mmlape doctor` says what is missing.
+    # Light packages only: the MM packages come as the maintained forks or the original distributions, torch as the
+    # machine needs it. `mmlape doctor` lists what is missing.
     install_requires=[
         'jinja2',
         'matplotlib',

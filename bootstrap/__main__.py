@@ -12,7 +12,7 @@ from steps import Setup, jobs
 
 
 def main() -> int:
-    """Run the steps; the first that fails stops the set-up with its reason and the way out."""
+    """Run the steps; the first that fails stops the set-up with its reason and the fix."""
     venv = Path(sys.argv[1] if len(sys.argv) > 1 else '.venv').absolute()
     for name in ('PYTHONPATH', 'PYTHONHOME', 'VIRTUAL_ENV'):
         os.environ.pop(name, None)  # packages from elsewhere must not pass for installed ones
@@ -37,7 +37,7 @@ def main() -> int:
     except StepFailed as failure:
         return report(failure)
     except KeyboardInterrupt:
-        print('\nset-up: interrupted; call it again, what is done is skipped.', file=sys.stderr)
+        print('\nset-up: interrupted; call it again: finished steps are skipped.', file=sys.stderr)
         return 130
     print(f'set-up: ready in {minutes(time.monotonic() - start)}', flush=True)
     return 0

@@ -1,4 +1,4 @@
-"""From the log of a failed step to what the reader can do about it."""
+"""The fix for a failed step, found by what its log contains."""
 
 import re
 from pathlib import Path
@@ -57,9 +57,9 @@ def error_lines(log: Path, lines: int = 5) -> list[str]:
 
 
 def advise(log: Path) -> str:
-    """Return what to do about the failure that a log shows."""
+    """Return the fix for the failure that a log shows."""
     text = log.read_text(encoding='utf-8', errors='replace') if log.exists() else ''
-    for pattern, words in _KNOWN:
+    for pattern, advice in _KNOWN:
         if re.search(pattern, text):
-            return words
-    return 'Read the log; when the cause is gone, call it again: steps that are done are skipped.'
+            return advice
+    return 'Read the log; when the cause is fixed, call it again: finished steps are skipped.'

@@ -1,4 +1,4 @@
-"""What must be there before ten minutes of work are spent: compiler, headers, venv module, disk."""
+"""What the set-up needs before it starts: compiler, headers, venv module, disk."""
 
 import importlib.util
 import os
@@ -30,10 +30,10 @@ def _apt_line(packages: list[str]) -> list[str]:
 
 
 def provide_packages() -> None:
-    """See to it that compiler, headers and venv module are there.
+    """Install compiler, headers and venv module where they are missing.
 
-    Root on a Debian machine gets them installed, with a word about it (`MMLAPE_NO_APT=1` forbids it); anyone else gets
-    the line to type.
+    Root on a Debian machine gets them installed, with a message (`MMLAPE_NO_APT=1` forbids it); anyone else gets the
+    line to type.
 
     Raises:
         SystemExit: Something is missing and could not be installed.

@@ -1,4 +1,4 @@
-"""The steps of the set-up. Each finds out what is already there, so an interrupted set-up goes on where it stopped."""
+"""The steps of the set-up. Each checks what is already there, so an interrupted set-up continues where it stopped."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from mmlape.environment.pins import MMCV_BUILD_ENV, PINS_FILE, read_pins  # noqa: E402
 
-# Says whether the ops are compiled for 'cuda' or 'cpu'; fails without ops, and with ops built for another torch.
+# Prints whether the ops are compiled for 'cuda' or 'cpu'; fails without ops, and with ops built for another torch.
 _OPS = (
     'import torch, mmcv._ext as ext; print("cpu" if ext.get_compiling_cuda_version() == "not available" else "cuda")'
 )
@@ -76,7 +76,7 @@ class Setup:
         """Compile mmcv with its ops, or take the wheel that pip kept from an earlier compilation.
 
         pip's cache does not know what a wheel was compiled for, so the ops are tried, and a wheel without them (or for
-        another torch) is thrown out and compiled anew.
+        another torch) is discarded and compiled again.
 
         Raises:
             StepFailed: The compilation failed, or its ops do not load.
@@ -92,7 +92,7 @@ class Setup:
         command = ['-v', '--no-deps', '--no-build-isolation', '--force-reinstall', line]
         self.pip('mmcv', *command, env=env)
         if not self._has_ops(wanted):
-            print("mmcv: the wheel in pip's cache has no ops for this torch; it is compiled anew", flush=True)
+            print("mmcv: the wheel in pip's cache has no ops for this torch; it is compiled again", flush=True)
             pattern = f'{name.replace("-", "_")}-{version}-*'
             subprocess.run([self.python, '-m', 'pip', 'cache', 'remove', pattern], capture_output=True)
             self.pip('mmcv', *command, env=env)

@@ -1,10 +1,12 @@
 """LaPE and Dual PatchNorm backbones, and a ViT-Adapter that carries both, for OpenMMLab.
 
-Importing the package is cheap: models, datasets and hooks are imported by the registries when a config names them.
+Importing the package imports neither torch nor a model: the registries import models, datasets and hooks when a config
+names them.
 """
 
-from mmlape.prefix_hook import install as _read_prefix
+from mmlape.mim import config_path, register_prefix
 
 __version__ = '0.1.0'
+__all__ = ['__version__', 'config_path']
 
-_read_prefix()  # configs are then found as `mmlape::folder/name.py`
+register_prefix()

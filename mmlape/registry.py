@@ -1,27 +1,52 @@
-"""Registries of scope ``mmlape``: children of mmengine's roots, filled when a config first asks for a type.
+"""Registries of scope `mmlape`: one child for each of MMEngine's root registries.
 
-A type is written ``mmlape.Name`` from any other scope. MMEngine imports this module by the scope's name, and each
-registry imports its ``locations`` on first use, so a config needs no ``custom_imports``.
+A type is written `mmlape.Name` from any other scope. MMEngine imports this module by the scope's name, and a registry
+imports its locations when it is first asked for a type, so a config needs no `custom_imports`.
+
+MMEngine builds what a config takes from a base named `mmlape::...` (`_base_.model`) in the scope `mmlape`. Our configs
+write the types of other packages without a scope, so there a name without one is looked up in the config's default
+scope first: the base then means the same under its prefix as under its path.
 """
 
 from importlib import import_module
 
 from mmengine import registry as root
 
+SCOPE = 'mmlape'
 
-class LazyRegistry(root.Registry):
+
+class ScopedRegistry(root.Registry):
+    """A registry in which a name without a scope means what it means in the config's default scope."""
+
+    def get(self, key: str):
+        """Return the class of that name: of the default scope that `mmlape` has replaced, else of this registry."""
+        outer = None if '.' in key else self._replaced()
+        found = None if outer is None else outer.get(key)
+        return found or super().get(key)
+
+    def _replaced(self) -> root.Registry | None:
+        """Return the registry of the scope in use before `mmlape`; None if `mmlape` is not the current scope."""
+        scopes = [instance.scope_name for instance in root.DefaultScope._instance_dict.values()]
+        others = [scope for scope in scopes if scope != SCOPE]
+        if not others or scopes[-1] != SCOPE:
+            return None
+        import_module(f'{others[-1]}.registry')
+        return self._get_root_registry()._search_child(others[-1])
+
+
+class LazyRegistry(ScopedRegistry):
     """A registry whose location gives its names one by one, each importing only the module that defines it."""
 
     def get(self, key: str):
-        """MMEngine's look-up, once the module of that name has been imported."""
+        """Return the class of that name, once the module that defines it has been imported."""
         for location in self._locations:
-            getattr(import_module(location), key, None)
+            getattr(import_module(location), key.removeprefix(f'{SCOPE}.'), None)
         return super().get(key)
 
 
-def _child(name: str, *locations: str, kind: type[root.Registry] = root.Registry) -> root.Registry:
+def _child(name: str, *locations: str, kind: type[root.Registry] = ScopedRegistry) -> root.Registry:
     parent = getattr(root, name)
-    return kind(parent.name, parent=parent, scope='mmlape', locations=list(locations))
+    return kind(parent.name, parent=parent, scope=SCOPE, locations=list(locations))
 
 
 MODELS = _child('MODELS', 'mmlape.models')
@@ -35,3 +60,9 @@ OPTIM_WRAPPER_CONSTRUCTORS = _child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.engine
 POSITION_ENCODINGS = root.Registry('position encoding', scope='mmlape', locations=['mmlape.models.position'])
 JOININGS = root.Registry('joining', scope='mmlape', locations=['mmlape.models.position'])
 OPTIM_WRAPPERS = _child('OPTIM_WRAPPERS', 'mmlape.engine.optim')
+
+# the package defines nothing for the other roots, but MMEngine looks types of scope `mmlape` up there as well; without
+# a location it would warn that the package is not installed
+for _name, _root in list(vars(root).items()):
+    if isinstance(_root, root.Registry) and SCOPE not in _root.children:
+        _child(_name, __name__)

@@ -90,7 +90,7 @@ def test_a_path_that_cannot_be_used_is_one_message(monkeypatch, tmp_path, capsys
     + [f'import mmlape.cli; mmlape.cli.main(["{name}", "--help"])' for name in COMMANDS],
 )
 def test_nothing_heavy_is_imported_early(code):
-    heavy = ('torch', 'mmcv', 'mmengine', 'mmdet', 'mmseg', 'mmpretrain', 'timm')
+    heavy = ('torch', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain', 'timm', 'matplotlib', 'pandas')
     script = f'{code}\nimport sys\nprint("HEAVY:", [name for name in {heavy} if name in sys.modules])'
     done = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -113,3 +113,15 @@ def test_a_metric_needs_its_own_task_only(metric, other):
     done = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith('mmlape.evaluation.')
+
+
+@pytest.mark.parametrize('content', [None, 'import no_such_module', 'raise AttributeError'])
+def test_the_package_imports_without_a_working_mmengine(content, tmp_path):
+    """The doctor and the set-up start before there is one."""
+    if content is None:
+        code = 'import sys; sys.modules["mmengine"] = None; '
+    else:
+        (tmp_path / 'mmengine.py').write_text(content)
+        code = f'import sys; sys.path.insert(0, {str(tmp_path)!r}); '
+    done = subprocess.run([sys.executable, '-c', code + 'import mmlape'], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mmlape.environment.install import applies, install_line
+from mmlape.environment.packages import PACKAGES
 from mmlape.environment.pins import PINS_FILE, pinned_version, read_pins
-from mmlape.environment.stack import PACKAGES, Problem, applies, install_line, merged
+from mmlape.environment.stack import StackProblem, merged
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -160,8 +162,8 @@ def test_lines_quote_the_pins():
 
 
 def test_problems_with_one_line_are_joined():
-    joined = merged([Problem('a', 'x'), Problem('b', 'y'), Problem('c', 'x')])
-    assert joined == [Problem('a; c', 'x'), Problem('b', 'y')]
+    joined = merged([StackProblem('a', 'x'), StackProblem('b', 'y'), StackProblem('c', 'x')])
+    assert joined == [StackProblem('a; c', 'x'), StackProblem('b', 'y')]
 
 
 def test_markers_agree_with_packaging():

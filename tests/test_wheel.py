@@ -9,6 +9,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from mmengine import registry
+from mmengine.config import Config
 
 from mmlape.environment.pins import read_pins
 from mmlape.errors import ConfigError
@@ -56,9 +58,9 @@ def test_wheel_carries_configs_tools_and_index(wheel: Path):
     for source in [*ROOT.glob('configs/**/*.py'), *ROOT.glob('configs/**/*.yml'), *ROOT.glob('tools/*')]:
         if source.is_file():
             assert f'mmlape/.mim/{source.relative_to(ROOT)}' in names
-    assert {'mmlape/.mim/model-index.yml', 'mmlape/requirements.txt', 'mmlape_prefix.pth'} <= names
+    assert {'mmlape/.mim/model-index.yml', 'mmlape/requirements.txt'} <= names
     assert 'mmlape/experiments/report/page.html' in names
-    assert not [name for name in names if name.startswith(('tests/', 'bootstrap/')) or name.endswith('.pyc')]
+    assert not [name for name in names if name.startswith(('tests/', 'bootstrap/')) or name.endswith(('.pyc', '.pth'))]
 
 
 def test_wheel_asks_for_light_packages_only(wheel: Path):
@@ -73,15 +75,41 @@ def test_wheel_asks_for_light_packages_only(wheel: Path):
         assert line in extras
 
 
+# one of each folder, the scopes of three packages
+CONFIGS = (
+    'mask_rcnn/mask-rcnn_deit-tiny-adapter-lape_4xb2-3x_coco',
+    'upernet/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k',
+    'pretrain/deit-tiny-distilled-lape_4xb256-300e_in1k',
+)
+
+
+def types(node) -> set[str]:
+    """Every `type` of a config."""
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list | tuple) else ()
+    mine = {node['type']} if isinstance(node, dict) and isinstance(node.get('type'), str) else set()
+    return mine.union(*map(types, children))
+
+
 def segmenter_config() -> str:
     return sorted(path.name for path in (ROOT / 'configs' / 'segmenter').glob('*.py'))[0]
 
 
-def test_config_by_prefix_after_installation_elsewhere(elsewhere: Path):
+def plain(elsewhere: Path, code: str) -> subprocess.CompletedProcess:
+    """Run code in an interpreter that has the installed wheel on its path and has not imported it."""
+    return run(sys.executable, '-c', code, cwd=elsewhere.parent, PYTHONPATH=str(elsewhere))
+
+
+def test_installation_runs_no_code_in_other_interpreters(elsewhere: Path):
+    assert not list(elsewhere.glob('*.pth'))
+    code = f'import site; site.addsitedir({str(elsewhere)!r})\nimport sys, mmengine; print("mmlape" in sys.modules)'
+    assert plain(elsewhere, code).stdout.strip() == 'False'
+
+
+def test_config_by_name_after_installation_elsewhere(elsewhere: Path):
     name = segmenter_config()
     code = (
         'from mmengine.config import Config\n'
-        f'cfg = Config.fromfile("mmlape::segmenter/{name}")\n'
+        f'cfg = Config.fromfile(mmlape.config_path("segmenter/{name}"))\n'
         'print(cfg.filename); print(cfg.model.type)'
     )
     done = outside(elsewhere, code)
@@ -91,31 +119,72 @@ def test_config_by_prefix_after_installation_elsewhere(elsewhere: Path):
     assert model.endswith('EncoderDecoder')
 
 
-def test_prefix_in_a_base_keeps_the_type_names(elsewhere: Path):
-    """A config of one's own, on top of ours: the same dictionary, with no scope slipped in."""
-    mine = elsewhere.parent / 'mine.py'
-    mine.write_text(f"_base_ = 'mmlape::segmenter/{segmenter_config()}'\nseed_of_mine = 7\n")
+def test_hub_reads_a_config_by_prefix(elsewhere: Path):
+    for name in (f'segmenter/{segmenter_config()}', '_base_/models/deit.py'):  # with and without a metafile
+        done = outside(elsewhere, f'from mmengine.hub import get_config\nprint(get_config("mmlape::{name}").filename)')
+        assert done.stdout.strip() == str(elsewhere / 'mmlape' / '.mim' / 'configs' / name), done.stderr
+
+
+BASE = 'mmlape::segmenter/segmenter_deit-mini-default_1xb16-250i_mini-ade.py'
+
+
+def test_base_by_prefix_needs_an_import_of_mmlape(elsewhere: Path, tmp_path: Path):
+    """Then it stands for the same settings as the base's path; else MMEngine does not know the prefix."""
+    mine = tmp_path / 'mine.py'
+    mine.write_text(f"_base_ = '{BASE}'\nseed_of_mine = 7\n")
     code = (
         'from mmengine.config import Config\n'
-        f'ours, mine = Config.fromfile("mmlape::segmenter/{segmenter_config()}"), Config.fromfile({str(mine)!r})\n'
-        'assert mine.pop("seed_of_mine") == 7\n'
-        'assert mine.to_dict() == ours.to_dict()\n'
+        f'mine = Config.fromfile({str(mine)!r})\n'
+        'import mmlape\nfrom mmlape.runs.settings import settings\n'
+        'assert mine.seed_of_mine == 7 and mine.model._scope_ == "mmlape"\n'
+        f'assert settings(mine) == settings(Config.fromfile(mmlape.config_path({BASE!r})))\n'
     )
     done = outside(elsewhere, code)
     assert done.returncode == 0, done.stderr
+    done = plain(elsewhere, code)
+    assert done.returncode == 1 and 'does not support to load mmlape config' in done.stderr
 
 
-def test_prefix_works_without_importing_mmlape_first(elsewhere: Path):
-    """What the `.pth` file does at the start of an interpreter whose site-packages hold mmlape."""
-    code = (
-        f'import site; site.addsitedir({str(elsewhere)!r})\n'
-        'import sys; assert "mmlape" not in sys.modules\n'
-        'from mmengine.config import Config\n'
-        f'print(Config.fromfile("mmlape::segmenter/{segmenter_config()}").model.type)'
+def test_base_by_path_needs_no_import(elsewhere: Path, tmp_path: Path):
+    mine = tmp_path / 'mine.py'
+    mine.write_text(f"_base_ = __import__('mmlape').config_path('{BASE}')\n")
+    code = f'from mmengine.config import Config\nprint(Config.fromfile({str(mine)!r}).model.type)'
+    done = plain(elsewhere, code)
+    assert done.stdout.strip() == 'EncoderDecoder', done.stderr
+
+
+def test_a_command_builds_from_a_base_by_prefix(elsewhere: Path, tmp_path: Path):
+    """MMEngine gives the scope `mmlape` to what such a base holds; its types still mean those of its own scope."""
+    mine = tmp_path / 'mine.py'
+    mine.write_text(
+        f"_base_ = '{BASE}'\nmodel = dict(backbone=dict(init_cfg=None))\nhead = _base_.model.decode_head\n"
     )
-    done = run(sys.executable, '-c', code, cwd=elsewhere.parent, PYTHONPATH=str(elsewhere))
+    code = 'from mmlape.cli import main\nsys.exit(main(["print-params", {name!r}]))'
+    done = outside(elsewhere, code.format(name=str(mine)))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().endswith('EncoderDecoder')
+    tables = [done.stdout, outside(elsewhere, code.format(name=BASE)).stdout]
+    assert ': 1,341,720' in tables[0] and len({table.partition('\n')[2] for table in tables}) == 1
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+def test_types_mean_the_same_in_the_scope_of_the_prefix(name: str):
+    """Of every type of a config, in every registry: the class in its own scope, and in `mmlape` on top of that."""
+    cfg = Config.fromfile(config_path(name))
+    registries = [one for one in vars(registry).values() if isinstance(one, registry.Registry)]
+
+    def classes(name: str) -> list:
+        found = []
+        for one in registries:
+            with one.switch_scope_and_registry(None) as current:
+                found.append(current.get(name))
+        return found
+
+    with registry.DefaultScope.overwrite_default_scope(cfg.default_scope):
+        with registry.DefaultScope.overwrite_default_scope('mmlape'):
+            prefixed = {name: classes(name) for name in types(cfg.to_dict())}
+        plain = {name: classes(name) for name in prefixed}
+    assert prefixed == plain
+    assert sum(any(found) for found in plain.values()) > 10
 
 
 def test_console_command_after_installation_elsewhere(elsewhere: Path):
@@ -123,14 +192,6 @@ def test_console_command_after_installation_elsewhere(elsewhere: Path):
     assert command.exists()
     done = run(sys.executable, command, '--version', cwd=elsewhere.parent, PYTHONPATH=str(elsewhere))
     assert done.stdout.startswith('mmlape '), done.stderr
-
-
-def test_prefix_in_this_environment():
-    name = segmenter_config()
-    code = f'import mmlape\nfrom mmengine import Config\nprint(Config.fromfile("mmlape::segmenter/{name}").filename)'
-    done = run(sys.executable, '-c', code)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == config_path(f'mmlape::segmenter/{name}')
 
 
 def test_unknown_config_offers_close_ones():

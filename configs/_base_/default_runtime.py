@@ -1,5 +1,6 @@
-"""What every run shares, whatever its task; the data set sets the scope, the schedule sets the intervals."""
+"""Settings that all tasks share; the dataset sets the scope, the schedule sets the intervals."""
 
+custom_imports = dict(imports=['mmlape'], allow_failed_imports=False)
 env_cfg = dict(
     cudnn_benchmark=False,
     mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),

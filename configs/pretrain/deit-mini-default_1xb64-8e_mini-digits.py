@@ -11,7 +11,7 @@ _base_ = [
 ]
 model = dict(
     data_preprocessor=dict(num_classes=_base_.num_classes),
-    # averaged patch tokens, so that each of them learns what a dense head will ask it
+    # averaged patch tokens, so that each one learns features for a dense head
     backbone=dict(
         arch=dict(_delete_=True, **_base_.deit_mini),
         img_size=_base_.img_size,

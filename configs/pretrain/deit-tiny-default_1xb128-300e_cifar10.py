@@ -13,5 +13,3 @@ model = dict(
     backbone=dict(img_size=_base_.img_size, patch_size=4),
     head=dict(num_classes=_base_.num_classes),
 )
-# LaPE's Table I has another rate for CIFAR-10
-optim_wrapper = dict(optimizer=dict(lr=5.5e-4))

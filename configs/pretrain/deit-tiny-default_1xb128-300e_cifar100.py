@@ -3,13 +3,13 @@
 tools/train.py configs/pretrain/deit-tiny-default_1xb128-300e_cifar100.py
 """
 
-_base_ = [
-    '../_base_/models/deit.py',
-    '../_base_/datasets/cifar100.py',
-    '../_base_/schedules/cifar_300e.py',
-]
-model = dict(
-    data_preprocessor=dict(num_classes=_base_.num_classes),
-    backbone=dict(img_size=_base_.img_size, patch_size=4),
-    head=dict(num_classes=_base_.num_classes),
-)
+_base_ = './deit-tiny-default_1xb128-300e_cifar10.py'
+
+data_root = 'data/cifar100/'
+dataset_type = 'CIFAR100'
+num_classes = 100
+model = dict(data_preprocessor=dict(num_classes=num_classes), head=dict(num_classes=num_classes))
+train_dataloader = dict(dataset=dict(type=dataset_type, data_root=data_root))
+val_dataloader = dict(dataset=dict(type=dataset_type, data_root=data_root))
+test_dataloader = val_dataloader
+optim_wrapper = dict(optimizer=dict(lr=6e-4))  # LaPE's Table I has a rate for each of the two datasets

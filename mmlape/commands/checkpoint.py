@@ -1,6 +1,7 @@
 """`mmlape checkpoint`: inspect, convert, publish a checkpoint, or average the weights of several."""
 
 import argparse
+import importlib
 
 from mmlape.engine.options import add_trust, apply_trust
 
@@ -13,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     convert = actions.add_parser('convert', help='write a ViT in another layout, tensors only')
     convert.add_argument('src')
     convert.add_argument('dst', help='a .pth or .safetensors file')
-    convert.add_argument('--to', required=True, choices=('mmlape', 'timm', 'lape'))
+    convert.add_argument('--to', required=True, metavar='LAYOUT', help='mmlape, timm or lape')
     publish = actions.add_parser('publish', help='write weights only, with the hash in the name and a model card')
     publish.add_argument('src')
     publish.add_argument('dst', help='name without hash; a .pth or .safetensors file')
@@ -23,6 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     average.add_argument('--out', required=True, help='a .pth or .safetensors file')
     for action in (inspect, convert, publish, average):
         add_trust(action)
+        action.add_argument(
+            '--import',
+            dest='modules',
+            nargs='+',
+            default=[],
+            metavar='MODULE',
+            help='modules that register own classes',
+        )
     for action in (convert, average):
         action.add_argument('--overwrite', action='store_true')
 
@@ -30,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the action."""
     apply_trust(args)
+    for module in args.modules:
+        importlib.import_module(module)
     if args.action == 'inspect':
         from rich.table import Table
 

@@ -42,5 +42,5 @@ def pinned_version(name: str, path: Path = PINS_FILE) -> str:
     raise KeyError(f'{path} has no pin for {name}')
 
 
-# mmcv's sources compile for half as long without debug information; the rest makes sure that its ops are compiled.
+# without debug information mmcv compiles twice as fast; the first variable has its ops compiled at all
 MMCV_BUILD_ENV = {'MMCV_WITH_OPS': '1', 'CFLAGS': '-g0 -O2 -w'}

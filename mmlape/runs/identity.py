@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import mmlape
-from mmlape.environment.stack import PACKAGES, installed
+from mmlape.environment.packages import PACKAGES, installed
 from mmlape.runs.record import read_record
 from mmlape.runs.settings import digest, leaves, named_differences, precision, settings
 

@@ -19,6 +19,7 @@ _DROPPED = {
     'num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'collect_device', 'collect_dir',
     'outfile_prefix', 'with_cp', 'checkpoint', 'teacher_checkpoint', 'use_deterministic_algorithms',
 }  # fmt: skip
+_PREFIX_SCOPE = ('_scope_', 'mmlape')
 _PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWrapper': 'bf16'}
 
 
@@ -63,7 +64,9 @@ def _changes_results(hook: dict) -> bool:
 def _plain(node: Any, roots: list[str]) -> Any:
     """Return ``node`` as JSON values, without what may differ and with data roots as ``DATA``."""
     if isinstance(node, dict):
-        return {str(key): _plain(child, roots) for key, child in node.items() if key not in _DROPPED}
+        # MMEngine adds this scope to a base read as `mmlape::...`; mmlape/registry.py says why it has no meaning
+        kept = {key: child for key, child in node.items() if key not in _DROPPED and (key, child) != _PREFIX_SCOPE}
+        return {str(key): _plain(child, roots) for key, child in kept.items()}
     if isinstance(node, list | tuple):
         return [_plain(child, roots) for child in node]
     if isinstance(node, str):

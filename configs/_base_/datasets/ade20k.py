@@ -1,6 +1,6 @@
-"""ADE20K, 150 classes: short side 512 scaled by 0.5 to 2, a crop of 512; two images a GPU.
+"""ADE20K, 150 classes: short side 512 scaled by 0.5 to 2, then a crop of 512; two images per GPU.
 
-``data_root`` is the one path: ``--cfg-options data_root=DIR/`` moves all of it.
+`data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
 """
 
 default_scope = 'mmseg'
@@ -19,7 +19,7 @@ train_pipeline = [
     dict(type='PhotoMetricDistortion'),
     dict(type='PackSegInputs'),
 ]
-# the labels are loaded after the resizing: scores are counted at the picture's own size
+# annotations are loaded after resizing: scores are computed at the image's original size
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=scale, keep_ratio=True),

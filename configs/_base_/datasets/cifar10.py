@@ -1,6 +1,6 @@
-"""CIFAR-10 at its own 32 pixels: padded crops and flips, for pretraining in hours instead of days.
+"""CIFAR-10 at its own 32 pixels with padded crops and flips, for pretraining in hours instead of days.
 
-``data_root`` is the one path; mmpretrain downloads the data set there.
+`data_root` is the only path; mmpretrain downloads the dataset there.
 """
 
 default_scope = 'mmpretrain'

@@ -1,6 +1,6 @@
-"""COCO 2017 with instance masks: DETR's multi-scale resizing, then a crop to 1024; two images a GPU.
+"""COCO 2017 with instance masks: DETR's multi-scale resizing, then a crop of 1024; two images per GPU.
 
-``data_root`` is the one path: ``--cfg-options data_root=DIR/`` moves all of it.
+`data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
 """
 
 default_scope = 'mmdet'

@@ -1,6 +1,6 @@
-"""ImageNet-1K at 224 with DeiT's augmentation: RandAugment, random erasing, each picture three times a batch.
+"""ImageNet-1K at 224 with DeiT's augmentation: RandAugment, random erasing, each image three times.
 
-Mixup and CutMix are in the configs, as ``model.train_cfg``. ``data_root`` is the one path, with ``train`` and ``val``.
+Mixup and CutMix are in the configs, as `model.train_cfg`. `data_root` is the only path; it holds `train` and `val`.
 """
 
 default_scope = 'mmpretrain'
@@ -36,7 +36,7 @@ train_pipeline = [
     ),
     dict(type='PackInputs'),
 ]
-# a picture's centre, 224 of 256
+# the centre of an image, 224 of 256
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='ResizeEdge', scale=round(img_size * 256 / 224), edge='short', **resize),

@@ -1,4 +1,4 @@
-"""Handwritten digits on photographs in ADE20K's layout, shown at four thirds of their size."""
+"""The mini data in ADE20K's layout: handwritten digits on photographs, resized to 4/3 of their size."""
 
 _base_ = './ade20k.py'
 
@@ -7,7 +7,7 @@ crop_size = (64, 64)
 classes = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine', 'china', 'flower')
 dataset = dict(type='BaseSegDataset', data_root=data_root, metainfo=dict(classes=classes), reduce_zero_label=True)
 
-# no flips: a digit has a side
+# no flips: a mirrored digit is no digit
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', reduce_zero_label=True),

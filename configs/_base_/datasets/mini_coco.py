@@ -1,4 +1,4 @@
-"""Handwritten digits on photographs in COCO's layout, shown at four thirds of their size."""
+"""The mini data in COCO's layout: handwritten digits on photographs, resized to 4/3 of their size."""
 
 _base_ = './coco_instance.py'
 
@@ -7,7 +7,7 @@ crop_size = (64, 64)
 classes = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine')
 dataset = dict(data_root=data_root, metainfo=dict(classes=classes))
 
-# no flips: a digit has a side
+# no flips: a mirrored digit is no digit
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),

@@ -1,6 +1,6 @@
-"""Single handwritten digits, one folder a class, as `mmlape make-mini-data` writes them; no flips, a digit has a side.
+"""The mini data for classification: single handwritten digits, one folder per class; no flips.
 
-``data_root`` is the one path: ``--cfg-options data_root=DIR/`` moves all of it.
+`data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
 """
 
 default_scope = 'mmpretrain'

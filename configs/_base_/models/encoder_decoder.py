@@ -1,4 +1,4 @@
-"""What mmsegmentation's models share here: pictures normalised as DeiT's weights expect, padded to the crop."""
+"""The base of Segmenter and UperNet: images are normalised as DeiT's weights expect, and padded to the crop."""
 
 model = dict(
     type='EncoderDecoder',

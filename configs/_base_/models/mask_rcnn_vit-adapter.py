@@ -1,7 +1,7 @@
 """Mask R-CNN with FPN over ViT-Adapter-Ti; the heads are mmdetection's own, for 80 classes.
 
-Attention runs in windows of 14 x 14 tokens but for the last layer of each interaction block, and the four maps take
-the features of the last layer.
+Attention is global in the last layer of each interaction block and in windows of 14 x 14 tokens elsewhere. All four
+maps take the features of the last layer.
 """
 
 _base_ = 'mmdet::_base_/models/mask-rcnn_r50_fpn.py'

@@ -25,7 +25,7 @@ model = dict(
         drop_rate=0.1,
         attn_drop_rate=0.1,
         drop_path_rate=0.0,
-        # the head's own dropout is before a layer that this head does not have
+        # mmsegmentation's dropout_ratio belongs to a layer that this head does not have
         dropout_ratio=0.0,
         # the mean over labelled pixels, as in the public Segmenter
         loss_decode=dict(type='CrossEntropyLoss', avg_non_ignore=True, loss_weight=1.0),

@@ -1,6 +1,6 @@
 """UperNet over ViT-Adapter-Ti, for 150 classes, with an auxiliary FCN head on the map of stride 16.
 
-All layers attend globally, and map k takes the features after interaction k.
+Attention is global in all layers. Map k takes the features after interaction k.
 """
 
 _base_ = './encoder_decoder.py'

@@ -1,6 +1,6 @@
-"""160,000 iterations, evaluated and saved every 16,000; the optimiser comes from the file that inherits this one.
+"""160,000 iterations, evaluated and saved every 16,000; the file that inherits this one sets the optimiser.
 
-``train_cfg.max_iters`` is the one length: the decay ends where training ends.
+`train_cfg.max_iters` is the only length: the learning rate decays until training ends.
 """
 
 _base_ = '../default_runtime.py'
@@ -22,5 +22,5 @@ default_hooks = dict(
     ),
 )
 log_processor = dict(by_epoch=False)
-# what the learning rate is for: 4 GPUs x 2 images
+# the learning rate is for 4 GPUs x 2 images
 auto_scale_lr = dict(enable=False, base_batch_size=8)

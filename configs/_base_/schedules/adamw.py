@@ -1,8 +1,8 @@
-"""AdamW with weight decay 0.05 on everything but embeddings of levels and positions, norms and biases.
+"""AdamW with weight decay 0.05, but none on level and position embeddings, norms and biases.
 
-A custom key holds for every parameter whose name contains it: 'norm' also covers a PE's and a patch's norms, 'bias'
-also a table of relative position biases. ``norm_decay_mult`` catches the norms that are not called so (batch norms in
-a sequence). LayerScale and injector gammas are decayed, as in ViT-Adapter's public recipe.
+A custom key applies to every parameter whose name contains it: 'norm' also covers the norms of a PE and of patches,
+'bias' also the table of relative position biases. `norm_decay_mult` covers norms with other names (batch norms in a
+sequence). LayerScale and injector gammas are decayed, as in ViT-Adapter's public recipe.
 """
 
 no_decay = dict(decay_mult=0.0)

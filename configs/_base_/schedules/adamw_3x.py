@@ -1,4 +1,4 @@
-"""36 epochs of AdamW at 1e-4: 500 iterations of warm-up, a tenth of the rate after epoch 27, a hundredth after 33."""
+"""36 epochs of AdamW at 1e-4: 500 iterations of warm-up, then a tenth of the rate after epochs 27 and 33."""
 
 _base_ = ['../default_runtime.py', './adamw.py']
 
@@ -17,5 +17,5 @@ default_hooks = dict(
     ),
 )
 log_processor = dict(by_epoch=True)
-# what the learning rate is for: 4 GPUs x 2 images
+# the learning rate is for 4 GPUs x 2 images
 auto_scale_lr = dict(enable=False, base_batch_size=8)

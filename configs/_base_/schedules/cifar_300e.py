@@ -1,9 +1,9 @@
-"""300 epochs at batch 128 with the rate, decay and warm-up of LaPE's Table I for CIFAR-100, by AdamW."""
+"""300 epochs at batch 128 with the rate, decay and warm-up of LaPE's Table I for CIFAR-10, by AdamW."""
 
 _base_ = './deit_300e.py'
 
 batch_size = 128
-optim_wrapper = dict(optimizer=dict(lr=6e-4, weight_decay=0.06))
+optim_wrapper = dict(optimizer=dict(lr=5.5e-4, weight_decay=0.06))
 param_scheduler = [
     dict(type='LinearLR', start_factor=1e-3, begin=0, end=10, convert_to_iter_based=True),
     dict(type='CosineAnnealingLR', eta_min=1e-5, begin=10, convert_to_iter_based=True),

@@ -1,6 +1,6 @@
-"""A minute or two on two CPU cores, counted in iterations: AdamW, a short warm-up, then linear decay to 0.
+"""One or two minutes on two CPU cores, in iterations: AdamW, a short warm-up, then linear decay to 0.
 
-``train_cfg.max_iters`` is the one length: the decay ends where training ends.
+`train_cfg.max_iters` is the only length: the learning rate decays until training ends.
 """
 
 _base_ = ['../default_runtime.py', './adamw.py']
@@ -8,9 +8,9 @@ _base_ = ['../default_runtime.py', './adamw.py']
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=400, val_interval=100)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
-# new heads learn fast, the pretrained backbone more slowly
+# the new heads learn faster than the pretrained backbone
 optim_wrapper = dict(
-    optimizer=dict(lr=1e-3, fused=True),  # one pass over all tensors: a tenth of a step on the CPU
+    optimizer=dict(lr=1e-3, fused=True),  # a single pass over all tensors, which saves a tenth of a step on the CPU
     clip_grad=dict(max_norm=1.0),
     paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.5))),
 )

@@ -1,4 +1,4 @@
-"""Pretraining on the digits, counted in epochs: AdamW, one epoch of warm-up, then a cosine to 1e-5."""
+"""Pretraining on the digits, in epochs: AdamW, one epoch of warm-up, then a cosine to 1e-5."""
 
 _base_ = ['../default_runtime.py', './adamw.py']
 

@@ -22,6 +22,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from mmlape.engine.distributed.sync_bn import convert_sync_bn
 from mmlape.errors import ConfigError
+from mmlape.models.backbones.base import BaseBackbone
 from mmlape.registry import MODEL_WRAPPERS
 from mmlape.runs.settings import precision
 
@@ -155,8 +156,9 @@ def _device_type(module: nn.Module) -> str:
 
 
 def _units(module: nn.Module) -> list[nn.Module]:
-    """Return the modules that are gathered as one: each layer of a ViT, then the model with everything else."""
-    return [*getattr(getattr(module, 'backbone', None), 'blocks', ()), module]
+    """Return the modules that are gathered as one: the backbone's, then the model with everything else."""
+    backbone = getattr(module, 'backbone', None)
+    return [*(backbone.shard_units() if isinstance(backbone, BaseBackbone) else ()), module]
 
 
 def _fully_shard(module: nn.Module) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mmlape.engine.distributed.sharding import ShardedModel, local, summed
 from mmlape.errors import ConfigError
+from mmlape.models.backbones.base import BaseBackbone
 from mmlape.registry import HOOKS
 
 TAG = 'grad_norm/'
@@ -19,27 +20,18 @@ def parameter_parts(model: nn.Module) -> dict[str, list[nn.Parameter]]:
     """Return the trained parameters of a model by their part of the network, from input to output.
 
     Parts are 'patch_embed', 'position' (PE table, class token), 'blocks.0' and so on, 'backbone' (its norms, and all
-    of an adapter) and 'heads' (everything else). A backbone without ``get_layer_depth`` is one part.
+    of an adapter) and 'heads' (everything else). A backbone of another package is one part.
     """
     backbone = getattr(model, 'backbone', None)
-    depth_of = getattr(backbone, 'get_layer_depth', None)
+    part_of = backbone.part_of if isinstance(backbone, BaseBackbone) else lambda name: 'backbone'
     parts: dict[str, list[nn.Parameter]] = {'patch_embed': [], 'position': []}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            parts.setdefault(_part(name, depth_of), []).append(parameter)
+            own = name.startswith('backbone.')
+            part = part_of(name.removeprefix('backbone.')) if own else 'heads'
+            parts.setdefault(part, []).append(parameter)
     order = sorted(parts, key=lambda part: (part == 'heads', part == 'backbone'))
     return {part: parts[part] for part in order if parts[part]}
-
-
-def _part(name: str, depth_of) -> str:
-    if not name.startswith('backbone.'):
-        return 'heads'
-    if depth_of is None:
-        return 'backbone'
-    depth, depths = depth_of(name, 'backbone.')
-    if depth == 0:
-        return 'patch_embed' if name.startswith('backbone.patch_embed.') else 'position'
-    return f'blocks.{depth - 1}' if depth < depths - 1 else 'backbone'
 
 
 def gradient_norms(parts: dict[str, Sequence[nn.Parameter]], scale: float = 1.0) -> dict[str, float]:

@@ -1,0 +1,61 @@
+"""The packages of the stack and what of them is installed; nothing is imported.
+
+Each MM package has two distributions with one import name: the maintained fork and the original.
+"""
+
+import importlib.util
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package of the stack.
+
+    Attributes:
+        module: Import name.
+        distributions: Names under which it is distributed, the pinned one first.
+        oldest: Oldest supported version.
+    """
+
+    module: str
+    distributions: tuple[str, ...]
+    oldest: str
+
+
+PACKAGES = {
+    package.module: package
+    for package in (
+        Package('torch', ('torch',), '2.1'),
+        Package('torchvision', ('torchvision',), '0.16'),
+        Package('mmengine', ('onedl-mmengine', 'mmengine'), '0.10'),
+        Package('mmcv', ('onedl-mmcv', 'mmcv'), '2.0'),
+        Package('mmdet', ('onedl-mmdetection', 'mmdet'), '3.1'),
+        Package('mmseg', ('onedl-mmsegmentation', 'mmsegmentation'), '1.1'),
+        Package('mmpretrain', ('onedl-mmpretrain', 'mmpretrain'), '1.0'),
+        Package('timm', ('timm',), '0.9'),
+    )
+}
+
+
+def importable(module: str) -> bool:
+    """Return whether Python finds a module, without importing it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def installed(module: str) -> tuple[str, str] | None:
+    """Return the distribution and the version of an installed package of the stack, or None.
+
+    A package that is on the path without having been installed (a checkout) has the version '?'.
+    """
+    if not importable(module):
+        return None
+    for name in PACKAGES[module].distributions:
+        try:
+            return name, version(name)
+        except PackageNotFoundError:
+            continue
+    return f'{module} (not installed, on the path only)', '?'

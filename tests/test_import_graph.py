@@ -1,0 +1,52 @@
+"""The order of the folders: imports point down, without a circle; the script that checks it, on a made-up package."""
+
+from pathlib import Path
+
+import pytest
+from import_graph import ROOT, circles, problems, read, upward
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package of our folders' names: a circle through a lazy import, and an import from `runs` up to `engine`."""
+    files = {
+        '__init__.py': '',
+        'errors.py': 'import os\n',
+        'runs/__init__.py': '',
+        'runs/record.py': 'from mmlape import errors\nfrom ..engine.trainer import train\n',
+        'engine/__init__.py': 'from mmlape.engine.trainer import train\n',
+        'engine/trainer.py': 'import mmlape.errors\n\n\ndef train():\n    from . import hooks\n',
+        'engine/hooks.py': 'from mmlape.engine.batch import size\n',
+        'engine/batch.py': 'def size():\n    import mmlape.engine.trainer\n',
+    }
+    for name, text in files.items():
+        path = tmp_path / 'mmlape' / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / 'mmlape'
+
+
+def test_every_form_of_import_is_read(package: Path):
+    graph = read(package)
+    assert graph['mmlape.runs.record'] == {'mmlape.errors', 'mmlape.engine.trainer'}
+    assert graph['mmlape.engine'] == {'mmlape.engine.trainer'}
+    assert graph['mmlape.engine.trainer'] == {'mmlape.errors', 'mmlape.engine.hooks'}
+
+
+def test_circle_and_upward_import_are_found(package: Path):
+    graph = read(package)
+    assert circles(graph) == [['mmlape.engine.batch', 'mmlape.engine.hooks', 'mmlape.engine.trainer']]
+    assert upward(graph) == [('mmlape.runs.record', 'mmlape.engine.trainer')]
+    (package / 'engine' / 'batch.py').write_text('')
+    (package / 'runs' / 'record.py').write_text('')
+    assert problems(package) == []
+
+
+def test_a_folder_without_a_place_is_an_error(package: Path):
+    (package / 'utils.py').write_text('import mmlape.errors\n')
+    with pytest.raises(ValueError, match=r'mmlape\.utils: utils has no place'):
+        problems(package)
+
+
+def test_imports_of_the_package_point_down():
+    assert problems(ROOT / 'mmlape') == []
