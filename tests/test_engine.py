@@ -105,10 +105,22 @@ def test_a_new_key_where_nothing_is_known_is_a_warning(config_file):
 
 def test_values_are_python_or_text():
     options = ['a=1', 'b=1e-4', 'c=true', 'd=None', 'e=x,y', 'f=[(1, 2), 3]', 'g=/data/my coco', "h={'i': 1}", 'j=k=l']
+    options.append("m=dict(n=[1, dict(o='p')])")
     values = parse_options(options)
     assert values == dict(
-        a=1, b=1e-4, c=True, d=None, e=['x', 'y'], f=[(1, 2), 3], g='/data/my coco', h={'i': 1}, j='k=l'
+        a=1,
+        b=1e-4,
+        c=True,
+        d=None,
+        e=['x', 'y'],
+        f=[(1, 2), 3],
+        g='/data/my coco',
+        h={'i': 1},
+        j='k=l',
+        m={'n': [1, {'o': 'p'}]},
     )
+    with pytest.raises(ConfigError, match='not a Python literal'):
+        parse_options(['q=f(a, b)'])
 
 
 def test_data_root_moves_data_and_classes(config_file, tmp_path):

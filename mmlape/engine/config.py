@@ -156,7 +156,7 @@ def parse_options(options: list[str] | dict[str, Any] | None) -> dict[str, Any]:
 
 def _value(option: str, text: str) -> Any:
     try:
-        return ast.literal_eval(text)
+        return ast.literal_eval(_DictCalls().visit(ast.parse(text.strip(), mode='eval')))
     except (ValueError, SyntaxError):
         pass
     if text.lower() in ('true', 'false'):
@@ -165,5 +165,16 @@ def _value(option: str, text: str) -> Any:
         return text
     try:
         return DictAction._parse_iterable(text)
-    except AssertionError as error:
-        raise ConfigError(f"--cfg-options '{option}': {error}") from error
+    except (AssertionError, RecursionError) as error:
+        reason = error if isinstance(error, AssertionError) else 'not a Python literal'
+        raise ConfigError(f"--cfg-options '{option}': {reason}") from error
+
+
+class _DictCalls(ast.NodeTransformer):
+    """Replaces ``dict(key=value)``, as configurations have it, by a literal."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if getattr(node.func, 'id', '') != 'dict' or node.args or not all(entry.arg for entry in node.keywords):
+            return node
+        return ast.Dict([ast.Constant(entry.arg) for entry in node.keywords], [entry.value for entry in node.keywords])
