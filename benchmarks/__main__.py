@@ -39,8 +39,13 @@ def parser() -> argparse.ArgumentParser:
     )
     add('--arch', choices=('deit-tiny', 'deit-small', 'deit-base', 'mini'), default='deit-tiny')
     add('--batch', type=_positive, metavar='B', help='images of a step; default: what suits the device and the size')
-    add('--repeats', type=_positive, metavar='N', help='interleaved rounds at most; default: 20')
-    add('--budget', type=float, metavar='SECONDS', help='of a comparison, after three rounds; default: 3')
+    add(
+        '--repeats',
+        type=_positive,
+        metavar='N',
+        help='rounds at most; default: 20; an interval needs nine',
+    )
+    add('--budget', type=float, metavar='SECONDS', help='of a comparison, after nine rounds; default: 3')
     add('--quick', action='store_true', help='three short rounds of little work, to try the machinery out')
     add('--threads', type=_positive, metavar='N', help="torch's threads; default: its own choice")
     add('--data', metavar='DIR', help='the mini data; default: data/mini, made if it is not there')
@@ -99,9 +104,9 @@ def measure_all(args: argparse.Namespace, command: str) -> Path:
     for dtype in settings.dtypes:
         results['rates'][f'{settings.device} {dtype}'] = floor.rates(settings.device, dtype, settings.quick)
     todo = [(suite, comparison) for suite in suites for comparison in comparisons(suite, settings)]
-    begun, out = time.monotonic(), Path(args.out)
+    started, out = time.monotonic(), Path(args.out)
     for done, (suite, comparison) in enumerate(todo):
-        passed = time.monotonic() - begun
+        passed = time.monotonic() - started
         left = f', about {_clock(passed / done * (len(todo) - done))} left' if done else ''
         print(f'[{done + 1}/{len(todo)}, {_clock(passed)}{left}] {suite}: {comparison.key}', flush=True)
         if suite == 'memory':
@@ -146,7 +151,7 @@ def save(results: dict, folder: Path) -> Path:
     Returns:
         The page.
     """
-    from mmlape.runs.record import write_json
+    from mmlape.files import write_json
 
     write_json(folder / 'results.json', results)
     page = folder / 'results.md'
@@ -176,8 +181,7 @@ def run_compare(words: list[str]) -> None:
     for row in rows:
         key = row['key'].replace(' | ', ', ')
         medians = ' | '.join(f'{row[name]:.4g} {row["unit"]}' for name in ('first', 'second'))
-        interval = f'{row["value"]:.3f} [{row["low"]:.3f}, {row["high"]:.3f}]'
-        print(f'| {key} | {row["side"]} | {medians} | {interval} |')
+        print(f'| {key} | {row["side"]} | {medians} | {report.interval(row)} |')
     print('\n'.join(['', *remarks]))
 
 

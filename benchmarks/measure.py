@@ -26,13 +26,9 @@ def measure(comparison: Comparison, settings: Settings, rates: dict[str, float] 
             failed[side.name] = _reason(error)
     result = _head(comparison, 's', failed)
     counts = {name: floor.count(work) for name, work in works.items()} if rates and comparison.counted else {}
-    device = settings.device if comparison.timed else 'clock'
-    repeats = min(settings.repeats, comparison.rounds or settings.repeats)
-    if comparison.suite == 'processes':  # each call measures by itself, and says what it measured
-        samples = _told(list(works.values()), repeats)
-    else:
-        warm_up = timing.WARM_UP if comparison.timed else 0  # a process starts anew each time
-        samples = timing.interleave(list(works.values()), device, repeats, settings.budget, warm_up)
+    device = 'reported' if comparison.reports else settings.device if comparison.timed else 'clock'
+    warm_up = timing.WARM_UP if comparison.timed else 0  # a process starts from nothing each time
+    samples = timing.interleave(list(works.values()), device, settings.repeats, settings.budget, warm_up)
     for name, values in zip(works, samples):
         result['sides'].append({'name': name, 'samples': values, **timing.spread(values)})
         _add_rates(result['sides'][-1], comparison.items, counts.get(name), rates)
@@ -46,11 +42,11 @@ def measure(comparison: Comparison, settings: Settings, rates: dict[str, float] 
 def measure_memory(comparison: Comparison, settings: Settings) -> dict:
     """Measure the peak memory of the sides, each in a process of its own; on the CPU one process a core at once."""
     repeats = 1 if settings.quick or settings.device == 'cuda' else 2
-    lanes = 1 if settings.device == 'cuda' else len(os.sched_getaffinity(0))
+    parallel = 1 if settings.device == 'cuda' else len(os.sched_getaffinity(0))
     names = [side.name for side in comparison.sides]
     found: dict[str, list[float]] = {name: [] for name in names}
     failed: dict[str, str] = {}
-    with ThreadPoolExecutor(lanes) as pool:
+    with ThreadPoolExecutor(parallel) as pool:
         children = [(name, pool.submit(memory.peak_memory, comparison, name, settings)) for name in repeats * names]
     for name, child in children:
         error = child.exception()
@@ -89,15 +85,6 @@ def _add_ratios(result: dict, comparison: Comparison, paired: bool) -> None:
         if reference in by_name and name != reference:
             found = timing.ratio(samples, by_name[reference], paired)
             result['ratios'].append({'side': name, 'reference': reference, **found})
-
-
-def _told(works: list, repeats: int) -> list[list[float]]:
-    samples: list[list[float]] = [[] for _ in works]
-    for number in range(repeats):
-        order = range(len(works)) if number % 2 == 0 else reversed(range(len(works)))
-        for index in order:
-            samples[index].append(works[index]())
-    return samples
 
 
 def _note(comparison: Comparison) -> str:

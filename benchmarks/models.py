@@ -82,7 +82,7 @@ def images_of(settings: Settings) -> int:
     return settings.batch or 2
 
 
-def _pictures(count: int, size: int) -> list[torch.Tensor]:
+def _images(count: int, size: int) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
     return list(torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=generator))
 
@@ -102,7 +102,7 @@ def _segmentation_data(count: int, size: int, classes: int) -> dict:
         sample = SegDataSample(metainfo=_metainfo(size))
         sample.gt_sem_seg = PixelData(data=torch.randint(0, classes, (1, size, size), generator=generator))
         samples.append(sample)
-    return dict(inputs=_pictures(count, size), data_samples=samples)
+    return dict(inputs=_images(count, size), data_samples=samples)
 
 
 def _detection_data(count: int, size: int, classes: int) -> dict:
@@ -128,4 +128,4 @@ def _detection_data(count: int, size: int, classes: int) -> dict:
         )
         sample.ignored_instances = InstanceData(bboxes=torch.zeros(0, 4))
         samples.append(sample)
-    return dict(inputs=_pictures(count, size), data_samples=samples)
+    return dict(inputs=_images(count, size), data_samples=samples)

@@ -22,9 +22,9 @@ COLUMNS = (
 )
 LEGEND = (
     'Median and MAD (median absolute deviation) of n interleaved rounds. Ratio: median over the median of the first '
-    'side, with a bootstrap interval; below 1 is faster, or smaller. Matrix and bandwidth: the share of the measured '
-    "machine's rates above that the work reaches; bytes are those of PyTorch's operations one by one, so caches and "
-    'fused kernels can pass 100 %.'
+    'side, with a bootstrap interval from nine rounds on; below 1 is faster, or smaller. Matrix and bandwidth: the '
+    "share of the measured machine's rates above that the work reaches; bytes are those of each PyTorch operation by "
+    'itself, so caches and fused kernels can pass 100 %.'
 )
 
 
@@ -39,7 +39,7 @@ def markdown(results: dict) -> str:
         f'GPU: {machine["gpu"] or "none"}; {machine["system"]}; load at the start {machine["load"]}',
         f'- versions: {versions}',
         f'- command: `{results["command"]}`',
-        f'- begun {results["started"]}, {"ended " + results["finished"] if results["finished"] else "not finished"}',
+        f'- started {results["started"]}, {"ended " + results["finished"] if results["finished"] else "not finished"}',
     ]  # fmt: skip
     for name, rate in rates.items():
         matrix, bandwidth = rate['matrix'] / 1e9, rate['bandwidth'] / 1e9
@@ -67,10 +67,16 @@ def _cells(result: dict) -> list[list[str]]:
         rows.append([
             *head, side['name'], f'{side["median"] * scale:.4g} {unit}', f'{side["mad"] * scale:.2g}', side['n'],
             f'{side["items_per_second"]:.4g}' if 'items_per_second' in side else '',
-            f'{found["value"]:.3f} [{found["low"]:.3f}, {found["high"]:.3f}]' if found else '',
+            interval(found) if found else '',
             *(f'{side[key]:.0%}' if key in side else '' for key in ('of_matrix_rate', 'of_bandwidth')),
         ])  # fmt: skip
     return rows
+
+
+def interval(found: dict) -> str:
+    """Return a ratio with its interval, where it has one."""
+    text = f'{found["value"]:.3f}'
+    return text if found['low'] is None else f'{text} [{found["low"]:.3f}, {found["high"]:.3f}]'
 
 
 def _remarks(results: list[dict]) -> list[str]:

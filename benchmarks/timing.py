@@ -9,7 +9,8 @@ from scipy import stats
 
 CONFIDENCE = 0.95
 WARM_UP = 2
-FEWEST = 3
+FEWEST = 9
+"""Rounds before the budget counts, and before an interval is given: the bootstrap of fewer is too narrow."""
 
 
 def interleave(
@@ -21,25 +22,26 @@ def interleave(
 
     Args:
         works: one piece of work a side.
-        device: 'cuda' times with events between synchronisations, anything else by the clock.
+        device: 'cuda' times with events between synchronisations, 'reported' takes the seconds that the work returns,
+            anything else uses the clock.
         repeats: rounds at most.
-        budget: seconds after which no further round begins, once there were three.
+        budget: seconds after which no further round begins, once there were nine.
         warm_up: rounds before, whose times are thrown away.
 
     Returns:
         Seconds of each round, for each side.
     """
-    clock = _cuda_seconds if device == 'cuda' else _seconds
+    clock = {'cuda': _cuda_seconds, 'reported': lambda work: work()}.get(device, _seconds)
     for _ in range(warm_up):
         for work in works:
             clock(work)
     samples: list[list[float]] = [[] for _ in works]
     gc.collect()
     gc.disable()
-    begun = time.perf_counter()
+    started = time.perf_counter()
     try:
         for number in range(repeats):
-            if number >= FEWEST and time.perf_counter() - begun > budget:
+            if number >= FEWEST and time.perf_counter() - started > budget:
                 break
             order = range(len(works)) if number % 2 == 0 else reversed(range(len(works)))
             for index in order:
@@ -50,9 +52,9 @@ def interleave(
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     work()
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def _cuda_seconds(work: Callable[[], object]) -> float:
@@ -83,15 +85,15 @@ def ratio(samples: Sequence[float], reference: Sequence[float], paired: bool) ->
         paired: whether sample i of one belongs to sample i of the other, as in interleaved rounds.
 
     Returns:
-        ``value``, ``low``, ``high``, ``confidence``.
+        `value`, `confidence`, `low` and `high`; the last two are None below nine rounds.
     """
 
     def statistic(a, b, axis=-1):
         return np.median(a, axis=axis) / np.median(b, axis=axis)
 
     value = float(statistic(np.asarray(samples), np.asarray(reference)))
-    if min(len(samples), len(reference)) < 2:
-        return {'value': value, 'low': value, 'high': value, 'confidence': CONFIDENCE}
+    if min(len(samples), len(reference)) < FEWEST:
+        return {'value': value, 'low': None, 'high': None, 'confidence': CONFIDENCE}
     found = stats.bootstrap(
         (samples, reference), statistic, paired=paired, vectorized=True, confidence_level=CONFIDENCE,
         n_resamples=2000, method='percentile', rng=np.random.default_rng(0),

@@ -21,7 +21,7 @@ def main() -> None:
         torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
     size, dtype = settings.sizes[0], settings.dtypes[0]
     model = DistributedDataParallel(vit(settings, size, pe_joining='lape'))
-    work = step_work(model, settings.picture(size), settings, dtype)
+    work = step_work(model, settings.inputs(size), settings, dtype)
     # every process must do as many steps as the others, so the time is no limit here
     samples = interleave([work], settings.device, 3 if settings.quick else 8, float('inf'))[0]
     if dist.get_rank() == 0:

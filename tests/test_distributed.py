@@ -172,6 +172,13 @@ def test_a_slurm_task_that_sees_one_gpu_of_its_own_takes_it(monkeypatch, count, 
     assert (os.environ['MASTER_ADDR'], os.environ['MASTER_PORT']) == ('host', '20012')
 
 
+def test_predictions_are_gathered_and_errors_raised_once(tmp_path):
+    script = tiny.ROOT / 'tests' / 'gathering_processes.py'
+    launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2, script)
+    printed = tiny.run(*launch, tmp_path / 'predictions', cwd=tmp_path, CUDA_VISIBLE_DEVICES='')
+    assert printed.count('all gathered') == 2
+
+
 def test_batch_norm_over_processes_is_exact():
     script = tiny.ROOT / 'tests' / 'sync_bn_processes.py'
     launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2, script)

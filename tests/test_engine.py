@@ -1,6 +1,7 @@
 """Configurations and overrides, the run's record, seeding by position, atomic checkpoints, the banner."""
 
 import json
+import os
 import pickle
 import random
 import zipfile
@@ -22,7 +23,7 @@ from mmlape.engine.plan import plan_run
 from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, ConfigError, DataError, TrainingError
 from mmlape.runs import record
-from mmlape.runs.resume import find_checkpoint, is_complete
+from mmlape.runs.resume import acquire, find_checkpoint, is_complete
 
 
 @pytest.fixture
@@ -246,6 +247,14 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
     for name, message in (('iter_20.pth', 'damaged'), ('iter_11.pth', 'no such file')):
         with pytest.raises(CheckpointError, match=message):
             find_checkpoint(tmp_path, str(tmp_path / name))
+
+
+def test_what_a_kill_left_half_written_is_deleted(tmp_path):
+    partial = tmp_path / '.iter_30.123.pth'
+    partial.write_bytes(b'half')
+    start = acquire(tmp_path, dict(seed=None), None, resume=False)
+    os.close(start.lock)
+    assert not partial.exists() and start.checkpoint is None and isinstance(start.identity['seed'], int)
 
 
 def test_nothing_to_resume_starts_a_run(tmp_path):

@@ -14,6 +14,7 @@ import trouble
 
 from mmlape.cli import main
 from mmlape.engine.config import load_config
+from mmlape.engine.hooks import ReseedHook
 from mmlape.engine.optim import set_amp
 from mmlape.engine.trainer import train
 from mmlape.errors import TrainingError
@@ -76,6 +77,16 @@ def test_the_place_of_the_data_does_not_count_but_its_parts_do(config, tmp_path)
     assert here['config'] == there['config'] and str(moved) not in json.dumps(there['settings'])
     other = identity_of(config, 'train_dataloader.dataset.data_prefix.img_path=images/validation')
     assert any('img_path' in line for line in differences(here, other, for_resume=True))
+
+
+def test_hooks_that_change_no_result_do_not_count(config):
+    here = identity_of(config)['settings']
+    cfg = load_config(config)
+    hooks = [dict(type='mmlape.GradientNormHook'), dict(type=ReseedHook), dict(type='CheckpointHook')]
+    cfg.custom_hooks = [*cfg.custom_hooks, *hooks]
+    assert settings(cfg) == here and here['custom_hooks'] == [dict(type='Trouble')]
+    cfg.custom_hooks = [*cfg.custom_hooks, dict(type='EMAHook'), dict(type='OfNobody')]
+    assert [hook['type'] for hook in settings(cfg)['custom_hooks']] == ['Trouble', 'EMAHook', 'OfNobody']
 
 
 def test_settings_survive_json_and_the_order_of_keys(config):

@@ -1,61 +1,21 @@
 """ViT-Adapter: LaPE beside default in our code, and our code beside the public one where a checkout is given."""
 
-from collections.abc import Callable
-
-import torch
-
-from benchmarks.comparison import WORKS, Comparison, Settings, Side
+from benchmarks.comparison import Comparison, Models, Settings
 from benchmarks.models import adapter
 
 
 def comparisons(settings: Settings) -> list[Comparison]:
-    """One per size, dtype and work."""
-    found = []
-    for size in sorted({-(-size // 32) * 32 for size in settings.sizes}):
-        for dtype in settings.dtypes:
-            for work in ('forward', 'forward + backward'):
-                if 'vit-adapter' in settings.checkouts:
-                    found.append(_against_public(settings, size, dtype, work))
-                found.append(_lape(settings, size, dtype, work))
-    return found
+    """Return one per case, size (a multiple of 32, for the public code), dtype and work."""
+    name = f'ViT-Adapter, {settings.arch}'
+    sides = {'default': lambda size: adapter(settings), 'LaPE': lambda size: adapter(settings, pe_joining='lape')}
+    cases = [Models(f'{name}: LaPE against default PE', sides, memory=True)]
+    if 'vit-adapter' in settings.checkouts:
+        from benchmarks.public import public_adapter
 
-
-def _comparison(settings: Settings, size: int, dtype: str, work: str, case: str, **more) -> Comparison:
-    models: dict[str, Callable] = more.pop('models')
-
-    def side(build: Callable) -> Callable:
-        return lambda: WORKS[work](build(), settings.picture(size), settings, dtype)
-
-    return Comparison(
-        suite='adapter',
-        case=f'ViT-Adapter, {settings.arch}: {case}',
-        work=work,
-        shape=settings.shape(size),
-        dtype=dtype,
-        sides=[Side(name, side(build)) for name, build in models.items()],
-        items=settings.images(size),
-        memory=work != 'forward',
-        **more,
-    )
-
-
-def _lape(settings: Settings, size: int, dtype: str, work: str) -> Comparison:
-    models = {'default': lambda: adapter(settings), 'LaPE': lambda: adapter(settings, pe_joining='lape')}
-    return _comparison(settings, size, dtype, work, 'LaPE against default PE', models=models)
-
-
-def _against_public(settings: Settings, size: int, dtype: str, work: str) -> Comparison:
-    from benchmarks.peers import difference
-    from benchmarks.public import public_adapter
-
-    def theirs() -> torch.nn.Module:
-        return public_adapter(settings, adapter(settings).state_dict())
-
-    def note() -> str:
-        images = settings.picture(size, 1)
-        with torch.inference_mode():
-            pairs = zip(adapter(settings).eval()(images), theirs().eval()(images))
-            return difference(*(torch.cat([m.flatten() for m in maps]) for maps in zip(*pairs)))
-
-    models = {'public code': theirs, 'mmlape': lambda: adapter(settings)}
-    return _comparison(settings, size, dtype, work, 'mmlape against the public code', models=models, note=note)
+        sides = {
+            'public code': lambda size: public_adapter(settings, adapter(settings).state_dict()),
+            'mmlape': lambda size: adapter(settings),
+        }
+        cases.append(Models(f'{name}: mmlape against the public code', sides, equal=True, memory=True))
+    sizes = tuple(sorted({-(-size // 32) * 32 for size in settings.sizes}))
+    return [one for models in cases for one in models.comparisons('adapter', settings, sizes)]

@@ -2,15 +2,15 @@
 
 import torch
 
+from benchmarks.agreement import agreement, projection
 from benchmarks.comparison import DTYPES, Comparison, Settings, Side
 from benchmarks.models import arch_of
-from benchmarks.peers import difference
 
 HEADS, POINTS = 6, 4
 
 
 def comparisons(settings: Settings) -> list[Comparison]:
-    """One per size, dtype and work, over all backends that can be imported."""
+    """Return one per size, dtype and work, over all backends that can be imported."""
     return [
         _comparison(settings, size, dtype, work)
         for size in settings.sizes
@@ -20,7 +20,7 @@ def comparisons(settings: Settings) -> list[Comparison]:
 
 
 def backends(settings: Settings) -> list[str]:
-    """Plain PyTorch first, as the reference; mmcv's compiled op needs a GPU."""
+    """Return the backends: plain PyTorch first, as the reference; mmcv's compiled op needs a GPU."""
     by_device = ['mmcv'] if settings.device == 'cuda' else ['mmcv (PyTorch function)', 'embedding_bag']
     return ['pytorch', 'deformops', *by_device]
 
@@ -55,40 +55,35 @@ def _run(backend: str, inputs: tuple):
     )
 
 
+def _gradients(backend: str, inputs: tuple) -> dict[str, torch.Tensor]:
+    tensors = dict(value=inputs[0], locations=inputs[2], weights=inputs[3])
+    for tensor in tensors.values():
+        tensor.requires_grad_().grad = None
+    projection(_run(backend, inputs)).backward()
+    return {name: tensor.grad.float() for name, tensor in tensors.items()}
+
+
 def _comparison(settings: Settings, size: int, dtype: str, work: str) -> Comparison:
     def side(backend: str):
         def build():
             inputs = _inputs(settings, size, dtype)
-            if work == 'forward':
-                return lambda: _run(backend, inputs)
-            for tensor in (inputs[0], inputs[2], inputs[3]):
-                tensor.requires_grad_()
-
-            def both():
-                for tensor in (inputs[0], inputs[2], inputs[3]):
-                    tensor.grad = None
-                _run(backend, inputs).float().mean().backward()
-
-            return both
+            return lambda: (_run if work == 'forward' else _gradients)(backend, inputs)
 
         return build
 
     def note() -> str:
-        inputs = _inputs(settings, size, dtype)
-        with torch.no_grad():
-            outs = {name: _run(name, inputs).float() for name in backends(settings)}
-        return '; '.join(f'{name}: {difference(out, outs["pytorch"], 0.02)}' for name, out in list(outs.items())[1:])
+        def both(name: str) -> tuple:
+            inputs = _inputs(settings, size, dtype)
+            return _run(name, inputs).float(), _gradients(name, inputs)
+
+        reference, *others = backends(settings)
+        expected = both(reference)
+        return '; '.join(f'{name}: {agreement(both(name), expected, 0.02)}' for name in others)
 
     shapes, batch = _levels(size), settings.images(size)
     return Comparison(
-        suite='deform',
-        case=f'{settings.arch}: deformable attention, 3 levels, {POINTS} points',
-        work=work,
-        shape=f'{batch} pyramids of {len(shapes)} levels up to {shapes[0][0]} x {shapes[0][1]}',
-        dtype=dtype,
-        sides=[Side(name, side(name)) for name in backends(settings)],
-        items=batch,
-        counted=False,
-        memory=work != 'forward',
-        note=note,
-    )
+        'deform', f'{settings.arch}: deformable attention, 3 levels, {POINTS} points', work,
+        f'{batch} pyramids of {len(shapes)} levels up to {shapes[0][0]} x {shapes[0][1]}', dtype,
+        [Side(name, side(name)) for name in backends(settings)],
+        items=batch, counted=False, memory=work != 'forward', note=note,
+    )  # fmt: skip

@@ -19,7 +19,7 @@ def comparisons(settings: Settings) -> list[Comparison]:
         found.append(
             Comparison(
                 suite='evaluation', case=case, work='process and compute', shape=f'{images} images', dtype='-',
-                sides=sides, items=images, timed=False, counted=False, rounds=5,
+                sides=sides, items=images, timed=False, counted=False,
             )
         )  # fmt: skip
     return found

@@ -1,37 +1,21 @@
 """What LaPE and Dual PatchNorm cost: a training step and inference, beside the plain ViT of our own code."""
 
-from benchmarks.comparison import WORKS, Comparison, Settings, Side
+from benchmarks.comparison import Comparison, Models, Settings
 from benchmarks.models import vit
 
+LAPE, DPN = dict(pe_joining='lape'), dict(patch_norm='dual')
 CASES = {
-    'LaPE against default PE': {'default': {}, 'LaPE': dict(pe_joining='lape')},
-    'Dual PatchNorm against a plain stem': {'plain': {}, 'dual': dict(patch_norm='dual')},
-    'LaPE + DPN against neither': {'default': {}, 'LaPE + DPN': dict(pe_joining='lape', patch_norm='dual')},
+    'LaPE against default PE': {'default': {}, 'LaPE': LAPE},
+    'Dual PatchNorm against a plain stem': {'plain': {}, 'dual': DPN},
+    'LaPE + DPN against neither': {'default': {}, 'LaPE + DPN': LAPE | DPN},
 }
 
 
 def comparisons(settings: Settings) -> list[Comparison]:
-    """One per size, dtype, case and work."""
-    return [
-        _comparison(settings, size, dtype, case, work)
-        for size in settings.sizes
-        for dtype in settings.dtypes
-        for case in CASES
-        for work in ('training step', 'forward')
-    ]
-
-
-def _comparison(settings: Settings, size: int, dtype: str, case: str, work: str) -> Comparison:
-    def side(changes: dict):
-        return lambda: WORKS[work](vit(settings, size, **changes), settings.picture(size), settings, dtype)
-
-    return Comparison(
-        suite='joining',
-        case=f'{settings.arch}: {case}',
-        work=work,
-        shape=settings.shape(size),
-        dtype=dtype,
-        sides=[Side(name, side(changes)) for name, changes in CASES[case].items()],
-        items=settings.images(size),
-        memory=work != 'forward' and case.startswith('LaPE against'),
-    )
+    """Return one per case, size, dtype and work."""
+    found = []
+    for case, changes in CASES.items():
+        sides = {name: lambda size, some=some: vit(settings, size, **some) for name, some in changes.items()}
+        models = Models(f'{settings.arch}: {case}', sides, ('training step', 'forward'), memory='LaPE' in changes)
+        found += models.comparisons('joining', settings)
+    return found

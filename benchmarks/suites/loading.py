@@ -29,7 +29,6 @@ def comparisons(settings: Settings) -> list[Comparison]:
             items=images,
             timed=False,
             counted=False,
-            rounds=4,
             note='workers live on between rounds; each may have one batch of 16 ready when a round begins',
         )
         for config in CONFIGS

@@ -41,7 +41,7 @@ def _comparison(settings: Settings, size: int, dtype: str) -> Comparison:
         items=1,
         timed=False,
         counted=False,
-        rounds=2 if settings.quick else 3,
+        reports=True,
         note='the figure is the median time of a step over all images of that step; each round starts anew',
     )
 

@@ -23,7 +23,7 @@ def comparisons(settings: Settings) -> list[Comparison]:
         Comparison(
             suite='startup', case='start-up', work='a process from start to end', shape='-', dtype='-',
             sides=[Side(name, _side(words)) for name, words in {'python': ['-c', 'pass'], **COMMANDS}.items()],
-            timed=False, counted=False, rounds=3 if settings.quick else 7,
+            timed=False, counted=False,
         )
     ]  # fmt: skip
 

@@ -1,0 +1,85 @@
+"""How far apart two sides of a comparison are: their outputs, and the gradients of a random projection of these.
+
+The mean of an output has the same gradient everywhere and hides wrong gradients; a random projection does not.
+"""
+
+import re
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+Rules = tuple[tuple[str, str], ...]
+
+
+def leading(out: object) -> list[Tensor]:
+    """Return the tensors of an output, whatever holds them."""
+    return [out] if isinstance(out, Tensor) else [tensor for part in out for tensor in leading(part)]
+
+
+def flat(out: object) -> Tensor:
+    """Return an output as (B, values)."""
+    return torch.cat([tensor.flatten(1) for tensor in leading(out)], dim=1)
+
+
+def patch_tokens(out: Tensor | tuple) -> Tensor:
+    """Return the patch tokens (B, N, D) of a ViT's output."""
+    out = leading(out)[0]  # a map (B, D, rows, columns), or tokens (B, 1 + N, D)
+    return out.flatten(2).transpose(1, 2) if out.ndim == 4 else out[:, 1:]
+
+
+def projection(out: Tensor) -> Tensor:
+    """Return the sum of an output's products with fixed random numbers."""
+    generator = torch.Generator().manual_seed(3)
+    return (out.float() * torch.randn(out.shape, generator=generator).to(out.device)).sum()
+
+
+def renamed(tensors: dict[str, Tensor], rules: Rules) -> dict[str, Tensor]:
+    """Rename parameters by patterns and their replacements, in turn."""
+    found = {}
+    for name, value in tensors.items():
+        for pattern, replacement in rules:
+            name = re.sub(pattern, replacement, name)
+        found[name] = value
+    return found
+
+
+def outputs_and_gradients(model: nn.Module, images: Tensor, arrange: Callable = flat) -> tuple[Tensor, dict]:
+    """Return a model's output in evaluation mode, and its gradients in training mode, in fp32.
+
+    Args:
+        model: The model; its drop rates are 0.
+        images: (B, 3, H, W).
+        arrange: Brings the output into the layout in which the sides are compared.
+
+    Returns:
+        The output, and the gradients of its projection by the name of the parameter, and of the images.
+    """
+    model.eval()  # not chained: mmsegmentation's ViT returns nothing here
+    with torch.no_grad():
+        out = arrange(model(images))
+    model.train()
+    model.zero_grad(set_to_none=True)
+    images = images.clone().requires_grad_()
+    projection(arrange(model(images))).backward()
+    named = {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
+    prefix = '_orig_mod.'  # of a compiled model
+    return out, {'images': images.grad, **{name.removeprefix(prefix): value for name, value in named.items()}}
+
+
+def agreement(mine: tuple[Tensor, dict], other: tuple[Tensor, dict], tolerance: float = 1e-3) -> str:
+    """Return a sentence about how far apart outputs and gradients are.
+
+    Args:
+        mine: An output, and gradients by name.
+        other: The same of the reference.
+        tolerance: Relative distance above which the two are not the same function.
+    """
+    if mine[1].keys() != other[1].keys():
+        return f'NOT the same function: gradients of {", ".join(sorted(mine[1].keys() ^ other[1].keys()))} on one side'
+    outputs = float((mine[0] - other[0]).abs().max() / other[0].abs().max())
+    norms = {name: float(value.norm()) for name, value in other[1].items()}
+    least = 1e-4 * max(norms.values())  # smaller ones are 0 but for rounding, such as those of a key's bias
+    gradients = max(float((mine[1][name] - other[1][name]).norm()) / max(norms[name], least) for name in norms)
+    same = outputs <= tolerance and gradients <= tolerance  # not so for NaN
+    return f'{"" if same else "NOT the same function: "}outputs {outputs:.0e}, gradients {gradients:.0e} apart'
