@@ -4,10 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from model_helpers import randomise
+from timm.models.vision_transformer import VisionTransformer as TimmViT
 from torch import nn
 
 from mmlape.errors import ConfigError
 from mmlape.models import ViTAdapter
+from mmlape.models.backbones.adapter import AdapterMixin
 from mmlape.models.layers.deform_attn import Cells
 from mmlape.models.layers.interaction import ConvFFN
 from mmlape.models.layers.spatial_prior import SpatialPriorModule
@@ -159,3 +161,59 @@ def test_what_cannot_work_is_refused(kwargs, message):
 def test_an_image_smaller_than_a_patch_is_refused():
     with pytest.raises(ValueError, match='15x40 pixels is smaller than one patch of 16x16'):
         build()(torch.randn(1, 3, 15, 40))
+
+
+class TimmUnderAdapter(AdapterMixin):
+    """A ViT that is not ours: timm's, with or without a class token."""
+
+    def __init__(self, class_token: bool, **kwargs):
+        super().__init__()
+        shape = dict(img_size=64, patch_size=16, embed_dim=24, depth=4, num_heads=3, mlp_ratio=2, num_classes=0)
+        self.vit = TimmViT(**shape, class_token=class_token, global_pool='token' if class_token else 'avg')
+        self.vit.num_layers, self.vit.embed_dims, self.vit.patch_size = 4, 24, 16
+        self.vit.embed = self._embed
+        self.vit.run_layers = lambda x, state, hw, start, stop: (self.vit.blocks[start:stop](x), state + 1)
+        self.vit.split_prefix = lambda x: (x[:, : self.vit.num_prefix_tokens], x[:, self.vit.num_prefix_tokens :])
+        self.build_adapter(conv_inplane=8, deform_num_heads=3, **kwargs)
+
+    def _embed(self, x):
+        return self.vit._pos_embed(self.vit.patch_embed(x)), 0, (x.shape[-2] // 16, x.shape[-1] // 16)
+
+    @property
+    def plain_vit(self):
+        return self.vit
+
+
+@pytest.mark.parametrize('source', ['last', 'interaction'])
+def test_another_vit_below_the_adapter_computes_the_same(source):
+    ours = build(vit_feature_source=source)
+    with torch.no_grad():
+        for block in ours.blocks:
+            block.gamma1.fill_(1), block.gamma2.fill_(1)
+    theirs = TimmUnderAdapter(False, vit_feature_source=source).eval()
+    own = theirs.state_dict()
+    state = {(name if name in own else f'vit.{name}'): value for name, value in ours.state_dict().items()}
+    state['vit.pos_embed'] = state['vit.pos_embed'][:, 1:]
+    state = {name: value for name, value in state.items() if 'gamma1' not in name and 'gamma2' not in name}
+    missing, unexpected = theirs.load_state_dict(state, strict=False)
+    assert not unexpected and set(missing) <= {
+        'vit.norm.weight',
+        'vit.norm.bias',
+        'vit.fc_norm.weight',
+        'vit.fc_norm.bias',
+    }
+    image = torch.randn(1, 3, 64, 64)
+    for a, b in zip(ours(image), theirs(image), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+def test_prefix_tokens_travel_through_the_vit_beside_the_exchange():
+    model = randomise(TimmUnderAdapter(True))
+    seen = []
+    model.vit.blocks[0].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    for interaction in model.interactions:
+        interaction.injector.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    image = torch.randn(2, 3, 64, 64)
+    assert [tuple(out.shape) for out in model(image)] == [(2, 24, 64 // s, 64 // s) for s in (4, 8, 16, 32)]
+    assert [x.shape[1] for x in seen] == [16, 17, 16, 16, 16]  # injectors see patches, layers the class token too
+    torch.testing.assert_close(seen[1][:, :1], model.vit._pos_embed(model.vit.patch_embed(image))[:, :1])
