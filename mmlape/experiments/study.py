@@ -150,7 +150,7 @@ class Study:
             self._load(arm)
 
     def _load(self, arm: Arm) -> None:
-        """Read a configuration and plan its run, as the trainer does."""
+        """Read a config and plan its run, as training does."""
         try:
             cfg = load_config(arm.config, list(arm.cfg_options))
         except (ConfigError, DataError) as error:
@@ -158,7 +158,7 @@ class Study:
         try:
             plan = plan_run(cfg, self.gpus, amp=self.options.amp, batch=self.options.batch)
         except ConfigError as error:
-            raise ConfigError(f'arm {arm.name}: {error}\n(what trainings take stands after a --)') from error
+            raise ConfigError(f'arm {arm.name}: {error}\n(options of training go after a --)') from error
         self.configs[arm.name], self._plans[arm.name] = cfg, plan
 
     def folder(self, arm: Arm) -> Path:
@@ -167,7 +167,7 @@ class Study:
 
     def plan(self) -> list[PlannedRun]:
         """Plan all runs, every arm's first seed before any arm's second; read the disk, change nothing."""
-        plan = [self.plan_run(arm, seed) for seed in self.seeds for arm in self.arms]
+        plan = [self._planned(arm, seed) for seed in self.seeds for arm in self.arms]
         unfinished = {planned.arm.name for planned in plan if planned.action != 'skip'}
         return [self._refuse_mixture(planned) if planned.arm.name in unfinished else planned for planned in plan]
 
@@ -178,7 +178,7 @@ class Study:
         lines = software_differences(planned.run.identity, self._identity(planned.arm, planned.run.seed))
         return replace(planned, action='refuse', reason=_other_run(planned.folder, lines, True)) if lines else planned
 
-    def plan_run(self, arm: Arm, seed: int) -> PlannedRun:
+    def _planned(self, arm: Arm, seed: int) -> PlannedRun:
         """Plan one run."""
         folder = seed_folder(self.folder(arm), seed)
         train_args = [arm.config, '--work-dir', str(folder), '--seed', str(seed), *self.extra]

@@ -10,12 +10,10 @@ from pathlib import Path
 from mmengine.logging import print_log
 
 from mmlape.checkpoint.reading import read_checkpoint
-from mmlape.errors import CheckpointError, TrainingError
+from mmlape.errors import CheckpointError, TrainingError, listed
 from mmlape.runs.identity import differences, read_identity, software_differences
 from mmlape.runs.record import check_writable, checkpoints, lock_run, read_record
 
-SHOWN = 6
-"""Differences that a message lists."""
 RESUME_KEYS = ('state_dict', 'optimizer', 'meta', 'message_hub')
 
 
@@ -192,9 +190,9 @@ def _require_same_run(start: RunStart, source: Path, config: str | None, softwar
     before = start.previous.get('config')
     if before and config and Path(before).name != Path(config).name:
         found.insert(0, f'config file: {before} -> {config}')
-    more = [f'and {len(found) - SHOWN} more'] if len(found) > SHOWN else []
-    shown = '; '.join(found[:SHOWN] + more)
-    raise TrainingError(f'{source} holds a run that differs from this one ({shown}): {_advice(found, software)}')
+    raise TrainingError(
+        f'{source} holds a run that differs from this one ({listed(found)}): {_advice(found, software)}'
+    )
 
 
 def _advice(found: list[str], software: list[str]) -> str:
