@@ -1,11 +1,11 @@
-# `make demo` and `make test` set up what they need by themselves; a second call starts in seconds.
-# PYTHON=/path/to/python chooses the interpreter, VENV=/elsewhere the place of the environment.
+# `make demo` and `make test` create the environment that they need; later calls start in seconds.
+# PYTHON=/path/to/python selects the interpreter, VENV=/elsewhere the folder of the environment.
 
 VENV ?= .venv
 STAMP := $(VENV)/.ready
 export PYTHON
 
-# Tests that run side by side; many start processes of their own.
+# Parallel tests; many start processes of their own.
 WORKERS ?= 2
 
 .PHONY: setup demo test test-slurm bench lint doctor
@@ -14,7 +14,7 @@ WORKERS ?= 2
 setup: $(STAMP)
 	@echo 'set-up: $(VENV) is ready'
 
-# The stamp is made only when every step of the set-up has succeeded.
+# The stamp is written only after every step of the set-up has succeeded.
 $(STAMP): mmlape/requirements.txt setup.py
 	@python="$$(sh bootstrap/choose_python.sh $(VENV))" && "$$python" bootstrap $(VENV) && touch $@
 
@@ -24,7 +24,7 @@ demo: $(STAMP)
 test: lint
 	@$(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-# Needs Debian's slurm-wlm and munge, and root: it starts a controller of its own and stops it again.
+# Needs Debian's slurm-wlm and munge, and root: it starts and stops a controller of its own.
 test-slurm: $(STAMP)
 	@PYTHON=$(abspath $(VENV)/bin/python) tests/slurm/run.sh $(ARGS)
 

@@ -17,8 +17,8 @@ QUICK = dict(repeats=3, budget=0.5)
 
 
 def parser() -> argparse.ArgumentParser:
-    """Options of a measurement."""
-    listed = '\n'.join(f'  {name.ljust(11)} {words}' for name, words in SUITES.items())
+    """Return the parser of a measurement's options."""
+    listed = '\n'.join(f'  {name.ljust(11)} {about}' for name, about in SUITES.items())
     command = argparse.ArgumentParser(
         'python -m benchmarks',
         description='Measure speed and memory side by side. Nothing passes or fails.',
@@ -38,15 +38,15 @@ def parser() -> argparse.ArgumentParser:
         help='sides of the images; default: 224 512, and 1024 on a GPU',
     )
     add('--arch', choices=('deit-tiny', 'deit-small', 'deit-base', 'mini'), default='deit-tiny')
-    add('--batch', type=_positive, metavar='B', help='images of a step; default: what suits the device and the size')
+    add('--batch', type=_positive, metavar='B', help='images per step; default: what fits the device and the size')
     add(
         '--repeats',
         type=_positive,
         metavar='N',
         help='rounds at most; default: 20; an interval needs nine',
     )
-    add('--budget', type=float, metavar='SECONDS', help='of a comparison, after nine rounds; default: 3')
-    add('--quick', action='store_true', help='three short rounds of little work, to try the machinery out')
+    add('--budget', type=float, metavar='SECONDS', help='per comparison, after nine rounds; default: 3')
+    add('--quick', action='store_true', help='three short rounds of little work, as a trial')
     add('--threads', type=_positive, metavar='N', help="torch's threads; default: its own choice")
     add('--data', metavar='DIR', help='the mini data; default: data/mini, made if it is not there')
     add('--vit-adapter', metavar='DIR', help='a checkout of the public ViT-Adapter code, to measure as well')
@@ -62,7 +62,7 @@ def _positive(text: str) -> int:
 
 
 def settings_of(args: argparse.Namespace):
-    """What the options ask for."""
+    """Return the settings of the options."""
     from benchmarks.comparison import Settings
 
     gpu = args.device == 'cuda'
@@ -83,7 +83,7 @@ def settings_of(args: argparse.Namespace):
 
 
 def measure_all(args: argparse.Namespace, command: str) -> Path:
-    """Measure, and write the results after each comparison, so that a killed run keeps what it has."""
+    """Measure, and write the results after each comparison, so that an interrupted run keeps its results."""
     from mmengine.logging import MMLogger
 
     from benchmarks import floor, machine
@@ -115,7 +115,7 @@ def measure_all(args: argparse.Namespace, command: str) -> Path:
             rates = results['rates'].get(f'{settings.device} {comparison.dtype}') if comparison.timed else None
             result = measure(comparison, settings, rates)
         results['results'].append(result)
-        _tell(result)
+        _print(result)
         save(results, out)
     results['finished'] = _now()
     return save(results, out)
@@ -159,7 +159,7 @@ def save(results: dict, folder: Path) -> Path:
     return page
 
 
-def _tell(result: dict) -> None:
+def _print(result: dict) -> None:
     factor, unit = (1e3, 'ms') if result['unit'] == 's' else (1, result['unit'])
     ratios = {found['side']: f' ({found["value"]:.3f})' for found in result['ratios']}
     parts = [
@@ -170,12 +170,12 @@ def _tell(result: dict) -> None:
     print(f'    {", ".join(parts)}' + (f'; {result["note"]}' if result['note'] else ''), flush=True)
 
 
-def run_compare(words: list[str]) -> None:
+def run_compare(argv: list[str]) -> None:
     """Print a table of two result files."""
     command = argparse.ArgumentParser('python -m benchmarks compare')
     command.add_argument('first', metavar='A.json')
     command.add_argument('second', metavar='B.json')
-    args = command.parse_args(words)
+    args = command.parse_args(argv)
     rows, remarks = report.compare(report.read(args.first), report.read(args.second))
     print('| what | side | first | second | second / first [95 %] |\n| --- | --- | --- | --- | --- |')
     for row in rows:
@@ -205,7 +205,7 @@ def main(argv: list[str]) -> int:
         print(f'benchmarks: error: {error}', file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print('benchmarks: interrupted; what was measured is kept', file=sys.stderr)
+        print('benchmarks: interrupted; the results so far are kept', file=sys.stderr)
         return 130
     return 0
 

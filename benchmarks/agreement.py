@@ -5,6 +5,7 @@ The mean of an output has the same gradient everywhere and hides wrong gradients
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +31,12 @@ def patch_tokens(out: Tensor | tuple) -> Tensor:
 
 def projection(out: Tensor) -> Tensor:
     """Return the sum of an output's products with fixed random numbers."""
-    generator = torch.Generator().manual_seed(3)
-    return (out.float() * torch.randn(out.shape, generator=generator).to(out.device)).sum()
+    return (out.float() * _direction(out.shape, out.device)).sum()
+
+
+@lru_cache(maxsize=8)  # a backward that is timed must not make random numbers and move them to the GPU
+def _direction(shape: torch.Size, device: torch.device) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(3)).to(device)
 
 
 def renamed(tensors: dict[str, Tensor], rules: Rules) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from benchmarks.agreement import Rules, agreement, flat, outputs_and_gradients, projection, renamed
+from benchmarks.agreement import Rules, agreement, flat, leading, outputs_and_gradients, projection, renamed
 
 DTYPES = {'fp32': torch.float32, 'bf16': torch.bfloat16, 'fp16': torch.float16}
 
@@ -125,7 +125,7 @@ def backward_work(model: nn.Module, images: Tensor, settings: Settings, dtype: s
     def work() -> None:
         model.zero_grad(set_to_none=True)
         with settings.autocast(dtype):
-            loss = projection(flat(model(images)))
+            loss = sum(map(projection, leading(model(images))))
         loss.backward()
 
     return work

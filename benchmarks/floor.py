@@ -21,7 +21,7 @@ def rates(device: str, dtype: str, quick: bool = False) -> dict[str, float]:
     """Measure a device.
 
     Returns:
-        ``matrix`` in FLOPs a second for that dtype, ``bandwidth`` in bytes a second (read plus written).
+        `matrix` in FLOPs per second for that dtype, `bandwidth` in bytes per second (read plus written).
     """
     side = 256 if quick else 2048 if device == 'cpu' else 8192
     kind = DTYPES[dtype]
@@ -39,7 +39,7 @@ def rates(device: str, dtype: str, quick: bool = False) -> dict[str, float]:
 
 
 def count(work: Callable[[], object]) -> dict[str, int]:
-    """FLOPs and bytes of one piece of work, by running it once."""
+    """Count FLOPs and bytes of one piece of work, by running it once."""
     with _Counter() as counter:
         work()
     return {'flops': counter.flops, 'bytes': counter.bytes}

@@ -12,7 +12,7 @@ PACKAGES = (
 
 
 def describe(device: str, threads: int | None) -> dict:
-    """The machine: processor, cores, memory, load, operating system and GPU.
+    """Describe the machine: processor, cores, memory, load, operating system and GPU.
 
     Args:
         device: 'cpu' or 'cuda'.

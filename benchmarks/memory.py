@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def peak_memory(comparison: Comparison, side: str, settings: Settings) -> float:
-    """MiB, measured by a child process.
+    """Return a side's peak memory in MiB, measured by a child process.
 
     Raises:
         RuntimeError: The child failed; the message is its last line.
@@ -42,12 +42,12 @@ def peak_memory(comparison: Comparison, side: str, settings: Settings) -> float:
 
 
 def _growth(build: Callable) -> float:
-    """MiB by which the peak of the resident set grows."""
+    """Return by how many MiB the peak of the resident set grows."""
     build()()  # what the first time imports and caches
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     before = _status('VmRSS')
-    Path('/proc/self/clear_refs').write_text('5')  # the peak begins anew
+    Path('/proc/self/clear_refs').write_text('5')  # resets the peak
     work = build()
     work()
     work()
@@ -55,7 +55,7 @@ def _growth(build: Callable) -> float:
 
 
 def _status(field: str) -> int:
-    """KiB."""
+    """Return a field of the process's status in KiB."""
     lines = Path('/proc/self/status').read_text().splitlines()
     return int(next(line for line in lines if line.startswith(field)).split()[1])
 

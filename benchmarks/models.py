@@ -1,4 +1,4 @@
-"""The models that are measured: ours by name, and whole detectors and segmentors with made-up images."""
+"""The models that are measured: our backbones, and complete detectors and segmentors with synthetic images."""
 
 import torch
 from mmengine.model import revert_sync_batchnorm
@@ -7,23 +7,23 @@ from torch import nn
 from benchmarks.comparison import Settings
 
 MINI = dict(embed_dims=48, num_layers=4, num_heads=3, feedforward_channels=96)
-"""`--arch mini`: for trying the machinery out."""
+"""`--arch mini`, for a trial."""
 
 
 def arch_of(settings: Settings) -> dict:
-    """The widths and depth of the measured ViT."""
+    """Return the widths and the depth of the measured ViT."""
     from mmlape.models.backbones.vit import ARCHS
 
     return dict(MINI if settings.arch == 'mini' else ARCHS[settings.arch])
 
 
 def prepared(model: nn.Module, settings: Settings) -> nn.Module:
-    """On the device, with plain BatchNorm: SyncBN needs a process group."""
+    """Move a model to the device, with plain BatchNorm: SyncBN needs a process group."""
     return revert_sync_batchnorm(model).to(settings.device)
 
 
 def vit(settings: Settings, size: int, **changes) -> nn.Module:
-    """Our plain ViT for images of a size."""
+    """Build our plain ViT for images of a size."""
     from mmlape.models import VisionTransformer
 
     torch.manual_seed(0)
@@ -32,7 +32,7 @@ def vit(settings: Settings, size: int, **changes) -> nn.Module:
 
 
 def adapter(settings: Settings, **changes) -> nn.Module:
-    """Our ViT-Adapter, with the public detection code's windows."""
+    """Build our ViT-Adapter, with the public detection code's windows."""
     from mmlape.models import ViTAdapter
 
     torch.manual_seed(0)
@@ -43,17 +43,17 @@ def adapter(settings: Settings, **changes) -> nn.Module:
 
 
 def windows(num_layers: int) -> dict:
-    """Windows of 14 in all layers but the last of each quarter."""
+    """Return windows of 14 in all layers but the last of each quarter."""
     quarter = num_layers // 4
     return dict(window_attn=[(layer + 1) % quarter != 0 for layer in range(num_layers)], window_size=14)
 
 
-def whole_model(config: str, joining: str, settings: Settings, size: int) -> tuple[nn.Module, dict, object]:
-    """A configuration's model with random weights, made-up data for it, and its optimiser wrapper.
+def complete_model(config: str, joining: str, settings: Settings, size: int) -> tuple[nn.Module, dict, object]:
+    """Build the model of a config with random weights, synthetic data for it, and its optimiser wrapper.
 
     Args:
-        config: below ``configs``.
-        joining: replaces its backbone's ``pe_joining``.
+        config: Path below `configs`.
+        joining: Replaces its backbone's ``pe_joining``.
 
     Returns:
         The model, a batch as the data loader gives it, and the wrapper.
@@ -78,7 +78,7 @@ def whole_model(config: str, joining: str, settings: Settings, size: int) -> tup
 
 
 def images_of(settings: Settings) -> int:
-    """Images of a step of a whole model: the recipes' two a GPU; UperNet's BatchNorm needs as many."""
+    """Return the images per step of a complete model: two, as in the recipes; UperNet's BatchNorm needs as many."""
     return settings.batch or 2
 
 
@@ -106,7 +106,7 @@ def _segmentation_data(count: int, size: int, classes: int) -> dict:
 
 
 def _detection_data(count: int, size: int, classes: int) -> dict:
-    """Ten rectangles an image."""
+    """Return a batch with ten rectangles per image."""
     import numpy as np
     from mmdet.structures import DetDataSample
     from mmdet.structures.mask import BitmapMasks

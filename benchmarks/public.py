@@ -31,7 +31,7 @@ HINTS = {
 
 
 def checkout(settings: Settings, name: str, file: str) -> Path:
-    """The folder of a checkout, which must hold a file.
+    """Return the folder of a checkout, which must hold a file.
 
     Raises:
         ConfigError: It is not a checkout of that repository.
@@ -43,7 +43,7 @@ def checkout(settings: Settings, name: str, file: str) -> Path:
 
 
 def public_adapter(settings: Settings, weights: dict[str, Tensor]) -> nn.Module:
-    """The public detection code's ViT-Adapter with our weights."""
+    """Build the public detection code's ViT-Adapter with our weights."""
     folder = 'detection/mmdet_custom/models/backbones'
     root = checkout(settings, 'vit-adapter', f'{folder}/vit_adapter.py')
     with _stand_ins(root / 'detection'):
@@ -62,7 +62,7 @@ def public_adapter(settings: Settings, weights: dict[str, Tensor]) -> nn.Module:
 
 
 def public_lape(settings: Settings, size: int, weights: dict[str, Tensor]) -> nn.Module:
-    """The public LaPE ViT with our weights; it returns the class token (B, D)."""
+    """Build the public LaPE ViT with our weights; it returns the class token (B, D)."""
     from functools import partial
 
     root = checkout(settings, 'lape', 'vision_transformer.py')

@@ -29,7 +29,7 @@ LEGEND = (
 
 
 def markdown(results: dict) -> str:
-    """The page of a result file."""
+    """Return the page of a result file."""
     machine, rates = results['machine'], results['rates']
     versions = ', '.join(f'{name} {number}' for name, number in results['versions'].items())
     where = machine['gpu'] or f'{machine["processor"]}, {machine["threads"]} threads'
@@ -80,7 +80,7 @@ def interval(found: dict) -> str:
 
 
 def _remarks(results: list[dict]) -> list[str]:
-    """Notes, and what could not run, below a table."""
+    """Return the notes below a table, and what could not run."""
     notes: dict[str, list[str]] = {}
     for result in results:
         texts = [result['note'], *(f'{name} did not run: {why}' for name, why in result['failed'].items())]
@@ -90,10 +90,10 @@ def _remarks(results: list[dict]) -> list[str]:
 
 
 def read(path: str | Path) -> dict:
-    """A result file.
+    """Read a result file.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not a result file.
     """
     try:
         results = json.loads(Path(path).read_text(encoding='utf-8'))
@@ -101,7 +101,7 @@ def read(path: str | Path) -> dict:
         raise ConfigError(f'{path} is not a result file of python -m benchmarks: {error!r}') from error
     parts = dict(results=list, machine=dict, versions=dict, options=dict)
     if not isinstance(results, dict) or not all(isinstance(results.get(key), kind) for key, kind in parts.items()):
-        raise ConfigError(f'{path} is not a result file of python -m benchmarks: it has not {", ".join(parts)}')
+        raise ConfigError(f'{path} is not a result file of python -m benchmarks: it lacks one of {", ".join(parts)}')
     return results
 
 

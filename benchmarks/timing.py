@@ -21,12 +21,12 @@ def interleave(
     The order is reversed from round to round: A B, B A, A B, ...
 
     Args:
-        works: one piece of work a side.
+        works: One piece of work a side.
         device: 'cuda' times with events between synchronisations, 'reported' takes the seconds that the work returns,
             anything else uses the clock.
-        repeats: rounds at most.
-        budget: seconds after which no further round begins, once there were nine.
-        warm_up: rounds before, whose times are thrown away.
+        repeats: Rounds at most.
+        budget: Seconds after which no further round starts, once there were nine.
+        warm_up: Rounds before, whose times are discarded.
 
     Returns:
         Seconds of each round, for each side.
@@ -70,19 +70,19 @@ def _cuda_seconds(work: Callable[[], object]) -> float:
 
 
 def spread(samples: Sequence[float]) -> dict[str, float | int]:
-    """Median, interquartile range, and median absolute deviation of samples."""
+    """Return median, interquartile range and median absolute deviation of samples."""
     low, median, high = np.quantile(samples, (0.25, 0.5, 0.75))
     mad = float(stats.median_abs_deviation(samples))
     return {'n': len(samples), 'median': float(median), 'iqr': [float(low), float(high)], 'mad': mad}
 
 
 def ratio(samples: Sequence[float], reference: Sequence[float], paired: bool) -> dict[str, float]:
-    """Ratio of the medians, with a percentile bootstrap interval.
+    """Return the ratio of the medians, with a percentile bootstrap interval.
 
     Args:
-        samples: of the side in question.
-        reference: of the side that it is set against.
-        paired: whether sample i of one belongs to sample i of the other, as in interleaved rounds.
+        samples: Seconds of the side in question.
+        reference: Seconds of the side that it is compared with.
+        paired: Whether sample i of one belongs to sample i of the other, as in interleaved rounds.
 
     Returns:
         `value`, `confidence`, `low` and `high`; the last two are None below nine rounds.

@@ -11,7 +11,7 @@ SUITES = {
     'public': 'the public LaPE code, where a checkout is given',
     'deform': 'the backends of deformable attention',
     'modes': 'torch.compile, recomputed activations, channels-last',
-    'models': 'whole detectors and segmentors: training steps and inference',
+    'models': 'complete detectors and segmentors: training steps and inference',
     'processes': 'the throughput of one process and of two',
     'evaluation': 'computing COCO and IoU metrics',
     'loading': 'data loading on the mini data',
@@ -21,5 +21,5 @@ SUITES = {
 
 
 def comparisons(name: str, settings: Settings) -> list[Comparison]:
-    """What a suite compares under these settings."""
+    """Return the comparisons of a suite under these settings."""
     return import_module(f'benchmarks.suites.{name}').comparisons(settings)

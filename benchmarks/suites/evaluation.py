@@ -11,7 +11,7 @@ CLASSES = tuple(f'class {number}' for number in range(20))
 
 
 def comparisons(settings: Settings) -> list[Comparison]:
-    """COCO box and mask AP, and IoU."""
+    """Return one for COCO box and mask AP, and one for IoU."""
     images = 8 if settings.quick else 100
     side = 64 if settings.quick else 256
     found = []
@@ -26,7 +26,7 @@ def comparisons(settings: Settings) -> list[Comparison]:
 
 
 def _sides(peer: str, package: str, metric: str, options: dict, samples: Callable[[], list[dict]]) -> list[Side]:
-    """A package's metric and ours of the same name, on the same samples."""
+    """Return a package's metric and ours of the same name, on the same samples."""
 
     def build(module: str) -> Callable:
         def prepare():
@@ -53,7 +53,7 @@ def _coco(images: int, side: int) -> list[Side]:
 
 
 def _detections(images: int, side: int) -> list[dict]:
-    """Five true objects an image, and twenty detections near them."""
+    """Return five true objects per image, and twenty detections near them."""
     import numpy as np
     import torch
     from mmdet.structures.mask import encode_mask_results
@@ -94,7 +94,7 @@ def _iou(images: int, side: int) -> list[Side]:
 
 
 def _maps(images: int, side: int) -> list[dict]:
-    """Random label maps, predicted and true."""
+    """Return random label maps, predicted and true."""
     import torch
 
     generator = torch.Generator().manual_seed(0)

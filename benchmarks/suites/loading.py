@@ -1,4 +1,4 @@
-"""Data loading: images a second of the mini configurations' own pipelines, by the number of workers."""
+"""Data loading: images per second of the mini configurations' own pipelines, by the number of workers."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ WORKERS = (0, 1, 2)
 
 
 def comparisons(settings: Settings) -> list[Comparison]:
-    """One per configuration; the reference loads in the process itself."""
+    """Return one per configuration; the reference loads in the process itself."""
     images = 64 if settings.quick else 512
     return [
         Comparison(
@@ -29,14 +29,14 @@ def comparisons(settings: Settings) -> list[Comparison]:
             items=images,
             timed=False,
             counted=False,
-            note='workers live on between rounds; each may have one batch of 16 ready when a round begins',
+            note='workers live on between rounds; each may have one batch of 16 ready when a round starts',
         )
         for config in CONFIGS
     ]
 
 
 def mini_data(settings: Settings) -> Path:
-    """The mini data, made where the settings say if they are not there yet."""
+    """Return the folder of the mini data, which is made where it is missing."""
     folder = Path(settings.data or 'data/mini')
     if not (folder / 'mini_data.json').is_file():
         subprocess.run(

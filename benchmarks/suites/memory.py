@@ -8,7 +8,7 @@ SOURCES = ('joining', 'public', 'adapter', 'deform', 'modes', 'models')
 
 
 def comparisons(settings: Settings) -> list[Comparison]:
-    """Those marked for it, at the largest of the sizes only."""
+    """Return those marked for it, at the largest of the sizes only."""
     from benchmarks.suites import comparisons as listed
 
     largest = dataclasses.replace(settings, sizes=(max(settings.sizes),))

@@ -1,9 +1,9 @@
-"""Whole detectors and segmentors of the configurations, LaPE beside default PE, on made-up images and objects."""
+"""Complete detectors and segmentors of the configurations, LaPE beside default PE, on synthetic images and objects."""
 
 from collections.abc import Callable
 
 from benchmarks.comparison import Comparison, Settings, Side
-from benchmarks.models import images_of, whole_model
+from benchmarks.models import complete_model, images_of
 
 MINI = (
     'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
@@ -18,7 +18,7 @@ RECIPES = (
 
 
 def comparisons(settings: Settings) -> list[Comparison]:
-    """One per configuration, dtype and work, at one size: the largest on a GPU, the smallest on the CPU.
+    """Return one per configuration, dtype and work, at one size: the largest on a GPU, the smallest on the CPU.
 
     DeiT-B has no recipes of this kind.
     """
@@ -58,7 +58,7 @@ def _comparison(settings: Settings, size: int, dtype: str, config: str, work: st
 def _work(config: str, joining: str, settings: Settings, size: int, dtype: str, work: str) -> Callable:
     import torch
 
-    model, batch, wrapper = whole_model(config, joining, settings, size)
+    model, batch, wrapper = complete_model(config, joining, settings, size)
     if work == 'inference':
         model.eval()
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def comparisons(settings: Settings) -> list[Comparison]:
-    """One per dtype, at the smallest of the sizes: steps of one process, and of two with as many images each."""
+    """Return one per dtype, at the smallest size: steps of one process, and of two with as many images each."""
     if settings.device == 'cuda':
         import torch
 
@@ -33,21 +33,21 @@ def _comparison(settings: Settings, size: int, dtype: str) -> Comparison:
     images = settings.images(size)
     return Comparison(
         suite='processes',
-        case=f'{settings.arch}, LaPE: two processes against one, a thread each',
+        case=f'{settings.arch}, LaPE: two processes against one, one thread each',
         work='an image of a training step',
-        shape=f'{images} x 3 x {size} x {size} a process',
+        shape=f'{images} x 3 x {size} x {size} per process',
         dtype=dtype,
         sides=[Side('1 process', side(1)), Side('2 processes', side(2))],
         items=1,
         timed=False,
         counted=False,
         reports=True,
-        note='the figure is the median time of a step over all images of that step; each round starts anew',
+        note='the figure is the median time of a step over all images of that step; each round starts new processes',
     )
 
 
 def seconds_per_image(settings: Settings, size: int, dtype: str, processes: int) -> float:
-    """Start torchrun, and read what its first process measured."""
+    """Start torchrun and return what its first process measured."""
     chosen = json.dumps(dict(dataclasses.asdict(settings), sizes=[size], dtypes=[dtype]))
     command = [sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', str(processes)]
     threads = dict(OMP_NUM_THREADS='1', PYTHONPATH=str(ROOT))

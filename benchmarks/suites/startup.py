@@ -18,18 +18,18 @@ COMMANDS = {
 
 
 def comparisons(settings: Settings) -> list[Comparison]:
-    """One over all commands; torch's own import stands beside those that need it."""
+    """Return one over all commands; torch's own import stands beside those that need it."""
     return [
         Comparison(
             suite='startup', case='start-up', work='a process from start to end', shape='-', dtype='-',
-            sides=[Side(name, _side(words)) for name, words in {'python': ['-c', 'pass'], **COMMANDS}.items()],
+            sides=[Side(name, _side(argv)) for name, argv in {'python': ['-c', 'pass'], **COMMANDS}.items()],
             timed=False, counted=False,
         )
     ]  # fmt: skip
 
 
-def _side(words: list[str]) -> Callable:
+def _side(argv: list[str]) -> Callable:
     def build():
-        return lambda: subprocess.run([sys.executable, *words], check=True, capture_output=True, cwd=ROOT)
+        return lambda: subprocess.run([sys.executable, *argv], check=True, capture_output=True, cwd=ROOT)
 
     return build
