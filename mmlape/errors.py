@@ -1,4 +1,4 @@
-"""The errors that mmlape raises on purpose: one line that names what is wrong, and the way out."""
+"""The errors that mmlape raises on purpose: one line that names what is wrong, and the fix."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ class ConfigError(MMLaPEError, ValueError):
 
 
 class DataError(MMLaPEError, ValueError):
-    """A data set is missing, incomplete or contradicts the configuration."""
+    """A dataset is missing, incomplete or contradicts the configuration."""
 
 
 class CheckpointError(MMLaPEError, RuntimeError):

@@ -79,13 +79,13 @@ class LayerView:
 
     Attributes:
         label: 'PE' or 'layer 0' and so on.
-        whole: (N, N), float32; smaller where the grid has more than `MOST_CELLS` tokens.
+        pairs: (N, N), float32; smaller where the grid has more than `MOST_CELLS` tokens.
         row: One token's row of it on the grid, (rows, columns).
         numbers: As `describe_map` gives them.
     """
 
     label: str
-    whole: np.ndarray
+    pairs: np.ndarray
     row: np.ndarray
     numbers: dict[str, float]
 

@@ -35,7 +35,7 @@ def draw_positions(views: Sequence[PositionView], path: str | Path) -> None:
     for kind in kinds:
         shown = [view for view in views if view.kind == kind]
         values = [layer.row for view in shown for layer in view.layers]
-        values += [layer.whole for view in shown for layer in view.layers]
+        values += [layer.pairs for view in shown for layer in view.layers]
         top = 1.0 if kind == COSINE else max(part.max() for part in values)
         scale = Normalize(min(part.min() for part in values), top)
         for view in shown:
@@ -55,7 +55,7 @@ def _draw_view(axes: np.ndarray, view: PositionView, labels: list[str], scale: N
         layer = by_label.get(label)
         if layer is None:
             continue
-        for ax, values in zip(axes[row], (layer.whole, layer.row)):
+        for ax, values in zip(axes[row], (layer.pairs, layer.row)):
             ax.set_axis_on()
             image = _image(ax, values, norm=scale)
         axes[row, 0].set_ylabel(label, fontsize=9)

@@ -71,7 +71,7 @@ def _arrays(views: Sequence[PositionView], tables: dict, scales: dict) -> dict[s
         arrays[f'{number}/labels'] = np.array([layer.label for layer in view.layers])
         arrays[f'{number}/rows'] = np.stack([layer.row for layer in view.layers])  # (L, rows, columns)
         if view.grid[0] * view.grid[1] <= MOST_CELLS:
-            arrays[f'{number}/maps'] = np.stack([layer.whole for layer in view.layers])  # (L, N, N)
+            arrays[f'{number}/maps'] = np.stack([layer.pairs for layer in view.layers])  # (L, N, N)
         for key in view.layers[0].numbers:
             arrays[f'{number}/{key}'] = np.array([layer.numbers[key] for layer in view.layers])
         for what, named in (('table', tables), ('patch_norm', scales)):

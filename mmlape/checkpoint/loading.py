@@ -133,7 +133,7 @@ def load_init_cfg(model: Loadable, cfgs: list[dict]) -> LoadReport:
     known = ('checkpoint', 'grid', 'strict', 'allow_joining_mismatch')
     unknown = [key for key in options if key not in known]
     if len(cfgs) > 1:
-        raise ConfigError(f'init_cfg: a checkpoint fills the whole backbone, so it is one dict, not {len(cfgs)}')
+        raise ConfigError(f'init_cfg: a checkpoint fills the complete backbone, so it is one dict, not {len(cfgs)}')
     if unknown or not options.get('checkpoint'):
         what = f'does not know {", ".join(unknown)}' if unknown else 'names no checkpoint'
         hint = "; a prefix such as 'backbone.' is found without it" if 'prefix' in unknown else ''

@@ -25,7 +25,7 @@ WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
 
 
 def _history_method(owner: type, name: str):
-    """Stands for ``getattr`` while unpickling: MMEngine's log histories refer to their own statistics by it."""
+    """Stand in for ``getattr`` while unpickling: MMEngine's log histories refer to their own statistics by it."""
     from mmengine.logging.history_buffer import HistoryBuffer
 
     if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):
@@ -45,7 +45,7 @@ def trust_checkpoints() -> None:
 
 
 def _safe_globals() -> list:
-    """What is stored beside tensors: MMEngine's log histories, NumPy scalars and arrays, and DeiT's command line."""
+    """Return the classes that are stored beside tensors: log histories, NumPy values, and DeiT's command line."""
     from mmengine.logging.history_buffer import HistoryBuffer
 
     core = getattr(np, '_core', None) or np.core
@@ -90,7 +90,7 @@ def load_from_address(filename: str, map_location: str | None = None) -> dict:
     """MMEngine's loader of addresses: refuses.
 
     Raises:
-        CheckpointError: always.
+        CheckpointError: Always.
     """
     raise CheckpointError(
         f'checkpoint {filename}: not read, because MMEngine would run any code in it; download it and name the file, '
@@ -99,16 +99,17 @@ def load_from_address(filename: str, map_location: str | None = None) -> dict:
 
 
 def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu') -> dict:
-    """Read a whole checkpoint file.
+    """Read a checkpoint file.
 
     Args:
-        path: a ``.pth``, ``.pt``, ``.bin``, ``.safetensors`` or ``.npz`` file.
+        path: A ``.pth``, ``.pt``, ``.bin``, ``.safetensors`` or ``.npz`` file.
+        map_location: The device of the tensors.
 
     Returns:
         What the file holds; a flat dict of tensors for safetensors and NumPy archives.
 
     Raises:
-        CheckpointError: if the file is missing, empty, truncated, of another kind, or needs code to be run.
+        CheckpointError: If the file is missing, empty, truncated, of another kind, or needs code to be run.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -148,10 +149,10 @@ def _unpickling_message(path: Path, error: str) -> str:
 
 
 def state_dict_of(content: Mapping, path: str | os.PathLike) -> dict[str, Tensor]:
-    """The weights in a checkpoint: what stands under ``state_dict``, ``model`` ..., or the dict itself.
+    """Return the weights in a checkpoint: those under ``state_dict``, ``model`` ..., or the dict itself.
 
     Raises:
-        CheckpointError: if there are no named tensors.
+        CheckpointError: If there are no named tensors.
     """
     for wrapper in WRAPPERS:
         if isinstance(content.get(wrapper), Mapping):

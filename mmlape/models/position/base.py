@@ -103,11 +103,11 @@ class AttentionPosition:
         return False
 
     def stored_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
-        """Return the grid of a stored attention's parameters; None if it cannot be told."""
+        """Return the grid of a stored attention's parameters; None if it is unknown."""
         return None
 
     def stored_heads(self, attn: dict[str, Tensor]) -> int | None:
-        """Return the number of heads of a stored attention; None if it cannot be told."""
+        """Return the number of heads of a stored attention; None if it is unknown."""
         return None
 
     def drawn(self, attn: nn.Module, grid: Grid) -> Tensor | None:
