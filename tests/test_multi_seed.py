@@ -77,8 +77,8 @@ def test_two_arms_and_two_seeds_side_by_side_with_one_that_fails(config, tmp_pat
     obstacle = tmp_path / 'tiny' / 'seed_7'
     obstacle.write_text('a file where a folder should be')
     said = _run(config, tmp_path, *options, status=1)
-    assert 'tiny, seed 7: FAILED with exit status 1: cannot write into work dir' in said
-    assert '    mmlape: error: cannot write into work dir' in said  # the end of its log
+    assert 'tiny, seed 7: FAILED with exit status 1: cannot write into' in said
+    assert '    mmlape: error: cannot write into' in said  # the end of its log
     assert said.count(': finished after') == 3 and 'not counted: seed 7, missing' in said
 
     obstacle.unlink()
