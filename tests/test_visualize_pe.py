@@ -154,7 +154,7 @@ def test_sinusoids_are_told_apart_by_their_neighbours(tiny_arch):
 
 def test_big_maps_are_kept_small(tiny_arch):
     view = view_positions(vit(tiny_arch), 'big', size=(40 * 8, 30 * 8), layers=[0])
-    assert view.layers[0].whole.shape == (1024, 1024) and view.layers[0].row.shape == (40, 30)
+    assert view.layers[0].pairs.shape == (1024, 1024) and view.layers[0].row.shape == (40, 30)
 
 
 # ---------------------------------------------------------------- checkpoints alone
