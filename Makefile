@@ -8,7 +8,7 @@ export PYTHON
 # Parallel tests; many start processes of their own.
 WORKERS ?= 2
 
-.PHONY: setup demo test test-slurm bench lint doctor
+.PHONY: setup demo test test-slurm mutants bench lint doctor
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -27,6 +27,12 @@ test: lint
 # Needs Debian's slurm-wlm and munge, and root: it starts and stops a controller of its own.
 test-slurm: $(STAMP)
 	@PYTHON=$(abspath $(VENV)/bin/python) tests/slurm/run.sh $(ARGS)
+
+# Mutation testing of the formulas; hours on two cores. ARGS='mmlape.models.position*' runs a part.
+mutants: $(STAMP)
+	@$(VENV)/bin/python -m pip install -q $$(grep '^mutmut' mmlape/requirements.txt)
+	@OMP_NUM_THREADS=1 $(VENV)/bin/python -m mutmut run --max-children $(WORKERS) $(ARGS)
+	@$(VENV)/bin/python -m mutmut results
 
 bench: $(STAMP)
 	@$(VENV)/bin/python -m benchmarks $(or $(ARGS),all)
