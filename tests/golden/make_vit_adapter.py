@@ -2,7 +2,8 @@
 
 Names of old OpenMMLab releases that the code imports are stubbed; of its compiled operation, its own PyTorch
 formulation is used. There is no public LaPE adapter: those cases run the public class with a zero PE, and hooks add
-LaPE's chain of normed PE to attention's input, as in ``make_lape.py``.
+LaPE's chain of normed PE to attention's input, as in ``make_lape.py``. The code takes sides that are multiples of 32:
+other images are padded with zeros on the right and the bottom, and their maps cropped, as ours does inside.
 """
 
 import importlib
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 DEPTH, DIMS, HEADS, SIDE = 5, 6, 3, 64
 ARCH = dict(embed_dims=DIMS, num_layers=DEPTH, num_heads=HEADS, feedforward_channels=2 * DIMS)
 DROPS = dict(drop_rate=0.1, attn_drop_rate=0.2, drop_path_rate=0.3)  # of no effect in evaluation mode
-INPUTS = dict(pair=image(0, 2, 3, 64, 32), single=image(1, 1, 3, 64, 96))
+INPUTS = dict(pair=image(0, 2, 3, 64, 32), single=image(1, 1, 3, 64, 96), odd=image(2, 1, 3, 50, 37))
 SHARED = dict(
     conv_inplane=2,
     n_points=4,
@@ -84,6 +85,25 @@ def lape_hooks(model: nn.Module, w: Tensor, own: Weights) -> list:
     return hooks
 
 
+def forward(model: nn.Module, weights: Weights, x: Tensor, training: bool) -> list[Tensor]:
+    """Run the public model on images of any size, with LaPE's joining if its norms are among the weights."""
+    height, width = x.shape[2:]
+    x = F.pad(x, (0, -width % 32, 0, -height % 32))
+    own = {key: value for key, value in weights.items() if 'pe_norm' in key}
+    rest = {key: value for key, value in weights.items() if key not in own}
+    hooks = []
+    if own:
+        table = rest['pos_embed'][:, 1:].reshape(1, SIDE // 16, SIDE // 16, DIMS).permute(0, 3, 1, 2)
+        grid = (x.shape[2] // 16, x.shape[3] // 16)
+        w = F.interpolate(table, grid, mode='bicubic', align_corners=False).flatten(2).transpose(1, 2)
+        hooks = lape_hooks(model, w, own)
+        rest['pos_embed'] = 0 * rest['pos_embed']
+    maps = call(model, rest, x, training)
+    for hook in hooks:
+        hook.remove()
+    return [m[..., : -(-height // s), : -(-width // s)] for m, s in zip(maps, (4, 8, 16, 32), strict=True)]
+
+
 def case(
     name: str,
     task: str,
@@ -93,13 +113,18 @@ def case(
     lape: bool = False,
     gradients: tuple[str, ...] = ('pair',),
     training: bool = False,
-    inputs: tuple[str, ...] = tuple(INPUTS),
+    inputs: tuple[str, ...] = ('pair', 'single'),
 ) -> Case:
     """Return the case of one configuration.
 
     Args:
+        name: Its name.
+        task: The public class.
+        windowed: Whether attention is windowed, or global in all layers.
         public: Further arguments of the public class.
         ours: The same for ours, if they are other ones.
+        lape: Whether hooks make a LaPE adapter of it.
+        training: Whether it is in training mode.
         gradients: The inputs to record gradients for.
         inputs: The inputs to record outputs for.
     """
@@ -122,20 +147,7 @@ def case(
         base.update({f'blocks.{i}.pe_norm.bias': torch.zeros(DIMS) for i in range(DEPTH)})
 
     def run(weights: Weights, x: Tensor) -> list[Tensor]:
-        if not lape:
-            return call(model, weights, x, training)
-        rest = dict(weights)
-        own = {key: rest.pop(key) for key in weights if 'pe_norm' in key}
-        grid = (x.shape[2] // 16, x.shape[3] // 16)
-        table = rest['pos_embed'][:, 1:].reshape(1, SIDE // 16, SIDE // 16, DIMS).permute(0, 3, 1, 2)
-        w = F.interpolate(table, grid, mode='bicubic', align_corners=False).flatten(2).transpose(1, 2)
-        # the row of the class token is in the table, but in nothing else
-        zero = torch.zeros_like(rest['pos_embed']) + 0 * rest['pos_embed']
-        hooks = lape_hooks(model, w, own)
-        outputs = call(model, {**rest, 'pos_embed': zero}, x, training)
-        for hook in hooks:
-            hook.remove()
-        return outputs
+        return forward(model, weights, x, training)
 
     kwargs = dict(
         arch=ARCH,
@@ -150,7 +162,7 @@ def case(
 
 
 if __name__ == '__main__':
-    both = tuple(INPUTS)
+    both = ('pair', 'single')
     widths = dict(conv_inplane=3, n_points=2, deform_num_heads=2, cffn_ratio=1.0)
     plain_blocks = dict(layer_scale=False, qkv_bias=False)
     switches = (
@@ -166,7 +178,7 @@ if __name__ == '__main__':
         'vit_adapter',
         INPUTS,
         [
-            case('detection', 'detection', True, gradients=both),
+            case('detection', 'detection', True, gradients=both, inputs=tuple(INPUTS)),
             case('segmentation', 'segmentation', False),
             case('detection-lape', 'detection', True, lape=True),
             case('segmentation-lape', 'segmentation', False, lape=True),
