@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -272,9 +273,9 @@ def run_tests(folder: Path) -> int:
     return int(status)
 
 
-def start(formula: WrongFormula | None) -> tuple[int, Path]:
+def start(formula: WrongFormula | None, temp: str) -> tuple[int, Path]:
     """Copy the package, put the formula in, and start the tests in a fork; return its process id and the copy."""
-    folder = Path(tempfile.mkdtemp(prefix='wrong-formula-')).resolve()
+    folder = Path(tempfile.mkdtemp(dir=temp)).resolve()
     for name in ('mmlape', 'configs', 'tests'):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns('__pycache__'))
     shutil.copy(ROOT / 'pyproject.toml', folder)
@@ -288,6 +289,8 @@ def start(formula: WrongFormula | None) -> tuple[int, Path]:
     status = 3  # pytest's number for an internal error
     try:
         status = run_tests(folder)
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(status)
 
@@ -302,6 +305,23 @@ def finish(started: dict[int, tuple[WrongFormula | None, Path]]) -> tuple[WrongF
     return formula, os.waitstatus_to_exitcode(status), text
 
 
+def run_all(chosen: list[WrongFormula], temp: str) -> list[str]:
+    """Run the tests for each formula and print what comes of it; return the names of those that are not killed."""
+    begin, waiting, started, left = time.monotonic(), list(chosen), {}, []
+    for done in range(1, len(chosen) + 1):
+        while waiting and len(started) < AT_ONCE:
+            formula = waiting.pop(0)
+            child, folder = start(formula, temp)
+            started[child] = formula, folder
+        formula, status, text = finish(started)
+        if status != 1:
+            left.append(formula.name)
+        result = {0: 'SURVIVED', 1: 'killed'}.get(status, f'NO RESULT (status {status})')
+        minutes = (time.monotonic() - begin) / done * (len(chosen) - done) / 60
+        print(f'[{done}/{len(chosen)}, {minutes:.1f} min left] {result}: {formula.name} | {text}', flush=True)
+    return left
+
+
 def main(name_part: str = '') -> int:
     chosen = [formula for formula in FORMULAS if name_part in formula.name]
     for formula in chosen:
@@ -310,22 +330,12 @@ def main(name_part: str = '') -> int:
     for name in IMPORTED:
         import_module(name)
     assert not any(name.partition('.')[0] == 'mmlape' for name in sys.modules), 'each fork imports its own copy'
-    child, folder = start(None)
-    _, status, text = finish({child: (None, folder)})
-    if status:
-        sys.exit(f'the tests fail without a wrong formula (status {status}): {text}')
-    begin, waiting, started, left = time.monotonic(), list(chosen), {}, []
-    for done in range(1, len(chosen) + 1):
-        while waiting and len(started) < AT_ONCE:
-            formula = waiting.pop(0)
-            child, folder = start(formula)
-            started[child] = formula, folder
-        formula, status, text = finish(started)
-        result = {0: 'SURVIVED', 1: 'killed'}.get(status, f'NO RESULT (status {status})')
-        if status != 1:
-            left.append(formula.name)
-        minutes = (time.monotonic() - begin) / done * (len(chosen) - done) / 60
-        print(f'[{done}/{len(chosen)}, {minutes:.0f} min left] {result}: {formula.name} | {text}', flush=True)
+    with tempfile.TemporaryDirectory(prefix='wrong-formulas-') as temp:
+        child, folder = start(None, temp)
+        _, status, text = finish({child: (None, folder)})
+        if status:
+            sys.exit(f'the tests fail without a wrong formula (status {status}): {text}')
+        left = run_all(chosen, temp)
     print(f'{len(chosen) - len(left)} of {len(chosen)} killed', *left, sep='\n  ')
     return int(bool(left) or not chosen)
 
