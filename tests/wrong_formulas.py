@@ -6,24 +6,15 @@ Each formula replaces text of one file in a copy of the package, on which the te
 first failure. Status 0 means that a test failed for every formula, 1 that some survived.
 """
 
-import os
-import shutil
-import signal
 import sys
 import tempfile
 import time
-import traceback
-from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-COPIED = ('mmlape', 'configs', 'tests', 'pyproject.toml')
+from forked_pytest import ROOT, copy_package, import_libraries, start, wait
+
 TESTS = ('tests/test_golden.py', 'tests/test_model_behaviour.py')
-IMPORTED = ('torch', 'timm', 'mmcv', 'mmengine', 'mmpretrain.models', 'mmseg.models', 'mmdet.models', 'pytest')
 AT_ONCE = 2
-TIME_LIMIT = 1800  # seconds; only a formula that makes a test hang takes so long
 
 # file: (name, text, wrong text, further pairs of texts)
 BY_FILE = {
@@ -242,83 +233,23 @@ class WrongFormula(NamedTuple):
 FORMULAS = [WrongFormula(name, file, tuple(texts)) for file, found in BY_FILE.items() for name, *texts in found]
 
 
-class FirstFailure:
-    """A pytest plugin that keeps the first failure."""
-
-    text = ''
-
-    def pytest_runtest_logreport(self, report):
-        if report.failed and not self.text:
-            crash = getattr(report.longrepr, 'reprcrash', None)
-            message = (crash.message if crash else str(report.longrepr)).splitlines()
-            self.text = f'{report.nodeid}: {message[0][:120] if message else ""}'
-
-    pytest_collectreport = pytest_runtest_logreport
-
-
-def run_tests(folder: Path) -> int:
-    """Run the tests of a copy in this process, and return pytest's status."""
-    signal.alarm(TIME_LIMIT)
-    os.chdir(folder)
-    output = os.open('output.txt', os.O_WRONLY | os.O_CREAT)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    sys.dont_write_bytecode = True
-    sys.path[:] = [str(folder), *(entry for entry in sys.path if Path(entry).resolve() not in (ROOT, ROOT / 'tests'))]
-    os.environ['PYTHONPATH'] = str(folder)
-    assert find_spec('mmlape').origin == str(folder / 'mmlape' / '__init__.py')
-    first = FirstFailure()
-    status = import_module('pytest').main(['-x', '-p', 'no:cacheprovider', *TESTS], plugins=[first])
-    Path('failure.txt').write_text(first.text)
-    return int(status)
-
-
-def start(formula: WrongFormula | None, temp: str) -> tuple[int, Path]:
-    """Copy the package, put the formula in, and start the tests in a fork; return its process id and the copy."""
-    folder = Path(tempfile.mkdtemp(dir=temp)).resolve()
-    for name in ('mmlape', 'configs', 'tests'):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns('__pycache__'))
-    shutil.copy(ROOT / 'pyproject.toml', folder)
-    if formula:
-        path = folder / formula.file
-        path.write_text(formula.put_into(path.read_text()))
-    sys.stdout.flush()
-    child = os.fork()
-    if child:
-        return child, folder
-    status = 3  # pytest's number for an internal error
-    try:
-        status = run_tests(folder)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(status)
-
-
-def finish(started: dict[int, tuple[WrongFormula | None, Path]]) -> tuple[WrongFormula | None, int, str]:
-    """Wait for one of the processes; return its formula, pytest's status (negative for a signal), and the failure."""
-    child, status = os.wait()
-    formula, folder = started.pop(child)
-    failure = folder / 'failure.txt'
-    text = failure.read_text() if failure.is_file() else (folder / 'output.txt').read_text()[-1000:]
-    shutil.rmtree(folder)
-    return formula, os.waitstatus_to_exitcode(status), text
-
-
 def run_all(chosen: list[WrongFormula], temp: str) -> list[str]:
     """Run the tests for each formula and print what comes of it; return the names of those that are not killed."""
-    begin, waiting, started, left = time.monotonic(), list(chosen), {}, []
+    begin, waiting, started, folders, left = time.monotonic(), list(chosen), {}, {}, []
     for done in range(1, len(chosen) + 1):
-        while waiting and len(started) < AT_ONCE:
-            formula = waiting.pop(0)
-            child, folder = start(formula, temp)
-            started[child] = formula, folder
-        formula, status, text = finish(started)
+        while waiting and len(folders) < AT_ONCE:
+            formula, folder = waiting.pop(0), copy_package(temp)
+            path = folder / formula.file
+            path.write_text(formula.put_into(path.read_text()))
+            child = start(folder, *TESTS)
+            started[child], folders[child] = formula, folder
+        child, status, text = wait(folders)
+        name = started.pop(child).name
         if status != 1:
-            left.append(formula.name)
+            left.append(name)
         result = {0: 'SURVIVED', 1: 'killed'}.get(status, f'NO RESULT (status {status})')
         minutes = (time.monotonic() - begin) / done * (len(chosen) - done) / 60
-        print(f'[{done}/{len(chosen)}, {minutes:.1f} min left] {result}: {formula.name} | {text}', flush=True)
+        print(f'[{done}/{len(chosen)}, {minutes:.1f} min left] {result}: {name} | {text}', flush=True)
     return left
 
 
@@ -326,13 +257,10 @@ def main(name_part: str = '') -> int:
     chosen = [formula for formula in FORMULAS if name_part in formula.name]
     for formula in chosen:
         formula.put_into((ROOT / formula.file).read_text())
-    os.environ['OMP_NUM_THREADS'] = '1'
-    for name in IMPORTED:
-        import_module(name)
-    assert not any(name.partition('.')[0] == 'mmlape' for name in sys.modules), 'each fork imports its own copy'
+    import_libraries()
     with tempfile.TemporaryDirectory(prefix='wrong-formulas-') as temp:
-        child, folder = start(None, temp)
-        _, status, text = finish({child: (None, folder)})
+        folder = copy_package(temp)
+        _, status, text = wait({start(folder, *TESTS): folder})
         if status:
             sys.exit(f'the tests fail without a wrong formula (status {status}): {text}')
         left = run_all(chosen, temp)
