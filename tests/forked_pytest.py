@@ -19,7 +19,7 @@ TIME_LIMIT = 1800  # seconds; a guard against tests that hang
 class FirstFailure:
     """A pytest plugin that keeps the first failure."""
 
-    text = ''
+    text, in_collection = '', False
 
     def pytest_runtest_logreport(self, report):
         if report.failed and not self.text:
@@ -27,7 +27,9 @@ class FirstFailure:
             message = (crash.message if crash else str(report.longrepr)).splitlines()
             self.text = f'{report.nodeid}: {message[0][:120] if message else ""}'
 
-    pytest_collectreport = pytest_runtest_logreport
+    def pytest_collectreport(self, report):
+        self.pytest_runtest_logreport(report)
+        self.in_collection |= report.failed
 
 
 def import_libraries() -> None:
@@ -75,14 +77,15 @@ def _run(folder: Path, args: tuple[str, ...]) -> int:
     first = FirstFailure()
     status = import_module('pytest').main(['-x', '-p', 'no:cacheprovider', *args], plugins=[first])
     Path('failure.txt').write_text(first.text)
-    return int(status)
+    return 2 if first.in_collection else int(status)  # with -x pytest itself returns 1
 
 
 def wait(folders: dict[int, Path]) -> tuple[int, int, str]:
     """Wait for one of the forks, and delete its copy.
 
     Returns:
-        Its process id; pytest's status, or minus the signal that ended it; and the first failure.
+        Its process id; pytest's status (1 if a test failed, 2 if the tests could not be collected), or minus the signal
+        that ended it; and the first failure.
     """
     child, status = os.wait()
     folder = folders.pop(child)
