@@ -84,8 +84,8 @@ def wait(folders: dict[int, Path]) -> tuple[int, int, str]:
     """Wait for one of the forks, and delete its copy.
 
     Returns:
-        Its process id; pytest's status (1 if a test failed, 2 if the tests could not be collected), or minus the signal
-        that ended it; and the first failure.
+        Its process id; pytest's status (1: a test failed, 2: tests could not be collected), or minus the signal that
+        ended it; and the first failure.
     """
     child, status = os.wait()
     folder = folders.pop(child)
