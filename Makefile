@@ -28,8 +28,10 @@ test: lint
 test-slurm: $(STAMP)
 	@PYTHON=$(abspath $(VENV)/bin/python) tests/slurm/run.sh $(ARGS)
 
-# Mutation testing of the formulas; hours on two cores. ARGS='mmlape.models.position*' runs a part.
+# Mutation testing: the wrong formulas, then mutmut; hours on two cores. ARGS='mmlape.models.position*' runs a part of
+# mutmut's.
 mutants: $(STAMP)
+	@$(if $(ARGS),,$(VENV)/bin/python tests/wrong_formulas.py)
 	@$(VENV)/bin/python -m pip install -q $$(grep '^mutmut' mmlape/requirements.txt)
 	@OMP_NUM_THREADS=1 $(VENV)/bin/python -m mutmut run --max-children $(WORKERS) $(ARGS)
 	@$(VENV)/bin/python -m mutmut results

@@ -248,6 +248,19 @@ def test_eps_of_the_relative_bias_norm_is_pytorchs(norm_cfg, eps):
     assert set(found) == {'norm', *layer_names('norm1', 'norm2'), *bias_norms}
 
 
+@torch.no_grad()
+def test_a_relative_bias_is_normed_over_the_keys_on_every_grid():
+    attn = vit(pe_type='rpe', pe_joining='lape').blocks[0].attn
+    nn.init.normal_(attn.relative_position_bias_table, std=3e-3)  # a variance near eps
+    for grid in ((4, 4), (3, 5)):
+        normed, norm = attn.encodings[0].bias(attn, grid), attn.pe_norm
+        attn.pe_norm = None
+        plain = attn.encodings[0].bias(attn, grid)
+        attn.pe_norm = norm
+        spread = (plain.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+        torch.testing.assert_close(normed, (plain - plain.mean(-1, keepdim=True)) / spread, atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize(('norm_cfg', 'eps'), [(None, 1e-6), (dict(type='LN', eps=1e-3), 1e-3)])
 def test_eps_of_the_adapters_norms(norm_cfg, eps):
     model = adapter(pe_joining='lape', norm_cfg=norm_cfg)

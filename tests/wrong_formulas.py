@@ -1,0 +1,272 @@
+"""Wrong formulas that a test must notice, put into the package one at a time.
+
+    python tests/wrong_formulas.py [NAME_PART]
+
+Each formula replaces text of one file in a copy of the package, on which the tests of ``TESTS`` then run until the
+first failure. Status 0 means that a test failed for every formula, 1 that some survived.
+"""
+
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+from forked_pytest import ROOT, copy_package, import_libraries, start, wait
+
+TESTS = ('tests/test_golden.py', 'tests/test_model_behaviour.py')
+AT_ONCE = 2
+
+# file: (name, text, wrong text, further pairs of texts)
+BY_FILE = {
+    'mmlape/models/layers/deform_attn.py': [
+        ('deform: no reference points', 'query_cells.centres[:, None, None, None] + offsets', 'offsets'),
+        ('deform: softmax per level', '(heads, levels * points)).softmax(-1)',
+         '(heads, levels, points)).softmax(-1).flatten(-2)'),
+        ('deform: align_corners', 'at = position * size - 0.5', 'at = position * (size - 1)'),
+        ('deform: border instead of zeros', '(weight * ((index >= 0) & (index <= last)), ', '(weight, '),
+        ('deform: offsets by (rows, columns)', 'feat_cells.scale[:, None]', 'feat_cells.scale.flip(-1)[:, None]'),
+        ('deform: centres (y, x)', 'torch.cartesian_prod(y, x).flip(-1)', 'torch.cartesian_prod(y, x)'),
+        ('deform: centres at corners', 'torch.linspace(0.5, rows - 0.5,', 'torch.linspace(0.0, rows - 1.0,'),
+        ('initial rays: one length', 'torch.arange(1, points + 1)', 'torch.ones(points)'),
+        ('initial rays: (y, x)', '(angle.cos(), angle.sin())', '(angle.sin(), angle.cos())'),
+    ],
+    'mmlape/models/layers/interaction.py': [
+        ('injector and extractor: norms of queries and features exchanged',
+         'self.query_norm(query), query_cells, self.feat_norm(feat)',
+         'self.feat_norm(query), query_cells, self.query_norm(feat)'),
+        ('extractor: norms of queries and features exchanged', 'self.read(c, c_cells, x, x_cells)',
+         'self.attn(self.feat_norm(c), c_cells, self.query_norm(x), x_cells)'),
+        ('features not normed', 'self.feat_norm(feat), feat_cells', 'feat, feat_cells'),
+        ('extractor: FFN before attention', '        c = c + self.read(c, c_cells, x, x_cells)\n', '',
+         '        return c\n\n\n', '        return c + self.read(c, c_cells, x, x_cells)\n\n\n'),
+        ('extractor: FFN input not normed', 'self.ffn(self.ffn_norm(c)', 'self.ffn(c + 0 * self.ffn_norm(c)'),
+        ('extractor: drop path of the attention too', 'self.read(c, c_cells, x, x_cells)',
+         "getattr(self, 'drop_path', nn.Identity())(self.read(c, c_cells, x, x_cells))"),
+        ('injector: no gamma', 'c, c_cells), self.gamma)', 'c, c_cells), 1 + 0 * self.gamma)'),
+        ('ConvFFN: tanh GELU', 'nn.GELU()', "nn.GELU(approximate='tanh')"),
+        ('ConvFFN: convolution after the GELU', 'self.act(self.dwconv(self.fc1(x), shapes))',
+         'self.dwconv(self.act(self.fc1(x)), shapes)'),
+    ],
+    'mmlape/models/layers/spatial_prior.py': [
+        ('stem: fc3 and fc4 exchanged', '(self.fc1, self.fc2, self.fc3, self.fc4)',
+         '(self.fc1, self.fc2, self.fc4, self.fc3)'),
+        ('stem: average for max pooling', 'nn.MaxPool2d(3, 2, 1)', 'nn.AvgPool2d(3, 2, 1)'),
+        ('stem: no ReLU', 'nn.ReLU(inplace=True)', 'nn.Identity()'),
+        ('stem: leaky ReLU', 'nn.ReLU(inplace=True)', 'nn.LeakyReLU(0.01, inplace=True)'),
+    ],
+    'mmlape/models/backbones/adapter.py': [
+        ('level_embed left out', '.transpose(1, 2) + embed', '.transpose(1, 2) + 0 * embed'),
+        ('level_embed reversed', 'zip(levels, self.level_embed)', 'zip(levels, self.level_embed.flip(0))'),
+        ('adapter: eps 1e-5 of the norms', "dict(type='LN', eps=1e-6)", "dict(type='LN', eps=1e-5)"),
+        ('adapter: c1 without c2', 'c1 + self.up(', 'c1 + 0 * self.up('),
+        ('extractor: no drop path', 'drop_path=drop_path_rate', 'drop_path=0.0'),
+        ('extractor: drop path below the maximum', 'drop_path=drop_path_rate', 'drop_path=0.9 * drop_path_rate'),
+        ('injector after the layers', 'patches = interaction.inject(patches, x_cells, c, c_cells)\n            ', '',
+         'patches = vit.split_prefix(x)[1]\n',
+         'x = patches = interaction.inject(vit.split_prefix(x)[1], x_cells, c, c_cells)\n'),
+        ('extractor reads the tokens before the layers',
+         'patches = vit.split_prefix(x)[1]\n            c = interaction.extract(c, c_cells, patches, x_cells)\n',
+         'c = interaction.extract(c, c_cells, patches, x_cells)\n            patches = vit.split_prefix(x)[1]\n'),
+        ("features: 'last' for 'interaction'",
+         "features if self.vit_feature_source == 'interaction' else [features[-1]] * 4", '[features[-1]] * 4'),
+        ("features: 'interaction' for 'last'", "self.vit_feature_source == 'interaction'", 'len(features) == 4'),
+        ('features: nearest', "mode='bilinear', align_corners=False", "mode='nearest'"),
+        ('features: align_corners', 'align_corners=False', 'align_corners=True'),
+        ('features: antialiased', 'align_corners=False', 'align_corners=False, antialias=True'),
+        ('batch norms: eps 1e-3', 'nn.SyncBatchNorm(dims)', 'nn.SyncBatchNorm(dims, eps=1e-3)'),
+        ('batch norms: momentum 0.01', 'nn.SyncBatchNorm(dims)', 'nn.SyncBatchNorm(dims, momentum=0.01)'),
+        ('batch norms: reversed', '(self.norm1, self.norm2, self.norm3, self.norm4)',
+         '(self.norm4, self.norm3, self.norm2, self.norm1)'),
+        ('adapter: maps cropped at the left and the top',
+         '[..., : ceil_div(height, stride), : ceil_div(width, stride)]',
+         '[..., -ceil_div(height, stride) :, -ceil_div(width, stride) :]'),
+        ('initial level_embed: zero', 'torch.randn(3, dims)', 'torch.zeros(3, dims)'),
+        ('initial rays: overwritten by those of linear maps', 'module.reset_parameters()', 'pass'),
+        ('initial convolutions: by fan in', 'module.out_channels //', 'module.in_channels //'),
+    ],
+    'mmlape/models/backbones/vit_adapter.py': [
+        ('initial injector gamma: one', 'init_values: float = 0.0', 'init_values: float = 1.0'),
+        ('initial LayerScale of the adapter: 1e-5', 'layer_scale_init_value: float = 1.0',
+         'layer_scale_init_value: float = 1e-5'),
+    ],
+    'mmlape/models/backbones/base.py': [
+        ('PE: last row dropped for the class row', 'table[:, prefix:]', 'table[:, :-prefix]'),
+    ],
+    'mmlape/models/backbones/vit.py': [
+        ('patch norms: eps always 1e-5', "norm_cfg.get('eps', 1e-5)", '1e-5'),
+        ('post-posemb: norm before the PE', 'x = self.position.joining.enter(x, pe)\n        ', '',
+         'x = self.norm_pre(x)\n', 'x = self.norm_pre(x)\n        x = self.position.joining.enter(x, pe)\n'),
+        ('final norm missing', 'self.norm(x) if last', 'x + 0 * self.norm(x) if last'),
+        ('distilled: tokens exchanged', "('cls_token', 'dist_token')", "('dist_token', 'cls_token')"),
+        ('drop path: rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
+        ('drop path: one rate', 'drop_path_rate * i / max(1, depth - 1)', 'drop_path_rate'),
+        ('dropout of embeddings missing', 'return self.pos_drop(x)', 'return x + 0 * self.pos_drop(x)'),
+        ('attention dropout: the other rate', 'attn_drop_rate, drop_rate)', 'drop_rate, attn_drop_rate)'),
+        ('initial linear maps: std 0.01', '(module.weight, std=0.02)', '(module.weight, std=0.01)'),
+        ('initial class token: zero', 'trunc_normal_(torch.zeros(1, 1, self.embed_dims), std=0.02)',
+         'torch.zeros(1, 1, self.embed_dims)'),
+    ],
+    'mmlape/models/layers/transformer_layer.py': [
+        ('drop path of the FFN missing', 'self.drop_path(self.mlp(self.norm2(x)))', 'self.mlp(self.norm2(x))'),
+        ('drop path of the attention missing', 'self.drop_path(self.attn(attn_input, hw))',
+         'self.attn(attn_input, hw)'),
+        ('LaPE: PE seen by the FFN', 'pe = self.joining.join(x, pe, self.norm1, self.pe_norm)\n        x = add',
+         'pe = self.joining.join(x, pe, self.norm1, self.pe_norm)\n'
+         '        seen = attn_input - self.norm1(x)\n        x = add', 'self.mlp(self.norm2(x))',
+         'self.mlp(self.norm2(x) + seen)'),
+        ('LayerScale: gammas exchanged', 'attn_input, hw)), self.gamma1)', 'attn_input, hw)), self.gamma2)',
+         'self.norm2(x))), self.gamma2)', 'self.norm2(x))), self.gamma1)'),
+        ('LayerScale: of the stream', 'torch.addcmul(x, gamma, out)', 'torch.addcmul(out, gamma, x)'),
+        ('FFN: tanh GELU', 'nn.GELU()', "nn.GELU(approximate='tanh')"),
+        ('FFN: input not normed', 'self.mlp(self.norm2(x))', 'self.mlp(x + 0 * self.norm2(x))'),
+        ('FFN: dropout of hidden units missing', 'self.drop(self.act(self.fc1(x)))', 'self.act(self.fc1(x))'),
+        ('FFN: dropout of the output missing', 'self.drop(self.fc2(', '(self.fc2('),
+    ],
+    'mmlape/models/layers/attention.py': [
+        ('attention dropout: in evaluation', 'self.attn_drop_rate if self.training else 0.0', 'self.attn_drop_rate'),
+        ('attention dropout: never', 'self.attn_drop_rate if self.training else 0.0', '0.0'),
+        ('attention: dropout of the output missing', 'self.proj_drop(self.proj(out))', 'self.proj(out)'),
+        ('attention: heads before q, k, v', 'unflatten(-1, (3, self.num_heads, -1))',
+         'unflatten(-1, (self.num_heads, 3, -1)).transpose(2, 3)'),
+        ('attention: scale of the width', 'dropout_p=dropout)',
+         'dropout_p=dropout, scale=self.qkv.in_features**-0.5)'),
+        ('windows: padding before qkv', 'F.pad(qkv, ', 'self.qkv.bias + F.pad(qkv - self.qkv.bias, '),
+        ('windows: padding at the left and the top', '(0, 0, 0, columns * s - width, 0, rows * s - height)',
+         '(0, 0, columns * s - width, 0, rows * s - height, 0)', 'out[:, :height, :width]',
+         'out[:, -height:, -width:]'),
+        ('windows: padding masked', 'self._attend(q, k, v, (s, s))',
+         'F.scaled_dot_product_attention(q, k, v, torch.where((k == 0).all(-1), -1e4, 0.0)[:, :, None].to(q))'),
+        ('windows: global attention instead',
+         'self._global(qkv, hw) if self.window_size is None else self._windowed(qkv, hw)', 'self._global(qkv, hw)'),
+    ],
+    'mmlape/models/layers/patch_embed.py': [
+        ('DPN: no norm after', 'else self.norm1(x))', 'else x + 0 * self.norm1(x))'),
+        ('DPN: no shift', 'x * self.weight + self.bias', 'x * self.weight + 0 * self.bias'),
+        ('DPN: norm per channel of a patch', 'self.norm0(x.reshape', 'self.norm0(F.layer_norm(x, (p, p)).reshape'),
+        ('DPN: patches (row, column, channel)', 'permute(0, 2, 4, 1, 3, 5)', 'permute(0, 2, 4, 3, 5, 1)'),
+        ('DPN: RMS without eps', 'keepdim=True) + self.eps)', 'keepdim=True))'),
+    ],
+    'mmlape/models/layers/grid.py': [
+        ('resize: bilinear', 'mode=mode,', "mode='bilinear',"),
+        ('resize: antialiased', 'align_corners=corners)', 'align_corners=corners, antialias=True)'),
+        ('resize: align_corners', 'else False', 'else True'),
+        ('resize: rows and columns exchanged', 'reshape(1, -1, *src)', 'reshape(1, -1, *src).mT'),
+    ],
+    'mmlape/models/position/base.py': [
+        ('resize: prefix rows zero', '(table[:, :num_prefix],', '(0 * table[:, :num_prefix],'),
+    ],
+    'mmlape/models/position/absolute.py': [
+        ('sincos1d: sine and cosine exchanged', 'channel % 2 == 0', 'channel % 2 == 1'),
+        ('sincos2d: rows first', '(by_column, by_row)', '(by_row, by_column)'),
+        ('sincos2d: class token not zero', 'table.new_zeros(num_prefix, embed_dims)',
+         'table[:1].expand(num_prefix, -1)'),
+        ('initial PE: std 0.2', 'std=0.02', 'std=0.2'),
+    ],
+    'mmlape/models/position/relative_bias.py': [
+        ('RPE: key minus query', 'cells[:, None] - cells[None]', 'cells[None] - cells[:, None]'),
+        ('RPE: bias scaled', '[None].to(q.dtype)', '[None].to(q.dtype) * attn.head_dims**-0.5'),
+        ('RPE: bias normed over the queries', 'attn.pe_norm(bias)', 'attn.pe_norm(bias.mT).mT'),
+        ('RPE: eps 1e-6 of the norm', 'nn.LayerNorm(grid[0] * grid[1])', 'nn.LayerNorm(grid[0] * grid[1], eps=1e-6)'),
+        ('RPE: bias of another grid normed over the queries',
+         'F.layer_norm(bias, weight.shape, weight, shift, attn.pe_norm.eps)',
+         'F.layer_norm(bias.mT, weight.shape, weight, shift, attn.pe_norm.eps).mT'),
+        ('RPE: eps 1e-6 of the norm on another grid', 'weight, shift, attn.pe_norm.eps', 'weight, shift, 1e-6'),
+        ('initial RPE: random', 'torch.zeros(entries, attn.num_heads)', 'torch.randn(entries, attn.num_heads)'),
+    ],
+    'mmlape/models/position/joining.py': [
+        ('LaPE: PE added at the input too', 'shares_norm = False\n\n    def enter',
+         'shares_norm = False\n\n    def leave'),
+        ('LaPE: no chain', 'pe = pe_norm(pe)\n        return x, norm(x) + pe,', 'return x, norm(x) + pe_norm(pe),'),
+        ('LaPE: PE inside the norm', 'norm(x) + pe, pe', 'norm(x + pe), pe'),
+        ('lape-shared: a chain', 'norm(x) + pe_norm(pe), pe', 'norm(x) + pe_norm(pe), pe_norm(pe)'),
+        ('shared: PE not kept in the residual stream', 'x = x + pe\n        return x, norm(x), pe',
+         'return x, norm(x + pe), pe'),
+        ('shared: PE added at the input too', 'at_input = False\n\n    def enter',
+         'at_input = False\n\n    def enter(self, x, pe):\n'
+         '        return x if isinstance(pe, tuple) else x + pe\n\n    def leave'),
+        ('unshared: the first table in every layer', 'norm(x), pe[1:]', 'norm(x), pe'),
+    ],
+    'mmlape/models/position/pe_norm.py': [
+        ('PE norm: eps 1e-5', '(norm_cfg, dims)', '(dict(norm_cfg, eps=1e-5), dims)'),
+        ("PE norm: eps 1e-5 of 'norm'", 'eps=self.eps)', 'eps=1e-5)'),
+        ('PE norm: scaled before it is standardised', 'pe = F.layer_norm(pe, (self.dims,), eps=self.eps)\n',
+         'weight = 1 if self.weight is None else self.weight\n'
+         '            pe = F.layer_norm(pe * weight, (self.dims,), eps=self.eps)\n', 'if self.weight is not None:',
+         'elif self.weight is not None:'),
+    ],
+    'configs/_base_/schedules/adamw.py': [
+        ('decay: level_embed decays', 'level_embed=no_decay, ', ''),
+        ('decay: pos_embed decays', 'pos_embed=no_decay, ', ''),
+        ('decay: batch norms decay', 'norm_decay_mult=0.0,', ''),
+        ('decay: biases decay', ', bias=no_decay', ''),
+        ('decay: gammas do not decay', 'bias=no_decay)', 'bias=no_decay, gamma=no_decay)'),
+    ],
+    'configs/_base_/schedules/deit_300e.py': [
+        ('decay: class token decays', 'cls_token=dict(decay_mult=0.0), ', ''),
+        ('decay: distillation token decays', ', dist_token=dict(decay_mult=0.0)', ''),
+    ],
+    'configs/_base_/schedules/sgd_160k.py': [
+        ('decay: Segmenter decays', 'weight_decay=0.0', 'weight_decay=0.05'),
+    ],
+    'configs/_base_/models/segmenter_vit.py': [
+        ('Segmenter: one layer in the mask transformer', 'num_layers=2', 'num_layers=1'),
+    ],
+}  # fmt: skip
+
+
+class WrongFormula(NamedTuple):
+    """A formula's name, its file, and pairs of the text there and what replaces it."""
+
+    name: str
+    file: str
+    texts: tuple[str, ...]
+
+    def put_into(self, text: str) -> str:
+        """Return the file's text with the wrong formula; raises ValueError unless each text is there exactly once."""
+        for old, new in zip(self.texts[::2], self.texts[1::2], strict=True):
+            if text.count(old) != 1:
+                raise ValueError(f'{self.name}: {text.count(old)} times in {self.file} instead of once: {old!r}')
+            text = text.replace(old, new)
+        return text
+
+
+FORMULAS = [WrongFormula(name, file, tuple(texts)) for file, found in BY_FILE.items() for name, *texts in found]
+
+
+def run_all(chosen: list[WrongFormula], temp: str) -> list[str]:
+    """Run the tests for each formula and print what comes of it; return the names of those that are not killed."""
+    begin, waiting, started, folders, left = time.monotonic(), list(chosen), {}, {}, []
+    for done in range(1, len(chosen) + 1):
+        while waiting and len(folders) < AT_ONCE:
+            formula, folder = waiting.pop(0), copy_package(temp)
+            path = folder / formula.file
+            path.write_text(formula.put_into(path.read_text()))
+            child = start(folder, *TESTS)
+            started[child], folders[child] = formula, folder
+        child, status, text = wait(folders)
+        name = started.pop(child).name
+        if status != 1:
+            left.append(name)
+        result = {0: 'SURVIVED', 1: 'killed'}.get(status, f'NO RESULT (status {status})')
+        minutes = (time.monotonic() - begin) / done * (len(chosen) - done) / 60
+        print(f'[{done}/{len(chosen)}, {minutes:.1f} min left] {result}: {name} | {text}', flush=True)
+    return left
+
+
+def main(name_part: str = '') -> int:
+    chosen = [formula for formula in FORMULAS if name_part in formula.name]
+    for formula in chosen:
+        formula.put_into((ROOT / formula.file).read_text())
+    import_libraries()
+    with tempfile.TemporaryDirectory(prefix='wrong-formulas-') as temp:
+        folder = copy_package(temp)
+        _, status, text = wait({start(folder, *TESTS): folder})
+        if status:
+            sys.exit(f'the tests fail without a wrong formula (status {status}): {text}')
+        left = run_all(chosen, temp)
+    print(f'{len(chosen) - len(left)} of {len(chosen)} killed', *left, sep='\n  ')
+    return int(bool(left) or not chosen)
+
+
+if __name__ == '__main__':
+    sys.exit(main(*sys.argv[1:]))
