@@ -9,7 +9,7 @@ import tiny
 from synthetic import settings, write_run
 
 from mmlape.errors import DataError
-from mmlape.experiments.averages import SUMMARY, summarise, summary_table, write_summary
+from mmlape.experiments.averages import SUMMARY, in_points, summarise, summary_table, write_summary
 from mmlape.runs.record import lock_run
 from mmlape.runs.run import read_arms, read_run, read_seeds
 
@@ -173,3 +173,13 @@ def test_a_real_training_has_what_averages_need(tmp_path):
     assert list(classes) == list(tiny.CLASSES)
     mean = np.mean([entry['mean'] for entry in classes.values()])
     assert mean == pytest.approx(summary['last']['metrics']['mIoU']['mean'])
+
+
+def test_a_summary_in_points_scales_ap_only_and_keeps_the_rest():
+    entry = dict(mean=0.5, std=None, n=1, low=None, high=None, note='n < 3', values={'1': 0.5})
+    part = dict(n=1, steps={'1': 9}, metrics={'coco/bbox_mAP': entry, 'mIoU': entry},
+                per_class={'coco/bbox_mAP': {'cat': entry}})  # fmt: skip
+    scaled = in_points(dict(seeds=[1], last=part, best=part))
+    ap = dict(entry, mean=50.0, values={'1': 50.0})
+    expected = dict(part, metrics={'coco/bbox_mAP': ap, 'mIoU': entry}, per_class={'coco/bbox_mAP': {'cat': ap}})
+    assert scaled == dict(seeds=[1], last=expected, best=expected)

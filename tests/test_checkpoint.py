@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from mmengine.model import PretrainedInit
 from model_helpers import randomise
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, reading
@@ -364,3 +365,21 @@ def test_a_linear_stem_becomes_the_convolution_it_is():
     stem = tensors['patch_embed.proj.weight']
     tensors['patch_embed.proj.weight'] = stem.flatten(1)
     assert torch.equal(recognise(tensors, LAYOUTS).tensors['patch_embed.proj.weight'], stem)
+
+
+@pytest.mark.parametrize('kind', ['Pretrained', 'mmengine.Pretrained', PretrainedInit])
+def test_every_way_to_name_mmengines_initialisation_uses_our_loader(tmp_path, kind):
+    """A default DeiT must not enter a LaPE model without a word."""
+    path = save(tmp_path / 'a.pth', vit().state_dict())
+    with pytest.raises(CheckpointError, match='was trained without LaPE'):
+        vit(pe_joining='lape', init_cfg=dict(type=kind, checkpoint=path)).init_weights()
+
+
+@pytest.mark.parametrize('pe_norm', ['identity', 'norm', 'scalar'])
+def test_a_model_loads_its_own_checkpoint_whatever_norms_its_pe(tmp_path, pe_norm):
+    source = vit(pe_joining='lape', pe_norm=pe_norm)
+    report = load_backbone(
+        model := vit(pe_joining='lape', pe_norm=pe_norm), save(tmp_path / 'a.pth', source.state_dict())
+    )
+    assert len(report.loaded) == report.total
+    assert_same(model, source)

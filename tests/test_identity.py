@@ -15,7 +15,7 @@ import trouble
 from mmlape.cli import main
 from mmlape.engine.config import load_config
 from mmlape.engine.hooks import ReseedHook
-from mmlape.engine.optim import set_amp
+from mmlape.engine.optim import build_model, set_amp
 from mmlape.engine.trainer import train
 from mmlape.errors import TrainingError
 from mmlape.runs import identity as identities
@@ -259,3 +259,11 @@ def test_a_run_without_an_identity_is_compared_by_its_seed(config, tmp_path, cap
     with pytest.raises(TrainingError, match='belongs to a run with seed 5, not 6'):
         train(cfg, tmp_path, resume=True, seed=6)
     assert 'has no identity' in ''.join(capfd.readouterr())
+
+
+@pytest.mark.parametrize('name', ['pretrain/deit-mini-lape_1xb64-8e_mini-digits', DETECTOR.removeprefix('mmlape::')])
+def test_building_the_model_does_not_change_what_a_run_is(name):
+    cfg = load_config(f'mmlape::{name}')
+    before = settings(cfg)
+    build_model(cfg)
+    assert settings(cfg) == before

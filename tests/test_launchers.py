@@ -91,7 +91,7 @@ def _side_by_side(script, *arguments, count):
     for child in children:
         child.stdin.write('\n')
         child.stdin.flush()
-    said = [child.communicate(timeout=120)[0] for child in children]
+    said = [child.communicate(timeout=tiny.GUARD)[0] for child in children]
     assert [child.returncode for child in children] == [0] * count, said
     return said
 
@@ -129,7 +129,7 @@ def test_a_gpu_stays_taken_as_long_as_its_training_lives(tmp_path):
     parent.wait()
     assert pool.acquire(1) is None and pool.free() == []
     os.kill(child, signal.SIGKILL)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + tiny.GUARD
     while not pool.free() and time.monotonic() < deadline:
         time.sleep(0.02)
     slot = pool.acquire(1)

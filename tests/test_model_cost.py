@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 
+import torch
 from config_helpers import build, find, load
 from mmengine.registry import MODELS, init_default_scope
+from torch import nn
 
 from mmlape.analysis.cost import input_shape, model_cost
 from mmlape.cli import main
+from mmlape.models import ViTAdapter
 
 
 def test_cost_is_torch_counter_and_hand_count_together(tiny_arch):
@@ -79,3 +82,13 @@ def test_command_as_table(capsys):
 def test_command_refuses_a_bad_shape(capsys):
     assert main(['model-cost', str(find('segmenter', 'tiny', 'lape')), '--shape', '1', '2', '3']) == 1
     assert '--shape takes one or two positive numbers' in capsys.readouterr().err
+
+
+def test_counting_leaves_no_tensor_of_the_counter_behind():
+    model = ViTAdapter(dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48), 64, conv_inplane=8,
+                       deform_num_heads=3)  # fmt: skip
+    classifier = nn.Module()
+    classifier.backbone, classifier.head = model, nn.Identity()
+    model_cost(classifier, (64, 64))
+    outs = model.eval()(torch.randn(1, 3, 64, 64))
+    assert all(type(out) is torch.Tensor for out in outs)

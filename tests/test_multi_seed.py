@@ -38,7 +38,7 @@ def _start(config, work_dir, *options, **more):
 
 
 def _until(happened, process=None):
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + tiny.GUARD
     while not happened():
         assert process is None or process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
@@ -131,7 +131,7 @@ def test_kills_lose_nothing_and_start_nothing_twice(config, tmp_path):
             assert line, 'it ended before'
     for training in trainings:
         os.kill(training, signal.SIGKILL)
-    said = [command.communicate(timeout=240)[0] for command in both]
+    said = [command.communicate(timeout=tiny.GUARD)[0] for command in both]
     assert [command.returncode for command in both] == [0, 0], said
     assert sum(text.count(': finished after') for text in said) == 2, said
     for seed in (1, 2):
@@ -153,7 +153,7 @@ def test_a_killed_training_is_marked_and_a_stopped_command_leaves_none_behind(co
     assert (killed['state'], killed['failure']['kind']) == ('failed', 'lost-worker')
     assert killed['reason'] == killed['failure']['reason'] == 'process 0 was killed by SIGKILL'
     command.send_signal(signal.SIGTERM)
-    said = command.communicate(timeout=60)[0]
+    said = command.communicate(timeout=tiny.GUARD)[0]
     assert command.returncode == 143
     assert 'tiny, seed 11: FAILED with exit status' in said
     assert _processes(folder) == [] and running_in(folder / 'seed_12') is None

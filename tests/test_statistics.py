@@ -182,3 +182,15 @@ def test_the_pooled_deviation_weighs_arms_by_their_degrees_of_freedom():
 def test_what_cannot_be_asked_is_said(arguments, words):
     with pytest.raises(ConfigError, match=words):
         seeds_needed(*arguments)
+
+
+def test_a_difference_without_interval_still_says_of_how_many_runs():
+    assert paired({1: 1.0, 2: 3.0}, {2: 1.0, 3: 5.0}) == Difference(2.0, (1, 1), note=TOO_FEW)
+    assert paired({1: 1.0}, {2: 2.0}) == Difference(None, (0, 0), note=TOO_FEW)
+
+
+def test_rounding_errors_of_large_values_are_no_spread():
+    """Equal differences of values a million times as large: their spread is rounding, relative to the values."""
+    values, baseline = (_by_seed([base + step for base in (1e6, 2e6, 3e6)]) for step in (0.1, 0.0))
+    result = paired(values, baseline)
+    assert result.note == NO_SPREAD and result.mean == pytest.approx(0.1)

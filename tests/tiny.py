@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+GUARD = 1800  # seconds after which a subprocess counts as hanging
 ROOT = Path(__file__).resolve().parent.parent
 CLASSES = ('left', 'right', 'below')
 COLOURS = ((200, 60, 60), (60, 200, 60), (60, 60, 200))
@@ -136,7 +137,7 @@ def run(*command: object, cwd: Path, status: int = 0, **more: str) -> str:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=300,
+        timeout=GUARD,
     )
     assert done.returncode == status, f'{words} ended with {done.returncode}:\n{done.stdout[-6000:]}'
     return done.stdout

@@ -1,6 +1,7 @@
 """Optimiser groups as they are built, and a bfloat16 wrapper that also runs on the CPU."""
 
 import contextlib
+import copy
 import logging
 import re
 from collections.abc import Iterator
@@ -98,7 +99,7 @@ def quiet_logger(level: int = logging.WARNING) -> Iterator[None]:
 def build_model(cfg: Config) -> nn.Module:
     """Build the model of a configuration on the CPU, without loading weights."""
     init_default_scope(cfg.get('default_scope', 'mmengine'))
-    model_cfg = cfg.model
+    model_cfg = copy.deepcopy(cfg.model)  # mmpretrain's classifiers write defaults into their data preprocessor's
     if cfg.get('data_preprocessor') and 'data_preprocessor' not in model_cfg:
         model_cfg = dict(model_cfg, data_preprocessor=cfg.data_preprocessor)
     return ROOT_MODELS.build(model_cfg)

@@ -191,6 +191,8 @@ class VisionTransformer(ViTCheckpoints):
 
     def split_prefix(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Split tokens (B, P + N, D) into those of the prefix and those of the patches."""
+        if not self.num_prefix:  # no slice, whose backward would copy
+            return x[:, :0], x
         return x[:, : self.num_prefix], x[:, self.num_prefix :]
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mmlape.models.layers.deform_attn import Cells, MSDeformAttn
-from mmlape.models.layers.grid import Grid, to_maps
+from mmlape.models.layers.grid import Grid
 from mmlape.models.layers.transformer_layer import add_branch
 
 
 def split_maps(x: Tensor, shapes: Sequence[Grid]) -> list[Tensor]:
     """View cells (B, S, C) of maps ``shapes``, one map after the other, as maps (B, C, rows, columns)."""
-    parts = x.split([rows * columns for rows, columns in shapes], dim=1)
-    return [to_maps(part, shape) for part, shape in zip(parts, shapes)]
+    parts = x.transpose(1, 2).split([rows * columns for rows, columns in shapes], dim=-1)
+    return [part.unflatten(-1, shape) for part, shape in zip(parts, shapes)]
 
 
 class DWConv(nn.Module):
