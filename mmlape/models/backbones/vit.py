@@ -120,21 +120,9 @@ class VisionTransformer(ViTCheckpoints):
 
         windows = vit_options.resolve_windows(window_attn, window_size, depth, self.num_prefix, self.position)
         attention = (self.embed_dims, self.arch['num_heads'], qkv_bias, attn_drop_rate, drop_rate)
-        self.blocks = nn.ModuleList(
-            TransformerEncoderLayer(
-                self.embed_dims,
-                MultiheadAttention(*attention, windows[i], self.position.build_inside(), self._placement(i)),
-                self.position.joining,
-                self.arch['feedforward_channels'],
-                drop_rate,
-                drop_path_rate * i / max(1, depth - 1),
-                layer_scale_init_value,
-                self.position.pe_norm,
-                norm_cfg,
-                with_cp,
-            )
-            for i in range(depth)
-        )
+        norms = (self.position.pe_norm, norm_cfg, with_cp)
+        rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
+        self.blocks = self._build_layers(attention, windows, drop_rate, rates, layer_scale_init_value, norms)
         self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1] if final_norm else None
         self.blocks.apply(self._init_linear)
         self.freeze()
@@ -144,6 +132,21 @@ class VisionTransformer(ViTCheckpoints):
     def table_prefix(self) -> int:
         """Return how many rows the PE tables have before those of the patches."""
         return self.num_prefix
+
+    def _build_layers(self, attention, windows, drop_rate, drop_path_rates, layer_scale, norms) -> nn.ModuleList:
+        return nn.ModuleList(
+            TransformerEncoderLayer(
+                self.embed_dims,
+                MultiheadAttention(*attention, windows[i], self.position.build_inside(), self._placement(i)),
+                self.position.joining,
+                self.arch['feedforward_channels'],
+                drop_rate,
+                rate,
+                layer_scale,
+                *norms,
+            )
+            for i, rate in enumerate(drop_path_rates)
+        )
 
     def _placement(self, layer: int) -> Placement:
         return Placement(layer, self.grid, self.num_prefix, self.position.normed, self.interpolate_mode)
