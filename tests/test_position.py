@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from mmlape.errors import ConfigError
+from mmlape.models.layers.attention import MultiheadAttention
+from mmlape.models.position import AttentionPosition, resolve_position
 from mmlape.models.position.absolute import sincos_1d, sincos_2d
 from mmlape.models.position.base import resize_absolute
 from mmlape.models.position.relative_bias import offset_index
@@ -73,3 +75,62 @@ def test_relative_index_counts_query_minus_key():
             down = query // columns - key // columns + rows - 1
             right = query % columns - key % columns + columns - 1
             assert index[query, key] == down * (2 * columns - 1) + right
+
+
+# encodings inside attention, against attention written down again
+
+
+class Rotate(AttentionPosition):
+    """A quarter turn of each pair of channels."""
+
+    def rotate(self, attn, q, k, grid):
+        return tuple(torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2) for x in (q, k))
+
+
+class Content(AttentionPosition):
+    """A term of the logits that depends on queries and keys, and one of the values."""
+
+    def __init__(self, reads_weights):
+        self.reads_weights = reads_weights
+
+    def logits(self, attn, q, k, grid):
+        return (q.sum(-1, keepdim=True) - k.sum(-1)[:, :, None]) / 7
+
+    def values(self, attn, weights, grid):
+        return weights.cumsum(-1)[..., : attn.head_dims] if self.reads_weights else None
+
+
+@pytest.mark.parametrize('reads_weights', [False, True])
+@pytest.mark.parametrize('rotated', [False, True])
+def test_attention_with_encodings_is_the_equation(reads_weights, rotated):
+    attn = MultiheadAttention(12, 2, encodings=[Content(reads_weights), *([Rotate()] if rotated else [])]).double()
+    x = torch.randn(2, 8, 12, dtype=torch.float64)
+    q, k, v = attn.qkv(x).unflatten(-1, (3, 2, 6)).permute(2, 0, 3, 1, 4)
+    term = (q.sum(-1)[..., :, None] - k.sum(-1)[..., None, :]) / 7
+    if rotated:
+        q, k = Rotate().rotate(attn, q, k, (2, 4))
+    weights = (q @ k.mT / 6**0.5 + term).softmax(-1)
+    out = weights @ v + (weights.cumsum(-1)[..., :6] if reads_weights else 0)
+    torch.testing.assert_close(attn(x, (2, 4)), attn.proj(out.transpose(1, 2).flatten(2)), atol=1e-12, rtol=0)
+
+
+def test_dropout_of_explicit_weights_is_inactive_in_evaluation_only():
+    attn = MultiheadAttention(12, 2, attn_drop_rate=0.5, encodings=[Content(True)])
+    x = torch.randn(1, 8, 12)
+    assert not torch.equal(attn(x, (2, 4)), attn(x, (2, 4)))
+    attn.eval()
+    assert torch.equal(attn(x, (2, 4)), attn(x, (2, 4)))
+
+
+@pytest.mark.parametrize(
+    ('pe_type', 'message'),
+    [
+        (['learnable', 'sincos2d'], r'has 2 absolute kinds \(learnable, sincos2d\): leave one'),
+        (dict(type='rpe', size=3), "pe_type='rpe': RelativePositionBias.* takes no arguments"),
+        (['learnable', 'none'], "unknown pe_type='none'"),
+        (3.5, 'unknown pe_type'),
+    ],
+)
+def test_a_pe_type_that_cannot_be_meant_is_refused(pe_type, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve_position(pe_type, 'default', 'layernorm')

@@ -84,8 +84,8 @@ def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str) -> Po
         ConfigError: For an unknown name or argument, two absolute kinds, or a combination that has no meaning; the
             message has the choices.
     """
-    given = [pe_type] if isinstance(pe_type, str | dict) else list(pe_type)
-    given = [dict(type=entry) if isinstance(entry, str) else dict(entry) for entry in given]
+    given = list(pe_type) if isinstance(pe_type, list | tuple) else [pe_type]
+    given = [dict(entry) if isinstance(entry, dict) else dict(type=entry) for entry in given]
     given = [cfg for cfg in given if cfg.get('type') != 'none' or len(given) > 1]
     built = [_build(POSITION_ENCODINGS, cfg, 'pe_type', ('none',)) for cfg in given]
     joining = _build(JOININGS, pe_joining, 'pe_joining')
