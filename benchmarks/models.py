@@ -12,7 +12,7 @@ MINI = dict(embed_dims=48, num_layers=4, num_heads=3, feedforward_channels=96)
 
 def arch_of(settings: Settings) -> dict:
     """Return the widths and the depth of the measured ViT."""
-    from mmlape.models.backbones.vit import ARCHS
+    from mmlape.models.backbones.vit_options import ARCHS
 
     return dict(MINI if settings.arch == 'mini' else ARCHS[settings.arch])
 

@@ -330,9 +330,9 @@ def test_interrupt_prints_what_was_found(tmp_path):
     try:
         gate = _open_when_read(data / 'images' / 'training' / 'waits.png')
         process.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        time.sleep(5)  # the check ends once the image does, so it must have noticed the signal by then
         os.close(gate)
-        output = process.communicate(timeout=60)[0]
+        output = process.communicate(timeout=tiny.GUARD)[0]
     finally:
         process.kill()
     assert process.returncode == 130, output
