@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny import ROOT, environment
+from tiny import GUARD, ROOT, environment
 from torch import nn
 
 from benchmarks import agreement, floor, memory, report, timing
@@ -26,7 +26,7 @@ TINY = ('--quick', '--arch', 'mini', '--sizes', '64')
 def bench(*words: str, status: int = 0) -> str:
     done = subprocess.run(
         [sys.executable, '-m', 'benchmarks', *words],
-        cwd=ROOT, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
+        cwd=ROOT, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=GUARD,
     )  # fmt: skip
     assert done.returncode == status, done.stdout[-4000:]
     return done.stdout

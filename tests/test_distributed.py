@@ -65,7 +65,7 @@ def together(config):
         )
         for rank in range(2)
     ]
-    printed = [node.communicate(timeout=300)[0] for node in nodes]
+    printed = [node.communicate(timeout=tiny.GUARD)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], ''.join(printed)[-6000:]
     return work_dir, printed[0]
 

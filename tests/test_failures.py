@@ -88,7 +88,7 @@ def test_sigterm_interrupts_a_run_and_it_resumes(config, tmp_path):
             break
     running.send_signal(signal.SIGTERM)
     printed = running.stdout.read()
-    assert running.wait(timeout=60) == 143
+    assert running.wait(timeout=tiny.GUARD) == 143
     assert 'mmlape: interrupted in iteration 4' in printed and 'Traceback' not in printed
     failed(tmp_path / 'run', 'interrupted', '--resume')
     tiny.train(config, tmp_path / 'run', '--resume', *SHORT)
