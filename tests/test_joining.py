@@ -136,3 +136,22 @@ def test_lape_starts_as_layer_norms_of_one_pe(tiny_arch):
     for block in model.blocks:
         pe = block.pe_norm(pe)
         torch.testing.assert_close(pe, first, atol=1e-3, rtol=5e-3)
+
+
+@pytest.mark.parametrize(('pe_type', 'joining'), VALID)
+def test_the_stream_of_every_joining_reaches_the_grid_of_the_next_stage(tiny_arch, pe_type, joining):
+    """Merge four cells to one, as between stages of a hierarchy: every table that travels is merged."""
+    model = build(tiny_arch, pe_type=pe_type, pe_joining=joining, with_cls_token=False)
+    stream = model.position_stream((4, 4), 0)
+
+    def merge(table):
+        cells = table.unflatten(1, (2, 2, 2, 2)).permute(0, 1, 3, 2, 4, 5)  # (1, 2, 2, 2, 2, D)
+        return cells.flatten(3).flatten(1, 2)
+
+    merged = model.position.joining.change_grid(stream, merge)
+    if stream is None:
+        assert merged is None
+    elif isinstance(stream, tuple):
+        assert len(merged) == 4 and all(torch.equal(a, merge(b)) for a, b in zip(merged, stream, strict=True))
+    else:
+        assert merged.shape == (1, 4, 4 * 48) and torch.equal(merged, merge(stream))

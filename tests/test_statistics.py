@@ -193,4 +193,4 @@ def test_rounding_errors_of_large_values_are_no_spread():
     """Equal differences of values a million times as large: their spread is rounding, relative to the values."""
     values, baseline = (_by_seed([base + step for base in (1e6, 2e6, 3e6)]) for step in (0.1, 0.0))
     result = paired(values, baseline)
-    assert result.note == NO_SPREAD and result.mean == pytest.approx(0.1)
+    assert (result.note, result.n) == (NO_SPREAD, (3, 3)) and result.mean == pytest.approx(0.1)
