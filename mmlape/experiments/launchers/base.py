@@ -2,6 +2,7 @@
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from mmlape.runs.run import Run
 
 
 @dataclass(kw_only=True)
-class Job:
+class Job(ABC):
     """A run that was started.
 
     Args:
@@ -34,9 +35,9 @@ class Job:
         """Kind and reason of its failure; None if only exit status and log tell."""
         return None
 
+    @abstractmethod
     def poll(self) -> int | str | None:
         """Return the exit status or a description of how it ended; None while it runs."""
-        raise NotImplementedError
 
     def can_continue(self, run: Run) -> bool:
         """Return whether another job should resume the run."""
@@ -46,35 +47,35 @@ class Job:
         """Give back what it held."""
 
 
-class Launcher:
+class Launcher(ABC):
     """Starts runs and follows them."""
 
+    @abstractmethod
     def describe(self) -> str:
         """Return how many runs it starts at a time, and on what."""
-        raise NotImplementedError
 
     def adopt(self, planned: PlannedRun) -> Job | None:
         """Return the job that an earlier call started for a run, if this launcher can follow it."""
         return None
 
+    @abstractmethod
     def reserve(self, running: int) -> Slot | None:
         """Reserve a slot for one more run beside ``running`` others; return None if there is no free one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def start(self, planned: PlannedRun, lock: int, slot: Slot) -> Job:
         """Start or resume a run in a slot; the launcher owns ``lock``, the run's start lock, from now on.
 
         Raises:
             TrainingError: The run could not be started.
         """
-        raise NotImplementedError
 
     def refresh(self, jobs: Sequence[Job]) -> None:
         """Update the states of jobs, where `Job.poll` cannot ask for them."""
 
+    @abstractmethod
     def stop(self, jobs: Sequence[Job]) -> str:
         """Stop jobs, or leave them running; return a message about it."""
-        raise NotImplementedError
 
 
 def import_path() -> str:

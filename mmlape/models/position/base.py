@@ -3,6 +3,7 @@
 A new kind is one class in one file, registered in ``POSITION_ENCODINGS`` under the name that ``pe_type`` takes.
 """
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -29,7 +30,7 @@ class Placement(NamedTuple):
     interpolate_mode: str = 'bicubic'
 
 
-class AbsolutePosition:
+class AbsolutePosition(ABC):
     """An absolute position embedding w: a table with a row for each token, which never depends on the image.
 
     The backbone keeps it as ``pos_embed``, or ``pos_embed0``, ``pos_embed1`` ... where each layer has its own: a
@@ -39,9 +40,9 @@ class AbsolutePosition:
     name: str
     trainable = False
 
+    @abstractmethod
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
         """Build the initial table, (1, num_prefix + rows * columns, embed_dims)."""
-        raise NotImplementedError(f'{type(self).__name__} defines no table()')
 
     def resize(self, table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str) -> Tensor:
         """Resize a table (1, num_prefix + N_src, D) to another grid; prefix rows are kept."""
