@@ -43,7 +43,7 @@ class Job(ABC):
         """Return whether another job should resume the run."""
         return False
 
-    def release(self) -> None:
+    def release(self) -> None:  # noqa: B027  (optional)
         """Give back what it held."""
 
 
@@ -70,7 +70,7 @@ class Launcher(ABC):
             TrainingError: The run could not be started.
         """
 
-    def refresh(self, jobs: Sequence[Job]) -> None:
+    def refresh(self, jobs: Sequence[Job]) -> None:  # noqa: B027  (optional)
         """Update the states of jobs, where `Job.poll` cannot ask for them."""
 
     @abstractmethod
