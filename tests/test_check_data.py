@@ -326,7 +326,9 @@ def test_interrupt_prints_what_was_found(tmp_path):
     (data / 'annotations' / 'training' / 'lost.png').write_bytes(b'')
     shutil.copy(data / 'annotations' / 'training' / '0.png', data / 'annotations' / 'training' / 'waits.png')
     config = tiny.write_config(tmp_path, data)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     process = tiny.start(tiny.ROOT / 'tools' / 'check_data.py', config, '--workers', 1, cwd=tmp_path)
+    signal.signal(signal.SIGINT, before)
     try:
         gate = _open_when_read(data / 'images' / 'training' / 'waits.png')
         process.send_signal(signal.SIGINT)
