@@ -59,7 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parser.parse_args(argv[1:])
     except SystemExit as stop:  # argparse has printed the error or the help
         return int(stop.code or 0)
-    return _run(module.run, args)
+    status = _run(module.run, args)
+    processes = sys.modules.get('mmlape.engine.distributed.processes')
+    if processes:
+        processes.leave_processes(status)
+    return status
 
 
 def _run(run, args: argparse.Namespace) -> int:
@@ -84,6 +88,8 @@ def _run(run, args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print('mmlape: interrupted', file=sys.stderr)
         return 130
+    except SystemExit as stop:  # a signal that a run has recorded, or an error that another process prints
+        return stop.code
 
 
 def _wants_traceback() -> bool:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import torch.distributed as dist
 from mmpretrain.structures import DataSample
 
-from mmlape.engine.distributed.processes import init_processes, on_every_process
+from mmlape.engine.distributed.processes import init_processes, leave_processes, on_every_process
 from mmlape.engine.hooks import SavePredictionsHook
 from mmlape.errors import ConfigError
 
@@ -53,4 +53,4 @@ if __name__ == '__main__':
         check_errors(here, failing)
     assert on_every_process(lambda: here) == here
     print('all gathered', flush=True)
-    dist.destroy_process_group()
+    leave_processes(0)

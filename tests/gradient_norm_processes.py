@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from test_gradient_norm import Net, by_autograd, steps
 
-from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes
+from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes, leave_processes
 
 if __name__ == '__main__':
     init_processes('pytorch')
@@ -22,3 +22,4 @@ if __name__ == '__main__':
         for part, norm in expected.items():
             assert abs(logged[1][part] - norm) <= 1e-9 * norm, (part, logged[1][part], norm)
         print('all equal')
+    leave_processes(0)

@@ -5,7 +5,7 @@ import torch.distributed as dist
 from mmengine.model import revert_sync_batchnorm
 from model_helpers import randomise
 
-from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes
+from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes, leave_processes
 from mmlape.models import ViTAdapter
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
@@ -32,7 +32,7 @@ def main() -> None:
     for (name, one), other in zip(alone.named_parameters(), shared.parameters(), strict=True):
         torch.testing.assert_close(other.grad, one.grad, rtol=1e-8, atol=1e-8, msg=lambda text, name=name: name + text)
     print(f'process {rank}: all gradients equal')
-    dist.destroy_process_group()
+    leave_processes(0)
 
 
 if __name__ == '__main__':

@@ -10,7 +10,7 @@ from mmengine.optim import OptimWrapper
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes
+from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes, leave_processes
 from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_tensor
 from mmlape.engine.optim import BFloat16OptimWrapper
 from mmlape.engine.runner import Runner
@@ -146,3 +146,4 @@ if __name__ == '__main__':
     net.scale = nn.Parameter(torch.ones(()))
     refuses(net, wrapper_of('accumulated', net), 'shard scale,')
     print('all equal')
+    leave_processes(0)

@@ -6,7 +6,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes, on_main_process
+from mmlape.engine.distributed.processes import (
+    MMDistributedDataParallel,
+    init_processes,
+    leave_processes,
+    on_main_process,
+)
 from mmlape.engine.distributed.sync_bn import GroupBatchNorm
 from mmlape.errors import DataError
 
@@ -80,4 +85,4 @@ if __name__ == '__main__':
     check((2, 3), track_running_stats=False)
     check_errors_reach_every_process()
     print(f'process {dist.get_rank()}: all equal')
-    dist.destroy_process_group()
+    leave_processes(0)

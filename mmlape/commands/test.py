@@ -30,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Evaluate."""
     from mmlape.engine.config import load_config
-    from mmlape.engine.distributed.processes import leave_processes
     from mmlape.engine.evaluator import test
 
     apply_trust(args)
@@ -42,5 +41,4 @@ def run(args: argparse.Namespace) -> int:
         save_pred=args.save_pred,
         launcher=args.launcher,
     )
-    leave_processes()
     return 0

@@ -17,7 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train; return 1 if the run did not finish."""
     from mmlape.engine.config import add_tensorboard, load_config
-    from mmlape.engine.distributed.processes import leave_processes
     from mmlape.engine.trainer import train
 
     apply_trust(args)
@@ -38,5 +37,4 @@ def run(args: argparse.Namespace) -> int:
         batch=args.batch,
         allow_different_software=args.allow_different_software,
     )
-    leave_processes()
     return 0 if record['state'] == 'finished' else 1

@@ -1,5 +1,6 @@
 """Processes that train one model together: NCCL on GPUs, gloo where there is none."""
 
+import atexit
 import ctypes
 import datetime
 import os
@@ -145,10 +146,20 @@ def on_every_process(function: Callable[[], Any]) -> Any:
     return result
 
 
-def leave_processes() -> None:
-    """Close the process group, if this process is in one."""
-    if is_distributed():
+def leave_processes(status: int) -> None:
+    """End this process with ``status`` if it is in a process group, else do nothing.
+
+    The interpreter is not torn down: gloo's threads may still hold tensors, and to release one while Python finalizes
+    aborts the process, now and then (pytorch/pytorch#38228, #190489).
+    """
+    if not is_distributed():
+        return
+    if status == 0:  # after a failure, others may wait in a collective call
         dist.destroy_process_group()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def any_process(flag: bool, device: torch.device | str = 'cpu') -> bool:
