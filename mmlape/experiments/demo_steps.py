@@ -78,8 +78,8 @@ STEPS = (
 )
 PRETRAINING = tuple(step for step in STEPS if step.task == 'classification')
 DOWNSTREAM = tuple(step for step in STEPS if step not in PRETRAINING)
-TEST_COST = 12
-"""Seconds of one evaluation on two cores."""
+DATA_COST, TEST_COST, REPORT_COST = 20, 6, 20
+"""Seconds on two cores of the mini data, of one evaluation beside another, and of the report."""
 
 
 def shortened(train_cfg: dict, divisor: int) -> list[str]:
