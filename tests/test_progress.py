@@ -32,8 +32,11 @@ def test_time_left_is_steady_and_approaches_the_truth(monkeypatch, factor, skipp
     end = seen[-1][0]
     for (time, left), (later, then) in zip(seen, seen[1:]):
         assert abs((later + then) - (time + left)) < 6, 'the expected end moves by seconds only'
+    planned = sum(PARTS[skipped:])
     for time, left in seen:
-        assert abs(time + left - end) < max(2, 0.5 * (end - time)), 'and is not far off'
+        assert abs(time + left - end) < abs(planned - end) + 2, 'never further off than the plan was'
+    time, left = seen[len(seen) // 2]
+    assert abs(time + left - end) < 0.6 * abs(planned - end) + 2, 'and closer half-way'
     assert seen[-1][1] < 2
 
 

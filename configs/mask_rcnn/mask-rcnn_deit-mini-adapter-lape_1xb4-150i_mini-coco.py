@@ -14,13 +14,11 @@ num_classes = len(_base_.classes)
 model = dict(
     backbone=dict(
         arch=dict(_delete_=True, **_base_.deit_mini),
-        img_size=64,
+        **_base_.in_windows,
         drop_path_rate=0.0,
         pe_joining='lape',
         conv_inplane=16,
         deform_num_heads=4,
-        window_attn=[True, False] * 2,
-        window_size=8,
         init_cfg=dict(checkpoint='work_dirs/deit-mini-lape_1xb64-8e_mini-digits/epoch_8.pth'),
     ),
     neck=dict(in_channels=[_base_.deit_mini.embed_dims] * 4, out_channels=channels),

@@ -14,7 +14,8 @@ model = dict(
     data_preprocessor=dict(size=_base_.crop_size),
     backbone=dict(
         arch=dict(_delete_=True, **_base_.deit_mini),
-        img_size=_base_.crop_size,
+        with_cls_token=False,
+        **_base_.in_windows,
         drop_path_rate=0.0,
         init_cfg=dict(checkpoint='work_dirs/deit-mini-default_1xb64-8e_mini-digits/epoch_8.pth'),
     ),
@@ -26,10 +27,11 @@ model = dict(
         num_classes=len(_base_.classes),
         drop_rate=0.0,
         attn_drop_rate=0.0,
+        init_std=_base_.init_std,
     ),
     test_cfg=dict(mode='whole'),
 )
 train_dataloader = dict(batch_size=16)
-train_cfg = dict(max_iters=250, val_interval=125)
+train_cfg = dict(max_iters=300, val_interval=150)
 auto_scale_lr = dict(base_batch_size=16)
 default_hooks = dict(checkpoint=dict(save_best='mIoU', rule='greater'))

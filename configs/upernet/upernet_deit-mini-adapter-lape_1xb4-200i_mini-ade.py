@@ -16,7 +16,7 @@ model = dict(
     data_preprocessor=dict(size=_base_.crop_size),
     backbone=dict(
         arch=dict(_delete_=True, **_base_.deit_mini),
-        img_size=64,
+        **_base_.in_windows,
         drop_path_rate=0.0,
         pe_joining='lape',
         conv_inplane=16,

@@ -50,7 +50,7 @@ class MiniOptions:
     val: int = 100
     digits: int = 6000
     size: tuple[int, int] = (256, 256)
-    crop: int = 32
+    crop: int = 64
     objects: tuple[int, int] = (2, 4)
     digit_size: tuple[int, int] = (96, 104)
     masks: str = 'polygon'
