@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 INTRODUCTION = (
-    'Scenes of scanned handwritten digits on tiles, on crops of two photographs; no scan used for training appears in '
-    'validation. A small DeiT is pretrained on single digits with the default position embedding and with LaPE, and '
-    'fine-tuned from there. Untrained is the model that training starts with: a pretrained backbone under new heads. '
+    'Scenes of two to four scanned handwritten digits on tiles, on crops of two photographs; no scan used for training '
+    'appears in validation. A small DeiT is pretrained on crops of one digit with the default position embedding and '
+    'with LaPE, and fine-tuned from there, with attention in windows as large as those crops. Untrained is the model that training starts with: a pretrained backbone under new heads. '
     'The models and the data are tiny and the seeds few: the numbers show that everything works and learns, not which '
     'position embedding is better.'
 )
@@ -39,12 +39,12 @@ class Step:
 
 
 STEPS = (
-    Step('DeiT, default PE', 'classification', 'pretrain/deit-mini-default_1xb64-8e_mini-digits.py', (121,), 100),
-    Step('DeiT, LaPE', 'classification', 'pretrain/deit-mini-lape_1xb64-8e_mini-digits.py', (121,), 100),
+    Step('DeiT, default PE', 'classification', 'pretrain/deit-mini-default_1xb32-5e_mini-digits.py', (121,), 100),
+    Step('DeiT, LaPE', 'classification', 'pretrain/deit-mini-lape_1xb32-5e_mini-digits.py', (121,), 100),
     Step(
         'Mask R-CNN ViT-Adapter, LaPE',
         'detection',
-        'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-150i_mini-coco.py',
+        'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-300i_mini-coco.py',
         SEEDS[:1],
         150,
         'DeiT, LaPE',
@@ -52,7 +52,7 @@ STEPS = (
     Step(
         'Segmenter, default PE',
         'segmentation',
-        'segmenter/segmenter_deit-mini-default_1xb16-250i_mini-ade.py',
+        'segmenter/segmenter_deit-mini-default_1xb16-300i_mini-ade.py',
         SEEDS,
         90,
         'DeiT, default PE',
@@ -60,7 +60,7 @@ STEPS = (
     Step(
         'Segmenter, LaPE',
         'segmentation',
-        'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
+        'segmenter/segmenter_deit-mini-lape_1xb16-300i_mini-ade.py',
         SEEDS,
         90,
         'DeiT, LaPE',
@@ -68,7 +68,7 @@ STEPS = (
     Step(
         'UperNet ViT-Adapter, LaPE',
         'segmentation',
-        'upernet/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
+        'upernet/upernet_deit-mini-adapter-lape_1xb4-300i_mini-ade.py',
         SEEDS[:1],
         80,
         'DeiT, LaPE',

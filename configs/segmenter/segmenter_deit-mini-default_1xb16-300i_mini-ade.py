@@ -1,6 +1,6 @@
 """Segmenter with a small DeiT on the mini data, default PE: for the demo and the tests, not for comparing methods.
 
-tools/train.py configs/segmenter/segmenter_deit-mini-default_1xb16-250i_mini-ade.py
+tools/train.py configs/segmenter/segmenter_deit-mini-default_1xb16-300i_mini-ade.py
 """
 
 _base_ = [
@@ -17,7 +17,7 @@ model = dict(
         with_cls_token=False,
         **_base_.in_windows,
         drop_path_rate=0.0,
-        init_cfg=dict(checkpoint='work_dirs/deit-mini-default_1xb64-8e_mini-digits/epoch_8.pth'),
+        init_cfg=dict(checkpoint='work_dirs/deit-mini-default_1xb32-5e_mini-digits/epoch_5.pth'),
     ),
     decode_head=dict(
         in_channels=embed_dims,
