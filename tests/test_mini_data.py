@@ -175,7 +175,9 @@ def test_default_scenes_hold_two_to_four_digits_of_the_size_that_crops_have(tmp_
 
 
 def test_every_fifth_scan_of_a_digit_is_for_validation():
-    counts = {split: [len(s) for s in scenes.Scans(split, np.random.default_rng(0)).of_class] for split in scenes.SPLITS}
+    counts = {
+        split: [len(s) for s in scenes.Scans(split, np.random.default_rng(0)).of_class] for split in scenes.SPLITS
+    }
     for train, val in zip(counts['train'], counts['val'], strict=True):
         assert val == (train + val) // 5
 

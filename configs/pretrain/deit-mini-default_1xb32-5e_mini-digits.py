@@ -19,5 +19,7 @@ model = dict(
         drop_path_rate=0.0,
         init_cfg=dict(type='TruncNormal', layer='Linear', std=_base_.init_std),
     ),
-    head=dict(num_classes=_base_.num_classes, in_channels=_base_.deit_mini.embed_dims, loss=dict(label_smooth_val=0.0)),
+    head=dict(
+        num_classes=_base_.num_classes, in_channels=_base_.deit_mini.embed_dims, loss=dict(label_smooth_val=0.0)
+    ),
 )

@@ -33,6 +33,7 @@ from mmlape.experiments.demo_steps import (
     SEEDS,
     TEST_COST,
     Step,
+    run_cost,
     shortened,
 )
 from mmlape.experiments.launchers.devices import visible_devices
@@ -65,8 +66,9 @@ class Demo:
 
     def __init__(self, work_dir: str | Path, data: str | Path, shorten: int = 1, print: Callable[[str], None] = print):
         self.work_dir, self.data, self.shorten = Path(work_dir), Path(data), shorten
-        total = sum(step.cost for step in (*PRETRAINING, *DOWNSTREAM)) + 2 * TEST_COST * len(DOWNSTREAM)
-        self.progress = Progress(total + DATA_COST + REPORT_COST, print, self._running)
+        runs = sum(run_cost(step, shorten) * len(step.seeds) for step in (*PRETRAINING, *DOWNSTREAM))
+        total = DATA_COST + runs + 2 * TEST_COST * len(DOWNSTREAM) + REPORT_COST
+        self.progress = Progress(total, print, self._running)
         self.studies: dict[str, Study] = {}
         self.unfinished: dict[Path, tuple[float, float]] = {}  # cost, and the share that was done before, of each run
 
@@ -127,7 +129,7 @@ class Demo:
         processes = min(stage[0].processes, len(devices) or stage[0].processes)
         for step in stage:
             self.studies[step.name] = self._study(step, processes)
-        costs = {self._folder(step.name): step.cost / len(step.seeds) for step in stage}
+        costs = {self._folder(step.name): run_cost(step, self.shorten) for step in stage}
         launcher = LocalLauncher(processes, None if devices else max(1, 2 // processes), devices)
         plan = [planned for step in stage for planned in self.studies[step.name].plan()]
         for planned in plan:

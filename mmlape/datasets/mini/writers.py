@@ -12,7 +12,7 @@ from mmlape.datasets.palette import class_palette
 ADE_CLASSES = DIGIT_NAMES + PHOTOGRAPHS
 ADE_SPLITS = {'train': 'training', 'val': 'validation'}
 JPEG_QUALITY = 95
-BORDER = 1 / 64  # width of the unlabelled border around a digit, in shorter sides of the scene
+BORDER = 1 / 40  # width of the unlabelled border around a digit, in shorter sides of the scene
 TRACE_SCALE = 2  # outlines are traced on a mask of this scale, so that they run inside the border pixels
 
 
