@@ -18,9 +18,7 @@ VAL_EVERY = 5  # of each digit's scans, every fifth is for validation
 INK_RANGE = (0.2, 0.7)  # of the enlarged scan's full ink: no ink below, full ink above
 DRAWN_SIDE = 100  # pixels of a tile at least as it is drawn, at twice its size or more; then averaged down
 CELL = 1.14  # side of a scene's cells, in largest tiles; a cell holds at most one
-OFFSET = (
-    0.08  # largest distance of a tile from its cell's centre, in sides, so that a model has few positions to learn
-)
+OFFSET = 0.08  # largest distance of a tile from its cell's centre, in sides: a model has few positions to learn
 MAX_ROTATION = 8.0  # degrees
 DARK = (10, 60)  # range of each channel of a tile, without the upper end
 LIGHT = (180, 256)  # and of a digit
