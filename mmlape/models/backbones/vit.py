@@ -54,7 +54,7 @@ class VisionTransformer(ViTCheckpoints):
         drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
         final_norm: Whether the last layer's output is normed.
         norm_cfg: Of the norms; LayerNorm with eps 1e-6 by default.
-        interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``; 'tile' repeats the absolute PE, for
+        interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``; 'tile' repeats the PE, for
             windows as large as the grid that it was trained on (arXiv 2311.05613).
         with_cp: Recompute activations in the backward pass to save memory.
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
