@@ -16,6 +16,7 @@ from mmlape.models.position import AbsolutePosition, AttentionPosition, joinings
 TOKENS = ('cls_token', 'dist_token')
 ARCH_NAMES = {192: 'deit-tiny', 384: 'deit-small', 768: 'deit-base'}
 FIRST = 'blocks.0.attn.'
+LAYER_SCALE = r'blocks\.\d+\.gamma[12]$'
 
 
 def prefix_tokens(weights: Weights) -> tuple[str, ...]:
@@ -282,6 +283,7 @@ class ViTCheckpoints(BaseBackbone):
     def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors without tokens, tables and norms that this model lacks, the PE on its grid."""
         tensors = super().fit_checkpoint(weights, options, report)
+        self._check_layer_scale(weights, report)
         own = self.prefix_tokens[: self.num_prefix]
         unwanted = [name for name in prefix_tokens(weights) if name not in own]
         if self.position.absolute is None and not self.position.inside:
@@ -292,8 +294,20 @@ class ViTCheckpoints(BaseBackbone):
                 report.dropped.append(name)
         return tensors
 
+    def _check_layer_scale(self, weights: Weights, report: LoadReport) -> None:
+        """Refuse new LayerScale gammas other than 1: the file was trained with its branches unscaled."""
+        if weights.has(LAYER_SCALE):
+            return
+        values = [value for name, value in self.state_dict().items() if re.match(LAYER_SCALE, name)]
+        other = next((float(value[value != 1][0]) for value in values if (value != 1).any()), None)
+        if other is not None:
+            report.problems.append(
+                f'wrong LayerScale: the file has none, and new gammas of {other:g} would scale its branches; set '
+                'layer_scale_init_value=1, or 0 for no LayerScale'
+            )
+
     def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial values: LayerScale may, where the file has none."""
-        if name.endswith(('.gamma1', '.gamma2')):
-            return not weights.has(r'blocks\.\d+\.gamma[12]$')
+        if re.match(LAYER_SCALE, name):
+            return not weights.has(LAYER_SCALE)
         return super().may_be_new(name, weights, options)
