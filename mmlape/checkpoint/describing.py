@@ -30,8 +30,9 @@ def inspect(path: str | Path) -> dict[str, object]:
     Raises:
         CheckpointError: If the file cannot be read, or no backbone recognises it.
     """
-    tensors = state_dict_of(read_checkpoint(path), path)
-    backbone, weights = recognise_backbone(tensors, path)
+    content = read_checkpoint(path)
+    tensors = state_dict_of(content, path)
+    backbone, weights = recognise_backbone(content, path)
     rows, config, notes = backbone.describe_checkpoint(weights, str(path))
     if weights.dropped or weights.heads:
         notes = [*notes, f'{len(weights.dropped) + len(weights.heads)} tensors of heads and necks are left out']

@@ -3,6 +3,7 @@
 What of a file belongs into a backbone is the backbone's own knowledge (``mmlape.models.backbones.base``).
 """
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Weights, recognise
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
+from mmlape.checkpoint.records import Recorded, mismatch, read_record, recorded_parts, untold
 from mmlape.errors import CheckpointError, ConfigError
 
 
@@ -42,6 +44,8 @@ class LoadReport:
         dropped: Names of the checkpoint that this model has no place for.
         resized: Name to 'from -> to'.
         problems: What strict loading refuses.
+        warnings: What loads, but is probably not what was meant.
+        notes: What the file does not tell.
     """
 
     path: str
@@ -52,13 +56,16 @@ class LoadReport:
     dropped: list[str] = field(default_factory=list)
     resized: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         lines = [f'checkpoint {self.path} ({self.layout} layout): loaded {len(self.loaded)} of {self.total}']
-        lines += [f'  resized {name}: {how}' for name, how in self.resized.items()]
+        lines += [f'  {summary_of_resized(self.resized)}'] if self.resized else []
         lines += [f'  new: {_summary(self.new)}'] if self.new else []
         lines += [f'  dropped: {_summary(self.dropped)}'] if self.dropped else []
         lines += [f'  problem: {problem}' for problem in self.problems]
+        lines += [f'  note: {note}' for note in self.notes]
         return '\n'.join(lines)
 
 
@@ -71,7 +78,13 @@ def _summary(names: list[str]) -> str:
     return ', '.join(key if count == 1 else f'{key} ({count})' for key, count in groups.items())
 
 
-class Loadable(Protocol):
+def summary_of_resized(resized: dict[str, str]) -> str:
+    """Return 'resized pos_embed: 14x14 -> 32x32' for names and what happened to them."""
+    changes = {how: [name for name in resized if resized[name] == how] for how in dict.fromkeys(resized.values())}
+    return '; '.join(f'resized {_summary(names)}: {how}' for how, names in changes.items())
+
+
+class Loadable(Recorded, Protocol):
     """What a backbone says about checkpoints; see ``mmlape.models.backbones.base.BaseBackbone``."""
 
     def checkpoint_layouts(self) -> tuple[Layout, ...]:
@@ -94,7 +107,8 @@ def load_backbone(
     """Load a checkpoint of any known layout into a backbone of this package.
 
     Heads are dropped, class and distillation tokens (and their PE rows) are kept or dropped as the model needs, an
-    absolute PE is resized to the model's grid. What else does not fit is an error.
+    absolute PE is resized to the model's grid. What else does not fit is an error. A file with the same keys that
+    records another joining, PE or PE norm is loaded with a warning.
 
     Args:
         model: The backbone.
@@ -110,9 +124,16 @@ def load_backbone(
         CheckpointError: For an unreadable file, an unknown layout, no match at all, or anything strict refuses.
     """
     options = LoadOptions(grid, allow_joining_mismatch)
-    weights = recognise(state_dict_of(read_checkpoint(checkpoint), checkpoint), model.checkpoint_layouts(), checkpoint)
+    weights = recognise(read_checkpoint(checkpoint), model.checkpoint_layouts(), checkpoint)
     report = LoadReport(str(checkpoint), weights.layout, dropped=[*weights.heads, *weights.dropped])
     tensors = model.fit_checkpoint(weights, options, report)
+    different = mismatch(weights.known, model.checkpoint_record())
+    if different and allow_joining_mismatch:
+        report.notes.append(different)
+    elif different:
+        report.warnings.append(f'{different}: its weights fit, but have learnt another attention input')
+    elif not allow_joining_mismatch:
+        report.notes += filter(None, [untold(weights.known, model)])
     _load(model, tensors, report, lambda name: model.may_be_new(name, weights, options), strict)
     return report
 
@@ -144,6 +165,8 @@ def load_init_cfg(model: Loadable, cfgs: list[dict]) -> LoadReport:
 def load_model(model: nn.Module, path: str, strict: bool = True) -> LoadReport:
     """Load a checkpoint of the same complete model (detector, segmentor, classifier), for testing it.
 
+    If the file records another joining, PE or PE norm of a backbone, that is a difference too.
+
     Raises:
         CheckpointError: For an unreadable file, no match at all, or, if ``strict``, any difference.
     """
@@ -153,6 +176,13 @@ def load_model(model: nn.Module, path: str, strict: bool = True) -> LoadReport:
 def fill_model(model: nn.Module, content: Mapping, path: str, strict: bool = True) -> LoadReport:
     """Do what ``load_model`` does, with what ``read_checkpoint`` has read from ``path``."""
     report = LoadReport(str(path), 'complete model')
+    record = read_record(content)
+    for name, backbone in recorded_parts(model).items():
+        known = record.backbones.get(name, {})
+        different = mismatch(known, backbone.checkpoint_record())
+        if different:
+            report.problems.append(f'wrong {name or "backbone"}: {different}')
+        report.notes += filter(None, [untold(known, backbone)])
     _load(model, state_dict_of(content, path), report, lambda name: False, strict)
     return report
 
@@ -193,3 +223,5 @@ def _load(
         )
     model.load_state_dict(matching, strict=False)
     print_log(str(report), logger='current')
+    for warning in report.warnings:
+        print_log(f'checkpoint {report.path}: {warning}', logger='current', level=logging.WARNING)

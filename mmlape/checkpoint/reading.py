@@ -106,7 +106,8 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu') -> dict:
         map_location: The device of the tensors.
 
     Returns:
-        What the file holds; a flat dict of tensors for safetensors and NumPy archives.
+        What the file holds; a flat dict of tensors for safetensors and NumPy archives, with a safetensors file's
+        metadata under ``meta``.
 
     Raises:
         CheckpointError: If the file is missing, empty, truncated, of another kind, or needs code to be run.
@@ -120,9 +121,11 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu') -> dict:
         raise CheckpointError(f'checkpoint {path}: unknown kind of file; the names end with {", ".join(SUFFIXES)}')
     try:
         if path.suffix == '.safetensors':
-            from safetensors.torch import load_file
+            from safetensors import safe_open
 
-            content = load_file(path, device=map_location)
+            with safe_open(path, framework='pt', device=map_location) as archive:
+                content = {key: archive.get_tensor(key) for key in archive.keys()}  # noqa: SIM118 (no mapping)
+                content |= {'meta': archive.metadata()} if archive.metadata() else {}
         elif path.suffix == '.npz':
             with np.load(path, allow_pickle=False) as archive:
                 content = {key: torch.from_numpy(np.asarray(archive[key])) for key in archive.files}

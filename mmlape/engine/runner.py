@@ -22,6 +22,7 @@ from torch import nn
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.loading import fill_model
 from mmlape.checkpoint.reading import guard_mmengine
+from mmlape.checkpoint.records import KEY, record_of
 from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_tensor
 from mmlape.engine.optim import group_parameters, quiet_logger
 from mmlape.engine.plan import RunPlan
@@ -158,7 +159,8 @@ class Runner(_Runner):
             self._save_checkpoint(*args, save_optimizer=save_optimizer, **kwargs)
 
     @master_only
-    def _save_checkpoint(self, out_dir: str, filename: str, *args, **kwargs) -> None:
+    def _save_checkpoint(self, out_dir: str, filename: str, *args, meta: dict | None = None, **kwargs) -> None:
+        kwargs['meta'] = {**(meta or {}), KEY: record_of(self.bare_model).plain()}
         if '://' in str(out_dir):
             super().save_checkpoint(out_dir, filename, *args, **kwargs)
             return

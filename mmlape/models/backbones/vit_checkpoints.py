@@ -11,7 +11,8 @@ from mmlape.errors import CheckpointError
 from mmlape.models.backbones.base import BaseBackbone
 from mmlape.models.backbones.vit_layouts import ADAPTER, LAYOUTS, to_timm
 from mmlape.models.layers.grid import Grid, square_grid
-from mmlape.models.position import AbsolutePosition, AttentionPosition, joinings, kinds
+from mmlape.models.position import AbsolutePosition, AttentionPosition, joinings_of, kinds, norms_of
+from mmlape.models.position.stored import with_batch_axis
 
 TOKENS = ('cls_token', 'dist_token')
 ARCH_NAMES = {192: 'deit-tiny', 384: 'deit-small', 768: 'deit-base'}
@@ -34,12 +35,19 @@ def table_names(weights: Weights) -> list[str]:
     return [name for name in weights.tensors if re.fullmatch(r'pos_embed\d*', name)]
 
 
-def joinings_of(weights: Weights) -> list[str]:
-    """Return the joinings that leave such names in a file, the most usual one first."""
-    normed = weights.has(r'blocks\.\d+\.(attn\.)?pe_norm\.')
-    per_layer = 'pos_embed0' in weights.tensors
-    traces = {name: (joining.with_norm, joining.table_per_layer) for name, joining in joinings().items()}
-    return [name for name, trace in traces.items() if trace == (normed, per_layer)]
+def joinings_in(weights: Weights) -> list[str]:
+    """Return the recorded joining, or those that leave such names in a file."""
+    if 'pe_joining' in weights.known:
+        return [weights.known['pe_joining']]
+    return joinings_of(weights.has(r'blocks\.\d+\.(attn\.)?pe_norm\.'), 'pos_embed0' in weights.tensors)
+
+
+def norms_in(weights: Weights) -> list[str]:
+    """Return the recorded norm of an absolute PE, or those that leave such names in a file."""
+    if weights.known:
+        return [weights.known['pe_norm']] if 'pe_norm' in weights.known else []
+    stored = weights.below('blocks.0.pe_norm.')
+    return norms_of(stored) if stored else []
 
 
 def patch_norm_of(weights: Weights) -> str:
@@ -89,8 +97,8 @@ def position_of(weights: Weights, grid: Grid | None = None) -> StoredPosition:
     tables = table_names(weights)
     prefix = len(table_tokens(weights))
     if tables:
-        table = _with_batch_axis(weights.tensors[tables[0]])
-        grid = grid or square_grid(table.shape[1] - prefix)
+        table = with_batch_axis(weights.tensors[tables[0]])
+        grid = grid or weights.grid or square_grid(table.shape[1] - prefix)
         fixed_first = sorted(kinds(AbsolutePosition), key=lambda kind: kind.trainable)
         fitting = (kind.name for kind in fixed_first if kind.matches(table, grid, prefix)) if grid else ()
         found.append(next(iter(fitting), 'learnable'))
@@ -98,14 +106,10 @@ def position_of(weights: Weights, grid: Grid | None = None) -> StoredPosition:
     inside = [kind for kind in kinds(AttentionPosition) if kind.found_in(attn)]
     for kind in inside:
         found.append(kind.name)
-        grid = grid or kind.stored_grid(attn, prefix)
+        grid = grid or weights.grid or kind.stored_grid(attn, prefix)
     has_grid = bool(tables) or any(kind.has_grid for kind in inside)
-    pe_type = found if len(found) > 1 else (found or ['none'])[0]
+    pe_type = weights.known.get('pe_type', found if len(found) > 1 else (found or ['none'])[0])
     return StoredPosition(pe_type, grid if has_grid else None, has_grid and grid is None)
-
-
-def _with_batch_axis(table: Tensor) -> Tensor:
-    return table[None] if table.ndim == 2 else table
 
 
 def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[str]]:
@@ -123,7 +127,8 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
         **{key: value for key, value in arch.items() if key != 'name'},
         'pe_type': pe_type,
         'pe grid': _grid_text(weights, grid) if grid or needs_grid else '',
-        'pe_joining': ' or '.join(joinings_of(weights)),
+        'pe_joining': ' or '.join(joinings_in(weights)),
+        'pe_norm': ' or '.join(norms_in(weights)) or 'none',
         'patch_norm': patch_norm_of(weights),
         'prefix tokens': ', '.join(prefix_tokens(weights)) or 'none',
         'LayerScale': 'yes' if weights.has(r'blocks\.0\.gamma1$') else 'no',
@@ -135,7 +140,8 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
         type=f'mmlape.{model}',
         arch=arch['name'] or dict(shape, num_heads='?'),
         pe_type=pe_type,
-        pe_joining=joinings_of(weights)[0],
+        pe_joining=joinings_in(weights)[0],
+        **_pe_norm(weights),
         patch_norm=patch_norm_of(weights),
     )
     notes = _notes(weights) + ([] if arch['name'] else ['num_heads leaves no trace in a file'])
@@ -153,12 +159,22 @@ def _grid_text(weights: Weights, grid: Grid | None) -> str:
     names = table_names(weights)
     if not names:
         return 'unknown'
-    cells = _with_batch_axis(weights.tensors[names[0]]).shape[1] - len(table_tokens(weights))
+    cells = with_batch_axis(weights.tensors[names[0]]).shape[1] - len(table_tokens(weights))
     return f'{cells} cells, pass grid=(rows, columns)'
 
 
+def _pe_norm(weights: Weights) -> dict:
+    norm = next(iter(norms_in(weights)), 'layernorm')
+    return {} if norm == 'layernorm' else {'pe_norm': norm}
+
+
 def _notes(weights: Weights) -> list[str]:
-    notes = []
+    choices = {'pe_joining': joinings_in(weights), 'pe_norm': norms_in(weights)} if table_names(weights) else {}
+    notes = [
+        f'the file does not say whether {name} is {" or ".join(values)}'
+        for name, values in choices.items()
+        if len(values) > 1
+    ]
     if weights.layout == 'mmseg':
         notes.append(
             "mmsegmentation's norms have eps 1e-5 unless its config says otherwise: norm_cfg=dict(type='LN', eps=1e-5)"
@@ -171,8 +187,8 @@ def _notes(weights: Weights) -> list[str]:
 def missing_in_timm(weights: Weights) -> list[str]:
     """Return what timm's layout has no place for."""
     found = _missing_in_deit(weights)
-    if joinings_of(weights)[0] != 'default' or not table_names(weights):
-        found.append(f'the PE joining ({joinings_of(weights)[0]})')
+    if joinings_in(weights)[0] != 'default' or not table_names(weights):
+        found.append(f'the PE joining ({joinings_in(weights)[0]})')
     return found
 
 
@@ -235,7 +251,8 @@ def plain_config(weights: Weights, grid: Grid | None, path: str) -> dict:
         out_type='raw',
         with_cls_token=bool(prefix_tokens(weights)),
         pe_type=pe_type,
-        pe_joining=joinings_of(weights)[0] if pe_type != 'none' else 'default',
+        pe_joining=joinings_in(weights)[0] if pe_type != 'none' else 'default',
+        **_pe_norm(weights),
         patch_norm=patch_norm_of(weights),
         norm_cfg=dict(type='LN', eps=1e-5 if weights.layout == 'mmseg' else 1e-6),
     )
@@ -253,7 +270,7 @@ class ViTCheckpoints(BaseBackbone):
     def checkpoint_targets(cls) -> dict[str, Target]:
         """Return this package's layout, timm's, and LaPE's."""
         return {
-            'mmlape': Target(),
+            'mmlape': Target(wrapper='state_dict'),
             'timm': Target(to_timm, missing=missing_in_timm),
             'lape': Target(wrapper='model', missing=missing_in_lape),
         }

@@ -99,6 +99,10 @@ class AttentionPosition:
         """Return what is added to attention's output, (B, heads, N, d), from its weights (B, heads, N, N)."""
         return None
 
+    def resize(self, stored: dict[str, Tensor], src: Grid) -> dict[str, Tensor]:
+        """Return the tensors of a stored attention, by name, made for grid ``src``, as ``place`` has them."""
+        return stored
+
     def found_in(self, attn: dict[str, Tensor]) -> bool:
         """Check whether the tensors of a stored attention module, by name, are those of this kind."""
         return False
