@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -75,7 +76,8 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
         raise CheckpointError(f'{src}: the {to} layout has no place for {", ".join(missing)}; use --to mmlape')
     tensors = {**weights.tensors, **weights.heads}
     tensors = target.rename(tensors) if target.rename else tensors
-    write_tensors(tensors, dst, target.wrapper, overwrite, read_record(content).alone())
+    record = replace(read_record(content, src).alone(), normalisation=weights.normalisation)
+    write_tensors(tensors, dst, target.wrapper, overwrite, record)
     return weights.dropped
 
 
@@ -96,7 +98,7 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
         if shapes != first:
             different = sorted(set(shapes.items()) ^ set(first.items()))[:3]
             raise CheckpointError(f'{path} and {files[0]} are not of one model; they differ in {different}')
-        records.append(read_record(content))
+        records.append(read_record(content, path))
         known = [record for record in records if record.plain()]
         if known and known[-1] != known[0]:
             plain = ' and '.join(str(record.plain()) for record in (known[-1], known[0]))
@@ -125,7 +127,7 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
         CheckpointError: If there are no such weights.
     """
     content = read_checkpoint(src)
-    record = read_record(content)
+    record = read_record(content, src)
     if weights == 'ema' and 'ema_state_dict' not in content:
         raise CheckpointError(f'{src}: no EMA weights in it; train with EMAHook, or publish the plain weights')
     if weights == 'plain' and 'ema_state_dict' in content:

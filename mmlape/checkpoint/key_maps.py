@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from mmlape.checkpoint.normalisation import Normalisation
 from mmlape.checkpoint.reading import state_dict_of
 from mmlape.checkpoint.records import read_record
 from mmlape.errors import CheckpointError
@@ -30,11 +31,13 @@ class Layout:
         name: For reports.
         signs: Regular expressions that each match the beginning of a key.
         rename: Translates all tensors, of heads too; None keeps the names.
+        normalisation: Of the images, if it is that of every such file.
     """
 
     name: str
     signs: tuple[str, ...]
     rename: Callable[[Tensors], Tensors] | None = None
+    normalisation: Normalisation | None = None
 
     def fits(self, tensors: Tensors) -> bool:
         """Check whether every sign is there."""
@@ -51,6 +54,7 @@ class Weights:
         heads: Of a classifier, ``head.*`` and ``head_dist.*``.
         dropped: Keys that belong to something else (detection and segmentation heads, necks).
         known: What the file records of the backbone, see ``mmlape.checkpoint.records``.
+        normalisation: Of the images; None if it is unknown.
     """
 
     layout: str
@@ -58,6 +62,7 @@ class Weights:
     heads: Tensors = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
     known: dict[str, Any] = field(default_factory=dict)
+    normalisation: Normalisation | None = None
 
     @property
     def grid(self) -> tuple[int, int] | None:
@@ -116,7 +121,8 @@ def recognise(content: Mapping, layouts: Iterable[Layout], path: object = '') ->
     for layout in layouts:
         if layout.fits(tensors):
             weights = _sort(layout.name, layout.rename(tensors) if layout.rename else tensors)
-            weights.known = read_record(content).backbone
+            record = read_record(content, str(path))
+            weights.known, weights.normalisation = record.backbone, record.normalisation or layout.normalisation
             return weights
     names = ', '.join(dict.fromkeys(layout.name for layout in layouts)) or 'none: the backbone has no checkpoint_signs'
     raise CheckpointError(

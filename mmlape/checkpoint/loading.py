@@ -13,6 +13,7 @@ from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Weights, recognise
+from mmlape.checkpoint.normalisation import Normalisation, normalisation_of
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.checkpoint.records import Recorded, mismatch, read_record, recorded_parts, untold
 from mmlape.errors import CheckpointError, ConfigError
@@ -46,6 +47,7 @@ class LoadReport:
         problems: What strict loading refuses.
         warnings: What loads, but is probably not what was meant.
         notes: What the file does not tell.
+        normalisation: Of the images that the weights want; None if it is unknown.
     """
 
     path: str
@@ -58,6 +60,7 @@ class LoadReport:
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    normalisation: Normalisation | None = None
 
     def __str__(self) -> str:
         lines = [f'checkpoint {self.path} ({self.layout} layout): loaded {len(self.loaded)} of {self.total}']
@@ -86,6 +89,9 @@ def summary_of_resized(resized: dict[str, str]) -> str:
 
 class Loadable(Recorded, Protocol):
     """What a backbone says about checkpoints; see ``mmlape.models.backbones.base.BaseBackbone``."""
+
+    load_report: LoadReport | None
+    """Of the checkpoint that ``init_cfg`` names."""
 
     def checkpoint_layouts(self) -> tuple[Layout, ...]:
         """Return how its files are recognised and translated."""
@@ -126,6 +132,7 @@ def load_backbone(
     options = LoadOptions(grid, allow_joining_mismatch)
     weights = recognise(read_checkpoint(checkpoint), model.checkpoint_layouts(), checkpoint)
     report = LoadReport(str(checkpoint), weights.layout, dropped=[*weights.heads, *weights.dropped])
+    report.normalisation = weights.normalisation
     tensors = model.fit_checkpoint(weights, options, report)
     different = mismatch(weights.known, model.checkpoint_record())
     if different and allow_joining_mismatch:
@@ -176,7 +183,9 @@ def load_model(model: nn.Module, path: str, strict: bool = True) -> LoadReport:
 def fill_model(model: nn.Module, content: Mapping, path: str, strict: bool = True) -> LoadReport:
     """Do what ``load_model`` does, with what ``read_checkpoint`` has read from ``path``."""
     report = LoadReport(str(path), 'complete model')
-    record = read_record(content)
+    record = read_record(content, path)
+    report.normalisation = record.normalisation
+    report.warnings += filter(None, [_other_normalisation(report, model)])
     for name, backbone in recorded_parts(model).items():
         known = record.backbones.get(name, {})
         different = mismatch(known, backbone.checkpoint_record())
@@ -185,6 +194,24 @@ def fill_model(model: nn.Module, content: Mapping, path: str, strict: bool = Tru
         report.notes += filter(None, [untold(known, backbone)])
     _load(model, state_dict_of(content, path), report, lambda name: False, strict)
     return report
+
+
+def warn_of_normalisation(model: nn.Module) -> None:
+    """Warn if the checkpoints of a model's backbones want images normalised otherwise than the model does it."""
+    for backbone in recorded_parts(model).values():
+        warning = backbone.load_report and _other_normalisation(backbone.load_report, model)
+        if warning:
+            print_log(f'checkpoint {backbone.load_report.path}: {warning}', logger='current', level=logging.WARNING)
+
+
+def _other_normalisation(report: LoadReport, model: nn.Module) -> str:
+    wanted, own = report.normalisation, normalisation_of(model)
+    if wanted is None or own is None or wanted.is_near(own):
+        return ''
+    return (
+        f'its images were normalised with {wanted} ({wanted.source}), but model.data_preprocessor has {own}: set the '
+        "file's, unless you mean to train it to these"
+    )
 
 
 def _load(

@@ -1,6 +1,7 @@
 """What a file records beside its weights, because their names and shapes do not tell it.
 
-    {'backbones': {'backbone': {'pe_type': 'learnable', 'pe_joining': 'lape', 'pe_norm': 'layernorm', 'grid': [8, 8]}}}
+    {'backbones': {'backbone': {'pe_type': 'learnable', 'pe_joining': 'lape', 'pe_norm': 'layernorm', 'grid': [8, 8]}},
+     'mean': [123.675, 116.28, 103.53], 'std': [58.395, 57.12, 57.375]}
 
 A PyTorch file has it as ``meta['mmlape']``, a safetensors file as JSON in its metadata. What stands there of a
 backbone is the backbone's own knowledge (``checkpoint_record``).
@@ -9,9 +10,12 @@ backbone is the backbone's own knowledge (``checkpoint_record``).
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
+
+from mmlape.checkpoint.normalisation import Normalisation, normalisation_of, stored_normalisation
 
 KEY = 'mmlape'
 """Of the record in ``meta``, and in the metadata of a safetensors file."""
@@ -36,9 +40,11 @@ class Record:
 
     Attributes:
         backbones: The record of each backbone, by its name in the model; '' for a backbone alone.
+        normalisation: Of the images; None if it is unknown.
     """
 
     backbones: dict[str, dict[str, Any]] = field(default_factory=dict)
+    normalisation: Normalisation | None = None
 
     @property
     def backbone(self) -> dict[str, Any]:
@@ -52,13 +58,15 @@ class Record:
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain values, empty if nothing is recorded."""
-        return {'backbones': self.backbones} if any(self.backbones.values()) else {}
+        images = self.normalisation
+        known = {'backbones': self.backbones} if any(self.backbones.values()) else {}
+        return known | ({'mean': list(images.mean), 'std': list(images.std)} if images else {})
 
 
 def record_of(model: nn.Module) -> Record:
     """Return what a file of a model's weights has to record."""
     found = {name: part.checkpoint_record() for name, part in recorded_parts(model).items()}
-    return Record(_plain(found))
+    return Record(_plain(found), normalisation_of(model))
 
 
 def recorded_parts(model: nn.Module) -> dict[str, Recorded]:
@@ -66,11 +74,14 @@ def recorded_parts(model: nn.Module) -> dict[str, Recorded]:
     return {name: part for name, part in model.named_modules() if isinstance(part, Recorded)}
 
 
-def read_record(content: Mapping) -> Record:
-    """Return the record in what ``read_checkpoint`` has read; an empty one if there is none."""
+def read_record(content: Mapping, path: str | Path) -> Record:
+    """Return the record in what ``read_checkpoint`` has read from a file; an empty one if there is none.
+
+    Of files that others have written, the normalisation may be known.
+    """
     stored = _mapping(_mapping(content.get('meta')).get(KEY))
     backbones = {str(name): dict(_mapping(entry)) for name, entry in _mapping(stored.get('backbones')).items()}
-    return Record(backbones)
+    return Record(backbones, stored_normalisation(content, stored, path))
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

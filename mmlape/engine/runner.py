@@ -20,7 +20,7 @@ from mmengine.runner.base_loop import BaseLoop
 from torch import nn
 
 from mmlape.checkpoint import load_model
-from mmlape.checkpoint.loading import fill_model
+from mmlape.checkpoint.loading import fill_model, warn_of_normalisation
 from mmlape.checkpoint.reading import guard_mmengine
 from mmlape.checkpoint.records import KEY, record_of
 from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_tensor
@@ -114,6 +114,10 @@ class Runner(_Runner):
         fill_model(self.bare_model, checkpoint, filename)
         self._has_loaded = True
         return checkpoint
+
+    def _init_model_weights(self) -> None:
+        super()._init_model_weights()
+        warn_of_normalisation(self.bare_model)
 
     def load_or_resume(self) -> None:
         """Resume from ``load_from``, or load its weights: all of them, unless ``load_strict=False``.

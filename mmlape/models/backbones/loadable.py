@@ -18,9 +18,11 @@ class LoadableBackbone(BaseModule):
 
     Attributes:
         checkpoint_signs: Regular expressions that each match a key of the backbone's checkpoints, and no other's.
+        load_report: Of the checkpoint that ``init_cfg`` names, once it is loaded.
     """
 
     checkpoint_signs: ClassVar[tuple[str, ...]] = ()
+    load_report: LoadReport | None = None
 
     @classmethod
     def checkpoint_layouts(cls) -> tuple[Layout, ...]:
@@ -140,7 +142,7 @@ class LoadableBackbone(BaseModule):
         if not any(is_pretrained(cfg) for cfg in cfgs):
             super().init_weights()
         elif not self.is_init:
-            load_init_cfg(self, cfgs)
+            self.load_report = load_init_cfg(self, cfgs)
             self.is_init = True
 
     # plain state dicts of such a model, also by torch's or MMEngine's own functions

@@ -175,6 +175,8 @@ def _notes(weights: Weights) -> list[str]:
         for name, values in choices.items()
         if len(values) > 1
     ]
+    if weights.normalisation is None:
+        notes.append("images: weights of DeiT and LaPE want ImageNet's mean and std, those of AugReg 127.5 for both")
     if weights.layout == 'mmseg':
         notes.append(
             "mmsegmentation's norms have eps 1e-5 unless its config says otherwise: norm_cfg=dict(type='LN', eps=1e-5)"
