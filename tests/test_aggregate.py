@@ -153,6 +153,7 @@ def test_the_summary_is_written_as_it_is_and_shown_in_points(tmp_path):
     for seed, value in ((1, 0.4), (2, 0.42), (3, 0.44)):
         write_run(tmp_path, seed, {'coco/bbox_mAP': value}, key='coco/bbox_mAP')
     summary = write_summary(tmp_path, read_seeds(tmp_path), 'a.py')
+    assert summary == {'config': 'a.py', **summarise(read_seeds(tmp_path))}
     assert json.loads((tmp_path / SUMMARY).read_text()) == summary
     assert summary['last']['metrics']['coco/bbox_mAP']['mean'] == pytest.approx(0.42)
 
