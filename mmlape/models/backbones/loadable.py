@@ -64,9 +64,18 @@ class LoadableBackbone(BaseModule):
         """
         return dict(cls.describe_checkpoint(weights, path)[1], init_cfg=None)
 
-    def stored_tokens(self, weights: Weights) -> tuple[str, ...]:
-        """Return the prefix tokens that a file's PE tables have rows for."""
-        return tuple(name for name in self.prefix_tokens if name in weights.tensors)
+    def table_tokens(self) -> dict[str, int]:
+        """Return the prefix tokens that the PE tables have rows for, and how many each."""
+        return dict.fromkeys(self.prefix_tokens[: self.pe_prefix], 1)
+
+    def stored_tokens(self, weights: Weights, grid: Grid | None) -> dict[str, int]:
+        """Return the prefix tokens that a file's PE tables have rows for, and how many each.
+
+        Args:
+            weights: As one of ``checkpoint_layouts`` translated them.
+            grid: (rows, columns) of the stored PE; None for a square.
+        """
+        return {name: 1 for name in self.prefix_tokens if name in weights.tensors}
 
     def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a checkpoint's tensors as this model takes them: resized, without what it has no place for.
@@ -86,11 +95,11 @@ class LoadableBackbone(BaseModule):
                 place = TablePlace(
                     self.position.absolute,
                     self.grid,
-                    self.prefix_tokens[: self.pe_prefix],
+                    self.table_tokens(),
                     self.num_prefix > 0,
                     self.interpolate_mode,
                 )
-                stored = self.stored_tokens(weights)
+                stored = self.stored_tokens(weights, options.grid)
                 tensors[name] = fit_table(tensors[name], name, stored, options.grid, place, report)
         return tensors
 
