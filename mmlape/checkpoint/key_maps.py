@@ -17,7 +17,16 @@ from mmlape.errors import CheckpointError
 from mmlape.registry import MODELS
 
 CLASS_HEADS = ('head.', 'head_dist.')
-OTHER_PARTS = ('pre_logits.', 'decode_head.', 'auxiliary_head.', 'neck.', 'rpn_head.', 'roi_head.')
+OTHER_PARTS = (
+    'pre_logits.',
+    'fc_norm.',
+    'attn_pool.',
+    'decode_head.',
+    'auxiliary_head.',
+    'neck.',
+    'rpn_head.',
+    'roi_head.',
+)
 _MMPRETRAIN_HEAD = re.compile(r'^head\.layers\.(head|head_dist)\.')
 
 Tensors = dict[str, Tensor]

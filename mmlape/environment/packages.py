@@ -26,14 +26,14 @@ class Package:
 PACKAGES = {
     package.module: package
     for package in (
-        Package('torch', ('torch',), '2.1'),
-        Package('torchvision', ('torchvision',), '0.16'),
-        Package('mmengine', ('onedl-mmengine', 'mmengine'), '0.10'),
-        Package('mmcv', ('onedl-mmcv', 'mmcv'), '2.0'),
-        Package('mmdet', ('onedl-mmdetection', 'mmdet'), '3.1'),
-        Package('mmseg', ('onedl-mmsegmentation', 'mmsegmentation'), '1.1'),
-        Package('mmpretrain', ('onedl-mmpretrain', 'mmpretrain'), '1.0'),
-        Package('timm', ('timm',), '0.9'),
+        Package('torch', ('torch',), '2.6.0'),
+        Package('torchvision', ('torchvision',), '0.21.0'),
+        Package('mmengine', ('onedl-mmengine', 'mmengine'), '0.10.0'),
+        Package('mmcv', ('onedl-mmcv', 'mmcv'), '2.1.0'),
+        Package('mmdet', ('onedl-mmdetection', 'mmdet'), '3.2.0'),
+        Package('mmseg', ('onedl-mmsegmentation', 'mmsegmentation'), '1.2.0'),
+        Package('mmpretrain', ('onedl-mmpretrain', 'mmpretrain'), '1.1.0'),
+        Package('timm', ('timm',), '0.9.2'),
     )
 }
 

@@ -77,9 +77,18 @@ class LoadableBackbone(BaseModule):
         """Return the arguments whose value no key tells, with the values that leave the keys of this model's."""
         return self.position.look_alikes()
 
-    def stored_tokens(self, weights: Weights) -> tuple[str, ...]:
-        """Return the prefix tokens that a file's PE tables have rows for."""
-        return tuple(name for name in self.prefix_tokens if name in weights.tensors)
+    def table_tokens(self) -> dict[str, int]:
+        """Return the prefix tokens that the PE tables have rows for, and how many each."""
+        return dict.fromkeys(self.prefix_tokens[: self.pe_prefix], 1)
+
+    def stored_tokens(self, weights: Weights, grid: Grid | None) -> dict[str, int]:
+        """Return the prefix tokens that a file's PE tables have rows for, and how many each.
+
+        Args:
+            weights: As one of ``checkpoint_layouts`` translated them.
+            grid: (rows, columns) of the stored PE; None for a square.
+        """
+        return {name: 1 for name in self.prefix_tokens if name in weights.tensors}
 
     def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a checkpoint's tensors as this model takes them: resized, without what it has no place for.
@@ -99,12 +108,13 @@ class LoadableBackbone(BaseModule):
                 place = TablePlace(
                     self.position.absolute,
                     self.grid,
-                    self.prefix_tokens[: self.pe_prefix],
+                    self.table_tokens(),
                     self.num_prefix > 0,
                     self.interpolate_mode,
                 )
-                stored = self.stored_tokens(weights)
-                tensors[name] = fit_table(tensors[name], name, stored, options.grid or weights.grid, place, report)
+                grid = options.grid or weights.grid
+                stored = self.stored_tokens(weights, grid)
+                tensors[name] = fit_table(tensors[name], name, stored, grid, place, report)
         tensors.update(self._resize_inside(tensors, options.grid or weights.grid, report.resized))
         return tensors
 
