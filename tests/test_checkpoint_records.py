@@ -165,12 +165,23 @@ def test_a_kinds_own_arguments_are_recorded(tmp_path, warnings):
         POSITION_ENCODINGS.module_dict.pop('slope')
 
 
-@pytest.mark.parametrize('stored', ['no JSON', '[1]', 3, {'backbones': 3}, {'backbones': {'': 'x'}}, None])
+@pytest.mark.parametrize(
+    'stored', ['no JSON', '[1]', 3, {'backbones': 3}, {'backbones': {'': 'x'}}, {'backbones': {'': {'grid': 3}}}, None]
+)
 def test_a_record_that_is_none_is_as_good_as_no_record(tmp_path, stored):
     path = save(tmp_path / 'a.pth', vit().state_dict(), meta={KEY: stored})
-    assert load_backbone(vit(), path).notes
+    assert load_backbone(vit(), path).notes and inspect(path)['pe grid'] == '4 x 4'
     save(tmp_path / 'b.pth', vit().state_dict(), meta='text')
     assert load_backbone(vit(), str(tmp_path / 'b.pth')).notes
+
+
+def test_a_grid_that_is_of_another_table_is_told(tmp_path):
+    record = {'backbones': {'': dict(grid=[5, 5], pe_joining=['x'])}}
+    path = save(tmp_path / 'a.pth', vit().state_dict(), meta={KEY: record})
+    with pytest.raises(CheckpointError, match='pos_embed has 16 patch rows, which is not the grid 5x5'):
+        load_backbone(vit(), path)
+    assert inspect(path)['pe_joining'] == "['x']"
+    assert load_backbone(vit(), path, grid=(4, 4)).warnings
 
 
 def test_a_backbone_says_itself_what_it_records():

@@ -80,8 +80,15 @@ def read_record(content: Mapping, path: str | Path) -> Record:
     Of files that others have written, the normalisation may be known.
     """
     stored = _mapping(_mapping(content.get('meta')).get(KEY))
-    backbones = {str(name): dict(_mapping(entry)) for name, entry in _mapping(stored.get('backbones')).items()}
+    backbones = {str(name): _entry(entry) for name, entry in _mapping(stored.get('backbones')).items()}
     return Record(backbones, stored_normalisation(content, stored, path))
+
+
+def _entry(stored: object) -> dict[str, Any]:
+    """Return the record of one backbone without what cannot be meant."""
+    sides = _mapping(stored).get('grid')
+    is_grid = isinstance(sides, list) and len(sides) == 2 and all(isinstance(n, int) and n > 0 for n in sides)
+    return {str(key): value for key, value in _mapping(stored).items() if key != 'grid' or is_grid}
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

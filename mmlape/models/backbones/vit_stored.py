@@ -49,14 +49,14 @@ def table_names(weights: Weights) -> list[str]:
 def joinings_in(weights: Weights) -> list[str]:
     """Return the recorded joining, or those that leave such names in a file."""
     if 'pe_joining' in weights.known:
-        return [weights.known['pe_joining']]
+        return [str(weights.known['pe_joining'])]
     return joinings_of(weights.has(r'blocks\.\d+\.(attn\.)?pe_norm\.'), 'pos_embed0' in weights.tensors)
 
 
 def norms_in(weights: Weights) -> list[str]:
     """Return the recorded norm of an absolute PE, or those that leave such names in a file."""
     if weights.known:
-        return [weights.known['pe_norm']] if 'pe_norm' in weights.known else []
+        return [str(weights.known['pe_norm'])] if 'pe_norm' in weights.known else []
     stored = weights.below('blocks.0.pe_norm.')
     return norms_of(stored) if stored else []
 

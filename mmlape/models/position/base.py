@@ -54,7 +54,7 @@ class AbsolutePosition(ABC):
             return self.trainable or torch.allclose(
                 table.float(), self.table(grid, table.shape[2], num_prefix), atol=1e-3
             )
-        except ValueError:  # the formula does not exist for this width
+        except (ValueError, RuntimeError):  # there is no formula for this width, or the grid is of another table
             return False
 
 
