@@ -291,9 +291,10 @@ def test_damaged_files_get_one_line(tmp_path):
     cases = {
         'empty.pth': (b'', 'the file is empty'),
         'cut.pth': (content[: len(content) // 2], 'truncated or damaged|not a PyTorch file'),
-        'text.pth': (b'hello', 'not a PyTorch file, or truncated|cannot be read'),
-        'cut.safetensors': (b'\x10\0\0\0\0\0\0\0{', 'cannot be read'),
-        'weights.h5': (b'x', 'unknown kind of file'),
+        'text.pth': (b'hello', r"unknown kind of file \(b'hello'"),
+        'page.pth': (b'\n<!DOCTYPE html>', r'unknown kind of file \(a web page\)'),
+        'pointer.pth': (b'version https://git-lfs.github.com/spec/v1', 'a pointer of Git LFS'),
+        'cut.safetensors': (b'\x10\0\0\0\0\0\0\0{', 'truncated or damaged'),
     }
     for name, (data, message) in cases.items():
         (tmp_path / name).write_bytes(data)
@@ -358,7 +359,7 @@ def test_mmengines_own_initialisation_reads_safely_as_well(tmp_path, monkeypatch
     reading.guard_mmengine()
     for name, message in (
         (str(tmp_path / 'a.pth'), 'would run code'),
-        ('https://there/a.pth', 'download it and name'),
+        ('open-mmlab://a', 'download it and name'),
     ):
         with pytest.raises(CheckpointError, match=message):
             CheckpointLoader.load_checkpoint(name)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmlape.checkpoint.describing import sha256
 from mmlape.checkpoint.key_maps import recognise_backbone
-from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
+from mmlape.checkpoint.reading import AVERAGES, read_checkpoint, state_dict_of
 from mmlape.checkpoint.records import KEY, Record, read_record
 from mmlape.errors import CheckpointError
 from mmlape.files import atomic_path
@@ -118,7 +118,8 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
     Args:
         src: The checkpoint.
         dst: Name without hash, for example ``weights/deit-tiny-lape.pth``.
-        weights: 'plain' for those that were trained, or 'ema' for their average that MMEngine's EMAHook keeps.
+        weights: 'plain' for those that were trained, or 'ema' for their average that MMEngine's EMAHook, timm or DeiT
+            keeps.
 
     Returns:
         The file and its card.
@@ -128,7 +129,10 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
     """
     content = read_checkpoint(src)
     record = read_record(content, src)
-    if weights == 'ema' and 'ema_state_dict' not in content:
+    averages = [key for key in AVERAGES if key in content]
+    if weights == 'ema' and averages:
+        content = {'state_dict': content[averages[0]]}
+    elif weights == 'ema' and 'ema_state_dict' not in content:
         raise CheckpointError(f'{src}: no EMA weights in it; train with EMAHook, or publish the plain weights')
     if weights == 'plain' and 'ema_state_dict' in content:
         # EMAHook saves the average as the model's weights, and under this name the plain ones

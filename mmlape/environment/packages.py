@@ -15,7 +15,7 @@ class Package:
     Attributes:
         module: Import name.
         distributions: Names under which it is distributed, the pinned one first.
-        oldest: Oldest supported version.
+        oldest: Oldest supported version, which ``tests/floors.sh`` tests.
     """
 
     module: str
@@ -23,6 +23,11 @@ class Package:
     oldest: str
 
 
+SAFE_TORCH = '2.10.0'
+"""The first torch in which ``weights_only=True`` keeps a checkpoint from corrupting memory (CVE-2026-24747)."""
+
+# torch: `fully_shard`, and weights_only=True that runs no code, which CVE-2025-32434 made it do up to 2.5.1; mmcv: the
+# first whose ops compile with such a torch, and the others the first that take this mmcv
 PACKAGES = {
     package.module: package
     for package in (
