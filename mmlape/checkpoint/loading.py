@@ -25,7 +25,8 @@ class LoadOptions:
 
     Attributes:
         grid: (rows, columns) of the stored PE, needed when it is not square.
-        allow_joining_mismatch: Load a checkpoint trained with LaPE into a model without it, or the reverse.
+        allow_joining_mismatch: Load a checkpoint trained with LaPE into a model without it, or the reverse; of files
+            with the same keys, do not warn that they record another joining.
     """
 
     grid: tuple[int, int] | None = None
@@ -121,7 +122,8 @@ def load_backbone(
         checkpoint: The file.
         grid: (rows, columns) of the stored PE, needed when it is not square.
         strict: Refuse missing, unexpected and misshapen tensors; otherwise they are only reported.
-        allow_joining_mismatch: Load a checkpoint trained with LaPE into a model without it, or the reverse.
+        allow_joining_mismatch: Load a checkpoint trained with LaPE into a model without it, or the reverse; of files
+            with the same keys, do not warn that they record another joining.
 
     Returns:
         The report, which is logged too.
