@@ -184,7 +184,7 @@ def plain_config(weights: Weights, grid: Grid | None, path: str) -> dict:
         with_cls_token=bool(prefix_tokens(weights)),
         pe_type=pe_type,
         pe_joining=joinings_in(weights)[0] if pe_type != 'none' else 'default',
-        **_pe_norm(weights),
+        **(_pe_norm(weights) if len(norms_in(weights)) == 1 else {}),  # a guess would be drawn as if known
         patch_norm=patch_norm_of(weights),
         norm_cfg=options_besides(weights).get('norm_cfg'),
     )
