@@ -30,6 +30,7 @@ from mmengine.config import Config
 from mmengine.dataset import Compose
 
 from mmlape.analysis.cost import input_shape, model_cost
+from mmlape.experiments.report.paper import index_entry
 
 
 def test_no_base_is_orphaned():
@@ -262,12 +263,40 @@ def test_readme_agrees_with_metafile_and_configs(folder):
         assert link == f'{name}.py'
         assert millions == f'{model["Metadata"]["Parameters"] / 1e6:.3f}'
         assert gflops == f'{model["Metadata"]["FLOPs"] / 1e9:.1f}'
-        expected = re.search(r'Expect (.+?) \(', configs[name].read_text().splitlines()[0])
+        expected = re.search(r'Expect (.+); not run by us', configs[name].read_text().splitlines()[0])
         numbers = re.findall(r'\d+\.\d+', expected[1]) if expected else []
         assert re.findall(r'\d+\.\d+', score) == numbers
-        quoted = model.get('Paper Results', [dict(Metrics={})])[0]['Metrics']
-        assert list(quoted.values()) == [float(number) for number in numbers]
+        quoted = model.get('Paper Results', [])
+        assert [value for one in quoted for value in one['Metrics'].values()] == [float(number) for number in numbers]
+        assert [one['Paper'] for one in quoted] == ['LaPE (ICCV 2023)'] * (len(numbers) > 0 and '-dpn' not in name) + [
+            'DPN (TMLR 2023)'
+        ] * ('DPN' in score)
+        assert {one['Runs'] for one in quoted if 'LaPE' in one['Paper']} <= {
+            'not stated' if folder == 'pretrain' else 'mean of five seeds'
+        }
         assert ours == 'not run by us'
+
+
+def test_dpns_figures_for_deit_are_quoted():
+    """DPN's Table 1, without and with Dual PatchNorm."""
+    for size, figures in (('small', ['80.1', '80.4']), ('base', ['81.8', '82.0'])):
+        for name, figure in zip(('default', 'default-dpn'), figures, strict=True):
+            name = f'deit-{size}-{name}_4xb256-300e_in1k'
+            assert f'{figure} (DPN)' in index_entry(name).results['accuracy/top1']
+            assert figure in (ROOT / 'configs' / 'pretrain' / f'{name}.py').read_text().splitlines()[0]
+
+
+def test_figures_that_five_seeds_cannot_give_have_a_note():
+    """A mean of five scores of two decimals is a multiple of 0.002."""
+    noted = []
+    for path in RECIPES:
+        for one in metafile(path.parent.name)[path.stem].get('Paper Results', []):
+            odd = [value for value in one['Metrics'].values() if round(value * 1000) % 2]
+            assert bool(odd) == ('Note' in one)
+            noted += odd
+    assert noted == [45.073]
+    for readme in (ROOT / 'README.md', ROOT / 'configs' / 'upernet' / 'README.md'):
+        assert re.search(r'45\.073.{0,80}(cannot|\*)', readme.read_text()), readme
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ from mmlape.engine.hooks.per_class import PerClassHook
 from mmlape.engine.hooks.predictions import SavePredictionsHook
 from mmlape.engine.hooks.reseed import ReseedHook
 from mmlape.engine.hooks.run_record import RunRecordHook
+from mmlape.engine.hooks.second_evaluation import SecondEvaluationHook
 
 ALWAYS = ('BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook', 'RunRecordHook')
 
 __all__ = [
     'BannerHook', 'CheckpointHook', 'CompileBackboneHook', 'GradientNormHook', 'NaNGuardHook', 'PerClassHook',
-    'ReseedHook', 'RunRecordHook', 'SavePredictionsHook', 'install',
+    'ReseedHook', 'RunRecordHook', 'SavePredictionsHook', 'SecondEvaluationHook', 'install',
 ]  # fmt: skip
 
 
