@@ -80,7 +80,7 @@ def plan_run(
 
 def require_keys(cfg: Config, keys: tuple[str, ...], purpose: str) -> None:
     """Raise ConfigError if a configuration lacks a part that its purpose ('trained', 'tested') needs."""
-    missing = [key for key in keys if not cfg.get(key)]
+    missing = [key for key in keys if cfg.get(key) is None]  # `test_cfg = dict()` is MMEngine's own loop
     if missing:
         raise ConfigError(f'{cfg.filename} cannot be {purpose}: it has no {", ".join(missing)}')
 

@@ -14,6 +14,7 @@ from mmlape.engine.hooks.per_class import PerClassHook
 from mmlape.engine.hooks.predictions import SavePredictionsHook
 from mmlape.engine.hooks.reseed import ReseedHook
 from mmlape.engine.hooks.run_record import RunRecordHook
+from mmlape.engine.hooks.second_evaluation import SecondEvaluationHook
 
 ALWAYS = (
     'AccumulationHook', 'BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook',
@@ -22,7 +23,7 @@ ALWAYS = (
 
 __all__ = [
     'AccumulationHook', 'BannerHook', 'CheckpointHook', 'CompileBackboneHook', 'GradientNormHook', 'NaNGuardHook',
-    'PerClassHook', 'ReseedHook', 'RunRecordHook', 'SavePredictionsHook', 'install',
+    'PerClassHook', 'ReseedHook', 'RunRecordHook', 'SavePredictionsHook', 'SecondEvaluationHook', 'install',
 ]  # fmt: skip
 
 
