@@ -27,7 +27,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Where operations are recorded (compilers, exports, counters of FLOPs), transformed (``torch.func``) or cast
     (autocast), it is ``F.linear`` itself.
     """
-    if not (_onednn_is_faster() and _is_plain(x, weight)):
+    if not (_is_plain(x, weight) and _onednn_is_faster()):
         return F.linear(x, weight, bias)
     return _Linear.apply(x, weight, bias)
 
