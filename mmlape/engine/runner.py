@@ -20,8 +20,9 @@ from mmengine.runner.base_loop import BaseLoop
 from torch import nn
 
 from mmlape.checkpoint import load_model
-from mmlape.checkpoint.loading import fill_model
+from mmlape.checkpoint.loading import fill_model, warn_of_normalisation
 from mmlape.checkpoint.reading import guard_mmengine
+from mmlape.checkpoint.records import KEY, record_of
 from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_tensor
 from mmlape.engine.optim import group_parameters, quiet_logger
 from mmlape.engine.plan import RunPlan
@@ -135,6 +136,10 @@ class Runner(_Runner):
         self._has_loaded = True
         return checkpoint
 
+    def _init_model_weights(self) -> None:
+        super()._init_model_weights()
+        warn_of_normalisation(self.bare_model)
+
     def load_or_resume(self) -> None:
         """Resume from ``load_from``, or load its weights: all of them, unless ``load_strict=False``.
 
@@ -179,7 +184,8 @@ class Runner(_Runner):
             self._save_checkpoint(*args, save_optimizer=save_optimizer, **kwargs)
 
     @master_only
-    def _save_checkpoint(self, out_dir: str, filename: str, *args, **kwargs) -> None:
+    def _save_checkpoint(self, out_dir: str, filename: str, *args, meta: dict | None = None, **kwargs) -> None:
+        kwargs['meta'] = {**(meta or {}), KEY: record_of(self.bare_model).plain()}
         if '://' in str(out_dir):
             super().save_checkpoint(out_dir, filename, *args, **kwargs)
             return
