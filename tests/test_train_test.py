@@ -139,17 +139,14 @@ def test_epochs_are_resumed_too_from_python(config, tmp_path, monkeypatch):
     before = cfg.pretty_text
     expected = train(cfg, tmp_path / 'whole', seed=1)
     assert (expected['state'], expected['epoch'], expected['iter'], expected['max_epochs']) == ('finished', 3, 12, 3)
-    assert [(entry['epoch'], entry['step']) for entry in tiny.evaluations(tmp_path / 'whole')] == [
-        (1, 4),
-        (2, 8),
-        (3, 12),
-    ]
+    history = tiny.evaluations(tmp_path / 'whole')
+    assert [(entry['epoch'], entry['step']) for entry in history] == [(1, 4), (2, 8), (3, 12)]
     monkeypatch.setenv('TROUBLE', 'nan:7:0')
     with pytest.raises(TrainingError, match=r'iteration 7: .*epoch_1\.pth'):
         train(cfg, tmp_path / 'part', seed=1)
     monkeypatch.delenv('TROUBLE')
     run = train(cfg, tmp_path / 'part', resume=True)
-    assert tiny.evaluations(tmp_path / 'part') == tiny.evaluations(tmp_path / 'whole')
+    assert tiny.evaluations(tmp_path / 'part') == history
     assert run['last'] == expected['last'] and run['best'] == expected['best']
     assert tiny.difference(tmp_path / 'part' / 'epoch_3.pth', tmp_path / 'whole' / 'epoch_3.pth') == 0
     assert [path.name for path in (tmp_path / 'part').glob('epoch_*')] == ['epoch_3.pth']
