@@ -1,6 +1,7 @@
 """Pretraining: parameter counts of the paper, distillation, and the way from a checkpoint into a running model."""
 
 import itertools
+import json
 import re
 from pathlib import Path
 
@@ -9,12 +10,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.config import Config
+from mmengine.model import BaseModel
 from mmengine.registry import init_default_scope
 from PIL import Image
 from test_checkpoint import save
 from tiny import ROOT, run, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint
+from mmlape.engine.config import load_config
+from mmlape.engine.evaluator import test as evaluate
+from mmlape.engine.trainer import train
+from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 from mmlape.registry import MODELS
 
@@ -124,6 +130,56 @@ def test_imagenets_recipe_runs_at_384_from_a_checkpoint_of_224(tmp_path):
     stored = read_checkpoint(tmp_path / 'out' / 'epoch_1.pth')
     assert stored['state_dict']['backbone.pos_embed'].shape == (1, 577, 32)
     assert stored['meta']['iter'] == 1, 'an epoch has ten pictures, though each may come three times'
+
+
+@MODELS.register_module()
+class CornerClassifier(BaseModel):
+    """Says 1 where the corner of an image is white, else 0."""
+
+    def __init__(self, data_preprocessor):
+        super().__init__(data_preprocessor)
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, inputs, data_samples=None, mode='tensor'):
+        if mode == 'loss':
+            return dict(loss=self.weight.sum())
+        white = (inputs[:, :, 0, 0].mean(1) > 0.5).long()
+        return [
+            sample.set_pred_label(one).set_pred_score(F.one_hot(one, 5).float())
+            for sample, one in zip(data_samples, white)
+        ]
+
+
+def test_imagenet_is_evaluated_at_both_crop_ratios(tmp_path):
+    """A white frame of 12 pixels is in the image at crop ratio 1.0, and outside it at 0.875."""
+    framed = np.full((256, 256, 3), 255, np.uint8)
+    framed[12:-12, 12:-12] = 0
+    for split, kind in itertools.product(('train', 'val'), 'abcde'):  # one image of a, which is class 0; two of b
+        folder = tmp_path / 'data' / split / kind
+        folder.mkdir(parents=True)
+        for number in range(2 if kind == 'b' else 1):
+            Image.fromarray(framed).save(folder / f'{number}.png')
+    plain = dict(num_workers=0, persistent_workers=False)
+    cfg = load_config(PRETRAIN / 'deit-tiny-lape_4xb256-300e_in1k.py', dict(data_root=f'{tmp_path / "data"}/'))
+    cfg.merge_from_dict(dict(
+        model=dict(
+            _delete_=True, type='mmlape.CornerClassifier',
+            data_preprocessor=dict(type='ClsDataPreprocessor', mean=[0] * 3, std=[255] * 3),
+        ),
+        train_cfg=dict(max_epochs=2), train_dataloader=dict(batch_size=2, **plain), val_dataloader=plain,
+        test_dataloader=plain, param_scheduler=[], auto_scale_lr=dict(base_batch_size=2),
+    ))  # fmt: skip
+    accuracies = {'accuracy/top1': pytest.approx(100 / 6), 'crop_1.0/accuracy/top1': pytest.approx(100 / 3)}
+    record = train(cfg, tmp_path / 'out', seed=0)
+    first, last = (evaluation['metrics'] for evaluation in record['evaluations'])
+    assert 'crop_1.0/accuracy/top1' not in first and first['accuracy/top1'] == accuracies['accuracy/top1']
+    assert {key: last[key] for key in accuracies} == accuracies
+    found = evaluate(cfg, tmp_path / 'out' / 'epoch_2.pth', tmp_path / 'test')
+    assert {key: found['metrics'][key] for key in accuracies} == accuracies
+    assert json.loads((tmp_path / 'test' / 'metrics.json').read_text())['metrics'] == found['metrics']
+    cfg.val_dataloader.dataset.pipeline.pop(1)
+    with pytest.raises(ConfigError, match='crop_1.0.*val_dataloader has no transform ResizeEdge'):
+        train(cfg, tmp_path / 'other', seed=0)
 
 
 def test_a_teacher_of_timm_takes_timms_own_file(tmp_path):

@@ -39,10 +39,14 @@ class Runner(_Runner):
     """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code.
 
     The trainer sets ``plan`` and ``record``, which the hooks of a training run use.
+
+    Attributes:
+        diff_rank_seed: Whether the model's randomness differs from process to process.
     """
 
     plan: RunPlan
     record: RunRecord
+    diff_rank_seed: bool
 
     @classmethod
     def from_cfg(cls, cfg: Config) -> 'Runner':
@@ -51,6 +55,23 @@ class Runner(_Runner):
         cfg = copy.deepcopy(cfg)
         cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
         return super().from_cfg(cfg)
+
+    def set_randomness(
+        self, seed: int | None, diff_rank_seed: bool | None = None, deterministic: bool | None = None
+    ) -> None:
+        """Seed every process alike, because samplers need that, and prefer deterministic kernels if asked to.
+
+        Args:
+            seed: None for a random one.
+            diff_rank_seed: For :class:`mmlape.engine.hooks.ReseedHook`; None stands for True.
+            deterministic: Where torch has no deterministic kernel, it warns.
+        """
+        super().set_randomness(seed)
+        self.diff_rank_seed, self._deterministic = diff_rank_seed is not False, bool(deterministic)
+        if deterministic:
+            os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
+            torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
+            torch.use_deterministic_algorithms(True, warn_only=True)
 
     def build_train_loop(self, loop: BaseLoop | dict) -> BaseLoop:
         """Build the loop on samples that are seeded by their position (see :mod:`mmlape.engine.seeding`)."""
