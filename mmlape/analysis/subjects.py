@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mmengine.registry import MODELS, init_default_scope
 
-from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
+from mmlape.checkpoint import load_backbone, read_checkpoint
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import quiet_logger
@@ -111,7 +111,7 @@ def _from_config(path: str, checkpoint: str | None, options: OpenOptions) -> Bas
 
 def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     """Build a plain ViT with the file's stem, norms and PE; an adapter's own parts are left out."""
-    backbone, weights = recognise_backbone(state_dict_of(read_checkpoint(path), path), path)
+    backbone, weights = recognise_backbone(read_checkpoint(path), path)
     config = backbone.config_to_view(weights, grid, path)
     if '?' in str(config):
         raise CheckpointError(f'checkpoint {path} does not say all of its model: name its config too, CONFIG@{path}')

@@ -33,7 +33,7 @@ def inspect(path: str | Path) -> dict[str, object]:
     """
     content = read_checkpoint(path)
     tensors = state_dict_of(content, path)
-    backbone, weights = recognise_backbone(tensors, path)
+    backbone, weights = recognise_backbone(content, path)
     rows, config, notes = backbone.describe_checkpoint(weights, str(path))
     if weights.dropped or weights.heads:
         notes = [*notes, f'{len(weights.dropped) + len(weights.heads)} tensors of heads and necks are left out']
@@ -43,6 +43,7 @@ def inspect(path: str | Path) -> dict[str, object]:
             *notes,
             f'averaged weights (EMA) are there too, under {averages[0]}: `publish --weights ema` takes them',
         ]
+    images = weights.normalisation
     dtypes = Counter(str(value.dtype).removeprefix('torch.') for value in weights.tensors.values())
     return {
         'file': str(path),
@@ -51,6 +52,7 @@ def inspect(path: str | Path) -> dict[str, object]:
         **rows,
         'parameters': f'{_count(weights.tensors):,} in the backbone, {_count(tensors):,} in the file',
         'dtype': ', '.join(f'{name} ({count})' for name, count in dtypes.items()),
+        'images': f'{images}: {images.source}' if images else 'the file does not say how they were normalised',
         'to load it': f'backbone={_call(config)}',
         'mind': '; '.join(notes) or 'nothing',
     }

@@ -98,7 +98,8 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu') -> dict:
         map_location: The device of the tensors.
 
     Returns:
-        What the file holds; a flat dict of tensors for safetensors and NumPy archives.
+        What the file holds; a flat dict of tensors for safetensors and NumPy archives, with a safetensors file's
+        metadata under ``meta``.
 
     Raises:
         CheckpointError: If the file is missing, empty, truncated, of another kind, unpacks to far more than its size,
@@ -112,9 +113,11 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu') -> dict:
     kind = kind_of(path, _trusted)
     try:
         if kind == 'safetensors':
-            from safetensors.torch import load_file
+            from safetensors import safe_open
 
-            content = load_file(path, device=map_location)
+            with safe_open(path, framework='pt', device=map_location) as archive:
+                content = {key: archive.get_tensor(key) for key in archive.keys()}  # noqa: SIM118 (no mapping)
+                content |= {'meta': archive.metadata()} if archive.metadata() else {}
         elif kind == 'npz':
             content = {name: value.to(map_location) for name, value in read_npz(path).items()}
         else:

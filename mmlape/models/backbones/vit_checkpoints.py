@@ -1,5 +1,7 @@
 """What a plain ViT says about its checkpoints: tokens, arch, position encodings, joining and stem of a file."""
 
+import re
+
 from torch import Tensor
 
 from mmlape.checkpoint.key_maps import Layout, Target, Weights
@@ -9,18 +11,20 @@ from mmlape.models.backbones.base import BaseBackbone
 from mmlape.models.backbones.vit_layouts import ADAPTER, LAYOUTS, to_timm
 from mmlape.models.backbones.vit_stored import (
     FIRST,
+    LAYER_SCALE,
     arch_of,
     is_clip,
-    joinings_of,
+    joinings_in,
+    norms_in,
     patch_norm_of,
     position_of,
     prefix_tokens,
     table_names,
     table_tokens,
-    with_batch_axis,
 )
 from mmlape.models.layers.grid import Grid
 from mmlape.models.position import AttentionPosition, kinds
+from mmlape.models.position.stored import with_batch_axis
 
 TANH_GELU = "act_cfg=dict(type='GELU', approximate='tanh')"
 
@@ -40,7 +44,8 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
         **{key: value for key, value in arch.items() if key != 'name'},
         'pe_type': pe_type,
         'pe grid': _grid_text(weights, grid) if grid or needs_grid else '',
-        'pe_joining': ' or '.join(joinings_of(weights)),
+        'pe_joining': ' or '.join(joinings_in(weights)),
+        'pe_norm': ' or '.join(norms_in(weights)) or 'none',
         'patch_norm': patch_norm_of(weights),
         'prefix tokens': ', '.join(_counted(weights)) or 'none',
         'LayerScale': 'yes' if weights.has(r'blocks\.0\.gamma1$') else 'no',
@@ -52,7 +57,8 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
         type=f'mmlape.{model}',
         arch=arch['name'] or dict(shape, num_heads='?'),
         pe_type=pe_type,
-        pe_joining=joinings_of(weights)[0],
+        pe_joining=joinings_in(weights)[0],
+        **_pe_norm(weights),
         patch_norm=patch_norm_of(weights),
     )
     notes = _notes(weights) + ([] if arch['name'] else ['num_heads leaves no trace in a file'])
@@ -60,7 +66,7 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
         init['grid'] = ('?', '?')
         notes.append('the PE is of no square grid: its rows and columns are those of the pretraining')
     elif grid and not table_names(weights):
-        options['img_size'] = grid[0] * arch['patch_size']  # a bias is resized by the model, not by loading
+        options['img_size'] = grid[0] * arch['patch_size']  # so that nothing is resized
     return rows, dict(options, init_cfg=init), notes
 
 
@@ -79,8 +85,20 @@ def _grid_text(weights: Weights, grid: Grid | None) -> str:
     return f'{cells} cells, pass grid=(rows, columns)'
 
 
+def _pe_norm(weights: Weights) -> dict:
+    norm = next(iter(norms_in(weights)), 'layernorm')
+    return {} if norm == 'layernorm' else {'pe_norm': norm}
+
+
 def _notes(weights: Weights) -> list[str]:
-    notes = []
+    choices = {'pe_joining': joinings_in(weights), 'pe_norm': norms_in(weights)} if table_names(weights) else {}
+    notes = [
+        f'the file does not say whether {name} is {" or ".join(values)}'
+        for name, values in choices.items()
+        if len(values) > 1
+    ]
+    if weights.normalisation is None:
+        notes.append("images: weights of DeiT and LaPE want ImageNet's mean and std, those of AugReg 127.5 for both")
     if weights.layout == 'mmseg':
         notes.append("mmsegmentation's norms have eps 1e-5 unless its config says otherwise")
     if weights.layout == 'jax':
@@ -97,8 +115,8 @@ def _notes(weights: Weights) -> list[str]:
 def missing_in_timm(weights: Weights) -> list[str]:
     """Return what timm's layout has no place for."""
     found = _missing_in_deit(weights)
-    if joinings_of(weights)[0] != 'default' or not table_names(weights):
-        found.append(f'the PE joining ({joinings_of(weights)[0]})')
+    if joinings_in(weights)[0] != 'default' or not table_names(weights):
+        found.append(f'the PE joining ({joinings_in(weights)[0]})')
     return found
 
 
@@ -165,7 +183,8 @@ def plain_config(weights: Weights, grid: Grid | None, path: str) -> dict:
         out_type='raw',
         with_cls_token=bool(prefix_tokens(weights)),
         pe_type=pe_type,
-        pe_joining=joinings_of(weights)[0] if pe_type != 'none' else 'default',
+        pe_joining=joinings_in(weights)[0] if pe_type != 'none' else 'default',
+        **(_pe_norm(weights) if len(norms_in(weights)) == 1 else {}),  # a guess would be drawn as if known
         patch_norm=patch_norm_of(weights),
         norm_cfg=options_besides(weights).get('norm_cfg'),
     )
@@ -183,7 +202,7 @@ class ViTCheckpoints(BaseBackbone):
     def checkpoint_targets(cls) -> dict[str, Target]:
         """Return this package's layout, timm's, and LaPE's."""
         return {
-            'mmlape': Target(),
+            'mmlape': Target(wrapper='state_dict'),
             'timm': Target(to_timm, missing=missing_in_timm),
             'lape': Target(wrapper='model', missing=missing_in_lape),
         }
@@ -213,6 +232,7 @@ class ViTCheckpoints(BaseBackbone):
     def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors without tokens, tables and norms that this model lacks, the PE on its grid."""
         tensors = super().fit_checkpoint(weights, options, report)
+        self._check_layer_scale(weights, report)
         unwanted = [name for name in prefix_tokens(weights) if name not in self.prefix_tokens]
         if self.position.absolute is None and not self.position.inside:
             unwanted += table_names(weights)
@@ -222,8 +242,20 @@ class ViTCheckpoints(BaseBackbone):
                 report.dropped.append(name)
         return tensors
 
+    def _check_layer_scale(self, weights: Weights, report: LoadReport) -> None:
+        """Refuse new LayerScale gammas other than 1: the file was trained with its branches unscaled."""
+        if weights.has(LAYER_SCALE):
+            return
+        values = [value for name, value in self.state_dict().items() if re.match(LAYER_SCALE, name)]
+        other = next((float(value[value != 1][0]) for value in values if (value != 1).any()), None)
+        if other is not None:
+            report.problems.append(
+                f'wrong LayerScale: the file has none, and new gammas of {other:g} would scale its branches; set '
+                'layer_scale_init_value=1, or 0 for no LayerScale'
+            )
+
     def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial values: LayerScale may, where the file has none."""
-        if name.endswith(('.gamma1', '.gamma2')):
-            return not weights.has(r'blocks\.\d+\.gamma[12]$')
+        if re.match(LAYER_SCALE, name):
+            return not weights.has(LAYER_SCALE)
         return super().may_be_new(name, weights, options)

@@ -5,11 +5,13 @@
 """
 
 import re
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, rename_keys
+from mmlape.checkpoint.normalisation import HALF
 from mmlape.errors import CheckpointError
 
 _MMPRETRAIN_NAMES = (
@@ -140,11 +142,12 @@ def _stem_kernel(kernel: Tensor) -> Tensor:
     return kernel.permute(3, 2, 0, 1)
 
 
+IMAGES_OF_JAX = replace(HALF, source='AugReg and big_vision')
 ADAPTER = Layout('vit-adapter', (r'spm\.stem\.', r'blocks\.0\.attn\.qkv\.'), _stem_as_convolution)
 LAYOUTS = (
     ADAPTER,
     Layout('deit', (r'blocks\.0\.attn\.qkv\.', r'blocks\.0\.mlp\.fc1\.', r'patch_embed\.proj\.'), _from_deit),
     Layout('mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain),
     Layout('mmseg', (r'layers\.0\.attn\.attn\.in_proj_weight', r'patch_embed\.projection\.weight'), _from_mmseg),
-    Layout('jax', (r'(params/)?(Transformer/)?encoderblock_0/',), _from_jax),
+    Layout('jax', (r'(params/)?(Transformer/)?encoderblock_0/',), _from_jax, IMAGES_OF_JAX),
 )

@@ -3,15 +3,15 @@
 import re
 from typing import NamedTuple
 
-from torch import Tensor
-
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.models.layers.grid import Grid, square_grid
-from mmlape.models.position import AbsolutePosition, AttentionPosition, joinings, kinds
+from mmlape.models.position import AbsolutePosition, AttentionPosition, joinings_of, kinds, norms_of
+from mmlape.models.position.stored import with_batch_axis
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
 ARCH_NAMES = {192: 'deit-tiny', 384: 'deit-small', 768: 'deit-base'}
 FIRST = 'blocks.0.attn.'
+LAYER_SCALE = r'blocks\.\d+\.gamma[12]$'
 
 
 def prefix_tokens(weights: Weights) -> tuple[str, ...]:
@@ -26,8 +26,9 @@ def table_tokens(weights: Weights, grid: Grid | None = None) -> dict[str, int]:
 
     Args:
         weights: Of the file.
-        grid: (rows, columns) of the stored PE; None for a square.
+        grid: (rows, columns) of the stored PE; None for that recorded, or a square.
     """
+    grid = grid or weights.grid
     tokens = {name: weights.tensors[name].shape[1] for name in prefix_tokens(weights)}
     if weights.layout == 'vit-adapter':
         tokens = tokens or {'cls_token': 1}
@@ -45,12 +46,19 @@ def table_names(weights: Weights) -> list[str]:
     return [name for name in weights.tensors if re.fullmatch(r'pos_embed\d*', name)]
 
 
-def joinings_of(weights: Weights) -> list[str]:
-    """Return the joinings that leave such names in a file, the most usual one first."""
-    normed = weights.has(r'blocks\.\d+\.(attn\.)?pe_norm\.')
-    per_layer = 'pos_embed0' in weights.tensors
-    traces = {name: (joining.with_norm, joining.table_per_layer) for name, joining in joinings().items()}
-    return [name for name, trace in traces.items() if trace == (normed, per_layer)]
+def joinings_in(weights: Weights) -> list[str]:
+    """Return the recorded joining, or those that leave such names in a file."""
+    if 'pe_joining' in weights.known:
+        return [str(weights.known['pe_joining'])]
+    return joinings_of(weights.has(r'blocks\.\d+\.(attn\.)?pe_norm\.'), 'pos_embed0' in weights.tensors)
+
+
+def norms_in(weights: Weights) -> list[str]:
+    """Return the recorded norm of an absolute PE, or those that leave such names in a file."""
+    if weights.known:
+        return [str(weights.known['pe_norm'])] if 'pe_norm' in weights.known else []
+    stored = weights.below('blocks.0.pe_norm.')
+    return norms_of(stored) if stored else []
 
 
 def patch_norm_of(weights: Weights) -> str:
@@ -107,6 +115,7 @@ def position_of(weights: Weights, grid: Grid | None = None) -> StoredPosition:
         grid: (rows, columns) of the stored PE, if the user gave it.
     """
     found: list[str] = []
+    grid = grid or weights.grid
     tables = table_names(weights)
     prefix = sum(table_tokens(weights, grid).values())
     if tables:
@@ -121,10 +130,5 @@ def position_of(weights: Weights, grid: Grid | None = None) -> StoredPosition:
         found.append(kind.name)
         grid = grid or kind.stored_grid(attn, prefix)
     has_grid = bool(tables) or any(kind.has_grid for kind in inside)
-    pe_type = found if len(found) > 1 else (found or ['none'])[0]
+    pe_type = weights.known.get('pe_type', found if len(found) > 1 else (found or ['none'])[0])
     return StoredPosition(pe_type, grid if has_grid else None, has_grid and grid is None)
-
-
-def with_batch_axis(table: Tensor) -> Tensor:
-    """Return a table as (1, rows, D)."""
-    return table[None] if table.ndim == 2 else table

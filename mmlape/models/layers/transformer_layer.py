@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mmlape.models.layers.grid import Grid
+from mmlape.models.layers.linear import Linear
 from mmlape.models.position import AttentionInput, Joining, Stream, build_pe_norm
 
 
@@ -27,9 +28,9 @@ class FFN(nn.Module):
         self, embed_dims: int, feedforward_channels: int, drop_rate: float = 0.0, act_cfg: dict | None = None
     ):
         super().__init__()
-        self.fc1 = nn.Linear(embed_dims, feedforward_channels)
+        self.fc1 = Linear(embed_dims, feedforward_channels)
         self.act = build_activation_layer(act_cfg or dict(type='GELU'))
-        self.fc2 = nn.Linear(feedforward_channels, embed_dims)
+        self.fc2 = Linear(feedforward_channels, embed_dims)
         self.drop = nn.Dropout(drop_rate)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -56,6 +56,11 @@ def stored_grid(table: Tensor, name: str, tokens: dict[str, int], grid: Grid | N
     return found
 
 
+def with_batch_axis(table: Tensor) -> Tensor:
+    """Return a table as (1, rows, D); the public 1-D sinusoids have no batch axis."""
+    return table[None] if table.ndim == 2 else table
+
+
 def fit_table(
     table: Tensor, name: str, stored: dict[str, int], grid: Grid | None, place: TablePlace, report: LoadReport
 ) -> Tensor:
@@ -74,7 +79,7 @@ def fit_table(
     Raises:
         CheckpointError: As ``stored_grid``.
     """
-    table = table[None] if table.ndim == 2 else table
+    table = with_batch_axis(table)
     source = stored_grid(table, name, stored, grid, report.path)
     num_prefix = sum(stored.values())
     if not place.kind.matches(table, source, num_prefix):
