@@ -88,7 +88,8 @@ def test_the_teacher_is_neither_trained_nor_saved(tmp_path):
 def test_a_checkpoint_is_in_the_model_once_training_runs(tmp_path):
     """One iteration with learning rate 0 through the real tool leaves the checkpoint's values, to the bit."""
     source = VisionTransformer(ARCH, 32, 8, pe_joining='lape')
-    path = save(tmp_path / 'lape.pth', source.state_dict())
+    record = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
+    path = save(tmp_path / 'lape.pth', source.state_dict(), meta=dict(mmlape=record))
     extra = (
         f"model['backbone']['init_cfg'] = dict(type='Pretrained', checkpoint={path!r})\n"
         "optim_wrapper['optimizer'].update(lr=0.0)\n"
@@ -97,6 +98,7 @@ def test_a_checkpoint_is_in_the_model_once_training_runs(tmp_path):
     config = write_config(tmp_path, write_data(tmp_path / 'data'), extra)
     printed = run(ROOT / 'tools' / 'train.py', config, '--work-dir', 'out', cwd=tmp_path)
     assert re.search(r'loaded (\d+) of \1\b', printed), printed
+    assert 'lape.pth: its images were normalised with mean=[123.675, 116.28, 103.53]' in printed
     trained = torch.load(next((tmp_path / 'out').glob('iter_1.pth')), weights_only=False)['state_dict']
     expected = source.state_dict()
     compared = [name for name in trained if name.startswith('backbone.')]
@@ -223,7 +225,8 @@ def test_pretrain_publish_finetune_evaluate(tmp_path):
     run(tools / 'train.py', pretrain, '--work-dir', 'pre', '--seed', '0', *options, cwd=tmp_path)
     run(tools / 'checkpoint.py', 'publish', 'pre/epoch_2.pth', 'weights/deit.pth', cwd=tmp_path)
     published = next((tmp_path / 'weights').glob('deit-*.pth'))
-    assert 'lape or lape-shared' in run(tools / 'checkpoint.py', 'inspect', published, cwd=tmp_path)
+    printed = run(tools / 'checkpoint.py', 'inspect', published, cwd=tmp_path)
+    assert re.search(r'pe_joining\W+lape\W', printed) and 'lape-shared' not in printed
     card = published.with_suffix('.md').read_text()
     assert 'accuracy/top1' in card and "pe_joining='lape'" in card and published.name in card
     config = next((ROOT / 'configs' / 'segmenter').glob('*mini-lape*.py'))

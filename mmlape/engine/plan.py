@@ -70,7 +70,11 @@ def plan_run(
         set_amp(cfg, amp)
     distributed = distribution(cfg)
     images, policy = apply_batch_policy(cfg, world_size, batch)
-    seed = (cfg.get('randomness') or {}).get('seed') if seed is None else seed
+    randomness = cfg.get('randomness') or {}
+    unknown = set(randomness) - {'seed', 'deterministic', 'diff_rank_seed'}
+    if unknown:
+        raise ConfigError(f'randomness has no {min(unknown)}: its keys are seed, deterministic and diff_rank_seed')
+    seed = randomness.get('seed') if seed is None else seed
     return RunPlan(cfg, default_work_dir(cfg, work_dir), images, policy, distributed, seed)
 
 
