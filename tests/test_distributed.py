@@ -1,5 +1,6 @@
 """Several real processes: they compute what one does, they stop together, and the launch scripts start them."""
 
+import itertools
 import json
 import os
 import re
@@ -170,6 +171,16 @@ def test_a_slurm_task_that_sees_one_gpu_of_its_own_takes_it(monkeypatch, count, 
     distributed._adopt_slurm_variables()
     assert (os.environ['RANK'], os.environ['LOCAL_RANK'], os.environ['WORLD_SIZE']) == ('7', local_rank, '8')
     assert (os.environ['MASTER_ADDR'], os.environ['MASTER_PORT']) == ('host', '20012')
+
+
+def test_steps_of_a_slurm_job_have_ports_of_their_own(monkeypatch):
+    ports = set()
+    for job, step in itertools.product(range(1234, 1244), range(10)):
+        task = dict(SLURM_PROCID='0', SLURM_NTASKS='1', SLURM_NODELIST='host')
+        monkeypatch.setattr(os, 'environ', task | dict(SLURM_JOB_ID=str(job), SLURM_STEP_ID=str(step)))
+        distributed._adopt_slurm_variables()
+        ports.add(int(os.environ['MASTER_PORT']))
+    assert len(ports) == 100 and min(ports) >= 20000 and max(ports) < 32768
 
 
 def test_predictions_are_gathered_and_errors_raised_once(tmp_path):

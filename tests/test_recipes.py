@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from config_helpers import FAMILIES, MINI, build, find, load, short
+from config_helpers import ALTERNATIVES, CONFIGS, FAMILIES, MINI, build, find, load, short
 from mmengine.config import Config
 from mmengine.hooks import ParamSchedulerHook
 from mmengine.model import BaseModel, revert_sync_batchnorm
@@ -37,17 +37,20 @@ def no_decay_names(model: nn.Module) -> set[str]:
     return norms | rest
 
 
-def decays(model: nn.Module, wrapper_cfg: dict) -> dict[str, float]:
+def options(model: nn.Module, wrapper_cfg: dict, key: str = 'weight_decay') -> dict[str, float]:
+    """An option of the optimiser for every parameter, in the order of its groups."""
     optimizer = build_optim_wrapper(model, wrapper_cfg).optimizer
-    by_id = {id(p): group['weight_decay'] for group in optimizer.param_groups for p in group['params']}
-    return {name: by_id[id(p)] for name, p in model.named_parameters()}
+    names = {id(p): name for name, p in model.named_parameters()}
+    found = {names[id(p)]: group[key] for group in optimizer.param_groups for p in group['params']}
+    assert set(found) == set(names.values())
+    return found
 
 
 @pytest.mark.parametrize('family', ['mask_rcnn', 'upernet'])
 def test_norms_biases_and_embeddings_are_not_decayed(family):
     cfg = load(find(family, 'tiny', 'lape-dpn'))
     model = build(cfg)
-    decay = decays(model, cfg.optim_wrapper)
+    decay = options(model, cfg.optim_wrapper)
     assert {name for name, value in decay.items() if value == 0} == no_decay_names(model)
     assert set(decay.values()) == {0, 0.05}
     for name in (
@@ -59,13 +62,75 @@ def test_norms_biases_and_embeddings_are_not_decayed(family):
         assert decay[f'backbone.{name}'] == 0.05
 
 
+@pytest.mark.parametrize('path', MINI, ids=short)
+def test_mini_recipes_decay_what_the_full_ones_decay(path):
+    cfg = load(path)
+    model, lr = build(cfg), cfg.optim_wrapper.optimizer.lr
+    decay, rate = options(model, cfg.optim_wrapper), options(model, cfg.optim_wrapper, 'lr')
+    cls_token = {'backbone.cls_token'} if path.parent.name == 'pretrain' else set()
+    assert {name for name, value in decay.items() if value == 0} == no_decay_names(model) | cls_token
+    assert set(decay.values()) == {0, 0.05}
+    backbone_rate = cfg.optim_wrapper.paramwise_cfg.custom_keys.get('backbone', {}).get('lr_mult', 1) * lr
+    assert {value for name, value in rate.items() if name.startswith('backbone.')} == {backbone_rate}
+    assert {value for name, value in rate.items() if not name.startswith('backbone.')} == {lr}
+
+
+@pytest.mark.parametrize('family', FAMILIES + ('pretrain',))
+def test_recipes_train_as_with_mmengines_own_constructor(family):
+    cfg = load(next(path for path in CONFIGS if path.parent.name == family and 'deit-tiny' in path.stem))
+    model, ours = build(cfg), cfg.optim_wrapper
+    theirs = {key: value for key, value in ours.items() if key != 'constructor'}
+    assert ours.constructor == 'mmlape.ParamwiseOptimWrapperConstructor'
+    for key in ('lr', 'weight_decay'):
+        found, expected = options(model, ours, key), options(model, theirs, key)
+        assert found == expected and list(found) == list(expected)
+
+
+@pytest.mark.parametrize('family', ['mask_rcnn', 'upernet'])
+def test_a_backbone_rate_leaves_a_recipes_decay_as_it_is(family):
+    cfg = load(find(family, 'tiny', 'lape-dpn')).copy()
+    model = build(cfg)
+    before = options(model, cfg.optim_wrapper)
+    cfg.merge_from_dict({'optim_wrapper.paramwise_cfg.custom_keys.backbone': dict(lr_mult=0.5)})
+    assert options(model, cfg.optim_wrapper) == before
+    rate = options(model, cfg.optim_wrapper, 'lr')
+    assert rate['backbone.pos_embed'] == rate['backbone.norm1.bias'] == cfg.optim_wrapper.optimizer.lr * 0.5
+
+
+def test_the_public_detection_code_decays_832_norms_that_the_recipe_does_not():
+    """Its keys are names; `norm_decay_mult` covers the batch norms whose names have no 'norm'."""
+    cfg = load(find('mask_rcnn', 'tiny', 'default'))
+    model, by_name = build(cfg), cfg.optim_wrapper.copy()
+    by_name['paramwise_cfg'] = dict(by_name['paramwise_cfg'], norm_decay_mult=1.0)
+    ours, theirs = options(model, cfg.optim_wrapper), options(model, by_name)
+    other = [name for name in ours if ours[name] != theirs[name]]
+    assert all(name.startswith('backbone.spm.') and theirs[name] == 0.05 for name in other)
+    assert sum(model.get_parameter(name).numel() for name in other) == 832
+
+
+@pytest.mark.parametrize(('size', 'lr'), [('tiny', 12e-5), ('small', 6e-5)])
+def test_official_upernet_has_the_public_constructors_groups(size, lr):
+    """No decay for one-dimensional parameters; embeddings are layer 0, layer k trains at 0.95**(13 - k)."""
+    cfg = load(next(path for path in ALTERNATIVES if path.name.startswith(f'upernet_deit-{size}-adapter-default')))
+    model = build(cfg)
+    optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
+    groups = {id(p): group for group in optimizer.param_groups for p in group['params']}
+    for name, parameter in model.named_parameters():
+        found = re.match(r'backbone\.blocks\.(\d+)\.', name)
+        first = name == 'backbone.pos_embed' or name.startswith('backbone.patch_embed')
+        layer = int(found[1]) + 1 if found else 0 if first else 13
+        group, accident = groups[id(parameter)], name in ('backbone.pos_embed', 'backbone.level_embed')
+        assert group['lr'] == pytest.approx(lr * 0.95 ** (13 - layer)), name
+        assert group['weight_decay'] == (0 if parameter.ndim == 1 or accident else 0.01), name
+
+
 def test_segmenter_decays_nothing():
     cfg = load(find('segmenter', 'tiny', 'lape-dpn'))
-    assert set(decays(build(cfg), cfg.optim_wrapper).values()) == {0}
+    assert set(options(build(cfg), cfg.optim_wrapper).values()) == {0}
 
 
 @pytest.mark.parametrize(
-    'options',
+    'vit',
     [
         dict(pe_joining='lape', pe_norm='channel-norm', patch_norm='rms'),
         dict(pe_joining='lape-shared', pe_norm='scalar', patch_norm='learnable-only'),
@@ -73,12 +138,12 @@ def test_segmenter_decays_nothing():
         dict(pe_joining='lape', pe_type='rpe', patch_norm='pre'),
         dict(patch_norm='post-posemb'),
     ],
-    ids=lambda options: '-'.join(map(str, options.values())),
+    ids=lambda vit: '-'.join(map(str, vit.values())),
 )
-def test_no_norm_or_position_embedding_of_any_joining_is_decayed(options, tiny_arch):
+def test_no_norm_or_position_embedding_of_any_joining_is_decayed(vit, tiny_arch):
     wrapper_cfg = load(find('mask_rcnn', 'tiny', 'default')).optim_wrapper
-    model = MODELS.build(dict(type='mmlape.VisionTransformer', arch=tiny_arch, img_size=32, **options))
-    decay = decays(model, wrapper_cfg)
+    model = MODELS.build(dict(type='mmlape.VisionTransformer', arch=tiny_arch, img_size=32, **vit))
+    decay = options(model, wrapper_cfg)
     assert {name for name, value in decay.items() if value == 0} == no_decay_names(model)
     assert decay['cls_token'] == decay['patch_embed.proj.weight'] == 0.05
 
@@ -131,6 +196,13 @@ def test_3x_schedule(tmp_path):
     assert rates[27 * 600] == pytest.approx(1e-5)
     assert rates[33 * 600 - 1] == pytest.approx(1e-5)
     assert rates[33 * 600] == rates[-1] == pytest.approx(1e-6)
+
+
+def test_mmsegmentations_segmenter_schedule(tmp_path):
+    path = next(path for path in ALTERNATIVES if 'segmenter_deit-tiny-lape' in path.name)
+    rates = learning_rates(load(path), tmp_path, 2500)
+    for i in (0, 80_000, 159_000):
+        assert rates[i] == pytest.approx((1e-3 - 1e-4) * (1 - i / 159_999) ** 0.9 + 1e-4, rel=1e-4)
 
 
 def test_segmenter_schedule(tmp_path):

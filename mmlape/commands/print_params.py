@@ -8,8 +8,8 @@ from mmlape.engine.options import add_config
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.description = (
-        "Print the parameter groups of a config's optimiser, as training builds it: learning rate, weight decay, "
-        'number of parameters, and names with their numbers written as *.'
+        "Print the parameter groups of a config's optimiser, as training builds it: learning rate, weight decay, the "
+        'rules of paramwise_cfg that decide them, number of parameters, and names with their numbers written as *.'
     )
     add_config(parser)
     parser.add_argument('--names', action='store_true', help='print every name in full')
@@ -26,10 +26,13 @@ def run(args: argparse.Namespace) -> int:
     cfg = load_config(args.config, args.cfg_options)
     groups = parameter_groups(cfg)
     total = sum(group.count for group in groups)
-    table = Table('lr', 'weight decay', 'parameters', 'tensors', 'names', title=f'{config_name(cfg)}: {total:,}')
+    columns = 'lr', 'decided by', 'weight decay', 'decided by', 'parameters', 'tensors', 'names'
+    table = Table(*columns, title=f'{config_name(cfg)}: {total:,}')
     for group in groups:
         names = group.names if args.names else group.patterns()
-        settings = ('frozen', '-') if group.lr is None else (f'{group.lr:g}', f'{group.weight_decay:g}')
+        settings = ('frozen', '', '-', '')
+        if group.lr is not None:
+            settings = f'{group.lr:g}', group.rules[0], f'{group.weight_decay:g}', group.rules[1]
         table.add_row(*settings, f'{group.count:,}', str(len(group.names)), '\n'.join(names), end_section=True)
     console().print(table)
     return 0

@@ -17,6 +17,7 @@ from mmengine.runner.amp import autocast
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from mmlape.engine.paramwise import parameter_rules
 from mmlape.errors import ConfigError
 from mmlape.registry import OPTIM_WRAPPERS
 
@@ -84,10 +85,16 @@ def check_precision(dtype: str | None) -> None:
 
 @dataclass
 class ParameterGroup:
-    """Parameters that share their settings; ``lr`` and ``weight_decay`` are None for frozen ones."""
+    """Parameters that share their settings.
+
+    Attributes:
+        lr: None for frozen parameters, as ``weight_decay`` is.
+        rules: What scales ``lr`` and ``weight_decay``: empty where nothing does or it is not known.
+    """
 
     lr: float | None
     weight_decay: float | None
+    rules: tuple[str, str] = ('', '')
     names: list[str] = field(default_factory=list)
     count: int = 0
 
@@ -136,20 +143,28 @@ def parameter_groups(cfg: Config) -> list[ParameterGroup]:
             wrapper_cfg.pop(key, None)
     with quiet_logger():
         built = build_optim_wrapper(model, wrapper_cfg)
-    return group_parameters(model, built)
+    return group_parameters(model, built, parameter_rules(model, wrapper_cfg))
 
 
-def group_parameters(model: nn.Module, optim_wrapper: OptimWrapper) -> list[ParameterGroup]:
-    """Group a model's parameters by learning rate and weight decay, largest group first, frozen ones last."""
+def group_parameters(
+    model: nn.Module, optim_wrapper: OptimWrapper, rules: dict[str, tuple[str, str]] | None = None
+) -> list[ParameterGroup]:
+    """Group a model's parameters by learning rate and weight decay, largest group first, frozen ones last.
+
+    Args:
+        model: The model.
+        optim_wrapper: Its optimiser, or several.
+        rules: See :func:`mmlape.engine.paramwise.parameter_rules`; groups are then those of equal rules, too.
+    """
     wrappers = optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
     left = {id(parameter): name for name, parameter in model.named_parameters()}
     groups: dict[tuple, ParameterGroup] = {}
     for group in (group for wrapper in wrappers for group in wrapper.optimizer.param_groups):
-        key = group['lr'], group.get('weight_decay', 0.0)
-        merged = groups.setdefault(key, ParameterGroup(*key))
         for parameter in group['params']:
             if parameter.requires_grad and id(parameter) in left:
-                merged.add(left.pop(id(parameter)), parameter)
+                name = left.pop(id(parameter))
+                key = group['lr'], group.get('weight_decay', 0.0), (rules or {}).get(name, ('', ''))
+                groups.setdefault(key, ParameterGroup(*key)).add(name, parameter)
     frozen = ParameterGroup(None, None)
     for name, parameter in model.named_parameters():
         if id(parameter) in left:

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,10 +62,13 @@ class SeededIndex(int):
 
 
 class SeededDataset(Dataset):
-    """A dataset whose sample at a :class:`SeededIndex` follows from index and seed; all else is the inner dataset."""
+    """A dataset whose sample at a :class:`SeededIndex` follows from index and seed; all else is the inner dataset.
+
+    This includes attributes that are set: a hook that replaces ``pipeline`` replaces the inner dataset's.
+    """
 
     def __init__(self, dataset: dict | Dataset) -> None:
-        self.dataset = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
+        vars(self)['dataset'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -79,6 +83,9 @@ class SeededDataset(Dataset):
         if name == 'dataset' or name.startswith('__'):
             raise AttributeError(name)
         return getattr(self.dataset, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.dataset, name, value)
 
 
 class SeededSampler(Sampler):

@@ -1,13 +1,15 @@
 """AdamW with weight decay 0.05, but none on level and position embeddings, norms and biases.
 
-A custom key applies to every parameter whose name contains it: 'norm' also covers the norms of a PE and of patches,
-'bias' also the table of relative position biases. `norm_decay_mult` covers norms with other names (batch norms in a
-sequence). LayerScale and injector gammas are decayed, as in ViT-Adapter's public recipe.
+A custom key applies to every parameter whose name contains it, and only to what it sets: `backbone=dict(lr_mult=0.1)`
+leaves these decays as they are. 'norm' also covers the norms of a PE and of patches, 'bias' also the table of relative
+position biases. `norm_decay_mult` covers norms with other names (batch norms in a sequence). LayerScale and injector
+gammas are decayed, as in ViT-Adapter's public recipe.
 """
 
 no_decay = dict(decay_mult=0.0)
 optim_wrapper = dict(
     type='OptimWrapper',
+    constructor='mmlape.ParamwiseOptimWrapperConstructor',
     optimizer=dict(type='AdamW', lr=1e-4, betas=(0.9, 0.999), weight_decay=0.05),
     paramwise_cfg=dict(
         norm_decay_mult=0.0,

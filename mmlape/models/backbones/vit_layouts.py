@@ -5,11 +5,13 @@
 """
 
 import re
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, rename_keys
+from mmlape.checkpoint.normalisation import HALF
 from mmlape.errors import CheckpointError
 
 _MMPRETRAIN_NAMES = (
@@ -44,8 +46,12 @@ def _stem_as_convolution(tensors: Tensors) -> Tensors:
 
 
 def _from_deit(tensors: Tensors) -> Tensors:
-    """Rename timm's LayerScale, ``ls1.gamma``."""
-    return _stem_as_convolution(rename_keys(tensors, [(r'\.ls([12])\.gamma$', r'.gamma\1')]))
+    """Rename timm's LayerScale, ``ls1.gamma``; before CLIP's ``norm_pre`` a stem has no bias, which is one of zero."""
+    out = _stem_as_convolution(rename_keys(tensors, [(r'\.ls([12])\.gamma$', r'.gamma\1')]))
+    if 'norm_pre.weight' in out:
+        stem = out['patch_embed.proj.weight']
+        out.setdefault('patch_embed.proj.bias', stem.new_zeros(len(stem)))
+    return out
 
 
 def to_timm(tensors: Tensors) -> Tensors:
@@ -138,11 +144,12 @@ def _stem_kernel(kernel: Tensor) -> Tensor:
     return kernel.permute(3, 2, 0, 1)
 
 
+IMAGES_OF_JAX = replace(HALF, source='AugReg and big_vision')
 ADAPTER = Layout('vit-adapter', (r'spm\.stem\.', r'blocks\.0\.attn\.qkv\.'), _stem_as_convolution)
 LAYOUTS = (
     ADAPTER,
-    Layout('deit', (r'blocks\.0\.attn\.qkv\.', r'patch_embed\.proj\.'), _from_deit),
+    Layout('deit', (r'blocks\.0\.attn\.qkv\.', r'blocks\.0\.mlp\.fc1\.', r'patch_embed\.proj\.'), _from_deit),
     Layout('mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain),
     Layout('mmseg', (r'layers\.0\.attn\.attn\.in_proj_weight', r'patch_embed\.projection\.weight'), _from_mmseg),
-    Layout('jax', (r'(params/)?(Transformer/)?encoderblock_0/',), _from_jax),
+    Layout('jax', (r'(params/)?(Transformer/)?encoderblock_0/',), _from_jax, IMAGES_OF_JAX),
 )

@@ -1,0 +1,177 @@
+"""Learning rate and weight decay of every parameter, decided by rules that compose.
+
+Layer-wise learning rates (BEiT, arXiv 2106.08254): layer k of L trains at ``rate ** (L + 1 - k)`` of the full rate.
+The embeddings are layer 0. A layer's PE norm shares its layer's rate; ViT-Adapter's own modules, necks and heads train
+at the full rate.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mmengine.optim import DefaultOptimWrapperConstructor
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as ROOT_CONSTRUCTORS
+from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm, _InstanceNorm
+from torch import nn
+
+from mmlape.errors import ConfigError
+from mmlape.registry import OPTIM_WRAPPER_CONSTRUCTORS
+
+_NORMS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm)
+_KEYS = (
+    'custom_keys', 'layer_decay_rate', 'bias_lr_mult', 'norm_decay_mult', 'bias_decay_mult', 'dwconv_decay_mult',
+    'flat_decay_mult', 'bypass_duplicate',
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A factor of a learning rate or a weight decay, and what in the configuration sets it."""
+
+    source: str
+    factor: float
+
+    def __str__(self) -> str:
+        return f'{self.source} x {self.factor:.4g}'
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the settings of one parameter.
+
+    Attributes:
+        rates: Rules whose product scales the learning rate.
+        decay: The rule that scales the weight decay; None if there is none.
+        options: Further options of the optimiser, such as ``betas``.
+    """
+
+    rates: tuple[Rule, ...]
+    decay: Rule | None
+    options: dict
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module(
+    name=['ParamwiseOptimWrapperConstructor', 'LayerDecayOptimWrapperConstructor']
+)
+class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
+    """MMEngine's constructor, with rules that do not displace each other.
+
+    ``paramwise_cfg`` has MMEngine's keys. A custom key applies to every parameter whose name contains it, but only to
+    what it sets: of the keys with ``lr_mult`` the longest scales the learning rate, of those with ``decay_mult`` the
+    longest scales the weight decay. So ``backbone=dict(lr_mult=0.1)`` leaves norms and biases without decay. What no
+    key sets, ``norm_decay_mult``, ``bias_decay_mult``, ``bias_lr_mult`` and so on set. ``layer_decay_rate``, of
+    mmpretrain's constructor, scales the resulting learning rate, also in detectors and segmentors, whose ``backbone``
+    knows a parameter's depth.
+
+    A parameter that several modules share is in one group, by the rules for the first of its names.
+
+    Raises:
+        ConfigError: ``paramwise_cfg`` has an unknown key. On the call, if it scales a learning rate that ``optimizer``
+            does not set, or if it has ``layer_decay_rate`` and nothing knows a parameter's depth.
+    """
+
+    def _validate_cfg(self) -> None:
+        super()._validate_cfg()
+        unknown = [key for key in self.paramwise_cfg if key not in _KEYS]
+        if unknown:
+            raise ConfigError(
+                f'optim_wrapper.paramwise_cfg has no {", ".join(unknown)}: its keys are {", ".join(_KEYS)}; other '
+                'parameters are reached by custom_keys'
+            )
+
+    def add_params(self, params: list[dict], module: nn.Module, **kwargs) -> None:
+        """Add the trained parameters of ``module`` to ``params``, one group each."""
+        parameters = dict(module.named_parameters())
+        for name, found in self.settings(module).items():
+            group = dict(found.options, params=[parameters[name]])
+            if found.rates:
+                if self.base_lr is None:
+                    raise ConfigError(f'{found.rates[0]} needs optim_wrapper.optimizer.lr')
+                group['lr'] = self.base_lr * math.prod(rule.factor for rule in found.rates)
+            if found.decay and self.base_wd is not None:
+                group['weight_decay'] = self.base_wd * found.decay.factor
+            params.append(group)
+
+    def settings(self, model: nn.Module) -> dict[str, Settings]:
+        """Return what decides the settings of every trained parameter, by its name."""
+        depth_of = layer_depths(model) if 'layer_decay_rate' in self.paramwise_cfg else None
+        trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        return {name: self._settings(model, name, depth_of) for name in trained}
+
+    def _settings(self, model: nn.Module, name: str, depth_of: Callable | None) -> Settings:
+        prefix, _, own_name = name.rpartition('.')
+        module = model.get_submodule(prefix)
+        custom = self._custom(f'{prefix}.{own_name}')  # MMEngine matches '.cls_token' also where nothing is before it
+        is_norm, is_bias = isinstance(module, _NORMS), own_name == 'bias'
+        if 'lr_mult' in custom:
+            rate = Rule(*custom.pop('lr_mult'))
+        else:
+            rate = self._rule('bias_lr_mult') if is_bias and not is_norm else None
+        if 'decay_mult' in custom:
+            decay = Rule(*custom.pop('decay_mult'))
+        else:
+            is_depthwise = isinstance(module, nn.Conv2d) and module.in_channels == module.groups
+            is_flat = getattr(module, own_name).ndim == 1
+            kinds = dict(norm=is_norm, bias=is_bias, dwconv=is_depthwise, flat=is_flat)
+            rules = [self._rule(f'{kind}_decay_mult') for kind, applies in kinds.items() if applies]
+            decay = next(filter(None, rules), None)
+        rates = filter(None, [rate, self._depth_rule(name, depth_of)])
+        return Settings(tuple(rates), decay, {option: value for option, (_, value) in custom.items()})
+
+    def _custom(self, name: str) -> dict[str, tuple]:
+        """Return what the custom keys set for a parameter: by setting, the longest key that has it and the value."""
+        keys = self.paramwise_cfg.get('custom_keys', {})
+        found = {}
+        for key in sorted(sorted(keys, reverse=True), key=len):  # of two equally long ones the first in the alphabet
+            if key in name:
+                found |= {setting: (f"'{key}'", value) for setting, value in keys[key].items()}
+        return found
+
+    def _rule(self, key: str) -> Rule | None:
+        factor = self.paramwise_cfg.get(key)
+        return None if factor is None else Rule(key, factor)
+
+    def _depth_rule(self, name: str, depth_of: Callable | None) -> Rule | None:
+        if depth_of is None:
+            return None
+        depth, depths = depth_of(name)
+        return Rule(f'layer {depth} of {depths - 1}', self.paramwise_cfg['layer_decay_rate'] ** (depths - 1 - depth))
+
+
+def parameter_rules(model: nn.Module, optim_wrapper: dict) -> dict[str, tuple[str, str]]:
+    """Return what scales the learning rate and the weight decay of every trained parameter, by its name.
+
+    Args:
+        model: The model.
+        optim_wrapper: Its configuration; that of another constructor than ours has no rules.
+    """
+    kind = optim_wrapper.get('constructor', 'DefaultOptimWrapperConstructor')
+    kind = ROOT_CONSTRUCTORS.get(kind) if isinstance(kind, str) else kind
+    if not optim_wrapper.get('paramwise_cfg') or not issubclass(kind, ParamwiseOptimWrapperConstructor):
+        return {}
+    found = kind(optim_wrapper, optim_wrapper['paramwise_cfg']).settings(model)
+    return {name: (', '.join(map(str, one.rates)), str(one.decay or '')) for name, one in found.items()}
+
+
+def layer_depths(model: nn.Module) -> Callable[[str], tuple[int, int]]:
+    """Return the function from a parameter's name to its depth and the number of depths.
+
+    Raises:
+        ConfigError: The model has none.
+    """
+    if hasattr(model, 'get_layer_depth'):
+        return model.get_layer_depth
+    backbone = getattr(model, 'backbone', None)
+    if not hasattr(backbone, 'get_layer_depth'):
+        raise ConfigError(
+            f'layer-wise learning rates need a backbone with get_layer_depth, such as mmlape.VisionTransformer; '
+            f'{type(model).__name__} has {type(backbone).__name__}'
+        )
+    depths = backbone.get_layer_depth('', '')[1]
+
+    def depth(name: str) -> tuple[int, int]:
+        if name.startswith('backbone.'):
+            return backbone.get_layer_depth(name, 'backbone.')
+        return depths - 1, depths
+
+    return depth

@@ -1,0 +1,199 @@
+"""Rules of learning rate and weight decay through MMEngine's own builder; layer-wise rates in every kind of model."""
+
+import re
+
+import pytest
+import torch
+from config_helpers import MINI, find, load
+from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS, init_default_scope
+from torch import nn
+
+from mmlape.cli import main
+from mmlape.errors import ConfigError
+
+RATE, LR = 0.5, 0.1
+WRAPPER = dict(
+    type='OptimWrapper',
+    optimizer=dict(type='AdamW', lr=LR, weight_decay=0.05),
+    constructor='mmlape.ParamwiseOptimWrapperConstructor',
+    paramwise_cfg=dict(layer_decay_rate=RATE, custom_keys=dict(pe_norm=dict(decay_mult=0.0))),
+)
+ARCH = dict(embed_dims=48, num_layers=4, num_heads=4, feedforward_channels=96)
+ADAPTER = dict(type='mmlape.ViTAdapter', arch=ARCH, img_size=64, conv_inplane=8, pe_joining='lape')
+
+
+def rates(model: nn.Module, **paramwise) -> dict[str, tuple[float, float]]:
+    """(learning rate as a share of the full one, weight decay) of every trained parameter."""
+    wrapper = dict(WRAPPER, paramwise_cfg=paramwise) if paramwise else WRAPPER
+    groups = build_optim_wrapper(model, wrapper).optimizer.param_groups
+    by_id = {id(p): (group['lr'] / LR, group['weight_decay']) for group in groups for p in group['params']}
+    assert len(by_id) == sum(len(group['params']) for group in groups)
+    return {name: by_id[id(p)] for name, p in model.named_parameters() if p.requires_grad}
+
+
+def expected(name: str) -> float:
+    """Written down from the paper's rule: 4 layers are depths 1 to 4, embeddings 0, all else 5."""
+    layer = re.match(r'backbone\.blocks\.(\d+)\.', name)
+    if layer:
+        return RATE ** (4 - int(layer[1]))
+    embedding = re.match(r'backbone\.(patch_embed\.|pos_embed|cls_token|dist_token)', name)
+    return RATE**5 if embedding else 1.0
+
+
+def segmentor(backbone: dict) -> nn.Module:
+    cfg = load(find('upernet', 'tiny', 'lape')).model.to_dict()
+    cfg.update(backbone=backbone, auxiliary_head=None)
+    cfg['decode_head'].update(in_channels=[48] * 4, channels=8)
+    init_default_scope('mmseg')
+    return MODELS.build(cfg)
+
+
+def detector(backbone: dict) -> nn.Module:
+    cfg = Config(load(find('mask_rcnn', 'tiny', 'lape')).model.to_dict())
+    cfg.backbone = backbone
+    cfg.neck.in_channels = [48] * 4
+    init_default_scope('mmdet')
+    return MODELS.build(cfg)
+
+
+def classifier(backbone: dict) -> nn.Module:
+    init_default_scope('mmpretrain')
+    head = dict(type='LinearClsHead', num_classes=5, in_channels=48)
+    return MODELS.build(dict(type='ImageClassifier', backbone=backbone, head=head))
+
+
+@pytest.mark.parametrize(
+    ('build', 'backbone'),
+    [
+        (segmentor, ADAPTER),
+        (detector, ADAPTER),
+        (
+            classifier,
+            dict(type='mmlape.VisionTransformer', arch=ARCH, img_size=32, pe_joining='lape', patch_norm='dual'),
+        ),
+        (classifier, dict(type='mmlape.DistilledVisionTransformer', arch=ARCH, img_size=32)),
+    ],
+    ids=['segmentor', 'detector', 'classifier', 'distilled'],
+)
+def test_each_parameter_trains_at_its_layers_rate(build, backbone):
+    found = rates(build(backbone))
+    assert {name: rate for name, (rate, _) in found.items()} == pytest.approx({n: expected(n) for n in found})
+    assert {expected(name) for name in found} == {1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125}
+    for name, (rate, decay) in found.items():
+        if '.pe_norm.' in name:
+            assert rate == found[name.replace('pe_norm', 'norm1')][0] and decay == 0.0
+
+
+def test_what_is_the_adapters_own_trains_at_the_full_rate():
+    found = rates(segmentor(ADAPTER))
+    own = [n for n in found if re.match(r'backbone\.(spm|interactions|level_embed|up|norm\d)', n)]
+    assert len(own) > 100 and {found[name][0] for name in own + ['decode_head.conv_seg.weight']} == {1.0}
+    assert found['backbone.blocks.0.gamma1'][0] == pytest.approx(RATE**4)
+
+
+def test_a_backbone_that_knows_no_depths_is_named():
+    init_default_scope('mmpretrain')
+    model = nn.Module()
+    model.backbone = nn.Linear(2, 2)
+    with pytest.raises(ConfigError, match='get_layer_depth.*Module has Linear'):
+        build_optim_wrapper(model, WRAPPER)
+
+
+# rules compose
+
+
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, 8))
+        self.backbone = nn.ModuleDict(dict(
+            conv=nn.Conv2d(8, 8, 3, groups=8), proj=nn.Linear(8, 8), norm=nn.LayerNorm(8), frozen=nn.Linear(8, 8),
+        ))  # fmt: skip
+        self.backbone.frozen.requires_grad_(False)
+        self.head = nn.Linear(8, 8)
+        self.head.norm = self.backbone.norm  # shared
+
+
+def small(**paramwise) -> dict[str, tuple[float, float]]:
+    """Learning rate and weight decay, as shares of the full ones."""
+    found = rates(Small(), **paramwise)
+    return {name: (round(rate, 9), round(decay / 0.05, 9)) for name, (rate, decay) in found.items()}
+
+
+def test_keys_decide_only_what_they_set():
+    found = small(
+        norm_decay_mult=0.0,
+        bias_lr_mult=2.0,
+        custom_keys={'backbone': dict(lr_mult=0.1), 'bias': dict(decay_mult=0.5), '.cls_token': dict(lr_mult=3.0)},
+    )
+    assert found == {
+        'cls_token': (3, 1),
+        'backbone.conv.weight': (0.1, 1), 'backbone.conv.bias': (0.1, 0.5),
+        'backbone.proj.weight': (0.1, 1), 'backbone.proj.bias': (0.1, 0.5),
+        'backbone.norm.weight': (0.1, 0), 'backbone.norm.bias': (0.1, 0.5),
+        'head.weight': (1, 1), 'head.bias': (2, 0.5),
+    }  # fmt: skip
+
+
+def test_the_longest_key_that_sets_a_value_decides_it():
+    keys = dict(backbone=dict(lr_mult=0.1, decay_mult=1.0), bias=dict(decay_mult=0.0))
+    keys |= {'backbone.norm': dict(decay_mult=0.0), 'backbone.proj': dict(lr_mult=0.5)}
+    found = small(custom_keys=keys)
+    assert found['backbone.proj.weight'] == (0.5, 1), 'not the product of both keys'
+    assert found['backbone.norm.weight'] == (0.1, 0)
+    assert found['backbone.proj.bias'] == (0.5, 1), "'backbone' sets a decay and is longer than 'bias'"
+    assert found['head.bias'] == (1, 0)
+
+
+@pytest.mark.parametrize(
+    'paramwise',
+    [
+        dict(bias_lr_mult=2.0, bias_decay_mult=0.5, norm_decay_mult=0.25, dwconv_decay_mult=0.125),
+        dict(flat_decay_mult=0.5),
+        dict(flat_decay_mult=0.5, bias_decay_mult=0.25, custom_keys=dict(proj=dict(lr_mult=0.5, decay_mult=2.0))),
+        dict(
+            custom_keys={'bias': dict(lr_mult=0.5), 'norm': dict(lr_mult=0.25), 'conv.weight': dict(betas=(0.5, 0.6))}
+        ),
+    ],
+)
+def test_rules_that_do_not_meet_are_mmengines(paramwise):
+    model, found = Small(), {}
+    for kind in ('mmlape.ParamwiseOptimWrapperConstructor', 'DefaultOptimWrapperConstructor'):
+        wrapper = dict(WRAPPER, constructor=kind, paramwise_cfg=dict(paramwise, bypass_duplicate=True))
+        groups = build_optim_wrapper(model, wrapper).optimizer.param_groups
+        found[kind] = [
+            ([id(p) for p in group['params']], group['lr'], group['weight_decay'], group['betas']) for group in groups
+        ]
+    ours, theirs = found.values()
+    assert ours == theirs
+
+
+def test_layer_decay_multiplies_what_a_key_sets():
+    model = classifier(dict(type='mmlape.VisionTransformer', arch=ARCH, img_size=32, pe_joining='lape'))
+    alone = rates(model)
+    both = rates(
+        model, layer_decay_rate=RATE, custom_keys={'backbone': dict(lr_mult=0.1), '.norm': dict(decay_mult=0)}
+    )
+    for name, (rate, decay) in both.items():
+        share = 0.1 if name.startswith('backbone.') else 1.0
+        assert rate == pytest.approx(share * alone[name][0]), name
+        assert decay == (0 if '.norm' in name else 0.05), name
+
+
+def test_what_cannot_be_decided_is_an_error():
+    with pytest.raises(ConfigError, match='no dcn_offset_lr_mult: its keys are custom_keys, '):
+        small(dcn_offset_lr_mult=0.1)
+    wrapper = dict(WRAPPER, optimizer=dict(type='AdamW'), paramwise_cfg=dict(custom_keys=dict(head=dict(lr_mult=2.0))))
+    with pytest.raises(ConfigError, match="'head' x 2 needs optim_wrapper.optimizer.lr"):
+        build_optim_wrapper(Small(), wrapper)
+
+
+def test_print_params_names_the_rules(capsys, monkeypatch):
+    monkeypatch.setenv('COLUMNS', '200')
+    path = next(path for path in MINI if path.parent.name == 'segmenter')
+    assert main(['print-params', str(path), '--cfg-options', 'optim_wrapper.paramwise_cfg.layer_decay_rate=0.8']) == 0
+    rows = [[cell.strip() for cell in line.split('│')[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    (row,) = [row for row in rows if row and row[-1] == 'backbone.pos_embed']
+    assert row[1:4] == ["'backbone' x 0.5, layer 0 of 5 x 0.3277", '0', "'pos_embed' x 0"]
