@@ -87,4 +87,8 @@ class _Counter(TorchDispatchMode):
 
 
 def _size(value: object) -> int:
-    return value.numel() * value.element_size() if isinstance(value, Tensor) else 0
+    if not isinstance(value, Tensor):
+        return 0
+    if value.layout != torch.strided:  # what it holds, not what it stands for
+        return sum(map(_size, (value.crow_indices(), value.col_indices(), value.values())))
+    return value.numel() * value.element_size()

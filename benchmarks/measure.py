@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks import floor, memory, timing
 from benchmarks.comparison import Comparison, Settings, free
+from benchmarks.disturbance import Watch
 
 
 def measure(comparison: Comparison, settings: Settings, rates: dict[str, float] | None) -> dict:
@@ -28,12 +29,14 @@ def measure(comparison: Comparison, settings: Settings, rates: dict[str, float] 
     counts = {name: floor.count(work) for name, work in works.items()} if rates and comparison.counted else {}
     device = 'reported' if comparison.reports else settings.device if comparison.timed else 'clock'
     warm_up = timing.WARM_UP if comparison.timed else 0  # a process starts from nothing each time
-    samples = timing.interleave(list(works.values()), device, settings.repeats, settings.budget, warm_up)
+    watch = Watch()
+    samples = timing.interleave(list(works.values()), device, settings.repeats, settings.budget, warm_up, watch)
     for name, values in zip(works, samples):
         result['sides'].append({'name': name, 'samples': values, **timing.spread(values)})
         _add_rates(result['sides'][-1], comparison.items, counts.get(name), rates)
     _add_ratios(result, comparison, paired=True)
-    result['note'] = _note(comparison) if works else ''
+    result.update(repeated=watch.repeated, disturbed=watch.disturbed)
+    result['note'] = '; '.join(filter(None, (watch.remark(), _note(comparison)))) if works else ''
     works.clear()
     free(settings.device)
     return result

@@ -1,11 +1,14 @@
 """Interleaved timing (A B B A ...), medians with their spread, and ratios of medians with a bootstrap interval."""
 
 import gc
+import itertools
 import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import stats
+
+from benchmarks.disturbance import Watch
 
 CONFIDENCE = 0.95
 WARM_UP = 2
@@ -14,7 +17,12 @@ FEWEST = 9
 
 
 def interleave(
-    works: Sequence[Callable[[], object]], device: str, repeats: int, budget: float, warm_up: int = WARM_UP
+    works: Sequence[Callable[[], object]],
+    device: str,
+    repeats: int,
+    budget: float,
+    warm_up: int = WARM_UP,
+    watch: Watch | None = None,
 ) -> list[list[float]]:
     """Time pieces of work in turns, so that a drift of the machine meets all of them alike.
 
@@ -27,6 +35,7 @@ def interleave(
         repeats: Rounds at most.
         budget: Seconds after which no further round starts, once there were nine.
         warm_up: Rounds before, whose times are discarded.
+        watch: Has disturbed rounds repeated, as often as there are rounds at most.
 
     Returns:
         Seconds of each round, for each side.
@@ -35,20 +44,40 @@ def interleave(
     for _ in range(warm_up):
         for work in works:
             clock(work)
-    samples: list[list[float]] = [[] for _ in works]
+    kept: list[list[float]] = []  # a list of seconds a round
+    fresh: list[list[float]] = []  # rounds that are not judged yet
     gc.collect()
     gc.disable()
     started = time.perf_counter()
+    if watch:
+        watch.start()
     try:
-        for number in range(repeats):
-            if number >= FEWEST and time.perf_counter() - started > budget:
+        for number in itertools.count():
+            rounds = len(kept) + len(fresh)
+            enough = rounds >= repeats or (rounds >= FEWEST and time.perf_counter() - started > budget)
+            if fresh and (enough or watch is None or watch.long_enough()):
+                kept += _judged(fresh, repeats, watch)
+                fresh = []
+                enough = enough and len(kept) == rounds
+            if enough:
                 break
             order = range(len(works)) if number % 2 == 0 else reversed(range(len(works)))
-            for index in order:
-                samples[index].append(clock(works[index]))
+            seconds = {index: clock(works[index]) for index in order}
+            fresh.append([seconds[index] for index in range(len(works))])
     finally:
         gc.enable()
-    return samples
+    return [list(side) for side in zip(*kept)] if works else []
+
+
+def _judged(rounds: list[list[float]], most: int, watch: Watch | None) -> list[list[float]]:
+    """Return the rounds if they were calm, or if too many were repeated already; else none."""
+    if watch is None or watch.calm():
+        return rounds
+    if watch.repeated + len(rounds) <= most:
+        watch.repeated += len(rounds)
+        return []
+    watch.disturbed += len(rounds)
+    return rounds
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -12,7 +12,11 @@ ROOT = Path(__file__).resolve().parents[1]
 BASES = sorted((ROOT / 'configs' / '_base_').rglob('*.py'))
 CONFIGS = sorted(path for path in (ROOT / 'configs').glob('*/*.py') if path.parent.name != '_base_')
 FAMILIES = ('mask_rcnn', 'segmenter', 'upernet')
-RECIPES = [path for path in CONFIGS if path.parent.name in FAMILIES and '_mini-' not in path.name]
+# other values for the same model, where code and papers do not agree
+ALTERNATIVES = [path for path in CONFIGS if '160k-' in path.name]
+RECIPES = [
+    path for path in CONFIGS if path.parent.name in FAMILIES and '_mini-' not in path.name and path not in ALTERNATIVES
+]
 MINI = [path for path in CONFIGS if '_mini-' in path.name]
 NAME = re.compile(
     r'((?P<method>mask-rcnn|segmenter|upernet)_)?(?P<arch>deit-(mini|tiny|small|base))(?P<adapter>-adapter)?'

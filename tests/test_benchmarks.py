@@ -1,5 +1,6 @@
 """The benchmarks: what a real run writes, its arithmetic, and what it counts; never how fast anything is."""
 
+import itertools
 import json
 import re
 import statistics
@@ -13,7 +14,7 @@ import torch
 from tiny import GUARD, ROOT, environment
 from torch import nn
 
-from benchmarks import agreement, floor, memory, report, timing
+from benchmarks import agreement, disturbance, floor, memory, report, timing
 from benchmarks.comparison import Comparison, Settings, Side
 from benchmarks.measure import measure
 from benchmarks.suites import SUITES, comparisons
@@ -284,3 +285,80 @@ def test_a_wrong_gradient_is_seen_that_a_mean_hides():
 def test_a_checkout_must_be_one(tmp_path):
     printed = bench('public', *TINY, '--lape', str(tmp_path), '--out', str(tmp_path / 'out'))
     assert 'did not run: ConfigError' in printed and 'vision_transformer.py' in printed
+
+
+class Judge:
+    """A watch that finds the given stretches disturbed, each of one round."""
+
+    def __init__(self, verdicts):
+        self.verdicts, self.repeated, self.disturbed = iter(verdicts), 0, 0
+
+    def start(self):
+        pass
+
+    def long_enough(self):
+        return True
+
+    def calm(self):
+        return next(self.verdicts)
+
+
+def numbered():
+    """A piece of work whose seconds are its number."""
+    count = itertools.count()
+    return lambda: next(count)
+
+
+def test_a_disturbed_round_is_timed_again():
+    judge = Judge([True, False, True, True])
+    samples = timing.interleave([numbered(), numbered()], 'reported', 3, budget=60, warm_up=0, watch=judge)
+    assert samples == [[0, 2, 3], [0, 2, 3]]
+    assert (judge.repeated, judge.disturbed) == (1, 0)
+
+
+def test_repeating_ends_and_says_so():
+    judge = Judge([False] * 6)
+    samples = timing.interleave([numbered()], 'reported', 3, budget=60, warm_up=0, watch=judge)
+    assert samples == [[3, 4, 5]]
+    assert (judge.repeated, judge.disturbed) == (3, 3)
+
+
+@pytest.mark.parametrize(('own', 'calm'), [(1.95, True), (1.5, False)])
+def test_processor_time_of_others_disturbs(monkeypatch, own, calm):
+    """In a second of two processors, all processes used two; 5 % of the processors may be others'."""
+    clocks = {name: itertools.chain([0.0], itertools.repeat(value)) for name, value in (('all', 2.0), ('own', own))}
+    monkeypatch.setattr(disturbance, 'machine_seconds', lambda: next(clocks['all']))
+    monkeypatch.setattr(disturbance, 'own_seconds', lambda: next(clocks['own']))
+    monkeypatch.setattr(disturbance.time, 'perf_counter', itertools.chain([0.0], itertools.repeat(1.0)).__next__)
+    monkeypatch.setattr(disturbance.os, 'cpu_count', lambda: 2)
+    watch = disturbance.Watch()
+    assert watch.calm() is calm
+
+
+def test_processor_time_of_children_is_ones_own():
+    before, machine = disturbance.own_seconds(), disturbance.machine_seconds()
+    command = 'import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()'
+    child = subprocess.Popen([sys.executable, '-c', command], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child.stdout.readline()
+    assert disturbance.own_seconds() - before >= 0.4  # it is still running
+    child.communicate(b'\n')
+    assert disturbance.own_seconds() - before >= 0.4  # it has ended
+    assert disturbance.machine_seconds() - machine >= 0.4
+
+
+def test_disturbance_is_in_the_result(monkeypatch):
+    monkeypatch.setattr(disturbance.Watch, 'calm', lambda watch: False)
+    comparison = Comparison('suite', 'case', 'work', '1', '-', [Side('one', lambda: lambda: None)], counted=False)
+    result = measure(comparison, Settings(repeats=3, budget=0.1), None)
+    assert result['repeated'] == result['disturbed'] == 3
+    assert result['note'] == (
+        '3 rounds were repeated, because other processes used the processors; '
+        'DISTURBED: other processes used the processors in 3 of the rounds'
+    )
+
+
+def test_a_sparse_matrix_counts_what_it_holds():
+    matrix = torch.eye(100).to_sparse_csr()
+    dense = torch.randn(100, 4)
+    moved = floor.count(lambda: torch.sparse.sampled_addmm(matrix, dense, dense.t(), beta=0))['bytes']
+    assert moved < 100 * 100 * 4

@@ -2,6 +2,7 @@
 
 import argparse
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +101,11 @@ def test_default_against_lape_is_told_both_ways(tmp_path):
 
 def test_a_vit_loads_into_an_adapter_with_its_own_parts_new(tmp_path):
     source = randomise(VisionTransformer(ARCH, 64, 16, pe_joining='lape'))
-    report = load_backbone(model := adapter(pe_joining='lape'), save(tmp_path / 'a.pth', source.state_dict()))
+    model = adapter(pe_joining='lape')
+    for name, parameter in model.named_parameters():
+        if re.match(r'blocks\.\d+\.gamma', name):
+            parameter.data.fill_(1)
+    report = load_backbone(model, save(tmp_path / 'a.pth', source.state_dict()))
     assert_same(model, source)
     assert {'level_embed', 'blocks.0.gamma1', 'spm.fc1.weight'} <= set(report.new)
     assert {'cls_token', 'norm.weight'} <= set(report.dropped)
@@ -286,9 +291,10 @@ def test_damaged_files_get_one_line(tmp_path):
     cases = {
         'empty.pth': (b'', 'the file is empty'),
         'cut.pth': (content[: len(content) // 2], 'truncated or damaged|not a PyTorch file'),
-        'text.pth': (b'hello', 'not a PyTorch file, or truncated|cannot be read'),
-        'cut.safetensors': (b'\x10\0\0\0\0\0\0\0{', 'cannot be read'),
-        'weights.h5': (b'x', 'unknown kind of file'),
+        'text.pth': (b'hello', r"unknown kind of file \(b'hello'"),
+        'page.pth': (b'\n<!DOCTYPE html>', r'unknown kind of file \(a web page\)'),
+        'pointer.pth': (b'version https://git-lfs.github.com/spec/v1', 'a pointer of Git LFS'),
+        'cut.safetensors': (b'\x10\0\0\0\0\0\0\0{', 'truncated or damaged'),
     }
     for name, (data, message) in cases.items():
         (tmp_path / name).write_bytes(data)
@@ -353,7 +359,7 @@ def test_mmengines_own_initialisation_reads_safely_as_well(tmp_path, monkeypatch
     reading.guard_mmengine()
     for name, message in (
         (str(tmp_path / 'a.pth'), 'would run code'),
-        ('https://there/a.pth', 'download it and name'),
+        ('open-mmlab://a', 'download it and name'),
     ):
         with pytest.raises(CheckpointError, match=message):
             CheckpointLoader.load_checkpoint(name)
@@ -383,3 +389,16 @@ def test_a_model_loads_its_own_checkpoint_whatever_norms_its_pe(tmp_path, pe_nor
     )
     assert len(report.loaded) == report.total
     assert_same(model, source)
+
+
+def test_new_layer_scale_must_not_scale_the_branches_of_a_file_without_it(tmp_path):
+    """Gammas of 1 leave the file's features as they are; of 1e-5 they would remove its blocks."""
+    path, images = save(tmp_path / 'a.pth', (source := vit()).state_dict()), torch.randn(1, 3, 32, 32)
+    tiny = VisionTransformer(ARCH, 32, 8, out_type='raw', layer_scale_init_value=1e-5)
+    with pytest.raises(CheckpointError, match=r'new gammas of 1e-05 would .*set layer_scale_init_value=1, or 0'):
+        load_backbone(tiny, path)
+    assert len(load_backbone(tiny, path, strict=False).problems) == 1
+    ones = VisionTransformer(ARCH, 32, 8, out_type='raw', layer_scale_init_value=1).eval()
+    assert load_backbone(ones, path).new == [f'blocks.{i}.gamma{k}' for i in (0, 1) for k in (1, 2)]
+    with torch.no_grad():
+        torch.testing.assert_close(ones(images)[0], source(images)[0])

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from config_helpers import (
     ADAPTER_PARAMS,
+    ALTERNATIVES,
     BASES,
     CONFIGS,
     DATA,
@@ -30,6 +31,7 @@ from mmengine.config import Config
 from mmengine.dataset import Compose
 
 from mmlape.analysis.cost import input_shape, model_cost
+from mmlape.experiments.report.paper import index_entry
 
 
 def test_no_base_is_orphaned():
@@ -70,12 +72,16 @@ def test_every_config_builds(path):
     assert model.backbone.embed_dims == WIDTH[size]
     count = sum(p.numel() for p in model.parameters())
     assert metafile(family)[path.stem]['Metadata']['Parameters'] == count
-    if path not in RECIPES:
+    if path not in RECIPES + ALTERNATIVES:
         return
     default, paper = PARAMS[family, size]
     added = added_params(name)
     assert count == default + added
-    # Segmenter-S is 26.0M: its paper's 27M is the one count that ours, which has no unused heads, does not round to
+    if family == 'segmenter':
+        imagenet_head = (WIDTH[size] + 1) * 1000  # of the public code, which does not use it
+        readme = (ROOT / 'configs' / 'segmenter' / 'README.md').read_text()
+        assert f'{default / 1e6:.2f}M' in readme and f'{(default + imagenet_head) / 1e6:.2f}M' in readme
+    # Segmenter-S is 26.0M, 26.4M with that head: the one count that does not round to the paper's
     assert abs(count / 1e6 - paper) < (1 if (family, size) == ('segmenter', 'small') else 0.5)
     if name['adapter']:
         assert sum(p.numel() for p in model.backbone.parameters()) == ADAPTER_PARAMS[size] + added
@@ -93,7 +99,7 @@ def test_name_says_what_the_config_is(path):
     assert cfg.train_dataloader.batch_size == int(name['batch'])
     total = int(name['gpus']) * int(name['batch']) * cfg.optim_wrapper.get('accumulative_counts', 1)
     assert cfg.auto_scale_lr == dict(enable=False, base_batch_size=total)
-    loop, schedule = cfg.train_cfg, name['schedule']
+    loop, schedule = cfg.train_cfg, name['schedule'].removesuffix('-mmseg').removesuffix('-official')
     if schedule.endswith(('i', 'k')):
         assert loop.max_iters == int(schedule[:-1]) * (1000 if schedule.endswith('k') else 1)
     else:
@@ -184,6 +190,39 @@ def flat(value, prefix: str = '') -> set[tuple[str, str]]:
     return {leaf for key, item in items for leaf in flat(item, f'{prefix}.{key}' if prefix else str(key))}
 
 
+def values(path: Path) -> dict[str, str]:
+    return dict(flat(load(path)))
+
+
+@pytest.mark.parametrize('path', ALTERNATIVES, ids=short)
+def test_alternative_has_the_other_codes_values_and_nothing_else(path):
+    """Settings of an alternative beside those of the recipe of its name; the values are read in the public configs."""
+    tag = re.search('160k-([a-z]+)', path.stem)[1]
+    other, own = values(path.with_name(path.name.replace(f'-{tag}', ''))), values(path)
+    changed = {
+        key: (other.get(key), own.get(key)) for key in other.keys() | own.keys() if other.get(key) != own.get(key)
+    }
+    if tag == 'mmseg':
+        head = 'model.decode_head.'
+        assert changed == {
+            f'{head}drop_rate': ('0.1', '0.0'),
+            f'{head}attn_drop_rate': ('0.1', '0.0'),
+            f'{head}drop_path_rate': ('0.0', '0.1'),
+            f'{head}loss_decode.avg_non_ignore': ('True', 'False'),
+            'param_scheduler.0.eta_min': ('1e-05', '0.0001'),
+            'model.test_cfg.stride.0': ('512', '480'),
+            'model.test_cfg.stride.1': ('512', '480'),
+        }
+        return
+    wrapper = 'optim_wrapper.'
+    assert changed == {
+        f'{wrapper}optimizer.lr': ('2e-05', '0.00012' if 'tiny' in path.name else '6e-05'),
+        f'{wrapper}optimizer.weight_decay': ('0.05', '0.01'),
+        f'{wrapper}paramwise_cfg.layer_decay_rate': (None, '0.95'),
+        f'{wrapper}paramwise_cfg.flat_decay_mult': (None, '0.0'),
+    }
+
+
 # the recipes
 
 
@@ -262,12 +301,40 @@ def test_readme_agrees_with_metafile_and_configs(folder):
         assert link == f'{name}.py'
         assert millions == f'{model["Metadata"]["Parameters"] / 1e6:.3f}'
         assert gflops == f'{model["Metadata"]["FLOPs"] / 1e9:.1f}'
-        expected = re.search(r'Expect (.+?) \(', configs[name].read_text().splitlines()[0])
+        expected = re.search(r'Expect (.+); not run by us', configs[name].read_text().splitlines()[0])
         numbers = re.findall(r'\d+\.\d+', expected[1]) if expected else []
         assert re.findall(r'\d+\.\d+', score) == numbers
-        quoted = model.get('Paper Results', [dict(Metrics={})])[0]['Metrics']
-        assert list(quoted.values()) == [float(number) for number in numbers]
+        quoted = model.get('Paper Results', [])
+        assert [value for one in quoted for value in one['Metrics'].values()] == [float(number) for number in numbers]
+        assert [one['Paper'] for one in quoted] == ['LaPE (ICCV 2023)'] * (len(numbers) > 0 and '-dpn' not in name) + [
+            'DPN (TMLR 2023)'
+        ] * ('DPN' in score)
+        assert {one['Runs'] for one in quoted if 'LaPE' in one['Paper']} <= {
+            'not stated' if folder == 'pretrain' else 'mean of five seeds'
+        }
         assert ours == 'not run by us'
+
+
+def test_dpns_figures_for_deit_are_quoted():
+    """DPN's Table 1, without and with Dual PatchNorm."""
+    for size, figures in (('small', ['80.1', '80.4']), ('base', ['81.8', '82.0'])):
+        for name, figure in zip(('default', 'default-dpn'), figures, strict=True):
+            name = f'deit-{size}-{name}_4xb256-300e_in1k'
+            assert f'{figure} (DPN)' in index_entry(name).results['accuracy/top1']
+            assert figure in (ROOT / 'configs' / 'pretrain' / f'{name}.py').read_text().splitlines()[0]
+
+
+def test_figures_that_five_seeds_cannot_give_have_a_note():
+    """A mean of five scores of two decimals is a multiple of 0.002."""
+    noted = []
+    for path in RECIPES:
+        for one in metafile(path.parent.name)[path.stem].get('Paper Results', []):
+            odd = [value for value in one['Metrics'].values() if round(value * 1000) % 2]
+            assert bool(odd) == ('Note' in one)
+            noted += odd
+    assert noted == [45.073]
+    for readme in (ROOT / 'README.md', ROOT / 'configs' / 'upernet' / 'README.md'):
+        assert re.search(r'45\.073.{0,80}(cannot|\*)', readme.read_text()), readme
 
 
 @pytest.mark.parametrize(

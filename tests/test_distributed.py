@@ -1,5 +1,6 @@
 """Several real processes: they compute what one does, they stop together, and the launch scripts start them."""
 
+import itertools
 import json
 import os
 import re
@@ -77,7 +78,7 @@ def test_two_processes_train_as_one_with_the_same_batch(alone, together):
     assert '2 CPU processes x 2 images x 1 accumulated = 4 images a step' in printed or torch.cuda.is_available()
     for step in (3, 6):
         assert tiny.difference(work_dir / f'iter_{step}.pth', alone / f'iter_{step}.pth') < 1e-5
-    for entry, expected in zip(run['evaluations'], single['evaluations']):
+    for entry, expected in zip(tiny.evaluations(work_dir), tiny.evaluations(alone), strict=True):
         assert entry['metrics'] == pytest.approx(expected['metrics'], abs=0.2)
 
 
@@ -170,6 +171,16 @@ def test_a_slurm_task_that_sees_one_gpu_of_its_own_takes_it(monkeypatch, count, 
     distributed._adopt_slurm_variables()
     assert (os.environ['RANK'], os.environ['LOCAL_RANK'], os.environ['WORLD_SIZE']) == ('7', local_rank, '8')
     assert (os.environ['MASTER_ADDR'], os.environ['MASTER_PORT']) == ('host', '20012')
+
+
+def test_steps_of_a_slurm_job_have_ports_of_their_own(monkeypatch):
+    ports = set()
+    for job, step in itertools.product(range(1234, 1244), range(10)):
+        task = dict(SLURM_PROCID='0', SLURM_NTASKS='1', SLURM_NODELIST='host')
+        monkeypatch.setattr(os, 'environ', task | dict(SLURM_JOB_ID=str(job), SLURM_STEP_ID=str(step)))
+        distributed._adopt_slurm_variables()
+        ports.add(int(os.environ['MASTER_PORT']))
+    assert len(ports) == 100 and min(ports) >= 20000 and max(ports) < 32768
 
 
 def test_predictions_are_gathered_and_errors_raised_once(tmp_path):

@@ -111,11 +111,21 @@ def test_nothing_installed_at_all():
     assert 'not installed: einops' in done.stdout
 
 
-def test_old_version_is_refused(tmp_path: Path):
-    fake_distribution(tmp_path, 'mmcv', 'mmcv', '1.7.0')
+@pytest.mark.parametrize(('module', 'version', 'oldest'), [('mmcv', '1.7.0', '2.1.0'), ('torch', '2.5.1', '2.6.0')])
+def test_old_version_is_refused(tmp_path: Path, module: str, version: str, oldest: str):
+    fake_distribution(tmp_path, module, module, version)
     done = python('-m', 'mmlape', 'doctor', path=tmp_path, flags=('-S',))
     assert done.returncode == 1
-    assert 'mmcv 1.7.0 is too old: mmlape needs 2.0 or newer' in done.stdout
+    assert f'{module} {version} is too old: mmlape needs {oldest} or newer' in done.stdout
+
+
+@pytest.mark.parametrize(('version', 'warned'), [('2.6.0', True), ('2.9.1+cpu', True), ('2.10.0', False)])
+def test_a_torch_that_reads_checkpoints_less_safely(tmp_path: Path, version: str, warned: bool):
+    fake_distribution(tmp_path, 'torch', 'torch', version)
+    (tmp_path / 'torch' / '__init__.py').write_text('raise ImportError')
+    done = python('-m', 'mmlape', 'doctor', path=tmp_path, flags=('-S',))
+    assert 'is too old' not in done.stdout
+    assert ('warning: with torch before 2.10.0 a malicious checkpoint can corrupt memory' in done.stdout) is warned
 
 
 @pytest.mark.parametrize('package', ['mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain'])

@@ -77,6 +77,7 @@ def test_inspect_and_load(trained):
     file = trained / 'work_dirs' / 'my_config' / 'iter_6.pth'
     printed = run(trained, 'checkpoint', 'inspect', file, '--import', *MODULES)
     assert "type='mmlape.ConvStemViT'" in printed and 'ConvStemViT' in printed.split('layout')[1]
+    assert 'query-key' in printed, 'its joining is recorded'
     init = f"model.backbone.init_cfg=dict(type='Pretrained',checkpoint='{file}')"
     log = run(trained, 'train', 'my_config.py', '--seed', 2, '--work-dir', 'tuned', '--cfg-options', init,
               'train_cfg.max_iters=3')  # fmt: skip

@@ -2,18 +2,23 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from mmdet.evaluation.metrics import CocoMetric as MMDetCocoMetric
 from mmengine.logging import MMLogger
+from mmengine.structures import PixelData
 from mmseg.evaluation.metrics import IoUMetric as MMSegIoUMetric
+from mmseg.structures import SegDataSample
 from PIL import Image
 from pycocotools import mask as rle
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from mmlape.datasets.palette import class_palette
+from mmlape.engine.hooks import SavePredictionsHook
 from mmlape.errors import ConfigError, DataError
 from mmlape.evaluation import CocoMetric, IoUMetric
 
@@ -247,3 +252,27 @@ def test_iou_of_images_without_labels_is_nan(maps):
 def test_iou_writes_predicted_maps(maps, tmp_path):
     _evaluate(IoUMetric(output_dir=str(tmp_path)), _as_samples(maps), NAMES)
     assert (np.asarray(Image.open(tmp_path / '1.png')) == maps[1][1]).all()
+
+
+@pytest.mark.parametrize('unlabelled', [False, True])
+@pytest.mark.parametrize('num_classes', [255, 256, 257, 300])
+def test_predicted_maps_hold_every_label(tmp_path, num_classes, unlabelled):
+    """The metric's files and the hook's, which have the values of the annotations: classes from 1 where 0 is none."""
+    labels = torch.tensor([[0, 1, 254], [num_classes - 1, 7, 0]])
+    sample = SegDataSample(
+        pred_sem_seg=PixelData(data=labels[None]),
+        metainfo=dict(img_path='folder/a.b.jpg', reduce_zero_label=unlabelled),
+    )
+    metric = IoUMetric(output_dir=str(tmp_path / 'metric'), format_only=True)
+    metric.dataset_meta = dict(classes=[str(number) for number in range(num_classes)])
+    metric.process({}, [sample.to_dict()])
+    palette = class_palette(num_classes)
+    dataset = SimpleNamespace(metainfo=dict(metric.dataset_meta, palette=palette), reduce_zero_label=unlabelled)
+    runner = SimpleNamespace(test_loop=SimpleNamespace(dataloader=SimpleNamespace(dataset=dataset)))
+    SavePredictionsHook(str(tmp_path / 'hook')).after_test_iter(runner, 0, outputs=[sample])
+    for folder in ('metric', 'hook'):
+        image = Image.open(tmp_path / folder / 'a.b.png')
+        assert (np.asarray(image) == labels.numpy() + unlabelled).all()
+        assert image.mode == ('I;16' if num_classes + unlabelled > 256 else 'L' if folder == 'metric' else 'P')
+    if image.mode == 'P':
+        assert image.convert('RGB').getpixel((1, 0)) == tuple(palette[1])

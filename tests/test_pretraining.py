@@ -1,6 +1,7 @@
 """Pretraining: parameter counts of the paper, distillation, and the way from a checkpoint into a running model."""
 
 import itertools
+import json
 import re
 from pathlib import Path
 
@@ -9,12 +10,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.config import Config
+from mmengine.model import BaseModel
 from mmengine.registry import init_default_scope
 from PIL import Image
 from test_checkpoint import save
 from tiny import ROOT, run, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint
+from mmlape.engine.config import load_config
+from mmlape.engine.evaluator import test as evaluate
+from mmlape.engine.trainer import train
+from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 from mmlape.registry import MODELS
 
@@ -82,7 +88,8 @@ def test_the_teacher_is_neither_trained_nor_saved(tmp_path):
 def test_a_checkpoint_is_in_the_model_once_training_runs(tmp_path):
     """One iteration with learning rate 0 through the real tool leaves the checkpoint's values, to the bit."""
     source = VisionTransformer(ARCH, 32, 8, pe_joining='lape')
-    path = save(tmp_path / 'lape.pth', source.state_dict())
+    record = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
+    path = save(tmp_path / 'lape.pth', source.state_dict(), meta=dict(mmlape=record))
     extra = (
         f"model['backbone']['init_cfg'] = dict(type='Pretrained', checkpoint={path!r})\n"
         "optim_wrapper['optimizer'].update(lr=0.0)\n"
@@ -91,6 +98,7 @@ def test_a_checkpoint_is_in_the_model_once_training_runs(tmp_path):
     config = write_config(tmp_path, write_data(tmp_path / 'data'), extra)
     printed = run(ROOT / 'tools' / 'train.py', config, '--work-dir', 'out', cwd=tmp_path)
     assert re.search(r'loaded (\d+) of \1\b', printed), printed
+    assert 'lape.pth: its images were normalised with mean=[123.675, 116.28, 103.53]' in printed
     trained = torch.load(next((tmp_path / 'out').glob('iter_1.pth')), weights_only=False)['state_dict']
     expected = source.state_dict()
     compared = [name for name in trained if name.startswith('backbone.')]
@@ -122,6 +130,56 @@ def test_imagenets_recipe_runs_at_384_from_a_checkpoint_of_224(tmp_path):
     stored = read_checkpoint(tmp_path / 'out' / 'epoch_1.pth')
     assert stored['state_dict']['backbone.pos_embed'].shape == (1, 577, 32)
     assert stored['meta']['iter'] == 1, 'an epoch has ten pictures, though each may come three times'
+
+
+@MODELS.register_module()
+class CornerClassifier(BaseModel):
+    """Says 1 where the corner of an image is white, else 0."""
+
+    def __init__(self, data_preprocessor):
+        super().__init__(data_preprocessor)
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, inputs, data_samples=None, mode='tensor'):
+        if mode == 'loss':
+            return dict(loss=self.weight.sum())
+        white = (inputs[:, :, 0, 0].mean(1) > 0.5).long()
+        return [
+            sample.set_pred_label(one).set_pred_score(F.one_hot(one, 5).float())
+            for sample, one in zip(data_samples, white)
+        ]
+
+
+def test_imagenet_is_evaluated_at_both_crop_ratios(tmp_path):
+    """A white frame of 12 pixels is in the image at crop ratio 1.0, and outside it at 0.875."""
+    framed = np.full((256, 256, 3), 255, np.uint8)
+    framed[12:-12, 12:-12] = 0
+    for split, kind in itertools.product(('train', 'val'), 'abcde'):  # one image of a, which is class 0; two of b
+        folder = tmp_path / 'data' / split / kind
+        folder.mkdir(parents=True)
+        for number in range(2 if kind == 'b' else 1):
+            Image.fromarray(framed).save(folder / f'{number}.png')
+    plain = dict(num_workers=0, persistent_workers=False)
+    cfg = load_config(PRETRAIN / 'deit-tiny-lape_4xb256-300e_in1k.py', dict(data_root=f'{tmp_path / "data"}/'))
+    cfg.merge_from_dict(dict(
+        model=dict(
+            _delete_=True, type='mmlape.CornerClassifier',
+            data_preprocessor=dict(type='ClsDataPreprocessor', mean=[0] * 3, std=[255] * 3),
+        ),
+        train_cfg=dict(max_epochs=2), train_dataloader=dict(batch_size=2, **plain), val_dataloader=plain,
+        test_dataloader=plain, param_scheduler=[], auto_scale_lr=dict(base_batch_size=2),
+    ))  # fmt: skip
+    accuracies = {'accuracy/top1': pytest.approx(100 / 6), 'crop_1.0/accuracy/top1': pytest.approx(100 / 3)}
+    record = train(cfg, tmp_path / 'out', seed=0)
+    first, last = (evaluation['metrics'] for evaluation in record['evaluations'])
+    assert 'crop_1.0/accuracy/top1' not in first and first['accuracy/top1'] == accuracies['accuracy/top1']
+    assert {key: last[key] for key in accuracies} == accuracies
+    found = evaluate(cfg, tmp_path / 'out' / 'epoch_2.pth', tmp_path / 'test')
+    assert {key: found['metrics'][key] for key in accuracies} == accuracies
+    assert json.loads((tmp_path / 'test' / 'metrics.json').read_text())['metrics'] == found['metrics']
+    cfg.val_dataloader.dataset.pipeline.pop(1)
+    with pytest.raises(ConfigError, match='crop_1.0.*val_dataloader has no transform ResizeEdge'):
+        train(cfg, tmp_path / 'other', seed=0)
 
 
 def test_a_teacher_of_timm_takes_timms_own_file(tmp_path):
@@ -167,7 +225,8 @@ def test_pretrain_publish_finetune_evaluate(tmp_path):
     run(tools / 'train.py', pretrain, '--work-dir', 'pre', '--seed', '0', *options, cwd=tmp_path)
     run(tools / 'checkpoint.py', 'publish', 'pre/epoch_2.pth', 'weights/deit.pth', cwd=tmp_path)
     published = next((tmp_path / 'weights').glob('deit-*.pth'))
-    assert 'lape or lape-shared' in run(tools / 'checkpoint.py', 'inspect', published, cwd=tmp_path)
+    printed = run(tools / 'checkpoint.py', 'inspect', published, cwd=tmp_path)
+    assert re.search(r'pe_joining\W+lape\W', printed) and 'lape-shared' not in printed
     card = published.with_suffix('.md').read_text()
     assert 'accuracy/top1' in card and "pe_joining='lape'" in card and published.name in card
     config = next((ROOT / 'configs' / 'segmenter').glob('*mini-lape*.py'))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from config_helpers import CONFIGS, FAMILIES, MINI, build, find, load, short
+from config_helpers import ALTERNATIVES, CONFIGS, FAMILIES, MINI, build, find, load, short
 from mmengine.config import Config
 from mmengine.hooks import ParamSchedulerHook
 from mmengine.model import BaseModel, revert_sync_batchnorm
@@ -97,6 +97,33 @@ def test_a_backbone_rate_leaves_a_recipes_decay_as_it_is(family):
     assert rate['backbone.pos_embed'] == rate['backbone.norm1.bias'] == cfg.optim_wrapper.optimizer.lr * 0.5
 
 
+def test_the_public_detection_code_decays_832_norms_that_the_recipe_does_not():
+    """Its keys are names; `norm_decay_mult` covers the batch norms whose names have no 'norm'."""
+    cfg = load(find('mask_rcnn', 'tiny', 'default'))
+    model, by_name = build(cfg), cfg.optim_wrapper.copy()
+    by_name['paramwise_cfg'] = dict(by_name['paramwise_cfg'], norm_decay_mult=1.0)
+    ours, theirs = options(model, cfg.optim_wrapper), options(model, by_name)
+    other = [name for name in ours if ours[name] != theirs[name]]
+    assert all(name.startswith('backbone.spm.') and theirs[name] == 0.05 for name in other)
+    assert sum(model.get_parameter(name).numel() for name in other) == 832
+
+
+@pytest.mark.parametrize(('size', 'lr'), [('tiny', 12e-5), ('small', 6e-5)])
+def test_official_upernet_has_the_public_constructors_groups(size, lr):
+    """No decay for one-dimensional parameters; embeddings are layer 0, layer k trains at 0.95**(13 - k)."""
+    cfg = load(next(path for path in ALTERNATIVES if path.name.startswith(f'upernet_deit-{size}-adapter-default')))
+    model = build(cfg)
+    optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
+    groups = {id(p): group for group in optimizer.param_groups for p in group['params']}
+    for name, parameter in model.named_parameters():
+        found = re.match(r'backbone\.blocks\.(\d+)\.', name)
+        first = name == 'backbone.pos_embed' or name.startswith('backbone.patch_embed')
+        layer = int(found[1]) + 1 if found else 0 if first else 13
+        group, accident = groups[id(parameter)], name in ('backbone.pos_embed', 'backbone.level_embed')
+        assert group['lr'] == pytest.approx(lr * 0.95 ** (13 - layer)), name
+        assert group['weight_decay'] == (0 if parameter.ndim == 1 or accident else 0.01), name
+
+
 def test_segmenter_decays_nothing():
     cfg = load(find('segmenter', 'tiny', 'lape-dpn'))
     assert set(options(build(cfg), cfg.optim_wrapper).values()) == {0}
@@ -169,6 +196,13 @@ def test_3x_schedule(tmp_path):
     assert rates[27 * 600] == pytest.approx(1e-5)
     assert rates[33 * 600 - 1] == pytest.approx(1e-5)
     assert rates[33 * 600] == rates[-1] == pytest.approx(1e-6)
+
+
+def test_mmsegmentations_segmenter_schedule(tmp_path):
+    path = next(path for path in ALTERNATIVES if 'segmenter_deit-tiny-lape' in path.name)
+    rates = learning_rates(load(path), tmp_path, 2500)
+    for i in (0, 80_000, 159_000):
+        assert rates[i] == pytest.approx((1e-3 - 1e-4) * (1 - i / 159_999) ** 0.9 + 1e-4, rel=1e-4)
 
 
 def test_segmenter_schedule(tmp_path):

@@ -18,9 +18,9 @@ from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError
-from mmlape.experiments.report import ArmRuns, build, write_report
+from mmlape.experiments.report import ArmRuns, build, explanations, write_report
 from mmlape.experiments.report.figures import draw
-from mmlape.experiments.report.latex import escape
+from mmlape.experiments.report.latex import escape, write_latex
 from mmlape.experiments.report.paper import index_entry, paper_model
 from mmlape.experiments.report.tables import comparison_table, results_table
 from mmlape.runs.curves import MOST_POINTS, band, read_curves
@@ -273,7 +273,29 @@ def test_the_papers_figures_are_printed_as_the_paper_prints_them():
     assert coco.results == {'coco/bbox_mAP': '48.7', 'coco/segm_mAP': '43.0'}
     assert (coco.length, coco.batch, coco.parameters) == (('Epochs', 36), 8, 47811584)
     assert index_entry('deit-tiny-lape_4xb256-300e_in1k').results == {'accuracy/top1': '73.11'}
+    assert index_entry('deit-small-default_4xb256-300e_in1k').results == {'accuracy/top1': '80.00; 80.1 (DPN)'}
     assert index_entry('something else') is None
+
+
+def test_five_seeds_are_said_where_the_paper_says_so(tmp_path, report):
+    adapter, deit = 'upernet_deit-small-adapter-default_4xb2-160k_ade20k', 'deit-small-default_4xb256-300e_in1k'
+    write_run(tmp_path / 'a', 1, 45.0, config=f'configs/upernet/{adapter}.py')
+    both = {'accuracy/top1': 79.9, 'crop_1.0/accuracy/top1': 80.3}
+    write_run(tmp_path / 'b', 1, both, key='accuracy/top1', config=f'configs/pretrain/{deit}.py')
+    lines = []
+    for name in ('a', 'b'):
+        made = build([ArmRuns(name, read_seeds(tmp_path / name))], 'x')
+        lines.append(' '.join(explanations.paper(made)))
+        write_latex(made, tmp_path / name / 'latex')
+    assert 'LaPE (ICCV 2023) on ADE20K, mean of five seeds' in lines[0] and '45.073 is the mean of no five' in lines[0]
+    assert 'five' not in lines[1]
+    assert 'number of runs not stated; DPN (TMLR 2023) on ImageNet-1K, mean of at least three' in lines[1]
+    assert 'crop ratio' in lines[1] and 'crop ratio' not in lines[0]
+    text = (tmp_path / 'b' / 'latex' / 'tables.tex').read_text()
+    assert 'top-1 / top-1, crop 1.0 (LaPE, DPN paper) \\\\' in text
+    assert '79.90 / 80.30 & 80.00; 80.1 (DPN) \\\\' in text
+    rows = [row[2] for row in results_table(made).rows]
+    assert rows == ['top-1', 'top-1, crop 1.0']
 
 
 def test_the_papers_figures_stand_beside_the_same_model_only(report, folder, tmp_path):

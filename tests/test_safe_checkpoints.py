@@ -15,6 +15,7 @@ from tiny import train, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import publish
+from mmlape.checkpoint.records import read_record
 from mmlape.cli import main
 
 AVERAGED = """
@@ -138,6 +139,16 @@ def test_a_bad_file_ends_each_tool_with_one_line(trained, tmp_path, capsys, monk
         assert name in line and line.count('\n') == 1 and 'Traceback' not in printed, printed
         assert message in line or (use == 'resume' and 'damaged, or not written by torch' in line)
         assert not (tmp_path / 'ran').exists()
+
+
+def test_weights_of_another_joining_with_the_same_keys_are_not_tested(trained, tmp_path, capsys):
+    """The run was trained with LaPE; the shared form has the same tensors."""
+    content = read_checkpoint(trained[1] / 'iter_4.pth')
+    assert read_record(content, '').backbones['backbone']['pe_joining'] == 'lape'
+    words = ['test', str(trained[0]), str(trained[1] / 'iter_4.pth'), '--out', str(tmp_path / 'metrics.json')]
+    assert main([*words, '--cfg-options', 'model.backbone.pe_joining=lape-shared']) == 1
+    printed = capsys.readouterr().err
+    assert "trained with pe_joining='lape', but the model has pe_joining='lape-shared'" in printed
 
 
 def test_the_state_of_another_optimiser_is_no_traceback(trained, tmp_path, capsys):

@@ -82,11 +82,12 @@ def test_pairs_are_made_by_the_seed_and_not_by_the_place():
 def test_fewer_than_three_values_give_neither_interval_nor_p(n):
     values, many = [40.0, 41.0][:n], [39.0, 40.0, 42.0]
     alone = estimate(values)
-    assert (alone.low, alone.high, alone.note) == (None, None, TOO_FEW)
+    assert (alone.n, alone.low, alone.high, alone.note) == (n, None, None, TOO_FEW)
     assert (alone.mean, alone.std) == {0: (None, None), 1: (40.0, None), 2: (40.5, pytest.approx(math.sqrt(0.5)))}[n]
     for result in (welch(values, many), welch(many, values), paired(_by_seed(values), _by_seed(many))):
         assert (result.low, result.high, result.p, result.note) == (None, None, None, TOO_FEW)
         assert (result.mean is None) == (n == 0)
+    assert (welch(values, many).n, welch(many, values).n) == ((n, 3), (3, n))
 
 
 def test_values_without_spread_give_neither_interval_nor_p():

@@ -9,6 +9,7 @@ from PIL import Image
 
 from mmlape.analysis.position import cosines, describe_map, pe_table, token_grid, view_positions
 from mmlape.analysis.subjects import OpenOptions, open_model, open_models
+from mmlape.checkpoint.records import KEY, record_of
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
 
@@ -193,15 +194,19 @@ def test_an_adapter_s_checkpoint_alone(tiny_arch, tmp_path):
 
 def test_a_checkpoint_that_does_not_say_enough(tiny_arch, tmp_path):
     path = tmp_path / 'm.pth'
-    torch.save(vit(tiny_arch, pe_joining='lape', pe_norm='scalar-norm').state_dict(), path)
+    model = vit(tiny_arch, pe_joining='lape', pe_norm='scalar-norm')
+    torch.save(model.state_dict(), path)
     with pytest.raises(CheckpointError, match=f'pe_norm.* CONFIG@{path}'):
         open_model(str(path), OpenOptions())
-    model = randomise(VisionTransformer(tiny_arch, (24, 40), 8))
+    torch.save(dict(model=model.state_dict(), meta={KEY: record_of(model).plain()}), path)
+    opened = open_model(str(path), OpenOptions()).model
+    assert opened.position.pe_norm == 'scalar-norm', 'recorded'
+    model = randomise(VisionTransformer(tiny_arch, (24, 48), 8))
     torch.save(model.state_dict(), path)
     with pytest.raises(CheckpointError, match='pass --grid ROWS COLUMNS'):
         open_model(str(path), OpenOptions())
-    opened = open_model(str(path), OpenOptions(grid=(3, 5))).model
-    torch.testing.assert_close(pe_table(opened, (3, 5)), pe_table(model, (3, 5)))
+    opened = open_model(str(path), OpenOptions(grid=(3, 6))).model
+    torch.testing.assert_close(pe_table(opened, (3, 6)), pe_table(model, (3, 6)))
 
 
 # ---------------------------------------------------------------- the command

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from model_helpers import randomise
 
 from mmlape.errors import ConfigError
@@ -50,6 +51,20 @@ def test_agrees_with_mmpretrain(tiny_arch, cls):
         image = torch.randn(2, 3, *size)
         for a, b in zip(ours(image), theirs(image), strict=True):
             torch.testing.assert_close(a, b, atol=2e-5, rtol=0)
+
+
+def test_agrees_with_mmpretrains_clip(tiny_arch):
+    """Its stem has no bias, and a norm follows the PE."""
+    from mmpretrain.models.backbones import VisionTransformer as Peer
+
+    from mmlape.checkpoint.key_maps import recognise
+    from mmlape.models.backbones.vit_layouts import LAYOUTS
+
+    theirs = randomise(Peer(tiny_arch, img_size=32, patch_size=8, out_type='raw', pre_norm=True))
+    ours = VisionTransformer(tiny_arch, 32, 8, out_type='raw', patch_norm='post-posemb').eval()
+    ours.load_state_dict(recognise(theirs.state_dict(), LAYOUTS).tensors)
+    image = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(ours(image)[0], theirs(image)[0], atol=2e-5, rtol=0)
 
 
 def test_out_types(tiny_arch):
@@ -101,6 +116,19 @@ def test_non_square_pretraining_grid(tiny_arch):
     model = VisionTransformer(tiny_arch, (16, 48), 8, out_type='featmap')
     assert model.grid == (2, 6) and model.pos_embed.shape[1] == 13
     assert model(torch.randn(1, 3, 16, 48))[0].shape == (1, 48, 2, 6)
+
+
+@pytest.mark.parametrize('joining', ['default', 'lape'])
+def test_relative_bias_of_a_non_square_grid_is_a_table_of_offsets(tiny_arch, joining):
+    model = VisionTransformer(tiny_arch, (16, 48), 8, pe_type='rpe', pe_joining=joining, out_type='raw')
+    attn = randomise(model).double().blocks[0].attn
+    table = attn.relative_position_bias_table
+    cells = [(row, column) for row in range(2) for column in range(6)]
+    rows = [[(r - a + 1) * 11 + (c - b + 5) for a, b in cells] for r, c in cells]  # 3 x 11 offsets, query minus key
+    expected = torch.stack([torch.stack([table[i] for i in row]) for row in rows]).permute(2, 0, 1)
+    if joining == 'lape':
+        expected = F.layer_norm(expected, (12,), attn.pe_norm.weight, attn.pe_norm.bias, 1e-5)
+    torch.testing.assert_close(attn.encodings[0].bias(attn, (2, 6)), expected)
 
 
 def test_relative_bias_on_another_grid_is_a_smooth_resize(tiny_arch):

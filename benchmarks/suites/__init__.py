@@ -13,6 +13,7 @@ SUITES = {
     'modes': 'torch.compile, recomputed activations, channels-last',
     'models': 'complete detectors and segmentors: training steps and inference',
     'processes': 'the throughput of one process and of two',
+    'trainer': "training iterations of our trainer beside MMSegmentation's runner",
     'evaluation': 'computing COCO and IoU metrics',
     'loading': 'data loading on the mini data',
     'startup': 'imports and help texts, as processes of their own',

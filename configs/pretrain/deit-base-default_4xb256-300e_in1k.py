@@ -1,4 +1,4 @@
-"""DeiT-B on ImageNet-1K, default PE. Expect 81.64 % top-1 (the LaPE paper's); not run by us.
+"""DeiT-B on ImageNet-1K, default PE. Expect 81.64 % top-1 (the LaPE paper's; the DPN paper has 81.8); not run by us.
 
 tools/dist_train.sh configs/pretrain/deit-base-default_4xb256-300e_in1k.py 4
 """

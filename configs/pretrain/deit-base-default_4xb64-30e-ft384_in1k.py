@@ -12,8 +12,10 @@ model = dict(backbone=dict(img_size=img_size, init_cfg=dict(type='Pretrained', c
 train_pipeline = _base_.train_pipeline
 train_pipeline[1].update(scale=img_size)
 test_pipeline = _base_.test_pipeline
-test_pipeline[1].update(scale=round(img_size * 256 / 224))
+test_pipeline[1].update(scale=int(img_size / 0.875))
 test_pipeline[2].update(crop_size=img_size)
+custom_hooks = _base_.custom_hooks
+custom_hooks[0]['changes']['ResizeEdge'].update(scale=img_size)
 train_dataloader = dict(batch_size=batch_size // 4, dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(batch_size=batch_size // 4, dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader

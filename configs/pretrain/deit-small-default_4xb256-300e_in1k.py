@@ -1,4 +1,4 @@
-"""DeiT-S on ImageNet-1K, default PE. Expect 80.00 % top-1 (the LaPE paper's); not run by us.
+"""DeiT-S on ImageNet-1K, default PE. Expect 80.00 % top-1 (the LaPE paper's; the DPN paper has 80.1); not run by us.
 
 tools/dist_train.sh configs/pretrain/deit-small-default_4xb256-300e_in1k.py 4
 """

@@ -33,5 +33,7 @@ model = dict(
 )
 train_dataloader = dict(batch_size=16)
 train_cfg = dict(max_iters=300, val_interval=150)
+# tokens that said which digit an image shows must learn where it ends
+optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=1.0))))
 auto_scale_lr = dict(base_batch_size=16)
 default_hooks = dict(checkpoint=dict(save_best='mIoU', rule='greater'))

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from mmengine.registry import MODELS, init_default_scope
 
-from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
+from mmlape.checkpoint import load_backbone, read_checkpoint
 from mmlape.checkpoint.key_maps import recognise_backbone
-from mmlape.checkpoint.reading import SUFFIXES
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import quiet_logger
 from mmlape.errors import CheckpointError, ConfigError
@@ -16,6 +15,7 @@ from mmlape.models.backbones.base import BaseBackbone
 from mmlape.models.layers.grid import Grid
 from mmlape.runs.record import checkpoints
 
+CONFIGS = ('.py', '.json', '.yaml', '.yml')
 SHOWN = ('pos_embed', '.norm1.', '.pe_norm.', '.attn.relative_position')
 """Parts of names that a figure shows, so a checkpoint must fill them."""
 
@@ -70,10 +70,10 @@ def open_model(text: str, options: OpenOptions) -> Subject:
         elif '@' in text and not Path(text).exists():
             config, _, checkpoint = text.partition('@')
             subject = Subject(Path(checkpoint).stem, _from_config(config, checkpoint, options))
-        elif Path(text).suffix in SUFFIXES:
-            subject = Subject(Path(text).stem, _from_checkpoint(text, options.grid))
-        else:
+        elif Path(text).suffix in CONFIGS:
             subject = Subject(Path(text).stem, _from_config(text, None, options))
+        else:
+            subject = Subject(Path(text).stem, _from_checkpoint(text, options.grid))
     subject.model.eval()
     return subject
 
@@ -111,7 +111,7 @@ def _from_config(path: str, checkpoint: str | None, options: OpenOptions) -> Bas
 
 def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     """Build a plain ViT with the file's stem, norms and PE; an adapter's own parts are left out."""
-    backbone, weights = recognise_backbone(state_dict_of(read_checkpoint(path), path), path)
+    backbone, weights = recognise_backbone(read_checkpoint(path), path)
     config = backbone.config_to_view(weights, grid, path)
     if '?' in str(config):
         raise CheckpointError(f'checkpoint {path} does not say all of its model: name its config too, CONFIG@{path}')

@@ -1,7 +1,9 @@
 """Write checkpoints: convert between layouts, publish, average weights. Files hold tensors and plain values only."""
 
+import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,15 +11,24 @@ from torch import Tensor
 
 from mmlape.checkpoint.describing import sha256
 from mmlape.checkpoint.key_maps import recognise_backbone
-from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
+from mmlape.checkpoint.reading import AVERAGES, read_checkpoint, state_dict_of
+from mmlape.checkpoint.records import KEY, Record, read_record
 from mmlape.errors import CheckpointError
 from mmlape.files import atomic_path
 
 OUT_SUFFIXES = ('.pth', '.safetensors')
 
 
-def write_tensors(tensors: dict[str, Tensor], path: str | Path, wrapper: str | None = None, overwrite=False) -> None:
+def write_tensors(
+    tensors: dict[str, Tensor],
+    path: str | Path,
+    wrapper: str | None = None,
+    overwrite: bool = False,
+    record: Record | None = None,
+) -> None:
     """Write a ``.pth`` (under the key ``wrapper``, if given) or a ``.safetensors`` file atomically.
+
+    A ``.pth`` without ``wrapper`` has tensors only, so no place for a record.
 
     Raises:
         CheckpointError: For another suffix, or a file that is there already.
@@ -28,13 +39,15 @@ def write_tensors(tensors: dict[str, Tensor], path: str | Path, wrapper: str | N
     if path.exists() and not overwrite:
         raise CheckpointError(f'{path} is there already; choose another name or pass --overwrite')
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    recorded = record.plain() if record else {}
     with atomic_path(path) as partial:
         if path.suffix == '.safetensors':
             from safetensors.torch import save_file
 
-            save_file(tensors, partial)
+            save_file(tensors, partial, {'format': 'pt', **({KEY: json.dumps(recorded)} if recorded else {})})
         else:
-            torch.save({wrapper: tensors} if wrapper else tensors, partial)
+            meta = {'meta': {KEY: recorded}} if recorded else {}
+            torch.save({wrapper: tensors, **meta} if wrapper else tensors, partial)
 
 
 def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) -> list[str]:
@@ -53,7 +66,7 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     Raises:
         CheckpointError: If the target has no place for something in the file, or the backbone has no such target.
     """
-    backbone, weights = recognise_backbone(state_dict_of(read_checkpoint(src), src), src)
+    backbone, weights = recognise_backbone(content := read_checkpoint(src), src)
     targets = backbone.checkpoint_targets()
     if to not in targets:
         raise CheckpointError(f'unknown target {to!r}; choose one of: {", ".join(targets)}')
@@ -62,7 +75,9 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     if missing:
         raise CheckpointError(f'{src}: the {to} layout has no place for {", ".join(missing)}; use --to mmlape')
     tensors = {**weights.tensors, **weights.heads}
-    write_tensors(target.rename(tensors) if target.rename else tensors, dst, target.wrapper, overwrite)
+    tensors = target.rename(tensors) if target.rename else tensors
+    record = replace(read_record(content, src).alone(), normalisation=weights.normalisation)
+    write_tensors(tensors, dst, target.wrapper, overwrite, record)
     return weights.dropped
 
 
@@ -70,25 +85,31 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
     """Average the weights of several checkpoints of one model in float64; integer counters are the last file's.
 
     Raises:
-        CheckpointError: With fewer than two files, or if names or shapes differ.
+        CheckpointError: With fewer than two files, or if names or shapes differ, or what files record.
     """
     if len(files) < 2:
         raise CheckpointError('averaging weights needs at least two checkpoints')
-    first, sums = None, {}
+    first, sums, records = None, {}, []
     for path in files:
-        tensors = state_dict_of(read_checkpoint(path), path)
+        content = read_checkpoint(path)
+        tensors = state_dict_of(content, path)
         shapes = {name: value.shape for name, value in tensors.items()}
         first = first or shapes
         if shapes != first:
             different = sorted(set(shapes.items()) ^ set(first.items()))[:3]
             raise CheckpointError(f'{path} and {files[0]} are not of one model; they differ in {different}')
+        records.append(read_record(content, path))
+        known = [record for record in records if record.plain()]
+        if known and known[-1] != known[0]:
+            plain = ' and '.join(str(record.plain()) for record in (known[-1], known[0]))
+            raise CheckpointError(f'{path} and {files[0]} are not of one model; they record {plain}')
         for name, value in tensors.items():
             sums[name] = value.double() + sums.get(name, 0) if value.is_floating_point() else value
     mean = {
         name: (sums[name] / len(files)).to(value.dtype) if value.is_floating_point() else sums[name]
         for name, value in tensors.items()
     }
-    write_tensors(mean, dst, 'state_dict', overwrite)
+    write_tensors(mean, dst, 'state_dict', overwrite, known[0] if len(known) == len(files) else None)
 
 
 def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[Path, Path]:
@@ -97,7 +118,8 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
     Args:
         src: The checkpoint.
         dst: Name without hash, for example ``weights/deit-tiny-lape.pth``.
-        weights: 'plain' for those that were trained, or 'ema' for their average that MMEngine's EMAHook keeps.
+        weights: 'plain' for those that were trained, or 'ema' for their average that MMEngine's EMAHook, timm or DeiT
+            keeps.
 
     Returns:
         The file and its card.
@@ -106,7 +128,11 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
         CheckpointError: If there are no such weights.
     """
     content = read_checkpoint(src)
-    if weights == 'ema' and 'ema_state_dict' not in content:
+    record = read_record(content, src)
+    averages = [key for key in AVERAGES if key in content]
+    if weights == 'ema' and averages:
+        content = {'state_dict': content[averages[0]]}
+    elif weights == 'ema' and 'ema_state_dict' not in content:
         raise CheckpointError(f'{src}: no EMA weights in it; train with EMAHook, or publish the plain weights')
     if weights == 'plain' and 'ema_state_dict' in content:
         # EMAHook saves the average as the model's weights, and under this name the plain ones
@@ -114,7 +140,7 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
     tensors = {name.removeprefix('module.'): value for name, value in state_dict_of(content, src).items()}
     tensors.pop('steps', None)  # EMAHook's own counter
     dst = Path(dst)
-    write_tensors(tensors, dst, 'state_dict', overwrite=True)
+    write_tensors(tensors, dst, 'state_dict', overwrite=True, record=record)
     named = dst.with_name(f'{dst.stem}-{sha256(dst)[:8]}{dst.suffix}')
     os.replace(dst, named)
     card = named.with_suffix('.md')

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from torch import Tensor
 
+from mmlape.checkpoint.download import local_path
 from mmlape.checkpoint.key_maps import recognise_backbone
-from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
+from mmlape.checkpoint.reading import AVERAGES, read_checkpoint, state_dict_of
 
 NOT_PARAMETERS = ('num_batches_tracked', 'running_mean', 'running_var', 'relative_position_index')
 
@@ -30,19 +31,28 @@ def inspect(path: str | Path) -> dict[str, object]:
     Raises:
         CheckpointError: If the file cannot be read, or no backbone recognises it.
     """
-    tensors = state_dict_of(read_checkpoint(path), path)
-    backbone, weights = recognise_backbone(tensors, path)
+    content = read_checkpoint(path)
+    tensors = state_dict_of(content, path)
+    backbone, weights = recognise_backbone(content, path)
     rows, config, notes = backbone.describe_checkpoint(weights, str(path))
     if weights.dropped or weights.heads:
         notes = [*notes, f'{len(weights.dropped) + len(weights.heads)} tensors of heads and necks are left out']
+    averages = [key for key in AVERAGES if key in content]
+    if averages:
+        notes = [
+            *notes,
+            f'averaged weights (EMA) are there too, under {averages[0]}: `publish --weights ema` takes them',
+        ]
+    images = weights.normalisation
     dtypes = Counter(str(value.dtype).removeprefix('torch.') for value in weights.tensors.values())
     return {
         'file': str(path),
-        'sha256': sha256(path),
+        'sha256': sha256(local_path(path)),
         'layout': weights.layout,
         **rows,
         'parameters': f'{_count(weights.tensors):,} in the backbone, {_count(tensors):,} in the file',
         'dtype': ', '.join(f'{name} ({count})' for name, count in dtypes.items()),
+        'images': f'{images}: {images.source}' if images else 'the file does not say how they were normalised',
         'to load it': f'backbone={_call(config)}',
         'mind': '; '.join(notes) or 'nothing',
     }

@@ -4,16 +4,29 @@ Backbones bring their layouts; nothing here knows one of them.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
+from mmlape.checkpoint.normalisation import Normalisation
+from mmlape.checkpoint.reading import state_dict_of
+from mmlape.checkpoint.records import read_record
 from mmlape.errors import CheckpointError
 from mmlape.registry import MODELS
 
 CLASS_HEADS = ('head.', 'head_dist.')
-OTHER_PARTS = ('pre_logits.', 'decode_head.', 'auxiliary_head.', 'neck.', 'rpn_head.', 'roi_head.')
+OTHER_PARTS = (
+    'pre_logits.',
+    'fc_norm.',
+    'attn_pool.',
+    'decode_head.',
+    'auxiliary_head.',
+    'neck.',
+    'rpn_head.',
+    'roi_head.',
+)
 _MMPRETRAIN_HEAD = re.compile(r'^head\.layers\.(head|head_dist)\.')
 
 Tensors = dict[str, Tensor]
@@ -27,11 +40,13 @@ class Layout:
         name: For reports.
         signs: Regular expressions that each match the beginning of a key.
         rename: Translates all tensors, of heads too; None keeps the names.
+        normalisation: Of the images, if it is that of every such file.
     """
 
     name: str
     signs: tuple[str, ...]
     rename: Callable[[Tensors], Tensors] | None = None
+    normalisation: Normalisation | None = None
 
     def fits(self, tensors: Tensors) -> bool:
         """Check whether every sign is there."""
@@ -47,12 +62,21 @@ class Weights:
         tensors: Of the backbone, by name.
         heads: Of a classifier, ``head.*`` and ``head_dist.*``.
         dropped: Keys that belong to something else (detection and segmentation heads, necks).
+        known: What the file records of the backbone, see ``mmlape.checkpoint.records``.
+        normalisation: Of the images; None if it is unknown.
     """
 
     layout: str
     tensors: Tensors
     heads: Tensors = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
+    known: dict[str, Any] = field(default_factory=dict)
+    normalisation: Normalisation | None = None
+
+    @property
+    def grid(self) -> tuple[int, int] | None:
+        """The recorded grid of the PE; None if it is unknown."""
+        return tuple(self.known['grid']) if 'grid' in self.known else None
 
     def has(self, pattern: str) -> bool:
         """Check whether a name matches the regular expression from its beginning."""
@@ -90,11 +114,11 @@ def rename_keys(tensors: Tensors, names: Iterable[tuple[str, str]]) -> Tensors:
     return out
 
 
-def recognise(tensors: Tensors, layouts: Iterable[Layout], path: object = '') -> Weights:
+def recognise(content: Mapping, layouts: Iterable[Layout], path: object = '') -> Weights:
     """Find the layout of a file's tensors, and translate them.
 
     Args:
-        tensors: As ``state_dict_of`` returns them.
+        content: As ``read_checkpoint`` returns it.
         layouts: The first that fits is taken.
         path: The file, for messages.
 
@@ -102,10 +126,13 @@ def recognise(tensors: Tensors, layouts: Iterable[Layout], path: object = '') ->
         CheckpointError: If none fits.
     """
     layouts = list(layouts)
-    tensors = _strip_backbone(tensors)
+    tensors = _strip_backbone(state_dict_of(content, path))
     for layout in layouts:
         if layout.fits(tensors):
-            return _sort(layout.name, layout.rename(tensors) if layout.rename else tensors)
+            weights = _sort(layout.name, layout.rename(tensors) if layout.rename else tensors)
+            record = read_record(content, str(path))
+            weights.known, weights.normalisation = record.backbone, record.normalisation or layout.normalisation
+            return weights
     names = ', '.join(dict.fromkeys(layout.name for layout in layouts)) or 'none: the backbone has no checkpoint_signs'
     raise CheckpointError(
         f'checkpoint {path}: matches no known layout ({names}); its first keys are {sorted(tensors)[:6]}'
@@ -118,8 +145,12 @@ def backbones() -> list[type]:
     return [kind for kind in MODELS.module_dict.values() if getattr(kind, 'checkpoint_layouts', None)]
 
 
-def recognise_backbone(tensors: Tensors, path: object = '') -> tuple[type, Weights]:
+def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weights]:
     """Find the registered backbone that a file's tensors are of.
+
+    Args:
+        content: As ``read_checkpoint`` returns it.
+        path: The file, for messages.
 
     Returns:
         Its class and the translated weights.
@@ -127,14 +158,14 @@ def recognise_backbone(tensors: Tensors, path: object = '') -> tuple[type, Weigh
     Raises:
         CheckpointError: If no layout of any backbone fits.
     """
-    layouts = []
+    layouts, tensors = [], _strip_backbone(state_dict_of(content, path))
     for kind in backbones():
         layouts += kind.checkpoint_layouts()
-        if any(layout.fits(_strip_backbone(tensors)) for layout in kind.checkpoint_layouts()):
-            weights = recognise(tensors, kind.checkpoint_layouts(), path)
+        if any(layout.fits(tensors) for layout in kind.checkpoint_layouts()):
+            weights = recognise(content, kind.checkpoint_layouts(), path)
             if kind.owns_checkpoint(weights):
                 return kind, weights
-    recognise(tensors, layouts, path)
+    recognise(content, layouts, path)
     raise CheckpointError(f'checkpoint {path}: no registered backbone takes it for its own')
 
 

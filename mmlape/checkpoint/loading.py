@@ -3,6 +3,7 @@
 What of a file belongs into a backbone is the backbone's own knowledge (``mmlape.models.backbones.base``).
 """
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,9 @@ from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Weights, recognise
+from mmlape.checkpoint.normalisation import Normalisation, normalisation_of
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
+from mmlape.checkpoint.records import Recorded, mismatch, read_record, recorded_parts, untold
 from mmlape.errors import CheckpointError, ConfigError
 
 
@@ -22,7 +25,8 @@ class LoadOptions:
 
     Attributes:
         grid: (rows, columns) of the stored PE, needed when it is not square.
-        allow_joining_mismatch: Load a checkpoint trained with LaPE into a model without it, or the reverse.
+        allow_joining_mismatch: Load a checkpoint trained with LaPE into a model without it, or the reverse; of files
+            with the same keys, do not warn that they record another joining.
     """
 
     grid: tuple[int, int] | None = None
@@ -42,6 +46,9 @@ class LoadReport:
         dropped: Names of the checkpoint that this model has no place for.
         resized: Name to 'from -> to'.
         problems: What strict loading refuses.
+        warnings: What loads, but is probably not what was meant.
+        notes: What the file does not tell.
+        normalisation: Of the images that the weights want; None if it is unknown.
     """
 
     path: str
@@ -52,13 +59,17 @@ class LoadReport:
     dropped: list[str] = field(default_factory=list)
     resized: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    normalisation: Normalisation | None = None
 
     def __str__(self) -> str:
         lines = [f'checkpoint {self.path} ({self.layout} layout): loaded {len(self.loaded)} of {self.total}']
-        lines += [f'  resized {name}: {how}' for name, how in self.resized.items()]
+        lines += [f'  {summary_of_resized(self.resized)}'] if self.resized else []
         lines += [f'  new: {_summary(self.new)}'] if self.new else []
         lines += [f'  dropped: {_summary(self.dropped)}'] if self.dropped else []
         lines += [f'  problem: {problem}' for problem in self.problems]
+        lines += [f'  note: {note}' for note in self.notes]
         return '\n'.join(lines)
 
 
@@ -71,8 +82,17 @@ def _summary(names: list[str]) -> str:
     return ', '.join(key if count == 1 else f'{key} ({count})' for key, count in groups.items())
 
 
-class Loadable(Protocol):
+def summary_of_resized(resized: dict[str, str]) -> str:
+    """Return 'resized pos_embed: 14x14 -> 32x32' for names and what happened to them."""
+    changes = {how: [name for name in resized if resized[name] == how] for how in dict.fromkeys(resized.values())}
+    return '; '.join(f'resized {_summary(names)}: {how}' for how, names in changes.items())
+
+
+class Loadable(Recorded, Protocol):
     """What a backbone says about checkpoints; see ``mmlape.models.backbones.base.BaseBackbone``."""
+
+    load_report: LoadReport | None
+    """Of the checkpoint that ``init_cfg`` names."""
 
     def checkpoint_layouts(self) -> tuple[Layout, ...]:
         """Return how its files are recognised and translated."""
@@ -94,14 +114,16 @@ def load_backbone(
     """Load a checkpoint of any known layout into a backbone of this package.
 
     Heads are dropped, class and distillation tokens (and their PE rows) are kept or dropped as the model needs, an
-    absolute PE is resized to the model's grid. What else does not fit is an error.
+    absolute PE is resized to the model's grid. What else does not fit is an error. A file with the same keys that
+    records another joining, PE or PE norm is loaded with a warning.
 
     Args:
         model: The backbone.
         checkpoint: The file.
         grid: (rows, columns) of the stored PE, needed when it is not square.
         strict: Refuse missing, unexpected and misshapen tensors; otherwise they are only reported.
-        allow_joining_mismatch: Load a checkpoint trained with LaPE into a model without it, or the reverse.
+        allow_joining_mismatch: Load a checkpoint trained with LaPE into a model without it, or the reverse; of files
+            with the same keys, do not warn that they record another joining.
 
     Returns:
         The report, which is logged too.
@@ -110,9 +132,17 @@ def load_backbone(
         CheckpointError: For an unreadable file, an unknown layout, no match at all, or anything strict refuses.
     """
     options = LoadOptions(grid, allow_joining_mismatch)
-    weights = recognise(state_dict_of(read_checkpoint(checkpoint), checkpoint), model.checkpoint_layouts(), checkpoint)
+    weights = recognise(read_checkpoint(checkpoint), model.checkpoint_layouts(), checkpoint)
     report = LoadReport(str(checkpoint), weights.layout, dropped=[*weights.heads, *weights.dropped])
+    report.normalisation = weights.normalisation
     tensors = model.fit_checkpoint(weights, options, report)
+    different = mismatch(weights.known, model.checkpoint_record())
+    if different and allow_joining_mismatch:
+        report.notes.append(different)
+    elif different:
+        report.warnings.append(f'{different}: its weights fit, but have learnt another attention input')
+    elif not allow_joining_mismatch:
+        report.notes += filter(None, [untold(weights.known, model)])
     _load(model, tensors, report, lambda name: model.may_be_new(name, weights, options), strict)
     return report
 
@@ -144,6 +174,8 @@ def load_init_cfg(model: Loadable, cfgs: list[dict]) -> LoadReport:
 def load_model(model: nn.Module, path: str, strict: bool = True) -> LoadReport:
     """Load a checkpoint of the same complete model (detector, segmentor, classifier), for testing it.
 
+    If the file records another joining, PE or PE norm of a backbone, that is a difference too.
+
     Raises:
         CheckpointError: For an unreadable file, no match at all, or, if ``strict``, any difference.
     """
@@ -153,8 +185,35 @@ def load_model(model: nn.Module, path: str, strict: bool = True) -> LoadReport:
 def fill_model(model: nn.Module, content: Mapping, path: str, strict: bool = True) -> LoadReport:
     """Do what ``load_model`` does, with what ``read_checkpoint`` has read from ``path``."""
     report = LoadReport(str(path), 'complete model')
+    record = read_record(content, path)
+    report.normalisation = record.normalisation
+    report.warnings += filter(None, [_other_normalisation(report, model)])
+    for name, backbone in recorded_parts(model).items():
+        known = record.backbones.get(name, {})
+        different = mismatch(known, backbone.checkpoint_record())
+        if different:
+            report.problems.append(f'wrong {name or "backbone"}: {different}')
+        report.notes += filter(None, [untold(known, backbone)])
     _load(model, state_dict_of(content, path), report, lambda name: False, strict)
     return report
+
+
+def warn_of_normalisation(model: nn.Module) -> None:
+    """Warn if the checkpoints of a model's backbones want images normalised otherwise than the model does it."""
+    for backbone in recorded_parts(model).values():
+        warning = backbone.load_report and _other_normalisation(backbone.load_report, model)
+        if warning:
+            print_log(f'checkpoint {backbone.load_report.path}: {warning}', logger='current', level=logging.WARNING)
+
+
+def _other_normalisation(report: LoadReport, model: nn.Module) -> str:
+    wanted, own = report.normalisation, normalisation_of(model)
+    if wanted is None or own is None or wanted.is_near(own):
+        return ''
+    return (
+        f'its images were normalised with {wanted} ({wanted.source}), but model.data_preprocessor has {own}: set the '
+        "file's, unless you mean to train it to these"
+    )
 
 
 def _load(
@@ -193,3 +252,5 @@ def _load(
         )
     model.load_state_dict(matching, strict=False)
     print_log(str(report), logger='current')
+    for warning in report.warnings:
+        print_log(f'checkpoint {report.path}: {warning}', logger='current', level=logging.WARNING)

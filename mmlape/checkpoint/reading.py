@@ -17,11 +17,16 @@ import torch
 from mmengine.logging import print_log
 from torch import Tensor
 
+from mmlape.checkpoint.containers import kind_of, read_npz
+from mmlape.checkpoint.download import local_path
 from mmlape.errors import CheckpointError, MissingCheckpointError
 
-SUFFIXES = ('.pth', '.pt', '.bin', '.safetensors', '.npz')
 WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
 """Keys under which training code keeps the weights, in the order they are looked for."""
+WRAPPING = ('module.', '_orig_mod.')
+"""What distributed and compiled models put before every name."""
+AVERAGES = ('state_dict_ema', 'model_ema')
+"""Keys under which timm and DeiT keep the average of the weights."""
 
 
 def _history_method(owner: type, name: str):
@@ -77,55 +82,44 @@ def guard_mmengine() -> None:
     from mmengine.runner.checkpoint import CheckpointLoader
 
     if not _trusted:
-        CheckpointLoader.register_scheme('', load_from_file, force=True)
-        CheckpointLoader.register_scheme(ADDRESSES, load_from_address, force=True)
+        CheckpointLoader.register_scheme(('', *ADDRESSES), load_from_file, force=True)
 
 
 def load_from_file(filename: str, map_location: str | None = None) -> dict:
-    """MMEngine's loader of files, made safe; it shows the name without ``load_from_``."""
+    """MMEngine's loader of files and addresses, made safe; it shows the name without ``load_from_``."""
     return read_checkpoint(filename, map_location or 'cpu')
 
 
-def load_from_address(filename: str, map_location: str | None = None) -> dict:
-    """MMEngine's loader of addresses: refuses.
-
-    Raises:
-        CheckpointError: Always.
-    """
-    raise CheckpointError(
-        f'checkpoint {filename}: not read, because MMEngine would run any code in it; download it and name the file, '
-        'or, if you trust it with this machine, pass --trust-checkpoint'
-    )
-
-
 def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu') -> dict:
-    """Read a checkpoint file.
+    """Read a checkpoint file, whose kind is recognised by its content.
 
     Args:
-        path: A ``.pth``, ``.pt``, ``.bin``, ``.safetensors`` or ``.npz`` file.
+        path: A PyTorch, safetensors or NumPy (``.npz``) file of any name, or an http(s) address, which is downloaded.
         map_location: The device of the tensors.
 
     Returns:
-        What the file holds; a flat dict of tensors for safetensors and NumPy archives.
+        What the file holds; a flat dict of tensors for safetensors and NumPy archives, with a safetensors file's
+        metadata under ``meta``.
 
     Raises:
-        CheckpointError: If the file is missing, empty, truncated, of another kind, or needs code to be run.
+        CheckpointError: If the file is missing, empty, truncated, of another kind, unpacks to far more than its size,
+            or needs code to be run.
     """
-    path = Path(path).expanduser()
+    path = local_path(path)
     if not path.is_file():
         raise MissingCheckpointError(f'checkpoint {path}: there is no such file')
     if path.stat().st_size == 0:
         raise CheckpointError(f'checkpoint {path}: the file is empty; copy or download it again')
-    if path.suffix not in SUFFIXES:
-        raise CheckpointError(f'checkpoint {path}: unknown kind of file; the names end with {", ".join(SUFFIXES)}')
+    kind = kind_of(path, _trusted)
     try:
-        if path.suffix == '.safetensors':
-            from safetensors.torch import load_file
+        if kind == 'safetensors':
+            from safetensors import safe_open
 
-            content = load_file(path, device=map_location)
-        elif path.suffix == '.npz':
-            with np.load(path, allow_pickle=False) as archive:
-                content = {key: torch.from_numpy(np.asarray(archive[key])) for key in archive.files}
+            with safe_open(path, framework='pt', device=map_location) as archive:
+                content = {key: archive.get_tensor(key) for key in archive.keys()}  # noqa: SIM118 (no mapping)
+                content |= {'meta': archive.metadata()} if archive.metadata() else {}
+        elif kind == 'npz':
+            content = {name: value.to(map_location) for name, value in read_npz(path).items()}
         else:
             content = _load_torch(path, map_location)
     except pickle.UnpicklingError as error:
@@ -160,6 +154,6 @@ def state_dict_of(content: Mapping, path: str | os.PathLike) -> dict[str, Tensor
     tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
     if not tensors:
         raise CheckpointError(f'checkpoint {path}: no tensors in it; its keys are {sorted(map(str, content))[:8]}')
-    while all(key.startswith('module.') for key in tensors):
-        tensors = {key.removeprefix('module.'): value for key, value in tensors.items()}
+    while prefix := next((p for p in WRAPPING if all(key.startswith(p) for key in tensors)), None):
+        tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}
     return tensors

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs='?',
         const=True,
         metavar='DIR',
-        help='save predictions: palette PNGs, COCO JSON, or labels; default: predictions in the work dir',
+        help='save predictions: label PNGs, COCO JSON, or labels; default: predictions in the work dir',
     )
     add_launcher(parser)
     add_trust(parser)

@@ -61,7 +61,7 @@ def test(
     work_dir = default_work_dir(cfg, work_dir)
     out = Path(out or work_dir / 'metrics.json').absolute()
     predictions = work_dir / 'predictions' if save_pred is True else Path(save_pred).absolute() if save_pred else None
-    weights = on_every_process(lambda: state_dict_of(read_checkpoint(checkpoint), checkpoint))
+    weights = on_every_process(lambda: _weights(checkpoint))
     on_main_process(lambda: _check_inputs(cfg, work_dir, out, predictions))
     cfg.work_dir, cfg.launcher, cfg.load_from, cfg.resume = str(work_dir), launcher, None, False
     hooks.install(cfg, 'PerClassHook')
@@ -77,6 +77,12 @@ def test(
         print_metrics(result)
         print_log(f'metrics are in {out}' + (f', predictions in {predictions}' if predictions else ''), 'current')
     return result
+
+
+def _weights(checkpoint: str | Path) -> dict:
+    """Read the weights and what is recorded with them, without the optimiser's state."""
+    content = read_checkpoint(checkpoint)
+    return dict(state_dict=state_dict_of(content, checkpoint), meta=content.get('meta'))
 
 
 def _check_inputs(cfg: Config, work_dir: Path, out: Path, predictions: Path | None) -> None:

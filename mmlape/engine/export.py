@@ -29,6 +29,7 @@ from mmlape.checkpoint import load_backbone
 from mmlape.errors import CheckpointError, ConfigError, ExportError, StackError
 from mmlape.files import atomic_path
 from mmlape.models.backbones.base import BaseBackbone
+from mmlape.models.layers.folding import folded
 from mmlape.models.layers.grid import Grid
 
 OPSET = 18
@@ -95,7 +96,8 @@ def export_backbone(
     if out.is_dir():
         raise ExportError(f'--out {out} is a folder: name the file to write')
     with atomic_path(out) as partial:
-        _write(model, size, partial, opset, notes or {})
+        with folded(model):
+            _write(model, size, partial, opset, notes or {})
         return compare(model, partial, size, tolerance)
 
 

@@ -77,7 +77,7 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         help='mixed precision; bf16 by default, fp16 on GPUs only',
     )
     add('--seed', type=seed, help='random seed; default: a random one, recorded in run.json')
-    add('--deterministic', action='store_true', help='prefer deterministic kernels; slower on GPUs')
+    add('--deterministic', action='store_true', default=None, help='prefer deterministic kernels; slower on GPUs')
     _add_batch_options(parser)
     add_launcher(parser)
     add('--tensorboard', action='store_true', help='also log for TensorBoard, to vis_data in the work dir')

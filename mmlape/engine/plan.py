@@ -70,13 +70,17 @@ def plan_run(
         set_amp(cfg, amp)
     distributed = distribution(cfg)
     images, policy = apply_batch_policy(cfg, world_size, batch)
-    seed = (cfg.get('randomness') or {}).get('seed') if seed is None else seed
+    randomness = cfg.get('randomness') or {}
+    unknown = set(randomness) - {'seed', 'deterministic', 'diff_rank_seed'}
+    if unknown:
+        raise ConfigError(f'randomness has no {min(unknown)}: its keys are seed, deterministic and diff_rank_seed')
+    seed = randomness.get('seed') if seed is None else seed
     return RunPlan(cfg, default_work_dir(cfg, work_dir), images, policy, distributed, seed)
 
 
 def require_keys(cfg: Config, keys: tuple[str, ...], purpose: str) -> None:
     """Raise ConfigError if a configuration lacks a part that its purpose ('trained', 'tested') needs."""
-    missing = [key for key in keys if not cfg.get(key)]
+    missing = [key for key in keys if cfg.get(key) is None]  # `test_cfg = dict()` is MMEngine's own loop
     if missing:
         raise ConfigError(f'{cfg.filename} cannot be {purpose}: it has no {", ".join(missing)}')
 

@@ -20,8 +20,9 @@ from mmengine.runner.base_loop import BaseLoop
 from torch import nn
 
 from mmlape.checkpoint import load_model
-from mmlape.checkpoint.loading import fill_model
+from mmlape.checkpoint.loading import fill_model, warn_of_normalisation
 from mmlape.checkpoint.reading import guard_mmengine
+from mmlape.checkpoint.records import KEY, record_of
 from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_tensor
 from mmlape.engine.optim import group_parameters, quiet_logger
 from mmlape.engine.plan import RunPlan
@@ -38,10 +39,14 @@ class Runner(_Runner):
     """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code.
 
     The trainer sets ``plan`` and ``record``, which the hooks of a training run use.
+
+    Attributes:
+        diff_rank_seed: Whether the model's randomness differs from process to process.
     """
 
     plan: RunPlan
     record: RunRecord
+    diff_rank_seed: bool
 
     @classmethod
     def from_cfg(cls, cfg: Config) -> 'Runner':
@@ -50,6 +55,23 @@ class Runner(_Runner):
         cfg = copy.deepcopy(cfg)
         cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
         return super().from_cfg(cfg)
+
+    def set_randomness(
+        self, seed: int | None, diff_rank_seed: bool | None = None, deterministic: bool | None = None
+    ) -> None:
+        """Seed every process alike, because samplers need that, and prefer deterministic kernels if asked to.
+
+        Args:
+            seed: None for a random one.
+            diff_rank_seed: For :class:`mmlape.engine.hooks.ReseedHook`; None stands for True.
+            deterministic: Where torch has no deterministic kernel, it warns.
+        """
+        super().set_randomness(seed)
+        self.diff_rank_seed, self._deterministic = diff_rank_seed is not False, bool(deterministic)
+        if deterministic:
+            os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
+            torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
+            torch.use_deterministic_algorithms(True, warn_only=True)
 
     def build_train_loop(self, loop: BaseLoop | dict) -> BaseLoop:
         """Build the loop on samples that are seeded by their position (see :mod:`mmlape.engine.seeding`)."""
@@ -114,6 +136,10 @@ class Runner(_Runner):
         self._has_loaded = True
         return checkpoint
 
+    def _init_model_weights(self) -> None:
+        super()._init_model_weights()
+        warn_of_normalisation(self.bare_model)
+
     def load_or_resume(self) -> None:
         """Resume from ``load_from``, or load its weights: all of them, unless ``load_strict=False``.
 
@@ -158,7 +184,8 @@ class Runner(_Runner):
             self._save_checkpoint(*args, save_optimizer=save_optimizer, **kwargs)
 
     @master_only
-    def _save_checkpoint(self, out_dir: str, filename: str, *args, **kwargs) -> None:
+    def _save_checkpoint(self, out_dir: str, filename: str, *args, meta: dict | None = None, **kwargs) -> None:
+        kwargs['meta'] = {**(meta or {}), KEY: record_of(self.bare_model).plain()}
         if '://' in str(out_dir):
             super().save_checkpoint(out_dir, filename, *args, **kwargs)
             return

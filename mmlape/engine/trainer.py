@@ -37,7 +37,7 @@ def train(
     resume: bool | str = False,
     amp: str | None = None,
     seed: int | None = None,
-    deterministic: bool = False,
+    deterministic: bool | None = None,
     launcher: str = 'none',
     batch: str | None = None,
     allow_different_software: bool = False,
@@ -52,7 +52,7 @@ def train(
             resumes from that checkpoint. It must be a checkpoint of the same run.
         amp: 'bf16' or 'fp16' for mixed precision.
         seed: Seed of all randomness; by default random, and recorded. A resumed run keeps its own.
-        deterministic: Prefer deterministic kernels.
+        deterministic: Prefer deterministic kernels; by default as the configuration's ``randomness`` says.
         launcher: 'none', 'pytorch' (torchrun) or 'slurm'.
         batch: What to do if the total batch is not the recipe's: 'auto-scale-lr', 'accumulate' or
             'allow-batch-mismatch' (see :func:`mmlape.engine.batch.apply_batch_policy`).
@@ -81,8 +81,8 @@ def train(
         with record_failure(record):
             record.begin()
             on_main_process(lambda: _check_inputs(plan, start))
-            _complete(plan, start, launcher)
-            _run(plan, record, deterministic)
+            _complete(plan, start, launcher, deterministic)
+            _run(plan, record)
         record.finish()
         if is_main_process():
             with contextlib.suppress(OSError):  # a full disk costs the figure, not the run
@@ -117,7 +117,7 @@ def _record(plan: RunPlan, start: RunStart) -> RunRecord:
         cost=previous.get('cost'),
     )
     record = RunRecord(plan.work_dir, fields, write=is_main_process())
-    record.rewind(start.previous, start.iteration)
+    record.rewind(start.previous, start.evaluations, start.iteration)
     return record
 
 
@@ -130,7 +130,7 @@ def _check_inputs(plan: RunPlan, start: RunStart) -> None:
             raise MissingCheckpointError(f'{key}={path}: there is no such file')
 
 
-def _complete(plan: RunPlan, start: RunStart, launcher: str) -> None:
+def _complete(plan: RunPlan, start: RunStart, launcher: str, deterministic: bool | None) -> None:
     """Add to the configuration what every run has."""
     cfg = plan.cfg
     guard_loading(cfg)
@@ -140,16 +140,13 @@ def _complete(plan: RunPlan, start: RunStart, launcher: str) -> None:
         cfg.load_from = start.checkpoint
     hooks.install(cfg, *hooks.ALWAYS)
     set_model_wrapper(cfg, plan.distributed)
-    cfg.randomness = dict(seed=start.identity['seed'])
+    cfg.randomness = dict(cfg.get('randomness') or {}, seed=start.identity['seed'])
+    if deterministic is not None:
+        cfg.randomness.deterministic = deterministic
 
 
-def _run(plan: RunPlan, record: RunRecord, deterministic: bool) -> None:
-    if deterministic:
-        os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
+def _run(plan: RunPlan, record: RunRecord) -> None:
     torch.set_flush_denormal(True)  # on the CPU, vanishing gradients otherwise cost ten times the time
     runner = Runner.from_cfg(plan.cfg)
-    if deterministic:  # after the runner, which sets both backends; torch warns where it has no such kernel
-        torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
-        torch.use_deterministic_algorithms(True, warn_only=True)
     runner.plan, runner.record = plan, record
     runner.train()

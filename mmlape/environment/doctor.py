@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mmlape.environment import stack
 from mmlape.environment.install import applies, everything_line, install_line, library_line
-from mmlape.environment.packages import PACKAGES, importable, installed
+from mmlape.environment.packages import PACKAGES, SAFE_TORCH, importable, installed
 from mmlape.environment.pins import read_pins
 from mmlape.environment.stack import StackProblem
 
@@ -47,6 +47,7 @@ def examine() -> list[Check]:
     checks.append(libraries())
     checks.extend(packages.values())
     torch_runs = packages['torch'].problem is None
+    checks.extend(reading())
     checks.append(cuda() if torch_runs else Check('CUDA', 'unknown without torch', tried=False))
     checks.extend(ops(torch_runs and packages['mmcv'].problem is None))
     checks.extend([deformops(), shared_memory(), disk(), compiler()])
@@ -76,6 +77,18 @@ def libraries() -> Check:
     """Check the smaller libraries that mmlape and the MM packages import."""
     problem = stack.library_problem()
     return Check('libraries', 'some are missing' if problem else 'all installed', problem)
+
+
+def reading() -> list[Check]:
+    """Check that torch has no known way in for a malicious checkpoint, where torch is installed."""
+    found = installed('torch')
+    if found is None or not stack.is_older(found[1], SAFE_TORCH):
+        return []
+    what = (
+        f'with torch before {SAFE_TORCH} a malicious checkpoint can corrupt memory: read files of known authors only'
+    )
+    state = f'less safe with torch {found[1]} (CVE-2026-24747)'
+    return [Check('checkpoints', state, StackProblem(what, install_line('torch')), needed=False)]
 
 
 def cuda() -> Check:

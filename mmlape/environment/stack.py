@@ -33,9 +33,14 @@ def presence_problem(module: str) -> StackProblem | None:
     if found is None:
         return StackProblem(f'{module} is not installed', install_line(module))
     oldest = PACKAGES[module].oldest
-    if found[1] != '?' and _numbers(found[1]) < _numbers(oldest):
+    if is_older(found[1], oldest):
         return StackProblem(f'{found[0]} {found[1]} is too old: mmlape needs {oldest} or newer', install_line(module))
     return None
+
+
+def is_older(version: str, other: str) -> bool:
+    """Return whether a version is older than another one; '?' is unknown, and not older."""
+    return version != '?' and _numbers(version) < _numbers(other)
 
 
 def _numbers(text: str) -> list[int]:

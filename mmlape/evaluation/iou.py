@@ -1,6 +1,7 @@
 """Mean IoU and accuracy of segmentation at full precision, overall and class by class."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -8,6 +9,7 @@ from mmengine.logging import print_log
 from mmseg.evaluation.metrics import IoUMetric as MMSegIoUMetric
 
 from mmlape.errors import DataError
+from mmlape.evaluation.label_maps import save_label_map
 from mmlape.evaluation.per_class import flatten_per_class
 from mmlape.registry import METRICS
 
@@ -36,9 +38,17 @@ class IoUMetric(MMSegIoUMetric):
 
     def process(self, data_batch: dict, data_samples: Sequence[dict]) -> None:
         """Count the pixels of a batch; write the predicted maps if ``output_dir`` is set."""
+        num_classes = len(self.dataset_meta['classes'])
         for sample in data_samples:
+            predicted = sample['pred_sem_seg']['data'].squeeze()
+            if self.output_dir is not None:
+                path = Path(self.output_dir, f'{Path(sample["img_path"]).stem}.png')
+                save_label_map(path, predicted, num_classes, bool(sample.get('reduce_zero_label')))
+            if self.format_only:
+                continue
             try:
-                super().process(data_batch, [sample])
+                label = sample['gt_sem_seg']['data'].squeeze().to(predicted)
+                self.results.append(self.intersect_and_union(predicted, label, num_classes, self.ignore_index))
             except DataError as error:
                 raise DataError(
                     f'{sample.get("seg_map_path") or sample.get("img_path") or "an image"}: {error}'

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable
 TASK_METRICS = {
     'detection': ('coco/bbox_mAP', 'coco/segm_mAP'),
     'segmentation': ('mIoU',),
-    'classification': ('accuracy/top1',),
+    'classification': ('accuracy/top1', 'crop_1.0/accuracy/top1'),
 }
 """The metrics that the papers compare for each task, the main one first."""
 
@@ -20,12 +20,14 @@ LABELS = {
     'coco/segm_mAP': 'mask AP',
     'accuracy/top1': 'top-1',
     'accuracy/top5': 'top-5',
+    'crop_1.0/accuracy/top1': 'top-1, crop 1.0',
+    'crop_1.0/accuracy/top5': 'top-5, crop 1.0',
     'bbox_AP': 'box AP',
     'segm_AP': 'mask AP',
 }
 """The names that differ from the keys."""
 
-RANKING = ('mIoU', 'coco/bbox_mAP', 'coco/segm_mAP', 'accuracy/top1', 'aAcc', 'mAcc')
+RANKING = ('mIoU', 'coco/bbox_mAP', 'coco/segm_mAP', 'accuracy/top1', 'crop_1.0/accuracy/top1', 'aAcc', 'mAcc')
 """The metrics that a short table shows, the most important first."""
 
 _SIZES = {'50': '50', '75': '75', 's': 'small', 'm': 'medium', 'l': 'large'}

@@ -41,6 +41,8 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
     plan = study.plan()
     to_train = {planned.arm for planned in plan if planned.action in ('start', 'resume')}
     study.check_checkpoints([arm for arm in study.arms if arm in to_train])
+    for warning in study.warnings():
+        print(f'warning: {warning}', flush=True)
     if dry_run:
         console().print(plan_table(plan, launcher))
         return 1 if any(planned.action == 'refuse' for planned in plan) else 0

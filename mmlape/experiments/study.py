@@ -21,6 +21,7 @@ from mmlape.errors import ConfigError, DataError, TrainingError, listed
 from mmlape.experiments.layout import log_file, start_lock
 from mmlape.runs.identity import checkpoint_keys, differences, is_missing, software_differences
 from mmlape.runs.locks import lock_holder, take_lock
+from mmlape.runs.origin import DEIT, PRETRAIN, origin
 from mmlape.runs.record import checkpoints, running_in
 from mmlape.runs.run import Run, read_run, seed_folder
 
@@ -213,6 +214,22 @@ class Study:
                         f'{key}=FILE, or for this arm alone by --arm {arm.name} {arm.config} {key}=FILE'
                     )
 
+    def warnings(self) -> list[str]:
+        """Return reasons to doubt a comparison of the arms: pretrained weights of different origin.
+
+        Unknown origins are taken for the same; DeiT published none with LaPE, so its files differ from all others.
+        """
+        starts = {arm.name: _start_weights(self.configs[arm.name]) for arm in self.arms}
+        origins = {name: origin(path) if path else 'no weights' for name, path in starts.items()}
+        known = set(filter(None, origins.values()))
+        if len(known) < 2 and not (known & {DEIT, 'no weights'} and None in origins.values()):
+            return []
+        lines = (
+            f'{name} from {starts[name] or "no weights"}' + (f' ({found})' if starts[name] and found else '')
+            for name, found in origins.items()
+        )
+        return [f'the arms start from different pretrainings, which are compared, too: {"; ".join(lines)}. {PRETRAIN}']
+
     def _refusal(self, planned: PlannedRun) -> str:
         """Return why a run's folder cannot hold this study's run; empty if it can."""
         run, weights = planned.run, checkpoints(planned.folder)
@@ -244,6 +261,11 @@ def require_startable(plan: Sequence[PlannedRun]) -> None:
     if refused:
         lines = ''.join(f'\n  {planned.label}: {planned.reason}' for planned in refused)
         raise TrainingError(f'nothing was started, {len(refused)} of {len(plan)} runs are refused:{lines}')
+
+
+def _start_weights(cfg: Config) -> str | None:
+    """Return the file that a model starts from, a teacher's apart; None without one."""
+    return next((path for key, path in checkpoint_keys(cfg) if not key.endswith('teacher_checkpoint')), None)
 
 
 def _other_run(folder: Path, lines: Sequence[str], software: bool) -> str:

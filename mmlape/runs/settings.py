@@ -40,6 +40,8 @@ def settings(cfg: dict) -> dict:
     scale = cfg.get('auto_scale_lr') or {}
     if scale.get('enable'):
         kept['auto_scale_lr'] = dict(base_batch_size=scale.get('base_batch_size'))
+    if (cfg.get('randomness') or {}).get('diff_rank_seed') is False:
+        kept['randomness'] = dict(diff_rank_seed=False)
     custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if _changes_results(hook)]
     kept = _plain(dict(kept, custom_hooks=custom_hooks) if custom_hooks else kept, roots)
     kept.get('train_dataloader', {}).pop('batch_size', None)

@@ -81,7 +81,7 @@ def check_device_count(local_rank: int, count: int) -> None:
 
 
 def _adopt_slurm_variables() -> None:
-    """Set torchrun's variables from srun's; the port follows the job's number, so that jobs do not collide."""
+    """Set torchrun's variables from srun's; the port follows job and step, which may share a machine."""
     if 'SLURM_PROCID' not in os.environ:
         raise TrainingError('--launcher slurm runs under srun only: start with tools/slurm_train.sh')
     env = os.environ
@@ -89,7 +89,9 @@ def _adopt_slurm_variables() -> None:
         nodes = env.get('SLURM_STEP_NODELIST') or env.get('SLURM_NODELIST') or '127.0.0.1'
         env['MASTER_ADDR'] = _first_host(nodes)
     if 'MASTER_PORT' not in env:
-        env['MASTER_PORT'] = str(20000 + int(env.get('SLURM_JOB_ID', '0')) % 20000)
+        job, step = (int(env.get(name, '0')) for name in ('SLURM_JOB_ID', 'SLURM_STEP_ID'))
+        # a large prime keeps steps of a job apart from each other and from the next jobs' steps
+        env['MASTER_PORT'] = str(20000 + (job + 7919 * step) % 12000)  # below the ports that Linux gives to clients
     env['RANK'], env['WORLD_SIZE'] = env['SLURM_PROCID'], env['SLURM_NTASKS']
     own_gpu = 'SLURM_GPUS_PER_TASK' in env and torch.cuda.device_count() == 1  # each task sees only its own
     env['LOCAL_RANK'] = '0' if own_gpu else env.get('SLURM_LOCALID', '0')

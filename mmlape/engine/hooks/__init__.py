@@ -4,6 +4,7 @@ One that only observes, seeds or stops has ``changes_results = False``: it is no
 :func:`mmlape.runs.settings.settings`).
 """
 
+from mmlape.engine.hooks.accumulation import AccumulationHook
 from mmlape.engine.hooks.banner import BannerHook
 from mmlape.engine.hooks.checkpoint import CheckpointHook
 from mmlape.engine.hooks.compile_backbone import CompileBackboneHook
@@ -13,12 +14,16 @@ from mmlape.engine.hooks.per_class import PerClassHook
 from mmlape.engine.hooks.predictions import SavePredictionsHook
 from mmlape.engine.hooks.reseed import ReseedHook
 from mmlape.engine.hooks.run_record import RunRecordHook
+from mmlape.engine.hooks.second_evaluation import SecondEvaluationHook
 
-ALWAYS = ('BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook', 'RunRecordHook')
+ALWAYS = (
+    'AccumulationHook', 'BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook',
+    'RunRecordHook',
+)  # fmt: skip
 
 __all__ = [
-    'BannerHook', 'CheckpointHook', 'CompileBackboneHook', 'GradientNormHook', 'NaNGuardHook', 'PerClassHook',
-    'ReseedHook', 'RunRecordHook', 'SavePredictionsHook', 'install',
+    'AccumulationHook', 'BannerHook', 'CheckpointHook', 'CompileBackboneHook', 'GradientNormHook', 'NaNGuardHook',
+    'PerClassHook', 'ReseedHook', 'RunRecordHook', 'SavePredictionsHook', 'SecondEvaluationHook', 'install',
 ]  # fmt: skip
 
 

@@ -7,18 +7,18 @@ import numpy as np
 import torch
 from mmengine.dist import collect_results, is_main_process
 from mmengine.hooks import Hook
-from PIL import Image
 
+from mmlape.evaluation.label_maps import save_label_map
 from mmlape.files import atomic_path
 from mmlape.registry import HOOKS
 
 
 @HOOKS.register_module()
 class SavePredictionsHook(Hook):
-    """Write segmentations as palette PNGs, detections as one COCO JSON, classifications as one JSON.
+    """Write segmentations as PNGs, detections as one COCO JSON, classifications as one JSON.
 
     - Segmentation: ``<image name>.png`` under the path that the image has in its folder, with the values of the
-      annotation files (classes from 1 where 0 means unlabelled).
+      annotation files (classes from 1 where 0 means unlabelled); with a palette, or in 16 bits if 8 are too few.
     - Detection: ``predictions.json``, a list of ``image_id, category_id, bbox`` (x, y, width, height), ``score`` and,
       for models with masks, ``segmentation`` (RLE).
     - Classification: ``predictions.json``, a list of ``image, label, class, score``.
@@ -59,18 +59,16 @@ class SavePredictionsHook(Hook):
             _write_rows(self.out_dir / 'predictions.json', [row for rows in found for row in rows])
 
     def _save_map(self, sample, dataset) -> None:
-        labels = sample.pred_sem_seg.data.squeeze(0).cpu().numpy().astype(np.uint8)  # (H, W)
-        palette = list(dataset.metainfo.get('palette') or [])
-        if getattr(dataset, 'reduce_zero_label', False):
-            labels, palette = labels + 1, [(0, 0, 0), *palette]
-        image = Image.fromarray(labels).convert('P')
-        image.putpalette(np.asarray(palette, np.uint8).ravel().tolist())
         root = (getattr(dataset, 'data_prefix', None) or {}).get('img_path', '')
         source = Path(sample.img_path)
         name = source.relative_to(root) if root and source.is_relative_to(root) else Path(source.name)
-        path = (self.out_dir / name).with_suffix('.png')
-        path.parent.mkdir(parents=True, exist_ok=True)
-        image.save(path)
+        save_label_map(
+            (self.out_dir / name).with_suffix('.png'),
+            sample.pred_sem_seg.data.squeeze(0),
+            len(dataset.metainfo.get('classes') or []),
+            bool(getattr(dataset, 'reduce_zero_label', False)),
+            dataset.metainfo.get('palette'),
+        )
 
 
 def _write_rows(path: Path, rows: list[dict]) -> None:

@@ -10,11 +10,15 @@ _MODEL_STREAM = 1  # keeps these keys apart from those of the samples, which hav
 
 @HOOKS.register_module()
 class ReseedHook(Hook):
-    """Reseed every generator before each training iteration."""
+    """Reseed every generator before each training iteration.
+
+    Processes differ, unless the configuration has ``randomness.diff_rank_seed=False``.
+    """
 
     changes_results = False
     priority = 'HIGHEST'
 
     def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
         """Reseed after the batch is loaded, before the forward pass."""
-        seed_everything(derive_seed(runner.seed, runner.iter, runner.rank, _MODEL_STREAM))
+        rank = runner.rank if runner.diff_rank_seed else 0
+        seed_everything(derive_seed(runner.seed, runner.iter, rank, _MODEL_STREAM))

@@ -10,6 +10,7 @@ from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.report.arms import ArmResult, ArmRuns, average
 from mmlape.experiments.report.comparisons import Comparison, compare, compare_classes, pairs_of
 from mmlape.runs.identity import differences, software_differences
+from mmlape.runs.origin import DEIT, PRETRAIN, is_published
 
 _MAX_LENGTH = 60
 """Characters that the names of a pair may have together in a table."""
@@ -126,6 +127,14 @@ def _warnings(results: Sequence[ArmResult], pairs: Sequence[tuple[ArmResult, Arm
     for arm, other in pairs:
         if not (arm.identity and other.identity):
             continue
+        starts = [result.identity.get('checkpoint') or {} for result in (other, arm)]
+        published = [is_published(start.get('name') or '', start.get('sha256')) for start in starts]
+        if any(published) and not all(published):
+            names = [
+                f'{result.name} from {start.get("name") or "no weights"}'
+                for result, start in zip((other, arm), starts)
+            ]
+            yield f'Two pretrainings are compared, too, one of them {DEIT}: {", ".join(names)}. {PRETRAIN}.'
         lines = differences(other.identity, arm.identity, for_resume=False)
         lines = [line for line in lines if not line.startswith(_OF_ARMS)]
         if lines:

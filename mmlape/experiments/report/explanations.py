@@ -1,7 +1,16 @@
 """The explanations below the tables of a report: how to read them, what the tests assume, where figures are from."""
 
+from collections.abc import Iterable, Iterator
+
+from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
+from mmlape.experiments.report.paper import Quotation
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
+
+_CROP = (
+    "The papers do not give ImageNet's crop ratio: top-1 is at 0.875, as in DeiT's later code, and top-1, crop 1.0 as "
+    "in LaPE's code; compare the paper's figure with both."
+)
 
 
 def legend() -> str:
@@ -54,23 +63,39 @@ def cost() -> str:
 
 
 def paper(report: Report) -> list[str]:
-    """Return the source of the paper's figures, and which arms were not trained as published."""
-    quoted = [result for result in report.results if result.known and result.known.results]
-    if not quoted:
+    """Return the sources of the papers' figures, and which arms were not trained as published."""
+    results = [result for result in report.results if result.known and result.known.quotations]
+    if not results:
         return []
-    lines = ["The paper's figures are those of LaPE (ICCV 2023), means of five seeds; they were not measured here."]
-    for result in quoted:
-        record = result.first.record if result.first else {}
-        unit, length = result.known.length or (None, None)
-        trained = record.get('max_epochs' if unit == 'Epochs' else 'max_iters')
-        apart = [
-            f'{mine} {what} instead of {theirs}'
-            for mine, theirs, what in (
-                (trained, length, (unit or '').lower()),
-                (record.get('total_batch'), result.known.batch, 'images a batch'),
-            )
-            if mine is not None and theirs is not None and mine != theirs
-        ]
-        if apart:
-            lines.append(f'{result.name} was not trained as published: {", ".join(apart)}.')
-    return lines
+    quotations = [one for result in results for one in result.known.quotations]
+    lines = [f"The papers' figures were not measured here: {'; '.join(sources(quotations))}."]
+    lines += [f'{note}.' for note in dict.fromkeys(one.note for one in quotations if one.note)]
+    if any(one.dataset == 'ImageNet-1K' for one in quotations):
+        lines.append(_CROP)
+    return lines + [line for result in results for line in _not_as_published(result)]
+
+
+def sources(quotations: Iterable[Quotation]) -> list[str]:
+    """Return each source once, such as 'LaPE (ICCV 2023) on COCO, mean of five seeds'."""
+    return list(dict.fromkeys(f'{one.paper} on {one.dataset}, {_runs(one)}' for one in quotations))
+
+
+def _runs(one: Quotation) -> str:
+    return one.runs if one.runs.startswith('mean') else f'number of runs {one.runs}'
+
+
+def _not_as_published(result: ArmResult) -> Iterator[str]:
+    """Yield the length and the batch of an arm where they are not its recipe's."""
+    record = result.first.record if result.first else {}
+    unit, length = result.known.length or (None, None)
+    trained = record.get('max_epochs' if unit == 'Epochs' else 'max_iters')
+    apart = [
+        f'{mine} {what} instead of {theirs}'
+        for mine, theirs, what in (
+            (trained, length, (unit or '').lower()),
+            (record.get('total_batch'), result.known.batch, 'images a batch'),
+        )
+        if mine is not None and theirs is not None and mine != theirs
+    ]
+    if apart:
+        yield f'{result.name} was not trained as published: {", ".join(apart)}.'

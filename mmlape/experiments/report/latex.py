@@ -71,27 +71,29 @@ def _tables(report: Report) -> Iterator[str]:
 def _results(task: str, results: Sequence[ArmResult]) -> str:
     """Return one of the paper's tables: a block of rows for each model."""
     title, data, metric = _CAPTIONS[task]
-    quoted = any(result.known and result.known.results for result in results)
+    metrics = [name for name in TASK_METRICS[task] if any(name in result.metrics for result in results)]
+    if task == 'classification':
+        metric = ' / '.join(map(label, metrics))
+    quoted = [one for result in results if result.known for one in result.known.quotations]
     title += f' on {data}' if quoted else ''
     columns = ['Model', 'Pre-trained Model', 'PE Method', r'\#param.', 'seeds', metric]
-    columns += [f'{metric} (LaPE paper)'] if quoted else []
+    columns += [f'{metric} ({", ".join(dict.fromkeys(one.short for one in quoted))} paper)'] if quoted else []
     names = list(dict.fromkeys(result.model.name for result in results))
     ordered = sorted(results, key=lambda result: names.index(result.model.name))
     blocks = []
     for name, group in groupby(ordered, lambda result: result.model.name):
-        rows = [_row(result, name if place == 0 else '', quoted) for place, result in enumerate(group)]
+        rows = [_row(result, name if place == 0 else '', metrics, bool(quoted)) for place, result in enumerate(group)]
         blocks.append('\n'.join(rows))
     caption = (
         f'\\textbf{{{title}}}: mean $\\pm$ sample standard deviation over the seeds, of the last evaluation. '
         '$^*$ means models pre-trained with LaPE.'
     )
     if quoted:
-        caption += ' The last column quotes the LaPE paper (ICCV 2023), means of five seeds.'
+        caption += f' The last column quotes {escape("; ".join(explanations.sources(quoted)))}.'
     return _float(caption, 'lll' + 'r' * (len(columns) - 3), columns, blocks)
 
 
-def _row(result: ArmResult, name: str, quoted: bool) -> str:
-    metrics = TASK_METRICS[result.task]
+def _row(result: ArmResult, name: str, metrics: Sequence[str], quoted: bool) -> str:
     entries = [result.summary['last']['metrics'].get(metric) for metric in metrics]
     shown = [escape(mean_std(entry)) for entry in entries]
     model, count = result.model, parameters(result)
@@ -99,7 +101,8 @@ def _row(result: ArmResult, name: str, quoted: bool) -> str:
     seeds = max((entry['n'] for entry in entries if entry), default=0)
     cells = [escape(name), escape(model.pretrained), escape(model.method), size, str(seeds), ' / '.join(shown)]
     if quoted:
-        cells.append(escape(' / '.join(paper_figure(result, metric) for metric in metrics)))
+        figures = [figure for metric in metrics if (figure := paper_figure(result, metric)) != DASH]
+        cells.append(escape(' / '.join(figures or [DASH])))
     return f'{" & ".join(cells)} \\\\'
 
 

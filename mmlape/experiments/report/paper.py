@@ -1,7 +1,7 @@
 """The entry of a config in the metafiles, with the paper's results, and the paper's name of a model."""
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -22,6 +22,30 @@ _SCALES = {'tiny': 'Ti', 'small': 'S', 'base': 'B', 'large': 'L'}
 
 
 @dataclass(frozen=True)
+class Quotation:
+    """The figures of one paper for a config.
+
+    Attributes:
+        paper: 'LaPE (ICCV 2023)'.
+        runs: How many runs a figure is of, as the paper says it.
+        dataset: What they were measured on.
+        figures: As the paper prints them, ``{metric: text}``.
+        note: What keeps a figure from being what the paper says; empty if nothing does.
+    """
+
+    paper: str
+    runs: str
+    dataset: str
+    figures: dict[str, str]
+    note: str = ''
+
+    @property
+    def short(self) -> str:
+        """The paper without conference and year."""
+        return self.paper.partition(' (')[0]
+
+
+@dataclass(frozen=True)
 class IndexEntry:
     """The entry of a config in the metafile of its folder.
 
@@ -30,7 +54,7 @@ class IndexEntry:
         size: Height and width.
         length: 'Iterations' or 'Epochs', and how many; None if not given.
         batch: The recipe's total batch.
-        results: The paper's figures as it prints them, ``{metric: text}``.
+        quotations: The papers' figures.
     """
 
     parameters: int | None = None
@@ -38,7 +62,16 @@ class IndexEntry:
     size: tuple[int, ...] = ()
     length: tuple[str, int] | None = None
     batch: int | None = None
-    results: dict[str, str] = field(default_factory=dict)
+    quotations: tuple[Quotation, ...] = ()
+
+    @property
+    def results(self) -> dict[str, str]:
+        """The papers' figures by metric; those of another paper than LaPE's name it, as '80.00; 80.1 (DPN)'."""
+        found: dict[str, list[str]] = {}
+        for one in self.quotations:
+            for metric, text in one.figures.items():
+                found.setdefault(metric, []).append(text if one.short == 'LaPE' else f'{text} ({one.short})')
+        return {metric: '; '.join(texts) for metric, texts in found.items()}
 
 
 @dataclass(frozen=True)
@@ -84,14 +117,18 @@ def _index() -> dict[str, IndexEntry]:
 def _index_entry(entry: dict) -> IndexEntry:
     facts = entry.get('Metadata', {})
     lengths = [(unit, int(facts[unit])) for unit in ('Iterations', 'Epochs') if unit in facts]
-    figures = [pair for result in entry.get('Paper Results', ()) for pair in result['Metrics'].items()]
     return IndexEntry(
         *(int(facts[key]) if key in facts else None for key in ('Parameters', 'FLOPs')),
         tuple(int(side) for side in facts.get('Input Size', ())),
         lengths[0] if lengths else None,
         int(facts['Training Batch']) if 'Training Batch' in facts else None,
-        {METRICS[name]: value for name, value in figures if name in METRICS},
+        tuple(map(_quotation, entry.get('Paper Results', ()))),
     )
+
+
+def _quotation(result: dict) -> Quotation:
+    figures = {METRICS[name]: value for name, value in result['Metrics'].items() if name in METRICS}
+    return Quotation(result['Paper'], result['Runs'], result['Dataset'], figures, result.get('Note', ''))
 
 
 def paper_model(name: str, identity: dict | None) -> PaperModel:

@@ -155,7 +155,7 @@ class AdapterMixin(nn.Module):
         sources = features if self.vit_feature_source == 'interaction' else [features[-1]] * 4
         out = []
         for m, source in zip(maps, sources):
-            feature = to_maps(source, hw)
+            feature = channels_last(to_maps(source, hw))  # as the maps are: a sum of two layouts is slow
             if feature.shape[-2:] != m.shape[-2:]:
                 feature = F.interpolate(feature, m.shape[-2:], mode='bilinear', align_corners=False)
             out.append(m + feature)

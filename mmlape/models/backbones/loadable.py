@@ -2,14 +2,15 @@
 
 from typing import ClassVar
 
+from mmengine.logging import print_log
 from mmengine.model import BaseModule
 from torch import Tensor
 
 from mmlape.checkpoint.key_maps import Layout, Target, Weights
-from mmlape.checkpoint.loading import LoadOptions, LoadReport, is_pretrained, load_init_cfg
+from mmlape.checkpoint.loading import LoadOptions, LoadReport, is_pretrained, load_init_cfg, summary_of_resized
 from mmlape.errors import CheckpointError
-from mmlape.models.layers.grid import Grid
-from mmlape.models.position.stored import TablePlace, fit_table
+from mmlape.models.layers.grid import Grid, square_grid
+from mmlape.models.position.stored import TablePlace, fit_table, with_batch_axis
 
 
 class LoadableBackbone(BaseModule):
@@ -17,9 +18,11 @@ class LoadableBackbone(BaseModule):
 
     Attributes:
         checkpoint_signs: Regular expressions that each match a key of the backbone's checkpoints, and no other's.
+        load_report: Of the checkpoint that ``init_cfg`` names, once it is loaded.
     """
 
     checkpoint_signs: ClassVar[tuple[str, ...]] = ()
+    load_report: LoadReport | None = None
 
     @classmethod
     def checkpoint_layouts(cls) -> tuple[Layout, ...]:
@@ -29,7 +32,7 @@ class LoadableBackbone(BaseModule):
     @classmethod
     def checkpoint_targets(cls) -> dict[str, Target]:
         """Return the layouts that weights of this backbone can be written in."""
-        return {'mmlape': Target()}
+        return {'mmlape': Target(wrapper='state_dict')}
 
     @classmethod
     def owns_checkpoint(cls, weights: Weights) -> bool:
@@ -48,7 +51,8 @@ class LoadableBackbone(BaseModule):
             Printable values by name, the ``backbone`` of a configuration that loads it (with '?' for what the file
             does not tell), and notes.
         """
-        return {}, dict(type=f'mmlape.{cls.__name__}', init_cfg=dict(type='Pretrained', checkpoint=path)), []
+        config = dict(type=f'mmlape.{cls.__name__}', init_cfg=dict(type='Pretrained', checkpoint=path))
+        return dict(weights.known), config, []
 
     @classmethod
     def config_to_view(cls, weights: Weights, grid: Grid | None, path: str) -> dict:
@@ -64,9 +68,27 @@ class LoadableBackbone(BaseModule):
         """
         return dict(cls.describe_checkpoint(weights, path)[1], init_cfg=None)
 
-    def stored_tokens(self, weights: Weights) -> tuple[str, ...]:
-        """Return the prefix tokens that a file's PE tables have rows for."""
-        return tuple(name for name in self.prefix_tokens if name in weights.tensors)
+    def checkpoint_record(self) -> dict:
+        """Return what files record of this model because no key tells it: arguments by name, and the PE's grid."""
+        has_grid = self.position.absolute or self.position.inside
+        return {**self.position.options(), **({'grid': list(self.grid)} if has_grid else {})}
+
+    def look_alikes(self) -> dict[str, list[str]]:
+        """Return the arguments whose value no key tells, with the values that leave the keys of this model's."""
+        return self.position.look_alikes()
+
+    def table_tokens(self) -> dict[str, int]:
+        """Return the prefix tokens that the PE tables have rows for, and how many each."""
+        return dict.fromkeys(self.prefix_tokens[: self.pe_prefix], 1)
+
+    def stored_tokens(self, weights: Weights, grid: Grid | None) -> dict[str, int]:
+        """Return the prefix tokens that a file's PE tables have rows for, and how many each.
+
+        Args:
+            weights: As one of ``checkpoint_layouts`` translated them.
+            grid: (rows, columns) of the stored PE; None for a square.
+        """
+        return {name: 1 for name in self.prefix_tokens if name in weights.tensors}
 
     def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a checkpoint's tensors as this model takes them: resized, without what it has no place for.
@@ -86,12 +108,14 @@ class LoadableBackbone(BaseModule):
                 place = TablePlace(
                     self.position.absolute,
                     self.grid,
-                    self.prefix_tokens[: self.pe_prefix],
+                    self.table_tokens(),
                     self.num_prefix > 0,
                     self.interpolate_mode,
                 )
-                stored = self.stored_tokens(weights)
-                tensors[name] = fit_table(tensors[name], name, stored, options.grid, place, report)
+                grid = options.grid or weights.grid
+                stored = self.stored_tokens(weights, grid)
+                tensors[name] = fit_table(tensors[name], name, stored, grid, place, report)
+        tensors.update(self._resize_inside(tensors, options.grid or weights.grid, report.resized))
         return tensors
 
     def _fit_pe_norms(self, tensors: dict[str, Tensor], options: LoadOptions, report: LoadReport) -> None:
@@ -128,12 +152,59 @@ class LoadableBackbone(BaseModule):
         if not any(is_pretrained(cfg) for cfg in cfgs):
             super().init_weights()
         elif not self.is_init:
-            load_init_cfg(self, cfgs)
+            self.load_report = load_init_cfg(self, cfgs)
             self.is_init = True
 
-    def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs):
+    # plain state dicts of such a model, also by torch's or MMEngine's own functions
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        metadata = getattr(destination, '_metadata', {}).get(prefix[:-1])
+        if metadata is not None and 'grid' in self.checkpoint_record():
+            metadata['grid'] = tuple(self.grid)
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *args, **kwargs):
+        """Resize the PE to the model's grid, and log it."""
+        stored = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
+        resized = {}
+        tensors = self._resize_tables(stored, local_metadata.get('grid'), resized)
+        tensors.update(self._resize_inside(stored, local_metadata.get('grid'), resized))
+        state_dict.update({prefix + name: value for name, value in tensors.items()})
+        if resized:
+            print_log(f'load_state_dict: {summary_of_resized(resized)}', logger='current')
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *args, **kwargs)
+
+    def _resize_tables(self, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]) -> dict:
+        """Return the PE tables (rows, D) or (1, rows, D) of such a model on this grid; what does not fit, as it is."""
+        out, kind, prefix = {}, self.position.absolute, self.pe_prefix
         for name in self.pe_names:
-            stored = state_dict.get(prefix + name)
-            if stored is not None and stored.ndim == 2:  # the public 1-D sinusoids have no batch axis
-                state_dict[prefix + name] = stored[None]
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+            if name not in stored:
+                continue
+            table = out[name] = with_batch_axis(stored[name])
+            known = grid or (self.grid if table.shape == getattr(self, name).shape else None)
+            src = known or square_grid(table.shape[1] - prefix)
+            if src not in (None, self.grid):
+                out[name] = kind.resize(table, src, self.grid, prefix, self.interpolate_mode)
+                resized[name] = f'{src[0]}x{src[1]} -> {self.grid[0]}x{self.grid[1]}'
+        return out
+
+    def _resize_inside(self, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]) -> dict:
+        """Return what a file keeps of the encodings inside attention, on this grid."""
+        out = {}
+        for number, layer in enumerate(self.layers if self.position.inside else ()):
+            prefix = f'{self.layers_name}.{number}.attn.'
+            attn = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
+            own = layer.attn.state_dict()
+            if not grid and all(own[name].shape == value.shape for name, value in attn.items() if name in own):
+                continue
+            for encoding in layer.attn.encodings:
+                if not (encoding.has_grid and encoding.found_in(attn)):
+                    continue
+                src, dst = grid or encoding.stored_grid(attn, encoding.place.num_prefix), encoding.place.grid
+                if src in (None, dst):
+                    continue
+                for name, value in encoding.resize(attn, src).items():
+                    if value is not attn.get(name):
+                        out[prefix + name] = value
+                        resized[prefix + name] = f'{src[0]}x{src[1]} -> {dst[0]}x{dst[1]}'
+        return out

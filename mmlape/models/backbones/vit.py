@@ -37,6 +37,7 @@ class VisionTransformer(ViTCheckpoints):
         out_type: 'cls_token' (B, D); 'raw' all tokens (B, N, D); 'featmap' (B, D, rows, columns); 'avg_featmap', the
             mean of the patch tokens (B, D).
         with_cls_token: Whether a class token runs along.
+        num_registers: Trainable tokens after the class token (Darcet et al., ICLR 2024).
         qkv_bias: Whether the qkv projection has a bias.
         pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'none' or another kind in ``POSITION_ENCODINGS``; a dict
             with ``type`` and arguments; or a list of those with at most one absolute kind.
@@ -54,6 +55,7 @@ class VisionTransformer(ViTCheckpoints):
         drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
         final_norm: Whether the last layer's output is normed.
         norm_cfg: Of the norms; LayerNorm with eps 1e-6 by default.
+        act_cfg: Activation of the FFN; the exact GELU by default.
         interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``; 'tile' repeats the PE, for
             windows as large as the grid that it was trained on (arXiv 2311.05613).
         with_cp: Recompute activations in the backward pass to save memory.
@@ -76,6 +78,7 @@ class VisionTransformer(ViTCheckpoints):
         out_indices: int | Sequence[int] = -1,
         out_type: str = 'cls_token',
         with_cls_token: bool = True,
+        num_registers: int = 0,
         qkv_bias: bool = True,
         pe_type: PositionType = 'learnable',
         pe_joining: str = 'default',
@@ -89,6 +92,7 @@ class VisionTransformer(ViTCheckpoints):
         drop_path_rate: float = 0.0,
         final_norm: bool = True,
         norm_cfg: dict | None = None,
+        act_cfg: dict | None = None,
         interpolate_mode: str = 'bicubic',
         with_cp: bool = False,
         frozen_stages: int = -1,
@@ -110,11 +114,13 @@ class VisionTransformer(ViTCheckpoints):
 
         eps = norm_cfg.get('eps', 1e-5)
         self.patch_embed = PatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
-        self.num_prefix = len(self.prefix_tokens) if with_cls_token else 0
-        for name in self.prefix_tokens[: self.num_prefix]:
-            setattr(self, name, nn.Parameter(trunc_normal_(torch.zeros(1, 1, self.embed_dims), std=0.02)))
+        tokens = dict.fromkeys(self.prefix_tokens, 1) if with_cls_token else {}
+        tokens |= {'reg_token': num_registers} if num_registers else {}
+        self.prefix_tokens, self.num_prefix = tuple(tokens), sum(tokens.values())
+        for name, count in tokens.items():
+            setattr(self, name, nn.Parameter(trunc_normal_(torch.zeros(1, count, self.embed_dims), std=0.02)))
         depth = self.arch['num_layers']
-        self.pe_prefix = self.table_prefix()
+        self.pe_prefix = sum(self.table_tokens().values())
         self.add_tables(depth)
         self.norm_pre = self._build_norm_pre(eps)
         self.pos_drop = nn.Dropout(drop_rate)
@@ -123,18 +129,20 @@ class VisionTransformer(ViTCheckpoints):
         attention = (self.embed_dims, self.arch['num_heads'], qkv_bias, attn_drop_rate, drop_rate)
         norms = (self.position.pe_norm, norm_cfg, with_cp)
         rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
-        self.blocks = self._build_layers(attention, windows, drop_rate, rates, layer_scale_init_value, norms)
+        self.blocks = self._build_layers(attention, windows, drop_rate, rates, layer_scale_init_value, norms, act_cfg)
         self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1] if final_norm else None
         self.blocks.apply(self._init_linear)
         self.freeze()
 
     # building
 
-    def table_prefix(self) -> int:
-        """Return how many rows the PE tables have before those of the patches."""
-        return self.num_prefix
+    def table_tokens(self) -> dict[str, int]:
+        """Return the prefix tokens, which all have rows in the PE tables."""
+        return {name: getattr(self, name).shape[1] for name in self.prefix_tokens}
 
-    def _build_layers(self, attention, windows, drop_rate, drop_path_rates, layer_scale, norms) -> nn.ModuleList:
+    def _build_layers(
+        self, attention, windows, drop_rate, drop_path_rates, layer_scale, norms, act_cfg
+    ) -> nn.ModuleList:
         return nn.ModuleList(
             TransformerEncoderLayer(
                 self.embed_dims,
@@ -145,6 +153,7 @@ class VisionTransformer(ViTCheckpoints):
                 rate,
                 layer_scale,
                 *norms,
+                act_cfg,
             )
             for i, rate in enumerate(drop_path_rates)
         )
@@ -179,7 +188,7 @@ class VisionTransformer(ViTCheckpoints):
     def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
         """Return the first layer's tokens (B, N, D) of images (B, C, H, W), its PE, and the grid."""
         x, hw = self.patch_embed(x)
-        prefix = [getattr(self, name).expand(len(x), -1, -1) for name in self.prefix_tokens[: self.num_prefix]]
+        prefix = [getattr(self, name).expand(len(x), -1, -1) for name in self.prefix_tokens]
         x = torch.cat((*prefix, x), dim=1) if prefix else x
         pe = self.position_stream(hw, self.num_prefix)
         x = self.position.joining.enter(x, pe)

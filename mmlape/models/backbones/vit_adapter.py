@@ -11,7 +11,7 @@ from mmlape.models.backbones.vit_layouts import ADAPTER
 from mmlape.registry import MODELS
 
 ADAPTER_PARTS = ('level_embed', 'spm.', 'interactions.', 'up.', 'norm1.', 'norm2.', 'norm3.', 'norm4.')
-FIXED = (('with_cls_token', False), ('final_norm', False), ('patch_size', 16))
+FIXED = (('with_cls_token', False), ('num_registers', 0), ('final_norm', False), ('patch_size', 16))
 
 
 @MODELS.register_module()
@@ -38,7 +38,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
             detection code) or 'interaction' (map k from the tokens after interaction k, as in the segmentation code).
         layer_scale_init_value: Initial LayerScale gammas.
         **kwargs: Of ``VisionTransformer``. There is no class token, but a PE table keeps the row that a checkpoint has
-            for it; there is no final norm; ``patch_size`` is 16.
+            for it; there are no registers and no final norm; ``patch_size`` is 16.
 
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
@@ -84,9 +84,9 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         )
         self.strides = AdapterMixin.strides
 
-    def table_prefix(self) -> int:
-        """Return 1: the class row of the pretraining, which no token of this model has."""
-        return 1
+    def table_tokens(self) -> dict[str, int]:
+        """Return the class row of the pretraining, which no token of this model has."""
+        return {'cls_token': 1}
 
     # checkpoints
 

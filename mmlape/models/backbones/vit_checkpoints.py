@@ -1,7 +1,6 @@
 """What a plain ViT says about its checkpoints: tokens, arch, position encodings, joining and stem of a file."""
 
 import re
-from typing import NamedTuple
 
 from torch import Tensor
 
@@ -10,101 +9,24 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.errors import CheckpointError
 from mmlape.models.backbones.base import BaseBackbone
 from mmlape.models.backbones.vit_layouts import ADAPTER, LAYOUTS, to_timm
-from mmlape.models.layers.grid import Grid, square_grid
-from mmlape.models.position import AbsolutePosition, AttentionPosition, joinings, kinds
+from mmlape.models.backbones.vit_stored import (
+    FIRST,
+    LAYER_SCALE,
+    arch_of,
+    is_clip,
+    joinings_in,
+    norms_in,
+    patch_norm_of,
+    position_of,
+    prefix_tokens,
+    table_names,
+    table_tokens,
+)
+from mmlape.models.layers.grid import Grid
+from mmlape.models.position import AttentionPosition, kinds
+from mmlape.models.position.stored import with_batch_axis
 
-TOKENS = ('cls_token', 'dist_token')
-ARCH_NAMES = {192: 'deit-tiny', 384: 'deit-small', 768: 'deit-base'}
-FIRST = 'blocks.0.attn.'
-
-
-def prefix_tokens(weights: Weights) -> tuple[str, ...]:
-    """Return the names of the tokens before the patches."""
-    return tuple(name for name in TOKENS if name in weights.tensors)
-
-
-def table_tokens(weights: Weights) -> tuple[str, ...]:
-    """Return the tokens that the PE tables have rows for; an adapter has no class token, but keeps its row."""
-    return prefix_tokens(weights) or (('cls_token',) if weights.layout == 'vit-adapter' else ())
-
-
-def table_names(weights: Weights) -> list[str]:
-    """Return the names of the absolute PE's tables."""
-    return [name for name in weights.tensors if re.fullmatch(r'pos_embed\d*', name)]
-
-
-def joinings_of(weights: Weights) -> list[str]:
-    """Return the joinings that leave such names in a file, the most usual one first."""
-    normed = weights.has(r'blocks\.\d+\.(attn\.)?pe_norm\.')
-    per_layer = 'pos_embed0' in weights.tensors
-    traces = {name: (joining.with_norm, joining.table_per_layer) for name, joining in joinings().items()}
-    return [name for name, trace in traces.items() if trace == (normed, per_layer)]
-
-
-def patch_norm_of(weights: Weights) -> str:
-    """Return 'dual', 'pre', 'post' or 'none', from the norms in the stem."""
-    pre, post = (weights.has(rf'patch_embed\.norm{i}\.') for i in (0, 1))
-    return {(True, True): 'dual', (True, False): 'pre', (False, True): 'post', (False, False): 'none'}[pre, post]
-
-
-def arch_of(weights: Weights) -> dict:
-    """Return ``name`` (or None), widths and depth; the number of heads leaves no trace in a file."""
-    stem = weights.tensors['patch_embed.proj.weight']
-    dims = stem.shape[0]
-    arch = dict(
-        name=ARCH_NAMES.get(dims),
-        embed_dims=dims,
-        num_layers=1 + max(int(m[1]) for name in weights.tensors if (m := re.match(r'blocks\.(\d+)\.', name))),
-        feedforward_channels=weights.tensors['blocks.0.mlp.fc1.weight'].shape[0],
-        patch_size=stem.shape[-1],
-    )
-    if arch['num_layers'] != 12 or arch['feedforward_channels'] != 4 * dims:
-        arch['name'] = None
-    return arch
-
-
-class StoredPosition(NamedTuple):
-    """What a file tells of its position encodings.
-
-    Attributes:
-        pe_type: As the model takes it.
-        grid: Of the tables; None without tables, or where they are of no square.
-        needs_grid: Whether the user has to give the grid.
-    """
-
-    pe_type: str | list[str]
-    grid: Grid | None
-    needs_grid: bool
-
-
-def position_of(weights: Weights, grid: Grid | None = None) -> StoredPosition:
-    """Find the position encodings of a file.
-
-    Args:
-        weights: Of the file.
-        grid: (rows, columns) of the stored PE, if the user gave it.
-    """
-    found: list[str] = []
-    tables = table_names(weights)
-    prefix = len(table_tokens(weights))
-    if tables:
-        table = _with_batch_axis(weights.tensors[tables[0]])
-        grid = grid or square_grid(table.shape[1] - prefix)
-        fixed_first = sorted(kinds(AbsolutePosition), key=lambda kind: kind.trainable)
-        fitting = (kind.name for kind in fixed_first if kind.matches(table, grid, prefix)) if grid else ()
-        found.append(next(iter(fitting), 'learnable'))
-    attn = weights.below(FIRST)
-    inside = [kind for kind in kinds(AttentionPosition) if kind.found_in(attn)]
-    for kind in inside:
-        found.append(kind.name)
-        grid = grid or kind.stored_grid(attn, prefix)
-    has_grid = bool(tables) or any(kind.has_grid for kind in inside)
-    pe_type = found if len(found) > 1 else (found or ['none'])[0]
-    return StoredPosition(pe_type, grid if has_grid else None, has_grid and grid is None)
-
-
-def _with_batch_axis(table: Tensor) -> Tensor:
-    return table[None] if table.ndim == 2 else table
+TANH_GELU = "act_cfg=dict(type='GELU', approximate='tanh')"
 
 
 def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[str]]:
@@ -122,9 +44,10 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
         **{key: value for key, value in arch.items() if key != 'name'},
         'pe_type': pe_type,
         'pe grid': _grid_text(weights, grid) if grid or needs_grid else '',
-        'pe_joining': ' or '.join(joinings_of(weights)),
+        'pe_joining': ' or '.join(joinings_in(weights)),
+        'pe_norm': ' or '.join(norms_in(weights)) or 'none',
         'patch_norm': patch_norm_of(weights),
-        'prefix tokens': ', '.join(prefix_tokens(weights)) or 'none',
+        'prefix tokens': ', '.join(_counted(weights)) or 'none',
         'LayerScale': 'yes' if weights.has(r'blocks\.0\.gamma1$') else 'no',
         'adapter': 'yes' if weights.layout == 'vit-adapter' else 'no',
     }
@@ -134,7 +57,8 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
         type=f'mmlape.{model}',
         arch=arch['name'] or dict(shape, num_heads='?'),
         pe_type=pe_type,
-        pe_joining=joinings_of(weights)[0],
+        pe_joining=joinings_in(weights)[0],
+        **_pe_norm(weights),
         patch_norm=patch_norm_of(weights),
     )
     notes = _notes(weights) + ([] if arch['name'] else ['num_heads leaves no trace in a file'])
@@ -142,8 +66,13 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
         init['grid'] = ('?', '?')
         notes.append('the PE is of no square grid: its rows and columns are those of the pretraining')
     elif grid and not table_names(weights):
-        options['img_size'] = grid[0] * arch['patch_size']  # a bias is resized by the model, not by loading
+        options['img_size'] = grid[0] * arch['patch_size']  # so that nothing is resized
     return rows, dict(options, init_cfg=init), notes
+
+
+def _counted(weights: Weights) -> list[str]:
+    counts = {name: weights.tensors[name].shape[1] for name in prefix_tokens(weights)}
+    return [name if count == 1 else f'{name} ({count})' for name, count in counts.items()]
 
 
 def _grid_text(weights: Weights, grid: Grid | None) -> str:
@@ -152,26 +81,42 @@ def _grid_text(weights: Weights, grid: Grid | None) -> str:
     names = table_names(weights)
     if not names:
         return 'unknown'
-    cells = _with_batch_axis(weights.tensors[names[0]]).shape[1] - len(table_tokens(weights))
+    cells = with_batch_axis(weights.tensors[names[0]]).shape[1] - sum(table_tokens(weights).values())
     return f'{cells} cells, pass grid=(rows, columns)'
 
 
+def _pe_norm(weights: Weights) -> dict:
+    norm = next(iter(norms_in(weights)), 'layernorm')
+    return {} if norm == 'layernorm' else {'pe_norm': norm}
+
+
 def _notes(weights: Weights) -> list[str]:
-    notes = []
+    choices = {'pe_joining': joinings_in(weights), 'pe_norm': norms_in(weights)} if table_names(weights) else {}
+    notes = [
+        f'the file does not say whether {name} is {" or ".join(values)}'
+        for name, values in choices.items()
+        if len(values) > 1
+    ]
+    if weights.normalisation is None:
+        notes.append("images: weights of DeiT and LaPE want ImageNet's mean and std, those of AugReg 127.5 for both")
     if weights.layout == 'mmseg':
-        notes.append(
-            "mmsegmentation's norms have eps 1e-5 unless its config says otherwise: norm_cfg=dict(type='LN', eps=1e-5)"
-        )
+        notes.append("mmsegmentation's norms have eps 1e-5 unless its config says otherwise")
     if weights.layout == 'jax':
-        notes.append("AugReg's and big_vision's blocks may use the tanh form of GELU, ours uses the exact one")
+        notes.append(f'weights of big_vision may want {TANH_GELU}, which leaves no trace')
+    elif 'attn_pool.latent' in weights.dropped:
+        notes.append(f'some models of SigLIP want {TANH_GELU}, which leaves no trace')
+    if is_clip(weights):
+        notes.append(
+            "CLIP's norms have eps 1e-5, and OpenAI's own weights want act_cfg=dict(type='mmpretrain.QuickGELU')"
+        )
     return notes
 
 
 def missing_in_timm(weights: Weights) -> list[str]:
     """Return what timm's layout has no place for."""
     found = _missing_in_deit(weights)
-    if joinings_of(weights)[0] != 'default' or not table_names(weights):
-        found.append(f'the PE joining ({joinings_of(weights)[0]})')
+    if joinings_in(weights)[0] != 'default' or not table_names(weights):
+        found.append(f'the PE joining ({joinings_in(weights)[0]})')
     return found
 
 
@@ -192,12 +137,16 @@ def options_besides(weights: Weights) -> dict:
     patch_size = arch_of(weights)['patch_size']
     if patch_size != 16:
         found['patch_size'] = patch_size
-    if not prefix_tokens(weights):
+    if 'cls_token' not in tensors:
         found.update(with_cls_token=False, out_type='featmap')
+    if 'reg_token' in tensors:
+        found['num_registers'] = tensors['reg_token'].shape[1]
     if 'blocks.0.attn.qkv.bias' not in tensors:
         found['qkv_bias'] = False
     if 'blocks.0.gamma1' in tensors:
         found['layer_scale_init_value'] = 1e-5
+    if weights.layout == 'mmseg' or is_clip(weights):
+        found['norm_cfg'] = dict(type='LN', eps=1e-5)
     if 'norm.weight' not in tensors:
         found['final_norm'] = False
     return found
@@ -234,9 +183,10 @@ def plain_config(weights: Weights, grid: Grid | None, path: str) -> dict:
         out_type='raw',
         with_cls_token=bool(prefix_tokens(weights)),
         pe_type=pe_type,
-        pe_joining=joinings_of(weights)[0] if pe_type != 'none' else 'default',
+        pe_joining=joinings_in(weights)[0] if pe_type != 'none' else 'default',
+        **(_pe_norm(weights) if len(norms_in(weights)) == 1 else {}),  # a guess would be drawn as if known
         patch_norm=patch_norm_of(weights),
-        norm_cfg=dict(type='LN', eps=1e-5 if weights.layout == 'mmseg' else 1e-6),
+        norm_cfg=options_besides(weights).get('norm_cfg'),
     )
 
 
@@ -252,7 +202,7 @@ class ViTCheckpoints(BaseBackbone):
     def checkpoint_targets(cls) -> dict[str, Target]:
         """Return this package's layout, timm's, and LaPE's."""
         return {
-            'mmlape': Target(),
+            'mmlape': Target(wrapper='state_dict'),
             'timm': Target(to_timm, missing=missing_in_timm),
             'lape': Target(wrapper='model', missing=missing_in_lape),
         }
@@ -260,7 +210,7 @@ class ViTCheckpoints(BaseBackbone):
     @classmethod
     def owns_checkpoint(cls, weights: Weights) -> bool:
         """Check for the prefix tokens of this class."""
-        stored = prefix_tokens(weights)
+        stored = tuple(name for name in prefix_tokens(weights) if name != 'reg_token')
         return weights.layout != ADAPTER.name and stored in (cls.prefix_tokens, ())
 
     @classmethod
@@ -275,15 +225,15 @@ class ViTCheckpoints(BaseBackbone):
         """Return a plain ViT with the file's stem, norms and PE."""
         return plain_config(weights, grid, path)
 
-    def stored_tokens(self, weights: Weights) -> tuple[str, ...]:
-        """Return the prefix tokens that a file's PE tables have rows for."""
-        return table_tokens(weights)
+    def stored_tokens(self, weights: Weights, grid: Grid | None) -> dict[str, int]:
+        """Return the prefix tokens that a file's PE tables have rows for, and how many each."""
+        return table_tokens(weights, grid)
 
     def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors without tokens, tables and norms that this model lacks, the PE on its grid."""
         tensors = super().fit_checkpoint(weights, options, report)
-        own = self.prefix_tokens[: self.num_prefix]
-        unwanted = [name for name in prefix_tokens(weights) if name not in own]
+        self._check_layer_scale(weights, report)
+        unwanted = [name for name in prefix_tokens(weights) if name not in self.prefix_tokens]
         if self.position.absolute is None and not self.position.inside:
             unwanted += table_names(weights)
         unwanted += [] if self.norm is not None else ['norm.weight', 'norm.bias']
@@ -292,8 +242,20 @@ class ViTCheckpoints(BaseBackbone):
                 report.dropped.append(name)
         return tensors
 
+    def _check_layer_scale(self, weights: Weights, report: LoadReport) -> None:
+        """Refuse new LayerScale gammas other than 1: the file was trained with its branches unscaled."""
+        if weights.has(LAYER_SCALE):
+            return
+        values = [value for name, value in self.state_dict().items() if re.match(LAYER_SCALE, name)]
+        other = next((float(value[value != 1][0]) for value in values if (value != 1).any()), None)
+        if other is not None:
+            report.problems.append(
+                f'wrong LayerScale: the file has none, and new gammas of {other:g} would scale its branches; set '
+                'layer_scale_init_value=1, or 0 for no LayerScale'
+            )
+
     def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial values: LayerScale may, where the file has none."""
-        if name.endswith(('.gamma1', '.gamma2')):
-            return not weights.has(r'blocks\.\d+\.gamma[12]$')
+        if re.match(LAYER_SCALE, name):
+            return not weights.has(LAYER_SCALE)
         return super().may_be_new(name, weights, options)

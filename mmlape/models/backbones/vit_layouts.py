@@ -5,11 +5,13 @@
 """
 
 import re
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, rename_keys
+from mmlape.checkpoint.normalisation import HALF
 from mmlape.errors import CheckpointError
 
 _MMPRETRAIN_NAMES = (
@@ -35,11 +37,13 @@ _MMSEG_NAMES = (
 
 
 def _stem_as_convolution(tensors: Tensors) -> Tensors:
-    """Turn a stem's linear weight (D, C*P*P) into a convolution's (D, C, P, P)."""
+    """Turn a stem's linear weight (D, C*P*P) into a convolution's (D, C, P, P), and no bias (CLIP's) into zeros."""
     stem = tensors.get('patch_embed.proj.weight')
     if stem is not None and stem.ndim == 2:
         side = _patch_side(stem.shape[1])
         tensors['patch_embed.proj.weight'] = stem.unflatten(1, (3, side, side))
+    if stem is not None and 'norm_pre.weight' in tensors:
+        tensors.setdefault('patch_embed.proj.bias', stem.new_zeros(len(stem)))
     return tensors
 
 
@@ -138,11 +142,12 @@ def _stem_kernel(kernel: Tensor) -> Tensor:
     return kernel.permute(3, 2, 0, 1)
 
 
+IMAGES_OF_JAX = replace(HALF, source='AugReg and big_vision')
 ADAPTER = Layout('vit-adapter', (r'spm\.stem\.', r'blocks\.0\.attn\.qkv\.'), _stem_as_convolution)
 LAYOUTS = (
     ADAPTER,
-    Layout('deit', (r'blocks\.0\.attn\.qkv\.', r'patch_embed\.proj\.'), _from_deit),
+    Layout('deit', (r'blocks\.0\.attn\.qkv\.', r'blocks\.0\.mlp\.fc1\.', r'patch_embed\.proj\.'), _from_deit),
     Layout('mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain),
     Layout('mmseg', (r'layers\.0\.attn\.attn\.in_proj_weight', r'patch_embed\.projection\.weight'), _from_mmseg),
-    Layout('jax', (r'(params/)?(Transformer/)?encoderblock_0/',), _from_jax),
+    Layout('jax', (r'(params/)?(Transformer/)?encoderblock_0/',), _from_jax, IMAGES_OF_JAX),
 )

@@ -65,5 +65,5 @@ def resolve_windows(
     unfit = [repr(kind.name) for kind in position.build_inside() if not kind.windows]
     if any(windowed) and (num_prefix or unfit):
         other = f' and a pe_type without {", ".join(unfit)}' if unfit else ''
-        raise ConfigError(f'window_attn needs with_cls_token=False{other}')
+        raise ConfigError(f'window_attn needs with_cls_token=False, num_registers=0{other}')
     return [size if use else None for use, size in zip(windowed, sizes)]

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.models.layers.grid import Grid, ceil_div
+from mmlape.models.layers.linear import Linear
 from mmlape.models.position import AttentionInput, AttentionPosition, Placement
 
 
@@ -45,8 +46,8 @@ class MultiheadAttention(nn.Module):
         self.num_heads, self.head_dims = num_heads, embed_dims // num_heads
         self.window_size = window_size
         self.attn_drop_rate = attn_drop_rate
-        self.qkv = nn.Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
-        self.proj = nn.Linear(embed_dims, embed_dims)
+        self.qkv = Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        self.proj = Linear(embed_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop_rate)
         self.encodings = tuple(encodings)
         for encoding in self.encodings:

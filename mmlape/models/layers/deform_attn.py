@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from mmlape.models.layers.grid import Grid
+from mmlape.models.layers.linear import Linear
+from mmlape.models.layers.row_sums import row_sums
 
 
 class Cells(NamedTuple):
@@ -83,8 +85,7 @@ def _embedding_bag(value: Tensor, shapes: Sequence[Grid], locations: Tensor, wei
     down = [(weight * weights, first + index * (columns * heads)) for weight, index in _axis(y, rows.to(y.dtype))]
     pairs = [(u * v, i + j) for v, j in down for u, i in across]
     shares, index = (torch.stack(parts, dim=3).view(-1, 4 * levels * points) for parts in zip(*pairs))
-    out = F.embedding_bag(index, value.reshape(-1, dims), mode='sum', per_sample_weights=shares)
-    return out.view(batch, queries, heads * dims)
+    return row_sums(value.reshape(-1, dims), index, shares).view(batch, queries, heads * dims)
 
 
 def _row_tables(
@@ -205,10 +206,10 @@ class MSDeformAttn(nn.Module):
         super().__init__()
         value_dims = int(embed_dims * ratio)
         self.samples = (num_heads, n_levels, n_points)
-        self.sampling_offsets = nn.Linear(embed_dims, 2 * math.prod(self.samples))
-        self.attention_weights = nn.Linear(embed_dims, math.prod(self.samples))
-        self.value_proj = nn.Linear(embed_dims, value_dims)
-        self.output_proj = nn.Linear(value_dims, embed_dims)
+        self.sampling_offsets = Linear(embed_dims, 2 * math.prod(self.samples))
+        self.attention_weights = Linear(embed_dims, math.prod(self.samples))
+        self.value_proj = Linear(embed_dims, value_dims)
+        self.output_proj = Linear(value_dims, embed_dims)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mmlape.models.layers.deform_attn import Cells, MSDeformAttn
 from mmlape.models.layers.grid import Grid
+from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.transformer_layer import add_branch
 
 
@@ -41,10 +42,10 @@ class ConvFFN(nn.Module):
 
     def __init__(self, embed_dims: int, hidden_dims: int):
         super().__init__()
-        self.fc1 = nn.Linear(embed_dims, hidden_dims)
+        self.fc1 = Linear(embed_dims, hidden_dims)
         self.dwconv = DWConv(hidden_dims)
         self.act = nn.GELU()
-        self.fc2 = nn.Linear(hidden_dims, embed_dims)
+        self.fc2 = Linear(hidden_dims, embed_dims)
 
     def forward(self, x: Tensor, shapes: Sequence[Grid]) -> Tensor:
         """Map the cells (B, S, D) of maps ``shapes`` to (B, S, D)."""

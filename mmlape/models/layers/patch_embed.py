@@ -6,11 +6,11 @@ LN0 runs over the C*P*P raw values of each patch, LN1 over the D channels of its
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
 from mmlape.models.layers.grid import Grid, pad_to_multiple
+from mmlape.models.layers.linear import linear
 
 
 class RMSNorm(nn.Module):
@@ -111,5 +111,5 @@ class PatchEmbed(nn.Module):
             x = x.view(batch, channels, rows, p, columns, p).permute(0, 2, 4, 1, 3, 5)
             x = self.norm0(x.reshape(batch, rows * columns, channels * p * p))
             # (B, N, D); the convolution itself takes three times as long on patches that are cut already
-            x = F.linear(x, self.proj.weight.flatten(1), self.proj.bias)
+            x = linear(x, self.proj.weight.flatten(1), self.proj.bias)
         return (x if self.norm1 is None else self.norm1(x)), (int(rows), int(columns))

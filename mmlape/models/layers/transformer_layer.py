@@ -6,12 +6,13 @@ Parameter names are those of DeiT and timm; ``gamma1`` and ``gamma2`` are ViT-Ad
 """
 
 import torch
-from mmcv.cnn import build_norm_layer
+from mmcv.cnn import build_activation_layer, build_norm_layer
 from mmcv.cnn.bricks import DropPath
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mmlape.models.layers.grid import Grid
+from mmlape.models.layers.linear import Linear
 from mmlape.models.position import AttentionInput, Joining, Stream, build_pe_norm
 
 
@@ -21,13 +22,15 @@ def add_branch(x: Tensor, out: Tensor, gamma: Tensor | None) -> Tensor:
 
 
 class FFN(nn.Module):
-    """Two linear maps with an exact GELU between them."""
+    """Two linear maps with an activation between them, by default the exact GELU."""
 
-    def __init__(self, embed_dims: int, feedforward_channels: int, drop_rate: float = 0.0):
+    def __init__(
+        self, embed_dims: int, feedforward_channels: int, drop_rate: float = 0.0, act_cfg: dict | None = None
+    ):
         super().__init__()
-        self.fc1 = nn.Linear(embed_dims, feedforward_channels)
-        self.act = nn.GELU()
-        self.fc2 = nn.Linear(feedforward_channels, embed_dims)
+        self.fc1 = Linear(embed_dims, feedforward_channels)
+        self.act = build_activation_layer(act_cfg or dict(type='GELU'))
+        self.fc2 = Linear(feedforward_channels, embed_dims)
         self.drop = nn.Dropout(drop_rate)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -49,6 +52,7 @@ class TransformerEncoderLayer(nn.Module):
         pe_norm: What norms the PE in this layer; None for no norm.
         norm_cfg: Of the layer's norms.
         with_cp: Recompute activations in the backward pass to save memory.
+        act_cfg: Activation of the FFN; None for the exact GELU.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class TransformerEncoderLayer(nn.Module):
         pe_norm: str | None = None,
         norm_cfg: dict | None = None,
         with_cp: bool = False,
+        act_cfg: dict | None = None,
     ):
         super().__init__()
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
@@ -72,7 +77,7 @@ class TransformerEncoderLayer(nn.Module):
         self.pe_norm = build_pe_norm(pe_norm, embed_dims, norm_cfg) if pe_norm else None
         self.attn = attn
         self.norm2 = build_norm_layer(norm_cfg, embed_dims)[1]
-        self.mlp = FFN(embed_dims, feedforward_channels, drop_rate)
+        self.mlp = FFN(embed_dims, feedforward_channels, drop_rate, act_cfg)
         self.drop_path = DropPath(drop_path_rate) if drop_path_rate else nn.Identity()
         scale = float(layer_scale_init_value)
         self.gamma1 = nn.Parameter(torch.full((embed_dims,), scale)) if scale else None

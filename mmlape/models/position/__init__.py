@@ -9,7 +9,7 @@ import mmlape.models.position.relative_bias  # noqa: F401  (both register kinds)
 from mmlape.errors import ConfigError
 from mmlape.models.position.base import AbsolutePosition, AttentionPosition, Placement
 from mmlape.models.position.joining import AttentionInput, Joining, Stream
-from mmlape.models.position.pe_norm import PE_NORMS, build_pe_norm
+from mmlape.models.position.pe_norm import PE_NORMS, build_pe_norm, norms_of, same_parameters
 from mmlape.registry import JOININGS, POSITION_ENCODINGS
 
 PositionType = str | dict | Sequence[str | dict]
@@ -27,7 +27,9 @@ __all__ = [
     'Stream',
     'build_pe_norm',
     'joinings',
+    'joinings_of',
     'kinds',
+    'norms_of',
     'resolve_position',
 ]
 
@@ -42,6 +44,7 @@ class Position:
         joining: How the absolute PE meets the tokens.
         pe_norm: A key of ``PE_NORMS``; None where no layer norms an absolute PE.
         normed: Whether the kinds inside attention are in their normed form.
+        given: Arguments of all kinds.
     """
 
     absolute: AbsolutePosition | None
@@ -49,6 +52,25 @@ class Position:
     joining: Joining
     pe_norm: str | None = None
     normed: bool = False
+    given: tuple[dict, ...] = ()
+
+    def options(self) -> dict:
+        """Return ``pe_type``, ``pe_joining`` and, where one norms an absolute PE, ``pe_norm``."""
+        names = [cfg['type'] if len(cfg) == 1 else cfg for cfg in self.given]
+        pe_type = names if len(names) > 1 else (names or ['none'])[0]
+        norm = {} if self.pe_norm is None else {'pe_norm': self.pe_norm}
+        return {'pe_type': pe_type, 'pe_joining': self.joining.name, **norm}
+
+    def look_alikes(self) -> dict[str, list[str]]:
+        """Return, for ``pe_joining`` and ``pe_norm``, the values that leave the same keys in a checkpoint."""
+        if self.absolute is None:
+            return {}
+        norms = same_parameters(self.pe_norm) if self.pe_norm else []
+        per_layer = self.joining.table_per_layer
+        names = joinings_of(self.joining.with_norm, per_layer)
+        if 'identity' in norms:  # norms without parameters
+            names += joinings_of(False, per_layer)
+        return {'pe_joining': names, 'pe_norm': norms}
 
     def build_inside(self) -> tuple[AttentionPosition, ...]:
         """Build the kinds inside attention for one layer."""
@@ -70,6 +92,12 @@ def joinings() -> dict[str, Joining]:
     """Build every registered joining, by name."""
     JOININGS.import_from_location()
     return {name: _build(JOININGS, name) for name in JOININGS.module_dict}
+
+
+def joinings_of(normed: bool, per_layer: bool) -> list[str]:
+    """Return the joinings whose layers have norms of the PE, and tables of their own, or not; the most usual first."""
+    traces = {name: (joining.with_norm, joining.table_per_layer) for name, joining in joinings().items()}
+    return [name for name, trace in traces.items() if trace == (normed, per_layer)]
 
 
 def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str) -> Position:
@@ -106,7 +134,8 @@ def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str) -> Po
             f'{normed} norm an absolute PE; leave pe_norm at its default, layernorm'
         )
     normed_inside = table is None and pe_joining != 'default'
-    return Position(table, tuple(cfg for cfg, _ in inside), joining, pe_norm if with_norm else None, normed_inside)
+    pe_norm = pe_norm if with_norm else None
+    return Position(table, tuple(cfg for cfg, _ in inside), joining, pe_norm, normed_inside, tuple(given))
 
 
 def _check_joining(joining: Joining, table: AbsolutePosition | None, inside: list, pe_type: PositionType) -> None:

@@ -54,7 +54,7 @@ class AbsolutePosition(ABC):
             return self.trainable or torch.allclose(
                 table.float(), self.table(grid, table.shape[2], num_prefix), atol=1e-3
             )
-        except ValueError:  # the formula does not exist for this width
+        except (ValueError, RuntimeError):  # there is no formula for this width, or the grid is of another table
             return False
 
 
@@ -98,6 +98,10 @@ class AttentionPosition:
     def values(self, attn: nn.Module, weights: Tensor, grid: Grid) -> Tensor | None:
         """Return what is added to attention's output, (B, heads, N, d), from its weights (B, heads, N, N)."""
         return None
+
+    def resize(self, stored: dict[str, Tensor], src: Grid) -> dict[str, Tensor]:
+        """Return the tensors of a stored attention, by name, made for grid ``src``, as ``place`` has them."""
+        return stored
 
     def found_in(self, attn: dict[str, Tensor]) -> bool:
         """Check whether the tensors of a stored attention module, by name, are those of this kind."""

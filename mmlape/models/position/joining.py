@@ -18,6 +18,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from mmlape.models.position.base import AbsolutePosition
+from mmlape.models.position.chain import chained_norm
 from mmlape.registry import JOININGS
 
 Stream = Tensor | tuple[Tensor, ...] | None
@@ -126,7 +127,7 @@ class LaPEJoining(Joining):
         """Add the normed PE to attention's input, and pass it on."""
         if pe is None:  # there is no table: the encodings inside attention are in their normed form
             return x, norm(x), None
-        pe = pe_norm(pe)
+        pe = chained_norm(pe_norm, pe)
         return x, norm(x) + pe, pe
 
 

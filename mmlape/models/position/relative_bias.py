@@ -22,6 +22,16 @@ def offset_index(grid: Grid, device: torch.device | None = None) -> Tensor:
     return offset[..., 0] * (2 * grid[1] - 1) + offset[..., 1]
 
 
+def _resize_table(table: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
+    spans = [(2 * rows - 1, 2 * columns - 1) for rows, columns in (src, dst)]
+    return resize_map(table, *spans, mode)
+
+
+def _resize_affine(weight: Tensor, bias: Tensor, src: Grid, dst: Grid, mode: str) -> tuple[Tensor, Tensor]:
+    """Resize the norm's parameters (N_src,) over the keys."""
+    return resize_map(torch.stack((weight, bias), dim=1), src, dst, mode).unbind(1)
+
+
 @POSITION_ENCODINGS.register_module('rpe')
 class RelativePositionBias(AttentionPosition):
     """A bias on the logits of two patches; prefix tokens get none.
@@ -48,22 +58,29 @@ class RelativePositionBias(AttentionPosition):
         own, mode = self.place.grid, self.place.interpolate_mode
         table, index = getattr(attn, TABLE), getattr(attn, INDEX)
         if grid != own:
-            spans = [(2 * h - 1, 2 * w - 1) for h, w in (own, grid)]
-            table = resize_map(table, *spans, mode)
+            table = _resize_table(table, own, grid, mode)
             index = offset_index(grid, table.device)
         bias = table[index].permute(2, 0, 1)  # (heads, N, N)
         if attn.pe_norm is None:
             return bias
         if grid == own:
             return attn.pe_norm(bias)
-        affine = torch.stack((attn.pe_norm.weight, attn.pe_norm.bias), dim=1)  # (N_own, 2)
-        weight, shift = resize_map(affine, own, grid, mode).unbind(1)
+        weight, shift = _resize_affine(attn.pe_norm.weight, attn.pe_norm.bias, own, grid, mode)
         return F.layer_norm(bias, weight.shape, weight, shift, attn.pe_norm.eps)
 
     def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
         """Return the bias with zeros for prefix tokens, (1, heads, prefix + N, prefix + N)."""
         prefix = self.place.num_prefix
         return F.pad(self.bias(attn, grid), (prefix, 0, prefix, 0))[None].to(q.dtype)
+
+    def resize(self, stored: dict[str, Tensor], src: Grid) -> dict[str, Tensor]:
+        """Resize table and norm as ``bias`` does for another grid."""
+        own, mode = self.place.grid, self.place.interpolate_mode
+        out = dict(stored, **{TABLE: _resize_table(stored[TABLE], src, own, mode), INDEX: offset_index(own)})
+        names = ('pe_norm.weight', 'pe_norm.bias')
+        if all(name in stored for name in names):
+            out.update(zip(names, _resize_affine(*(stored[name] for name in names), src, own, mode)))
+        return out
 
     def found_in(self, attn: dict[str, Tensor]) -> bool:
         """Check for the table."""

@@ -1,0 +1,82 @@
+"""Checkpoints named by an address: downloaded once, into the cache of torch.hub."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from http.client import HTTPException
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import torch
+from mmengine.logging import print_log
+
+from mmlape.errors import CheckpointError
+
+TIMEOUT = 60
+_HASH = re.compile(r'-([0-9a-f]{8,64})\.')
+
+
+def is_address(checkpoint: str | os.PathLike) -> bool:
+    """Check whether a checkpoint is named by an address, not by a path."""
+    return '://' in os.fspath(checkpoint)
+
+
+def cached_path(url: str) -> Path:
+    """Return where the file of an address is kept.
+
+    A name without a hash gets the address's, since many files are called ``model.safetensors``.
+    """
+    name = Path(unquote(urlparse(url).path)).name
+    if not _HASH.search(name):
+        name = f'{hashlib.sha256(url.encode()).hexdigest()[:8]}-{name}'
+    return Path(torch.hub.get_dir(), 'checkpoints', name)
+
+
+def local_path(checkpoint: str | os.PathLike) -> Path:
+    """Return the path of a checkpoint's file, downloaded first if an address is named.
+
+    Raises:
+        CheckpointError: If it cannot be downloaded, or its hash is not the one in its name.
+    """
+    if not is_address(checkpoint):
+        return Path(checkpoint).expanduser()
+    url = os.fspath(checkpoint)
+    if not url.startswith(('http://', 'https://')):
+        raise CheckpointError(f'checkpoint {url}: not an address that is read; download it and name the file')
+    target = cached_path(url)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _only_process(target.with_name(f'.{target.name}.lock')):
+            if not target.is_file():
+                _download(url, target)
+    except (OSError, RuntimeError, HTTPException) as error:  # RuntimeError: torch.hub's, for another hash
+        raise CheckpointError(
+            f'checkpoint {url}: cannot be downloaded ({error}); download it where there is a network and name the '
+            f'file, or put it there as {target}'
+        ) from error
+    return target
+
+
+def _download(url: str, target: Path) -> None:
+    print_log(f'downloading {url} to {target}', logger='current')
+    named = _HASH.search(Path(urlparse(url).path).name)
+    timeout = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)  # torch.hub passes none, and would wait for a silent network for ever
+    try:
+        torch.hub.download_url_to_file(url, str(target), named and named[1], progress=sys.stderr.isatty())
+    finally:
+        socket.setdefaulttimeout(timeout)
+
+
+@contextlib.contextmanager
+def _only_process(lock: Path) -> Iterator[None]:
+    """Wait for the other processes of this machine that download the same file."""
+    with open(lock, 'w') as file:
+        with contextlib.suppress(OSError):  # a file system without locks: each process downloads for itself
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

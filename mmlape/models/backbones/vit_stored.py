@@ -1,0 +1,134 @@
+"""What the tensors of a plain ViT's file tell: tokens, arch, stem, joining and position encodings."""
+
+import re
+from typing import NamedTuple
+
+from mmlape.checkpoint.key_maps import Weights
+from mmlape.models.layers.grid import Grid, square_grid
+from mmlape.models.position import AbsolutePosition, AttentionPosition, joinings_of, kinds, norms_of
+from mmlape.models.position.stored import with_batch_axis
+
+TOKENS = ('cls_token', 'dist_token', 'reg_token')
+ARCH_NAMES = {192: 'deit-tiny', 384: 'deit-small', 768: 'deit-base'}
+FIRST = 'blocks.0.attn.'
+LAYER_SCALE = r'blocks\.\d+\.gamma[12]$'
+
+
+def prefix_tokens(weights: Weights) -> tuple[str, ...]:
+    """Return the names of the tokens before the patches."""
+    return tuple(name for name in TOKENS if name in weights.tensors)
+
+
+def table_tokens(weights: Weights, grid: Grid | None = None) -> dict[str, int]:
+    """Return the tokens that the PE tables have rows for, and how many each.
+
+    An adapter has no class token, but keeps its row; DeiT III has one, but no row for it.
+
+    Args:
+        weights: Of the file.
+        grid: (rows, columns) of the stored PE; None for that recorded, or a square.
+    """
+    grid = grid or weights.grid
+    tokens = {name: weights.tensors[name].shape[1] for name in prefix_tokens(weights)}
+    if weights.layout == 'vit-adapter':
+        tokens = tokens or {'cls_token': 1}
+    tables = table_names(weights)
+    if tokens and tables:
+        rows = with_batch_axis(weights.tensors[tables[0]]).shape[1]
+        patches_only = rows == grid[0] * grid[1] if grid else square_grid(rows) is not None
+        if patches_only and (grid or square_grid(rows - sum(tokens.values())) is None):
+            return {}
+    return tokens
+
+
+def table_names(weights: Weights) -> list[str]:
+    """Return the names of the absolute PE's tables."""
+    return [name for name in weights.tensors if re.fullmatch(r'pos_embed\d*', name)]
+
+
+def joinings_in(weights: Weights) -> list[str]:
+    """Return the recorded joining, or those that leave such names in a file."""
+    if 'pe_joining' in weights.known:
+        return [str(weights.known['pe_joining'])]
+    return joinings_of(weights.has(r'blocks\.\d+\.(attn\.)?pe_norm\.'), 'pos_embed0' in weights.tensors)
+
+
+def norms_in(weights: Weights) -> list[str]:
+    """Return the recorded norm of an absolute PE, or those that leave such names in a file."""
+    if weights.known:
+        return [str(weights.known['pe_norm'])] if 'pe_norm' in weights.known else []
+    stored = weights.below('blocks.0.pe_norm.')
+    return norms_of(stored) if stored else []
+
+
+def patch_norm_of(weights: Weights) -> str:
+    """Return 'dual', 'pre', 'post', 'rms', 'post-posemb' or 'none', from the norms in the stem."""
+    pre, post = (weights.has(rf'patch_embed\.norm{i}\.') for i in (0, 1))
+    if pre and post and not weights.has(r'patch_embed\.norm0\.bias$'):
+        return 'rms'
+    if weights.has(r'norm_pre\.'):
+        return 'post-posemb'
+    return {(True, True): 'dual', (True, False): 'pre', (False, True): 'post', (False, False): 'none'}[pre, post]
+
+
+def is_clip(weights: Weights) -> bool:
+    """Check for CLIP's stem: no bias (read as zeros), and a norm after the PE."""
+    tensors = weights.tensors
+    return weights.layout != 'mmseg' and 'norm_pre.weight' in tensors and not tensors['patch_embed.proj.bias'].any()
+
+
+def arch_of(weights: Weights) -> dict:
+    """Return ``name`` (or None), widths and depth; the number of heads leaves no trace in a file."""
+    stem = weights.tensors['patch_embed.proj.weight']
+    dims = stem.shape[0]
+    arch = dict(
+        name=ARCH_NAMES.get(dims),
+        embed_dims=dims,
+        num_layers=1 + max(int(m[1]) for name in weights.tensors if (m := re.match(r'blocks\.(\d+)\.', name))),
+        feedforward_channels=weights.tensors['blocks.0.mlp.fc1.weight'].shape[0],
+        patch_size=stem.shape[-1],
+    )
+    if arch['num_layers'] != 12 or arch['feedforward_channels'] != 4 * dims:
+        arch['name'] = None
+    return arch
+
+
+class StoredPosition(NamedTuple):
+    """What a file tells of its position encodings.
+
+    Attributes:
+        pe_type: As the model takes it.
+        grid: Of the tables; None without tables, or where they are of no square.
+        needs_grid: Whether the user has to give the grid.
+    """
+
+    pe_type: str | list[str]
+    grid: Grid | None
+    needs_grid: bool
+
+
+def position_of(weights: Weights, grid: Grid | None = None) -> StoredPosition:
+    """Find the position encodings of a file.
+
+    Args:
+        weights: Of the file.
+        grid: (rows, columns) of the stored PE, if the user gave it.
+    """
+    found: list[str] = []
+    grid = grid or weights.grid
+    tables = table_names(weights)
+    prefix = sum(table_tokens(weights, grid).values())
+    if tables:
+        table = with_batch_axis(weights.tensors[tables[0]])
+        grid = grid or square_grid(table.shape[1] - prefix)
+        fixed_first = sorted(kinds(AbsolutePosition), key=lambda kind: kind.trainable)
+        fitting = (kind.name for kind in fixed_first if kind.matches(table, grid, prefix)) if grid else ()
+        found.append(next(iter(fitting), 'learnable'))
+    attn = weights.below(FIRST)
+    inside = [kind for kind in kinds(AttentionPosition) if kind.found_in(attn)]
+    for kind in inside:
+        found.append(kind.name)
+        grid = grid or kind.stored_grid(attn, prefix)
+    has_grid = bool(tables) or any(kind.has_grid for kind in inside)
+    pe_type = weights.known.get('pe_type', found if len(found) > 1 else (found or ['none'])[0])
+    return StoredPosition(pe_type, grid if has_grid else None, has_grid and grid is None)

@@ -1,0 +1,53 @@
+#!/bin/sh
+# Test with the oldest supported versions (`oldest` in mmlape/environment/packages.py) of the original MM packages:
+#     PYTHON=python3.10 tests/floors.sh [VENV [PYTEST_ARGUMENTS]]
+# By default the tests of models, checkpoints, sharding and training. docs/testing.md has the result.
+# The ops of mmcv are compiled: 10 minutes on two idle cores. A second call skips what is installed. Without a GPU,
+# TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's smaller wheels.
+set -eu
+cd "$(dirname "$0")/.."
+venv=${1:-.floors}
+[ $# -eq 0 ] || shift
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+pins() { # the pins of some sections; timm has a floor, deformops needs a newer Python
+    "$venv/bin/python" - "$@" <<'PY'
+import runpy, sys
+read_pins = runpy.run_path('mmlape/environment/pins.py')['read_pins']
+print('\n'.join(line for name in sys.argv[1:] for line in read_pins()[name] if not line.startswith(('timm', 'deformops'))))
+PY
+}
+
+oldest() {
+    "$venv/bin/python" - "$@" <<'PY'
+import runpy, sys
+packages = runpy.run_path('mmlape/environment/packages.py')['PACKAGES']
+print('\n'.join(f'{packages[name].distributions[-1]}=={packages[name].oldest}' for name in sys.argv[1:]))
+PY
+}
+
+install() { "$venv/bin/python" -m pip install --disable-pip-version-check -q "$@"; }
+
+[ -x "$venv/bin/python" ] || "${PYTHON:-python3.10}" -m venv "$venv"
+list=$(mktemp)
+trap 'rm -f "$list"' EXIT
+pins build >"$list"
+install -r "$list"
+oldest torch torchvision >"$list"
+install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} -r "$list"
+pins cv2 runtime >"$list"
+oldest timm >>"$list"
+echo 'pytest' >>"$list"
+install -r "$list"
+oldest mmengine mmdet mmseg mmpretrain >"$list"
+install --no-deps -r "$list"
+if ! "$venv/bin/python" -c 'import torch, mmcv._ext' 2>/dev/null; then
+    MMCV_WITH_OPS=1 CFLAGS='-g0 -O2 -w' CUDA_VISIBLE_DEVICES='' install --no-deps --no-build-isolation --no-cache-dir \
+        "$(oldest mmcv)"
+fi
+install --no-deps --no-build-isolation -e .
+
+"$venv/bin/python" -m mmlape doctor
+[ $# -gt 0 ] || set -- tests/test_golden.py tests/test_vit.py tests/test_vit_adapter.py tests/test_deform_attn.py \
+    tests/test_checkpoint.py tests/test_checkpoint_files.py tests/test_safe_checkpoints.py tests/test_sharding.py
+exec "$venv/bin/python" -m pytest "$@"

@@ -1,0 +1,97 @@
+"""Accumulated gradients: checkpoints lie at steps of the optimiser, and an epoch ends with one."""
+
+import pytest
+import tiny
+import torch
+import trouble
+
+from mmlape.engine.config import load_config
+from mmlape.engine.trainer import train
+from mmlape.errors import MMLaPEError
+
+ACCUMULATED = """
+optim_wrapper.update(accumulative_counts=2)
+auto_scale_lr = dict(base_batch_size=4)
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=9, val_interval=3)
+"""
+EPOCHS = """
+train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True))
+param_scheduler = [dict(type='PolyLR', begin=0, by_epoch=False)]
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=2, val_interval=1)
+"""
+BY_EPOCH = "default_hooks.update(checkpoint=dict(type='CheckpointHook', interval=1))\n"
+PLAIN = """
+model['backbone'].update(drop_path_rate=0.0)
+model['decode_head'].update(dropout_ratio=0.0, norm_cfg=None)
+optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.1, momentum=0.9))
+auto_scale_lr = dict(base_batch_size=4)
+"""
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    """Ten images: five iterations of two in an epoch."""
+    return tiny.write_data(tmp_path_factory.mktemp('accumulation') / 'data', train=10, val=2)
+
+
+@pytest.fixture
+def losses(monkeypatch):
+    """The losses of all iterations from now on."""
+    from mmengine.hooks import IterTimerHook
+
+    found = []
+    after = IterTimerHook.after_train_iter
+
+    def seen(hook, runner, batch_idx, data_batch=None, outputs=None):
+        found.append((runner.iter, float(outputs['loss'].detach())))
+        return after(hook, runner, batch_idx, data_batch, outputs)
+
+    monkeypatch.setattr(IterTimerHook, 'after_train_iter', seen)
+    return found
+
+
+@pytest.mark.parametrize(
+    ('extra', 'killed', 'first', 'names'),
+    [
+        ('', 6, 4, ['iter_6.pth', 'iter_9.pth']),  # due at 3: saved at 4
+        (EPOCHS + BY_EPOCH, 8, 5, ['epoch_1.pth', 'epoch_2.pth']),
+        (EPOCHS, 9, 7, ['iter_9.pth', 'iter_10.pth']),  # due at 3 and 6: saved at 4 and 7
+    ],
+    ids=['iterations', 'epochs', 'within-epochs'],
+)
+def test_a_resumed_run_is_the_uninterrupted_one(data, tmp_path, monkeypatch, losses, extra, killed, first, names):
+    config = tiny.write_config(tmp_path, data, trouble.CONFIG + ACCUMULATED + extra)
+    train(load_config(config), tmp_path / 'whole', seed=1)
+    whole = dict(losses)
+    losses.clear()
+    monkeypatch.setenv('TROUBLE', f'nan:{killed}:0')
+    with pytest.raises(MMLaPEError, match=f'iteration {killed}'):
+        train(load_config(config), tmp_path / 'part', seed=1)
+    monkeypatch.delenv('TROUBLE')
+    losses.clear()
+    train(load_config(config), tmp_path / 'part', resume=True)
+    assert losses == [(step, loss) for step, loss in whole.items() if step >= first]
+    for folder in ('whole', 'part'):
+        saved = [path.name for path in (tmp_path / folder).glob('*_*.pth') if not path.name.startswith('best')]
+        assert sorted(saved) == sorted(names)
+    assert tiny.difference(*(tmp_path / folder / names[-1] for folder in ('whole', 'part'))) == 0
+
+
+def test_an_epoch_has_the_steps_of_larger_batches(data, tmp_path, monkeypatch):
+    """Ten images: batches of 4, 4 and 2, whether they are accumulated or not."""
+    cfg = load_config(tiny.write_config(tmp_path, data, PLAIN + EPOCHS + BY_EPOCH))
+    rates, step = [], torch.optim.SGD.step
+
+    def counted(optimiser, *args, **kwargs):
+        rates.append(optimiser.param_groups[0]['lr'])
+        return step(optimiser, *args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.SGD, 'step', counted)
+    cfg.param_scheduler = [dict(type='MultiStepLR', milestones=[1])]
+    train(cfg, tmp_path / 'accumulated', seed=1, batch='accumulate')
+    accumulated = list(rates)
+    rates.clear()
+    cfg.train_dataloader.batch_size = 4
+    train(cfg, tmp_path / 'whole', seed=1)
+    assert accumulated == rates and len(rates) == 6
+    assert tiny.difference(tmp_path / 'accumulated' / 'epoch_2.pth', tmp_path / 'whole' / 'epoch_2.pth') < 1e-6

@@ -1,0 +1,239 @@
+"""Checkpoint files: recognised by content, held to their size, and downloaded where an address is named."""
+
+import argparse
+import functools
+import hashlib
+import http.server
+import io
+import json
+import struct
+import threading
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from mmlape.checkpoint import load_backbone, read_checkpoint, reading, state_dict_of
+from mmlape.checkpoint.converting import publish
+from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.download import cached_path
+from mmlape.errors import CheckpointError
+from mmlape.models import VisionTransformer
+
+ARCH = dict(embed_dims=24, num_layers=1, num_heads=3, feedforward_channels=48)
+
+
+def vit(img_size=32):
+    return VisionTransformer(ARCH, img_size, 8)
+
+
+def assert_same(model, tensors):
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, tensors[name]), name
+
+
+# ---------------------------------------------------------------- by content
+
+
+@pytest.mark.parametrize('name', ['model_best.pth.tar', 'last.ckpt', 'weights', 'wrong.safetensors'])
+def test_a_file_of_torch_has_any_name(tmp_path, name):
+    for old in (False, True):
+        torch.save(dict(state_dict=vit().state_dict()), tmp_path / name, _use_new_zipfile_serialization=not old)
+        load_backbone(vit(), str(tmp_path / name))
+
+
+def test_timms_own_training_output(tmp_path):
+    """Its options are an argparse.Namespace, its average of the weights stands beside them."""
+    plain, averaged = vit().state_dict(), vit().state_dict()
+    content = dict(
+        epoch=299, arch='deit_tiny_patch16_224', state_dict=plain, state_dict_ema=averaged, version=2, metric=72.2,
+        optimizer=dict(state={}, param_groups=[]), amp_scaler=dict(scale=65536.0),
+        args=argparse.Namespace(model='deit_tiny_patch16_224', lr=1e-3, mean=None),
+    )  # fmt: skip
+    torch.save(content, path := tmp_path / 'model_best.pth.tar')
+    load_backbone(model := vit(), str(path))
+    assert_same(model, plain)
+    assert 'under state_dict_ema: `publish --weights ema` takes them' in inspect(path)['mind']
+    file, _ = publish(path, tmp_path / 'averaged.pth', 'ema')
+    load_backbone(model := vit(), str(file))
+    assert_same(model, averaged)
+
+
+def test_compiled_and_distributed_names(tmp_path):
+    tensors = {f'module._orig_mod.{name}': value for name, value in vit().state_dict().items()}
+    torch.save(tensors, tmp_path / 'a.pth')
+    assert set(state_dict_of(read_checkpoint(tmp_path / 'a.pth'), '')) == set(vit().state_dict())
+
+
+def test_other_kinds_by_content(tmp_path):
+    tensors = vit().state_dict()
+    save_file(tensors, tmp_path / 'a.bin')
+    np.savez(tmp_path / 'a.npz', **{name: value.numpy() for name, value in tensors.items()})
+    (tmp_path / 'a.npz').rename(tmp_path / 'b.bin')
+    for name in ('a.bin', 'b.bin'):
+        load_backbone(model := vit(), str(tmp_path / name))
+        assert_same(model, tensors)
+    with zipfile.ZipFile(tmp_path / 'c.pth', 'w') as archive:
+        archive.writestr('photo.jpg', b'')
+    with pytest.raises(CheckpointError, match=r'c\.pth: an archive without tensors, it holds photo\.jpg'):
+        read_checkpoint(tmp_path / 'c.pth')
+
+
+def test_bfloat16_of_jax(tmp_path):
+    """`np.save` writes bfloat16 as two bytes without a type."""
+    import ml_dtypes
+
+    source = vit().bfloat16()
+    arrays = {n: v.float().numpy().astype(ml_dtypes.bfloat16) for n, v in source.state_dict().items()}
+    np.savez(tmp_path / 'a.npz', scalar=ml_dtypes.bfloat16(1.5), **arrays)
+    content = read_checkpoint(tmp_path / 'a.npz')
+    assert content.pop('scalar') == 1.5
+    assert all(value.dtype is torch.bfloat16 for value in content.values())
+    np.savez(tmp_path / 'b.npz', **arrays)
+    load_backbone(model := vit(), str(tmp_path / 'b.npz'))
+    assert_same(model, {name: value.float() for name, value in source.state_dict().items()})
+    load_backbone(vit(48), str(tmp_path / 'b.npz'))
+
+
+# ---------------------------------------------------------------- against their size
+
+
+def bomb(path, name, values=2**26):
+    """A deflated member of many zeros, as a .npy array or a record of torch's."""
+    data = io.BytesIO()
+    np.save(data, np.zeros(values, np.uint8))
+    with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, data.getvalue())
+        archive.writestr('more.npy' if name.endswith('.npy') else 'a/data/1', data.getvalue())
+
+
+@pytest.mark.parametrize('name', ['a.npy', 'a/data.pkl'])
+def test_an_archive_that_unpacks_to_far_more_is_refused_unread(tmp_path, name, monkeypatch):
+    bomb(tmp_path / 'bomb', name)
+    assert (tmp_path / 'bomb').stat().st_size < 200_000
+    tracemalloc.start()
+    with pytest.raises(CheckpointError, match=r'bomb: refused, its [\d,]+ bytes unpack to 134,\d+,\d+, more than 20'):
+        read_checkpoint(tmp_path / 'bomb')
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+    if name == 'a.npy':
+        monkeypatch.setattr(reading, '_trusted', True)
+        assert len(read_checkpoint(tmp_path / 'bomb')['a']) == 2**26
+
+
+def test_compressed_weights_pass(tmp_path):
+    """Also all zeros, up to 64 MiB."""
+    tensors = {name: value.numpy() for name, value in vit().state_dict().items()}
+    np.savez_compressed(tmp_path / 'a.npz', **tensors)
+    np.savez_compressed(tmp_path / 'b.npz', zeros=np.zeros(2**23, np.float32))
+    assert set(read_checkpoint(tmp_path / 'a.npz')) == set(tensors)
+    assert not read_checkpoint(tmp_path / 'b.npz')['zeros'].any()
+
+
+def test_an_array_that_declares_more_than_the_archive_holds(tmp_path):
+    data = io.BytesIO()
+    np.lib.format.write_array_header_1_0(data, dict(descr='<f4', fortran_order=False, shape=(2**40,)))
+    with zipfile.ZipFile(tmp_path / 'a.npz', 'w') as archive:
+        archive.writestr('a.npy', data.getvalue())
+    with pytest.raises(CheckpointError, match=r'a\.npz: cannot be read.*a declares \(1099511627776,\) values'):
+        read_checkpoint(tmp_path / 'a.npz')
+
+
+def test_a_safetensors_header_larger_than_its_file(tmp_path):
+    (tmp_path / 'a.safetensors').write_bytes(struct.pack('<Q', 2**40) + b'{}')
+    with pytest.raises(CheckpointError, match=r'truncated or damaged, a safetensors header of 1099511627776 bytes'):
+        read_checkpoint(tmp_path / 'a.safetensors')
+    header = json.dumps(dict(a=dict(dtype='F32', shape=[2**40], data_offsets=[0, 2**42]))).encode()
+    (tmp_path / 'a.safetensors').write_bytes(struct.pack('<Q', len(header)) + header + bytes(8))
+    with pytest.raises(CheckpointError, match='cannot be read, truncated or damaged'):
+        read_checkpoint(tmp_path / 'a.safetensors')
+
+
+# ---------------------------------------------------------------- addresses
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A web server of the folder ``web`` on this machine; its address and the requests that it had."""
+    monkeypatch.setattr(torch.hub, '_hub_dir', str(tmp_path / 'hub'))
+    for name in ('http_proxy', 'HTTP_PROXY', 'all_proxy', 'ALL_PROXY'):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / 'web').mkdir()
+    requests = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            requests.append(self.path)
+
+    with http.server.ThreadingHTTPServer(
+        ('127.0.0.1', 0), functools.partial(Handler, directory=tmp_path / 'web')
+    ) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield f'http://127.0.0.1:{running.server_port}', requests
+        running.shutdown()
+        thread.join()
+
+
+def test_an_address_is_downloaded_once(tmp_path, server):
+    address, requests = server
+    tensors = vit().state_dict()
+    torch.save(tensors, tmp_path / 'web' / 'a.pth')
+    digest = hashlib.sha256((tmp_path / 'web' / 'a.pth').read_bytes()).hexdigest()
+    (tmp_path / 'web' / 'a.pth').rename(tmp_path / 'web' / f'tiny-{digest[:8]}.pth')
+    url = f'{address}/tiny-{digest[:8]}.pth'
+    for _ in range(2):
+        model = VisionTransformer(ARCH, 32, 8, init_cfg=dict(type='Pretrained', checkpoint=url))
+        model.init_weights()
+        assert_same(model, tensors)
+    assert len(requests) == 1
+    assert (tmp_path / 'hub' / 'checkpoints' / f'tiny-{digest[:8]}.pth').is_file()
+    assert inspect(url)['sha256'] == digest
+
+
+def test_files_of_one_name_do_not_meet_in_the_cache(tmp_path, server):
+    for number in (1, 2):
+        (tmp_path / 'web' / str(number)).mkdir()
+        save_file({'x': torch.tensor([number])}, tmp_path / 'web' / str(number) / 'model.safetensors')
+    for number in (1, 2):
+        assert read_checkpoint(f'{server[0]}/{number}/model.safetensors')['x'] == number
+
+
+def test_a_download_with_another_hash_is_refused(tmp_path, server):
+    torch.save(vit().state_dict(), tmp_path / 'web' / 'tiny-0123abcd.pth')
+    with pytest.raises(CheckpointError, match=r'tiny-0123abcd\.pth: cannot be downloaded \(invalid hash value'):
+        read_checkpoint(f'{server[0]}/tiny-0123abcd.pth')
+    assert not [file for file in (tmp_path / 'hub').rglob('tiny*') if file.is_file()]
+
+
+def test_without_a_network_it_is_said_what_to_do(tmp_path, server):
+    missing = f'{server[0]}/missing.pth'
+    with pytest.raises(CheckpointError, match=r'404.*download it where there is a network and name the file'):
+        read_checkpoint(missing)
+    nobody = 'http://127.0.0.1:9/dir/a.pth'
+    with pytest.raises(CheckpointError) as error:
+        read_checkpoint(nobody)
+    assert str(error.value).startswith(f'checkpoint {nobody}: cannot be downloaded')
+    assert str(cached_path(nobody)) in str(error.value)
+    with pytest.raises(CheckpointError, match='s3://a/b.pth: not an address that is read'):
+        read_checkpoint('s3://a/b.pth')
+
+
+def test_mmengines_own_initialisation_downloads_safely(tmp_path, server, monkeypatch):
+    from mmengine.runner.checkpoint import CheckpointLoader
+
+    monkeypatch.setattr(CheckpointLoader, '_schemes', CheckpointLoader._schemes.copy())
+    reading.guard_mmengine()
+    torch.save({'x': torch.ones(1)}, tmp_path / 'web' / 'a.pth')
+    assert CheckpointLoader.load_checkpoint(f'{server[0]}/a.pth')['x'] == 1
+
+
+def test_the_command_line_takes_an_address(tmp_path, server, capsys):
+    from mmlape.cli import main
+
+    torch.save(vit().state_dict(), tmp_path / 'web' / 'a.pth')
+    assert main(['checkpoint', 'inspect', f'{server[0]}/a.pth']) == 0
+    assert f"checkpoint='{server[0]}/a.pth'" in capsys.readouterr().out

@@ -1,0 +1,191 @@
+"""What files record beside their weights: joinings and norms that leave the same keys are told apart."""
+
+import logging
+
+import pytest
+from mmengine.logging import MMLogger
+from model_helpers import randomise
+from test_checkpoint import ARCH, assert_same, save, vit
+from torch import nn
+
+from mmlape.checkpoint import load_backbone, load_model, read_checkpoint
+from mmlape.checkpoint.converting import average, convert, publish
+from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.records import KEY, read_record, record_of
+from mmlape.errors import CheckpointError
+from mmlape.models import VisionTransformer
+
+PAIRS = [
+    (dict(pe_joining='default'), dict(pe_joining='shared')),
+    (dict(pe_joining='lape'), dict(pe_joining='lape-shared')),
+    (dict(pe_joining='lape', pe_norm='affine'), dict(pe_joining='lape')),
+    (dict(pe_joining='lape', pe_norm='norm'), dict(pe_joining='lape', pe_norm='identity')),
+    (dict(pe_type='sincos2d'), dict()),
+]
+
+
+@pytest.fixture
+def warnings(monkeypatch) -> list[str]:
+    """Warnings in the log, from here on."""
+    logger, found = MMLogger.get_instance('records'), []
+    monkeypatch.setattr(MMLogger, 'get_current_instance', lambda: logger)
+    ours = lambda level, text: level == logging.WARNING and text.startswith('checkpoint ')  # noqa: E731
+    monkeypatch.setattr(logger, 'log', lambda level, text: ours(level, text) and found.append(text))
+    return found
+
+
+class Segmentor(nn.Module):
+    """A complete model: a backbone and a head."""
+
+    def __init__(self, **kwargs):
+        super().__init__()
+        self.backbone, self.decode_head = vit(**kwargs), nn.Linear(24, 3)
+
+
+def record_in(path):
+    return read_record(read_checkpoint(path), path)
+
+
+def run_file(path, model, **extra):
+    """A checkpoint as a training run writes it."""
+    return save(path, model.state_dict(), 'state_dict', meta={'iter': 3, KEY: record_of(model).plain()}, **extra)
+
+
+@pytest.mark.parametrize(('stored', 'wanted'), PAIRS)
+def test_a_file_with_the_same_keys_from_another_model_warns(tmp_path, warnings, stored, wanted):
+    path = run_file(tmp_path / 'a.pth', Segmentor(**stored))
+    report = load_backbone(vit(**wanted), path)
+    assert len(report.loaded) == report.total, 'the keys do not tell them apart'
+    values = {**stored, **wanted}.keys() - {key for key in stored if stored[key] == wanted.get(key)}
+    assert len(warnings) == 1 and str(tmp_path / 'a.pth') in warnings[0] and 'attention input' in warnings[0]
+    defaults = dict(pe_type='learnable', pe_norm='layernorm')
+    for key in values:
+        for options in (stored, wanted):
+            assert f'{key}={options.get(key, defaults.get(key))!r}' in warnings[0]
+    warnings.clear()
+    same = vit(**stored)
+    load_backbone(same, path)
+    assert not warnings
+
+
+@pytest.mark.parametrize(('stored', 'wanted'), PAIRS)
+def test_a_complete_model_of_another_joining_is_refused(tmp_path, stored, wanted):
+    """As by ``mmlape test`` and ``load_from``."""
+    path = run_file(tmp_path / 'a.pth', source := Segmentor(**stored))
+    with pytest.raises(CheckpointError, match=r'wrong backbone: trained with pe_.*, but the model has pe_'):
+        load_model(Segmentor(**wanted), path)
+    load_model(model := Segmentor(**stored), path)
+    assert_same(model, source)
+    assert 'trained with' in load_model(Segmentor(**wanted), path, strict=False).problems[0]
+
+
+def test_a_mismatch_that_was_asked_for_is_a_note(tmp_path, warnings):
+    path = run_file(tmp_path / 'a.pth', vit())
+    report = load_backbone(vit(pe_joining='lape'), path, allow_joining_mismatch=True)
+    assert not warnings and report.notes == ["trained with pe_joining='default', but the model has pe_joining='lape'"]
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'note'),
+    [
+        (dict(), 'pe_joining default or shared; taken as default'),
+        (dict(pe_joining='shared'), 'pe_joining default or shared; taken as shared'),
+        (dict(pe_joining='lape'), 'pe_joining lape or lape-shared, or pe_norm affine or layernorm; taken as lape, '),
+        (dict(pe_joining='lape', pe_norm='scalar'), 'or pe_norm scalar or scalar-norm; taken as lape, scalar'),
+        (dict(pe_joining='unshared'), None),
+        (dict(pe_type='rpe', pe_joining='lape'), None),
+        (dict(pe_type='none'), None),
+    ],
+)
+def test_a_foreign_file_that_does_not_tell_is_loaded_with_a_note(tmp_path, warnings, kwargs, note):
+    path = save(tmp_path / 'a.pth', vit(**kwargs).state_dict())
+    for report in (load_backbone(vit(**kwargs), path), load_model(vit(**kwargs), path)):
+        assert (note in str(report) and len(report.notes) == 1) if note else not report.notes
+    assert not warnings
+
+
+@pytest.mark.parametrize('suffix', ['.pth', '.safetensors'])
+def test_everything_that_is_written_keeps_the_record(tmp_path, suffix):
+    model = Segmentor(pe_joining='lape-shared', pe_norm='affine', img_size=(48, 16))
+    path, other = (run_file(tmp_path / name, model) for name in ('a.pth', 'b.pth'))
+    expected = dict(pe_type='learnable', pe_joining='lape-shared', pe_norm='affine', grid=[6, 2])
+    file, _ = publish(path, tmp_path / f'published{suffix}')
+    average([path, other], tmp_path / f'mean{suffix}')
+    convert(path, tmp_path / f'ours{suffix}', 'mmlape')
+    convert(tmp_path / f'ours{suffix}', tmp_path / f'lape{suffix}', 'lape')
+    for written in (file, *(tmp_path / f'{name}{suffix}' for name in ('mean', 'ours', 'lape'))):
+        assert record_in(written).backbone == expected, written
+        found = inspect(written)
+        assert (found['pe_joining'], found['pe_norm'], found['pe grid']) == ('lape-shared', 'affine', '6 x 2')
+        assert "pe_joining='lape-shared', pe_norm='affine'" in found['to load it']
+        assert 'does not say whether pe' not in found['mind']
+        report = load_backbone(vit(pe_joining='lape-shared', pe_norm='affine', img_size=(48, 16)), str(written))
+        assert not report.resized and not report.warnings, 'the grid is known'
+
+
+def test_average_refuses_models_with_the_same_keys(tmp_path):
+    paths = [run_file(tmp_path / f'{name}.pth', vit(pe_joining=name)) for name in ('lape', 'lape-shared')]
+    with pytest.raises(CheckpointError, match=r'not of one model; they record .*lape-shared.*lape'):
+        average(paths, tmp_path / 'mean.pth')
+    foreign = save(tmp_path / 'foreign.pth', vit(pe_joining='lape').state_dict())
+    average([paths[0], foreign], tmp_path / 'mean.pth')
+    assert not record_in(tmp_path / 'mean.pth').plain()
+
+
+def test_a_shared_pe_is_not_converted_to_timm(tmp_path):
+    path = run_file(tmp_path / 'a.pth', vit(pe_joining='shared'))
+    with pytest.raises(CheckpointError, match=r'no place for the PE joining \(shared\)'):
+        convert(path, tmp_path / 'b.pth', 'timm')
+
+
+def test_inspect_names_the_norms_that_a_foreign_file_can_have(tmp_path):
+    found = inspect(save(tmp_path / 'a.pth', vit(pe_joining='lape', pe_norm='scalar').state_dict()))
+    assert found['pe_norm'] == 'scalar-norm or scalar' and "pe_norm='scalar-norm'" in found['to load it']
+    assert 'does not say whether pe_norm is scalar-norm or scalar' in found['mind']
+
+
+def test_a_kinds_own_arguments_are_recorded(tmp_path, warnings):
+    """Whatever a registered kind takes, without a change in the package."""
+    from mmlape.models.position import AttentionPosition
+    from mmlape.registry import POSITION_ENCODINGS
+
+    class Slope(AttentionPosition):
+        def __init__(self, slopes=(0.5,)):
+            self.slopes = slopes
+
+    POSITION_ENCODINGS.register_module('slope', module=Slope)
+    try:
+        make = lambda *slopes: vit(pe_type=['learnable', dict(type='slope', slopes=slopes)])  # noqa: E731
+        path = run_file(tmp_path / 'a.pth', make(0.5, 1))
+        load_backbone(make(0.5, 1), path)
+        assert not warnings
+        load_backbone(make(0.25), path)
+        assert "pe_type=['learnable', {'type': 'slope', 'slopes': [0.5, 1]}]" in warnings[0]
+    finally:
+        POSITION_ENCODINGS.module_dict.pop('slope')
+
+
+@pytest.mark.parametrize(
+    'stored', ['no JSON', '[1]', 3, {'backbones': 3}, {'backbones': {'': 'x'}}, {'backbones': {'': {'grid': 3}}}, None]
+)
+def test_a_record_that_is_none_is_as_good_as_no_record(tmp_path, stored):
+    path = save(tmp_path / 'a.pth', vit().state_dict(), meta={KEY: stored})
+    assert load_backbone(vit(), path).notes and inspect(path)['pe grid'] == '4 x 4'
+    save(tmp_path / 'b.pth', vit().state_dict(), meta='text')
+    assert load_backbone(vit(), str(tmp_path / 'b.pth')).notes
+
+
+def test_a_grid_that_is_of_another_table_is_told(tmp_path):
+    record = {'backbones': {'': dict(grid=[5, 5], pe_joining=['x'])}}
+    path = save(tmp_path / 'a.pth', vit().state_dict(), meta={KEY: record})
+    with pytest.raises(CheckpointError, match='pos_embed has 16 patch rows, which is not the grid 5x5'):
+        load_backbone(vit(), path)
+    assert inspect(path)['pe_joining'] == "['x']"
+    assert load_backbone(vit(), path, grid=(4, 4)).warnings
+
+
+def test_a_backbone_says_itself_what_it_records():
+    assert record_of(randomise(VisionTransformer(ARCH, 32, 8, pe_type=['sincos2d', 'rpe']))).backbone == dict(
+        pe_type=['sincos2d', 'rpe'], pe_joining='default', grid=[4, 4]
+    )
+    assert record_of(nn.Linear(2, 2)).plain() == {} and record_of(vit(pe_type='none')).backbone['pe_type'] == 'none'

@@ -1,0 +1,80 @@
+"""``randomness`` of a configuration, and the options of the command that win over it."""
+
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from mmlape.engine.config import load_config
+from mmlape.engine.hooks import ReseedHook
+from mmlape.engine.runner import Runner
+from mmlape.engine.trainer import train
+from mmlape.errors import ConfigError
+from mmlape.runs.settings import settings
+
+
+@pytest.fixture(autouse=True)
+def backends():
+    """Restores what a deterministic run changes."""
+    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
+    yield
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = before
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def config(tmp_path):
+    return tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data', train=2, val=1))
+
+
+@pytest.mark.parametrize(
+    ('randomness', 'option', 'expected'),
+    [
+        (None, None, False),
+        (None, True, True),
+        (dict(deterministic=True), None, True),
+        (dict(deterministic=True), False, False),
+        (dict(deterministic=False), True, True),
+    ],
+)
+def test_deterministic_kernels_by_config_or_option(config, tmp_path, monkeypatch, randomness, option, expected):
+    seen = []
+
+    def untrained(runner):
+        enabled = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        seen.append((runner.deterministic, torch.backends.cudnn.deterministic, *enabled))
+
+    monkeypatch.setattr(Runner, 'train', untrained)
+    cfg = load_config(config)
+    if randomness is not None:
+        cfg.randomness = dict(randomness, seed=3, diff_rank_seed=False)
+    assert train(cfg, tmp_path / 'run', deterministic=option)['seed'] == 3 or randomness is None
+    assert seen == [(expected,) * 4]
+
+
+@pytest.mark.parametrize(('value', 'equal'), [(None, False), (True, False), (False, True)])
+def test_processes_differ_unless_the_config_says_otherwise(config, tmp_path, monkeypatch, value, equal):
+    runners = []
+    monkeypatch.setattr(Runner, 'train', lambda runner: runners.append(runner))
+    cfg = load_config(config)
+    cfg.randomness = dict(diff_rank_seed=value)
+    train(cfg, tmp_path / 'run', seed=3)
+    (runner,) = runners
+    assert runner.seed == 3, 'samplers share a seed'
+    drawn = []
+    for rank in (0, 1):
+        process = SimpleNamespace(seed=3, iter=5, rank=rank, diff_rank_seed=runner.diff_rank_seed)
+        ReseedHook().before_train_iter(process, 0)
+        drawn.append((random.random(), float(np.random.rand()), float(torch.rand(()))))
+    assert (drawn[0] == drawn[1]) is equal
+    assert (settings(cfg) == settings(load_config(config))) is not equal, 'runs that differ are kept apart'
+
+
+def test_an_unknown_key_is_an_error(config, tmp_path):
+    cfg = load_config(config)
+    cfg.randomness = dict(seed=3, determinstic=True)
+    with pytest.raises(ConfigError, match='randomness has no determinstic: its keys are seed, '):
+        train(cfg, tmp_path / 'run')

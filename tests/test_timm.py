@@ -1,0 +1,138 @@
+"""Every family of timm's plain ViTs: what `inspect` prints gives timm's own features, or the file is refused."""
+
+from unittest import mock
+
+import pytest
+import timm
+import torch
+from model_helpers import randomise
+from timm.models import deit, model_entrypoint, vision_transformer
+
+from mmlape.checkpoint import load_backbone
+from mmlape.checkpoint.describing import inspect
+from mmlape.errors import CheckpointError
+from mmlape.models import VisionTransformer
+from mmlape.registry import MODELS
+
+SHAPE = dict(embed_dim=48, depth=2, num_heads=4, img_size=64, patch_size=16, num_classes=10)
+SIZES = (*SHAPE, 'mlp_ratio', 'weight_init')
+ACTIVATIONS = {
+    'quick_gelu': dict(type='mmpretrain.QuickGELU'),
+    'gelu_tanh': dict(type='GELU', approximate='tanh'),
+}
+REFUSED = {
+    'ParallelThingsBlock': 'matches no known layout',
+    'ParallelScalingBlock': 'matches no known layout',
+    'DiffParallelScalingBlock': 'matches no known layout',
+    'diff': r'unexpected: blocks\.0\.attn\.lambda_q1',
+    'GluMlp': r'wrong shape: blocks\.0\.mlp\.fc2\.weight',
+}
+NO_TRACE = ('ResPostBlock',)
+"""Names and shapes are those of a plain ViT: the file cannot tell (docs/checkpoints.md)."""
+
+
+class _Called(Exception):
+    pass
+
+
+def switches(name):
+    """The arguments that timm builds a model with; nothing is built."""
+
+    def record(variant, pretrained=False, distilled=False, **kwargs):
+        raise _Called(distilled, kwargs)
+
+    with (
+        mock.patch.object(vision_transformer, '_create_vision_transformer', record),
+        mock.patch.object(deit, '_create_deit', record),
+        pytest.raises(_Called) as called,
+    ):
+        model_entrypoint(name)()
+    return called.value.args
+
+
+def families():
+    found = {}
+    for name in timm.list_models(['vit_*', 'deit*', 'flexivit*']):
+        if model_entrypoint(name).__module__ in (vision_transformer.__name__, deit.__name__):
+            distilled, kwargs = switches(name)
+            kwargs = {key: value for key, value in kwargs.items() if key not in SIZES}
+            found.setdefault(repr((distilled, sorted(kwargs.items(), key=str))), (name, distilled, kwargs))
+    return list(found.values())
+
+
+FAMILIES = families()
+
+
+@pytest.mark.parametrize(('name', 'distilled', 'kwargs'), FAMILIES, ids=[name for name, *_ in FAMILIES])
+def test_a_family_of_timm(tmp_path, name, distilled, kwargs):
+    cls = deit.VisionTransformerDistilled if distilled else vision_transformer.VisionTransformer
+    theirs = randomise(cls(**SHAPE, **kwargs))
+    path = tmp_path / 'timm.pth'
+    torch.save(theirs.state_dict(), path)
+    used = {getattr(getattr(value, 'func', value), '__name__', value) for value in kwargs.values()}
+    reasons = [reason for switch, reason in REFUSED.items() if switch in used]
+    if reasons:
+        with pytest.raises(CheckpointError, match=reasons[0]):
+            build(vit_config(path))
+        return
+    ours = build(dict(vit_config(path), act_cfg=ACTIVATIONS.get(kwargs.get('act_layer'))))
+    images = torch.randn(1, 3, 64, 64, dtype=torch.float64)
+    with torch.no_grad():
+        expected, features = theirs.double().forward_features(images), ours.double().eval()(images)[0]
+    same = torch.allclose(features, expected, atol=1e-9, rtol=0)
+    assert same is not bool(used & set(NO_TRACE)), (features - expected).abs().max()
+
+
+def vit_config(path):
+    line = inspect(path)['to load it'].removeprefix('backbone=')
+    return eval(line.replace('num_heads=?', 'num_heads=4'))
+
+
+def build(config):
+    model = MODELS.build(dict(config, img_size=64, out_type='raw'))
+    model.init_weights()
+    return model
+
+
+def test_the_registry_has_families():
+    assert len(FAMILIES) > 25
+
+
+@pytest.mark.parametrize(
+    'name', ['vit_relpos_base_patch16_224', 'vit_base_patch16_rope_224', 'vit_base_patch16_dinov3']
+)
+def test_other_transformers_of_timm_are_refused(tmp_path, name):
+    theirs = timm.create_model(name, **{key: value for key, value in SHAPE.items() if key != 'patch_size'})
+    torch.save(theirs.state_dict(), tmp_path / 'timm.pth')
+    with pytest.raises(CheckpointError, match='unexpected: '):
+        build(vit_config(tmp_path / 'timm.pth'))
+
+
+def test_a_gated_ffn_without_fc1_is_no_plain_vit(tmp_path):
+    theirs = timm.create_model('vit_small_plus_patch16_dinov3', embed_dim=48, depth=2, num_heads=4, img_size=64)
+    torch.save(theirs.state_dict(), tmp_path / 'timm.pth')
+    with pytest.raises(CheckpointError, match='matches no known layout'):
+        inspect(tmp_path / 'timm.pth')
+
+
+def test_a_table_without_class_row_gets_one_of_zeros(tmp_path):
+    """DeiT III at its own size and at another one, and one whose grid the user gives."""
+    theirs = timm.create_model('deit3_small_patch16_224', embed_dim=48, depth=2, num_heads=4)
+    torch.save(theirs.state_dict(), path := tmp_path / 'deit3.pth')
+    arch = dict(embed_dims=48, num_layers=2, num_heads=4, feedforward_channels=192)
+    model = VisionTransformer(arch, 224, layer_scale_init_value=1e-6)
+    report = load_backbone(model, str(path))
+    assert report.new == ['pos_embed[cls_token] (zeros)'] and not report.resized
+    assert not model.pos_embed[:, 0].any() and torch.equal(model.pos_embed[:, 1:], theirs.pos_embed)
+    report = load_backbone(VisionTransformer(arch, 96, layer_scale_init_value=1e-6), str(path), grid=(7, 28))
+    assert report.resized == {'pos_embed': '7x28 -> 6x6'}
+
+
+def test_a_grid_tells_a_class_row_from_a_square_table(tmp_path):
+    """3 x 5 patches and a class row are as many as 4 x 4 patches."""
+    arch = dict(embed_dims=48, num_layers=2, num_heads=4, feedforward_channels=192)
+    source = VisionTransformer(arch, (48, 80))
+    torch.save(source.state_dict(), path := tmp_path / 'a.pth')
+    report = load_backbone(model := VisionTransformer(arch, (48, 80)), str(path), grid=(3, 5))
+    assert not report.new and torch.equal(model.pos_embed, source.pos_embed)
+    assert load_backbone(VisionTransformer(arch, 64), str(path)).new == ['pos_embed[cls_token] (zeros)']
