@@ -1,6 +1,7 @@
 #!/bin/sh
 # Test with the oldest supported versions (`oldest` in mmlape/environment/packages.py) of the original MM packages:
 #     PYTHON=python3.10 tests/floors.sh [VENV [PYTEST_ARGUMENTS]]
+# By default the tests of models, checkpoints, sharding and training. docs/testing.md has the result.
 # The ops of mmcv are compiled: 10 minutes on two idle cores. A second call skips what is installed. Without a GPU,
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's smaller wheels.
 set -eu
@@ -47,4 +48,6 @@ fi
 install --no-deps --no-build-isolation -e .
 
 "$venv/bin/python" -m mmlape doctor
-exec "$venv/bin/python" -m pytest -q "$@"
+[ $# -gt 0 ] || set -- tests/test_golden.py tests/test_vit.py tests/test_vit_adapter.py tests/test_deform_attn.py \
+    tests/test_checkpoint.py tests/test_checkpoint_files.py tests/test_safe_checkpoints.py tests/test_sharding.py
+exec "$venv/bin/python" -m pytest "$@"

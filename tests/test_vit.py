@@ -53,6 +53,20 @@ def test_agrees_with_mmpretrain(tiny_arch, cls):
             torch.testing.assert_close(a, b, atol=2e-5, rtol=0)
 
 
+def test_agrees_with_mmpretrains_clip(tiny_arch):
+    """Its stem has no bias, and a norm follows the PE."""
+    from mmpretrain.models.backbones import VisionTransformer as Peer
+
+    from mmlape.checkpoint.key_maps import recognise
+    from mmlape.models.backbones.vit_layouts import LAYOUTS
+
+    theirs = randomise(Peer(tiny_arch, img_size=32, patch_size=8, out_type='raw', pre_norm=True))
+    ours = VisionTransformer(tiny_arch, 32, 8, out_type='raw', patch_norm='post-posemb').eval()
+    ours.load_state_dict(recognise(theirs.state_dict(), LAYOUTS).tensors)
+    image = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(ours(image)[0], theirs(image)[0], atol=2e-5, rtol=0)
+
+
 def test_out_types(tiny_arch):
     image = torch.randn(2, 3, 24, 40)
     outs = {}

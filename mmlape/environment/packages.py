@@ -27,7 +27,7 @@ SAFE_TORCH = '2.10.0'
 """The first torch in which ``weights_only=True`` keeps a checkpoint from corrupting memory (CVE-2026-24747)."""
 
 # torch: `fully_shard`, and weights_only=True that runs no code, which CVE-2025-32434 made it do up to 2.5.1; mmcv: the
-# first whose ops compile with such a torch, and the others the first that take this mmcv
+# first whose ops compile with such a torch; the others the first that take this mmcv (mmseg 1.2.0 lacks a file)
 PACKAGES = {
     package.module: package
     for package in (
@@ -36,7 +36,7 @@ PACKAGES = {
         Package('mmengine', ('onedl-mmengine', 'mmengine'), '0.10.0'),
         Package('mmcv', ('onedl-mmcv', 'mmcv'), '2.1.0'),
         Package('mmdet', ('onedl-mmdetection', 'mmdet'), '3.2.0'),
-        Package('mmseg', ('onedl-mmsegmentation', 'mmsegmentation'), '1.2.0'),
+        Package('mmseg', ('onedl-mmsegmentation', 'mmsegmentation'), '1.2.1'),
         Package('mmpretrain', ('onedl-mmpretrain', 'mmpretrain'), '1.1.0'),
         Package('timm', ('timm',), '0.9.2'),
     )

@@ -37,21 +37,19 @@ _MMSEG_NAMES = (
 
 
 def _stem_as_convolution(tensors: Tensors) -> Tensors:
-    """Turn a stem's linear weight (D, C*P*P) into a convolution's (D, C, P, P)."""
+    """Turn a stem's linear weight (D, C*P*P) into a convolution's (D, C, P, P), and no bias (CLIP's) into zeros."""
     stem = tensors.get('patch_embed.proj.weight')
     if stem is not None and stem.ndim == 2:
         side = _patch_side(stem.shape[1])
         tensors['patch_embed.proj.weight'] = stem.unflatten(1, (3, side, side))
+    if stem is not None and 'norm_pre.weight' in tensors:
+        tensors.setdefault('patch_embed.proj.bias', stem.new_zeros(len(stem)))
     return tensors
 
 
 def _from_deit(tensors: Tensors) -> Tensors:
-    """Rename timm's LayerScale, ``ls1.gamma``; before CLIP's ``norm_pre`` a stem has no bias, which is one of zero."""
-    out = _stem_as_convolution(rename_keys(tensors, [(r'\.ls([12])\.gamma$', r'.gamma\1')]))
-    if 'norm_pre.weight' in out:
-        stem = out['patch_embed.proj.weight']
-        out.setdefault('patch_embed.proj.bias', stem.new_zeros(len(stem)))
-    return out
+    """Rename timm's LayerScale, ``ls1.gamma``."""
+    return _stem_as_convolution(rename_keys(tensors, [(r'\.ls([12])\.gamma$', r'.gamma\1')]))
 
 
 def to_timm(tensors: Tensors) -> Tensors:

@@ -73,7 +73,8 @@ def patch_norm_of(weights: Weights) -> str:
 
 def is_clip(weights: Weights) -> bool:
     """Check for CLIP's stem: no bias (read as zeros), and a norm after the PE."""
-    return 'norm_pre.weight' in weights.tensors and not weights.tensors['patch_embed.proj.bias'].any()
+    tensors = weights.tensors
+    return weights.layout != 'mmseg' and 'norm_pre.weight' in tensors and not tensors['patch_embed.proj.bias'].any()
 
 
 def arch_of(weights: Weights) -> dict:
