@@ -110,9 +110,7 @@ class ShardedModel(nn.Module):
             ConfigError: The model has several optimisers, or a parameter without dimensions.
         """
         if isinstance(optim_wrapper, OptimWrapperDict):
-            raise ConfigError(
-                f'distributed=fsdp needs a model with one optimiser, not {type(optim_wrapper).__name__}'
-            )
+            raise ConfigError(f'distributed=fsdp needs a model with one optimiser, not {type(optim_wrapper).__name__}')
         before = dict(self.module.named_parameters())
         scalars = [name for name, parameter in before.items() if parameter.ndim == 0]
         if scalars:
