@@ -14,9 +14,10 @@ from test_checkpoint import ARCH, adapter, assert_same, save, to_flax, vit
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import average, convert, publish
 from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.key_maps import recognise
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
-from mmlape.models import DistilledVisionTransformer, VisionTransformer
+from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
 from mmlape.registry import MODELS
 
 TOOL = str(Path(__file__).parents[1] / 'tools' / 'checkpoint.py')
@@ -187,6 +188,37 @@ def test_what_inspect_prints_loads_the_file(tmp_path, make, unknown):
     model = MODELS.build(options)
     model.init_weights()
     assert_same(model, source, source.pe_names if 'grid' in unknown or source.grid != model.grid else ())
+
+
+def test_the_description_of_an_adapter_is_complete():
+    model = ViTAdapter('deit-tiny', pe_joining='lape', patch_norm='dual', deform_num_heads=6)
+    weights = recognise({'state_dict': model.state_dict()}, model.checkpoint_layouts(), 'a.pth')
+    rows, config, notes = ViTAdapter.describe_checkpoint(weights, 'a.pth')
+    assert rows == {
+        'arch': 'deit-tiny',
+        'embed_dims': 192,
+        'num_layers': 12,
+        'feedforward_channels': 768,
+        'patch_size': 16,
+        'pe_type': 'learnable',
+        'pe grid': '14 x 14',
+        'pe_joining': 'lape or lape-shared',
+        'pe_norm': 'layernorm or affine',
+        'patch_norm': 'dual',
+        'prefix tokens': 'none',
+        'LayerScale': 'yes',
+        'adapter': 'yes',
+    }
+    assert config == dict(
+        type='mmlape.ViTAdapter', arch='deit-tiny', pe_type='learnable', pe_joining='lape', patch_norm='dual',
+        init_cfg=dict(type='Pretrained', checkpoint='a.pth'),
+    )  # fmt: skip
+    assert notes == [
+        'windows, interaction_indexes and vit_feature_source leave no trace in a file',
+        'the file does not say whether pe_joining is lape or lape-shared',
+        'the file does not say whether pe_norm is layernorm or affine',
+        "images: weights of DeiT and LaPE want ImageNet's mean and std, those of AugReg 127.5 for both",
+    ]
 
 
 def test_average_is_the_mean_and_refuses_other_models(tmp_path):
