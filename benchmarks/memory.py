@@ -34,7 +34,7 @@ def peak_memory(comparison: Comparison, side: str, settings: Settings) -> float:
         json.dumps(dataclasses.asdict(settings)),
     ]
     # large blocks go back to the system when they are freed, so that the peak is that of what is in use
-    environment = dict(os.environ, PYTHONPATH=str(ROOT), MALLOC_MMAP_THRESHOLD_=str(2**20))
+    environment = dict(os.environ, PYTHONPATH=str(ROOT), MALLOC_MMAP_THRESHOLD_=str(2**18))
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900, check=False)
     if done.returncode:
         raise RuntimeError(f'ended with {done.returncode}: {" ".join(done.stderr.strip().splitlines()[-1:])}')

@@ -3,12 +3,12 @@
 import argparse
 import difflib
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 
 from mmlape import __version__
 from mmlape.errors import MMLaPEError
+from mmlape.quiet import debugging, quiet_stack
 
 # name -> one line of help; the module is mmlape.commands.NAME, with `add_arguments(parser)` and `run(args) -> status`
 COMMANDS = {
@@ -52,11 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = argv[0]
     if name not in COMMANDS:
         return _unknown(name)
+    with quiet_stack():
+        return _main(name, argv[1:])
+
+
+def _main(name: str, argv: Sequence[str]) -> int:
+    """Parse a sub-command's arguments and run it."""
     module = importlib.import_module(f'mmlape.commands.{name.replace("-", "_")}')
     parser = argparse.ArgumentParser(f'mmlape {name}', description=module.__doc__)
     module.add_arguments(parser)
     try:
-        args = parser.parse_args(argv[1:])
+        args = parser.parse_args(argv)
     except SystemExit as stop:  # argparse has printed the error or the help
         return int(stop.code or 0)
     status = _run(module.run, args)
@@ -71,7 +77,7 @@ def _run(run, args: argparse.Namespace) -> int:
     try:
         return run(args) or 0
     except (MMLaPEError, ImportError) as error:
-        if _wants_traceback():
+        if debugging():
             raise
         known = _stack_error() if isinstance(error, ImportError) else error
         if known is None:
@@ -80,7 +86,7 @@ def _run(run, args: argparse.Namespace) -> int:
         print(f'mmlape: error: {known}', file=sys.stderr)
         return 1
     except (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
-        if error.filename is None or _wants_traceback():
+        if error.filename is None or debugging():
             raise
         sys.stdout.flush()
         print(f'mmlape: error: {error.filename}: {error.strerror}', file=sys.stderr)
@@ -90,10 +96,6 @@ def _run(run, args: argparse.Namespace) -> int:
         return 130
     except SystemExit as stop:  # a signal that a run has recorded, or an error that another process prints
         return stop.code
-
-
-def _wants_traceback() -> bool:
-    return os.environ.get('MMLAPE_DEBUG', '0') not in ('', '0')
 
 
 def _stack_error() -> MMLaPEError | None:

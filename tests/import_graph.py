@@ -13,7 +13,10 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     ('errors',),
     ('files',),
-    ('console',),
+    (
+        'console',
+        'quiet',
+    ),
     ('mim', '__init__'),
     ('registry',),
     ('environment',),

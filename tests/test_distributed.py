@@ -78,7 +78,7 @@ def test_two_processes_train_as_one_with_the_same_batch(alone, together):
     assert '2 CPU processes x 2 images x 1 accumulated = 4 images a step' in printed or torch.cuda.is_available()
     for step in (3, 6):
         assert tiny.difference(work_dir / f'iter_{step}.pth', alone / f'iter_{step}.pth') < 1e-5
-    for entry, expected in zip(run['evaluations'], single['evaluations']):
+    for entry, expected in zip(tiny.evaluations(work_dir), tiny.evaluations(alone), strict=True):
         assert entry['metrics'] == pytest.approx(expected['metrics'], abs=0.2)
 
 

@@ -263,23 +263,6 @@ def test_nothing_to_resume_starts_a_run(tmp_path):
     assert 'starting from the beginning' in printed[0]
 
 
-def test_last_and_best_are_kept_apart(tmp_path):
-    run = record.RunRecord(tmp_path, dict(config='a.py'))
-    for step, value in ((1, 5.0), (2, 9.0), (3, None), (4, 7.0)):
-        run.add_evaluation(step, dict(mIoU=value), 'mIoU')
-    written = record.read_record(tmp_path)
-    assert written['last'] == dict(step=4, metrics=dict(mIoU=7.0))
-    assert written['best'] == dict(step=2, metrics=dict(mIoU=9.0), key='mIoU')
-    again = record.RunRecord(tmp_path, dict(config='a.py'))
-    again.rewind(written, 1)
-    assert again.fields['best']['step'] == again.fields['last']['step'] == 1
-    assert again.has_evaluated(1) and not again.has_evaluated(2)
-    lower = record.RunRecord(tmp_path, dict(config='a.py'))
-    for step, value in ((1, 5.0), (2, 9.0)):
-        lower.add_evaluation(step, dict(error=value), 'error', greater=False)
-    assert lower.fields['best']['step'] == 1
-
-
 def test_a_record_is_complete_json(tmp_path):
     record.RunRecord(tmp_path, dict(config='a.py')).update(iter=1)
     assert json.loads((tmp_path / 'run.json').read_text())['iter'] == 1

@@ -160,6 +160,28 @@ def test_polygons_of_several_parts_and_holes():
     assert corners.mean(axis=0).tolist() == [10, 7], 'centred on the pixels that it covers'
 
 
+def test_default_scenes_hold_two_to_four_digits_of_the_size_that_crops_have(tmp_path):
+    make_mini_data(tmp_path / 'mini', MiniOptions(train=12, val=1, digits=20))
+    coco = coco_of(tmp_path / 'mini', 'train')
+    counts = [len(coco.getAnnIds([key])) for key in coco.imgs]
+    assert set(counts) == {2, 3, 4} and all(image['height'] == image['width'] == 256 for image in coco.imgs.values())
+    shares = [annotation['area'] / (256 / 2) ** 2 for annotation in coco.anns.values()]  # of a cell, one of 2 x 2
+    low, high = min(shares), max(shares)
+    for path in (tmp_path / 'mini' / 'digits' / 'train').rglob('*.png'):
+        image = cv2.imread(str(path))
+        assert image.shape == (64, 64, 3)
+        dark_or_light = (image.max(axis=2) < 62) | (image.min(axis=2) > 170)
+        assert low - 0.2 < dark_or_light.mean() < high + 0.2
+
+
+def test_every_fifth_scan_of_a_digit_is_for_validation():
+    counts = {
+        split: [len(s) for s in scenes.Scans(split, np.random.default_rng(0)).of_class] for split in scenes.SPLITS
+    }
+    for train, val in zip(counts['train'], counts['val'], strict=True):
+        assert val == (train + val) // 5
+
+
 def test_classes_come_up_equally_often():
     sampled = scenes.Scans('train', np.random.default_rng(3)).sample()
     labels = [next(sampled)[0] for _ in range(200)]
@@ -224,7 +246,7 @@ def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path)
         dict(size=(16, 128)),
         dict(objects=(4, 3)),
         dict(objects=(0, 3)),
-        dict(digit_size=(20, 200)),
+        dict(digit_size=(20, 300)),
         dict(digit_size=(4, 30)),
         dict(masks='bitmap'),
         dict(seed=-1),

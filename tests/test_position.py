@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from mmlape.errors import ConfigError
+from mmlape.models.backbones.vit import VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import AttentionPosition, resolve_position
 from mmlape.models.position.absolute import sincos_1d, sincos_2d
@@ -60,6 +61,30 @@ def test_resize_matches_timm_without_antialiasing():
     ours = resize_absolute(pe, (7, 7), (10, 4), num_prefix=1)
     timms = resample_abs_pos_embed(pe, [10, 4], num_prefix_tokens=1, antialias=False)
     torch.testing.assert_close(ours, timms, atol=1e-5, rtol=0)
+
+
+def test_tiled_pe_gives_every_window_what_the_pretraining_grid_had():
+    pe = torch.randn(1, 1 + 12, 8)
+    out = resize_absolute(pe, (3, 4), (7, 6), num_prefix=1, mode='tile')
+    assert torch.equal(out[:, :1], pe[:, :1]) and out.shape == (1, 1 + 42, 8)
+    own, tiled = pe[0, 1:].view(3, 4, 8), out[0, 1:].view(7, 6, 8)
+    assert all(torch.equal(tiled[i, j], own[i % 3, j % 4]) for i in range(7) for j in range(6))
+
+
+@pytest.mark.parametrize('joining', ['default', 'lape'])
+def test_windows_with_a_tiled_pe_equal_their_crops(joining):
+    """A scene's windows are computed as four images of the pretraining's size."""
+    arch = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64)
+    common = dict(arch=arch, img_size=32, patch_size=8, pe_joining=joining, with_cls_token=False, out_type='featmap')
+    crops = VisionTransformer(**common).eval()
+    scene = VisionTransformer(**common, window_attn=True, window_size=4, interpolate_mode='tile').eval()
+    scene.load_state_dict(crops.state_dict())
+    image = torch.randn(2, 3, 64, 64)
+    whole = scene(image)[0]
+    for top, left in ((0, 0), (0, 32), (32, 0), (32, 32)):
+        part = crops(image[..., top : top + 32, left : left + 32])[0]
+        cells = whole[..., top // 8 : top // 8 + 4, left // 8 : left // 8 + 4]
+        torch.testing.assert_close(cells, part, atol=1e-5, rtol=1e-4)
 
 
 def test_resize_refuses_a_table_of_another_grid():

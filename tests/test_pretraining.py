@@ -219,7 +219,7 @@ def test_pretrain_publish_finetune_evaluate(tmp_path):
     """The chain of the README on the mini data, each link a process of its own."""
     tools = ROOT / 'tools'
     run(tools / 'make_mini_data.py', 'mini', '--train', '6', '--val', '3', '--digits', '100', cwd=tmp_path)
-    pretrain = PRETRAIN / 'deit-mini-lape_1xb64-8e_mini-digits.py'
+    pretrain = PRETRAIN / 'deit-mini-lape_1xb32-5e_mini-digits.py'
     arch = [f'model.backbone.arch.{key}={value}' for key, value in ARCH.items()]
     options = ['--cfg-options', 'data_root=mini/digits/', *arch, 'train_cfg.max_epochs=2', 'model.head.in_channels=32']
     run(tools / 'train.py', pretrain, '--work-dir', 'pre', '--seed', '0', *options, cwd=tmp_path)

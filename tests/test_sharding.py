@@ -92,8 +92,8 @@ def test_shards_train_and_evaluate_as_copies(copies, shards):
     run, other = tiny.record(shards), tiny.record(copies)
     assert (run['distributed'], other['distributed']) == ('fsdp', 'ddp')
     assert run['identity']['config'] == other['identity']['config'], 'their seeds may be averaged'
-    assert len(run['evaluations']) == 2
-    for found, expected in zip(run['evaluations'], other['evaluations']):
+    assert len(tiny.evaluations(shards)) == 2
+    for found, expected in zip(tiny.evaluations(shards), tiny.evaluations(copies)):
         assert found['metrics'] == pytest.approx(expected['metrics'], abs=0.1)
     for prefix, count in (('grad_norm', 6 + 4 * 7), ('loss', 6)):  # each step's, and those of the parts and all
         found = scalars(shards, prefix)
@@ -110,7 +110,7 @@ def test_shards_resume_what_copies_started(config, copies):
 
 def test_one_process_tests_what_shards_trained(config, shards):
     found = evaluate(load_config(config), shards / 'iter_6.pth', config.parent / 'test')
-    expected = tiny.record(shards)['evaluations'][-1]['metrics']['mIoU']
+    expected = tiny.record(shards)['last']['metrics']['mIoU']
     assert found['metrics']['mIoU'] == pytest.approx(expected, abs=0.1)
 
 

@@ -175,3 +175,8 @@ def difference(first: Path, second: Path) -> float:
 def record(work_dir: Path) -> dict:
     """What ``run.json`` says."""
     return json.loads((work_dir / 'run.json').read_text())
+
+
+def evaluations(work_dir: Path) -> list[dict]:
+    """All evaluations of the run in ``work_dir``."""
+    return [json.loads(line) for line in (work_dir / 'evaluations.jsonl').read_text().splitlines()]

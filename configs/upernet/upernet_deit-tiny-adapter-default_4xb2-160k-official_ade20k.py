@@ -6,7 +6,6 @@ tools/dist_train.sh configs/upernet/upernet_deit-tiny-adapter-default_4xb2-160k-
 _base_ = './upernet_deit-tiny-adapter-default_4xb2-160k_ade20k.py'
 
 optim_wrapper = dict(
-    constructor='mmlape.LayerDecayOptimWrapperConstructor',
     optimizer=dict(lr=12e-5, weight_decay=0.01),
     paramwise_cfg=dict(layer_decay_rate=0.95, flat_decay_mult=0.0),
 )

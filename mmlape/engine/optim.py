@@ -14,7 +14,8 @@ from mmengine.optim import OptimWrapper, OptimWrapperDict, build_optim_wrapper
 from mmengine.registry import MODELS as ROOT_MODELS
 from mmengine.registry import init_default_scope
 from mmengine.runner.amp import autocast
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from mmlape.engine.paramwise import parameter_rules
 from mmlape.errors import ConfigError
@@ -28,8 +29,28 @@ class BFloat16OptimWrapper(OptimWrapper):
     @contextlib.contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
         """Enter MMEngine's context for one training step."""
-        with super().optim_context(model), autocast(dtype=torch.bfloat16):
+        with super().optim_context(model), autocast(dtype=torch.bfloat16), float32_for_mmcv(model):
             yield
+
+
+@contextlib.contextmanager
+def float32_for_mmcv(model: nn.Module) -> Iterator[None]:
+    """Give MMCV's compiled ops float32: they know no bfloat16.
+
+    These are RoIAlign, in modules with ``roi_layers``, and the suppression of overlapping boxes (NMS), behind those
+    with a ``prior_generator``.
+    """
+
+    def cast(values):
+        return tree_map_only(Tensor, lambda value: value.float() if value.is_floating_point() else value, values)
+
+    with contextlib.ExitStack() as stack:
+        for module in model.modules():
+            if hasattr(module, 'roi_layers'):
+                stack.enter_context(module.register_forward_pre_hook(lambda _, args: cast(args)))
+            elif hasattr(module, 'prior_generator'):
+                stack.enter_context(module.register_forward_hook(lambda _, args, out: cast(out)))
+        yield
 
 
 def set_amp(cfg: Config, dtype: str) -> None:

@@ -117,7 +117,7 @@ def _record(plan: RunPlan, start: RunStart) -> RunRecord:
         cost=previous.get('cost'),
     )
     record = RunRecord(plan.work_dir, fields, write=is_main_process())
-    record.rewind(start.previous, start.iteration)
+    record.rewind(start.previous, start.evaluations, start.iteration)
     return record
 
 

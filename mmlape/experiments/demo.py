@@ -24,7 +24,18 @@ from mmlape.engine.config import load_config
 from mmlape.engine.optim import quiet_logger
 from mmlape.errors import TrainingError
 from mmlape.experiments.averages import write_summary
-from mmlape.experiments.demo_steps import DOWNSTREAM, INTRODUCTION, PRETRAINING, SEEDS, TEST_COST, Step, shortened
+from mmlape.experiments.demo_steps import (
+    DATA_COST,
+    DOWNSTREAM,
+    INTRODUCTION,
+    PRETRAINING,
+    REPORT_COST,
+    SEEDS,
+    TEST_COST,
+    Step,
+    run_cost,
+    shortened,
+)
 from mmlape.experiments.launchers.devices import visible_devices
 from mmlape.experiments.launchers.local import LocalLauncher
 from mmlape.experiments.progress import Progress
@@ -34,7 +45,7 @@ from mmlape.experiments.study import Arm, PlannedRun, Study
 from mmlape.files import atomic_path
 from mmlape.mim import mim_root
 from mmlape.runs.diagnosis import log_tail
-from mmlape.runs.record import checkpoints
+from mmlape.runs.record import checkpoints, read_record
 from mmlape.runs.run import read_seeds, seed_folder
 
 IMAGES = (0, 7, 21)
@@ -55,9 +66,11 @@ class Demo:
 
     def __init__(self, work_dir: str | Path, data: str | Path, shorten: int = 1, print: Callable[[str], None] = print):
         self.work_dir, self.data, self.shorten = Path(work_dir), Path(data), shorten
-        total = sum(step.cost for step in (*PRETRAINING, *DOWNSTREAM)) + 2 * TEST_COST * len(DOWNSTREAM)
-        self.progress = Progress(total, print)
+        runs = sum(run_cost(step, shorten) * len(step.seeds) for step in (*PRETRAINING, *DOWNSTREAM))
+        total = DATA_COST + runs + 2 * TEST_COST * len(DOWNSTREAM) + REPORT_COST
+        self.progress = Progress(total, print, self._running)
         self.studies: dict[str, Study] = {}
+        self.unfinished: dict[Path, tuple[float, float]] = {}  # cost, and the share that was done before, of each run
 
     def run(self) -> Path:
         """Run all steps.
@@ -83,10 +96,12 @@ class Demo:
 
     def _make_data(self) -> None:
         if (self.data / 'coco').is_dir():
+            self.progress.skip(DATA_COST)
             self.progress.log(f'mini data: found in {self.data}')
             return
         self.progress.log(f'mini data: writing {self.data}')
         self._command('make-mini-data', str(self.data), log='make-mini-data')
+        self.progress.finish(DATA_COST)
 
     def _study(self, step: Step, processes: int) -> Study:
         options = [f'data_root={self.data / DATASETS[step.task]}/']
@@ -114,14 +129,20 @@ class Demo:
         processes = min(stage[0].processes, len(devices) or stage[0].processes)
         for step in stage:
             self.studies[step.name] = self._study(step, processes)
-        costs = {self._folder(step.name): step.cost / len(step.seeds) for step in stage}
+        costs = {self._folder(step.name): run_cost(step, self.shorten) for step in stage}
         launcher = LocalLauncher(processes, None if devices else max(1, 2 // processes), devices)
         plan = [planned for step in stage for planned in self.studies[step.name].plan()]
+        for planned in plan:
+            cost, before = costs[planned.folder.parent], _share_done(planned.folder)
+            self.progress.skip(cost * before)
+            self.unfinished[planned.folder] = cost, before
 
         def on_finished(planned: PlannedRun) -> None:
-            self.progress.finish(costs[planned.folder.parent])
+            cost, before = self.unfinished.pop(planned.folder)
+            self.progress.finish(cost * (1 - before))
 
-        runs = Scheduler(plan, launcher, self.progress.log, report_interval=20, on_finished=on_finished).run()
+        scheduler = Scheduler(plan, launcher, self.progress.log, 20, on_finished=on_finished, estimate=False)
+        runs = scheduler.run()
         failed = [planned for planned, run in zip(plan, runs, strict=True) if not run.finished]
         if failed:
             raise TrainingError(f'{failed[0].label} failed, see {failed[0].log}')
@@ -129,16 +150,23 @@ class Demo:
             folder = self._folder(step.name)
             write_summary(folder, read_seeds(folder, step.seeds), step.config, allow_software=True)
 
+    def _running(self) -> float:
+        """Return the cost of what runs have done that are not finished."""
+        started = list(self.unfinished.items())
+        return sum(cost * max(0.0, _share_done(folder) - before) for folder, (cost, before) in started)
+
     def _test(self, step: Step, trained: bool) -> None:
         """Evaluate the last checkpoint, or the initial weights, by the test command."""
         arm, out = self._arm(step.name), self._metrics_file(step, trained)
-        if not out.is_file():
+        if out.is_file():
+            self.progress.skip(TEST_COST)
+        else:
             checkpoint = self.checkpoint(step.name) if trained else self._initial_file(step)
             self._command(
                 'test', arm.config, str(checkpoint), '--work-dir', str(out.parent), '--out', str(out),
                 '--cfg-options', *arm.cfg_options, log=f'test-{arm.name}-{out.parent.name}',
             )  # fmt: skip
-        self.progress.finish(TEST_COST)
+            self.progress.finish(TEST_COST)
         self.progress.log(f'{step.name}: {"trained" if trained else "untrained"} model evaluated')
 
     def _metrics_file(self, step: Step, trained: bool) -> Path:
@@ -199,6 +227,12 @@ class Demo:
         file = self._metrics_file(step, False)
         untrained = json.loads(file.read_text())['metrics'] if file.is_file() else {}
         return ArmRuns(step.name, read_seeds(self._folder(step.name), step.seeds), step.task, untrained=untrained)
+
+
+def _share_done(folder: Path) -> float:
+    """Return the share of a run's iterations that is done."""
+    record = read_record(folder) or {}
+    return min(1.0, (record.get('iter') or 0) / record['max_iters']) if record.get('max_iters') else 0.0
 
 
 @contextlib.contextmanager

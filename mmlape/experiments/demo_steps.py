@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 INTRODUCTION = (
-    'Scenes of scanned handwritten digits on tiles, on crops of two photographs; no scan used for training appears in '
-    'validation. A small DeiT is pretrained on single digits with the default position embedding and with LaPE, and '
-    'fine-tuned from there. Untrained is the model that training starts with: a pretrained backbone under new heads. '
-    'The models and the data are tiny and the seeds few: the numbers show that everything works and learns, not which '
-    'position embedding is better.'
+    'Scenes of two to four scanned handwritten digits on tiles, on crops of two photographs; no scan of training '
+    'appears in validation. A small DeiT is pretrained on crops of one digit with the default position embedding and '
+    'with LaPE, and fine-tuned from there, with attention in windows as large as those crops. Untrained is the model '
+    'that training starts with: a pretrained backbone under new heads. The models and the data are tiny and the seeds '
+    'few: the numbers show that everything works and learns, not which position embedding is better.'
 )
 SEEDS = (121, 122, 123)
 
@@ -22,7 +22,7 @@ class Step:
         task: 'classification' (pretraining), 'segmentation' or 'detection'.
         config: Below ``configs``.
         seeds: The seeds.
-        cost: Seconds on two cores, all seeds together: the weight in estimates of the time left.
+        cost: Seconds on two cores of one run, with its start: the weight in estimates of the time left.
         pretrained: The step whose checkpoint it starts from.
         processes: Of one run.
         options: Changes of the config that belong to so many processes.
@@ -39,38 +39,38 @@ class Step:
 
 
 STEPS = (
-    Step('DeiT, default PE', 'classification', 'pretrain/deit-mini-default_1xb64-8e_mini-digits.py', (121,), 100),
-    Step('DeiT, LaPE', 'classification', 'pretrain/deit-mini-lape_1xb64-8e_mini-digits.py', (121,), 100),
+    Step('DeiT, default PE', 'classification', 'pretrain/deit-mini-default_1xb32-5e_mini-digits.py', (121,), 40),
+    Step('DeiT, LaPE', 'classification', 'pretrain/deit-mini-lape_1xb32-5e_mini-digits.py', (121,), 40),
     Step(
         'Mask R-CNN ViT-Adapter, LaPE',
         'detection',
-        'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-150i_mini-coco.py',
+        'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-300i_mini-coco.py',
         SEEDS[:1],
-        150,
+        85,
         'DeiT, LaPE',
     ),
     Step(
         'Segmenter, default PE',
         'segmentation',
-        'segmenter/segmenter_deit-mini-default_1xb16-250i_mini-ade.py',
+        'segmenter/segmenter_deit-mini-default_1xb16-300i_mini-ade.py',
         SEEDS,
-        90,
+        40,
         'DeiT, default PE',
     ),
     Step(
         'Segmenter, LaPE',
         'segmentation',
-        'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
+        'segmenter/segmenter_deit-mini-lape_1xb16-300i_mini-ade.py',
         SEEDS,
-        90,
+        40,
         'DeiT, LaPE',
     ),
     Step(
         'UperNet ViT-Adapter, LaPE',
         'segmentation',
-        'upernet/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
+        'upernet/upernet_deit-mini-adapter-lape_1xb4-300i_mini-ade.py',
         SEEDS[:1],
-        80,
+        50,
         'DeiT, LaPE',
         processes=2,
         options=('train_dataloader.batch_size=2',),
@@ -78,8 +78,13 @@ STEPS = (
 )
 PRETRAINING = tuple(step for step in STEPS if step.task == 'classification')
 DOWNSTREAM = tuple(step for step in STEPS if step not in PRETRAINING)
-TEST_COST = 12
-"""Seconds of one evaluation on two cores."""
+DATA_COST, START_COST, TEST_COST, REPORT_COST = 20, 4, 6, 20
+"""Seconds on two cores of the mini data, of the start of a run and of one evaluation beside others, of the report."""
+
+
+def run_cost(step: Step, shorten: int) -> float:
+    """Return the cost of one run whose length is divided by ``shorten``."""
+    return START_COST + (step.cost - START_COST) / shorten
 
 
 def shortened(train_cfg: dict, divisor: int) -> list[str]:

@@ -7,21 +7,31 @@ from dataclasses import dataclass, field
 
 from mmlape.console import clock
 
+PRIOR = 60.0
+"""Seconds of the plan that the measured pace is averaged with, so that the first minutes do not jump."""
+
 
 @dataclass
 class Progress:
-    """The share that is done, by the parts' costs; logs lines with the time left.
+    """The share of a plan that is done; logs lines with the time left.
+
+        left = (total - done) (passed + PRIOR) / (done + PRIOR)
+
+    The plan's costs are seconds on the machine that they were measured on; the last factor corrects them, the more the
+    more is done here.
 
     Args:
         total: The sum of the costs.
         print: Receives each line.
-        done: The cost of what is finished.
+        running: Returns the cost of what is done of the parts that run now.
+        done: The cost of the parts that were finished here.
         started: As of `time.monotonic`.
         lock: Held while the numbers change, or a line is printed.
     """
 
     total: float
     print: Callable[[str], None]
+    running: Callable[[], float] = lambda: 0.0
     done: float = 0.0
     started: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -36,9 +46,18 @@ class Progress:
         with self.lock:
             self.done += cost
 
-    def log(self, text: str) -> None:
-        """Print a line with the time passed and, once it can be estimated, the time left."""
+    def skip(self, cost: float) -> None:
+        """Take a part that was done before out of the plan."""
         with self.lock:
-            passed, share = self.seconds, self.done / self.total
-            left = f', about {clock(passed * (1 - share) / share)} left' if 0.05 < share < 1 else ''
-            self.print(f'[{clock(passed)}{left}] {text}')
+            self.total -= cost
+
+    def left(self) -> float:
+        """Estimate the seconds left."""
+        done = min(self.done + self.running(), self.total)
+        return (self.total - done) * (self.seconds + PRIOR) / (done + PRIOR)
+
+    def log(self, text: str) -> None:
+        """Print a line with the time passed and the time left."""
+        with self.lock:
+            left = self.left()
+            self.print(f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] {text}')

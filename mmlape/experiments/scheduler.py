@@ -23,6 +23,7 @@ class Scheduler:
         report_interval: Seconds between two lines about the running jobs.
         poll_interval: Seconds between two checks of the jobs.
         on_finished: Called with each finished run, including those that were finished before.
+        estimate: Whether the lines say how much time is left.
     """
 
     def __init__(
@@ -33,9 +34,10 @@ class Scheduler:
         report_interval: float = 30.0,
         poll_interval: float = 0.5,
         on_finished: Callable[[PlannedRun], None] = lambda planned: None,
+        estimate: bool = True,
     ) -> None:
         self.plan, self.launcher, self.log, self.on_finished = plan, launcher, log, on_finished
-        self.report_interval, self.poll_interval = report_interval, poll_interval
+        self.report_interval, self.poll_interval, self.estimate = report_interval, poll_interval, estimate
         self.waiting = [planned for planned in plan if planned.action in ('start', 'resume')]
         self.watched = [planned for planned in plan if planned.action == 'watch']
         self.jobs: list[Job] = []
@@ -201,7 +203,7 @@ class Scheduler:
     def _time_left(self) -> str:
         """Return the time left, once it can be estimated."""
         left = [(read_record(job.planned.folder) or {}).get('eta') for job in self.jobs]
-        if not (self.jobs or self.waiting) or None in left:
+        if not self.estimate or not (self.jobs or self.waiting) or None in left:
             return ''
         now = time.monotonic()
         durations = self.durations or [now - job.started + eta for job, eta in zip(self.jobs, left, strict=True)]

@@ -96,9 +96,7 @@ def record_diagnosis(run: Run, failure: dict, config: str, since: float) -> Run:
     """
     if run.finished or run.state == 'running' or (run.state == 'failed' and _modified(run) >= since):
         return run
-    record = read_record(run.folder) or dict(
-        config=config, seed=run.seed, iter=0, evaluations=[], last=None, best=None
-    )
+    record = read_record(run.folder) or dict(config=config, seed=run.seed, iter=0, last=None, best=None)
     record.update(state='failed', reason=failure['reason'], failure=failure, updated=time.time(), eta=None)
     with contextlib.suppress(OSError):  # a full disk, or no folder at all: the log is left
         write_json(Path(run.folder) / RECORD, record)

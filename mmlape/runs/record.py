@@ -1,4 +1,4 @@
-"""A work dir: the record of its run (``run.json``), its checkpoints and its lock."""
+"""A work dir: the record of its run (``run.json``, ``evaluations.jsonl``), its checkpoints and its lock."""
 
 import json
 import os
@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 
 from mmlape.errors import TrainingError
-from mmlape.files import write_json
+from mmlape.files import atomic_path, write_json
 from mmlape.runs.locks import lock_holder, read_holder, take_lock
 
 RECORD = 'run.json'
+HISTORY = 'evaluations.jsonl'
+"""All evaluations, a line each. A line counts once ``run.json`` has that evaluation, or a later one, as its last."""
 LOCK = '.lock'
 NOTES = '.failures'
 """Folder in which processes other than the first record their failures."""
@@ -26,6 +28,24 @@ def read_record(work_dir: str | Path) -> dict | None:
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) else None
+
+
+def read_evaluations(work_dir: str | Path) -> list[dict]:
+    """Return all evaluations of the run in ``work_dir``, oldest first, each with its step and metrics."""
+    record = read_record(work_dir) or {}
+    try:
+        lines = (Path(work_dir) / HISTORY).read_text(encoding='utf-8').splitlines()
+    except OSError:
+        return record.get('evaluations', [])  # where older versions have them
+    end = record['last']['step'] if record.get('last') else 0
+    found: list[dict] = []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:  # a kill while it was written
+            break
+        found = [old for old in found if old['step'] < entry['step']] + [entry]
+    return [entry for entry in found if entry['step'] <= end]
 
 
 def lock_run(work_dir: str | Path) -> int:
@@ -76,7 +96,7 @@ def check_writable(folder: Path, option: str = '--work-dir') -> None:
 
 
 class RunRecord:
-    """The content of ``run.json``; only rank 0's copy is written.
+    """The content of ``run.json`` and ``evaluations.jsonl``; only rank 0's copy is written.
 
     Args:
         work_dir: The folder of the file.
@@ -85,14 +105,15 @@ class RunRecord:
 
     Attributes:
         iteration: The current iteration, counted from 1; 0 before the first.
+        evaluations: All evaluations, oldest first.
     """
 
     def __init__(self, work_dir: str | Path, fields: dict, write: bool = True) -> None:
         self.folder = Path(work_dir)
         self.iteration = 0
         self.writes = write
+        self.evaluations: list[dict] = []
         self.fields = dict(fields, state='running', reason=None, failure=None)
-        self.fields.setdefault('evaluations', [])
 
     def update(self, **fields) -> None:
         """Change fields and write the file, unless another process has recorded a failure."""
@@ -101,10 +122,12 @@ class RunRecord:
             write_json(self.folder / RECORD, self.fields)
 
     def begin(self) -> None:
-        """Write the file for the first time, without an earlier part's failure."""
+        """Write the files for the first time, without an earlier part's failure."""
         if self.writes:
             shutil.rmtree(self.folder / NOTES, ignore_errors=True)
             (self.folder / RESERVE).write_bytes(os.urandom(1 << 16))
+            with atomic_path(self.folder / HISTORY) as partial:
+                partial.write_text(''.join(map(_line, self.evaluations)), encoding='utf-8')
         self.update()
 
     def finish(self) -> None:
@@ -123,24 +146,43 @@ class RunRecord:
     def add_evaluation(self, step: int, metrics: dict[str, float], key: str, greater: bool = True, **position) -> None:
         """Record an evaluation as the last one, and the best one by ``metrics[key]``."""
         entry = dict(step=step, **position, metrics=metrics)
-        evaluations = [old for old in self.fields['evaluations'] if old['step'] < step] + [entry]
-        scored = [old for old in evaluations if old['metrics'].get(key) is not None]
-        pick = max if greater else min
-        best = pick(scored, key=lambda old: old['metrics'][key]) if scored else None
-        self.update(evaluations=evaluations, last=entry, best=best and dict(best, key=key))
+        self.evaluations = [old for old in self.evaluations if old['step'] < step] + [entry]
+        if self.writes:
+            with open(self.folder / HISTORY, 'a', encoding='utf-8') as file:
+                file.write(_line(entry))
+        self.update(last=entry, best=_best(self.evaluations, key, greater))
 
-    def rewind(self, previous: dict | None, step: int) -> None:
-        """Take over an earlier part's evaluations up to the step that the run is resumed from."""
-        kept = [old for old in (previous or {}).get('evaluations', []) if old['step'] <= step]
-        self.fields['evaluations'] = kept
-        self.fields['last'] = kept[-1] if kept else None
+    def rewind(self, previous: dict | None, evaluations: list[dict], step: int) -> None:
+        """Take over an earlier part's evaluations up to the step that the run is resumed from.
+
+        Args:
+            previous: Its record.
+            evaluations: All of its evaluations.
+            step: The iteration of the checkpoint.
+        """
+        self.evaluations = [old for old in evaluations if old['step'] <= step]
         best = (previous or {}).get('best')
         if best and best['step'] > step:
-            key = best['key']
-            scored = [old for old in kept if old['metrics'].get(key) is not None]
-            best = dict(max(scored, key=lambda old: old['metrics'][key]), key=key) if scored else None
-        self.fields['best'] = best
+            key, value = best['key'], best['metrics'][best['key']]
+            greater = all(value >= old['metrics'][key] for old in _scored(evaluations, key))
+            best = _best(self.evaluations, key, greater)
+        self.fields.update(last=self.evaluations[-1] if self.evaluations else None, best=best)
 
     def has_evaluated(self, step: int) -> bool:
         """Return whether the weights of this step have been evaluated."""
-        return any(old['step'] == step for old in self.fields['evaluations'])
+        return any(old['step'] == step for old in self.evaluations)
+
+
+def _line(entry: dict) -> str:
+    return json.dumps(entry, ensure_ascii=False) + '\n'
+
+
+def _scored(evaluations: list[dict], key: str) -> list[dict]:
+    return [entry for entry in evaluations if entry['metrics'].get(key) is not None]
+
+
+def _best(evaluations: list[dict], key: str, greater: bool) -> dict | None:
+    """Return the first of the best evaluations by ``metrics[key]``, with the key; None if none has a value."""
+    pick = max if greater else min
+    best = pick(_scored(evaluations, key), key=lambda entry: entry['metrics'][key], default=None)
+    return best and dict(best, key=key)

@@ -12,7 +12,7 @@ from mmengine.logging import print_log
 from mmlape.checkpoint.reading import read_checkpoint
 from mmlape.errors import CheckpointError, TrainingError, listed
 from mmlape.runs.identity import differences, read_identity, software_differences
-from mmlape.runs.record import check_writable, checkpoints, lock_run, read_record
+from mmlape.runs.record import check_writable, checkpoints, lock_run, read_evaluations, read_record
 
 RESUME_KEYS = ('state_dict', 'optimizer', 'meta', 'message_hub')
 
@@ -24,6 +24,7 @@ class RunStart:
     Attributes:
         identity: The run's identity, with its ``settings`` and its seed.
         previous: The record of the part that it continues; None for a new run.
+        evaluations: All evaluations of that part.
         checkpoint: The checkpoint to resume from; None to start from the beginning.
         iteration: The iteration of that checkpoint.
         finished: Whether there is nothing left to do.
@@ -33,6 +34,7 @@ class RunStart:
 
     identity: dict
     previous: dict | None = None
+    evaluations: list[dict] = field(default_factory=list)
     checkpoint: str | None = None
     iteration: int = 0
     finished: bool = False
@@ -62,7 +64,7 @@ def acquire(
     """
     source = Path(resume).absolute().parent if isinstance(resume, str) else work_dir
     previous = read_record(source) if resume else None
-    start = RunStart(dict(identity), previous)
+    start = RunStart(dict(identity), previous, read_evaluations(source) if previous else [])
     if previous:
         if start.identity['seed'] is None:
             start.identity['seed'] = previous.get('seed')

@@ -1,4 +1,7 @@
-"""Runs on disk: ``<work dir>/<arm>/seed_<S>/run.json`` is the only state."""
+"""Runs on disk: ``<work dir>/<arm>/seed_<S>/run.json`` is the only state.
+
+The evaluations before the last and the best one are in a file beside it (:func:`mmlape.runs.record.read_evaluations`).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

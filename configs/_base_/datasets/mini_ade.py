@@ -1,9 +1,9 @@
-"""The mini data in ADE20K's layout: handwritten digits on photographs, resized to 4/3 of their size."""
+"""The mini data in ADE20K's layout: handwritten digits on photographs, at half their size."""
 
 _base_ = './ade20k.py'
 
 data_root = 'data/mini/ade/'
-crop_size = (64, 64)
+crop_size = (128, 128)
 classes = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine', 'china', 'flower')
 dataset = dict(type='BaseSegDataset', data_root=data_root, metainfo=dict(classes=classes), reduce_zero_label=True)
 

@@ -1,9 +1,9 @@
-"""The mini data in COCO's layout: handwritten digits on photographs, resized to 4/3 of their size."""
+"""The mini data in COCO's layout: handwritten digits on photographs, at half their size."""
 
 _base_ = './coco_instance.py'
 
 data_root = 'data/mini/coco/'
-crop_size = (64, 64)
+crop_size = (128, 128)
 classes = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine')
 dataset = dict(data_root=data_root, metainfo=dict(classes=classes))
 

@@ -10,9 +10,10 @@ val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 # the new heads learn faster than the pretrained backbone
 optim_wrapper = dict(
-    optimizer=dict(lr=1e-3, fused=True),  # a single pass over all tensors, which saves a tenth of a step on the CPU
+    # few steps need a shorter average of squared gradients; fused, a step on the CPU takes a tenth less time
+    optimizer=dict(lr=1e-3, betas=(0.9, 0.99), fused=True),
     clip_grad=dict(max_norm=1.0),
-    paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.5))),
+    paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.3))),
 )
 warmup_iters = 30
 param_scheduler = [

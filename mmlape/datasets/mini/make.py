@@ -39,20 +39,20 @@ class MiniOptions:
         val: Number of validation scenes.
         digits: Number of training crops of a single digit; a fifth as many are for validation.
         size: (H, W) of a scene.
-        crop: Side of a single-digit crop.
+        crop: Side of a single-digit crop, which shows one cell of a scene.
         objects: Fewest and most digits of a scene.
         digit_size: Smallest and largest side, in pixels, of a digit's tile.
         masks: Format of the instance masks, 'polygon' or 'rle'.
         seed: The same seed gives the same bytes.
     """
 
-    train: int = 1200
+    train: int = 800
     val: int = 100
-    digits: int = 3000
-    size: tuple[int, int] = (48, 48)
-    crop: int = 48
-    objects: tuple[int, int] = (1, 1)
-    digit_size: tuple[int, int] = (34, 42)
+    digits: int = 6000
+    size: tuple[int, int] = (256, 256)
+    crop: int = 64
+    objects: tuple[int, int] = (2, 4)
+    digit_size: tuple[int, int] = (96, 104)
     masks: str = 'polygon'
     seed: int = 0
 
@@ -128,17 +128,17 @@ def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
 
 
 def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
-    """Write single-digit crops, with digits as large as in the scenes where they fit."""
+    """Write single-digit crops: digit and background have the share of the crop that they have of a scene's cell."""
     if not options.digits:
         return []
     rows = []
-    largest = min(options.digit_size[1], round(options.crop * 0.9))
-    digit_size = (min(options.digit_size[0], largest), largest)
-    scale = min(1.0, options.crop / min(options.size))  # so that backgrounds have the zoom of a scene's
+    cells = scenes.cells_along(min(options.size), options.digit_size[1])
+    zoom = options.crop * cells / min(options.size)
+    digit_size = tuple(max(1, round(side * zoom)) for side in options.digit_size)
     for split in scenes.SPLITS:
         count = options.digits if split == 'train' else max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
         rng = _generator(options, f'{split} digits')
-        scans, backgrounds = scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng, (0.5 * scale, scale))
+        scans, backgrounds = scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng, (0.5 / cells, 1 / cells))
         folder = root / 'digits' / split
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)

@@ -14,11 +14,12 @@ import numpy as np
 DIGIT_NAMES = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine')
 PHOTOGRAPHS = ('china', 'flower')
 SPLITS = ('train', 'val')
-TRAIN_SHARE = 0.8  # of each digit's scans; the rest is for validation
-INK_LEVEL = 0.47  # of the enlarged scan's full ink: above it a pixel is ink
-SUPERSAMPLE = 4  # a tile is drawn at this scale, then averaged down
+VAL_EVERY = 5  # of each digit's scans, every fifth is for validation
+INK_RANGE = (0.2, 0.7)  # of the enlarged scan's full ink: no ink below, full ink above
+DRAWN_SIDE = 100  # pixels of a tile at least as it is drawn, at twice its size or more; then averaged down
 CELL = 1.14  # side of a scene's cells, in largest tiles; a cell holds at most one
-MAX_ROTATION = 10.0  # degrees
+OFFSET = 0.08  # largest distance of a tile from its cell's centre, in sides: a model has few positions to learn
+MAX_ROTATION = 8.0  # degrees
 DARK = (10, 60)  # range of each channel of a tile, without the upper end
 LIGHT = (180, 256)  # and of a digit
 PLACEMENT_TRIES = 30
@@ -59,8 +60,8 @@ class Scans:
         self.of_class = []
         for label in range(len(DIGIT_NAMES)):
             scans = np.flatnonzero(digits.target == label)
-            border = round(TRAIN_SHARE * len(scans))
-            self.of_class.append(scans[:border] if split == 'train' else scans[border:])
+            held_out = np.arange(len(scans)) % VAL_EVERY == VAL_EVERY - 1
+            self.of_class.append(scans[held_out == (split == 'val')])
 
     def sample(self) -> Iterator[tuple[int, int, np.ndarray]]:
         """Yield (label, scan number, scan (8, 8) in [0, 1]) without end, classes and scans equally often."""
@@ -106,7 +107,7 @@ class Backgrounds:
 
 
 def draw_tile(scan: np.ndarray, size: int, degrees: float) -> tuple[np.ndarray, np.ndarray]:
-    """Draw a rotated square tile, and on it a scan, enlarged smoothly and thresholded.
+    """Draw a rotated square tile, and on it a scan, enlarged smoothly and sharpened.
 
     Args:
         scan: (8, 8) in [0, 1].
@@ -116,17 +117,18 @@ def draw_tile(scan: np.ndarray, size: int, degrees: float) -> tuple[np.ndarray, 
     Returns:
         Tile and ink, (h, w) float32 in [0, 1]: the share of each pixel that they cover.
     """
-    side = round(size * 1.5) * SUPERSAMPLE
-    zoom = size * SUPERSAMPLE / scan.shape[0]
+    factor = max(2, round(DRAWN_SIDE / size))
+    side = round(size * 1.5) * factor
+    zoom = size * factor / scan.shape[0]
     centre = (scan.shape[1] - 1) / 2
     matrix = cv2.getRotationMatrix2D((centre, centre), degrees, zoom)
     matrix[:, 2] += (side - 1) / 2 - centre
     large = cv2.warpAffine(scan, matrix, (side, side), flags=cv2.INTER_CUBIC)
     middle = (side - 1) / 2
-    corners = cv2.boxPoints(((middle, middle), (size * SUPERSAMPLE,) * 2, -degrees))
+    corners = cv2.boxPoints(((middle, middle), (size * factor,) * 2, -degrees))
     square = cv2.fillConvexPoly(np.zeros((side, side), np.float32), np.rint(corners).astype(np.int32), 1)
-    ink = ((large > INK_LEVEL) & (square > 0)).astype(np.float32)
-    small = (side // SUPERSAMPLE, side // SUPERSAMPLE)
+    ink = np.clip((large - INK_RANGE[0]) / (INK_RANGE[1] - INK_RANGE[0]), 0, 1) * square
+    small = (side // factor, side // factor)
     tile, ink = (cv2.resize(layer, small, interpolation=cv2.INTER_AREA) for layer in (square, ink))
     rows, cols = np.flatnonzero(tile.any(axis=1)), np.flatnonzero(tile.any(axis=0))
     inside = slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1)
@@ -140,6 +142,11 @@ def paint(image: np.ndarray, tile: np.ndarray, ink: np.ndarray, top: int, left: 
     for cover, tints in ((tile, DARK), (ink, LIGHT)):
         blended += cover[..., None] * (rng.integers(*tints, size=3) - blended)
     patch[:] = np.clip(np.rint(blended), 0, 255).astype(np.uint8)
+
+
+def cells_along(side: int, largest: int) -> int:
+    """Return how many cells lie along a side of a scene whose largest tiles have a side of ``largest`` pixels."""
+    return max(1, round(side / (CELL * largest)))
 
 
 def compose(
@@ -162,11 +169,10 @@ def compose(
     """
     photograph, image = backgrounds.crop(*size)
     scene = Scene(image, photograph)
-    rows, columns = (max(1, round(side / (CELL * digit_size[1]))) for side in size)
+    rows, columns = (cells_along(side, digit_size[1]) for side in size)
     cells = rng.permutation(rows * columns)[:count]
     for cell in cells:
         label, scan, pixels = next(scans)
-        # one cell of a coarse grid, so that a model has few positions to learn
         cell_size = [side / number for side, number in zip(size, (rows, columns))]
         for _ in range(PLACEMENT_TRIES):
             side = int(rng.integers(digit_size[0], digit_size[1] + 1))
@@ -177,7 +183,10 @@ def compose(
         else:
             continue
         corner = [int(index * have) for index, have in zip(divmod(int(cell), columns), cell_size)]
-        top, left = (start + int(rng.integers(free + 1)) for start, free in zip(corner, slack))
+        offsets = rng.uniform(-OFFSET, OFFSET, 2) * side
+        top, left = (
+            start + int(np.clip(free / 2 + offset, 0, free)) for start, free, offset in zip(corner, slack, offsets)
+        )
         mask = np.zeros(size, bool)
         mask[top : top + tile.shape[0], left : left + tile.shape[1]] = tile >= 0.5
         paint(image, tile, ink, top, left, rng)

@@ -12,6 +12,7 @@ from mmlape.datasets.palette import class_palette
 ADE_CLASSES = DIGIT_NAMES + PHOTOGRAPHS
 ADE_SPLITS = {'train': 'training', 'val': 'validation'}
 JPEG_QUALITY = 95
+BORDER = 1 / 40  # width of the unlabelled border around a digit, in shorter sides of the scene
 TRACE_SCALE = 2  # outlines are traced on a mask of this scale, so that they run inside the border pixels
 
 
@@ -127,9 +128,12 @@ class AdeWriter:
 
 def draw_labels(scene: Scene) -> np.ndarray:
     """Draw the scene's label map, (H, W) uint8."""
-    labels = np.full(scene.image.shape[:2], len(DIGIT_NAMES) + 1 + scene.photograph, np.uint8)
+    size = scene.image.shape[:2]
+    labels = np.full(size, len(DIGIT_NAMES) + 1 + scene.photograph, np.uint8)
+    border = max(1, round(BORDER * min(size)))
+    around = np.ones((2 * border + 1, 2 * border + 1), np.uint8)
     for digit in scene.digits:
-        labels[cv2.dilate(digit.mask.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0] = 0
+        labels[cv2.dilate(digit.mask.astype(np.uint8), around) > 0] = 0
     for digit in scene.digits:
         labels[digit.mask] = digit.label + 1
     return labels

@@ -3,6 +3,7 @@
 Run by ``tools/processes.sh`` as ``python -m mmlape.engine.distributed.launch`` with torchrun's arguments.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.run import main as torchrun
 
+from mmlape.quiet import debugging
+
 
 def main(argv: Sequence[str]) -> int:
     """Run torchrun.
@@ -20,6 +23,8 @@ def main(argv: Sequence[str]) -> int:
         The exit status: 0; that of the process which failed first; 1 if the other machines did not join; the shell's
         status for a signal that stopped the launcher.
     """
+    if not debugging():  # it repeats, after a worker's own error, which process failed, and that it stops the others
+        logging.getLogger('torch.distributed.elastic.multiprocessing.api').setLevel(logging.CRITICAL)
     try:
         torchrun(list(argv))
     except RendezvousError as error:

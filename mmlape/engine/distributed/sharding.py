@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 from mmengine.config import Config
-from mmengine.optim import OptimWrapper
+from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.utils import apply_to
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -110,10 +110,8 @@ class ShardedModel(nn.Module):
         Raises:
             ConfigError: The model has several optimisers, or a parameter without dimensions.
         """
-        if not isinstance(optim_wrapper, OptimWrapper):
-            raise ConfigError(
-                f'distributed=fsdp needs a model with one optimiser, not a {type(optim_wrapper).__name__}'
-            )
+        if isinstance(optim_wrapper, OptimWrapperDict):
+            raise ConfigError(f'distributed=fsdp needs a model with one optimiser, not {type(optim_wrapper).__name__}')
         before = dict(self.module.named_parameters())
         scalars = [name for name, parameter in before.items() if parameter.ndim == 0]
         if scalars:

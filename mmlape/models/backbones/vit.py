@@ -56,7 +56,8 @@ class VisionTransformer(ViTCheckpoints):
         final_norm: Whether the last layer's output is normed.
         norm_cfg: Of the norms; LayerNorm with eps 1e-6 by default.
         act_cfg: Activation of the FFN; the exact GELU by default.
-        interpolate_mode: Of PE resizing.
+        interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``; 'tile' repeats the PE, for
+            windows as large as the grid that it was trained on (arXiv 2311.05613).
         with_cp: Recompute activations in the backward pass to save memory.
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
         init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``;

@@ -34,6 +34,13 @@ def resize_map(values: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
     return F.interpolate(image, size=dst, mode=mode, align_corners=corners)[0].flatten(1).t()
 
 
+def tile_map(values: Tensor, src: Grid, dst: Grid) -> Tensor:
+    """Repeat (rows * columns, C) values on a grid ``src`` to cover a grid ``dst``."""
+    repeats = [ceil_div(have, own) for own, have in zip(src, dst)]
+    tiled = values.unflatten(0, src).repeat(*repeats, 1)  # (rows, columns, C)
+    return tiled[: dst[0], : dst[1]].flatten(0, 1)
+
+
 def to_maps(tokens: Tensor, grid: Grid) -> Tensor:
     """View tokens (B, N, C) of a grid as maps (B, C, rows, columns)."""
     return tokens.transpose(1, 2).unflatten(-1, grid)

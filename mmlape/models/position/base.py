@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mmlape.models.layers.grid import Grid, resize_map
+from mmlape.models.layers.grid import Grid, resize_map, tile_map
 
 
 class Placement(NamedTuple):
@@ -128,7 +128,7 @@ def resize_absolute(table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: 
         src: Its grid.
         dst: The grid of the result.
         num_prefix: Rows of prefix tokens.
-        mode: Of ``torch.nn.functional.interpolate``.
+        mode: Of ``torch.nn.functional.interpolate``; or 'tile', which repeats the PE.
 
     Returns:
         (1, num_prefix + N_dst, D); ``table`` itself when the grids are equal.
@@ -143,5 +143,6 @@ def resize_absolute(table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: 
         )
     if src == dst:
         return table
-    patches = resize_map(table[0, num_prefix:], src, dst, mode)
+    patches = table[0, num_prefix:]
+    patches = tile_map(patches, src, dst) if mode == 'tile' else resize_map(patches, src, dst, mode)
     return torch.cat((table[:, :num_prefix], patches[None]), dim=1)

@@ -1,6 +1,6 @@
 """Segmenter with a small DeiT on the mini data, default PE: for the demo and the tests, not for comparing methods.
 
-tools/train.py configs/segmenter/segmenter_deit-mini-default_1xb16-250i_mini-ade.py
+tools/train.py configs/segmenter/segmenter_deit-mini-default_1xb16-300i_mini-ade.py
 """
 
 _base_ = [
@@ -14,9 +14,10 @@ model = dict(
     data_preprocessor=dict(size=_base_.crop_size),
     backbone=dict(
         arch=dict(_delete_=True, **_base_.deit_mini),
-        img_size=_base_.crop_size,
+        with_cls_token=False,
+        **_base_.in_windows,
         drop_path_rate=0.0,
-        init_cfg=dict(checkpoint='work_dirs/deit-mini-default_1xb64-8e_mini-digits/epoch_8.pth'),
+        init_cfg=dict(checkpoint='work_dirs/deit-mini-default_1xb32-5e_mini-digits/epoch_5.pth'),
     ),
     decode_head=dict(
         in_channels=embed_dims,
@@ -26,10 +27,13 @@ model = dict(
         num_classes=len(_base_.classes),
         drop_rate=0.0,
         attn_drop_rate=0.0,
+        init_std=_base_.init_std,
     ),
     test_cfg=dict(mode='whole'),
 )
 train_dataloader = dict(batch_size=16)
-train_cfg = dict(max_iters=250, val_interval=125)
+train_cfg = dict(max_iters=300, val_interval=150)
+# tokens that said which digit an image shows must learn where it ends
+optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=1.0))))
 auto_scale_lr = dict(base_batch_size=16)
 default_hooks = dict(checkpoint=dict(save_best='mIoU', rule='greater'))

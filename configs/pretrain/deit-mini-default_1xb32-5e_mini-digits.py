@@ -1,6 +1,6 @@
 """A small DeiT on single digits, default PE: for the demo and the tests, about a minute and a half on two CPU cores.
 
-tools/train.py configs/pretrain/deit-mini-default_1xb64-8e_mini-digits.py
+tools/train.py configs/pretrain/deit-mini-default_1xb32-5e_mini-digits.py
 """
 
 _base_ = [
@@ -17,6 +17,9 @@ model = dict(
         img_size=_base_.img_size,
         out_type='avg_featmap',
         drop_path_rate=0.0,
+        init_cfg=dict(type='TruncNormal', layer='Linear', std=_base_.init_std),
     ),
-    head=dict(num_classes=_base_.num_classes, in_channels=_base_.deit_mini.embed_dims),
+    head=dict(
+        num_classes=_base_.num_classes, in_channels=_base_.deit_mini.embed_dims, loss=dict(label_smooth_val=0.0)
+    ),
 )

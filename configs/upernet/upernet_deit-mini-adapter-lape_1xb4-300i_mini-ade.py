@@ -1,6 +1,6 @@
 """UperNet with a small ViT-Adapter on the mini data, LaPE: for the demo and the tests, not for comparing methods.
 
-tools/train.py configs/upernet/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py
+tools/train.py configs/upernet/upernet_deit-mini-adapter-lape_1xb4-300i_mini-ade.py
 """
 
 _base_ = [
@@ -16,16 +16,16 @@ model = dict(
     data_preprocessor=dict(size=_base_.crop_size),
     backbone=dict(
         arch=dict(_delete_=True, **_base_.deit_mini),
-        img_size=64,
+        **_base_.in_windows,
         drop_path_rate=0.0,
         pe_joining='lape',
         conv_inplane=16,
         deform_num_heads=4,
-        init_cfg=dict(checkpoint='work_dirs/deit-mini-lape_1xb64-8e_mini-digits/epoch_8.pth'),
+        init_cfg=dict(checkpoint='work_dirs/deit-mini-lape_1xb32-5e_mini-digits/epoch_5.pth'),
     ),
     decode_head=dict(in_channels=[embed_dims] * 4, channels=channels, num_classes=num_classes),
     auxiliary_head=dict(in_channels=embed_dims, channels=channels, num_classes=num_classes),
     test_cfg=dict(mode='whole'),
 )
-train_cfg = dict(max_iters=200)
+train_cfg = dict(max_iters=300, val_interval=150)
 default_hooks = dict(checkpoint=dict(save_best='mIoU', rule='greater'))

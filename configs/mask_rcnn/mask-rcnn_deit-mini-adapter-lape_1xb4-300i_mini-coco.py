@@ -1,6 +1,6 @@
 """Mask R-CNN with a small ViT-Adapter on the mini data, LaPE: for the demo and the tests, not for comparing methods.
 
-tools/train.py configs/mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-150i_mini-coco.py
+tools/train.py configs/mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-300i_mini-coco.py
 """
 
 _base_ = [
@@ -14,14 +14,12 @@ num_classes = len(_base_.classes)
 model = dict(
     backbone=dict(
         arch=dict(_delete_=True, **_base_.deit_mini),
-        img_size=64,
+        **_base_.in_windows,
         drop_path_rate=0.0,
         pe_joining='lape',
         conv_inplane=16,
         deform_num_heads=4,
-        window_attn=[True, False] * 2,
-        window_size=8,
-        init_cfg=dict(checkpoint='work_dirs/deit-mini-lape_1xb64-8e_mini-digits/epoch_8.pth'),
+        init_cfg=dict(checkpoint='work_dirs/deit-mini-lape_1xb32-5e_mini-digits/epoch_5.pth'),
     ),
     neck=dict(in_channels=[_base_.deit_mini.embed_dims] * 4, out_channels=channels),
     rpn_head=dict(in_channels=channels, feat_channels=channels),
@@ -34,5 +32,5 @@ model = dict(
     train_cfg=dict(rpn_proposal=dict(max_per_img=200), rcnn=dict(sampler=dict(num=64))),
     test_cfg=dict(rpn=dict(max_per_img=50), rcnn=dict(max_per_img=20)),  # a scene has few digits
 )
-train_cfg = dict(max_iters=150, val_interval=75)
+train_cfg = dict(max_iters=300, val_interval=150)
 default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP', rule='greater'))

@@ -1,0 +1,65 @@
+"""Leave out of a command's output what the stack prints and no user can act on. `MMLAPE_DEBUG=1` shows everything.
+
+Only commands do this, never an import: in an interpreter of their own, users see what the stack prints.
+"""
+
+import contextlib
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+
+WARNINGS = (
+    (
+        UserWarning,
+        r'`reduce_zero_label` will be deprecated',
+    ),  # mmseg's transform, of the argument that its datasets pass
+    (UserWarning, r'Default ``avg_non_ignore`` is False'),  # mmseg's loss, of its own default
+    (UserWarning, r'faster_coco_eval is not installed'),  # mmdet's optional metric, which no config here uses
+    (FutureWarning, r'Importing from timm\.models\.'),
+    (FutureWarning, r'`torch\.cuda\.amp\.\w+\(args\.\.\.\)` is deprecated'),  # MMEngine's mixed precision
+)
+"""Category and beginning of each warning."""
+
+MESSAGES = (
+    'Could not import OneDL',
+    'The prefix is not set in metric class',
+    '"FileClient" will be deprecated in future',
+    '"HardDiskBackend" is the alias of "LocalBackend"',
+)
+"""Beginnings of what MMEngine's logger, or its plain print without a logger, shows."""
+
+
+def debugging() -> bool:
+    """Return whether `MMLAPE_DEBUG` asks for tracebacks and for everything that the stack prints."""
+    return os.environ.get('MMLAPE_DEBUG', '0') not in ('', '0')
+
+
+@contextlib.contextmanager
+def quiet_stack() -> Iterator[None]:
+    """Leave out `WARNINGS` and `MESSAGES`, unless `MMLAPE_DEBUG` is set."""
+    try:
+        from mmengine.logging import MMLogger
+        from mmengine.logging import logger as module
+    except Exception:  # missing or broken, which the doctor is to report
+        module = None
+    if debugging() or module is None:
+        yield
+        return
+
+    def passes(logger: logging.Logger, record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(MESSAGES) and logging.Logger.filter(logger, record)
+
+    def show(message: object) -> None:
+        if not str(message).startswith(MESSAGES):
+            print(message)
+
+    with warnings.catch_warnings():
+        for category, message in WARNINGS:
+            warnings.filterwarnings('ignore', message, category)
+        # `print_log` prints by its module's `print` if it gets no logger, and is already imported by name everywhere
+        MMLogger.filter, module.print = passes, show
+        try:
+            yield
+        finally:
+            del MMLogger.filter, module.print

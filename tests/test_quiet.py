@@ -1,0 +1,77 @@
+"""Commands leave out what the stack prints and nobody can act on; imports and `MMLAPE_DEBUG=1` leave out nothing."""
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+import tiny
+from mmengine.logging import MMLogger, print_log
+
+from mmlape.quiet import MESSAGES, quiet_stack
+
+TEXTS = (
+    (UserWarning, '`reduce_zero_label` will be deprecated, if you would like to ignore the zero label'),
+    (UserWarning, 'Default ``avg_non_ignore`` is False, if you would like to ignore the certain label'),
+    (UserWarning, 'faster_coco_eval is not installed, metrics will not be computed.'),
+    (FutureWarning, 'Importing from timm.models.layers is deprecated, please import via timm.layers'),
+    (
+        FutureWarning,
+        "`torch.cuda.amp.GradScaler(args...)` is deprecated. Please use `torch.amp.GradScaler('cuda', args...)`",
+    ),
+)
+
+
+def _shown(capsys) -> str:
+    logger = MMLogger.get_instance('test_quiet')
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.resetwarnings()
+        with quiet_stack():
+            for category, text in (*TEXTS, (UserWarning, 'the learning rate is odd')):
+                warnings.warn(text, category, stacklevel=1)
+            for text in (*MESSAGES, 'a loss is odd'):
+                print_log(f'{text} and more')
+                print_log(f'{text} and more', logger)
+    printed = capsys.readouterr()
+    return '\n'.join([*(str(one.message) for one in caught), printed.out, printed.err])
+
+
+def test_only_what_nobody_can_act_on_is_left_out_and_only_inside_a_command(capsys, monkeypatch):
+    known = [*(text for _, text in TEXTS), *MESSAGES]
+    quiet = _shown(capsys)
+    assert 'the learning rate is odd' in quiet and quiet.count('a loss is odd and more') == 2
+    assert not [text for text in known if text in quiet]
+    print_log(MESSAGES[0])
+    assert MESSAGES[0] in capsys.readouterr().out, 'outside a command the stack prints as ever'
+    monkeypatch.setenv('MMLAPE_DEBUG', '1')
+    debug = _shown(capsys)
+    assert not [text for text in known if text not in debug]
+
+
+def test_training_and_testing_print_no_noise(tmp_path):
+    config = tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data'))
+    printed = tiny.run(tiny.ROOT / 'tools' / 'train.py', config, '--work-dir', 'out', cwd=tmp_path)
+    assert 'Saving checkpoint' in printed
+    for noise in ('OneDL', 'Warning', 'WARNING', 'will be deprecated'):
+        assert noise not in printed
+
+
+@pytest.mark.parametrize('debug', ['0', '1'])
+def test_the_launcher_adds_one_line_to_a_workers_error(tmp_path, debug):
+    script = tmp_path / 'fails.py'
+    script.write_text('import sys\nprint("mmlape: error: no such key", file=sys.stderr)\nsys.exit(3)\n')
+    command = [
+        sys.executable,
+        '-m',
+        'mmlape.engine.distributed.launch',
+        '--standalone',
+        '--nproc_per_node',
+        '1',
+        script,
+    ]
+    environment = tiny.environment(MMLAPE_DEBUG=debug, OMP_NUM_THREADS='1')
+    done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=tiny.GUARD)
+    assert done.returncode == 3
+    lines = ['mmlape: error: no such key', 'mmlape: process 0 failed first, with exit status 3']
+    found = done.stderr.strip().splitlines()
+    assert found == lines if debug == '0' else set(lines) < set(found)
