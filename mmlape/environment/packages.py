@@ -26,9 +26,8 @@ class Package:
 SAFE_TORCH = '2.10.0'
 """The first torch in which ``weights_only=True`` keeps a checkpoint from corrupting memory (CVE-2026-24747)."""
 
-# torch: `fully_shard`, and weights_only=True that runs no code, which CVE-2025-32434 made it do up to 2.5.1; mmcv: the
-# first whose ops compile with such a torch; the others the first that take this mmcv (the wheel of mmseg 1.2.0 lacks a
-# file; with mmengine 0.10.0 a resumed average of the weights differs)
+# torch: `fully_shard`, and weights_only=True that runs no code, which CVE-2025-32434 made it do up to 2.5.1; others:
+# the oldest that were run with it (the wheel of mmseg 1.2.0 lacks a file; mmengine 0.10.0 resumes EMA weights wrongly)
 PACKAGES = {
     package.module: package
     for package in (
