@@ -6,7 +6,7 @@ import types
 import torch
 import torch.distributed as dist
 from mmengine.model import BaseModel
-from mmengine.optim import OptimWrapper
+from mmengine.optim import OptimWrapper, OptimWrapperDict
 from torch import nn
 from torch.distributed.tensor import DTensor
 
@@ -142,7 +142,7 @@ if __name__ == '__main__':
         compare(case, rank)
     finds_what_is_not_finite(rank)
     net = build('accumulated')
-    refuses(net, {}, 'not a dict')
+    refuses(net, OptimWrapperDict(net=wrapper_of('accumulated', net)), 'not OptimWrapperDict')
     net.scale = nn.Parameter(torch.ones(()))
     refuses(net, wrapper_of('accumulated', net), 'shard scale,')
     print('all equal')

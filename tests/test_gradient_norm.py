@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import tiny
 import torch
-from mmengine.optim import AmpOptimWrapper, OptimWrapper
+from mmengine.optim import AmpOptimWrapper, OptimWrapper, OptimWrapperDict
 from synthetic import write_log
 from torch import nn
 
@@ -159,8 +159,9 @@ def test_frozen_and_unused_parameters():
 def test_refusals():
     with pytest.raises(ConfigError, match='interval must be 1 or more, not 0'):
         GradientNormHook(0)
-    with pytest.raises(ConfigError, match='one optimiser, not a dict'):
-        GradientNormHook().before_train(SimpleNamespace(optim_wrapper={}))
+    with pytest.raises(ConfigError, match='one optimiser, not OptimWrapperDict'):
+        wrapper = OptimWrapper(torch.optim.SGD(nn.Linear(1, 1).parameters(), 0.1))
+        GradientNormHook().before_train(SimpleNamespace(optim_wrapper=OptimWrapperDict(a=wrapper, b=wrapper)))
 
 
 def test_two_processes():

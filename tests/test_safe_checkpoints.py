@@ -104,12 +104,12 @@ def bad_files(folder, good: bytes):
     (folder / 'empty.pth').write_bytes(b'')
     (folder / 'cut.pth').write_bytes(good[: len(good) // 2])
     (folder / 'text.pth').write_bytes(b'not a checkpoint')
-    (folder / 'weights.h5').write_bytes(good)
+    (folder / 'weights.h5').write_bytes(b'\x89HDF\r\n\x1a\n')
     (folder / 'cut.safetensors').write_bytes(b'\x10\0\0\0\0\0\0\0{')
     return {
         'hostile.pth': 'would run code', 'list.pth': 'holds a list', 'empty.pth': 'is empty', 'cut.pth': 'truncated',
-        'numbers.pth': 'no tensors in it', 'text.pth': 'truncated', 'weights.h5': 'unknown kind of file',
-        'cut.safetensors': 'cannot be read', 'none.pth': 'no such file',
+        'numbers.pth': 'no tensors in it', 'text.pth': 'unknown kind of file', 'weights.h5': 'unknown kind of file',
+        'cut.safetensors': 'truncated or damaged', 'none.pth': 'no such file',
     }  # fmt: skip
 
 

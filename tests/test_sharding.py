@@ -7,13 +7,18 @@ import pytest
 import tiny
 import torch
 from PIL import Image
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.engine.config import load_config
+from mmlape.engine.distributed import sharding
 from mmlape.engine.evaluator import test as evaluate
 from mmlape.engine.plan import plan_run
 from mmlape.errors import ConfigError
 
+CAN_SHARD = hasattr(FSDPModule, 'set_force_sum_reduction_for_comms')
+needs_torch_2_9 = pytest.mark.skipif(not CAN_SHARD, reason='this torch does not average gradients on the CPU')
 TRAIN = tiny.ROOT / 'tools' / 'dist_train.sh'
 # windows of an image: how many times a layer runs in an evaluation differs between the processes
 EXTRA = """
@@ -47,6 +52,8 @@ def copies(config):
 
 @pytest.fixture(scope='module')
 def shards(config):
+    if not CAN_SHARD:
+        pytest.skip('this torch does not average gradients on the CPU')
     train(config, 'fsdp', options=('distributed=fsdp',))
     return config.parent / 'fsdp'
 
@@ -95,6 +102,7 @@ def test_shards_train_and_evaluate_as_copies(copies, shards):
     assert min(scalars(shards, 'grad_norm/all')) > 0.3, 'gradients were clipped'
 
 
+@needs_torch_2_9
 def test_shards_resume_what_copies_started(config, copies):
     train(config, 'crossed', '--resume', copies / 'iter_3.pth', options=('distributed=fsdp',))
     assert_same(config.parent / 'crossed' / 'iter_6.pth', copies / 'iter_6.pth')
@@ -106,6 +114,7 @@ def test_one_process_tests_what_shards_trained(config, shards):
     assert found['metrics']['mIoU'] == pytest.approx(expected, abs=0.1)
 
 
+@needs_torch_2_9
 def test_models_of_every_form():
     script = tiny.ROOT / 'tests' / 'sharding_processes.py'
     launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2, script)
@@ -129,3 +138,9 @@ def test_what_shards_cannot_do_is_refused(config, changes, message):
     cfg.merge_from_dict({'distributed': 'fsdp', **changes})
     with pytest.raises(ConfigError, match=message):
         plan_run(cfg, 2)
+
+
+def test_a_torch_that_sums_gradients_on_the_cpu_is_refused(monkeypatch):
+    monkeypatch.delattr(FSDPModule, 'set_force_sum_reduction_for_comms', raising=False)
+    with pytest.raises(ConfigError, match=r'on the CPU, torch .* sums gradients .*install torch 2\.9 or newer'):
+        sharding._fully_shard(nn.Linear(2, 2))

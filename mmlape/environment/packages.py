@@ -27,13 +27,14 @@ SAFE_TORCH = '2.10.0'
 """The first torch in which ``weights_only=True`` keeps a checkpoint from corrupting memory (CVE-2026-24747)."""
 
 # torch: `fully_shard`, and weights_only=True that runs no code, which CVE-2025-32434 made it do up to 2.5.1; mmcv: the
-# first whose ops compile with such a torch; the others the first that take this mmcv (mmseg 1.2.0 lacks a file)
+# first whose ops compile with such a torch; the others the first that take this mmcv (the wheel of mmseg 1.2.0 lacks a
+# file; with mmengine 0.10.0 a resumed average of the weights differs)
 PACKAGES = {
     package.module: package
     for package in (
         Package('torch', ('torch',), '2.6.0'),
         Package('torchvision', ('torchvision',), '0.21.0'),
-        Package('mmengine', ('onedl-mmengine', 'mmengine'), '0.10.0'),
+        Package('mmengine', ('onedl-mmengine', 'mmengine'), '0.10.7'),
         Package('mmcv', ('onedl-mmcv', 'mmcv'), '2.1.0'),
         Package('mmdet', ('onedl-mmdetection', 'mmdet'), '3.2.0'),
         Package('mmseg', ('onedl-mmsegmentation', 'mmsegmentation'), '1.2.1'),

@@ -11,13 +11,14 @@ images, and a collective call in each would deadlock.
 import contextlib
 from collections.abc import Iterator
 
+import torch
 import torch.distributed as dist
 from mmengine.config import Config
-from mmengine.optim import OptimWrapper
+from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.utils import apply_to
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from mmlape.engine.distributed.sync_bn import convert_sync_bn
@@ -109,10 +110,8 @@ class ShardedModel(nn.Module):
         Raises:
             ConfigError: The model has several optimisers, or a parameter without dimensions.
         """
-        if not isinstance(optim_wrapper, OptimWrapper):
-            raise ConfigError(
-                f'distributed=fsdp needs a model with one optimiser, not a {type(optim_wrapper).__name__}'
-            )
+        if isinstance(optim_wrapper, OptimWrapperDict):
+            raise ConfigError(f'distributed=fsdp needs a model with one optimiser, not {type(optim_wrapper).__name__}')
         before = dict(self.module.named_parameters())
         scalars = [name for name, parameter in before.items() if parameter.ndim == 0]
         if scalars:
@@ -163,6 +162,11 @@ def _units(module: nn.Module) -> list[nn.Module]:
 
 def _fully_shard(module: nn.Module) -> None:
     kind = _device_type(module)
+    if kind == 'cpu' and not hasattr(FSDPModule, 'set_force_sum_reduction_for_comms'):
+        raise ConfigError(
+            f'distributed=fsdp: on the CPU, torch {torch.__version__} sums gradients that it should average; install '
+            'torch 2.9 or newer, or use distributed=ddp'
+        )
     mesh = init_device_mesh(kind, (dist.get_world_size(),))
     for unit in _units(module):
         fully_shard(unit, mesh=mesh, reshard_after_forward=True)

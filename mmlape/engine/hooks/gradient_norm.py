@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
-from mmengine.optim import OptimWrapper
+from mmengine.optim import OptimWrapper, OptimWrapperDict
 from torch import Tensor, nn
 
 from mmlape.engine.distributed.sharding import ShardedModel, local, summed
@@ -87,8 +87,8 @@ class GradientNormHook(Hook):
     def before_train(self, runner) -> None:
         """Insert the measurement before the optimiser wrapper's step, the one place between backward and clip."""
         wrapper = runner.optim_wrapper
-        if not isinstance(wrapper, OptimWrapper):
-            raise ConfigError(f'GradientNormHook needs a model with one optimiser, not a {type(wrapper).__name__}')
+        if isinstance(wrapper, OptimWrapperDict):
+            raise ConfigError(f'GradientNormHook needs a model with one optimiser, not {type(wrapper).__name__}')
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         self.parts = parameter_parts(model)
         self.due = runner.iter + 1 if runner.iter == 0 else self._next(runner.iter)
