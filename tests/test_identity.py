@@ -24,7 +24,7 @@ from mmlape.runs.record import lock_run, running_in
 from mmlape.runs.settings import digest, precision, settings
 
 PLAN = dict(world_size=1, total_batch=2)
-DETECTOR = 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-300i_mini-coco'
+DETECTOR = 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
 
 
 @pytest.fixture(scope='module')

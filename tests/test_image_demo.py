@@ -16,7 +16,7 @@ from mmlape.errors import CheckpointError, ConfigError, DataError
 
 CLASSES = ('ant', 'bee', 'cat')
 CONFIGS = tiny.ROOT / 'configs'
-DETECTOR = CONFIGS / 'mask_rcnn' / 'mask-rcnn_deit-mini-adapter-lape_1xb4-300i_mini-coco.py'
+DETECTOR = CONFIGS / 'mask_rcnn' / 'mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py'
 CLASSIFIER = CONFIGS / 'pretrain' / 'deit-mini-lape_1xb32-5e_mini-digits.py'
 
 

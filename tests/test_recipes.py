@@ -70,7 +70,9 @@ def test_mini_recipes_decay_what_the_full_ones_decay(path):
     cls_token = {'backbone.cls_token'} if path.parent.name == 'pretrain' else set()
     assert {name for name, value in decay.items() if value == 0} == no_decay_names(model) | cls_token
     assert set(decay.values()) == {0, 0.05}
-    backbone_rate = cfg.optim_wrapper.paramwise_cfg.custom_keys.get('backbone', {}).get('lr_mult', 1) * lr
+    keys = cfg.optim_wrapper.paramwise_cfg.custom_keys
+    backbone_rate = keys.get('backbone', {}).get('lr_mult', 1) * lr
+    assert rate.pop('backbone.pos_embed') == keys.pos_embed.get('lr_mult', backbone_rate / lr) * lr
     assert {value for name, value in rate.items() if name.startswith('backbone.')} == {backbone_rate}
     assert {value for name, value in rate.items() if not name.startswith('backbone.')} == {lr}
 

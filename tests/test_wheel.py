@@ -125,7 +125,7 @@ def test_hub_reads_a_config_by_prefix(elsewhere: Path):
         assert done.stdout.strip() == str(elsewhere / 'mmlape' / '.mim' / 'configs' / name), done.stderr
 
 
-BASE = 'mmlape::segmenter/segmenter_deit-mini-default_1xb16-300i_mini-ade.py'
+BASE = 'mmlape::segmenter/segmenter_deit-mini-default_1xb16-250i_mini-ade.py'
 
 
 def test_base_by_prefix_needs_an_import_of_mmlape(elsewhere: Path, tmp_path: Path):

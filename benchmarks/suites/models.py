@@ -6,9 +6,9 @@ from benchmarks.comparison import Comparison, Settings, Side
 from benchmarks.models import complete_model, images_of
 
 MINI = (
-    'segmenter/segmenter_deit-mini-lape_1xb16-300i_mini-ade.py',
-    'upernet/upernet_deit-mini-adapter-lape_1xb4-300i_mini-ade.py',
-    'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-300i_mini-coco.py',
+    'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
+    'upernet/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
+    'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py',
 )
 RECIPES = (
     'segmenter/segmenter_{arch}-lape_4xb2-160k_ade20k.py',

@@ -1,6 +1,6 @@
 """Segmenter with a small DeiT on the mini data, default PE: for the demo and the tests, not for comparing methods.
 
-tools/train.py configs/segmenter/segmenter_deit-mini-default_1xb16-300i_mini-ade.py
+tools/train.py configs/segmenter/segmenter_deit-mini-default_1xb16-250i_mini-ade.py
 """
 
 _base_ = [
@@ -32,7 +32,7 @@ model = dict(
     test_cfg=dict(mode='whole'),
 )
 train_dataloader = dict(batch_size=16)
-train_cfg = dict(max_iters=300, val_interval=150)
+train_cfg = dict(max_iters=250, val_interval=125)
 # tokens that said which digit an image shows must learn where it ends
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=1.0))))
 auto_scale_lr = dict(base_batch_size=16)

@@ -1,6 +1,6 @@
 """Mask R-CNN with a small ViT-Adapter on the mini data, LaPE: for the demo and the tests, not for comparing methods.
 
-tools/train.py configs/mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-300i_mini-coco.py
+tools/train.py configs/mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py
 """
 
 _base_ = [
@@ -32,5 +32,5 @@ model = dict(
     train_cfg=dict(rpn_proposal=dict(max_per_img=200), rcnn=dict(sampler=dict(num=64))),
     test_cfg=dict(rpn=dict(max_per_img=50), rcnn=dict(max_per_img=20)),  # a scene has few digits
 )
-train_cfg = dict(max_iters=300, val_interval=150)
+train_cfg = dict(max_iters=200, val_interval=100)
 default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP', rule='greater'))

@@ -1,6 +1,6 @@
 """UperNet with a small ViT-Adapter on the mini data, LaPE: for the demo and the tests, not for comparing methods.
 
-tools/train.py configs/upernet/upernet_deit-mini-adapter-lape_1xb4-300i_mini-ade.py
+tools/train.py configs/upernet/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py
 """
 
 _base_ = [
@@ -27,5 +27,5 @@ model = dict(
     auxiliary_head=dict(in_channels=embed_dims, channels=channels, num_classes=num_classes),
     test_cfg=dict(mode='whole'),
 )
-train_cfg = dict(max_iters=300, val_interval=150)
+train_cfg = dict(max_iters=200, val_interval=100)
 default_hooks = dict(checkpoint=dict(save_best='mIoU', rule='greater'))

@@ -1,9 +1,9 @@
 """Segmenter with a small DeiT on the mini data, LaPE: for the demo and the tests, not for comparing methods.
 
-tools/train.py configs/segmenter/segmenter_deit-mini-lape_1xb16-300i_mini-ade.py
+tools/train.py configs/segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py
 """
 
-_base_ = './segmenter_deit-mini-default_1xb16-300i_mini-ade.py'
+_base_ = './segmenter_deit-mini-default_1xb16-250i_mini-ade.py'
 
 model = dict(
     backbone=dict(
