@@ -97,6 +97,14 @@ def test_default_against_lape_is_told_both_ways(tmp_path):
         load_backbone(vit(), lape)
     assert len(load_backbone(vit(pe_joining='lape'), default, allow_joining_mismatch=True).new) == 4
     assert 'blocks.1.pe_norm.bias' in load_backbone(vit(), lape, allow_joining_mismatch=True).dropped
+    part = {key: value for key, value in vit(pe_joining='lape').state_dict().items() if 'blocks.1.pe_norm' not in key}
+    with pytest.raises(CheckpointError, match='missing.*pe_norm'):
+        load_backbone(vit(pe_joining='lape'), save(tmp_path / 'part.pth', part), allow_joining_mismatch=True)
+
+
+def test_a_model_without_pe_drops_the_table_and_the_class_token(tmp_path):
+    report = load_backbone(vit(pe_type='none', with_cls_token=False), save(tmp_path / 'a.pth', vit().state_dict()))
+    assert {'cls_token', 'pos_embed'} <= set(report.dropped)
 
 
 def test_a_vit_loads_into_an_adapter_with_its_own_parts_new(tmp_path):

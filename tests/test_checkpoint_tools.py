@@ -146,6 +146,8 @@ def test_a_layout_without_a_place_for_something_refuses(tmp_path, kwargs, to, re
         (dict(pe_type='sincos2d', patch_norm='dual'), {'pe_type': 'sincos2d', 'patch_norm': 'dual'}),
         (dict(pe_type='rpe'), {'pe_type': 'rpe', 'pe grid': '4 x 4'}),
         (dict(pe_joining='unshared'), {'pe_joining': 'unshared'}),
+        (dict(patch_norm='pre'), {'patch_norm': 'pre'}),
+        (dict(patch_norm='post'), {'patch_norm': 'post'}),
     ],
 )
 def test_inspect_tells_what_a_file_is(tmp_path, kwargs, expected):
