@@ -23,6 +23,7 @@ from mmlape.engine.trainer import train
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 from mmlape.registry import MODELS
+from mmlape.runs.record import read_evaluations
 
 PRETRAIN = ROOT / 'configs' / 'pretrain'
 TABLE_5 = {'tiny': (5.717, 5.722), 'small': (22.051, 22.060), 'base': (86.568, 86.586)}
@@ -170,8 +171,8 @@ def test_imagenet_is_evaluated_at_both_crop_ratios(tmp_path):
         test_dataloader=plain, param_scheduler=[], auto_scale_lr=dict(base_batch_size=2),
     ))  # fmt: skip
     accuracies = {'accuracy/top1': pytest.approx(100 / 6), 'crop_1.0/accuracy/top1': pytest.approx(100 / 3)}
-    record = train(cfg, tmp_path / 'out', seed=0)
-    first, last = (evaluation['metrics'] for evaluation in record['evaluations'])
+    train(cfg, tmp_path / 'out', seed=0)
+    first, last = (evaluation['metrics'] for evaluation in read_evaluations(tmp_path / 'out'))
     assert 'crop_1.0/accuracy/top1' not in first and first['accuracy/top1'] == accuracies['accuracy/top1']
     assert {key: last[key] for key in accuracies} == accuracies
     found = evaluate(cfg, tmp_path / 'out' / 'epoch_2.pth', tmp_path / 'test')
