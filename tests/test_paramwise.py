@@ -193,7 +193,9 @@ def test_what_cannot_be_decided_is_an_error():
 def test_print_params_names_the_rules(capsys, monkeypatch):
     monkeypatch.setenv('COLUMNS', '200')
     path = next(path for path in MINI if path.parent.name == 'segmenter')
-    assert main(['print-params', str(path), '--cfg-options', 'optim_wrapper.paramwise_cfg.layer_decay_rate=0.8']) == 0
+    rules = ('layer_decay_rate=0.8', 'custom_keys.backbone.lr_mult=0.5')
+    given = [f'optim_wrapper.paramwise_cfg.{rule}' for rule in rules]
+    assert main(['print-params', str(path), '--cfg-options', *given]) == 0
     rows = [[cell.strip() for cell in line.split('│')[1:-1]] for line in capsys.readouterr().out.splitlines()]
     (row,) = [row for row in rows if row and row[-1] == 'backbone.pos_embed']
     assert row[1:4] == ["'backbone' x 0.5, layer 0 of 5 x 0.3277", '0', "'pos_embed' x 0"]
