@@ -62,6 +62,6 @@ def _gradient_of_weights(gradient: Tensor, index: Tensor, rows: Tensor) -> Tenso
     bags, size = index.shape
     starts = torch.arange(0, bags * size + 1, size, dtype=index.dtype)
     with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', 'Sparse CSR tensor support')
+        warnings.filterwarnings('ignore', 'Sparse (CSR tensor support|invariant checks)')
         places = torch.sparse_csr_tensor(starts, index.view(-1), rows.new_zeros(bags * size), (bags, len(rows)))
     return torch.sparse.sampled_addmm(places, gradient, rows.t(), beta=0).values().view(bags, size)
