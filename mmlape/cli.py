@@ -95,7 +95,7 @@ def _run(run, args: argparse.Namespace) -> int:
         print('mmlape: interrupted', file=sys.stderr)
         return 130
     except SystemExit as stop:  # a signal that a run has recorded, or an error that another process prints
-        return stop.code
+        return stop.code or 0
 
 
 def _stack_error() -> MMLaPEError | None:

@@ -10,10 +10,7 @@ import warnings
 from collections.abc import Iterator
 
 WARNINGS = (
-    (
-        UserWarning,
-        r'`reduce_zero_label` will be deprecated',
-    ),  # mmseg's transform, of the argument that its datasets pass
+    (UserWarning, r'`reduce_zero_label` will be deprecated'),  # mmseg's transform, of what its datasets pass
     (UserWarning, r'Default ``avg_non_ignore`` is False'),  # mmseg's loss, of its own default
     (UserWarning, r'faster_coco_eval is not installed'),  # mmdet's optional metric, which no config here uses
     (FutureWarning, r'Importing from timm\.models\.'),

@@ -16,11 +16,8 @@ model = dict(
     data_preprocessor=dict(size=_base_.crop_size),
     backbone=dict(
         arch=dict(_delete_=True, **_base_.deit_mini),
-        **_base_.in_windows,
-        drop_path_rate=0.0,
+        **_base_.mini_adapter,
         pe_joining='lape',
-        conv_inplane=16,
-        deform_num_heads=4,
         init_cfg=dict(checkpoint='work_dirs/deit-mini-lape_1xb32-5e_mini-digits/epoch_5.pth'),
     ),
     decode_head=dict(in_channels=[embed_dims] * 4, channels=channels, num_classes=num_classes),

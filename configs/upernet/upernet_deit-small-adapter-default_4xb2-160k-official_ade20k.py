@@ -3,16 +3,9 @@
 tools/dist_train.sh configs/upernet/upernet_deit-small-adapter-default_4xb2-160k-official_ade20k.py 4
 """
 
-_base_ = './upernet_deit-tiny-adapter-default_4xb2-160k-official_ade20k.py'
+_base_ = './upernet_deit-small-adapter-default_4xb2-160k_ade20k.py'
 
-embed_dims = 384
-model = dict(
-    backbone=dict(
-        arch='deit-small',
-        drop_path_rate=0.2,
-        init_cfg=dict(checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth'),
-    ),
-    decode_head=dict(in_channels=[embed_dims] * 4),
-    auxiliary_head=dict(in_channels=embed_dims),
+optim_wrapper = dict(
+    optimizer=dict(lr=6e-5, weight_decay=0.01),
+    paramwise_cfg=dict(layer_decay_rate=0.95, flat_decay_mult=0.0),
 )
-optim_wrapper = dict(optimizer=dict(lr=6e-5))

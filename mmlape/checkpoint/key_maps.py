@@ -18,15 +18,8 @@ from mmlape.registry import MODELS
 
 CLASS_HEADS = ('head.', 'head_dist.')
 OTHER_PARTS = (
-    'pre_logits.',
-    'fc_norm.',
-    'attn_pool.',
-    'decode_head.',
-    'auxiliary_head.',
-    'neck.',
-    'rpn_head.',
-    'roi_head.',
-)
+    'pre_logits.', 'fc_norm.', 'attn_pool.', 'decode_head.', 'auxiliary_head.', 'neck.', 'rpn_head.', 'roi_head.',
+)  # fmt: skip
 _MMPRETRAIN_HEAD = re.compile(r'^head\.layers\.(head|head_dist)\.')
 
 Tensors = dict[str, Tensor]

@@ -21,7 +21,7 @@ from mmlape.errors import ConfigError, DataError, TrainingError, listed
 from mmlape.experiments.layout import log_file, start_lock
 from mmlape.runs.identity import checkpoint_keys, differences, is_missing, software_differences
 from mmlape.runs.locks import lock_holder, take_lock
-from mmlape.runs.origin import DEIT, PRETRAIN, origin
+from mmlape.runs.provenance import DEIT, PRETRAIN, provenance
 from mmlape.runs.record import checkpoints, running_in
 from mmlape.runs.run import Run, read_run, seed_folder
 
@@ -215,18 +215,18 @@ class Study:
                     )
 
     def warnings(self) -> list[str]:
-        """Return reasons to doubt a comparison of the arms: pretrained weights of different origin.
+        """Return reasons to doubt a comparison of the arms: pretrained weights of different provenance.
 
-        Unknown origins are taken for the same; DeiT published none with LaPE, so its files differ from all others.
+        Unknown provenances are taken for the same; DeiT published none with LaPE, so its files differ from all others.
         """
         starts = {arm.name: _start_weights(self.configs[arm.name]) for arm in self.arms}
-        origins = {name: origin(path) if path else 'no weights' for name, path in starts.items()}
-        known = set(filter(None, origins.values()))
-        if len(known) < 2 and not (known & {DEIT, 'no weights'} and None in origins.values()):
+        provenances = {name: provenance(path) if path else 'no weights' for name, path in starts.items()}
+        known = set(filter(None, provenances.values()))
+        if len(known) < 2 and not (known & {DEIT, 'no weights'} and None in provenances.values()):
             return []
         lines = (
             f'{name} from {starts[name] or "no weights"}' + (f' ({found})' if starts[name] and found else '')
-            for name, found in origins.items()
+            for name, found in provenances.items()
         )
         return [f'the arms start from different pretrainings, which are compared, too: {"; ".join(lines)}. {PRETRAIN}']
 

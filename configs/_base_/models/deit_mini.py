@@ -8,3 +8,4 @@ deit_mini = dict(embed_dims=128, num_layers=4, num_heads=4, feedforward_channels
 init_std = 128**-0.5  # so narrow a model learns its first features sooner than with 0.02
 crop = 64
 in_windows = dict(img_size=crop, interpolate_mode='tile', window_attn=True, window_size=crop // 16)
+mini_adapter = dict(in_windows, drop_path_rate=0.0, conv_inplane=16, deform_num_heads=4)

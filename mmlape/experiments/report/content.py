@@ -10,7 +10,7 @@ from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.report.arms import ArmResult, ArmRuns, average
 from mmlape.experiments.report.comparisons import Comparison, compare, compare_classes, pairs_of
 from mmlape.runs.identity import differences, software_differences
-from mmlape.runs.origin import DEIT, PRETRAIN, is_published
+from mmlape.runs.provenance import DEIT, PRETRAIN, is_published
 
 _MAX_LENGTH = 60
 """Characters that the names of a pair may have together in a table."""

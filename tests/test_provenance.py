@@ -12,8 +12,8 @@ from mmlape.experiments.multi_seed import make_launcher, run_study
 from mmlape.experiments.report import ArmRuns, build
 from mmlape.experiments.study import Arm, Study
 from mmlape.models import VisionTransformer
-from mmlape.runs import origin as module
-from mmlape.runs.origin import DEIT, is_published, origin
+from mmlape.runs import provenance as module
+from mmlape.runs.provenance import DEIT, is_published, provenance
 from mmlape.runs.run import read_seeds
 
 NAME = 'deit_tiny_patch16_224-a1311bcf.pth'
@@ -21,7 +21,7 @@ NAME = 'deit_tiny_patch16_224-a1311bcf.pth'
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """Weights of known origin; the first stands for DeiT's, whose hash it gets."""
+    """Weights of known provenance; the first stands for DeiT's, whose hash it gets."""
     weights = {
         joining: VisionTransformer(
             dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64), 32, 8, pe_joining=joining
@@ -46,11 +46,11 @@ def files(tmp_path, monkeypatch):
 def test_published_files_are_known_by_their_hash_and_by_their_name_only_if_they_are_not_here(tmp_path):
     assert is_published(NAME) and is_published('renamed.pth', 'a1311bcf' + 56 * '0')
     assert not is_published(NAME, 64 * '0') and not is_published('deit_tiny_lape.pth')
-    assert origin(f'pretrained/{NAME}') == DEIT and origin('pretrained/deit_tiny_lape.pth') is None
+    assert provenance(f'pretrained/{NAME}') == DEIT and provenance('pretrained/deit_tiny_lape.pth') is None
     torch.save({'x': torch.zeros(1)}, tmp_path / NAME)
-    assert origin(tmp_path / NAME) is None
+    assert provenance(tmp_path / NAME) is None
     (tmp_path / 'damaged.pth').write_bytes(b'no checkpoint')
-    assert origin(tmp_path / 'damaged.pth') is None
+    assert provenance(tmp_path / 'damaged.pth') is None
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def is_published(name: str, digest: str | None = None) -> bool:
     return (digest[:8] if digest else named and named[1]) in _PUBLISHED
 
 
-def origin(path: str | Path) -> str | None:
+def provenance(path: str | Path) -> str | None:
     """Say whose pretraining a file is of; None if nothing in it tells."""
     from mmlape.checkpoint.describing import sha256
     from mmlape.checkpoint.reading import read_checkpoint
