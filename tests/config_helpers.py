@@ -10,17 +10,18 @@ from torch import nn
 
 ROOT = Path(__file__).resolve().parents[1]
 BASES = sorted((ROOT / 'configs' / '_base_').rglob('*.py'))
-CONFIGS = sorted(path for path in (ROOT / 'configs').glob('*/*.py') if path.parent.name != '_base_')
+CONFIGS = sorted(path for path in (ROOT / 'configs').rglob('*.py') if '_base_' not in path.parts)
 FAMILIES = ('mask_rcnn', 'segmenter', 'upernet')
 # other values for the same model, where code and papers do not agree
 ALTERNATIVES = [path for path in CONFIGS if '160k-' in path.name]
+DEIT = [path for path in CONFIGS if 'deit-' in path.name]
 RECIPES = [
-    path for path in CONFIGS if path.parent.name in FAMILIES and '_mini-' not in path.name and path not in ALTERNATIVES
+    path for path in DEIT if path.parent.name in FAMILIES and '_mini-' not in path.name and path not in ALTERNATIVES
 ]
-MINI = [path for path in CONFIGS if '_mini-' in path.name]
+MINI = [path for path in DEIT if '_mini-' in path.name]
 NAME = re.compile(
-    r'((?P<method>mask-rcnn|segmenter|upernet)_)?(?P<arch>deit-(mini|tiny|small|base))(?P<adapter>-adapter)?'
-    r'(-distilled)?-(?P<joining>default|lape)(?P<dpn>-dpn)?'
+    r'((?P<method>mask-rcnn|segmenter|upernet)_)?(?P<arch>[a-z][a-z0-9-]*?)(?P<adapter>-adapter)?'
+    r'(-distilled)?-(?P<joining>default|lape)?-?(?P<rpe>rpe)?(?P<dpn>-dpn)?'
     r'_(?P<gpus>\d+)xb(?P<batch>\d+)-(?P<schedule>[^_]+)_(?P<data>.+)'
 )
 DATA = {
@@ -61,6 +62,10 @@ WIDTH = {'mini': 128, 'tiny': 192, 'small': 384, 'base': 768}
 
 def short(path: Path) -> str:
     return path.stem
+
+
+def folder_of(path: Path) -> str:
+    return path.parent.relative_to(ROOT / 'configs').as_posix()
 
 
 @cache

@@ -94,15 +94,17 @@ BY_FILE = {
     ],
     'mmlape/models/backbones/vit.py': [
         ('patch norms: eps always 1e-5', "norm_cfg.get('eps', 1e-5)", '1e-5'),
-        ('post-posemb: norm before the PE', 'x = self.position.joining.enter(x, pe)\n        ', '',
-         'x = self.norm_pre(x)\n', 'x = self.norm_pre(x)\n        x = self.position.joining.enter(x, pe)\n'),
-        ('final norm missing', 'self.norm(x) if last', 'x + 0 * self.norm(x) if last'),
         ('distilled: tokens exchanged', "('cls_token', 'dist_token')", "('dist_token', 'cls_token')"),
         ('drop path: rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
         ('drop path: one rate', 'drop_path_rate * i / max(1, depth - 1)', 'drop_path_rate'),
-        ('dropout of embeddings missing', 'return self.pos_drop(x)', 'return x + 0 * self.pos_drop(x)'),
         ('attention dropout: the other rate', 'attn_drop_rate, drop_rate)', 'drop_rate, attn_drop_rate)'),
         ('initial linear maps: std 0.01', '(module.weight, std=0.02)', '(module.weight, std=0.01)'),
+    ],
+    'mmlape/models/backbones/isotropic.py': [
+        ('post-posemb: norm before the PE', 'x = self.position.joining.enter(x, pe)\n        ', '',
+         'x = self.norm_pre(x)\n', 'x = self.norm_pre(x)\n        x = self.position.joining.enter(x, pe)\n'),
+        ('final norm missing', 'self.final_norm(x) if last', 'x + 0 * self.final_norm(x) if last'),
+        ('dropout of embeddings missing', 'return self.pos_drop(x)', 'return x + 0 * self.pos_drop(x)'),
         ('initial class token: zero', 'trunc_normal_(torch.zeros(1, count, self.embed_dims), std=0.02)',
          'torch.zeros(1, count, self.embed_dims)'),
     ],
@@ -110,8 +112,7 @@ BY_FILE = {
         ('drop path of the FFN missing', 'self.drop_path(self.mlp(self.norm2(x)))', 'self.mlp(self.norm2(x))'),
         ('drop path of the attention missing', 'self.drop_path(self.attn(attn_input, hw))',
          'self.attn(attn_input, hw)'),
-        ('LaPE: PE seen by the FFN', 'pe = self.joining.join(x, pe, self.norm1, self.pe_norm)\n        x = add',
-         'pe = self.joining.join(x, pe, self.norm1, self.pe_norm)\n'
+        ('LaPE: PE seen by the FFN', 'pe = self.join(x, pe)\n        x = add', 'pe = self.join(x, pe)\n'
          '        seen = attn_input - self.norm1(x)\n        x = add', 'self.mlp(self.norm2(x))',
          'self.mlp(self.norm2(x) + seen)'),
         ('LayerScale: gammas exchanged', 'attn_input, hw)), self.gamma1)', 'attn_input, hw)), self.gamma2)',

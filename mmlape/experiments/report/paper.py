@@ -107,7 +107,7 @@ def index_entry(config: str, parameters: int | None = None) -> IndexEntry | None
 @functools.cache
 def _index() -> dict[str, IndexEntry]:
     found = {}
-    for file in sorted((mim_root() / 'configs').glob('*/metafile.yml')):
+    for file in sorted((mim_root() / 'configs').rglob('metafile.yml')):
         # The base loader keeps numbers as they are printed: 40.660 has three decimals in the paper.
         content = yaml.load(file.read_text(encoding='utf-8'), yaml.BaseLoader)
         found |= {entry['Name']: _index_entry(entry) for entry in content.get('Models', ())}

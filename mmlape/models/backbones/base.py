@@ -24,6 +24,7 @@ class BaseBackbone(LoadableBackbone):
 
     Attributes:
         layers_name: The module list of the layers, as parameter names have it.
+        table_name: The name of the absolute PE's table.
         embedding_names: Beginnings of the names of parameters before the first layer.
         embed_dims: Width D of the tokens.
         patch_size: Side in pixels that a token stands for at the input; no side of an image may be smaller.
@@ -39,7 +40,8 @@ class BaseBackbone(LoadableBackbone):
     """
 
     layers_name: ClassVar[str] = 'blocks'
-    embedding_names: ClassVar[tuple[str, ...]] = ('patch_embed.', 'pos_embed', 'norm_pre.')
+    table_name: ClassVar[str] = 'pos_embed'
+    embedding_names: ClassVar[tuple[str, ...]] = ('patch_embed.', 'norm_pre.')
     prefix_tokens: ClassVar[tuple[str, ...]] = ()
     embed_dims: int
     patch_size: int = 1
@@ -58,9 +60,14 @@ class BaseBackbone(LoadableBackbone):
     # structure
 
     @property
-    def layers(self) -> nn.ModuleList:
+    def layers(self) -> Sequence[nn.Module]:
         """The layers, in the order in which they run."""
         return getattr(self, self.layers_name)
+
+    @property
+    def layer_names(self) -> list[str]:
+        """What the parameter names of each layer begin with."""
+        return [f'{self.layers_name}.{number}.' for number in range(self.num_layers)]
 
     @property
     def num_layers(self) -> int:
@@ -88,9 +95,10 @@ class BaseBackbone(LoadableBackbone):
         """
         name = param_name.removeprefix(prefix)
         depths = self.num_layers + 2
-        if name.startswith(f'{self.layers_name}.'):
-            return int(name.removeprefix(f'{self.layers_name}.').split('.')[0]) + 1, depths
-        if name.startswith((*self.embedding_names, *self.prefix_tokens)):
+        for number, layer in enumerate(self.layer_names, 1):
+            if name.startswith(layer):
+                return number, depths
+        if name.startswith((*self.embedding_names, self.table_name, *self.prefix_tokens)):
             return 0, depths
         return depths - 1, depths
 
@@ -139,7 +147,7 @@ class BaseBackbone(LoadableBackbone):
         if kind is None:
             return
         per_layer = self.position.joining.table_per_layer
-        self.pe_names = [f'pos_embed{i}' for i in range(num_layers)] if per_layer else ['pos_embed']
+        self.pe_names = [f'{self.table_name}{i}' for i in range(num_layers)] if per_layer else [self.table_name]
         for name in self.pe_names:
             table = kind.table(self.grid, self.embed_dims, self.pe_prefix)
             if kind.trainable:
@@ -183,5 +191,5 @@ class BaseBackbone(LoadableBackbone):
     def drawn_encodings(self, grid: Grid) -> Iterator[Tensor | None]:
         """Yield what is drawn of the first encoding inside each layer's attention, (N, N), or None."""
         for layer in self.layers:
-            drawn = (encoding.drawn(layer.attn, grid) for encoding in layer.attn.encodings)
+            drawn = (encoding.drawn(layer.attention, grid) for encoding in layer.attention.encodings)
             yield next((values for values in drawn if values is not None), None)

@@ -9,6 +9,7 @@ from torch import Tensor
 from mmlape.checkpoint.key_maps import Layout, Target, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport, is_pretrained, load_init_cfg, summary_of_resized
 from mmlape.errors import CheckpointError
+from mmlape.models.backbones.stored_position import NAMES, StoredNames
 from mmlape.models.layers.grid import Grid, square_grid
 from mmlape.models.position.stored import TablePlace, fit_table, with_batch_axis
 
@@ -18,10 +19,12 @@ class LoadableBackbone(BaseModule):
 
     Attributes:
         checkpoint_signs: Regular expressions that each match a key of the backbone's checkpoints, and no other's.
+        stored_names: Of the position encodings in its files.
         load_report: Of the checkpoint that ``init_cfg`` names, once it is loaded.
     """
 
     checkpoint_signs: ClassVar[tuple[str, ...]] = ()
+    stored_names: ClassVar[StoredNames] = NAMES
     load_report: LoadReport | None = None
 
     @classmethod
@@ -191,13 +194,13 @@ class LoadableBackbone(BaseModule):
     def _resize_inside(self, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]) -> dict:
         """Return what a file keeps of the encodings inside attention, on this grid."""
         out = {}
-        for number, layer in enumerate(self.layers if self.position.inside else ()):
-            prefix = f'{self.layers_name}.{number}.attn.'
+        for start, layer in zip(self.layer_names, self.layers if self.position.inside else ()):
+            prefix = f'{start}{layer.attn_name}.'
             attn = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
-            own = layer.attn.state_dict()
+            own = layer.attention.state_dict()
             if not grid and all(own[name].shape == value.shape for name, value in attn.items() if name in own):
                 continue
-            for encoding in layer.attn.encodings:
+            for encoding in layer.attention.encodings:
                 if not (encoding.has_grid and encoding.found_in(attn)):
                     continue
                 src, dst = grid or encoding.stored_grid(attn, encoding.place.num_prefix), encoding.place.grid

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import torch
 from mmcv.cnn import build_norm_layer
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
@@ -11,10 +10,10 @@ from mmlape.errors import ConfigError
 from mmlape.models.backbones import vit_options
 from mmlape.models.backbones.vit_checkpoints import ViTCheckpoints
 from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.layers.grid import Grid, ceil_div, contiguous, to_maps
+from mmlape.models.layers.grid import Grid, ceil_div
 from mmlape.models.layers.patch_embed import PATCH_NORMS, PatchEmbed
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
-from mmlape.models.position import Placement, PositionType, Stream, resolve_position
+from mmlape.models.position import PositionType, resolve_position
 from mmlape.registry import MODELS
 
 
@@ -67,8 +66,6 @@ class VisionTransformer(ViTCheckpoints):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
-    prefix_tokens: tuple[str, ...] = ('cls_token',)
-
     def __init__(
         self,
         arch: str | dict = 'deit-base',
@@ -103,9 +100,9 @@ class VisionTransformer(ViTCheckpoints):
         self.embed_dims = self.arch['embed_dims']
         self.patch_size = patch_size
         self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
-        self.out_type = out_type
-        self.out_indices = vit_options.resolve_out(out_type, out_indices, with_cls_token, self.arch['num_layers'])
-        self.strides = (patch_size,) * len(self.out_indices) if out_type == 'featmap' else ()
+        self.set_outputs(out_type, out_indices, self.arch['num_layers'])
+        if out_type == 'cls_token' and not with_cls_token:
+            raise ConfigError("out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'")
         self.pe_type, self.pe_joining, self.patch_norm = pe_type, pe_joining, patch_norm
         self.interpolate_mode = interpolate_mode
         self.frozen_stages = frozen_stages
@@ -116,11 +113,8 @@ class VisionTransformer(ViTCheckpoints):
         self.patch_embed = PatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
         tokens = dict.fromkeys(self.prefix_tokens, 1) if with_cls_token else {}
         tokens |= {'reg_token': num_registers} if num_registers else {}
-        self.prefix_tokens, self.num_prefix = tuple(tokens), sum(tokens.values())
-        for name, count in tokens.items():
-            setattr(self, name, nn.Parameter(trunc_normal_(torch.zeros(1, count, self.embed_dims), std=0.02)))
         depth = self.arch['num_layers']
-        self.pe_prefix = sum(self.table_tokens().values())
+        self.add_prefix_tokens(tokens)
         self.add_tables(depth)
         self.norm_pre = self._build_norm_pre(eps)
         self.pos_drop = nn.Dropout(drop_rate)
@@ -136,17 +130,13 @@ class VisionTransformer(ViTCheckpoints):
 
     # building
 
-    def table_tokens(self) -> dict[str, int]:
-        """Return the prefix tokens, which all have rows in the PE tables."""
-        return {name: getattr(self, name).shape[1] for name in self.prefix_tokens}
-
     def _build_layers(
         self, attention, windows, drop_rate, drop_path_rates, layer_scale, norms, act_cfg
     ) -> nn.ModuleList:
         return nn.ModuleList(
             TransformerEncoderLayer(
                 self.embed_dims,
-                MultiheadAttention(*attention, windows[i], self.position.build_inside(), self._placement(i)),
+                MultiheadAttention(*attention, windows[i], self.position.build_inside(), self.placement(i)),
                 self.position.joining,
                 self.arch['feedforward_channels'],
                 drop_rate,
@@ -157,9 +147,6 @@ class VisionTransformer(ViTCheckpoints):
             )
             for i, rate in enumerate(drop_path_rates)
         )
-
-    def _placement(self, layer: int) -> Placement:
-        return Placement(layer, self.grid, self.num_prefix, self.position.normed, self.interpolate_mode)
 
     def _build_norm_pre(self, eps: float) -> nn.Module | None:
         build = PATCH_NORMS[self.patch_norm][2]
@@ -183,59 +170,9 @@ class VisionTransformer(ViTCheckpoints):
         """Return the grid of patches of an image of (height, width) pixels."""
         return tuple(ceil_div(side, self.patch_size) for side in size)
 
-    # running
-
-    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
-        """Return the first layer's tokens (B, N, D) of images (B, C, H, W), its PE, and the grid."""
-        x, hw = self.patch_embed(x)
-        prefix = [getattr(self, name).expand(len(x), -1, -1) for name in self.prefix_tokens]
-        x = torch.cat((*prefix, x), dim=1) if prefix else x
-        pe = self.position_stream(hw, self.num_prefix)
-        x = self.position.joining.enter(x, pe)
-        if self.norm_pre is not None:
-            x = self.norm_pre(x)
-        return self.pos_drop(x), pe, hw
-
-    def run_layers(self, x: Tensor, pe: Stream, hw: Grid, start: int, stop: int) -> tuple[Tensor, Stream]:
-        """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, N, D)."""
-        for block in self.blocks[start:stop]:
-            x, pe = block(x, pe, hw)
-        return x, pe
-
-    def split_prefix(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Split tokens (B, P + N, D) into those of the prefix and those of the patches."""
-        if not self.num_prefix:  # no slice, whose backward would copy
-            return x[:, :0], x
-        return x[:, : self.num_prefix], x[:, self.num_prefix :]
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Extract features.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
-
-        Raises:
-            ValueError: If a side of the images is smaller than a patch.
-        """
-        x, pe, hw = self.embed(x)
-        outs, start = {}, 0
-        for index in sorted(set(self.out_indices)):
-            x, pe = self.run_layers(x, pe, hw, start, index + 1)
-            start = index + 1
-            last = start == self.num_layers
-            outs[index] = self._format(self.norm(x) if last and self.norm is not None else x, hw)
-        return tuple(outs[index] for index in self.out_indices)
-
-    def _format(self, x: Tensor, hw: Grid):
-        if self.out_type == 'raw':
-            return x
-        if self.out_type == 'cls_token':
-            return x[:, 0]
-        _, patches = self.split_prefix(x)  # (B, N, D)
-        return patches.mean(dim=1) if self.out_type == 'avg_featmap' else contiguous(to_maps(patches, hw))
+    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
+        """Return the patches' tokens (B, N, D) of images (B, C, H, W), and their grid."""
+        return self.patch_embed(x)
 
 
 @MODELS.register_module()
@@ -247,5 +184,6 @@ class DistilledVisionTransformer(VisionTransformer):
 
     prefix_tokens = ('cls_token', 'dist_token')
 
-    def _format(self, x: Tensor, hw: Grid):
-        return (x[:, 0], x[:, 1]) if self.out_type == 'cls_token' else super()._format(x, hw)
+    def format(self, x: Tensor, hw: Grid) -> Tensor | tuple[Tensor, ...]:
+        """Return tokens (B, 2 + N, D) of a layer in the form that ``out_type`` says."""
+        return (x[:, 0], x[:, 1]) if self.out_type == 'cls_token' else super().format(x, hw)

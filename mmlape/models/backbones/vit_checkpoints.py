@@ -7,23 +7,18 @@ from torch import Tensor
 from mmlape.checkpoint.key_maps import Layout, Target, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.errors import CheckpointError
-from mmlape.models.backbones.base import BaseBackbone
+from mmlape.models.backbones.isotropic import IsotropicBackbone
+from mmlape.models.backbones.stored_position import NAMES, StoredPosition
 from mmlape.models.backbones.vit_layouts import ADAPTER, LAYOUTS, to_timm
 from mmlape.models.backbones.vit_stored import (
-    FIRST,
     LAYER_SCALE,
     arch_of,
     is_clip,
-    joinings_in,
-    norms_in,
     patch_norm_of,
-    position_of,
     prefix_tokens,
-    table_names,
     table_tokens,
 )
 from mmlape.models.layers.grid import Grid
-from mmlape.models.position import AttentionPosition, kinds
 from mmlape.models.position.stored import with_batch_axis
 
 TANH_GELU = "act_cfg=dict(type='GELU', approximate='tanh')"
@@ -38,14 +33,14 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
         model: The name of the backbone's class.
     """
     arch = arch_of(weights)
-    pe_type, grid, needs_grid = position_of(weights)
+    pe_type, grid, needs_grid = _position_of(weights)
     rows = {
         'arch': arch['name'] or 'custom',
         **{key: value for key, value in arch.items() if key != 'name'},
         'pe_type': pe_type,
         'pe grid': _grid_text(weights, grid) if grid or needs_grid else '',
-        'pe_joining': ' or '.join(joinings_in(weights)),
-        'pe_norm': ' or '.join(norms_in(weights)) or 'none',
+        'pe_joining': ' or '.join(NAMES.joinings(weights)),
+        'pe_norm': ' or '.join(NAMES.norms(weights)) or 'none',
         'patch_norm': patch_norm_of(weights),
         'prefix tokens': ', '.join(_counted(weights)) or 'none',
         'LayerScale': 'yes' if weights.has(r'blocks\.0\.gamma1$') else 'no',
@@ -57,7 +52,7 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
         type=f'mmlape.{model}',
         arch=arch['name'] or dict(shape, num_heads='?'),
         pe_type=pe_type,
-        pe_joining=joinings_in(weights)[0],
+        pe_joining=NAMES.joinings(weights)[0],
         **_pe_norm(weights),
         patch_norm=patch_norm_of(weights),
     )
@@ -65,9 +60,13 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
     if needs_grid:
         init['grid'] = ('?', '?')
         notes.append('the PE is of no square grid: its rows and columns are those of the pretraining')
-    elif grid and not table_names(weights):
+    elif grid and not NAMES.tables(weights):
         options['img_size'] = grid[0] * arch['patch_size']  # so that nothing is resized
     return rows, dict(options, init_cfg=init), notes
+
+
+def _position_of(weights: Weights, grid: Grid | None = None) -> StoredPosition:
+    return NAMES.position(weights, sum(table_tokens(weights, grid).values()), grid)
 
 
 def _counted(weights: Weights) -> list[str]:
@@ -78,7 +77,7 @@ def _counted(weights: Weights) -> list[str]:
 def _grid_text(weights: Weights, grid: Grid | None) -> str:
     if grid:
         return f'{grid[0]} x {grid[1]}'
-    names = table_names(weights)
+    names = NAMES.tables(weights)
     if not names:
         return 'unknown'
     cells = with_batch_axis(weights.tensors[names[0]]).shape[1] - sum(table_tokens(weights).values())
@@ -86,12 +85,12 @@ def _grid_text(weights: Weights, grid: Grid | None) -> str:
 
 
 def _pe_norm(weights: Weights) -> dict:
-    norm = next(iter(norms_in(weights)), 'layernorm')
+    norm = next(iter(NAMES.norms(weights)), 'layernorm')
     return {} if norm == 'layernorm' else {'pe_norm': norm}
 
 
 def _notes(weights: Weights) -> list[str]:
-    choices = {'pe_joining': joinings_in(weights), 'pe_norm': norms_in(weights)} if table_names(weights) else {}
+    choices = {'pe_joining': NAMES.joinings(weights), 'pe_norm': NAMES.norms(weights)} if NAMES.tables(weights) else {}
     notes = [
         f'the file does not say whether {name} is {" or ".join(values)}'
         for name, values in choices.items()
@@ -115,8 +114,8 @@ def _notes(weights: Weights) -> list[str]:
 def missing_in_timm(weights: Weights) -> list[str]:
     """Return what timm's layout has no place for."""
     found = _missing_in_deit(weights)
-    if joinings_in(weights)[0] != 'default' or not table_names(weights):
-        found.append(f'the PE joining ({joinings_in(weights)[0]})')
+    if NAMES.joinings(weights)[0] != 'default' or not NAMES.tables(weights):
+        found.append(f'the PE joining ({NAMES.joinings(weights)[0]})')
     return found
 
 
@@ -164,7 +163,7 @@ def plain_config(weights: Weights, grid: Grid | None, path: str) -> dict:
         CheckpointError: If the PE is of no square grid and ``grid`` is None.
     """
     arch = arch_of(weights)
-    pe_type, found, needs_grid = position_of(weights, grid)
+    pe_type, found, needs_grid = _position_of(weights, grid)
     if needs_grid:
         raise CheckpointError(
             f'checkpoint {path}: its position embedding is of no square grid, pass --grid ROWS COLUMNS'
@@ -172,25 +171,23 @@ def plain_config(weights: Weights, grid: Grid | None, path: str) -> dict:
     rows, columns = found or (14, 14)
     side = arch.pop('patch_size')
     del arch['name']
-    attn = weights.below(FIRST)
-    heads = next((kind.stored_heads(attn) for kind in kinds(AttentionPosition) if kind.found_in(attn)), None)
     return dict(
         type='mmlape.VisionTransformer',
-        arch=dict(arch, num_heads=heads or 1),
+        arch=dict(arch, num_heads=NAMES.heads(weights) or 1),
         img_size=(rows * side, columns * side),
         patch_size=side,
         in_channels=weights.tensors['patch_embed.proj.weight'].shape[1],
         out_type='raw',
         with_cls_token=bool(prefix_tokens(weights)),
         pe_type=pe_type,
-        pe_joining=joinings_in(weights)[0] if pe_type != 'none' else 'default',
-        **(_pe_norm(weights) if len(norms_in(weights)) == 1 else {}),  # a guess would be drawn as if known
+        pe_joining=NAMES.joinings(weights)[0] if pe_type != 'none' else 'default',
+        **(_pe_norm(weights) if len(NAMES.norms(weights)) == 1 else {}),  # a guess would be drawn as if known
         patch_norm=patch_norm_of(weights),
         norm_cfg=options_besides(weights).get('norm_cfg'),
     )
 
 
-class ViTCheckpoints(BaseBackbone):
+class ViTCheckpoints(IsotropicBackbone):
     """The half of a ViT that deals with checkpoints."""
 
     @classmethod
@@ -230,17 +227,13 @@ class ViTCheckpoints(BaseBackbone):
         return table_tokens(weights, grid)
 
     def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
-        """Return a file's tensors without tokens, tables and norms that this model lacks, the PE on its grid."""
-        tensors = super().fit_checkpoint(weights, options, report)
+        """Return a file's tensors as this model takes them; LayerScale must fit."""
         self._check_layer_scale(weights, report)
-        unwanted = [name for name in prefix_tokens(weights) if name not in self.prefix_tokens]
-        if self.position.absolute is None and not self.position.inside:
-            unwanted += table_names(weights)
-        unwanted += [] if self.norm is not None else ['norm.weight', 'norm.bias']
-        for name in unwanted:
-            if tensors.pop(name, None) is not None:
-                report.dropped.append(name)
-        return tensors
+        return super().fit_checkpoint(weights, options, report)
+
+    def optional_tokens(self, weights: Weights) -> tuple[str, ...]:
+        """Return the class, distillation and register tokens of a file."""
+        return prefix_tokens(weights)
 
     def _check_layer_scale(self, weights: Weights, report: LoadReport) -> None:
         """Refuse new LayerScale gammas other than 1: the file was trained with its branches unscaled."""

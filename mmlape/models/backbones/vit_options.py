@@ -11,7 +11,6 @@ def _arch(embed_dims: int, num_heads: int) -> dict:
 
 
 ARCHS = {'deit-tiny': _arch(192, 3), 'deit-small': _arch(384, 6), 'deit-base': _arch(768, 12)}
-OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
 
 
 def resolve_arch(arch: str | dict) -> dict:
@@ -35,19 +34,6 @@ def _per_layer(key: str, value, num_layers: int) -> list:
     if len(values) != num_layers:
         raise ConfigError(f'{key} has {len(values)} entries for {num_layers} layers')
     return values
-
-
-def resolve_out(out_type: str, out_indices: int | Sequence[int], with_cls_token: bool, num_layers: int) -> list[int]:
-    """Return the indices of the layers to return, counted from 0."""
-    if out_type not in OUT_TYPES:
-        raise ConfigError(f'unknown out_type={out_type!r}; choose one of: {", ".join(OUT_TYPES)}')
-    if out_type == 'cls_token' and not with_cls_token:
-        raise ConfigError("out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'")
-    indices = [out_indices] if isinstance(out_indices, int) else list(out_indices)
-    for index in indices:
-        if not -num_layers <= index < num_layers:
-            raise ConfigError(f'out_indices: there is no layer {index}, the model has {num_layers}')
-    return [index % num_layers for index in indices]
 
 
 def resolve_windows(

@@ -1,16 +1,14 @@
-"""What the tensors of a plain ViT's file tell: tokens, arch, stem, joining and position encodings."""
+"""What the tensors of a plain ViT's file tell: tokens, arch and stem."""
 
 import re
-from typing import NamedTuple
 
 from mmlape.checkpoint.key_maps import Weights
+from mmlape.models.backbones.stored_position import NAMES
 from mmlape.models.layers.grid import Grid, square_grid
-from mmlape.models.position import AbsolutePosition, AttentionPosition, joinings_of, kinds, norms_of
 from mmlape.models.position.stored import with_batch_axis
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
 ARCH_NAMES = {192: 'deit-tiny', 384: 'deit-small', 768: 'deit-base'}
-FIRST = 'blocks.0.attn.'
 LAYER_SCALE = r'blocks\.\d+\.gamma[12]$'
 
 
@@ -32,33 +30,13 @@ def table_tokens(weights: Weights, grid: Grid | None = None) -> dict[str, int]:
     tokens = {name: weights.tensors[name].shape[1] for name in prefix_tokens(weights)}
     if weights.layout == 'vit-adapter':
         tokens = tokens or {'cls_token': 1}
-    tables = table_names(weights)
+    tables = NAMES.tables(weights)
     if tokens and tables:
         rows = with_batch_axis(weights.tensors[tables[0]]).shape[1]
         patches_only = rows == grid[0] * grid[1] if grid else square_grid(rows) is not None
         if patches_only and (grid or square_grid(rows - sum(tokens.values())) is None):
             return {}
     return tokens
-
-
-def table_names(weights: Weights) -> list[str]:
-    """Return the names of the absolute PE's tables."""
-    return [name for name in weights.tensors if re.fullmatch(r'pos_embed\d*', name)]
-
-
-def joinings_in(weights: Weights) -> list[str]:
-    """Return the recorded joining, or those that leave such names in a file."""
-    if 'pe_joining' in weights.known:
-        return [str(weights.known['pe_joining'])]
-    return joinings_of(weights.has(r'blocks\.\d+\.(attn\.)?pe_norm\.'), 'pos_embed0' in weights.tensors)
-
-
-def norms_in(weights: Weights) -> list[str]:
-    """Return the recorded norm of an absolute PE, or those that leave such names in a file."""
-    if weights.known:
-        return [str(weights.known['pe_norm'])] if 'pe_norm' in weights.known else []
-    stored = weights.below('blocks.0.pe_norm.')
-    return norms_of(stored) if stored else []
 
 
 def patch_norm_of(weights: Weights) -> str:
@@ -91,44 +69,3 @@ def arch_of(weights: Weights) -> dict:
     if arch['num_layers'] != 12 or arch['feedforward_channels'] != 4 * dims:
         arch['name'] = None
     return arch
-
-
-class StoredPosition(NamedTuple):
-    """What a file tells of its position encodings.
-
-    Attributes:
-        pe_type: As the model takes it.
-        grid: Of the tables; None without tables, or where they are of no square.
-        needs_grid: Whether the user has to give the grid.
-    """
-
-    pe_type: str | list[str]
-    grid: Grid | None
-    needs_grid: bool
-
-
-def position_of(weights: Weights, grid: Grid | None = None) -> StoredPosition:
-    """Find the position encodings of a file.
-
-    Args:
-        weights: Of the file.
-        grid: (rows, columns) of the stored PE, if the user gave it.
-    """
-    found: list[str] = []
-    grid = grid or weights.grid
-    tables = table_names(weights)
-    prefix = sum(table_tokens(weights, grid).values())
-    if tables:
-        table = with_batch_axis(weights.tensors[tables[0]])
-        grid = grid or square_grid(table.shape[1] - prefix)
-        fixed_first = sorted(kinds(AbsolutePosition), key=lambda kind: kind.trainable)
-        fitting = (kind.name for kind in fixed_first if kind.matches(table, grid, prefix)) if grid else ()
-        found.append(next(iter(fitting), 'learnable'))
-    attn = weights.below(FIRST)
-    inside = [kind for kind in kinds(AttentionPosition) if kind.found_in(attn)]
-    for kind in inside:
-        found.append(kind.name)
-        grid = grid or kind.stored_grid(attn, prefix)
-    has_grid = bool(tables) or any(kind.has_grid for kind in inside)
-    pe_type = weights.known.get('pe_type', found if len(found) > 1 else (found or ['none'])[0])
-    return StoredPosition(pe_type, grid if has_grid else None, has_grid and grid is None)

@@ -5,6 +5,9 @@
 Parameter names are those of DeiT and timm; ``gamma1`` and ``gamma2`` are ViT-Adapter's LayerScale.
 """
 
+from abc import abstractmethod
+from typing import ClassVar
+
 import torch
 from mmcv.cnn import build_activation_layer, build_norm_layer
 from mmcv.cnn.bricks import DropPath
@@ -38,8 +41,83 @@ class FFN(nn.Module):
         return self.drop(self.fc2(self.drop(self.act(self.fc1(x)))))
 
 
-class TransformerEncoderLayer(nn.Module):
-    """One layer; its joining decides what attention sees of the PE.
+class BaseTransformerLayer(nn.Module):
+    """What every layer does with the PE: its joining decides what attention sees of it.
+
+    A subclass adds the other parts and defines ``run``.
+
+    Args:
+        embed_dims: Width D of the tokens.
+        attn: The attention module.
+        joining: The joining method.
+        pe_norm: A key of ``PE_NORMS`` where the layer norms the PE.
+        norm_cfg: Of the layer's norms; LayerNorm with eps 1e-6 by default.
+        with_cp: Recompute activations in the backward pass to save memory.
+
+    Attributes:
+        norm_name: The name of the norm before attention, beside which ``pe_norm`` stands.
+        attn_name: The name of the attention module.
+    """
+
+    norm_name: ClassVar[str] = 'norm1'
+    attn_name: ClassVar[str] = 'attn'
+
+    def __init__(
+        self,
+        embed_dims: int,
+        attn: nn.Module,
+        joining: Joining,
+        pe_norm: str | None = None,
+        norm_cfg: dict | None = None,
+        with_cp: bool = False,
+    ):
+        super().__init__()
+        self.norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
+        self.joining, self.with_cp = joining, with_cp
+        setattr(self, self.norm_name, build_norm_layer(self.norm_cfg, embed_dims)[1])
+        self.pe_norm = build_pe_norm(pe_norm, embed_dims, self.norm_cfg) if pe_norm else None
+        setattr(self, self.attn_name, attn)
+
+    @property
+    def attention(self) -> nn.Module:
+        """The attention module."""
+        return getattr(self, self.attn_name)
+
+    def forward(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
+        """Run the layer.
+
+        Args:
+            x: Tokens (B, N, D).
+            pe: The PE as the previous layer passed it on.
+            hw: Grid of the patch tokens.
+
+        Returns:
+            Tokens (B, N, D), and the PE for the next layer.
+        """
+        if self.with_cp and torch.is_grad_enabled():
+            return checkpoint(self.run, x, pe, hw, use_reentrant=False)
+        return self.run(x, pe, hw)
+
+    @abstractmethod
+    def run(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
+        """Run the layer, keeping all activations."""
+
+    def join(self, x: Tensor, pe: Stream) -> tuple[Tensor, Tensor | AttentionInput, Stream]:
+        """Join PE and tokens; see ``Joining.join``."""
+        return self.joining.join(x, pe, getattr(self, self.norm_name), self.pe_norm)
+
+    def join_position(self, x: Tensor, pe: Stream) -> tuple[Tensor, Tensor, Stream]:
+        """Return the PE in the stream, in attention's queries, and for the next layer, beside tokens that are zero.
+
+        Where tokens and PE have norms of their own the tokens' norm is left out, since its bias is no part of the PE.
+        """
+        norm = getattr(self, self.norm_name) if self.joining.shares_norm else torch.zeros_like
+        x, seen, pe = self.joining.join(x, pe, norm, self.pe_norm)
+        return x, seen.q if isinstance(seen, AttentionInput) else seen, pe
+
+
+class TransformerEncoderLayer(BaseTransformerLayer):
+    """The layer of DeiT.
 
     Args:
         embed_dims: Width D of the tokens.
@@ -49,7 +127,7 @@ class TransformerEncoderLayer(nn.Module):
         drop_rate: Dropout of the FFN.
         drop_path_rate: Stochastic depth of both branches.
         layer_scale_init_value: Initial LayerScale gammas; 0 means no LayerScale.
-        pe_norm: What norms the PE in this layer; None for no norm.
+        pe_norm: A key of ``PE_NORMS`` where the layer norms the PE.
         norm_cfg: Of the layer's norms.
         with_cp: Recompute activations in the backward pass to save memory.
         act_cfg: Activation of the FFN; None for the exact GELU.
@@ -69,46 +147,17 @@ class TransformerEncoderLayer(nn.Module):
         with_cp: bool = False,
         act_cfg: dict | None = None,
     ):
-        super().__init__()
-        norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
-        self.joining = joining
-        self.with_cp = with_cp
-        self.norm1 = build_norm_layer(norm_cfg, embed_dims)[1]
-        self.pe_norm = build_pe_norm(pe_norm, embed_dims, norm_cfg) if pe_norm else None
-        self.attn = attn
-        self.norm2 = build_norm_layer(norm_cfg, embed_dims)[1]
+        super().__init__(embed_dims, attn, joining, pe_norm, norm_cfg, with_cp)
+        self.norm2 = build_norm_layer(self.norm_cfg, embed_dims)[1]
         self.mlp = FFN(embed_dims, feedforward_channels, drop_rate, act_cfg)
         self.drop_path = DropPath(drop_path_rate) if drop_path_rate else nn.Identity()
         scale = float(layer_scale_init_value)
         self.gamma1 = nn.Parameter(torch.full((embed_dims,), scale)) if scale else None
         self.gamma2 = nn.Parameter(torch.full((embed_dims,), scale)) if scale else None
 
-    def forward(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
-        """Run the layer.
-
-        Args:
-            x: Tokens (B, N, D).
-            pe: The PE as the previous layer passed it on.
-            hw: Grid of the patch tokens.
-
-        Returns:
-            Tokens (B, N, D), and the PE for the next layer.
-        """
-        if self.with_cp and torch.is_grad_enabled():
-            return checkpoint(self._forward, x, pe, hw, use_reentrant=False)
-        return self._forward(x, pe, hw)
-
-    def _forward(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
-        x, attn_input, pe = self.joining.join(x, pe, self.norm1, self.pe_norm)
+    def run(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
+        """Run the layer, keeping all activations."""
+        x, attn_input, pe = self.join(x, pe)
         x = add_branch(x, self.drop_path(self.attn(attn_input, hw)), self.gamma1)
         x = add_branch(x, self.drop_path(self.mlp(self.norm2(x))), self.gamma2)
         return x, pe
-
-    def join_position(self, x: Tensor, pe: Stream) -> tuple[Tensor, Tensor, Stream]:
-        """Return the PE in the stream, in attention's queries, and for the next layer, beside tokens that are zero.
-
-        Where tokens and PE have norms of their own the tokens' norm is left out, since its bias is no part of the PE.
-        """
-        norm = self.norm1 if self.joining.shares_norm else torch.zeros_like
-        x, seen, pe = self.joining.join(x, pe, norm, self.pe_norm)
-        return x, seen.q if isinstance(seen, AttentionInput) else seen, pe

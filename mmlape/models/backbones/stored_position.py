@@ -1,0 +1,92 @@
+"""What the tensors of a file tell of its position encodings: kinds, grid, joining and norm."""
+
+import re
+from typing import NamedTuple
+
+from mmlape.checkpoint.key_maps import Weights
+from mmlape.models.layers.grid import Grid, square_grid
+from mmlape.models.position import AbsolutePosition, AttentionPosition, joinings_of, kinds, norms_of
+from mmlape.models.position.stored import with_batch_axis
+
+
+class StoredPosition(NamedTuple):
+    """What a file tells of its position encodings.
+
+    Attributes:
+        pe_type: As the model takes it.
+        grid: Of the tables; None without tables, or where they are of no square.
+        needs_grid: Whether the user has to give the grid.
+    """
+
+    pe_type: str | list[str]
+    grid: Grid | None
+    needs_grid: bool
+
+
+class StoredNames(NamedTuple):
+    """The names of a backbone's tensors, as its files have them.
+
+    Attributes:
+        table: Of the absolute PE.
+        layer: What those of the first layer begin with.
+        attn: What those of its attention begin with, inside the layer.
+    """
+
+    table: str = 'pos_embed'
+    layer: str = 'blocks.0.'
+    attn: str = 'attn.'
+
+    def tables(self, weights: Weights) -> list[str]:
+        """Return the names of the absolute PE's tables."""
+        return [name for name in weights.tensors if re.fullmatch(rf'{self.table}\d*', name)]
+
+    def attention(self, weights: Weights) -> dict:
+        """Return the tensors of the first attention, by the names that they have there."""
+        return weights.below(self.layer + self.attn)
+
+    def joinings(self, weights: Weights) -> list[str]:
+        """Return the recorded joining, or those that leave such names in a file."""
+        if 'pe_joining' in weights.known:
+            return [str(weights.known['pe_joining'])]
+        return joinings_of(weights.has(r'.*\bpe_norm\.'), f'{self.table}0' in weights.tensors)
+
+    def norms(self, weights: Weights) -> list[str]:
+        """Return the recorded norm of an absolute PE, or those that leave such names in a file."""
+        if weights.known:
+            return [str(weights.known['pe_norm'])] if 'pe_norm' in weights.known else []
+        stored = weights.below(f'{self.layer}pe_norm.')
+        return norms_of(stored) if stored else []
+
+    def heads(self, weights: Weights) -> int | None:
+        """Return the heads that an encoding inside attention tells; None if there is none."""
+        attn = self.attention(weights)
+        return next((kind.stored_heads(attn) for kind in kinds(AttentionPosition) if kind.found_in(attn)), None)
+
+    def position(self, weights: Weights, prefix: int = 0, grid: Grid | None = None) -> StoredPosition:
+        """Find the position encodings of a file.
+
+        Args:
+            weights: Of the file.
+            prefix: Rows of the tables before those of the patches.
+            grid: (rows, columns) of the stored PE, if the user gave it.
+        """
+        found: list[str] = []
+        grid = grid or weights.grid
+        tables = self.tables(weights)
+        if tables:
+            table = with_batch_axis(weights.tensors[tables[0]])
+            grid = grid or square_grid(table.shape[1] - prefix)
+            fixed_first = sorted(kinds(AbsolutePosition), key=lambda kind: kind.trainable)
+            fitting = (kind.name for kind in fixed_first if kind.matches(table, grid, prefix)) if grid else ()
+            found.append(next(iter(fitting), 'learnable'))
+        attn = self.attention(weights)
+        inside = [kind for kind in kinds(AttentionPosition) if kind.found_in(attn)]
+        for kind in inside:
+            found.append(kind.name)
+            grid = grid or kind.stored_grid(attn, prefix)
+        has_grid = bool(tables) or any(kind.has_grid for kind in inside)
+        pe_type = weights.known.get('pe_type', found if len(found) > 1 else (found or ['none'])[0])
+        return StoredPosition(pe_type, grid if has_grid else None, has_grid and grid is None)
+
+
+NAMES = StoredNames()
