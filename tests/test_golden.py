@@ -16,7 +16,7 @@ from config_helpers import load as load_config
 from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
 
-from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import CompactTransformer, DistilledVisionTransformer, VisionTransformer, ViTAdapter
 
 FOLDER = Path(__file__).parent / 'golden'
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}
@@ -52,6 +52,7 @@ class SegmenterDecoder(nn.Module):
 
 
 MODEL_CLASSES = {
+    'CompactTransformer': CompactTransformer,
     'DistilledVisionTransformer': DistilledVisionTransformer,
     'ViTAdapter': ViTAdapter,
     'VisionTransformer': VisionTransformer,

@@ -161,7 +161,7 @@ BY_FILE = {
         ('sincos2d: rows first', '(by_column, by_row)', '(by_row, by_column)'),
         ('sincos2d: class token not zero', 'table.new_zeros(num_prefix, embed_dims)',
          'table[:1].expand(num_prefix, -1)'),
-        ('initial PE: std 0.2', 'std=0.02', 'std=0.2'),
+        ('initial PE: std 0.2', 'std=self.std', 'std=10 * self.std'),
     ],
     'mmlape/models/position/relative_bias.py': [
         ('RPE: key minus query', 'cells[:, None] - cells[None]', 'cells[None] - cells[:, None]'),
