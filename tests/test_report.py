@@ -338,7 +338,7 @@ def test_the_papers_figure_of_epoch_100_stands_beside_ours(tmp_path):
     assert results_table(made).rows[0][-1] == '73.11'
     assert early_table(made).rows == [('arm', 'top-1', '100', '61.00 ± 1.00 (3)', '58.52 to 63.48', '60.36')]
     write_report(made, tmp_path / 'report')
-    for name in ('report.html', 'report.md', 'latex/tables.tex'):
+    for name in ('index.html', 'report.md', 'tables.tex'):
         assert (
             '61.00' in (tmp_path / 'report' / name).read_text() and '60.36' in (tmp_path / 'report' / name).read_text()
         )
