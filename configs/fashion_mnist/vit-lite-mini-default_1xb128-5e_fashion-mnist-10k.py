@@ -1,4 +1,4 @@
-"""A small ViT-Lite on the first 10,000 images of Fashion-MNIST, default PE; our figures: docs/results/fashion-mnist.md.
+"""A small ViT-Lite on the first 10,000 images of Fashion-MNIST, default PE; ours: docs/results/fashion-mnist.md.
 
 tools/train.py configs/fashion_mnist/vit-lite-mini-default_1xb128-5e_fashion-mnist-10k.py
 """
@@ -12,8 +12,14 @@ _base_ = [
 mini = _base_.compact_mini
 model = dict(
     data_preprocessor=_base_.normalisation,
-    # so few steps need no regularisation
-    backbone=dict(arch=dict(_delete_=True, **mini), attn_drop_rate=0.0, drop_path_rate=0.0, **_base_.grey),
+    backbone=dict(
+        arch=dict(_delete_=True, **mini),
+        # so few steps need no regularisation
+        attn_drop_rate=0.0,
+        drop_path_rate=0.0,
+        init_cfg=dict(type='TruncNormal', layer='Linear', std=_base_.init_std),
+        **_base_.grey,
+    ),
     head=dict(in_channels=mini.embed_dims, loss=dict(label_smooth_val=0.0)),
 )
 train_dataloader = dict(dataset=dict(indices=10000))
