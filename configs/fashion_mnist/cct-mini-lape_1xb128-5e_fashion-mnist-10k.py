@@ -1,4 +1,4 @@
-"""A small CCT on the first 10,000 images of Fashion-MNIST, LaPE; ours: docs/results/fashion-mnist.md.
+"""A small CCT on 10,000 images of Fashion-MNIST, LaPE; ours: docs/results/fashion-mnist.md.
 
 tools/train.py configs/fashion_mnist/cct-mini-lape_1xb128-5e_fashion-mnist-10k.py
 """

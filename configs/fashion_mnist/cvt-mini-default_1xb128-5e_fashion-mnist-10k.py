@@ -1,4 +1,4 @@
-"""A small CVT on the first 10,000 images of Fashion-MNIST, default PE; ours: docs/results/fashion-mnist.md.
+"""A small CVT on 10,000 images of Fashion-MNIST, default PE; ours: docs/results/fashion-mnist.md.
 
 tools/train.py configs/fashion_mnist/cvt-mini-default_1xb128-5e_fashion-mnist-10k.py
 """

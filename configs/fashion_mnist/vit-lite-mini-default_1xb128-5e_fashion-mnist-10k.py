@@ -1,4 +1,4 @@
-"""A small ViT-Lite on the first 10,000 images of Fashion-MNIST, default PE; ours: docs/results/fashion-mnist.md.
+"""A small ViT-Lite on 10,000 images of Fashion-MNIST, default PE; ours: docs/results/fashion-mnist.md.
 
 tools/train.py configs/fashion_mnist/vit-lite-mini-default_1xb128-5e_fashion-mnist-10k.py
 """

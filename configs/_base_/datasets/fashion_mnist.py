@@ -7,7 +7,7 @@ default_scope = 'mmpretrain'
 visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
 
 data_root = '/usr/share/datasets/fashion-mnist/'
-dataset_type = 'mmlape.FashionMNIST'
+dataset_type = 'mmlape.GzippedFashionMNIST'
 num_classes = 10
 img_size = 28
 grey = dict(in_channels=1, img_size=img_size)  # for the backbone

@@ -10,9 +10,9 @@ from mmcv.cnn import build_norm_layer
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
+from mmlape.models.backbones.compact_checkpoints import CompactCheckpoints
 from mmlape.models.backbones.compact_options import check_out_type, check_patch_norm, resolve_arch
-from mmlape.models.backbones.isotropic import OUT_TYPES, IsotropicBackbone
-from mmlape.models.backbones.stored_position import StoredNames
+from mmlape.models.backbones.isotropic import OUT_TYPES
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.compact_layer import CompactLayer
 from mmlape.models.layers.grid import Grid, ceil_div
@@ -23,7 +23,7 @@ from mmlape.registry import MODELS
 
 
 @MODELS.register_module()
-class CompactTransformer(IsotropicBackbone):
+class CompactTransformer(CompactCheckpoints):
     """ViT-Lite, CVT or CCT; the default arguments are those of the public CCT-7/3x1 for 32x32 pixels.
 
     Images of any size work: patches are padded to completeness with zeros on the right and the bottom, convolutions
@@ -61,7 +61,6 @@ class CompactTransformer(IsotropicBackbone):
     embedding_names = ('tokenizer.', 'norm_pre.')
     prefix_tokens = ('class_emb',)
     out_types = (*OUT_TYPES, 'sequence_pool')
-    stored_names = StoredNames('positional_emb', attn='self_attn.')
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Arguments of ViT-Lite, CVT and CCT, checked; each function raises ConfigError with the valid choices."""
 
 from mmlape.errors import ConfigError
-from mmlape.models.layers.tokenizer import TOKENIZERS
+from mmlape.models.layers.tokenizer import TOKENIZERS, conv_stride
 
 POOLINGS = ('cls_token', 'sequence_pool')
 _SIZES = {2: (128, 2, 128), 4: (128, 2, 128), 6: (256, 4, 512), 7: (256, 4, 512), 14: (384, 6, 1152)}
@@ -50,6 +50,13 @@ def resolve_arch(arch: str | dict) -> dict:
             f'num_convs=N), not {dict(arch["tokenizer"])}'
         )
     return dict(arch)
+
+
+def patch_side(tokenizer: dict) -> int:
+    """Return the side in pixels that a token of an arch stands for."""
+    if tokenizer['type'] == 'patch':
+        return tokenizer['patch_size']
+    return (2 * conv_stride(tokenizer['kernel_size'])) ** tokenizer['num_convs']
 
 
 def check_out_type(out_type: str | None, pooling: str) -> str:

@@ -27,10 +27,15 @@ class PatchTokenizer(PatchEmbed):
         return self.conv_layers[0][0]
 
 
+def conv_stride(kernel_size: int) -> int:
+    """Return the stride that the public code gives a convolution."""
+    return max(1, kernel_size // 2 - 1)
+
+
 class ConvTokenizer(nn.Module):
     """Convolutions without bias, each followed by ReLU and a max pooling of 3x3 with stride 2; any image size.
 
-    Stride and padding follow the kernel size K as in the public code: max(1, K // 2 - 1) and K // 2. A side of n
+    Stride and padding follow the kernel size K as in the public code, max(1, K // 2 - 1) and K // 2. A side of n
     pixels then becomes ceil(n / patch_size) tokens.
 
     Args:
@@ -52,7 +57,7 @@ class ConvTokenizer(nn.Module):
         super().__init__()
         if kernel_size < 3 or kernel_size % 2 == 0:
             raise ConfigError(f"tokenizer: kernel_size of type='conv' must be 3, 5, 7 or so, not {kernel_size}")
-        stride = max(1, kernel_size // 2 - 1)
+        stride = conv_stride(kernel_size)
         self.patch_size = (2 * stride) ** num_convs
         channels = [in_channels, *[self.hidden_channels] * (num_convs - 1), embed_dims]
         self.conv_layers = nn.Sequential(

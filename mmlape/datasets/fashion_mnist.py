@@ -14,9 +14,10 @@ from mmlape.errors import DataError
 from mmlape.registry import DATASETS
 
 HINT = (
-    'Fashion-MNIST: "apt-get install dataset-fashion-mnist" puts its four files into /usr/share/datasets/fashion-mnist, '
-    'and https://github.com/zalandoresearch/fashion-mnist has them'
+    'Fashion-MNIST: "apt-get install dataset-fashion-mnist" puts its four files into '
+    '/usr/share/datasets/fashion-mnist; they are also at https://github.com/zalandoresearch/fashion-mnist'
 )
+SIDE = 28
 STEMS = {'train': 'train', 'test': 't10k'}
 UNSIGNED_BYTES = 0x08
 
@@ -50,10 +51,10 @@ def read_idx(path: str, axes: int) -> np.ndarray:
 
 
 @DATASETS.register_module()
-class FashionMNIST(BaseDataset):
+class GzippedFashionMNIST(BaseDataset):
     """Fashion-MNIST: grey images of 28x28 pixels in ten classes, 60,000 to train and 10,000 to test.
 
-    MMPretrain's class of this name reads unpacked files only, and wants to write into their folder.
+    MMPretrain's ``FashionMNIST`` reads unpacked files only, and writes into their folder.
 
     Args:
         data_root: The folder of the four ``.gz`` files.
@@ -89,12 +90,18 @@ def idx_files(data_root: str, split: str) -> tuple[str, str]:
 
 
 def read_pair(image_file: str, label_file: str) -> tuple[np.ndarray, np.ndarray]:
-    """Read images (N, H, W) and their labels (N,).
+    """Read images (N, 28, 28) and their labels (N,).
 
     Raises:
-        DataError: As `read_idx`, or there are not as many labels as images.
+        DataError: As `read_idx`; images of another size, or not as many labels, or of other classes.
     """
     images, labels = read_idx(image_file, 3), read_idx(label_file, 1)
+    if images.shape[1:] != (SIDE, SIDE):
+        raise DataError(
+            f'{image_file} has images of {images.shape[1]} x {images.shape[2]} pixels, not {SIDE} x {SIDE}. {HINT}.'
+        )
     if len(images) != len(labels):
         raise DataError(f'{image_file} has {len(images)} images, but {label_file} {len(labels)} labels. {HINT}.')
+    if len(labels) and labels.max() > 9:
+        raise DataError(f'{label_file} has the label {labels.max()}, but there are the classes 0 to 9. {HINT}.')
     return images, labels
