@@ -1,4 +1,4 @@
-"""CCT-7/3x1 as an image classifier for ten classes of 32x32 pixels; other members differ in `arch`."""
+"""CCT-7/3x1 as an image classifier of ten classes, trained with mixup and CutMix; other members differ in `arch`."""
 
 model = dict(
     type='ImageClassifier',

@@ -83,7 +83,8 @@ class CompactTransformer(CompactCheckpoints):
         super().__init__(init_cfg)
         self.arch = resolve_arch(arch)
         self.embed_dims, depth = self.arch['embed_dims'], self.arch['num_layers']
-        self.interpolate_mode, self.frozen_stages, self.patch_norm = interpolate_mode, frozen_stages, patch_norm
+        self.in_channels, self.patch_norm = in_channels, patch_norm
+        self.interpolate_mode, self.frozen_stages = interpolate_mode, frozen_stages
         self.position = resolve_position(pe_type, pe_joining, pe_norm)
         norm_cfg = dict(type='LN', eps=1e-5)
 

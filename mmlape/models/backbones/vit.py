@@ -98,7 +98,7 @@ class VisionTransformer(ViTCheckpoints):
         super().__init__(init_cfg)
         self.arch = vit_options.resolve_arch(arch)
         self.embed_dims = self.arch['embed_dims']
-        self.patch_size = patch_size
+        self.in_channels, self.patch_size = in_channels, patch_size
         self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
         self.set_outputs(out_type, out_indices, self.arch['num_layers'])
         if out_type == 'cls_token' and not with_cls_token:
