@@ -2,11 +2,13 @@
 
 import copy
 import types
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper, OptimWrapperDict
+from model_helpers import cvt
 from torch import nn
 from torch.distributed.tensor import DTensor
 
@@ -25,6 +27,7 @@ CASES = {
     'checkpointed, partly frozen': dict(pe_joining='lape', with_cp=True, frozen_stages=2),
     'accumulated': dict(pe_joining='lape'),
     'bfloat16': dict(pe_joining='lape'),
+    'compact': dict(pe_joining='lape', patch_norm='dual'),
     'adapter': dict(arch=ARCH, img_size=64, conv_inplane=8, deform_num_heads=2, pe_joining='lape'),
 }
 
@@ -46,7 +49,8 @@ class Net(BaseModel):
 
 def build(case):
     torch.manual_seed(0)
-    net = Net(ViTAdapter(**CASES[case]) if case == 'adapter' else VisionTransformer(**PLAIN, **CASES[case]))
+    build = {'adapter': ViTAdapter, 'compact': partial(cvt, **PLAIN)}.get(case, partial(VisionTransformer, **PLAIN))
+    net = Net(build(**CASES[case]))
     nn.init.normal_(net.norm.weight)
     return net
 
