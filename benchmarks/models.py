@@ -31,6 +31,15 @@ def vit(settings: Settings, size: int, **changes) -> nn.Module:
     return prepared(VisionTransformer(**arguments), settings)
 
 
+def compact(settings: Settings, arch: str, size: int, **changes) -> nn.Module:
+    """Build our Compact Transformer of an arch for images of a size, without dropout."""
+    from mmlape.models import CompactTransformer
+
+    torch.manual_seed(0)
+    arguments = dict(arch=arch, img_size=size, attn_drop_rate=0.0, drop_path_rate=0.0) | changes
+    return prepared(CompactTransformer(**arguments), settings)
+
+
 def adapter(settings: Settings, **changes) -> nn.Module:
     """Build our ViT-Adapter, with the public detection code's windows."""
     from mmlape.models import ViTAdapter
