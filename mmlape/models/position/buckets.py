@@ -16,7 +16,7 @@ from functools import lru_cache
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from mmlape.errors import ConfigError
 from mmlape.models.layers.grid import Grid
@@ -99,7 +99,7 @@ class Buckets:
             num_prefix: Tokens P before them; with any, tables have one bucket more than ``count``.
             device: Of the result.
         """
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None:
             return self._of_grid(grid, num_prefix, device)
         return _cached(self, grid, num_prefix, device)
 
@@ -130,6 +130,5 @@ def _rank(squared: Tensor) -> Tensor:
 
 @lru_cache(maxsize=4)
 def _cached(buckets: Buckets, grid: Grid, num_prefix: int, device: torch.device | None) -> tuple[Tensor, ...]:
-    # a cached tensor must be an ordinary one, also if the first call is in inference mode or under a dispatch mode
-    with torch.inference_mode(False), _disable_current_modes():
+    with torch.inference_mode(False):  # a cached tensor must be an ordinary one
         return buckets._of_grid(grid, num_prefix, device)
