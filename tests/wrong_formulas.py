@@ -13,7 +13,13 @@ from typing import NamedTuple
 
 from forked_pytest import ROOT, copy_package, import_libraries, start, wait
 
-TESTS = ('tests/test_golden.py', 'tests/test_model_behaviour.py', 'tests/test_irpe.py', 'tests/test_rotary.py')
+TESTS = (
+    'tests/test_golden.py',
+    'tests/test_model_behaviour.py',
+    'tests/test_irpe.py',
+    'tests/test_rotary.py',
+    'tests/test_earlier.py',
+)
 AT_ONCE = 2
 
 # file: (name, text, wrong text, further pairs of texts)
@@ -196,6 +202,15 @@ BY_FILE = {
         ('buckets: distance not squared', 'rows.square() + columns.square()', 'rows.abs() + columns.abs()'),
         ('buckets: code ranks squares', "squared if self.reading == 'code' else _rank(squared)", '_rank(squared)'),
         ('buckets: h without its bound', '.clamp(-int(self.beta), int(self.beta)).long()', '.long()'),
+    ],
+    'mmlape/models/position/earlier.py': [
+        ('Huang: one side', '_gathered(q * scale, attn.rpe_table, ids) + of_keys', 'of_keys'),
+        ('Huang: mirrored', 'attn.rpe_table, ids.mT).mT', 'attn.rpe_table, ids).mT'),
+        ('Transformer-XL: no bias of offsets', '(q + attn.rpe_offset_bias)', 'q'),
+        ('Transformer-XL: no bias of keys', 'of_keys + of_offsets', 'of_offsets'),
+        ('SASA: rows for columns', ".chunk(2, dim=-1)\n        cells", ".chunk(2, dim=-1)[::-1]\n        cells"),
+        ('SASA: mirrored', 'cell[:, None] - cell + side', 'cell - cell[:, None] + side'),
+        ('Shaw: on keys only', "sides = 'kv'", "sides = 'k'"),
     ],
     'mmlape/models/position/rotary.py': [
         ('rotary: turned backwards', '(first * cos - second * sin, second * cos + first * sin)',

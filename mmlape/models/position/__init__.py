@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import mmlape.models.position.absolute
 import mmlape.models.position.alibi
+import mmlape.models.position.earlier
 import mmlape.models.position.irpe
 import mmlape.models.position.relative_bias
 import mmlape.models.position.rotary  # noqa: F401  (these register kinds)
