@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from PIL import Image
 from torch import Tensor
 
@@ -178,7 +179,10 @@ def _grid_figure(image: np.ndarray, patch: int, labels: Sequence[int] | None) ->
         for place, label in enumerate(labels):
             row, column = divmod(place, width // patch)
             x, y = (column + 0.5) * patch - 0.5, (row + 0.5) * patch - 0.5
-            ax.text(x, y, str(label + 1), color='k' if label == MARKED else 'w', ha='center', va='center', fontsize=16)
+            text = ax.text(
+                x, y, str(label + 1), color='k' if label == MARKED else 'w', ha='center', va='center', size=16
+            )
+            text.set_path_effects([withStroke(linewidth=2, foreground='w' if label == MARKED else 'indigo')])
     return figure
 
 
