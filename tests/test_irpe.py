@@ -166,6 +166,13 @@ def test_lape_and_windows_beside_it(on):
 
 # parameters and checkpoints
 
+
+def test_tables_begin_at_zero():
+    for options in (dict(on='qkv'), dict(method='cross', mode='bias')):
+        tables = [p for name, p in vit(**options).named_parameters() if '.rpe_' in name]
+        assert tables and not any(table.any() for table in tables)
+
+
 COUNTS = [
     ('deit-tiny', dict(), 5_755_816),
     ('deit-small', dict(method='euclidean', ratio=20), 22_113_640),
