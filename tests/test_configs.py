@@ -95,9 +95,13 @@ def test_name_says_what_the_config_is(path):
     backbone = cfg.model.backbone
     assert (backbone.type == 'mmlape.ViTAdapter') == bool(name['adapter'])
     assert backbone.get('pe_joining', 'default') == (name['joining'] or 'default')
-    assert ('rpe' in str(backbone.get('pe_type'))) == bool(name['rpe'])
-    if name['pe']:
-        assert f'-{backbone.pe_type}' == name['pe']
+    pe_type = backbone.get('pe_type', 'learnable')
+    kinds = [
+        one if isinstance(one, str) else one['type'] for one in (pe_type if isinstance(pe_type, list) else [pe_type])
+    ]
+    assert [kind for kind in kinds if 'r' in kind[:1]] == [name['rpe']] * bool(name['rpe'])
+    assert ('irpe' in kinds) == bool(name['irpe'])
+    assert not name['pe'] or name['pe'] == f'-{pe_type}'
     assert backbone.get('patch_norm', 'none') == ('dual' if name['dpn'] else 'none')
     if path in DEIT:
         width = WIDTH[name['arch'].removeprefix('deit-')]
@@ -318,7 +322,8 @@ def test_readme_agrees_with_metafile_and_configs(folder):
             [(100, {'top-1': float(early)})] if early not in ('', 'none') else []
         )
         assert [value for one in quoted for value in one['Metrics'].values()] == [float(number) for number in numbers]
-        assert [one['Paper'] for one in quoted] == ['LaPE (ICCV 2023)'] * (len(numbers) > 0 and '-dpn' not in name) + [
+        paper = 'iRPE (ICCV 2021)' if '-irpe-' in name else 'LaPE (ICCV 2023)'
+        assert [one['Paper'] for one in quoted] == [paper] * (len(numbers) > 0 and '-dpn' not in name) + [
             'DPN (TMLR 2023)'
         ] * ('DPN' in score)
         assert {one['Runs'] for one in quoted if 'LaPE' in one['Paper']} <= {

@@ -355,6 +355,10 @@ def test_the_papers_figure_of_epoch_100_stands_beside_ours(tmp_path):
             dict(type='mmlape.SwinTransformer', arch='tiny', pe_type=['learnable', 'rpe'], pe_joining='lape'),
             ('Swin-T', 'LaPE + RPE'),
         ),
+        (
+            dict(type='mmlape.VisionTransformer', arch='deit-tiny', pe_type=['learnable', dict(type='irpe')]),
+            ('DeiT-Ti', 'Default + iRPE'),
+        ),
         (dict(type='mmlape.T2TViT', arch='t2t-vit-7', pe_joining='lape'), ('T2T-ViT-7', 'LaPE')),
         (dict(type='mmlape.CeiT', arch='tiny'), ('CeiT-Ti', 'Default')),
         (dict(type='mmlape.CompactTransformer', arch='vit-lite-7/4', pe_joining='lape'), ('ViT-Lite-7/4', 'LaPE')),

@@ -19,6 +19,7 @@ JOININGS = {
     'lape-shared': 'LaPE, sharing PE',
 }
 _SCALES = {'tiny': 'Ti', 'small': 'S', 'base': 'B', 'large': 'L'}
+_INSIDE = {'rpe': 'RPE', 'irpe': 'iRPE'}
 _FAMILIES = {'SwinTransformer': 'Swin', 'CeiT': 'CeiT', 'T2TViT': 'T2T-ViT', 'CompactTransformer': ''}
 """The papers' names of backbones other than DeiT's ViT; '' where the arch is the complete name."""
 
@@ -166,9 +167,10 @@ def _position(backbone: dict, joining: str) -> str:
     ]
     if names == ['none']:
         return 'None'
-    if names == ['rpe'] and joining == 'default':
-        return 'RPE'
-    return JOININGS.get(joining, joining) + (' + RPE' if 'rpe' in names and len(names) > 1 else '')
+    inside = [_INSIDE[name] for name in names if name in _INSIDE]
+    if len(inside) == len(names) and joining == 'default':
+        return ' + '.join(inside)
+    return ' + '.join([JOININGS.get(joining, joining), *(inside if len(names) > len(inside) else ())])
 
 
 def _kind(backbone: dict) -> str:
