@@ -16,7 +16,7 @@ from config_helpers import load as load_config
 from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
 
-from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
 
 FOLDER = Path(__file__).parent / 'golden'
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}
@@ -53,6 +53,7 @@ class SegmenterDecoder(nn.Module):
 
 MODEL_CLASSES = {
     'DistilledVisionTransformer': DistilledVisionTransformer,
+    'SwinTransformer': SwinTransformer,
     'ViTAdapter': ViTAdapter,
     'VisionTransformer': VisionTransformer,
     'distilled classifier': DistilledClassifier,

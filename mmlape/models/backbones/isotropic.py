@@ -72,9 +72,11 @@ class IsotropicBackbone(BaseBackbone):
         """Return the prefix tokens, which all have rows in the PE tables."""
         return {name: getattr(self, name).shape[1] for name in self.prefix_tokens}
 
-    def placement(self, layer: int) -> Placement:
-        """Return where a layer's encodings inside attention are attached."""
-        return Placement(layer, self.grid, self.num_prefix, self.position.normed, self.interpolate_mode)
+    def placement(self, layer: int, window: int | None = None) -> Placement:
+        """Return where a layer's encodings inside attention are attached; ``window`` is the side of its windows."""
+        grid = (window, window) if window else self.grid
+        normed, mode = self.position.normed, self.interpolate_mode
+        return Placement(layer, grid, self.num_prefix, normed, mode, window is not None)
 
     # running
 
@@ -100,7 +102,7 @@ class IsotropicBackbone(BaseBackbone):
 
     def run_layers(self, x: Tensor, pe: Stream, hw: Grid, start: int, stop: int) -> tuple[Tensor, Stream]:
         """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, N, D)."""
-        for layer in self.layers[start:stop]:
+        for layer in self.all_layers[start:stop]:
             x, pe = layer(x, pe, hw)
         return x, pe
 

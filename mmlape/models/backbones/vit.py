@@ -136,7 +136,7 @@ class VisionTransformer(ViTCheckpoints):
         return nn.ModuleList(
             TransformerEncoderLayer(
                 self.embed_dims,
-                MultiheadAttention(*attention, windows[i], self.position.build_inside(), self.placement(i)),
+                MultiheadAttention(*attention, side, self.position.build_inside(), self.placement(i, side)),
                 self.position.joining,
                 self.arch['feedforward_channels'],
                 drop_rate,
@@ -145,7 +145,7 @@ class VisionTransformer(ViTCheckpoints):
                 *norms,
                 act_cfg,
             )
-            for i, rate in enumerate(drop_path_rates)
+            for i, (side, rate) in enumerate(zip(windows, drop_path_rates))
         )
 
     def _build_norm_pre(self, eps: float) -> nn.Module | None:

@@ -5,6 +5,8 @@
 LN0 runs over the C*P*P raw values of each patch, LN1 over the D channels of its token.
 """
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -70,9 +72,14 @@ class PatchEmbed(nn.Module):
         patch_norm: A key of ``PATCH_NORMS``.
         eps: Of every norm here.
 
+    Attributes:
+        post_name: The name of the norm after the linear map.
+
     Raises:
         ConfigError: For an unknown ``patch_norm``.
     """
+
+    post_name: ClassVar[str] = 'norm1'
 
     def __init__(
         self, in_channels: int, embed_dims: int, patch_size: int, patch_norm: str = 'none', eps: float = 1e-6
@@ -84,7 +91,7 @@ class PatchEmbed(nn.Module):
         self.patch_size = patch_size
         self.norm0 = pre(in_channels * patch_size**2, eps=eps) if pre else None
         self.proj = nn.Conv2d(in_channels, embed_dims, patch_size, patch_size)
-        self.norm1 = post(embed_dims, eps=eps) if post else None
+        setattr(self, self.post_name, post(embed_dims, eps=eps) if post else None)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Grid]:
         """Embed the patches.
@@ -112,4 +119,5 @@ class PatchEmbed(nn.Module):
             x = self.norm0(x.reshape(batch, rows * columns, channels * p * p))
             # (B, N, D); the convolution itself takes three times as long on patches that are cut already
             x = linear(x, self.proj.weight.flatten(1), self.proj.bias)
-        return (x if self.norm1 is None else self.norm1(x)), (int(rows), int(columns))
+        norm = getattr(self, self.post_name)
+        return (x if norm is None else norm(x)), (int(rows), int(columns))
