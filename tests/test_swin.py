@@ -74,7 +74,8 @@ def test_agrees_with_mmpretrain(pe_type, size):
     ours.load_state_dict(weights.tensors)
     image = torch.randn(2, 3, *size, dtype=torch.float64)
     for mine, other in zip(ours(image), theirs(image), strict=True):
-        torch.testing.assert_close(mine, other, atol=1e-9, rtol=0)
+        # theirs resizes a PE in float32
+        torch.testing.assert_close(mine, other, atol=1e-9 if pe_type == 'rpe' or size == (32, 32) else 5e-6, rtol=0)
 
 
 def attention_by_hand(attn, x, grid, biases=True):
@@ -174,9 +175,9 @@ def test_attention_receives_the_pe_of_its_stage(hierarchy, joining):
         layer.attn.register_forward_pre_hook(lambda module, args: received.append(args[0][0]))
         layer.norm1.register_forward_hook(lambda module, args, out: normed.append(out[0]))
     model(torch.randn(1, 3, 40, 48))
-    seen = list(model.layer_positions((10, 12)))
+    tokens_only, seen = list(normed), list(model.layer_positions((10, 12)))
     assert model.layer_grids((10, 12)) == [(10, 12)] * 2 + [(5, 6)] * 2
-    for mine, attended, tokens in zip(seen, received, normed, strict=True):
+    for mine, attended, tokens in zip(seen, received, tokens_only, strict=True):
         other = attended if joining == 'shared' else attended - tokens
         torch.testing.assert_close(mine, other.detach(), atol=2e-5, rtol=0)
 
@@ -220,7 +221,7 @@ def test_frozen_stages():
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert trained == {name for name in model.state_dict() if name.startswith(('layers.1.', 'norm1.'))}
     assert not model.layers[0].blocks[0].training and model.layers[1].blocks[0].training
-    model(torch.randn(1, 3, 32, 32))[0].sum().backward()
+    model(torch.randn(1, 3, 32, 32))[1].sum().backward()
     assert not [n for n, p in swin(frozen_stages=0).named_parameters() if n.startswith('patch') == p.requires_grad]
 
 
@@ -270,9 +271,9 @@ def test_windows_of_a_plain_vit_take_bias_tables_too():
         (dict(pe_type='sincos2d', pe_joining='unshared'), "cannot join pe_type='sincos2d'"),
         (dict(pe_type='rpe', pe_joining='shared'), "cannot join pe_type='rpe'; choose pe_joining from: default, lape"),
         (dict(pe_type='none', pe_joining='lape'), "cannot join pe_type='none'; choose pe_joining from: default"),
-        (dict(pe_type='learnable', pe_hierarchy='window'), "unknown pe_hierarchy='window'; choose one of: merge, stage"),
+        (dict(pe_type='learnable', pe_hierarchy='window'), 'choose one of: merge, stage'),
         (dict(pe_hierarchy='stage'), "pe_hierarchy='stage' would have no effect"),
-        (dict(patch_norm='post-posemb'), 'which Swin does not; choose one of: none, dual, pre, post, learnable-only'),
+        (dict(patch_norm='post-posemb'), 'choose one of: none, dual, pre, post, learnable-only'),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused(options, message):
