@@ -91,9 +91,8 @@ def attention_by_hand(attn, x, grid, biases=True):
     logits = q @ k.mT * attn.head_dims**-0.5
     if biases:
         offset = (cells[:, None] - cells[None]).clamp(1 - s, s - 1) + s - 1
-        logits = logits + attn.relative_position_bias_table[offset[..., 0] * (2 * s - 1) + offset[..., 1]].movedim(
-            2, 0
-        )
+        entry = offset[..., 0] * (2 * s - 1) + offset[..., 1]
+        logits = logits + attn.relative_position_bias_table[entry].movedim(2, 0)
     weights = logits.masked_fill(~together, -torch.inf).softmax(-1)
     out = (weights @ v).transpose(1, 2).flatten(2).unflatten(1, (rows, columns))[:, :height, :width]
     return attn.proj(out.flatten(1, 2))
