@@ -49,6 +49,12 @@ def window_of(weights: Weights) -> int | None:
     return next((grid[0] for grid in grids if grid), None)
 
 
+def joinings_in(weights: Weights) -> list[str]:
+    """Return the joinings that leave such names in a file; without a table, only the usual one is meant."""
+    found = NAMES.joinings(weights)
+    return found if NAMES.tables(weights) else found[:1]
+
+
 def hierarchy_of(weights: Weights) -> str:
     """Return 'stage' if there are tables of later stages, else 'merge'."""
     return 'stage' if len(NAMES.tables(weights)) > 1 else 'merge'
@@ -137,7 +143,7 @@ class SwinCheckpoints(BaseBackbone):
             else 'unknown, pass grid=(rows, columns)'
             if needs_grid
             else '',
-            'pe_joining': ' or '.join(NAMES.joinings(weights)),
+            'pe_joining': ' or '.join(joinings_in(weights)),
             'pe_norm': ' or '.join(NAMES.norms(weights)) or 'none',
             'pe_hierarchy': hierarchy_of(weights) if tables else '',
             'patch_norm': patch_norm_of(weights),
@@ -158,7 +164,7 @@ class SwinCheckpoints(BaseBackbone):
             config['img_size'] = tuple(side * patch_size for side in grid)  # so that nothing is resized
         notes = [] if name or arch['num_heads'] else ['num_heads leaves no trace in a file']
         notes += [] if window else ['window_size leaves no trace in a file without a bias table; 7 is usual']
-        if tables and len(NAMES.joinings(weights)) > 1:
+        if len(joinings_in(weights)) > 1:
             notes.append(f'the file does not say whether pe_joining is {rows["pe_joining"]}')
         return rows, dict(config, init_cfg=init), notes
 
