@@ -12,7 +12,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from mmlape.engine.hooks import CompileBackboneHook
 from mmlape.errors import ConfigError
-from mmlape.models import VisionTransformer, ViTAdapter
+from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.models.layers.window_attention import _cached_apart
 
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
 
@@ -57,6 +58,19 @@ def test_a_compiled_model_is_never_stale():
         for parameter in model.parameters():
             parameter.data.copy_(torch.randn_like(parameter) * 0.1)
         check(model, run, (64, 64))
+
+
+def test_swin_is_one_graph_and_leaves_no_masks_behind():
+    arch = dict(embed_dims=12, depths=(2, 1), num_heads=(2, 4))
+    options = dict(pe_type=['learnable', 'rpe'], pe_joining='lape', out_type='featmap', out_indices=(0, 1))
+    model = randomise(SwinTransformer(arch, 32, window_size=4, **options))
+    _cached_apart.cache_clear()
+    run, counter = compiled(model)
+    with torch.no_grad():
+        run(torch.randn(1, 3, 64, 72))
+        assert _cached_apart.cache_info().currsize == 0
+        check(model, run, (64, 72), (66, 90))
+    assert counter.frame_count <= 3
 
 
 def test_an_adapter_is_one_graph():
