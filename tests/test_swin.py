@@ -107,10 +107,11 @@ def test_windows_never_look_across_the_border_of_the_roll(grid, pe_type):
         torch.testing.assert_close(layer.attn(x, grid), expected, atol=1e-12, rtol=0)
 
 
-def test_a_token_behind_the_border_changes_nothing_before_it():
+@pytest.mark.parametrize('pe_type', ['rpe', 'irpe', dict(type='irpe', on='qkv'), 'rope'])
+def test_a_token_behind_the_border_changes_nothing_before_it(pe_type):
     """Also if it is huge: the mask is no finite number."""
-    attn = swin().layers[0].blocks[1].attn
-    x = torch.randn(1, 64, 12)
+    attn = swin(arch=dict(ARCH, embed_dims=16), pe_type=pe_type).layers[0].blocks[1].attn
+    x = torch.randn(1, 64, 16)
     out, x[0, 0] = attn(x, (8, 8)), 1e4
     changed = (attn(x, (8, 8)) - out).abs().amax(-1).view(8, 8) > 0
     assert changed[:2, :2].all() and changed.sum() == 4
@@ -181,6 +182,17 @@ def test_attention_receives_the_pe_of_its_stage(hierarchy, joining):
         torch.testing.assert_close(mine, other.detach(), atol=2e-5, rtol=0)
 
 
+def test_tables_of_stages_enter_with_the_tokens_by_default():
+    model, plain = swin(pe_type='learnable', pe_hierarchy='stage'), swin(pe_type='none')
+    weights = model.state_dict()
+    first, second = weights.pop('absolute_pos_embed'), weights.pop('absolute_pos_embed1')
+    plain.load_state_dict(weights)
+    plain.patch_embed.register_forward_hook(lambda module, args, out: (out[0] + first, out[1]))
+    plain.layers[0].downsample.register_forward_hook(lambda module, args, out: out + second)
+    image = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(model(image)[0], plain(image)[0])
+
+
 def test_merging_a_pe_has_a_norm_of_its_own_and_shares_the_reduction():
     merging = randomise(PatchMerging(6, dict(type='LN'), 'layernorm'))
     pe = torch.randn(1, 35, 6)
@@ -228,6 +240,8 @@ def test_initial_values():
     model = SwinTransformer(drop_path_rate=0.2)
     table = model.layers[0].blocks[0].attn.relative_position_bias_table
     assert 0.015 < table.std() < 0.025
+    assert 0.019 < model.layers[2].blocks[1].attn.qkv.weight.std() < 0.021
+    assert model.layers[2].blocks[1].mlp.fc1.out_features == 4 * 384
     rates = [getattr(layer.drop_path, 'drop_prob', 0.0) for layer in model.all_layers]
     assert rates == pytest.approx([0.2 * i / 11 for i in range(12)])
     assert [layer.attn.shift for layer in model.all_layers] == [0, 3] * 6

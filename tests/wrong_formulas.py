@@ -19,6 +19,7 @@ TESTS = (
     'tests/test_irpe.py',
     'tests/test_rotary.py',
     'tests/test_earlier.py',
+    'tests/test_swin.py',
 )
 AT_ONCE = 2
 
@@ -147,7 +148,7 @@ BY_FILE = {
          'self._global(qkv, hw) if self.window_size is None else self._windowed(qkv, hw)', 'self._global(qkv, hw)'),
     ],
     'mmlape/models/layers/patch_embed.py': [
-        ('DPN: no norm after', 'else self.norm1(x))', 'else x + 0 * self.norm1(x))'),
+        ('DPN: no norm after', 'else norm(x))', 'else x + 0 * norm(x))'),
         ('DPN: no shift', 'x * self.weight + self.bias', 'x * self.weight + 0 * self.bias'),
         ('DPN: norm per channel of a patch', 'self.norm0(x.reshape', 'self.norm0(F.layer_norm(x, (p, p)).reshape'),
         ('DPN: patches (row, column, channel)', 'permute(0, 2, 4, 1, 3, 5)', 'permute(0, 2, 4, 3, 5, 1)'),
@@ -259,6 +260,42 @@ BY_FILE = {
          'weight = 1 if self.weight is None else self.weight\n'
          '            pe = F.layer_norm(pe * weight, (self.dims,), eps=self.eps)\n', 'if self.weight is not None:',
          'elif self.weight is not None:'),
+    ],
+    'mmlape/models/layers/window_attention.py': [
+        ('Swin: no mask', 'if shift else None\n        out = self', 'if False else None\n        out = self'),
+        ('Swin: rows apart only', '3 * rows[:, None] + columns', '3 * rows[:, None] + 0 * columns'),
+        ('Swin: complete windows apart from the last one only', '(at >= side - window).int() + ', '0 * at + '),
+        ('Swin: shifted to the right', 'x.roll((-shift, -shift)', 'x.roll((shift, shift)'),
+        ('Swin: not rolled back', 'out.roll((shift, shift), (1, 2)) if shift else out', 'out'),
+        ('Swin: maps of one window shifted', 'if min(hw) > side else 0', 'if min(hw) >= side else 0'),
+        ('Swin: padding at the left and the top', '(0, 0, 0, grid[1] - hw[1], 0, grid[0] - hw[0])',
+         '(0, 0, grid[1] - hw[1], 0, grid[0] - hw[0], 0)', 'out[:, :height, :width]', 'out[:, -height:, -width:]'),
+        ('Swin: padding is no zeros', 'grid[0] - hw[0]))', 'grid[0] - hw[0]), value=1.0)'),
+        ('Swin: windows by column', 'x.transpose(2, 3).reshape(-1, window * window, channels)',
+         'x.permute(0, 1, 3, 4, 2, 5).reshape(-1, window * window, channels)'),
+        ('Swin: masks made while recording are kept', 'return build_apart(grid, window, shift, device)\n    return',
+         'return _cached_apart(grid, window, shift, device)\n    return'),
+    ],
+    'mmlape/models/layers/patch_merging.py': [
+        ('Swin: cells of a merge by row', 'permute(0, 1, 3, 4, 2, 5)', 'permute(0, 1, 3, 2, 4, 5)'),
+        ('Swin: cells of a merge not normed', 'self.reduction(self.norm(merge_cells(x, grid)))',
+         'self.reduction(merge_cells(x, grid))'),
+        ('Swin: odd maps padded at the left and the top', '(0, 0, 0, 2 * columns - width, 0, 2 * rows - height)',
+         '(0, 0, 2 * columns - width, 0, 2 * rows - height, 0)'),
+        ('Swin: the PE is merged by the norm of the tokens',
+         'self.norm if self.pe_norm is None else self.pe_norm', 'self.norm'),
+        ('Swin: the PE is merged without a norm', 'self.reduction(norm(merge_cells(pe, grid)))',
+         'self.reduction(merge_cells(pe, grid))'),
+    ],
+    'mmlape/models/backbones/swin.py': [
+        ('Swin: the PE is merged as it was before the layers', 'self.position.joining.change_grid(pe, lambda',
+         'self.position.joining.change_grid(self._table(0, grid) if stage == 1 else pe, lambda'),
+        ('Swin: windows shifted in even layers', 'if number % 2 else 0', 'if number % 2 == 0 else 0'),
+        ('Swin: drop path: rates i / layers', 'layer / max(1, total - 1)', 'layer / total'),
+        ('Swin: FFN twice as wide', 'position.joining, 4 * dims', 'position.joining, 2 * dims'),
+        ('Swin: eps 1e-6', "norm_cfg or dict(type='LN')", "norm_cfg or dict(type='LN', eps=1e-6)"),
+        ('Swin: a table of a stage is not joined', 'return self.position.joining.enter(x, pe), pe', 'return x, pe'),
+        ('Swin: initial linear maps: std 0.01', '(module.weight, std=0.02)', '(module.weight, std=0.01)'),
     ],
     'configs/_base_/schedules/adamw.py': [
         ('decay: level_embed decays', 'level_embed=no_decay, ', ''),
