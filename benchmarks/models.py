@@ -31,6 +31,23 @@ def vit(settings: Settings, size: int, **changes) -> nn.Module:
     return prepared(VisionTransformer(**arguments), settings)
 
 
+def swin_arch(settings: Settings) -> dict:
+    """Return the arch of the Swin that goes by the size of the measured ViT."""
+    from mmlape.models.backbones.swin_options import ARCHS
+
+    if settings.arch == 'mini':
+        return dict(embed_dims=12, depths=(1, 1, 2, 1), num_heads=(1, 2, 4, 8))
+    return dict(ARCHS[settings.arch.removeprefix('deit-')])
+
+
+def swin(settings: Settings, size: int, **changes) -> nn.Module:
+    """Build our Swin for images of a size."""
+    from mmlape.models import SwinTransformer
+
+    torch.manual_seed(0)
+    return prepared(SwinTransformer(swin_arch(settings), size, **changes), settings)
+
+
 def adapter(settings: Settings, **changes) -> nn.Module:
     """Build our ViT-Adapter, with the public detection code's windows."""
     from mmlape.models import ViTAdapter
