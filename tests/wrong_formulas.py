@@ -263,8 +263,8 @@ BY_FILE = {
     ],
     'mmlape/models/layers/window_attention.py': [
         ('Swin: no mask', 'if shift else None\n        out = self', 'if False else None\n        out = self'),
-        ('Swin: rows apart only', '3 * rows[:, None] + columns', '3 * rows[:, None] + 0 * columns'),
-        ('Swin: complete windows apart from the last one only', '(at >= side - window).int() + ', '0 * at + '),
+        ('Swin: rows apart only', '2 * rows[:, None] + columns', '2 * rows[:, None] + 0 * columns'),
+        ('Swin: border one token too early', '>= side - shift', '>= side - shift - 1'),
         ('Swin: shifted to the right', 'x.roll((-shift, -shift)', 'x.roll((shift, shift)'),
         ('Swin: not rolled back', 'out.roll((shift, shift), (1, 2)) if shift else out', 'out'),
         ('Swin: maps of one window shifted', 'if min(hw) > side else 0', 'if min(hw) >= side else 0'),

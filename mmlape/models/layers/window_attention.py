@@ -26,10 +26,9 @@ def build_apart(grid: Grid, window: int, shift: int, device: torch.device) -> Te
         shift: By which the grid was rolled to the left and the top.
         device: Of the result.
     """
-    places = [torch.arange(side, device=device) for side in grid]
-    # 0 in the complete windows, 1 in the last one before the border, 2 behind it
-    rows, columns = ((at >= side - window).int() + (at >= side - shift).int() for at, side in zip(places, grid))
-    parts = partition((3 * rows[:, None] + columns)[None, ..., None], window)[..., 0]  # (windows, N)
+    # whether a row, or a column, has come around the border
+    rows, columns = ((torch.arange(side, device=device) >= side - shift).int() for side in grid)
+    parts = partition((2 * rows[:, None] + columns)[None, ..., None], window)[..., 0]  # (windows, N)
     return parts[:, :, None] != parts[:, None]
 
 
