@@ -102,14 +102,10 @@ class ShiftedWindowAttention(MultiheadAttention):
         (height, width), side = hw, self.window_size
         grid = (ceil_div(height, side) * side, ceil_div(width, side) * side)
         shift = self.shift if min(hw) > side else 0
-        device = x.device if isinstance(x, Tensor) else x.q.device
-        x = (
-            self._windows(x, hw, grid, shift)
-            if isinstance(x, Tensor)
-            else x.__class__(*(self._windows(part, hw, grid, shift) for part in x))
-        )
+        parts = [self._windows(part, hw, grid, shift) for part in ((x,) if isinstance(x, Tensor) else x)]
+        x = parts[0] if isinstance(x, Tensor) else AttentionInput(*parts)
         q, k, v = self._project(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        apart = apart_in(grid, side, shift, device) if shift else None
+        apart = apart_in(grid, side, shift, q.device) if shift else None
         out = self._attend(q, k, v, (side, side), apart).transpose(1, 2).flatten(2)
         out = assemble(out, grid, side)
         out = out.roll((shift, shift), (1, 2)) if shift else out
