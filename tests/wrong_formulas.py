@@ -98,9 +98,9 @@ BY_FILE = {
         ('drop path: rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
         ('drop path: one rate', 'drop_path_rate * i / max(1, depth - 1)', 'drop_path_rate'),
         ('attention dropout: the other rate', 'attn_drop_rate, drop_rate)', 'drop_rate, attn_drop_rate)'),
-        ('initial linear maps: std 0.01', '(module.weight, std=0.02)', '(module.weight, std=0.01)'),
     ],
     'mmlape/models/backbones/isotropic.py': [
+        ('initial linear maps: std 0.01', '(module.weight, std=0.02)', '(module.weight, std=0.01)'),
         ('post-posemb: norm before the PE', 'x = self.position.joining.enter(x, pe)\n        ', '',
          'x = self.norm_pre(x)\n', 'x = self.norm_pre(x)\n        x = self.position.joining.enter(x, pe)\n'),
         ('final norm missing', 'self.final_norm(x) if last', 'x + 0 * self.final_norm(x) if last'),

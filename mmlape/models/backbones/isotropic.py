@@ -76,6 +76,13 @@ class IsotropicBackbone(BaseBackbone):
         """Return where a layer's encodings inside attention are attached."""
         return Placement(layer, self.grid, self.num_prefix, self.position.normed, self.interpolate_mode)
 
+    @staticmethod
+    def _init_linear(module: nn.Module) -> None:
+        if isinstance(module, nn.Linear):
+            trunc_normal_(module.weight, std=0.02)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
     # running
 
     @abstractmethod
