@@ -113,6 +113,7 @@ class CeiT(NamedArchBackbone):
         self.add_prefix_tokens(dict(cls_token=1))
         self.add_tables(depth)
         self.pos_drop = nn.Dropout(drop_rate)
+        rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
         self.blocks = nn.ModuleList(
             LeFFLayer(
                 dims,
@@ -127,7 +128,7 @@ class CeiT(NamedArchBackbone):
                 norm_cfg,
                 with_cp,
             )
-            for i, rate in enumerate(torch.linspace(0, drop_path_rate, depth).tolist())
+            for i, rate in enumerate(rates)
         )
         self.lca = LayerClassAttention(dims, heads, hidden, drop_rate, norm_cfg) if out_type == 'cls_token' else None
         self.pos_layer_embed = nn.Parameter(torch.zeros(1, depth, dims)) if self.lca else None

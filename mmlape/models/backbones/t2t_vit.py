@@ -6,7 +6,6 @@ x = [cls; tokens_to_token(image)];  x <- layer_l(x, PE);  LN(x)
 from collections.abc import Sequence
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Weights
@@ -120,6 +119,7 @@ class T2TViT(NamedArchBackbone):
         self.add_prefix_tokens(dict(cls_token=1))
         self.add_tables(depth)
         self.pos_drop = nn.Dropout(drop_rate)
+        rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
         self.blocks = nn.ModuleList(
             TransformerEncoderLayer(
                 dims,
@@ -134,7 +134,7 @@ class T2TViT(NamedArchBackbone):
                 norm_cfg=norm_cfg,
                 with_cp=with_cp,
             )
-            for i, rate in enumerate(torch.linspace(0, drop_path_rate, depth).tolist())
+            for i, rate in enumerate(rates)
         )
         self.norm = nn.LayerNorm(dims, norm_cfg['eps'])
         self.apply(self._init_linear)

@@ -140,14 +140,20 @@ class LeFFLayer(BaseTransformerLayer):
 
 @contextlib.contextmanager
 def _kept_statistics(module: nn.Module) -> Iterator[None]:
-    norms = [part for part in module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
+    norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
+    before = [
+        (norm.momentum, None if norm.num_batches_tracked is None else norm.num_batches_tracked.clone())
+        for norm in norms
+    ]
     for norm in norms:
-        norm.track_running_stats = False
+        norm.momentum = 0.0  # statistics as they are, but still saved for the backward as in the first pass
     try:
         yield
     finally:
-        for norm in norms:
-            norm.track_running_stats = True
+        for norm, (momentum, count) in zip(norms, before):
+            norm.momentum = momentum
+            if count is not None:
+                norm.num_batches_tracked.copy_(count)
 
 
 class LastTokenAttention(MultiheadAttention):
