@@ -81,7 +81,7 @@ class T2TViT(NamedArchBackbone):
     stored_widths: ClassVar[dict[str, str]] = {
         'embed_dims': 'tokens_to_token.project.weight',
         'feedforward_channels': 'blocks.0.mlp.fc1.weight',
-        'token_dims': 'tokens_to_token.attention1.proj.weight',
+        'token_dims': 'tokens_to_token.attention1.norm2.weight',
     }
     embedding_names = ('tokens_to_token.',)
     checkpoint_signs = (r'tokens_to_token\.project\.', r'blocks\.0\.attn\.qkv\.')
