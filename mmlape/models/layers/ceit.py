@@ -7,6 +7,7 @@ LCA(z) = y + FFN(LN(y)),  y = z_L + Attention(query z_L, keys and values z_1 ...
 
 import contextlib
 from collections.abc import Iterator
+from typing import ClassVar
 
 import torch
 from mmcv.cnn import build_norm_layer
@@ -25,6 +26,8 @@ STRIDE = 16
 
 class ConvStem(nn.Module):
     """A convolution, batch norm and max pooling to stride 4; there is no activation, as in the public code."""
+
+    conv_norm_pairs: ClassVar = (('conv', 'bn'),)
 
     def __init__(self, in_channels: int, channels: int, bn_cfg: dict):
         super().__init__()
@@ -67,6 +70,8 @@ class ImageToTokens(PatchEmbed):
 
 class LocallyEnhancedFFN(nn.Module):
     """An FFN with a depthwise convolution over the patches; tokens before them leave it as they came."""
+
+    conv_norm_pairs: ClassVar = (('conv1', 'bn1'), ('conv2', 'bn2'), ('conv3', 'bn3'))
 
     def __init__(self, embed_dims: int, feedforward_channels: int, bn_cfg: dict):
         super().__init__()

@@ -86,7 +86,8 @@ class TokenPerformer(nn.Module):
     def _attend(self, k: Tensor, q: Tensor, v: Tensor) -> Tensor:
         k, q = self._features(k), self._features(q)  # (B, N, m)
         total = q @ k.sum(dim=1, keepdim=True).mT  # (B, N, 1)
-        return q @ (k.mT @ v) / (total + 1e-8)
+        # 1 / (total + 1e-8) in a form from which ONNX's exporter does not drop the 1e-8 as zero
+        return q @ (k.mT @ v) * (1e8 / (1e8 * total + 1))
 
     def _features(self, x: Tensor) -> Tensor:
         """Return positive random features, whose products estimate exp(x y)."""
