@@ -219,6 +219,19 @@ def test_drop_path_rates_grow_linearly_to_the_maximum(cls):
     assert not hasattr(getattr(model, 'lca', None), 'drop_path')
 
 
+@FAMILIES
+def test_drop_path_is_on_both_branches_of_a_layer(cls):
+    """A layer of which it leaves nothing is the identity."""
+
+    class Nothing(nn.Module):
+        def forward(self, x):
+            return 0 * x
+
+    layer = randomise(small(cls, drop_path_rate=0.4)).blocks[1]
+    layer.drop_path, x = Nothing(), torch.randn(2, 7, 16)
+    torch.testing.assert_close(layer(x, None, (2, 3))[0], x)
+
+
 def test_dropout_of_performers_is_a_tenth_and_that_of_the_tokens_an_argument():
     model = small(T2TViT, drop_rate=0.3)
     rates = {name: module.p for name, module in model.named_modules() if isinstance(module, nn.Dropout)}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from forked_pytest import ROOT, copy_package, import_libraries, start, wait
 
-TESTS = ('tests/test_golden.py', 'tests/test_model_behaviour.py')
+TESTS = ('tests/test_golden.py', 'tests/test_model_behaviour.py', 'tests/test_t2t_ceit.py')
 AT_ONCE = 2
 
 # file: (name, text, wrong text, further pairs of texts)
@@ -98,6 +98,61 @@ BY_FILE = {
         ('drop path: rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
         ('drop path: one rate', 'drop_path_rate * i / max(1, depth - 1)', 'drop_path_rate'),
         ('attention dropout: the other rate', 'attn_drop_rate, drop_rate)', 'drop_rate, attn_drop_rate)'),
+    ],
+    'mmlape/models/layers/t2t.py': [
+        ('T2T: logits scaled by the width of the queries', ', scale=self.qkv.in_features**-0.5', ''),
+        ('T2T: transformer without the values in the stream', 'return (v + self.proj(out))', 'return self.proj(out)'),
+        ('T2T: performer without the values in the stream', 'x = v + self.drop(', 'x = self.drop('),
+        ('T2T: transformer: FFN input not normed', 'x = self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))',
+         'x = self.attn(self.norm1(x))\n        return x + self.mlp(x + 0 * self.norm2(x))'),
+        ('T2T: performer: MLP input not normed', 'y.to(v.dtype)))\n        return x + self.mlp(self.norm2(x))',
+         'y.to(v.dtype)))\n        return x + self.mlp(x + 0 * self.norm2(x))'),
+        ('T2T: performer: order q, k, v', 'k, q, v = self.kqv(', 'q, k, v = self.kqv('),
+        ('T2T: performer: |x|^2 not halved', 'keepdim=True) / 2)', 'keepdim=True))'),
+        ('T2T: performer: no 1 / sqrt(m)', ' * len(self.w) ** -0.5', ''),
+        ('T2T: performer: nothing added to the sum', '(1e8 * total + 1)', '(1e8 * total)'),
+        ('T2T: performer: keys averaged', 'k.sum(dim=1, keepdim=True)', 'k.mean(dim=1, keepdim=True)'),
+        ('T2T: performer: exponentials in autocast', 'with _without_autocast(v.device.type):',
+         'with contextlib.nullcontext():', 'y = self._attend(k.to(wide), q.to(wide), v.to(wide))',
+         'y = self._attend(k, q, v)'),
+        ('T2T: performer: no dropout', 'drop_rate: float = 0.1', 'drop_rate: float = 0.0'),
+        ('T2T: initial random features of length 1', ' * features**0.5', ''),
+        ('T2T: linear map before the last split normed twice', 'self.project(x if self.norm0 is None else',
+         'self.project(F.layer_norm(x, x.shape[-1:]) if self.norm0 is None else'),
+    ],
+    'mmlape/models/layers/ceit.py': [
+        ('CeiT: stem with ReLU', 'self.bn(self.conv(channels_last(x)))', 'self.bn(self.conv(channels_last(x))).relu()'),
+        ('CeiT: stem with average pooling', 'nn.MaxPool2d(3, 2, 1)', 'nn.AvgPool2d(3, 2, 1)'),
+        ('LeFF: no GELU after the first convolution', 'self.act(self.bn1(self.conv1(maps)))',
+         'self.bn1(self.conv1(maps))'),
+        ('LeFF: no GELU after the depthwise convolution', 'self.act(self.bn2(self.conv2(maps)))',
+         'self.bn2(self.conv2(maps))'),
+        ('LeFF: a GELU at the end', 'maps = self.bn3(self.conv3(maps))', 'maps = self.act(self.bn3(self.conv3(maps)))'),
+        ('LeFF: class token ends as z', 'torch.cat((prefix, ', 'torch.cat((0 * prefix, '),
+        ('LeFF: input not normed', 'self.leff(self.norm2(x), hw)', 'self.leff(x + 0 * self.norm2(x), hw)'),
+        ('LeFF: drop path of the attention missing', 'self.drop_path(self.attn(attn_input, hw))',
+         'self.attn(attn_input, hw)'),
+        ('LeFF: drop path missing', 'self.drop_path(self.leff(self.norm2(x), hw))', 'self.leff(self.norm2(x), hw)'),
+        ('LeFF: statistics moved twice', 'norm.momentum = 0.0', 'pass'),
+        ('LeFF: batches counted twice', 'norm.num_batches_tracked.copy_(count)', 'pass'),
+        ('LCA: the first token queries', 'q[:, :, -1:]', 'q[:, :, :1]'),
+        ('LCA: the first token in the stream', 'x[:, -1:] + self.attn', 'x[:, :1] + self.attn'),
+        ('LCA: attention input not normed', 'self.attn(self.norm1(x))', 'self.attn(x + 0 * self.norm1(x))'),
+        ('LCA: FFN input not normed', 'self.feedforward(self.norm2(x))', 'self.feedforward(x + 0 * self.norm2(x))'),
+    ],
+    'mmlape/models/backbones/t2t_vit.py': [
+        ('T2T-ViT: eps 1e-6', 'eps=1e-5', 'eps=1e-6'),
+        ('T2T-ViT: drop path rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
+    ],
+    'mmlape/models/backbones/ceit.py': [
+        ('CeiT: eps 1e-5', 'eps=1e-6', 'eps=1e-5'),
+        ('CeiT: drop path rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
+        ('CeiT: no PE over layers', ' + self.pos_layer_embed)', ' + 0 * self.pos_layer_embed)'),
+        ('CeiT: class token instead of LCA', 'last = self.norm(self.lca(', 'last = self.norm(x[:, 0] + 0 * self.lca('),
+        ('CeiT: class tokens before the layers', 'tokens.append(x[:, 0])', 'pass',
+         'x, pe = self.run_layers(x, pe, hw, i, i + 1)',
+         'tokens.append(x[:, 0])\n            x, pe = self.run_layers(x, pe, hw, i, i + 1)'),
+        ('CeiT: initial PE over layers random', 'torch.zeros(1, depth, dims)', 'torch.randn(1, depth, dims)'),
     ],
     'mmlape/models/backbones/isotropic.py': [
         ('initial linear maps: std 0.01', '(module.weight, std=0.02)', '(module.weight, std=0.01)'),
