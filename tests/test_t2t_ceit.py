@@ -10,6 +10,7 @@ from torch import nn
 from mmlape.errors import ConfigError
 from mmlape.models import CeiT, T2TViT
 from mmlape.models.layers.t2t import TokenPerformer
+from mmlape.registry import POSITION_ENCODINGS
 
 T2T_ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32, token_dims=8)
 CEIT_ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32, stem_channels=8)
@@ -127,6 +128,16 @@ def test_every_parameter_gets_a_gradient(cls, pe_type, joining):
         zero = [name for name, grad in grads.items() if not grad.any()]
         unread = ('blocks.2.leff.', 'blocks.2.attn.relative_position_bias_table', 'blocks.2.attn.pe_norm.')
         assert [n for n in zero if out_type == 'featmap' or not n.startswith(unread)] == []
+
+
+@FAMILIES
+def test_every_registered_kind_runs_on_another_grid(cls):
+    POSITION_ENCODINGS.import_from_location()
+    for kind in POSITION_ENCODINGS.module_dict:
+        model = small(cls, out_type='featmap', pe_type=kind)
+        out = model(torch.randn(2, 3, 32, 64))[0]
+        (out * torch.randn_like(out)).sum().backward()
+        assert out.shape == (2, 16, 2, 4) and all(p.grad is not None for p in model.parameters()), kind
 
 
 @FAMILIES
