@@ -32,11 +32,11 @@ def run(args: argparse.Namespace) -> int:
     """Write the figures, and print the table."""
     from pathlib import Path
 
-    from rich.console import Console
     from rich.table import Table
 
     from mmlape.analysis.explain_pe import permutation_change, read_image, small_models, write_figures
     from mmlape.analysis.subjects import OpenOptions, open_models
+    from mmlape.console import console
     from mmlape.errors import ConfigError
 
     apply_trust(args)
@@ -52,5 +52,5 @@ def run(args: argparse.Namespace) -> int:
     table.add_column('change', justify='right')
     for subject in subjects:
         table.add_row(subject.name, f'{permutation_change(subject.model, image, args.seed):.1e}')
-    Console().print(table)
+    console().print(table)
     return 0
