@@ -59,6 +59,32 @@ def adapter(settings: Settings, **changes) -> nn.Module:
     return prepared(ViTAdapter(**arguments), settings)
 
 
+def t2t_vit(settings: Settings, size: int, **changes) -> nn.Module:
+    """Build our T2T-ViT-7 for images of a size, without the performers' dropout."""
+    from mmlape.models import T2TViT
+
+    torch.manual_seed(0)
+    arch = dict(MINI, token_dims=8) if settings.arch == 'mini' else 't2t-vit-7'
+    return prepared(without_dropout(T2TViT(arch, size, **changes)), settings)
+
+
+def ceit(settings: Settings, size: int, **changes) -> nn.Module:
+    """Build our CeiT-Ti for images of a size."""
+    from mmlape.models import CeiT
+
+    torch.manual_seed(0)
+    arch = dict(MINI, stem_channels=8) if settings.arch == 'mini' else 'tiny'
+    return prepared(CeiT(arch, size, **changes), settings)
+
+
+def without_dropout(model: nn.Module) -> nn.Module:
+    """Set the rate of every dropout to 0, so that gradients can be compared; returns the model."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model
+
+
 def windows(num_layers: int) -> dict:
     """Return windows of 14 in all layers but the last of each quarter."""
     quarter = num_layers // 4

@@ -15,7 +15,7 @@ from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_t
 from mmlape.engine.optim import BFloat16OptimWrapper
 from mmlape.engine.runner import Runner
 from mmlape.errors import ConfigError, NotFiniteError
-from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import CeiT, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=2, feedforward_channels=32)
 PLAIN = dict(arch=ARCH, img_size=32, patch_size=8, out_type='featmap')
@@ -33,6 +33,8 @@ CASES = {
         pe_type=['learnable', 'rpe'],
         pe_joining='lape',
     ),
+    'T2T-ViT': dict(arch=dict(ARCH, token_dims=8), img_size=32, out_type='featmap', pe_joining='lape'),
+    'CeiT': dict(arch=dict(ARCH, stem_channels=8), img_size=32, out_type='featmap', pe_joining='lape', with_cp=True),
     'adapter': dict(arch=ARCH, img_size=64, conv_inplane=8, deform_num_heads=2, pe_joining='lape'),
 }
 
@@ -54,8 +56,8 @@ class Net(BaseModel):
 
 def build(case):
     torch.manual_seed(0)
-    others = {'adapter': ViTAdapter, 'swin': SwinTransformer}
-    net = Net(others[case](**CASES[case]) if case in others else VisionTransformer(**PLAIN, **CASES[case]))
+    kinds = {'adapter': ViTAdapter, 'swin': SwinTransformer, 'T2T-ViT': T2TViT, 'CeiT': CeiT}
+    net = Net(kinds[case](**CASES[case]) if case in kinds else VisionTransformer(**PLAIN, **CASES[case]))
     nn.init.normal_(net.norm.weight)
     return net
 

@@ -12,7 +12,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from mmlape.engine.hooks import CompileBackboneHook
 from mmlape.errors import ConfigError
-from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import CeiT, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
 from mmlape.models.layers.window_attention import _cached_apart
 
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
@@ -81,9 +81,27 @@ def test_an_adapter_is_one_graph():
     assert counter.frame_count == 1
 
 
+OTHERS = {
+    'T2T-ViT': lambda **kwargs: randomise(T2TViT(dict(ARCH, token_dims=8), 64, pe_joining='lape', **kwargs)),
+    'CeiT': lambda **kwargs: randomise(CeiT(dict(ARCH, stem_channels=8), 64, pe_joining='lape', **kwargs)),
+}
+
+
+@pytest.mark.parametrize('name', OTHERS)
+def test_other_backbones_are_one_graph(name):
+    model = OTHERS[name](out_type='featmap')
+    run, counter = compiled(model)
+    with torch.no_grad():
+        check(model, run, (70, 96))
+    assert counter.frame_count == 1
+
+
 @pytest.mark.parametrize(('amp', 'tolerance'), [(False, 1e-5), (True, 0.05)])
-def test_windows_checkpointing_and_mixed_precision_train_as_one_graph(amp, tolerance):
-    model = adapter(pe_joining='lape', window_attn=[True, False], window_size=3, with_cp=True)
+@pytest.mark.parametrize('name', ['adapter', *OTHERS])
+def test_windows_checkpointing_and_mixed_precision_train_as_one_graph(name, amp, tolerance):
+    windows = dict(pe_joining='lape', window_attn=[True, False], window_size=3, with_cp=True)
+    model = adapter(**windows) if name == 'adapter' else OTHERS[name](with_cp=True)
+    model.train(name == 'CeiT' and not amp)  # batch statistics, but no dropout
     torch._dynamo.reset()
     run = torch.compile(model, backend='aot_eager', fullgraph=True, dynamic=False)
     image, grads = torch.randn(2, 3, 64, 64), []

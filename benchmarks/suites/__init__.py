@@ -10,6 +10,8 @@ SUITES = {
     'joining': 'LaPE, and Dual PatchNorm, beside the plain ViT',
     'adapter': 'ViT-Adapter: LaPE beside default, and the public code where a checkout is given',
     'public': 'the public LaPE code, where a checkout is given',
+    't2t': 'T2T-ViT-7: LaPE beside default, and the public code where a checkout is given',
+    'ceit': 'CeiT-Ti: LaPE beside default, and the public code where a checkout is given',
     'deform': 'the backends of deformable attention',
     'modes': 'torch.compile, recomputed activations, channels-last',
     'models': 'complete detectors and segmentors: training steps and inference',

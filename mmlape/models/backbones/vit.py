@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from mmcv.cnn import build_norm_layer
-from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
@@ -159,13 +158,6 @@ class VisionTransformer(ViTCheckpoints):
                 f' not pe_joining={self.pe_joining!r} with pe_type={self.pe_type!r}'
             )
         return build(self.embed_dims, eps=eps)
-
-    @staticmethod
-    def _init_linear(module: nn.Module) -> None:
-        if isinstance(module, nn.Linear):
-            trunc_normal_(module.weight, std=0.02)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
 
     def grid_of(self, size: tuple[int, int]) -> Grid:
         """Return the grid of patches of an image of (height, width) pixels."""

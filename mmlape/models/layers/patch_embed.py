@@ -62,6 +62,30 @@ PATCH_NORMS = {
 }
 
 
+def norms_around(patch_norm: str) -> tuple:
+    """Return what builds the norms before and after the linear map of a stem that norms nothing else.
+
+    Raises:
+        ConfigError: For another ``patch_norm``; the message has those that a stem can take.
+    """
+    names = [name for name, (_, _, behind) in PATCH_NORMS.items() if behind is None]
+    if patch_norm not in names:
+        raise ConfigError(f'patch_norm={patch_norm!r} is none of a linear map; choose one of: {", ".join(names)}')
+    return PATCH_NORMS[patch_norm][:2]
+
+
+def complete_patches(x: Tensor, size: int) -> Tensor:
+    """Pad images (B, C, H, W) with zeros on the right and the bottom to complete patches.
+
+    Raises:
+        ValueError: If a side is smaller than a patch.
+    """
+    height, width = x.shape[-2:]
+    if height < size or width < size:
+        raise ValueError(f'an image of {height}x{width} pixels is smaller than one patch of {size}x{size}')
+    return pad_to_multiple(x, size)
+
+
 class PatchEmbed(nn.Module):
     """Image to tokens, any size: sides are padded with zeros on the right and the bottom to complete patches.
 
@@ -106,10 +130,7 @@ class PatchEmbed(nn.Module):
             ValueError: If a side of the images is smaller than a patch.
         """
         p = self.patch_size
-        height, width = x.shape[-2:]
-        if height < p or width < p:
-            raise ValueError(f'an image of {height}x{width} pixels is smaller than one patch of {p}x{p}')
-        x = pad_to_multiple(x, p)
+        x = complete_patches(x, p)
         batch, channels, height, width = x.shape
         rows, columns = height // p, width // p
         if self.norm0 is None:
