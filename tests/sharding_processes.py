@@ -17,7 +17,7 @@ from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_t
 from mmlape.engine.optim import BFloat16OptimWrapper
 from mmlape.engine.runner import Runner
 from mmlape.errors import ConfigError, NotFiniteError
-from mmlape.models import VisionTransformer, ViTAdapter
+from mmlape.models import CeiT, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=2, feedforward_channels=32)
 PLAIN = dict(arch=ARCH, img_size=32, patch_size=8, out_type='featmap')
@@ -27,6 +27,16 @@ CASES = {
     'checkpointed, partly frozen': dict(pe_joining='lape', with_cp=True, frozen_stages=2),
     'accumulated': dict(pe_joining='lape'),
     'bfloat16': dict(pe_joining='lape'),
+    'swin': dict(
+        arch=dict(embed_dims=12, depths=(2, 1), num_heads=(2, 2)),
+        img_size=32,
+        window_size=4,
+        out_type='featmap',
+        pe_type=['learnable', 'rpe'],
+        pe_joining='lape',
+    ),
+    'T2T-ViT': dict(arch=dict(ARCH, token_dims=8), img_size=32, out_type='featmap', pe_joining='lape'),
+    'CeiT': dict(arch=dict(ARCH, stem_channels=8), img_size=32, out_type='featmap', pe_joining='lape', with_cp=True),
     'compact': dict(pe_joining='lape', patch_norm='dual'),
     'adapter': dict(arch=ARCH, img_size=64, conv_inplane=8, deform_num_heads=2, pe_joining='lape'),
 }
@@ -49,8 +59,14 @@ class Net(BaseModel):
 
 def build(case):
     torch.manual_seed(0)
-    build = {'adapter': ViTAdapter, 'compact': partial(cvt, **PLAIN)}.get(case, partial(VisionTransformer, **PLAIN))
-    net = Net(build(**CASES[case]))
+    kinds = {
+        'adapter': ViTAdapter,
+        'swin': SwinTransformer,
+        'T2T-ViT': T2TViT,
+        'CeiT': CeiT,
+        'compact': partial(cvt, **PLAIN),
+    }
+    net = Net(kinds[case](**CASES[case]) if case in kinds else VisionTransformer(**PLAIN, **CASES[case]))
     nn.init.normal_(net.norm.weight)
     return net
 

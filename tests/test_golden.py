@@ -16,12 +16,23 @@ from config_helpers import load as load_config
 from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
 
-from mmlape.models import CompactTransformer, DistilledVisionTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import (
+    CeiT,
+    CompactTransformer,
+    DistilledVisionTransformer,
+    SwinTransformer,
+    T2TViT,
+    VisionTransformer,
+    ViTAdapter,
+)
 
 FOLDER = Path(__file__).parent / 'golden'
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}
 # the public adapter computes reference points in float32
-ADAPTER_TOLERANCE = {torch.float64: 5e-6, torch.float32: 1e-4}
+TOLERANCES = {
+    'ViTAdapter': {torch.float64: 5e-6, torch.float32: 1e-4},
+    'T2TViT': {torch.float64: 1e-9, torch.float32: 1e-5},
+}
 
 
 class DistilledClassifier(nn.Module):
@@ -52,8 +63,11 @@ class SegmenterDecoder(nn.Module):
 
 
 MODEL_CLASSES = {
+    'CeiT': CeiT,
+    'T2TViT': T2TViT,
     'CompactTransformer': CompactTransformer,
     'DistilledVisionTransformer': DistilledVisionTransformer,
+    'SwinTransformer': SwinTransformer,
     'ViTAdapter': ViTAdapter,
     'VisionTransformer': VisionTransformer,
     'distilled classifier': DistilledClassifier,
@@ -115,7 +129,7 @@ def test_a_new_model_has_the_public_codes_tables(source, name):
 @pytest.mark.parametrize(('source', 'name', 'key'), ALL)
 def test_outputs_and_gradients_are_the_public_codes(source, name, key, dtype):
     data, case, prefix = load(source), cases(source)[name], f'{name}/{key}'
-    tolerance = (ADAPTER_TOLERANCE if case['model'] == 'ViTAdapter' else TOLERANCE)[dtype]
+    tolerance = TOLERANCES.get(case['model'], TOLERANCE)[dtype]
     model, x = build(source, case, dtype), torch.from_numpy(data[f'inputs/{key}']).to(dtype)
     outputs = model(x)
     label = str(dtype).removeprefix('torch.')

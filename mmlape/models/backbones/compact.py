@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import torch
 from mmcv.cnn import build_norm_layer
-from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from mmlape.models.backbones.compact_checkpoints import CompactCheckpoints
@@ -129,11 +128,8 @@ class CompactTransformer(CompactCheckpoints):
 
     @torch.no_grad()
     def _init(self, module: nn.Module) -> None:
-        if isinstance(module, nn.Linear):
-            trunc_normal_(module.weight, std=0.02)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.Conv2d):
+        self._init_linear(module)
+        if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight)
         elif module is self and self.num_prefix:
             nn.init.zeros_(self.class_emb)

@@ -91,9 +91,18 @@ class IsotropicBackbone(BaseBackbone):
             )
         return build(self.embed_dims, eps=eps)
 
-    def placement(self, layer: int) -> Placement:
-        """Return where a layer's encodings inside attention are attached."""
-        return Placement(layer, self.grid, self.num_prefix, self.position.normed, self.interpolate_mode)
+    def placement(self, layer: int, window: int | None = None) -> Placement:
+        """Return where a layer's encodings inside attention are attached; ``window`` is the side of its windows."""
+        grid = (window, window) if window else self.grid
+        normed, mode = self.position.normed, self.interpolate_mode
+        return Placement(layer, grid, self.num_prefix, normed, mode, window is not None)
+
+    @staticmethod
+    def _init_linear(module: nn.Module) -> None:
+        if isinstance(module, nn.Linear):
+            trunc_normal_(module.weight, std=0.02)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
 
     # running
 
@@ -119,7 +128,7 @@ class IsotropicBackbone(BaseBackbone):
 
     def run_layers(self, x: Tensor, pe: Stream, hw: Grid, start: int, stop: int) -> tuple[Tensor, Stream]:
         """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, N, D)."""
-        for layer in self.layers[start:stop]:
+        for layer in self.all_layers[start:stop]:
             x, pe = layer(x, pe, hw)
         return x, pe
 

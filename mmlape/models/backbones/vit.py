@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from mmcv.cnn import build_norm_layer
-from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
@@ -137,7 +136,7 @@ class VisionTransformer(ViTCheckpoints):
         return nn.ModuleList(
             TransformerEncoderLayer(
                 self.embed_dims,
-                MultiheadAttention(*attention, windows[i], self.position.build_inside(), self.placement(i)),
+                MultiheadAttention(*attention, side, self.position.build_inside(), self.placement(i, side)),
                 self.position.joining,
                 self.arch['feedforward_channels'],
                 drop_rate,
@@ -146,15 +145,8 @@ class VisionTransformer(ViTCheckpoints):
                 *norms,
                 act_cfg,
             )
-            for i, rate in enumerate(drop_path_rates)
+            for i, (side, rate) in enumerate(zip(windows, drop_path_rates))
         )
-
-    @staticmethod
-    def _init_linear(module: nn.Module) -> None:
-        if isinstance(module, nn.Linear):
-            trunc_normal_(module.weight, std=0.02)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
 
     def grid_of(self, size: tuple[int, int]) -> Grid:
         """Return the grid of patches of an image of (height, width) pixels."""

@@ -21,6 +21,7 @@ class Placement(NamedTuple):
         num_prefix: Tokens before the patches.
         normed: Whether the joining asks for the normed form.
         interpolate_mode: How tables are resized to other grids.
+        window: Whether the grid is that of a window, whatever the size of the image.
     """
 
     layer: int
@@ -28,6 +29,7 @@ class Placement(NamedTuple):
     num_prefix: int = 0
     normed: bool = False
     interpolate_mode: str = 'bicubic'
+    window: bool = False
 
 
 class AbsolutePosition(ABC):
