@@ -31,6 +31,15 @@ def vit(settings: Settings, size: int, **changes) -> nn.Module:
     return prepared(VisionTransformer(**arguments), settings)
 
 
+def compact(settings: Settings, arch: str, size: int, **changes) -> nn.Module:
+    """Build our Compact Transformer of an arch for images of a size, without dropout."""
+    from mmlape.models import CompactTransformer
+
+    torch.manual_seed(0)
+    arguments = dict(arch=arch, img_size=size, attn_drop_rate=0.0, drop_path_rate=0.0) | changes
+    return prepared(CompactTransformer(**arguments), settings)
+
+
 def swin_arch(settings: Settings) -> dict:
     """Return the arch of the Swin that goes by the size of the measured ViT."""
     from mmlape.models.backbones.swin_options import ARCHS

@@ -30,6 +30,7 @@ HINTS = {
     'lape': 'git clone https://github.com/Ingrid725/LaPE',
     't2t': 'git clone https://github.com/yitu-opensource/T2T-ViT',
     'ceit': 'git clone https://github.com/coeusguo/ceit',
+    'compact': 'git clone https://github.com/SHI-Labs/Compact-Transformers',
 }
 
 
@@ -78,6 +79,27 @@ def public_lape(settings: Settings, size: int, weights: dict[str, Tensor]) -> nn
         norm_layer=partial(nn.LayerNorm, eps=1e-6), pe='learnable', join_type='LaPE',
     )  # fmt: skip
     model.load_state_dict(weights)
+    return prepared(model, settings)
+
+
+def public_cct(settings: Settings, arch: str, size: int, weights: dict[str, Tensor]) -> nn.Module:
+    """Build the public CCT with our weights; it returns the pooled tokens (B, D)."""
+    from mmlape.models.backbones.compact_options import ARCHS
+    from mmlape.models.layers.tokenizer import conv_stride
+
+    root = checkout(settings, 'compact', 'src/cct.py')
+    with _stand_ins(root):
+        build = _package('public_cct', root / 'src', 'cct').CCT
+    ours = ARCHS[arch]
+    kernel, convs = ours['tokenizer']['kernel_size'], ours['tokenizer']['num_convs']
+    model = build(
+        img_size=size, embedding_dim=ours['embed_dims'], n_conv_layers=convs, kernel_size=kernel,
+        stride=conv_stride(kernel), padding=kernel // 2, attention_dropout=0.0, stochastic_depth=0.0,
+        num_layers=ours['num_layers'], num_heads=ours['num_heads'],
+        mlp_ratio=ours['feedforward_channels'] / ours['embed_dims'], num_classes=0,
+    )  # fmt: skip
+    model.classifier.fc = nn.Identity()
+    model.load_state_dict({n if n.startswith('tokenizer.') else f'classifier.{n}': v for n, v in weights.items()})
     return prepared(model, settings)
 
 

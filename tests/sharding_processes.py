@@ -2,11 +2,13 @@
 
 import copy
 import types
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper, OptimWrapperDict
+from model_helpers import cvt
 from torch import nn
 from torch.distributed.tensor import DTensor
 
@@ -35,6 +37,7 @@ CASES = {
     ),
     'T2T-ViT': dict(arch=dict(ARCH, token_dims=8), img_size=32, out_type='featmap', pe_joining='lape'),
     'CeiT': dict(arch=dict(ARCH, stem_channels=8), img_size=32, out_type='featmap', pe_joining='lape', with_cp=True),
+    'compact': dict(pe_joining='lape', patch_norm='dual'),
     'adapter': dict(arch=ARCH, img_size=64, conv_inplane=8, deform_num_heads=2, pe_joining='lape'),
 }
 
@@ -56,7 +59,13 @@ class Net(BaseModel):
 
 def build(case):
     torch.manual_seed(0)
-    kinds = {'adapter': ViTAdapter, 'swin': SwinTransformer, 'T2T-ViT': T2TViT, 'CeiT': CeiT}
+    kinds = {
+        'adapter': ViTAdapter,
+        'swin': SwinTransformer,
+        'T2T-ViT': T2TViT,
+        'CeiT': CeiT,
+        'compact': partial(cvt, **PLAIN),
+    }
     net = Net(kinds[case](**CASES[case]) if case in kinds else VisionTransformer(**PLAIN, **CASES[case]))
     nn.init.normal_(net.norm.weight)
     return net

@@ -203,7 +203,7 @@ def test_a_side_that_fails_is_named_and_the_others_are_measured():
 @pytest.mark.parametrize('arch', ['deit-tiny', 'deit-base', 'mini'])
 def test_every_comparison_has_a_key_of_its_own(device, arch, monkeypatch):
     monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
-    checkouts = dict.fromkeys(('vit-adapter', 'lape', 't2t', 'ceit'), '')
+    checkouts = dict.fromkeys(('vit-adapter', 'lape', 't2t', 'ceit', 'compact'), '')
     settings = Settings(device=device, arch=arch, dtypes=('fp32', 'bf16'), sizes=(224, 512), checkouts=checkouts)
     for suite in SUITES:
         keys = [comparison.key for comparison in comparisons(suite, settings)]

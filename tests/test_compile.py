@@ -7,7 +7,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
-from model_helpers import randomise
+from model_helpers import cvt, randomise
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mmlape.engine.hooks import CompileBackboneHook
@@ -27,6 +27,10 @@ def adapter(**kwargs):
     return revert_sync_batchnorm(randomise(ViTAdapter(ARCH, 64, **shape, **kwargs)))
 
 
+def compact(**kwargs):
+    return randomise(cvt(ARCH, 64, 16, **kwargs))
+
+
 def compiled(model, backend='eager'):
     torch._dynamo.reset()
     counter = CompileCounterWithBackend(backend)
@@ -40,8 +44,9 @@ def check(model, run, *sizes):
             torch.testing.assert_close(out, expected, atol=2e-5, rtol=1e-5)
 
 
-def test_one_graph_serves_all_sizes_but_the_tables_own():
-    model = vit(pe_joining='lape', patch_norm='dual')
+@pytest.mark.parametrize('build', [vit, compact])
+def test_one_graph_serves_all_sizes_but_the_tables_own(build):
+    model = build(pe_joining='lape', patch_norm='dual')
     run, counter = compiled(model)
     with torch.no_grad():
         check(model, run, (64, 64), (96, 48), (50, 70), (80, 112), (33, 128), (64, 64))

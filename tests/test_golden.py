@@ -16,7 +16,15 @@ from config_helpers import load as load_config
 from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
 
-from mmlape.models import CeiT, DistilledVisionTransformer, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
+from mmlape.models import (
+    CeiT,
+    CompactTransformer,
+    DistilledVisionTransformer,
+    SwinTransformer,
+    T2TViT,
+    VisionTransformer,
+    ViTAdapter,
+)
 
 FOLDER = Path(__file__).parent / 'golden'
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}
@@ -57,6 +65,7 @@ class SegmenterDecoder(nn.Module):
 MODEL_CLASSES = {
     'CeiT': CeiT,
     'T2TViT': T2TViT,
+    'CompactTransformer': CompactTransformer,
     'DistilledVisionTransformer': DistilledVisionTransformer,
     'SwinTransformer': SwinTransformer,
     'ViTAdapter': ViTAdapter,

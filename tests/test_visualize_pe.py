@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from model_helpers import randomise
+from model_helpers import cvt, randomise
 from PIL import Image
 
 from mmlape.analysis.position import cosines, describe_map, pe_table, token_grid, view_positions
@@ -171,6 +171,8 @@ def test_big_maps_are_kept_small(tiny_arch):
         (VisionTransformer, dict(pe_type='rpe', pe_joining='lape')),
         (DistilledVisionTransformer, dict(pe_joining='lape')),
         (VisionTransformer, dict(with_cls_token=False)),
+        (cvt, dict(pe_joining='lape', patch_norm='dual')),
+        (cvt, dict()),
     ],
 )
 def test_a_checkpoint_alone_shows_the_same(tiny_arch, tmp_path, cls, options):

@@ -21,6 +21,7 @@ TESTS = (
     'tests/test_earlier.py',
     'tests/test_swin.py',
     'tests/test_t2t_ceit.py',
+    'tests/test_compact.py',
 )
 AT_ONCE = 2
 
@@ -165,6 +166,40 @@ BY_FILE = {
          'tokens.append(x[:, 0])\n            x, pe = self.run_layers(x, pe, hw, i, i + 1)'),
         ('CeiT: initial PE over layers random', 'torch.zeros(1, depth, dims)', 'torch.randn(1, depth, dims)'),
     ],
+    'mmlape/models/layers/tokenizer.py': [
+        ('compact: no ReLU', 'nn.ReLU(inplace=True)', 'nn.Identity()'),
+        ('compact: average pooling', 'nn.MaxPool2d(3, 2, 1)', 'nn.AvgPool2d(3, 2, 1)'),
+        ('compact: stride of the kernel', 'max(1, kernel_size // 2 - 1)', 'max(1, kernel_size // 2)'),
+        ('compact: hidden channels', 'hidden_channels = 64', 'hidden_channels = 32'),
+        ('compact: convolutions with bias', ', bias=False)', ')'),
+    ],
+    'mmlape/models/layers/compact_layer.py': [
+        ('compact: residual stream not normed', 'x = self.norm1(x + self.drop_path(self.self_attn(attn_input, hw)))\n'
+         '        return x + self.drop_path(self.linear2(F.gelu(self.linear1(x)))), pe',
+         'x = x + self.drop_path(self.self_attn(attn_input, hw))\n'
+         '        return x + self.drop_path(self.linear2(F.gelu(self.linear1(self.norm1(x))))), pe'),
+        ('compact: attention added after the norm', 'self.norm1(x + self.drop_path(self.self_attn(attn_input, hw)))',
+         'self.norm1(x) + self.drop_path(self.self_attn(attn_input, hw))'),
+        ('compact: tanh GELU', 'F.gelu(self.linear1(x))', "F.gelu(self.linear1(x), approximate='tanh')"),
+        ('compact: drop path of the attention missing', 'self.drop_path(self.self_attn(attn_input, hw))',
+         'self.self_attn(attn_input, hw)'),
+        ('compact: drop path of the MLP missing', 'self.drop_path(self.linear2(F.gelu(self.linear1(x))))',
+         'self.linear2(F.gelu(self.linear1(x)))'),
+    ],
+    'mmlape/models/backbones/compact.py': [
+        ('compact: eps 1e-6', 'eps=1e-5', 'eps=1e-6'),
+        ('compact: qkv with bias', "self.arch['num_heads'], False,", "self.arch['num_heads'], True,"),
+        ('compact: pooling by the mean', 'self.attention_pool(x).softmax(dim=1)',
+         '(0 * self.attention_pool(x)).softmax(dim=1)'),
+        ('compact: pooling by softmax over channels', 'return (weights.mT @ x).squeeze(1)',
+         'return (weights * x.softmax(dim=-1)).sum(1)'),
+        ('compact: drop path rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
+        ('compact: initial PE std 0.02', 'absolute.std = 0.2', 'absolute.std = 0.02'),
+        ('compact: initial class token random', 'nn.init.zeros_(self.class_emb)', 'pass'),
+        ('compact: initial linear maps of PyTorch', 'self._init_linear(module)', 'pass'),
+        ('compact: initial convolutions of PyTorch', 'nn.init.kaiming_normal_(module.weight)', 'pass'),
+        ('compact: no attention dropout by default', 'attn_drop_rate: float = 0.1', 'attn_drop_rate: float = 0.0'),
+    ],
     'mmlape/models/backbones/isotropic.py': [
         ('initial linear maps: std 0.01', '(module.weight, std=0.02)', '(module.weight, std=0.01)'),
         ('post-posemb: norm before the PE', 'x = self.position.joining.enter(x, pe)\n        ', '',
@@ -227,7 +262,7 @@ BY_FILE = {
         ('sincos2d: rows first', '(by_column, by_row)', '(by_row, by_column)'),
         ('sincos2d: class token not zero', 'table.new_zeros(num_prefix, embed_dims)',
          'table[:1].expand(num_prefix, -1)'),
-        ('initial PE: std 0.2', 'std=0.02', 'std=0.2'),
+        ('initial PE: std 0.2', 'std=self.std', 'std=10 * self.std'),
     ],
     'mmlape/models/position/relative_bias.py': [
         ('RPE: key minus query', 'cells[:, None] - cells[None]', 'cells[None] - cells[:, None]'),

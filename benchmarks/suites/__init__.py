@@ -12,6 +12,7 @@ SUITES = {
     'public': 'the public LaPE code, where a checkout is given',
     't2t': 'T2T-ViT-7: LaPE beside default, and the public code where a checkout is given',
     'ceit': 'CeiT-Ti: LaPE beside default, and the public code where a checkout is given',
+    'compact': 'CCT: LaPE beside default, and the public code where a checkout is given',
     'deform': 'the backends of deformable attention',
     'modes': 'torch.compile, recomputed activations, channels-last',
     'models': 'complete detectors and segmentors: training steps and inference',

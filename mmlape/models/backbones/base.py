@@ -28,6 +28,7 @@ class BaseBackbone(LoadableBackbone):
         table_name: The name of the absolute PE's table.
         embedding_names: Beginnings of the names of parameters before the first layer.
         embed_dims: Width D of the tokens.
+        in_channels: Channels of the images.
         patch_size: Side in pixels that a token stands for at the input; no side of an image may be smaller.
         grid: Grid of tokens of the images that the PE is made for.
         strides: Strides of the outputs; empty where outputs are no maps.
@@ -45,6 +46,7 @@ class BaseBackbone(LoadableBackbone):
     embedding_names: ClassVar[tuple[str, ...]] = ('patch_embed.', 'norm_pre.')
     prefix_tokens: ClassVar[tuple[str, ...]] = ()
     embed_dims: int
+    in_channels: int = 3
     patch_size: int = 1
     grid: Grid
     strides: tuple[int, ...] = ()

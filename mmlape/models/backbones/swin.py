@@ -107,6 +107,7 @@ class SwinTransformer(SwinCheckpoints):
         init_cfg: dict | list[dict] | None = None,
     ):
         super().__init__(init_cfg)
+        self.in_channels = in_channels
         self.arch = swin_options.resolve_arch(arch)
         self.embed_dims, self.patch_size, self.window_size = self.arch['embed_dims'], patch_size, window_size
         size = (img_size, img_size) if isinstance(img_size, int) else tuple(img_size)

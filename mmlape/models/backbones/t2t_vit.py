@@ -105,6 +105,7 @@ class T2TViT(NamedArchBackbone):
         init_cfg: dict | list[dict] | None = None,
     ):
         super().__init__(init_cfg)
+        self.in_channels = in_channels
         arch = self.arch = resolve_arch(arch, ARCHS)
         dims, depth, heads = (arch[key] for key in ('embed_dims', 'num_layers', 'num_heads'))
         self.embed_dims, self.frozen_stages = dims, frozen_stages

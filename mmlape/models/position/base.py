@@ -41,6 +41,8 @@ class AbsolutePosition(ABC):
 
     name: str
     trainable = False
+    std = 0.02
+    """Standard deviation of random initial values; a backbone may set another."""
 
     @abstractmethod
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
