@@ -1,6 +1,8 @@
 """Joining methods: against a reference written down again in a few lines, and by their properties."""
 
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -28,7 +30,10 @@ VALID = [*TABLED, ('rpe', 'default'), ('rpe', 'lape'), ('none', 'default')]
 
 
 def test_these_are_all_there_is():
-    assert {kind.name for base in (AbsolutePosition, AttentionPosition) for kind in kinds(base)} == {*PE_TYPES[:-1]}
+    page = (Path(__file__).parents[1] / 'docs' / 'position.md').read_text()
+    listed = set(re.findall(r'^\| `([a-z0-9-]+)` \|', page, re.M))
+    assert {kind.name for base in (AbsolutePosition, AttentionPosition) for kind in kinds(base)} == listed
+    assert set(PE_TYPES[:-1]) <= listed
     assert tuple(joinings()) == JOININGS
 
 
