@@ -363,12 +363,18 @@ def test_the_papers_figure_of_epoch_100_stands_beside_ours(tmp_path):
         (dict(type='mmlape.CeiT', arch='tiny'), ('CeiT-Ti', 'Default')),
         (dict(type='mmlape.CompactTransformer', arch='vit-lite-7/4', pe_joining='lape'), ('ViT-Lite-7/4', 'LaPE')),
         (dict(type='mmlape.CompactTransformer', arch='cct-7/3x1', pe_type='none'), ('CCT-7/3x1', 'None')),
-        (dict(type='mmlape.CompactTransformer', arch=dict(num_layers=2, embed_dims=64)), None),
+        (
+            dict(
+                type='mmlape.CompactTransformer',
+                arch=dict(num_layers=2, embed_dims=64, tokenizer=dict(type='patch'), pooling='sequence_pool'),
+            ),
+            ('CVT-2x64', 'Default'),
+        ),
     ],
 )
 def test_other_backbones_have_the_papers_names(options, words):
     model = paper_model('x', {'settings': {'model': dict(type='mmpretrain.ImageClassifier', backbone=options)}})
-    assert words is None or (model.name, model.method) == words
+    assert (model.name, model.method) == words
     assert model.plain == (model.method == 'Default')
 
 

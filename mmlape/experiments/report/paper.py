@@ -193,6 +193,12 @@ def _backbone(backbone: dict) -> tuple[str, str]:
     return family, 'T' if (family, scale) == ('Swin', 'Ti') else scale
 
 
+def _compact_family(arch: dict) -> str:
+    if (arch.get('tokenizer') or {}).get('type') == 'conv':
+        return 'CCT'
+    return 'ViT-Lite' if arch.get('pooling') == 'cls_token' else 'CVT'
+
+
 def _model_name(model: dict, backbone: dict, family: str, scale: str) -> str:
     head = str((model.get('decode_head') or {}).get('type', ''))
     name = f'{family}-{scale}'.removeprefix('-')
