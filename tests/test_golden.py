@@ -16,12 +16,15 @@ from config_helpers import load as load_config
 from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
 
-from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import DistilledVisionTransformer, TimmViT, TimmViTAdapter, VisionTransformer, ViTAdapter
 
 FOLDER = Path(__file__).parent / 'golden'
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}
+# timm computes rotary angles in float32
+TIMM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-5}
 # the public adapter computes reference points in float32
 ADAPTER_TOLERANCE = {torch.float64: 5e-6, torch.float32: 1e-4}
+TOLERANCES = {'TimmViT': TIMM_TOLERANCE, 'TimmViTAdapter': ADAPTER_TOLERANCE, 'ViTAdapter': ADAPTER_TOLERANCE}
 
 
 class DistilledClassifier(nn.Module):
@@ -53,6 +56,8 @@ class SegmenterDecoder(nn.Module):
 
 MODEL_CLASSES = {
     'DistilledVisionTransformer': DistilledVisionTransformer,
+    'TimmViT': TimmViT,
+    'TimmViTAdapter': TimmViTAdapter,
     'ViTAdapter': ViTAdapter,
     'VisionTransformer': VisionTransformer,
     'distilled classifier': DistilledClassifier,
@@ -114,7 +119,7 @@ def test_a_new_model_has_the_public_codes_tables(source, name):
 @pytest.mark.parametrize(('source', 'name', 'key'), ALL)
 def test_outputs_and_gradients_are_the_public_codes(source, name, key, dtype):
     data, case, prefix = load(source), cases(source)[name], f'{name}/{key}'
-    tolerance = (ADAPTER_TOLERANCE if case['model'] == 'ViTAdapter' else TOLERANCE)[dtype]
+    tolerance = TOLERANCES.get(case['model'], TOLERANCE)[dtype]
     model, x = build(source, case, dtype), torch.from_numpy(data[f'inputs/{key}']).to(dtype)
     outputs = model(x)
     label = str(dtype).removeprefix('torch.')
@@ -132,7 +137,7 @@ def test_outputs_and_gradients_are_the_public_codes(source, name, key, dtype):
     if key not in case['gradients']:
         return
     project(outputs).backward()
-    parameters = dict(model.named_parameters())
+    parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
     assert set(parameters) == set(case['parameters'])
     sizes = [parameters[path].numel() for path in case['parameters']]
     gradients = torch.from_numpy(data[f'{prefix}/gradients']).split(sizes)

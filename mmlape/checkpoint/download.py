@@ -19,7 +19,7 @@ from mmlape.errors import CheckpointError
 
 TIMEOUT = 60
 HUB = 'hf-hub:'
-"""What the name of a repository on the Hugging Face hub begins with, as in timm: 'hf-hub:OWNER/NAME[@REVISION][/FILE]'."""
+"""Before the name of a repository on the Hugging Face hub, as in timm: 'hf-hub:OWNER/NAME[@REVISION][/FILE]'."""
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin', 'open_clip_model.safetensors', 'open_clip_pytorch_model.bin')
 _HASH = re.compile(r'-([0-9a-f]{8,64})\.')
 
@@ -68,7 +68,7 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
 
 
 def _hub_file(name: str) -> Path:
-    """Return the file of a repository: from the cache, else downloaded; with the description beside it if there is one.
+    """Return the file of a repository: from the cache, else downloaded, with the description beside it.
 
     Raises:
         CheckpointError: If it is in neither place.

@@ -1,4 +1,6 @@
-"""ViT-Adapter (arXiv 2205.08534) over a plain ViT of timm, and DINOv3's form of it (arXiv 2508.10104), which only reads.
+"""ViT-Adapter (arXiv 2205.08534) over a plain ViT of timm, and DINOv3's form of it (arXiv 2508.10104).
+
+Injectors let the ViT read the pyramid; DINOv3's form has none.
 
 inject:     x <- inject(x, c);  x <- layers(x);  c <- extract(c, x)
 read-only:  x <- layers(x);  c <- extract(c, norm(x))
@@ -28,7 +30,7 @@ READ_ONLY = dict(deform_num_heads=16, deform_ratio=0.5, vit_feature_source='inte
 
 @MODELS.register_module()
 class TimmViTAdapter(AdapterMixin, TimmViT):
-    """The adapter over any ViT that ``TimmViT`` takes; the ViT's names begin with ``vit.``, the adapter's are official.
+    """The adapter over any ViT that ``TimmViT`` takes; names are official, the ViT's are ``vit.`` and timm's.
 
     Class token and registers run along and are split off before the exchange. Sides of images are padded with zeros to
     a multiple of 32 inside, and each map is cropped back to ``ceil(side / stride)``.
@@ -37,9 +39,9 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         vit: Arguments of ``TimmViT`` but for its outputs and ``final_norm``.
         mode: 'inject' is ViT-Adapter's; 'read-only' is DINOv3's: no injectors, the pyramid reads the normed tokens of
             some layers, and the ViT may be frozen.
-        patch14: What a ViT of patch 14 does, since its tokens must lie at stride 16: 'resize-image' scales its image by
-            14/16 and leaves its weights, the default of a frozen ViT; 'resample-kernel' resamples its stem to patch 16,
-            the default of a trained one.
+        patch14: What a ViT of patch 14 does, since its tokens must lie at stride 16: 'resize-image' scales its image
+            by 14/16 and leaves its weights, the default of a frozen ViT; 'resample-kernel' resamples its stem to
+            patch 16, the default of a trained one.
         layers: The last layer of each interaction, counted from 0; by default four that divide the layers evenly.
             Layers behind the last one are left out.
         drop_path_rate: Of the extractors' ConvFFN; by default 0.3 in 'read-only', as DINOv3's, else the ViT's.
@@ -104,7 +106,7 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         return rows, dict(type=config['type'], vit=vit, mode=mode, init_cfg=config['init_cfg']), notes
 
     def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
-        """Check whether a tensor may keep its initial values: over a file of the ViT alone, the adapter's parts may."""
+        """Check whether a tensor may keep its initial values: over a plain ViT the adapter's own parts may."""
         return not name.startswith(VIT) and weights.layout != ADAPTER.name
 
 

@@ -20,8 +20,8 @@ DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
 class TimmViT(TimmCheckpoints):
     """Any plain ViT of timm's registry: its classes ``VisionTransformer`` and ``Eva``.
 
-    timm's model is ``vit``, so names are ``vit.`` and timm's; heads and pooling are left out, and layers behind the last
-    one that is asked for. Images of any size of at least one patch work: sides are padded with zeros on the right and
+    timm's model is ``vit``, so names are ``vit.`` and timm's; heads and pooling are left out, and layers behind the
+    last one that is asked for. Images of any size of at least one patch work: sides are padded with zeros on the right and
     the bottom to complete patches, and timm resizes its PE to the grid. Attention, position encodings and LayerScale
     are timm's; LaPE and Dual PatchNorm are ``VisionTransformer``'s.
 
@@ -85,9 +85,7 @@ class TimmViT(TimmCheckpoints):
         self.prefix_tokens = tuple(VIT + name for name in names)
         self.set_outputs(out_type, out_indices, len(self.vit.blocks))
         if out_type == 'cls_token' and 'cls_token' not in names:
-            raise ConfigError(
-                f"{model_name} has no class token for out_type='cls_token': choose featmap or avg_featmap"
-            )
+            raise ConfigError(f"{model_name} has no class token for out_type='cls_token': choose another out_type")
         self.keep_layers(max(self.out_indices) + 1)
         self.vit.requires_grad_(not frozen)
 
@@ -98,12 +96,12 @@ class TimmViT(TimmCheckpoints):
 
     @property
     def layers(self) -> Sequence[nn.Module]:
-        """timm's blocks."""
+        """Return the blocks."""
         return self.vit.blocks
 
     @property
     def final_norm(self) -> nn.Module:
-        """timm's norm, or the identity."""
+        """Return the norm after the last layer, or the identity."""
         return self.vit.norm
 
     def frozen_modules(self) -> list[nn.Module]:
