@@ -21,9 +21,9 @@ class TimmViT(TimmCheckpoints):
     """Any plain ViT of timm's registry: its classes ``VisionTransformer`` and ``Eva``.
 
     timm's model is ``vit``, so names are ``vit.`` and timm's; heads and pooling are left out, and layers behind the
-    last one that is asked for. Images of any size of at least one patch work: sides are padded with zeros on the right and
-    the bottom to complete patches, and timm resizes its PE to the grid. Attention, position encodings and LayerScale
-    are timm's; LaPE and Dual PatchNorm are ``VisionTransformer``'s.
+    last one that is asked for. Images of any size of at least one patch work: sides are padded with zeros on the right
+    and the bottom to complete patches, and timm resizes its PE to the grid. Attention, position encodings and
+    LayerScale are timm's; LaPE and Dual PatchNorm are ``VisionTransformer``'s.
 
     Args:
         model_name: timm's name, with or without the tag of weights, or 'hf-hub:REPOSITORY'.
