@@ -54,12 +54,16 @@ class TimmSource(NamedTuple):
 
     @property
     def normalisation(self) -> Normalisation | None:
-        """What the weights want of images; None if timm does not say."""
-        parts = [self.pretrained_cfg.get(key) for key in ('mean', 'std')]
-        if not all(parts):
+        """What the weights want of images; None if a name without tag leaves it open."""
+        timm = timm_package()
+        names = [self.name] if '.' in self.name else timm.list_models(f'{self.architecture}.*', pretrained=True)
+        cfgs = [timm.get_pretrained_cfg(name) for name in names]
+        found = {(cfg.mean, cfg.std) for cfg in cfgs} if cfgs else {()}
+        parts = found.pop()
+        if found or not parts:
             return None
         values = (tuple(round(255 * value, 4) for value in part) for part in parts)
-        return Normalisation(*values, f"timm's pretrained_cfg of {self.name}")
+        return Normalisation(*values, f"timm's pretrained_cfg of {names[0]}")
 
 
 def timm_package() -> ModuleType:
