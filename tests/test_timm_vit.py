@@ -184,8 +184,7 @@ DECAYED = (
 @pytest.mark.parametrize('name', DECAYED)
 def test_layer_decay_is_timms(name):
     model = build(name)
-    if isinstance(model.vit.norm, torch.nn.Identity):  # timm's last group needs a parameter
-        model.vit.head = torch.nn.Linear(48, 2)
+    model.vit.head = torch.nn.Linear(48, 2)  # timm's last group
     groups = param_groups_layer_decay(model.vit, layer_decay=0.5)
     theirs = {id(parameter): group['lr_scale'] for group in groups for parameter in group['params']}
     depth_of = layer_depths(model)
@@ -199,7 +198,7 @@ def test_parts_and_depths():
     parts = {key: model.part_of(key) for key in model.state_dict()}
     assert parts['vit.pos_embed'] == parts['vit.reg_token'] == parts['vit.cls_token'] == 'position'
     assert parts['vit.patch_embed.proj.weight'] == 'patch_embed'
-    assert parts['vit.blocks.2.ls1.gamma'] == 'blocks.2' and parts['vit.norm.weight'] == 'backbone'
+    assert parts['vit.blocks.2.ls1.gamma'] == 'blocks.2' and parts['vit.norm.weight'] == 'blocks.2'
     assert model.get_layer_depth('backbone.vit.blocks.2.ls1.gamma', 'backbone.') == (3, 5)
     assert list(model.shard_units()) == list(model.vit.blocks)
 

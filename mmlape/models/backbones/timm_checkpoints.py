@@ -63,8 +63,9 @@ class TimmCheckpoints(IsotropicBackbone):
 
     @classmethod
     def owns_checkpoint(cls, weights: Weights) -> bool:
-        """Check for this package's names, or for those of timm's ``Eva``, which no other backbone has."""
-        return weights.layout == OWN.name or (weights.layout == 'timm' and weights.has(EVA))
+        """Check for this package's names, or for those of a timm model that ``VisionTransformer`` is not."""
+        plain = weights.has(r'blocks\.0\.attn\.qkv\.') and weights.has(r'blocks\.0\.mlp\.fc1\.')
+        return weights.layout == OWN.name or (weights.layout == 'timm' and (weights.has(EVA) or not plain))
 
     @classmethod
     def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:

@@ -112,6 +112,11 @@ class TimmViT(TimmCheckpoints):
         """Return the grid of patches of an image of (height, width) pixels."""
         return tuple(ceil_div(side, self.patch_size) for side in size)
 
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Return the depth of a parameter as timm's ``group_matcher`` groups it: the final norm is of the last layer."""
+        depth, depths = super().get_layer_depth(param_name, prefix)
+        return (self.num_layers if param_name.startswith(f'{prefix}{VIT}norm.') else depth), depths
+
     def part_of(self, param_name: str) -> str:
         """Return the part of the network that a parameter belongs to, for figures over depth."""
         return 'position' if param_name == self.table_name else super().part_of(param_name)
