@@ -21,7 +21,7 @@ RECIPES = [
 MINI = [path for path in DEIT if '_mini-' in path.name]
 NAME = re.compile(
     r'((?P<method>mask-rcnn|segmenter|upernet)_)?(?P<arch>[a-z][a-z0-9-]*?)(?P<adapter>-adapter)?'
-    r'(-distilled)?-(?P<joining>default|lape)?-?(?P<rpe>rpe)?(?P<dpn>-dpn)?'
+    r'(-distilled)?-(?P<joining>default|lape)?-?(?P<rpe>rpe)?(?P<irpe>-irpe[a-z-]*)?(?P<dpn>-dpn)?'
     r'_(?P<gpus>\d+)xb(?P<batch>\d+)-(?P<schedule>[^_]+)_(?P<data>.+)'
 )
 DATA = {

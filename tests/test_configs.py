@@ -95,7 +95,8 @@ def test_name_says_what_the_config_is(path):
     backbone = cfg.model.backbone
     assert (backbone.type == 'mmlape.ViTAdapter') == bool(name['adapter'])
     assert backbone.get('pe_joining', 'default') == (name['joining'] or 'default')
-    assert ('rpe' in str(backbone.get('pe_type'))) == bool(name['rpe'])
+    assert ('rpe' in str(backbone.get('pe_type'))) == bool(name['rpe'] or name['irpe'])
+    assert ('irpe' in str(backbone.get('pe_type'))) == bool(name['irpe'])
     assert backbone.get('patch_norm', 'none') == ('dual' if name['dpn'] else 'none')
     if path in DEIT:
         width = WIDTH[name['arch'].removeprefix('deit-')]
@@ -296,11 +297,12 @@ def test_model_index_lists_every_config_once():
 def test_readme_agrees_with_metafile_and_configs(folder):
     """Parameters are those that the models are held to above, scores those that the configs expect."""
     readme = (ROOT / 'configs' / folder / 'README.md').read_text()
-    rows = re.findall(r'^\| \[(.+?)\]\((.+?)\) \|.*?\| ([\d.]+)M \| ([\d.]+) \| (.+?) \| (.+?) \|$', readme, re.M)
+    row = r'^\| \[(.+?)\]\((.+?)\) \|.*?\| ([\d.]+)M \| ([\d.]+) \|(?: ([\d.]+|none) \|)? (.+?) \| (.+?) \|$'
+    rows = re.findall(row, readme, re.M)
     configs = {path.stem: path for path in CONFIGS if folder_of(path) == folder}
     assert sorted(name for name, *_ in rows) == sorted(name for name in configs if '_mini-' not in name)
     assert all(f'[{name}]({name}.py)' in readme for name in configs)
-    for name, link, millions, gflops, score, ours in rows:
+    for name, link, millions, gflops, early, score, ours in rows:
         model = metafile(folder)[name]
         assert link == f'{name}.py'
         assert millions == f'{model["Metadata"]["Parameters"] / 1e6:.3f}'
@@ -308,9 +310,14 @@ def test_readme_agrees_with_metafile_and_configs(folder):
         expected = re.search(r'Expect (.+); not run by us', configs[name].read_text().splitlines()[0])
         numbers = re.findall(r'\d+\.\d+', expected[1]) if expected else []
         assert re.findall(r'\d+\.\d+', score) == numbers
-        quoted = model.get('Paper Results', [])
+        quoted = [one for one in model.get('Paper Results', []) if 'Epoch' not in one]
+        after = [one for one in model.get('Paper Results', []) if 'Epoch' in one]
+        assert [(one['Epoch'], one['Metrics']) for one in after] == (
+            [(100, {'top-1': float(early)})] if early not in ('', 'none') else []
+        )
         assert [value for one in quoted for value in one['Metrics'].values()] == [float(number) for number in numbers]
-        assert [one['Paper'] for one in quoted] == ['LaPE (ICCV 2023)'] * (len(numbers) > 0 and '-dpn' not in name) + [
+        paper = 'iRPE (ICCV 2021)' if '-irpe-' in name else 'LaPE (ICCV 2023)'
+        assert [one['Paper'] for one in quoted] == [paper] * (len(numbers) > 0 and '-dpn' not in name) + [
             'DPN (TMLR 2023)'
         ] * ('DPN' in score)
         assert {one['Runs'] for one in quoted if 'LaPE' in one['Paper']} <= {

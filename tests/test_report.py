@@ -22,7 +22,7 @@ from mmlape.experiments.report import ArmRuns, build, explanations, write_report
 from mmlape.experiments.report.figures import draw
 from mmlape.experiments.report.latex import escape, write_latex
 from mmlape.experiments.report.paper import index_entry, paper_model
-from mmlape.experiments.report.tables import comparison_table, results_table
+from mmlape.experiments.report.tables import comparison_table, early_table, results_table
 from mmlape.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.runs.run import read_arms, read_seeds
 
@@ -316,6 +316,60 @@ def test_a_checkpoint_of_another_joining_has_no_star():
     assert paper_model('x', {'settings': chosen}).pretrained == 'DeiT-Ti*'
     chosen['model']['backbone']['init_cfg']['allow_joining_mismatch'] = True
     assert paper_model('x', {'settings': chosen}).pretrained == 'DeiT-Ti?'
+
+
+def test_the_papers_figure_of_epoch_100_stands_beside_ours(tmp_path):
+    config = 'configs/pretrain/deit-tiny-lape_4xb256-300e_in1k.py'
+    for seed, value in enumerate((60.0, 61.0, 62.0)):
+        run = write_run(
+            tmp_path,
+            seed,
+            {'accuracy/top1': 73.0},
+            steps=(300, 300),
+            key='accuracy/top1',
+            config=config,
+            max_epochs=300,
+        )
+        last = json.loads((run / 'run.json').read_text())['last']
+        entries = [{'step': step, 'metrics': {'accuracy/top1': value - step}} for step in (50, 200)]
+        entries.insert(1, {'step': 100, 'metrics': {'accuracy/top1': value}})
+        (run / 'evaluations.jsonl').write_text(''.join(f'{json.dumps(one)}\n' for one in [*entries, last]))
+    made = build([ArmRuns('arm', read_seeds(tmp_path))], 'x')
+    assert results_table(made).rows[0][-1] == '73.11'
+    assert early_table(made).rows == [('arm', 'top-1', '100', '61.00 ± 1.00 (3)', '58.52 to 63.48', '60.36')]
+    write_report(made, tmp_path / 'report')
+    for name in ('index.html', 'report.md', 'tables.tex'):
+        assert (
+            '61.00' in (tmp_path / 'report' / name).read_text() and '60.36' in (tmp_path / 'report' / name).read_text()
+        )
+    (tmp_path / 'seed_0' / 'evaluations.jsonl').write_text('')
+    assert early_table(build([ArmRuns('arm', read_seeds(tmp_path))], 'x')).rows[0][3] == '61.50 ± 0.71 (2)'
+
+
+@pytest.mark.parametrize(
+    ('options', 'words'),
+    [
+        (dict(type='mmlape.SwinTransformer', arch='tiny'), ('Swin-T', 'RPE')),
+        (dict(type='mmlape.SwinTransformer', arch='small', pe_type='learnable'), ('Swin-S', 'Default')),
+        (
+            dict(type='mmlape.SwinTransformer', arch='tiny', pe_type=['learnable', 'rpe'], pe_joining='lape'),
+            ('Swin-T', 'LaPE + RPE'),
+        ),
+        (
+            dict(type='mmlape.VisionTransformer', arch='deit-tiny', pe_type=['learnable', dict(type='irpe')]),
+            ('DeiT-Ti', 'Default + iRPE'),
+        ),
+        (dict(type='mmlape.T2TViT', arch='t2t-vit-7', pe_joining='lape'), ('T2T-ViT-7', 'LaPE')),
+        (dict(type='mmlape.CeiT', arch='tiny'), ('CeiT-Ti', 'Default')),
+        (dict(type='mmlape.CompactTransformer', arch='vit-lite-7/4', pe_joining='lape'), ('ViT-Lite-7/4', 'LaPE')),
+        (dict(type='mmlape.CompactTransformer', arch='cct-7/3x1', pe_type='none'), ('CCT-7/3x1', 'None')),
+        (dict(type='mmlape.CompactTransformer', arch=dict(num_layers=2, embed_dims=64)), None),
+    ],
+)
+def test_other_backbones_have_the_papers_names(options, words):
+    model = paper_model('x', {'settings': {'model': dict(type='mmpretrain.ImageClassifier', backbone=options)}})
+    assert words is None or (model.name, model.method) == words
+    assert model.plain == (model.method == 'Default')
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from forked_pytest import ROOT, copy_package, import_libraries, start, wait
 
-TESTS = ('tests/test_golden.py', 'tests/test_model_behaviour.py')
+TESTS = ('tests/test_golden.py', 'tests/test_model_behaviour.py', 'tests/test_irpe.py')
 AT_ONCE = 2
 
 # file: (name, text, wrong text, further pairs of texts)
@@ -173,6 +173,29 @@ BY_FILE = {
          'F.layer_norm(bias.mT, weight.shape, weight, shift, attn.pe_norm.eps).mT'),
         ('RPE: eps 1e-6 of the norm on another grid', 'weight, shift, attn.pe_norm.eps', 'weight, shift, 1e-6'),
         ('initial RPE: random', 'torch.zeros(entries, attn.num_heads)', 'torch.randn(entries, attn.num_heads)'),
+    ],
+    'mmlape/models/position/irpe.py': [
+        ('iRPE: query table at the other offset', 'term.mT if side', 'term if side'),
+        ('iRPE: tables of queries and keys exchanged', "(('k', q), ('q', k))", "(('q', q), ('k', k))"),
+        ('iRPE: contextual term not scaled', '(x * scale) @ table', 'x @ table'),
+        ('iRPE: bias scaled', "term * scale if self.buckets.reading == 'paper' else term", 'term * scale'),
+        ('iRPE: values of the key bucket', 'ids.expand_as(weights), weights)', 'ids.mT.expand_as(weights), weights)'),
+        ('iRPE: paper reads queries as the code', 'places.mT if as_equation', 'places if as_equation'),
+        ('initial iRPE: random', 'torch.zeros(shape)', 'torch.randn(shape)'),
+    ],
+    'mmlape/models/position/buckets.py': [
+        ('buckets: offset of key from query', 'cells[:, None] - cells[None]', 'cells[None] - cells[:, None]'),
+        ('buckets: columns first', '((index(rows) + middle) * self.side + index(columns) + middle,)',
+         '((index(columns) + middle) * self.side + index(rows) + middle,)'),
+        ('buckets: cross exchanged', 'return index(rows) + middle, index(columns) + middle',
+         'return index(columns) + middle, index(rows) + middle'),
+        ('buckets: beta rounded', 'return 2 * int(self.beta) + 1', 'return 2 * round(self.beta) + 1'),
+        ('buckets: linear beyond alpha', '/ self.alpha).log() /', '/ self.alpha - 1) /'),
+        ('buckets: base of the logarithm', 'math.log(self.gamma / self.alpha)', 'math.log(self.beta / self.alpha)'),
+        ('buckets: prefix tokens in the first', 'value=self.count', 'value=0'),
+        ('buckets: distance not squared', 'rows.square() + columns.square()', 'rows.abs() + columns.abs()'),
+        ('buckets: code ranks squares', "squared if self.reading == 'code' else _rank(squared)", '_rank(squared)'),
+        ('buckets: h without its bound', '.clamp(-int(self.beta), int(self.beta)).long()', '.long()'),
     ],
     'mmlape/models/position/chain.py': [
         ('chain of norms: backward from its start', 'pe = _received(ctx).detach()', 'pe = gradient.detach()'),

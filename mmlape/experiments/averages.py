@@ -130,16 +130,17 @@ def in_points(summary: dict) -> dict:
     scaled = dict(summary)
     for which in EVALUATIONS:
         part = summary[which]
-        metrics = {name: _in_points(name, entry) for name, entry in part['metrics'].items()}
+        metrics = {name: entry_in_points(name, entry) for name, entry in part['metrics'].items()}
         per_class = {
-            name: {one: _in_points(name, entry) for one, entry in rows.items()}
+            name: {one: entry_in_points(name, entry) for one, entry in rows.items()}
             for name, rows in part['per_class'].items()
         }
         scaled[which] = {**part, 'metrics': metrics, 'per_class': per_class}
     return scaled
 
 
-def _in_points(metric: str, entry: dict) -> dict:
+def entry_in_points(metric: str, entry: dict) -> dict:
+    """Return the moments of a metric, with every value in points."""
     scaled = {
         key: None if entry[key] is None else points(metric, entry[key]) for key in ('mean', 'std', 'low', 'high')
     }

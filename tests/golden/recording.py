@@ -150,9 +150,9 @@ def _check_gradients(case: Case, x: Tensor, gradients: list[Tensor]) -> float:
     return worst
 
 
-def write(name: str, inputs: Weights, cases: Sequence[Case]) -> None:
-    """Run every case, check its gradients and write ``NAME.npz`` beside this file."""
-    data = {f'inputs/{key}': value.numpy() for key, value in inputs.items()}
+def write(name: str, inputs: Weights, cases: Sequence[Case], more: dict[str, np.ndarray] | None = None) -> None:
+    """Run every case, check its gradients and write ``NAME.npz`` beside this file, with more arrays if given."""
+    data = {f'inputs/{key}': value.numpy() for key, value in inputs.items()} | (more or {})
     index = []
     for case in cases:
         for key, value in case.weights.items():

@@ -51,6 +51,7 @@ def _arm(result: ArmResult) -> dict:
         'metrics': list(result.metrics),
         'model': vars(result.model),
         'paper': result.known.results if result.known else {},
+        'early': [vars(one) for one in result.early()],
         'untrained': {metric: result.untrained(metric) for metric in result.arm.untrained},
         **result.summary,
         'cost': {

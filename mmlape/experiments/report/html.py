@@ -57,6 +57,7 @@ def _content(report: Report, drawings: Drawings) -> dict:
         'colours': {result.name: colour(place) for place, result in enumerate(report.results)},
         'excluded': report.excluded,
         'results': tables.results_table(report),
+        'early': tables.early_table(report),
         'notes': [*report.notes, *explanations.paper(report)],
         'comparisons': compared,
         'differences': compared,

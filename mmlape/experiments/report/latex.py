@@ -76,13 +76,20 @@ def _results(task: str, results: Sequence[ArmResult]) -> str:
         metric = ' / '.join(map(label, metrics))
     quoted = [one for result in results if result.known for one in result.known.quotations]
     title += f' on {data}' if quoted else ''
+    papers = f'({", ".join(dict.fromkeys(one.short for one in quoted))} paper)'
     columns = ['Model', 'Pre-trained Model', 'PE Method', r'\#param.', 'seeds', metric]
-    columns += [f'{metric} ({", ".join(dict.fromkeys(one.short for one in quoted))} paper)'] if quoted else []
+    columns += [f'{metric} {papers}'] if quoted else []
+    early = list(dict.fromkeys((one.metric, one.epoch) for result in results for one in result.early()))
+    for name, epoch in early:
+        columns += [f'{label(name)}, epoch {epoch}', f'{label(name)}, epoch {epoch} {papers}']
     names = list(dict.fromkeys(result.model.name for result in results))
     ordered = sorted(results, key=lambda result: names.index(result.model.name))
     blocks = []
     for name, group in groupby(ordered, lambda result: result.model.name):
-        rows = [_row(result, name if place == 0 else '', metrics, bool(quoted)) for place, result in enumerate(group)]
+        rows = [
+            _row(result, name if place == 0 else '', metrics, bool(quoted), early)
+            for place, result in enumerate(group)
+        ]
         blocks.append('\n'.join(rows))
     caption = (
         f'\\textbf{{{title}}}: mean $\\pm$ sample standard deviation over the seeds, of the last evaluation. '
@@ -93,7 +100,7 @@ def _results(task: str, results: Sequence[ArmResult]) -> str:
     return _float(caption, 'lll' + 'r' * (len(columns) - 3), columns, blocks)
 
 
-def _row(result: ArmResult, name: str, metrics: Sequence[str], quoted: bool) -> str:
+def _row(result: ArmResult, name: str, metrics: Sequence[str], quoted: bool, early: Sequence[tuple[str, int]]) -> str:
     entries = [result.summary['last']['metrics'].get(metric) for metric in metrics]
     shown = [escape(mean_std(entry)) for entry in entries]
     model, count = result.model, parameters(result)
@@ -103,6 +110,10 @@ def _row(result: ArmResult, name: str, metrics: Sequence[str], quoted: bool) -> 
     if quoted:
         figures = [figure for metric in metrics if (figure := paper_figure(result, metric)) != DASH]
         cells.append(escape(' / '.join(figures or [DASH])))
+    found = {(one.metric, one.epoch): one for one in result.early()}
+    for key in early:
+        one = found.get(key)
+        cells += [escape(mean_std(one.entry)), one.paper] if one else ['--', '--']
     return f'{" & ".join(cells)} \\\\'
 
 

@@ -60,6 +60,10 @@ def _results(report: Report) -> Iterator[str]:
     yield markdown_table(tables.results_table(report))
     yield explanations.legend()
     yield _list([*report.notes, *explanations.paper(report), *report.warnings])
+    early = tables.early_table(report)
+    if early.rows:
+        yield '## Earlier epochs'
+        yield markdown_table(early)
     if report.excluded:
         yield f'Not counted:\n\n{_list(report.excluded)}'
     for which in EVALUATIONS:

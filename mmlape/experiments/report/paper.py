@@ -19,6 +19,9 @@ JOININGS = {
     'lape-shared': 'LaPE, sharing PE',
 }
 _SCALES = {'tiny': 'Ti', 'small': 'S', 'base': 'B', 'large': 'L'}
+_INSIDE = {'rpe': 'RPE', 'irpe': 'iRPE'}
+_FAMILIES = {'SwinTransformer': 'Swin', 'CeiT': 'CeiT', 'T2TViT': 'T2T-ViT', 'CompactTransformer': ''}
+"""The papers' names of backbones other than DeiT's ViT; '' where the arch is the complete name."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Quotation:
         dataset: What they were measured on.
         figures: As the paper prints them, ``{metric: text}``.
         note: What keeps a figure from being what the paper says; empty if nothing does.
+        epoch: The epoch after which they were measured; None for the last one.
     """
 
     paper: str
@@ -38,6 +42,7 @@ class Quotation:
     dataset: str
     figures: dict[str, str]
     note: str = ''
+    epoch: int | None = None
 
     @property
     def short(self) -> str:
@@ -66,10 +71,10 @@ class IndexEntry:
 
     @property
     def results(self) -> dict[str, str]:
-        """The papers' figures by metric; those of another paper than LaPE's name it, as '80.00; 80.1 (DPN)'."""
+        """The papers' final figures by metric; another paper than LaPE's is named, as in '80.00; 80.1 (DPN)'."""
         found: dict[str, list[str]] = {}
         for one in self.quotations:
-            for metric, text in one.figures.items():
+            for metric, text in one.figures.items() if one.epoch is None else ():
                 found.setdefault(metric, []).append(text if one.short == 'LaPE' else f'{text} ({one.short})')
         return {metric: '; '.join(texts) for metric, texts in found.items()}
 
@@ -128,7 +133,8 @@ def _index_entry(entry: dict) -> IndexEntry:
 
 def _quotation(result: dict) -> Quotation:
     figures = {METRICS[name]: value for name, value in result['Metrics'].items() if name in METRICS}
-    return Quotation(result['Paper'], result['Runs'], result['Dataset'], figures, result.get('Note', ''))
+    epoch = int(result['Epoch']) if 'Epoch' in result else None
+    return Quotation(result['Paper'], result['Runs'], result['Dataset'], figures, result.get('Note', ''), epoch)
 
 
 def paper_model(name: str, identity: dict | None) -> PaperModel:
@@ -143,30 +149,58 @@ def paper_model(name: str, identity: dict | None) -> PaperModel:
     if 'arch' not in backbone:
         return PaperModel(name)
     joining, patch_norm = backbone.get('pe_joining', 'default'), backbone.get('patch_norm', 'none')
-    method = JOININGS.get(joining, joining) if backbone.get('pe_type', 'learnable') != 'none' else 'None'
+    method = _position(backbone, joining)
     method += {'none': '', 'dual': ' + DPN'}.get(patch_norm, f' + {patch_norm} norm')
-    scale = _scale(backbone['arch'])
+    family, scale = _backbone(backbone)
     loaded = backbone.get('init_cfg') or {}
     mark = '?' if loaded.get('allow_joining_mismatch') else '*' if joining.startswith('lape') else ''
-    pretrained = f'DeiT-{scale}{mark}' if loaded else 'none'
-    return PaperModel(_model_name(model, backbone, scale), pretrained, method, method == 'Default')
+    pretrained = f'{family}-{scale}{mark}'.removeprefix('-') if loaded else 'none'
+    return PaperModel(_model_name(model, backbone, family, scale), pretrained, method, method == 'Default')
 
 
-def _scale(arch: str | dict) -> str:
-    """Return 'Ti' for 'deit-tiny'; layers and width for an architecture without a name."""
+def _position(backbone: dict, joining: str) -> str:
+    """Return the method of the absolute PE, and 'RPE' for a relative bias alone or beside it: 'LaPE + RPE'."""
+    default = 'rpe' if _kind(backbone) == 'SwinTransformer' else 'learnable'
+    given = backbone.get('pe_type', default)
+    names = [
+        one.get('type') if isinstance(one, dict) else one for one in (given if isinstance(given, list) else [given])
+    ]
+    if names == ['none']:
+        return 'None'
+    inside = [_INSIDE[name] for name in names if name in _INSIDE]
+    if len(inside) == len(names) and joining == 'default':
+        return ' + '.join(inside)
+    return ' + '.join([JOININGS.get(joining, joining), *(inside if len(names) > len(inside) else ())])
+
+
+def _kind(backbone: dict) -> str:
+    return str(backbone.get('type', '')).rpartition('.')[2]
+
+
+def _backbone(backbone: dict) -> tuple[str, str]:
+    """Return family and size: ('DeiT', 'Ti'), ('Swin', 'T'); layers and width for an arch without a name."""
+    arch, family = backbone['arch'], _FAMILIES.get(_kind(backbone), 'DeiT')
     if isinstance(arch, dict):
-        return f'{arch.get("num_layers")}x{arch.get("embed_dims")}'
+        return (
+            family or 'Compact transformer',
+            f'{arch.get("num_layers") or arch.get("depths")}x{arch.get("embed_dims")}',
+        )
+    if not family:
+        name = arch.replace('vit-lite', 'ViT-Lite').replace('cvt', 'CVT').replace('cct', 'CCT')
+        return '', name
     size = arch.rpartition('-')[2]
-    return _SCALES.get(size, size)
+    scale = _SCALES.get(size, size)
+    return family, 'T' if (family, scale) == ('Swin', 'Ti') else scale
 
 
-def _model_name(model: dict, backbone: dict, scale: str) -> str:
+def _model_name(model: dict, backbone: dict, family: str, scale: str) -> str:
     head = str((model.get('decode_head') or {}).get('type', ''))
-    if 'Adapter' in str(backbone.get('type')):
+    name = f'{family}-{scale}'.removeprefix('-')
+    if 'Adapter' in _kind(backbone):
         return f'ViT-Adapter-{scale}'
-    if 'Segmenter' in head:
+    if 'Segmenter' in head and family == 'DeiT':
         return f'Seg-{scale[0] if scale == "Ti" else scale}-Mask/{backbone.get("patch_size", 16)}'
     kind = str(model.get('type', '')).rpartition('.')[2]
     if 'Classifier' in kind:
-        return f'DeiT-{scale}{"-distill" if "Distilled" in kind else ""}'
-    return f'{head or kind} DeiT-{scale}'
+        return f'{name}{"-distill" if "Distilled" in kind else ""}'
+    return f'{head.rpartition(".")[2] or kind} {name}'

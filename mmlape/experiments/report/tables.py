@@ -77,6 +77,16 @@ def results_table(report: Report) -> Table:
     return _without_empty(Table(columns, rows, 4), ('model', 'untrained', "paper's figure"))
 
 
+def early_table(report: Report) -> Table:
+    """Build the table of earlier epochs that the papers quote."""
+    rows = [
+        (result.name, label(one.metric), str(one.epoch), _mean_std_n(one.entry), interval(one.entry), one.paper)
+        for result in report.results
+        for one in result.early()
+    ]
+    return Table(('arm', 'metric', 'after epoch', 'mean ± std (n)', INTERVAL, "paper's figure"), rows, 2)
+
+
 def metrics_table(result: ArmResult) -> Table:
     """Build the table of every metric of an arm."""
     known = dict.fromkeys(name for which in EVALUATIONS for name in result.summary[which]['metrics'])

@@ -198,6 +198,12 @@ class LoadableBackbone(BaseModule):
             prefix = f'{start}{layer.attn_name}.'
             attn = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
             own = layer.attention.state_dict()
+            for encoding in layer.attention.encodings:
+                fitted = encoding.fit(attn)
+                for name in (name for name in attn if fitted[name] is not attn[name]):
+                    out[prefix + name] = fitted[name]
+                    resized[prefix + name] = f'{tuple(attn[name].shape)} -> {tuple(fitted[name].shape)}'
+                attn = fitted
             if not grid and all(own[name].shape == value.shape for name, value in attn.items() if name in own):
                 continue
             for encoding in layer.attention.encodings:

@@ -18,7 +18,7 @@ class StoredPosition(NamedTuple):
         needs_grid: Whether the user has to give the grid.
     """
 
-    pe_type: str | list[str]
+    pe_type: str | dict | list[str | dict]
     grid: Grid | None
     needs_grid: bool
 
@@ -70,7 +70,7 @@ class StoredNames(NamedTuple):
             prefix: Rows of the tables before those of the patches.
             grid: (rows, columns) of the stored PE, if the user gave it.
         """
-        found: list[str] = []
+        found: list[str | dict] = []
         grid = grid or weights.grid
         tables = self.tables(weights)
         if tables:
@@ -82,7 +82,8 @@ class StoredNames(NamedTuple):
         attn = self.attention(weights)
         inside = [kind for kind in kinds(AttentionPosition) if kind.found_in(attn)]
         for kind in inside:
-            found.append(kind.name)
+            options = kind.stored_options(attn, prefix)
+            found.append(dict(type=kind.name, **options) if options else kind.name)
             grid = grid or kind.stored_grid(attn, prefix)
         has_grid = bool(tables) or any(kind.has_grid for kind in inside)
         pe_type = weights.known.get('pe_type', found if len(found) > 1 else (found or ['none'])[0])

@@ -99,6 +99,10 @@ class AttentionPosition:
         """Return what is added to attention's output, (B, heads, N, d), from its weights (B, heads, N, N)."""
         return None
 
+    def fit(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the tensors of a stored attention, by name, without what this place has no use for."""
+        return stored
+
     def resize(self, stored: dict[str, Tensor], src: Grid) -> dict[str, Tensor]:
         """Return the tensors of a stored attention, by name, made for grid ``src``, as ``place`` has them."""
         return stored
@@ -106,6 +110,10 @@ class AttentionPosition:
     def found_in(self, attn: dict[str, Tensor]) -> bool:
         """Check whether the tensors of a stored attention module, by name, are those of this kind."""
         return False
+
+    def stored_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
+        """Return the arguments that the tensors of a stored attention tell, where they are not the defaults."""
+        return {}
 
     def stored_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
         """Return the grid of a stored attention's parameters; None if it is unknown."""

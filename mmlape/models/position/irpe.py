@@ -1,0 +1,176 @@
+"""Image relative position encoding on queries, keys and values (iRPE, ICCV 2021), with its public parameter names.
+
+With b(i, j) the bucket of the offset of query i from key j, and all entries starting at zero,
+
+    bias          logits(i, j) += r[b(i, j)]
+    contextual    logits(i, j) += (q_i . r^K[b(i, j)] + k_j . r^Q[b(j, i)]) / sqrt(d)
+                  z_i = sum_j a_ij (v_j + r^V[b(i, j)])
+
+One product of the queries (or keys) with a table and a gather replace N x N vectors; for values the weights are summed
+by bucket first. The paper has r^Q[b(i, j)], and divides biases by sqrt(d), too: ``reading='paper'``.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from mmlape.errors import ConfigError
+from mmlape.models.layers.grid import Grid
+from mmlape.models.position.base import AttentionPosition, Placement
+from mmlape.models.position.buckets import Buckets
+from mmlape.registry import POSITION_ENCODINGS
+
+MODES = ('bias', 'contextual')
+LEAVES = {'bias': 'lookup_table_bias', 'contextual': 'lookup_table_weight'}
+CROSS = ('rp_rows', 'rp_cols')
+_PUBLISHED = {3: 1.9, 4: 2.0, 5: 2.5, 6: 3.0, 7: 3.5, 40: 20.0, 66: 33.0}
+"""The ratios of the paper's models, by the largest index."""
+
+
+@POSITION_ENCODINGS.register_module('irpe')
+class ImageRPE(AttentionPosition):
+    """iRPE; buckets depend on offsets only, so its tables serve any grid and any window.
+
+    Args:
+        method: 'product', 'cross', 'euclidean' or 'quantization'; see ``Buckets``.
+        mode: 'contextual' or 'bias'.
+        on: Any of 'q', 'k' and 'v', such as 'qkv'; biases act on 'q' and 'k' only.
+        share_heads: Whether all heads have one table.
+        ratio: alpha; beta and gamma are twice and eight times as much. Or (alpha, beta, gamma).
+        index: 'piecewise', or 'clip' of the earlier methods.
+        reading: 'code' as the public code does it, or 'paper' where the equations differ.
+
+    Raises:
+        ConfigError: For unknown names and combinations without a meaning.
+    """
+
+    windows = True
+
+    def __init__(
+        self,
+        method: str = 'product',
+        mode: str = 'contextual',
+        on: str = 'k',
+        share_heads: bool = True,
+        ratio: float | tuple[float, float, float] = 1.9,
+        index: str = 'piecewise',
+        reading: str = 'code',
+    ):
+        steps = (ratio, 2 * ratio, 8 * ratio) if isinstance(ratio, int | float) else tuple(ratio)
+        if len(steps) != 3:
+            raise ConfigError(f'irpe: ratio={ratio!r} must be a number or (alpha, beta, gamma)')
+        self.buckets = Buckets(method, *steps, index, reading)
+        if mode not in MODES:
+            raise ConfigError(f'irpe: unknown mode={mode!r}; choose one of: {", ".join(MODES)}')
+        if not on or len(set(on)) < len(on) or set(on) - set('qkv'):
+            raise ConfigError(f"irpe: on={on!r} must name one or more of q, k and v once, such as 'k' or 'qkv'")
+        if mode == 'bias' and 'v' in on:
+            raise ConfigError(f"irpe: mode='bias' has no form on values; leave v out of on={on!r}")
+        self.mode, self.on, self.share_heads = mode, on, share_heads
+        self.reads_weights = 'v' in on
+
+    # parameters
+
+    def attach(self, attn: nn.Module, place: Placement) -> None:
+        """Register the tables ``rpe_q``, ``rpe_k`` and ``rpe_v``, with an entry more where there are prefix tokens."""
+        super().attach(attn, place)
+        heads, count = 1 if self.share_heads else attn.num_heads, self.buckets.count + bool(place.num_prefix)
+        shapes = {'q': (heads, attn.head_dims, count), 'v': (heads, count, attn.head_dims)}
+        for side in self.on:
+            shape = (heads, count) if self.mode == 'bias' else shapes.get(side, shapes['q'])
+            tables = [nn.Module() for _ in range(self.buckets.tables)]
+            for table in tables:
+                table.register_parameter(LEAVES[self.mode], nn.Parameter(torch.zeros(shape)))
+            setattr(attn, f'rpe_{side}', tables[0] if len(tables) == 1 else nn.ModuleDict(zip(CROSS, tables)))
+
+    def _tables(self, attn: nn.Module, side: str) -> list[Tensor]:
+        return list(getattr(attn, f'rpe_{side}').parameters())
+
+    def _ids(self, grid: Grid, device: torch.device) -> tuple[Tensor, ...]:
+        return self.buckets.of_grid(grid, self.place.num_prefix, device)
+
+    # attention
+
+    def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor | None:
+        """Return the terms of keys and queries, (B or 1, heads or 1, N, N)."""
+        ids, scale = self._ids(grid, q.device), attn.head_dims**-0.5
+        terms = []
+        for side, x in (('k', q), ('q', k)):
+            for table, places in zip(self._tables(attn, side), ids) if side in self.on else ():
+                as_equation = side == 'q' and self.buckets.reading == 'paper'
+                term = self._term(table, x, places.mT if as_equation else places, scale)
+                terms.append(term.mT if side == 'q' else term)
+        return sum(terms[1:], terms[0]).to(q.dtype) if terms else None
+
+    def _term(self, table: Tensor, x: Tensor, ids: Tensor, scale: float) -> Tensor:
+        """Return the term of each row of ``x`` for each column of ``ids``."""
+        if self.mode == 'bias':
+            term = table[:, ids][None]  # (1, heads or 1, N, N)
+            return term * scale if self.buckets.reading == 'paper' else term
+        scores = (x * scale) @ table  # (B, heads, N, buckets)
+        return scores.gather(-1, ids.expand(*scores.shape[:2], -1, -1))
+
+    def values(self, attn: nn.Module, weights: Tensor, grid: Grid) -> Tensor | None:
+        """Return the term of the values, (B, heads, N, d), from attention's weights (B, heads, N, N)."""
+        if 'v' not in self.on:
+            return None
+        out = 0
+        for table, ids in zip(self._tables(attn, 'v'), self._ids(grid, weights.device)):
+            sums = weights.new_zeros(*weights.shape[:-1], table.shape[1])
+            out = out + sums.scatter_add(-1, ids.expand_as(weights), weights) @ table
+        return out
+
+    # checkpoints
+
+    def fit(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Drop the entry of prefix tokens where this model has none."""
+        count, fitted = self.buckets.count, dict(stored)
+        for name, table in stored.items():
+            axis = 1 if name.startswith('rpe_v.') else -1
+            if name.startswith('rpe_') and not self.place.num_prefix and table.shape[axis] == count + 1:
+                fitted[name] = table.narrow(axis, 0, count)
+        return fitted
+
+    def found_in(self, attn: dict[str, Tensor]) -> bool:
+        """Check for the tables."""
+        return any(name.startswith('rpe_') and name.endswith(tuple(LEAVES.values())) for name in attn)
+
+    def stored_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
+        """Return what names and shapes tell; the method and the ratio as in the paper's models."""
+        found = {name: table for name, table in attn.items() if name.startswith('rpe_')}
+        name, table = next(iter(found.items()))
+        on = ''.join(side for side in 'qkv' if any(name.startswith(f'rpe_{side}.') for name in found))
+        count = table.shape[1 if name.startswith('rpe_v.') else -1] - bool(num_prefix)
+        side = round(count**0.5)
+        product = side * side == count and side % 2 == 1 and not any(part in name for part in CROSS)
+        beta = (side if product else count) // 2
+        method = 'product' if product else 'cross' if CROSS[0] in name else {66: 'quantization'}.get(beta, 'euclidean')
+        return dict(
+            method=method,
+            mode='bias' if name.endswith(LEAVES['bias']) else 'contextual',
+            on=on,
+            share_heads=len(table) == 1,
+            ratio=_PUBLISHED.get(beta, beta / 2),
+        )
+
+    def stored_heads(self, attn: dict[str, Tensor]) -> int | None:
+        """Return the number of tables, or what widths tell; None if heads share biases."""
+        found = {name: table for name, table in attn.items() if name.startswith('rpe_')}
+        name, table = next(iter(found.items()))
+        if len(table) > 1:
+            return len(table)
+        if table.ndim == 2 or 'proj.weight' not in attn:
+            return None
+        return len(attn['proj.weight']) // table.shape[2 if name.startswith('rpe_v.') else 1]
+
+    def drawn(self, attn: nn.Module, grid: Grid) -> Tensor | None:
+        """Return the mean bias over heads; a contextual term depends on the image, so nothing is drawn."""
+        if self.mode != 'bias':
+            return None
+        buckets = self.buckets.of_grid(grid, 0)
+        zeros = torch.zeros(1, 1, 1, 1)
+        terms = []
+        for side in self.on:
+            for table, ids in zip(self._tables(attn, side), buckets):
+                term = self._term(table.detach().cpu(), zeros, ids, attn.head_dims**-0.5)[0].mean(0)
+                terms.append(term.mT if side == 'q' and self.buckets.reading == 'code' else term)
+        return sum(terms[1:], terms[0])

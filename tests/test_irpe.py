@@ -1,0 +1,262 @@
+"""iRPE: buckets of any grid, both readings, counts of the paper's models, checkpoints; golden data: test_golden."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from test_golden import load
+from torch import nn
+
+from mmlape.errors import CheckpointError, ConfigError
+from mmlape.models import VisionTransformer, ViTAdapter
+from mmlape.models.position.buckets import Buckets
+from mmlape.models.position.irpe import ImageRPE
+
+ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
+RECORDED = sorted(name for name in load('irpe') if name.startswith('buckets/'))
+
+
+def vit(tmp_path=None, arch=ARCH, **options):
+    size = dict(img_size=options.pop('img_size', 32), patch_size=options.pop('patch_size', 4))
+    return VisionTransformer(arch, **size, pe_type=['learnable', dict(type='irpe', **options)])
+
+
+def fill(model):
+    """Tables start at zero, which would hide errors."""
+    for name, parameter in model.named_parameters():
+        if '.rpe_' in name:
+            nn.init.normal_(parameter)
+    return model
+
+
+# buckets
+
+
+@pytest.mark.parametrize('name', RECORDED)
+def test_buckets_are_the_public_codes(name):
+    _, method, alpha, grid = name.split('/')
+    alpha, grid = float(alpha), tuple(map(int, grid.split('x')))
+    place = {'rows': ('cross', 0), 'columns': ('cross', 1)}.get(method, (method, 0))
+    buckets = Buckets(place[0], alpha, 2 * alpha, 8 * alpha)
+    *ids, count = load('irpe')[name].tolist()
+    ours = buckets.of_grid(grid, 1)[place[1]]
+    assert ours.flatten().tolist() == ids
+    assert buckets.count + 1 == count
+
+
+@pytest.mark.parametrize(
+    ('method', 'ratio', 'table', 'used'),
+    [
+        ('euclidean', 20, 82, 20),
+        ('quantization', 33, 134, 51),
+        ('cross', 20, 82, 28),
+        ('product', 1.9, 50, 50),
+        ('product', 2.0, 82, 82),
+        ('product', 3.5, 226, 170),
+    ],
+)
+def test_bucket_counts_of_the_papers_names(method, ratio, table, used):
+    buckets = Buckets(method, ratio, 2 * ratio, 8 * ratio)
+    found = buckets.of_grid((14, 14), 1)
+    assert buckets.count + 1 == table
+    assert [len(ids.unique()) for ids in found] == [used] * len(found)
+
+
+def test_the_papers_reading_of_distances():
+    """Ranks part from squares at 40 and 41; a distance is rounded once, which large grids show."""
+    rows, columns = torch.tensor([6, 5]), torch.tensor([2, 4])
+    code, paper = (Buckets('quantization', 33, 66, 264, reading=reading) for reading in ('code', 'paper'))
+    assert len(set(code.of_offsets(rows, columns)[0].tolist())) == 1
+    ranks = [sorted({a * a + b * b for a in range(8) for b in range(8)}).index(square) for square in (40, 41)]
+    assert (paper.of_offsets(rows, columns)[0] - 66).tolist() == ranks
+    far = torch.arange(40)
+    differ = [
+        Buckets('euclidean', 20, 40, 160, reading=reading).of_offsets(far[:, None], far)[0]
+        for reading in ('code', 'paper')
+    ]
+    assert (differ[0] != differ[1]).any() and (differ[0] - differ[1]).abs().max() == 1
+
+
+def test_clip_is_h():
+    buckets = Buckets('cross', 1.9, 3.8, 15.2, index='clip')
+    x = torch.arange(-6, 7)
+    assert buckets.of_offsets(x, x)[0].tolist() == [max(-3, min(3, value)) + 3 for value in x.tolist()]
+
+
+# attention
+
+
+def test_the_query_table_of_the_paper_is_that_of_the_code_mirrored():
+    """k_j . r[b(i, j)] against the code's k_j . r[b(j, i)]; written out pair by pair."""
+    q, k = torch.randn(2, 1, 2, 6, 8, dtype=torch.float64)
+    for reading in ('code', 'paper'):
+        kind, attn = ImageRPE(on='q', reading=reading), nn.Module()
+        attn.num_heads, attn.head_dims = 2, 8
+        kind.attach(attn, placement())
+        attn = fill_module(attn)
+        term = kind.logits(attn, q, k, (2, 3))
+        table, ids = attn.rpe_q.lookup_table_weight[0], Buckets().of_grid((2, 3), 0)[0]
+        for i in range(6):
+            for j in range(6):
+                bucket = ids[j, i] if reading == 'code' else ids[i, j]
+                expected = k[0, :, j] @ table[:, bucket] / math.sqrt(8)
+                torch.testing.assert_close(term[0, :, i, j], expected)
+
+
+def test_the_paper_divides_a_bias_by_the_root_of_the_width():
+    terms = []
+    for reading in ('code', 'paper'):
+        kind, attn = ImageRPE(mode='bias', reading=reading), nn.Module()
+        attn.num_heads, attn.head_dims = 2, 16
+        kind.attach(attn, placement())
+        nn.init.ones_(attn.rpe_k.lookup_table_bias)
+        terms.append(kind.logits(attn, torch.zeros(1, 2, 6, 16), torch.zeros(1, 2, 6, 16), (2, 3)))
+    torch.testing.assert_close(terms[0] / 4, terms[1])
+
+
+def placement():
+    from mmlape.models.position import Placement
+
+    return Placement(0, (2, 3))
+
+
+def fill_module(attn):
+    for parameter in attn.parameters():
+        nn.init.normal_(parameter)
+    return attn.double()
+
+
+@torch.no_grad()
+def test_other_grids_and_more_prefix_tokens():
+    model = fill(vit(on='qkv')).eval()
+    assert model(torch.randn(1, 3, 20, 44))[0].shape == (1, 16)
+    registers = VisionTransformer(ARCH, 32, 4, num_registers=2, pe_type=['learnable', dict(type='irpe')])
+    assert registers.blocks[0].attn.rpe_k.lookup_table_weight.shape[-1] == 50
+    assert registers(torch.randn(1, 3, 32, 32))[0].shape == (1, 16)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('method', ['euclidean', 'quantization', 'cross', 'product'])
+def test_terms_move_with_the_patches(method):
+    """Attention inside a part of a grid is the same wherever the part is."""
+    kind = dict(type='irpe', method=method, on='qkv')
+    model = VisionTransformer(ARCH, 32, 4, with_cls_token=False, out_type='raw', pe_type=kind)
+    attn, encoding = fill(model).double().blocks[0].attn, model.blocks[0].attn.encodings[0]
+    q, k = torch.randn(2, 1, 2, 30, 8, dtype=torch.float64)  # of a grid of 5 x 6
+    whole = encoding.logits(attn, q, k, (5, 6))
+    cells = torch.arange(30).view(5, 6)
+    for rows, columns in ((slice(0, 3), slice(0, 4)), (slice(2, 5), slice(1, 5))):
+        part = cells[rows, columns].flatten()
+        term = encoding.logits(attn, q[:, :, part], k[:, :, part], (3, 4))
+        torch.testing.assert_close(term, whole[:, :, part][..., part])
+
+
+@pytest.mark.parametrize('on', ['k', 'qk', 'qkv'])
+def test_lape_and_windows_beside_it(on):
+    model = ViTAdapter(
+        dict(ARCH, num_layers=4), 64, conv_inplane=8, deform_num_heads=2, window_attn=[True, False] * 2, window_size=2,
+        pe_type=['learnable', dict(type='irpe', on=on)], pe_joining='lape',
+    )  # fmt: skip
+    fill(model)
+    sum(out.sum() for out in model(torch.randn(2, 3, 64, 96))).backward()
+    missing = [n for n, p in model.named_parameters() if ('rpe_' in n or 'pe_norm' in n) and not p.grad.any()]
+    assert missing == []
+
+
+# parameters and checkpoints
+
+COUNTS = [
+    ('deit-tiny', dict(), 5_755_816),
+    ('deit-small', dict(method='euclidean', ratio=20), 22_113_640),
+    ('deit-small', dict(method='quantization', ratio=33), 22_153_576),
+    ('deit-small', dict(method='cross', ratio=20), 22_176_616),
+    ('deit-small', dict(), 22_089_064),
+    ('deit-small', dict(on='qk'), 22_127_464),
+    ('deit-small', dict(on='qkv'), 22_165_864),
+    ('deit-base', dict(), 86_606_056),
+    ('deit-base', dict(on='qkv'), 86_682_856),
+]
+
+
+@pytest.mark.parametrize(('arch', 'options', 'count'), COUNTS)
+def test_parameters_of_the_public_models(arch, options, count):
+    with torch.device('meta'):
+        model = vit(arch=arch, img_size=224, patch_size=16, **options)
+    head = (model.embed_dims + 1) * 1000
+    assert sum(p.numel() for p in model.parameters()) + head == count
+
+
+@pytest.mark.parametrize(
+    'options',
+    [dict(), dict(on='qkv', share_heads=False), dict(method='cross', ratio=20.0), dict(mode='bias', on='qk')],
+    ids=str,
+)
+def test_a_public_file_is_described_and_loaded(options, tmp_path):
+    model = fill(vit(**options))
+    file = tmp_path / 'public.pth'
+    torch.save({'model': model.state_dict()}, file)
+    from mmlape.checkpoint.key_maps import recognise_backbone
+    from mmlape.checkpoint.reading import read_checkpoint
+
+    kind, weights = recognise_backbone(read_checkpoint(file), file)
+    config = kind.describe_checkpoint(weights, str(file))[1]
+    told = config['pe_type'][1]
+    assert {key: told[key] for key in options} == options and told['type'] == 'irpe'
+    loaded = vit(**{key: value for key, value in told.items() if key != 'type'})
+    loaded.init_cfg = dict(type='Pretrained', checkpoint=str(file))
+    loaded.init_weights()
+    assert all(torch.equal(a, b) for a, b in zip(loaded.state_dict().values(), model.state_dict().values()))
+
+
+def test_an_adapter_drops_the_bucket_of_the_class_token(tmp_path):
+    model = fill(VisionTransformer(ARCH, 32, 16, pe_type=['learnable', dict(type='irpe', on='kv')]))
+    file = tmp_path / 'vit.pth'
+    torch.save({'model': model.state_dict()}, file)
+    adapter = ViTAdapter(
+        ARCH, 32, conv_inplane=8, deform_num_heads=2, interaction_indexes=[[0, 0], [1, 1]],
+        pe_type=['learnable', dict(type='irpe', on='kv')], init_cfg=dict(type='Pretrained', checkpoint=str(file)),
+    )  # fmt: skip
+    adapter.init_weights()
+    for ours, theirs in zip(adapter.blocks, model.blocks):
+        stored = theirs.attn.rpe_v.lookup_table_weight[:, :-1]
+        torch.testing.assert_close(ours.attn.rpe_v.lookup_table_weight, stored, atol=0, rtol=0)
+    assert '(1, 50, 8) -> (1, 49, 8)' in str(adapter.load_report)
+
+
+def test_tables_of_another_count_are_refused(tmp_path):
+    file = tmp_path / 'vit.pth'
+    torch.save({'model': vit(ratio=2.0).state_dict()}, file)
+    model = vit()
+    model.init_cfg = dict(type='Pretrained', checkpoint=str(file))
+    with pytest.raises(CheckpointError, match=r'rpe_k.lookup_table_weight is \(1, 8, 82\) in the file, \(1, 8, 50\)'):
+        model.init_weights()
+
+
+@pytest.mark.parametrize(
+    ('options', 'words'),
+    [
+        (dict(method='circle'), "unknown method='circle'; choose one of: euclidean, quantization, cross, product"),
+        (dict(mode='ctx'), "unknown mode='ctx'; choose one of: bias, contextual"),
+        (dict(index='log'), "unknown index='log'; choose one of: piecewise, clip"),
+        (dict(reading='mine'), "unknown reading='mine'; choose one of: code, paper"),
+        (dict(on='kk'), "on='kk' must name one or more of q, k and v once"),
+        (dict(on=''), 'must name one or more'),
+        (dict(mode='bias', on='kv'), "mode='bias' has no form on values"),
+        (dict(ratio=0.2), 'beta at least 1'),
+        (dict(ratio=(1, 2)), r'must be a number or \(alpha, beta, gamma\)'),
+        (dict(ratio=(3, 2, 8)), 'beta at least alpha'),
+    ],
+)
+def test_wrong_options_are_refused(options, words):
+    with pytest.raises(ConfigError, match=words):
+        vit(**options)
+
+
+def test_nothing_is_drawn_of_a_contextual_term_and_biases_are():
+    assert next(vit().drawn_encodings((4, 4))) is None
+    model = fill(vit(mode='bias', share_heads=False))
+    drawn = next(model.drawn_encodings((4, 4)))
+    table = model.blocks[0].attn.rpe_k.lookup_table_bias.detach().mean(0)
+    assert drawn.shape == (16, 16)
+    np.testing.assert_allclose(drawn[0, 5].item(), table[Buckets().of_grid((4, 4), 0)[0][0, 5]].item(), rtol=1e-6)
