@@ -113,7 +113,7 @@ class TimmViT(TimmCheckpoints):
         return tuple(ceil_div(side, self.patch_size) for side in size)
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Return the depth of a parameter as timm's ``group_matcher`` groups it: the final norm is of the last layer."""
+        """Return a parameter's depth, as timm's ``group_matcher`` has it: the final norm is the last layer's."""
         depth, depths = super().get_layer_depth(param_name, prefix)
         return (self.num_layers if param_name.startswith(f'{prefix}{VIT}norm.') else depth), depths
 
