@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         metavar='S',
         help='sides of the images; default: 224 512, and 1024 on a GPU',
     )
-    add('--arch', choices=('deit-tiny', 'deit-small', 'deit-base', 'mini'), default='deit-tiny')
+    add('--arch', choices=('deit-tiny', 'deit-small', 'deit-base', 'deit-large', 'mini'), default='deit-tiny')
     add('--batch', type=_positive, metavar='B', help='images per step; default: what fits the device and the size')
     add(
         '--repeats',
@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     add('--data', metavar='DIR', help='the mini data; default: data/mini, made if it is not there')
     add('--vit-adapter', metavar='DIR', help='a checkout of the public ViT-Adapter code, to measure as well')
     add('--lape', metavar='DIR', help='a checkout of the public LaPE code, to measure as well')
+    add('--dinov3', metavar='DIR', help='a checkout of the public DINOv3 code, to measure as well')
     add('--out', metavar='DIR', default='work_dirs/benchmarks', help='where the results go; default: %(default)s')
     return command
 
@@ -68,7 +69,7 @@ def settings_of(args: argparse.Namespace):
     gpu = args.device == 'cuda'
     limits = QUICK if args.quick else {}
     chosen = {name: getattr(args, name) for name in ('repeats', 'budget') if getattr(args, name) is not None}
-    named = {'vit-adapter': args.vit_adapter, 'lape': args.lape}
+    named = {'vit-adapter': args.vit_adapter, 'lape': args.lape, 'dinov3': args.dinov3}
     return Settings(
         device=args.device,
         dtypes=tuple(args.dtype or (('fp32', 'bf16') if gpu else ('fp32',))),

@@ -67,7 +67,15 @@ def test_any_size(name, mode, patch14):
         model(torch.randn(1, 3, 15, 64))
 
 
-@pytest.mark.parametrize('name', ['vit_small_patch16_dinov3', 'vit_small_patch14_reg4_dinov2'])
+@pytest.mark.parametrize(
+    'name',
+    [
+        'vit_small_patch16_dinov3',
+        'vit_small_patch14_reg4_dinov2',
+        'vit_small_patch16_rope_mixed_224',
+        'vit_base_patch16_clip_224',
+    ],
+)
 def test_read_only_reads_timms_features(name):
     """The tokens that the pyramid reads are timm's own, of the layers that are named, through the norm."""
     model, read = randomise(build(name, vit=dict(frozen=True), layers=(0, 1, 3), vit_feature_source='last')), []
@@ -94,6 +102,13 @@ def test_patch_14():
     assert not build(name).resizes_image and build(name).vit.patch_embed.patch_size == (16, 16)
     assert not build('vit_small_patch16_dinov3', patch14='resize-image').resizes_image
     assert build('vit_base_patch32_224', vit=dict(patch_size=16)).patch_size == 16
+
+
+def test_a_frozen_vit_keeps_no_activations():
+    model = build(vit=dict(frozen=True)).train()
+    with torch.autograd.graph.saved_tensors_hooks(lambda kept: pytest.fail('an activation is kept'), lambda x: x):
+        x, rope, hw = model.embed(torch.randn(1, 3, 32, 32))
+        model.read_patches(model.run_layers(x, rope, hw, 0, 4)[0])
 
 
 def test_layers():
@@ -140,6 +155,8 @@ def test_a_frozen_vit_has_no_groups_and_a_trained_one_no_decay_on_vectors():
             assert group['weight_decay'] == (not flat), key
             if key.startswith('backbone.vit.blocks.'):
                 assert group['lr'] == 0.5 ** (4 - int(key.split('.')[3]))
+            if key.startswith('backbone.vit.norm.'):
+                assert group['lr'] == 0.5
 
 
 BAD = {

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from forked_pytest import ROOT, copy_package, import_libraries, start, wait
 
-TESTS = ('tests/test_golden.py', 'tests/test_model_behaviour.py', 'tests/test_irpe.py')
+TESTS = ('tests/test_golden.py', 'tests/test_model_behaviour.py', 'tests/test_irpe.py', 'tests/test_timm_adapter.py')
 AT_ONCE = 2
 
 # file: (name, text, wrong text, further pairs of texts)
@@ -61,12 +61,13 @@ BY_FILE = {
         ('adapter: c1 without c2', 'c1 + self.up(', 'c1 + 0 * self.up('),
         ('extractor: no drop path', 'drop_path=drop_path_rate', 'drop_path=0.0'),
         ('extractor: drop path below the maximum', 'drop_path=drop_path_rate', 'drop_path=0.9 * drop_path_rate'),
-        ('injector after the layers', 'patches = interaction.inject(patches, x_cells, c, c_cells)\n            ', '',
-         'patches = vit.split_prefix(x)[1]\n',
+        ('injector after the layers',
+         'patches = interaction.inject(patches, x_cells, c, c_cells)\n                ', '',
+         'patches = self.read_patches(x)\n',
          'x = patches = interaction.inject(vit.split_prefix(x)[1], x_cells, c, c_cells)\n'),
         ('extractor reads the tokens before the layers',
-         'patches = vit.split_prefix(x)[1]\n            c = interaction.extract(c, c_cells, patches, x_cells)\n',
-         'c = interaction.extract(c, c_cells, patches, x_cells)\n            patches = vit.split_prefix(x)[1]\n'),
+         'patches = self.read_patches(x)\n            c = interaction.extract(c, c_cells, patches, x_cells)\n',
+         'c = interaction.extract(c, c_cells, patches, x_cells)\n            patches = self.read_patches(x)\n'),
         ("features: 'last' for 'interaction'",
          "features if self.vit_feature_source == 'interaction' else [features[-1]] * 4", '[features[-1]] * 4'),
         ("features: 'interaction' for 'last'", "self.vit_feature_source == 'interaction'", 'len(features) == 4'),
@@ -99,6 +100,29 @@ BY_FILE = {
         ('drop path: one rate', 'drop_path_rate * i / max(1, depth - 1)', 'drop_path_rate'),
         ('attention dropout: the other rate', 'attn_drop_rate, drop_rate)', 'drop_rate, attn_drop_rate)'),
         ('initial linear maps: std 0.01', '(module.weight, std=0.02)', '(module.weight, std=0.01)'),
+    ],
+    'mmlape/models/backbones/timm_vit.py': [
+        ('timm: the last layer alone is normed', 'x = self.final_norm(x)\n',
+         'x = self.final_norm(x) if last else x\n'),
+        ('timm: prefix tokens of the PE are patches', "self.num_prefix: int = self.vit.num_prefix_tokens",
+         'self.num_prefix: int = min(1, self.vit.num_prefix_tokens)'),
+        ('timm: rotary angles left out', 'options = {} if pe is None', 'options = {} if True'),
+        ('timm: one rotary table for all layers', 'pe[number] if one_each', 'pe[0] if one_each'),
+        ('timm: norm of the first input missing', 'return self.vit.norm_pre(tokens), rope, hw',
+         'return tokens, rope, hw'),
+        ('timm: a frozen ViT keeps activations', 'stack.enter_context(torch.no_grad())', 'pass'),
+        ('timm: the final norm is behind the layers', 'self.num_layers if param_name', 'depths - 1 if param_name'),
+    ],
+    'mmlape/models/backbones/timm_adapter.py': [
+        ('timm adapter: the pyramid reads tokens that are not normed',
+         'return self.normed(self.split_prefix(x)[1], last=False)', 'return self.split_prefix(x)[1]'),
+        ('timm adapter: patch 14 without resizing', 'if self.resizes_image:', 'if False:'),
+        ('timm adapter: the image is resized by the nearest', "mode='bilinear', align_corners=False",
+         "mode='nearest'"),
+        ('timm adapter: a resampled stem resizes the PE', 'PATCH * cells for', '14 * cells for'),
+        ('timm adapter: each interaction reads one layer more', '*(layer + 1 for layer in last)',
+         '*(layer for layer in last)'),
+        ('timm adapter: values as wide as tokens', 'deform_ratio=0.5, vit', 'deform_ratio=1.0, vit'),
     ],
     'mmlape/models/backbones/isotropic.py': [
         ('post-posemb: norm before the PE', 'x = self.position.joining.enter(x, pe)\n        ', '',

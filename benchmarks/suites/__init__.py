@@ -8,6 +8,7 @@ SUITES = {
     'backbone': "our ViT beside timm's, mmpretrain's and mmsegmentation's",
     'joining': 'LaPE, and Dual PatchNorm, beside the plain ViT',
     'adapter': 'ViT-Adapter: LaPE beside default, and the public code where a checkout is given',
+    'foundation': "the adapter over timm's DINOv3, and DINOv3's own code where a checkout is given",
     'public': 'the public LaPE code, where a checkout is given',
     'deform': 'the backends of deformable attention',
     'modes': 'torch.compile, recomputed activations, channels-last',
