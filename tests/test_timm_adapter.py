@@ -119,6 +119,14 @@ def test_layers():
     assert build().get_layer_depth('spm.stem.0.weight') == (5, 6)
 
 
+def test_the_adapters_parts_are_as_many_as_dinov3s():
+    """Counts of its public code."""
+    for size, count in (('small', 3_698_432), ('base', 10_193_984)):
+        with torch.device('meta'):
+            model = TimmViTAdapter(dict(model_name=f'vit_{size}_patch16_dinov3'), 'read-only')
+        assert sum(value.numel() for key, value in model.named_parameters() if not key.startswith('vit.')) == count
+
+
 def test_a_trained_vit_gets_gradients_everywhere():
     """No parameter is without use, which distributed training would refuse; but for masks of timm's there is none."""
     for name, mode in (('vit_small_patch14_reg4_dinov2', 'inject'), ('vit_small_patch16_dinov3', 'read-only')):
