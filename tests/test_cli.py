@@ -37,7 +37,7 @@ def test_no_command_is_bad_usage(capsys):
 def test_unknown_command_offers_close_ones():
     done = call('mulit-seed')
     assert done.returncode == 2
-    assert "no command 'mulit-seed'; did you mean multi-seed?" in done.stderr
+    assert "no command 'mulit-seed'; did you mean multi-seed" in done.stderr
 
 
 def test_unknown_command_without_close_ones_lists_all(capsys):

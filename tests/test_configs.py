@@ -97,8 +97,12 @@ def test_name_says_what_the_config_is(path):
     backbone = cfg.model.backbone
     assert (backbone.type in ('mmlape.ViTAdapter', 'mmlape.TimmViTAdapter')) == bool(name['adapter'])
     assert backbone.get('pe_joining', 'default') == (name['joining'] or 'default')
-    assert ('rpe' in str(backbone.get('pe_type'))) == bool(name['rpe'] or name['irpe'])
-    assert ('irpe' in str(backbone.get('pe_type'))) == bool(name['irpe'])
+    pe_type = backbone.get('pe_type', 'learnable')
+    kinds = [
+        one if isinstance(one, str) else one['type'] for one in (pe_type if isinstance(pe_type, list) else [pe_type])
+    ]
+    assert [kind for kind in kinds if 'r' in kind[:1]] == [name['rpe']] * bool(name['rpe'])
+    assert ('irpe' in kinds) == bool(name['irpe'])
     assert backbone.get('patch_norm', 'none') == ('dual' if name['dpn'] else 'none')
     if path in DEIT:
         width = WIDTH[name['arch'].removeprefix('deit-')]

@@ -8,6 +8,8 @@ import torch
 from test_golden import load
 from torch import nn
 
+from mmlape.analysis.bucket_figures import RATIOS, bucket_map
+from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import VisionTransformer, ViTAdapter
 from mmlape.models.position.buckets import Buckets
@@ -166,6 +168,13 @@ def test_lape_and_windows_beside_it(on):
 
 # parameters and checkpoints
 
+
+def test_tables_begin_at_zero():
+    for options in (dict(on='qkv'), dict(method='cross', mode='bias')):
+        tables = [p for name, p in vit(**options).named_parameters() if '.rpe_' in name]
+        assert tables and not any(table.any() for table in tables)
+
+
 COUNTS = [
     ('deit-tiny', dict(), 5_755_816),
     ('deit-small', dict(method='euclidean', ratio=20), 22_113_640),
@@ -260,3 +269,25 @@ def test_nothing_is_drawn_of_a_contextual_term_and_biases_are():
     table = model.blocks[0].attn.rpe_k.lookup_table_bias.detach().mean(0)
     assert drawn.shape == (16, 16)
     np.testing.assert_allclose(drawn[0, 5].item(), table[Buckets().of_grid((4, 4), 0)[0][0, 5]].item(), rtol=1e-6)
+
+
+def test_the_papers_figures_of_buckets(tmp_path, capsys):
+    """Distinct buckets for a query in the corner and in the centre of 14 x 14; the command needs no model."""
+    counts = {
+        method: [
+            [len(np.unique(part)) for part in bucket_map(Buckets(method, ratio, 2 * ratio, 8 * ratio), (14, 14), cell)]
+            for cell in ((0, 0), (7, 7))
+        ]
+        for method, ratio in RATIOS.items()
+    }
+    assert counts == {
+        'euclidean': [[19], [11]],
+        'quantization': [[50], [32]],
+        'cross': [[14, 14], [14, 14]],
+        'product': [[16], [49]],
+    }
+    assert main(['visualize-pe', '--buckets', '--out', str(tmp_path)]) == 0
+    for name in ('buckets.png', 'indexes.png'):
+        assert (tmp_path / name).stat().st_size > 10_000
+    assert main(['visualize-pe', '--out', str(tmp_path)]) == 1
+    assert 'name a model, or pass --buckets' in capsys.readouterr().err

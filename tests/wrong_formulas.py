@@ -13,7 +13,14 @@ from typing import NamedTuple
 
 from forked_pytest import ROOT, copy_package, import_libraries, start, wait
 
-TESTS = ('tests/test_golden.py', 'tests/test_model_behaviour.py', 'tests/test_irpe.py', 'tests/test_timm_adapter.py')
+TESTS = (
+    'tests/test_golden.py',
+    'tests/test_model_behaviour.py',
+    'tests/test_irpe.py',
+    'tests/test_rotary.py',
+    'tests/test_earlier.py',
+    'tests/test_timm_adapter.py',
+)
 AT_ONCE = 2
 
 # file: (name, text, wrong text, further pairs of texts)
@@ -199,7 +206,7 @@ BY_FILE = {
         ('initial RPE: random', 'torch.zeros(entries, attn.num_heads)', 'torch.randn(entries, attn.num_heads)'),
     ],
     'mmlape/models/position/irpe.py': [
-        ('iRPE: query table at the other offset', 'term.mT if side', 'term if side'),
+        ('iRPE: query table at the other offset', "term.mT if side == 'q' else term)", 'term)'),
         ('iRPE: tables of queries and keys exchanged', "(('k', q), ('q', k))", "(('q', q), ('k', k))"),
         ('iRPE: contextual term not scaled', '(x * scale) @ table', 'x @ table'),
         ('iRPE: bias scaled', "term * scale if self.buckets.reading == 'paper' else term", 'term * scale'),
@@ -220,6 +227,32 @@ BY_FILE = {
         ('buckets: distance not squared', 'rows.square() + columns.square()', 'rows.abs() + columns.abs()'),
         ('buckets: code ranks squares', "squared if self.reading == 'code' else _rank(squared)", '_rank(squared)'),
         ('buckets: h without its bound', '.clamp(-int(self.beta), int(self.beta)).long()', '.long()'),
+    ],
+    'mmlape/models/position/earlier.py': [
+        ('Huang: one side', '_gathered(q * scale, attn.rpe_table, ids) + of_keys', 'of_keys'),
+        ('Huang: mirrored', 'attn.rpe_table, ids.mT).mT', 'attn.rpe_table, ids).mT'),
+        ('Transformer-XL: no bias of offsets', '(q + attn.rpe_offset_bias)', 'q'),
+        ('Transformer-XL: no bias of keys', 'of_keys + of_offsets', 'of_offsets'),
+        ('SASA: rows for columns', ".chunk(2, dim=-1)\n        cells", ".chunk(2, dim=-1)[::-1]\n        cells"),
+        ('SASA: mirrored', 'cell[:, None] - cell + side', 'cell - cell[:, None] + side'),
+        ('Shaw: on keys only', "sides = 'kv'", "sides = 'k'"),
+    ],
+    'mmlape/models/position/rotary.py': [
+        ('rotary: turned backwards', '(first * cos - second * sin, second * cos + first * sin)',
+         '(first * cos + second * sin, second * cos - first * sin)'),
+        ('rotary: columns first', 'columns[None].expand(grid[0], -1, -1)), dim=-1',
+         'columns[None].expand(grid[0], -1, -1))[::-1], dim=-1'),
+        ('rotary: frequencies of the head', '/ quarter)', '/ attn.head_dims)'),
+        ('rotary: corners for centres', '(2 * index + 1) / side - 1', '2 * index / side - 1'),
+        ('rotary: no 2 pi', '- 1) * 2 * math.pi', '- 1)'),
+        ('rotary: prefix turned', 'x[:, :, prefix:], cos', 'x.roll(prefix, 2)[:, :, prefix:], cos'),
+        ('mixed rotary: x and y exchanged', 'y, x = torch', 'x, y = torch'),
+        ('mixed rotary: one direction', '(angle + math.pi / 2)', '(angle + 0)'),
+    ],
+    'mmlape/models/position/alibi.py': [
+        ('ALiBi: farther is nearer', 'return -(2 **', 'return (2 **'),
+        ('ALiBi: slopes from 1', '-8 * head / attn.num_heads', '-8 * (head - 1) / attn.num_heads'),
+        ('ALiBi: city blocks', '.norm(dim=-1)', '.abs().sum(-1)'),
     ],
     'mmlape/models/position/chain.py': [
         ('chain of norms: backward from its start', 'pe = _received(ctx).detach()', 'pe = gradient.detach()'),

@@ -38,8 +38,9 @@ class VisionTransformer(ViTCheckpoints):
         with_cls_token: Whether a class token runs along.
         num_registers: Trainable tokens after the class token (Darcet et al., ICLR 2024).
         qkv_bias: Whether the qkv projection has a bias.
-        pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'none' or another kind in ``POSITION_ENCODINGS``; a dict
-            with ``type`` and arguments; or a list of those with at most one absolute kind.
+        pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'irpe', 'rope', 'none' or another kind in
+            ``POSITION_ENCODINGS`` (docs/position.md lists them); a dict with ``type`` and arguments; or a list of
+            those with at most one absolute kind.
         pe_joining: How the absolute PE meets the tokens: 'default', 'shared', 'unshared', 'lape', 'lape-shared' or
             another name in ``JOININGS``; see ``mmlape.models.position.joining``.
         pe_norm: What norms the PE in 'lape-shared' and 'lape' (LaPE, Table 8): 'identity', 'scalar', 'channel',

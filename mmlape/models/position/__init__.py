@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mmlape.models.position.absolute
+import mmlape.models.position.alibi
+import mmlape.models.position.earlier
 import mmlape.models.position.irpe
-import mmlape.models.position.relative_bias  # noqa: F401  (these register kinds)
+import mmlape.models.position.relative_bias
+import mmlape.models.position.rotary  # noqa: F401  (these register kinds)
 from mmlape.errors import ConfigError
 from mmlape.models.position.base import AbsolutePosition, AttentionPosition, Placement
 from mmlape.models.position.joining import AttentionInput, Joining, Stream

@@ -1,0 +1,53 @@
+"""`mmlape size-sweep`: evaluate trained models at several test sizes."""
+
+import argparse
+
+from mmlape.engine.options import add_cfg_options, add_trust, apply_trust
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.description = (
+        'Evaluate trained models at several sizes of the test images, of classification, segmentation or detection: '
+        'how a position encoding bears sizes that it was not trained at. Writes a table and a figure; sizes that were '
+        'evaluated already are not evaluated again.'
+    )
+    add = parser.add_argument
+    add('models', nargs='+', metavar='CONFIG CHECKPOINT', help='pairs of a config and a checkpoint of the full model')
+    add('--sizes', type=int, nargs='+', required=True, metavar='S', help='shorter sides in pixels')
+    add('--out', required=True, metavar='DIR', help='receives metrics, size_sweep.json and size_sweep.png')
+    add_trust(parser)
+    add_cfg_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Evaluate, and print the table."""
+    from pathlib import Path
+
+    from mmlape.analysis.size_sweep import draw_sweep, main_metric, sweep, sweep_table
+    from mmlape.console import console
+    from mmlape.engine.config import load_config
+    from mmlape.errors import CheckpointError, ConfigError
+    from mmlape.files import write_json
+
+    apply_trust(args)
+    pairs = list(zip(args.models[::2], args.models[1::2]))
+    if len(args.models) % 2:
+        raise ConfigError(f'size-sweep takes pairs of CONFIG and CHECKPOINT: {args.models[-1]} has no second')
+    if min(args.sizes) < 1:
+        raise ConfigError(f'--sizes are in pixels, from 1 on, not {min(args.sizes)}')
+    missing = [checkpoint for _, checkpoint in pairs if not Path(checkpoint).is_file()]
+    if missing:
+        raise CheckpointError(f'checkpoint {missing[0]}: no such file')
+    configs = [load_config(config, args.cfg_options) for config, _ in pairs]
+    names = [Path(config).stem for config, _ in pairs]
+    names = [f'{name} ({i})' if names.count(name) > 1 else name for i, name in enumerate(names, 1)]
+    out, results = Path(args.out), {}
+    for name, cfg, (_, checkpoint) in zip(names, configs, pairs):
+        results[name] = sweep(cfg, checkpoint, sorted(set(args.sizes)), out / name)
+        write_json(out / 'size_sweep.json', results)
+    metric = main_metric(results)
+    draw_sweep(results, metric, out / 'size_sweep.png')
+    console().print(sweep_table(results, metric))
+    print(f'wrote {out / "size_sweep.json"} and {out / "size_sweep.png"}')
+    return 0

@@ -1,0 +1,34 @@
+"""Attention with linear biases in two dimensions: logits fall with the distance of two patches (ALiBi, ICLR 2022).
+
+logits(i, j) -= 2^(-8 (h + 1) / heads) |p_i - p_j|        for head h, with the Euclidean distance of the patches
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlape.models.layers.grid import Grid
+from mmlape.models.position.base import AttentionPosition
+from mmlape.registry import POSITION_ENCODINGS
+
+
+@POSITION_ENCODINGS.register_module('alibi2d')
+class Alibi2d(AttentionPosition):
+    """A fixed slope a head; prefix tokens are at no distance from anything."""
+
+    windows = True
+
+    def bias(self, attn: nn.Module, grid: Grid, device: torch.device | None = None) -> Tensor:
+        """Return the biases of the patches of a grid, (heads, N, N)."""
+        cells = torch.cartesian_prod(*(torch.arange(side, dtype=torch.float32, device=device) for side in grid))
+        head = torch.arange(1, attn.num_heads + 1, dtype=torch.float32, device=device)
+        return -(2 ** (-8 * head / attn.num_heads))[:, None, None] * (cells[:, None] - cells).norm(dim=-1)
+
+    def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
+        """Return the biases with zeros for prefix tokens, (1, heads, P + N, P + N)."""
+        prefix = self.place.num_prefix
+        return F.pad(self.bias(attn, grid, q.device), (prefix, 0, prefix, 0))[None].to(q.dtype)
+
+    def drawn(self, attn: nn.Module, grid: Grid) -> Tensor:
+        """Return the mean over heads."""
+        return self.bias(attn, grid).mean(0)

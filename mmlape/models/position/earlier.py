@@ -1,0 +1,182 @@
+"""Relative encodings before iRPE, on a grid as its supplement compares them: product buckets with h, shared tables.
+
+With b the bucket of the offset of query i from key j, and p, u, v, r learnable, the logits times sqrt(d) are
+
+    Shaw (NAACL 2018)          q_i . (k_j + p_b);  values v_j + r_b
+    Huang (EMNLP 2020)         (q_i + p_b) . (k_j + p_b) - p_b . p_b
+    Axial-DeepLab (ECCV 2020)  q_i . k_j + q_i . p_b + k_j . r_b;  values too. Its terms only, not one axis at a time
+    Transformer-XL (ACL 2019)  (q_i + u) . k_j + (q_i + v) . (W s_b), s sinusoids of the offset
+    SASA (NeurIPS 2019)        q_i . (k_j + [p_row; p_column]), of half the width each, for every offset of the grid
+"""
+
+import torch
+from torch import Tensor, nn
+
+from mmlape.errors import ConfigError
+from mmlape.models.layers.grid import Grid, resize_map
+from mmlape.models.position.absolute import sincos_2d
+from mmlape.models.position.base import AttentionPosition, Placement
+from mmlape.models.position.buckets import Buckets
+from mmlape.models.position.irpe import ImageRPE
+from mmlape.registry import POSITION_ENCODINGS
+
+
+class _Clipped(ImageRPE):
+    """iRPE's contextual terms with h for g; a file's keys are iRPE's, so only a record tells this kind."""
+
+    sides = 'kv'
+
+    def __init__(self, ratio: float = 1.9):
+        super().__init__(on=self.sides, ratio=ratio, index='clip', reading='paper')
+
+    def found_in(self, attn: dict[str, Tensor]) -> bool:
+        """Leave the tables to iRPE."""
+        return False
+
+
+@POSITION_ENCODINGS.register_module('shaw')
+class Shaw(_Clipped):
+    """Vectors on keys and values.
+
+    Args:
+        ratio: Offsets are clipped at the integer part of twice as much.
+    """
+
+
+@POSITION_ENCODINGS.register_module('axial-deeplab')
+class AxialDeepLab(_Clipped):
+    """Vectors on queries, keys and values.
+
+    Args:
+        ratio: Offsets are clipped at the integer part of twice as much.
+    """
+
+    sides = 'qkv'
+
+
+def _gathered(x: Tensor, table: Tensor, ids: Tensor) -> Tensor:
+    """Return x_i . table[ids[i, j]], (B, heads, N, N), of x (B, heads, N, d) and a table (d, T) or (heads, d, T)."""
+    scores = x @ table
+    return scores.gather(-1, ids.expand(*scores.shape[:2], -1, -1))
+
+
+class _Bucketed(AttentionPosition):
+    """Offsets in product buckets with h; pairs with a prefix token have a bucket of their own."""
+
+    windows = True
+
+    def __init__(self, ratio: float = 1.9):
+        self.buckets = Buckets('product', ratio, 2 * ratio, 8 * ratio, 'clip')
+
+    def ids(self, grid: Grid, device: torch.device) -> Tensor:
+        """Return the bucket of every pair, (P + N, P + N)."""
+        return self.buckets.of_grid(grid, self.place.num_prefix, device)[0]
+
+
+@POSITION_ENCODINGS.register_module('huang')
+class Huang(_Bucketed):
+    """One vector a bucket, on queries and on keys.
+
+    Args:
+        ratio: Offsets are clipped at the integer part of twice as much.
+    """
+
+    def attach(self, attn: nn.Module, place: Placement) -> None:
+        """Register ``rpe_table``, (d, buckets), zero."""
+        super().attach(attn, place)
+        count = self.buckets.count + bool(place.num_prefix)
+        attn.register_parameter('rpe_table', nn.Parameter(torch.zeros(attn.head_dims, count)))
+
+    def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
+        """Return both terms, (B, heads, N, N)."""
+        ids, scale = self.ids(grid, q.device), attn.head_dims**-0.5
+        of_keys = _gathered(k * scale, attn.rpe_table, ids.mT).mT
+        return (_gathered(q * scale, attn.rpe_table, ids) + of_keys).to(q.dtype)
+
+    def found_in(self, attn: dict[str, Tensor]) -> bool:
+        """Check for the table."""
+        return 'rpe_table' in attn
+
+
+@POSITION_ENCODINGS.register_module('transformer-xl')
+class TransformerXL(_Bucketed):
+    """Sinusoids of the offset through a linear map, and a bias for each head of the keys and of the offsets.
+
+    The sinusoids are those of ``sincos2d`` for offsets counted from the most negative one; a pair with a prefix token
+    has zeros.
+
+    Args:
+        ratio: Offsets are clipped at the integer part of twice as much.
+    """
+
+    def attach(self, attn: nn.Module, place: Placement) -> None:
+        """Register ``rpe_proj``, ``rpe_key_bias`` (u) and ``rpe_offset_bias`` (v)."""
+        super().attach(attn, place)
+        dims = attn.num_heads * attn.head_dims
+        if dims % 4:
+            raise ConfigError(f"pe_type='transformer-xl' needs embed_dims to be a multiple of 4, not {dims}")
+        attn.rpe_proj = nn.Linear(dims, dims, bias=False)
+        for name in ('rpe_key_bias', 'rpe_offset_bias'):
+            attn.register_parameter(name, nn.Parameter(torch.zeros(attn.num_heads, 1, attn.head_dims)))
+
+    def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
+        """Return the terms beside q . k, (B, heads, N, N)."""
+        side, weight = self.buckets.side, attn.rpe_proj.weight
+        waves = sincos_2d((side, side), len(weight)).to(weight)  # (buckets, D)
+        if self.place.num_prefix:
+            waves = torch.cat((waves, waves.new_zeros(1, len(weight))))
+        table = attn.rpe_proj(waves).unflatten(-1, (attn.num_heads, -1)).permute(1, 2, 0)  # (heads, d, buckets)
+        scale = attn.head_dims**-0.5
+        of_keys = (attn.rpe_key_bias * scale) @ k.mT  # (B, heads, 1, N)
+        of_offsets = _gathered((q + attn.rpe_offset_bias) * scale, table, self.ids(grid, q.device))
+        return (of_keys + of_offsets).to(q.dtype)
+
+    def found_in(self, attn: dict[str, Tensor]) -> bool:
+        """Check for the linear map."""
+        return 'rpe_proj.weight' in attn
+
+
+@POSITION_ENCODINGS.register_module('sasa')
+class Sasa(AttentionPosition):
+    """Half a vector for each offset of rows, and half for each of columns; nothing for prefix tokens.
+
+    The tables are made for one grid; other grids get them resized.
+    """
+
+    windows = True
+    has_grid = True
+
+    def attach(self, attn: nn.Module, place: Placement) -> None:
+        """Register ``rpe_rows`` and ``rpe_columns``, (2 n - 1, d / 2) for a side of n."""
+        super().attach(attn, place)
+        if attn.head_dims % 2:
+            raise ConfigError(f"pe_type='sasa' halves the channels of a head: {attn.head_dims} of them cannot be")
+        for name, side in zip(('rpe_rows', 'rpe_columns'), place.grid):
+            attn.register_parameter(name, nn.Parameter(torch.zeros(2 * side - 1, attn.head_dims // 2)))
+
+    def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
+        """Return the terms of rows and columns, (B, heads, N, N)."""
+        prefix, total = self.place.num_prefix, 0
+        parts = (q[:, :, prefix:] * attn.head_dims**-0.5).chunk(2, dim=-1)
+        cells = torch.cartesian_prod(*(torch.arange(side, device=q.device) for side in grid)).mT
+        tables = self.resize({'rpe_rows': attn.rpe_rows, 'rpe_columns': attn.rpe_columns}, self.place.grid, grid)
+        for part, table, cell, side in zip(parts, tables.values(), cells, grid):
+            total = total + _gathered(part, table.mT, cell[:, None] - cell + side - 1)
+        return nn.functional.pad(total, (prefix, 0, prefix, 0)).to(q.dtype)
+
+    def resize(self, stored: dict[str, Tensor], src: Grid, dst: Grid | None = None) -> dict[str, Tensor]:
+        """Resize both tables, as images of one row, to ``dst`` or the grid of this place."""
+        out, dst = dict(stored), dst or self.place.grid
+        for name, old, new in zip(('rpe_rows', 'rpe_columns'), src, dst):
+            if old != new:
+                mode = self.place.interpolate_mode
+                out[name] = resize_map(stored[name], (1, 2 * old - 1), (1, 2 * new - 1), mode)
+        return out
+
+    def found_in(self, attn: dict[str, Tensor]) -> bool:
+        """Check for the tables."""
+        return 'rpe_rows' in attn
+
+    def stored_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid:
+        """Return the grid whose offsets the tables have."""
+        return tuple((len(attn[name]) + 1) // 2 for name in ('rpe_rows', 'rpe_columns'))

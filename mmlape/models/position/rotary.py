@@ -1,0 +1,151 @@
+"""Rotary position encodings over rows and columns: pairs of channels of queries and keys turn by angles.
+
+With (x_2m, x_2m+1) a pair, y the row and x the column of a patch, and heads of d channels,
+
+    axial    angle_m = y theta^(-4m / d) for the first d/4 pairs, x theta^(-4m / d) for the others   (EVA-02, DINOv3)
+    mixed    angle_m = x f_m + y g_m, f and g learnable, of each head and layer            (RoPE for ViT, ECCV 2024)
+
+A dot product of a turned query and a turned key depends on the offset of their patches only.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from mmlape.errors import ConfigError
+from mmlape.models.layers.grid import Grid
+from mmlape.models.position.base import AttentionPosition, Placement
+from mmlape.registry import POSITION_ENCODINGS
+
+COORDINATES = ('index', 'normalised')
+PAIRS = ('interleaved', 'half')
+
+
+class Rotary(AttentionPosition):
+    """What both kinds share; a subclass returns its angles."""
+
+    pairs = 'interleaved'
+
+    def attach(self, attn: nn.Module, place: Placement) -> None:
+        """Check the width of the heads, which must be a multiple of 4."""
+        super().attach(attn, place)
+        if attn.head_dims % 4:
+            raise ConfigError(
+                f'pe_type={self.name!r} halves the channels of a head for rows and columns and turns them in pairs: '
+                f'embed_dims / num_heads = {attn.head_dims} must be a multiple of 4'
+            )
+
+    def angles(self, attn: nn.Module, grid: Grid, device: torch.device) -> Tensor:
+        """Return the angle of each patch and pair, (1 or heads, N, d / 2)."""
+        raise NotImplementedError
+
+    def rotate(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
+        """Turn the patches' queries and keys, (B, heads, N, d) each; those of prefix tokens stay."""
+        angles, prefix = self.angles(attn, grid, q.device), self.place.num_prefix
+        dtype = torch.promote_types(q.dtype, torch.float32)
+        cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+        turned = (_turn(x[:, :, prefix:], cos, sin, self.pairs) for x in (q, k))
+        return tuple(torch.cat((x[:, :, :prefix], new), dim=2) if prefix else new for x, new in zip((q, k), turned))
+
+
+def _turn(x: Tensor, cos: Tensor, sin: Tensor, pairs: str) -> Tensor:
+    """Turn channels (..., N, d) by angles (heads, N, d / 2); products are in float32 at least."""
+    first, second = x.unflatten(-1, (-1, 2)).unbind(-1) if pairs == 'interleaved' else x.chunk(2, dim=-1)
+    turned = (first * cos - second * sin, second * cos + first * sin)
+    out = torch.stack(turned, dim=-1).flatten(-2) if pairs == 'interleaved' else torch.cat(turned, dim=-1)
+    return out.to(x.dtype)
+
+
+@POSITION_ENCODINGS.register_module('rope')
+class AxialRotary(Rotary):
+    """Fixed angles; half of the pairs turn with the row, half with the column.
+
+    EVA-02 is ``dict(type='rope', theta=10000, reference=(16, 16))``, DINOv3 ``dict(type='rope',
+    coordinates='normalised', pairs='half')``.
+
+    Args:
+        theta: Base of the frequencies.
+        coordinates: 'index' counts patches from 0; 'normalised' are the patches' centres, from -1 to 1 over each
+            side of the grid, times 2 pi.
+        reference: Grid that indices are scaled to, (rows, columns); None leaves them as they are.
+        pairs: Which channels form a pair: 'interleaved' neighbours, or channel m and channel m + d / 2 ('half').
+
+    Raises:
+        ConfigError: For unknown names, or a reference beside normalised coordinates.
+    """
+
+    def __init__(
+        self,
+        theta: float = 100.0,
+        coordinates: str = 'index',
+        reference: Grid | None = None,
+        pairs: str = 'interleaved',
+    ):
+        for key, value, choices in (('coordinates', coordinates, COORDINATES), ('pairs', pairs, PAIRS)):
+            if value not in choices:
+                raise ConfigError(f'rope: unknown {key}={value!r}; choose one of: {", ".join(choices)}')
+        if reference and coordinates == 'normalised':
+            raise ConfigError("rope: reference scales indices; leave it out with coordinates='normalised'")
+        self.theta, self.coordinates, self.reference, self.pairs = float(theta), coordinates, reference, pairs
+        # a window's own grid would scale the coordinates
+        self.windows = coordinates == 'index' and reference is None
+
+    def angles(self, attn: nn.Module, grid: Grid, device: torch.device) -> Tensor:
+        """Return the angles, (1, N, d / 2)."""
+        quarter = attn.head_dims // 4
+        frequency = self.theta ** -(torch.arange(quarter, dtype=torch.float64, device=device) / quarter)
+        axes = []
+        for axis, side in enumerate(grid):
+            index = torch.arange(side, dtype=torch.float64, device=device)
+            if self.coordinates == 'normalised':
+                index = ((2 * index + 1) / side - 1) * 2 * math.pi
+            elif self.reference:
+                index = index * self.reference[axis] / side
+            axes.append(index[:, None] * frequency)  # (side, d / 4)
+        rows, columns = axes
+        whole = torch.cat(
+            (rows[:, None].expand(-1, grid[1], -1), columns[None].expand(grid[0], -1, -1)), dim=-1
+        )  # (rows, columns, d / 2)
+        return whole.flatten(0, 1)[None]
+
+
+@POSITION_ENCODINGS.register_module('rope-mixed')
+class MixedRotary(Rotary):
+    """Learnable frequencies of columns and rows, (2, heads, d / 2) a layer, which begin at random directions.
+
+    Args:
+        theta: Base of the initial lengths.
+    """
+
+    windows = True
+
+    def __init__(self, theta: float = 10.0):
+        self.theta = float(theta)
+
+    def attach(self, attn: nn.Module, place: Placement) -> None:
+        """Register ``freqs``."""
+        super().attach(attn, place)
+        length = self.theta ** -(torch.arange(0, attn.head_dims, 4) / attn.head_dims)
+        angle = 2 * math.pi * torch.rand(attn.num_heads, 1)
+        directions = torch.cat((angle.expand(-1, len(length)), (angle + math.pi / 2).expand(-1, len(length))), dim=1)
+        length = length.repeat(2)
+        attn.register_parameter(
+            'freqs', nn.Parameter(torch.stack((length * directions.cos(), length * directions.sin())))
+        )
+
+    def angles(self, attn: nn.Module, grid: Grid, device: torch.device) -> Tensor:
+        """Return the angles, (heads, N, d / 2)."""
+        freqs = attn.freqs if attn.freqs.dtype.itemsize > 2 else attn.freqs.float()
+        y, x = torch.cartesian_prod(*(torch.arange(side, device=device, dtype=freqs.dtype) for side in grid)).unbind(
+            -1
+        )
+        return x[:, None] * freqs[0][:, None] + y[:, None] * freqs[1][:, None]  # no matmul, which autocast would round
+
+    def found_in(self, attn: dict[str, Tensor]) -> bool:
+        """Check for the frequencies."""
+        return 'freqs' in attn
+
+    def stored_heads(self, attn: dict[str, Tensor]) -> int:
+        """Return the second size of the frequencies."""
+        return attn['freqs'].shape[1]

@@ -1,0 +1,78 @@
+"""explain-pe: the article's numbers, patches there and back, its claim on live models, and the tool."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tiny
+from PIL import Image
+
+from mmlape.analysis.explain_pe import (
+    article_matrices,
+    from_patches,
+    permutation_change,
+    read_image,
+    small_models,
+    to_patches,
+)
+from mmlape.cli import main
+from mmlape.models import VisionTransformer
+
+ORDER = [15, 6, 8, 11, 7, 2, 3, 13, 4, 14, 12, 1, 5, 9, 10]
+
+
+def test_the_articles_numbers():
+    found = article_matrices(21)
+    assert found['A'][0].tolist() == [1111, 1014, 895, 1003]
+    np.testing.assert_array_equal(found['As'], found['A swapped'])
+    np.testing.assert_array_equal(found['AVs'], found['AV swapped'])
+    assert (np.random.RandomState(21).permutation(15) + 1).tolist() == ORDER
+
+
+def test_patches_there_and_back():
+    image = np.random.default_rng(0).random((60, 100))
+    patches = to_patches(image, 20)
+    np.testing.assert_array_equal(patches[7], image[20:40, 40:60])
+    np.testing.assert_array_equal(from_patches(patches, (60, 100)), image)
+
+
+def test_the_claim():
+    image = read_image(None, 20)
+    assert image.shape == (60, 100)
+    changes = {subject.name.split()[-1]: permutation_change(subject.model, image, 21) for subject in small_models(21)}
+    assert changes.pop('none') < 1e-12
+    assert set(changes) == {'default', 'LaPE', 'only'} and min(changes.values()) > 1e-4
+    arch = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
+    for out_type in ('cls_token', 'featmap', 'raw'):
+        assert permutation_change(VisionTransformer(arch, 32, 8, pe_type='none', out_type=out_type), image, 3) < 1e-12
+
+
+def test_the_tool_on_an_image_and_a_config(tmp_path):
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8)).save(tmp_path / 'a.png')
+    config = tiny.ROOT / 'configs/pretrain/deit-mini-default_1xb32-5e_mini-digits.py'
+    done = subprocess.run(
+        [sys.executable, tiny.ROOT / 'tools/explain_pe.py', tmp_path / 'a.png', config, '--patch', '16', '--out', 'e'],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert config.stem[:20] in done.stdout
+    files = sorted((tmp_path / 'e').glob('*.png'))
+    assert [file.name[:2] for file in files] == [f'{number:02}' for number in range(1, 12)]
+    assert all(np.asarray(Image.open(file)).std() > 5 for file in files)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'words'),
+    [
+        (['a.png', 'b.png'], 'takes one image'),
+        (['missing.png'], 'missing.png cannot be read as an image'),
+        (['small.png', '--patch', '64'], 'small.png of 8x8 is smaller than --patch 64'),
+        (['--patch', '0'], '--patch of 1 or more'),
+    ],
+)
+def test_wrong_input(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Image.new('L', (8, 8)).save('small.png')
+    assert main(['explain-pe', *arguments, '--out', 'e']) == 1
+    assert words in capsys.readouterr().err

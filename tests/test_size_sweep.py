@@ -1,0 +1,89 @@
+"""size-sweep: what it changes in real configs, and the tool on a model of two sizes, interrupted and continued."""
+
+import json
+
+import pytest
+import tiny
+import torch
+from config_helpers import ROOT, build, find, load
+from mmengine.config import Config
+
+from mmlape.analysis.size_sweep import at_size
+from mmlape.cli import main
+from mmlape.errors import ConfigError
+
+RESIZE = """
+test_pipeline.insert(1, dict(type='Resize', scale=(32, 32), keep_ratio=True))
+"""
+
+
+def test_segmentation():
+    cfg = load(find('upernet', 'tiny', 'lape'))
+    changed = at_size(cfg, 256)
+    assert changed.test_dataloader.dataset.pipeline[1].scale == (1024, 256)
+    assert (changed.model.test_cfg.crop_size, changed.model.test_cfg.stride) == ((256, 256), (170, 170))
+    assert tuple(changed.model.data_preprocessor.size) == (256, 256)
+    assert cfg.model.test_cfg.crop_size == (512, 512)
+    assert changed.model.backbone == cfg.model.backbone
+
+
+def test_detection():
+    changed = at_size(load(find('mask_rcnn', 'tiny', 'lape')), 400)
+    resize = next(step for step in changed.test_dataloader.dataset.pipeline if step.type == 'Resize')
+    assert resize.scale == (666, 400)
+
+
+def test_classification():
+    changed = at_size(load(ROOT / 'configs/pretrain/deit-tiny-lape_4xb256-300e_in1k.py'), 448)
+    sizes = [step.get('scale', step.get('crop_size')) for step in changed.test_dataloader.dataset.pipeline[1:3]]
+    assert sizes == [512, 448]
+
+
+def test_a_pipeline_without_sizes_is_refused():
+    pipeline = [dict(type='LoadImageFromFile'), dict(type='PackInputs')]
+    cfg = Config(dict(test_dataloader=dict(dataset=dict(pipeline=pipeline)), model=dict()))
+    with pytest.raises(ConfigError, match='neither resizes nor crops'):
+        at_size(cfg, 32)
+
+
+def test_the_tool(tmp_path):
+    data = tiny.write_data(tmp_path / 'data', train=1, val=2)
+    config = tiny.write_config(tmp_path, data, RESIZE)
+    torch.save(build(Config.fromfile(config)).state_dict(), tmp_path / 'model.pth')
+    command = [
+        ROOT / 'tools/size_sweep.py',
+        config,
+        'model.pth',
+        config,
+        'model.pth',
+        '--sizes',
+        32,
+        24,
+        '--out',
+        'sweep',
+    ]
+    first = tiny.run(*command, cwd=tmp_path)
+    assert 'tiny (1): size 24, 1 of 2' in first and 'mIoU by the shorter side' in first
+    found = json.loads((tmp_path / 'sweep/size_sweep.json').read_text())
+    assert list(found) == ['tiny (1)', 'tiny (2)'] and found['tiny (1)'] == found['tiny (2)']
+    assert found['tiny (1)']['24']['mIoU'] != found['tiny (1)']['32']['mIoU']
+    assert (tmp_path / 'sweep/size_sweep.png').stat().st_size > 5000
+    (tmp_path / 'sweep/tiny (2)/size_32/metrics.json').unlink()
+    again = tiny.run(*command, cwd=tmp_path)
+    assert 'tiny (2): size 32' in again and 'tiny (1): size' not in again and 'tiny (2): size 24' not in again
+    assert json.loads((tmp_path / 'sweep/size_sweep.json').read_text()) == found
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'words'),
+    [
+        (['a.py'], 'a.py has no second'),
+        (['a.py', 'b.pth', '--sizes', '0'], 'from 1 on, not 0'),
+        (['a.py', 'b.pth'], 'checkpoint b.pth: no such file'),
+    ],
+)
+def test_wrong_input(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    sizes = [] if '--sizes' in arguments else ['--sizes', '32']
+    assert main(['size-sweep', *arguments, *sizes, '--out', 'x']) == 1
+    assert words in capsys.readouterr().err
