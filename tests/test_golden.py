@@ -17,6 +17,7 @@ from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
 
 from mmlape.models import DistilledVisionTransformer, TimmViT, TimmViTAdapter, VisionTransformer, ViTAdapter
+from mmlape.models.backbones.timm_models import OLDEST
 
 FOLDER = Path(__file__).parent / 'golden'
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}
@@ -88,6 +89,8 @@ def state_dict(source: str, case: dict) -> dict[str, Tensor]:
 
 
 def build(source: str, case: dict, dtype: torch.dtype) -> nn.Module:
+    if case['model'].startswith('Timm'):
+        pytest.importorskip('timm', OLDEST)
     model = MODEL_CLASSES[case['model']](**case['kwargs'])
     model.load_state_dict(state_dict(source, case), strict=True)
     return model.to(dtype).train(case['training'])
