@@ -33,6 +33,7 @@ def comparisons(settings: Settings) -> list[Comparison]:
         'trained': lambda size: read_only(settings),
         'recomputed': lambda size: read_only(settings, with_cp=True),
         'frozen': lambda size: read_only(settings, frozen=True),
+        'frozen, recomputed': lambda size: read_only(settings, frozen=True, with_cp=True),
     }
     cases = [Models(f'{name}: frozen against trained', sides, works=('training step',), memory=True)]
     if 'dinov3' in settings.checkouts:
