@@ -52,6 +52,9 @@ def parser() -> argparse.ArgumentParser:
     add('--vit-adapter', metavar='DIR', help='a checkout of the public ViT-Adapter code, to measure as well')
     add('--lape', metavar='DIR', help='a checkout of the public LaPE code, to measure as well')
     add('--dinov3', metavar='DIR', help='a checkout of the public DINOv3 code, to measure as well')
+    add('--t2t', metavar='DIR', help='a checkout of the public T2T-ViT code, to measure as well')
+    add('--ceit', metavar='DIR', help='a checkout of the public CeiT code, to measure as well')
+    add('--compact', metavar='DIR', help='a checkout of the public Compact-Transformers code, to measure as well')
     add('--out', metavar='DIR', default='work_dirs/benchmarks', help='where the results go; default: %(default)s')
     return command
 
@@ -69,7 +72,8 @@ def settings_of(args: argparse.Namespace):
     gpu = args.device == 'cuda'
     limits = QUICK if args.quick else {}
     chosen = {name: getattr(args, name) for name in ('repeats', 'budget') if getattr(args, name) is not None}
-    named = {'vit-adapter': args.vit_adapter, 'lape': args.lape, 'dinov3': args.dinov3}
+    public = ('vit-adapter', 'lape', 'dinov3', 't2t', 'ceit', 'compact')
+    named = {name: getattr(args, name.replace('-', '_')) for name in public}
     return Settings(
         device=args.device,
         dtypes=tuple(args.dtype or (('fp32', 'bf16') if gpu else ('fp32',))),

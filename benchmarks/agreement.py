@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-Rules = tuple[tuple[str, str], ...]
+Rules = tuple[tuple[str, str], ...] | Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
 def leading(out: object) -> list[Tensor]:
@@ -40,7 +40,9 @@ def _direction(shape: torch.Size, device: torch.device) -> Tensor:
 
 
 def renamed(tensors: dict[str, Tensor], rules: Rules) -> dict[str, Tensor]:
-    """Rename parameters by patterns and their replacements, in turn."""
+    """Rename parameters by patterns and their replacements, in turn; or by a function, which may also reorder them."""
+    if callable(rules):
+        return rules(tensors)
     found = {}
     for name, value in tensors.items():
         for pattern, replacement in rules:

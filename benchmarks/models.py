@@ -33,6 +33,32 @@ def vit(settings: Settings, size: int, **changes) -> nn.Module:
     return prepared(VisionTransformer(**arguments), settings)
 
 
+def compact(settings: Settings, arch: str, size: int, **changes) -> nn.Module:
+    """Build our Compact Transformer of an arch for images of a size, without dropout."""
+    from mmlape.models import CompactTransformer
+
+    torch.manual_seed(0)
+    arguments = dict(arch=arch, img_size=size, attn_drop_rate=0.0, drop_path_rate=0.0) | changes
+    return prepared(CompactTransformer(**arguments), settings)
+
+
+def swin_arch(settings: Settings) -> dict:
+    """Return the arch of the Swin that goes by the size of the measured ViT."""
+    from mmlape.models.backbones.swin_options import ARCHS
+
+    if settings.arch == 'mini':
+        return dict(embed_dims=12, depths=(1, 1, 2, 1), num_heads=(1, 2, 4, 8))
+    return dict(ARCHS[settings.arch.removeprefix('deit-')])
+
+
+def swin(settings: Settings, size: int, **changes) -> nn.Module:
+    """Build our Swin for images of a size."""
+    from mmlape.models import SwinTransformer
+
+    torch.manual_seed(0)
+    return prepared(SwinTransformer(swin_arch(settings), size, **changes), settings)
+
+
 def adapter(settings: Settings, **changes) -> nn.Module:
     """Build our ViT-Adapter, with the public detection code's windows."""
     from mmlape.models import ViTAdapter
@@ -42,6 +68,32 @@ def adapter(settings: Settings, **changes) -> nn.Module:
     arguments = dict(arch=arch, img_size=224, init_values=0.1, deform_num_heads=6)
     arguments |= windows(arch['num_layers']) | changes
     return prepared(ViTAdapter(**arguments), settings)
+
+
+def t2t_vit(settings: Settings, size: int, **changes) -> nn.Module:
+    """Build our T2T-ViT-7 for images of a size, without the performers' dropout."""
+    from mmlape.models import T2TViT
+
+    torch.manual_seed(0)
+    arch = dict(MINI, token_dims=8) if settings.arch == 'mini' else 't2t-vit-7'
+    return prepared(without_dropout(T2TViT(arch, size, **changes)), settings)
+
+
+def ceit(settings: Settings, size: int, **changes) -> nn.Module:
+    """Build our CeiT-Ti for images of a size."""
+    from mmlape.models import CeiT
+
+    torch.manual_seed(0)
+    arch = dict(MINI, stem_channels=8) if settings.arch == 'mini' else 'tiny'
+    return prepared(CeiT(arch, size, **changes), settings)
+
+
+def without_dropout(model: nn.Module) -> nn.Module:
+    """Set the rate of every dropout to 0, so that gradients can be compared; returns the model."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model
 
 
 def windows(num_layers: int) -> dict:

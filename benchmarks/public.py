@@ -1,4 +1,4 @@
-"""The public ViT-Adapter and LaPE code, run from a checkout that stays outside this repository.
+"""The public ViT-Adapter, LaPE, T2T-ViT and CeiT code, run from a checkout that stays outside this repository.
 
 Nothing of that code is here. Its modules are imported from the given folder; what today's stack lacks is replaced by
 stand-ins while they are imported: the registries (classes are taken as they are), ``mmcv.runner.BaseModule`` (torch's
@@ -22,13 +22,16 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.comparison import Settings
-from benchmarks.models import arch_of, prepared, windows
+from benchmarks.models import arch_of, ceit, prepared, t2t_vit, windows, without_dropout
 from mmlape.errors import ConfigError
 
 HINTS = {
     'vit-adapter': 'git clone https://github.com/czczup/ViT-Adapter',
     'lape': 'git clone https://github.com/Ingrid725/LaPE',
     'dinov3': 'git clone https://github.com/facebookresearch/dinov3',
+    't2t': 'git clone https://github.com/yitu-opensource/T2T-ViT',
+    'ceit': 'git clone https://github.com/coeusguo/ceit',
+    'compact': 'git clone https://github.com/SHI-Labs/Compact-Transformers',
 }
 
 
@@ -105,6 +108,59 @@ def public_dinov3(settings: Settings) -> nn.Module:
     heads = 4 if settings.arch == 'mini' else 16
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         model = module.DINOv3_Adapter(vit, interaction_indexes=layers, deform_num_heads=heads)
+
+
+def public_cct(settings: Settings, arch: str, size: int, weights: dict[str, Tensor]) -> nn.Module:
+    """Build the public CCT with our weights; it returns the pooled tokens (B, D)."""
+    from mmlape.models.backbones.compact_options import ARCHS
+    from mmlape.models.layers.tokenizer import conv_stride
+
+    root = checkout(settings, 'compact', 'src/cct.py')
+    with _stand_ins(root):
+        build = _package('public_cct', root / 'src', 'cct').CCT
+    ours = ARCHS[arch]
+    kernel, convs = ours['tokenizer']['kernel_size'], ours['tokenizer']['num_convs']
+    model = build(
+        img_size=size, embedding_dim=ours['embed_dims'], n_conv_layers=convs, kernel_size=kernel,
+        stride=conv_stride(kernel), padding=kernel // 2, attention_dropout=0.0, stochastic_depth=0.0,
+        num_layers=ours['num_layers'], num_heads=ours['num_heads'],
+        mlp_ratio=ours['feedforward_channels'] / ours['embed_dims'], num_classes=0,
+    )  # fmt: skip
+    model.classifier.fc = nn.Identity()
+    model.load_state_dict({n if n.startswith('tokenizer.') else f'classifier.{n}': v for n, v in weights.items()})
+    return prepared(model, settings)
+
+
+def public_t2t(settings: Settings, size: int, weights: dict[str, Tensor]) -> nn.Module:
+    """Build the public T2T-ViT with the weights and widths of ours; it returns the class token (B, D)."""
+    root = checkout(settings, 't2t', 'models/t2t_vit.py')
+    with _stand_ins(root), redirect_stdout(io.StringIO()):
+        module = _package('public_t2t', root / 'models', 't2t_vit')
+        arch = t2t_vit(settings, size).arch
+        model = module.T2T_ViT(
+            img_size=size, num_classes=0, embed_dim=arch['embed_dims'], depth=arch['num_layers'],
+            num_heads=arch['num_heads'], mlp_ratio=arch['feedforward_channels'] / arch['embed_dims'],
+            token_dim=arch['token_dims'],
+        )  # fmt: skip
+    model.load_state_dict(weights)
+    return prepared(without_dropout(model), settings)
+
+
+def public_ceit(settings: Settings, size: int, weights: dict[str, Tensor]) -> nn.Module:
+    """Build the public CeiT with the weights and widths of ours; it returns the class token (B, D)."""
+    from functools import partial
+
+    root = checkout(settings, 'ceit', 'ceit_model.py')
+    with _stand_ins(root), redirect_stdout(io.StringIO()):
+        module = _package('public_ceit', root, 'ceit_model')
+        arch = ceit(settings, size).arch
+        model = module.CeIT(
+            hybrid_backbone=module.Image2Tokens(out_chans=arch['stem_channels']), img_size=size, patch_size=4,
+            num_classes=0, embed_dim=arch['embed_dims'], depth=arch['num_layers'], num_heads=arch['num_heads'],
+            mlp_ratio=arch['feedforward_channels'] / arch['embed_dims'], qkv_bias=True,
+            norm_layer=partial(nn.LayerNorm, eps=1e-6),
+        )  # fmt: skip
+    model.load_state_dict(weights)
     return prepared(model, settings)
 
 

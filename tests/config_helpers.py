@@ -24,7 +24,8 @@ FOUNDATION = [path for path in CONFIGS if path.parent.name == 'foundation']
 MINI = [path for path in DEIT if '_mini-' in path.name]
 NAME = re.compile(
     r'((?P<method>mask-rcnn|segmenter|upernet|linear)_)?(?P<arch>[a-z][a-z0-9-]*?)(?P<adapter>-adapter)?'
-    r'(-distilled)?(-(?P<joining>default|lape))?(-(?P<rpe>rpe|rope-mixed|rope))?(?P<irpe>-irpe[a-z-]*)?(?P<dpn>-dpn)?'
+    r'(-distilled)?(-(?P<joining>default|lape))?(-(?P<rpe>rpe|rope-mixed|rope))?(?P<irpe>-irpe[a-z-]*)?'
+    r'(?P<pe>-sincos1d|-sincos2d|-none)?(?P<dpn>-dpn)?'
     r'_(?P<gpus>\d+)xb(?P<batch>\d+)-(?P<schedule>[^_]+)_(?P<data>.+)'
 )
 DATA = {
@@ -34,6 +35,10 @@ DATA = {
     'mini-ade': 'data/mini/ade/',
     'mini-digits': 'data/mini/digits/',
     'in1k': 'data/imagenet/',
+    'cifar10': 'data/cifar10/',
+    'cifar100': 'data/cifar100/',
+    'fashion-mnist': '/usr/share/datasets/fashion-mnist/',
+    'fashion-mnist-10k': '/usr/share/datasets/fashion-mnist/',
 }
 # the papers' figures; nobody has measured the variants that are missing here
 PAPER = {

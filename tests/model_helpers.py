@@ -3,6 +3,14 @@
 import torch
 from torch import nn
 
+from mmlape.models import CompactTransformer
+
+
+def cvt(arch: dict, img_size, patch_size: int, **kwargs) -> CompactTransformer:
+    """A CVT under the arguments of a ViT."""
+    arch = dict(arch, tokenizer=dict(type='patch', patch_size=patch_size), pooling='sequence_pool')
+    return CompactTransformer(arch, img_size, **kwargs)
+
 
 @torch.no_grad()
 def randomise(model: nn.Module) -> nn.Module:

@@ -2,11 +2,13 @@
 
 import copy
 import types
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper, OptimWrapperDict
+from model_helpers import cvt
 from torch import nn
 from torch.distributed.tensor import DTensor
 
@@ -15,7 +17,7 @@ from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_t
 from mmlape.engine.optim import BFloat16OptimWrapper
 from mmlape.engine.runner import Runner
 from mmlape.errors import ConfigError, NotFiniteError
-from mmlape.models import VisionTransformer, ViTAdapter
+from mmlape.models import CeiT, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=2, feedforward_channels=32)
 PLAIN = dict(arch=ARCH, img_size=32, patch_size=8, out_type='featmap')
@@ -25,6 +27,17 @@ CASES = {
     'checkpointed, partly frozen': dict(pe_joining='lape', with_cp=True, frozen_stages=2),
     'accumulated': dict(pe_joining='lape'),
     'bfloat16': dict(pe_joining='lape'),
+    'swin': dict(
+        arch=dict(embed_dims=12, depths=(2, 1), num_heads=(2, 2)),
+        img_size=32,
+        window_size=4,
+        out_type='featmap',
+        pe_type=['learnable', 'rpe'],
+        pe_joining='lape',
+    ),
+    'T2T-ViT': dict(arch=dict(ARCH, token_dims=8), img_size=32, out_type='featmap', pe_joining='lape'),
+    'CeiT': dict(arch=dict(ARCH, stem_channels=8), img_size=32, out_type='featmap', pe_joining='lape', with_cp=True),
+    'compact': dict(pe_joining='lape', patch_norm='dual'),
     'adapter': dict(arch=ARCH, img_size=64, conv_inplane=8, deform_num_heads=2, pe_joining='lape'),
 }
 
@@ -46,7 +59,14 @@ class Net(BaseModel):
 
 def build(case):
     torch.manual_seed(0)
-    net = Net(ViTAdapter(**CASES[case]) if case == 'adapter' else VisionTransformer(**PLAIN, **CASES[case]))
+    kinds = {
+        'adapter': ViTAdapter,
+        'swin': SwinTransformer,
+        'T2T-ViT': T2TViT,
+        'CeiT': CeiT,
+        'compact': partial(cvt, **PLAIN),
+    }
+    net = Net(kinds[case](**CASES[case]) if case in kinds else VisionTransformer(**PLAIN, **CASES[case]))
     nn.init.normal_(net.norm.weight)
     return net
 

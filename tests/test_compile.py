@@ -7,12 +7,13 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
-from model_helpers import randomise
+from model_helpers import cvt, randomise
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mmlape.engine.hooks import CompileBackboneHook
 from mmlape.errors import ConfigError
-from mmlape.models import VisionTransformer, ViTAdapter
+from mmlape.models import CeiT, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
+from mmlape.models.layers.window_attention import _cached_apart
 
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
 
@@ -24,6 +25,10 @@ def vit(**kwargs):
 def adapter(**kwargs):
     shape = dict(conv_inplane=8, deform_num_heads=3, interaction_indexes=[[0, 1]], use_extra_extractor=False)
     return revert_sync_batchnorm(randomise(ViTAdapter(ARCH, 64, **shape, **kwargs)))
+
+
+def compact(**kwargs):
+    return randomise(cvt(ARCH, 64, 16, **kwargs))
 
 
 def compiled(model, backend='eager'):
@@ -39,8 +44,9 @@ def check(model, run, *sizes):
             torch.testing.assert_close(out, expected, atol=2e-5, rtol=1e-5)
 
 
-def test_one_graph_serves_all_sizes_but_the_tables_own():
-    model = vit(pe_joining='lape', patch_norm='dual')
+@pytest.mark.parametrize('build', [vit, compact])
+def test_one_graph_serves_all_sizes_but_the_tables_own(build):
+    model = build(pe_joining='lape', patch_norm='dual')
     run, counter = compiled(model)
     with torch.no_grad():
         check(model, run, (64, 64), (96, 48), (50, 70), (80, 112), (33, 128), (64, 64))
@@ -59,6 +65,19 @@ def test_a_compiled_model_is_never_stale():
         check(model, run, (64, 64))
 
 
+def test_swin_is_one_graph_and_leaves_no_masks_behind():
+    arch = dict(embed_dims=12, depths=(2, 1), num_heads=(2, 4))
+    options = dict(pe_type=['learnable', 'rpe'], pe_joining='lape', out_type='featmap', out_indices=(0, 1))
+    model = randomise(SwinTransformer(arch, 32, window_size=4, **options))
+    _cached_apart.cache_clear()
+    run, counter = compiled(model)
+    with torch.no_grad():
+        run(torch.randn(1, 3, 64, 72))
+        assert _cached_apart.cache_info().currsize == 0
+        check(model, run, (64, 72), (66, 90))
+    assert counter.frame_count <= 3
+
+
 def test_an_adapter_is_one_graph():
     model = adapter(pe_joining='lape')
     run, counter = compiled(model)
@@ -67,9 +86,27 @@ def test_an_adapter_is_one_graph():
     assert counter.frame_count == 1
 
 
+OTHERS = {
+    'T2T-ViT': lambda **kwargs: randomise(T2TViT(dict(ARCH, token_dims=8), 64, pe_joining='lape', **kwargs)),
+    'CeiT': lambda **kwargs: randomise(CeiT(dict(ARCH, stem_channels=8), 64, pe_joining='lape', **kwargs)),
+}
+
+
+@pytest.mark.parametrize('name', OTHERS)
+def test_other_backbones_are_one_graph(name):
+    model = OTHERS[name](out_type='featmap')
+    run, counter = compiled(model)
+    with torch.no_grad():
+        check(model, run, (70, 96))
+    assert counter.frame_count == 1
+
+
 @pytest.mark.parametrize(('amp', 'tolerance'), [(False, 1e-5), (True, 0.05)])
-def test_windows_checkpointing_and_mixed_precision_train_as_one_graph(amp, tolerance):
-    model = adapter(pe_joining='lape', window_attn=[True, False], window_size=3, with_cp=True)
+@pytest.mark.parametrize('name', ['adapter', *OTHERS])
+def test_windows_checkpointing_and_mixed_precision_train_as_one_graph(name, amp, tolerance):
+    windows = dict(pe_joining='lape', window_attn=[True, False], window_size=3, with_cp=True)
+    model = adapter(**windows) if name == 'adapter' else OTHERS[name](with_cp=True)
+    model.train(name == 'CeiT' and not amp)  # batch statistics, but no dropout
     torch._dynamo.reset()
     run = torch.compile(model, backend='aot_eager', fullgraph=True, dynamic=False)
     image, grads = torch.randn(2, 3, 64, 64), []

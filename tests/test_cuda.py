@@ -5,7 +5,7 @@ import torch
 from mmengine.model import revert_sync_batchnorm
 from model_helpers import randomise
 
-from mmlape.models import VisionTransformer, ViTAdapter
+from mmlape.models import CeiT, T2TViT, VisionTransformer, ViTAdapter
 from mmlape.models.layers.deform_attn import available_backends, multi_scale_deformable_attention
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
@@ -60,6 +60,39 @@ def test_an_adapter_trains_in_mixed_precision(dtype, with_cp):
     loss.backward()
     assert loss.isfinite()
     assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()] == []
+
+
+OTHERS = {
+    'T2T-ViT': lambda **kwargs: T2TViT(dict(ARCH, token_dims=64), 64, pe_joining='lape', patch_norm='dual', **kwargs),
+    'CeiT': lambda **kwargs: CeiT(dict(ARCH, stem_channels=64), 64, pe_joining='lape', patch_norm='dual', **kwargs),
+}
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize('with_cp', [False, True])
+@pytest.mark.parametrize('name', OTHERS)
+def test_t2t_vit_and_ceit_train_in_mixed_precision(name, dtype, with_cp):
+    """One image, so that maps of ambiguous strides would show; the gradients are those of float32, roughly."""
+    model, image, found = OTHERS[name](with_cp=with_cp).cuda().train(), torch.randn(1, 3, 160, 224).cuda(), []
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    for enabled in (False, True):
+        with torch.autocast('cuda', dtype, enabled=enabled):
+            out = model(image)[0].float()
+        loss = (out * torch.arange(out.numel(), device='cuda').view_as(out).cos()).sum()
+        grads = torch.autograd.grad(loss, list(model.parameters()))
+        assert all(grad.isfinite().all() for grad in grads)
+        found.append(torch.cat([grad.flatten() for grad in grads]))
+    assert torch.cosine_similarity(*found, dim=0) > 0.95
+
+
+@pytest.mark.parametrize('name', OTHERS)
+def test_t2t_vit_and_ceit_agree_with_the_cpu(name):
+    model, image = randomise(OTHERS[name]()), torch.randn(1, 3, 160, 224)
+    with torch.no_grad(), torch.backends.cudnn.flags(allow_tf32=False):
+        on_cpu = model(image)[0]
+        assert far(model.cuda()(image.cuda())[0].cpu(), on_cpu) < 1e-3
 
 
 def test_float32_agrees_with_the_cpu():

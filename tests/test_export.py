@@ -4,7 +4,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from model_helpers import randomise
+from model_helpers import cvt, randomise
 from test_checkpoint import ARCH, save
 from tiny import ROOT, run, write_config, write_data
 
@@ -12,7 +12,7 @@ from mmlape.cli import main
 from mmlape.engine.config import load_config
 from mmlape.engine.export import build_backbone, compare, export_backbone
 from mmlape.errors import CheckpointError, ConfigError, ExportError
-from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import CeiT, DistilledVisionTransformer, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
 
 SMALL = dict(ARCH, num_layers=2)
 
@@ -37,8 +37,9 @@ def outputs(path, image):
         dict(pe_joining='lape', pe_type='rpe'),
         dict(pe_joining='lape', with_cls_token=False, window_attn=[True, False], window_size=3),
         dict(cls=DistilledVisionTransformer, pe_joining='lape', out_type='cls_token'),
+        dict(cls=cvt, pe_joining='lape', out_type='sequence_pool'),
     ],
-    ids=['default', 'shared', 'unshared', 'lape-shared', 'lape-dpn', 'rpe', 'windows', 'distilled'],
+    ids=['default', 'shared', 'unshared', 'lape-shared', 'lape-dpn', 'rpe', 'windows', 'distilled', 'cvt'],
 )
 def test_a_vit_of_each_joining_computes_the_same(tmp_path, options):
     """At another size than its PE is made for, so that the resizing is in the graph."""
@@ -50,6 +51,26 @@ def test_a_vit_of_each_joining_computes_the_same(tmp_path, options):
     for ours, theirs in zip(expected, outputs(tmp_path / 'a.onnx', image), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
     assert [file.name for file in tmp_path.iterdir()] == ['a.onnx']
+
+
+def test_swin_computes_the_same(tmp_path):
+    """Maps, windows and merging with padding, shifted windows, and a PE that is resized and merged."""
+    arch = dict(embed_dims=12, depths=(2, 1), num_heads=(2, 4))
+    options = dict(pe_type=['learnable', 'rpe'], pe_joining='lape', out_type='featmap', out_indices=(0, 1))
+    model = randomise(SwinTransformer(arch, 32, window_size=4, **options))
+    assert export_backbone(model, (44, 70), tmp_path / 'a.onnx') <= 1e-4
+
+
+@pytest.mark.parametrize('tokens', ['performer', 'transformer', 'ceit'])
+def test_t2t_vit_and_ceit_compute_the_same(tmp_path, tokens):
+    if tokens == 'ceit':
+        model = CeiT(dict(SMALL, stem_channels=8), 32, pe_joining='lape')
+    else:
+        arch = dict(SMALL, token_dims=8)
+        model = T2TViT(arch, 32, out_type='featmap', tokens_type=tokens, pe_joining='lape', patch_norm='dual')
+    export_backbone(randomise(model), (40, 64), tmp_path / 'a.onnx')
+    image = torch.randn(1, 3, 40, 64)
+    torch.testing.assert_close(model(image)[0], outputs(tmp_path / 'a.onnx', image)[0], atol=1e-4, rtol=0)
 
 
 UPERNET = dict(pe_joining='lape', vit_feature_source='interaction')

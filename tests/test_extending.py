@@ -10,7 +10,7 @@ import pytest
 import tiny
 import torch
 
-from mmlape.models import VisionTransformer, ViTAdapter
+from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.registry import JOININGS, MODELS, POSITION_ENCODINGS
 
 MODULES = ('my_positions', 'my_joining', 'my_backbone')
@@ -117,6 +117,9 @@ def test_our_own_backbones_take_the_users_kinds(tmp_path):
 
     windowed = ViTAdapter(ARCH, 64, conv_inplane=8, deform_num_heads=2, window_attn=True, window_size=2, **OWN).eval()
     assert windowed(torch.randn(1, 3, 64, 96))[0].shape == (1, 32, 16, 24)
+    stages = dict(embed_dims=12, depths=(2, 1), num_heads=(2, 4))
+    shifted = SwinTransformer(stages, 32, window_size=4, out_type='featmap', **OWN).eval()
+    assert shifted(torch.randn(1, 3, 36, 64))[0].shape == (1, 24, 5, 8)
 
 
 @pytest.mark.usefixtures('imported')

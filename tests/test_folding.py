@@ -6,7 +6,7 @@ from mmcv.cnn import ConvModule
 from model_helpers import randomise
 from torch import nn
 
-from mmlape.models import ViTAdapter
+from mmlape.models import CeiT, ViTAdapter
 from mmlape.models.layers.folding import folded
 from mmlape.models.layers.spatial_prior import SpatialPriorModule
 
@@ -34,6 +34,16 @@ def test_an_adapter_folded_is_the_adapter(tiny_arch):
             torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-10)
     assert all(one is other for one, other in zip(model.modules(), modules, strict=True))
     assert list(model.state_dict()) == state
+
+
+def test_a_ceit_folded_is_the_ceit():
+    arch = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32, stem_channels=8)
+    model = normed(CeiT(arch, 32)).double()
+    image, expected = (one := torch.randn(2, 3, 32, 48, dtype=torch.float64)), model(one)[0]
+    with folded(model):
+        assert batch_norms(model) == 0
+        torch.testing.assert_close(model(image)[0], expected, rtol=0, atol=1e-10)
+    assert batch_norms(model) == 7
 
 
 def test_conv_modules_of_heads_are_folded():

@@ -16,7 +16,17 @@ from config_helpers import load as load_config
 from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
 
-from mmlape.models import DistilledVisionTransformer, TimmViT, TimmViTAdapter, VisionTransformer, ViTAdapter
+from mmlape.models import (
+    CeiT,
+    CompactTransformer,
+    DistilledVisionTransformer,
+    SwinTransformer,
+    T2TViT,
+    TimmViT,
+    TimmViTAdapter,
+    VisionTransformer,
+    ViTAdapter,
+)
 from mmlape.models.backbones.timm_models import OLDEST
 
 FOLDER = Path(__file__).parent / 'golden'
@@ -25,7 +35,12 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}
 TIMM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-5}
 # the public adapter computes reference points in float32
 ADAPTER_TOLERANCE = {torch.float64: 5e-6, torch.float32: 1e-4}
-TOLERANCES = {'TimmViT': TIMM_TOLERANCE, 'TimmViTAdapter': ADAPTER_TOLERANCE, 'ViTAdapter': ADAPTER_TOLERANCE}
+TOLERANCES = {
+    'TimmViT': TIMM_TOLERANCE,
+    'TimmViTAdapter': ADAPTER_TOLERANCE,
+    'ViTAdapter': ADAPTER_TOLERANCE,
+    'T2TViT': {torch.float64: 1e-9, torch.float32: 1e-5},
+}
 
 
 class DistilledClassifier(nn.Module):
@@ -56,9 +71,13 @@ class SegmenterDecoder(nn.Module):
 
 
 MODEL_CLASSES = {
+    'CeiT': CeiT,
+    'T2TViT': T2TViT,
+    'CompactTransformer': CompactTransformer,
     'DistilledVisionTransformer': DistilledVisionTransformer,
     'TimmViT': TimmViT,
     'TimmViTAdapter': TimmViTAdapter,
+    'SwinTransformer': SwinTransformer,
     'ViTAdapter': ViTAdapter,
     'VisionTransformer': VisionTransformer,
     'distilled classifier': DistilledClassifier,

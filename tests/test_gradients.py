@@ -14,14 +14,31 @@ from mmengine.model import revert_sync_batchnorm
 from model_helpers import randomise
 from torch import nn
 
-from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import CeiT, DistilledVisionTransformer, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
+SWIN = dict(embed_dims=12, depths=(2, 2), num_heads=(2, 4))
 BACKBONES = {
     'ViT': lambda **kwargs: VisionTransformer(ARCH, 48, out_type='featmap', pe_joining='lape', **kwargs),
     'ViT, RPE': lambda **kwargs: VisionTransformer(ARCH, 48, pe_type='rpe', pe_joining='lape', **kwargs),
     'ViT, DPN': lambda **kwargs: VisionTransformer(ARCH, 48, patch_norm='dual', out_type='avg_featmap', **kwargs),
     'distilled': lambda **kwargs: DistilledVisionTransformer(ARCH, 48, pe_joining='unshared', **kwargs),
+    'Swin': lambda **kwargs: SwinTransformer(
+        SWIN,
+        48,
+        window_size=4,
+        pe_type=['learnable', 'rpe'],
+        pe_joining='lape',
+        out_type='featmap',
+        out_indices=(0, 1),
+        **kwargs,
+    ),
+    'T2T-ViT': lambda **kwargs: T2TViT(dict(ARCH, token_dims=8), 48, pe_joining='lape', **kwargs),
+    'T2T-ViT, transformer tokens': lambda **kwargs: T2TViT(
+        dict(ARCH, token_dims=8), 48, tokens_type='transformer', out_type='featmap', pe_type='learnable', **kwargs
+    ),
+    'CeiT': lambda **kwargs: CeiT(dict(ARCH, stem_channels=8), 48, pe_joining='lape', patch_norm='dual', **kwargs),
+    'CeiT, map': lambda **kwargs: CeiT(dict(ARCH, stem_channels=8), 48, out_type='featmap', **kwargs),
     'adapter, segmentation': lambda **kwargs: ViTAdapter(
         ARCH, 48, conv_inplane=8, deform_num_heads=3, pe_joining='lape', vit_feature_source='interaction', **kwargs
     ),
@@ -49,9 +66,10 @@ def test_backbones(name, batch, training, with_cp):
     check(model, lambda: model(images), training)
 
 
-def test_an_image_that_was_permuted_at_batch_1():
+@pytest.mark.parametrize('name', ['adapter, detection', 'CeiT'])
+def test_an_image_that_was_permuted_at_batch_1(name):
     """As from an array (height, width, channels) with a batch axis put in front: its strides are arbitrary, too."""
-    model = BACKBONES['adapter, detection']()
+    model = BACKBONES[name]()
     image = torch.randn(64, 96, 3, dtype=torch.float64).permute(2, 0, 1)[None]
     check(model, lambda: model(image))
 
@@ -60,7 +78,7 @@ def strides_of_a_new_tensor(out: torch.Tensor) -> bool:
     return out.stride() == torch.empty(out.shape).stride()
 
 
-@pytest.mark.parametrize('name', ['ViT', 'adapter, detection', 'adapter, segmentation'])
+@pytest.mark.parametrize('name', ['ViT', 'Swin', 'CeiT, map', 'adapter, detection', 'adapter, segmentation'])
 @pytest.mark.parametrize('size', [(64, 96), (50, 70), (16, 16)])
 def test_maps_have_the_strides_of_a_new_tensor(name, size):
     """What a user puts behind a backbone gets no map that a kernel could take for another layout."""

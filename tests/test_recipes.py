@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from config_helpers import ALTERNATIVES, CONFIGS, FAMILIES, MINI, build, find, load, short
+from config_helpers import ALTERNATIVES, CONFIGS, FAMILIES, MINI, ROOT, build, find, load, short
 from mmengine.config import Config
 from mmengine.hooks import ParamSchedulerHook
 from mmengine.model import BaseModel, revert_sync_batchnorm
@@ -126,6 +126,21 @@ def test_official_upernet_has_the_public_constructors_groups(size, lr):
         assert group['weight_decay'] == (0 if parameter.ndim == 1 or accident else 0.01), name
 
 
+@pytest.mark.parametrize(('family', 'decay_rate'), [('t2t/t2t-vit-7', 0.03), ('ceit/ceit-tiny', 0.05)])
+def test_what_t2t_vit_and_ceit_decay(family, decay_rate):
+    """Everything but norms, biases, class token and PE table; CeiT's PE over layers is decayed, as publicly."""
+    path = next((ROOT / 'configs/pretrain').glob(f'{family}-lape_*.py'))
+    cfg = load(path)
+    model = build(cfg)
+    decay = options(model, cfg.optim_wrapper)
+    free = {name for name, value in decay.items() if value == 0}
+    assert free == no_decay_names(model) | {'backbone.cls_token'} and set(decay.values()) == {0, decay_rate}
+    parameters = dict(model.named_parameters())
+    tables = {'backbone.cls_token', 'backbone.pos_embed'} & set(parameters)
+    assert free == {name for name, value in parameters.items() if value.ndim == 1} | tables
+    assert decay.get('backbone.pos_layer_embed', decay_rate) == decay_rate
+
+
 def test_segmenter_decays_nothing():
     cfg = load(find('segmenter', 'tiny', 'lape-dpn'))
     assert set(options(build(cfg), cfg.optim_wrapper).values()) == {0}
@@ -205,6 +220,34 @@ def test_mmsegmentations_segmenter_schedule(tmp_path):
     rates = learning_rates(load(path), tmp_path, 2500)
     for i in (0, 80_000, 159_000):
         assert rates[i] == pytest.approx((1e-3 - 1e-4) * (1 - i / 159_999) ** 0.9 + 1e-4, rel=1e-4)
+
+
+def test_t2t_schedule(tmp_path):
+    """Ten epochs of warm-up, a cosine until epoch 300, ten epochs at its minimum."""
+    cfg = load(next((ROOT / 'configs/pretrain/t2t').glob('t2t-vit-7-default_*.py')))
+    rates = learning_rates(cfg, tmp_path, 10)
+    assert len(rates) == 3100
+    assert rates[0] == pytest.approx(1e-6) and max(rates) == pytest.approx(1e-3) == rates[99]
+    assert rates[1550] == pytest.approx(1e-5 + 0.99e-3 / 2, rel=0.01)
+    assert rates[2990] == pytest.approx(1e-5, rel=0.01)
+    assert rates[3000] == rates[-1] == pytest.approx(1e-5, rel=1e-4)
+
+
+@pytest.mark.parametrize('family', ['t2t', 'ceit'])
+def test_recipes_with_an_average_of_the_weights(family):
+    """Decay 0.99996, batch statistics included; the second evaluation comes before it is taken away."""
+    for path in sorted((ROOT / 'configs/pretrain' / family).glob('*.py')):
+        cfg = load(path)
+        average = next(hook for hook in cfg.custom_hooks if hook.type == 'EMAHook')
+        assert 1 - average.momentum == pytest.approx(0.99996) and average.update_buffers
+        assert 'mmlape.SecondEvaluationHook' in [hook.type for hook in cfg.custom_hooks]
+        repeated = cfg.train_dataloader.sampler.type == 'RepeatAugSampler'
+        assert repeated == (family == 'ceit') and 'clip_grad' not in cfg.optim_wrapper
+        assert [one.type for one in cfg.model.train_cfg.augments] == ['Mixup', 'CutMix']
+        crop = next(step.scale for step in cfg.test_dataloader.dataset.pipeline if step.type == 'ResizeEdge')
+        assert crop == (248 if family == 't2t' else 256)
+        assert cfg.model.backbone.drop_path_rate == 0.1
+        assert cfg.optim_wrapper.optimizer.lr == pytest.approx(1e-3)
 
 
 def test_segmenter_schedule(tmp_path):

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from model_helpers import randomise
+from model_helpers import cvt, randomise
 from PIL import Image
 
 from mmlape.analysis.position import cosines, describe_map, pe_table, token_grid, view_positions
-from mmlape.analysis.subjects import OpenOptions, open_model, open_models
+from mmlape.analysis.position_report import write_figures
+from mmlape.analysis.subjects import OpenOptions, Subject, open_model, open_models
 from mmlape.checkpoint.records import KEY, record_of
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
 
 GRID = (4, 4)
 JOININGS = ('default', 'shared', 'unshared', 'lape-shared', 'lape')
@@ -170,6 +171,8 @@ def test_big_maps_are_kept_small(tiny_arch):
         (VisionTransformer, dict(pe_type='rpe', pe_joining='lape')),
         (DistilledVisionTransformer, dict(pe_joining='lape')),
         (VisionTransformer, dict(with_cls_token=False)),
+        (cvt, dict(pe_joining='lape', patch_norm='dual')),
+        (cvt, dict()),
     ],
 )
 def test_a_checkpoint_alone_shows_the_same(tiny_arch, tmp_path, cls, options):
@@ -243,3 +246,26 @@ def test_command_says_what_is_missing(tmp_path):
         open_model(str(tmp_path), OpenOptions())
     (tmp_path / 'm.pth').rename(tmp_path / 'iter_3.pth')
     assert open_model(str(tmp_path), OpenOptions()).name == tmp_path.name
+
+
+@pytest.mark.parametrize(
+    ('options', 'grids'),
+    [
+        (dict(pe_type='learnable', pe_joining='lape'), [(8, 8), (8, 8), (4, 4), (4, 4)]),
+        (dict(pe_type='rpe'), [(4, 4)] * 4),
+    ],
+    ids=['stages', 'windows'],
+)
+def test_stages_and_windows_are_drawn_on_their_own_grids(tmp_path, options, grids):
+    arch = dict(embed_dims=12, depths=(2, 2), num_heads=(2, 4))
+    model = randomise(SwinTransformer(arch, 32, window_size=4, **options))
+    views, files = write_figures([Subject('swin', model)], tmp_path, token=(2, 6))
+    assert files[0].stat().st_size > 10_000
+    layers = [layer for layer in views[0].layers if layer.label != 'PE']
+    assert [layer.row.shape for layer in layers] == grids
+    assert layers[-1].token == (1, 3) and views[0].token == (2, 6)
+    if options['pe_type'] == 'learnable':
+        expected = cosines(list(model.layer_positions((8, 8)))[2])[1 * 4 + 3]
+        np.testing.assert_allclose(layers[2].row.flatten(), expected, atol=1e-6)
+    with np.load(tmp_path / 'position.npz') as arrays:
+        assert ('0/maps/4' in arrays) == (options['pe_type'] == 'learnable')

@@ -59,7 +59,7 @@ def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
         return out
 
     with FakeTensorMode(allow_non_fake_inputs=True):
-        x = run('backbone', model.backbone, torch.zeros(1, 3, *shape))
+        x = run('backbone', model.backbone, torch.zeros(1, getattr(model.backbone, 'in_channels', 3), *shape))
         if getattr(model, 'with_neck', False):
             x = run('neck', model.neck, x)
         _run_heads(model, run, x)

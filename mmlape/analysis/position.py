@@ -49,8 +49,8 @@ def cosines(pe: Tensor) -> np.ndarray:
     return (unit @ unit.t()).cpu().numpy()
 
 
-def correlation_maps(model: BaseBackbone, grid: Grid) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield ('layer 0', (N, N)) and so on: cosines of an absolute PE, else what an encoding inside attention shows.
+def correlation_maps(model: BaseBackbone, grid: Grid) -> Iterator[tuple[str, Grid, np.ndarray]]:
+    """Yield 'layer 0', its grid, (N, N) and so on: cosines of an absolute PE, else what an encoding inside shows.
 
     A single table of cosines comes first, as 'PE', before any layer.
 
@@ -59,18 +59,19 @@ def correlation_maps(model: BaseBackbone, grid: Grid) -> Iterator[tuple[str, np.
     """
     if model.position.absolute is not None:
         if not model.position.joining.table_per_layer:
-            yield 'PE', cosines(pe_table(model, grid))
+            yield 'PE', grid, cosines(pe_table(model, grid))
         maps = map(cosines, model.layer_positions(grid))
     elif model.position.inside:
         maps = (None if term is None else term.double().cpu().numpy() for term in model.drawn_encodings(grid))
     else:
         raise ConfigError(f'{type(model).__name__} has no position encoding to look at')
-    for layer, values in enumerate(maps):
+    grids = model.layer_grids(grid, inside=model.position.absolute is None)
+    for layer, (own, values) in enumerate(zip(grids, maps)):
         if values is None:
             raise ConfigError(
                 f'{type(model).__name__}: nothing can be drawn of the position encodings of layer {layer}'
             )
-        yield f'layer {layer}', values
+        yield f'layer {layer}', own, values
 
 
 @dataclass(frozen=True)
@@ -80,19 +81,21 @@ class LayerView:
     Attributes:
         label: 'PE' or 'layer 0' and so on.
         pairs: (N, N), float32; smaller where the grid has more than `MOST_CELLS` tokens.
-        row: One token's row of it on the grid, (rows, columns).
+        row: One token's row of it on the layer's grid, (rows, columns).
+        token: The (row, column) of that token.
         numbers: As `describe_map` gives them.
     """
 
     label: str
     pairs: np.ndarray
     row: np.ndarray
+    token: Grid
     numbers: dict[str, float]
 
 
 @dataclass(frozen=True)
 class PositionView:
-    """What a model's layers see; ``token`` is the (row, column) that ``LayerView.row`` is of."""
+    """What a model's layers see; ``token`` is the (row, column) of the first grid that `LayerView.row` is of."""
 
     name: str
     kind: str
@@ -114,7 +117,8 @@ def view_positions(
         model: The backbone.
         name: What to call it.
         size: (height, width) in pixels of an image; by default, of the images that the PE is made for.
-        token: (row, column) of the token to look at alone; by default the centre.
+        token: (row, column) of the token to look at alone, in later stages and windows that at the same share of
+            their sides; by default the centre.
         layers: Which ones, counted from 0; all by default.
 
     Raises:
@@ -129,10 +133,11 @@ def view_positions(
         raise ConfigError(f'{name} has a grid of {grid[0]} x {grid[1]} tokens, so there is no token {token}')
     wanted = {'PE', *(f'layer {layer}' for layer in layers or range(model.num_layers))}
     views = []
-    for label, values in correlation_maps(model, grid):
+    for label, own, values in correlation_maps(model, grid):
         if label in wanted:
-            row = values[token[0] * grid[1] + token[1]].reshape(grid)
-            views.append(LayerView(label, _reduced(values), row, describe_map(values, grid)))
+            place = tuple(at * side // first for at, side, first in zip(token, own, grid))
+            row = values[place[0] * own[1] + place[1]].reshape(own)
+            views.append(LayerView(label, _reduced(values), row, place, describe_map(values, own)))
     return PositionView(name, TERM if model.position.absolute is None else COSINE, grid, token, views)
 
 

@@ -59,7 +59,7 @@ def _draw_view(axes: np.ndarray, view: PositionView, labels: list[str], scale: N
             ax.set_axis_on()
             image = _image(ax, values, norm=scale)
         axes[row, 0].set_ylabel(label, fontsize=9)
-        axes[row, 1].plot(view.token[1], view.token[0], marker='+', ms=5, mew=0.8, color='crimson')
+        axes[row, 1].plot(layer.token[1], layer.token[0], marker='+', ms=5, mew=0.8, color='crimson')
     return image
 
 

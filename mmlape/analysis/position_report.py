@@ -69,15 +69,22 @@ def _arrays(views: Sequence[PositionView], tables: dict, scales: dict) -> dict[s
     for number, view in enumerate(views):
         arrays[f'{number}/name'] = np.array(view.name)
         arrays[f'{number}/labels'] = np.array([layer.label for layer in view.layers])
-        arrays[f'{number}/rows'] = np.stack([layer.row for layer in view.layers])  # (L, rows, columns)
+        arrays |= _stacked(f'{number}/rows', [layer.row for layer in view.layers])  # (L, rows, columns)
         if view.grid[0] * view.grid[1] <= MOST_CELLS:
-            arrays[f'{number}/maps'] = np.stack([layer.pairs for layer in view.layers])  # (L, N, N)
+            arrays |= _stacked(f'{number}/maps', [layer.pairs for layer in view.layers])  # (L, N, N)
         for key in view.layers[0].numbers:
             arrays[f'{number}/{key}'] = np.array([layer.numbers[key] for layer in view.layers])
         for what, named in (('table', tables), ('patch_norm', scales)):
             if view.name in named:
                 arrays[f'{number}/{what}'] = named[view.name]
     return arrays
+
+
+def _stacked(name: str, parts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """Stack arrays under a name; those of several shapes (stages) under the name and the number of each."""
+    if len({part.shape for part in parts}) == 1:
+        return {name: np.stack(parts)}
+    return {f'{name}/{number}': part for number, part in enumerate(parts)}
 
 
 def numbers_table(views: Sequence[PositionView]) -> None:

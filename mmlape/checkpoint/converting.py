@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmlape.checkpoint.describing import sha256
 from mmlape.checkpoint.key_maps import recognise_backbone
-from mmlape.checkpoint.reading import AVERAGES, read_checkpoint, state_dict_of
+from mmlape.checkpoint.reading import AVERAGES, averages_only, read_checkpoint, state_dict_of
 from mmlape.checkpoint.records import KEY, Record, read_record
 from mmlape.errors import CheckpointError
 from mmlape.files import atomic_path
@@ -134,6 +134,8 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
         content = {'state_dict': content[averages[0]]}
     elif weights == 'ema' and 'ema_state_dict' not in content:
         raise CheckpointError(f'{src}: no EMA weights in it; train with EMAHook, or publish the plain weights')
+    if weights == 'plain' and averages_only(content):
+        raise CheckpointError(f'{src}: its weights are averaged ones (EMA) only; pass --weights ema')
     if weights == 'plain' and 'ema_state_dict' in content:
         # EMAHook saves the average as the model's weights, and under this name the plain ones
         content = {'state_dict': content['ema_state_dict']}

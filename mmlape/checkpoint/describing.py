@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mmlape.checkpoint.download import local_path
 from mmlape.checkpoint.key_maps import recognise_backbone
-from mmlape.checkpoint.reading import AVERAGES, read_checkpoint, state_dict_of
+from mmlape.checkpoint.reading import AVERAGES, averages_only, read_checkpoint, state_dict_of
 
 NOT_PARAMETERS = ('num_batches_tracked', 'running_mean', 'running_var', 'relative_position_index')
 
@@ -38,7 +38,9 @@ def inspect(path: str | Path) -> dict[str, object]:
     if weights.dropped or weights.heads:
         notes = [*notes, f'{len(weights.dropped) + len(weights.heads)} tensors of heads and necks are left out']
     averages = [key for key in AVERAGES if key in content]
-    if averages:
+    if averages_only(content):
+        notes = [*notes, f'the weights are averaged ones (EMA), from {averages[0]}; the file has no others']
+    elif averages:
         notes = [
             *notes,
             f'averaged weights (EMA) are there too, under {averages[0]}: `publish --weights ema` takes them',

@@ -142,12 +142,22 @@ def _unpickling_message(path: Path, error: str) -> str:
     )
 
 
+def averages_only(content: Mapping) -> bool:
+    """Check whether a checkpoint holds averaged weights and no plain ones, as T2T-ViT's public files do."""
+    plain = any(isinstance(content.get(key), Mapping) for key in WRAPPERS)
+    return not plain and any(isinstance(content.get(key), Mapping) for key in AVERAGES)
+
+
 def state_dict_of(content: Mapping, path: str | os.PathLike) -> dict[str, Tensor]:
     """Return the weights in a checkpoint: those under ``state_dict``, ``model`` ..., or the dict itself.
+
+    Averaged weights are taken where there are no others.
 
     Raises:
         CheckpointError: If there are no named tensors.
     """
+    if averages_only(content):
+        content = content[next(key for key in AVERAGES if key in content)]
     for wrapper in WRAPPERS:
         if isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]

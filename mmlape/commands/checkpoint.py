@@ -11,10 +11,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest='action', required=True, metavar='ACTION')
     inspect = actions.add_parser('inspect', help='print what a file contains and what loads it')
     inspect.add_argument('file')
-    convert = actions.add_parser('convert', help='write a ViT in another layout, tensors only')
+    convert = actions.add_parser('convert', help='write a backbone in another layout, tensors only')
     convert.add_argument('src')
     convert.add_argument('dst', help='a .pth or .safetensors file')
-    convert.add_argument('--to', required=True, metavar='LAYOUT', help='mmlape, timm or lape')
+    convert.add_argument(
+        '--to',
+        required=True,
+        metavar='LAYOUT',
+        help='mmlape, timm, lape, swin or mmpretrain, as the backbone has them',
+    )
     publish = actions.add_parser('publish', help='write weights only, with the hash in the name and a model card')
     publish.add_argument('src')
     publish.add_argument('dst', help='name without hash; a .pth or .safetensors file')

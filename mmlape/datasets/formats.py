@@ -1,4 +1,4 @@
-"""The dataset formats that can be checked and re-rooted: COCO's, ADE20K's and ImageNet's.
+"""The dataset formats that can be checked and re-rooted: COCO's, ADE20K's, ImageNet's, CIFAR's and Fashion-MNIST's.
 
 A format of your own is a subclass of `DataSource` in `FORMATS` and a check in `mmlape.datasets.checks.config.CHECKS`.
 """
@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from mmengine import Config
 
 from mmlape.datasets.coco_file import read_coco
+from mmlape.datasets.fashion_mnist import HINT as FASHION_MNIST_HINT
+from mmlape.datasets.fashion_mnist import idx_files
 from mmlape.datasets.sources import SPLITS, DataSource, iter_unwrapped, read_lines, resolve_class
 
 
@@ -92,10 +94,44 @@ class FolderSource(DataSource):
             return sorted(entry.name for entry in entries if entry.is_dir())
 
 
+class CifarSource(DataSource):
+    """CIFAR's files of many images each, as they are published for Python."""
+
+    pack_transform = 'PackInputs'
+
+    def __init__(self, split: str, cfg: dict, dataset_class: type) -> None:
+        super().__init__(split, cfg, dataset_class)
+        self.image_dir = os.path.join(self.root, dataset_class.base_folder)
+        self.instructions = (
+            f'{dataset_class.__name__}: unpack {dataset_class.url} there, so that {self.root.rstrip("/")} holds '
+            f'{dataset_class.base_folder}/'
+        )
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The MD5 sum of each file, by its path; MMPretrain wants those of both splits."""
+        cls = self.dataset_class
+        listed = [*cls.train_list, *cls.test_list, (cls.meta['filename'], cls.meta['md5'])]
+        return {os.path.join(self.image_dir, name): md5 for name, md5 in listed}
+
+
+class FashionMNISTSource(DataSource):
+    """Fashion-MNIST's gzipped IDX files."""
+
+    instructions = FASHION_MNIST_HINT
+    pack_transform = 'PackInputs'
+
+    def __init__(self, split: str, cfg: dict, dataset_class: type) -> None:
+        super().__init__(split, cfg, dataset_class)
+        self.files = idx_files(self.root, self.option('split'))
+
+
 FORMATS: dict[str, type[DataSource]] = {
     'CocoDataset': CocoSource,
     'BaseSegDataset': SegmentationSource,
     'CustomDataset': FolderSource,
+    'CIFAR10': CifarSource,
+    'GzippedFashionMNIST': FashionMNISTSource,
 }
 """The format of the dataset classes of these names and of their subclasses."""
 

@@ -1,6 +1,6 @@
 """Export of a backbone to ONNX at a fixed image size, held to PyTorch's numbers by onnxruntime.
 
-A graph has one input, ``image`` (1, 3, H, W): float32, normalised as the configuration's data preprocessor does it.
+A graph has one input, ``image`` (1, C, H, W): float32, normalised as the configuration's data preprocessor does it.
 Its outputs, ``feature_0`` and so on, are what the backbone returns. Deformable attention becomes GridSample; position
 embeddings are resized to the one size; windows and padding are constants.
 
@@ -113,7 +113,7 @@ def _write(model: nn.Module, size: Grid, path: Path, opset: int, notes: dict[str
     """Write the graph by torch's exporter, in one file, with metadata."""
     import onnx
 
-    image = torch.randn(1, 3, *size, generator=torch.Generator().manual_seed(0))
+    image = torch.randn(1, model.in_channels, *size, generator=torch.Generator().manual_seed(0))
     count = len(_outputs(model, image))
     try:
         # the fused attention kernels promise strides that their decomposition for ONNX does not keep
@@ -173,7 +173,7 @@ def compare(model: nn.Module, path: str | Path, size: Grid, tolerance: float, im
     generator = torch.Generator().manual_seed(1)
     largest = 0.0
     for _ in range(images):
-        image = torch.randn(1, 3, *size, generator=generator)
+        image = torch.randn(1, model.in_channels, *size, generator=generator)
         theirs = session.run(None, {session.get_inputs()[0].name: image.numpy()})
         for ours, other in zip(_outputs(model, image), theirs, strict=True):
             difference = np.abs(ours.numpy() - other).max() if ours.shape == other.shape else np.inf

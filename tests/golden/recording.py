@@ -54,7 +54,7 @@ class Case:
     @property
     def parameters(self) -> list[str]:
         """Names of the weights that are learned."""
-        buffers = ('running_mean', 'running_var', 'num_batches_tracked')
+        buffers = ('running_mean', 'running_var', 'num_batches_tracked', 'w')  # w: random features of performers
         no_gradient = {*self.fixed, *self.frozen}
         return [name for name in self.weights if name not in no_gradient and name.rpartition('.')[2] not in buffers]
 
@@ -111,6 +111,32 @@ def call(model: nn.Module, weights: Weights, x: Tensor, training: bool = False, 
 def project(outputs: Sequence[Tensor]) -> Tensor:
     """Project outputs to one number, in which no two elements weigh the same."""
     return sum((out.flatten() * torch.arange(1, out.numel() + 1, dtype=out.dtype).cos()).sum() for out in outputs)
+
+
+def lape_hooks(blocks: Sequence[nn.Module], eps: float) -> Callable[[Weights], Weights]:
+    """Put LaPE into a public model with the default PE, by forward hooks on its attention norms.
+
+    Args:
+        blocks: Its layers; ``norm1`` is the norm before attention.
+        eps: Of the norms of the PE.
+
+    Returns:
+        A function that takes the weights of a run, hands each layer's PE to its hook, and returns the weights of the
+        public model, whose own PE is zero.
+    """
+    joined: dict[int, Tensor] = {}
+    for i, block in enumerate(blocks):
+        block.norm1.register_forward_hook(lambda module, args, out, i=i: out + joined[i])
+
+    def join(weights: Weights) -> Weights:
+        pe = weights['pos_embed']
+        for i in range(len(blocks)):
+            scale, shift = (weights[f'blocks.{i}.pe_norm.{leaf}'] for leaf in ('weight', 'bias'))
+            joined[i] = pe = nn.functional.layer_norm(pe, pe.shape[-1:], scale, shift, eps)
+        rest = {name: value for name, value in weights.items() if '.pe_norm.' not in name}
+        return rest | {'pos_embed': torch.zeros_like(weights['pos_embed'])}
+
+    return join
 
 
 def _cast(weights: Weights, dtype: torch.dtype) -> Weights:

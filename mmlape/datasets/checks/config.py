@@ -5,11 +5,19 @@ from collections.abc import Iterator, Sequence
 
 from mmengine import Config
 
+from mmlape.datasets.checks.arrays import CifarCheck, FashionMNISTCheck
 from mmlape.datasets.checks.base import DatasetCheck
 from mmlape.datasets.checks.coco import CocoCheck
 from mmlape.datasets.checks.folder import FolderCheck
 from mmlape.datasets.checks.segmentation import SegmentationCheck
-from mmlape.datasets.formats import CocoSource, FolderSource, SegmentationSource, iter_sources
+from mmlape.datasets.formats import (
+    CifarSource,
+    CocoSource,
+    FashionMNISTSource,
+    FolderSource,
+    SegmentationSource,
+    iter_sources,
+)
 from mmlape.datasets.heads import iter_heads, patch_size
 from mmlape.datasets.sources import DataSource
 from mmlape.errors import DataError
@@ -18,6 +26,8 @@ CHECKS: dict[type[DataSource], type[DatasetCheck]] = {
     CocoSource: CocoCheck,
     SegmentationSource: SegmentationCheck,
     FolderSource: FolderCheck,
+    CifarSource: CifarCheck,
+    FashionMNISTSource: FashionMNISTCheck,
 }
 """The check of each dataset format and of its subclasses."""
 
@@ -26,7 +36,8 @@ def iter_checks(cfg: Config, splits: Sequence[str], complete: bool = False) -> I
     """Yield a check of each local dataset of known format; a dataset that two splits share is checked once."""
     done, smallest = set(), patch_size(cfg)
     for source in iter_sources(cfg, splits):
-        key = (source.ann_file, source.image_dir, source.label_dir, source.classes, source.option('test_mode'))
+        options = source.option('test_mode'), source.option('split')
+        key = (source.ann_file, source.image_dir, source.label_dir, source.classes, *options)
         check_class = next((CHECKS[base] for base in type(source).__mro__ if base in CHECKS), None)
         if check_class and source.is_local and key not in done:
             done.add(key)

@@ -8,8 +8,8 @@ from mmlape.experiments.report.paper import Quotation
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
 
 _CROP = (
-    "The papers do not give ImageNet's crop ratio: top-1 is at 0.875, as in DeiT's later code, and top-1, crop 1.0 as "
-    "in LaPE's code; compare the paper's figure with both."
+    "The papers do not give ImageNet's crop ratio: top-1 is at 0.875, as in DeiT's later code (0.9 for T2T-ViT, as in "
+    "its own), and top-1, crop 1.0 as in LaPE's code; compare the paper's figure with both."
 )
 
 

@@ -19,14 +19,16 @@ from mmlape.models.position import Position, Stream, resolve_position
 class BaseBackbone(LoadableBackbone):
     """A backbone: layers one after the other, with or without position encodings.
 
-    A subclass sets ``embed_dims`` and ``grid``, defines ``layers``, ``grid_of`` and ``forward``, and calls
-    ``add_tables`` and ``freeze`` in its constructor if it has a PE, or ``frozen_stages``.
+    A subclass sets ``embed_dims`` and ``grid``, defines its layers (a module list ``layers_name``, or ``all_layers``),
+    ``grid_of`` and ``forward``, and calls ``add_tables`` and ``freeze`` in its constructor if it has a PE, or
+    ``frozen_stages``.
 
     Attributes:
         layers_name: The module list of the layers, as parameter names have it.
         table_name: The name of the absolute PE's table.
         embedding_names: Beginnings of the names of parameters before the first layer.
         embed_dims: Width D of the tokens.
+        in_channels: Channels of the images.
         patch_size: Side in pixels that a token stands for at the input; no side of an image may be smaller.
         grid: Grid of tokens of the images that the PE is made for.
         strides: Strides of the outputs; empty where outputs are no maps.
@@ -44,6 +46,7 @@ class BaseBackbone(LoadableBackbone):
     embedding_names: ClassVar[tuple[str, ...]] = ('patch_embed.', 'norm_pre.')
     prefix_tokens: ClassVar[tuple[str, ...]] = ()
     embed_dims: int
+    in_channels: int = 3
     patch_size: int = 1
     grid: Grid
     strides: tuple[int, ...] = ()
@@ -60,8 +63,8 @@ class BaseBackbone(LoadableBackbone):
     # structure
 
     @property
-    def layers(self) -> Sequence[nn.Module]:
-        """The layers, in the order in which they run."""
+    def all_layers(self) -> Sequence[nn.Module]:
+        """The layers of all stages, in the order in which they run."""
         return getattr(self, self.layers_name)
 
     @property
@@ -72,7 +75,7 @@ class BaseBackbone(LoadableBackbone):
     @property
     def num_layers(self) -> int:
         """How many layers there are."""
-        return len(self.layers)
+        return len(self.all_layers)
 
     @abstractmethod
     def grid_of(self, size: tuple[int, int]) -> Grid:
@@ -80,7 +83,7 @@ class BaseBackbone(LoadableBackbone):
 
     def shard_units(self) -> Sequence[nn.Module]:
         """Return the parts that sharded training (FSDP) gathers one at a time."""
-        return self.layers
+        return self.all_layers
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
         """Return the depth of a parameter for layer-wise learning rates; a layer's PE norm belongs to its layer.
@@ -121,7 +124,8 @@ class BaseBackbone(LoadableBackbone):
             return []
         names = [name.rstrip('.') for name in self.embedding_names]
         embeddings = [getattr(self, name, None) for name in names]
-        return [part for part in embeddings if isinstance(part, nn.Module)] + list(self.layers[: self.frozen_stages])
+        layers = self.all_layers[: self.frozen_stages]
+        return [part for part in embeddings if isinstance(part, nn.Module)] + list(layers)
 
     def freeze(self) -> None:
         """Stop the training of what ``frozen_stages`` says."""
@@ -149,11 +153,16 @@ class BaseBackbone(LoadableBackbone):
         per_layer = self.position.joining.table_per_layer
         self.pe_names = [f'{self.table_name}{i}' for i in range(num_layers)] if per_layer else [self.table_name]
         for name in self.pe_names:
-            table = kind.table(self.grid, self.embed_dims, self.pe_prefix)
-            if kind.trainable:
-                self.register_parameter(name, nn.Parameter(table))
-            else:
-                self.register_buffer(name, table)
+            self.add_table(name, self.embed_dims)
+
+    def add_table(self, name: str, dims: int) -> None:
+        """Add one table of the absolute PE, for the grid that ``table_grid`` says."""
+        kind = self.position.absolute
+        table = kind.table(self.table_grid(name, self.grid), dims, self.pe_prefix)
+        if kind.trainable:
+            self.register_parameter(name, nn.Parameter(table))
+        else:
+            self.register_buffer(name, table)
 
     def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
         """Resize the PE to a grid.
@@ -173,6 +182,16 @@ class BaseBackbone(LoadableBackbone):
             return tuple(tables)
         return tables[0] if tables else None
 
+    def layer_grids(self, grid: Grid, inside: bool = False) -> list[Grid]:
+        """Return the grid of each layer's tokens.
+
+        Args:
+            grid: Of the first layer's patch tokens.
+            inside: Return that of the tokens that attend to one another: of a window, where there are windows.
+        """
+        windows = [getattr(layer.attention, 'window_size', None) for layer in self.all_layers] if inside else []
+        return [(side, side) if side else grid for side in windows] or [grid] * self.num_layers
+
     @torch.no_grad()
     def layer_positions(self, grid: Grid) -> Iterator[Tensor]:
         """Yield the PE of the patch tokens as each layer's attention sees it, (N, D) a layer.
@@ -183,13 +202,13 @@ class BaseBackbone(LoadableBackbone):
         x = self.position.joining.enter(torch.zeros_like(pe[0] if isinstance(pe, tuple) else pe), pe)
         norm_pre = getattr(self, 'norm_pre', None)
         x = x if norm_pre is None else norm_pre(x)
-        for layer in self.layers:
+        for layer in self.all_layers:
             x, seen, pe = layer.join_position(x, pe)
             yield seen[0]
 
     @torch.no_grad()
     def drawn_encodings(self, grid: Grid) -> Iterator[Tensor | None]:
         """Yield what is drawn of the first encoding inside each layer's attention, (N, N), or None."""
-        for layer in self.layers:
-            drawn = (encoding.drawn(layer.attention, grid) for encoding in layer.attention.encodings)
+        for layer, own in zip(self.all_layers, self.layer_grids(grid, inside=True)):
+            drawn = (encoding.drawn(layer.attention, own) for encoding in layer.attention.encodings)
             yield next((values for values in drawn if values is not None), None)

@@ -16,6 +16,7 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.errors import ConfigError
 from mmlape.models.backbones.base import BaseBackbone
 from mmlape.models.layers.grid import Grid, contiguous, to_maps
+from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.position import Placement, Stream
 
 OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
@@ -72,9 +73,36 @@ class IsotropicBackbone(BaseBackbone):
         """Return the prefix tokens, which all have rows in the PE tables."""
         return {name: getattr(self, name).shape[1] for name in self.prefix_tokens}
 
-    def placement(self, layer: int) -> Placement:
-        """Return where a layer's encodings inside attention are attached."""
-        return Placement(layer, self.grid, self.num_prefix, self.position.normed, self.interpolate_mode)
+    def build_norm_pre(self, patch_norm: str, eps: float) -> nn.Module | None:
+        """Build the norm of tokens + PE that a Dual PatchNorm's ablation has; None for the other kinds.
+
+        Raises:
+            ConfigError: If the PE does not join the tokens before the first layer.
+        """
+        build = PATCH_NORMS[patch_norm][2]
+        if build is None:
+            return None
+        position = self.position
+        if position.absolute is None or not position.joining.at_input:
+            given = position.options()
+            raise ConfigError(
+                f"patch_norm={patch_norm!r} norms tokens + PE, so it needs pe_joining='default' and an absolute "
+                f'pe_type, not pe_joining={given["pe_joining"]!r} with pe_type={given["pe_type"]!r}'
+            )
+        return build(self.embed_dims, eps=eps)
+
+    def placement(self, layer: int, window: int | None = None) -> Placement:
+        """Return where a layer's encodings inside attention are attached; ``window`` is the side of its windows."""
+        grid = (window, window) if window else self.grid
+        normed, mode = self.position.normed, self.interpolate_mode
+        return Placement(layer, grid, self.num_prefix, normed, mode, window is not None)
+
+    @staticmethod
+    def _init_linear(module: nn.Module) -> None:
+        if isinstance(module, nn.Linear):
+            trunc_normal_(module.weight, std=0.02)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
 
     # running
 
@@ -100,7 +128,7 @@ class IsotropicBackbone(BaseBackbone):
 
     def run_layers(self, x: Tensor, pe: Stream, hw: Grid, start: int, stop: int) -> tuple[Tensor, Stream]:
         """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, N, D)."""
-        for layer in self.layers[start:stop]:
+        for layer in self.all_layers[start:stop]:
             x, pe = layer(x, pe, hw)
         return x, pe
 

@@ -84,6 +84,10 @@ class LoadableBackbone(BaseModule):
         """Return the prefix tokens that the PE tables have rows for, and how many each."""
         return dict.fromkeys(self.prefix_tokens[: self.pe_prefix], 1)
 
+    def table_grid(self, name: str, grid: Grid) -> Grid:
+        """Return the grid of a PE table of a model whose first layer's tokens have the grid ``grid``."""
+        return grid
+
     def stored_tokens(self, weights: Weights, grid: Grid | None) -> dict[str, int]:
         """Return the prefix tokens that a file's PE tables have rows for, and how many each.
 
@@ -110,14 +114,15 @@ class LoadableBackbone(BaseModule):
             if name in tensors:
                 place = TablePlace(
                     self.position.absolute,
-                    self.grid,
+                    self.table_grid(name, self.grid),
                     self.table_tokens(),
                     self.num_prefix > 0,
                     self.interpolate_mode,
                 )
                 grid = options.grid or weights.grid
                 stored = self.stored_tokens(weights, grid)
-                tensors[name] = fit_table(tensors[name], name, stored, grid, place, report)
+                source = grid and self.table_grid(name, grid)
+                tensors[name] = fit_table(tensors[name], name, stored, source, place, report)
         tensors.update(self._resize_inside(tensors, options.grid or weights.grid, report.resized))
         return tensors
 
@@ -184,17 +189,18 @@ class LoadableBackbone(BaseModule):
             if name not in stored:
                 continue
             table = out[name] = with_batch_axis(stored[name])
-            known = grid or (self.grid if table.shape == getattr(self, name).shape else None)
-            src = known or square_grid(table.shape[1] - prefix)
-            if src not in (None, self.grid):
-                out[name] = kind.resize(table, src, self.grid, prefix, self.interpolate_mode)
-                resized[name] = f'{src[0]}x{src[1]} -> {self.grid[0]}x{self.grid[1]}'
+            dst = self.table_grid(name, self.grid)
+            known = dst if table.shape == getattr(self, name).shape else None
+            src = (self.table_grid(name, grid) if grid else known) or square_grid(table.shape[1] - prefix)
+            if src not in (None, dst):
+                out[name] = kind.resize(table, src, dst, prefix, self.interpolate_mode)
+                resized[name] = f'{src[0]}x{src[1]} -> {dst[0]}x{dst[1]}'
         return out
 
     def _resize_inside(self, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]) -> dict:
         """Return what a file keeps of the encodings inside attention, on this grid."""
         out = {}
-        for start, layer in zip(self.layer_names, self.layers if self.position.inside else ()):
+        for start, layer in zip(self.layer_names, self.all_layers if self.position.inside else ()):
             prefix = f'{start}{layer.attn_name}.'
             attn = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
             own = layer.attention.state_dict()
@@ -209,7 +215,8 @@ class LoadableBackbone(BaseModule):
             for encoding in layer.attention.encodings:
                 if not (encoding.has_grid and encoding.found_in(attn)):
                     continue
-                src, dst = grid or encoding.stored_grid(attn, encoding.place.num_prefix), encoding.place.grid
+                known, dst = None if encoding.place.window else grid, encoding.place.grid
+                src = known or encoding.stored_grid(attn, encoding.place.num_prefix)
                 if src in (None, dst):
                     continue
                 for name, value in encoding.resize(attn, src).items():

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from mmcv.cnn import build_norm_layer
-from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
@@ -11,7 +10,7 @@ from mmlape.models.backbones import vit_options
 from mmlape.models.backbones.vit_checkpoints import ViTCheckpoints
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.grid import Grid, ceil_div
-from mmlape.models.layers.patch_embed import PATCH_NORMS, PatchEmbed
+from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
 from mmlape.models.position import PositionType, resolve_position
 from mmlape.registry import MODELS
@@ -99,7 +98,7 @@ class VisionTransformer(ViTCheckpoints):
         super().__init__(init_cfg)
         self.arch = vit_options.resolve_arch(arch)
         self.embed_dims = self.arch['embed_dims']
-        self.patch_size = patch_size
+        self.in_channels, self.patch_size = in_channels, patch_size
         self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
         self.set_outputs(out_type, out_indices, self.arch['num_layers'])
         if out_type == 'cls_token' and not with_cls_token:
@@ -117,7 +116,7 @@ class VisionTransformer(ViTCheckpoints):
         depth = self.arch['num_layers']
         self.add_prefix_tokens(tokens)
         self.add_tables(depth)
-        self.norm_pre = self._build_norm_pre(eps)
+        self.norm_pre = self.build_norm_pre(patch_norm, eps)
         self.pos_drop = nn.Dropout(drop_rate)
 
         windows = vit_options.resolve_windows(window_attn, window_size, depth, self.num_prefix, self.position)
@@ -137,7 +136,7 @@ class VisionTransformer(ViTCheckpoints):
         return nn.ModuleList(
             TransformerEncoderLayer(
                 self.embed_dims,
-                MultiheadAttention(*attention, windows[i], self.position.build_inside(), self.placement(i)),
+                MultiheadAttention(*attention, side, self.position.build_inside(), self.placement(i, side)),
                 self.position.joining,
                 self.arch['feedforward_channels'],
                 drop_rate,
@@ -146,26 +145,8 @@ class VisionTransformer(ViTCheckpoints):
                 *norms,
                 act_cfg,
             )
-            for i, rate in enumerate(drop_path_rates)
+            for i, (side, rate) in enumerate(zip(windows, drop_path_rates))
         )
-
-    def _build_norm_pre(self, eps: float) -> nn.Module | None:
-        build = PATCH_NORMS[self.patch_norm][2]
-        if build is None:
-            return None
-        if self.position.absolute is None or not self.position.joining.at_input:
-            raise ConfigError(
-                "patch_norm='post-posemb' norms tokens + PE, so it needs pe_joining='default' and an absolute pe_type,"
-                f' not pe_joining={self.pe_joining!r} with pe_type={self.pe_type!r}'
-            )
-        return build(self.embed_dims, eps=eps)
-
-    @staticmethod
-    def _init_linear(module: nn.Module) -> None:
-        if isinstance(module, nn.Linear):
-            trunc_normal_(module.weight, std=0.02)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
 
     def grid_of(self, size: tuple[int, int]) -> Grid:
         """Return the grid of patches of an image of (height, width) pixels."""

@@ -13,15 +13,15 @@ def _arch(embed_dims: int, num_heads: int) -> dict:
 ARCHS = {'deit-tiny': _arch(192, 3), 'deit-small': _arch(384, 6), 'deit-base': _arch(768, 12)}
 
 
-def resolve_arch(arch: str | dict) -> dict:
-    """Return ``embed_dims``, ``num_layers``, ``num_heads`` and ``feedforward_channels`` of a name or a dict."""
-    keys = set(ARCHS['deit-tiny'])
+def resolve_arch(arch: str | dict, archs: dict[str, dict] = ARCHS) -> dict:
+    """Return the entry of a name in ``archs``, or a dict with the same keys."""
+    keys = set(next(iter(archs.values())))
     if isinstance(arch, str):
-        if arch not in ARCHS:
+        if arch not in archs:
             raise ConfigError(
-                f'unknown arch={arch!r}; choose one of: {", ".join(ARCHS)}, or a dict with {sorted(keys)}'
+                f'unknown arch={arch!r}; choose one of: {", ".join(archs)}, or a dict with {sorted(keys)}'
             )
-        return ARCHS[arch]
+        return archs[arch]
     if set(arch) != keys:
         raise ConfigError(f'arch must have exactly the keys {sorted(keys)}, not {sorted(arch)}')
     if arch['embed_dims'] % arch['num_heads']:

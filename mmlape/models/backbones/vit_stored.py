@@ -39,10 +39,10 @@ def table_tokens(weights: Weights, grid: Grid | None = None) -> dict[str, int]:
     return tokens
 
 
-def patch_norm_of(weights: Weights) -> str:
-    """Return 'dual', 'pre', 'post', 'rms', 'post-posemb' or 'none', from the norms in the stem."""
-    pre, post = (weights.has(rf'patch_embed\.norm{i}\.') for i in (0, 1))
-    if pre and post and not weights.has(r'patch_embed\.norm0\.bias$'):
+def patch_norm_of(weights: Weights, stem: str = 'patch_embed') -> str:
+    """Return 'dual', 'pre', 'post', 'rms', 'post-posemb' or 'none', from the norms in the stem of that name."""
+    pre, post = (weights.has(rf'{stem}\.norm{i}\.') for i in (0, 1))
+    if pre and post and not weights.has(rf'{stem}\.norm0\.bias$'):
         return 'rms'
     if weights.has(r'norm_pre\.'):
         return 'post-posemb'

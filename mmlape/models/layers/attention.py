@@ -73,11 +73,28 @@ class MultiheadAttention(nn.Module):
         parts = [self.qkv(part).chunk(3, dim=-1)[i] for i, part in enumerate(x)]
         return torch.cat(parts, dim=-1)
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, hw: Grid) -> Tensor:
-        """Attend with (B, heads, N, d) each."""
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, hw: Grid, apart: Tensor | None = None) -> Tensor:
+        """Attend with (B, heads, N, d) each.
+
+        Args:
+            q: Queries.
+            k: Keys.
+            v: Values.
+            hw: Grid of the patch tokens.
+            apart: Whether a query must not see a key, (W, N, N), where B are the W windows of one image after another.
+        """
         terms = [encoding.logits(self, q, k, hw) for encoding in self.encodings]
         terms = [term for term in terms if term is not None]
         bias = sum(terms[1:], terms[0]) if terms else None
+        if apart is not None:
+            images = q.shape[0] // apart.shape[0]
+            apart = apart[:, None]  # (W, 1, N, N)
+            if bias is None:
+                bias = q.new_zeros(1, 1, 1, 1)
+            if bias.shape[0] == 1:
+                bias = bias.masked_fill(apart, -torch.inf).repeat(images, 1, 1, 1)
+            else:
+                bias = bias.masked_fill(apart.repeat(images, 1, 1, 1), -torch.inf)
         for encoding in self.encodings:
             q, k = encoding.rotate(self, q, k, hw)
         dropout = self.attn_drop_rate if self.training else 0.0

@@ -17,9 +17,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 def folded(model: nn.Module) -> Iterator[None]:
     """Run a model with each BatchNorm folded into the convolution right before it.
 
-    Found are those that follow one another in an ``nn.Sequential``, or in a ``ConvModule`` of MMCV. Inside the
-    context, neither train the model nor save it: its state dict lacks the BatchNorms. Afterwards, the model is what
-    it was.
+    Found are those that follow one another in an ``nn.Sequential``, in a ``ConvModule`` of MMCV, or in the
+    ``conv_norm_pairs`` of a module, which names them. Inside the context, neither train the model nor save it: its
+    state dict lacks the BatchNorms. Afterwards, the model is what it was.
 
     Args:
         model: In evaluation mode.
@@ -50,6 +50,7 @@ def _pairs(model: nn.Module) -> Iterator[tuple[nn.Module, tuple[str, str]]]:
         elif isinstance(parent, ConvModule) and parent.with_norm and parent.order[:2] == ('conv', 'norm'):
             children = [('conv', parent.conv), (parent.norm_name, parent.norm)]
         else:
+            yield from ((parent, names) for names in getattr(parent, 'conv_norm_pairs', ()))
             continue
         for (name, conv), (norm_name, norm) in pairwise(children):
             if isinstance(conv, nn.Conv2d) and isinstance(norm, _BatchNorm):

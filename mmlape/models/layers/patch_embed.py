@@ -5,6 +5,8 @@
 LN0 runs over the C*P*P raw values of each patch, LN1 over the D channels of its token.
 """
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -60,6 +62,30 @@ PATCH_NORMS = {
 }
 
 
+def norms_around(patch_norm: str) -> tuple:
+    """Return what builds the norms before and after the linear map of a stem that norms nothing else.
+
+    Raises:
+        ConfigError: For another ``patch_norm``; the message has those that a stem can take.
+    """
+    names = [name for name, (_, _, behind) in PATCH_NORMS.items() if behind is None]
+    if patch_norm not in names:
+        raise ConfigError(f'patch_norm={patch_norm!r} is none of a linear map; choose one of: {", ".join(names)}')
+    return PATCH_NORMS[patch_norm][:2]
+
+
+def complete_patches(x: Tensor, size: int) -> Tensor:
+    """Pad images (B, C, H, W) with zeros on the right and the bottom to complete patches.
+
+    Raises:
+        ValueError: If a side is smaller than a patch.
+    """
+    height, width = x.shape[-2:]
+    if height < size or width < size:
+        raise ValueError(f'an image of {height}x{width} pixels is smaller than one patch of {size}x{size}')
+    return pad_to_multiple(x, size)
+
+
 class PatchEmbed(nn.Module):
     """Image to tokens, any size: sides are padded with zeros on the right and the bottom to complete patches.
 
@@ -70,9 +96,14 @@ class PatchEmbed(nn.Module):
         patch_norm: A key of ``PATCH_NORMS``.
         eps: Of every norm here.
 
+    Attributes:
+        post_name: The name of the norm after the linear map.
+
     Raises:
         ConfigError: For an unknown ``patch_norm``.
     """
+
+    post_name: ClassVar[str] = 'norm1'
 
     def __init__(
         self, in_channels: int, embed_dims: int, patch_size: int, patch_norm: str = 'none', eps: float = 1e-6
@@ -84,7 +115,7 @@ class PatchEmbed(nn.Module):
         self.patch_size = patch_size
         self.norm0 = pre(in_channels * patch_size**2, eps=eps) if pre else None
         self.proj = nn.Conv2d(in_channels, embed_dims, patch_size, patch_size)
-        self.norm1 = post(embed_dims, eps=eps) if post else None
+        setattr(self, self.post_name, post(embed_dims, eps=eps) if post else None)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Grid]:
         """Embed the patches.
@@ -99,10 +130,7 @@ class PatchEmbed(nn.Module):
             ValueError: If a side of the images is smaller than a patch.
         """
         p = self.patch_size
-        height, width = x.shape[-2:]
-        if height < p or width < p:
-            raise ValueError(f'an image of {height}x{width} pixels is smaller than one patch of {p}x{p}')
-        x = pad_to_multiple(x, p)
+        x = complete_patches(x, p)
         batch, channels, height, width = x.shape
         rows, columns = height // p, width // p
         if self.norm0 is None:
@@ -112,4 +140,5 @@ class PatchEmbed(nn.Module):
             x = self.norm0(x.reshape(batch, rows * columns, channels * p * p))
             # (B, N, D); the convolution itself takes three times as long on patches that are cut already
             x = linear(x, self.proj.weight.flatten(1), self.proj.bias)
-        return (x if self.norm1 is None else self.norm1(x)), (int(rows), int(columns))
+        norm = getattr(self, self.post_name)
+        return (x if norm is None else norm(x)), (int(rows), int(columns))

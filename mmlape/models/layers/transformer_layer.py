@@ -95,8 +95,12 @@ class BaseTransformerLayer(nn.Module):
             Tokens (B, N, D), and the PE for the next layer.
         """
         if self.with_cp and torch.is_grad_enabled():
-            return checkpoint(self.run, x, pe, hw, use_reentrant=False)
+            return checkpoint(self.run, x, pe, hw, use_reentrant=False, **self.checkpoint_options())
         return self.run(x, pe, hw)
+
+    def checkpoint_options(self) -> dict:
+        """Return further arguments of ``torch.utils.checkpoint.checkpoint`` for ``with_cp``."""
+        return {}
 
     @abstractmethod
     def run(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:

@@ -45,14 +45,14 @@ def sincos_2d(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
 
 @POSITION_ENCODINGS.register_module('learnable')
 class Learnable(AbsolutePosition):
-    """A trainable table, truncated normal with standard deviation 0.02."""
+    """A trainable table, truncated normal with standard deviation ``std``."""
 
     trainable = True
 
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
         """Build the initial table."""
         rows = num_prefix + grid[0] * grid[1]
-        return nn.init.trunc_normal_(torch.empty(1, rows, embed_dims), std=0.02)
+        return nn.init.trunc_normal_(torch.empty(1, rows, embed_dims), std=self.std)
 
 
 @POSITION_ENCODINGS.register_module('sincos1d')

@@ -21,6 +21,7 @@ class Placement(NamedTuple):
         num_prefix: Tokens before the patches.
         normed: Whether the joining asks for the normed form.
         interpolate_mode: How tables are resized to other grids.
+        window: Whether the grid is that of a window, whatever the size of the image.
     """
 
     layer: int
@@ -28,6 +29,7 @@ class Placement(NamedTuple):
     num_prefix: int = 0
     normed: bool = False
     interpolate_mode: str = 'bicubic'
+    window: bool = False
 
 
 class AbsolutePosition(ABC):
@@ -39,6 +41,8 @@ class AbsolutePosition(ABC):
 
     name: str
     trainable = False
+    std = 0.02
+    """Standard deviation of random initial values; a backbone may set another."""
 
     @abstractmethod
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:

@@ -77,9 +77,14 @@ class Joining:
         return x, norm(x), pe
 
     def change_grid(self, pe: Stream, change: Callable[[Tensor], Tensor]) -> Stream:
-        """Take the PE to the grid of the next stage by ``change``, which maps (1, N, D) to (1, N', D')."""
-        if pe is None or isinstance(pe, Tensor):
-            return pe if pe is None else change(pe)
+        """Take the PE to the grid of the next stage by ``change``, which maps (1, N, D) to (1, N', D').
+
+        Where it is ``at_input``, the tokens have taken it along, and nothing is left to join.
+        """
+        if pe is None or self.at_input:
+            return None
+        if isinstance(pe, Tensor):
+            return change(pe)
         return tuple(change(table) for table in pe)
 
 

@@ -5,6 +5,7 @@ logits(i, j) += table[row_i - row_j, column_i - column_j]
 
 import torch
 import torch.nn.functional as F
+from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from mmlape.models.layers.grid import Grid, resize_map, square_grid
@@ -36,12 +37,14 @@ def _resize_affine(weight: Tensor, bias: Tensor, src: Grid, dst: Grid, mode: str
 class RelativePositionBias(AttentionPosition):
     """A bias on the logits of two patches; prefix tokens get none.
 
-    The table has ((2h-1) * (2w-1), heads) entries for the grid (h, w) that it is made for, zero-initialised; other
-    grids get it resized as an image of offsets. The normed form, LaPE's way to join it, has a LayerNorm of the
-    gathered bias over the key axis, eps 1e-5, which is resized along.
+    The table has ((2h-1) * (2w-1), heads) entries for the grid (h, w) that it is made for, which may be a window's; it
+    starts at zero, in windows as Swin's from a truncated normal with standard deviation 0.02. Other grids get it
+    resized as an image of offsets. The normed form, LaPE's way to join it, has a LayerNorm of the gathered bias over
+    the key axis, eps 1e-5, which is resized along.
     """
 
     normed_joinings = ('lape',)
+    windows = True
     has_grid = True
 
     def attach(self, attn: nn.Module, place: Placement) -> None:
@@ -49,7 +52,8 @@ class RelativePositionBias(AttentionPosition):
         super().attach(attn, place)
         grid = place.grid
         entries = (2 * grid[0] - 1) * (2 * grid[1] - 1)
-        attn.register_parameter(TABLE, nn.Parameter(torch.zeros(entries, attn.num_heads)))
+        table = torch.zeros(entries, attn.num_heads)
+        attn.register_parameter(TABLE, nn.Parameter(trunc_normal_(table, std=0.02) if place.window else table))
         attn.register_buffer(INDEX, offset_index(grid))
         attn.pe_norm = nn.LayerNorm(grid[0] * grid[1]) if place.normed else None
 

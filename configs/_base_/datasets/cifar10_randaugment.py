@@ -1,0 +1,54 @@
+"""CIFAR-10 at 32 pixels with the augmentation of Compact Transformers: crops, flips, RandAugment.
+
+Mixup and CutMix are in `model.train_cfg`. `data_root` is the only path; it holds `cifar-10-batches-py/`, unpacked from
+https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz. Images come as RGB.
+"""
+
+default_scope = 'mmpretrain'
+visualizer = dict(type='UniversalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
+
+data_root = 'data/cifar10/'
+dataset_type = 'CIFAR10'
+img_size = 32
+mean = [125.307, 122.961, 113.8575]
+std = [62.985, 62.0925, 66.708]
+
+crop = dict(type='RandomResizedCrop', scale=img_size, crop_ratio_range=(0.8, 1.0), backend='pillow')
+crops = dict(
+    type='RandomChoice',
+    transforms=[[dict(interpolation=name, **crop)] for name in ('bilinear', 'bicubic')],
+)
+train_pipeline = [
+    crops,
+    dict(type='RandomFlip', prob=0.5, direction='horizontal'),
+    dict(
+        type='RandAugment',
+        policies='timm_increasing',
+        num_policies=2,
+        magnitude_level=9,
+        magnitude_std=0.5,
+        total_level=10,
+        hparams=dict(pad_val=[round(value) for value in mean], interpolation='bicubic'),
+    ),
+    dict(type='PackInputs'),
+]
+train_dataloader = dict(
+    batch_size=128,
+    num_workers=4,
+    persistent_workers=True,
+    drop_last=True,
+    sampler=dict(type='DefaultSampler', shuffle=True),
+    dataset=dict(type=dataset_type, data_root=data_root, split='train', download=False, pipeline=train_pipeline),
+)
+val_dataloader = dict(
+    batch_size=256,
+    num_workers=2,
+    persistent_workers=True,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(
+        type=dataset_type, data_root=data_root, split='test', download=False, pipeline=[dict(type='PackInputs')]
+    ),
+)
+test_dataloader = val_dataloader
+val_evaluator = dict(type='Accuracy', topk=(1,))
+test_evaluator = val_evaluator

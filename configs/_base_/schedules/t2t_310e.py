@@ -1,0 +1,13 @@
+"""T2T-ViT's 310 epochs: AdamW at 1e-3, 10 epochs of warm-up, a cosine to 1e-5 until epoch 300, 10 epochs at 1e-5.
+
+The rate is not scaled by the batch: the LaPE paper has 1e-3 at 1024, T2T-ViT's public code at 512.
+"""
+
+_base_ = './deit_300e.py'
+
+train_cfg = dict(max_epochs=310)
+optim_wrapper = dict(optimizer=dict(weight_decay=0.03))
+param_scheduler = [
+    dict(type='LinearLR', start_factor=1e-3, begin=0, end=10, convert_to_iter_based=True),
+    dict(type='CosineAnnealingLR', eta_min=1e-5, begin=10, end=300, convert_to_iter_based=True),
+]

@@ -1,0 +1,161 @@
+"""What ViT-Lite, CVT and CCT say about their checkpoints: the public layout, and what a file tells of a model."""
+
+import re
+
+from torch import Tensor
+
+from mmlape.checkpoint.key_maps import Layout, Target, Tensors, Weights, rename_keys
+from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.errors import CheckpointError
+from mmlape.models.backbones.compact_options import ARCHS, patch_side
+from mmlape.models.backbones.isotropic import IsotropicBackbone
+from mmlape.models.backbones.stored_position import StoredNames, StoredPosition
+from mmlape.models.backbones.vit_stored import patch_norm_of
+from mmlape.models.layers.grid import Grid
+
+CLASS_TOKEN, POOL = 'class_emb', 'attention_pool.'
+NAMES = StoredNames('positional_emb', attn='self_attn.')
+
+
+def _from_public(tensors: Tensors) -> Tensors:
+    return rename_keys(tensors, [(r'^classifier\.fc\.', 'head.fc.'), (r'^classifier\.', '')])
+
+
+def _to_public(tensors: Tensors) -> Tensors:
+    return rename_keys(tensors, [(r'^head\.(fc\.)?', 'classifier.fc.'), (r'^(?!tokenizer\.)', 'classifier.')])
+
+
+LAYOUTS = (
+    Layout(
+        'compact-transformers', (r'classifier\.blocks\.0\.self_attn\.qkv\.', r'tokenizer\.conv_layers\.'), _from_public
+    ),
+    Layout('compact', (r'blocks\.0\.self_attn\.qkv\.', r'tokenizer\.conv_layers\.')),
+)
+
+
+def missing_in_public(weights: Weights) -> list[str]:
+    """Return what the public code has no place for."""
+    joining, norm, attn = NAMES.joinings(weights)[0], _patch_norm(weights), NAMES.attention(weights)
+    found = [f'the PE joining ({joining})'] * (joining != 'default')
+    found += [f'Dual PatchNorm ({norm})'] * (norm != 'none')
+    return found + ['position encodings inside attention'] * ('relative_position_bias_table' in attn)
+
+
+def _patch_norm(weights: Weights) -> str:
+    return patch_norm_of(weights, 'tokenizer')
+
+
+def arch_of(weights: Weights) -> tuple[str | None, dict]:
+    """Return the name of an arch, or None, and its values; the number of heads leaves no trace in a file."""
+    tensors = weights.tensors
+    stems = [name for name in tensors if re.fullmatch(r'tokenizer\.conv_layers\.\d+\.0\.weight', name)]
+    side = tensors[stems[0]].shape[-1]
+    patches = 'tokenizer.conv_layers.0.0.bias' in tensors
+    hidden, dims = tensors['blocks.0.linear1.weight'].shape
+    arch = dict(
+        embed_dims=dims,
+        num_layers=1 + max(int(m[1]) for name in tensors if (m := re.match(r'blocks\.(\d+)\.', name))),
+        feedforward_channels=hidden,
+        tokenizer=dict(type='patch', patch_size=side)
+        if patches
+        else dict(type='conv', kernel_size=side, num_convs=len(stems)),
+        pooling='cls_token' if CLASS_TOKEN in tensors else 'sequence_pool',
+    )
+    fitting = (name for name, known in ARCHS.items() if arch.items() <= known.items())
+    return next(fitting, None), arch
+
+
+class CompactCheckpoints(IsotropicBackbone):
+    """The half of ``CompactTransformer`` that deals with checkpoints."""
+
+    stored_names = NAMES
+
+    @classmethod
+    def checkpoint_layouts(cls) -> tuple[Layout, ...]:
+        """Return the public code's layout and ours."""
+        return LAYOUTS
+
+    @classmethod
+    def checkpoint_targets(cls) -> dict[str, Target]:
+        """Return this package's layout, and that of the public code."""
+        return {
+            'mmlape': Target(wrapper='state_dict'),
+            'compact-transformers': Target(_to_public, missing=missing_in_public),
+        }
+
+    @classmethod
+    def stored_position(cls, weights: Weights, grid: Grid | None = None) -> StoredPosition:
+        """Return a file's position encodings; ``grid`` is of the stored PE, None for a square."""
+        return NAMES.position(weights, int(CLASS_TOKEN in weights.tensors), grid)
+
+    @classmethod
+    def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
+        """Describe arch, position encodings and stem."""
+        name, arch = arch_of(weights)
+        position = cls.stored_position(weights)
+        joinings, norms = NAMES.joinings(weights), NAMES.norms(weights)
+        rows = {
+            'arch': name or 'custom',
+            **arch,
+            'pe_type': position.pe_type,
+            'pe grid': 'no square, pass grid=(rows, columns)' if position.needs_grid else '',
+            'pe_joining': ' or '.join(joinings),
+            'pe_norm': ' or '.join(norms) or 'none',
+            'patch_norm': _patch_norm(weights),
+        }
+        config = cls._config(weights, position)
+        notes, init = [], dict(type='Pretrained', checkpoint=path)
+        if not name:
+            config['arch'] = dict(arch, num_heads='?')
+            notes.append('num_heads leaves no trace in a file')
+        if position.grid:
+            rows['pe grid'] = f'{position.grid[0]} x {position.grid[1]}'
+        if position.needs_grid:
+            init['grid'] = ('?', '?')
+        if len(joinings) > 1 and NAMES.tables(weights):
+            notes.append(f'the file does not say whether pe_joining is {" or ".join(joinings)}')
+        if weights.normalisation is None:
+            notes.append("images: the public weights want their dataset's mean and std")
+        return rows, dict(config, init_cfg=init), notes
+
+    @classmethod
+    def _config(cls, weights: Weights, position: StoredPosition) -> dict:
+        """Return the arguments that a file tells."""
+        name, arch = arch_of(weights)
+        channels = weights.tensors['tokenizer.conv_layers.0.0.weight'].shape[1]
+        config = dict(type=f'mmlape.{cls.__name__}', arch=name or dict(arch, num_heads=NAMES.heads(weights) or 1))
+        if position.grid:
+            side = patch_side(arch['tokenizer'])
+            rows, columns = (cells * side for cells in position.grid)
+            config['img_size'] = rows if rows == columns else (rows, columns)
+        if channels != 3:
+            config['in_channels'] = channels
+        if CLASS_TOKEN not in weights.tensors and not weights.has(POOL):
+            config['out_type'] = 'featmap'
+        config.update(pe_type=position.pe_type, pe_joining=NAMES.joinings(weights)[0])
+        if next(iter(NAMES.norms(weights)), 'layernorm') != 'layernorm':
+            config['pe_norm'] = NAMES.norms(weights)[0]
+        return dict(config, patch_norm=_patch_norm(weights))
+
+    @classmethod
+    def config_to_view(cls, weights: Weights, grid: Grid | None, path: str) -> dict:
+        """Return a model with the file's stem, norms and PE; the number of heads is of no matter."""
+        position = cls.stored_position(weights, grid)
+        if position.needs_grid:
+            raise CheckpointError(
+                f'checkpoint {path}: its position embedding is of no square grid, pass --grid ROWS COLUMNS'
+            )
+        return cls._config(weights, position)
+
+    def stored_tokens(self, weights: Weights, grid: Grid | None) -> dict[str, int]:
+        """Return the class token of a file, which its PE has a row for."""
+        return dict.fromkeys(self.optional_tokens(weights), 1)
+
+    def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
+        """Return a file's tensors without the pooling where this model has none."""
+        tensors = super().fit_checkpoint(weights, options, report)
+        if self.attention_pool is None:
+            for name in [name for name in tensors if name.startswith(POOL)]:
+                del tensors[name]
+                report.dropped.append(name)
+        return tensors

@@ -1,0 +1,149 @@
+"""CIFAR and Fashion-MNIST: read as they are published; what is missing, truncated or of another shape is one line."""
+
+import gzip
+import hashlib
+import struct
+
+import numpy as np
+import pytest
+import tiny
+from config_helpers import ROOT, load
+from data_helpers import refusal
+from mmengine.config import Config
+
+from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.fashion_mnist import GzippedFashionMNIST
+from mmlape.errors import DataError
+from mmlape.registry import DATASETS
+
+MINI = ROOT / 'configs' / 'fashion_mnist' / 'cvt-mini-lape_1xb128-5e_fashion-mnist-10k.py'
+COUNTS = {'train': 24, 't10k': 16}
+
+
+def write_idx(path, array: np.ndarray, shape=None) -> None:
+    shape = array.shape if shape is None else shape
+    header = struct.pack(f'>BBBB{len(shape)}I', 0, 0, 8, len(shape), *shape)
+    path.write_bytes(gzip.compress(header + array.tobytes(), 1))
+
+
+@pytest.fixture
+def fashion(tmp_path):
+    random = np.random.RandomState(0)
+    for stem, count in COUNTS.items():
+        write_idx(tmp_path / f'{stem}-images-idx3-ubyte.gz', random.randint(0, 256, (count, 28, 28), np.uint8))
+        write_idx(tmp_path / f'{stem}-labels-idx1-ubyte.gz', np.arange(count, dtype=np.uint8) % 10)
+    return tmp_path
+
+
+def fashion_cfg(root) -> Config:
+    cfg = load(MINI).copy()
+    for split in ('train', 'val', 'test'):
+        cfg[f'{split}_dataloader'].dataset.data_root = str(root)
+    return cfg
+
+
+def test_gzipped_files_are_read_as_they_are(fashion):
+    before = sorted(path.name for path in fashion.iterdir())
+    dataset = DATASETS.build(dict(type='mmlape.GzippedFashionMNIST', data_root=str(fashion), split='test'))
+    assert len(dataset) == 16 and len(dataset.metainfo['classes']) == 10
+    sample = dataset[11]
+    content = gzip.decompress((fashion / 't10k-images-idx3-ubyte.gz').read_bytes())[16:]
+    assert sample['gt_label'] == 1 and sample['img'].tobytes() == content[11 * 784 : 12 * 784]
+    assert len(GzippedFashionMNIST(str(fashion), indices=5)) == 5
+    assert sorted(path.name for path in fashion.iterdir()) == before
+    with pytest.raises(DataError, match="no split 'val': choose train or test"):
+        GzippedFashionMNIST(str(fashion), split='val')
+
+
+def test_the_check_counts_images_and_labels_of_each_split(fashion):
+    train, val = check_data(fashion_cfg(fashion))
+    assert (train.split, train.images, val.split, val.images) == ('train', 24, 'val', 16)
+    assert train.labels[3] == 3 and val.labels[9] == 1 and train.seen == set(range(10))
+    cfg = fashion_cfg(fashion)
+    cfg.train_dataloader.dataset.indices = 10
+    assert check_data(cfg)[0].images == 10
+
+
+IMAGES, LABELS = 'train-images-idx3-ubyte.gz', 'train-labels-idx1-ubyte.gz'
+DAMAGES = {
+    'missing': (LABELS, lambda path: path.unlink(), 'does not exist'),
+    'truncated': (IMAGES, lambda path: path.write_bytes(path.read_bytes()[:-500]), 'is truncated or not gzipped'),
+    'empty': (IMAGES, lambda path: path.write_bytes(b''), 'no IDX file of unsigned bytes with 3 axes'),
+    'unpacked': (IMAGES, lambda path: path.write_bytes(gzip.decompress(path.read_bytes())), 'not gzipped'),
+    'labels for images': (IMAGES, lambda path: write_idx(path, np.zeros(24, np.uint8)), 'with 3 axes'),
+    'too few bytes': (IMAGES, lambda path: write_idx(path, np.zeros(99, np.uint8), (24, 28, 28)), '99 bytes of data'),
+    'another size': (IMAGES, lambda path: write_idx(path, np.zeros((24, 32, 32), np.uint8)), '32 x 32 pixels'),
+    'fewer labels': (LABELS, lambda path: write_idx(path, np.zeros(23, np.uint8)), '24 images, but'),
+    'more classes': (LABELS, lambda path: write_idx(path, np.full(24, 10, np.uint8)), 'has the label 10'),
+}
+
+
+@pytest.mark.parametrize('damage', DAMAGES)
+def test_a_file_of_fashion_mnist_that_cannot_be_used(fashion, damage):
+    name, break_file, reason = DAMAGES[damage]
+    break_file(fashion / name)
+    message = refusal(fashion_cfg(fashion))
+    assert str(fashion / name) in message and reason in message and '\n' not in message
+    assert 'apt-get install dataset-fashion-mnist' in message
+
+
+def test_a_missing_folder_names_the_package(tmp_path):
+    message = refusal(fashion_cfg(tmp_path / 'none'))
+    assert 'Data root' in message and 'apt-get install dataset-fashion-mnist' in message
+
+
+def test_two_iterations_through_the_command(fashion):
+    config = fashion / 'own.py'
+    config.write_text(f"""
+_base_ = {str(MINI)!r}
+train_dataloader = dict(batch_size=8, dataset=dict(data_root={str(fashion)!r}, indices=8))
+val_dataloader = dict(dataset=dict(data_root={str(fashion)!r}))
+test_dataloader = val_dataloader
+train_cfg = dict(max_epochs=2, val_interval=2)
+default_hooks = dict(checkpoint=dict(interval=2))
+auto_scale_lr = dict(base_batch_size=8)
+""")
+    text = tiny.train(config, fashion / 'run')
+    assert 'Epoch(val) [2]' in text and (fashion / 'run' / 'epoch_2.pth').is_file()
+    assert 'accuracy/top1' in tiny.evaluations(fashion / 'run')[-1]['metrics']
+
+
+# CIFAR
+
+
+@pytest.fixture
+def cifar(tmp_path, monkeypatch):
+    """A folder whose files have the sums that the class expects."""
+    from mmpretrain.datasets import CIFAR10
+
+    folder = tmp_path / CIFAR10.base_folder
+    folder.mkdir()
+    listed = {'train_list': [['data_batch_1', '']], 'test_list': [['test_batch', '']]}
+    for name, files in listed.items():
+        for entry in files:
+            (folder / entry[0]).write_bytes(entry[0].encode() * 99)
+            entry[1] = hashlib.md5((folder / entry[0]).read_bytes()).hexdigest()
+        monkeypatch.setattr(CIFAR10, name, files)
+    (folder / 'batches.meta').write_bytes(b'meta')
+    meta = dict(filename='batches.meta', key='label_names', md5=hashlib.md5(b'meta').hexdigest())
+    monkeypatch.setattr(CIFAR10, 'meta', meta)
+    return tmp_path
+
+
+def cifar_cfg(root, **options) -> Config:
+    cfg = load(ROOT / 'configs' / 'cifar' / 'cct-7-3x1-lape_1xb128-310e_cifar10.py').copy()
+    for split in ('train', 'val', 'test'):
+        cfg[f'{split}_dataloader'].dataset.update(data_root=f'{root}/', **options)
+    return cfg
+
+
+def test_cifar_files_are_compared_with_those_that_are_published(cifar):
+    assert [part.split for part in check_data(cifar_cfg(cifar))] == ['train', 'val']
+    file = cifar / 'cifar-10-batches-py' / 'test_batch'
+    file.write_bytes(file.read_bytes()[:-1])
+    message = refusal(cifar_cfg(cifar))
+    assert f'{file} (989 bytes) is truncated or another file' in message and '\n' not in message
+    file.unlink()
+    message = refusal(cifar_cfg(cifar))
+    assert f'{file} does not exist' in message and 'cifar-10-python.tar.gz' in message
+    assert check_data(cifar_cfg(cifar, download=True))  # MMPretrain fetches it

@@ -1,0 +1,74 @@
+"""The average of the weights that the recipes of T2T-ViT and CeiT keep: through a kill, and in evaluations."""
+
+import os
+import signal
+
+import pytest
+import tiny
+import torch
+import trouble
+
+from mmlape.checkpoint import read_checkpoint
+from mmlape.checkpoint.converting import publish
+from mmlape.engine.config import load_config
+from mmlape.engine.evaluator import test as evaluate
+
+MOMENTUM = 0.2
+CHANGES = f"""
+model['backbone'] = dict(
+    type='mmlape.CeiT', img_size=32, out_type='featmap', pe_joining='lape',
+    arch=dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64, stem_channels=8),
+)
+custom_hooks.append(dict(type='EMAHook', momentum={MOMENTUM}, update_buffers=True))
+train_cfg.update(max_iters=6, val_interval=2)
+default_hooks['checkpoint'].update(interval=1, max_keep_ckpts=-1)
+optim_wrapper['optimizer']['lr'] = 0.02
+"""
+
+
+@pytest.fixture(scope='module')
+def resumed(tmp_path_factory):
+    """A configuration, and the work dir of a run that was killed in the evaluation at iteration 4 and resumed."""
+    folder = tmp_path_factory.mktemp('ema')
+    config = tiny.write_config(folder, tiny.write_data(folder / 'data'), trouble.CONFIG + CHANGES)
+    words = (tiny.ROOT / 'tools' / 'train.py', config, '--work-dir', folder / 'out', '--seed', 3)
+    running = tiny.start(*words, cwd=folder, TROUBLE='wait:4')
+    printed = []
+    for line in running.stdout:
+        printed.append(line)
+        if line.startswith('waiting'):
+            break
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    assert [one['step'] for one in tiny.evaluations(folder / 'out')] == [2], ''.join(printed[-30:])
+    assert 'evaluation at iteration 4 is missing' in tiny.train(config, folder / 'out', '--resume')
+    return config, folder / 'out'
+
+
+def test_the_average_is_that_of_every_iterations_weights(resumed):
+    """Batch statistics included; MMEngine stores the average as the model and the plain weights beside it."""
+    average = None
+    for iteration in range(1, 7):
+        content = read_checkpoint(resumed[1] / f'iter_{iteration}.pth')
+        plain = {name.removeprefix('module.'): value for name, value in content['ema_state_dict'].items()}
+        plain = {name: plain[name] for name in content['state_dict'] if plain[name].is_floating_point()}
+        average = average or plain
+        average = {name: (1 - MOMENTUM) * average[name] + MOMENTUM * value for name, value in plain.items()}
+        for name, value in average.items():
+            torch.testing.assert_close(content['state_dict'][name], value, atol=1e-6, rtol=1e-5)
+    assert any(name.endswith('running_var') for name in average)
+
+
+def test_the_average_is_what_is_evaluated(resumed, tmp_path):
+    config, out = resumed
+    recorded = {one['step']: one['metrics'] for one in tiny.evaluations(out)}
+    assert list(recorded) == [2, 4, 6]
+
+    def metrics(file):
+        return evaluate(load_config(str(config)), str(file), tmp_path)['metrics']
+
+    for step in (4, 6):  # the first of them made up for after the kill
+        found = metrics(out / f'iter_{step}.pth')
+        assert {name: found[name] for name in recorded[step]} == pytest.approx(recorded[step])
+    plain, _ = publish(out / 'iter_6.pth', tmp_path / 'plain.pth')
+    assert metrics(plain) != pytest.approx(recorded[6])

@@ -1,0 +1,217 @@
+"""Checkpoints of Swin: every layout loads exactly and converts back, tables are resized, other joinings refused."""
+
+import sys
+
+import pytest
+import torch
+from model_helpers import randomise
+from test_checkpoint import assert_same, save
+from test_swin import ARMS, BOTH, swin
+
+from mmlape.analysis.subjects import OpenOptions, open_model
+from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
+from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.describing import inspect
+from mmlape.errors import CheckpointError
+from mmlape.models import SwinTransformer
+from mmlape.models.position.base import resize_absolute
+from mmlape.models.position.relative_bias import INDEX, TABLE
+from mmlape.registry import MODELS
+
+FOUR = dict(embed_dims=12, depths=(1, 1, 2, 1), num_heads=(1, 2, 4, 8))
+
+
+def microsoft_file(path, source, size=32, window=4):
+    """As the public code saves a classifier: its own norm's name, the masks of its one size, a head."""
+    tensors = {
+        name.replace('norm1.', 'norm.') if name.startswith('norm1.') else name: value
+        for name, value in source.state_dict().items()
+    }
+    tensors['layers.0.blocks.1.attn_mask'] = torch.randn((size // 4 // window) ** 2, window**2, window**2)
+    return save(path, {**tensors, 'head.weight': torch.randn(10, 24), 'head.bias': torch.randn(10)})
+
+
+def theirs(**options):
+    from mmpretrain.models import SwinTransformer as TheirSwin
+
+    arch = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
+    return randomise(TheirSwin(arch, 32, window_size=4, **{'out_indices': (1,), **options}))
+
+
+@pytest.mark.parametrize('arm', ARMS)
+def test_a_strict_round_trip(tmp_path, arm):
+    source = swin(**ARMS[arm])
+    report = load_backbone(model := swin(**ARMS[arm]), save(tmp_path / 'a.pth', source.state_dict()))
+    assert_same(model, source)
+    assert len(report.loaded) == report.total and not (report.new or report.dropped or report.resized)
+
+
+def test_microsofts_classifier_starts_a_detector(tmp_path):
+    source = swin()
+    path = microsoft_file(tmp_path / 'a.pth', source)
+    model = swin(out_indices=(0, 1), out_type='featmap', init_cfg=dict(type='Pretrained', checkpoint=path))
+    before = model.norm0.weight.clone()
+    model.init_weights()
+    report = model.load_report
+    assert report.layout == 'swin' and report.new == ['norm0.weight', 'norm0.bias']
+    assert_same(model, source)
+    assert torch.equal(model.norm0.weight, before) and set(report.dropped) == {'head.weight', 'head.bias'}
+    detector = save(tmp_path / 'b.pth', {f'backbone.{k}': v for k, v in model.state_dict().items()}, 'state_dict')
+    report = load_backbone(swin(), detector)
+    assert report.dropped == ['norm0.weight', 'norm0.bias'] and not report.new
+
+
+@pytest.mark.parametrize('pe_type', ['rpe', BOTH])
+def test_mmpretrains_files_compute_the_same(tmp_path, pe_type):
+    source = theirs(use_abs_pos_embed=pe_type == BOTH)
+    tensors = {f'backbone.{name}': value for name, value in source.state_dict().items()}
+    path = save(tmp_path / 'a.pth', {**tensors, 'head.fc.weight': torch.randn(10, 24)}, 'state_dict')
+    report = load_backbone(model := swin(pe_type=pe_type, out_type='featmap'), path)
+    assert report.layout == 'mmpretrain' and len(report.loaded) == report.total
+    image = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(model(image)[0], source(image)[0], atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize('cls', ['mmdet.models.backbones', 'mmseg.models.backbones'])
+def test_files_of_detectors_and_segmentors_load(tmp_path, cls):
+    __import__(cls)
+    options = dict(embed_dims=12, depths=(2, 2), num_heads=(2, 4), strides=(4, 2), out_indices=(0, 1), window_size=4)
+    source = randomise(sys.modules[cls].SwinTransformer(pretrain_img_size=32, **options))
+    tensors = {f'backbone.{name}': value for name, value in source.state_dict().items()}
+    path = save(tmp_path / 'a.pth', {**tensors, 'neck.x': torch.zeros(1)}, 'state_dict')
+    load_backbone(model := swin(out_type='featmap', out_indices=(0, 1)), path)
+    image = torch.randn(1, 3, 44, 70)
+    for mine, other in zip(model(image), source(image), strict=True):
+        torch.testing.assert_close(mine, other, atol=2e-5, rtol=0)
+
+
+def test_timm_loads_what_is_written_for_it_and_computes_the_same(tmp_path):
+    from timm.models.swin_transformer import SwinTransformer as TimmSwin
+
+    source = randomise(SwinTransformer(FOUR, 64, window_size=2))
+    convert(save(tmp_path / 'a.pth', source.state_dict()), tmp_path / 'b.pth', 'timm')
+    options = dict(embed_dim=12, depths=FOUR['depths'], num_heads=FOUR['num_heads'], window_size=2)
+    peer = TimmSwin(64, 4, num_classes=0, **options).eval()
+    peer.load_state_dict(torch.load(tmp_path / 'b.pth', weights_only=True))
+    image = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(source(image)[0], peer(image), atol=2e-5, rtol=0)
+    report = load_backbone(model := SwinTransformer(FOUR, 64, window_size=2), str(tmp_path / 'b.pth'))
+    assert report.layout == 'timm' and len(report.loaded) == report.total
+    assert_same(model, source)
+
+
+@pytest.mark.parametrize('pe_type', ['rpe', BOTH])
+def test_conversions_there_and_back_are_exact(tmp_path, pe_type):
+    source = swin(pe_type=pe_type)
+    first = microsoft_file(tmp_path / 'a.pth', source)
+    convert(first, tmp_path / 'b.pth', 'mmpretrain')
+    peer = theirs(use_abs_pos_embed=pe_type == BOTH)
+    written = state_dict_of(read_checkpoint(tmp_path / 'b.pth'), '')
+    heads = [name for name in written if not name.startswith('backbone.')]
+    assert heads == ['head.fc.weight', 'head.fc.bias']
+    peer.load_state_dict({k.removeprefix('backbone.'): v for k, v in written.items() if k not in heads})
+    image = torch.randn(1, 3, 32, 32)
+    source.out_type = 'featmap'
+    torch.testing.assert_close(peer(image)[0], source(image)[0], atol=2e-5, rtol=0)
+    convert(tmp_path / 'b.pth', tmp_path / 'c.pth', 'swin')
+    original, again = (read_checkpoint(path)['model'] for path in (first, tmp_path / 'c.pth'))
+    del original['layers.0.blocks.1.attn_mask']
+    assert original.keys() == again.keys() and all(torch.equal(original[name], again[name]) for name in again)
+
+
+def test_an_index_that_a_file_lacks_or_has_wrong_is_the_models_own(tmp_path):
+    tensors = swin().state_dict()
+    path = save(tmp_path / 'a.pth', {k: v.flip(0) if k.endswith(INDEX) else v for k, v in tensors.items()})
+    load_backbone(model := swin(), path)
+    assert_same(model, swin(), [name for name in tensors if not name.endswith(INDEX)])
+    lacking = save(tmp_path / 'b.pth', {k: v for k, v in tensors.items() if not k.endswith(INDEX)})
+    assert not load_backbone(swin(), lacking).new
+
+
+@pytest.mark.parametrize('hierarchy', ['merge', 'stage'])
+def test_tables_are_resized_to_other_windows_and_images(tmp_path, hierarchy):
+    """Windows are as large as tables say, whatever grid is given or recorded of the images."""
+    options = dict(pe_type=BOTH, pe_hierarchy=hierarchy)
+    source = swin(**options, img_size=(32, 64))
+    path = save(tmp_path / 'a.pth', source.state_dict())
+    with pytest.raises(CheckpointError, match=r'no square grid; pass grid=\(rows, columns\)'):
+        load_backbone(swin(**options), path)
+    report = load_backbone(model := swin(**options, window_size=3, img_size=64), path, grid=(8, 16))
+    assert torch.equal(model.absolute_pos_embed, resize_absolute(source.absolute_pos_embed, (8, 16), (16, 16), 0))
+    assert report.resized['layers.0.blocks.0.attn.' + TABLE] == '4x4 -> 3x3'
+    names = ['absolute_pos_embed', *(['absolute_pos_embed1'] if hierarchy == 'stage' else [])]
+    assert [report.resized[name] for name in names] == ['8x16 -> 16x16', '4x8 -> 8x8'][: len(names)]
+    plain = swin(**options, window_size=3, img_size=64)
+    plain.load_state_dict(source.state_dict())  # which records the grid
+    assert_same(plain, model)
+
+
+def test_tables_of_another_hierarchy_are_refused(tmp_path):
+    path = save(tmp_path / 'a.pth', swin(pe_type='learnable', pe_hierarchy='stage').state_dict())
+    with pytest.raises(CheckpointError, match="that of the file is 'stage', the model has 'merge'"):
+        load_backbone(swin(pe_type='learnable'), path)
+
+
+def test_another_joining_is_refused(tmp_path):
+    lape = save(tmp_path / 'lape.pth', swin(**ARMS['lape']).state_dict())
+    default = save(tmp_path / 'default.pth', swin(**ARMS['default']).state_dict())
+    with pytest.raises(CheckpointError, match="was trained with LaPE, but the model has pe_joining='default'"):
+        load_backbone(swin(**ARMS['default']), lape)
+    with pytest.raises(CheckpointError, match="was trained without LaPE, but the model has pe_joining='lape'"):
+        load_backbone(swin(**ARMS['lape']), default)
+    report = load_backbone(swin(**ARMS['lape']), default, allow_joining_mismatch=True)
+    assert {'layers.0.downsample.pe_norm.weight', 'layers.1.blocks.1.pe_norm.bias'} <= set(report.new)
+    with pytest.raises(CheckpointError, match='unexpected: layers.0.blocks.0.attn.relative_position_bias_table'):
+        load_backbone(swin(**ARMS['default']), save(tmp_path / 'rpe.pth', swin().state_dict()))
+    assert load_backbone(swin(pe_type='none'), default).dropped == ['absolute_pos_embed']
+
+
+@pytest.mark.parametrize(
+    ('options', 'expected'),
+    [
+        (dict(), dict(pe_type='rpe', window_size=4, pe_joining='default', patch_norm='post', pe_hierarchy='')),
+        (dict(ARMS['lape-rpe'], patch_norm='dual'), dict(pe_type=BOTH, patch_norm='dual', pe_hierarchy='merge')),
+        (dict(ARMS['lape'], pe_hierarchy='stage'), dict(pe_type='learnable', pe_hierarchy='stage')),
+        (dict(pe_type='sincos2d', pe_joining='lape-shared', pe_norm='scalar'), dict(pe_type='sincos2d')),
+        (dict(patch_size=8, qkv_bias=False, img_size=64), dict(patch_size=8)),
+    ],
+)
+def test_inspect_says_what_loads_a_file(tmp_path, options, expected):
+    source = swin(**options)
+    path = save(tmp_path / 'a.pth', source.state_dict())
+    found = inspect(path)
+    assert {key: found[key] for key in expected} == expected
+    assert found['arch'] == 'custom' and found['depths'] == (2, 2)
+    text = found['to load it'].removeprefix('backbone=')
+    if options.get('pe_type') == 'sincos2d':
+        assert found['pe_joining'] == 'lape or lape-shared'
+        return
+    inside = 'rpe' in found['pe_type']
+    config = eval(text.replace('?', repr((2, 4)) if 'num_heads=?' in text else '4'))
+    assert inside != ('num_heads leaves no trace' in found['mind'])
+    model = MODELS.build(config | dict(window_size=4))
+    model.init_weights()
+    assert_same(model, source)
+    viewed = open_model(path, OpenOptions())
+    assert (viewed.model.pe_names == source.pe_names and viewed.model.grid == source.grid) or inside
+
+
+def test_the_public_archs_are_named(tmp_path):
+    with torch.device('meta'):
+        names = {arch: SwinTransformer(arch).state_dict() for arch in ('tiny', 'small', 'base')}
+    for arch, tensors in names.items():
+        path = save(tmp_path / 'a.pth', {name: torch.zeros(value.shape) for name, value in tensors.items()})
+        assert inspect(path)['arch'] == arch
+
+
+def test_what_a_layout_has_no_place_for_is_named(tmp_path):
+    cases = {
+        r'the PE joining \(lape\), attention without a relative position bias': ARMS['lape'],
+        'a PE table for each stage': dict(pe_type=BOTH, pe_hierarchy='stage'),
+        "patch_norm='dual'": dict(patch_norm='dual'),
+    }
+    for message, options in cases.items():
+        path = save(tmp_path / 'a.pth', swin(**options).state_dict())
+        for to in ('swin', 'mmpretrain'):
+            with pytest.raises(CheckpointError, match=message):
+                convert(path, tmp_path / 'b.pth', to)

@@ -1,0 +1,87 @@
+"""Recipes of Swin: the values of the public code and of LaPE's Table I, and arms that differ in their PE alone."""
+
+import re
+
+import pytest
+from config_helpers import CONFIGS, build, load, short
+from mmengine.optim import build_optim_wrapper
+from test_configs import flat
+
+SWIN = [path for path in CONFIGS if 'swin-' in path.stem]
+ARMS = {
+    'rpe': ('rpe', 'default'),
+    'default': ('learnable', 'default'),
+    'lape': ('learnable', 'lape'),
+    'lape-rpe': (['learnable', 'rpe'], 'lape'),
+}
+
+
+def arm_of(path) -> str:
+    return re.search(r'swin-(?:tiny|small)-([a-z-]+)_', path.stem)[1]
+
+
+def test_every_arm_is_there():
+    found = [(path.parent.name, arm_of(path)) for path in SWIN]
+    for family, arms in (('swin', ARMS), ('mask_rcnn', list(ARMS)[:3]), ('upernet', list(ARMS)[:3])):
+        assert sorted(arm for name, arm in found if name == family) == sorted([*arms] * 2)
+
+
+@pytest.mark.parametrize('path', SWIN, ids=short)
+def test_an_arm_differs_from_the_relative_bias_in_its_pe_alone(path):
+    cfg, arm = load(path), arm_of(path)
+    backbone = cfg.model.backbone
+    assert (backbone.pe_type, backbone.get('pe_joining', 'default')) == ARMS[arm]
+    reference = load(path.with_name(path.name.replace(f'-{arm}_', '-rpe_')))
+    changed = {re.sub(r'\.\d+$', '', key) for key, _ in flat(cfg) ^ flat(reference)}
+    checkpoint = 'model.backbone.init_cfg.checkpoint'
+    assert changed <= {'model.backbone.pe_type', 'model.backbone.pe_joining', checkpoint}
+    if path.parent.name != 'swin':
+        size = backbone.arch
+        files = {'rpe': f'swin_{size}_patch4_window7_224.pth'}
+        assert backbone.init_cfg.checkpoint == 'pretrained/' + files.get(arm, f'swin_{size}_{arm}.pth')
+    drop_path = {'swin': 0.3 if 'small' in path.stem else 0.2, 'mask_rcnn': 0.2, 'upernet': 0.3}
+    assert backbone.drop_path_rate == drop_path[path.parent.name]
+
+
+def first(family: str, arm: str):
+    return next(path for path in SWIN if path.parent.name == family and f'-tiny-{arm}_' in path.stem)
+
+
+def test_the_schedules_are_the_public_ones():
+    cfg = load(first('swin', 'lape-rpe'))
+    optimizer = cfg.optim_wrapper.optimizer
+    assert (optimizer.type, optimizer.lr, optimizer.weight_decay) == ('AdamW', 5e-4, 0.05)
+    assert cfg.optim_wrapper.clip_grad.max_norm == 5.0
+    warmup, cosine = cfg.param_scheduler
+    assert (warmup.end, cosine.begin, cosine.eta_min) == (20, 20, 5e-6)
+    assert cfg.train_dataloader.sampler == dict(type='DefaultSampler', shuffle=True)
+    assert [augment.type for augment in cfg.model.train_cfg.augments] == ['Mixup', 'CutMix']
+    detector, segmentor = load(first('mask_rcnn', 'rpe')), load(first('upernet', 'rpe'))
+    rates = [
+        (cfg.optim_wrapper.optimizer.lr, cfg.optim_wrapper.optimizer.weight_decay) for cfg in (detector, segmentor)
+    ]
+    assert rates == [(1e-4, 0.05), (6e-5, 0.01)]
+    assert [cfg.param_scheduler[0].end for cfg in (detector, segmentor)] == [500, 1500]
+    steps = [step['type'] for step in detector.train_dataloader.dataset.pipeline]
+    assert steps == ['LoadImageFromFile', 'LoadAnnotations', 'RandomFlip', 'RandomChoice', 'PackDetInputs']
+    assert segmentor.model.test_cfg == dict(mode='whole') and segmentor.param_scheduler[1].power == 1.0
+
+
+@pytest.mark.parametrize('family', ['swin', 'mask_rcnn', 'upernet'])
+def test_tables_and_norms_are_not_decayed(family):
+    cfg = load(first(family, 'lape-rpe' if family == 'swin' else 'lape')).copy()
+    cfg.model.backbone.update(init_cfg=None, arch=dict(embed_dims=12, depths=(1, 1, 1, 1), num_heads=(1,) * 4))
+    cfg.model.backbone.pe_type = ['learnable', 'rpe']
+    widths = [12, 24, 48, 96]
+    if family == 'swin':
+        cfg.model.head.in_channels = widths[-1]
+    elif family == 'mask_rcnn':
+        cfg.model.neck.in_channels = widths
+    else:
+        cfg.model.decode_head.in_channels, cfg.model.auxiliary_head.in_channels = widths, widths[2]
+    model = build(cfg)
+    groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
+    plain = {id(parameter) for group in groups if not group['weight_decay'] for parameter in group['params']}
+    free = {name for name, parameter in model.backbone.named_parameters() if id(parameter) in plain}
+    parts = ('absolute_pos_embed', 'relative_position_bias_table', 'norm', *(['bias'] if family == 'swin' else []))
+    assert free == {name for name, _ in model.backbone.named_parameters() if any(part in name for part in parts)}

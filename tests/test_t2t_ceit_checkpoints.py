@@ -1,0 +1,163 @@
+"""Files of T2T-ViT and CeiT: recognised, described and loaded as exactly as those of a ViT."""
+
+import re
+
+import pytest
+import torch
+from mmengine.registry import MODELS
+from model_helpers import randomise
+from test_checkpoint import assert_same, save
+from test_t2t_ceit import ARCHS, FAMILIES, small
+
+from mmlape.checkpoint import load_backbone, read_checkpoint
+from mmlape.checkpoint.converting import convert, publish
+from mmlape.checkpoint.describing import inspect
+from mmlape.cli import main
+from mmlape.errors import CheckpointError
+from mmlape.models import CeiT, T2TViT
+from mmlape.models.position.base import resize_absolute
+
+
+def model(cls, img_size=48, **kwargs):
+    return randomise(small(cls, img_size, **kwargs))
+
+
+def public_file(path, source):
+    """As the public code writes it, with a head: T2T-ViT's files have averaged weights only, CeiT's are DeiT's."""
+    tensors = dict(source.state_dict())
+    tensors |= {'head.weight': torch.randn(10, source.embed_dims), 'head.bias': torch.randn(10)}
+    if isinstance(source, T2TViT):
+        return save(path, tensors, 'state_dict_ema')
+    return save(path, tensors, 'model', epoch=299)
+
+
+@FAMILIES
+@pytest.mark.parametrize('options', [dict(), dict(pe_joining='lape'), dict(patch_norm='dual')], ids=str)
+def test_a_public_file_loads_strictly(tmp_path, cls, options):
+    source = model(cls, **options)
+    path = public_file(tmp_path / 'a.pth.tar', source)
+    target = small(cls, **options, init_cfg=dict(type='Pretrained', checkpoint=path))
+    target.init_weights()
+    assert_same(target, source)
+    report = target.load_report
+    assert report.dropped == ['head.weight', 'head.bias'] and not report.new and not report.resized
+
+
+def test_random_features_are_the_files(tmp_path):
+    source = small(T2TViT)
+    source.tokens_to_token.attention1.w.normal_()
+    load_backbone(target := small(T2TViT), public_file(tmp_path / 'a.pth.tar', source))
+    assert torch.equal(target.tokens_to_token.attention1.w, source.tokens_to_token.attention1.w)
+
+
+@pytest.mark.parametrize(('cls', 'pe_type'), [(CeiT, 'learnable'), (T2TViT, 'sincos1d'), (T2TViT, 'learnable')])
+def test_the_pe_is_resized_and_its_class_row_kept(tmp_path, cls, pe_type):
+    source = model(cls, pe_type=pe_type)
+    report = load_backbone(
+        target := model(cls, (64, 32), pe_type=pe_type), public_file(tmp_path / 'a.pth.tar', source)
+    )
+    assert report.resized == {'pos_embed': '3x3 -> 4x2'}
+    assert torch.equal(target.pos_embed, resize_absolute(source.pos_embed, (3, 3), (4, 2), 1))
+
+
+@FAMILIES
+def test_lape_and_default_files_are_kept_apart(tmp_path, cls):
+    files = {
+        joining: public_file(tmp_path / joining, model(cls, pe_joining=joining)) for joining in ('default', 'lape')
+    }
+    for stored, joining in (('lape', 'default'), ('default', 'lape')):
+        with pytest.raises(CheckpointError, match=f'with(out)? LaPE, but the model has pe_joining={joining!r}'):
+            load_backbone(small(cls, pe_joining=joining), files[stored])
+        report = load_backbone(small(cls, pe_joining=joining), files[stored], allow_joining_mismatch=True)
+        assert all('.pe_norm.' in name for name in report.new)
+
+
+def test_a_feature_map_drops_class_attention_and_says_so(tmp_path):
+    source = model(CeiT)
+    report = load_backbone(target := small(CeiT, out_type='featmap'), public_file(tmp_path / 'a.pth', source))
+    assert_same(target, source)
+    assert {name.partition('.')[0] for name in report.dropped} == {'lca', 'pos_layer_embed', 'head'}
+    with pytest.raises(CheckpointError, match='missing: lca'):
+        load_backbone(small(CeiT), save(tmp_path / 'b.pth', target.state_dict()))
+
+
+def test_files_of_other_models_are_refused(tmp_path):
+    files = {cls: public_file(tmp_path / cls.__name__, model(cls)) for cls in ARCHS}
+    with pytest.raises(CheckpointError, match='matches no known layout'):
+        load_backbone(small(CeiT), files[T2TViT])
+    with pytest.raises(CheckpointError, match=r'unexpected: tokens_to_token\.attention1\.w '):
+        load_backbone(small(T2TViT, tokens_type='transformer'), files[T2TViT])
+    with pytest.raises(CheckpointError, match="wrong PE: pos_embed is not the table of pe_type='sincos1d'"):
+        load_backbone(small(CeiT, pe_type='sincos1d'), files[CeiT])
+
+
+@FAMILIES
+@pytest.mark.parametrize(
+    'options',
+    [
+        dict(),
+        dict(pe_joining='lape', patch_norm='dual'),
+        dict(pe_joining='lape', pe_norm='channel', patch_norm='rms'),
+        dict(pe_type='rpe', patch_norm='pre'),
+        dict(pe_type='none', patch_norm='post'),
+    ],
+    ids=str,
+)
+def test_inspect_prints_what_loads_a_file(tmp_path, cls, options):
+    source = model(cls, **options)
+    found = inspect(public_file(tmp_path / 'a.pth.tar', source))
+    assert found['layout'] == cls.__name__ and found['arch'] == 'custom'
+    for key, value in options.items():
+        assert found[key].startswith(value), key
+    config = eval(found['to load it'].removeprefix('backbone=').replace('?', '2'))  # the number of heads
+    target = MODELS.build(dict(config, img_size=48))
+    target.init_weights()
+    assert_same(target, source)
+    assert ('averaged ones (EMA)' in found['mind']) == (cls is T2TViT)
+
+
+@pytest.mark.parametrize(
+    ('cls', 'arch', 'more'),
+    [(T2TViT, 't2t-vit-7', {}), (T2TViT, 't2t-vit-14', dict(tokens_type='transformer')), (CeiT, 'small', {})],
+)
+def test_inspect_names_the_public_archs(tmp_path, cls, arch, more):
+    source = cls(arch, **more)
+    found = inspect(public_file(tmp_path / 'a.pth', source))
+    assert found['arch'] == arch and found['pe grid'] == '14 x 14'
+    assert found['pe_type'] == ('sincos1d' if cls is T2TViT else 'learnable')
+    assert found.get('tokens_type') == more.get('tokens_type')
+    assert f"arch='{arch}'" in found['to load it'] and 'heads leaves no trace' not in found['mind']
+
+
+def test_inspect_reads_a_segmentors_backbone(tmp_path):
+    tensors = {f'backbone.{name}': value for name, value in small(CeiT, out_type='featmap').state_dict().items()}
+    found = inspect(save(tmp_path / 'a.pth', {**tensors, 'decode_head.x': torch.zeros(1)}, 'state_dict'))
+    assert "out_type='featmap'" in found['to load it']
+
+
+@FAMILIES
+def test_convert_and_publish(tmp_path, cls):
+    source, path = (one := model(cls, pe_joining='lape')), public_file(tmp_path / 'a.pth.tar', one)
+    assert convert(path, tmp_path / 'b.pth', 'mmlape') == []
+    load_backbone(target := small(cls, pe_joining='lape'), str(tmp_path / 'b.pth'))
+    assert_same(target, source)
+    if cls is T2TViT:
+        with pytest.raises(CheckpointError, match='averaged ones .EMA. only; pass --weights ema'):
+            publish(path, tmp_path / 'c.pth')
+    file, _ = publish(path, tmp_path / 'c.pth', 'ema' if cls is T2TViT else 'plain')
+    assert 'head.weight' in read_checkpoint(file)['state_dict']
+
+
+@FAMILIES
+def test_a_plain_state_dict_is_resized_by_torchs_own_function(cls):
+    source, target = model(cls, (48, 32)), small(cls, (16, 64))
+    target.load_state_dict(source.state_dict())
+    assert torch.equal(target.pos_embed, resize_absolute(source.pos_embed, (3, 2), (1, 4), 1))
+
+
+@FAMILIES
+def test_visualize_pe_shows_a_file(tmp_path, cls, capsys):
+    path = public_file(tmp_path / 'a.pth.tar', model(cls, pe_joining='lape'))
+    assert main(['visualize-pe', path, '--out', str(tmp_path / 'out')]) == 0, capsys.readouterr()
+    assert [file.suffix for file in (tmp_path / 'out').rglob('*.png')]
+    assert not re.search('Traceback', capsys.readouterr().err)
