@@ -108,6 +108,7 @@ def public_dinov3(settings: Settings) -> nn.Module:
     heads = 4 if settings.arch == 'mini' else 16
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         model = module.DINOv3_Adapter(vit, interaction_indexes=layers, deform_num_heads=heads)
+    return prepared(model, settings)
 
 
 def public_cct(settings: Settings, arch: str, size: int, weights: dict[str, Tensor]) -> nn.Module:

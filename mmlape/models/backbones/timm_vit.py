@@ -95,7 +95,7 @@ class TimmViT(TimmCheckpoints):
         self.vit.blocks = self.vit.blocks[:count]
 
     @property
-    def layers(self) -> Sequence[nn.Module]:
+    def all_layers(self) -> Sequence[nn.Module]:
         """Return the blocks."""
         return self.vit.blocks
 
