@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         metavar='S',
         help='sides of the images; default: 224 512, and 1024 on a GPU',
     )
-    add('--arch', choices=('deit-tiny', 'deit-small', 'deit-base', 'mini'), default='deit-tiny')
+    add('--arch', choices=('deit-tiny', 'deit-small', 'deit-base', 'deit-large', 'mini'), default='deit-tiny')
     add('--batch', type=_positive, metavar='B', help='images per step; default: what fits the device and the size')
     add(
         '--repeats',
@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     add('--data', metavar='DIR', help='the mini data; default: data/mini, made if it is not there')
     add('--vit-adapter', metavar='DIR', help='a checkout of the public ViT-Adapter code, to measure as well')
     add('--lape', metavar='DIR', help='a checkout of the public LaPE code, to measure as well')
+    add('--dinov3', metavar='DIR', help='a checkout of the public DINOv3 code, to measure as well')
     add('--t2t', metavar='DIR', help='a checkout of the public T2T-ViT code, to measure as well')
     add('--ceit', metavar='DIR', help='a checkout of the public CeiT code, to measure as well')
     add('--compact', metavar='DIR', help='a checkout of the public Compact-Transformers code, to measure as well')
@@ -71,7 +72,8 @@ def settings_of(args: argparse.Namespace):
     gpu = args.device == 'cuda'
     limits = QUICK if args.quick else {}
     chosen = {name: getattr(args, name) for name in ('repeats', 'budget') if getattr(args, name) is not None}
-    named = {name: getattr(args, name.replace('-', '_')) for name in ('vit-adapter', 'lape', 't2t', 'ceit', 'compact')}
+    public = ('vit-adapter', 'lape', 'dinov3', 't2t', 'ceit', 'compact')
+    named = {name: getattr(args, name.replace('-', '_')) for name in public}
     return Settings(
         device=args.device,
         dtypes=tuple(args.dtype or (('fp32', 'bf16') if gpu else ('fp32',))),

@@ -28,6 +28,7 @@ from mmlape.errors import ConfigError
 HINTS = {
     'vit-adapter': 'git clone https://github.com/czczup/ViT-Adapter',
     'lape': 'git clone https://github.com/Ingrid725/LaPE',
+    'dinov3': 'git clone https://github.com/facebookresearch/dinov3',
     't2t': 'git clone https://github.com/yitu-opensource/T2T-ViT',
     'ceit': 'git clone https://github.com/coeusguo/ceit',
     'compact': 'git clone https://github.com/SHI-Labs/Compact-Transformers',
@@ -79,6 +80,34 @@ def public_lape(settings: Settings, size: int, weights: dict[str, Tensor]) -> nn
         norm_layer=partial(nn.LayerNorm, eps=1e-6), pe='learnable', join_type='LaPE',
     )  # fmt: skip
     model.load_state_dict(weights)
+    return prepared(model, settings)
+
+
+def public_dinov3(settings: Settings) -> nn.Module:
+    """Build DINOv3's adapter over its frozen ViT, with random weights; deformable attention is mmcv's function."""
+    root = checkout(settings, 'dinov3', 'dinov3/models/vision_transformer.py')
+    sys.path.insert(0, str(root))
+    try:
+        for name in ('eval', 'eval/segmentation', 'eval/segmentation/models'):
+            full = f'dinov3.{name.replace("/", ".")}'
+            sys.modules.setdefault(full, _module(full, __path__=[str(root / 'dinov3' / name)]))
+        module = importlib.import_module('dinov3.eval.segmentation.models.backbone.dinov3_adapter')
+        vision = importlib.import_module('dinov3.models.vision_transformer')
+    finally:
+        sys.path.remove(str(root))
+    deform = importlib.import_module('dinov3.eval.segmentation.models.utils.ms_deform_attn')
+    deform.MSDeformAttnFunction = DeformableFunction
+    arch = arch_of(settings)
+    vit = vision.DinoVisionTransformer(
+        embed_dim=arch['embed_dims'], depth=arch['num_layers'], num_heads=arch['num_heads'], n_storage_tokens=4,
+        layerscale_init=1e-5, norm_layer='layernormbf16', mask_k_bias=True, pos_embed_rope_dtype='fp32',
+    )  # fmt: skip
+    vit.init_weights()
+    quarter = arch['num_layers'] // 4
+    layers = [(i + 1) * quarter - 1 for i in range(4)]
+    heads = 4 if settings.arch == 'mini' else 16
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
+        model = module.DINOv3_Adapter(vit, interaction_indexes=layers, deform_num_heads=heads)
     return prepared(model, settings)
 
 

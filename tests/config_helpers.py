@@ -1,9 +1,11 @@
 """The configs of the repository, by what their names say; used by the tests of configs, recipes and cost."""
 
 import re
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from unittest import mock
 
+import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
@@ -18,10 +20,11 @@ DEIT = [path for path in CONFIGS if 'deit-' in path.name]
 RECIPES = [
     path for path in DEIT if path.parent.name in FAMILIES and '_mini-' not in path.name and path not in ALTERNATIVES
 ]
+FOUNDATION = [path for path in CONFIGS if path.parent.name == 'foundation']
 MINI = [path for path in DEIT if '_mini-' in path.name]
 NAME = re.compile(
-    r'((?P<method>mask-rcnn|segmenter|upernet)_)?(?P<arch>[a-z][a-z0-9-]*?)(?P<adapter>-adapter)?'
-    r'(-distilled)?-(?P<joining>default|lape)?-?(?P<rpe>rpe|rope-mixed|rope)?(?P<irpe>-irpe[a-z-]*)?'
+    r'((?P<method>mask-rcnn|segmenter|upernet|linear)_)?(?P<arch>[a-z][a-z0-9-]*?)(?P<adapter>-adapter)?'
+    r'(-distilled)?(-(?P<joining>default|lape))?(-(?P<rpe>rpe|rope-mixed|rope))?(?P<irpe>-irpe[a-z-]*)?'
     r'(?P<pe>-sincos1d|-sincos2d|-none)?(?P<dpn>-dpn)?'
     r'_(?P<gpus>\d+)xb(?P<batch>\d+)-(?P<schedule>[^_]+)_(?P<data>.+)'
 )
@@ -81,6 +84,12 @@ def load(path: Path) -> Config:
 def build(cfg: Config) -> nn.Module:
     init_default_scope(cfg.default_scope)
     return MODELS.build(cfg.model)
+
+
+def build_without_data(cfg: Config) -> nn.Module:
+    """The model on the meta device, for counting; rates of drop path are values of a tensor, so that has some."""
+    with mock.patch('torch.linspace', partial(torch.linspace, device='cpu')), torch.device('meta'):
+        return build(cfg)
 
 
 def parts(path: Path) -> dict:

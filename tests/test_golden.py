@@ -22,15 +22,23 @@ from mmlape.models import (
     DistilledVisionTransformer,
     SwinTransformer,
     T2TViT,
+    TimmViT,
+    TimmViTAdapter,
     VisionTransformer,
     ViTAdapter,
 )
+from mmlape.models.backbones.timm_models import OLDEST
 
 FOLDER = Path(__file__).parent / 'golden'
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}
+# timm computes rotary angles in float32
+TIMM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-5}
 # the public adapter computes reference points in float32
+ADAPTER_TOLERANCE = {torch.float64: 5e-6, torch.float32: 1e-4}
 TOLERANCES = {
-    'ViTAdapter': {torch.float64: 5e-6, torch.float32: 1e-4},
+    'TimmViT': TIMM_TOLERANCE,
+    'TimmViTAdapter': ADAPTER_TOLERANCE,
+    'ViTAdapter': ADAPTER_TOLERANCE,
     'T2TViT': {torch.float64: 1e-9, torch.float32: 1e-5},
 }
 
@@ -67,6 +75,8 @@ MODEL_CLASSES = {
     'T2TViT': T2TViT,
     'CompactTransformer': CompactTransformer,
     'DistilledVisionTransformer': DistilledVisionTransformer,
+    'TimmViT': TimmViT,
+    'TimmViTAdapter': TimmViTAdapter,
     'SwinTransformer': SwinTransformer,
     'ViTAdapter': ViTAdapter,
     'VisionTransformer': VisionTransformer,
@@ -98,6 +108,8 @@ def state_dict(source: str, case: dict) -> dict[str, Tensor]:
 
 
 def build(source: str, case: dict, dtype: torch.dtype) -> nn.Module:
+    if case['model'].startswith('Timm'):
+        pytest.importorskip('timm', OLDEST)
     model = MODEL_CLASSES[case['model']](**case['kwargs'])
     model.load_state_dict(state_dict(source, case), strict=True)
     return model.to(dtype).train(case['training'])
@@ -147,7 +159,7 @@ def test_outputs_and_gradients_are_the_public_codes(source, name, key, dtype):
     if key not in case['gradients']:
         return
     project(outputs).backward()
-    parameters = dict(model.named_parameters())
+    parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
     assert set(parameters) == set(case['parameters'])
     sizes = [parameters[path].numel() for path in case['parameters']]
     gradients = torch.from_numpy(data[f'{prefix}/gradients']).split(sizes)

@@ -20,10 +20,11 @@ ACTIVATIONS = {
     'quick_gelu': dict(type='mmpretrain.QuickGELU'),
     'gelu_tanh': dict(type='GELU', approximate='tanh'),
 }
+TIMM = 'mmlape.TimmViT'
 REFUSED = {
-    'ParallelThingsBlock': 'matches no known layout',
-    'ParallelScalingBlock': 'matches no known layout',
-    'DiffParallelScalingBlock': 'matches no known layout',
+    'ParallelThingsBlock': TIMM,
+    'ParallelScalingBlock': TIMM,
+    'DiffParallelScalingBlock': TIMM,
     'diff': r'unexpected: blocks\.0\.attn\.lambda_q1',
     'GluMlp': r'wrong shape: blocks\.0\.mlp\.fc2\.weight',
 }
@@ -71,6 +72,9 @@ def test_a_family_of_timm(tmp_path, name, distilled, kwargs):
     torch.save(theirs.state_dict(), path)
     used = {getattr(getattr(value, 'func', value), '__name__', value) for value in kwargs.values()}
     reasons = [reason for switch, reason in REFUSED.items() if switch in used]
+    if TIMM in reasons:
+        assert f'{TIMM!r}, model_name=?' in inspect(path)['to load it']
+        return
     if reasons:
         with pytest.raises(CheckpointError, match=reasons[0]):
             build(vit_config(path))
@@ -99,20 +103,22 @@ def test_the_registry_has_families():
 
 
 @pytest.mark.parametrize(
-    'name', ['vit_relpos_base_patch16_224', 'vit_base_patch16_rope_224', 'vit_base_patch16_dinov3']
+    ('name', 'ours'),
+    [
+        ('vit_relpos_base_patch16_224', 'mmlape.VisionTransformer'),
+        ('vit_base_patch16_rope_224', TIMM),
+        ('vit_base_patch16_dinov3', TIMM),
+        ('vit_small_plus_patch16_dinov3', TIMM),
+    ],
 )
-def test_other_transformers_of_timm_are_refused(tmp_path, name):
+def test_other_transformers_of_timm_are_refused(tmp_path, name, ours):
+    """Those that ``TimmViT`` takes are said to be its own."""
     theirs = timm.create_model(name, **{key: value for key, value in SHAPE.items() if key != 'patch_size'})
-    torch.save(theirs.state_dict(), tmp_path / 'timm.pth')
-    with pytest.raises(CheckpointError, match='unexpected: '):
-        build(vit_config(tmp_path / 'timm.pth'))
-
-
-def test_a_gated_ffn_without_fc1_is_no_plain_vit(tmp_path):
-    theirs = timm.create_model('vit_small_plus_patch16_dinov3', embed_dim=48, depth=2, num_heads=4, img_size=64)
-    torch.save(theirs.state_dict(), tmp_path / 'timm.pth')
-    with pytest.raises(CheckpointError, match='matches no known layout'):
-        inspect(tmp_path / 'timm.pth')
+    torch.save(theirs.state_dict(), path := tmp_path / 'timm.pth')
+    assert f'type={ours!r}' in inspect(path)['to load it']
+    arch = dict(embed_dims=48, num_layers=2, num_heads=4, feedforward_channels=192)
+    with pytest.raises(CheckpointError, match=r'unexpected: |matches no known layout'):
+        load_backbone(VisionTransformer(arch, 64, layer_scale_init_value=1), str(path))
 
 
 def test_a_table_without_class_row_gets_one_of_zeros(tmp_path):

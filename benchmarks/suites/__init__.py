@@ -9,6 +9,7 @@ SUITES = {
     'swin': "our Swin beside timm's and mmpretrain's, and LaPE beside default",
     'joining': 'LaPE, and Dual PatchNorm, beside the plain ViT',
     'adapter': 'ViT-Adapter: LaPE beside default, and the public code where a checkout is given',
+    'foundation': "the adapter over timm's DINOv3, and DINOv3's own code where a checkout is given",
     'public': 'the public LaPE code, where a checkout is given',
     't2t': 'T2T-ViT-7: LaPE beside default, and the public code where a checkout is given',
     'ceit': 'CeiT-Ti: LaPE beside default, and the public code where a checkout is given',

@@ -20,9 +20,9 @@ RECIPES = (
 def comparisons(settings: Settings) -> list[Comparison]:
     """Return one per configuration, dtype and work, at one size: the largest on a GPU, the smallest on the CPU.
 
-    DeiT-B has no recipes of this kind.
+    DeiT-B and larger ones have no recipes of this kind.
     """
-    if settings.arch == 'deit-base':
+    if settings.arch in ('deit-base', 'deit-large'):
         return []
     size = max(settings.sizes) if settings.device == 'cuda' else min(settings.sizes)
     configs = MINI if settings.arch == 'mini' else [path.format(arch=settings.arch) for path in RECIPES]

@@ -1,4 +1,4 @@
-"""Checkpoints named by an address: downloaded once, into the cache of torch.hub."""
+"""Checkpoints named by an address: downloaded once, into the cache of torch.hub or of the Hugging Face hub."""
 
 import contextlib
 import fcntl
@@ -18,6 +18,9 @@ from mmengine.logging import print_log
 from mmlape.errors import CheckpointError
 
 TIMEOUT = 60
+HUB = 'hf-hub:'
+"""Before the name of a repository on the Hugging Face hub, as in timm: 'hf-hub:OWNER/NAME[@REVISION][/FILE]'."""
+HUB_FILES = ('model.safetensors', 'pytorch_model.bin', 'open_clip_model.safetensors', 'open_clip_pytorch_model.bin')
 _HASH = re.compile(r'-([0-9a-f]{8,64})\.')
 
 
@@ -43,9 +46,11 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
     Raises:
         CheckpointError: If it cannot be downloaded, or its hash is not the one in its name.
     """
+    url = os.fspath(checkpoint)
+    if url.startswith(HUB):
+        return _hub_file(url)
     if not is_address(checkpoint):
         return Path(checkpoint).expanduser()
-    url = os.fspath(checkpoint)
     if not url.startswith(('http://', 'https://')):
         raise CheckpointError(f'checkpoint {url}: not an address that is read; download it and name the file')
     target = cached_path(url)
@@ -60,6 +65,41 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
             f'file, or put it there as {target}'
         ) from error
     return target
+
+
+def _hub_file(name: str) -> Path:
+    """Return the file of a repository: from the cache, else downloaded, with the description beside it.
+
+    Raises:
+        CheckpointError: If it is in neither place.
+    """
+    owner, _, rest = name.removeprefix(HUB).partition('/')
+    repository, _, file = rest.partition('/')
+    repository, _, revision = f'{owner}/{repository}'.partition('@')
+    files, reason = [file] if file else HUB_FILES, 'huggingface_hub is not installed'
+    with contextlib.suppress(ImportError):
+        from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+        for candidate in files:
+            found = try_to_load_from_cache(repository, candidate, revision=revision or None)
+            if isinstance(found, str):
+                return Path(found)
+        for candidate in files:
+            try:
+                found = hf_hub_download(repository, candidate, revision=revision or None, etag_timeout=TIMEOUT)
+            except Exception as error:  # of the hub, of its HTTP client, of the file system
+                reason = ' '.join(str(error).split())[:150]
+                if type(error).__name__ == 'EntryNotFoundError':
+                    continue
+                break
+            with contextlib.suppress(Exception):
+                hf_hub_download(repository, 'config.json', revision=revision or None)
+            return Path(found)
+    page = f'https://huggingface.co/{repository}/resolve/{revision or "main"}/{files[0]}'
+    raise CheckpointError(
+        f'checkpoint {name}: neither cached nor to be downloaded ({reason}); download {page} where there is a '
+        'network and name the file with checkpoint=FILE'
+    )
 
 
 def _download(url: str, target: Path) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from torch import nn
 
+from mmlape.checkpoint.download import local_path
+
 HUB_NAMES = ('model.safetensors', 'pytorch_model.bin')
 """Names of weights on the Hugging Face hub, beside which timm keeps its ``config.json``."""
 TOLERANCE = 0.5
@@ -60,7 +62,7 @@ def stored_normalisation(content: Mapping, recorded: Mapping, path: str | Path) 
     Args:
         content: As ``read_checkpoint`` returns it.
         recorded: This package's own record in it.
-        path: The file.
+        path: The file, or the address that it was read from.
     """
     meta, args = content.get('meta'), content.get('args')
     meta = meta if isinstance(meta, Mapping) else {}
@@ -68,7 +70,7 @@ def stored_normalisation(content: Mapping, recorded: Mapping, path: str | Path) 
     found = [
         _make(recorded, 1, 'recorded'),
         _make(_preprocessor(meta.get('cfg')), 1, 'data_preprocessor of the stored config'),
-        _make(_pretrained_cfg(meta, Path(path)), 255, "timm's pretrained_cfg"),
+        _make(_pretrained_cfg(meta, local_path(path)), 255, "timm's pretrained_cfg"),
         _make(args, 255, "timm's training arguments"),
         _named(IMAGENET, "DeiT's training arguments") if 'data_set' in args else None,
     ]

@@ -37,6 +37,7 @@ class Case:
         inputs: The inputs to record outputs for; None for all.
         gradients: The inputs to record gradients for; None for all that outputs are recorded for.
         training: Whether the model is in training mode; then batch statistics are recorded as well.
+        frozen: Names in ``weights`` that get no gradient.
     """
 
     name: str
@@ -48,12 +49,14 @@ class Case:
     inputs: Sequence[str] | None = None
     gradients: Sequence[str] | None = None
     training: bool = False
+    frozen: Sequence[str] = ()
 
     @property
     def parameters(self) -> list[str]:
         """Names of the weights that are learned."""
         buffers = ('running_mean', 'running_var', 'num_batches_tracked', 'w')  # w: random features of performers
-        return [name for name in self.weights if name not in self.fixed and name.rpartition('.')[2] not in buffers]
+        no_gradient = {*self.fixed, *self.frozen}
+        return [name for name in self.weights if name not in no_gradient and name.rpartition('.')[2] not in buffers]
 
 
 def checkout() -> str:

@@ -68,8 +68,11 @@ class AdapterMixin(nn.Module):
         drop_path_rate: float = 0.0,
         norm_cfg: dict | None = None,
         with_cp: bool = False,
+        with_injectors: bool = True,
     ) -> None:
         """Add the adapter's parts, under their official names; see ``ViTAdapter`` for the arguments.
+
+        Without injectors, the pyramid reads the ViT, which is left as it is.
 
         Raises:
             ConfigError: If the arguments do not fit the ViT or one another.
@@ -85,7 +88,9 @@ class AdapterMixin(nn.Module):
         ffn = dict(cffn_ratio=cffn_ratio, drop_path=drop_path_rate)
         last = len(self.ranges) - 1
         self.interactions = nn.ModuleList(
-            InteractionBlock(dims, shared, init_values, ffn, 2 * (use_extra_extractor and i == last), with_cp)
+            InteractionBlock(
+                dims, shared, init_values, ffn, 2 * (use_extra_extractor and i == last), with_cp, with_injectors
+            )
             for i in range(len(self.ranges))
         )
         self.up = nn.ConvTranspose2d(dims, dims, 2, 2)
@@ -133,11 +138,12 @@ class AdapterMixin(nn.Module):
         x_cells = Cells.of([hw], x.device)
         features = []
         for interaction, (start, stop) in zip(self.interactions, self.ranges):
-            prefix, patches = vit.split_prefix(x)
-            patches = interaction.inject(patches, x_cells, c, c_cells)
-            x = torch.cat((prefix, patches), dim=1) if prefix.shape[1] else patches
+            if interaction.injector is not None:
+                prefix, patches = vit.split_prefix(x)
+                patches = interaction.inject(patches, x_cells, c, c_cells)
+                x = torch.cat((prefix, patches), dim=1) if prefix.shape[1] else patches
             x, state = vit.run_layers(x, state, hw, start, stop)
-            patches = vit.split_prefix(x)[1]
+            patches = self.read_patches(x)
             c = interaction.extract(c, c_cells, patches, x_cells)
             features.append(patches)
 
@@ -150,6 +156,10 @@ class AdapterMixin(nn.Module):
             out = norm(channels_last(m))[..., : ceil_div(height, stride), : ceil_div(width, stride)]
             outs.append(contiguous(out))  # not every op of a head knows channels last
         return tuple(outs)
+
+    def read_patches(self, x: Tensor) -> Tensor:
+        """Return the patches (B, N, D) that the pyramid reads of a layer's tokens (B, P + N, D)."""
+        return self.plain_vit.split_prefix(x)[1]
 
     def _add_features(self, maps: list[Tensor], features: list[Tensor], hw: Grid) -> list[Tensor]:
         sources = features if self.vit_feature_source == 'interaction' else [features[-1]] * 4

@@ -155,9 +155,12 @@ class IsotropicBackbone(BaseBackbone):
         for index in sorted(set(self.out_indices)):
             x, pe = self.run_layers(x, pe, hw, start, index + 1)
             start = index + 1
-            last = start == self.num_layers
-            outs[index] = self.format(self.final_norm(x) if last and self.final_norm is not None else x, hw)
+            outs[index] = self.format(self.normed(x, start == self.num_layers), hw)
         return tuple(outs[index] for index in self.out_indices)
+
+    def normed(self, x: Tensor, last: bool) -> Tensor:
+        """Return the tokens (B, P + N, D) of a layer that is returned; the final norm applies to the last layer."""
+        return self.final_norm(x) if last and self.final_norm is not None else x
 
     def format(self, x: Tensor, hw: Grid) -> Tensor | tuple[Tensor, ...]:
         """Return tokens (B, P + N, D) of a layer in the form that ``out_type`` says."""

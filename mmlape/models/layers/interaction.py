@@ -116,13 +116,23 @@ class InteractionBlock(nn.Module):
         ffn: Further arguments of the extractor.
         num_extra: Further extractors behind it.
         with_cp: Recompute activations in the backward pass to save memory.
+        with_injector: Whether there is an injector; without one, tokens stay as they are.
     """
 
     def __init__(
-        self, embed_dims: int, shared: dict, init_values: float, ffn: dict, num_extra: int = 0, with_cp: bool = False
+        self,
+        embed_dims: int,
+        shared: dict,
+        init_values: float,
+        ffn: dict,
+        num_extra: int = 0,
+        with_cp: bool = False,
+        with_injector: bool = True,
     ):
         super().__init__()
-        self.injector = Injector(embed_dims, n_levels=3, init_values=init_values, **shared)
+        self.injector = None
+        if with_injector:
+            self.injector = Injector(embed_dims, n_levels=3, init_values=init_values, **shared)
         self.extractor = Extractor(embed_dims, n_levels=1, **ffn, **shared)
         extra = [Extractor(embed_dims, n_levels=1, **ffn, **shared) for _ in range(num_extra)]
         self.extra_extractors = nn.ModuleList(extra) if extra else None

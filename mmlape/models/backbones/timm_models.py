@@ -1,0 +1,188 @@
+"""Plain ViTs of timm: which of its models are, and how one is built without its head."""
+
+import difflib
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from mmlape.checkpoint.download import HUB, local_path
+from mmlape.checkpoint.normalisation import Normalisation
+from mmlape.errors import ConfigError, StackError
+
+OLDEST = '1.0.20'
+"""The first timm with DINOv3."""
+PREFIX_TOKENS = ('cls_token', 'dist_token', 'reg_token')
+"""In the order in which they precede the patches."""
+
+
+class TimmSource(NamedTuple):
+    """A model of timm's registry.
+
+    Attributes:
+        name: As timm knows it, with the tag of its weights if one is named.
+        pretrained_cfg: timm's description of those weights.
+    """
+
+    name: str
+    pretrained_cfg: dict
+
+    @property
+    def architecture(self) -> str:
+        """The name without the tag."""
+        return self.name.partition('.')[0]
+
+    @property
+    def checkpoint(self) -> str:
+        """Where the weights are.
+
+        Raises:
+            ConfigError: If timm knows none.
+        """
+        hub, url = (self.pretrained_cfg.get(key) for key in ('hf_hub_id', 'url'))
+        if hub:
+            file = self.pretrained_cfg.get('hf_hub_filename')
+            return f'{HUB}{hub}/{file}' if file else f'{HUB}{hub}'
+        if url:
+            return url
+        tagged = timm_package().list_models(f'{self.architecture}.*', pretrained=True)
+        choices = f'choose one of: {", ".join(tagged)}' if tagged else 'name a file with checkpoint=FILE'
+        raise ConfigError(f'timm has no weights for {self.name}: {choices}')
+
+    @property
+    def normalisation(self) -> Normalisation | None:
+        """What the weights want of images; None if a name without tag leaves it open."""
+        timm = timm_package()
+        names = [self.name] if '.' in self.name else timm.list_models(f'{self.architecture}.*', pretrained=True)
+        cfgs = [timm.get_pretrained_cfg(name) for name in names]
+        found = {(cfg.mean, cfg.std) for cfg in cfgs} if cfgs else {()}
+        parts = found.pop()
+        if found or not parts:
+            return None
+        values = (tuple(round(255 * value, 4) for value in part) for part in parts)
+        return Normalisation(*values, f"timm's pretrained_cfg of {names[0]}")
+
+
+def timm_package() -> ModuleType:
+    """Import timm.
+
+    Raises:
+        StackError: If it is missing or too old.
+    """
+    try:
+        import timm
+    except ImportError as error:
+        raise StackError(f"mmlape.TimmViT needs timm: pip install 'timm>={OLDEST}'") from error
+    if tuple(int(part) for part in timm.__version__.split('.')[:3] if part.isdigit()) < (1, 0, 20):
+        raise StackError(f'mmlape.TimmViT needs timm {OLDEST} or newer, not {timm.__version__}: pip install -U timm')
+    return timm
+
+
+def find_model(name: str) -> TimmSource:
+    """Look a model up.
+
+    Args:
+        name: 'vit_small_patch14_reg4_dinov2', with a tag of weights ('.lvd142m'), or 'hf-hub:REPOSITORY'.
+
+    Raises:
+        ConfigError: If timm does not know it.
+        CheckpointError: If a repository's description is neither cached nor can be downloaded.
+    """
+    timm = timm_package()
+    if name.startswith(HUB):
+        name = name.removeprefix(HUB)
+        known = name.removeprefix('timm/')
+        if not timm.is_model(known):
+            return _hub_model(name)
+        name = known
+    if not timm.is_model(name):
+        names = timm.list_models(pretrained='.' in name)
+        close = difflib.get_close_matches(name, names, 4, 0.5)
+        raise ConfigError(f'timm {timm.__version__} has no model {name!r}; the closest names: {", ".join(close)}')
+    architecture, _, tag = name.partition('.')
+    try:
+        cfg = timm.get_pretrained_cfg(name)
+    except RuntimeError as error:
+        tagged = ', '.join(timm.list_models(f'{architecture}.*', pretrained=True))
+        raise ConfigError(f'timm has no weights {tag!r} of {architecture}; choose one of: {tagged}') from error
+    return TimmSource(name, cfg.to_dict() if cfg else {})
+
+
+def _hub_model(repository: str) -> TimmSource:
+    """Read the description of a repository on the hub that is not timm's own."""
+    path = local_path(f'{HUB}{repository}/config.json')
+    values = json.loads(Path(path).read_text(encoding='utf-8'))
+    if not timm_package().is_model(values.get('architecture', '')):
+        raise ConfigError(f'{HUB}{repository}: its architecture {values.get("architecture")!r} is none of timm')
+    return TimmSource(values['architecture'], dict(values.get('pretrained_cfg') or {}, hf_hub_id=repository))
+
+
+def skeleton(source: TimmSource) -> nn.Module:
+    """Build a model without data, and check that it is a plain ViT.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    try:
+        with torch.device('meta'):
+            model = timm_package().create_model(source.architecture, num_classes=0)
+    except Exception as error:  # models of any kind, with errors of any kind
+        raise ConfigError(f'timm cannot build {source.architecture}: {error}') from error
+    check_plain(model, source.architecture)
+    return model
+
+
+def check_plain(model: nn.Module, name: str) -> None:
+    """Check that a model is a plain ViT: one grid, square patches, layers that take tokens alone.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    from timm.layers import PatchEmbed
+    from timm.models.eva import Eva
+    from timm.models.vision_transformer import VisionTransformer
+
+    if not isinstance(model, VisionTransformer | Eva):
+        raise ConfigError(
+            f'{name} is no plain ViT but a {type(model).__name__}: mmlape.TimmViT takes the models of timm whose '
+            'class is VisionTransformer or Eva, such as DINOv2, DINOv3, MAE, CLIP, SigLIP, EVA-02, AugReg'
+        )
+    if type(model.patch_embed) is not PatchEmbed:
+        raise ConfigError(f'{name} has a stem of its own ({type(model.patch_embed).__name__}), not one of patches')
+    if len(set(model.patch_embed.patch_size)) > 1:
+        raise ConfigError(f'{name} has patches of {model.patch_embed.patch_size}, which are not square')
+
+
+def build_vit(source: TimmSource, with_prefix: bool, keep_norm: bool, options: dict, model_args: dict) -> nn.Module:
+    """Build a plain ViT without head, pooling and the norm after it.
+
+    Args:
+        source: Which model.
+        with_prefix: Whether it keeps its class token and registers.
+        keep_norm: Whether it keeps its final norm.
+        options: Arguments of timm's; None values are left out.
+        model_args: Further arguments of timm's, of the user.
+
+    Raises:
+        ConfigError: If timm does not take the arguments.
+    """
+    plain = skeleton(source)
+    options = {key: value for key, value in options.items() if value is not None}
+    if not with_prefix:
+        registers, norm = ('num_reg_tokens', 'use_fc_norm') if hasattr(plain, 'rope') else ('reg_tokens', 'fc_norm')
+        moved = isinstance(plain.norm, nn.Identity)
+        options |= {'class_token': False, registers: 0, 'global_pool': 'avg', norm: moved}
+    options |= dict(num_classes=0, dynamic_img_size=True, dynamic_img_pad=True)
+    if model_args.get('patch_drop_rate'):
+        raise ConfigError('model_args: patch_drop_rate drops patches, and a dense task needs the complete grid')
+    try:
+        vit = timm_package().create_model(source.architecture, **options, **model_args)
+    except (TypeError, AssertionError, ValueError) as error:
+        raise ConfigError(f'timm cannot build {source.architecture} with {model_args or options}: {error}') from error
+    vit.head, vit.head_drop, vit.fc_norm, vit.attn_pool = nn.Identity(), nn.Identity(), nn.Identity(), None
+    if not keep_norm:
+        vit.norm = nn.Identity()
+    return vit

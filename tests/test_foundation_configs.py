@@ -1,0 +1,105 @@
+"""Configs of foundation models: short variants that differ in what their names say, with the weights' own images."""
+
+import ast
+from math import prod
+
+import pytest
+import timm
+from config_helpers import FOUNDATION, ROOT, load, parts, short
+from mmengine.config import Config
+from mmengine.registry import init_default_scope
+
+from mmlape.analysis.cost import input_shape, model_cost
+from mmlape.engine.optim import build_model, parameter_groups
+
+README = (ROOT / 'configs' / 'foundation' / 'README.md').read_text()
+TASKS = ('linear', 'mask-rcnn', 'segmenter', 'upernet')
+MODELS = ('augreg-base', 'dinov2-base', 'dinov2-small', 'dinov3-base', 'dinov3-small', 'eva02-small', 'mae-base')
+FULL = [path for path in FOUNDATION if '_mini-' not in path.stem]
+
+
+def vit_of(cfg: Config) -> dict:
+    return cfg.model.backbone.get('vit', cfg.model.backbone)
+
+
+def test_every_model_has_every_task():
+    found = [(parts(path)['method'], parts(path)['arch']) for path in FULL]
+    assert sorted(found) == [(task, model) for task in TASKS for model in MODELS]
+
+
+@pytest.mark.parametrize('path', FULL, ids=short)
+def test_a_config(path):
+    """Weights are those of the model's name, images are normalised as they want it, a variant is short."""
+    cfg, name = load(path), parts(path)
+    vit, model = vit_of(cfg), name['arch'].partition('-')[0]
+    assert model.removeprefix('augreg').removesuffix('02') in vit.model_name or model == 'augreg'
+    assert cfg.model.backbone.init_cfg.checkpoint == f'hf-hub:timm/{vit.model_name}'
+    stored = timm.get_pretrained_cfg(vit.model_name)
+    for key in ('mean', 'std'):
+        assert cfg.model.data_preprocessor[key] == pytest.approx(
+            [255 * value for value in getattr(stored, key)], abs=1e-3
+        )
+    frozen = name['method'] == 'linear' or (model == 'dinov3' and bool(name['adapter']))
+    assert vit.get('frozen', False) == frozen
+    if name['adapter']:
+        assert (cfg.model.backbone.get('mode') == 'read-only') == frozen
+    text = path.read_text()
+    assert 'not run by us' in text.splitlines()[0]
+    code = text.splitlines()[len(ast.get_docstring(ast.parse(text)).splitlines()) :]
+    assert name['arch'] == 'dinov2-small' or len([line for line in code if line.strip()]) <= 15
+
+
+def test_licences_are_said():
+    for model in ('dinov2', 'dinov3', 'mae', 'augreg', 'eva02'):
+        names = {vit_of(load(path)).model_name for path in FULL if f'_{model}-' in path.stem}
+        licences = {timm.get_pretrained_cfg(name).license for name in names}
+        row = next(line for line in README.splitlines() if line.startswith(f'| {model} |'))
+        said = {
+            'apache-2.0': 'Apache 2.0',
+            'mit': 'MIT',
+            'cc-by-nc-4.0': 'CC BY-NC 4.0',
+            'dinov3-license': 'DINOv3 License',
+        }
+        assert len(licences) == 1 and said[licences.pop()] in row
+
+
+def small(cfg: Config) -> Config:
+    vit_of(cfg).update(model_args=dict(embed_dim=64, depth=4, num_heads=4))
+    for part in (cfg.model.decode_head, cfg.model.get('auxiliary_head', {})):
+        part.update(in_channels=[64] * 4 if isinstance(part.get('in_channels'), list) else 64)
+    return cfg
+
+
+def test_a_frozen_model_trains_its_head_alone():
+    cfg = small(Config.fromfile(next(path for path in FULL if 'linear_dinov3-small' in path.stem)))
+    cfg.model.decode_head.update(channels=64)
+    *trained, frozen = parameter_groups(cfg)
+    assert frozen.lr is None and all(name.startswith('backbone.vit.') for name in frozen.names)
+    assert {name for group in trained for name in group.names} == {
+        'decode_head.conv_seg.weight', 'decode_head.conv_seg.bias'
+    }  # fmt: skip
+
+
+def test_a_trained_models_rates_fall_with_depth():
+    """Vectors, the PE and prefix tokens have no decay; depth counts the ViT's layers."""
+    cfg = small(Config.fromfile(next(path for path in FULL if 'upernet_dinov2-small' in path.stem)))
+    cfg.model.backbone.update(deform_num_heads=4)
+    model = build_model(cfg)
+    for group in parameter_groups(cfg):
+        for name in group.names:
+            flat = prod(model.get_parameter(name).shape) == max(model.get_parameter(name).shape)
+            token = name.endswith(('pos_embed', 'cls_token', 'reg_token', 'level_embed'))
+            assert (group.weight_decay == 0) == (flat or token), name
+            if '.vit.blocks.' in name:
+                assert group.lr == pytest.approx(2e-5 * 0.9 ** (4 - int(name.split('.')[3])))
+
+
+def test_model_cost_counts_them():
+    """Attention of timm's is counted: of one layer 2 N^2 D besides the linear maps' 12 N D^2."""
+    cfg = small(Config.fromfile(next(path for path in FULL if 'linear_dinov3-small' in path.stem)))
+    cfg.model.decode_head.update(channels=64)
+    init_default_scope(cfg.default_scope)
+    parts_ = {part.name: part for part in model_cost(build_model(cfg), input_shape(cfg))}
+    patches, tokens, dims = 32 * 32, 32 * 32 + 5, 64
+    layers = 4 * (12 * tokens * dims**2 + 2 * tokens**2 * dims)
+    assert parts_['backbone'].flops == layers + patches * dims * 768

@@ -1,0 +1,82 @@
+"""The mini config over a small ViT of timm's: trained, resumed, exported; frozen in two processes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import ROOT, difference, record, run
+
+from mmlape.checkpoint import read_checkpoint
+from mmlape.engine.config import load_config
+from mmlape.engine.export import build_backbone, export_backbone
+from mmlape.errors import CheckpointError
+from mmlape.models import TimmViT
+
+CONFIG = ROOT / 'configs' / 'foundation' / 'upernet_timm-mini-adapter_1xb4-200i_mini-ade.py'
+OPTIONS = (
+    'train_cfg.max_iters=2', 'train_cfg.val_interval=2', 'param_scheduler.0.end=1', 'param_scheduler.1.begin=1',
+    'default_hooks.checkpoint.interval=1', 'default_hooks.checkpoint.max_keep_ckpts=2',
+    'train_dataloader.num_workers=0', 'auto_scale_lr.base_batch_size=2',
+    'train_dataloader.persistent_workers=False', 'val_dataloader.num_workers=0',
+    'val_dataloader.persistent_workers=False', 'model.backbone.conv_inplane=4', 'train_dataloader.batch_size=2',
+)  # fmt: skip
+FROZEN = ('model.backbone.vit.frozen=True', 'model.backbone.mode=read-only')
+
+
+def train(tool, work_dir, data, *options, words=(), cwd):
+    run(
+        ROOT / 'tools' / tool, CONFIG, *words, '--work-dir', work_dir, '--seed', '1',
+        '--cfg-options', f'data_root={data}/ade/', *OPTIONS, *options, cwd=cwd,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def trained(pristine, tmp_path_factory):
+    folder = tmp_path_factory.mktemp('trained')
+    train('train.py', folder / 'run', pristine, cwd=folder, words=())
+    return folder / 'run'
+
+
+def vit_weights(path: Path) -> dict[str, torch.Tensor]:
+    weights = read_checkpoint(path)['state_dict']
+    return {key: value for key, value in weights.items() if key.startswith('backbone.vit.')}
+
+
+def test_a_trained_run_resumes_to_the_same_weights(trained, pristine, tmp_path):
+    first, last = vit_weights(trained / 'iter_1.pth'), vit_weights(trained / 'iter_2.pth')
+    assert any(not torch.equal(first[key], last[key]) for key in first)
+    words = ('--resume', trained / 'iter_1.pth')
+    train('train.py', tmp_path / 'again', pristine, words=words, cwd=tmp_path)
+    assert difference(trained / 'iter_2.pth', tmp_path / 'again' / 'iter_2.pth') == 0.0
+
+
+def test_a_trained_model_is_exported(trained, tmp_path):
+    cfg = load_config(CONFIG, ['model.backbone.conv_inplane=4'])
+    backbone = build_backbone(cfg, str(trained / 'iter_2.pth'))
+    assert export_backbone(backbone, (64, 96), tmp_path / 'a.onnx') < 1e-4
+    with pytest.raises(CheckpointError, match='lacks .* tensors of the backbone'):
+        plain = {key.removeprefix('vit.'): value for key, value in backbone.vit.state_dict().items()}
+        torch.save(plain, tmp_path / 'vit.pth')
+        build_backbone(cfg, str(tmp_path / 'vit.pth'))
+
+
+def test_a_frozen_vit_in_two_processes_is_left_alone(pristine, tmp_path):
+    """Its weights are those that it began with; the adapter's are not."""
+    theirs = TimmViT('vit_tiny_patch16_224', img_size=128, model_args=dict(embed_dim=64, depth=4, num_heads=4,
+                     mlp_ratio=2, reg_tokens=2))  # fmt: skip
+    torch.save({key.removeprefix('vit.'): value for key, value in theirs.state_dict().items()}, tmp_path / 'vit.pth')
+    init = f'model.backbone.init_cfg={{"type":"Pretrained","checkpoint":"{tmp_path / "vit.pth"}"}}'
+    options = (*FROZEN, init, 'auto_scale_lr.base_batch_size=4')
+    words = ('2',)
+    train('dist_train.sh', tmp_path / 'run', pristine, *options, words=words, cwd=tmp_path)
+    last = vit_weights(tmp_path / 'run' / 'iter_2.pth')
+    assert last and all(
+        torch.equal(value, theirs.state_dict()[key.removeprefix('backbone.')]) for key, value in last.items()
+    )
+    weights = [read_checkpoint(tmp_path / 'run' / f'iter_{step}.pth') for step in (1, 2)]
+    moved = 'backbone.interactions.0.extractor.attn.value_proj.weight'
+    assert not torch.equal(*(one['state_dict'][moved] for one in weights))
+    state = weights[-1]['optimizer']['state']
+    frozen = len([key for key in last if not key.endswith('k_bias')])
+    assert len(state) < len(weights[-1]['state_dict']) - frozen
+    assert record(tmp_path / 'run')

@@ -1,0 +1,246 @@
+"""``TimmViT``: timm's features for every family of its plain ViTs, and our ViT's where both can express a model."""
+
+from unittest import mock
+
+import pytest
+import timm
+import torch
+from model_helpers import randomise
+from timm.models import deit, eva, model_entrypoint, vision_transformer
+from timm.optim import param_groups_layer_decay
+
+from mmlape.analysis.position import correlation_maps
+from mmlape.engine.paramwise import layer_depths
+from mmlape.errors import ConfigError
+from mmlape.models import DistilledVisionTransformer, TimmViT, TimmViTAdapter, VisionTransformer
+
+TINY = dict(embed_dim=48, depth=3, num_heads=4)
+SIZES = (*TINY, 'img_size', 'patch_size', 'mlp_ratio', 'weight_init', 'ref_feat_shape', 'num_kv_heads')
+CREATED = (
+    (vision_transformer, '_create_vision_transformer'),
+    (deit, '_create_deit'),
+    (eva, '_create_eva'),
+)
+
+
+class _Called(Exception):
+    pass
+
+
+def switches(name):
+    """The arguments that timm builds a model with, but for its sizes; nothing is built."""
+
+    def record(variant, pretrained=False, distilled=False, **kwargs):
+        raise _Called(distilled, {key: value for key, value in kwargs.items() if key not in SIZES})
+
+    module = model_entrypoint(name).__module__
+    function = next(function for home, function in CREATED if home.__name__ == module)
+    with mock.patch(f'{module}.{function}', record), pytest.raises(_Called) as called:
+        model_entrypoint(name)()
+    return repr((module, called.value.args[0], sorted(called.value.args[1].items(), key=str)))
+
+
+def families():
+    modules = {home.__name__ for home, _ in CREATED}
+    found = {}
+    for name in timm.list_models():
+        if model_entrypoint(name).__module__ in modules:
+            found.setdefault(switches(name), name)
+    return sorted(found.values())
+
+
+FAMILIES = families()
+
+
+def build(name, sizes=None, **kwargs):
+    torch.manual_seed(0)
+    heads = {'num_kv_heads': 2} if name.endswith('sapiens2') else {}
+    return TimmViT(name, model_args={**TINY, **heads, **(sizes or {})}, **kwargs)
+
+
+def test_the_registry_has_families():
+    assert len(FAMILIES) > 60
+    assert {'vit_base_patch16_siglip_224', 'eva02_tiny_patch14_224', 'vit_base_patch16_dinov3'} & set(FAMILIES)
+
+
+@pytest.mark.parametrize('name', FAMILIES)
+def test_a_family_has_timms_features(name):
+    """In float64, at a size of complete patches, with every layer's prefix tokens."""
+    model = randomise(build(name, out_indices=(0, 2), out_type='raw')).double()
+    side = model.patch_size
+    images = torch.randn(1, 3, 2 * side, 3 * side, dtype=torch.float64)
+    options = dict(norm=True, intermediates_only=True, output_fmt='NLC')
+    with torch.no_grad():
+        ours, theirs = model(images), model.vit.forward_intermediates(images, [0, 2], **options)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.shape[1] == 6 + model.num_prefix
+        assert torch.equal(one[:, model.num_prefix :], other)
+
+
+@pytest.mark.parametrize(
+    'name', ['vit_small_patch14_reg4_dinov2', 'vit_small_patch16_dinov3', 'vit_base_patch16_siglip_224']
+)
+def test_any_size(name):
+    """Portrait, odd, one patch; what is padded is what timm pads."""
+    model = build(name).eval()
+    side = model.patch_size
+    for height, width in ((95, 37), (side, side), (side + 1, 3 * side)):
+        images = torch.randn(1, 3, height, width)
+        with torch.no_grad():
+            (out,) = model(images)
+            (theirs,) = model.vit.forward_intermediates(images, 1, norm=True, intermediates_only=True)
+        assert out.shape[2:] == model.grid_of((height, width)) == (-(-height // side), -(-width // side))
+        assert torch.equal(out, theirs)
+    with pytest.raises(ValueError, match='smaller than one patch'):
+        model(torch.randn(1, 3, side - 1, 64))
+
+
+CASES = {
+    'deit': ('deit_small_patch16_224', dict(), 96),
+    'augreg': ('vit_small_patch16_224.augreg_in21k', dict(), 96),
+    'dinov2': ('vit_small_patch14_dinov2', dict(patch_size=14, layer_scale_init_value=1e-5), 518),
+    'dinov2-reg': (
+        'vit_small_patch14_reg4_dinov2',
+        dict(patch_size=14, layer_scale_init_value=1e-5, num_registers=4),
+        518,
+    ),
+    'distilled': ('deit_small_distilled_patch16_224', dict(), 96),
+}
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_our_vit_has_the_same_features(tmp_path, case):
+    """Where a timm model is one of ``VisionTransformer``, both load the same file and give the same numbers."""
+    name, options, size = CASES[case]
+    theirs = randomise(build(name, img_size=size, out_type='raw')).double()
+    torch.save({key.removeprefix('vit.'): value for key, value in theirs.state_dict().items()}, tmp_path / 'timm.pth')
+    arch = dict(embed_dims=48, num_layers=3, num_heads=4, feedforward_channels=192)
+    kind = DistilledVisionTransformer if case == 'distilled' else VisionTransformer
+    init = dict(type='Pretrained', checkpoint=str(tmp_path / 'timm.pth'))
+    ours = kind(arch, size, out_type='raw', init_cfg=init, **options)
+    ours.init_weights()
+    images = torch.randn(1, 3, size, size, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(images)[0], ours.double().eval()(images)[0], atol=1e-9, rtol=0)
+
+
+def test_outputs():
+    images = torch.randn(2, 3, 32, 48)
+    model = build('vit_small_patch14_reg4_dinov2', out_indices=(-2, 1)).eval()
+    assert [tuple(out.shape) for out in model(images)] == [(2, 48, 3, 4)] * 2
+    assert model.num_layers == 2 and model.strides == (14, 14)
+    raw = build('vit_small_patch14_reg4_dinov2', out_type='raw').eval()(images)[0]
+    assert raw.shape == (2, 5 + 12, 48)
+    assert torch.equal(build('vit_small_patch14_reg4_dinov2', out_type='cls_token').eval()(images)[0], raw[:, 0])
+    plain = build('vit_small_patch14_reg4_dinov2', out_type='raw', final_norm=False).eval()
+    torch.testing.assert_close(torch.nn.functional.layer_norm(plain(images)[0], (48,), eps=1e-6), raw)
+    assert build('vit_small_patch14_reg4_dinov2', out_type='raw', with_prefix=False)(images)[0].shape == (2, 12, 48)
+
+
+@pytest.mark.parametrize('dtype', [None, 'bf16'])
+def test_a_frozen_vit_is_only_read(dtype):
+    """No gradients, evaluation mode, no activations kept, half precision inside only."""
+    model = build('vit_small_patch16_dinov3', frozen=True, frozen_dtype=dtype, drop_path_rate=0.5)
+    model.train()
+    assert model.training and not any(part.training for part in model.vit.modules())
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    images = torch.randn(2, 3, 32, 48, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda kept: pytest.fail('an activation is kept'), lambda x: x):
+        out = model(images)[0]
+    assert out.dtype == torch.float32 and not out.requires_grad
+    full = build('vit_small_patch16_dinov3').eval()(images)[0]
+    torch.testing.assert_close(out, full, atol=0.1 if dtype else 0, rtol=0.1 if dtype else 0)
+    assert torch.equal(out, full) == (dtype is None)
+
+
+@pytest.mark.parametrize('name', ['vit_small_patch14_reg4_dinov2', 'vit_small_patch16_rope_mixed_224'])
+def test_recomputed_activations_give_the_same_gradients(name):
+    models = [build(name, with_cp=with_cp) for with_cp in (False, True)]
+    images, kept = torch.randn(1, 3, 32, 48), []
+    for model in models:
+        saved = []
+
+        def keep(x, saved=saved):
+            saved.append(x.numel())
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            out = model(images)[0].square().sum()
+        kept.append(sum(saved))
+        out.backward()
+    assert kept[1] < kept[0] / 3
+    for (key, one), other in zip(models[0].named_parameters(), models[1].parameters()):
+        torch.testing.assert_close(one.grad, other.grad, msg=key)
+
+
+DECAYED = (
+    'vit_small_patch14_reg4_dinov2',
+    'vit_small_patch16_dinov3',
+    'vit_base_patch16_clip_224',
+    'eva02_tiny_patch14_224',
+)
+
+
+@pytest.mark.parametrize('name', DECAYED)
+def test_layer_decay_is_timms(name):
+    model = build(name)
+    model.vit.head = torch.nn.Linear(48, 2)  # timm's last group
+    groups = param_groups_layer_decay(model.vit, layer_decay=0.5)
+    theirs = {id(parameter): group['lr_scale'] for group in groups for parameter in group['params']}
+    depth_of = layer_depths(model)
+    for key, parameter in model.named_parameters():
+        depth, depths = depth_of(key)
+        assert theirs[id(parameter)] == 0.5 ** (depths - 1 - depth), key
+
+
+def test_parts_and_depths():
+    model = build('vit_small_patch14_reg4_dinov2')
+    parts = {key: model.part_of(key) for key in model.state_dict()}
+    assert parts['vit.pos_embed'] == parts['vit.reg_token'] == parts['vit.cls_token'] == 'position'
+    assert parts['vit.patch_embed.proj.weight'] == 'patch_embed'
+    assert parts['vit.blocks.2.ls1.gamma'] == 'blocks.2' and parts['vit.norm.weight'] == 'blocks.2'
+    assert model.get_layer_depth('backbone.vit.blocks.2.ls1.gamma', 'backbone.') == (3, 5)
+    assert list(model.shard_units()) == list(model.vit.blocks)
+
+
+def test_no_position_encoding_to_look_at():
+    model = build('vit_small_patch16_dinov3')
+    with pytest.raises(ConfigError, match='TimmViT has no position encoding to look at'):
+        next(correlation_maps(model, (2, 2)))
+
+
+BAD = {
+    'convnext_tiny': (dict(), 'convnext_tiny is no plain ViT but a ConvNeXt'),
+    'swin_tiny_patch4_window7_224': (dict(), 'no plain ViT but a SwinTransformer'),
+    'beit_base_patch16_224': (dict(), 'no plain ViT but a Beit'),
+    'vit_relpos_base_patch16_224': (dict(), 'no plain ViT but a VisionTransformerRelPos'),
+    'naflexvit_base_patch16_gap': (dict(), 'no plain ViT but a NaFlexVit'),
+    'vit_base_r50_s16_224': (dict(), 'stem of its own'),
+    'vit_smal_patch16_224': (dict(), 'closest names: vit_small_patch16_224'),
+    'vit_small_patch16_224.no': (dict(), "no weights 'no' of vit_small_patch16_224; choose one of: .*augreg_in21k"),
+    'vit_small_patch16_224': (dict(out_indices=12), 'there is no layer 12, the model has 3'),
+    'deit_tiny_patch16_224': (dict(frozen_dtype='bf16'), 'with frozen=True'),
+    'deit_small_patch16_224': (dict(frozen=True, frozen_dtype='int8'), 'choose one of bf16, fp16'),
+    'deit_base_patch16_224': (dict(pretrained=True, checkpoint='a.pth'), 'each name weights'),
+    'vit_base_patch16_siglip_224': (dict(out_type='cls_token'), 'no class token'),
+    'vit_tiny_patch16_dinov3_qkvb': (dict(sizes=dict(no_such=1)), 'timm cannot build .*no_such'),
+    'vit_tiny_patch16_224': (dict(sizes=dict(patch_drop_rate=0.5)), 'needs the complete grid'),
+}
+
+
+@pytest.mark.parametrize('name', BAD)
+def test_bad_input_is_one_line(name):
+    options, message = BAD[name]
+    with pytest.raises(ConfigError, match=message) as raised:
+        build(name, **options)
+    assert '\n' not in str(raised.value)
+
+
+def test_a_name_without_weights():
+    with pytest.raises(ConfigError, match='no weights for vit_base_patch16_xp_224: name a file'):
+        build('vit_base_patch16_xp_224', pretrained=True)
+
+
+def test_an_adapter_needs_a_vit_of_ours():
+    with pytest.raises(ConfigError, match=r'it is mmlape\.ViTAdapter'):
+        TimmViTAdapter(vit=dict(type='mmlape.VisionTransformer', model_name='vit_small_patch16_224'))

@@ -1,0 +1,290 @@
+"""Weights of timm's ViTs: files of timm, of the authors and of our own, strictly; names on the hub; normalisation."""
+
+import json
+
+import pytest
+import timm
+import torch
+from mmengine.logging import MMLogger
+from model_helpers import randomise
+from safetensors.torch import save_file
+from torch import nn
+
+from mmlape.checkpoint import load_backbone, read_checkpoint
+from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.loading import warn_of_normalisation
+from mmlape.checkpoint.records import record_of
+from mmlape.errors import CheckpointError
+from mmlape.models import TimmViT, TimmViTAdapter
+
+TINY = dict(embed_dim=48, depth=3, num_heads=4)
+PARTS = dict(conv_inplane=4, deform_num_heads=4)
+
+
+def build(name='vit_small_patch16_224', **kwargs):
+    torch.manual_seed(0)
+    return TimmViT(name, model_args=TINY, **kwargs)
+
+
+def timm_model(name, **kwargs):
+    return randomise(timm.create_model(name, **TINY, **kwargs))
+
+
+def load(model, tensors, path, **options):
+    save = save_file if path.suffix == '.safetensors' else torch.save
+    save({key: value.contiguous() for key, value in tensors.items()}, path)
+    return load_backbone(model, str(path), **options)
+
+
+def same(model, theirs, size=96):
+    """Features are those of timm's own model with those weights."""
+    images = torch.randn(1, 3, size, size)
+    with torch.no_grad():
+        options = dict(norm=True, intermediates_only=True, output_fmt='NCHW')
+        theirs.set_input_size((size, size))
+        expected = theirs.forward_intermediates(images, 1, **options)[0]
+        torch.testing.assert_close(model.eval()(images)[0], expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize('kind', ['.safetensors', '.pth'])
+@pytest.mark.parametrize(
+    'name', ['vit_base_patch16_clip_224', 'vit_base_patch16_siglip_224', 'deit3_small_patch16_224']
+)
+def test_a_file_of_timm(tmp_path, name, kind):
+    """Heads and pooling are dropped; nothing else is."""
+    theirs = timm_model(name, num_classes=5)
+    report = load(model := build(name), theirs.state_dict(), tmp_path / f'timm{kind}')
+    assert len(report.loaded) == report.total and not report.new and not report.resized
+    assert all(key.startswith(('head.', 'attn_pool.', 'fc_norm.')) for key in report.dropped)
+    same(model, theirs, 224)
+
+
+def test_tables_and_kernels_are_resized_by_timm(tmp_path):
+    theirs = timm_model('vit_small_patch14_reg4_dinov2', num_classes=0)
+    model = build('vit_small_patch14_reg4_dinov2', img_size=(64, 96), patch_size=16)
+    report = load(model, theirs.state_dict(), tmp_path / 'a.pth')
+    assert report.resized == {'vit.patch_embed.proj.weight': '14x14 -> 16x16', 'vit.pos_embed': '37x37 -> 4x6'}
+    resampled = timm_model('vit_small_patch14_reg4_dinov2', num_classes=0)
+    resampled.load_state_dict(theirs.state_dict())
+    resampled.set_input_size((64, 96), (16, 16))
+    torch.testing.assert_close(model.vit.pos_embed, resampled.pos_embed)
+    torch.testing.assert_close(model.vit.patch_embed.proj.weight, resampled.patch_embed.proj.weight)
+
+
+def authors_dinov2(theirs):
+    """Facebook's names: the class token's row of the PE is apart, SwiGLU is w12 and w3, a mask token."""
+    out = {key: value for key, value in theirs.state_dict().items() if key not in ('cls_token', 'reg_token')}
+    row = torch.randn(1, 1, 48)
+    out['cls_token'], out['register_tokens'] = theirs.cls_token - row, theirs.reg_token
+    return dict(out, pos_embed=torch.cat((row, theirs.pos_embed), 1), mask_token=torch.zeros(1, 48))
+
+
+def authors_dinov3(theirs):
+    out = {}
+    for key, value in theirs.state_dict().items():
+        key = key.replace('gamma_', 'ls').replace('reg_token', 'storage_tokens')
+        key = f'{key}.gamma' if key.endswith(('ls1', 'ls2')) else key
+        if key.endswith('q_bias'):
+            other = theirs.get_parameter(key.replace('q_bias', 'v_bias'))
+            out[key.replace('q_bias', 'qkv.bias')] = torch.cat((value, torch.full_like(value, 3.0), other))
+            out[key.replace('q_bias', 'qkv.bias_mask')] = torch.ones(3 * len(value))
+        elif not key.endswith('v_bias'):
+            out[key] = value
+    return dict(out, mask_token=torch.zeros(1, 48), **{'rope_embed.periods': torch.ones(3)})
+
+
+def authors_eva02(theirs):
+    out = {}
+    for key, value in theirs.state_dict().items():
+        key = key.replace('mlp.fc1_g', 'mlp.w1').replace('mlp.fc1_x', 'mlp.w2').replace('mlp.norm', 'mlp.ffn_ln')
+        key = key.replace('mlp.fc2', 'mlp.w3').replace('q_proj.bias', 'q_bias').replace('v_proj.bias', 'v_bias')
+        out[key] = value
+    return dict(out, **{'rope.freqs_cos': torch.ones(4, 4), 'blocks.0.attn.rope.freqs_cos': torch.ones(4, 4)})
+
+
+def authors_mae(theirs):
+    extra = {'decoder_embed.weight': torch.ones(4, 4), 'decoder_blocks.0.norm1.weight': torch.ones(4)}
+    return dict(theirs.state_dict(), **extra)
+
+
+AUTHORS = {
+    'vit_small_patch14_reg4_dinov2': (authors_dinov2, ['mask_token']),
+    'vit_small_patch16_dinov3_qkvb': (authors_dinov3, ['mask_token', 'rope_embed.periods']),
+    'eva02_base_patch14_224': (authors_eva02, ['rope.freqs_cos']),
+    'vit_base_patch16_224': (authors_mae, ['decoder_embed.weight']),
+}
+
+
+@pytest.mark.parametrize('name', AUTHORS)
+def test_a_file_of_the_authors(tmp_path, name):
+    rename, dropped = AUTHORS[name]
+    theirs = timm_model(name, num_classes=0)
+    report = load(model := build(name), rename(theirs), tmp_path / 'authors.pth')
+    assert len(report.loaded) == report.total and not report.new
+    assert set(dropped) <= set(report.dropped)
+    same(model, theirs, theirs.patch_embed.img_size[0])
+
+
+def test_biases_that_a_model_lacks_must_be_zero(tmp_path, capsys):
+    theirs = timm_model('vit_small_patch16_dinov3_qkvb', num_classes=0)
+    model = build('vit_small_patch16_dinov3')
+    with pytest.raises(CheckpointError, match=r"qkv\.bias is not zero.*take timm's vit_small_patch16_dinov3_qkvb"):
+        load(model, authors_dinov3(theirs), tmp_path / 'a.pth')
+    for block in theirs.blocks:
+        nn.init.zeros_(block.attn.q_bias)
+        nn.init.zeros_(block.attn.v_bias)
+    report = load(model, authors_dinov3(theirs), tmp_path / 'b.pth')
+    assert 'blocks.0.attn.qkv.bias' in report.dropped and not capsys.readouterr().out
+    same(model, theirs, 64)
+
+
+@pytest.mark.parametrize('name', ['vit_small_patch16_224', 'vit_small_patch14_reg4_dinov2'])
+def test_no_prefix_tokens(tmp_path, name):
+    theirs = timm_model(name, num_classes=0)
+    report = load(model := build(name, with_prefix=False), theirs.state_dict(), tmp_path / 'a.pth')
+    assert 'cls_token' in report.dropped and len(report.loaded) == report.total
+    patches = theirs.pos_embed[:, -model.grid[0] * model.grid[1] :]
+    assert torch.equal(model.vit.pos_embed, patches)
+
+
+def test_our_own_files(tmp_path):
+    """Of a complete backbone, of another grid that is no square, and in timm's layout."""
+    first = randomise(build('vit_small_patch16_224', img_size=(64, 96)))
+    content = dict(state_dict=first.state_dict(), meta=dict(mmlape=record_of(first).plain()))
+    torch.save(content, tmp_path / 'own.pth')
+    report = load_backbone(second := build('vit_small_patch16_224', img_size=(64, 96)), str(tmp_path / 'own.pth'))
+    assert report.layout == 'mmlape-timm' and not report.warnings and not report.resized
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters()))
+    report = load_backbone(build('vit_small_patch16_224', img_size=64), str(tmp_path / 'own.pth'))
+    assert report.resized == {'vit.pos_embed': '4x6 -> 4x4'}
+    other = build('vit_base_patch16_clip_quickgelu_224', img_size=(64, 96), final_norm=True)
+    with pytest.raises(CheckpointError, match=r'missing: vit\.norm_pre'):
+        load_backbone(other, str(tmp_path / 'own.pth'))
+    report = load_backbone(build('vit_base_patch16_224', img_size=(64, 96)), str(tmp_path / 'own.pth'))
+    assert "timm_model='vit_small_patch16_224'" in report.warnings[0]
+    described = inspect(tmp_path / 'own.pth')
+    assert "type='mmlape.TimmViT', model_name='vit_small_patch16_224'" in described['to load it']
+    convert(tmp_path / 'own.pth', tmp_path / 'timm.pth', 'timm')
+    plain = timm.create_model('vit_small_patch16_224', **TINY, img_size=(64, 96), num_classes=0)
+    plain.load_state_dict(read_checkpoint(tmp_path / 'timm.pth'), strict=True)
+    third = build('vit_small_patch16_224', img_size=64)
+    third.load_state_dict(first.state_dict())  # torch's own function resizes too
+    assert third.vit.pos_embed.shape[1] == 17
+
+
+def test_an_adapters_files(tmp_path):
+    """Over a file of the ViT its parts are new; in a file of its own nothing is; a mode is told by the keys."""
+    vit = dict(model_name='vit_small_patch14_reg4_dinov2', model_args=TINY)
+    options = dict(PARTS, patch14='resize-image', layers=(0, 1), vit_feature_source='last', deform_ratio=0.5)
+    model = TimmViTAdapter(vit=dict(vit, frozen=True), mode='read-only', **options)
+    theirs = timm_model('vit_small_patch14_reg4_dinov2', num_classes=0)
+    report = load(model, authors_dinov2(theirs), tmp_path / 'vit.pth')
+    assert report.new and not any(key.startswith('vit.') for key in report.new)
+    assert [key for key in report.dropped if key.startswith('blocks.2.')], 'the layer behind the last one is left out'
+    torch.save(model.state_dict(), tmp_path / 'own.pth')
+    again = TimmViTAdapter(vit=vit, mode='read-only', **options)
+    assert not load_backbone(again, str(tmp_path / 'own.pth')).new
+    injecting = TimmViTAdapter(vit=vit, **options)
+    with pytest.raises(CheckpointError, match=r'missing: .*injector'):
+        load_backbone(injecting, str(tmp_path / 'own.pth'))
+    assert "mode='read-only'" in inspect(tmp_path / 'own.pth')['to load it']
+
+
+def test_weights_of_another_architecture(tmp_path):
+    theirs = timm_model('vit_small_patch16_dinov3', num_classes=0)
+    with pytest.raises(CheckpointError, match=r'does not fit the model:\n  unexpected: vit\.(reg_token|blocks)'):
+        load(build('vit_small_patch16_224'), theirs.state_dict(), tmp_path / 'a.pth')
+    other = timm.create_model('vit_small_patch16_224', **TINY, mlp_ratio=2)
+    with pytest.raises(CheckpointError, match=r'wrong shape: vit\.blocks\.0\.mlp\.fc1\.weight is \(96, 48\)'):
+        load(build('vit_small_patch16_224'), other.state_dict(), tmp_path / 'b.pth')
+
+
+@pytest.mark.parametrize(
+    ('name', 'mean', 'warned'),
+    [
+        ('vit_small_patch14_reg4_dinov2', [123.675, 116.28, 103.53], False),
+        ('vit_small_patch14_reg4_dinov2', [127.5] * 3, True),
+        ('eva02_tiny_patch14_224', [123.675, 116.28, 103.53], True),
+        ('vit_base_patch16_224', [127.5] * 3, False),  # the name without a tag: AugReg's weights or MAE's
+        ('vit_base_patch16_224.mae', [127.5] * 3, True),
+    ],
+)
+def test_normalisation_of_the_pretrained_cfg(tmp_path, monkeypatch, name, mean, warned):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.backbone, self.data_preprocessor = build(name), nn.Module()
+            std = {123.675: [58.395, 57.12, 57.375]}.get(mean[0], mean)
+            for key, value in (('mean', mean), ('std', std)):
+                self.data_preprocessor.register_buffer(key, torch.tensor(value).view(3, 1, 1))
+
+    model, lines = Model(), []
+    theirs = timm.create_model(name, **TINY, num_classes=0)
+    torch.save(theirs.state_dict(), tmp_path / 'a.pth')
+    model.backbone.init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'a.pth'))
+    model.backbone.init_weights()
+    monkeypatch.setattr(MMLogger.get_current_instance(), 'log', lambda level, line: lines.append(line))
+    warn_of_normalisation(model)
+    assert ["timm's pretrained_cfg" in line for line in lines] == [True] * warned
+
+
+# names on the hub
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A cache of the hub, and no network."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, 'HF_HUB_CACHE', str(tmp_path))
+    monkeypatch.setattr(constants, 'HF_HUB_OFFLINE', True)
+
+    def add(repository, files):
+        folder = tmp_path / f'models--{repository.replace("/", "--")}'
+        (folder / 'refs').mkdir(parents=True)
+        (folder / 'refs' / 'main').write_text('0' * 40)
+        (folder / 'snapshots' / ('0' * 40)).mkdir(parents=True)
+        for file, content in files.items():
+            content(folder / 'snapshots' / ('0' * 40) / file)
+
+    return add
+
+
+@pytest.mark.parametrize('named', ['pretrained', 'hf-hub'])
+def test_weights_in_the_hubs_cache(hub, named):
+    name = 'vit_small_patch14_reg4_dinov2'
+    theirs = timm_model(name, num_classes=0)
+    hub(f'timm/{name}.lvd142m', {'model.safetensors': lambda path: save_file(theirs.state_dict(), path)})
+    if named == 'pretrained':
+        model = build(name, pretrained=True)
+    else:
+        model = build(f'hf-hub:timm/{name}.lvd142m', pretrained=True)
+    model.init_weights()
+    assert len(model.load_report.loaded) == model.load_report.total
+    assert torch.equal(model.vit.pos_embed, theirs.pos_embed)
+
+
+def test_a_repository_that_is_not_timms(hub):
+    theirs = timm_model('vit_small_patch16_224', num_classes=0)
+    cfg = dict(architecture='vit_small_patch16_224', pretrained_cfg=dict(mean=[0.5] * 3, std=[0.5] * 3))
+    files = {
+        'config.json': lambda path: path.write_text(json.dumps(cfg)),
+        'model.safetensors': lambda path: save_file(theirs.state_dict(), path),
+    }
+    hub('someone/mine', files)
+    model = build('hf-hub:someone/mine', pretrained=True)
+    model.init_weights()
+    assert model.load_report.normalisation.mean == (127.5,) * 3
+    assert torch.equal(model.vit.cls_token, theirs.cls_token)
+
+
+@pytest.mark.usefixtures('hub')
+def test_no_network_is_one_line():
+    model = build('vit_small_patch16_dinov3', pretrained=True)
+    page = 'https://huggingface.co/timm/vit_small_patch16_dinov3.lvd1689m/resolve/main/model.safetensors'
+    with pytest.raises(
+        CheckpointError, match=f'neither cached nor to be downloaded .*download {page} where'
+    ) as raised:
+        model.init_weights()
+    assert '\n' not in str(raised.value) and 'checkpoint=FILE' in str(raised.value)
