@@ -182,7 +182,7 @@ def _backbone(backbone: dict) -> tuple[str, str]:
     arch, family = backbone['arch'], _FAMILIES.get(_kind(backbone), 'DeiT')
     if isinstance(arch, dict):
         return (
-            family or 'Compact transformer',
+            family or _compact_family(arch),
             f'{arch.get("num_layers") or arch.get("depths")}x{arch.get("embed_dims")}',
         )
     if not family:
