@@ -361,6 +361,8 @@ def test_the_papers_figure_of_epoch_100_stands_beside_ours(tmp_path):
         ),
         (dict(type='mmlape.T2TViT', arch='t2t-vit-7', pe_joining='lape'), ('T2T-ViT-7', 'LaPE')),
         (dict(type='mmlape.CeiT', arch='tiny'), ('CeiT-Ti', 'Default')),
+        (dict(type='mmlape.CeiT', arch='small', pe_type='sincos2d'), ('CeiT-S', 'Default, sincos2d')),
+        (dict(type='mmlape.VisionTransformer', arch='deit-small', pe_type='rope'), ('DeiT-S', 'RoPE')),
         (dict(type='mmlape.CompactTransformer', arch='vit-lite-7/4', pe_joining='lape'), ('ViT-Lite-7/4', 'LaPE')),
         (dict(type='mmlape.CompactTransformer', arch='cct-7/3x1', pe_type='none'), ('CCT-7/3x1', 'None')),
         (

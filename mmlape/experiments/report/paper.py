@@ -19,7 +19,7 @@ JOININGS = {
     'lape-shared': 'LaPE, sharing PE',
 }
 _SCALES = {'tiny': 'Ti', 'small': 'S', 'base': 'B', 'large': 'L'}
-_INSIDE = {'rpe': 'RPE', 'irpe': 'iRPE'}
+_INSIDE = {'rpe': 'RPE', 'irpe': 'iRPE', 'rope': 'RoPE', 'rope-mixed': 'RoPE-Mixed'}
 _FAMILIES = {'SwinTransformer': 'Swin', 'CeiT': 'CeiT', 'T2TViT': 'T2T-ViT', 'CompactTransformer': ''}
 """The papers' names of backbones other than DeiT's ViT; '' where the arch is the complete name."""
 
@@ -159,18 +159,20 @@ def paper_model(name: str, identity: dict | None) -> PaperModel:
 
 
 def _position(backbone: dict, joining: str) -> str:
-    """Return the method of the absolute PE, and 'RPE' for a relative bias alone or beside it: 'LaPE + RPE'."""
-    default = 'rpe' if _kind(backbone) == 'SwinTransformer' else 'learnable'
-    given = backbone.get('pe_type', default)
-    names = [
-        one.get('type') if isinstance(one, dict) else one for one in (given if isinstance(given, list) else [given])
-    ]
+    """Return the method: 'LaPE', 'Default, sincos2d' for another table than the family's own, 'RPE', 'LaPE + RPE'."""
+    kind = _kind(backbone)
+    given = backbone.get('pe_type', {'SwinTransformer': 'rpe', 'T2TViT': 'sincos1d'}.get(kind, 'learnable'))
+    given = given if isinstance(given, list) else [given]
+    names = [one.get('type') if isinstance(one, dict) else one for one in given]
+    inside = [_INSIDE[name] for name in names if name in _INSIDE]
+    tables = [name for name in names if name not in _INSIDE]
     if names == ['none']:
         return 'None'
-    inside = [_INSIDE[name] for name in names if name in _INSIDE]
-    if len(inside) == len(names) and joining == 'default':
+    if not tables and joining == 'default':
         return ' + '.join(inside)
-    return ' + '.join([JOININGS.get(joining, joining), *(inside if len(names) > len(inside) else ())])
+    own = 'sincos1d' if kind == 'T2TViT' else 'learnable'
+    parts = [JOININGS.get(joining, joining), *(name for name in tables if name != own)]
+    return ' + '.join([', '.join(parts), *(inside if tables else ())])
 
 
 def _kind(backbone: dict) -> str:
