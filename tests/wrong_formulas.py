@@ -101,6 +101,7 @@ BY_FILE = {
          'layer_scale_init_value: float = 1e-5'),
     ],
     'mmlape/models/backbones/base.py': [
+        ('initial linear maps: std 0.01', '(module.weight, std=0.02)', '(module.weight, std=0.01)'),
         ('PE: last row dropped for the class row', 'table[:, prefix:]', 'table[:, :-prefix]'),
     ],
     'mmlape/models/backbones/vit.py': [
@@ -198,7 +199,7 @@ BY_FILE = {
         ('compact: drop path rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
         ('compact: initial PE std 0.02', 'absolute.std = 0.2', 'absolute.std = 0.02'),
         ('compact: initial class token random', 'nn.init.zeros_(self.class_emb)', 'pass'),
-        ('compact: initial linear maps of PyTorch', 'self._init_linear(module)', 'pass'),
+        ('compact: initial linear maps of PyTorch', 'self.init_linear(module)', 'pass'),
         ('compact: initial convolutions of PyTorch', 'nn.init.kaiming_normal_(module.weight)', 'pass'),
         ('compact: no attention dropout by default', 'attn_drop_rate: float = 0.1', 'attn_drop_rate: float = 0.0'),
     ],
@@ -226,7 +227,6 @@ BY_FILE = {
         ('timm adapter: values as wide as tokens', 'deform_ratio=0.5, vit', 'deform_ratio=1.0, vit'),
     ],
     'mmlape/models/backbones/isotropic.py': [
-        ('initial linear maps: std 0.01', '(module.weight, std=0.02)', '(module.weight, std=0.01)'),
         ('post-posemb: norm before the PE', 'x = self.position.joining.enter(x, pe)\n        ', '',
          'x = self.norm_pre(x)\n', 'x = self.norm_pre(x)\n        x = self.position.joining.enter(x, pe)\n'),
         ('final norm missing', 'self.final_norm(x) if last', 'x + 0 * self.final_norm(x) if last'),
@@ -414,7 +414,6 @@ BY_FILE = {
         ('Swin: FFN twice as wide', 'position.joining, 4 * dims', 'position.joining, 2 * dims'),
         ('Swin: eps 1e-6', "norm_cfg or dict(type='LN')", "norm_cfg or dict(type='LN', eps=1e-6)"),
         ('Swin: a table of a stage is not joined', 'return self.position.joining.enter(x, pe), pe', 'return x, pe'),
-        ('Swin: initial linear maps: std 0.01', '(module.weight, std=0.02)', '(module.weight, std=0.01)'),
     ],
     'configs/_base_/schedules/adamw.py': [
         ('decay: level_embed decays', 'level_embed=no_decay, ', ''),

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import torch
+from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from mmlape.models.backbones.loadable import LoadableBackbone
@@ -115,6 +116,14 @@ class BaseBackbone(LoadableBackbone):
         if depth == 0:
             return 'position' if param_name in (*self.pe_names, *self.prefix_tokens) else 'patch_embed'
         return f'blocks.{depth - 1}' if depth < depths - 1 else 'backbone'
+
+    @staticmethod
+    def init_linear(module: nn.Module) -> None:
+        """Initialise a linear map as DeiT does; for ``apply``."""
+        if isinstance(module, nn.Linear):
+            trunc_normal_(module.weight, std=0.02)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
 
     # freezing
 

@@ -134,7 +134,7 @@ class CeiT(NamedArchBackbone):
         self.lca = LayerClassAttention(dims, heads, hidden, drop_rate, norm_cfg) if out_type == 'cls_token' else None
         self.pos_layer_embed = nn.Parameter(torch.zeros(1, depth, dims)) if self.lca else None
         self.norm = build_norm_layer(norm_cfg, dims)[1]
-        self.apply(self._init_linear)
+        self.apply(self.init_linear)
         self.freeze()
 
     def grid_of(self, size: tuple[int, int]) -> Grid:

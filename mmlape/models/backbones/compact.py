@@ -128,7 +128,7 @@ class CompactTransformer(CompactCheckpoints):
 
     @torch.no_grad()
     def _init(self, module: nn.Module) -> None:
-        self._init_linear(module)
+        self.init_linear(module)
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight)
         elif module is self and self.num_prefix:

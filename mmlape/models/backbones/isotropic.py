@@ -97,13 +97,6 @@ class IsotropicBackbone(BaseBackbone):
         normed, mode = self.position.normed, self.interpolate_mode
         return Placement(layer, grid, self.num_prefix, normed, mode, window is not None)
 
-    @staticmethod
-    def _init_linear(module: nn.Module) -> None:
-        if isinstance(module, nn.Linear):
-            trunc_normal_(module.weight, std=0.02)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-
     # running
 
     @abstractmethod

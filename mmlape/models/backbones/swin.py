@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from mmcv.cnn import build_norm_layer
-from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from mmlape.models.backbones import swin_options
@@ -127,7 +126,7 @@ class SwinTransformer(SwinCheckpoints):
         self.layers = nn.ModuleList(self._build_stages((qkv_bias, attn_drop_rate, drop_rate), drop_path_rate, with_cp))
         for stage in sorted(set(self.out_indices)):
             setattr(self, f'norm{stage}', build_norm_layer(self.norm_cfg, self.dims_of(stage))[1])
-        self.layers.apply(self._init_linear)
+        self.layers.apply(self.init_linear)
         self.freeze()
 
     # building
@@ -157,13 +156,6 @@ class SwinTransformer(SwinCheckpoints):
             last = stage == len(depths) - 1
             pe_norm = position.pe_norm if self.pe_hierarchy == 'merge' else None
             yield SwinStage(blocks, None if last else PatchMerging(dims, self.norm_cfg, pe_norm))
-
-    @staticmethod
-    def _init_linear(module: nn.Module) -> None:
-        if isinstance(module, nn.Linear):
-            trunc_normal_(module.weight, std=0.02)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
 
     # position
 

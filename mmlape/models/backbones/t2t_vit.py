@@ -138,7 +138,7 @@ class T2TViT(NamedArchBackbone):
             for i, rate in enumerate(rates)
         )
         self.norm = nn.LayerNorm(dims, norm_cfg['eps'])
-        self.apply(self._init_linear)
+        self.apply(self.init_linear)
         self.freeze()
 
     def grid_of(self, size: tuple[int, int]) -> Grid:

@@ -125,7 +125,7 @@ class VisionTransformer(ViTCheckpoints):
         rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
         self.blocks = self._build_layers(attention, windows, drop_rate, rates, layer_scale_init_value, norms, act_cfg)
         self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1] if final_norm else None
-        self.blocks.apply(self._init_linear)
+        self.blocks.apply(self.init_linear)
         self.freeze()
 
     # building
