@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import struct
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def fashion(tmp_path):
 
 
 def fashion_cfg(root) -> Config:
-    cfg = load(MINI).copy()
+    cfg = deepcopy(load(MINI))
     for split in ('train', 'val', 'test'):
         cfg[f'{split}_dataloader'].dataset.data_root = str(root)
     return cfg
@@ -131,7 +132,7 @@ def cifar(tmp_path, monkeypatch):
 
 
 def cifar_cfg(root, **options) -> Config:
-    cfg = load(ROOT / 'configs' / 'cifar' / 'cct-7-3x1-lape_1xb128-310e_cifar10.py').copy()
+    cfg = deepcopy(load(ROOT / 'configs' / 'cifar' / 'cct-7-3x1-lape_1xb128-310e_cifar10.py'))
     for split in ('train', 'val', 'test'):
         cfg[f'{split}_dataloader'].dataset.update(data_root=f'{root}/', **options)
     return cfg
