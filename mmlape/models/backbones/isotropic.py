@@ -17,6 +17,7 @@ from mmlape.errors import ConfigError
 from mmlape.models.backbones.base import BaseBackbone
 from mmlape.models.layers.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.patch_embed import PATCH_NORMS
+from mmlape.models.layers.transformer_layer import full_precision
 from mmlape.models.position import Placement, Stream
 
 OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
@@ -114,7 +115,7 @@ class IsotropicBackbone(BaseBackbone):
         prefix = [getattr(self, name).expand(len(x), -1, -1) for name in self.prefix_tokens]
         x = torch.cat((*prefix, x), dim=1) if prefix else x
         pe = self.position_stream(hw, self.num_prefix)
-        x = self.position.joining.enter(x, pe)
+        x = full_precision(self.position.joining.enter(x, pe))
         if self.norm_pre is not None:
             x = self.norm_pre(x)
         return self.pos_drop(x), pe, hw

@@ -14,7 +14,7 @@ from mmlape.models.backbones.swin_checkpoints import SwinCheckpoints
 from mmlape.models.layers.grid import Grid, ceil_div, contiguous, to_maps
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.patch_merging import PatchMerging, merged_grid
-from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, full_precision
 from mmlape.models.layers.window_attention import ShiftedWindowAttention
 from mmlape.models.position import Placement, PositionType, Stream
 from mmlape.registry import MODELS
@@ -236,7 +236,7 @@ class SwinTransformer(SwinCheckpoints):
         """
         x, grid = self.patch_embed(x)
         pe = self.position_stream(grid, 0)
-        x = self.pos_drop(self.position.joining.enter(x, pe))
+        x = self.pos_drop(full_precision(self.position.joining.enter(x, pe)))
         outs, last = {}, max(self.out_indices)
         for number in range(last + 1):
             stage = self.layers[number]

@@ -19,6 +19,14 @@ from mmlape.models.layers.linear import Linear
 from mmlape.models.position import AttentionInput, Joining, Stream, build_pe_norm
 
 
+def full_precision(x: Tensor) -> Tensor:
+    """Return tokens in float32 under autocast, whose stem makes them half.
+
+    A PE that is added at the input does this by itself; without it the complete residual stream would be half.
+    """
+    return x.float() if torch.is_autocast_enabled(x.device.type) else x
+
+
 def add_branch(x: Tensor, out: Tensor, gamma: Tensor | None) -> Tensor:
     """Return ``x + gamma * out``, or ``x + out`` without LayerScale."""
     return x + out if gamma is None else torch.addcmul(x, gamma, out)
