@@ -227,7 +227,7 @@ BY_FILE = {
         ('timm adapter: values as wide as tokens', 'deform_ratio=0.5, vit', 'deform_ratio=1.0, vit'),
     ],
     'mmlape/models/backbones/isotropic.py': [
-        ('post-posemb: norm before the PE', 'x = self.position.joining.enter(x, pe)\n        ', '',
+        ('post-posemb: norm before the PE', 'x = full_precision(self.position.joining.enter(x, pe))\n        ', '',
          'x = self.norm_pre(x)\n', 'x = self.norm_pre(x)\n        x = self.position.joining.enter(x, pe)\n'),
         ('final norm missing', 'self.final_norm(x) if last', 'x + 0 * self.final_norm(x) if last'),
         ('dropout of embeddings missing', 'return self.pos_drop(x)', 'return x + 0 * self.pos_drop(x)'),
