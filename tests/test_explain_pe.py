@@ -17,7 +17,7 @@ from mmlape.analysis.explain_pe import (
     to_patches,
 )
 from mmlape.cli import main
-from mmlape.models import VisionTransformer
+from mmlape.models import CeiT, VisionTransformer
 
 ORDER = [15, 6, 8, 11, 7, 2, 3, 13, 4, 14, 12, 1, 5, 9, 10]
 
@@ -44,6 +44,7 @@ def test_the_claim():
     assert changes.pop('none') < 1e-12
     assert set(changes) == {'default', 'LaPE', 'only'} and min(changes.values()) > 1e-4
     arch = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
+    assert permutation_change(CeiT(dict(arch, stem_channels=8), 64, out_type='raw'), image, 3) > 1e-4
     for out_type in ('cls_token', 'featmap', 'raw'):
         assert permutation_change(VisionTransformer(arch, 32, 8, pe_type='none', out_type=out_type), image, 3) < 1e-12
 

@@ -154,8 +154,7 @@ def permutation_change(model: BaseBackbone, image: np.ndarray, seed: int) -> flo
     patches = to_patches(values, side)
     order = np.random.RandomState(seed).permutation(len(patches))
     images = np.stack([values, from_patches(patches[order], size)])
-    channels = model.patch_embed.proj.in_channels
-    x = torch.from_numpy(images)[:, None].expand(-1, channels, -1, -1)
+    x = torch.from_numpy(images)[:, None].expand(-1, model.in_channels, -1, -1)
     one, other = _pooled(model.double()(x)[-1])
     model.float()
     return float((one - other).abs().max() / one.abs().max())

@@ -9,6 +9,7 @@ A dot product of a turned query and a turned key depends on the offset of their 
 """
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ COORDINATES = ('index', 'normalised')
 PAIRS = ('interleaved', 'half')
 
 
-class Rotary(AttentionPosition):
+class Rotary(AttentionPosition, ABC):
     """What both kinds share; a subclass returns its angles."""
 
     pairs = 'interleaved'
@@ -36,9 +37,9 @@ class Rotary(AttentionPosition):
                 f'embed_dims / num_heads = {attn.head_dims} must be a multiple of 4'
             )
 
+    @abstractmethod
     def angles(self, attn: nn.Module, grid: Grid, device: torch.device) -> Tensor:
         """Return the angle of each patch and pair, (1 or heads, N, d / 2)."""
-        raise NotImplementedError
 
     def rotate(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
         """Turn the patches' queries and keys, (B, heads, N, d) each; those of prefix tokens stay."""
