@@ -174,7 +174,8 @@ def load_init_cfg(model: Loadable, cfgs: list[dict]) -> LoadReport:
 def load_model(model: nn.Module, path: str, strict: bool = True) -> LoadReport:
     """Load a checkpoint of the same complete model (detector, segmentor, classifier), for testing it.
 
-    If the file records another joining, PE or PE norm of a backbone, that is a difference too.
+    If the file records another joining, PE or PE norm of a backbone, that is a difference too. A model that knows
+    other layouts of its files takes those.
 
     Raises:
         CheckpointError: For an unreadable file, no match at all, or, if ``strict``, any difference.
@@ -194,7 +195,13 @@ def fill_model(model: nn.Module, content: Mapping, path: str, strict: bool = Tru
         if different:
             report.problems.append(f'wrong {name or "backbone"}: {different}')
         report.notes += filter(None, [untold(known, backbone)])
-    _load(model, state_dict_of(content, path), report, lambda name: False, strict)
+    layouts = [layout for layout in getattr(model, 'checkpoint_layouts', tuple)() if layout.complete]
+    if layouts:
+        weights, options = recognise(content, layouts, path), LoadOptions()
+        report.layout, tensors = weights.layout, model.fit_checkpoint(weights, options, report)
+        _load(model, tensors, report, lambda name: model.may_be_new(name, weights, options), strict)
+    else:
+        _load(model, state_dict_of(content, path), report, lambda name: False, strict)
     return report
 
 
