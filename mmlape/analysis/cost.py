@@ -72,7 +72,7 @@ def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
 
 def input_shape(cfg: Config) -> tuple[int, int]:
     """(height, width) that a configuration trains at: its ``crop_size`` or ``img_size``, else 224 x 224."""
-    size = cfg.get('crop_size', cfg.get('img_size', 224))
+    size = cfg.get('crop_size') or cfg.get('img_size', 224)
     return (size, size) if isinstance(size, int) else tuple(size)
 
 

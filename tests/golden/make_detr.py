@@ -1,8 +1,8 @@
 """Golden data of DETR with iRPE: microsoft/Cream (at 4a13c40), which is facebookresearch/detr with other attention.
 
-``python tests/golden/make_detr.py CHECKOUT/iRPE/DETR-with-iRPE``. The cases are the transformer on a map that is no square,
-with padding; a random PE comes as the second half of the channels. Besides, a complete detector's class scores and boxes,
-at weights that ``uniform`` makes of the public names.
+``python tests/golden/make_detr.py CHECKOUT/iRPE/DETR-with-iRPE``. The cases are the transformer on a padded map, which
+is no square; a random PE comes as the second half of the channels. Besides, class scores and boxes of a complete
+detector, at weights that ``uniform`` makes of the public names.
 """
 
 import json

@@ -28,8 +28,8 @@ class DETR(DETRCheckpoints, PlainDETR):
     Args:
         encoder: ``num_layers`` and ``layer_cfg`` of mmdetection's, and ``with_cp``.
         pe_type: 'sine', 'none', a kind inside attention, or a list of 'sine' and such kinds.
-        pe_joining: 'default' adds the PE to queries and keys in every layer, as DETR does; 'lape' and 'lape-shared' norm
-            it before, which is our extension.
+        pe_joining: 'default' adds the PE to queries and keys in every layer, as DETR does; 'lape' and 'lape-shared'
+            norm it before, which is our extension.
         pe_norm: Which norm, a key of ``PE_NORMS``.
         grid: Feature map that tables of one grid are made for; by default that of an 800 x 1333 image.
         **kwargs: Of mmdetection's DETR.

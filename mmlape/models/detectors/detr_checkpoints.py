@@ -1,7 +1,7 @@
 """DETR's checkpoints: mmdetection's names, and those of the original code, which iRPE's files have too.
 
-The original class head has a row for each COCO category id from 0 to 90 and one for no object; mmdetection's has one for
-each of the 80 categories and one for no object.
+The original class head has a row for each COCO category id from 0 to 90 and one for no object; mmdetection's has one
+for each of the 80 categories and one for no object.
 """
 
 from typing import ClassVar

@@ -4,8 +4,8 @@ With tokens x of the padded feature map and w_l the PE that layer l joins,
 
     x <- norm(x + Attention(q = k = x + w_l, v = x));  x <- norm(x + FFN(x))
 
-In DETR (ECCV 2020) w_l = w, sinusoids, in every layer. LaPE's chain w_l = LN_l(w_{l-1}) is no paper's, it is ours. Terms
-inside attention (iRPE, ICCV 2021, section 4.4) see the grid of the padded map; padded keys are masked after them.
+In DETR (ECCV 2020) w_l = w, sinusoids, in every layer. LaPE's chain w_l = LN_l(w_{l-1}) is no paper's, it is ours.
+Terms inside attention (iRPE, ICCV 2021, section 4.4) see the grid of the padded map; padded keys are masked after it.
 """
 
 import torch
