@@ -5,4 +5,4 @@ tools/dist_train.sh configs/detr/detr_r50-irpe-product-k-9x9_8xb2-150e_coco.py 8
 
 _base_ = './detr_r50-default_8xb2-150e_coco.py'
 
-model = dict(pe_type=dict(type='irpe', ratio=2.0))
+model = dict(pe_type=[dict(type='irpe', ratio=2.0)])

@@ -5,10 +5,8 @@ _base_ = './coco_instance.py'
 crop_size = None
 img_size = (800, _base_.longest_side)
 boxes = dict(type='LoadAnnotations', with_bbox=True)
-load, _, flip, resize, _, pack = _base_.train_pipeline
-train_pipeline = [load, boxes, flip, resize, pack]
-load, keep, _, pack = _base_.test_pipeline
-test_pipeline = [load, keep, boxes, pack]
+train_pipeline = [_base_.train_pipeline[0], boxes, *_base_.train_pipeline[2:-2], _base_.train_pipeline[-1]]
+test_pipeline = [*_base_.test_pipeline[:2], boxes, _base_.test_pipeline[-1]]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
