@@ -1,13 +1,11 @@
-"""DETR over ResNet-50 with frozen batch norms, 100 queries, 80 classes; parts are mmdetection's, the encoder is ours.
+"""DETR over ResNet-50 with frozen batch norms, 100 queries, 80 classes; all but the encoder is mmdetection's."""
 
-The widths are variables, so that a smaller model changes those.
-"""
-
-embed_dims, num_heads, feedforward_channels, drop_rate = 256, 8, 2048, 0.1
-attn = dict(embed_dims=embed_dims, num_heads=num_heads, dropout=drop_rate, batch_first=True)
+embed_dims = 256
+drop_rate = 0.1
+attn = dict(embed_dims=embed_dims, num_heads=8, dropout=drop_rate, batch_first=True)
 ffn = dict(
     embed_dims=embed_dims,
-    feedforward_channels=feedforward_channels,
+    feedforward_channels=8 * embed_dims,
     num_fcs=2,
     ffn_drop=drop_rate,
     act_cfg=dict(type='ReLU', inplace=True),
