@@ -45,11 +45,11 @@ class LazyRegistry(ScopedRegistry):
         return super().get(key)
 
     def import_all(self) -> None:
-        """Import every module that defines one of the names, unless a package that it needs is missing."""
+        """Import every module that defines one of the names, unless a package that it needs is missing or too old."""
         for location in self._locations:
             module = import_module(location)
             for name in module.__all__:
-                with contextlib.suppress(ImportError):
+                with contextlib.suppress(ImportError, AssertionError):
                     getattr(module, name)
 
 

@@ -14,6 +14,7 @@ from mmdet.structures import DetDataSample
 from model_helpers import randomise, tiny_detr
 from torchvision.models._meta import _COCO_CATEGORIES
 
+from mmlape.analysis.subjects import OpenOptions, open_model
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, write_tensors
 from mmlape.checkpoint.describing import inspect
@@ -113,6 +114,8 @@ def test_inspect_and_convert_know_public_files(public_file, tmp_path):
     assert found['class head'] == '92 rows by COCO category id'
     assert found['to load it'].startswith("model=dict(type='mmlape.DETR', pe_type=['sine', {'type': 'irpe'")
     assert 'heads and necks' not in found['mind']
+    with pytest.raises(CheckpointError, match='only position encodings of backbones are drawn'):
+        open_model(str(public_file), OpenOptions())
     convert(public_file, tmp_path / 'ours.pth', 'mmlape')
     assert inspect(tmp_path / 'ours.pth')['class head'] == '80 classes, no object'
     model = tiny_detr(pe_type=['sine', IRPE], layers=(2, 2))
@@ -221,7 +224,9 @@ def test_without_sine_no_position_reaches_encoder_or_decoder():
         cross.register_forward_pre_hook(lambda module, args, kwargs: seen.append(kwargs), with_kwargs=True)
     images = batch([torch.randn(3, *size) for size in SIZES])
     states(model, images)
-    memory = model.forward_encoder(**model.pre_transformer(model.extract_feat(images), samples())[0])['memory']
+    inputs = model.pre_transformer(model.extract_feat(images), samples())[0]
+    assert inputs['feat_pos'] is None
+    memory = model.forward_encoder(**inputs)['memory']
     assert torch.equal(seen[0]['key'], memory.transpose(0, 1))
     order = torch.randperm(15)
     x = torch.randn(1, 15, 16)

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from mmlape.checkpoint.key_maps import Layout, Target, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.errors import CheckpointError
 from mmlape.models.backbones.loadable import LoadableBackbone
 from mmlape.models.backbones.stored_position import StoredNames
+from mmlape.models.layers.grid import Grid
 from mmlape.models.position import joinings
 
 UNUSED_IDS = (0, 12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
@@ -112,6 +114,13 @@ class DETRCheckpoints(LoadableBackbone):
         if len(fitting) > 1:
             notes.append(f'the file does not say whether pe_joining is {" or ".join(fitting)}')
         return rows, dict(config, init_cfg=dict(type='Pretrained', checkpoint=path)), notes
+
+    @classmethod
+    def config_to_view(cls, weights: Weights, grid: Grid | None, path: str) -> dict:
+        """Refuse, since only backbones are drawn."""
+        raise CheckpointError(
+            f'checkpoint {path}: of a complete DETR, and only position encodings of backbones are drawn'
+        )
 
     def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as this model takes them, of COCO's class head the rows that it has."""
