@@ -42,7 +42,7 @@ model = dict(
         norm_cfg=None,
         num_outs=1,
     ),
-    encoder=dict(num_layers=6, layer_cfg=dict(self_attn_cfg=attn, ffn_cfg=ffn)),
+    encoder=dict(num_layers=6, layer_cfg=dict(self_attn_cfg=attn, ffn_cfg=ffn), with_cp=False),
     decoder=dict(
         num_layers=6,
         layer_cfg=dict(self_attn_cfg=attn, cross_attn_cfg=attn, ffn_cfg=ffn),
