@@ -281,7 +281,7 @@ def test_recipe(path):
 
 @pytest.mark.parametrize('path', [path for path in DETR if '_mini-' not in path.name], ids=short)
 def test_detr_recipe_is_mmdetections(path):
-    """But for the length, and iRPE's tables, which are not decayed; parameters are those of DETR and what a PE adds."""
+    """But for the length, and for iRPE's tables, which are not decayed; parameters are DETR's and what a PE adds."""
     cfg, plain = load(path), Config.fromfile(MIM / 'detr' / 'detr_r50_8xb2-150e_coco.py')
     own, theirs = dict(flat(cfg.model)), dict(flat(plain.model))
     ours = ('type', 'pe_', 'encoder.with_cp')

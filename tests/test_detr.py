@@ -209,7 +209,10 @@ def test_with_cp_changes_no_gradient(tokens):
 
 
 def test_without_irpe_and_with_sine_it_is_mmdetections():
-    plain = tiny_detr(type='mmdet.DETR', pe_type=None, pe_joining=None)
+    attn = dict(embed_dims=16, num_heads=2, dropout=0.0)
+    layer = dict(self_attn_cfg=attn, ffn_cfg=dict(embed_dims=16, feedforward_channels=24))
+    encoder = dict(num_layers=2, layer_cfg=layer)
+    plain = tiny_detr(type='mmdet.DETR', pe_type=None, pe_joining=None, encoder=encoder)
     ours = tiny_detr()
     ours.load_state_dict(randomise(plain).state_dict(), strict=True)
     images = batch([torch.randn(3, *size) for size in SIZES])
