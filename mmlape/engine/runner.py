@@ -141,7 +141,7 @@ class Runner(_Runner):
         warn_of_normalisation(self.bare_model)
 
     def load_or_resume(self) -> None:
-        """Resume from ``load_from``, or load its weights: all of them, unless ``load_strict=False``.
+        """Resume from ``load_from``, or load its weights: all of them, but for ``load_fresh`` and ``load_strict=False``.
 
         A model that is trained in shards is sharded then.
         """
@@ -149,7 +149,8 @@ class Runner(_Runner):
             if self._resume:
                 self._resume_from(self._load_from)
             else:
-                load_model(self.bare_model, self._load_from, strict=self.cfg.get('load_strict', True))
+                options = dict(strict=self.cfg.get('load_strict', True), fresh=self.cfg.get('load_fresh', ()))
+                load_model(self.bare_model, self._load_from, **options)
             self._has_loaded = True
         if isinstance(self.model, ShardedModel) and self.optim_wrapper is not None:
             self.model.shard(self.optim_wrapper)

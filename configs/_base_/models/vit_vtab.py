@@ -1,0 +1,28 @@
+"""ViT-B/32 of the DPN paper as a classifier to fine-tune: a tanh layer before the head, the sigmoid loss.
+
+`load_from` is a complete model of ImageNet-1K. Its head is left out: a new one, of zeros, learns the set's classes.
+`model.backbone.patch_size=16` makes it B/16, `model.backbone.patch_norm=dual` adds Dual PatchNorm.
+"""
+
+embed_dims = 768
+load_fresh = ['head.layers.head.']
+model = dict(
+    type='ImageClassifier',
+    # the sigmoid loss wants one-hot labels; summed over the classes, averaged over the images
+    data_preprocessor=dict(mean=[127.5] * 3, std=[127.5] * 3, to_rgb=True, to_onehot=True),
+    backbone=dict(
+        type='mmlape.VisionTransformer',
+        arch='deit-base',
+        img_size=224,
+        patch_size=32,
+        out_type='cls_token',
+        pe_joining='default',
+    ),
+    head=dict(
+        type='VisionTransformerClsHead',
+        in_channels=embed_dims,
+        hidden_dim=embed_dims,
+        loss=dict(type='CrossEntropyLoss', use_sigmoid=True),
+        init_cfg=dict(type='Constant', layer='Linear', val=0.0),
+    ),
+)
