@@ -23,9 +23,7 @@ val_dataloader = dict(num_workers=1, dataset=dataset)
 test_dataloader = val_dataloader
 # the model of configs/pretrain/deit-mini-default_1xb32-5e_mini-digits.py
 model = dict(
-    data_preprocessor=dict(
-        num_classes=num_classes, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375]
-    ),
+    data_preprocessor=dict(num_classes=num_classes, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375]),
     backbone=dict(
         arch=dict(_delete_=True, **_base_.deit_mini), img_size=img_size, patch_size=16, out_type='avg_featmap'
     ),

@@ -141,7 +141,7 @@ class Runner(_Runner):
         warn_of_normalisation(self.bare_model)
 
     def load_or_resume(self) -> None:
-        """Resume from ``load_from``, or load its weights: all of them, but for ``load_fresh`` and ``load_strict=False``.
+        """Resume from ``load_from``, or load its weights: all, but for ``load_fresh`` and ``load_strict=False``.
 
         A model that is trained in shards is sharded then.
         """

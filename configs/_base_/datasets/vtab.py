@@ -1,7 +1,7 @@
 """A set of VTAB-1k by its published lists: trained on 800 images, validated on 200, without augmentation.
 
-The config that inherits this names the set: `vtab`, `num_classes`, `data_root` and the datasets' `metainfo`. `data_root` holds
-`train800.txt`, `val200.txt`, `train800val200.txt` and `test.txt`, whose lines are "path label".
+The config that inherits this names the set: `vtab`, `num_classes`, `data_root` and the datasets' `metainfo`. There are
+`train800.txt`, `val200.txt`, `train800val200.txt` and `test.txt` in it, whose lines are "path label".
 """
 
 default_scope = 'mmpretrain'
