@@ -23,6 +23,7 @@ TESTS = (
     'tests/test_swin.py',
     'tests/test_t2t_ceit.py',
     'tests/test_compact.py',
+    'tests/test_dpn_models.py',
 )
 AT_ONCE = 2
 
@@ -103,6 +104,8 @@ BY_FILE = {
     'mmlape/models/backbones/base.py': [
         ('initial linear maps: std 0.01', '(module.weight, std=0.02)', '(module.weight, std=0.01)'),
         ('PE: last row dropped for the class row', 'table[:, prefix:]', 'table[:, :-prefix]'),
+        ('PE: rows of zeros after those of the patches', '(0, 0, num_prefix - prefix, 0)',
+         '(0, 0, 0, num_prefix - prefix)'),
     ],
     'mmlape/models/backbones/vit.py': [
         ('patch norms: eps always 1e-5', "norm_cfg.get('eps', 1e-5)", '1e-5'),
@@ -288,6 +291,10 @@ BY_FILE = {
         ('sincos2d: class token not zero', 'table.new_zeros(num_prefix, embed_dims)',
          'table[:1].expand(num_prefix, -1)'),
         ('initial PE: std 0.2', 'std=self.std', 'std=10 * self.std'),
+        ('sincos2d-moco: exponents of MoCo v3', '/ (quarter - 1))', '/ quarter)'),
+        ('sincos2d-moco: rows first', '(x.sin(), x.cos(), y.sin(), y.cos())', '(y.sin(), y.cos(), x.sin(), x.cos())'),
+        ('sincos2d-moco: cosines last', '(x.sin(), x.cos(), y.sin(), y.cos())',
+         '(x.sin(), y.sin(), x.cos(), y.cos())'),
     ],
     'mmlape/models/position/relative_bias.py': [
         ('RPE: key minus query', 'cells[:, None] - cells[None]', 'cells[None] - cells[:, None]'),

@@ -36,6 +36,8 @@ class VisionTransformer(ViTCheckpoints):
             mean of the patch tokens (B, D).
         with_cls_token: Whether a class token runs along.
         num_registers: Trainable tokens after the class token (Darcet et al., ICLR 2024).
+        with_prefix_pe: Whether class token and registers have rows in the PE tables. big_vision's and DeiT III's have
+            none; where layers join the PE, a token without a row has one of zeros.
         qkv_bias: Whether the qkv projection has a bias.
         pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'irpe', 'rope', 'none' or another kind in
             ``POSITION_ENCODINGS`` (docs/position.md lists them); a dict with ``type`` and arguments; or a list of
@@ -76,6 +78,7 @@ class VisionTransformer(ViTCheckpoints):
         out_type: str = 'cls_token',
         with_cls_token: bool = True,
         num_registers: int = 0,
+        with_prefix_pe: bool = True,
         qkv_bias: bool = True,
         pe_type: PositionType = 'learnable',
         pe_joining: str = 'default',
@@ -104,7 +107,7 @@ class VisionTransformer(ViTCheckpoints):
         if out_type == 'cls_token' and not with_cls_token:
             raise ConfigError("out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'")
         self.pe_type, self.pe_joining, self.patch_norm = pe_type, pe_joining, patch_norm
-        self.interpolate_mode = interpolate_mode
+        self.interpolate_mode, self.with_prefix_pe = interpolate_mode, with_prefix_pe
         self.frozen_stages = frozen_stages
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         self.position = resolve_position(pe_type, pe_joining, pe_norm)
@@ -147,6 +150,10 @@ class VisionTransformer(ViTCheckpoints):
             )
             for i, (side, rate) in enumerate(zip(windows, drop_path_rates))
         )
+
+    def table_tokens(self) -> dict[str, int]:
+        """Return the prefix tokens that the PE tables have rows for, and how many each."""
+        return super().table_tokens() if self.with_prefix_pe else {}
 
     def grid_of(self, size: tuple[int, int]) -> Grid:
         """Return the grid of patches of an image of (height, width) pixels."""

@@ -86,7 +86,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
 
     def table_tokens(self) -> dict[str, int]:
         """Return the class row of the pretraining, which no token of this model has."""
-        return {'cls_token': 1}
+        return {'cls_token': 1} if self.with_prefix_pe else {}
 
     # checkpoints
 

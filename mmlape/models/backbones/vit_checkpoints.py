@@ -1,6 +1,7 @@
 """What a plain ViT says about its checkpoints: tokens, arch, position encodings, joining and stem of a file."""
 
 import re
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -140,6 +141,8 @@ def options_besides(weights: Weights) -> dict:
         found.update(with_cls_token=False, out_type='featmap')
     if 'reg_token' in tensors:
         found['num_registers'] = tensors['reg_token'].shape[1]
+    if prefix_tokens(weights) and NAMES.tables(weights) and not table_tokens(weights):
+        found['with_prefix_pe'] = False
     if 'blocks.0.attn.qkv.bias' not in tensors:
         found['qkv_bias'] = False
     if 'blocks.0.gamma1' in tensors:
@@ -229,7 +232,25 @@ class ViTCheckpoints(IsotropicBackbone):
     def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as this model takes them; LayerScale must fit."""
         self._check_layer_scale(weights, report)
+        if self.position.absolute is not None and self.num_prefix and not self.pe_prefix:
+            weights = self._without_prefix_rows(weights, options, report)
         return super().fit_checkpoint(weights, options, report)
+
+    def _without_prefix_rows(self, weights: Weights, options: LoadOptions, report: LoadReport) -> Weights:
+        """Add the PE's rows of prefix tokens to these tokens, which is the same where the PE joins at the input."""
+        stored = self.stored_tokens(weights, options.grid or weights.grid)
+        tensors = dict(weights.tensors)
+        for name in NAMES.tables(weights) if stored else ():
+            if not self.position.joining.at_input:
+                report.problems.append(
+                    f'wrong PE: {name} of the file has rows for {", ".join(stored)}; set with_prefix_pe=True'
+                )
+                continue
+            rows = with_batch_axis(tensors[name])[:, : sum(stored.values())].split(list(stored.values()), dim=1)
+            for token, row in zip(stored, rows):
+                tensors[token] = tensors[token] + row
+            report.notes.append(f'the rows of {name} for {", ".join(stored)} were added to the tokens')
+        return replace(weights, tensors=tensors)
 
     def optional_tokens(self, weights: Weights) -> tuple[str, ...]:
         """Return the class, distillation and register tokens of a file."""
