@@ -25,7 +25,12 @@ test_dataloader = val_dataloader
 model = dict(
     data_preprocessor=dict(num_classes=num_classes, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375]),
     backbone=dict(
-        arch=dict(_delete_=True, **_base_.deit_mini), img_size=img_size, patch_size=16, out_type='avg_featmap'
+        arch=dict(_delete_=True, **_base_.deit_mini),
+        img_size=img_size,
+        patch_size=16,
+        out_type='avg_featmap',
+        with_prefix_pe=True,
+        act_cfg=None,
     ),
     head=dict(num_classes=num_classes, in_channels=_base_.deit_mini.embed_dims, hidden_dim=None),
 )

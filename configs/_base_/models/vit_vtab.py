@@ -1,4 +1,4 @@
-"""ViT-B/32 of the DPN paper as a classifier to fine-tune: a tanh layer before the head, the sigmoid loss.
+"""ViT-B/32 as big_vision has it, to fine-tune: a tanh layer before the head, no PE of the class token, sigmoid loss.
 
 `load_from` is a complete model of ImageNet-1K. Its head is left out: a new one, of zeros, learns the set's classes.
 `model.backbone.patch_size=16` makes it B/16, `model.backbone.patch_norm=dual` adds Dual PatchNorm.
@@ -16,7 +16,9 @@ model = dict(
         img_size=224,
         patch_size=32,
         out_type='cls_token',
+        with_prefix_pe=False,
         pe_joining='default',
+        act_cfg=dict(type='GELU', approximate='tanh'),
     ),
     head=dict(
         type='VisionTransformerClsHead',

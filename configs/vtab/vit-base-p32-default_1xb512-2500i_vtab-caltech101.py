@@ -1,6 +1,6 @@
 """ViT-B/32 on VTAB's Caltech101. Expect 87.1 % top-1 (the DPN paper's); not run by us.
 
-tools/train.py configs/vtab/vit-b32-default_1xb512-2500i_vtab-caltech101.py
+tools/train.py configs/vtab/vit-base-p32-default_1xb512-2500i_vtab-caltech101.py
 """
 
 _base_ = [

@@ -1,6 +1,6 @@
-"""ViT-B/32 on VTAB's KITTI, distance. Expect 73.6 % top-1 (the DPN paper's); not run by us.
+"""ViT-B/32 on VTAB's DMLab. Expect 39.2 % top-1 (the DPN paper's); not run by us.
 
-tools/train.py configs/vtab/vit-b32-default_1xb512-2500i_vtab-kitti-distance.py
+tools/train.py configs/vtab/vit-base-p32-default_1xb512-2500i_vtab-dmlab.py
 """
 
 _base_ = [
@@ -8,9 +8,9 @@ _base_ = [
     '../_base_/datasets/vtab.py',
     '../_base_/schedules/vtab_2500.py',
 ]
-vtab = dict(name='kitti-distance', group='structured')
-num_classes = 4
-data_root = 'data/vtab-1k/kitti/'
+vtab = dict(name='dmlab', group='structured')
+num_classes = 6
+data_root = 'data/vtab-1k/dmlab/'
 dataset = dict(data_root=data_root, metainfo=dict(classes=[str(label) for label in range(num_classes)]))
 train_dataloader = dict(dataset=dataset)
 val_dataloader = dict(dataset=dataset)
