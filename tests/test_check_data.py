@@ -253,7 +253,9 @@ def test_lists(mini):
     issues = {group.kind: group for group in full_check(cfg, ['train'], Silent()).issues}
     assert 'label 10 is outside' in issues['label outside the classes'].examples[0]
     missing = issues['missing image'].examples[0]
-    assert missing.startswith(f'1 of the {len(names) + 2} images in {root}/list.txt ') and missing.endswith('/gone.png.')
+    assert missing.startswith(f'1 of the {len(names) + 2} images in {root}/list.txt ') and missing.endswith(
+        '/gone.png.'
+    )
     assert 'unreadable image' not in issues
     assert issues['invalid line'].count == 1 and issues['one image, two classes'].count == 1
 

@@ -175,7 +175,9 @@ def test_other_datas_classes_need_not_be_the_heads(digits):
 def test_wrong_input_is_one_line(digits, pristine, tmp_path):
     config, weights, _ = digits
     cfg = load_config(config)
-    with pytest.raises(DataError, match=r'^few-shot: class \w+ has 5 images, fewer than 9 shots, and so have 9 further'):
+    with pytest.raises(
+        DataError, match=r'^few-shot: class \w+ has 5 images, fewer than 9 shots, and so have 9 further'
+    ):
         evaluate(few_shot_config(cfg, [1, 9], 1, 1.0), weights, tmp_path)
     init_default_scope('mmpretrain')
     datasets = few_shot_config(cfg, [1], 1, 1.0).test_dataloader.dataset['datasets']

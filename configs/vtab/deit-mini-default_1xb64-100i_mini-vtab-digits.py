@@ -30,6 +30,7 @@ model = dict(
         patch_size=16,
         out_type='avg_featmap',
         with_prefix_pe=True,
+        pe_type='learnable',
         act_cfg=None,
     ),
     head=dict(num_classes=num_classes, in_channels=_base_.deit_mini.embed_dims, hidden_dim=None),

@@ -30,7 +30,9 @@ class FewShotDataset(ConcatDataset):
     def __init__(self, datasets: Sequence[dict], shots: Sequence[int] = (1, 5, 10, 25), seeds: int = 3) -> None:
         self.shots, self.seeds = tuple(sorted(set(shots))), seeds
         if len(datasets) != 2:
-            raise ConfigError(f'FewShotDataset: give two datasets, of support images and of queries, not {len(datasets)}')
+            raise ConfigError(
+                f'FewShotDataset: give two datasets, of support images and of queries, not {len(datasets)}'
+            )
         if not self.shots or self.shots[0] < 1 or seeds < 1:
             raise ConfigError(f'FewShotDataset: shots={list(shots)} and seeds={seeds} must be positive')
         super().__init__(datasets, ignore_keys='classes')

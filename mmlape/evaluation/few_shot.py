@@ -85,7 +85,9 @@ class FewShotMetric(BaseMetric):
         """Keep the features of each batch that the model is evaluated on; the runner calls this once."""
         head = getattr(model, 'head', None)
         if not hasattr(head, 'pre_logits'):
-            raise ConfigError(f'FewShotMetric needs a classifier whose head has pre_logits, not {type(model).__name__}')
+            raise ConfigError(
+                f'FewShotMetric needs a classifier whose head has pre_logits, not {type(model).__name__}'
+            )
 
         def keep(head: nn.Module, inputs: tuple, _) -> None:
             self.features = None if head.training else head.pre_logits(inputs[0])
