@@ -10,7 +10,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         'Evaluate trained models at several sizes of the test images, of classification, segmentation or detection: '
         'how a position encoding bears sizes that it was not trained at. Writes a table and a figure. Several '
-        'checkpoints of one config are averaged, as its seeds; sizes that were evaluated already are not evaluated again.'
+        'checkpoints of one config are averaged, as its seeds. Sizes that were evaluated are not evaluated again.'
     )
     add = parser.add_argument
     add('models', nargs='+', metavar='CONFIG CHECKPOINT', help='pairs of a config and a checkpoint of the full model')
