@@ -146,7 +146,7 @@ class Runner(_Runner):
         warn_of_normalisation(self.bare_model)
 
     def load_or_resume(self) -> None:
-        """Resume from ``load_from``, or load its weights: all of them, unless ``load_strict=False``.
+        """Resume from ``load_from``, or load its weights: all of them, unless ``load_strict=False``; a PE is resized.
 
         A model that is trained in shards is sharded then.
         """
@@ -154,7 +154,7 @@ class Runner(_Runner):
             if self._resume:
                 self._resume_from(self._load_from)
             else:
-                load_model(self.bare_model, self._load_from, strict=self.cfg.get('load_strict', True))
+                load_model(self.bare_model, self._load_from, self.cfg.get('load_strict', True), resize=True)
             self._has_loaded = True
         if isinstance(self.model, ShardedModel) and self.optim_wrapper is not None:
             self.model.shard(self.optim_wrapper)

@@ -1,4 +1,4 @@
-"""The check of data in ImageNet's format: a folder for each class, or a list of files and labels."""
+"""The checks of data in ImageNet's format, a folder for each class or a list of files and labels, and of Sun397."""
 
 import os
 from collections import Counter
@@ -76,3 +76,23 @@ class FolderCheck(DatasetCheck):
                 )
                 yield DataIssue(ERROR, 'label outside the classes', message)
             self.entries.append(ImageEntry(os.path.join(source.image_dir, name), int(label)))
+
+
+class SunCheck(FolderCheck):
+    """Checks that the files of a partition are there, and that their folders are classes."""
+
+    def _check_list(self) -> Iterator[DataIssue]:
+        """Check each line '/a/abbey/sun_abc.jpg', whose middle is the class."""
+        source = self.source
+        labels = {name: label for label, name in enumerate(source.classes)}
+        for number, line in enumerate(read_lines(source.ann_file), 1):
+            label = labels.get('_'.join(line.split('/')[2:-1]))
+            path = os.path.join(source.image_dir, line.lstrip('/'))
+            if label is None:
+                message = f'{source.ann_file}, line {number}: "{line[:80]}" is in the folder of no class.'
+                yield DataIssue(ERROR, 'label outside the classes', message)
+            elif not os.path.isfile(path):
+                message = f'{source.ann_file}, line {number}: there is no {path}. {source.hint()}'
+                yield DataIssue(ERROR, 'image missing', message)
+            else:
+                self.entries.append(ImageEntry(path, label))
