@@ -15,6 +15,7 @@ from mmlape.models.backbones.vit_stored import (
     LAYER_SCALE,
     arch_of,
     is_clip,
+    norm_placement_of,
     patch_norm_of,
     prefix_tokens,
     table_tokens,
@@ -43,6 +44,7 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
         'pe_joining': ' or '.join(NAMES.joinings(weights)),
         'pe_norm': ' or '.join(NAMES.norms(weights)) or 'none',
         'patch_norm': patch_norm_of(weights),
+        'norm_placement': norm_placement_of(weights),
         'prefix tokens': ', '.join(_counted(weights)) or 'none',
         'LayerScale': 'yes' if weights.has(r'blocks\.0\.gamma1$') else 'no',
         'adapter': 'yes' if weights.layout == 'vit-adapter' else 'no',
@@ -114,7 +116,7 @@ def _notes(weights: Weights) -> list[str]:
 
 def missing_in_timm(weights: Weights) -> list[str]:
     """Return what timm's layout has no place for."""
-    found = _missing_in_deit(weights)
+    found = _missing_in_deit(weights, 'sub-ln')
     if NAMES.joinings(weights)[0] != 'default' or not NAMES.tables(weights):
         found.append(f'the PE joining ({NAMES.joinings(weights)[0]})')
     return found
@@ -125,10 +127,11 @@ def missing_in_lape(weights: Weights) -> list[str]:
     return _missing_in_deit(weights) + (['LayerScale'] if weights.has(r'blocks\.0\.gamma1$') else [])
 
 
-def _missing_in_deit(weights: Weights) -> list[str]:
+def _missing_in_deit(weights: Weights, *placements: str) -> list[str]:
     found = ['ViT-Adapter parts'] if weights.layout == 'vit-adapter' else []
-    norm = patch_norm_of(weights)
-    return found + ([f'Dual PatchNorm ({norm})'] if norm != 'none' else [])
+    norm, placement = patch_norm_of(weights), norm_placement_of(weights)
+    found += [f'Dual PatchNorm ({norm})'] if norm != 'none' else []
+    return found + ([f'norm_placement={placement!r}'] if placement not in ('pre', *placements) else [])
 
 
 def options_besides(weights: Weights) -> dict:
@@ -143,6 +146,8 @@ def options_besides(weights: Weights) -> dict:
         found['num_registers'] = tensors['reg_token'].shape[1]
     if prefix_tokens(weights) and NAMES.tables(weights) and not table_tokens(weights):
         found['with_prefix_pe'] = False
+    if (placement := norm_placement_of(weights)) != 'pre':
+        found['norm_placement'] = placement
     if 'blocks.0.attn.qkv.bias' not in tensors:
         found['qkv_bias'] = False
     if 'blocks.0.gamma1' in tensors:

@@ -5,6 +5,7 @@ import re
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.models.backbones.stored_position import NAMES
 from mmlape.models.layers.grid import Grid, square_grid
+from mmlape.models.layers.norm_placement import BranchNorms, NormPlacement, placements, resolve_norm_placement
 from mmlape.models.position.stored import with_batch_axis
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
@@ -47,6 +48,20 @@ def patch_norm_of(weights: Weights, stem: str = 'patch_embed') -> str:
     if weights.has(r'norm_pre\.'):
         return 'post-posemb'
     return {(True, True): 'dual', (True, False): 'pre', (False, True): 'post', (False, False): 'none'}[pre, post]
+
+
+def norm_placement_of(weights: Weights) -> str | dict:
+    """Return where the layers have norms; 'pre' also for what is no placement."""
+
+    def has(name: str) -> bool:
+        return f'blocks.0.{name}.weight' in weights.tensors
+
+    branches = (
+        BranchNorms(has(f'norm{i}'), has(f'{part}.norm'), has(f'branch_norm{i}'), has(f'sum_norm{i}'))
+        for i, part in ((1, 'attn'), (2, 'mlp'))
+    )
+    found = NormPlacement(*branches, has('attn.head_scale'), has('residual_scale'))
+    return next((given for given in placements() if resolve_norm_placement(given) == found), 'pre')
 
 
 def is_clip(weights: Weights) -> bool:
