@@ -48,7 +48,7 @@ class VisionTransformer(ViTCheckpoints):
         pe_norm: What norms the PE in 'lape-shared' and 'lape' (LaPE, Table 8): 'identity', 'scalar', 'channel',
             'affine', 'norm', 'scalar-norm', 'channel-norm' or 'layernorm'.
         patch_norm: 'none', 'dual', or an ablation of DPN's Table 6: 'pre', 'post', 'post-posemb', 'learnable-only',
-            'no-learnable', 'rms'.
+            'no-learnable', 'rms'; 'pre-post-posemb' is open_clip's ``input_patchnorm``.
         window_attn: Whether attention is windowed; one value or one per layer.
         window_size: Side of a window in tokens; one value or one per layer.
         layer_scale_init_value: Initial LayerScale gammas; 0 means no LayerScale.

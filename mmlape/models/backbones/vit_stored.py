@@ -41,12 +41,12 @@ def table_tokens(weights: Weights, grid: Grid | None = None) -> dict[str, int]:
 
 
 def patch_norm_of(weights: Weights, stem: str = 'patch_embed') -> str:
-    """Return 'dual', 'pre', 'post', 'rms', 'post-posemb' or 'none', from the norms in the stem of that name."""
+    """Return the key of ``PATCH_NORMS`` that leaves such norms in the stem of that name, and behind tokens + PE."""
     pre, post = (weights.has(rf'{stem}\.norm{i}\.') for i in (0, 1))
     if pre and post and not weights.has(rf'{stem}\.norm0\.bias$'):
         return 'rms'
     if weights.has(r'norm_pre\.'):
-        return 'post-posemb'
+        return 'pre-post-posemb' if pre else 'post-posemb'
     return {(True, True): 'dual', (True, False): 'pre', (False, True): 'post', (False, False): 'none'}[pre, post]
 
 
