@@ -18,6 +18,7 @@ COMMANDS = {
     'status': 'show the runs below a work dir: state, time left, last metric, host',
     'report': 'average and compare arms: a page, Markdown, LaTeX, CSV, JSON',
     'sample-size': 'compute how many seeds a difference needs, from the spread of a pilot',
+    'few-shot': "measure few-shot accuracy of a classifier's features, such as 25-shot on ImageNet",
     'size-sweep': 'evaluate trained models at several test sizes, as a table and a figure',
     'image-demo': "draw a model's prediction on an image",
     'visualize-pe': 'draw the position embedding of each layer, its correlation, and the patch embedding',

@@ -7,7 +7,7 @@ from mmengine import Config
 from mmengine.logging import print_log
 
 from mmlape.datasets.formats import iter_sources
-from mmlape.datasets.heads import iter_heads
+from mmlape.datasets.heads import iter_heads, reads_head
 from mmlape.datasets.sources import SPLITS
 from mmlape.errors import ConfigError, DataError
 
@@ -64,7 +64,7 @@ def _reroot(node: Any, old: str, new: str, visited: set[int]) -> int:
 
 
 def _take_classes(cfg: Config) -> list[str]:
-    sources = list(iter_sources(cfg))
+    sources = [source for source in iter_sources(cfg) if reads_head(cfg, source.split)]
     found = [(source, classes) for source in sources if (classes := source.read_classes())]
     if not found:
         missing = next((source for source in sources if not source.classes_optional), None)

@@ -90,9 +90,14 @@ class Runner(_Runner):
             loop.dataloader.batch_sampler.skip(loop.iter)
 
     def build_evaluator(self, evaluator: dict | list | Evaluator) -> Evaluator:
-        """Build an evaluator that gathers results under the work dir instead of the current directory."""
+        """Build an evaluator that gathers results under the work dir instead of the current directory.
+
+        A metric that reads more of the model than its predictions is attached to it.
+        """
         built = super().build_evaluator(evaluator)
         for metric in built.metrics:
+            if hasattr(metric, 'attach'):
+                metric.attach(self.bare_model)
             if getattr(metric, 'collect_dir', '') is None and metric.collect_device == 'cpu':
                 metric.collect_dir = os.path.join(self.work_dir, '.gather')
         return built

@@ -18,7 +18,7 @@ from mmlape.datasets.formats import (
     SegmentationSource,
     iter_sources,
 )
-from mmlape.datasets.heads import iter_heads, patch_size
+from mmlape.datasets.heads import iter_heads, patch_size, reads_head
 from mmlape.datasets.sources import DataSource
 from mmlape.errors import DataError
 
@@ -46,6 +46,8 @@ def iter_checks(cfg: Config, splits: Sequence[str], complete: bool = False) -> I
 
 def check_heads(cfg: Config, source: DataSource, num_classes: int) -> None:
     """Raise DataError if a head has another number of outputs than the data has classes."""
+    if not reads_head(cfg, source.split):
+        return
     expected = len(source.classes) if source.classes else num_classes
     for name, head in iter_heads(cfg):
         if expected and head['num_classes'] != expected:
