@@ -55,9 +55,9 @@ class Record:
         first, *others = self.backbones.values() or ({},)
         return first if all(other == first for other in others) else {}
 
-    def alone(self) -> 'Record':
-        """Return the record of a file of the backbone alone."""
-        return replace(self, backbones={'': self.backbone} if self.backbone else {})
+    def alone(self, name: str = '') -> 'Record':
+        """Return the record of a file with one backbone of this name, '' for the backbone alone."""
+        return replace(self, backbones={name: self.backbone} if self.backbone else {})
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain values, empty if nothing is recorded."""

@@ -35,7 +35,7 @@ class LoadableBackbone(BaseModule):
     @classmethod
     def checkpoint_targets(cls) -> dict[str, Target]:
         """Return the layouts that weights of this backbone can be written in."""
-        return {'mmlape': Target(wrapper='state_dict')}
+        return {'mmlape': Target(wrapper='state_dict', pre_logits=True)}
 
     @classmethod
     def owns_checkpoint(cls, weights: Weights) -> bool:
@@ -152,6 +152,8 @@ class LoadableBackbone(BaseModule):
 
     def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor that a file lacks may keep its initial values."""
+        if name in self.pe_names and self.position.absolute.unstored:
+            return not self.stored_names.tables(weights)
         return options.allow_joining_mismatch and '.pe_norm.' in name and not weights.has(r'.*\.pe_norm\.')
 
     def init_weights(self) -> None:
