@@ -1,4 +1,4 @@
-"""The check of data in ImageNet's format: a folder for each class, or a list of files and labels."""
+"""The checks of data in ImageNet's format, a folder for each class or a list of files and labels, and of Sun397."""
 
 import os
 from collections import Counter
@@ -79,12 +79,36 @@ class FolderCheck(DatasetCheck):
                 )
                 yield DataIssue(ERROR, 'label outside the classes', message)
             self.entries.append(ImageEntry(os.path.join(source.image_dir, name), int(label)))
+        yield from self._look_up()
+
+    def _look_up(self) -> Iterator[DataIssue]:
+        """Drop entries whose files do not exist; say how many they are."""
         listed = self.entries
         if self.complete or len(listed) <= QUICKLY_FOUND:
             self.entries = [entry for entry in listed if os.path.isfile(entry.path)]
-        if len(self.entries) < len(listed):
+        missing = len(listed) - len(self.entries)
+        if missing:
             there = {entry.path for entry in self.entries}
             first = next(entry.path for entry in listed if entry.path not in there)
-            missing = len(listed) - len(self.entries)
-            message = f'{missing} of the {len(listed)} images in {source.ann_file} do not exist, the first is {first}.'
-            yield DataIssue(ERROR, 'missing image', message, missing)
+            message = (
+                f'{missing} of the {len(listed)} images in {self.source.ann_file} do not exist, the first is {first}.'
+            )
+            yield DataIssue(ERROR, 'image missing', message, missing)
+
+
+class SunCheck(FolderCheck):
+    """Checks that the files of a partition are there, and that their folders are classes."""
+
+    def _check_list(self) -> Iterator[DataIssue]:
+        """Check each line '/a/abbey/sun_abc.jpg', whose middle is the class."""
+        source = self.source
+        labels = {name: label for label, name in enumerate(source.classes)}
+        for number, line in enumerate(read_lines(source.ann_file), 1):
+            label = labels.get('_'.join(line.split('/')[2:-1]))
+            path = os.path.join(source.image_dir, line.lstrip('/'))
+            if label is None:
+                message = f'{source.ann_file}, line {number}: "{line[:80]}" is in the folder of no class.'
+                yield DataIssue(ERROR, 'label outside the classes', message)
+            else:
+                self.entries.append(ImageEntry(path, label))
+        yield from self._look_up()

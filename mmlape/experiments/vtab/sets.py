@@ -132,7 +132,7 @@ def check_start(cfg: Config) -> None:
         with quiet_logger():
             model = build_model(cfg)
             if cfg.get('load_from'):
-                load_model(model, cfg.load_from, fresh=cfg.get('load_fresh', ()))
+                load_model(model, cfg.load_from, resize=True, fresh=cfg.get('load_fresh', ()))
             else:
                 model.backbone.init_weights()
                 warn_of_normalisation(model)

@@ -107,6 +107,8 @@ class Sincos2d(AbsolutePosition):
 class Sincos2dMoco(AbsolutePosition):
     """Fixed sinusoids over column and row as big_vision has them; zeros for prefix tokens."""
 
+    unstored = True
+
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
         """Build the table."""
         return sincos_2d_moco(grid, embed_dims, num_prefix)[None]

@@ -41,6 +41,8 @@ class AbsolutePosition(ABC):
 
     name: str
     trainable = False
+    unstored = False
+    """Whether public files lack the table, which follows from its formula."""
     std = 0.02
     """Standard deviation of random initial values; a backbone may set another where the user has not."""
 
