@@ -22,11 +22,13 @@ RECIPES = [
 ]
 DETR = [path for path in CONFIGS if path.parent.name == 'detr']
 FOUNDATION = [path for path in CONFIGS if path.parent.name == 'foundation']
+DPN = [path for path in CONFIGS if path.parent.name == 'dpn']
 MINI = [path for path in DEIT if '_mini-' in path.name]
 NAME = re.compile(
     r'((?P<method>mask-rcnn|segmenter|upernet|linear|detr)_)?(?P<arch>[a-z][a-z0-9-]*?)(?P<adapter>-adapter)?'
     r'(-distilled)?(-(?P<joining>default|lape))?(-(?P<rpe>rpe|rope-mixed|rope))?(?P<irpe>-irpe[a-z0-9-]*)?'
-    r'(?P<pe>-sincos1d|-sincos2d|-none)?(?P<dpn>-dpn)?'
+    r'(?P<pe>-sincos1d|-sincos2d|-none)?'
+    r'(?P<dpn>-dpn)?(-(?P<part>pre|post-posemb|post|learnable-only|rms|no-learnable))?'
     r'_(?P<gpus>\d+)xb(?P<batch>\d+)-(?P<schedule>[^_]+)_(?P<data>.+)'
 )
 DATA = {
@@ -36,6 +38,8 @@ DATA = {
     'mini-ade': 'data/mini/ade/',
     'mini-digits': 'data/mini/digits/',
     'in1k': 'data/imagenet/',
+    'in21k': 'data/',
+    'sun397': 'data/SUN397/',
     'cifar10': 'data/cifar10/',
     'cifar100': 'data/cifar100/',
     'fashion-mnist': '/usr/share/datasets/fashion-mnist/',
