@@ -158,10 +158,9 @@ def test_a_bad_fraction_is_one_line_before_anything_is_written(config, tmp_path,
     assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.parametrize('share, count', [('1/16', 1), ('1/100', 0)])
-def test_fewer_images_than_a_step_is_one_line_before_training(config, tmp_path, capsys, share, count):
-    options = ['--work-dir', str(tmp_path / 'run'), '--cfg-options', f'data_fraction={share}']
+def test_fewer_images_than_a_step_is_one_line_before_training(config, tmp_path, capsys):
+    options = ['--work-dir', str(tmp_path / 'run'), '--cfg-options', 'data_fraction=1/100']
     assert main(['train', str(config), *options]) == 1
     error = capsys.readouterr().err
-    assert f'data_fraction={share}, data_fraction_seed=0: {count} of 16 training images, fewer than the 2' in error
+    assert 'data_fraction=1/100, data_fraction_seed=0: 0 of 16 training images, fewer than the 2' in error
     assert 'Traceback' not in error and tiny.record(tmp_path / 'run')['iter'] == 0

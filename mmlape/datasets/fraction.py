@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS
 
@@ -93,10 +92,10 @@ def with_fraction(dataset: dict, fraction: DataFraction, run_seed: int, least: i
     return dict(type=_subset, dataset=dataset, fraction=fraction, run_seed=run_seed, least=least)
 
 
-def _subset(dataset: dict, fraction: DataFraction, run_seed: int, least: int) -> BaseDataset:
+def _subset(dataset: dict, fraction: DataFraction, run_seed: int, least: int) -> Any:
     """Build a dataset and keep the subset of it: the images that the dataset's own filter keeps are all images."""
     built = DATASETS.build(dataset)
-    if not isinstance(built, BaseDataset):
+    if not hasattr(built, 'get_subset_'):
         raise ConfigError(f'{fraction} needs a dataset of MMEngine, but {type(built).__name__} is none')
     count = len(built)
     indices = fraction.indices(count, run_seed)

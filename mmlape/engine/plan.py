@@ -6,7 +6,6 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from mmlape.datasets.fraction import data_fraction
 from mmlape.engine.batch import Batch, apply_batch_policy
 from mmlape.engine.config import config_name
 from mmlape.engine.distributed.sharding import distribution
@@ -66,7 +65,6 @@ def plan_run(
         ConfigError: The configuration cannot be trained like this.
     """
     require_keys(cfg, TRAIN_KEYS, 'trained')
-    data_fraction(cfg)
     check_schedule(cfg)
     if amp:
         set_amp(cfg, amp)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from mmlape.datasets.fraction import data_fraction
 from mmlape.engine.config import load_config
 from mmlape.engine.options import add_train_options
 from mmlape.engine.plan import RunPlan, plan_run
@@ -155,7 +154,6 @@ class Study:
         """Read a config and plan its run, as training does."""
         try:
             cfg = load_config(arm.config, list(arm.cfg_options))
-            data_fraction(cfg)
         except (ConfigError, DataError) as error:
             raise type(error)(f'arm {arm.name}: {error}') from error
         try:
