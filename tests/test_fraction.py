@@ -67,7 +67,7 @@ def build(dataset, share=Fraction(1, 2), least=1):
 @pytest.mark.parametrize(
     'config, data',
     [
-        ('linear/linear_deit-mini-default_1xb16-150i_mini-ade', 'ade'),
+        ('linear/linear_deit-mini-default_1xb8-100i_mini-ade', 'ade'),
         ('mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco', 'coco'),
         ('pretrain/deit-mini-default_1xb32-5e_mini-digits', 'digits'),
     ],

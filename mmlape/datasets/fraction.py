@@ -59,6 +59,11 @@ def parse_fraction(value: Any) -> Fraction:
     return share
 
 
+def label(share: Fraction) -> str:
+    """Return a fraction as names of arms and folders have it: '1of16'."""
+    return f'{share.numerator}of{share.denominator}'
+
+
 def data_fraction(cfg: Mapping) -> DataFraction | None:
     """Return the fraction that a configuration trains on; None for all images.
 

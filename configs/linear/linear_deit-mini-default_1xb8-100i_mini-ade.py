@@ -1,6 +1,6 @@
 """A small DeiT and a linear layer on the mini data: for the tests, and docs/results/dpn.md.
 
-tools/train.py configs/linear/linear_deit-mini-default_1xb16-150i_mini-ade.py
+tools/train.py configs/linear/linear_deit-mini-default_1xb8-100i_mini-ade.py
 """
 
 _base_ = [
@@ -23,9 +23,9 @@ model = dict(
     decode_head=dict(in_channels=embed_dims, channels=embed_dims, num_classes=len(_base_.classes)),
     test_cfg=dict(mode='whole'),
 )
-train_dataloader = dict(batch_size=16)
-train_cfg = dict(max_iters=150, val_interval=150)
+train_dataloader = dict(batch_size=8)
+train_cfg = dict(max_iters=100, val_interval=100)
 # tokens that said which digit an image shows must learn where it ends
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=1.0))))
-auto_scale_lr = dict(base_batch_size=16)
-default_hooks = dict(checkpoint=dict(interval=150, save_best='mIoU', rule='greater'))
+auto_scale_lr = dict(base_batch_size=8)
+default_hooks = dict(checkpoint=dict(interval=100, save_best='mIoU', rule='greater'))
