@@ -121,6 +121,7 @@ def test_every_format_has_them(work_dir, tmp_path):
         text = (tmp_path / page).read_text()
         assert 'Fractions of the training images' in text and '27.3 ± 0.09' in text
         assert 'the same for all seeds and arms unless' in text
+    assert (tmp_path / 'tables.tex').read_text().count('Default + DPN, 1/16 of the images &') == 1
     assert 'fractions-0.svg' in (tmp_path / 'report.md').read_text()
     arms = json.loads((tmp_path / 'report.json').read_text())['arms']
     assert arms[name_of('dual', '1/16')]['data_fraction'] == 1 / 16 and arms[name_of('dual')]['data_fraction'] == 1
