@@ -87,13 +87,11 @@ def with_fraction(dataset: dict, fraction: DataFraction, run_seed: int, least: i
         run_seed: The run's seed.
         least: The images that a subset must have: those of an optimiser step.
     """
-    for key in ('dataset', 'datasets'):
-        if key in dataset:
-            parts = dataset[key]
-            inner = [
-                with_fraction(part, fraction, run_seed, least) for part in ([parts] if key == 'dataset' else parts)
-            ]
-            return type(dataset)(dataset, **{key: inner[0] if key == 'dataset' else inner})
+    if 'dataset' in dataset:
+        return type(dataset)(dataset, dataset=with_fraction(dataset['dataset'], fraction, run_seed, least))
+    if 'datasets' in dataset:
+        parts = [with_fraction(part, fraction, run_seed, least) for part in dataset['datasets']]
+        return type(dataset)(dataset, datasets=parts)
     return dict(type=_subset, dataset=dataset, fraction=fraction, run_seed=run_seed, least=least)
 
 
