@@ -18,6 +18,9 @@ from mmlape.experiments.report.paper_fractions import fraction_figures
 from mmlape.experiments.report.tables import INTERVAL, Table, mean_std_n
 from mmlape.runs.settings import digest
 
+_ALIKE = ('checkpoint', 'total_batch', 'batch_policy', 'amp')
+"""What the arms of a series have in common besides their settings."""
+
 
 @dataclass(frozen=True)
 class Series:
@@ -44,7 +47,8 @@ def series_of(report: Report) -> list[Series]:
         settings = result.identity.get('settings')
         if settings and result.counted:
             rest = {key: value for key, value in settings.items() if key != 'data_fraction'}
-            groups.setdefault((digest(rest), str(result.identity.get('checkpoint'))), []).append(result)
+            key = (digest(rest), *(str(result.identity.get(name)) for name in _ALIKE))
+            groups.setdefault(key, []).append(result)
     return [one for group in groups.values() for one in _series(group)]
 
 
