@@ -126,6 +126,7 @@ class VisionTransformer(ViTCheckpoints):
         self.blocks = self._build_layers(attention, windows, drop_rate, rates, layer_scale_init_value, norms, act_cfg)
         self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1] if final_norm else None
         self.blocks.apply(self.init_linear)
+        self.add_encodings()
         self.freeze()
 
     # building
