@@ -4,7 +4,7 @@ import dataclasses
 
 from benchmarks.comparison import Comparison, Settings
 
-SOURCES = ('joining', 'public', 'adapter', 'foundation', 'deform', 'modes', 'models')
+SOURCES = ('joining', 'position', 'public', 'adapter', 'foundation', 'deform', 'modes', 'models')
 
 
 def comparisons(settings: Settings) -> list[Comparison]:
