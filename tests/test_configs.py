@@ -101,7 +101,8 @@ def test_name_says_what_the_config_is(path):
     kinds = [
         one if isinstance(one, str) else one['type'] for one in (pe_type if isinstance(pe_type, list) else [pe_type])
     ]
-    assert [kind for kind in kinds if kind in ('rpe', 'rope-mixed', 'rope', 'cpe')] == [name['rpe']] * bool(name['rpe'])
+    alone = [kind for kind in kinds if kind in ('rpe', 'rope-mixed', 'rope', 'cpe')]
+    assert alone == [name['rpe']] * bool(name['rpe'])
     assert ('irpe' in kinds) == bool(name['irpe'])
     assert not name['pe'] or name['pe'] == f'-{pe_type}'
     assert backbone.get('patch_norm', 'none') == ('dual' if name['dpn'] else 'none')

@@ -16,7 +16,7 @@ KINDS = {
 
 
 def with_encoding(settings: Settings, size: int, *kinds: str | dict) -> nn.Module:
-    """Build the ViT with a learnable PE and kinds inside attention, whose tables, initially zero, get random values."""
+    """Build the ViT with a learnable PE and kinds inside attention, whose tables get random values."""
     model = vit(settings, size, pe_type=['learnable', *kinds], out_type='cls_token')
     tables = [parameter for name, parameter in model.named_parameters() if '.rpe_' in name]
     with torch.no_grad():
