@@ -354,7 +354,7 @@ def test_readme_agrees_with_metafile_and_configs(folder):
             [(100, {'top-1': float(early)})] if early not in ('', 'none') else []
         )
         assert [value for one in quoted for value in one['Metrics'].values()] == [float(number) for number in numbers]
-        papers = {'detr_': 'iRPE (ICCV 2021)', '-irpe-': 'iRPE (ICCV 2021)', '-cpe_': 'CPVT (ICLR 2023)'}
+        papers = {'-irpe-': 'iRPE (ICCV 2021)', 'detr_': 'iRPE (ICCV 2021)', '-cpe_': 'CPVT (ICLR 2023)'}
         paper = next((paper for part, paper in papers.items() if part in name), 'LaPE (ICCV 2023)')
         of_dpn = ['DPN (TMLR 2023)'] * (folder.endswith('dpn') or 'DPN' in score)
         others = len(numbers) > 0 and '-dpn' not in name and not folder.endswith(('dpn', 'vtab', 'linear'))
