@@ -25,6 +25,7 @@ TESTS = (
     'tests/test_compact.py',
     'tests/test_dpn_models.py',
     'tests/test_norm_placement.py',
+    'tests/test_dpn_checkpoints.py',
 )
 AT_ONCE = 2
 
@@ -270,6 +271,25 @@ BY_FILE = {
         ('FFN: input not normed', 'self.mlp(self.norm2(x))', 'self.mlp(x + 0 * self.norm2(x))'),
         ('FFN: dropout of hidden units missing', 'self.drop(self.act(self.fc1(x)))', 'self.act(self.fc1(x))'),
         ('FFN: dropout of the output missing', 'self.drop(self.fc2(', '(self.fc2('),
+    ],
+    'mmlape/models/backbones/vit_jax.py': [
+        ('big_vision: LN0 in the order of its file', "stem_order(value) if module.endswith('ln0') else value", 'value'),
+        ('big_vision: heads of the output after their channels', 'value.flatten(0, 1).t()',
+         'value.transpose(0, 1).flatten(0, 1).t()'),
+        ('big_vision: patches of (channel, row, column)', 'kernel.unflatten(0, (side, side, 3))\n',
+         'kernel.unflatten(0, (3, side, side)).movedim(0, 2)\n'),
+        ('big_vision: norms of a layer exchanged', '{1 if module.endswith("_0") else 2}',
+         '{2 if module.endswith("_0") else 1}'),
+        ('big_vision: moments of the optimiser read', 'if only_params and name == key:', 'if False:'),
+        ('big_vision: written heads of 32', '.unflatten(-1, (-1, 64))', '.unflatten(-1, (-1, 32))'),
+    ],
+    'mmlape/models/backbones/vit_stem_layouts.py': [
+        ('vit-pytorch: LN0 in the order of its file', "stem_order(out[f'patch_embed.norm0.{leaf}'])",
+         "out[f'patch_embed.norm0.{leaf}']"),
+        ('vit-pytorch: kernel in the order of its file', "stem_order(out['patch_embed.proj.weight'].t()).t()",
+         "out['patch_embed.proj.weight']"),
+        ('open_clip: last norm before the layers', "'ln_pre.': 'norm_pre.',", "'ln_post.': 'norm_pre.',",
+         "'ln_post.': 'norm.',", "'ln_pre.': 'norm.',"),
     ],
     'mmlape/models/layers/norm_placement.py': [
         ('placement: post is before as well', "BranchNorms(place != 'post',", 'BranchNorms(True,'),
