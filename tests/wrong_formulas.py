@@ -273,7 +273,8 @@ BY_FILE = {
         ('FFN: dropout of the output missing', 'self.drop(self.fc2(', '(self.fc2('),
     ],
     'mmlape/models/backbones/vit_jax.py': [
-        ('big_vision: LN0 in the order of its file', "stem_order(value) if module.endswith('ln0') else value", 'value'),
+        ('big_vision: LN0 in the order of its file', "stem_order(value) if module.endswith('ln0') else value",
+         'value'),
         ('big_vision: heads of the output after their channels', 'value.flatten(0, 1).t()',
          'value.transpose(0, 1).flatten(0, 1).t()'),
         ('big_vision: patches of (channel, row, column)', 'kernel.unflatten(0, (side, side, 3))\n',
