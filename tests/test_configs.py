@@ -38,6 +38,7 @@ from mmengine.dataset import Compose
 from mmlape.analysis.cost import input_shape, model_cost
 from mmlape.datasets.sources import iter_unwrapped
 from mmlape.experiments.report.paper import index_entry
+from mmlape.models.layers.norm_placement import resolve_norm_placement
 
 
 def test_no_base_is_orphaned():
@@ -107,7 +108,15 @@ def test_name_says_what_the_config_is(path):
     assert [kind for kind in kinds if 'r' in kind[:1]] == [name['rpe']] * bool(name['rpe'])
     assert ('irpe' in kinds) == bool(name['irpe'])
     assert not name['pe'] or name['pe'] == f'-{pe_type}'
+<<<<<<< HEAD
     assert backbone.get('patch_norm', 'none') == (name['part'] or ('dual' if name['dpn'] else 'none'))
+=======
+    placement = name['norms'] or 'pre'
+    if placement.startswith('ln-'):
+        placement = dict(zip(('attn', 'ffn'), placement.split('-')[1:], strict=True))
+    assert resolve_norm_placement(backbone.get('norm_placement', 'pre')) == resolve_norm_placement(placement)
+    assert backbone.get('patch_norm', 'none') == ('dual' if name['dpn'] else 'none')
+>>>>>>> place
     if path in DEIT:
         width = WIDTH[name['arch'].removeprefix('deit-')]
         assert backbone.arch == (name['arch'] if width > 128 else load(MINI[0]).deit_mini)
