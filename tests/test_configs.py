@@ -108,15 +108,11 @@ def test_name_says_what_the_config_is(path):
     assert [kind for kind in kinds if 'r' in kind[:1]] == [name['rpe']] * bool(name['rpe'])
     assert ('irpe' in kinds) == bool(name['irpe'])
     assert not name['pe'] or name['pe'] == f'-{pe_type}'
-<<<<<<< HEAD
-    assert backbone.get('patch_norm', 'none') == (name['part'] or ('dual' if name['dpn'] else 'none'))
-=======
     placement = name['norms'] or 'pre'
     if placement.startswith('ln-'):
         placement = dict(zip(('attn', 'ffn'), placement.split('-')[1:], strict=True))
     assert resolve_norm_placement(backbone.get('norm_placement', 'pre')) == resolve_norm_placement(placement)
-    assert backbone.get('patch_norm', 'none') == ('dual' if name['dpn'] else 'none')
->>>>>>> place
+    assert backbone.get('patch_norm', 'none') == (name['part'] or ('dual' if name['dpn'] else 'none'))
     if path in DEIT:
         width = WIDTH[name['arch'].removeprefix('deit-')]
         assert backbone.arch == (name['arch'] if width > 128 else load(MINI[0]).deit_mini)

@@ -3,7 +3,8 @@
     python tests/wrong_formulas.py [NAME_PART]
 
 Each formula replaces text of one file in a copy of the package, on which the tests of ``TESTS``, or the file's own in
-``OWN_TESTS``, then run until the first failure. Status 0 means that a test failed for every formula, 1 that some survived.
+``OWN_TESTS``, then run until the first failure. Status 0 means that a test failed for every formula, 1 that some
+survived.
 """
 
 import sys
@@ -288,7 +289,8 @@ BY_FILE = {
         ('FFN: dropout of the output missing', 'self.drop(self.fc2(', '(self.fc2('),
     ],
     'mmlape/models/backbones/vit_jax.py': [
-        ('big_vision: LN0 in the order of its file', "stem_order(value) if module.endswith('ln0') else value", 'value'),
+        ('big_vision: LN0 in the order of its file',
+         "stem_order(value) if module.endswith('ln0') else value", 'value'),
         ('big_vision: heads of the output after their channels', 'value.flatten(0, 1).t()',
          'value.transpose(0, 1).flatten(0, 1).t()'),
         ('big_vision: patches of (channel, row, column)', 'kernel.unflatten(0, (side, side, 3))\n',
