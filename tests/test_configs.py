@@ -334,7 +334,7 @@ def test_readme_agrees_with_metafile_and_configs(folder):
         assert [value for one in quoted for value in one['Metrics'].values()] == [float(number) for number in numbers]
         paper = 'iRPE (ICCV 2021)' if '-irpe-' in name else 'LaPE (ICCV 2023)'
         of_dpn = ['DPN (TMLR 2023)'] * (folder.endswith('dpn') or 'DPN' in score)
-        others = len(numbers) > 0 and '-dpn' not in name and not folder.endswith('dpn')
+        others = len(numbers) > 0 and '-dpn' not in name and not folder.endswith(('dpn', 'vtab'))
         assert [one['Paper'] for one in quoted] == [paper] * others + of_dpn
         assert {one['Runs'] for one in quoted if 'LaPE' in one['Paper']} <= {
             'not stated' if folder.startswith('pretrain') else 'mean of five seeds'

@@ -9,6 +9,9 @@ from mmlape.datasets.checks.issues import ERROR, DataIssue
 from mmlape.datasets.sources import read_lines
 from mmlape.errors import DataError
 
+QUICKLY_FOUND = 100_000
+"""So many files of a list are looked up in about a second."""
+
 
 class FolderCheck(DatasetCheck):
     """Checks class names against folders, and every line of a list; one image of each class unless ``complete``."""
@@ -29,7 +32,7 @@ class FolderCheck(DatasetCheck):
         else:
             yield from self._check_folders()
         if not self.entries:
-            raise DataError(f'{source.image_dir} has no images. {source.hint()}')
+            raise DataError(f'{source.ann_file or source.image_dir} has no images. {source.hint()}')
         labels = Counter(entry.annotation for entry in self.entries if entry.annotation is not None)
         self.summary.seen = {label for label in labels if label < self.summary.num_classes}
         self.summary.sampled = False
@@ -60,7 +63,7 @@ class FolderCheck(DatasetCheck):
             self.summary.images = len(self.entries)
 
     def _check_list(self) -> Iterator[DataIssue]:
-        """Check the label of each line 'path label'."""
+        """Check each line 'path label'; whether the files exist only if there are few, or if ``complete``."""
         source = self.source
         num_classes = len(source.classes or ())
         for number, line in enumerate(read_lines(source.ann_file), 1):
@@ -76,6 +79,21 @@ class FolderCheck(DatasetCheck):
                 )
                 yield DataIssue(ERROR, 'label outside the classes', message)
             self.entries.append(ImageEntry(os.path.join(source.image_dir, name), int(label)))
+        yield from self._look_up()
+
+    def _look_up(self) -> Iterator[DataIssue]:
+        """Drop entries whose files do not exist; say how many they are."""
+        listed = self.entries
+        if self.complete or len(listed) <= QUICKLY_FOUND:
+            self.entries = [entry for entry in listed if os.path.isfile(entry.path)]
+        missing = len(listed) - len(self.entries)
+        if missing:
+            there = {entry.path for entry in self.entries}
+            first = next(entry.path for entry in listed if entry.path not in there)
+            message = (
+                f'{missing} of the {len(listed)} images in {self.source.ann_file} do not exist, the first is {first}.'
+            )
+            yield DataIssue(ERROR, 'image missing', message, missing)
 
 
 class SunCheck(FolderCheck):
@@ -91,8 +109,6 @@ class SunCheck(FolderCheck):
             if label is None:
                 message = f'{source.ann_file}, line {number}: "{line[:80]}" is in the folder of no class.'
                 yield DataIssue(ERROR, 'label outside the classes', message)
-            elif not os.path.isfile(path):
-                message = f'{source.ann_file}, line {number}: there is no {path}. {source.hint()}'
-                yield DataIssue(ERROR, 'image missing', message)
             else:
                 self.entries.append(ImageEntry(path, label))
+        yield from self._look_up()
