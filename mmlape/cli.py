@@ -16,6 +16,7 @@ COMMANDS = {
     'test': 'evaluate a checkpoint: box and mask AP, mIoU, accuracy',
     'multi-seed': 'train configs with several seeds, here or as Slurm jobs, and average',
     'status': 'show the runs below a work dir: state, time left, last metric, host',
+    'vtab': 'fine-tune a pretrained model on the sets of VTAB-1k, and average',
     'report': 'average and compare arms: a page, Markdown, LaTeX, CSV, JSON',
     'sample-size': 'compute how many seeds a difference needs, from the spread of a pilot',
     'few-shot': "measure few-shot accuracy of a classifier's features, such as 25-shot on ImageNet",

@@ -1,6 +1,7 @@
 """Few-shot accuracy: the classifier against NumPy's normal equations, the choice of shots, runs and wrong input."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -11,6 +12,7 @@ from mmengine.dataset import default_collate
 from mmengine.registry import init_default_scope
 from tiny import run
 
+from mmlape.cli import main
 from mmlape.datasets.checks.quick import check_data
 from mmlape.datasets.few_shot import FewShotDataset, choose_shots
 from mmlape.datasets.sources import iter_unwrapped
@@ -105,7 +107,7 @@ def digits(pristine, tmp_path_factory):
         'loaders = dict(num_workers=0, persistent_workers=False, batch_size=7)\n'
         'train_dataloader = dict(dataset=dict(data_root=data_root), **loaders)\n'
         'val_dataloader = dict(dataset=dict(data_root=data_root), **loaders)\ntest_dataloader = val_dataloader\n'
-        f"custom_hooks = [dict(type='mmlape.SecondEvaluationHook', name='large', changes=dict(Resize=dict(scale=72)))]\n"
+        "custom_hooks = [dict(type='mmlape.SecondEvaluationHook', name='big', changes=dict(Resize=dict(scale=72)))]\n"
     )
     torch.manual_seed(0)
     model = build(load_config(config))
@@ -172,14 +174,11 @@ def test_other_datas_classes_need_not_be_the_heads(digits):
     assert len(list(iter_unwrapped(again.test_dataloader.dataset))) == 2
 
 
-def test_wrong_input_is_one_line(digits, pristine, tmp_path):
+def test_wrong_input_is_one_line(digits, tmp_path, capsys):
     config, weights, _ = digits
-    cfg = load_config(config)
-    with pytest.raises(DataError, match=r'^few-shot: class \w+ has 5 images, fewer than 9 shots, and so have 9 further'):
-        evaluate(few_shot_config(cfg, [1, 9], 1, 1.0), weights, tmp_path)
     init_default_scope('mmpretrain')
-    datasets = few_shot_config(cfg, [1], 1, 1.0).test_dataloader.dataset['datasets']
-    with pytest.raises(ConfigError, match='give two datasets, of support images and of queries, not 1'):
+    datasets = few_shot_config(load_config(config), [1], 1, 1.0).test_dataloader.dataset['datasets']
+    with pytest.raises(ConfigError, match='takes two datasets, support images and queries, not 1'):
         FewShotDataset(datasets[:1])
     with pytest.raises(ConfigError, match=r'shots=\[0, 1\] and seeds=3 must be positive'):
         FewShotDataset(datasets, [0, 1])
@@ -190,9 +189,12 @@ def test_wrong_input_is_one_line(digits, pristine, tmp_path):
         FewShotMetric(l2=0)
     with pytest.raises(ConfigError, match="needs a dataset of type='mmlape.FewShotDataset'"):
         FewShotMetric().dataset_meta = dict(classes=('a',))
-    with pytest.raises(ConfigError, match='a classifier whose head has pre_logits, not Linear'):
+    with pytest.raises(ConfigError, match='needs a head with pre_logits, which Linear lacks'):
         FewShotMetric().attach(torch.nn.Linear(1, 1))
     with pytest.raises(ConfigError, match='works in runs of mmlape'):
         FewShotMetric().process({}, [])
-    printed = run(ROOT / 'tools' / 'few_shot.py', config, weights, '--shots', 9, cwd=tmp_path, status=1)
-    assert printed.strip().splitlines()[-1].startswith('mmlape: error: few-shot: class')
+    assert main(['few-shot', str(config), str(weights), '--shots', '9', '--work-dir', str(tmp_path)]) == 1
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert re.match(
+        r'mmlape: error: few-shot: class \w+ has 5 images, fewer than 9 shots, and so have 9 further', error
+    )

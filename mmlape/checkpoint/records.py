@@ -30,6 +30,9 @@ class Recorded(Protocol):
     def checkpoint_record(self) -> dict[str, Any]:
         """Return its record: plain values by the names of its arguments."""
 
+    def resize_stored(self, state_dict: dict, prefix: str, grid: tuple[int, int] | None) -> dict[str, str]:
+        """Resize the PE in a state dict to this model's grid, in place; return what was resized, and how."""
+
     def look_alikes(self) -> dict[str, list[str]]:
         """Return, for each argument whose value no key tells, the values that leave the same keys."""
 

@@ -14,8 +14,9 @@ class FewShotDataset(ConcatDataset):
     """Support images, chosen by seed from the first dataset, followed by the queries, all images of the second.
 
     For every seed each class's images are shuffled by NumPy's generator of that seed, as in big_vision; the first k
-    are its k shots. Only images that some seed chooses are kept. Samples get the metainfo ``ranks``: the image's place
-    in its class for every seed, or the largest number of shots where it is not chosen; None for a query.
+    are its k shots. Only images that some seed chooses are kept. A sample's metainfo has its ``label``, which may be
+    none of the head's, and so is no ``gt_label``, and its ``ranks``: the image's place in its class for every seed, or
+    the largest number of shots where it is not chosen; None for a query.
 
     Args:
         datasets: Configs of two datasets with the same classes, both with the pipeline of a test.
@@ -30,7 +31,7 @@ class FewShotDataset(ConcatDataset):
     def __init__(self, datasets: Sequence[dict], shots: Sequence[int] = (1, 5, 10, 25), seeds: int = 3) -> None:
         self.shots, self.seeds = tuple(sorted(set(shots))), seeds
         if len(datasets) != 2:
-            raise ConfigError(f'FewShotDataset: give two datasets, of support images and of queries, not {len(datasets)}')
+            raise ConfigError(f'FewShotDataset takes two datasets, support images and queries, not {len(datasets)}')
         if not self.shots or self.shots[0] < 1 or seeds < 1:
             raise ConfigError(f'FewShotDataset: shots={list(shots)} and seeds={seeds} must be positive')
         super().__init__(datasets, ignore_keys='classes')
@@ -59,11 +60,12 @@ class FewShotDataset(ConcatDataset):
         super().full_init()
 
     def __getitem__(self, index: int) -> dict:
-        """Return a packed sample with its ``ranks``."""
-        sample = super().__getitem__(index)
+        """Return a packed sample with its ``label`` and ``ranks``."""
+        packed = super().__getitem__(index)
+        sample = packed['data_samples']
         ranks = self.ranks[index] if index < len(self.ranks) else None
-        sample['data_samples'].set_metainfo(dict(ranks=ranks))
-        return sample
+        sample.set_metainfo(dict(label=int(sample.pop('gt_label')), ranks=ranks))
+        return packed
 
 
 def choose_shots(labels: np.ndarray, classes: Sequence, shots: int, seeds: int) -> np.ndarray:

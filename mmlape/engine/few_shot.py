@@ -12,9 +12,7 @@ from mmlape.errors import ConfigError
 DATASET = 'mmlape.FewShotDataset'
 
 
-def few_shot_config(
-    cfg: Config, shots: Sequence[int], seeds: int, l2: float, data: Config | None = None
-) -> Config:
+def few_shot_config(cfg: Config, shots: Sequence[int], seeds: int, l2: float, data: Config | None = None) -> Config:
     """Return a copy of a configuration whose test measures few-shot accuracy.
 
     Args:

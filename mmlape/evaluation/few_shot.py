@@ -85,7 +85,7 @@ class FewShotMetric(BaseMetric):
         """Keep the features of each batch that the model is evaluated on; the runner calls this once."""
         head = getattr(model, 'head', None)
         if not hasattr(head, 'pre_logits'):
-            raise ConfigError(f'FewShotMetric needs a classifier whose head has pre_logits, not {type(model).__name__}')
+            raise ConfigError(f'FewShotMetric needs a head with pre_logits, which {type(model).__name__} lacks')
 
         def keep(head: nn.Module, inputs: tuple, _) -> None:
             self.features = None if head.training else head.pre_logits(inputs[0])
@@ -97,7 +97,7 @@ class FewShotMetric(BaseMetric):
         if self.features is None:
             raise ConfigError('FewShotMetric works in runs of mmlape, which attach it to the model')
         for feature, sample in zip(self.features.float().cpu().numpy(), data_samples, strict=True):
-            self.results.append((feature, int(sample['gt_label']), sample['ranks']))
+            self.results.append((feature, sample['label'], sample['ranks']))
 
     def compute_metrics(self, results: list[tuple]) -> dict[str, float]:
         """Compute the accuracies over all images.

@@ -8,7 +8,7 @@ from mmengine import Config
 from mmlape.datasets.checks.arrays import CifarCheck, FashionMNISTCheck
 from mmlape.datasets.checks.base import DatasetCheck
 from mmlape.datasets.checks.coco import CocoCheck
-from mmlape.datasets.checks.folder import FolderCheck
+from mmlape.datasets.checks.folder import FolderCheck, SunCheck
 from mmlape.datasets.checks.segmentation import SegmentationCheck
 from mmlape.datasets.formats import (
     CifarSource,
@@ -16,6 +16,7 @@ from mmlape.datasets.formats import (
     FashionMNISTSource,
     FolderSource,
     SegmentationSource,
+    SunSource,
     iter_sources,
 )
 from mmlape.datasets.heads import iter_heads, patch_size, reads_head
@@ -26,6 +27,7 @@ CHECKS: dict[type[DataSource], type[DatasetCheck]] = {
     CocoSource: CocoCheck,
     SegmentationSource: SegmentationCheck,
     FolderSource: FolderCheck,
+    SunSource: SunCheck,
     CifarSource: CifarCheck,
     FashionMNISTSource: FashionMNISTCheck,
 }
