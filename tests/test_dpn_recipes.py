@@ -319,11 +319,15 @@ def test_224_fills_a_model_of_384_but_for_its_head(tmp_path):
     other = VisionTransformer(img_size=48, with_prefix_pe=False, interpolate_mode='bilinear', **small)
     model.backbone = other
     tensors = {f'backbone.{name}': value for name, value in source.state_dict().items()}
-    tensors |= {name: value for name, value in model.state_dict().items() if name.startswith('head.')}
+    tensors |= {name: value + 1 for name, value in model.state_dict().items() if name.startswith('head.')}
+    own = {name: value.clone() for name, value in model.head.state_dict().items()}
     torch.save(dict(state_dict=tensors), tmp_path / 'a.pth')
     with pytest.raises(CheckpointError, match=r'wrong shape: backbone\.pos_embed'):
         load_model(model, str(tmp_path / 'a.pth'))
-    report = load_model(model, str(tmp_path / 'a.pth'), resize=True)
+    fresh = recipe('vit-base-p32', '4xb128-5k-ft384_in1k').load_fresh
+    report = load_model(model, str(tmp_path / 'a.pth'), resize=True, fresh=fresh)
     assert report.resized == {'backbone.pos_embed': '4x4 -> 6x6'} and not report.problems
     kind = other.position.absolute
     torch.testing.assert_close(other.pos_embed, kind.resize(source.pos_embed, (4, 4), (6, 6), 0, 'bilinear'))
+    for name, value in model.head.state_dict().items():
+        torch.testing.assert_close(value, own[name] if name.startswith('layers.head.') else own[name] + 1)
