@@ -99,9 +99,14 @@ class Runner(_Runner):
             loop.dataloader.batch_sampler.skip(loop.iter)
 
     def build_evaluator(self, evaluator: dict | list | Evaluator) -> Evaluator:
-        """Build an evaluator that gathers results under the work dir instead of the current directory."""
+        """Build an evaluator that gathers results under the work dir instead of the current directory.
+
+        A metric that reads more of the model than its predictions is attached to it.
+        """
         built = super().build_evaluator(evaluator)
         for metric in built.metrics:
+            if hasattr(metric, 'attach'):
+                metric.attach(self.bare_model)
             if getattr(metric, 'collect_dir', '') is None and metric.collect_device == 'cpu':
                 metric.collect_dir = os.path.join(self.work_dir, '.gather')
         return built
@@ -150,15 +155,17 @@ class Runner(_Runner):
         warn_of_normalisation(self.bare_model)
 
     def load_or_resume(self) -> None:
-        """Resume from ``load_from``, or load its weights: all of them, unless ``load_strict=False``.
+        """Resume from ``load_from``, or load its weights: all of them, unless ``load_strict=False``; a PE is resized.
 
+        Tensors whose names begin as ``load_fresh`` says keep their initial values.
         A model that is trained in shards is sharded then.
         """
         if not self._has_loaded and self._load_from is not None:
             if self._resume:
                 self._resume_from(self._load_from)
             else:
-                load_model(self.bare_model, self._load_from, strict=self.cfg.get('load_strict', True))
+                options = dict(strict=self.cfg.get('load_strict', True), fresh=self.cfg.get('load_fresh', ()))
+                load_model(self.bare_model, self._load_from, resize=True, **options)
             self._has_loaded = True
         if isinstance(self.model, ShardedModel) and self.optim_wrapper is not None:
             self.model.shard(self.optim_wrapper)

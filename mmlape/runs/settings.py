@@ -14,7 +14,8 @@ from mmlape.registry import HOOKS
 
 _KEPT = (
     'default_scope', 'model', 'data_preprocessor', 'train_dataloader', 'val_dataloader', 'val_evaluator', 'train_cfg',
-    'val_cfg', 'optim_wrapper', 'param_scheduler', 'load_strict', 'sync_bn', 'efficient_conv_bn_eval',
+    'val_cfg', 'optim_wrapper', 'param_scheduler', 'load_fresh', 'load_strict', 'sync_bn',
+    'efficient_conv_bn_eval',
 )  # fmt: skip
 _DROPPED = {
     'num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'collect_device', 'collect_dir',
