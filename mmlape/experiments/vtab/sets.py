@@ -95,7 +95,8 @@ def _start(checkpoint: str) -> tuple[str, ...]:
     tensors = state_dict_of(read_checkpoint(checkpoint), checkpoint)
     if any(name.startswith('backbone.') for name in tensors):
         return (f'load_from={str(checkpoint)!r}',)
-    return (f'model.backbone.init_cfg=dict(type="Pretrained", checkpoint={str(checkpoint)!r})',)
+    # in a list, as a dict would be merged into the config's own initialisation
+    return (f'model.backbone.init_cfg=[dict(type="Pretrained", checkpoint={str(checkpoint)!r})]',)
 
 
 def check_sets(sets: Iterable[VtabSet], images: int = 800) -> None:
