@@ -140,9 +140,5 @@ def check_start(cfg: Config) -> None:
     except CheckpointError as error:
         first, *lines = str(error).splitlines()
         problems = [line.strip() for line in lines if line.startswith(' ')]
-        hint = (
-            '; give the model that it is of by --cfg-options, such as model.backbone.patch_norm=dual'
-            if problems
-            else ''
-        )
+        hint = '; the model is changed by --cfg-options, such as model.backbone.patch_norm=dual' if problems else ''
         raise CheckpointError(' '.join([first, listed(problems, 1)]).strip() + hint) from error
