@@ -13,7 +13,7 @@ from mmlape.datasets.checks.quick import check_data
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import build_model, quiet_logger
 from mmlape.errors import CheckpointError, ConfigError, DataError, listed
-from mmlape.experiments.study import Arm
+from mmlape.experiments.arm import Arm
 from mmlape.experiments.vtab.paper import FIGURES
 
 ALL_IMAGES = 'train_dataloader.dataset.ann_file=train800val200.txt'
