@@ -114,7 +114,7 @@ def test_relative_bias_is_shown_as_it_is(tiny_arch):
 
 
 def test_refusals(tiny_arch):
-    with pytest.raises(ConfigError, match='no position encoding to look at'):
+    with pytest.raises(ConfigError, match='no position encoding that can be drawn'):
         view_positions(vit(tiny_arch, pe_type='none'), 'none')
     with pytest.raises(ConfigError, match='layers 0 to 3, not 4'):
         view_positions(vit(tiny_arch), 'model', layers=[1, 4])
