@@ -51,7 +51,7 @@ def _child(name: str, *locations: str, kind: type[root.Registry] = ScopedRegistr
 
 MODELS = _child('MODELS', 'mmlape.models')
 MODEL_WRAPPERS = _child('MODEL_WRAPPERS', 'mmlape.engine.distributed.processes', 'mmlape.engine.distributed.sharding')
-DATASETS = _child('DATASETS', 'mmlape.datasets.fashion_mnist')
+DATASETS = _child('DATASETS', 'mmlape.datasets.fashion_mnist', 'mmlape.datasets.few_shot')
 TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms')
 DATA_SAMPLERS = _child('DATA_SAMPLERS', 'mmlape.datasets')
 METRICS = _child('METRICS', 'mmlape.evaluation', kind=LazyRegistry)

@@ -21,11 +21,13 @@ RECIPES = [
     path for path in DEIT if path.parent.name in FAMILIES and '_mini-' not in path.name and path not in ALTERNATIVES
 ]
 FOUNDATION = [path for path in CONFIGS if path.parent.name == 'foundation']
+DPN = [path for path in CONFIGS if path.parent.name == 'dpn']
 MINI = [path for path in DEIT if '_mini-' in path.name]
 NAME = re.compile(
     r'((?P<method>mask-rcnn|segmenter|upernet|linear)_)?(?P<arch>[a-z][a-z0-9-]*?)(?P<adapter>-adapter)?'
     r'(-distilled)?(-(?P<joining>default|lape))?(-(?P<rpe>rpe|rope-mixed|rope|cpe))?(?P<irpe>-irpe[a-z-]*)?'
-    r'(?P<pe>-sincos1d|-sincos2d|-none)?(?P<dpn>-dpn)?'
+    r'(?P<pe>-sincos1d|-sincos2d|-none)?'
+    r'(?P<dpn>-dpn)?(-(?P<part>pre|post-posemb|post|learnable-only|rms|no-learnable))?'
     r'_(?P<gpus>\d+)xb(?P<batch>\d+)-(?P<schedule>[^_]+)_(?P<data>.+)'
 )
 DATA = {
@@ -35,6 +37,8 @@ DATA = {
     'mini-ade': 'data/mini/ade/',
     'mini-digits': 'data/mini/digits/',
     'in1k': 'data/imagenet/',
+    'in21k': 'data/',
+    'sun397': 'data/SUN397/',
     'cifar10': 'data/cifar10/',
     'cifar100': 'data/cifar100/',
     'fashion-mnist': '/usr/share/datasets/fashion-mnist/',

@@ -17,10 +17,16 @@ from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_t
 from mmlape.engine.optim import BFloat16OptimWrapper
 from mmlape.engine.runner import Runner
 from mmlape.errors import ConfigError, NotFiniteError
-from mmlape.models import CeiT, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
+from mmlape.models import CeiT, SwinTransformer, T2TViT, TimmViTAdapter, VisionTransformer, ViTAdapter
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=2, feedforward_channels=32)
 PLAIN = dict(arch=ARCH, img_size=32, patch_size=8, out_type='featmap')
+TIMM = dict(
+    model_name='vit_small_patch16_dinov3',
+    img_size=64,
+    model_args=dict(embed_dim=24, depth=4, num_heads=2),
+    with_cp=True,
+)
 CASES = {
     'a table per layer': dict(pe_joining='unshared'),
     'relative': dict(pe_type='rpe', pe_joining='default'),
@@ -39,6 +45,8 @@ CASES = {
     'CeiT': dict(arch=dict(ARCH, stem_channels=8), img_size=32, out_type='featmap', pe_joining='lape', with_cp=True),
     'compact': dict(pe_joining='lape', patch_norm='dual'),
     'adapter': dict(arch=ARCH, img_size=64, conv_inplane=8, deform_num_heads=2, pe_joining='lape'),
+    'timm, trained': dict(vit=TIMM, conv_inplane=8, deform_num_heads=2),
+    'timm, frozen': dict(vit=dict(TIMM, frozen=True), mode='read-only', conv_inplane=8, deform_num_heads=2),
 }
 
 
@@ -65,6 +73,8 @@ def build(case):
         'T2T-ViT': T2TViT,
         'CeiT': CeiT,
         'compact': partial(cvt, **PLAIN),
+        'timm, trained': TimmViTAdapter,
+        'timm, frozen': TimmViTAdapter,
     }
     net = Net(kinds[case](**CASES[case]) if case in kinds else VisionTransformer(**PLAIN, **CASES[case]))
     nn.init.normal_(net.norm.weight)

@@ -252,7 +252,11 @@ def test_lists(mini):
     cfg = folder_cfg(root, metainfo=dict(classes=FOLDERS), ann_file='list.txt', data_prefix='')
     issues = {group.kind: group for group in full_check(cfg, ['train'], Silent()).issues}
     assert 'label 10 is outside' in issues['label outside the classes'].examples[0]
-    assert 'gone.png does not exist' in issues['unreadable image'].examples[0]
+    missing = issues['image missing'].examples[0]
+    assert missing.startswith(f'1 of the {len(names) + 2} images in {root}/list.txt ') and missing.endswith(
+        '/gone.png.'
+    )
+    assert 'unreadable image' not in issues
     assert issues['invalid line'].count == 1 and issues['one image, two classes'].count == 1
 
 

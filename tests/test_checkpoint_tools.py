@@ -207,6 +207,7 @@ def test_the_description_of_an_adapter_is_complete():
         'pe_joining': 'lape or lape-shared',
         'pe_norm': 'layernorm or affine',
         'patch_norm': 'dual',
+        'norm_placement': 'pre',
         'prefix tokens': 'none',
         'LayerScale': 'yes',
         'adapter': 'yes',

@@ -14,6 +14,7 @@ from config_helpers import (
     CONFIGS,
     DATA,
     DEIT,
+    DPN,
     FAMILIES,
     FOUNDATION,
     MINI,
@@ -35,6 +36,7 @@ from mmengine.config import Config
 from mmengine.dataset import Compose
 
 from mmlape.analysis.cost import input_shape, model_cost
+from mmlape.datasets.sources import iter_unwrapped
 from mmlape.experiments.report.paper import index_entry
 
 
@@ -68,9 +70,10 @@ def metafile(folder: str) -> dict[str, dict]:
 def test_every_config_builds(path):
     """Model and pipelines; the number of parameters is what the metafile says and, for the recipes, the papers'."""
     cfg = load(path)
-    model = build_without_data(cfg) if path in FOUNDATION else build(cfg)
+    model = build_without_data(cfg) if path in FOUNDATION + DPN else build(cfg)
     for split in ('train', 'val', 'test'):
-        assert Compose(cfg[f'{split}_dataloader'].dataset.pipeline).transforms
+        for dataset in iter_unwrapped(cfg[f'{split}_dataloader'].dataset):
+            assert Compose(dataset.pipeline).transforms
     name, family = parts(path), folder_of(path)
     count = sum(p.numel() for p in model.parameters())
     assert metafile(family)[path.stem]['Metadata']['Parameters'] == count
@@ -105,14 +108,14 @@ def test_name_says_what_the_config_is(path):
     assert alone == [name['rpe']] * bool(name['rpe'])
     assert ('irpe' in kinds) == bool(name['irpe'])
     assert not name['pe'] or name['pe'] == f'-{pe_type}'
-    assert backbone.get('patch_norm', 'none') == ('dual' if name['dpn'] else 'none')
+    assert backbone.get('patch_norm', 'none') == (name['part'] or ('dual' if name['dpn'] else 'none'))
     if path in DEIT:
         width = WIDTH[name['arch'].removeprefix('deit-')]
         assert backbone.arch == (name['arch'] if width > 128 else load(MINI[0]).deit_mini)
     assert cfg.train_dataloader.batch_size == int(name['batch'])
     total = int(name['gpus']) * int(name['batch']) * cfg.optim_wrapper.get('accumulative_counts', 1)
     assert cfg.auto_scale_lr == dict(enable=False, base_batch_size=total)
-    loop, schedule = cfg.train_cfg, name['schedule'].removesuffix('-mmseg').removesuffix('-official')
+    loop, schedule = cfg.train_cfg, re.sub('-(mmseg|official|ft384|aug)$', '', name['schedule'])
     if schedule.endswith(('i', 'k')):
         assert loop.max_iters == int(schedule[:-1]) * (1000 if schedule.endswith('k') else 1)
     else:
@@ -327,14 +330,14 @@ def test_readme_agrees_with_metafile_and_configs(folder):
         assert [value for one in quoted for value in one['Metrics'].values()] == [float(number) for number in numbers]
         papers = {'-irpe-': 'iRPE (ICCV 2021)', '-cpe_': 'CPVT (ICLR 2023)'}
         paper = next((paper for part, paper in papers.items() if part in name), 'LaPE (ICCV 2023)')
-        assert [one['Paper'] for one in quoted] == [paper] * (len(numbers) > 0 and '-dpn' not in name) + [
-            'DPN (TMLR 2023)'
-        ] * ('DPN' in score)
+        of_dpn = ['DPN (TMLR 2023)'] * (folder.endswith('dpn') or 'DPN' in score)
+        others = len(numbers) > 0 and '-dpn' not in name and not folder.endswith(('dpn', 'vtab', 'linear'))
+        assert [one['Paper'] for one in quoted] == [paper] * others + of_dpn
         assert {one['Runs'] for one in quoted if 'LaPE' in one['Paper']} <= {
             'not stated' if folder.startswith('pretrain') else 'mean of five seeds'
         }
         run = folder == 'fashion_mnist' and 'mini' in name
-        assert ours == 'not run by us' or (run and '../../docs/results/fashion-mnist.md' in ours)
+        assert ours == 'not run by us' or (run and re.search(r'\.\./\.\./docs/results/(fashion-mnist|dpn)\.md', ours))
 
 
 def test_dpns_figures_for_deit_are_quoted():

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from mmlape.errors import ConfigError
-from mmlape.models.backbones.vit import VisionTransformer
+from mmlape.models import VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import AttentionPosition, resolve_position
 from mmlape.models.position.absolute import sincos_1d, sincos_2d

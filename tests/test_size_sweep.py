@@ -2,13 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 import tiny
 import torch
 from config_helpers import ROOT, build, find, load
 from mmengine.config import Config
+from mmengine.registry import TRANSFORMS
 
-from mmlape.analysis.size_sweep import at_size
+from mmlape.analysis.size_sweep import at_size, collect, sweep_table
 from mmlape.cli import main
 from mmlape.errors import ConfigError
 
@@ -39,11 +41,27 @@ def test_classification():
     assert sizes == [512, 448]
 
 
+def test_images_of_an_array_are_resized():
+    cfg = load(ROOT / 'configs/fashion_mnist/vit-lite-mini-lape_1xb128-5e_fashion-mnist-10k.py')
+    steps = at_size(cfg, 42).test_dataloader.dataset.pipeline
+    assert [step['type'] for step in steps] == ['mmpretrain.Resize', 'PackInputs'] and steps[0]['scale'] == 42
+    image = TRANSFORMS.build(steps[0])(dict(img=np.zeros((28, 28, 1), np.uint8)))['img']
+    assert image.shape[:2] == (42, 42)
+
+
 def test_a_pipeline_without_sizes_is_refused():
     pipeline = [dict(type='LoadImageFromFile'), dict(type='PackInputs')]
     cfg = Config(dict(test_dataloader=dict(dataset=dict(pipeline=pipeline)), model=dict()))
     with pytest.raises(ConfigError, match='neither resizes nor crops'):
         at_size(cfg, 32)
+
+
+def test_checkpoints_of_one_config_are_averaged():
+    results = {'a (1)': {28: {'mIoU': 30.0}, 36: {'mIoU': 20.0}}, 'a (2)': {28: {'mIoU': 32.0}, 36: {'mIoU': None}}}
+    values = collect(results, 'mIoU', ['a', 'a'])
+    assert values == {'a': {28: [30.0, 32.0], 36: [20.0]}}
+    columns = [list(column.cells) for column in sweep_table(values, 'mIoU').columns]
+    assert columns == [['a'], ['2'], ['31.00 ± 1.41'], ['20.00']]
 
 
 def test_the_tool(tmp_path):

@@ -4,7 +4,9 @@ import dataclasses
 
 from benchmarks.comparison import Comparison, Settings
 
-SOURCES = ('joining', 'position', 'public', 'adapter', 'foundation', 'deform', 'modes', 'models')
+SOURCES = (
+    'joining', 'position', 'public', 'adapter', 'foundation', 'swin', 't2t', 'ceit', 'compact', 'deform', 'modes', 'models'
+)  # fmt: skip
 
 
 def comparisons(settings: Settings) -> list[Comparison]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 from mmengine.config import Config
@@ -18,7 +19,7 @@ from rich.table import Table
 from mmlape.datasets.sources import iter_unwrapped
 from mmlape.engine.evaluator import test
 from mmlape.errors import ConfigError
-from mmlape.evaluation.names import label, points, ranked, show
+from mmlape.evaluation.names import is_defined, label, points, ranked
 
 SIZED = ('scale', 'crop_size')  # of transforms
 WINDOW = ('crop_size', 'stride')  # of test_cfg
@@ -32,10 +33,13 @@ def at_size(cfg: Config, size: int) -> Config:
         size: The shorter side in pixels that the last resize or crop of the test pipeline leaves.
 
     Raises:
-        ConfigError: If the test pipeline has no size.
+        ConfigError: If the test pipeline has no size, and the task is not classification.
     """
     cfg = copy.deepcopy(cfg)
     datasets = list(iter_unwrapped(cfg.test_dataloader.dataset))
+    if cfg.model.get('type', '').endswith('ImageClassifier'):
+        for dataset in datasets:
+            _add_resize(dataset.pipeline, size)
     factor = size / min(_own_size(dataset.pipeline, cfg.filename) for dataset in datasets)
     for dataset in datasets:
         for step in dataset.pipeline:
@@ -50,6 +54,13 @@ def at_size(cfg: Config, size: int) -> Config:
             if node.get(key) is not None:
                 node[key] = _scaled(node[key], factor)
     return cfg
+
+
+def _add_resize(pipeline: list[dict], size: int) -> None:
+    """Resize images of a pipeline that does not, such as CIFAR's, before they are packed; they become squares."""
+    if not any(key in step for step in pipeline for key in SIZED):
+        packs = [number for number, step in enumerate(pipeline) if step['type'].endswith('PackInputs')]
+        pipeline.insert(packs[0] if packs else len(pipeline), dict(type='mmpretrain.Resize', scale=size))
 
 
 def _own_size(pipeline: Sequence[dict], name: str) -> int:
@@ -92,13 +103,39 @@ def sweep(cfg: Config, checkpoint: str, sizes: Sequence[int], folder: Path) -> d
     return found
 
 
-def sweep_table(results: dict[str, dict[int, dict]], metric: str) -> Table:
-    """Build a table of a metric, in points: a row a model, a column a size."""
-    sizes = sorted({size for found in results.values() for size in found})
-    table = Table('model', *map(str, sizes), title=f'{label(metric)} by the shorter side of the test images')
-    for name, found in results.items():
-        table.add_row(name, *(show(metric, found.get(size, {}).get(metric)) for size in sizes))
+def collect(
+    results: dict[str, dict[int, dict]], metric: str, arms: Sequence[str]
+) -> dict[str, dict[int, list[float]]]:
+    """Return the defined values of a metric, in points, by arm and size.
+
+    Args:
+        results: The metrics of each model and size.
+        metric: Its name.
+        arms: The arm of each model, in the order of ``results``; models of one arm are its seeds.
+    """
+    values: dict[str, dict[int, list[float]]] = {}
+    for arm, found in zip(arms, results.values()):
+        for size in sorted(found):
+            value = found[size].get(metric)
+            if is_defined(metric, value):
+                values.setdefault(arm, {}).setdefault(size, []).append(points(metric, value))
+    return values
+
+
+def sweep_table(values: dict[str, dict[int, list[float]]], metric: str) -> Table:
+    """Build a table of a metric: a row an arm, a column a size; mean ± sample standard deviation over its models."""
+    sizes = sorted({size for found in values.values() for size in found})
+    table = Table('model', 'n', *map(str, sizes), title=f'{label(metric)} by the shorter side of the test images')
+    for arm, found in values.items():
+        count = max(map(len, found.values()))
+        table.add_row(arm, str(count), *(_mean_and_std(found.get(size, [])) for size in sizes))
     return table
+
+
+def _mean_and_std(values: list[float]) -> str:
+    if len(values) < 2:
+        return f'{values[0]:.2f}' if values else '-'
+    return f'{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}'
 
 
 def main_metric(results: dict[str, dict[int, dict]]) -> str:
@@ -106,16 +143,15 @@ def main_metric(results: dict[str, dict[int, dict]]) -> str:
     return ranked(name for found in results.values() for metrics in found.values() for name in metrics)[0]
 
 
-def draw_sweep(results: dict[str, dict[int, dict]], metric: str, path: Path) -> None:
-    """Draw a metric over the sizes, a line a model."""
+def draw_sweep(values: dict[str, dict[int, list[float]]], metric: str, path: Path) -> None:
+    """Draw a metric over the sizes, a line an arm; bars are sample standard deviations over its models."""
     figure = Figure((7, 4.2), layout='constrained')
     ax = figure.subplots()
-    sizes = sorted({size for found in results.values() for size in found})
-    for name, found in results.items():
-        known = [(size, found[size][metric]) for size in sorted(found) if found[size].get(metric) is not None]
-        ax.plot([size for size, _ in known], [points(metric, value) for _, value in known], marker='o', label=name)
+    for arm, found in values.items():
+        deviations = [np.std(some, ddof=1) if len(some) > 1 else 0 for some in found.values()]
+        ax.errorbar(list(found), list(map(np.mean, found.values())), deviations, marker='o', capsize=2, label=arm)
     ax.set_xscale('log', base=2)
-    ax.xaxis.set_major_locator(FixedLocator(sizes))
+    ax.xaxis.set_major_locator(FixedLocator(sorted({size for found in values.values() for size in found})))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(ScalarFormatter())
     ax.set(xlabel='shorter side of the test images', ylabel=label(metric))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from mmlape.checkpoint.records import KEY, Record, read_record
 from mmlape.errors import CheckpointError
 from mmlape.files import atomic_path
 
-OUT_SUFFIXES = ('.pth', '.safetensors')
+OUT_SUFFIXES = ('.pth', '.safetensors', '.npz')
 
 
 def write_tensors(
@@ -26,9 +27,9 @@ def write_tensors(
     overwrite: bool = False,
     record: Record | None = None,
 ) -> None:
-    """Write a ``.pth`` (under the key ``wrapper``, if given) or a ``.safetensors`` file atomically.
+    """Write a ``.pth`` (under the key ``wrapper``, if given), a ``.safetensors`` or an ``.npz`` file atomically.
 
-    A ``.pth`` without ``wrapper`` has tensors only, so no place for a record.
+    A ``.pth`` without ``wrapper`` and an ``.npz`` have tensors only, so no place for a record.
 
     Raises:
         CheckpointError: For another suffix, or a file that is there already.
@@ -45,9 +46,16 @@ def write_tensors(
             from safetensors.torch import save_file
 
             save_file(tensors, partial, {'format': 'pt', **({KEY: json.dumps(recorded)} if recorded else {})})
+        elif path.suffix == '.npz':
+            np.savez(partial, **{name: _array(value) for name, value in tensors.items()})
         else:
             meta = {'meta': {KEY: recorded}} if recorded else {}
             torch.save({wrapper: tensors, **meta} if wrapper else tensors, partial)
+
+
+def _array(value: Tensor) -> np.ndarray:
+    """Return a NumPy array; bfloat16, which NumPy does not have, as float32."""
+    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
 
 
 def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) -> list[str]:
@@ -56,8 +64,9 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     Args:
         src: The file to read.
         dst: The file to write.
-        to: One of the backbone's ``checkpoint_targets``; for a ViT 'mmlape' (our names), 'timm' (LayerScale as timm
-            has it) or 'lape' (the official file: under ``model``).
+        to: One of the backbone's ``checkpoint_targets``; for a ViT 'mmlape' (our names), 'classifier' (a complete
+            model of ``configs/pretrain``), 'timm' (LayerScale as timm has it), 'lape' (the official file: under
+            ``model``), 'big_vision', 'vit-pytorch' or 'open_clip'.
         overwrite: Whether ``dst`` may be there already.
 
     Returns:
@@ -74,11 +83,12 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     missing = target.missing(weights) if target.missing else []
     if missing:
         raise CheckpointError(f'{src}: the {to} layout has no place for {", ".join(missing)}; use --to mmlape')
-    tensors = {**weights.tensors, **weights.heads}
+    takes_heads = target.pre_logits or not any(name.startswith('pre_logits.') for name in weights.heads)
+    tensors = {**weights.tensors, **(weights.heads if takes_heads else {})}
     tensors = target.rename(tensors) if target.rename else tensors
-    record = replace(read_record(content, src).alone(), normalisation=weights.normalisation)
+    record = replace(read_record(content, src).alone(target.part), normalisation=weights.normalisation)
     write_tensors(tensors, dst, target.wrapper, overwrite, record)
-    return weights.dropped
+    return weights.dropped + ([] if takes_heads else list(weights.heads))
 
 
 def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = False) -> None:

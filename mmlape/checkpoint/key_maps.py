@@ -16,11 +16,11 @@ from mmlape.checkpoint.records import read_record
 from mmlape.errors import CheckpointError
 from mmlape.registry import MODELS
 
-CLASS_HEADS = ('head.', 'head_dist.')
+CLASS_HEADS = ('head.', 'head_dist.', 'pre_logits.')
 OTHER_PARTS = (
-    'pre_logits.', 'fc_norm.', 'attn_pool.', 'decode_head.', 'auxiliary_head.', 'neck.', 'rpn_head.', 'roi_head.',
+    'fc_norm.', 'attn_pool.', 'decode_head.', 'auxiliary_head.', 'neck.', 'rpn_head.', 'roi_head.',
 )  # fmt: skip
-_MMPRETRAIN_HEAD = re.compile(r'^head\.layers\.(head|head_dist)\.')
+_MMPRETRAIN_HEAD = re.compile(r'^head\.layers\.(head|head_dist|pre_logits)\.')
 
 Tensors = dict[str, Tensor]
 
@@ -53,7 +53,7 @@ class Weights:
     Attributes:
         layout: The name of the layout.
         tensors: Of the backbone, by name.
-        heads: Of a classifier, ``head.*`` and ``head_dist.*``.
+        heads: Of a classifier, ``head.*``, ``head_dist.*`` and ``pre_logits.*``.
         dropped: Keys that belong to something else (detection and segmentation heads, necks).
         known: What the file records of the backbone, see ``mmlape.checkpoint.records``.
         normalisation: Of the images; None if it is unknown.
@@ -88,11 +88,15 @@ class Target:
         rename: Translates the tensors; None keeps the names.
         wrapper: Key of the file that holds them; None for the file itself.
         missing: Returns what in the weights this layout has no place for; None if it takes everything.
+        part: Name of the backbone in a complete model.
+        pre_logits: Whether there is a place for the linear map before a classifier's head; else both are left out.
     """
 
     rename: Callable[[Tensors], Tensors] | None = None
     wrapper: str | None = None
     missing: Callable[[Weights], list[str]] | None = None
+    pre_logits: bool = False
+    part: str = ''
 
 
 def rename_keys(tensors: Tensors, names: Iterable[tuple[str, str]]) -> Tensors:

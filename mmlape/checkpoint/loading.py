@@ -5,7 +5,7 @@ What of a file belongs into a backbone is the backbone's own knowledge (``mmlape
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -171,30 +171,53 @@ def load_init_cfg(model: Loadable, cfgs: list[dict]) -> LoadReport:
     return load_backbone(model, **options)
 
 
-def load_model(model: nn.Module, path: str, strict: bool = True) -> LoadReport:
-    """Load a checkpoint of the same complete model (detector, segmentor, classifier), for testing it.
+def load_model(
+    model: nn.Module, path: str, strict: bool = True, resize: bool = False, fresh: Sequence[str] = ()
+) -> LoadReport:
+    """Load a checkpoint of the same complete model (detector, segmentor, classifier), for testing or fine-tuning it.
 
     If the file records another joining, PE or PE norm of a backbone, that is a difference too.
+
+    Args:
+        model: The model.
+        path: The file.
+        strict: Refuse every difference; otherwise differences are only reported.
+        resize: Resize the PE of another image size.
+        fresh: Beginnings of the names of tensors that keep their initial values, such as ``head.layers.head.``,
+            whether the file has them or not.
 
     Raises:
         CheckpointError: For an unreadable file, no match at all, or, if ``strict``, any difference.
     """
-    return fill_model(model, read_checkpoint(path), path, strict)
+    return fill_model(model, read_checkpoint(path), path, strict, resize, fresh)
 
 
-def fill_model(model: nn.Module, content: Mapping, path: str, strict: bool = True) -> LoadReport:
+def fill_model(
+    model: nn.Module,
+    content: Mapping,
+    path: str,
+    strict: bool = True,
+    resize: bool = False,
+    fresh: Sequence[str] = (),
+) -> LoadReport:
     """Do what ``load_model`` does, with what ``read_checkpoint`` has read from ``path``."""
     report = LoadReport(str(path), 'complete model')
     record = read_record(content, path)
     report.normalisation = record.normalisation
     report.warnings += filter(None, [_other_normalisation(report, model)])
+    tensors = state_dict_of(content, path)
     for name, backbone in recorded_parts(model).items():
         known = record.backbones.get(name, {})
+        if resize:
+            grid = known.get('grid') and tuple(known['grid'])
+            report.resized |= backbone.resize_stored(tensors, f'{name}.' if name else '', grid)
         different = mismatch(known, backbone.checkpoint_record())
         if different:
             report.problems.append(f'wrong {name or "backbone"}: {different}')
         report.notes += filter(None, [untold(known, backbone)])
-    _load(model, state_dict_of(content, path), report, lambda name: False, strict)
+    report.dropped = [name for name in tensors if name.startswith(tuple(fresh))]
+    tensors = {name: value for name, value in tensors.items() if name not in report.dropped}
+    _load(model, tensors, report, lambda name: name.startswith(tuple(fresh)), strict)
     return report
 
 

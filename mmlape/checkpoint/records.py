@@ -30,6 +30,9 @@ class Recorded(Protocol):
     def checkpoint_record(self) -> dict[str, Any]:
         """Return its record: plain values by the names of its arguments."""
 
+    def resize_stored(self, state_dict: dict, prefix: str, grid: tuple[int, int] | None) -> dict[str, str]:
+        """Resize the PE in a state dict to this model's grid, in place; return what was resized, and how."""
+
     def look_alikes(self) -> dict[str, list[str]]:
         """Return, for each argument whose value no key tells, the values that leave the same keys."""
 
@@ -52,9 +55,9 @@ class Record:
         first, *others = self.backbones.values() or ({},)
         return first if all(other == first for other in others) else {}
 
-    def alone(self) -> 'Record':
-        """Return the record of a file of the backbone alone."""
-        return replace(self, backbones={'': self.backbone} if self.backbone else {})
+    def alone(self, name: str = '') -> 'Record':
+        """Return the record of a file with one backbone of this name, '' for the backbone alone."""
+        return replace(self, backbones={name: self.backbone} if self.backbone else {})
 
     def plain(self) -> dict[str, Any]:
         """Return it as plain values, empty if nothing is recorded."""

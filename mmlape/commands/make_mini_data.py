@@ -11,7 +11,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.description = (
         'Compose scanned digits on photographs (both from scikit-learn) and write them as COCO (DIR/coco), '
-        'as ADE20K (DIR/ade) and as single digits for classification (DIR/digits). The same seed gives the same bytes.'
+        'as ADE20K (DIR/ade), as single digits for classification (DIR/digits) and, with --vtab, as three sets with '
+        "VTAB's lists (DIR/vtab). The same seed gives the same bytes."
     )
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     parser.add_argument('root', metavar='DIR', help='destination, for example data/mini')
@@ -19,6 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--train', type=int, metavar='N', default=MiniOptions.train, help='training scenes')
     add('--val', type=int, metavar='N', default=MiniOptions.val, help='validation scenes')
     add('--digits', type=int, metavar='N', default=MiniOptions.digits, help='training crops of one digit; 0 for none')
+    add(
+        '--vtab',
+        type=int,
+        metavar='N',
+        default=MiniOptions.vtab,
+        help='training images of each set of the mini VTAB (800 for its recipe); 0 for none',
+    )
     add('--size', type=int, nargs='+', metavar='S', default=MiniOptions.size, help='scene side, or height and width')
     add('--crop', type=int, metavar='S', default=MiniOptions.crop, help='side of a single-digit crop')
     two = dict(type=int, nargs=2, metavar=('MIN', 'MAX'))
@@ -46,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
         digit_size=tuple(args.digit_size),
         masks=args.masks,
         seed=args.seed,
+        vtab=args.vtab,
     )
     rows = make_mini_data(args.root, options, overwrite=args.overwrite)
     table = Table('format', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}')

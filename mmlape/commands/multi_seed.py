@@ -16,7 +16,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'same command continues. Then print and write mean, deviation, n and interval of the last and of the best '
         'evaluation, arm by arm.'
     )
-    parser.epilog = 'Options after -- go to `mmlape train`, such as: -- --amp bf16'
     add = parser.add_argument
     add('config', nargs='*', metavar='CONFIG', help='an arm named after its file: a path, or mmlape::folder/name')
     add(
@@ -27,14 +26,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=('NAME', 'CONFIG'),
         help='NAME CONFIG [KEY=VALUE ...]: an arm with its own name and changes; may be repeated',
     )
+    add('--fractions', nargs='+', metavar='F', help='each arm on these fractions of its training images: 1/16 0.5 1')
     add('--seeds', type=seed, nargs='+', metavar='S', help=f"default: {' '.join(map(str, SEEDS))}, the paper's")
     add('--work-dir', default='work_dirs', metavar='DIR', help='runs go to DIR/<arm>/seed_<s>; default: %(default)s')
     add('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE', help='changes of every arm')
+    add_running(parser)
+    add('--aggregate-only', action='store_true', help='only average; without --seeds, all runs in the folders')
+
+
+def add_running(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every command that trains several runs: how they are started, and those of training."""
+    parser.epilog = 'Options after -- go to `mmlape train`, such as: -- --amp bf16'
+    add = parser.add_argument
     add('--gpus', type=int, default=1, metavar='N', help='processes of one run; on the CPU if there is no GPU')
     add('--launcher', choices=('pytorch', 'slurm'), default='pytorch', help='this machine (default), or Slurm jobs')
     add('--parallel', type=int, metavar='N', help='maximum of runs at a time; default: as many as fit')
     add('--dry-run', action='store_true', help='print the plan, and do nothing')
-    add('--aggregate-only', action='store_true', help='only average; without --seeds, all runs in the folders')
     slurm = parser.add_argument_group('with --launcher slurm')
     slurm.add_argument('--gpus-per-node', type=int, default=4, metavar='N', help='0 for CPU processes; default: 4')
     slurm.add_argument(
@@ -63,14 +70,16 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from mmlape.errors import ConfigError
+    from mmlape.experiments.arm import Arm, on_fractions
     from mmlape.experiments.multi_seed import average_arms, make_launcher, run_study
-    from mmlape.experiments.study import Arm, Study
+    from mmlape.experiments.study import Study
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     arms = [Arm.of(config, args.cfg_options) for config in args.config]
     arms += [Arm.parse(values, args.cfg_options) for values in args.arm]
     if not arms:
         raise ConfigError('nothing to train: name a CONFIG, or --arm NAME CONFIG')
+    arms = on_fractions(arms, args.fractions) if args.fractions else arms
     if args.aggregate_only:
         return average_arms(arms, args.work_dir, args.seeds, '--allow-different-software' in args.extra)
     study = Study(arms, args.seeds or SEEDS, args.work_dir, args.gpus, args.extra)

@@ -9,8 +9,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.description = (
         'Evaluate trained models at several sizes of the test images, of classification, segmentation or detection: '
-        'how a position encoding bears sizes that it was not trained at. Writes a table and a figure; sizes that were '
-        'evaluated already are not evaluated again.'
+        'how a position encoding bears sizes that it was not trained at. Writes a table and a figure. Several '
+        'checkpoints of one config are averaged, as its seeds. Sizes that were evaluated are not evaluated again.'
     )
     add = parser.add_argument
     add('models', nargs='+', metavar='CONFIG CHECKPOINT', help='pairs of a config and a checkpoint of the full model')
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     """Evaluate, and print the table."""
     from pathlib import Path
 
-    from mmlape.analysis.size_sweep import draw_sweep, main_metric, sweep, sweep_table
+    from mmlape.analysis.size_sweep import collect, draw_sweep, main_metric, sweep, sweep_table
     from mmlape.console import console
     from mmlape.engine.config import load_config
     from mmlape.errors import CheckpointError, ConfigError
@@ -40,14 +40,15 @@ def run(args: argparse.Namespace) -> int:
     if missing:
         raise CheckpointError(f'checkpoint {missing[0]}: no such file')
     configs = [load_config(config, args.cfg_options) for config, _ in pairs]
-    names = [Path(config).stem for config, _ in pairs]
-    names = [f'{name} ({i})' if names.count(name) > 1 else name for i, name in enumerate(names, 1)]
+    arms = [Path(config).stem for config, _ in pairs]
+    names = [f'{arm} ({i})' if arms.count(arm) > 1 else arm for i, arm in enumerate(arms, 1)]
     out, results = Path(args.out), {}
     for name, cfg, (_, checkpoint) in zip(names, configs, pairs):
         results[name] = sweep(cfg, checkpoint, sorted(set(args.sizes)), out / name)
         write_json(out / 'size_sweep.json', results)
     metric = main_metric(results)
-    draw_sweep(results, metric, out / 'size_sweep.png')
-    console().print(sweep_table(results, metric))
+    values = collect(results, metric, arms)
+    draw_sweep(values, metric, out / 'size_sweep.png')
+    console().print(sweep_table(values, metric))
     print(f'wrote {out / "size_sweep.json"} and {out / "size_sweep.png"}')
     return 0

@@ -1,4 +1,4 @@
-"""The dataset formats that can be checked and re-rooted: COCO's, ADE20K's, ImageNet's, CIFAR's and Fashion-MNIST's.
+"""The dataset formats that can be checked and re-rooted: COCO's, ADE20K's, ImageNet's, Sun397's, CIFAR's and others.
 
 A format of your own is a subclass of `DataSource` in `FORMATS` and a check in `mmlape.datasets.checks.config.CHECKS`.
 """
@@ -94,6 +94,22 @@ class FolderSource(DataSource):
             return sorted(entry.name for entry in entries if entry.is_dir())
 
 
+class SunSource(DataSource):
+    """Sun397's: images in folders of their classes below one for each letter, and lists of ten partitions."""
+
+    instructions = (
+        'Sun397: unpack SUN397.tar.gz and Partitions.zip of https://vision.princeton.edu/projects/2010/SUN so that '
+        'the data root holds SUN397/ (a/abbey/*.jpg, ...) and Partitions/Training_01.txt, Testing_01.txt'
+    )
+    pack_transform = 'PackInputs'
+
+    def __init__(self, split: str, cfg: dict, dataset_class: type) -> None:
+        super().__init__(split, cfg, dataset_class)
+        part = 'Training' if self.option('split') == 'train' else 'Testing'
+        self.ann_file = os.path.join(self.root, 'Partitions', f'{part}_01.txt')
+        self.image_dir = os.path.join(self.root, 'SUN397')
+
+
 class CifarSource(DataSource):
     """CIFAR's files of many images each, as they are published for Python."""
 
@@ -130,6 +146,7 @@ FORMATS: dict[str, type[DataSource]] = {
     'CocoDataset': CocoSource,
     'BaseSegDataset': SegmentationSource,
     'CustomDataset': FolderSource,
+    'SUN397': SunSource,
     'CIFAR10': CifarSource,
     'GzippedFashionMNIST': FashionMNISTSource,
 }

@@ -28,6 +28,17 @@ def _with_num_classes(name: str, node: Any) -> Iterator[tuple[str, dict]]:
             yield from _with_num_classes(f'{name}[{index}]', value)
 
 
+def reads_head(cfg: Config, split: str) -> bool:
+    """Return whether a split's classes are those of the heads: not where all its metrics have ``reads_head = False``.
+
+    Few-shot accuracy is such a metric: a model is evaluated on classes that it was not trained on.
+    """
+    evaluators = cfg.get(f'{split}_evaluator') or [{}]
+    evaluators = evaluators if isinstance(evaluators, (list, tuple)) else [evaluators]
+    metrics = [resolve_class(one['type'], cfg.get('default_scope'), 'METRICS') for one in evaluators if 'type' in one]
+    return not metrics or any(getattr(metric, 'reads_head', True) for metric in metrics)
+
+
 def patch_size(cfg: Config) -> int:
     """Return the side of the backbone's patches, its default where the config has none; 1 without patches."""
     backbone = (cfg.get('model') or {}).get('backbone') or {}

@@ -7,8 +7,8 @@ from mmengine import Config
 from mmengine.logging import print_log
 
 from mmlape.datasets.formats import iter_sources
-from mmlape.datasets.heads import iter_heads
-from mmlape.datasets.sources import SPLITS
+from mmlape.datasets.heads import iter_heads, reads_head
+from mmlape.datasets.sources import SPLITS, DataSource
 from mmlape.errors import ConfigError, DataError
 
 
@@ -65,12 +65,26 @@ def _reroot(node: Any, old: str, new: str, visited: set[int]) -> int:
 
 def _take_classes(cfg: Config) -> list[str]:
     sources = list(iter_sources(cfg))
+    changes, classes = _agree([source for source in sources if reads_head(cfg, source.split)])
+    others, _ = _agree([source for source in sources if not reads_head(cfg, source.split)])
+    changes += others
+    if not classes:
+        return changes
+    for name, head in iter_heads(cfg):
+        if head['num_classes'] != len(classes):
+            changes.append(f'{name}.num_classes: {head["num_classes"]} -> {len(classes)}')
+            head['num_classes'] = len(classes)
+    return [*changes, *_limit_top_k(cfg, len(classes))]
+
+
+def _agree(sources: list[DataSource]) -> tuple[list[str], tuple[str, ...]]:
+    """Give datasets the classes that are found in their data; return the changes and the classes, () for none."""
     found = [(source, classes) for source in sources if (classes := source.read_classes())]
     if not found:
         missing = next((source for source in sources if not source.classes_optional), None)
         if missing is not None and not missing.classes:
             raise DataError(f'No classes found for {missing.root}. {missing.hint()}')
-        return []
+        return [], ()
     first, classes = found[0]
     for source, names in found:
         if names != classes:
@@ -82,12 +96,7 @@ def _take_classes(cfg: Config) -> list[str]:
     for source in others:
         source.set_classes(classes)
     splits = ', '.join(dict.fromkeys(source.split for source in others))
-    changes = [f'{splits} data: {len(classes)} classes, {", ".join(classes)}'] if others else []
-    for name, head in iter_heads(cfg):
-        if head['num_classes'] != len(classes):
-            changes.append(f'{name}.num_classes: {head["num_classes"]} -> {len(classes)}')
-            head['num_classes'] = len(classes)
-    return [*changes, *_limit_top_k(cfg, len(classes))]
+    return [f'{splits} data: {len(classes)} classes, {", ".join(classes)}'] if others else [], classes
 
 
 def _limit_top_k(cfg: Config, num_classes: int) -> list[str]:

@@ -37,8 +37,9 @@ def test(
     out: str | Path | None = None,
     save_pred: str | Path | bool | None = None,
     launcher: str = 'none',
+    show: bool = True,
 ) -> dict:
-    """Evaluate a checkpoint on the test set of a configuration, print a table and write ``metrics.json``.
+    """Evaluate a checkpoint on the test set of a configuration, write ``metrics.json`` and print a table.
 
     Args:
         cfg: Left as it is.
@@ -47,6 +48,7 @@ def test(
         out: The file for the metrics; by default ``<work_dir>/metrics.json``.
         save_pred: A folder for the predictions; True for ``<work_dir>/predictions``.
         launcher: See :func:`mmlape.engine.trainer.train`.
+        show: Whether to print the table.
 
     Returns:
         The content of the file: ``config``, ``checkpoint``, ``task``, ``images``, ``metrics`` and ``per_class``
@@ -74,6 +76,7 @@ def test(
     result = _result(cfg, checkpoint, runner, runner.test())
     if is_main_process():
         write_json(out, result)
+    if is_main_process() and show:
         print_metrics(result)
         print_log(f'metrics are in {out}' + (f', predictions in {predictions}' if predictions else ''), 'current')
     return result

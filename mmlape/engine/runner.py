@@ -23,6 +23,7 @@ from mmlape.checkpoint import load_model
 from mmlape.checkpoint.loading import fill_model, warn_of_normalisation
 from mmlape.checkpoint.reading import guard_mmengine
 from mmlape.checkpoint.records import KEY, record_of
+from mmlape.datasets.fraction import data_fraction, with_fraction
 from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_tensor
 from mmlape.engine.optim import group_parameters, quiet_logger
 from mmlape.engine.plan import RunPlan
@@ -76,11 +77,19 @@ class Runner(_Runner):
     def build_train_loop(self, loop: BaseLoop | dict) -> BaseLoop:
         """Build the loop on samples that are seeded by their position (see :mod:`mmlape.engine.seeding`)."""
         if not isinstance(loop, BaseLoop):
-            self._train_dataloader = seeded_dataloader(self._train_dataloader)
+            self._train_dataloader = seeded_dataloader(self._fractional(self._train_dataloader))
         built = super().build_train_loop(loop)
         if isinstance(built, IterBasedTrainLoop) and hasattr(built.dataloader.batch_sampler, 'skip'):
             built.dataloader_iterator = Batches(built.dataloader)
         return built
+
+    def _fractional(self, dataloader: dict) -> dict:
+        """Return the training dataloader's configuration on the images that ``data_fraction`` leaves."""
+        fraction = data_fraction(self.cfg)
+        if fraction is None:
+            return dataloader
+        dataset = with_fraction(dataloader['dataset'], fraction, self.seed, self.plan.batch.total)
+        return type(dataloader)(dataloader, dataset=dataset)
 
     def resume(self, *args, **kwargs) -> None:
         """Resume from a checkpoint, also from one in the middle of an epoch."""
@@ -90,9 +99,14 @@ class Runner(_Runner):
             loop.dataloader.batch_sampler.skip(loop.iter)
 
     def build_evaluator(self, evaluator: dict | list | Evaluator) -> Evaluator:
-        """Build an evaluator that gathers results under the work dir instead of the current directory."""
+        """Build an evaluator that gathers results under the work dir instead of the current directory.
+
+        A metric that reads more of the model than its predictions is attached to it.
+        """
         built = super().build_evaluator(evaluator)
         for metric in built.metrics:
+            if hasattr(metric, 'attach'):
+                metric.attach(self.bare_model)
             if getattr(metric, 'collect_dir', '') is None and metric.collect_device == 'cpu':
                 metric.collect_dir = os.path.join(self.work_dir, '.gather')
         return built
@@ -141,15 +155,17 @@ class Runner(_Runner):
         warn_of_normalisation(self.bare_model)
 
     def load_or_resume(self) -> None:
-        """Resume from ``load_from``, or load its weights: all of them, unless ``load_strict=False``.
+        """Resume from ``load_from``, or load its weights: all of them, unless ``load_strict=False``; a PE is resized.
 
+        Tensors whose names begin as ``load_fresh`` says keep their initial values.
         A model that is trained in shards is sharded then.
         """
         if not self._has_loaded and self._load_from is not None:
             if self._resume:
                 self._resume_from(self._load_from)
             else:
-                load_model(self.bare_model, self._load_from, strict=self.cfg.get('load_strict', True))
+                options = dict(strict=self.cfg.get('load_strict', True), fresh=self.cfg.get('load_fresh', ()))
+                load_model(self.bare_model, self._load_from, resize=True, **options)
             self._has_loaded = True
         if isinstance(self.model, ShardedModel) and self.optim_wrapper is not None:
             self.model.shard(self.optim_wrapper)

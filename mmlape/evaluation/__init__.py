@@ -1,13 +1,13 @@
-"""Metrics without rounding, with the values of each class: `mmlape.CocoMetric` and `mmlape.IoUMetric`.
+"""Metrics: `mmlape.CocoMetric` and `mmlape.IoUMetric` with the values of each class, `mmlape.FewShotMetric`.
 
 Each is imported on first use: segmentation needs no MMDetection, and detection no MMSegmentation.
 """
 
 from importlib import import_module
 
-_MODULES = {'CocoMetric': '.coco', 'IoUMetric': '.iou'}
+_MODULES = {'CocoMetric': '.coco', 'FewShotMetric': '.few_shot', 'IoUMetric': '.iou'}
 
-__all__ = ['CocoMetric', 'IoUMetric']
+__all__ = ['CocoMetric', 'FewShotMetric', 'IoUMetric']
 
 
 def __getattr__(name: str):

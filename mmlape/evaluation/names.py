@@ -22,6 +22,7 @@ LABELS = {
     'accuracy/top5': 'top-5',
     'crop_1.0/accuracy/top1': 'top-1, crop 1.0',
     'crop_1.0/accuracy/top5': 'top-5, crop 1.0',
+    'few-shot/25-shot': '25-shot',
     'bbox_AP': 'box AP',
     'segm_AP': 'mask AP',
 }

@@ -9,11 +9,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from mmlape.datasets.fraction import data_fraction
 from mmlape.registry import HOOKS
 
 _KEPT = (
     'default_scope', 'model', 'data_preprocessor', 'train_dataloader', 'val_dataloader', 'val_evaluator', 'train_cfg',
-    'val_cfg', 'optim_wrapper', 'param_scheduler', 'load_strict', 'sync_bn', 'efficient_conv_bn_eval',
+    'val_cfg', 'optim_wrapper', 'param_scheduler', 'load_fresh', 'load_strict', 'sync_bn',
+    'efficient_conv_bn_eval',
 )  # fmt: skip
 _DROPPED = {
     'num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'collect_device', 'collect_dir',
@@ -37,6 +39,9 @@ def settings(cfg: dict) -> dict:
     named = [value for key, value in leaves(cfg) if key.split('.')[-1] == 'data_root' and isinstance(value, str)]
     roots = sorted({root.rstrip('/') for root in named} - {''}, key=len, reverse=True)
     kept = {key: cfg[key] for key in _KEPT if cfg.get(key) is not None}
+    fraction = data_fraction(cfg)
+    if fraction:
+        kept['data_fraction'] = dict(share=str(fraction.share), seed=fraction.seed)
     scale = cfg.get('auto_scale_lr') or {}
     if scale.get('enable'):
         kept['auto_scale_lr'] = dict(base_batch_size=scale.get('base_batch_size'))

@@ -8,7 +8,7 @@ from mmengine import Config
 from mmlape.datasets.checks.arrays import CifarCheck, FashionMNISTCheck
 from mmlape.datasets.checks.base import DatasetCheck
 from mmlape.datasets.checks.coco import CocoCheck
-from mmlape.datasets.checks.folder import FolderCheck
+from mmlape.datasets.checks.folder import FolderCheck, SunCheck
 from mmlape.datasets.checks.segmentation import SegmentationCheck
 from mmlape.datasets.formats import (
     CifarSource,
@@ -16,9 +16,10 @@ from mmlape.datasets.formats import (
     FashionMNISTSource,
     FolderSource,
     SegmentationSource,
+    SunSource,
     iter_sources,
 )
-from mmlape.datasets.heads import iter_heads, patch_size
+from mmlape.datasets.heads import iter_heads, patch_size, reads_head
 from mmlape.datasets.sources import DataSource
 from mmlape.errors import DataError
 
@@ -26,6 +27,7 @@ CHECKS: dict[type[DataSource], type[DatasetCheck]] = {
     CocoSource: CocoCheck,
     SegmentationSource: SegmentationCheck,
     FolderSource: FolderCheck,
+    SunSource: SunCheck,
     CifarSource: CifarCheck,
     FashionMNISTSource: FashionMNISTCheck,
 }
@@ -46,6 +48,8 @@ def iter_checks(cfg: Config, splits: Sequence[str], complete: bool = False) -> I
 
 def check_heads(cfg: Config, source: DataSource, num_classes: int) -> None:
     """Raise DataError if a head has another number of outputs than the data has classes."""
+    if not reads_head(cfg, source.split):
+        return
     expected = len(source.classes) if source.classes else num_classes
     for name, head in iter_heads(cfg):
         if expected and head['num_classes'] != expected:

@@ -1,4 +1,4 @@
-"""The check of data in ImageNet's format: a folder for each class, or a list of files and labels."""
+"""The checks of data in ImageNet's format, a folder for each class or a list of files and labels, and of Sun397."""
 
 import os
 from collections import Counter
@@ -8,6 +8,9 @@ from mmlape.datasets.checks.base import DatasetCheck, ImageEntry, files_below
 from mmlape.datasets.checks.issues import ERROR, DataIssue
 from mmlape.datasets.sources import read_lines
 from mmlape.errors import DataError
+
+QUICKLY_FOUND = 100_000
+"""So many files of a list are looked up in about a second."""
 
 
 class FolderCheck(DatasetCheck):
@@ -29,7 +32,7 @@ class FolderCheck(DatasetCheck):
         else:
             yield from self._check_folders()
         if not self.entries:
-            raise DataError(f'{source.image_dir} has no images. {source.hint()}')
+            raise DataError(f'{source.ann_file or source.image_dir} has no images. {source.hint()}')
         labels = Counter(entry.annotation for entry in self.entries if entry.annotation is not None)
         self.summary.seen = {label for label in labels if label < self.summary.num_classes}
         self.summary.sampled = False
@@ -60,7 +63,7 @@ class FolderCheck(DatasetCheck):
             self.summary.images = len(self.entries)
 
     def _check_list(self) -> Iterator[DataIssue]:
-        """Check the label of each line 'path label'."""
+        """Check each line 'path label'; whether the files exist only if there are few, or if ``complete``."""
         source = self.source
         num_classes = len(source.classes or ())
         for number, line in enumerate(read_lines(source.ann_file), 1):
@@ -76,3 +79,36 @@ class FolderCheck(DatasetCheck):
                 )
                 yield DataIssue(ERROR, 'label outside the classes', message)
             self.entries.append(ImageEntry(os.path.join(source.image_dir, name), int(label)))
+        yield from self._look_up()
+
+    def _look_up(self) -> Iterator[DataIssue]:
+        """Drop entries whose files do not exist; say how many they are."""
+        listed = self.entries
+        if self.complete or len(listed) <= QUICKLY_FOUND:
+            self.entries = [entry for entry in listed if os.path.isfile(entry.path)]
+        missing = len(listed) - len(self.entries)
+        if missing:
+            there = {entry.path for entry in self.entries}
+            first = next(entry.path for entry in listed if entry.path not in there)
+            message = (
+                f'{missing} of the {len(listed)} images in {self.source.ann_file} do not exist, the first is {first}.'
+            )
+            yield DataIssue(ERROR, 'image missing', message, missing)
+
+
+class SunCheck(FolderCheck):
+    """Checks that the files of a partition are there, and that their folders are classes."""
+
+    def _check_list(self) -> Iterator[DataIssue]:
+        """Check each line '/a/abbey/sun_abc.jpg', whose middle is the class."""
+        source = self.source
+        labels = {name: label for label, name in enumerate(source.classes)}
+        for number, line in enumerate(read_lines(source.ann_file), 1):
+            label = labels.get('_'.join(line.split('/')[2:-1]))
+            path = os.path.join(source.image_dir, line.lstrip('/'))
+            if label is None:
+                message = f'{source.ann_file}, line {number}: "{line[:80]}" is in the folder of no class.'
+                yield DataIssue(ERROR, 'label outside the classes', message)
+            else:
+                self.entries.append(ImageEntry(path, label))
+        yield from self._look_up()

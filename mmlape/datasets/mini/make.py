@@ -28,6 +28,7 @@ CREDITS = {
     'flower': 'vultilion, https://www.flickr.com/photos/vultilion/6056698931, CC BY 2.0',
 }
 TRAIN_CROPS_PER_VAL_CROP = 5
+VTAB_SETS = ('digits', 'textures', 'counts')
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class MiniOptions:
         digit_size: Smallest and largest side, in pixels, of a digit's tile.
         masks: Format of the instance masks, 'polygon' or 'rle'.
         seed: The same seed gives the same bytes.
+        vtab: Number of training images of each set of the mini VTAB; a quarter as many are for validation, half as
+            many for testing.
     """
 
     train: int = 800
@@ -55,6 +58,7 @@ class MiniOptions:
     digit_size: tuple[int, int] = (96, 104)
     masks: str = 'polygon'
     seed: int = 0
+    vtab: int = 0
 
     def __post_init__(self) -> None:
         shorter = min(self.size)
@@ -62,6 +66,7 @@ class MiniOptions:
             ('train', self.train >= 1, 'must be at least 1'),
             ('val', self.val >= 1, 'must be at least 1'),
             ('digits', self.digits >= 0, 'must not be negative'),
+            ('vtab', self.vtab >= 0, 'must not be negative'),
             ('size', shorter >= 32, 'must be at least 32 on both sides'),
             ('crop', self.crop >= 16, 'must be at least 16'),
             ('objects', 1 <= self.objects[0] <= self.objects[1], 'must be MIN MAX with 1 <= MIN <= MAX'),
@@ -76,7 +81,7 @@ class MiniOptions:
 
 
 def make_mini_data(root: str | Path, options: MiniOptions | None = None, overwrite: bool = False) -> list[dict]:
-    """Generate the mini data below ``root``: `coco/`, `ade/` and `digits/`.
+    """Generate the mini data below ``root``: `coco/`, `ade/`, `digits/` and, if asked for, `vtab/`.
 
     Args:
         root: Target directory: missing, empty, or, with ``overwrite``, earlier mini data.
@@ -93,7 +98,7 @@ def make_mini_data(root: str | Path, options: MiniOptions | None = None, overwri
     root = Path(root)
     _require_target(root, overwrite)
     with _staging_directory(root) as partial:
-        rows = _write_scenes(partial, options) + _write_digits(partial, options)
+        rows = _write_scenes(partial, options) + _write_digits(partial, options) + _write_vtab(partial, options)
         marker = dict(made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options))
         files = sorted(path.relative_to(partial).as_posix() for path in partial.rglob('*') if path.is_file())
         marker.update(credits=CREDITS, files=[MARKER, *files])
@@ -148,6 +153,33 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
             name = f'{number:05d}_scan{digit.scan:04d}.png'
             (folder / scenes.DIGIT_NAMES[digit.label] / name).write_bytes(writers.encode_png(scene.image))
         rows.append(dict(format='ImageNet', split=split, path=folder.relative_to(root), images=count, objects=count))
+    return rows
+
+
+def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
+    """Write three sets with VTAB's lists: which digit, which photograph is behind it, how many digits there are."""
+    rows, crop = [], (options.crop, options.crop)
+    splits = {'train800': ('train', 1), 'val200': ('train', 4), 'test': ('val', 2)}
+    for name in VTAB_SETS if options.vtab else ():
+        folder, lines = root / 'vtab' / name, {}
+        largest = round(options.crop / scenes.CELL) // (1 if name == 'digits' else 2)
+        for split, (scans_of, divisor) in splits.items():
+            rng = _generator(options, f'{split} vtab {name}')
+            scans, backgrounds = scenes.Scans(scans_of, rng).sample(), scenes.Backgrounds(rng, (0.25, 0.5))
+            (folder / 'images' / split).mkdir(parents=True)
+            lines[split] = []
+            for number in _progress(range(max(1, options.vtab // divisor)), f'{name} {split}'):
+                objects = int(rng.integers(1, 5)) if name == 'counts' else 1
+                scene = scenes.compose(scans, backgrounds, crop, objects, (largest - 2, largest), rng)
+                labels = scene.digits[0].label, scene.photograph, len(scene.digits) - 1
+                path = f'images/{split}/{number:05d}.png'
+                (folder / path).write_bytes(writers.encode_png(scene.image))
+                lines[split].append(f'{path} {labels[VTAB_SETS.index(name)]}')
+            found = len(lines[split])
+            rows.append(dict(format='VTAB', split=split, path=folder.relative_to(root), images=found, objects=found))
+        lines['train800val200'] = lines['train800'] + lines['val200']
+        for split, content in lines.items():
+            (folder / f'{split}.txt').write_text('\n'.join(content) + '\n')
     return rows
 
 

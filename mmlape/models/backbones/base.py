@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
@@ -196,7 +197,7 @@ class BaseBackbone(LoadableBackbone):
 
         Args:
             grid: Of the patch tokens.
-            num_prefix: How many of the tables' prefix rows are wanted, 0 or all.
+            num_prefix: Tokens before the patches: 0, or all. Those without a row in the tables get one of zeros.
 
         Returns:
             (1, num_prefix + N, D); a tuple of those where each layer has a table; None without an absolute PE.
@@ -205,6 +206,8 @@ class BaseBackbone(LoadableBackbone):
         tables = [kind.resize(getattr(self, name), self.grid, grid, prefix, mode) for name in self.pe_names]
         if num_prefix < prefix:
             tables = [table[:, prefix:] for table in tables]
+        elif num_prefix > prefix:
+            tables = [F.pad(table, (0, 0, num_prefix - prefix, 0)) for table in tables]
         if self.position.joining.table_per_layer:
             return tuple(tables)
         return tables[0] if tables else None

@@ -92,7 +92,7 @@ class CompactTransformer(CompactCheckpoints):
         self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
         self.set_outputs(check_out_type(out_type, self.arch['pooling']), out_indices, depth)
         self.add_prefix_tokens({'class_emb': 1} if self.arch['pooling'] == 'cls_token' else {})
-        if self.position.absolute is not None:
+        if self.position.absolute is not None and 'std' not in vars(self.position.absolute):
             self.position.absolute.std = 0.2
         self.add_tables(depth)
         self.norm_pre = self.build_norm_pre(patch_norm, norm_cfg['eps'])

@@ -35,7 +35,7 @@ class LoadableBackbone(BaseModule):
     @classmethod
     def checkpoint_targets(cls) -> dict[str, Target]:
         """Return the layouts that weights of this backbone can be written in."""
-        return {'mmlape': Target(wrapper='state_dict')}
+        return {'mmlape': Target(wrapper='state_dict', pre_logits=True)}
 
     @classmethod
     def owns_checkpoint(cls, weights: Weights) -> bool:
@@ -152,6 +152,8 @@ class LoadableBackbone(BaseModule):
 
     def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor that a file lacks may keep its initial values."""
+        if name in self.pe_names and self.position.absolute.unstored:
+            return not self.stored_names.tables(weights)
         return options.allow_joining_mismatch and '.pe_norm.' in name and not weights.has(r'.*\.pe_norm\.')
 
     def init_weights(self) -> None:
@@ -173,14 +175,27 @@ class LoadableBackbone(BaseModule):
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, *args, **kwargs):
         """Resize the PE to the model's grid, and log it."""
-        stored = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
-        resized = {}
-        tensors = self._resize_tables(stored, local_metadata.get('grid'), resized)
-        tensors.update(self._resize_inside(stored, local_metadata.get('grid'), resized))
-        state_dict.update({prefix + name: value for name, value in tensors.items()})
+        resized = self.resize_stored(state_dict, prefix, local_metadata.get('grid'))
         if resized:
             print_log(f'load_state_dict: {summary_of_resized(resized)}', logger='current')
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args, **kwargs)
+
+    def resize_stored(self, state_dict: dict[str, Tensor], prefix: str, grid: Grid | None) -> dict[str, str]:
+        """Resize the PE in a state dict of such a model to this model's grid, in place.
+
+        Args:
+            state_dict: Also of a model that contains the backbone.
+            prefix: What its names begin with.
+            grid: (rows, columns) of the stored PE; None if they are unknown.
+
+        Returns:
+            What was resized, and how, by name.
+        """
+        stored = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
+        resized = {}
+        tensors = self._resize_tables(stored, grid, resized) | self._resize_inside(stored, grid, resized)
+        state_dict.update({prefix + name: value for name, value in tensors.items()})
+        return {prefix + name: how for name, how in resized.items()}
 
     def _resize_tables(self, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]) -> dict:
         """Return the PE tables (rows, D) or (1, rows, D) of such a model on this grid; what does not fit, as it is."""

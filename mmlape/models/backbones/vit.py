@@ -10,6 +10,7 @@ from mmlape.models.backbones import vit_options
 from mmlape.models.backbones.vit_checkpoints import ViTCheckpoints
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.grid import Grid, ceil_div
+from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
 from mmlape.models.position import PositionType, resolve_position
@@ -36,6 +37,8 @@ class VisionTransformer(ViTCheckpoints):
             mean of the patch tokens (B, D).
         with_cls_token: Whether a class token runs along.
         num_registers: Trainable tokens after the class token (Darcet et al., ICLR 2024).
+        with_prefix_pe: Whether class token and registers have rows in the PE tables. big_vision's and DeiT III's have
+            none; where layers join the PE, a token without a row has one of zeros.
         qkv_bias: Whether the qkv projection has a bias.
         pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'irpe', 'rope', 'none' or another kind in
             ``POSITION_ENCODINGS`` (docs/position.md lists them); a dict with ``type`` and arguments; or a list of
@@ -45,7 +48,7 @@ class VisionTransformer(ViTCheckpoints):
         pe_norm: What norms the PE in 'lape-shared' and 'lape' (LaPE, Table 8): 'identity', 'scalar', 'channel',
             'affine', 'norm', 'scalar-norm', 'channel-norm' or 'layernorm'.
         patch_norm: 'none', 'dual', or an ablation of DPN's Table 6: 'pre', 'post', 'post-posemb', 'learnable-only',
-            'no-learnable', 'rms'.
+            'no-learnable', 'rms'; 'pre-post-posemb' is open_clip's ``input_patchnorm``.
         window_attn: Whether attention is windowed; one value or one per layer.
         window_size: Side of a window in tokens; one value or one per layer.
         layer_scale_init_value: Initial LayerScale gammas; 0 means no LayerScale.
@@ -54,6 +57,8 @@ class VisionTransformer(ViTCheckpoints):
         drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
         final_norm: Whether the last layer's output is normed.
         norm_cfg: Of the norms; LayerNorm with eps 1e-6 by default.
+        norm_placement: Where each layer has norms: 'pre', 'post' or 'both', on the sum; 'normformer', 'sub-ln'; or a
+            dict such as ``dict(attn='post', ffn='pre', on='branch')``; see ``mmlape.models.layers.norm_placement``.
         act_cfg: Activation of the FFN; the exact GELU by default.
         interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``; 'tile' repeats the PE, for
             windows as large as the grid that it was trained on (arXiv 2311.05613).
@@ -76,6 +81,7 @@ class VisionTransformer(ViTCheckpoints):
         out_type: str = 'cls_token',
         with_cls_token: bool = True,
         num_registers: int = 0,
+        with_prefix_pe: bool = True,
         qkv_bias: bool = True,
         pe_type: PositionType = 'learnable',
         pe_joining: str = 'default',
@@ -89,6 +95,7 @@ class VisionTransformer(ViTCheckpoints):
         drop_path_rate: float = 0.0,
         final_norm: bool = True,
         norm_cfg: dict | None = None,
+        norm_placement: str | dict = 'pre',
         act_cfg: dict | None = None,
         interpolate_mode: str = 'bicubic',
         with_cp: bool = False,
@@ -104,7 +111,7 @@ class VisionTransformer(ViTCheckpoints):
         if out_type == 'cls_token' and not with_cls_token:
             raise ConfigError("out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'")
         self.pe_type, self.pe_joining, self.patch_norm = pe_type, pe_joining, patch_norm
-        self.interpolate_mode = interpolate_mode
+        self.interpolate_mode, self.with_prefix_pe = interpolate_mode, with_prefix_pe
         self.frozen_stages = frozen_stages
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         self.position = resolve_position(pe_type, pe_joining, pe_norm)
@@ -123,17 +130,18 @@ class VisionTransformer(ViTCheckpoints):
         attention = (self.embed_dims, self.arch['num_heads'], qkv_bias, attn_drop_rate, drop_rate)
         norms = (self.position.pe_norm, norm_cfg, with_cp)
         rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
-        self.blocks = self._build_layers(attention, windows, drop_rate, rates, layer_scale_init_value, norms, act_cfg)
+        placement = resolve_norm_placement(norm_placement)
+        ffn = (act_cfg, placement)
+        self.blocks = self._build_layers(attention, windows, drop_rate, rates, layer_scale_init_value, norms, ffn)
         self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1] if final_norm else None
         self.blocks.apply(self.init_linear)
+        placement.scale_initial(self.blocks)
         self.add_encodings()
         self.freeze()
 
     # building
 
-    def _build_layers(
-        self, attention, windows, drop_rate, drop_path_rates, layer_scale, norms, act_cfg
-    ) -> nn.ModuleList:
+    def _build_layers(self, attention, windows, drop_rate, drop_path_rates, layer_scale, norms, ffn) -> nn.ModuleList:
         return nn.ModuleList(
             TransformerEncoderLayer(
                 self.embed_dims,
@@ -144,10 +152,14 @@ class VisionTransformer(ViTCheckpoints):
                 rate,
                 layer_scale,
                 *norms,
-                act_cfg,
+                *ffn,
             )
             for i, (side, rate) in enumerate(zip(windows, drop_path_rates))
         )
+
+    def table_tokens(self) -> dict[str, int]:
+        """Return the prefix tokens that the PE tables have rows for, and how many each."""
+        return super().table_tokens() if self.with_prefix_pe else {}
 
     def grid_of(self, size: tuple[int, int]) -> Grid:
         """Return the grid of patches of an image of (height, width) pixels."""

@@ -86,7 +86,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
 
     def table_tokens(self) -> dict[str, int]:
         """Return the class row of the pretraining, which no token of this model has."""
-        return {'cls_token': 1}
+        return {'cls_token': 1} if self.with_prefix_pe else {}
 
     # checkpoints
 
@@ -109,7 +109,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         )
         defaults = dict(conv_inplane=64, deform_ratio=1.0, cffn_ratio=0.25)
         found = {key: value for key, value in found.items() if defaults.get(key) != value}
-        vit = ('type', 'arch', 'img_size', 'pe_type', 'pe_joining', 'patch_norm')
+        vit = ('type', 'arch', 'img_size', 'pe_type', 'pe_joining', 'patch_norm', 'norm_placement')
         plain = {key: value for key, value in config.items() if key in vit}
         notes = ['windows, interaction_indexes and vit_feature_source leave no trace in a file', *notes]
         return rows, dict(plain, **found, init_cfg=config['init_cfg']), notes

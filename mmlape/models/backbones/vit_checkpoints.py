@@ -1,6 +1,7 @@
 """What a plain ViT says about its checkpoints: tokens, arch, position encodings, joining and stem of a file."""
 
 import re
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -9,15 +10,17 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.errors import CheckpointError
 from mmlape.models.backbones.isotropic import IsotropicBackbone
 from mmlape.models.backbones.stored_position import NAMES, StoredPosition
-from mmlape.models.backbones.vit_layouts import ADAPTER, LAYOUTS, to_timm
+from mmlape.models.backbones.vit_layouts import ADAPTER, LAYOUTS
 from mmlape.models.backbones.vit_stored import (
     LAYER_SCALE,
     arch_of,
     is_clip,
+    norm_placement_of,
     patch_norm_of,
     prefix_tokens,
     table_tokens,
 )
+from mmlape.models.backbones.vit_targets import TARGETS
 from mmlape.models.layers.grid import Grid
 from mmlape.models.position.stored import with_batch_axis
 
@@ -42,6 +45,7 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
         'pe_joining': ' or '.join(NAMES.joinings(weights)),
         'pe_norm': ' or '.join(NAMES.norms(weights)) or 'none',
         'patch_norm': patch_norm_of(weights),
+        'norm_placement': norm_placement_of(weights),
         'prefix tokens': ', '.join(_counted(weights)) or 'none',
         'LayerScale': 'yes' if weights.has(r'blocks\.0\.gamma1$') else 'no',
         'adapter': 'yes' if weights.layout == 'vit-adapter' else 'no',
@@ -66,6 +70,8 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
 
 
 def _position_of(weights: Weights, grid: Grid | None = None) -> StoredPosition:
+    if weights.layout == 'jax' and not NAMES.tables(weights):  # big_vision stores no sinusoids
+        return StoredPosition('sincos2d-moco', None, False)
     return NAMES.position(weights, sum(table_tokens(weights, grid).values()), grid)
 
 
@@ -104,30 +110,14 @@ def _notes(weights: Weights) -> list[str]:
         notes.append(f'weights of big_vision may want {TANH_GELU}, which leaves no trace')
     elif 'attn_pool.latent' in weights.dropped:
         notes.append(f'some models of SigLIP want {TANH_GELU}, which leaves no trace')
+    if 'pre_logits.weight' in weights.heads:
+        hidden = len(weights.heads['pre_logits.weight'])
+        notes.append(f"pre_logits is of the head, dict(type='VisionTransformerClsHead', hidden_dim={hidden}, ...)")
     if is_clip(weights):
         notes.append(
             "CLIP's norms have eps 1e-5, and OpenAI's own weights want act_cfg=dict(type='mmpretrain.QuickGELU')"
         )
     return notes
-
-
-def missing_in_timm(weights: Weights) -> list[str]:
-    """Return what timm's layout has no place for."""
-    found = _missing_in_deit(weights)
-    if NAMES.joinings(weights)[0] != 'default' or not NAMES.tables(weights):
-        found.append(f'the PE joining ({NAMES.joinings(weights)[0]})')
-    return found
-
-
-def missing_in_lape(weights: Weights) -> list[str]:
-    """Return what the layout of LaPE's official files has no place for."""
-    return _missing_in_deit(weights) + (['LayerScale'] if weights.has(r'blocks\.0\.gamma1$') else [])
-
-
-def _missing_in_deit(weights: Weights) -> list[str]:
-    found = ['ViT-Adapter parts'] if weights.layout == 'vit-adapter' else []
-    norm = patch_norm_of(weights)
-    return found + ([f'Dual PatchNorm ({norm})'] if norm != 'none' else [])
 
 
 def options_besides(weights: Weights) -> dict:
@@ -140,11 +130,15 @@ def options_besides(weights: Weights) -> dict:
         found.update(with_cls_token=False, out_type='featmap')
     if 'reg_token' in tensors:
         found['num_registers'] = tensors['reg_token'].shape[1]
+    if prefix_tokens(weights) and NAMES.tables(weights) and not table_tokens(weights):
+        found['with_prefix_pe'] = False
+    if (placement := norm_placement_of(weights)) != 'pre':
+        found['norm_placement'] = placement
     if 'blocks.0.attn.qkv.bias' not in tensors:
         found['qkv_bias'] = False
     if 'blocks.0.gamma1' in tensors:
         found['layer_scale_init_value'] = 1e-5
-    if weights.layout == 'mmseg' or is_clip(weights):
+    if weights.layout in ('mmseg', 'vit-pytorch', 'open_clip') or is_clip(weights):
         found['norm_cfg'] = dict(type='LN', eps=1e-5)
     if 'norm.weight' not in tensors:
         found['final_norm'] = False
@@ -197,12 +191,8 @@ class ViTCheckpoints(IsotropicBackbone):
 
     @classmethod
     def checkpoint_targets(cls) -> dict[str, Target]:
-        """Return this package's layout, timm's, and LaPE's."""
-        return {
-            'mmlape': Target(wrapper='state_dict'),
-            'timm': Target(to_timm, missing=missing_in_timm),
-            'lape': Target(wrapper='model', missing=missing_in_lape),
-        }
+        """Return this package's layout and the public ones."""
+        return {**super().checkpoint_targets(), **TARGETS}
 
     @classmethod
     def owns_checkpoint(cls, weights: Weights) -> bool:
@@ -229,7 +219,25 @@ class ViTCheckpoints(IsotropicBackbone):
     def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as this model takes them; LayerScale must fit."""
         self._check_layer_scale(weights, report)
+        if self.position.absolute is not None and self.num_prefix and not self.pe_prefix:
+            weights = self._without_prefix_rows(weights, options, report)
         return super().fit_checkpoint(weights, options, report)
+
+    def _without_prefix_rows(self, weights: Weights, options: LoadOptions, report: LoadReport) -> Weights:
+        """Add the PE's rows of prefix tokens to these tokens, which is the same where the PE joins at the input."""
+        stored = self.stored_tokens(weights, options.grid or weights.grid)
+        tensors = dict(weights.tensors)
+        for name in NAMES.tables(weights) if stored else ():
+            if not self.position.joining.at_input:
+                report.problems.append(
+                    f'wrong PE: {name} of the file has rows for {", ".join(stored)}; set with_prefix_pe=True'
+                )
+                continue
+            rows = with_batch_axis(tensors[name])[:, : sum(stored.values())].split(list(stored.values()), dim=1)
+            for token, row in zip(stored, rows):
+                tensors[token] = tensors[token] + row
+            report.notes.append(f'the rows of {name} for {", ".join(stored)} were added to the tokens')
+        return replace(weights, tensors=tensors)
 
     def optional_tokens(self, weights: Weights) -> tuple[str, ...]:
         """Return the class, distillation and register tokens of a file."""

@@ -5,6 +5,7 @@ import re
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.models.backbones.stored_position import NAMES
 from mmlape.models.layers.grid import Grid, square_grid
+from mmlape.models.layers.norm_placement import BranchNorms, NormPlacement, placements, resolve_norm_placement
 from mmlape.models.position.stored import with_batch_axis
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
@@ -40,13 +41,27 @@ def table_tokens(weights: Weights, grid: Grid | None = None) -> dict[str, int]:
 
 
 def patch_norm_of(weights: Weights, stem: str = 'patch_embed') -> str:
-    """Return 'dual', 'pre', 'post', 'rms', 'post-posemb' or 'none', from the norms in the stem of that name."""
+    """Return the key of ``PATCH_NORMS`` that leaves such norms in the stem of that name, and behind tokens + PE."""
     pre, post = (weights.has(rf'{stem}\.norm{i}\.') for i in (0, 1))
     if pre and post and not weights.has(rf'{stem}\.norm0\.bias$'):
         return 'rms'
     if weights.has(r'norm_pre\.'):
-        return 'post-posemb'
+        return 'pre-post-posemb' if pre else 'post-posemb'
     return {(True, True): 'dual', (True, False): 'pre', (False, True): 'post', (False, False): 'none'}[pre, post]
+
+
+def norm_placement_of(weights: Weights) -> str | dict:
+    """Return where the layers have norms; 'pre' also for what is no placement."""
+
+    def has(name: str) -> bool:
+        return f'blocks.0.{name}.weight' in weights.tensors
+
+    branches = (
+        BranchNorms(has(f'norm{i}'), has(f'{part}.norm'), has(f'branch_norm{i}'), has(f'sum_norm{i}'))
+        for i, part in ((1, 'attn'), (2, 'mlp'))
+    )
+    found = NormPlacement(*branches, has('attn.head_scale'), has('residual_scale'))
+    return next((given for given in placements() if resolve_norm_placement(given) == found), 'pre')
 
 
 def is_clip(weights: Weights) -> bool:

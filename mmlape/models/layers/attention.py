@@ -29,6 +29,10 @@ class MultiheadAttention(nn.Module):
         window_size: Side of a window in tokens, or None for global attention.
         encodings: Position encodings inside this attention.
         place: Where they are attached; needed where there are any.
+
+    Attributes:
+        head_scale: Of the heads' outputs, side by side (B, N, D); a layer may set one.
+        norm: Of what the output projection reads; a layer may set one.
     """
 
     def __init__(
@@ -49,6 +53,8 @@ class MultiheadAttention(nn.Module):
         self.qkv = Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
         self.proj = Linear(embed_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop_rate)
+        self.head_scale: nn.Module = nn.Identity()
+        self.norm: nn.Module = nn.Identity()
         self.encodings = tuple(encodings)
         for encoding in self.encodings:
             encoding.attach(self, place)
@@ -65,7 +71,7 @@ class MultiheadAttention(nn.Module):
         """
         qkv = self._project(x).unflatten(-1, (3, self.num_heads, -1))  # (B, N, 3, heads, d)
         out = self._global(qkv, hw) if self.window_size is None else self._windowed(qkv, hw)
-        return self.proj_drop(self.proj(out))
+        return self.proj_drop(self.proj(self.norm(self.head_scale(out))))
 
     def _project(self, x: Tensor | AttentionInput) -> Tensor:
         if isinstance(x, Tensor):

@@ -56,6 +56,7 @@ PATCH_NORMS = {
     'pre': (_layer_norm, None, None),
     'post': (None, _layer_norm, None),
     'post-posemb': (None, None, _layer_norm),
+    'pre-post-posemb': (_layer_norm, None, _layer_norm),
     'learnable-only': (Affine, Affine, None),
     'no-learnable': (_plain_norm, _plain_norm, None),
     'rms': (RMSNorm, RMSNorm, None),

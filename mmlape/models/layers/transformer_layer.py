@@ -1,6 +1,6 @@
-"""One pre-norm transformer layer: attention and the feed-forward network.
+"""One transformer layer: attention and the feed-forward network, with the norms where ``norm_placement`` has them.
 
-    x <- x + gamma1 * Attention(join(x, pe));  x <- x + gamma2 * FFN(LN(x))
+    x <- x + gamma1 * Attention(join(x, pe));  x <- x + gamma2 * FFN(LN(x))      (pre-norm, the default)
 
 Parameter names are those of DeiT and timm; ``gamma1`` and ``gamma2`` are ViT-Adapter's LayerScale.
 """
@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mmlape.models.layers.grid import Grid
 from mmlape.models.layers.linear import Linear
+from mmlape.models.layers.norm_placement import PRE, GroupScale, NormPlacement
 from mmlape.models.position import AttentionInput, Joining, LayerPosition, Stream, build_pe_norm
 
 
@@ -33,7 +34,11 @@ def add_branch(x: Tensor, out: Tensor, gamma: Tensor | None) -> Tensor:
 
 
 class FFN(nn.Module):
-    """Two linear maps with an activation between them, by default the exact GELU."""
+    """Two linear maps with an activation between them, by default the exact GELU.
+
+    Attributes:
+        norm: Of the hidden units after the activation; a layer may set one.
+    """
 
     def __init__(
         self, embed_dims: int, feedforward_channels: int, drop_rate: float = 0.0, act_cfg: dict | None = None
@@ -41,12 +46,13 @@ class FFN(nn.Module):
         super().__init__()
         self.fc1 = Linear(embed_dims, feedforward_channels)
         self.act = build_activation_layer(act_cfg or dict(type='GELU'))
+        self.norm: nn.Module = nn.Identity()
         self.fc2 = Linear(feedforward_channels, embed_dims)
         self.drop = nn.Dropout(drop_rate)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, N, D) to (B, N, D)."""
-        return self.drop(self.fc2(self.drop(self.act(self.fc1(x)))))
+        return self.drop(self.fc2(self.norm(self.drop(self.act(self.fc1(x))))))
 
 
 class BaseTransformerLayer(nn.Module):
@@ -153,6 +159,9 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         norm_cfg: Of the layer's norms.
         with_cp: Recompute activations in the backward pass to save memory.
         act_cfg: Activation of the FFN; None for the exact GELU.
+        norm_placement: Where the norms are. Those before the branches are ``norm1`` and ``norm2``, those of their
+            outputs ``branch_norm1`` and ``branch_norm2``, those of the sums ``sum_norm1`` and ``sum_norm2``, those
+            inside ``attn.norm`` and ``mlp.norm``. Without ``norm1``, the joining has the tokens as they are.
     """
 
     def __init__(
@@ -168,18 +177,41 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         norm_cfg: dict | None = None,
         with_cp: bool = False,
         act_cfg: dict | None = None,
+        norm_placement: NormPlacement = PRE,
     ):
         super().__init__(embed_dims, attn, joining, pe_norm, norm_cfg, with_cp)
-        self.norm2 = build_norm_layer(self.norm_cfg, embed_dims)[1]
+        first, second = norm_placement.attn, norm_placement.ffn
+        self.norm1 = self.norm1 if first.before else nn.Identity()
+        self.branch_norm1 = self._norm(first.branch, embed_dims)
+        self.sum_norm1 = self._norm(first.sum, embed_dims)
+        self.norm2 = self._norm(second.before, embed_dims)
+        self.branch_norm2 = self._norm(second.branch, embed_dims)
+        self.sum_norm2 = self._norm(second.sum, embed_dims)
         self.mlp = FFN(embed_dims, feedforward_channels, drop_rate, act_cfg)
         self.drop_path = DropPath(drop_path_rate) if drop_path_rate else nn.Identity()
         scale = float(layer_scale_init_value)
         self.gamma1 = nn.Parameter(torch.full((embed_dims,), scale)) if scale else None
         self.gamma2 = nn.Parameter(torch.full((embed_dims,), scale)) if scale else None
+        if first.inside:
+            self.attn.norm = self._norm(True, embed_dims)
+        if norm_placement.head_scale:
+            self.attn.head_scale = GroupScale(self.attn.num_heads)
+        self.mlp.norm = self._norm(second.inside, feedforward_channels)
+        self.residual_scale = GroupScale(embed_dims) if norm_placement.residual_scale else nn.Identity()
+
+    def _norm(self, wanted: bool, dims: int) -> nn.Module:
+        return build_norm_layer(self.norm_cfg, dims)[1] if wanted else nn.Identity()
 
     def run(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
         """Run the layer, keeping all activations."""
         x, attn_input, pe = self.join(x, pe)
-        x = add_branch(x, self.drop_path(self.attn(attn_input, hw)), self.gamma1)
-        x = add_branch(x, self.drop_path(self.mlp(self.norm2(x))), self.gamma2)
+        out = self.branch_norm1(self.attn(attn_input, hw))
+        x = self.sum_norm1(add_branch(x, self.drop_path(out), self.gamma1))
+        out = self.branch_norm2(self.mlp(self.norm2(x)))
+        x = self.sum_norm2(add_branch(self.residual_scale(x), self.drop_path(out), self.gamma2))
         return x, pe
+
+    def join_position(self, x: Tensor, pe: Stream) -> tuple[Tensor, Tensor, Stream]:
+        """Return what ``BaseTransformerLayer`` does; norms of the sums also norm a PE in the stream."""
+        x, seen, pe = super().join_position(x, pe)
+        return self.sum_norm2(self.residual_scale(self.sum_norm1(x))), seen, pe

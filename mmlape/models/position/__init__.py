@@ -19,6 +19,8 @@ from mmlape.registry import JOININGS, POSITION_ENCODINGS
 
 PositionType = str | dict | Sequence[str | dict]
 """A name, a dict with ``type`` and arguments, or a list of those: at most one absolute kind, any others."""
+INITIAL = ('std',)
+"""Arguments of initial values, which are no property of trained weights."""
 
 __all__ = [
     'PE_NORMS',
@@ -51,7 +53,7 @@ class Position:
         pe_norm: A key of ``PE_NORMS``; None where no layer norms an absolute PE.
         normed: Whether the kinds inside attention are in their normed form.
         between: Arguments of the kinds between layers, of which each layer before one builds its own.
-        given: Arguments of all kinds.
+        given: Arguments of all kinds, without ``INITIAL``.
     """
 
     absolute: AbsolutePosition | None
@@ -148,8 +150,9 @@ def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str) -> Po
         )
     normed_inside = table is None and pe_joining != 'default'
     pe_norm = pe_norm if with_norm else None
+    given = tuple({key: value for key, value in cfg.items() if key not in INITIAL} for cfg in given)
     own = tuple(cfg for cfg, _ in inside)
-    return Position(table, own, joining, pe_norm, normed_inside, between, tuple(given))
+    return Position(table, own, joining, pe_norm, normed_inside, between, given)
 
 
 def _check_joining(joining: Joining, table: AbsolutePosition | None, inside: list, pe_type: PositionType) -> None:

@@ -1,9 +1,12 @@
 """Absolute position embeddings: learnable, and sinusoids over one or two dimensions (LaPE, ICCV 2023, Table 7).
 
 PE(p, 2i) = sin(p / 10000^(2i / D)),  PE(p, 2i + 1) = cos(p / 10000^(2i / D))      (Transformer, NeurIPS 2017)
+
+big_vision has its sinusoids over two dimensions in MoCo v3's order: sin x, cos x, sin y, cos y.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
@@ -43,11 +46,38 @@ def sincos_2d(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
     return torch.cat((table.new_zeros(num_prefix, embed_dims), table))
 
 
+def sincos_2d_moco(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
+    """Build [sin xf, cos xf, sin yf, cos yf] of column x and row y, with f_i = 10000^(-i / (D / 4 - 1)).
+
+    Returns:
+        Float32 table (num_prefix + rows * columns, embed_dims), zero for prefix tokens.
+
+    Raises:
+        ConfigError: If ``embed_dims`` is not a multiple of 4, or not above 4.
+    """
+    if embed_dims % 4 or embed_dims < 8:
+        raise ConfigError(f"pe_type='sincos2d-moco' needs embed_dims to be 8, 12, 16 ..., not {embed_dims}")
+    quarter = embed_dims // 4
+    frequency = 10000 ** (-torch.arange(quarter, dtype=torch.float64) / (quarter - 1))
+    cells = torch.cartesian_prod(*(torch.arange(side, dtype=torch.float64) for side in grid))  # (N, 2): row, column
+    y, x = (index[:, None] * frequency for index in cells.unbind(-1))
+    table = torch.cat((x.sin(), x.cos(), y.sin(), y.cos()), dim=-1).float()  # (N, D)
+    return F.pad(table, (0, 0, num_prefix, 0))
+
+
 @POSITION_ENCODINGS.register_module('learnable')
 class Learnable(AbsolutePosition):
-    """A trainable table, truncated normal with standard deviation ``std``."""
+    """A trainable table, truncated normal.
+
+    Args:
+        std: Standard deviation of the initial values; by default that of the backbone, 0.02 for most.
+    """
 
     trainable = True
+
+    def __init__(self, std: float | None = None):
+        if std is not None:
+            self.std = std
 
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
         """Build the initial table."""
@@ -71,3 +101,14 @@ class Sincos2d(AbsolutePosition):
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
         """Build the table."""
         return sincos_2d(grid, embed_dims, num_prefix)[None]
+
+
+@POSITION_ENCODINGS.register_module('sincos2d-moco')
+class Sincos2dMoco(AbsolutePosition):
+    """Fixed sinusoids over column and row as big_vision has them; zeros for prefix tokens."""
+
+    unstored = True
+
+    def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
+        """Build the table."""
+        return sincos_2d_moco(grid, embed_dims, num_prefix)[None]

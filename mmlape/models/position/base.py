@@ -42,8 +42,10 @@ class AbsolutePosition(ABC):
 
     name: str
     trainable = False
+    unstored = False
+    """Whether public files lack the table, which follows from its formula."""
     std = 0.02
-    """Standard deviation of random initial values; a backbone may set another."""
+    """Standard deviation of random initial values; a backbone may set another where the user has not."""
 
     @abstractmethod
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:

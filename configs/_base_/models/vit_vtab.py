@@ -1,0 +1,14 @@
+"""ViT-B/32 as big_vision has it, to fine-tune on another set: its sigmoid loss, and a new head of zeros.
+
+`load_from` is a complete model of ImageNet-1K, whose head is left out; its tanh layer is kept. B/16 by
+`model.backbone.patch_size=16`, Dual PatchNorm by `model.backbone.patch_norm=dual`.
+"""
+
+_base_ = './vit_big_vision.py'
+
+embed_dims = 768
+load_fresh = ['head.layers.head.']
+model = dict(
+    backbone=dict(arch='deit-base', patch_size=32, pe_type=dict(std=embed_dims**-0.5)),
+    head=dict(in_channels=embed_dims, hidden_dim=embed_dims, init_cfg=dict(bias=0.0)),
+)

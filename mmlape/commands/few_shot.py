@@ -1,0 +1,45 @@
+"""`mmlape few-shot`: few-shot accuracy of a classifier's frozen features."""
+
+import argparse
+
+from mmlape.engine.options import add_config, add_launcher, add_trust, apply_trust, positive
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.description = (
+        'Fit a linear classifier in closed form (ridge regression) to the features of K training images of each '
+        'class, for several seeds, and print its accuracy on the test set of a config. Nothing is trained.'
+    )
+    add = parser.add_argument
+    add_config(parser)
+    add('checkpoint', metavar='CHECKPOINT', help='weights of the full model')
+    add('--shots', type=positive, nargs='+', default=[25], metavar='K', help='images of each class (%(default)s)')
+    add('--seeds', type=positive, default=3, metavar='N', help='choices of images, whose mean counts (%(default)s)')
+    add('--l2', type=float, default=2.0**10, help='strength of the regularisation (%(default)s)')
+    add('--data', metavar='CONFIG', help='another config, whose data are used; its classes may be others')
+    add('--work-dir', metavar='DIR', help='default: work_dirs/<name of the config>')
+    add('--out', metavar='FILE', help='file for the metrics; default: few_shot.json in the work dir')
+    add_launcher(parser)
+    add_trust(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Evaluate."""
+    from mmlape.engine.config import load_config
+    from mmlape.engine.evaluator import test
+    from mmlape.engine.few_shot import few_shot_config
+    from mmlape.engine.plan import default_work_dir
+
+    apply_trust(args)
+    cfg = load_config(args.config, args.cfg_options)
+    data = load_config(args.data) if args.data else None
+    work_dir = default_work_dir(cfg, args.work_dir)
+    test(
+        few_shot_config(cfg, args.shots, args.seeds, args.l2, data),
+        args.checkpoint,
+        work_dir,
+        out=args.out or work_dir / 'few_shot.json',
+        launcher=args.launcher,
+    )
+    return 0

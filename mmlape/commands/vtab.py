@@ -1,0 +1,69 @@
+"""`mmlape vtab`: fine-tune a pretrained model on the sets of VTAB-1k, and average."""
+
+import argparse
+
+from mmlape.commands.multi_seed import add_running
+from mmlape.engine.options import add_cfg_options, seed
+
+SEEDS = (121, 122, 123)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.description = (
+        'Fine-tune a pretrained model on the sets of VTAB-1k: several rates with several seeds, the rate of the best '
+        'mean validation accuracy, its seeds on the test split; then means of the sets, of their groups and of all, '
+        "with the paper's figures beside. Killed at any moment, the same command continues."
+    )
+    add = parser.add_argument
+    add('configs', nargs='+', metavar='CONFIG', help='sets: configs/vtab/vit-base-p32-*.py for all 19')
+    add('checkpoint', metavar='CHECKPOINT', help='weights to start from: a complete model, or a backbone')
+    add('--data', required=True, metavar='DIR', help='holds a folder for each set, with its published lists')
+    add('--rates', type=float, nargs='+', metavar='LR', help='learning rates to choose among; default: 3e-4 1e-3 3e-3')
+    add('--seeds', type=seed, nargs='+', default=SEEDS, metavar='S', help='default: 121 122 123')
+    add(
+        '--images',
+        type=int,
+        choices=(800, 1000),
+        default=800,
+        help="default: 800; 1000 trains the chosen rate once more, on those of validation, too, as VTAB's authors do",
+    )
+    add('--skip-missing', action='store_true', help='leave out sets whose folder is missing; the means say so')
+    add('--prune', action='store_true', help='delete the checkpoints of the other rates once a set is tested')
+    add('--work-dir', default='work_dirs/vtab', metavar='DIR', help='default: %(default)s')
+    add_cfg_options(parser)
+    add_running(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, test and print the table; return 1 if a set has no result."""
+    import signal
+    import sys
+    from pathlib import Path
+
+    from mmlape.console import console
+    from mmlape.experiments.multi_seed import make_launcher
+    from mmlape.experiments.vtab.protocol import RATES, Options, run_sets
+    from mmlape.experiments.vtab.sets import check_sets, read_sets
+    from mmlape.experiments.vtab.tables import build_report, console_table, write_results
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    sets, absent = read_sets(args.configs, args.checkpoint, args.data, args.cfg_options or (), args.skip_missing)
+    check_sets(sets, args.images)
+    wait = not args.no_wait
+    launcher = make_launcher(args.launcher, args.gpus, args.parallel, args.gpus_per_node, args.slurm_args, wait)
+    rates = args.rates or RATES
+    options = Options(rates, args.seeds, args.images, Path(args.work_dir), args.gpus, args.extra, args.prune)
+    try:
+        results = run_sets(sets, options, launcher, args.dry_run, wait)
+    except KeyboardInterrupt:
+        print('interrupted; the same command continues from here', file=sys.stderr)
+        return 130
+    if not results:
+        return 0
+    report = build_report(results, options, absent)
+    console().print(console_table(report))
+    for note in report.notes:
+        print(note)
+    print(f'wrote {", ".join(map(str, write_results(report, options)))}')
+    return 0 if report.complete else 1

@@ -1,0 +1,100 @@
+"""Images for few-shot evaluation: a few of each class to fit a classifier to, and the queries that it labels."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from mmengine.dataset import ConcatDataset
+
+from mmlape.errors import ConfigError, DataError
+from mmlape.registry import DATASETS
+
+
+@DATASETS.register_module()
+class FewShotDataset(ConcatDataset):
+    """Support images, chosen by seed from the first dataset, followed by the queries, all images of the second.
+
+    For every seed each class's images are shuffled by NumPy's generator of that seed, as in big_vision; the first k
+    are its k shots. Only images that some seed chooses are kept. A sample's metainfo has its ``label``, which may be
+    none of the head's, and so is no ``gt_label``, and its ``ranks``: the image's place in its class for every seed, or
+    the largest number of shots where it is not chosen; None for a query.
+
+    Args:
+        datasets: Configs of two datasets with the same classes, both with the pipeline of a test.
+        shots: Numbers of images of a class.
+        seeds: How many choices of images there are; they are those of the seeds 0, 1, ...
+
+    Raises:
+        ConfigError: There are not two datasets, or a number is not positive.
+        DataError: Their classes differ, or a class has fewer images than the largest number of shots.
+    """
+
+    def __init__(self, datasets: Sequence[dict], shots: Sequence[int] = (1, 5, 10, 25), seeds: int = 3) -> None:
+        self.shots, self.seeds = tuple(sorted(set(shots))), seeds
+        if len(datasets) != 2:
+            raise ConfigError(f'FewShotDataset takes two datasets, support images and queries, not {len(datasets)}')
+        if not self.shots or self.shots[0] < 1 or seeds < 1:
+            raise ConfigError(f'FewShotDataset: shots={list(shots)} and seeds={seeds} must be positive')
+        super().__init__(datasets, ignore_keys='classes')
+        self._metainfo = dict(self._metainfo, shots=self.shots)
+
+    def full_init(self) -> None:
+        """Load both datasets and reduce the first to the chosen images."""
+        if self._fully_initialized:
+            return
+        for dataset in self.datasets:
+            dataset.full_init()
+        support, queries = self.datasets
+        classes, others = support.metainfo.get('classes'), queries.metainfo.get('classes')
+        if classes != others:
+            differing = sorted(set(classes or ()) ^ set(others or ())) or ['their order']
+            raise DataError(
+                f'few-shot: the support images have {len(classes or ())} classes, the queries {len(others or ())}; '
+                f'they differ in {", ".join(differing[:5])}'
+            )
+        labels = np.array([support.get_data_info(index)['gt_label'] for index in range(len(support))])
+        num_classes = len(classes) if classes else int(labels.max(initial=-1)) + 1
+        ranks = choose_shots(labels, classes or range(num_classes), self.shots[-1], self.seeds)
+        chosen = np.flatnonzero((ranks < self.shots[-1]).any(axis=1))
+        support.get_subset_(chosen.tolist())
+        self.ranks = ranks[chosen].tolist()
+        super().full_init()
+
+    def __getitem__(self, index: int) -> dict:
+        """Return a packed sample with its ``label`` and ``ranks``."""
+        packed = super().__getitem__(index)
+        sample = packed['data_samples']
+        ranks = self.ranks[index] if index < len(self.ranks) else None
+        sample.set_metainfo(dict(label=int(sample.pop('gt_label')), ranks=ranks))
+        return packed
+
+
+def choose_shots(labels: np.ndarray, classes: Sequence, shots: int, seeds: int) -> np.ndarray:
+    """Choose the images of each class.
+
+    Args:
+        labels: (N,), the class of each image.
+        classes: Names of the classes, for messages.
+        shots: How many images of a class to choose.
+        seeds: How many choices to make.
+
+    Returns:
+        (N, seeds), each image's place among the chosen ones of its class; ``shots`` where it is not chosen.
+
+    Raises:
+        DataError: A class has fewer images.
+    """
+    counts = np.bincount(labels, minlength=len(classes))
+    few = np.flatnonzero(counts < shots)
+    if few.size:
+        more = f', and so have {few.size - 1} further classes' if few.size > 1 else ''
+        raise DataError(
+            f'few-shot: class {classes[few[0]]} has {counts[few[0]]} images, fewer than {shots} shots{more}; '
+            'take fewer shots, or more support images'
+        )
+    by_class = np.split(np.argsort(labels, kind='stable'), np.cumsum(counts)[:-1])
+    ranks = np.full((len(labels), seeds), shots)
+    for seed in range(seeds):
+        random = np.random.default_rng(seed)
+        for images in by_class:
+            ranks[random.permutation(images)[:shots], seed] = np.arange(shots)
+    return ranks

@@ -1,0 +1,193 @@
+"""The results as tables: for the terminal, as Markdown, JSON and CSV, with the paper's figures beside ours."""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table as ConsoleTable
+
+from mmlape.experiments.averages import moments
+from mmlape.experiments.formats import DASH, interval, mean_std, number
+from mmlape.experiments.report.markdown import markdown_table
+from mmlape.experiments.report.tables import INTERVAL, Table
+from mmlape.experiments.vtab.paper import GROUPS, SOURCE, paper_figures, paper_model
+from mmlape.experiments.vtab.protocol import METRIC, Options, SetResult
+from mmlape.files import atomic_path, write_json
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean over the sets of a group, or over all.
+
+    Attributes:
+        name: The group, or 'all'.
+        sets: The sets that it is over.
+        left_out: The sets of the group that it is not over.
+        test: The moments over seeds of the mean test accuracy; None without a set.
+        paper: The mean of the paper's figures over the same sets; None if one of them has none.
+    """
+
+    name: str
+    sets: tuple[str, ...]
+    left_out: tuple[str, ...]
+    test: dict | None
+    paper: float | None
+
+    @property
+    def title(self) -> str:
+        """Its name, and over how many sets: 'natural, 6 of 7 sets'."""
+        return f'{self.name}, {len(self.sets)} of {len(self.sets) + len(self.left_out)} sets'
+
+
+@dataclass(frozen=True)
+class VtabReport:
+    """All results.
+
+    Attributes:
+        results: Of the sets.
+        means: Of the groups, and of all sets.
+        model: The paper's name of the model; None if the paper has none like it.
+        paper: The paper's figures by set.
+        notes: How they came about, and what is left out, a sentence each.
+    """
+
+    results: Sequence[SetResult]
+    means: Sequence[Mean]
+    model: str | None
+    paper: Mapping[str, float]
+    notes: Sequence[str]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every set that was asked for has a result."""
+        return all(result.test for result in self.results)
+
+
+def build_report(results: Sequence[SetResult], options: Options, absent: Mapping[str, str]) -> VtabReport:
+    """Collect the results.
+
+    Args:
+        results: Of the sets.
+        options: How they were trained.
+        absent: Why sets were left out, by name.
+    """
+    models = {paper_model(result.one.cfg.model) for result in results}
+    model = models.pop() if len(models) == 1 else None
+    paper = paper_figures(model)
+    groups = {result.one.name: result.one.group for result in results}
+    if set(groups) <= set(GROUPS):
+        groups = GROUPS
+    values = {result.one.name: result.test['values'] for result in results if result.test}
+    means = [
+        _mean(group, [name for name in groups if group in (groups[name], 'all')], values, paper)
+        for group in [*dict.fromkeys(groups.values()), 'all']
+    ]
+    reasons = {result.one.name: result.reason for result in results if not result.test} | dict(absent)
+    left_out = [f'{name} ({reasons.get(name, "not asked for")})' for name in means[-1].left_out]
+    rates = ', '.join(f'{rate:g}' for rate in sorted(options.rates))
+    seeds = ', '.join(map(str, options.seeds))
+    again = '; the chosen rate is trained once more on all 1000 images' if options.images == 1000 else ''
+    notes = [
+        f'Test accuracy in percent of the rate with the best mean validation accuracy, among {rates}; seeds {seeds}.',
+        f'Trained on 800 images, validated on 200{again}.',
+        *[f'{one.one.name}: {one.reason}.' for one in results if one.test and one.reason],
+        *([f'In no mean: {"; ".join(left_out)}.'] if left_out else []),
+        *([f"The paper's figures: {SOURCE}; in the rows of means, over the same sets as ours."] if model else []),
+    ]
+    return VtabReport(results, means, model, paper, notes)
+
+
+def _mean(name: str, members: Sequence[str], values: Mapping[str, Mapping], paper: Mapping[str, float]) -> Mean:
+    """Average the sets of a group seed by seed, then over the seeds."""
+    have = tuple(one for one in members if one in values)
+    missing = tuple(one for one in members if one not in values)
+    if not have:
+        return Mean(name, have, missing, None, None)
+    rows = {seed: {METRIC: math.fsum(values[one][seed] for one in have) / len(have)} for seed in values[have[0]]}
+    known = all(one in paper for one in have)
+    figure = math.fsum(paper[one] for one in have) / len(have) if known else None
+    return Mean(name, have, missing, moments(rows)[METRIC], figure)
+
+
+def results_table(report: VtabReport) -> Table:
+    """Build the table: a row a set, then a row a mean."""
+    rows = []
+    for result in report.results:
+        chosen = result.validation.get(result.rate)
+        rate, validation = (f'{result.rate:g}', number(chosen['mean'])) if chosen else (DASH, DASH)
+        cells = _cells(result.test, report.paper.get(result.one.name))
+        rows.append((result.one.name, result.one.group, rate, validation, *cells))
+    for mean in report.means:
+        rows.append((f'mean of {mean.title}', '', '', '', *_cells(mean.test, mean.paper)))
+    paper = f"{report.model}, paper's" if report.model else "paper's"
+    columns = ('set', 'group', 'rate', 'validation', 'test: mean ± std (n)', INTERVAL, paper, 'difference')
+    return Table(columns if report.model else columns[:-2], [row[: None if report.model else -2] for row in rows], 2)
+
+
+def _cells(test: Mapping | None, paper: float | None) -> tuple[str, ...]:
+    """Return mean with deviation and n, interval, the paper's figure and the difference from it."""
+    mean = DASH if test is None else f'{mean_std(test)} ({test["n"]})'
+    difference = None if test is None or paper is None else test['mean'] - paper
+    return mean, interval(test), number(paper, '.1f'), number(difference, '+.2f')
+
+
+def console_table(report: VtabReport) -> ConsoleTable:
+    """Build the table for the terminal."""
+    table, found = results_table(report), ConsoleTable(title='VTAB')
+    for place, column in enumerate(table.columns):
+        found.add_column(column, justify='left' if place < table.text_columns else 'right', overflow='fold')
+    for place, row in enumerate(table.rows):
+        if place == len(report.results):
+            found.add_section()
+        found.add_row(*row)
+    return found
+
+
+def write_results(report: VtabReport, options: Options) -> list[Path]:
+    """Write ``vtab.md``, ``vtab.json`` and ``vtab.csv`` (an accuracy a row) into the work dir; return their paths."""
+    files = [Path(options.work_dir) / f'vtab.{suffix}' for suffix in ('md', 'json', 'csv')]
+    with atomic_path(files[0]) as partial:
+        notes = '\n'.join(f'- {note}' for note in report.notes)
+        partial.write_text(f'# VTAB\n\n{markdown_table(results_table(report))}\n\n{notes}\n', encoding='utf-8')
+    write_json(files[1], as_json(report, options))
+    with atomic_path(files[2]) as partial, open(partial, 'w', encoding='utf-8', newline='') as file:
+        writer = csv.writer(file)
+        writer.writerow(('set', 'group', 'split', 'rate', 'chosen', 'seed', 'accuracy'))
+        writer.writerows(_rows(report))
+    return files
+
+
+def as_json(report: VtabReport, options: Options) -> dict:
+    """Return the results as JSON: the options, the sets, the means, the notes."""
+    return dict(
+        rates=sorted(options.rates),
+        seeds=list(options.seeds),
+        images=options.images,
+        model=report.model,
+        sets={
+            one.one.name: dict(
+                group=one.one.group,
+                config=one.one.config,
+                validation={f'{rate:g}': entry for rate, entry in one.validation.items()},
+                rate=one.rate,
+                test=one.test,
+                paper=report.paper.get(one.one.name),
+                reason=one.reason,
+            )
+            for one in report.results
+        },
+        means={mean.name: {key: value for key, value in vars(mean).items() if key != 'name'} for mean in report.means},
+        notes=list(report.notes),
+    )
+
+
+def _rows(report: VtabReport):
+    for one in report.results:
+        head = (one.one.name, one.one.group)
+        for rate, entry in one.validation.items():
+            for seed, value in entry['values'].items():
+                yield (*head, 'validation', f'{rate:g}', rate == one.rate, seed, value)
+        for seed, value in (one.test or {'values': {}})['values'].items():
+            yield (*head, 'test', f'{one.rate:g}', True, seed, value)

@@ -1,0 +1,146 @@
+"""Where a transformer layer has its LayerNorms (Dual PatchNorm, TMLR 2023, section 5.2).
+
+With a branch f, which is attention or the FFN:
+
+            on='sum'           on='branch'
+    pre     x + f(LN x)
+    post    LN(x + f(x))       x + LN(f(x))
+    both    LN(x + f(LN x))    x + LN(f(LN x))
+
+NormFormer (arXiv 2110.09456) and Sub-LN (arXiv 2210.06423) also norm what the last linear map of a branch reads.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+import torch
+from torch import Tensor, nn
+
+from mmlape.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class BranchNorms:
+    """Where one branch has norms.
+
+    Attributes:
+        before: On its input.
+        inside: On what its last linear map reads: attention's heads side by side, the FFN's hidden units.
+        branch: On its output.
+        sum: On the sum of the tokens and its output.
+    """
+
+    before: bool = True
+    inside: bool = False
+    branch: bool = False
+    sum: bool = False
+
+
+@dataclass(frozen=True)
+class NormPlacement:
+    """Where both branches of a layer have norms, and what a method has beside them.
+
+    Attributes:
+        attn: Of attention.
+        ffn: Of the FFN.
+        head_scale: Whether a trainable scale multiplies each head's output.
+        residual_scale: Whether a trainable scale for each channel multiplies the tokens that the FFN is added to.
+        scaled_init: Whether the initial weights of values, attention's output and the FFN are multiplied by
+            sqrt(ln 2N) in a model of N layers.
+    """
+
+    attn: BranchNorms = BranchNorms()
+    ffn: BranchNorms = BranchNorms()
+    head_scale: bool = False
+    residual_scale: bool = False
+    scaled_init: bool = field(default=False, compare=False)
+
+    @torch.no_grad()
+    def scale_initial(self, layers: Sequence[nn.Module]) -> None:
+        """Multiply the initial weights of all layers of a model if the method says so."""
+        if not self.scaled_init:
+            return
+        gain = math.sqrt(math.log(2 * len(layers)))
+        for layer in layers:
+            values = layer.attn.qkv.weight.chunk(3)[2]
+            for weight in (values, layer.attn.proj.weight, layer.mlp.fc1.weight, layer.mlp.fc2.weight):
+                weight.mul_(gain)
+
+
+PRE = NormPlacement()
+PLACES = ('pre', 'post', 'both')
+ON = ('sum', 'branch')
+
+
+def _branch(place: str, on: str) -> BranchNorms:
+    if place not in PLACES or on not in ON:
+        raise ConfigError(f'attn and ffn are one of {", ".join(PLACES)}, and on is sum or branch')
+    return BranchNorms(place != 'post', **{on: place != 'pre'})
+
+
+def _pair(attn: str = 'pre', ffn: str = 'pre', on: str = 'sum') -> NormPlacement:
+    return NormPlacement(_branch(attn, on), _branch(ffn, on))
+
+
+def _normformer(head_scale: bool = False, residual_scale: bool = False) -> NormPlacement:
+    return NormPlacement(BranchNorms(branch=True), BranchNorms(inside=True), head_scale, residual_scale)
+
+
+def _sub_ln() -> NormPlacement:
+    return NormPlacement(BranchNorms(inside=True), BranchNorms(inside=True), scaled_init=True)
+
+
+METHODS = {'normformer': _normformer, 'sub-ln': _sub_ln}
+
+
+def resolve_norm_placement(given: str | dict) -> NormPlacement:
+    """Look a placement up.
+
+    Args:
+        given: 'pre', 'post' or 'both', for both branches and on the sum; 'normformer' or 'sub-ln'; or a dict:
+            ``dict(attn='post', ffn='pre', on='branch')``, ``dict(type='normformer', head_scale=True)``.
+
+    Raises:
+        ConfigError: If there is no such placement; the message has those that there are.
+    """
+    options = dict(given) if isinstance(given, dict) else dict(type=given)
+    method = options.pop('type', None)
+    try:
+        if method in PLACES:
+            return _pair(method, method, **options)
+        return (_pair if method is None else METHODS[method])(**options)
+    except (ConfigError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f'norm_placement={given!r} does not exist; choose one of: {", ".join((*PLACES, *METHODS))}, '
+            f'dict(attn=A, ffn=F, on=O) with A and F one of {", ".join(PLACES)} and O one of {", ".join(ON)}, '
+            "dict(type='normformer', head_scale=True, residual_scale=True)"
+        ) from error
+
+
+def placements() -> Iterator[str | dict]:
+    """Yield every placement, as ``resolve_norm_placement`` takes it; the shortest name of each."""
+    yield from (*PLACES, *METHODS)
+    for on, attn, ffn in product(ON, PLACES, PLACES):
+        if (attn, ffn) != ('pre', 'pre') and (on == 'branch' or attn != ffn):
+            yield dict(attn=attn, ffn=ffn, on=on)
+    for head, residual in ((True, False), (False, True), (True, True)):
+        yield dict(type='normformer', head_scale=head, residual_scale=residual)
+
+
+class GroupScale(nn.Module):
+    """A trainable scale for each group of neighbouring channels: for each head, or for each channel.
+
+    Args:
+        groups: How many scales there are.
+    """
+
+    def __init__(self, groups: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(groups))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale tokens (B, N, D)."""
+        groups = x.unflatten(-1, (len(self.weight), -1))  # (B, N, groups, D / groups)
+        return (groups * self.weight[:, None]).flatten(-2)

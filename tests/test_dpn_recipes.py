@@ -1,0 +1,329 @@
+"""The recipes of Dual PatchNorm: values by key, loss, mixup, RandAugment, decay, and first steps on the digits."""
+
+import ast
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from config_helpers import DPN, ROOT, WIDTH, build, build_without_data, load, parts, short
+from mmengine.registry import init_default_scope
+from mmpretrain.registry import TRANSFORMS
+from mmpretrain.structures import DataSample
+from test_recipes import learning_rates, options
+
+from mmlape.checkpoint import load_model
+from mmlape.datasets.checks.quick import check_data
+from mmlape.engine.config import load_config
+from mmlape.engine.trainer import train
+from mmlape.errors import CheckpointError, DataError
+from mmlape.models import VisionTransformer
+from mmlape.models.classifiers.mixup import BATCH_AUGMENTS, RolledMixup
+from mmlape.registry import DATASETS
+from mmlape.runs.record import read_evaluations
+
+FOLDER = ROOT / 'configs' / 'pretrain' / 'dpn'
+# (RandAugment's magnitude, mixup's alpha, dropout and stochastic depth), None where there is none: AugReg's strengths
+IN1K = {
+    'vit-tiny-p16': (0, None, 0.0),
+    'vit-small-p32': (15, 0.2, 0.0),
+    'vit-small-p16': (15, 0.5, 0.0),
+    'vit-base-p32': (15, 0.5, 0.1),
+    'vit-base-p16': (15, 0.5, 0.1),
+}
+IN21K = {
+    'vit-tiny-p16': (None, None, 0.0),
+    'vit-small-p32': (None, None, 0.0),
+    'vit-small-p16': (0, None, 0.0),
+    'vit-base-p32': (10, 0.2, 0.0),
+    'vit-base-p16': (10, 0.2, 0.0),
+}
+PLUS = ('vit-small-p16-plus', (10, 0.2, 0.0))
+ARCHS = tuple(IN1K)
+ABLATIONS = ('pre', 'post', 'post-posemb', 'learnable-only', 'rms', 'no-learnable')
+
+
+def recipe(arch='vit-small-p16', tail='8xb512-93k_in1k', dpn=''):
+    return load(FOLDER / f'{arch}-default{dpn}_{tail}.py')
+
+
+def expected(name):
+    """Magnitude, mixup and dropout of a config by what its name says."""
+    arch, schedule = name['arch'], name['schedule']
+    if arch == PLUS[0]:
+        return PLUS[1]
+    if name['data'] == 'sun397':
+        return (15, 0.5, 0.1) if schedule.endswith('aug') else (None, None, 0.1)
+    if schedule.endswith('ft384'):
+        return None, None, 0.0
+    return (IN21K if name['data'] == 'in21k' else IN1K)[arch]
+
+
+def test_every_model_of_the_paper_has_its_recipes():
+    names = {path.stem for path in DPN}
+    arms = [(arch, arm) for arch in ARCHS for arm in ('', '-dpn')]
+    wanted = {f'{arch}-default{arm}_8xb512-93k_in1k' for arch, arm in arms}
+    wanted |= {f'{arch}-default{arm}_8xb512-{length}_in21k' for arch, arm in arms for length in ('93k', '930k')}
+    wanted |= {f'{arch}-default-dpn-{part}_8xb512-93k_in1k' for arch in ARCHS for part in ABLATIONS}
+    wanted |= {f'{PLUS[0]}-default{arm}_8xb128-372k_in1k' for arm in ('', '-dpn')}
+    base = [(arch, arm) for arch, arm in arms if arch.startswith('vit-base')]
+    lengths = ('300e', '300e-aug', '600e-aug')
+    wanted |= {f'{arch}-default{arm}_4xb128-{length}_sun397' for arch, arm in base for length in lengths}
+    wanted |= {f'{arch}-default{arm}_4xb128-5k-ft384_in1k' for arch, arm in base}
+    assert names == wanted
+
+
+@pytest.mark.parametrize('path', DPN, ids=short)
+def test_model_and_augmentation(path):
+    cfg, name = load(path), parts(path)
+    magnitude, alpha, dropped = expected(name)
+    found = [step.magnitude_level for step in cfg.train_dataloader.dataset.pipeline if step.type == 'RandAugment']
+    assert found == ([] if magnitude is None else [magnitude])
+    mixup = (cfg.model.get('train_cfg') or {}).get('augments', [])
+    assert mixup == ([dict(type='mmlape.RolledMixup', alpha=alpha)] if alpha else [])
+    backbone, head, pre = cfg.model.backbone, cfg.model.head, cfg.model.data_preprocessor
+    width = WIDTH[name['arch'].split('-')[1]]
+    assert backbone.arch == f'deit-{name["arch"].split("-")[1]}'
+    assert backbone.patch_size == int(name['arch'].split('-')[2].removeprefix('p'))
+    assert (backbone.get('drop_rate', 0.0), backbone.get('drop_path_rate', 0.0)) == (dropped, dropped)
+    assert backbone.act_cfg == dict(type='GELU', approximate='tanh') and not backbone.with_prefix_pe
+    plus, many = name['arch'] == PLUS[0], name['data'] == 'in21k'
+    pe = dict(type='sincos2d-moco') if plus else dict(type='learnable', std=width**-0.5)
+    assert backbone.pe_type == pe
+    pooled = plus or many
+    assert (backbone.out_type, backbone.get('with_cls_token', True)) == (
+        ('avg_featmap', False) if pooled else ('cls_token', True)
+    )
+    assert head.hidden_dim == (None if many or name['arch'] == 'vit-small-p32' else width)
+    bias = 0.0 if plus else {'in1k': -6.9, 'in21k': -10.0, 'sun397': -6.0}[name['data']]
+    assert head.init_cfg == dict(type='Constant', layer='Linear', val=0.0, bias=bias)
+    assert head.loss == dict(type='CrossEntropyLoss', **{'use_soft' if plus else 'use_sigmoid': True})
+    assert head.num_classes == pre.num_classes == {'in1k': 1000, 'in21k': 21843, 'sun397': 397}[name['data']]
+    assert (pre.mean, pre.std, pre.to_rgb, pre.to_onehot) == ([127.5] * 3, [127.5] * 3, True, True)
+    assert cfg.get('data_fraction') == (0.99 if name['data'] == 'in1k' else None)
+
+
+@pytest.mark.parametrize('path', DPN, ids=short)
+def test_variant_is_short_and_changes_what_its_name_says(path):
+    tree = ast.parse(path.read_text())
+    base = next(ast.literal_eval(node.value) for node in tree.body if getattr(node, 'targets', [None])[0] is not None)
+    if isinstance(base, list):
+        assert '-dpn' not in path.stem
+        return
+    lines = path.read_text().splitlines()[len(ast.get_docstring(tree).splitlines()) :]
+    assert len([line for line in lines if line.strip()]) <= 15
+    other, own = load(path.parent / base).to_dict(), load(path).to_dict()
+    name = parts(path)
+    if name['dpn']:
+        patch_norm = own['model']['backbone'].pop('patch_norm')
+        assert patch_norm == (name['part'] or 'dual')
+        changed = {key for key in own if own[key] != other[key]}
+        assert changed == ({'load_from'} if name['schedule'].endswith('ft384') else set())
+
+
+@pytest.mark.parametrize(
+    ('tail', 'length', 'warmup', 'lr'),
+    [('8xb512-93k_in1k', 93_000, 10_000, 1e-3), ('4xb128-5k-ft384_in1k', 5_000, 500, 0.03)],
+)
+def test_schedule_is_big_visions(tail, length, warmup, lr, tmp_path):
+    """Linear from 0, then a cosine of the steps that are left to 0."""
+    cfg = recipe('vit-base-p32', tail)
+    rates = np.array(learning_rates(cfg, tmp_path, 100))
+    assert len(rates) == length
+    step = np.arange(length)
+    progress = np.clip((step - warmup) / (length - warmup), 0, 1)
+    wanted = lr * np.minimum(1, step / warmup) * (1 + np.cos(np.pi * progress)) / 2
+    assert np.abs(rates - wanted).max() < lr * 1.1 / warmup
+    wrapper = cfg.optim_wrapper
+    assert wrapper.clip_grad == dict(max_norm=1.0)
+    if warmup == 500:
+        assert wrapper.optimizer == dict(type='SGD', lr=0.03, momentum=0.9, weight_decay=0.0)
+    else:
+        assert wrapper.optimizer == dict(type='AdamW', lr=1e-3, betas=(0.9, 0.999), weight_decay=0.1)
+
+
+def test_lengths_and_crops():
+    assert recipe('vit-base-p16', '8xb512-930k_in21k').train_cfg.max_iters == 930_000
+    assert recipe('vit-small-p16-plus', '8xb128-372k_in1k').train_cfg.max_iters * 1024 == 93_000 * 4096
+    for length, epochs in (('300e', 300), ('600e-aug', 600)):
+        cfg = recipe('vit-base-p16', f'4xb128-{length}_sun397')
+        warmup, cosine = cfg.param_scheduler
+        assert (cfg.train_cfg.max_epochs, warmup.end, cosine.begin) == (epochs, epochs // 10, epochs // 10)
+    for tail, sizes in (('8xb512-93k_in1k', (224, 256, 224)), ('4xb128-5k-ft384_in1k', (384, 418, 384))):
+        cfg = recipe('vit-base-p16', tail)
+        crop = cfg.train_dataloader.dataset.pipeline[1]
+        small, centre = cfg.test_dataloader.dataset.pipeline[1:3]
+        assert (crop.scale, small.scale, centre.crop_size) == sizes
+        assert crop.crop_ratio_range == (0.05, 1.0) and cfg.model.backbone.img_size == sizes[0]
+        assert crop.interpolation == 'bilinear' and (small.edge, small.interpolation) == ('short', 'area')
+
+
+@pytest.mark.parametrize('dpn', ['', '-dpn', '-dpn-learnable-only', '-dpn-post-posemb'])
+def test_only_kernels_decay(dpn):
+    cfg = recipe('vit-tiny-p16', dpn=dpn)
+    model = build_without_data(cfg)
+    decay = options(model, cfg.optim_wrapper)
+    kernels = {name for name, p in model.named_parameters() if p.ndim > 1 and not name.endswith(('embed', 'token'))}
+    assert {name for name, value in decay.items() if value} == kernels and set(decay.values()) == {0, 0.1}
+    assert {'head.layers.pre_logits.weight', 'head.layers.head.weight', 'backbone.patch_embed.proj.weight'} <= kernels
+
+
+def tiny(cfg, num_classes=1000):
+    """A config's classifier with two narrow layers on small images."""
+    cfg = cfg.copy()
+    arch = dict(_delete_=True, embed_dims=24, num_layers=2, num_heads=2, feedforward_channels=48)
+    hidden = cfg.model.head.hidden_dim and 24
+    cfg.merge_from_dict(
+        {
+            'model.backbone': dict(arch=arch, img_size=32, patch_size=8, drop_rate=0.0, drop_path_rate=0.0),
+            'model.head': dict(in_channels=24, hidden_dim=hidden, num_classes=num_classes),
+            'model.data_preprocessor.num_classes': num_classes,
+        }
+    )
+    return cfg
+
+
+def sigmoid_loss(logits, labels):
+    """big_vision's: the sum over the classes, the mean over the images."""
+    p = 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
+    return -(labels * np.log(p) + (1 - labels) * np.log(1 - p)).sum(1).mean()
+
+
+def test_initial_values():
+    """The first loss is that of logits of -6.9, whatever the image."""
+    model = build(tiny(recipe()))
+    model.init_weights()
+    layers, vit = model.head.layers, model.backbone
+    assert not layers.head.weight.any() and (layers.head.bias == -6.9).all() and not layers.pre_logits.bias.any()
+    for weight, std in (
+        (layers.pre_logits.weight, 24**-0.5),
+        (vit.blocks[0].mlp.fc1.weight, (2 / (24 + 48)) ** 0.5),
+        (vit.blocks[1].attn.qkv.weight, (2 / (24 + 72)) ** 0.5),
+        (vit.patch_embed.proj.weight, (3 * 64) ** -0.5),
+        (vit.pos_embed, 384**-0.5),
+    ):
+        assert float(weight.std()) == pytest.approx(std, rel=0.1)
+    batch = dict(inputs=torch.randint(256, (3, 3, 32, 32)), data_samples=samples([5, 0, 999]))
+    loss = model(**model.data_preprocessor(batch, training=True), mode='loss')['loss']
+    assert float(loss) == pytest.approx(999 * np.log1p(np.exp(-6.9)) + np.log1p(np.exp(6.9)), rel=1e-4)
+
+
+def samples(labels):
+    return [DataSample().set_gt_label(label) for label in labels]
+
+
+@pytest.mark.parametrize(('arch', 'tail'), [('vit-tiny-p16', '8xb512-93k_in1k'), ('vit-base-p16', '8xb512-93k_in1k')])
+def test_loss_is_big_visions(arch, tail):
+    """With one-hot labels, and with mixed ones."""
+    init_default_scope('mmpretrain')
+    model = build(tiny(recipe(arch, tail), num_classes=7)).eval()
+    torch.nn.init.normal_(model.head.layers.head.weight, std=3.0)
+    batch = dict(inputs=torch.randint(256, (5, 3, 32, 32)), data_samples=samples([3, 1, 6, 0, 2]))
+    np.random.seed(0)
+    data = model.data_preprocessor(batch, training=True)
+    labels = torch.stack([one.gt_score for one in data['data_samples']]).numpy()
+    assert labels.sum(1) == pytest.approx(1) and (labels.max() < 1) == (arch == 'vit-base-p16')
+    with torch.no_grad():
+        logits = model(data['inputs'])
+        loss = float(model(**data, mode='loss')['loss'])
+    assert loss == pytest.approx(sigmoid_loss(logits, labels), rel=1e-5)
+
+
+@pytest.mark.parametrize('seed', range(4))
+def test_mixup_is_big_visions(seed):
+    """One factor of at least 1/2; each image gets the rest of the one before it, the first of the last."""
+    images, labels = torch.rand(5, 3, 4, 4), torch.eye(5)
+    np.random.seed(seed)
+    mixup = BATCH_AUGMENTS.build(dict(type='mmlape.RolledMixup', alpha=0.5))
+    assert type(mixup) is RolledMixup
+    mixed, scores = mixup(images, labels)
+    np.random.seed(seed)
+    factor = np.random.beta(0.5, 0.5)
+    factor = factor if factor > 0.5 else 1 - factor
+    for i in range(5):
+        torch.testing.assert_close(mixed[i], factor * images[i] + (1 - factor) * images[i - 1])
+        torch.testing.assert_close(scores[i], factor * labels[i] + (1 - factor) * labels[i - 1])
+
+
+@pytest.mark.parametrize('level', [0, 5, 10, 15])
+def test_randaugment_is_big_visions(level):
+    """What its level functions give each operation, for images of 224; every operation is applied."""
+    init_default_scope('mmpretrain')
+    step = next(step for step in recipe().train_dataloader.dataset.pipeline if step.type == 'RandAugment')
+    operations = TRANSFORMS.build(dict(step, magnitude_level=level))
+    assert step.num_policies == 2 and len(operations.transforms) == 16
+    wanted = dict(
+        Rotate=level / 10 * 30,
+        Posterize=int(level / 10 * 4),
+        Solarize=int(level / 10 * 256),
+        SolarizeAdd=int(level / 10 * 110),
+        Shear=level / 10 * 0.3,
+        Translate=level / 10 * 100 / 224,
+        Cutout=2 * int(level / 10 * 40),
+        **dict.fromkeys(('ColorTransform', 'Contrast', 'Brightness', 'Sharpness'), level / 10 * 1.8 + 0.1 - 1),
+    )
+    signed = {'Rotate', 'Shear', 'Translate'}
+    for one in operations:
+        kind = type(one).__name__
+        assert one.prob == 1
+        if one.magnitude_range is not None:
+            assert one.random_magnitude() == pytest.approx(wanted[kind])
+            assert (one.random_negative_prob == 0.5) == (kind in signed)
+    image = dict(img=np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8))
+    for one in operations:
+        assert one.transform(dict(image))['img'].shape == (64, 64, 3)
+
+
+# steps
+
+
+@pytest.fixture
+def digits(pristine, tmp_path):
+    """Mini digits where ImageNet-21k and ImageNet-1K are looked for."""
+    shutil.copytree(pristine / 'digits', tmp_path / 'data' / 'imagenet')
+    shutil.copytree(pristine / 'digits' / 'train', tmp_path / 'data' / 'imagenet21k' / 'train')
+    return tmp_path / 'data'
+
+
+ARCH = dict(_delete_=True, embed_dims=24, num_layers=2, num_heads=2, feedforward_channels=48)
+FEW = {
+    'model.backbone.arch': ARCH,
+    'model.head.in_channels': 24,
+    'train_cfg': dict(max_iters=2, val_interval=2),
+    'param_scheduler': [],
+    'default_hooks.checkpoint.interval': 2,
+    'train_dataloader': dict(batch_size=4, num_workers=0, persistent_workers=False),
+    'val_dataloader': dict(batch_size=10, num_workers=0, persistent_workers=False),
+}
+
+
+def test_two_steps_on_imagenet_21k_and_25_shot(digits, tmp_path):
+    """Classes of the head come from the 21k folder; the metric is few-shot on the other data."""
+    shutil.rmtree(digits / 'imagenet21k' / 'train' / 'nine')
+    path = FOLDER / 'vit-base-p16-default-dpn_8xb512-93k_in21k.py'
+    cfg = load_config(path, {'data_root': f'{digits}/', **FEW, 'val_dataloader.dataset.shots': (1, 2)})
+    assert cfg.model.head.num_classes == cfg.model.data_preprocessor.num_classes == 9
+    check_data(cfg)
+    train(cfg, tmp_path / 'run', batch='allow-batch-mismatch')
+    last = read_evaluations(tmp_path / 'run')[-1]['metrics']
+    assert {f'few-shot/{shots}-shot' for shots in (1, 2)} <= set(last)
+    with pytest.raises(DataError, match='fewer than 25 shots'):
+        DATASETS.build(load_config(path, {'data_root': f'{digits}/'}).val_dataloader.dataset)
+
+
+def test_224_fills_a_model_of_384_but_for_its_head(tmp_path):
+    """As by `load_from`: the PE of 4x4 patches becomes one of 6x6, as the backbone resizes it."""
+    model = build(tiny(recipe('vit-base-p32', '4xb128-5k-ft384_in1k')))
+    small = dict(arch={key: value for key, value in ARCH.items() if key != '_delete_'}, patch_size=8)
+    source = VisionTransformer(img_size=32, with_prefix_pe=False, **small)
+    other = VisionTransformer(img_size=48, with_prefix_pe=False, interpolate_mode='bilinear', **small)
+    model.backbone = other
+    tensors = {f'backbone.{name}': value for name, value in source.state_dict().items()}
+    tensors |= {name: value for name, value in model.state_dict().items() if name.startswith('head.')}
+    torch.save(dict(state_dict=tensors), tmp_path / 'a.pth')
+    with pytest.raises(CheckpointError, match=r'wrong shape: backbone\.pos_embed'):
+        load_model(model, str(tmp_path / 'a.pth'))
+    report = load_model(model, str(tmp_path / 'a.pth'), resize=True)
+    assert report.resized == {'backbone.pos_embed': '4x4 -> 6x6'} and not report.problems
+    kind = other.position.absolute
+    torch.testing.assert_close(other.pos_embed, kind.resize(source.pos_embed, (4, 4), (6, 6), 0, 'bilinear'))

@@ -1,0 +1,200 @@
+"""Few-shot accuracy: the classifier against NumPy's normal equations, the choice of shots, runs and wrong input."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+from config_helpers import ROOT, build
+from mmengine.dataset import default_collate
+from mmengine.registry import init_default_scope
+from tiny import run
+
+from mmlape.cli import main
+from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.few_shot import FewShotDataset, choose_shots
+from mmlape.datasets.sources import iter_unwrapped
+from mmlape.engine.config import load_config
+from mmlape.engine.evaluator import test as evaluate
+from mmlape.engine.few_shot import few_shot_config
+from mmlape.errors import ConfigError, DataError
+from mmlape.evaluation.few_shot import FewShotMetric, ridge_labels
+from mmlape.registry import DATASETS
+
+CONFIG = ROOT / 'configs' / 'pretrain' / 'deit-mini-lape_1xb32-5e_mini-digits.py'
+
+
+def reference(support, labels, queries, num_classes, l2):
+    """Labels of the queries by big_vision's equations, with targets written out, in NumPy's float64."""
+    support, queries = np.asarray(support, np.float64), np.asarray(queries, np.float64)
+    mean, std = support.mean(0), np.sqrt(((support - support.mean(0)) ** 2).mean(0)) + 1e-5
+    x, z = (np.concatenate(((a - mean) / std, np.full((len(a), 1), 100.0)), axis=1) for a in (support, queries))
+    y = np.full((len(x), num_classes), -1.0)
+    y[np.arange(len(x)), labels] = 1
+    if len(x) < x.shape[1]:
+        weights = x.T @ np.linalg.inv(x @ x.T + l2 * np.eye(len(x))) @ y
+    else:
+        weights = np.linalg.inv(x.T @ x + l2 * np.eye(x.shape[1])) @ x.T @ y
+    return (z @ weights).argmax(1)
+
+
+@pytest.mark.parametrize(('per_class', 'dims'), [(20, 12), (3, 40)], ids=['more images', 'more features'])
+@pytest.mark.parametrize('l2', [2.0**10, 1e-2])
+def test_classifier_equals_numpys(per_class, dims, l2):
+    """Unequal classes, features of very different scales; few and many images for the features."""
+    random = np.random.default_rng(0)
+    labels = np.concatenate((np.repeat(np.arange(5), per_class), [2] * per_class, [4]))
+    centres, scale = random.normal(size=(5, dims)), 10.0 ** random.integers(-3, 4, dims)
+    support = ((centres[labels] + random.normal(size=(len(labels), dims))) * scale + 5 * scale).astype(np.float32)
+    truth = np.arange(400) % 5
+    queries = ((centres[truth] + random.normal(size=(400, dims))) * scale + 5 * scale).astype(np.float32)
+    found = ridge_labels(*map(torch.from_numpy, (support, labels, queries)), 5, l2).numpy()
+    assert (found == reference(support, labels, queries, 5, l2)).all()
+    assert 0.2 < (found == truth).mean() < 1
+
+
+def test_a_constant_feature_is_no_division_by_zero():
+    x = torch.tensor([[1.0, 3.0], [-1.0, 3.0]])
+    assert ridge_labels(x, torch.tensor([1, 0]), x, 2, 1.0).tolist() == [1, 0]
+
+
+def test_shots_are_those_of_big_vision():
+    """Seed by seed, class by class, the first k of NumPy's permutation."""
+    labels = np.random.default_rng(1).integers(0, 4, 60)
+    ranks = choose_shots(labels, range(4), 5, 3)
+    assert ranks.shape == (60, 3)
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        for one in range(4):
+            order = random.permutation(np.where(labels == one)[0])
+            for shots in (1, 3, 5):
+                assert set(order[:shots]) == set(np.flatnonzero((labels == one) & (ranks[:, seed] < shots)))
+
+
+def test_the_metric_averages_over_seeds_in_any_order():
+    """Each image as the dataset marks it; shuffled results give the same accuracies."""
+    random = np.random.default_rng(0)
+    labels = np.repeat(np.arange(3), 6)
+    ranks = choose_shots(labels, range(3), 4, 2)
+    features = (np.eye(3)[labels] @ random.normal(size=(3, 8)) + random.normal(size=(18, 8))).astype(np.float32)
+    queries = (np.eye(3)[labels] @ random.normal(size=(3, 8)) + random.normal(size=(18, 8))).astype(np.float32)
+    metric = FewShotMetric()
+    metric.dataset_meta = dict(shots=(2, 4))
+    results = [*zip(features, labels.tolist(), ranks.tolist()), *zip(queries, labels.tolist(), [None] * 18)]
+    found = metric.compute_metrics(results)
+    for shots in (2, 4):
+        single = []
+        for seed in range(2):
+            chosen = ranks[:, seed] < shots
+            predicted = reference(features[chosen], labels[chosen], queries, 3, 2**10)
+            single.append(100 * (predicted == labels).mean())
+            assert found[f'{shots}-shot-seed-{seed}'] == pytest.approx(single[-1])
+        assert found[f'{shots}-shot'] == pytest.approx(np.mean(single))
+    random.shuffle(results)
+    assert metric.compute_metrics(results) == pytest.approx(found)
+
+
+@pytest.fixture(scope='module')
+def digits(pristine, tmp_path_factory):
+    """A config on the mini digits, with a hidden layer in the head, and a checkpoint of random weights."""
+    folder = tmp_path_factory.mktemp('few-shot')
+    config = folder / 'digits.py'
+    config.write_text(
+        f"_base_ = '{CONFIG}'\ndata_root = '{pristine / 'digits'}/'\n"
+        "model = dict(head=dict(hidden_dim=24))\nenv_cfg = dict(dist_cfg=dict(backend='gloo'))\n"
+        'loaders = dict(num_workers=0, persistent_workers=False, batch_size=7)\n'
+        'train_dataloader = dict(dataset=dict(data_root=data_root), **loaders)\n'
+        'val_dataloader = dict(dataset=dict(data_root=data_root), **loaders)\ntest_dataloader = val_dataloader\n'
+        "custom_hooks = [dict(type='mmlape.SecondEvaluationHook', name='big', changes=dict(Resize=dict(scale=72)))]\n"
+    )
+    torch.manual_seed(0)
+    model = build(load_config(config))
+    torch.nn.init.normal_(model.head.layers.pre_logits.weight)
+    torch.save(dict(state_dict=model.state_dict()), folder / 'weights.pth')
+    return config, folder / 'weights.pth', model.eval()
+
+
+@pytest.fixture(scope='module')
+def measured(digits, tmp_path_factory):
+    """Metrics of one process."""
+    config, weights, _ = digits
+    work_dir = tmp_path_factory.mktemp('one')
+    cfg = few_shot_config(load_config(config), [1, 2], 2, 2.0**10)
+    return evaluate(cfg, weights, work_dir)['metrics']
+
+
+def test_a_run_equals_features_and_numpy(digits, measured):
+    """The dataset's order, the model's `pre_logits` in evaluation mode, and the reference."""
+    config, _, model = digits
+    cfg = few_shot_config(load_config(config), [1, 2], 2, 2.0**10)
+    init_default_scope('mmpretrain')
+    support, queries = map(DATASETS.build, cfg.test_dataloader.dataset['datasets'])
+
+    @torch.no_grad()
+    def features(dataset):
+        batch = model.data_preprocessor(default_collate([dataset[index] for index in range(len(dataset))]))
+        labels = np.array([int(sample.gt_label) for sample in batch['data_samples']])
+        return model.extract_feat(batch['inputs'], stage='pre_logits').numpy(), labels
+
+    (x, labels), (z, truth) = features(support), features(queries)
+    assert x.shape[1] == 24
+    ranks = choose_shots(labels, range(10), 2, 2)
+    for shots in (1, 2):
+        single = []
+        for seed in range(2):
+            chosen = ranks[:, seed] < shots
+            single.append(100 * (reference(x[chosen], labels[chosen], z, 10, 2**10) == truth).mean())
+            assert measured[f'few-shot/{shots}-shot-seed-{seed}'] == pytest.approx(single[-1])
+        assert measured[f'few-shot/{shots}-shot'] == pytest.approx(np.mean(single))
+    assert set(measured) == {f'few-shot/{k}-shot{tail}' for k in (1, 2) for tail in ('', '-seed-0', '-seed-1')}
+
+
+def test_two_processes_measure_as_one(digits, measured, tmp_path):
+    config, weights, _ = digits
+    launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2)
+    options = ('--shots', 1, 2, '--seeds', 2, '--work-dir', tmp_path, '--launcher', 'pytorch')
+    printed = run(*launch, ROOT / 'tools' / 'few_shot.py', config, weights, *options, cwd=tmp_path)
+    assert 'few-shot/2-shot' in printed
+    found = json.loads((tmp_path / 'few_shot.json').read_text())
+    assert found['world_size'] == 2 and found['metrics'] == pytest.approx(measured)
+
+
+def test_other_datas_classes_need_not_be_the_heads(digits):
+    """A head of 21 classes is evaluated on ten digits; the check of an ordinary test still refuses that."""
+    config, _, _ = digits
+    cfg = load_config(config, {'model.head.num_classes': 21, 'model.data_preprocessor.num_classes': 21})
+    with pytest.raises(DataError, match=r'num_classes is 21, but the test data .* 10 classes'):
+        check_data(cfg, ('test',))
+    summaries = check_data(few_shot_config(cfg, [1], 1, 1.0), ('test',))
+    assert [summary.num_classes for summary in summaries] == [10, 10]
+    again = few_shot_config(cfg, [5], 2, 1.0, few_shot_config(cfg, [1], 1, 1.0))
+    assert again.test_dataloader.dataset.shots == [5]
+    assert len(list(iter_unwrapped(again.test_dataloader.dataset))) == 2
+
+
+def test_wrong_input_is_one_line(digits, tmp_path, capsys):
+    config, weights, _ = digits
+    init_default_scope('mmpretrain')
+    datasets = few_shot_config(load_config(config), [1], 1, 1.0).test_dataloader.dataset['datasets']
+    with pytest.raises(ConfigError, match='takes two datasets, support images and queries, not 1'):
+        FewShotDataset(datasets[:1])
+    with pytest.raises(ConfigError, match=r'shots=\[0, 1\] and seeds=3 must be positive'):
+        FewShotDataset(datasets, [0, 1])
+    other = dict(datasets[1], metainfo=dict(classes=[*map(str, range(9)), 'ten']))
+    with pytest.raises(DataError, match='the support images have 10 classes, the queries 10; they differ in'):
+        FewShotDataset([datasets[0], other], [1])
+    with pytest.raises(ConfigError, match='l2 must be positive, not 0'):
+        FewShotMetric(l2=0)
+    with pytest.raises(ConfigError, match="needs a dataset of type='mmlape.FewShotDataset'"):
+        FewShotMetric().dataset_meta = dict(classes=('a',))
+    with pytest.raises(ConfigError, match='needs a head with pre_logits, which Linear lacks'):
+        FewShotMetric().attach(torch.nn.Linear(1, 1))
+    with pytest.raises(ConfigError, match='works in runs of mmlape'):
+        FewShotMetric().process({}, [])
+    assert main(['few-shot', str(config), str(weights), '--shots', '9', '--work-dir', str(tmp_path)]) == 1
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert re.match(
+        r'mmlape: error: few-shot: class \w+ has 5 images, fewer than 9 shots, and so have 9 further', error
+    )

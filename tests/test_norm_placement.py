@@ -1,0 +1,266 @@
+"""Placements of a layer's norms against timm's and torch's layers and against their equations, in float64."""
+
+import itertools
+import math
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from mmengine.optim import build_optim_wrapper
+from model_helpers import randomise
+from test_paramwise import RATE, WRAPPER, expected
+from timm.models.vision_transformer import Block, ResPostBlock
+from torch import nn
+
+from mmlape.checkpoint import load_backbone
+from mmlape.checkpoint.describing import inspect
+from mmlape.engine.export import export_backbone
+from mmlape.errors import CheckpointError, ConfigError
+from mmlape.models import VisionTransformer, ViTAdapter
+from mmlape.models.layers.norm_placement import placements, resolve_norm_placement
+
+ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
+SCALED = dict(type='normformer', head_scale=True, residual_scale=True)
+MIXED = dict(attn='post', ffn='both', on='branch')
+ALL = list(placements())
+SOME = ['post', MIXED, SCALED, 'sub-ln']
+
+
+def vit(placement='pre', **kwargs):
+    return randomise(VisionTransformer(ARCH, 32, 8, norm_placement=placement, **{'out_type': 'raw', **kwargs}))
+
+
+def layer(placement, **kwargs) -> nn.Module:
+    return vit(placement, **kwargs).double().blocks[1]
+
+
+def agree(ours: nn.Module, theirs: nn.Module, names: dict[str, str] | None = None) -> None:
+    """Compare with a public layer on the same weights, whose names are ours where ``names`` has no other."""
+    tensors = ours.state_dict()
+    names = names or {name: name for name in tensors}
+    theirs.double().eval().load_state_dict({public: tensors[name] for name, public in names.items()})
+    x = torch.randn(2, 16, 24, dtype=torch.float64)
+    torch.testing.assert_close(ours(x, None, (4, 4))[0], theirs(x), atol=1e-12, rtol=0)
+
+
+def test_pre_and_sub_ln_are_timms():
+    options = dict(qkv_bias=True, mlp_ratio=2, norm_layer=partial(nn.LayerNorm, eps=1e-6))
+    agree(layer('pre'), Block(24, 3, **options))
+    agree(layer('sub-ln'), Block(24, 3, scale_attn_norm=True, scale_mlp_norm=True, **options))
+
+
+def test_post_on_the_branch_is_timms():
+    ours = layer(dict(type='post', on='branch'))
+    theirs = ResPostBlock(24, 3, qkv_bias=True, mlp_ratio=2, norm_layer=partial(nn.LayerNorm, eps=1e-6))
+    agree(ours, theirs, {name: name.replace('branch_', '') for name in ours.state_dict()})
+
+
+@pytest.mark.parametrize(('placement', 'ours'), [('pre', ''), ('post', 'sum_')])
+def test_pre_and_post_on_the_sum_are_torchs(placement, ours):
+    options = dict(dropout=0.0, activation='gelu', layer_norm_eps=1e-6, batch_first=True)
+    theirs = nn.TransformerEncoderLayer(24, 3, 48, norm_first=placement == 'pre', **options)
+    names = {f'attn.qkv.{leaf}': f'self_attn.in_proj_{leaf}' for leaf in ('weight', 'bias')}
+    public = {
+        'attn.proj': 'self_attn.out_proj', 'mlp.fc1': 'linear1', 'mlp.fc2': 'linear2', f'{ours}norm1': 'norm1',
+        f'{ours}norm2': 'norm2',
+    }  # fmt: skip
+    names |= {f'{name}.{leaf}': f'{other}.{leaf}' for name, other in public.items() for leaf in ('weight', 'bias')}
+    agree(layer(placement), theirs, names)
+
+
+EQUATIONS = {
+    ('pre', 'sum'): lambda x, f, ln: x + f(ln('norm', x)),
+    ('post', 'sum'): lambda x, f, ln: ln('sum_norm', x + f(x)),
+    ('both', 'sum'): lambda x, f, ln: ln('sum_norm', x + f(ln('norm', x))),
+    ('pre', 'branch'): lambda x, f, ln: x + f(ln('norm', x)),
+    ('post', 'branch'): lambda x, f, ln: x + ln('branch_norm', f(x)),
+    ('both', 'branch'): lambda x, f, ln: x + ln('branch_norm', f(ln('norm', x))),
+}
+
+
+def reference(p: dict, image, placement, lape: bool) -> torch.Tensor:
+    """The model once more, from its weights, by the equations above and explicit attention."""
+    cfg = dict(placement) if isinstance(placement, dict) else dict(type=placement)
+    method = cfg.get('type')
+    attn, ffn, on = (cfg.get(key, default) for key, default in (('attn', 'pre'), ('ffn', 'pre'), ('on', 'sum')))
+    if method in ('pre', 'post', 'both'):
+        attn = ffn = method
+    norms = lambda x, name: F.layer_norm(x, x.shape[-1:], p[f'{name}.weight'], p[f'{name}.bias'], 1e-6)  # noqa: E731
+    lin = lambda x, name: F.linear(x, p[f'{name}.weight'], p[f'{name}.bias'])  # noqa: E731
+    kernel = p['patch_embed.proj.weight']
+    if 'patch_embed.norm0.weight' in p:
+        x = norms(F.unfold(image, 8, stride=8).mT, 'patch_embed.norm0') @ kernel.flatten(1).T
+        x = norms(x + p['patch_embed.proj.bias'], 'patch_embed.norm1')
+    else:
+        x = F.unfold(image, 8, stride=8).mT @ kernel.flatten(1).T + p['patch_embed.proj.bias']
+    x = torch.cat((p['cls_token'].expand(len(x), -1, -1), x), 1)
+    w = p['pos_embed']
+    x = x if lape else x + w
+    for i in range(2):
+        b = f'blocks.{i}'
+        w = norms(w, f'{b}.pe_norm') if lape else 0.0
+
+        def attention(h, b=b, w=w):
+            q, k, v = (t.unflatten(-1, (3, 8)).transpose(1, 2) for t in lin(h + w, f'{b}.attn.qkv').chunk(3, -1))
+            heads = (((q @ k.mT) / 8**0.5).softmax(-1) @ v).transpose(1, 2)  # (B, N, heads, d)
+            if cfg.get('head_scale'):
+                heads = torch.einsum('bnhd,h->bnhd', heads, p[f'{b}.attn.head_scale.weight'])
+            h = heads.flatten(2)
+            return lin(norms(h, f'{b}.attn.norm') if method == 'sub-ln' else h, f'{b}.attn.proj')
+
+        def mlp(h, b=b):
+            h = F.gelu(lin(h, f'{b}.mlp.fc1'))
+            return lin(norms(h, f'{b}.mlp.norm') if method in ('sub-ln', 'normformer') else h, f'{b}.mlp.fc2')
+
+        if method == 'normformer':
+            x = x + norms(attention(norms(x, f'{b}.norm1')), f'{b}.branch_norm1')
+            scale = p[f'{b}.residual_scale.weight'] if cfg.get('residual_scale') else 1.0
+            x = scale * x + mlp(norms(x, f'{b}.norm2'))
+        else:
+            x = EQUATIONS[attn, on](x, attention, lambda name, x, b=b: norms(x, f'{b}.{name}1'))
+            x = EQUATIONS[ffn, on](x, mlp, lambda name, x, b=b: norms(x, f'{b}.{name}2'))
+    return norms(x, 'norm')
+
+
+def test_there_are_nine_pairs_on_the_sum_and_on_the_branch_and_the_two_methods():
+    assert len({resolve_norm_placement(placement) for placement in ALL}) == len(ALL) == 9 + 8 + 4 + 1
+    names = [set(vit(placement).state_dict()) for placement in ALL]
+    assert all(one != other for one, other in itertools.combinations(names, 2)), 'a file does not tell all apart'
+
+
+@pytest.mark.parametrize('joining', ['default', 'lape'])
+@pytest.mark.parametrize('patch_norm', ['none', 'dual'])
+@pytest.mark.parametrize('placement', ALL, ids=str)
+def test_a_placement_is_its_equation(placement, patch_norm, joining):
+    """Outputs, and gradients of every parameter, with both stems and both joinings."""
+    model = vit(placement, patch_norm=patch_norm, pe_joining=joining).double()
+    weights = {name: value.detach().clone().requires_grad_() for name, value in model.named_parameters()}
+    image = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    found, wanted = model(image)[0], reference(weights, image, placement, joining == 'lape')
+    torch.testing.assert_close(found, wanted, atol=1e-11, rtol=0)
+    weighting = torch.randn_like(found)
+    (found * weighting).sum().backward()
+    (wanted * weighting).sum().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, weights[name].grad, atol=1e-9, rtol=1e-9, msg=name)
+
+
+def test_sub_lns_initial_weights_are_scaled():
+    """Of an encoder of two layers: values, outputs and the FFN by sqrt(ln 4)."""
+    models = []
+    for placement in ('pre', 'sub-ln'):
+        torch.manual_seed(1)
+        models.append(VisionTransformer(ARCH, 32, 8, norm_placement=placement))
+    plain, scaled = (model.blocks[1].state_dict() for model in models)
+    gain = math.sqrt(math.log(4))
+    for name in ('attn.proj.weight', 'mlp.fc1.weight', 'mlp.fc2.weight'):
+        torch.testing.assert_close(scaled[name], gain * plain[name])
+    torch.testing.assert_close(scaled['attn.qkv.weight'][48:], gain * plain['attn.qkv.weight'][48:])
+    assert torch.equal(scaled['attn.qkv.weight'][:48], plain['attn.qkv.weight'][:48])
+    assert torch.equal(scaled['attn.norm.weight'], torch.ones(24))
+
+
+def test_layer_scale_and_drop_path_act_between_the_norm_of_the_branch_and_that_of_the_sum():
+    for on in ('sum', 'branch'):
+        ours = layer(dict(type='post', on=on), layer_scale_init_value=0.1, drop_path_rate=0.5).train()
+        x = torch.randn(400, 16, 24, dtype=torch.float64)
+        ours.mlp, ours.sum_norm2, ours.branch_norm2 = nn.Identity(), nn.Identity(), nn.Identity()
+        ours.gamma2.data.zero_()
+        out = ours.attn(x, (4, 4))
+        full = out if on == 'sum' else ours.branch_norm1(out)
+        sums = [ours.sum_norm1(x + keep * ours.gamma1 * full) for keep in (0, 2)]
+        found = ours(x, None, (4, 4))[0]
+        kept = [(found - one).flatten(1).abs().amax(1) < 1e-9 for one in sums]
+        assert (kept[0] | kept[1]).all() and 0.4 < kept[1].double().mean() < 0.6
+
+
+@pytest.mark.parametrize('placement', SOME, ids=str)
+def test_recomputed_activations_and_the_compiler_change_nothing(placement):
+    image = torch.randn(2, 3, 32, 48)
+    model = vit(placement, pe_joining='lape', patch_norm='dual')
+    found = []
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend='eager', fullgraph=True)
+    for run, with_cp in ((model, False), (model, True), (compiled, False)):
+        for block in model.blocks:
+            block.with_cp = with_cp
+        model.zero_grad()
+        run(image)[0].square().sum().backward()
+        found.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
+    for other in found[1:]:
+        for name, gradient in found[0].items():
+            torch.testing.assert_close(other[name], gradient, atol=1e-4, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize('placement', SOME, ids=str)
+def test_autocast_is_near(placement):
+    model = VisionTransformer(dict(ARCH, embed_dims=96), 64, 8, out_type='raw', norm_placement=placement)
+    image, found = torch.randn(4, 3, 64, 64), []
+    for half in (False, True):
+        model.zero_grad()
+        with torch.autocast('cpu', torch.bfloat16, enabled=half):
+            out = model(image)[0]
+        assert out.dtype == torch.float32
+        torch.manual_seed(1)
+        (out * torch.randn(out.shape)).sum().backward()
+        found.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
+    apart = {name: ((found[1][name] - exact).norm() / exact.norm()).item() for name, exact in found[0].items()}
+    assert max(apart.values()) < 0.05, max(apart, key=apart.get)
+
+
+@pytest.mark.parametrize('placement', ['post', SCALED], ids=str)
+def test_the_exported_graph_computes_the_same(tmp_path, placement):
+    model = vit(placement, pe_joining='lape', out_type='featmap')
+    assert export_backbone(model, (24, 40), tmp_path / 'a.onnx') <= 1e-4
+
+
+@pytest.mark.parametrize('placement', ALL, ids=str)
+def test_a_file_tells_the_placement_and_loads_strictly(tmp_path, placement):
+    source = vit(placement)
+    torch.save(source.state_dict(), path := str(tmp_path / 'a.pth'))
+    line = inspect(path)['to load it'].removeprefix('backbone=')
+    found = eval(line.replace('num_heads=?', 'num_heads=3')).get('norm_placement', 'pre')
+    assert resolve_norm_placement(found) == resolve_norm_placement(placement)
+    load_backbone(model := vit(placement), path)
+    assert all(torch.equal(value, source.state_dict()[name]) for name, value in model.state_dict().items())
+    with pytest.raises(CheckpointError, match='does not fit the model'):
+        load_backbone(vit('pre' if placement != 'pre' else 'post'), path)
+
+
+@pytest.mark.parametrize('placement', SOME, ids=str)
+def test_norms_train_at_their_layers_rate_without_decay(placement):
+    model = nn.ModuleDict(dict(backbone=ViTAdapter(
+        dict(ARCH, num_layers=4), 64, conv_inplane=8, deform_num_heads=3, norm_placement=placement
+    )))  # fmt: skip
+    wrapper = dict(WRAPPER, paramwise_cfg=dict(layer_decay_rate=RATE, norm_decay_mult=0.0))
+    groups = build_optim_wrapper(model, wrapper).optimizer.param_groups
+    by_id = {id(p): (group['lr'] / 0.1, group['weight_decay']) for group in groups for p in group['params']}
+    norms = {name: p for name, p in model.named_parameters() if 'blocks' in name and 'norm' in name}
+    assert len(norms) == 2 * sum('norm' in name for name, _ in vit(placement).blocks.named_parameters())
+    for name, parameter in norms.items():
+        assert by_id[id(parameter)] == (pytest.approx(expected(name)), 0)
+
+
+def test_positions_pass_the_norms_of_the_sums():
+    model = vit('post').double()
+    first, second = model.layer_positions((4, 4))
+    pe = model.pos_embed[0, 1:]
+    block = model.blocks[0]
+    torch.testing.assert_close(first, pe.detach())
+    torch.testing.assert_close(second, block.sum_norm2(block.sum_norm1(pe)).detach())
+
+
+@pytest.mark.parametrize(
+    'placement',
+    ['sandwich', dict(attn='before'), dict(attn='post', on='head'), dict(type='sub-ln', on='sum'), 3],
+    ids=str,
+)
+def test_a_placement_that_does_not_exist_is_one_line_with_the_valid_names(placement):
+    with pytest.raises(ConfigError) as error:
+        VisionTransformer(ARCH, 32, 8, norm_placement=placement)
+    assert str(error.value) == (
+        f'norm_placement={placement!r} does not exist; choose one of: pre, post, both, normformer, sub-ln, '
+        'dict(attn=A, ffn=F, on=O) with A and F one of pre, post, both and O one of sum, branch, '
+        "dict(type='normformer', head_scale=True, residual_scale=True)"
+    )

@@ -1,0 +1,297 @@
+"""VTAB: the sets and the recipe, the choice of the rate, the means, bad input, the tool killed and continued."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from config_helpers import ROOT, build, load
+from mmengine.config import Config
+from mmengine.registry import PARAM_SCHEDULERS
+from mmpretrain.structures import DataSample
+from synthetic import write_run
+
+from mmlape.cli import main
+from mmlape.datasets.mini.make import MiniOptions, make_mini_data
+from mmlape.experiments.averages import moments
+from mmlape.experiments.vtab.paper import FIGURES, GROUPS, MODELS, paper_figures, paper_model
+from mmlape.experiments.vtab.protocol import METRIC, Options, SetResult, choose
+from mmlape.experiments.vtab.sets import VtabSet
+from mmlape.experiments.vtab.tables import build_report, results_table, write_results
+
+CONFIGS = sorted((ROOT / 'configs' / 'vtab').glob('vit-*.py'))
+MINI = {path.stem.rpartition('-')[2]: path for path in (ROOT / 'configs' / 'vtab').glob('deit-mini-*.py')}
+PRETRAIN = ROOT / 'configs/pretrain/deit-mini-default_1xb32-5e_mini-digits.py'
+# folder of the published lists: classes
+PUBLISHED = {
+    'natural': dict(cifar=100, caltech101=102, dtd=47, oxford_flowers102=102, oxford_iiit_pet=37, svhn=10, sun397=397),
+    'specialized': dict(patch_camelyon=2, eurosat=10, resisc45=45, diabetic_retinopathy=5),
+    'structured': dict(
+        clevr_count=8, clevr_dist=6, dmlab=6, kitti=4, dsprites_loc=16, dsprites_ori=16, smallnorb_azi=18,
+        smallnorb_ele=9,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp('vtab') / 'mini'
+    make_mini_data(root, MiniOptions(train=1, val=1, digits=0, vtab=40))
+    return root / 'vtab'
+
+
+@pytest.fixture(scope='module')
+def checkpoint(tmp_path_factory):
+    path = tmp_path_factory.mktemp('weights') / 'mini.pth'
+    torch.save(dict(state_dict=build(load(PRETRAIN)).state_dict()), path)
+    return path
+
+
+# ---------------------------------------------------------------- the sets and the recipe
+
+
+def test_the_sets_are_vtabs():
+    found = {group: {} for group in PUBLISHED}
+    for path in CONFIGS:
+        cfg = load(path)
+        found[cfg.vtab.group][Path(cfg.data_root).name] = cfg.model.head.num_classes
+        assert GROUPS[cfg.vtab.name] == cfg.vtab.group and path.stem.endswith(f'_vtab-{cfg.vtab.name}')
+        assert cfg.model.data_preprocessor.num_classes == cfg.model.head.num_classes
+        lists = {split: cfg[f'{split}_dataloader'].dataset.ann_file for split in ('train', 'val', 'test')}
+        assert lists == dict(train='train800.txt', val='val200.txt', test='test.txt')
+        for split in lists:
+            dataset = cfg[f'{split}_dataloader'].dataset
+            assert (dataset.data_root, len(dataset.metainfo.classes)) == (cfg.data_root, cfg.model.head.num_classes)
+            assert [step.type for step in dataset.pipeline] == ['LoadImageFromFile', 'Resize', 'PackInputs']
+    assert found == PUBLISHED and len(CONFIGS) == len(GROUPS) == 19
+    assert [len(rows) for rows in FIGURES.values()] == [7, 4, 8]
+
+
+def test_recipe():
+    """2,500 steps of 512, of SGD without decay: the rate rises for 200 steps, then falls as half a cosine to 0."""
+    cfg = load(CONFIGS[0])
+    assert (cfg.train_cfg.max_iters, cfg.train_dataloader.batch_size) == (2500, 512)
+    assert cfg.optim_wrapper.clip_grad == dict(max_norm=1.0)
+    chosen = dict(cfg.optim_wrapper.optimizer)
+    assert (chosen.pop('type'), chosen) == ('SGD', dict(lr=3e-4, momentum=0.9, weight_decay=0.0))
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedulers = [PARAM_SCHEDULERS.build(dict(one, optimizer=optimizer)) for one in [
+        dict(cfg.param_scheduler[0]), dict(cfg.param_scheduler[1], end=cfg.train_cfg.max_iters)
+    ]]  # fmt: skip
+    rates = []
+    for _ in range(2500):
+        rates.append(optimizer.param_groups[0]['lr'])
+        optimizer.step()
+        for scheduler in schedulers:
+            scheduler.step()
+    steps = np.arange(200, 2500)
+    cosine = (1 + np.cos(np.pi * (steps - 200) / 2300)) / 2
+    np.testing.assert_allclose(rates[200:], cosine, atol=2e-3)
+    np.testing.assert_allclose(rates[:200], (np.arange(200) + 1) / 200, atol=6e-3)
+
+
+def test_loss_sums_over_classes_and_averages_over_images_and_the_head_starts_at_zero():
+    model = build(load(MINI['textures']))
+    model.head.init_weights()
+    assert not any(parameter.any() for parameter in model.head.parameters())
+    rng = np.random.default_rng(0)
+    with torch.no_grad():
+        for parameter in model.head.parameters():
+            parameter.copy_(torch.from_numpy(rng.normal(size=parameter.shape)))
+    samples = [DataSample().set_gt_label(label) for label in (1, 0, 1)]
+    batch = model.data_preprocessor(dict(inputs=torch.zeros(3, 3, 64, 64, dtype=torch.uint8), data_samples=samples))
+    features = torch.from_numpy(rng.normal(size=(3, 128))).float()
+    loss = model.head.loss((features,), batch['data_samples'])['loss']
+    scores, labels = model.head((features,)).detach().numpy().astype(float), np.eye(2)[[1, 0, 1]]
+    chances = 1 / (1 + np.exp(-scores))
+    crosses = -(labels * np.log(chances) + (1 - labels) * np.log(1 - chances))
+    assert float(loss) == pytest.approx(crosses.sum(axis=1).mean(), rel=1e-5)
+
+
+def test_paper_model():
+    figures = {model: paper_figures(model) for model in MODELS}
+    assert figures['B/32']['caltech101'] == 87.1 and figures['B/16 + DPN']['norb-elevation'] == 36.2
+    cfg = load(CONFIGS[0])
+    assert paper_model(cfg.model) == 'B/32'
+    backbone = cfg.model.backbone
+    changes = (dict(patch_norm='dual'), 'B/32 + DPN'), (dict(patch_size=16), 'B/16'), (dict(pe_joining='lape'), None)
+    for change, name in (*changes, (dict(patch_norm='pre'), None), (dict(arch='deit-small'), None)):
+        assert paper_model(dict(backbone=dict(backbone, **change))) == name
+    assert paper_figures(None) == {}
+
+
+# ---------------------------------------------------------------- the choice and the means
+
+
+def make_set(name='dtd', group='natural'):
+    cfg = Config(dict(data_root='nowhere/', model=load(CONFIGS[0]).model))
+    return VtabSet(name, group, f'{name}.py', (), cfg)
+
+
+def write_arm(work_dir, one, rate, values, **more):
+    for seed, value in enumerate(values, 1):
+        write_run(work_dir / one.arm(rate).name, seed, {METRIC: value}, key=METRIC, **more)
+
+
+def test_the_rate_of_the_best_mean_validation_accuracy_is_chosen(tmp_path):
+    one, options = make_set(), Options((0.1, 0.01, 0.003), (1, 2, 3), work_dir=tmp_path)
+    write_arm(tmp_path, one, 0.003, (50.0, 60.0, 40.0))
+    write_arm(tmp_path, one, 0.01, (52.0, 52.0, 52.0))
+    write_arm(tmp_path, one, 0.1, (70.0, 40.0, 46.0))  # the best run and the same mean as 0.01
+    result = choose(one, options)
+    assert (result.rate, result.reason) == (0.01, '')
+    assert [result.validation[rate]['mean'] for rate in (0.003, 0.01, 0.1)] == [50.0, 52.0, 52.0]
+    write_run(tmp_path / one.arm(0.01).name, 2, None, state='failed', reason='loss is NaN', iter=7,
+              failure=dict(kind='not-finite', reason='loss is NaN'))  # fmt: skip
+    result = choose(one, options)
+    assert (result.rate, result.reason) == (0.1, 'lr 0.01 diverged')
+    write_run(tmp_path / one.arm(0.003).name, 3, None, state='failed', reason='out of memory', iter=7)
+    result = choose(one, options)
+    assert result.rate is None
+    assert result.reason.startswith('lr 0.003: seed 3: failed at iteration 7 of 300: out of memory')
+
+
+def result_of(name, values, rate=0.01):
+    one = make_set(name, GROUPS[name])
+    entry = moments({seed: {METRIC: value} for seed, value in enumerate(values, 1)})[METRIC]
+    return SetResult(one, {rate: entry}, rate, entry)
+
+
+def test_means_by_group_say_which_sets_they_are_over(tmp_path):
+    rng = np.random.default_rng(0)
+    values = {name: rng.uniform(20, 90, 3) for name in GROUPS}
+    results = [result_of(name, values[name]) for name in GROUPS if name not in ('svhn', 'dmlab', 'eurosat')]
+    results.append(SetResult(make_set('svhn'), {}, reason='lr 0.1: seed 2: missing'))
+    options = Options((0.01,), (1, 2, 3), work_dir=tmp_path)
+    report = build_report(results, options, {'dmlab': 'no folder data/dmlab'})
+    assert [mean.title for mean in report.means] == [
+        'natural, 6 of 7 sets', 'specialized, 3 of 4 sets', 'structured, 7 of 8 sets', 'all, 16 of 19 sets',
+    ]  # fmt: skip
+    for mean in report.means:
+        members = [name for name in GROUPS if mean.name in (GROUPS[name], 'all')]
+        over = [name for name in members if name not in ('svhn', 'dmlab', 'eurosat')]
+        by_seed = np.mean([values[name] for name in over], axis=0)
+        assert mean.test['mean'] == pytest.approx(by_seed.mean()) and mean.test['n'] == 3
+        assert mean.test['std'] == pytest.approx(by_seed.std(ddof=1))
+        assert mean.paper == pytest.approx(np.mean([FIGURES[GROUPS[name]][name][0] for name in over]))
+    left_out = next(note for note in report.notes if note.startswith('In no mean'))
+    assert 'svhn (lr 0.1: seed 2: missing)' in left_out and 'dmlab (no folder data/dmlab)' in left_out
+    assert 'eurosat (not asked for)' in left_out and not report.complete
+    assert any("the paper's, not measured by us" in note for note in report.notes)
+
+    table = results_table(report)
+    cells = next(row for row in table.rows if row[0] == 'dtd')
+    mean = np.mean(values['dtd'])
+    assert cells[1:4] == ('natural', '0.01', f'{mean:.2f}') and cells[-2:] == ('56.0', f'{mean - 56.0:+.2f}')
+    assert next(row for row in table.rows if row[0] == 'svhn')[2:5] == ('–', '–', '–')
+    markdown, numbers, rows = write_results(report, options)
+    assert '| dtd | natural | 0.01 |' in markdown.read_text() and 'In no mean: ' in markdown.read_text()
+    stored = json.loads(numbers.read_text())
+    assert stored['means']['all']['left_out'] == ['svhn', 'eurosat', 'dmlab'] and stored['model'] == 'B/32'
+    assert stored['sets']['dtd']['test']['mean'] == pytest.approx(mean) and stored['sets']['dtd']['paper'] == 56.0
+    lines = list(csv.DictReader(rows.read_text().splitlines()))
+    kept = [float(line['accuracy']) for line in lines if (line['set'], line['split']) == ('dtd', 'test')]
+    assert kept == pytest.approx(list(values['dtd']))
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def refused(capsys, *arguments):
+    assert main(['vtab', *map(str, arguments)]) == 1
+    return capsys.readouterr().err.strip()
+
+
+def test_bad_input_is_one_line_before_training(data, checkpoint, tmp_path, capsys):
+    broken = shutil.copytree(data, tmp_path / 'vtab')
+    common = ('--data', broken, '--work-dir', tmp_path / 'work')
+    configs = [MINI[name] for name in ('digits', 'textures', 'counts')]
+    lines = (broken / 'digits' / 'val200.txt').read_text().splitlines()
+    (broken / 'digits' / 'val200.txt').write_text('\n'.join([*lines[:-2], 'images/val200/x.png 1', 'y.png 0']))
+    (broken / 'textures' / 'test.txt').write_text('')
+    lines = (broken / 'counts' / 'train800.txt').read_text().splitlines()
+    (broken / 'counts' / 'train800.txt').write_text('\n'.join([lines[0].rpartition(' ')[0] + ' 4', *lines[1:]]))
+    first, second, third = refused(capsys, *configs, checkpoint, *common).splitlines()
+    folder = f'{broken}/digits'
+    assert first == (
+        f'mmlape: error: mini-digits: 2 of the 10 images in {folder}/val200.txt do not exist, the first is '
+        f'{folder}/images/val200/x.png.'
+    )
+    assert second.startswith(f'mini-textures: {broken}/textures/test.txt has no images')
+    assert third.startswith(f'mini-counts: {broken}/counts/train800.txt, line 1: label 4 is outside the 4 classes')
+
+    shutil.rmtree(broken / 'textures')
+    line = refused(capsys, *configs, checkpoint, *common)
+    assert f'1 of 3 sets are missing below {broken} (no folder {broken}/textures)' in line and '--skip-missing' in line
+    assert '\n' not in line and not (tmp_path / 'work').exists()
+    assert 'is no set of VTAB' in refused(capsys, PRETRAIN, checkpoint, *common)
+    assert 'two configs of the set mini-digits' in refused(capsys, configs[0], configs[0], checkpoint, *common)
+
+
+def test_a_checkpoint_of_another_architecture_is_one_line(data, checkpoint, tmp_path, capsys):
+    common = (MINI['textures'], checkpoint, '--data', data, '--work-dir', tmp_path / 'work', '--cfg-options')
+    line = refused(capsys, *common, 'model.backbone.patch_norm=dual')
+    assert line.startswith(f'mmlape: error: checkpoint {checkpoint} does not fit the model: missing: backbone.')
+    assert '\n' not in line and '--cfg-options' in line
+    line = refused(capsys, *common, 'model.backbone.patch_size=8')
+    assert 'wrong shape: backbone.' in line and '\n' not in line and not (tmp_path / 'work').exists()
+    backbone = tmp_path / 'backbone.pth'
+    weights = torch.load(checkpoint)['state_dict']
+    torch.save({name[9:]: value for name, value in weights.items() if name.startswith('backbone.')}, backbone)
+    arguments = (MINI['textures'], backbone, '--data', data, '--work-dir', tmp_path / 'work')
+    assert main(['vtab', *map(str, arguments), '--dry-run']) == 0
+    assert capsys.readouterr().out.count(' start ') == 9
+    assert 'does not fit' in refused(capsys, *arguments, '--cfg-options', 'model.backbone.patch_norm=dual')
+
+
+def test_check_data_takes_a_set(data, capsys):
+    options = ('--cfg-options', f'data_root={data / "counts"}')
+    assert main(['check-data', str(MINI['counts']), *options]) == 0
+    printed = capsys.readouterr().out
+    assert '40' in printed and '20' in printed
+
+
+# ---------------------------------------------------------------- the tool
+
+
+def test_the_tool_continues_after_a_kill(data, checkpoint, tmp_path):
+    """Two rates and two seeds of a few steps: what was finished is neither trained nor tested again."""
+    command = [ROOT / 'tools/vtab.py', MINI['textures'], checkpoint, '--data', data, '--work-dir', 'work', '--prune']
+    command += ['--rates', 0.03, 0.3, '--seeds', 1, 2, '--parallel', 1]
+    command += ['--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2', 'param_scheduler.0.end=1']
+    command += ['param_scheduler.1.begin=1', 'train_dataloader.batch_size=8', 'auto_scale_lr.base_batch_size=8']
+    for split in ('train', 'val', 'test'):
+        command += [f'{split}_dataloader.num_workers=0', f'{split}_dataloader.persistent_workers=False']
+    first = tiny.start(*command, cwd=tmp_path)
+    line = ''
+    while 'finished after' not in line:
+        line = first.stdout.readline()
+        assert line, 'it ended before'
+    first.kill()
+    first.communicate()
+    said = tiny.run(*command, cwd=tmp_path)
+    assert said.count('finished before, skipped') >= 1 and said.count(': test ') == 2
+    logs = sorted((tmp_path / 'work').glob('*/logs/*.log'))
+    assert len(logs) == 4
+    stored = json.loads((tmp_path / 'work/vtab.json').read_text())['sets']['mini-textures']
+    means = {}
+    for rate in ('0.03', '0.3'):
+        runs = [tiny.record(tmp_path / f'work/mini-textures-lr{rate}/seed_{seed}') for seed in (1, 2)]
+        assert all(run['state'] == 'finished' and run['iter'] == 2 for run in runs)
+        means[float(rate)] = np.mean([run['last']['metrics'][METRIC] for run in runs])
+        assert stored['validation'][rate]['mean'] == pytest.approx(means[float(rate)])
+    chosen = max(means, key=lambda rate: (means[rate], -rate))
+    assert stored['rate'] == chosen
+    other = next(rate for rate in means if rate != chosen)
+    folders = {rate: tmp_path / f'work/mini-textures-lr{rate}' for rate in means}
+    scores = [
+        json.loads((folders[chosen] / f'seed_{seed}/test/metrics.json').read_text())['metrics'][METRIC]
+        for seed in (1, 2)
+    ]
+    assert list(stored['test']['values'].values()) == scores
+    assert not list(folders[other].glob('seed_*/test')) and not list(folders[other].glob('seed_*/*.pth'))
+    assert len(list(folders[chosen].glob('seed_*/iter_2.pth'))) == 2
