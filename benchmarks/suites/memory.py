@@ -5,7 +5,8 @@ import dataclasses
 from benchmarks.comparison import Comparison, Settings
 
 SOURCES = (
-    'joining', 'position', 'public', 'adapter', 'foundation', 'swin', 't2t', 'ceit', 'compact', 'deform', 'modes', 'models'
+    'joining', 'position', 'public', 'adapter', 'foundation', 'swin', 't2t', 'ceit', 'compact', 'deform', 'modes',
+    'models',
 )  # fmt: skip
 
 
