@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     add('--data', metavar='DIR', help='the mini data; default: data/mini, made if it is not there')
     add('--vit-adapter', metavar='DIR', help='a checkout of the public ViT-Adapter code, to measure as well')
     add('--lape', metavar='DIR', help='a checkout of the public LaPE code, to measure as well')
+    add('--irpe', metavar='DIR', help="Cream's iRPE/DeiT-with-iRPE, to measure as well")
     add('--dinov3', metavar='DIR', help='a checkout of the public DINOv3 code, to measure as well')
     add('--t2t', metavar='DIR', help='a checkout of the public T2T-ViT code, to measure as well')
     add('--ceit', metavar='DIR', help='a checkout of the public CeiT code, to measure as well')
@@ -72,7 +73,7 @@ def settings_of(args: argparse.Namespace):
     gpu = args.device == 'cuda'
     limits = QUICK if args.quick else {}
     chosen = {name: getattr(args, name) for name in ('repeats', 'budget') if getattr(args, name) is not None}
-    public = ('vit-adapter', 'lape', 'dinov3', 't2t', 'ceit', 'compact')
+    public = ('vit-adapter', 'lape', 'dinov3', 't2t', 'ceit', 'compact', 'irpe')
     named = {name: getattr(args, name.replace('-', '_')) for name in public}
     return Settings(
         device=args.device,

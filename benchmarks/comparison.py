@@ -72,7 +72,7 @@ class Settings:
         batch: Images in a piece of work; None takes what fits the device.
         repeats: Rounds at most.
         budget: Seconds per comparison at most, after nine rounds.
-        checkouts: Folders of public code, by name ('vit-adapter', 'lape', 'dinov3', 't2t', 'ceit').
+        checkouts: Folders of public code, by name ('vit-adapter', 'lape', 'dinov3', 't2t', 'ceit', 'irpe').
     """
 
     device: str = 'cpu'

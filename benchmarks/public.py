@@ -1,4 +1,4 @@
-"""The public ViT-Adapter, LaPE, T2T-ViT and CeiT code, run from a checkout that stays outside this repository.
+"""The public ViT-Adapter, LaPE, iRPE, T2T-ViT and CeiT code, run from a checkout that stays outside this repository.
 
 Nothing of that code is here. Its modules are imported from the given folder; what today's stack lacks is replaced by
 stand-ins while they are imported: the registries (classes are taken as they are), ``mmcv.runner.BaseModule`` (torch's
@@ -29,6 +29,7 @@ HINTS = {
     'vit-adapter': 'git clone https://github.com/czczup/ViT-Adapter',
     'lape': 'git clone https://github.com/Ingrid725/LaPE',
     'dinov3': 'git clone https://github.com/facebookresearch/dinov3',
+    'irpe': 'git clone https://github.com/microsoft/Cream, iRPE/DeiT-with-iRPE in it',
     't2t': 'git clone https://github.com/yitu-opensource/T2T-ViT',
     'ceit': 'git clone https://github.com/coeusguo/ceit',
     'compact': 'git clone https://github.com/SHI-Labs/Compact-Transformers',
@@ -163,6 +164,32 @@ def public_ceit(settings: Settings, size: int, weights: dict[str, Tensor]) -> nn
         )  # fmt: skip
     model.load_state_dict(weights)
     return prepared(model, settings)
+
+
+def public_irpe(settings: Settings, size: int, on: str, weights: dict[str, Tensor]) -> nn.Module:
+    """Build the public DeiT with product contextual iRPE and our weights; it returns the class token (B, D)."""
+    from functools import partial
+
+    root = checkout(settings, 'irpe', 'rpe_vision_transformer.py')
+    with _stand_ins(root), warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        sys.modules['easydict'] = _module('easydict', EasyDict=_Attributes)
+        module = importlib.import_module('rpe_vision_transformer')
+        config = importlib.import_module('irpe').get_rpe_config(1.9, 'product', 'ctx', True, 1, on)
+        arch = arch_of(settings)
+        model = module.VisionTransformer(
+            img_size=size, patch_size=16, num_classes=0, embed_dim=arch['embed_dims'], depth=arch['num_layers'],
+            num_heads=arch['num_heads'], mlp_ratio=arch['feedforward_channels'] / arch['embed_dims'], qkv_bias=True,
+            norm_layer=partial(nn.LayerNorm, eps=1e-6), rpe_config=config,
+        )  # fmt: skip
+    model.load_state_dict(weights)
+    return prepared(model, settings)
+
+
+class _Attributes(dict):
+    """What iRPE needs of ``easydict``."""
+
+    __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
 
 
 class DeformableFunction:

@@ -13,7 +13,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from mmlape.engine.hooks import CompileBackboneHook
 from mmlape.errors import ConfigError
 from mmlape.models import CeiT, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
-from mmlape.models.layers.window_attention import _cached_apart
+from mmlape.models.layers.window_attention import apart_in
 
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
 
@@ -69,11 +69,11 @@ def test_swin_is_one_graph_and_leaves_no_masks_behind():
     arch = dict(embed_dims=12, depths=(2, 1), num_heads=(2, 4))
     options = dict(pe_type=['learnable', 'rpe'], pe_joining='lape', out_type='featmap', out_indices=(0, 1))
     model = randomise(SwinTransformer(arch, 32, window_size=4, **options))
-    _cached_apart.cache_clear()
+    apart_in.cache_clear()
     run, counter = compiled(model)
     with torch.no_grad():
         run(torch.randn(1, 3, 64, 72))
-        assert _cached_apart.cache_info().currsize == 0
+        assert apart_in.cache_info().currsize == 0
         check(model, run, (64, 72), (66, 90))
     assert counter.frame_count <= 3
 

@@ -1,5 +1,6 @@
 """Gradient norms by depth: against torch.autograd, through accumulation, clipping, loss scales and processes."""
 
+import contextlib
 import json
 import sys
 from types import SimpleNamespace
@@ -8,10 +9,11 @@ import pytest
 import tiny
 import torch
 from mmengine.optim import AmpOptimWrapper, OptimWrapper, OptimWrapperDict
-from synthetic import write_log
+from synthetic import write_log, write_run
 from torch import nn
 
-from mmlape.analysis.gradient_norms import read_norms
+from mmlape.analysis import gradient_norms as gradient_norms_figure
+from mmlape.analysis.gradient_norms import plot_norms, read_norms
 from mmlape.cli import main
 from mmlape.engine.hooks import GradientNormHook
 from mmlape.engine.hooks.gradient_norm import TAG, gradient_norms, parameter_parts
@@ -205,6 +207,33 @@ def test_arms_of_one_name_in_two_places_stay_apart(tmp_path):
     assert list(arms) == ['default', str(tmp_path / 'ade' / 'lape'), str(tmp_path / 'coco' / 'lape')]
     assert arms[str(tmp_path / 'ade' / 'lape')].by_depth(1000)[:, 0].tolist() == [2.0, 4.0]
     assert arms[str(tmp_path / 'coco' / 'lape')].by_depth(1)[:, 0].tolist() == [300.0, 600.0]
+
+
+def test_sizes_stand_side_by_side(tmp_path, monkeypatch):
+    """A column for each size and patch, whatever the norms of its stem; as many as the paper's Figure 4 has."""
+    for name, arch, patch in (('b32', 'deit-base', 32), ('s32', 'deit-small', 32), ('x', dict(ARCH), 7)):
+        for stem in ('none', 'dual'):
+            work_dir = tmp_path / f'{name}-{stem}' / 'seed_1'
+            backbone = dict(arch=arch, patch_size=patch, patch_norm=stem)
+            write_run(work_dir.parent, 1, 1.0, chosen=dict(model=dict(backbone=backbone)))
+            logged_run(work_dir, [1.0, 2.0])
+    arms = read_norms([tmp_path])
+    assert {arm.name: arm.model for arm in arms} == {
+        f'{name}-{stem}': model
+        for name, model in (('b32', 'deit-base/32'), ('s32', 'deit-small/32'), ('x', '2x16/7'))
+        for stem in ('none', 'dual')
+    }
+    drawn = []
+    monkeypatch.setattr(gradient_norms_figure.Figure, 'savefig', lambda figure, *args, **more: drawn.append(figure))
+    monkeypatch.setattr(gradient_norms_figure, 'atomic_path', contextlib.nullcontext)
+    plot_norms(arms, tmp_path / 'norms.png')
+    titles = [axes.get_title() for axes in drawn[0].axes]
+    assert [title.split(',')[0] for title in titles[:3]] == ['deit-base/32', 'deit-small/32', '2x16/7']
+    assert titles[3:] == ['patch embedding'] * 3
+    for axes in drawn[0].axes[:3]:
+        assert len(axes.get_legend().get_texts()) == 2, 'with DPN and without'
+    plot_norms(arms[:2], tmp_path / 'norms.png')
+    assert len(drawn[1].axes) == 2
 
 
 def test_runs_of_other_models_in_one_arm_are_refused(tmp_path, capsys):

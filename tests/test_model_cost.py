@@ -9,6 +9,7 @@ from config_helpers import build, find, load
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
+from mmlape.analysis import paper_costs
 from mmlape.analysis.cost import input_shape, model_cost
 from mmlape.cli import main
 from mmlape.models import ViTAdapter
@@ -92,3 +93,32 @@ def test_counting_leaves_no_tensor_of_the_counter_behind():
     model_cost(classifier, (64, 64))
     outs = model.eval()(torch.randn(1, 3, 64, 64))
     assert all(type(out) is torch.Tensor for out in outs)
+
+
+def test_the_papers_tables_of_cost(capsys):
+    """Parameters are LaPE's to all digits; what iRPE adds to multiply-adds is the paper's where it counts alike."""
+    assert main(['model-cost', '--paper-tables', '--rounds', '0']) == 0
+    rows = [
+        line.strip('| ').split(' | ') for line in capsys.readouterr().out.splitlines() if line.startswith('| DeiT')
+    ]
+    assert [row[1] for row in rows[:3]] == [row[3] for row in rows[:3]] == [
+        '5.717 / 5.722', '22.051 / 22.060', '86.568 / 86.586',
+    ]  # fmt: skip
+    alike = [row for row in rows[3:] if row[1] in ('irpe', 'irpe on qk', 'huang', 'sasa')]
+    for row in alike:
+        paper, ours = (float(text.removesuffix(' %')) for text in (row[3], row[5]))
+        assert abs(paper - ours) <= 0.06, row
+    assert len(alike) == 6
+    assert main(['model-cost']) == 1
+    assert 'name configs, or pass --paper-tables' in capsys.readouterr().err
+
+
+def test_the_papers_arms_are_measured(monkeypatch):
+    """Of both kinds of work, on a small model; what backward keeps grows with LaPE."""
+    monkeypatch.setattr(paper_costs, 'SIDE', 32)
+    tables = list(paper_costs.paper_tables(batch=1, rounds=1))
+    assert [len(table.rows) for table in tables] == [3, 12, 3, 9]
+    for row in tables[2].rows:
+        default, lape = (float(text) for text in row[3].split(' / '))
+        assert default <= lape
+    assert tables[3].rows[0][4] == '1.000'

@@ -340,6 +340,7 @@ BATCHES = {
     'mask_rcnn': detection_batch,
     'segmenter': segmentation_batch,
     'upernet': segmentation_batch,
+    'linear': segmentation_batch,
     'pretrain': classification_batch,
 }
 VARIANTS = [find(family, 'tiny', v) for family in FAMILIES for v in ('default', 'lape', 'default-dpn', 'lape-dpn')]
@@ -350,7 +351,7 @@ def test_one_step_reaches_every_parameter(path):
     """No parameter is left without a gradient, nor with zeros only once the adapter's zero weights are none."""
     cfg, family, side = load(path).copy(), path.parent.name, 64
     changes = {'model.backbone.drop_path_rate': 0.0}
-    if family in ('segmenter', 'upernet'):
+    if family in ('segmenter', 'upernet', 'linear'):
         changes['model.data_preprocessor.size'] = (side, side)
     if family == 'mask_rcnn':  # fewer boxes, for speed
         changes |= {'model.train_cfg.rpn_proposal.max_per_img': 100, 'model.train_cfg.rcnn.sampler.num': 64}

@@ -12,7 +12,10 @@ from mmengine.runner import Runner as MMRunner
 from mmlape.engine.seeding import Batches, SkippingBatchSampler, seeded_dataloader
 
 TOOLS = tiny.ROOT / 'tools'
-OPTIONS = ('train_cfg.max_iters=6', 'train_cfg.val_interval=6', 'default_hooks.checkpoint.interval=3')
+# half of the images, the subset of which must be that of the uninterrupted run, too
+OPTIONS = (
+    'data_fraction=0.5', 'train_cfg.max_iters=6', 'train_cfg.val_interval=6', 'default_hooks.checkpoint.interval=3'
+)  # fmt: skip
 
 DETECTOR = """
 _base_ = {base!r}

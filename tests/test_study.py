@@ -7,6 +7,7 @@ import pytest
 import tiny
 
 from mmlape.errors import ConfigError, TrainingError
+from mmlape.experiments.arm import on_fractions
 from mmlape.experiments.launchers.local import LocalLauncher
 from mmlape.experiments.layout import start_lock
 from mmlape.experiments.study import Arm, PlannedRun, Study, require_startable
@@ -167,3 +168,17 @@ def test_a_record_of_another_seed_is_never_read_as_this_one(config, tmp_path):
     (_place(study, seed=5)).rename(tmp_path / 'tiny' / 'seed_4')
     with pytest.raises(TrainingError, match='holds a run with seed 5, not 4'):
         require_startable(study.plan())
+
+
+def test_arms_on_fractions(config):
+    arm = Arm.of(config, ('train_cfg.max_iters=3',))
+    found = on_fractions([arm], ['1/16', '0.25', '1'])
+    assert [one.name for one in found] == ['tiny+1of16', 'tiny+1of4', 'tiny'] and found[-1] is arm
+    study = Study(found, (4,))
+    assert [one.get('data_fraction') for one in study.configs.values()] == ['1/16', '1/4', None]
+    assert study.plan()[0].train_args[-2:] == ('train_cfg.max_iters=3', 'data_fraction=1/16')
+    assert len({study._identity(one, 4)['config'] for one in found}) == 3
+    with pytest.raises(ConfigError, match='data_fraction=2: give a number above 0'):
+        on_fractions([arm], ['1', '2'])
+    with pytest.raises(ConfigError, match=r'arms: tiny\+1of4 given twice'):
+        Study(on_fractions([arm], ['0.25', '1/4']), (4,))

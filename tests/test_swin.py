@@ -13,10 +13,8 @@ from mmlape.models.backbones.swin_layouts import LAYOUTS
 from mmlape.models.layers.patch_merging import PatchMerging, merge_cells
 from mmlape.models.layers.window_attention import (
     ShiftedWindowAttention,
-    _cached_apart,
     apart_in,
     assemble,
-    build_apart,
     partition,
 )
 from mmlape.models.position import resolve_position
@@ -125,16 +123,16 @@ def test_partition_and_assemble_are_inverse():
 
 
 def test_masks_are_cached_and_never_made_of_recorded_tensors():
-    _cached_apart.cache_clear()
+    apart_in.cache_clear()
     device = torch.device('cpu')
     with FakeTensorMode():
         apart_in((8, 8), 4, 2, device)
     torch.func.vmap(lambda x: x + apart_in((8, 8), 4, 2, device)[0, 0, 0])(torch.zeros(2))
-    assert _cached_apart.cache_info().currsize == 0
+    assert apart_in.cache_info().currsize == 0
     with torch.inference_mode():
         first = apart_in((8, 8), 4, 2, device)
     assert not first.is_inference() and apart_in((8, 8), 4, 2, device) is first
-    assert torch.equal(first, build_apart((8, 8), 4, 2, device))
+    assert torch.equal(first, apart_in.__wrapped__((8, 8), 4, 2, device))
 
 
 @pytest.mark.parametrize('arm', ARMS)

@@ -7,7 +7,7 @@ from config_helpers import CONFIGS, build, load, short
 from mmengine.optim import build_optim_wrapper
 from test_configs import flat
 
-SWIN = [path for path in CONFIGS if 'swin-' in path.stem]
+SWIN = [path for path in CONFIGS if 'swin-' in path.stem and '-irpe-' not in path.stem]
 ARMS = {
     'rpe': ('rpe', 'default'),
     'default': ('learnable', 'default'),

@@ -205,7 +205,7 @@ def test_parts_and_depths():
 
 def test_no_position_encoding_to_look_at():
     model = build('vit_small_patch16_dinov3')
-    with pytest.raises(ConfigError, match='TimmViT has no position encoding to look at'):
+    with pytest.raises(ConfigError, match='TimmViT has no position encoding that can be drawn'):
         next(correlation_maps(model, (2, 2)))
 
 

@@ -7,6 +7,7 @@ import torch
 from model_helpers import cvt, randomise
 from PIL import Image
 
+from mmlape.analysis import position_figures
 from mmlape.analysis.position import cosines, describe_map, pe_table, token_grid, view_positions
 from mmlape.analysis.position_report import write_figures
 from mmlape.analysis.subjects import OpenOptions, Subject, open_model, open_models
@@ -113,7 +114,7 @@ def test_relative_bias_is_shown_as_it_is(tiny_arch):
 
 
 def test_refusals(tiny_arch):
-    with pytest.raises(ConfigError, match='no position encoding to look at'):
+    with pytest.raises(ConfigError, match='no position encoding that can be drawn'):
         view_positions(vit(tiny_arch, pe_type='none'), 'none')
     with pytest.raises(ConfigError, match='layers 0 to 3, not 4'):
         view_positions(vit(tiny_arch), 'model', layers=[1, 4])
@@ -210,6 +211,31 @@ def test_a_checkpoint_that_does_not_say_enough(tiny_arch, tmp_path):
         open_model(str(path), OpenOptions())
     opened = open_model(str(path), OpenOptions(grid=(3, 6))).model
     torch.testing.assert_close(pe_table(opened, (3, 6)), pe_table(model, (3, 6)))
+
+
+# ---------------------------------------------------------------- the stem
+
+
+def test_scales_of_several_sizes_are_a_row_each(tiny_arch, tmp_path, monkeypatch):
+    """DPN, Figure 3: P x P values of a channel as an image; a model without the norm has no row."""
+    drawn = []
+    monkeypatch.setattr(position_figures, '_save', lambda figure, path: drawn.append((path.name, figure)))
+    large = dict(tiny_arch, embed_dims=64, num_layers=5)
+    models = {
+        'Ti/8': vit(tiny_arch, patch_norm='dual'),
+        'without': vit(tiny_arch),
+        'L/4': randomise(VisionTransformer(large, 32, 4, patch_norm='dual')),
+    }
+    write_figures([Subject(name, model) for name, model in models.items()], tmp_path)
+    figure = dict(drawn)['patch_norm.png']
+    panels = [axes for axes in figure.axes if axes.get_title()]
+    assert [axes.get_title() for axes in panels] == ['red', 'green', 'blue'] * 2
+    assert [axes.get_ylabel() for axes in panels] == ['Ti/8', '', '', 'L/4', '', '']
+    for row, (name, patch) in enumerate((('Ti/8', 8), ('L/4', 4))):
+        # a patch is flattened as (channel, row, column)
+        scale = models[name].patch_embed.norm0.weight.detach().view(3, patch, patch)
+        for channel in range(3):
+            np.testing.assert_array_equal(panels[3 * row + channel].images[0].get_array(), scale[channel])
 
 
 # ---------------------------------------------------------------- the command

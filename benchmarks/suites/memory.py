@@ -4,7 +4,10 @@ import dataclasses
 
 from benchmarks.comparison import Comparison, Settings
 
-SOURCES = ('joining', 'public', 'adapter', 'foundation', 'swin', 't2t', 'ceit', 'compact', 'deform', 'modes', 'models')
+SOURCES = (
+    'joining', 'position', 'public', 'adapter', 'foundation', 'swin', 't2t', 'ceit', 'compact', 'deform', 'modes',
+    'models',
+)  # fmt: skip
 
 
 def comparisons(settings: Settings) -> list[Comparison]:

@@ -13,6 +13,7 @@ from mmlape.engine.hooks.gradient_norm import TAG
 from mmlape.errors import DataError
 from mmlape.files import atomic_path
 from mmlape.runs.curves import read_scalars
+from mmlape.runs.identity import read_identity
 
 LAST = 1000  # iterations that the norm by depth is averaged over, as in the paper
 WITHOUT_DEPTH = ('position', 'backbone', 'heads', 'all')  # parts with no place between input and output
@@ -24,9 +25,16 @@ Norms = dict[int, dict[str, float]]
 
 @dataclass
 class NormArm:
-    """The runs of one method: the norms of each run's folder."""
+    """The runs of one method.
+
+    Attributes:
+        name: Its name.
+        model: The model's size and patches, such as 'deit-base/16'; '' where the runs did not record it.
+        runs: The norms of each run's folder.
+    """
 
     name: str
+    model: str = ''
     runs: dict[Path, Norms] = field(default_factory=dict)
 
     @property
@@ -64,7 +72,8 @@ def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
             if norms:
                 found = True
                 folder = run.parent if run.name.startswith('seed_') else run
-                arms.setdefault(folder, NormArm(folder.name)).runs.setdefault(run, {}).update(norms)
+                arm = arms.get(folder) or arms.setdefault(folder, NormArm(folder.name, _model_of(run)))
+                arm.runs.setdefault(run, {}).update(norms)
         if not found:
             raise DataError(f'{work_dir} has no run with gradient norms: train with --log-grad-norm')
     names = [arm.name for arm in arms.values()]
@@ -84,6 +93,16 @@ def _require_same_parts(arm: NormArm) -> None:
                 )
 
 
+def _model_of(run: Path) -> str:
+    """Return size and patches of a run's backbone: 'deit-base/16', or '2x64/7' (layers x width) if it has no name."""
+    settings = (read_identity(run) or {}).get('settings') or {}
+    backbone = (settings.get('model') or {}).get('backbone') or {}
+    arch = backbone.get('arch', '')
+    if isinstance(arch, dict):
+        arch = f'{arch.get("num_layers") or arch.get("depths")}x{arch.get("embed_dims")}'
+    return f'{arch}/{backbone["patch_size"]}' if arch and 'patch_size' in backbone else arch
+
+
 def _read_file(file: Path) -> Norms:
     norms: Norms = {}
     for row in read_scalars(file):
@@ -95,6 +114,7 @@ def _read_file(file: Path) -> Norms:
 def plot_norms(arms: Sequence[NormArm], path: str | Path, last: int = LAST) -> None:
     """Plot norm against depth, and the patch embedding's norm against the iteration; a colour for each arm.
 
+    The two stand side by side for one model, as in Figure 2. Several models have a column each, as in Figure 4.
     Lines are means over an arm's runs, bands and bars their sample standard deviation.
 
     Args:
@@ -102,8 +122,23 @@ def plot_norms(arms: Sequence[NormArm], path: str | Path, last: int = LAST) -> N
         path: The figure to write, in the format of its suffix.
         last: Number of last iterations that the norm by depth is averaged over.
     """
-    figure = Figure(figsize=(11, 4.2), layout='constrained')
-    left, right = figure.subplots(1, 2)
+    models = list(dict.fromkeys(arm.model for arm in arms))
+    if len(models) == 1:
+        figure = Figure(figsize=(11, 4.2), layout='constrained')
+        panels = [figure.subplots(1, 2)]
+    else:
+        figure = Figure(figsize=(5.5 * len(models), 8.4), layout='constrained')
+        panels = figure.subplots(2, len(models), sharey='row').T
+    for model, (depth, time) in zip(models, panels):
+        _plot_model([arm for arm in arms if arm.model == model], depth, time, last)
+        if len(models) > 1:
+            depth.set_title(f'{model or "model not recorded"}, {depth.get_title()}')
+    with atomic_path(path) as partial:
+        figure.savefig(partial, dpi=110)
+
+
+def _plot_model(arms: Sequence[NormArm], left: Axes, right: Axes, last: int) -> None:
+    """Plot the arms of one model: by depth, and the first part's over the iterations."""
     for number, arm in enumerate(arms):
         colour, count = colormaps['tab10'](number % 10), len(arm.runs)
         label = f'{arm.name} ({count} run{"s" * (count != 1)})'
@@ -121,9 +156,7 @@ def plot_norms(arms: Sequence[NormArm], path: str | Path, last: int = LAST) -> N
         axes.set_yscale('log')
         axes.grid(alpha=0.25, which='both', lw=0.5)
         axes.spines[['top', 'right']].set_visible(False)
-    left.legend(frameon=False)
-    with atomic_path(path) as partial:
-        figure.savefig(partial, dpi=110)
+    left.legend(frameon=False, fontsize=8, loc='upper center', bbox_to_anchor=(0.5, -0.15))
 
 
 def _plot_depth(axes: Axes, arm: NormArm, last: int, **style) -> None:

@@ -64,7 +64,7 @@ def correlation_maps(model: BaseBackbone, grid: Grid) -> Iterator[tuple[str, Gri
     elif model.position.inside:
         maps = (None if term is None else term.double().cpu().numpy() for term in model.drawn_encodings(grid))
     else:
-        raise ConfigError(f'{type(model).__name__} has no position encoding to look at')
+        raise ConfigError(f'{type(model).__name__} has no position encoding that can be drawn')
     grids = model.layer_grids(grid, inside=model.position.absolute is None)
     for layer, (own, values) in enumerate(zip(grids, maps)):
         if values is None:

@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=('NAME', 'CONFIG'),
         help='NAME CONFIG [KEY=VALUE ...]: an arm with its own name and changes; may be repeated',
     )
+    add('--fractions', nargs='+', metavar='F', help='each arm on these fractions of its training images: 1/16 0.5 1')
     add('--seeds', type=seed, nargs='+', metavar='S', help=f"default: {' '.join(map(str, SEEDS))}, the paper's")
     add('--work-dir', default='work_dirs', metavar='DIR', help='runs go to DIR/<arm>/seed_<s>; default: %(default)s')
     add('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE', help='changes of every arm')
@@ -69,14 +70,16 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from mmlape.errors import ConfigError
+    from mmlape.experiments.arm import Arm, on_fractions
     from mmlape.experiments.multi_seed import average_arms, make_launcher, run_study
-    from mmlape.experiments.study import Arm, Study
+    from mmlape.experiments.study import Study
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     arms = [Arm.of(config, args.cfg_options) for config in args.config]
     arms += [Arm.parse(values, args.cfg_options) for values in args.arm]
     if not arms:
         raise ConfigError('nothing to train: name a CONFIG, or --arm NAME CONFIG')
+    arms = on_fractions(arms, args.fractions) if args.fractions else arms
     if args.aggregate_only:
         return average_arms(arms, args.work_dir, args.seeds, '--allow-different-software' in args.extra)
     study = Study(arms, args.seeds or SEEDS, args.work_dir, args.gpus, args.extra)

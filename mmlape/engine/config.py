@@ -10,6 +10,7 @@ from typing import Any
 import mmengine
 from mmengine.config import Config, DictAction
 
+from mmlape.datasets.fraction import data_fraction
 from mmlape.engine.overrides import check_override
 from mmlape.errors import ConfigError
 from mmlape.mim import PREFIX, config_path, mim_root
@@ -25,7 +26,7 @@ def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None
 
     Raises:
         ConfigError: The file is missing (the message lists similar names) or broken (it names file and line), or an
-            override names an unknown key (it lists similar keys).
+            override names an unknown key (it lists similar keys), or ``data_fraction`` is none.
         DataError: ``data_root`` is not a directory, or holds no readable classes.
     """
     file = resolve_path(path)
@@ -42,6 +43,7 @@ def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None
             cfg.merge_from_dict({key: value})
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ConfigError(f'--cfg-options {key}={value}: {error.args[0] if error.args else error}') from error
+    data_fraction(cfg)  # raises if it is none
     return cfg
 
 

@@ -23,6 +23,7 @@ from mmlape.checkpoint import load_model
 from mmlape.checkpoint.loading import fill_model, warn_of_normalisation
 from mmlape.checkpoint.reading import guard_mmengine
 from mmlape.checkpoint.records import KEY, record_of
+from mmlape.datasets.fraction import data_fraction, with_fraction
 from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_tensor
 from mmlape.engine.optim import group_parameters, quiet_logger
 from mmlape.engine.plan import RunPlan
@@ -76,11 +77,19 @@ class Runner(_Runner):
     def build_train_loop(self, loop: BaseLoop | dict) -> BaseLoop:
         """Build the loop on samples that are seeded by their position (see :mod:`mmlape.engine.seeding`)."""
         if not isinstance(loop, BaseLoop):
-            self._train_dataloader = seeded_dataloader(self._train_dataloader)
+            self._train_dataloader = seeded_dataloader(self._fractional(self._train_dataloader))
         built = super().build_train_loop(loop)
         if isinstance(built, IterBasedTrainLoop) and hasattr(built.dataloader.batch_sampler, 'skip'):
             built.dataloader_iterator = Batches(built.dataloader)
         return built
+
+    def _fractional(self, dataloader: dict) -> dict:
+        """Return the training dataloader's configuration on the images that ``data_fraction`` leaves."""
+        fraction = data_fraction(self.cfg)
+        if fraction is None:
+            return dataloader
+        dataset = with_fraction(dataloader['dataset'], fraction, self.seed, self.plan.batch.total)
+        return type(dataloader)(dataloader, dataset=dataset)
 
     def resume(self, *args, **kwargs) -> None:
         """Resume from a checkpoint, also from one in the middle of an epoch."""

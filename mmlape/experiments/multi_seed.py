@@ -11,12 +11,13 @@ from rich.table import Table
 from mmlape.console import console
 from mmlape.engine.optim import check_precision
 from mmlape.errors import ConfigError
+from mmlape.experiments.arm import Arm
 from mmlape.experiments.averages import SUMMARY, summary_table, write_summary
 from mmlape.experiments.launchers.base import Launcher
 from mmlape.experiments.launchers.local import LocalLauncher
 from mmlape.experiments.launchers.slurm import SlurmLauncher
 from mmlape.experiments.scheduler import Scheduler
-from mmlape.experiments.study import Arm, PlannedRun, Study
+from mmlape.experiments.study import PlannedRun, Study
 from mmlape.runs.run import read_seeds
 
 

@@ -18,6 +18,7 @@ from mmlape.engine.config import load_config
 from mmlape.engine.options import add_train_options
 from mmlape.engine.plan import RunPlan, plan_run
 from mmlape.errors import ConfigError, DataError, TrainingError, listed
+from mmlape.experiments.arm import Arm
 from mmlape.experiments.layout import log_file, start_lock
 from mmlape.runs.identity import checkpoint_keys, differences, is_missing, software_differences
 from mmlape.runs.locks import lock_holder, take_lock
@@ -27,38 +28,6 @@ from mmlape.runs.run import Run, read_run, seed_folder
 
 STUDY_OPTIONS = ('seed', 'work_dir', 'resume', 'launcher', 'cfg_options')
 """Options of training that a study sets itself."""
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One config of a comparison.
-
-    Args:
-        name: Names its folder, and its rows in tables.
-        config: A file, or ``mmlape::folder/name``.
-        cfg_options: ``key=value`` changes of the config.
-    """
-
-    name: str
-    config: str
-    cfg_options: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, config: str | Path, cfg_options: Sequence[str] = ()) -> 'Arm':
-        """Build an arm named after its config."""
-        name = re.split(r'/|::', str(config))[-1].removesuffix('.py')
-        return cls(name, str(config), tuple(cfg_options))
-
-    @classmethod
-    def parse(cls, values: Sequence[str], cfg_options: Sequence[str] = ()) -> 'Arm':
-        """Build an arm from the values of ``--arm``: NAME CONFIG [KEY=VALUE ...].
-
-        Raises:
-            ConfigError: The values are not of this form.
-        """
-        if len(values) < 2 or any('=' not in value for value in values[2:]):
-            raise ConfigError(f'--arm {" ".join(values)}: expected NAME CONFIG [KEY=VALUE ...]')
-        return cls(values[0], values[1], (*cfg_options, *values[2:]))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from mmlape.datasets.fraction import data_fraction
 from mmlape.registry import HOOKS
 
 _KEPT = (
@@ -38,6 +39,9 @@ def settings(cfg: dict) -> dict:
     named = [value for key, value in leaves(cfg) if key.split('.')[-1] == 'data_root' and isinstance(value, str)]
     roots = sorted({root.rstrip('/') for root in named} - {''}, key=len, reverse=True)
     kept = {key: cfg[key] for key in _KEPT if cfg.get(key) is not None}
+    fraction = data_fraction(cfg)
+    if fraction:
+        kept['data_fraction'] = dict(share=str(fraction.share), seed=fraction.seed)
     scale = cfg.get('auto_scale_lr') or {}
     if scale.get('enable'):
         kept['auto_scale_lr'] = dict(base_batch_size=scale.get('base_batch_size'))

@@ -1,12 +1,14 @@
 """The arms of a report, averaged: every value in points."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 
 from mmlape.evaluation.names import TASK_METRICS, is_defined, points, task_of
 from mmlape.experiments.averages import entry_in_points, in_points, moments, summarise
 from mmlape.experiments.report.paper import IndexEntry, PaperModel, index_entry, paper_model
+from mmlape.experiments.report.paper_fractions import at_fraction
 from mmlape.runs.record import read_evaluations
 from mmlape.runs.run import Run
 
@@ -58,6 +60,7 @@ class ArmResult:
         summary: As `averages.summarise` returns it, in points.
         model: The paper's name of its model.
         known: The entry of its config in the metafiles; None if there is none, or if its model is another one.
+        config: Its config, as its runs recorded it.
     """
 
     arm: ArmRuns
@@ -66,6 +69,7 @@ class ArmResult:
     summary: dict
     model: PaperModel
     known: IndexEntry | None
+    config: str = ''
 
     @property
     def name(self) -> str:
@@ -86,6 +90,20 @@ class ArmResult:
     def identity(self) -> dict:
         """The identity that its averaged runs share; empty if they have none."""
         return next((run.identity for run in self.counted if run.identity), {})
+
+    @property
+    def fraction(self) -> Fraction:
+        """The share of the training images that its runs were trained on."""
+        return Fraction(self._data_fraction.get('share', 1))
+
+    @property
+    def fraction_seed(self) -> int | str | None:
+        """What decided which images those are; None if they are all."""
+        return self._data_fraction.get('seed')
+
+    @property
+    def _data_fraction(self) -> dict:
+        return (self.identity.get('settings') or {}).get('data_fraction') or {}
 
     def values(self, which: str, metric: str, name: str | None = None) -> dict[int, float]:
         """Return ``{seed: value}`` of a metric at 'last' or 'best', or of one of its classes."""
@@ -128,11 +146,7 @@ def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
     metrics = [name for name in metrics if name in found] if found else metrics
     first = next((run for run in arm.runs if run.counts), None)
     config = str(first.record.get('config') or arm.name) if first else arm.name
-    return ArmResult(
-        arm,
-        task,
-        tuple(metrics),
-        summary,
-        paper_model(Path(config).stem, first.identity if first else None),
-        index_entry(config, first.cost.get('parameters') if first else None),
-    )
+    known = index_entry(config, first.cost.get('parameters') if first else None)
+    model = paper_model(Path(config).stem, first.identity if first else None)
+    result = ArmResult(arm, task, tuple(metrics), summary, model, known, config)
+    return replace(result, known=at_fraction(known, config, result.fraction))

@@ -38,6 +38,7 @@ def pairs_of(results: Sequence[ArmResult], baseline: str | None) -> Iterator[tup
         else:
             described = result.identity.get('settings') is not None
             same = [other for other in rivals if not described or other.model.name == result.model.name]
+            same = [other for other in same if other.fraction == result.fraction]
             chosen = next((other for other in same if other.model.plain), next(iter(same), None))
         if chosen is not None and chosen is not result:
             yield result, chosen

@@ -73,7 +73,9 @@ class Report:
 def _paper_title(arm: ArmResult, other: ArmResult) -> str | None:
     """Return 'Seg-T-Mask/16: LaPE − Default'; None for arms of two models, or of one method."""
     one, two = arm.model, other.model
-    return f'{one.name}: {one.method} − {two.method}' if one.name == two.name and one.method != two.method else None
+    images = f', {arm.fraction} of the images' if arm.fraction == other.fraction != 1 else ''
+    alike = one.name == two.name and one.method != two.method
+    return f'{one.name}: {one.method} − {two.method}{images}' if alike else None
 
 
 def build(
@@ -85,8 +87,8 @@ def build(
         arms: At least one.
         title: The heading.
         baseline: The arm that all others of its task are compared with. By default every arm is compared with the
-            arm of the same model that has the default PE, or the first of that model if none has; if settings are
-            not recorded, with the first of its task.
+            arm of the same model and fraction of the data that has the default PE, or the first of those if none
+            has; if settings are not recorded, with the first of its task.
         allow_software: Whether runs of one arm may differ in code and stack.
         **more: ``introduction``, ``notes`` and ``images`` of `Report`.
 

@@ -49,6 +49,7 @@ def _arm(result: ArmResult) -> dict:
     return {
         'task': result.task,
         'metrics': list(result.metrics),
+        'data_fraction': float(result.fraction),
         'model': vars(result.model),
         'paper': result.known.results if result.known else {},
         'early': [vars(one) for one in result.early()],

@@ -36,6 +36,15 @@ def tests(report: Report, which: str) -> str:
     )
 
 
+def fractions() -> str:
+    """Explain the table of fractions of the training images."""
+    return (
+        'Of the last evaluation. A fraction is of the training images; the validation images are all the same. A '
+        'smaller fraction is a part of a larger one, and the same for all seeds and arms unless data_fraction_seed '
+        "says otherwise. With 'run', a run's own seed decides, and the interval is over images too."
+    )
+
+
 def classes() -> str:
     """Explain the table of classes."""
     return (

@@ -98,8 +98,8 @@ def plot_curves(results: Sequence[tuple[int, ArmResult]], path: Path) -> Path | 
                 _draw_band(axes, band, place, marker)
         if any(found):
             n = max(band.n for band in found if band)
-            name = f'{_text(result.name)} ({n} seed{"s" * (n != 1)})'
-            handles.append(Line2D([], [], ls=_style(place), color=colour(place), lw=1.8, label=name))
+            name = f'{text_of(result.name)} ({n} seed{"s" * (n != 1)})'
+            handles.append(Line2D([], [], ls=style(place), color=colour(place), lw=1.8, label=name))
         if result.untrained(metric) is not None:
             right.plot(0, result.untrained(metric), 'D', color=colour(place), ms=5, clip_on=False)
     if not handles:
@@ -117,17 +117,17 @@ def plot_curves(results: Sequence[tuple[int, ArmResult]], path: Path) -> Path | 
     columns = 2 if max(len(handle.get_label()) for handle in handles) < _LONG_NAME else 1
     figure.set_figheight(3.6 + 0.22 * math.ceil(len(handles) / columns))
     figure.legend(handles=handles, loc='outside lower center', ncols=columns, frameon=False)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
-def _style(place: int) -> str:
+def style(place: int) -> str:
     """Return the line style of the arm at a place; no two of 32 share both colour and style."""
     return _STYLES[(place + place // len(COLOURS)) % len(_STYLES)]
 
 
 def _draw_band(axes: Axes, band: Band, place: int, marker: str) -> None:
     """Draw a mean, and its deviation if there is one."""
-    options = dict(ls=_style(place), marker=marker, color=colour(place), lw=1.8, ms=3.5)
+    options = dict(ls=style(place), marker=marker, color=colour(place), lw=1.8, ms=3.5)
     axes.plot(band.steps, band.mean, **options)
     if band.std is not None:
         low, high = band.mean - band.std, band.mean + band.std
@@ -151,14 +151,14 @@ def plot_differences(report: Report, path: Path) -> Path | None:
             axes.plot(found.mean, place + shift, marker, color=ink, ms=6)
     axes.plot([], [], 'o-', color=COLOURS[0], label=f"Welch's {INTERVAL}")
     axes.plot([], [], 's-', color=COLOURS[1], label=f'paired {INTERVAL}')
-    names = [_text(f'{report.title_of(one.arm, one.baseline)}\n{label(one.metric)}') for one in reversed(chosen)]
+    names = [text_of(f'{report.title_of(one.arm, one.baseline)}\n{label(one.metric)}') for one in reversed(chosen)]
     axes.set_yticks(range(len(chosen)), names)
     axes.set_ylim(-0.6, len(chosen) - 0.4)
     axes.axvline(0, color=_GREY, lw=1)
     axes.set_xlabel('points')
     _tidy(axes)
     figure.legend(loc='outside lower center', ncols=2, frameon=False)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> Path:
@@ -177,19 +177,27 @@ def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> P
         axes.barh(place, one.welch.mean, color=COLOURS[0] if one.welch.mean >= 0 else COLOURS[1], height=0.7)
         if one.welch.low is not None:
             axes.plot((one.welch.low, one.welch.high), (place, place), '-', color='#222222', lw=1.1)
-    axes.set_yticks(range(len(chosen)), [_text(str(one.name)) for one in reversed(chosen)])
+    axes.set_yticks(range(len(chosen)), [text_of(str(one.name)) for one in reversed(chosen)])
     axes.set_ylim(-0.6, len(chosen) - 0.4)
     axes.axvline(0, color=_GREY, lw=1)
     if many:
         axes.axhline(_MAX_CLASSES - 0.5, color=_GREY, lw=0.8, ls=':')
-    axes.set_xlabel(f'{label(comparisons[0].metric)}, {_text(title)}, points')
+    axes.set_xlabel(f'{label(comparisons[0].metric)}, {text_of(title)}, points')
     _tidy(axes)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
-def _text(name: str) -> str:
+def text_of(name: str) -> str:
     """Escape dollars, between which Matplotlib would read mathematics."""
     return name.replace('$', r'\$')
+
+
+def new_axes(size: tuple[float, float]) -> tuple[Figure, Axes]:
+    """Return a figure of a size in inches, and its axes."""
+    figure = Figure(figsize=size, layout='constrained')
+    axes = figure.subplots()
+    _tidy(axes)
+    return figure, axes
 
 
 def _tidy(axes: Axes) -> None:
@@ -198,7 +206,7 @@ def _tidy(axes: Axes) -> None:
     axes.spines[['top', 'right']].set_visible(False)
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save_figure(figure: Figure, path: Path) -> Path:
     """Write an SVG that is the same for the same content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context({'svg.hashsalt': 'mmlape', 'svg.fonttype': 'path'}):

@@ -13,6 +13,7 @@ from mmlape.experiments.report import explanations, provenance, tables
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.cost import cost_table
 from mmlape.experiments.report.figures import Drawings, colour
+from mmlape.experiments.report.fractions import fraction_table
 
 _SECTIONS = {
     'results': 'Results',
@@ -58,6 +59,7 @@ def _content(report: Report, drawings: Drawings) -> dict:
         'excluded': report.excluded,
         'results': tables.results_table(report),
         'early': tables.early_table(report),
+        'fractions': fraction_table(report),
         'notes': [*report.notes, *explanations.paper(report)],
         'comparisons': compared,
         'differences': compared,

@@ -106,7 +106,8 @@ def _row(result: ArmResult, name: str, metrics: Sequence[str], quoted: bool, ear
     model, count = result.model, parameters(result)
     size = '--' if count is None else f'{count / 1e6:.0f}M' if count >= 1e6 else f'{count / 1e6:.1f}M'
     seeds = max((entry['n'] for entry in entries if entry), default=0)
-    cells = [escape(name), escape(model.pretrained), escape(model.method), size, str(seeds), ' / '.join(shown)]
+    method = model.method + (f', {result.fraction} of the images' if result.fraction < 1 else '')
+    cells = [escape(name), escape(model.pretrained), escape(method), size, str(seeds), ' / '.join(shown)]
     if quoted:
         figures = [figure for metric in metrics if (figure := paper_figure(result, metric)) != DASH]
         cells.append(escape(' / '.join(figures or [DASH])))

@@ -11,6 +11,7 @@ from mmlape.experiments.report import explanations, provenance, tables
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.cost import cost_table
 from mmlape.experiments.report.figures import Drawings
+from mmlape.experiments.report.fractions import fraction_table
 
 _SPECIAL = str.maketrans({character: f'\\{character}' for character in '\\`*_[]<>|$'})
 
@@ -64,6 +65,11 @@ def _results(report: Report) -> Iterator[str]:
     if early.rows:
         yield '## Earlier epochs'
         yield markdown_table(early)
+    of_fractions = fraction_table(report)
+    if of_fractions.rows:
+        yield '## Fractions of the training images'
+        yield markdown_table(of_fractions)
+        yield explanations.fractions()
     if report.excluded:
         yield f'Not counted:\n\n{_list(report.excluded)}'
     for which in EVALUATIONS:

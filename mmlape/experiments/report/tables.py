@@ -55,10 +55,10 @@ def paper_figure(result: ArmResult, metric: str) -> str:
 def _averages(result: ArmResult, metric: str) -> tuple[str, ...]:
     """Return the cells of a metric: mean, deviation, n and interval of last, and of best."""
     entries = [result.summary[which]['metrics'].get(metric) for which in EVALUATIONS]
-    return tuple(cell for entry in entries for cell in (_mean_std_n(entry), interval(entry)))
+    return tuple(cell for entry in entries for cell in (mean_std_n(entry), interval(entry)))
 
 
-def _mean_std_n(entry: Mapping | None) -> str:
+def mean_std_n(entry: Mapping | None) -> str:
     """Return '67.75 ± 0.94 (2)'."""
     text = mean_std(entry)
     return text if text == DASH else f'{text} ({entry["n"]})'
@@ -80,7 +80,7 @@ def results_table(report: Report) -> Table:
 def early_table(report: Report) -> Table:
     """Build the table of earlier epochs that the papers quote."""
     rows = [
-        (result.name, label(one.metric), str(one.epoch), _mean_std_n(one.entry), interval(one.entry), one.paper)
+        (result.name, label(one.metric), str(one.epoch), mean_std_n(one.entry), interval(one.entry), one.paper)
         for result in report.results
         for one in result.early()
     ]

@@ -6,6 +6,7 @@ from mmlape.errors import DataError
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.data import write_data
 from mmlape.experiments.report.figures import draw
+from mmlape.experiments.report.fractions import plot_fractions
 from mmlape.experiments.report.html import write_html
 from mmlape.experiments.report.latex import write_latex
 from mmlape.experiments.report.markdown import write_markdown
@@ -28,6 +29,7 @@ def write_report(report: Report, folder: str | Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         drawings = draw(report, folder)
+        drawings.curves.update(plot_fractions(report, folder))
         return [
             write_html(report, folder / 'index.html', drawings),
             write_markdown(report, folder / 'report.md', drawings),

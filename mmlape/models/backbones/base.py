@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
+from mmlape.errors import ConfigError
 from mmlape.models.backbones.loadable import LoadableBackbone
 from mmlape.models.layers.grid import Grid
 from mmlape.models.position import Position, Stream, resolve_position
@@ -22,8 +23,8 @@ class BaseBackbone(LoadableBackbone):
     """A backbone: layers one after the other, with or without position encodings.
 
     A subclass sets ``embed_dims`` and ``grid``, defines its layers (a module list ``layers_name``, or ``all_layers``),
-    ``grid_of`` and ``forward``, and calls ``add_tables`` and ``freeze`` in its constructor if it has a PE, or
-    ``frozen_stages``.
+    ``grid_of`` and ``forward``, and calls ``add_tables``, ``add_encodings`` behind its layers, and ``freeze`` in its
+    constructor if it has a PE, or ``frozen_stages``.
 
     Attributes:
         layers_name: The module list of the layers, as parameter names have it.
@@ -173,6 +174,23 @@ class BaseBackbone(LoadableBackbone):
             self.register_parameter(name, nn.Parameter(table))
         else:
             self.register_buffer(name, table)
+
+    def add_encodings(self) -> None:
+        """Let the encodings between layers follow theirs.
+
+        Raises:
+            ConfigError: If one follows a layer that is not there.
+        """
+        for number, layer in enumerate(self.all_layers):
+            for encoding in self.position.build_between():
+                wrong = [after for after in encoding.after if not 0 <= after < self.num_layers]
+                if wrong:
+                    raise ConfigError(
+                        f'pe_type={encoding.name!r}: after={wrong[0]} is no layer; choose from 0 to '
+                        f'{self.num_layers - 1}'
+                    )
+                if number in encoding.after:
+                    layer.add_encoding(encoding)
 
     def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
         """Resize the PE to a grid.

@@ -135,6 +135,7 @@ class CeiT(NamedArchBackbone):
         self.pos_layer_embed = nn.Parameter(torch.zeros(1, depth, dims)) if self.lca else None
         self.norm = build_norm_layer(norm_cfg, dims)[1]
         self.apply(self.init_linear)
+        self.add_encodings()
         self.freeze()
 
     def grid_of(self, size: tuple[int, int]) -> Grid:

@@ -116,6 +116,7 @@ class CompactTransformer(CompactCheckpoints):
         # outputs of another form would leave it without a gradient
         self.attention_pool = Linear(self.embed_dims, 1) if self.out_type == 'sequence_pool' else None
         self.apply(self._init)
+        self.add_encodings()
         self.freeze()
 
     def _build_tokenizer(self, in_channels: int, patch_norm: str) -> nn.Module:

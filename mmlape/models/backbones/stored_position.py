@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.models.layers.grid import Grid, square_grid
-from mmlape.models.position import AbsolutePosition, AttentionPosition, joinings_of, kinds, norms_of
+from mmlape.models.position import AbsolutePosition, AttentionPosition, LayerPosition, joinings_of, kinds, norms_of
 from mmlape.models.position.stored import with_batch_axis
 
 
@@ -43,6 +43,13 @@ class StoredNames(NamedTuple):
     def attention(self, weights: Weights) -> dict:
         """Return the tensors of the first attention, by the names that they have there."""
         return weights.below(self.layer + self.attn)
+
+    def layers(self, weights: Weights) -> list[dict]:
+        """Return the tensors of each layer, by the names that they have there, in the order of the layers."""
+        pattern = re.compile(re.escape(self.layer).replace('0', r'(\d+)'))
+        matches = filter(None, map(pattern.match, weights.tensors))
+        found = {match[0]: tuple(map(int, match.groups())) for match in matches}
+        return [weights.below(start) for start in sorted(found, key=found.__getitem__)]
 
     def joinings(self, weights: Weights) -> list[str]:
         """Return the recorded joining, or those that leave such names in a file."""
@@ -85,6 +92,11 @@ class StoredNames(NamedTuple):
             options = kind.stored_options(attn, prefix)
             found.append(dict(type=kind.name, **options) if options else kind.name)
             grid = grid or kind.stored_grid(attn, prefix)
+        layers = self.layers(weights)
+        for kind in kinds(LayerPosition):
+            options = kind.stored_options(layers)
+            if options is not None:
+                found.append(dict(type=kind.name, **options) if options else kind.name)
         has_grid = bool(tables) or any(kind.has_grid for kind in inside)
         pe_type = weights.known.get('pe_type', found if len(found) > 1 else (found or ['none'])[0])
         return StoredPosition(pe_type, grid if has_grid else None, has_grid and grid is None)

@@ -127,6 +127,7 @@ class SwinTransformer(SwinCheckpoints):
         for stage in sorted(set(self.out_indices)):
             setattr(self, f'norm{stage}', build_norm_layer(self.norm_cfg, self.dims_of(stage))[1])
         self.layers.apply(self.init_linear)
+        self.add_encodings()
         self.freeze()
 
     # building

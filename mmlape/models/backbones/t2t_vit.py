@@ -139,6 +139,7 @@ class T2TViT(NamedArchBackbone):
         )
         self.norm = nn.LayerNorm(dims, norm_cfg['eps'])
         self.apply(self.init_linear)
+        self.add_encodings()
         self.freeze()
 
     def grid_of(self, size: tuple[int, int]) -> Grid:

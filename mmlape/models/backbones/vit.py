@@ -136,6 +136,7 @@ class VisionTransformer(ViTCheckpoints):
         self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1] if final_norm else None
         self.blocks.apply(self.init_linear)
         placement.scale_initial(self.blocks)
+        self.add_encodings()
         self.freeze()
 
     # building

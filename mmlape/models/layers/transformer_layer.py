@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from mmlape.models.layers.grid import Grid
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.norm_placement import PRE, GroupScale, NormPlacement
-from mmlape.models.position import AttentionInput, Joining, Stream, build_pe_norm
+from mmlape.models.position import AttentionInput, Joining, LayerPosition, Stream, build_pe_norm
 
 
 def full_precision(x: Tensor) -> Tensor:
@@ -87,10 +87,16 @@ class BaseTransformerLayer(nn.Module):
     ):
         super().__init__()
         self.norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
-        self.joining, self.with_cp = joining, with_cp
+        self.embed_dims, self.joining, self.with_cp = embed_dims, joining, with_cp
+        self.encodings: tuple[LayerPosition, ...] = ()
         setattr(self, self.norm_name, build_norm_layer(self.norm_cfg, embed_dims)[1])
         self.pe_norm = build_pe_norm(pe_norm, embed_dims, self.norm_cfg) if pe_norm else None
         setattr(self, self.attn_name, attn)
+
+    def add_encoding(self, encoding: LayerPosition) -> None:
+        """Let a position encoding follow this layer."""
+        encoding.attach(self, self.embed_dims)
+        self.encodings += (encoding,)
 
     @property
     def attention(self) -> nn.Module:
@@ -109,8 +115,12 @@ class BaseTransformerLayer(nn.Module):
             Tokens (B, N, D), and the PE for the next layer.
         """
         if self.with_cp and torch.is_grad_enabled():
-            return checkpoint(self.run, x, pe, hw, use_reentrant=False, **self.checkpoint_options())
-        return self.run(x, pe, hw)
+            x, pe = checkpoint(self.run, x, pe, hw, use_reentrant=False, **self.checkpoint_options())
+        else:
+            x, pe = self.run(x, pe, hw)
+        for encoding in self.encodings:
+            x = encoding.apply(self, x, hw)
+        return x, pe
 
     def checkpoint_options(self) -> dict:
         """Return further arguments of ``torch.utils.checkpoint.checkpoint`` for ``with_cp``."""

@@ -5,19 +5,18 @@
 In shifted windows, tokens that are neighbours only because the grid was rolled do not see each other.
 """
 
-from functools import lru_cache
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes, is_in_torch_dispatch_mode
 
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.grid import Grid, ceil_div
+from mmlape.models.layers.kept import kept
 from mmlape.models.position import AttentionInput
 
 
-def build_apart(grid: Grid, window: int, shift: int, device: torch.device) -> Tensor:
+@kept(maxsize=32)
+def apart_in(grid: Grid, window: int, shift: int, device: torch.device) -> Tensor:
     """Return which tokens of a window are no neighbours before the roll, (windows, N, N) bool.
 
     Args:
@@ -30,25 +29,6 @@ def build_apart(grid: Grid, window: int, shift: int, device: torch.device) -> Te
     rows, columns = ((torch.arange(side, device=device) >= side - shift).int() for side in grid)
     parts = partition((2 * rows[:, None] + columns)[None, ..., None], window)[..., 0]  # (windows, N)
     return parts[:, :, None] != parts[:, None]
-
-
-@lru_cache(maxsize=32)
-def _cached_apart(grid: Grid, window: int, shift: int, device: torch.device) -> Tensor:
-    # a cached tensor must be an ordinary one, also if the first call is in inference mode
-    with torch.inference_mode(False), _disable_current_modes():
-        return build_apart(grid, window, shift, device)
-
-
-def apart_in(grid: Grid, window: int, shift: int, device: torch.device) -> Tensor:
-    """Return ``build_apart``, cached by its arguments.
-
-    Where operations are recorded (compilers, exports, fake tensors) or transformed, it is built anew: their tensors
-    must not outlive them.
-    """
-    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode()
-    if recorded or torch._C._are_functorch_transforms_active():
-        return build_apart(grid, window, shift, device)
-    return _cached_apart(grid, window, shift, device)
 
 
 def partition(x: Tensor, window: int) -> Tensor:

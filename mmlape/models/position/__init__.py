@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import mmlape.models.position.absolute
 import mmlape.models.position.alibi
+import mmlape.models.position.conditional
 import mmlape.models.position.earlier
 import mmlape.models.position.irpe
 import mmlape.models.position.relative_bias
 import mmlape.models.position.rotary  # noqa: F401  (these register kinds)
 from mmlape.errors import ConfigError
-from mmlape.models.position.base import AbsolutePosition, AttentionPosition, Placement
+from mmlape.models.position.base import AbsolutePosition, AttentionPosition, LayerPosition, Placement
 from mmlape.models.position.joining import AttentionInput, Joining, Stream
 from mmlape.models.position.pe_norm import PE_NORMS, build_pe_norm, norms_of, same_parameters
 from mmlape.registry import JOININGS, POSITION_ENCODINGS
@@ -27,6 +28,7 @@ __all__ = [
     'AttentionInput',
     'AttentionPosition',
     'Joining',
+    'LayerPosition',
     'Placement',
     'Position',
     'PositionType',
@@ -50,6 +52,7 @@ class Position:
         joining: How the absolute PE meets the tokens.
         pe_norm: A key of ``PE_NORMS``; None where no layer norms an absolute PE.
         normed: Whether the kinds inside attention are in their normed form.
+        between: Arguments of the kinds between layers, of which each layer before one builds its own.
         given: Arguments of all kinds, without ``INITIAL``.
     """
 
@@ -58,6 +61,7 @@ class Position:
     joining: Joining
     pe_norm: str | None = None
     normed: bool = False
+    between: tuple[dict, ...] = ()
     given: tuple[dict, ...] = ()
 
     def options(self) -> dict:
@@ -81,6 +85,10 @@ class Position:
     def build_inside(self) -> tuple[AttentionPosition, ...]:
         """Build the kinds inside attention for one layer."""
         return tuple(_build(POSITION_ENCODINGS, cfg) for cfg in self.inside)
+
+    def build_between(self) -> tuple[LayerPosition, ...]:
+        """Build the kinds between layers for one layer, which need not be one that they follow."""
+        return tuple(_build(POSITION_ENCODINGS, cfg) for cfg in self.between)
 
 
 def kinds(base: type) -> list:
@@ -130,6 +138,7 @@ def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str) -> Po
         names = ', '.join(kind.name for kind in absolute)
         raise ConfigError(f'pe_type={pe_type!r} has {len(absolute)} absolute kinds ({names}): leave one')
     inside = [(cfg, kind) for cfg, kind in zip(given, built) if isinstance(kind, AttentionPosition)]
+    between = tuple(cfg for cfg, kind in zip(given, built) if isinstance(kind, LayerPosition))
     table = absolute[0] if absolute else None
     _check_joining(joining, table, [kind for _, kind in inside], pe_type)
     with_norm = joining.with_norm and table is not None
@@ -142,7 +151,8 @@ def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str) -> Po
     normed_inside = table is None and pe_joining != 'default'
     pe_norm = pe_norm if with_norm else None
     given = tuple({key: value for key, value in cfg.items() if key not in INITIAL} for cfg in given)
-    return Position(table, tuple(cfg for cfg, _ in inside), joining, pe_norm, normed_inside, given)
+    own = tuple(cfg for cfg, _ in inside)
+    return Position(table, own, joining, pe_norm, normed_inside, between, given)
 
 
 def _check_joining(joining: Joining, table: AbsolutePosition | None, inside: list, pe_type: PositionType) -> None:

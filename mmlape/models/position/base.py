@@ -1,9 +1,10 @@
-"""The two contracts of a position encoding: an absolute one is joined with the tokens, the others act in attention.
+"""The contracts of a position encoding: it is joined with the tokens, acts in attention, or between layers.
 
 A new kind is one class in one file, registered in ``POSITION_ENCODINGS`` under the name that ``pe_type`` takes.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -131,6 +132,40 @@ class AttentionPosition:
 
     def drawn(self, attn: nn.Module, grid: Grid) -> Tensor | None:
         """Return what a figure shows of a layer: (N, N) for the patches of a grid; None if nothing is drawn."""
+        return None
+
+
+class LayerPosition(ABC):
+    """A position encoding between layers, which may depend on the tokens; each layer before it has an instance.
+
+    ``attach`` registers parameters on that layer, under the names that checkpoints have, and ``apply`` reads them
+    there. No joining concerns it.
+    """
+
+    name: str
+    after: Sequence[int] = (0,)
+    """Layers that it follows, counted from 0."""
+
+    @abstractmethod
+    def attach(self, layer: nn.Module, embed_dims: int) -> None:
+        """Register parameters and buffers on a layer whose tokens have the width ``embed_dims``."""
+
+    @abstractmethod
+    def apply(self, layer: nn.Module, x: Tensor, grid: Grid) -> Tensor:
+        """Return the next layer's tokens.
+
+        Args:
+            layer: The layer that ``attach`` was called with.
+            x: Its output (B, P + N, D): prefix tokens, then the patches of the grid.
+            grid: Grid of the patch tokens.
+        """
+
+    def stored_options(self, layers: Sequence[dict[str, Tensor]]) -> dict | None:
+        """Return the arguments that a file tells, where they are not the defaults; None if it is not in the file.
+
+        Args:
+            layers: The tensors of each layer, by the names that they have there.
+        """
         return None
 
 

@@ -11,15 +11,14 @@ The public code (microsoft/Cream) truncates beta to an integer and reads two of 
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from mmlape.errors import ConfigError
 from mmlape.models.layers.grid import Grid
+from mmlape.models.layers.kept import kept
 
 METHODS = ('euclidean', 'quantization', 'cross', 'product')
 INDEXES = ('piecewise', 'clip')
@@ -99,16 +98,7 @@ class Buckets:
             num_prefix: Tokens P before them; with any, tables have one bucket more than ``count``.
             device: Of the result.
         """
-        if torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None:
-            return self._of_grid(grid, num_prefix, device)
-        return _cached(self, grid, num_prefix, device)
-
-    def _of_grid(self, grid: Grid, num_prefix: int, device: torch.device | None) -> tuple[Tensor, ...]:
-        cells = torch.cartesian_prod(*(torch.arange(side, device=device) for side in grid))  # (N, 2)
-        rows, columns = (cells[:, None] - cells[None]).unbind(-1)
-        found = self.of_offsets(rows, columns)
-        pad = (num_prefix, 0, num_prefix, 0)
-        return tuple(F.pad(ids, pad, value=self.count) for ids in found)
+        return _of_grid(self, tuple(grid), num_prefix, device)
 
     def _index(self, x: Tensor) -> Tensor:
         """Compute g or h, truncated to an integer."""
@@ -128,7 +118,9 @@ def _rank(squared: Tensor) -> Tensor:
     return torch.searchsorted(sums[sums <= squared.max()], squared.contiguous())
 
 
-@lru_cache(maxsize=4)
-def _cached(buckets: Buckets, grid: Grid, num_prefix: int, device: torch.device | None) -> tuple[Tensor, ...]:
-    with torch.inference_mode(False):  # a cached tensor must be an ordinary one
-        return buckets._of_grid(grid, num_prefix, device)
+@kept(maxsize=4)
+def _of_grid(buckets: Buckets, grid: Grid, num_prefix: int, device: torch.device | None) -> tuple[Tensor, ...]:
+    cells = torch.cartesian_prod(*(torch.arange(side, device=device) for side in grid))  # (N, 2)
+    rows, columns = (cells[:, None] - cells[None]).unbind(-1)
+    found = buckets.of_offsets(rows, columns)
+    return tuple(F.pad(ids, (num_prefix, 0, num_prefix, 0), value=buckets.count) for ids in found)

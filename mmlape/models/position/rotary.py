@@ -10,17 +10,20 @@ A dot product of a turned query and a turned key depends on the offset of their 
 
 import math
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
 from mmlape.models.layers.grid import Grid
+from mmlape.models.layers.kept import kept
+from mmlape.models.layers.rotation import PAIRS, rotation, turn
 from mmlape.models.position.base import AttentionPosition, Placement
 from mmlape.registry import POSITION_ENCODINGS
 
 COORDINATES = ('index', 'normalised')
-PAIRS = ('interleaved', 'half')
 
 
 class Rotary(AttentionPosition, ABC):
@@ -41,21 +44,47 @@ class Rotary(AttentionPosition, ABC):
     def angles(self, attn: nn.Module, grid: Grid, device: torch.device) -> Tensor:
         """Return the angle of each patch and pair, (1 or heads, N, d / 2)."""
 
+    def rotation(self, attn: nn.Module, grid: Grid, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """Return what ``turn`` takes for all tokens, no angle for prefix tokens."""
+        angles = F.pad(self.angles(attn, grid, device), (0, 0, self.place.num_prefix, 0))
+        return rotation(angles, self.pairs, dtype)
+
     def rotate(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
-        """Turn the patches' queries and keys, (B, heads, N, d) each; those of prefix tokens stay."""
-        angles, prefix = self.angles(attn, grid, q.device), self.place.num_prefix
-        dtype = torch.promote_types(q.dtype, torch.float32)
-        cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
-        turned = (_turn(x[:, :, prefix:], cos, sin, self.pairs) for x in (q, k))
-        return tuple(torch.cat((x[:, :, :prefix], new), dim=2) if prefix else new for x, new in zip((q, k), turned))
+        """Turn queries and keys, (B, heads, P + N, d) each; products are in float32 at least."""
+        by = self.rotation(attn, grid, q.device, torch.promote_types(q.dtype, torch.float32))
+        return turn(q, by, self.pairs), turn(k, by, self.pairs)
 
 
-def _turn(x: Tensor, cos: Tensor, sin: Tensor, pairs: str) -> Tensor:
-    """Turn channels (..., N, d) by angles (heads, N, d / 2); products are in float32 at least."""
-    first, second = x.unflatten(-1, (-1, 2)).unbind(-1) if pairs == 'interleaved' else x.chunk(2, dim=-1)
-    turned = (first * cos - second * sin, second * cos + first * sin)
-    out = torch.stack(turned, dim=-1).flatten(-2) if pairs == 'interleaved' else torch.cat(turned, dim=-1)
-    return out.to(x.dtype)
+class _Axial(NamedTuple):
+    """Which angles the patches have; see ``AxialRotary``."""
+
+    theta: float
+    coordinates: str
+    reference: Grid | None
+
+    def angles(self, head_dims: int, grid: Grid, device: torch.device) -> Tensor:
+        """Return the angles, (1, N, d / 2)."""
+        quarter = head_dims // 4
+        frequency = self.theta ** -(torch.arange(quarter, dtype=torch.float64, device=device) / quarter)
+        axes = []
+        for axis, side in enumerate(grid):
+            index = torch.arange(side, dtype=torch.float64, device=device)
+            if self.coordinates == 'normalised':
+                index = ((2 * index + 1) / side - 1) * 2 * math.pi
+            elif self.reference:
+                index = index * self.reference[axis] / side
+            axes.append(index[:, None] * frequency)  # (side, d / 4)
+        rows, columns = axes
+        cells = (rows[:, None].expand(-1, grid[1], -1), columns[None].expand(grid[0], -1, -1))
+        return torch.cat(cells, dim=-1).flatten(0, 1)[None]
+
+
+@kept(maxsize=8)
+def _axial_rotation(
+    axial: _Axial, pairs: str, head_dims: int, grid: Grid, num_prefix: int, device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    angles = F.pad(axial.angles(head_dims, grid, device), (0, 0, num_prefix, 0))
+    return rotation(angles, pairs, dtype)
 
 
 @POSITION_ENCODINGS.register_module('rope')
@@ -88,27 +117,19 @@ class AxialRotary(Rotary):
                 raise ConfigError(f'rope: unknown {key}={value!r}; choose one of: {", ".join(choices)}')
         if reference and coordinates == 'normalised':
             raise ConfigError("rope: reference scales indices; leave it out with coordinates='normalised'")
-        self.theta, self.coordinates, self.reference, self.pairs = float(theta), coordinates, reference, pairs
+        self.coordinates = _Axial(float(theta), coordinates, tuple(reference) if reference else None)
+        self.pairs = pairs
         # a window's own grid would scale the coordinates
         self.windows = coordinates == 'index' and reference is None
 
     def angles(self, attn: nn.Module, grid: Grid, device: torch.device) -> Tensor:
         """Return the angles, (1, N, d / 2)."""
-        quarter = attn.head_dims // 4
-        frequency = self.theta ** -(torch.arange(quarter, dtype=torch.float64, device=device) / quarter)
-        axes = []
-        for axis, side in enumerate(grid):
-            index = torch.arange(side, dtype=torch.float64, device=device)
-            if self.coordinates == 'normalised':
-                index = ((2 * index + 1) / side - 1) * 2 * math.pi
-            elif self.reference:
-                index = index * self.reference[axis] / side
-            axes.append(index[:, None] * frequency)  # (side, d / 4)
-        rows, columns = axes
-        whole = torch.cat(
-            (rows[:, None].expand(-1, grid[1], -1), columns[None].expand(grid[0], -1, -1)), dim=-1
-        )  # (rows, columns, d / 2)
-        return whole.flatten(0, 1)[None]
+        return self.coordinates.angles(attn.head_dims, grid, device)
+
+    def rotation(self, attn: nn.Module, grid: Grid, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """Return what ``turn`` takes for all tokens, which no parameter changes."""
+        place = (attn.head_dims, tuple(grid), self.place.num_prefix)
+        return _axial_rotation(self.coordinates, self.pairs, *place, device, dtype)
 
 
 @POSITION_ENCODINGS.register_module('rope-mixed')

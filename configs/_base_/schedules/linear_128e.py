@@ -1,0 +1,20 @@
+"""The linear decoder's 128 epochs of ADE20K in steps: AdamW at 3e-5 without warm-up, polynomial decay (0.9) to 0.
+
+Norms and biases do not decay; PE and class token do. A fraction of the data is trained for as many steps.
+"""
+
+_base_ = './160k.py'
+
+steps_per_epoch = 20210 // 16
+interval = 16 * steps_per_epoch
+train_cfg = dict(max_iters=128 * steps_per_epoch, val_interval=interval)
+default_hooks = dict(checkpoint=dict(interval=interval))
+optim_wrapper = dict(
+    type='OptimWrapper',
+    constructor='mmlape.ParamwiseOptimWrapperConstructor',
+    optimizer=dict(type='AdamW', lr=3e-5, betas=(0.9, 0.999), weight_decay=0.01),
+    paramwise_cfg=dict(flat_decay_mult=0.0),
+)
+param_scheduler = [dict(type='PolyLR', power=0.9, eta_min=0.0, by_epoch=False, begin=0)]
+# the learning rate is for 4 GPUs x 4 images
+auto_scale_lr = dict(base_batch_size=16)

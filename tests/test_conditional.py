@@ -1,0 +1,108 @@
+"""Conditional position encoding: timm's and mmpretrain's, prefix tokens, which layers, checkpoints, wrong options."""
+
+import pytest
+import torch
+from mmpretrain.models.utils import ConditionalPositionEncoding
+from timm.models.twins import PosConv
+from torch import nn
+
+from mmlape.checkpoint.describing import inspect
+from mmlape.errors import ConfigError
+from mmlape.models import CeiT, SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.models.position.conditional import ConditionalPosition
+
+ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32)
+
+
+def vit(pe_type='cpe', **options):
+    return VisionTransformer(ARCH, 32, 4, pe_type=pe_type, **options)
+
+
+@pytest.mark.parametrize('prefix', [0, 2])
+@pytest.mark.parametrize('grid', [(4, 4), (3, 7), (1, 1)], ids=str)
+def test_equals_timms_and_mmpretrains(grid, prefix):
+    kind, layer, theirs = ConditionalPosition(), nn.Module(), PosConv(8, 8)
+    kind.attach(layer, 8)
+    mm = ConditionalPositionEncoding(8, 8)
+    for conv in (layer.cpe, mm.proj):
+        conv.load_state_dict(theirs.proj[0].state_dict())
+    x = torch.randn(2, prefix + grid[0] * grid[1], 8, requires_grad=True)
+    out = kind.apply(layer, x, grid)
+    for module, args in ((theirs, grid), (mm, grid)):
+        torch.testing.assert_close(out[:, prefix:], module(x[:, prefix:], args))
+    assert torch.equal(out[:, :prefix], x[:, :prefix])
+    weight = torch.randn_like(out)
+    ours = torch.autograd.grad((out * weight).sum(), [x, *layer.parameters()])
+    both = torch.cat((x[:, :prefix], theirs(x[:, prefix:], grid)), dim=1)
+    expected = torch.autograd.grad((both * weight).sum(), [x, *theirs.parameters()])
+    for mine, other in zip(ours, expected):
+        torch.testing.assert_close(mine, other)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('after', [(0,), (1,), (0, 2)], ids=str)
+def test_follows_its_layers_only(after):
+    """A convolution that is the negative identity leaves nothing of the patches behind its layer."""
+    model = vit(dict(type='cpe', after=after), out_type='raw', out_indices=(0, 1, 2), final_norm=False)
+    assert [hasattr(layer, 'cpe') for layer in model.blocks] == [number in after for number in range(3)]
+    for layer in (model.blocks[number] for number in after):
+        nn.init.zeros_(layer.cpe.bias)
+        layer.cpe.weight.copy_(-nn.init.dirac_(torch.empty_like(layer.cpe.weight), groups=16))
+    for number, out in enumerate(model(torch.randn(1, 3, 20, 28))):
+        assert out[:, :1].any()
+        assert out[:, 1:].abs().sum().item() == pytest.approx(0, abs=1e-4) or number not in after
+
+
+@pytest.mark.parametrize('with_cp', [False, True])
+def test_beside_lape_iRPE_and_windows(with_cp):
+    pe = ['learnable', 'irpe', dict(type='cpe', after=(0, 2), kernel_size=5)]
+    options = dict(conv_inplane=8, deform_num_heads=2, window_attn=[True, False] * 2, window_size=2, with_cp=with_cp)
+    model = ViTAdapter(dict(ARCH, num_layers=4), 64, pe_type=pe, pe_joining='lape', **options)
+    sum(out.sum() for out in model(torch.randn(2, 3, 48, 80))).backward()
+    assert [name for name, p in model.named_parameters() if '.cpe.' in name and not p.grad.any()] == []
+
+
+@torch.no_grad()
+def test_other_backbones_take_it():
+    swin = SwinTransformer(
+        dict(embed_dims=8, depths=(1, 2), num_heads=(2, 2)), 32, window_size=2, pe_type=dict(type='cpe', after=(0, 1))
+    )
+    assert swin.layers[0].blocks[0].cpe.weight.shape == (8, 1, 3, 3)
+    assert swin.layers[1].blocks[0].cpe.weight.shape == (16, 1, 3, 3)
+    assert swin(torch.randn(1, 3, 36, 52))[0].shape == (1, 16)
+    ceit = CeiT(dict(ARCH, stem_channels=8), 32, pe_type=['learnable', 'cpe'], pe_joining='lape').eval()
+    assert ceit(torch.randn(1, 3, 32, 32))[0].shape[-1] == 16
+
+
+@pytest.mark.parametrize(
+    'pe', ['cpe', ['learnable', 'irpe', dict(type='cpe', after=(1, 2), kernel_size=5)]], ids=['alone', 'beside']
+)
+def test_a_file_tells_it_and_loads(pe, tmp_path):
+    model = vit(pe)
+    torch.save(model.state_dict(), tmp_path / 'vit.pth')
+    told = inspect(tmp_path / 'vit.pth')['pe_type']
+    loaded = vit(told, init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'vit.pth')))
+    loaded.init_weights()
+    assert all(torch.equal(a, b) for a, b in zip(loaded.state_dict().values(), model.state_dict().values()))
+
+
+def test_belongs_to_its_layer():
+    """For layer-wise learning rates and freezing."""
+    model = vit(frozen_stages=1)
+    assert model.get_layer_depth('blocks.0.cpe.weight') == (1, 5)
+    assert not model.blocks[0].cpe.weight.requires_grad
+
+
+@pytest.mark.parametrize(
+    ('pe', 'joining', 'words'),
+    [
+        ('cpe', 'lape', "pe_joining='lape' cannot join pe_type='cpe'; choose pe_joining from: default"),
+        (dict(type='cpe', after=3), 'default', "pe_type='cpe': after=3 is no layer; choose from 0 to 2"),
+        (dict(type='cpe', after=()), 'default', 'names no layer'),
+        (dict(type='cpe', kernel_size=4), 'default', 'kernel_size=4 must be odd, such as 3'),
+    ],
+)
+def test_wrong_options_are_refused(pe, joining, words):
+    with pytest.raises(ConfigError) as error:
+        vit(pe, pe_joining=joining)
+    assert words in str(error.value)

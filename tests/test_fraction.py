@@ -1,0 +1,193 @@
+"""Training on a fraction of the images: which ones, of any dataset, and what is said and recorded of it."""
+
+import json
+from fractions import Fraction
+
+import pytest
+import tiny
+from mmengine.config import Config, ConfigDict
+from mmengine.registry import DATASETS, init_default_scope
+
+from mmlape.cli import main
+from mmlape.datasets.fraction import DataFraction, data_fraction, parse_fraction, with_fraction
+from mmlape.engine.config import load_config
+from mmlape.errors import ConfigError
+from mmlape.runs.settings import settings
+
+CONFIGS = tiny.ROOT / 'configs'
+FRACTIONS = [Fraction(1, share) for share in (16, 8, 4, 2, 1)]
+
+
+def test_smaller_fractions_lie_inside_larger_ones():
+    for seed in (0, 7):
+        subsets = [DataFraction(share, seed).indices(20210, 121) for share in FRACTIONS]
+        assert [len(subset) for subset in subsets] == [1263, 2526, 5052, 10105, 20210]
+        for small, large in zip(subsets, subsets[1:]):
+            assert set(small) < set(large) and small == sorted(small)
+        assert subsets[-1] == list(range(20210))
+
+
+def test_the_subset_follows_from_its_seed():
+    assert DataFraction(Fraction(1, 4), 0).indices(16, 121) == [1, 6, 8, 9], "NumPy's RandomState(0), which is frozen"
+    assert DataFraction(Fraction(1, 4), 0).indices(16, 122) == DataFraction(Fraction(1, 4), 0).indices(16, 121)
+    of_run = DataFraction(Fraction(1, 4), 'run')
+    assert of_run.indices(16, 7) == DataFraction(Fraction(1, 4), 7).indices(16, 0) != of_run.indices(16, 8)
+    assert len(DataFraction(parse_fraction(0.29)).indices(100, 0)) == 29
+
+
+@pytest.mark.parametrize('value', [0, -0.25, 1.5, 'nothing', '1/0', True, float('nan'), float('inf')])
+def test_no_fraction(value):
+    with pytest.raises(ConfigError, match=rf'data_fraction={value}: give a number above 0, at most 1') as caught:
+        data_fraction(dict(data_fraction=value))
+    assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('seed', [-1, 0.5, 'other', True])
+def test_no_seed(seed):
+    with pytest.raises(ConfigError, match=f"data_fraction_seed={seed}: .*, or 'run' for the run's seed"):
+        data_fraction(dict(data_fraction_seed=seed))
+
+
+def test_the_identity_knows_the_fraction():
+    def content(**options):
+        return settings(dict(model=dict(type='Model'), **options))
+
+    assert content() == content(data_fraction=1) == content(data_fraction='1', data_fraction_seed=3)
+    quarter = content(data_fraction=0.25)
+    assert quarter['data_fraction'] == dict(share='1/4', seed=0)
+    assert quarter == content(data_fraction='1/4', data_fraction_seed=0) != content()
+    assert quarter != content(data_fraction=0.25, data_fraction_seed=1)
+    assert json.loads(json.dumps(quarter)) == quarter
+
+
+def build(dataset, share=Fraction(1, 2), least=1):
+    return DATASETS.build(with_fraction(ConfigDict(dataset), DataFraction(share), 121, least))
+
+
+@pytest.mark.parametrize(
+    'config, data',
+    [
+        ('linear/linear_deit-mini-default_1xb8-100i_mini-ade', 'ade'),
+        ('mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco', 'coco'),
+        ('pretrain/deit-mini-default_1xb32-5e_mini-digits', 'digits'),
+    ],
+)
+def test_half_of_any_dataset(pristine, config, data):
+    cfg = load_config(CONFIGS / f'{config}.py', dict(data_root=f'{pristine}/{data}/'))
+    init_default_scope(cfg.default_scope)
+    dataset = cfg.train_dataloader.dataset
+    everything, half = DATASETS.build(dataset), build(dataset)
+    paths = [[built.get_data_info(place)['img_path'] for place in range(len(built))] for built in (everything, half)]
+    assert len(half) == round(len(everything) / 2) and type(half) is type(everything)
+    assert paths[1] == [paths[0][place] for place in DataFraction(Fraction(1, 2)).indices(len(everything), 0)]
+    assert half.data_bytes.nbytes < 0.7 * everything.data_bytes.nbytes, 'nothing of the other images is kept'
+    assert half[0]['inputs'] is not None
+    parts = dict(type='RepeatDataset', times=3, dataset=dict(type='ConcatDataset', datasets=[dataset, dataset]))
+    assert len(build(parts)) == 3 * 2 * len(half), 'the fraction of each part'
+    with pytest.raises(ConfigError, match=rf'{len(half)} of {len(everything)} training images, fewer than the 999 of'):
+        build(dataset, least=999)
+
+
+def test_a_dataset_that_has_no_subsets():
+    with pytest.raises(ConfigError, match='needs a dataset of MMEngine, but Foreign is none'):
+        build(dict(type=Foreign))
+
+
+class Foreign(list):
+    """A dataset of another package."""
+
+
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('fraction')
+    return tiny.write_config(folder, tiny.write_data(folder / 'data', train=16))
+
+
+OF_EPOCHS = """
+train_cfg = dict(_delete_=True, type='EpochBasedTrainLoop', max_epochs=2, val_interval=2)
+train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True)
+default_hooks['checkpoint'] = dict(type='CheckpointHook', interval=2)
+"""
+
+
+def test_training_loads_the_subset_and_says_so(config, tmp_path, monkeypatch, capsys):
+    """A quarter of the images is loaded, an epoch is a quarter as long, and steps that are counted stay."""
+    from mmlape.datasets import transforms
+
+    loaded = []
+    load = transforms.LoadImageFromFile.transform
+    monkeypatch.setattr(
+        transforms.LoadImageFromFile, 'transform', lambda *args: [loaded.append(args[1]['img_path']), load(*args)][1]
+    )
+    options = [
+        '--seed',
+        '7',
+        '--cfg-options',
+        'data_fraction=1/4',
+        'train_cfg.max_iters=6',
+        'train_cfg.val_interval=6',
+    ]
+    assert main(['train', str(config), '--work-dir', str(tmp_path / 'run'), *options]) == 0
+    trained = [path for path in loaded if '/training/' in path]
+    names = sorted(str(number) for number in range(16))
+    expected = {names[place] for place in DataFraction(Fraction(1, 4)).indices(16, 0)}
+    assert len(trained) == 12 and {path.split('/')[-1].removesuffix('.png') for path in trained} == expected
+    log = next((tmp_path / 'run').glob('*/*.log')).read_text()
+    assert 'data_fraction=1/4, data_fraction_seed=0: training on 4 of 16 images' in log
+    assert json.loads((tmp_path / 'run' / 'settings.json').read_text())['data_fraction'] == dict(share='1/4', seed=0)
+    again = ['train', str(config), '--resume', '--work-dir', str(tmp_path / 'run'), '--cfg-options', *options[3:]]
+    assert main([*again, 'data_fraction=1/2']) == 1
+    assert 'data_fraction.share "1/4" -> "1/2"' in capsys.readouterr().err
+
+
+def test_an_epoch_is_shorter(config, tmp_path):
+    cfg = Config.fromfile(config)
+    epochs = tmp_path / 'epochs.py'
+    epochs.write_text(cfg.pretty_text + OF_EPOCHS.replace('_delete_=True, ', ''))
+    options = ['--cfg-options', 'data_fraction=0.25', 'log_processor.by_epoch=True']
+    assert main(['train', str(epochs), '--work-dir', str(tmp_path / 'run'), *options]) == 0
+    assert tiny.record(tmp_path / 'run')['max_iters'] == 2 * 2
+
+
+@pytest.mark.parametrize('command', ['train', 'multi-seed'])
+def test_a_bad_fraction_is_one_line_before_anything_is_written(config, tmp_path, capsys, command):
+    place = ['--work-dir', str(tmp_path / 'run')]
+    assert main([command, str(config), *place, '--cfg-options', 'data_fraction=0']) == 1
+    error = capsys.readouterr().err
+    assert 'data_fraction=0: give a number above 0' in error and error.count('\n') == 1
+    assert not (tmp_path / 'run').exists()
+
+
+def test_fewer_images_than_a_step_is_one_line_before_training(config, tmp_path, capsys):
+    options = ['--work-dir', str(tmp_path / 'run'), '--cfg-options', 'data_fraction=1/100']
+    assert main(['train', str(config), *options]) == 1
+    error = capsys.readouterr().err
+    assert 'data_fraction=1/100, data_fraction_seed=0: 0 of 16 training images, fewer than the 2' in error
+    assert 'Traceback' not in error and tiny.record(tmp_path / 'run')['iter'] == 0
+
+
+def test_the_linear_decoder_on_two_fractions_with_two_seeds(pristine, tmp_path):
+    """One command trains, averages and is continued; the report has a table of the fractions."""
+    name = 'linear_deit-mini-default-dpn_1xb8-100i_mini-ade'
+    small = [
+        f'data_root={pristine}/ade/', 'model.backbone.init_cfg=None', 'model.backbone.arch.num_layers=1',
+        'model.backbone.arch.embed_dims=32', 'model.decode_head.in_channels=32', 'model.decode_head.channels=32',
+        'train_cfg.max_iters=2', 'train_cfg.val_interval=2', 'warmup_iters=1', 'param_scheduler.0.end=1',
+        'param_scheduler.1.begin=1', 'train_dataloader.batch_size=2', 'auto_scale_lr.base_batch_size=2',
+        'train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False', 'val_dataloader.num_workers=0',
+        'val_dataloader.persistent_workers=False', 'default_hooks.checkpoint.interval=2',
+    ]  # fmt: skip
+    command = (tiny.ROOT / 'tools' / 'multi_seed.py', CONFIGS / 'linear' / f'{name}.py', '--fractions', '1/2', '1')
+    command += ('--seeds', 1, 2, '--work-dir', tmp_path / 'runs', '--parallel', 2, '--cfg-options', *small)
+    assert tiny.run(*command, cwd=tmp_path).count(': finished after') == 4
+    half, full = tmp_path / 'runs' / f'{name}+1of2', tmp_path / 'runs' / name
+    for seed in (1, 2):
+        log = (half / 'logs' / f'seed_{seed}.log').read_text()
+        assert (
+            'training on 3 of 6 images' in log
+            and 'training on' not in (full / 'logs' / f'seed_{seed}.log').read_text()
+        )
+    assert tiny.run(*command, '--dry-run', cwd=tmp_path).count('skip') == 4
+    assert main(['report', str(tmp_path / 'runs')]) == 0
+    report = (tmp_path / 'runs' / 'report' / 'report.md').read_text()
+    assert '| arm | metric | of the images | 1/2 | 1 |' in report

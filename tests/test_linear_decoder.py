@@ -1,0 +1,78 @@
+"""The linear decoder's recipe (DPN, section 6.3 and appendix G), and what the decoder computes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from config_helpers import CONFIGS, build, build_without_data, folder_of, load, short
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import PARAM_SCHEDULERS
+from torch import nn
+
+from mmlape.checkpoint import load_backbone
+from mmlape.models import VisionTransformer
+
+RECIPES = [path for path in CONFIGS if folder_of(path) == 'linear' and '_ade20k' in path.stem]
+STEPS = 161_664
+
+
+@pytest.mark.parametrize('path', RECIPES, ids=short)
+def test_recipe(path):
+    cfg = load(path)
+    model = build_without_data(cfg)
+    head = {name: tuple(p.shape) for name, p in model.decode_head.named_parameters()}
+    assert head == {'conv_seg.weight': (150, 768, 1, 1), 'conv_seg.bias': (150,)}
+    assert not hasattr(model, 'auxiliary_head') and model.backbone.norm is None
+    assert not any(module.p for module in model.modules() if isinstance(module, nn.Dropout))
+    assert model.backbone.grid == (32, 32) and model.backbone.interpolate_mode == 'bilinear'
+    assert cfg.model.backbone.drop_path_rate == 0.1
+    assert cfg.model.test_cfg == dict(mode='slide', crop_size=(512, 512), stride=(341, 341))
+    assert cfg.train_cfg.max_iters == STEPS == 128 * (20210 // 16) and cfg.optim_wrapper.get('clip_grad') is None
+    assert all(step.reduce_zero_label for step in cfg.train_pipeline if step.type == 'LoadAnnotations')
+    assert cfg.test_pipeline[-2].reduce_zero_label and cfg.model.decode_head.loss_decode.avg_non_ignore
+    groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    for group in groups:
+        assert group['lr'] == 3e-5
+        for parameter in group['params']:
+            assert group['weight_decay'] == (0.01 if parameter.ndim > 1 else 0.0), names[id(parameter)]
+    assert sum(len(group['params']) for group in groups) == len(names)
+
+
+def test_rate_has_no_warm_up_and_ends_at_zero():
+    """3e-5 (1 - t / T)^0.9, on a schedule of 51 steps; MMEngine's T is the last step."""
+    (schedule,) = load(RECIPES[0]).param_scheduler
+    parameter = nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=3e-5)
+    scheduler = PARAM_SCHEDULERS.build(dict(schedule, end=51), default_args=dict(optimizer=optimizer))
+    rates = []
+    for _ in range(51):
+        rates.append(optimizer.param_groups[0]['lr'])
+        optimizer.step()
+        scheduler.step()
+    assert rates == pytest.approx([3e-5 * (1 - step / 50) ** 0.9 for step in range(51)])
+
+
+def test_logits_are_one_linear_map_of_the_last_layer_s_patches():
+    cfg = load(next(path for path in CONFIGS if path.stem.startswith('linear_deit-mini-default-dpn'))).copy()
+    cfg.merge_from_dict({'model.backbone.init_cfg': None})
+    model = build(cfg).eval()
+    images = torch.randn(1, 3, 128, 128)
+    with torch.no_grad():
+        (tokens,) = model.backbone(images)
+        weight, bias = model.decode_head.conv_seg.weight[:, :, 0, 0], model.decode_head.conv_seg.bias
+        expected = torch.einsum('bdhw,kd->bkhw', tokens, weight) + bias[None, :, None, None]
+        expected = F.interpolate(expected, (128, 128), mode='bilinear', align_corners=False)
+        found = model.encode_decode(images, [dict(img_shape=(128, 128))])
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_position_embedding_is_resized_bilinearly(tiny_arch, tmp_path):
+    """A table of 224 pixels is loaded into the crop's 32 x 32 cells."""
+    pretrained = VisionTransformer(tiny_arch, 224, 16, patch_norm='dual')
+    torch.save(pretrained.state_dict(), tmp_path / 'vit.pth')
+    options = {key: load(RECIPES[0]).model.backbone[key] for key in ('final_norm', 'interpolate_mode', 'out_type')}
+    model = VisionTransformer(tiny_arch, 512, 16, patch_norm='dual', **options)
+    load_backbone(model, str(tmp_path / 'vit.pth'))
+    table = pretrained.pos_embed[:, 1:].unflatten(1, (14, 14)).permute(0, 3, 1, 2)
+    expected = F.interpolate(table, (32, 32), mode='bilinear', align_corners=False).flatten(2).transpose(1, 2)
+    torch.testing.assert_close(model.pos_embed[:, 1:], expected)

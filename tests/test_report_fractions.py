@@ -1,0 +1,143 @@
+"""The report of arms on fractions of the training images: DPN's Table 5, table and figure, the paper's beside."""
+
+import json
+from fractions import Fraction
+
+import pytest
+import yaml
+from scipy import stats
+from synthetic import settings, write_run
+from tiny import ROOT
+
+from mmlape.cli import main
+from mmlape.experiments.report import ArmRuns, build, write_report
+from mmlape.experiments.report import fractions as module
+from mmlape.experiments.report.fractions import fraction_table, plot_fractions, series_of
+from mmlape.experiments.report.tables import results_table
+from mmlape.runs.run import read_arms
+
+SHARES = ('1/16', '1/8', '1/4', '1/2', '1')
+PAPER = {
+    'none': ('27.3 ± 0.09', '32.6 ± 0.09', '36.9 ± 0.13', '40.8 ± 0.1', '45.6 ± 0.08'),
+    'dual': ('28.0 ± 0.21', '33.7 ± 0.11', '38.0 ± 0.11', '41.9 ± 0.09', '46.1 ± 0.11'),
+}
+PARAMETERS = dict(none=86_548_374, dual=86_551_446)
+SHIFTS = (0.3, -0.4, 0.1)
+
+
+def value(stem, share, number):
+    return 40 + 5 * float(Fraction(share)) + (stem == 'dual') + SHIFTS[number]
+
+
+def name_of(stem, share='1'):
+    config = f'linear_vit-base-default{"-dpn" * (stem == "dual")}_4xb4-161664i_ade20k'
+    return config + (f'+{share.replace("/", "of")}' if share != '1' else '')
+
+
+def write_arm(work_dir, stem, share, data_seed=0, suffix='', **more):
+    part = {} if share == '1' else dict(data_fraction=dict(share=share, seed=data_seed))
+    chosen = settings('default', stem, 'deit-base', 'FCNHead', **part)
+    for number in range(len(SHIFTS)):
+        write_run(
+            work_dir / (name_of(stem, share) + suffix), number, value(stem, share, number), chosen=chosen,
+            config=f'configs/linear/{name_of(stem)}.py', cost=dict(parameters=PARAMETERS[stem]), **more,
+        )  # fmt: skip
+
+
+def report_of(work_dir):
+    return build([ArmRuns(name, runs) for name, runs in read_arms(work_dir).items()], 'Table 5')
+
+
+@pytest.fixture(scope='module')
+def work_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('table5')
+    for stem in PAPER:
+        for share in SHARES:
+            write_arm(folder, stem, share)
+    return folder
+
+
+def test_table_has_means_intervals_and_the_papers_figures(work_dir):
+    table = fraction_table(report_of(work_dir))
+    assert table.columns == ('arm', 'metric', 'of the images', *SHARES)
+    assert [row[:3] for row in table.rows] == [
+        (name_of(stem), 'mIoU', line)
+        for stem in ('dual', 'none')
+        for line in ('mean ± std (n)', '95% interval', "paper's figure")
+    ]
+    for stem, (means, intervals, paper) in zip(('dual', 'none'), zip(*[iter(table.rows)] * 3)):
+        assert paper[3:] == PAPER[stem]
+        for share, mean, between in zip(SHARES, means[3:], intervals[3:]):
+            sample = [value(stem, share, number) for number in range(3)]
+            assert mean == f'{sum(sample) / 3:.2f} ± {stats.tstd(sample):.2f} (3)'
+            low, high = stats.t.interval(0.95, 2, sum(sample) / 3, stats.sem(sample))
+            assert between == f'{low:.2f} to {high:.2f}'
+
+
+def test_the_papers_table_is_in_the_metafile_and_the_readme():
+    entries = yaml.load((ROOT / 'configs/linear/metafile.yml').read_text(), yaml.BaseLoader)['Models']
+    quoted = {entry['Name']: entry['Paper Fractions']['Figures'] for entry in entries if 'Paper Fractions' in entry}
+    readme = (ROOT / 'configs/linear/README.md').read_text()
+    for stem, figures in PAPER.items():
+        assert tuple(quoted[name_of(stem)].values()) == figures and tuple(quoted[name_of(stem)]) == SHARES
+        assert f'| {" | ".join(figures)} |' in readme
+
+
+def test_arms_are_compared_on_the_same_images(work_dir):
+    report = report_of(work_dir)
+    assert {(one.arm, one.baseline) for one in report.comparisons} == {
+        (name_of('dual', share), name_of('none', share)) for share in SHARES
+    }
+    assert all(one.welch.mean == pytest.approx(1) for one in report.comparisons)
+    assert report.title_of(name_of('dual', '1/16'), name_of('none', '1/16')).endswith('1/16 of the images')
+
+
+def test_the_figure_of_all_data_is_not_that_of_a_fraction(work_dir):
+    rows = {row[0]: row for row in results_table(report_of(work_dir)).rows}
+    for stem, figures in PAPER.items():
+        assert [rows[name_of(stem, share)][-1] for share in SHARES[:-1]] == [f'{text} (DPN)' for text in figures[:-1]]
+        assert rows[name_of(stem)][-1] == f'{figures[-1].split()[0]} (DPN)'
+
+
+def test_figure_has_our_means_intervals_and_the_papers(work_dir, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(module, 'save_figure', lambda figure, path: drawn.append(figure))
+    assert list(plot_fractions(report_of(work_dir), tmp_path)) == ['mIoU by the fraction of the training images']
+    (axes,) = drawn[0].axes
+    lines = {line.get_label(): line for line in axes.lines}
+    for stem in PAPER:
+        ours, paper = lines[f'{name_of(stem)} (n=3)'], lines[f"{name_of(stem)}, the paper's"]
+        assert list(ours.get_xdata()) == list(paper.get_xdata()) == [float(Fraction(share)) for share in SHARES]
+        means = [sum(value(stem, share, number) for number in range(3)) / 3 for share in SHARES]
+        assert list(ours.get_ydata()) == pytest.approx(means)
+        assert list(paper.get_ydata()) == [float(text.split()[0]) for text in PAPER[stem]]
+    assert sum(len(set(line.get_ydata())) == 2 and len(set(line.get_xdata())) == 1 for line in axes.lines) == 10
+    assert [label.get_text() for label in axes.get_xticklabels()] == list(SHARES)
+
+
+def test_every_format_has_them(work_dir, tmp_path):
+    write_report(report_of(work_dir), tmp_path)
+    for page in ('index.html', 'report.md'):
+        text = (tmp_path / page).read_text()
+        assert 'Fractions of the training images' in text and '27.3 ± 0.09' in text
+        assert 'the same for all seeds and arms unless' in text
+    assert (tmp_path / 'tables.tex').read_text().count('Default + DPN, 1/16 of the images &') == 1
+    assert 'fractions-0.svg' in (tmp_path / 'report.md').read_text()
+    arms = json.loads((tmp_path / 'report.json').read_text())['arms']
+    assert arms[name_of('dual', '1/16')]['data_fraction'] == 1 / 16 and arms[name_of('dual')]['data_fraction'] == 1
+
+
+def test_series_of_other_subsets_stay_apart(tmp_path):
+    for seed, suffix in ((0, ''), (1, '-other')):
+        write_arm(tmp_path, 'none', '1/4', seed, suffix)
+    write_arm(tmp_path, 'none', '1')
+    found = series_of(report_of(tmp_path))
+    assert [one.name.rpartition(', ')[2] for one in found] == ['data_fraction_seed=0', 'data_fraction_seed=1']
+    assert [list(one.arms) for one in found] == [[Fraction(1, 4), Fraction(1)]] * 2
+
+
+def test_without_fractions_there_is_nothing_of_it(tmp_path, capsys):
+    write_arm(tmp_path, 'none', '1')
+    assert main(['report', str(tmp_path)]) == 0
+    assert 'Fractions' not in (tmp_path / 'report' / 'report.md').read_text()
+    assert not list((tmp_path / 'report').glob('fractions*'))
