@@ -8,6 +8,7 @@ write the types of other packages without a scope, so there a name without one i
 scope first: the base then means the same under its prefix as under its path.
 """
 
+import contextlib
 from importlib import import_module
 
 from mmengine import registry as root
@@ -43,13 +44,21 @@ class LazyRegistry(ScopedRegistry):
             getattr(import_module(location), key.removeprefix(f'{SCOPE}.'), None)
         return super().get(key)
 
+    def import_all(self) -> None:
+        """Import every module that defines one of the names, unless a package that it needs is missing or too old."""
+        for location in self._locations:
+            module = import_module(location)
+            for name in module.__all__:
+                with contextlib.suppress(ImportError, AssertionError):
+                    getattr(module, name)
+
 
 def _child(name: str, *locations: str, kind: type[root.Registry] = ScopedRegistry) -> root.Registry:
     parent = getattr(root, name)
     return kind(parent.name, parent=parent, scope=SCOPE, locations=list(locations))
 
 
-MODELS = _child('MODELS', 'mmlape.models')
+MODELS = _child('MODELS', 'mmlape.models', kind=LazyRegistry)
 MODEL_WRAPPERS = _child('MODEL_WRAPPERS', 'mmlape.engine.distributed.processes', 'mmlape.engine.distributed.sharding')
 DATASETS = _child('DATASETS', 'mmlape.datasets.fashion_mnist', 'mmlape.datasets.few_shot')
 TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms')

@@ -1,6 +1,10 @@
 """Random but non-trivial weights, so that every parameter matters in a comparison."""
 
+from pathlib import Path
+
 import torch
+from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
 from mmlape.models import CompactTransformer
@@ -10,6 +14,27 @@ def cvt(arch: dict, img_size, patch_size: int, **kwargs) -> CompactTransformer:
     """A CVT under the arguments of a ViT."""
     arch = dict(arch, tokenizer=dict(type='patch', patch_size=patch_size), pooling='sequence_pool')
     return CompactTransformer(arch, img_size, **kwargs)
+
+
+def tiny_detr(
+    dims: int = 16, heads: int = 2, channels: int = 24, queries: int = 5, layers: tuple[int, int] = (2, 1), **kwargs
+) -> nn.Module:
+    """``mmlape.DETR`` of the configs over ResNet-18, without dropout; ``layers`` of encoder and decoder."""
+    init_default_scope('mmdet')
+    attn = dict(embed_dims=dims, num_heads=heads, dropout=0.0)
+    layer = dict(self_attn_cfg=attn, ffn_cfg=dict(embed_dims=dims, feedforward_channels=channels, ffn_drop=0.0))
+    cfg = Config.fromfile(Path(__file__).parents[1] / 'configs/_base_/models/detr_r50.py')
+    model = dict(
+        num_queries=queries,
+        backbone=dict(depth=18, init_cfg=None),
+        neck=dict(in_channels=[512], out_channels=dims),
+        encoder=dict(num_layers=layers[0], layer_cfg=layer),
+        decoder=dict(num_layers=layers[1], layer_cfg=dict(layer, cross_attn_cfg=attn)),
+        positional_encoding=dict(num_feats=dims // 2),
+        bbox_head=dict(embed_dims=dims),
+    )
+    cfg.merge_from_dict(dict(model=model))
+    return MODELS.build({key: value for key, value in dict(cfg.model, **kwargs).items() if value is not None})
 
 
 @torch.no_grad()

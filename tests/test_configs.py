@@ -14,6 +14,7 @@ from config_helpers import (
     CONFIGS,
     DATA,
     DEIT,
+    DETR,
     DPN,
     FAMILIES,
     FOUNDATION,
@@ -34,11 +35,14 @@ from config_helpers import (
 )
 from mmengine.config import Config
 from mmengine.dataset import Compose
+from mmengine.utils import get_installed_path
 
 from mmlape.analysis.cost import input_shape, model_cost
 from mmlape.datasets.sources import iter_unwrapped
 from mmlape.experiments.report.paper import index_entry
 from mmlape.models.layers.norm_placement import resolve_norm_placement
+
+MIM = Path(get_installed_path('mmdet')) / '.mim' / 'configs'
 
 
 def test_no_base_is_orphaned():
@@ -98,7 +102,7 @@ def test_every_config_builds(path):
 @pytest.mark.parametrize('path', CONFIGS, ids=short)
 def test_name_says_what_the_config_is(path):
     cfg, name = load(path), parts(path)
-    backbone = cfg.model.backbone
+    backbone = cfg.model if path in DETR else cfg.model.backbone
     assert (backbone.type in ('mmlape.ViTAdapter', 'mmlape.TimmViTAdapter')) == bool(name['adapter'])
     assert backbone.get('pe_joining', 'default') == (name['joining'] or 'default')
     pe_type = backbone.get('pe_type', 'learnable')
@@ -113,6 +117,7 @@ def test_name_says_what_the_config_is(path):
     if placement.startswith('ln-'):
         placement = dict(zip(('attn', 'ffn'), placement.split('-')[1:], strict=True))
     assert resolve_norm_placement(backbone.get('norm_placement', 'pre')) == resolve_norm_placement(placement)
+    assert path not in DETR or ('sine' in kinds) == bool(name['joining'])
     assert backbone.get('patch_norm', 'none') == (name['part'] or ('dual' if name['dpn'] else 'none'))
     if path in DEIT:
         width = WIDTH[name['arch'].removeprefix('deit-')]
@@ -283,6 +288,27 @@ def test_recipe(path):
         assert backbone.vit_feature_source == 'interaction'
 
 
+@pytest.mark.parametrize('path', [path for path in DETR if '_mini-' not in path.name], ids=short)
+def test_detr_recipe_is_mmdetections(path):
+    """But for the length, and for iRPE's tables, which are not decayed; parameters are DETR's and what a PE adds."""
+    cfg, plain = load(path), Config.fromfile(MIM / 'detr' / 'detr_r50_8xb2-150e_coco.py')
+    own, theirs = dict(flat(cfg.model)), dict(flat(plain.model))
+    ours = ('type', 'pe_', 'encoder.with_cp')
+    assert {key: value for key, value in own.items() if not key.startswith(ours)} == {
+        key: value for key, value in theirs.items() if key != 'type'
+    }
+    pipeline, other = (one.train_dataloader.dataset.pipeline for one in (cfg, plain))
+    assert [dict(step, backend_args=None) for step in pipeline] == [dict(step, backend_args=None) for step in other]
+    wrapper, keys = cfg.optim_wrapper, cfg.optim_wrapper.paramwise_cfg.custom_keys
+    assert (wrapper.optimizer, wrapper.clip_grad) == (plain.optim_wrapper.optimizer, plain.optim_wrapper.clip_grad)
+    assert keys == dict(backbone=dict(lr_mult=0.1), lookup_table=dict(decay_mult=0.0))
+    long = '-300e_' in path.name
+    assert (cfg.train_cfg.max_epochs, cfg.param_scheduler[0].milestones) == ((300, [200]) if long else (150, [100]))
+    count = metafile('detr')[path.stem]['Metadata']['Parameters']
+    entries = {'15x15': 225 * 32, 'product-k-9x9': 81 * 32, 'clip-k-9x9': 81 * 32, 'bias-k-9x9': 81, 'lape': 2 * 256}
+    assert count == 41_575_061 + 6 * next((more for part, more in entries.items() if part in path.name), 0)
+
+
 @pytest.mark.parametrize('family', ['mask_rcnn', 'upernet'])
 def test_windows(family):
     blocks = build(load(find(family, 'tiny', 'default'))).backbone.blocks
@@ -333,7 +359,7 @@ def test_readme_agrees_with_metafile_and_configs(folder):
             [(100, {'top-1': float(early)})] if early not in ('', 'none') else []
         )
         assert [value for one in quoted for value in one['Metrics'].values()] == [float(number) for number in numbers]
-        papers = {'-irpe-': 'iRPE (ICCV 2021)', '-cpe_': 'CPVT (ICLR 2023)'}
+        papers = {'-irpe-': 'iRPE (ICCV 2021)', 'detr_': 'iRPE (ICCV 2021)', '-cpe_': 'CPVT (ICLR 2023)'}
         paper = next((paper for part, paper in papers.items() if part in name), 'LaPE (ICCV 2023)')
         of_dpn = ['DPN (TMLR 2023)'] * (folder.endswith('dpn') or 'DPN' in score)
         others = len(numbers) > 0 and '-dpn' not in name and not folder.endswith(('dpn', 'vtab', 'linear'))

@@ -14,9 +14,11 @@ import torch
 from config_helpers import ROOT, find
 from config_helpers import load as load_config
 from mmengine.registry import MODELS, init_default_scope
+from model_helpers import tiny_detr
 from torch import Tensor, nn
 
 from mmlape.models import (
+    DETR,
     CeiT,
     CompactTransformer,
     DistilledVisionTransformer,
@@ -70,7 +72,30 @@ class SegmenterDecoder(nn.Module):
         return [self.decode_head([x])]
 
 
+class DETRTransformer(nn.Module):
+    """Encoder and decoder of ``mmlape.DETR``, on a map whose second half of channels is the absolute PE."""
+
+    def __init__(self, valid: list, **kwargs):
+        super().__init__()
+        detector = tiny_detr(**kwargs)
+        self.encoder, self.decoder = detector.encoder, detector.decoder
+        self.query_embedding = detector.query_embedding
+        self.valid = valid
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        feat, pos = (half.flatten(2).mT for half in x.chunk(2, dim=1))
+        padding = x.new_ones(len(x), *x.shape[-2:], dtype=torch.bool)
+        for image, (rows, columns) in zip(padding, self.valid, strict=True):
+            image[:rows, :columns] = False
+        padding = padding.flatten(1)
+        memory = DETR.forward_encoder(self, feat, padding, pos, x.shape[-2:])['memory']
+        inputs = DETR.pre_decoder(self, memory)[0]
+        states = DETR.forward_decoder(self, **inputs, memory_mask=padding, memory_pos=pos)['hidden_states']
+        return [states, memory.mT.unflatten(2, x.shape[-2:])]
+
+
 MODEL_CLASSES = {
+    'DETR transformer': DETRTransformer,
     'CeiT': CeiT,
     'T2TViT': T2TViT,
     'CompactTransformer': CompactTransformer,

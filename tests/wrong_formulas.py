@@ -18,6 +18,7 @@ TESTS = (
     'tests/test_golden.py',
     'tests/test_model_behaviour.py',
     'tests/test_irpe.py',
+    'tests/test_detr.py',
     'tests/test_rotary.py',
     'tests/test_conditional.py',
     'tests/test_earlier.py',
@@ -365,6 +366,8 @@ BY_FILE = {
         ('resize: prefix rows zero', '(table[:, :num_prefix],', '(0 * table[:, :num_prefix],'),
     ],
     'mmlape/models/position/absolute.py': [
+        ('sine: columns first', '(by_row, by_column)', '(by_column, by_row)'),
+        ('sine: from 0', 'torch.arange(1, side + 1,', 'torch.arange(0, side,'),
         ('sincos1d: sine and cosine exchanged', 'channel % 2 == 0', 'channel % 2 == 1'),
         ('sincos2d: rows first', '(by_column, by_row)', '(by_row, by_column)'),
         ('sincos2d: class token not zero', 'table.new_zeros(num_prefix, embed_dims)',
@@ -408,6 +411,28 @@ BY_FILE = {
         ('buckets: distance not squared', 'rows.square() + columns.square()', 'rows.abs() + columns.abs()'),
         ('buckets: code ranks squares', "squared if self.reading == 'code' else _rank(squared)", '_rank(squared)'),
         ('buckets: h without its bound', '.clamp(-int(self.beta), int(self.beta)).long()', '.long()'),
+    ],
+    'mmlape/models/layers/detr.py': [
+        ('DETR: PE in the values, too', 'F.linear(x, weight[dims:]', 'F.linear(seen, weight[dims:]'),
+        ('DETR: no PE in queries and keys', 'F.linear(seen, weight[:dims]', 'F.linear(x, weight[:dims]'),
+        ('DETR: PE left out', 'seen = x + pe', 'seen = x'),
+        ('DETR: PE not chained', 'self.norms[1](self.ffn(x)), following', 'self.norms[1](self.ffn(x)), pe'),
+        ('DETR: padded keys are seen', 'None if padding is None else padding[:, None]', 'None'),
+        ('DETR: grid transposed', 'self._attend(q, k, v, hw,', 'self._attend(q, k, v, hw[::-1],'),
+        ('DETR: tokens not added', 'return x + self.dropout_layer', 'return self.dropout_layer'),
+        ('DETR: norms exchanged', 'self.norms[1](self.ffn(x))', 'self.norms[0](self.ffn(x))'),
+        ('DETR: eps 1e-6 of the norm of the PE', "'eps': 1e-5", "'eps': 1e-6"),
+    ],
+    'mmlape/models/detectors/detr.py': [
+        ('DETR: sine without sine in the encoder', "encoder['feat_pos'] = None", 'pass'),
+        ('DETR: sine without sine in the decoder', "decoder['memory_pos'] = torch.zeros_like(decoder['memory_pos'])",
+         'pass'),
+        ('DETR: positions of the queries for the keys', "torch.zeros_like(decoder['memory_pos'])", 'None'),
+        ('initial DETR: other values for all tables', 'table.copy_(value)', 'pass'),
+    ],
+    'mmlape/models/detectors/detr_checkpoints.py': [
+        ('DETR file: another id without a class', '(0, 12, 26,', '(0, 13, 26,'),
+        ('DETR file: no object first', 'UNUSED_IDS = (0,', 'UNUSED_IDS = (91,'),
     ],
     'mmlape/models/position/earlier.py': [
         ('Huang: one side', '_gathered(q * scale, attn.rpe_table, ids) + of_keys', 'of_keys'),
@@ -513,7 +538,7 @@ BY_FILE = {
         ('Swin: a table of a stage is not joined', 'return self.position.joining.enter(x, pe), pe', 'return x, pe'),
     ],
     'mmlape/evaluation/few_shot.py': [
-        ('few-shot: targets 0 and 1', '2 * sums - x.sum(dim=0)', 'sums'),
+        ('few-shot: classes of equal weight', '2 * sums - x.sum(dim=0)', 'sums / sums[:, -1:]'),
         ('few-shot: sample standard deviation', 'correction=0', 'correction=1'),
         ('few-shot: bias 1', 'BIAS = 100.0', 'BIAS = 1.0'),
         ('few-shot: queries standardised by themselves', 'design(part) @', 'design((part - part.mean(dim=0)) /'

@@ -9,6 +9,7 @@ on 100. Nothing is computed: tensors without data go through the model.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 from mmengine.config import Config
@@ -42,7 +43,8 @@ def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
     """Cost of each part of a model for one image.
 
     Args:
-        model: a two-stage detector, segmentor or classifier, as a configuration builds it; it ends in evaluation mode.
+        model: a two-stage detector, DETR, segmentor or classifier, as a configuration builds it; it ends in evaluation
+            mode.
         shape: (height, width) of the image.
 
     Raises:
@@ -51,10 +53,10 @@ def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
     model = revert_sync_batchnorm(model).eval()
     flops: dict[str, int] = {}
 
-    def run(name: str, part: Callable, *args):
+    def run(name: str, part: Callable, *args, **kwargs):
         counter = _Counter(model)
         with counter:
-            out = part(*args)
+            out = part(*args, **kwargs)
         flops[name] = flops.get(name, 0) + counter.multiply_adds()
         return out
 
@@ -62,7 +64,7 @@ def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
         x = run('backbone', model.backbone, torch.zeros(1, getattr(model.backbone, 'in_channels', 3), *shape))
         if getattr(model, 'with_neck', False):
             x = run('neck', model.neck, x)
-        _run_heads(model, run, x)
+        _run_heads(model, run, x, shape)
     return [
         PartCost(name, sum(p.numel() for p in part.parameters()), flops.get(name, 0))
         for name, part in model.named_children()
@@ -72,12 +74,18 @@ def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
 
 def input_shape(cfg: Config) -> tuple[int, int]:
     """(height, width) that a configuration trains at: its ``crop_size`` or ``img_size``, else 224 x 224."""
-    size = cfg.get('crop_size', cfg.get('img_size', 224))
+    size = cfg.get('crop_size') or cfg.get('img_size', 224)
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
-def _run_heads(model: nn.Module, run: Callable, x: tuple[Tensor, ...]) -> None:
-    if hasattr(model, 'roi_head'):
+def _run_heads(model: nn.Module, run: Callable, x: tuple[Tensor, ...], shape: tuple[int, int]) -> None:
+    if hasattr(model, 'forward_transformer'):  # DETR
+        image = SimpleNamespace(batch_input_shape=shape, img_shape=shape)
+        encoder, decoder = model.pre_transformer(x, [image])
+        queries, head = model.pre_decoder(**run('encoder', model.forward_encoder, **encoder))
+        states = run('decoder', model.forward_decoder, **decoder, **queries)
+        run('bbox_head', model.bbox_head, **head, **states)
+    elif hasattr(model, 'roi_head'):
         run('rpn_head', model.rpn_head, x)
         head = model.roi_head
         run('roi_head', head.bbox_head, _pooled(head.bbox_roi_extractor, BOXES))
@@ -89,8 +97,8 @@ def _run_heads(model: nn.Module, run: Callable, x: tuple[Tensor, ...]) -> None:
         run('head', model.head, x)
     else:
         raise ConfigError(
-            f'{type(model).__name__}: only two-stage detectors, segmentors with one decode head and classifiers can '
-            'be counted'
+            f'{type(model).__name__}: only two-stage detectors, DETR, segmentors with one decode head and '
+            'classifiers can be counted'
         )
 
 

@@ -52,10 +52,10 @@ def inspect(path: str | Path) -> dict[str, object]:
         'sha256': sha256(local_path(path)),
         'layout': weights.layout,
         **rows,
-        'parameters': f'{_count(weights.tensors):,} in the backbone, {_count(tensors):,} in the file',
+        'parameters': f'{_count(weights.tensors):,} in the {backbone.config_key}, {_count(tensors):,} in the file',
         'dtype': ', '.join(f'{name} ({count})' for name, count in dtypes.items()),
         'images': f'{images}: {images.source}' if images else 'the file does not say how they were normalised',
-        'to load it': f'backbone={_call(config)}',
+        'to load it': f'{backbone.config_key}={_call(config)}',
         'mind': '; '.join(notes) or 'nothing',
     }
 

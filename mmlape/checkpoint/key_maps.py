@@ -4,7 +4,7 @@ Backbones bring their layouts; nothing here knows one of them.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,12 +34,14 @@ class Layout:
         signs: Regular expressions that each match the beginning of a key.
         rename: Translates all tensors, of heads too; None keeps the names.
         normalisation: Of the images, if it is that of every such file.
+        complete: Whether it is a complete model, whose heads and neck belong to it.
     """
 
     name: str
     signs: tuple[str, ...]
     rename: Callable[[Tensors], Tensors] | None = None
     normalisation: Normalisation | None = None
+    complete: bool = False
 
     def fits(self, tensors: Tensors) -> bool:
         """Check whether every sign is there."""
@@ -123,10 +125,13 @@ def recognise(content: Mapping, layouts: Iterable[Layout], path: object = '') ->
         CheckpointError: If none fits.
     """
     layouts = list(layouts)
-    tensors = _strip_backbone(state_dict_of(content, path))
+    stored = state_dict_of(content, path)
+    tensors = _strip_backbone(stored)
     for layout in layouts:
-        if layout.fits(tensors):
-            weights = _sort(layout.name, layout.rename(tensors) if layout.rename else tensors)
+        own = stored if layout.complete else tensors
+        if layout.fits(own):
+            named = layout.rename(own) if layout.rename else own
+            weights = Weights(layout.name, dict(named)) if layout.complete else _sort(layout.name, named)
             record = read_record(content, str(path))
             weights.known, weights.normalisation = record.backbone, record.normalisation or layout.normalisation
             return weights
@@ -136,10 +141,14 @@ def recognise(content: Mapping, layouts: Iterable[Layout], path: object = '') ->
     )
 
 
-def backbones() -> list[type]:
-    """Return every registered backbone that brings layouts."""
+def backbones() -> Iterator[type]:
+    """Yield every registered backbone, or complete model, that brings layouts; those imported on first use last."""
     MODELS.import_from_location()
-    return [kind for kind in MODELS.module_dict.values() if getattr(kind, 'checkpoint_layouts', None)]
+    registered = list(MODELS.module_dict.values())
+    yield from (kind for kind in registered if getattr(kind, 'checkpoint_layouts', None))
+    MODELS.import_all()
+    later = (kind for kind in MODELS.module_dict.values() if kind not in registered)
+    yield from (kind for kind in later if getattr(kind, 'checkpoint_layouts', None))
 
 
 def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weights]:
@@ -155,10 +164,11 @@ def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weigh
     Raises:
         CheckpointError: If no layout of any backbone fits.
     """
-    layouts, tensors = [], _strip_backbone(state_dict_of(content, path))
+    layouts, stored = [], state_dict_of(content, path)
+    tensors = _strip_backbone(stored)
     for kind in backbones():
         layouts += kind.checkpoint_layouts()
-        if any(layout.fits(tensors) for layout in kind.checkpoint_layouts()):
+        if any(layout.fits(stored if layout.complete else tensors) for layout in kind.checkpoint_layouts()):
             weights = recognise(content, kind.checkpoint_layouts(), path)
             if kind.owns_checkpoint(weights):
                 return kind, weights

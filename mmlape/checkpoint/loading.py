@@ -176,7 +176,8 @@ def load_model(
 ) -> LoadReport:
     """Load a checkpoint of the same complete model (detector, segmentor, classifier), for testing or fine-tuning it.
 
-    If the file records another joining, PE or PE norm of a backbone, that is a difference too.
+    If the file records another joining, PE or PE norm of a backbone, that is a difference too. A model that knows
+    other layouts of its files takes those.
 
     Args:
         model: The model.
@@ -215,9 +216,17 @@ def fill_model(
         if different:
             report.problems.append(f'wrong {name or "backbone"}: {different}')
         report.notes += filter(None, [untold(known, backbone)])
-    report.dropped = [name for name in tensors if name.startswith(tuple(fresh))]
+    layouts = [layout for layout in getattr(model, 'checkpoint_layouts', tuple)() if layout.complete]
+    options, weights = LoadOptions(), recognise(content, layouts, path) if layouts else None
+    if weights:
+        report.layout, tensors = weights.layout, model.fit_checkpoint(weights, options, report)
+
+    def may_be_new(name: str) -> bool:
+        return name.startswith(tuple(fresh)) or bool(weights and model.may_be_new(name, weights, options))
+
+    report.dropped += [name for name in tensors if name.startswith(tuple(fresh))]
     tensors = {name: value for name, value in tensors.items() if name not in report.dropped}
-    _load(model, tensors, report, lambda name: name.startswith(tuple(fresh)), strict)
+    _load(model, tensors, report, may_be_new, strict)
     return report
 
 

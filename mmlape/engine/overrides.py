@@ -10,8 +10,8 @@ from mmlape.errors import ConfigError
 
 _RUNNER_EXTRAS = {
     'activation_checkpointing', 'compile', 'compile_backbone', 'data_fraction', 'data_fraction_seed', 'data_root',
-    'distributed', 'efficient_conv_bn_eval', 'find_unused_parameters', 'load_fresh', 'load_strict', 'model_wrapper_cfg',
-    'sync_bn', 'tta_model', 'tta_pipeline',
+    'distributed', 'efficient_conv_bn_eval', 'find_unused_parameters', 'load_fresh', 'load_strict',
+    'model_wrapper_cfg', 'sync_bn', 'tta_model', 'tta_pipeline',
 }  # fmt: skip
 _LOADER_EXTRAS = {'dataset', 'num_batch_per_epoch', 'disable_subprocess_warning'}
 _WRAPPER_EXTRAS = {'constructor', 'paramwise_cfg'}

@@ -102,6 +102,17 @@ def image(seed: int, *shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
+def uniform(name: str, shape: Sequence[int]) -> Tensor:
+    """Return uniform random values in float64, the same for the same name with every version of the packages.
+
+    Vectors that are scales or variances are around one, other values keep the variance of what they map.
+    """
+    values = torch.from_numpy(2 * np.random.RandomState(zlib.crc32(name.encode())).random_sample(tuple(shape)) - 1)
+    if len(shape) == 1:
+        return 0.3 * values + float(not name.endswith(('bias', 'running_mean')))
+    return values * (3 / values[0].numel()) ** 0.5 if len(shape) in (2, 4) else values
+
+
 def call(model: nn.Module, weights: Weights, x: Tensor, training: bool = False, **kwargs):
     """Return the model's output with other weights; every parameter and buffer has to be among them."""
     model.train(training)

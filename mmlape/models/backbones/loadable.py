@@ -15,16 +15,18 @@ from mmlape.models.position.stored import TablePlace, fit_table, with_batch_axis
 
 
 class LoadableBackbone(BaseModule):
-    """The half of ``BaseBackbone`` that deals with checkpoints.
+    """The half of ``BaseBackbone``, or of a complete model, that deals with checkpoints.
 
     Attributes:
         checkpoint_signs: Regular expressions that each match a key of the backbone's checkpoints, and no other's.
         stored_names: Of the position encodings in its files.
+        config_key: Of the configuration, where such a model stands.
         load_report: Of the checkpoint that ``init_cfg`` names, once it is loaded.
     """
 
     checkpoint_signs: ClassVar[tuple[str, ...]] = ()
     stored_names: ClassVar[StoredNames] = NAMES
+    config_key: ClassVar[str] = 'backbone'
     load_report: LoadReport | None = None
 
     @classmethod

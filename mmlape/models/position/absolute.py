@@ -5,6 +5,8 @@ PE(p, 2i) = sin(p / 10000^(2i / D)),  PE(p, 2i + 1) = cos(p / 10000^(2i / D))   
 big_vision has its sinusoids over two dimensions in MoCo v3's order: sin x, cos x, sin y, cos y.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -21,9 +23,12 @@ def sincos_1d(num_tokens: int, embed_dims: int) -> Tensor:
     Returns:
         Float32 table (num_tokens, embed_dims).
     """
+    return _waves(torch.arange(num_tokens, dtype=torch.float64), embed_dims)
+
+
+def _waves(positions: Tensor, embed_dims: int) -> Tensor:
     channel = torch.arange(embed_dims, dtype=torch.float64)
-    wavelength = 10000 ** (2 * (channel // 2) / embed_dims)
-    angle = torch.arange(num_tokens, dtype=torch.float64)[:, None] / wavelength
+    angle = positions[:, None] / 10000 ** (2 * (channel // 2) / embed_dims)
     return torch.where(channel % 2 == 0, angle.sin(), angle.cos()).float()
 
 
@@ -101,6 +106,21 @@ class Sincos2d(AbsolutePosition):
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
         """Build the table."""
         return sincos_2d(grid, embed_dims, num_prefix)[None]
+
+
+@POSITION_ENCODINGS.register_module('sine')
+class Sine(AbsolutePosition):
+    """DETR's fixed sinusoids: over the row (first half of the channels), then the column, as angles up to 2 pi."""
+
+    def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
+        """Build the table, zero for prefix tokens."""
+        if embed_dims % 4:
+            raise ConfigError(f"pe_type='sine' needs embed_dims to be a multiple of 4, not {embed_dims}")
+        angles = (2 * math.pi * torch.arange(1, side + 1, dtype=torch.float64) / (side + 1e-6) for side in grid)
+        rows, columns = (_waves(angle, embed_dims // 2) for angle in angles)
+        by_row, by_column = rows[:, None].expand(*grid, -1), columns.expand(*grid, -1)
+        table = torch.cat((by_row, by_column), dim=-1).flatten(0, 1)  # (N, D)
+        return torch.cat((table.new_zeros(num_prefix, embed_dims), table))[None]
 
 
 @POSITION_ENCODINGS.register_module('sincos2d-moco')

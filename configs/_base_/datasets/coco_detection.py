@@ -1,0 +1,14 @@
+"""COCO 2017 with boxes, DETR's pipeline: that of `coco_instance.py` without masks and the last crop."""
+
+_base_ = './coco_instance.py'
+
+crop_size = None
+img_size = (800, _base_.longest_side)
+boxes = dict(type='LoadAnnotations', with_bbox=True)
+train_pipeline = [_base_.train_pipeline[0], boxes, *_base_.train_pipeline[2:-2], _base_.train_pipeline[-1]]
+test_pipeline = [*_base_.test_pipeline[:2], boxes, _base_.test_pipeline[-1]]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+test_dataloader = val_dataloader
+val_evaluator = dict(metric='bbox')
+test_evaluator = val_evaluator

@@ -1,0 +1,1 @@
+"""Detectors; each is imported on first use, since it needs MMDetection."""
