@@ -363,6 +363,7 @@ def test_the_papers_figure_of_epoch_100_stands_beside_ours(tmp_path):
         (dict(type='mmlape.CeiT', arch='tiny'), ('CeiT-Ti', 'Default')),
         (dict(type='mmlape.CeiT', arch='small', pe_type='sincos2d'), ('CeiT-S', 'Default, sincos2d')),
         (dict(type='mmlape.VisionTransformer', arch='deit-small', pe_type='rope'), ('DeiT-S', 'RoPE')),
+        (dict(type='mmlape.VisionTransformer', arch='deit-small', pe_type='alibi2d'), ('DeiT-S', 'ALiBi')),
         (dict(type='mmlape.CompactTransformer', arch='vit-lite-7/4', pe_joining='lape'), ('ViT-Lite-7/4', 'LaPE')),
         (dict(type='mmlape.CompactTransformer', arch='cct-7/3x1', pe_type='none'), ('CCT-7/3x1', 'None')),
         (
@@ -386,6 +387,10 @@ def test_other_backbones_have_the_papers_names(options, words):
         ('segmenter/segmenter_deit-small-default-dpn_4xb2-160k_ade20k', ('Seg-S-Mask/16', 'DeiT-S', 'Default + DPN')),
         ('upernet/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k', ('ViT-Adapter-Ti', 'DeiT-Ti*', 'LaPE')),
         ('mask_rcnn/mask-rcnn_deit-small-adapter-default_4xb2-3x_coco', ('ViT-Adapter-S', 'DeiT-S', 'Default')),
+        (
+            'linear/linear_vit-base-p16-default-dpn_4xb4-161664i_ade20k',
+            ('Linear ViT-B/16', 'DeiT-B', 'Default + DPN'),
+        ),
         ('pretrain/deit-base-distilled-lape_4xb256-300e_in1k', ('DeiT-B-distill', 'none', 'LaPE')),
     ],
 )

@@ -8,7 +8,13 @@ import yaml
 
 from mmlape.mim import mim_root
 
-METRICS = {'box AP': 'coco/bbox_mAP', 'mask AP': 'coco/segm_mAP', 'mIoU': 'mIoU', 'top-1': 'accuracy/top1'}
+METRICS = {
+    'box AP': 'coco/bbox_mAP',
+    'mask AP': 'coco/segm_mAP',
+    'mIoU': 'mIoU',
+    'top-1': 'accuracy/top1',
+    '25-shot': 'few-shot/25-shot',
+}
 """The keys of the metrics that the metafiles quote."""
 
 JOININGS = {
@@ -19,7 +25,20 @@ JOININGS = {
     'lape-shared': 'LaPE, sharing PE',
 }
 _SCALES = {'tiny': 'Ti', 'small': 'S', 'base': 'B', 'large': 'L'}
-_INSIDE = {'rpe': 'RPE', 'irpe': 'iRPE', 'rope': 'RoPE', 'rope-mixed': 'RoPE-Mixed'}
+_INSIDE = {
+    'rpe': 'RPE',
+    'irpe': 'iRPE',
+    'shaw': 'Shaw',
+    'huang': 'Huang',
+    'axial-deeplab': 'Axial-DeepLab',
+    'transformer-xl': 'Transformer-XL',
+    'sasa': 'SASA',
+    'rope': 'RoPE',
+    'rope-mixed': 'RoPE-Mixed',
+    'alibi2d': 'ALiBi',
+    'cpe': 'CPE',
+}
+"""The papers' names of encodings inside attention or between layers."""
 _FAMILIES = {'SwinTransformer': 'Swin', 'CeiT': 'CeiT', 'T2TViT': 'T2T-ViT', 'CompactTransformer': ''}
 """The papers' names of backbones other than DeiT's ViT; '' where the arch is the complete name."""
 
@@ -202,12 +221,15 @@ def _compact_family(arch: dict) -> str:
 
 
 def _model_name(model: dict, backbone: dict, family: str, scale: str) -> str:
-    head = str((model.get('decode_head') or {}).get('type', ''))
+    decoder = model.get('decode_head') or {}
+    head, patch = str(decoder.get('type', '')), backbone.get('patch_size', 16)
     name = f'{family}-{scale}'.removeprefix('-')
     if 'Adapter' in _kind(backbone):
         return f'ViT-Adapter-{scale}'
     if 'Segmenter' in head and family == 'DeiT':
-        return f'Seg-{scale[0] if scale == "Ti" else scale}-Mask/{backbone.get("patch_size", 16)}'
+        return f'Seg-{scale[0] if scale == "Ti" else scale}-Mask/{patch}'
+    if head.endswith('FCNHead') and decoder.get('num_convs') == 0 and family == 'DeiT':
+        return f'Linear ViT-{scale}/{patch}'
     kind = str(model.get('type', '')).rpartition('.')[2]
     if 'Classifier' in kind:
         return f'{name}{"-distill" if "Distilled" in kind else ""}'
