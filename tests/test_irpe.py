@@ -8,6 +8,7 @@ import torch
 from test_golden import load
 from torch import nn
 
+from mmlape.analysis.bias_maps import bias_terms
 from mmlape.analysis.bucket_figures import RATIOS, bucket_map
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
@@ -291,3 +292,37 @@ def test_the_papers_figures_of_buckets(tmp_path, capsys):
         assert (tmp_path / name).stat().st_size > 10_000
     assert main(['visualize-pe', '--out', str(tmp_path)]) == 1
     assert 'name a model, or pass --buckets' in capsys.readouterr().err
+
+
+def test_learned_bias_maps(tmp_path, capsys):
+    """A bias is the table's entry of each offset; a contextual term that of the mean query, from the live model."""
+    kinds = dict(bias=dict(mode='bias'), contextual=dict())
+    for name, options in kinds.items():
+        model = fill(vit(**options)).eval()
+        images = torch.randn(3, 3, 32, 32)
+        inputs = []
+        hook = model.blocks[1].attn.qkv.register_forward_hook(lambda *args, found=inputs: found.append(args[2]))
+        terms = bias_terms(model, images)
+        hook.remove()
+        table, ids = next(model.blocks[1].attn.rpe_k.parameters()).double(), Buckets().of_grid((8, 8), 0)[0]
+        if name == 'contextual':
+            queries = inputs[0].unflatten(-1, (3, 2, 8))[:, 1:, 0].double().mean((0, 2))  # (N, d)
+            expected = (queries @ table[0] * 8**-0.5).gather(-1, ids)
+        else:
+            expected = table[0][ids]
+        torch.testing.assert_close(terms[1], expected, atol=1e-5, rtol=1e-5)
+        assert 'logits' not in vars(model.blocks[1].attn.encodings[0])
+    torch.save({'model': model.state_dict()}, tmp_path / 'vit.pth')
+    backbone = dict(
+        type='mmlape.VisionTransformer', arch=ARCH, img_size=32, patch_size=4, pe_type=['learnable', dict(type='irpe')]
+    )
+    (tmp_path / 'vit.py').write_text(f'model = dict(backbone={backbone})')
+    subject = f'{tmp_path}/vit.py@{tmp_path}/vit.pth'
+    command = ['visualize-pe', subject, '--bias-maps', '--out', str(tmp_path), '--layers', '0', '1']
+    assert main([*command, '--cells', '3,4', '0,0']) == 0
+    assert sorted(np.load(tmp_path / 'bias_maps.npz')) == [
+        'layer0_cell0_0', 'layer0_cell3_4', 'layer1_cell0_0', 'layer1_cell3_4',
+    ]  # fmt: skip
+    assert (tmp_path / 'bias_maps.png').stat().st_size > 10_000
+    assert main([*command, '--cells', '8,0']) == 1
+    assert '--cells 8,0 is outside the grid of 8 x 8' in capsys.readouterr().err

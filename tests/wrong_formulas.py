@@ -538,7 +538,7 @@ BY_FILE = {
         ('Swin: a table of a stage is not joined', 'return self.position.joining.enter(x, pe), pe', 'return x, pe'),
     ],
     'mmlape/evaluation/few_shot.py': [
-        ('few-shot: targets 0 and 1', '2 * sums - x.sum(dim=0)', 'sums'),
+        ('few-shot: classes of equal weight', '2 * sums - x.sum(dim=0)', 'sums / sums[:, -1:]'),
         ('few-shot: sample standard deviation', 'correction=0', 'correction=1'),
         ('few-shot: bias 1', 'BIAS = 100.0', 'BIAS = 1.0'),
         ('few-shot: queries standardised by themselves', 'design(part) @', 'design((part - part.mean(dim=0)) /'

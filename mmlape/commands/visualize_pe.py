@@ -31,9 +31,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--token', type=int, nargs=2, metavar=('ROW', 'COLUMN'), help='the token of the single maps; default: centre')
     add('--grid', type=int, nargs=2, metavar=('ROWS', 'COLUMNS'), help="of a checkpoint's PE, if it is not square")
     add('--buckets', action='store_true', help="draw iRPE's mappings of offsets to buckets, too; needs no model")
+    add(
+        '--bias-maps',
+        action='store_true',
+        help='draw, instead of the rest, what encodings inside attention add to the logits of --cells',
+    )
+    add(
+        '--cells',
+        type=_cell,
+        nargs='+',
+        default=(),
+        metavar='ROW,COLUMN',
+        help='patches of --bias-maps, from 0; default: centre',
+    )
+    add(
+        '--images',
+        nargs='+',
+        default=(),
+        metavar='FILE',
+        help='images of --bias-maps, whose mean query counts; default: one of a mean colour',
+    )
     add('--untrained', action='store_true', help='keep the initial weights of configs; load no checkpoints')
     add_trust(parser)
     add_cfg_options(parser)
+
+
+def _cell(text: str) -> tuple[int, int]:
+    row, _, column = text.partition(',')
+    if not (row.isdecimal() and column.isdecimal()):
+        raise argparse.ArgumentTypeError(f'{text} is no cell, such as 7,7')
+    return int(row), int(column)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,6 +84,14 @@ def run(args: argparse.Namespace) -> int:
     size = height_width(args.size, '--size')
     options = OpenOptions(args.cfg_options, args.untrained, tuple(args.grid) if args.grid else None)
     subjects = open_models(args.models, options)
+    if args.bias_maps:
+        from mmlape.analysis.bias_maps import write_bias_maps
+
+        for number, subject in enumerate(subjects):
+            folder = Path(args.out) / (f'model{number}' if len(subjects) > 1 else '')
+            for file in write_bias_maps(subject, folder, args.layers, args.cells, args.images):
+                print(f'wrote {file}')
+        return 0
     views, files = write_figures(subjects, Path(args.out), size, args.token and tuple(args.token), args.layers)
     numbers_table(views)
     for file in files:

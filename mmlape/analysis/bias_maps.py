@@ -1,0 +1,119 @@
+"""What encodings inside attention add to the logits of one patch, as maps over the keys (iRPE, ICCV 2021, Figure 5).
+
+A contextual term depends on the queries, so it is the mean over given images and heads, taken from the live model; a
+bias is the same for every image.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
+
+from mmlape.analysis.subjects import Subject
+from mmlape.errors import ConfigError
+from mmlape.models.backbones.base import BaseBackbone
+from mmlape.models.layers.grid import Grid
+
+MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+"""Of ImageNet, as all recipes have them."""
+
+
+def read_images(paths: Sequence[str | Path], model: BaseBackbone) -> Tensor:
+    """Read images, resized to the grid of the model's PE and normalised, (B, C, H, W); without any, a mean colour.
+
+    Raises:
+        ConfigError: If a file is no image, or the model takes no colour images.
+    """
+    rows, columns = (side * model.patch_size for side in model.grid)
+    if not paths:
+        return torch.zeros(1, model.in_channels, rows, columns)
+    if model.in_channels != 3:
+        raise ConfigError(f'--images: the model takes images of {model.in_channels} channels, not 3; leave it out')
+    images = []
+    for path in paths:
+        try:
+            with Image.open(path) as image:
+                pixels = np.asarray(image.convert('RGB').resize((columns, rows), Image.Resampling.BICUBIC))
+        except OSError as error:
+            raise ConfigError(f'--images {path} cannot be read as an image: {error}') from error
+        images.append((torch.from_numpy(pixels.astype(np.float32)) - torch.tensor(MEAN)) / torch.tensor(STD))
+    return torch.stack(images).permute(0, 3, 1, 2).contiguous()
+
+
+@torch.no_grad()
+def bias_terms(model: BaseBackbone, images: Tensor) -> list[Tensor | None]:
+    """Return what the encodings inside each layer's attention add to its logits, (N, N), or None.
+
+    The mean over images, windows and heads, of the patches only.
+
+    Args:
+        model: In evaluation mode.
+        images: (B, C, H, W).
+    """
+    found: list[Tensor | None] = [None] * model.num_layers
+
+    def record(number: int, encoding):
+        def logits(attn, q, k, grid):
+            term = type(encoding).logits(encoding, attn, q, k, grid)
+            if term is not None:
+                mean = term.double().mean((0, 1))[encoding.place.num_prefix :, encoding.place.num_prefix :]
+                found[number] = mean if found[number] is None else found[number] + mean
+            return term
+
+        return logits
+
+    encodings = [(i, one) for i, layer in enumerate(model.all_layers) for one in layer.attention.encodings]
+    for number, encoding in encodings:
+        encoding.logits = record(number, encoding)
+    try:
+        model(images)
+    finally:
+        for _, encoding in encodings:
+            del encoding.logits
+    return found
+
+
+def write_bias_maps(
+    subject: Subject, folder: Path, layers: Sequence[int], cells: Sequence[Grid], paths: Sequence[str] = ()
+) -> list[Path]:
+    """Write ``bias_maps.png``, a row a layer and a column a reference cell, and ``bias_maps.npz``.
+
+    Args:
+        subject: The model.
+        folder: Of the files.
+        layers: Counted from 0; none for all.
+        cells: Patches whose queries are shown, (row, column) from 0; none for the centre.
+        paths: Images; see ``read_images``.
+
+    Raises:
+        ConfigError: If a layer or a cell is not there, or nothing is added to a layer's logits.
+    """
+    model, layers = subject.model, list(layers) or list(range(subject.model.num_layers))
+    if not all(0 <= layer < model.num_layers for layer in layers):
+        raise ConfigError(f'--layers: choose from 0 to {model.num_layers - 1}')
+    terms, grids = bias_terms(model, read_images(paths, model)), model.layer_grids(model.grid, inside=True)
+    figure = Figure((2.6 * max(1, len(cells)), 2.7 * len(layers)), layout='constrained')
+    axes = figure.subplots(len(layers), max(1, len(cells)), squeeze=False)
+    arrays = {}
+    for row, layer in zip(axes, layers):
+        if terms[layer] is None:
+            raise ConfigError(f'{subject.name}: no position encoding adds to the logits of layer {layer}')
+        grid = grids[layer]
+        for ax, cell in zip(row, cells or [(grid[0] // 2, grid[1] // 2)]):
+            if not (0 <= cell[0] < grid[0] and 0 <= cell[1] < grid[1]):
+                raise ConfigError(f'--cells {cell[0]},{cell[1]} is outside the grid of {grid[0]} x {grid[1]}')
+            shown = terms[layer][cell[0] * grid[1] + cell[1]].view(grid).cpu().numpy()
+            arrays[f'layer{layer}_cell{cell[0]}_{cell[1]}'] = shown
+            figure.colorbar(ax.imshow(shown, cmap='viridis', interpolation='nearest'), ax=ax)
+            ax.plot(cell[1], cell[0], marker='*', color='white', ms=9, mec='black')
+            ax.set_title(f'layer {layer}, patch {cell[0]},{cell[1]}', fontsize=8)
+            ax.set_axis_off()
+    files = [folder / 'bias_maps.png', folder / 'bias_maps.npz']
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.savefig(files[0], dpi=110)
+    np.savez_compressed(files[1], **arrays)
+    return files
