@@ -93,7 +93,7 @@ def test_learnable_only_starts_as_the_plain_stem():
 
 @pytest.mark.parametrize('patch_norm', TABLE_6)
 def test_every_patch_norm_trains(tiny_arch, patch_norm):
-    joining = 'default' if patch_norm == 'post-posemb' else 'lape'
+    joining = 'default' if patch_norm.endswith('post-posemb') else 'lape'
     model = VisionTransformer(tiny_arch, 32, 8, patch_norm=patch_norm, pe_joining=joining)
     images, target = torch.randn(4, 3, 32, 32), torch.randn(4, 48)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
