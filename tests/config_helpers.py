@@ -26,7 +26,9 @@ DPN = [path for path in CONFIGS if path.parent.name == 'dpn']
 MINI = [path for path in DEIT if '_mini-' in path.name]
 NAME = re.compile(
     r'((?P<method>mask-rcnn|segmenter|upernet|linear|detr)_)?(?P<arch>[a-z][a-z0-9-]*?)(?P<adapter>-adapter)?'
-    r'(-distilled)?(-(?P<joining>default|lape))?(-(?P<rpe>rpe|rope-mixed|rope|cpe))?(?P<irpe>-irpe[a-z0-9-]*)?'
+    r'(-distilled)?(-(?P<joining>default|lape))?'
+    r'(-(?P<norms>ln-(?:pre|post|both)-(?:pre|post|both)|normformer|sub-ln))?'
+    r'(-(?P<rpe>rpe|rope-mixed|rope|cpe))?(?P<irpe>-irpe[a-z0-9-]*)?'
     r'(?P<pe>-sincos1d|-sincos2d|-none)?'
     r'(?P<dpn>-dpn)?(-(?P<part>pre|post-posemb|post|learnable-only|rms|no-learnable))?'
     r'_(?P<gpus>\d+)xb(?P<batch>\d+)-(?P<schedule>[^_]+)_(?P<data>.+)'

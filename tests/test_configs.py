@@ -40,6 +40,7 @@ from mmengine.utils import get_installed_path
 from mmlape.analysis.cost import input_shape, model_cost
 from mmlape.datasets.sources import iter_unwrapped
 from mmlape.experiments.report.paper import index_entry
+from mmlape.models.layers.norm_placement import resolve_norm_placement
 
 MIM = Path(get_installed_path('mmdet')) / '.mim' / 'configs'
 
@@ -112,6 +113,10 @@ def test_name_says_what_the_config_is(path):
     assert alone == [name['rpe']] * bool(name['rpe'])
     assert ('irpe' in kinds) == bool(name['irpe'])
     assert not name['pe'] or name['pe'] == f'-{pe_type}'
+    placement = name['norms'] or 'pre'
+    if placement.startswith('ln-'):
+        placement = dict(zip(('attn', 'ffn'), placement.split('-')[1:], strict=True))
+    assert resolve_norm_placement(backbone.get('norm_placement', 'pre')) == resolve_norm_placement(placement)
     assert path not in DETR or ('sine' in kinds) == bool(name['joining'])
     assert backbone.get('patch_norm', 'none') == (name['part'] or ('dual' if name['dpn'] else 'none'))
     if path in DEIT:

@@ -264,6 +264,7 @@ def test_tables_get_xaviers_values_where_they_start_at_zero():
         (dict(pe_type='learnable'), "must be 'sine', not 'learnable'"),
         (dict(pe_type='sine', pe_joining='shared'), "pe_joining='shared'; choose one of: default, lape, lape-shared"),
         (dict(pe_type='sines'), "unknown pe_type='sines'; choose one of: .*sine"),
+        (dict(pe_type=['sine', 'cpe']), 'cpe, which acts between layers'),
         (dict(pe_type='none', pe_joining='lape'), 'choose pe_joining from: default'),
         (dict(pe_type=['sine', dict(type='irpe', mode='bias', on='v')]), 'no form on values'),
         (dict(pe_type=['sine', 'rope'], dims=12), 'rope'),

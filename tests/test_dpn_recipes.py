@@ -311,6 +311,33 @@ def test_two_steps_on_imagenet_21k_and_25_shot(digits, tmp_path):
         DATASETS.build(load_config(path, {'data_root': f'{digits}/'}).val_dataloader.dataset)
 
 
+def test_sun397s_files_are_checked(pristine, tmp_path):
+    """Every line of a partition: its file, and its folder's class."""
+    image = next((pristine / 'digits' / 'train' / 'one').iterdir())
+    names = ['/a/abbey/sun_a.jpg', '/c/church/outdoor/sun_b.jpg']
+    for part in ('Training', 'Testing'):
+        (tmp_path / 'Partitions').mkdir(exist_ok=True)
+        (tmp_path / 'Partitions' / f'{part}_01.txt').write_text('\n'.join(names))
+    path = FOLDER / 'vit-base-p32-default_4xb128-300e_sun397.py'
+    for name in names:
+        (tmp_path / 'SUN397' / name[1:]).parent.mkdir(parents=True)
+        shutil.copy(image, tmp_path / 'SUN397' / name[1:])
+    cfg = load_config(path, {'data_root': f'{tmp_path}/'})
+    assert cfg.model.head.num_classes == 397 and [summary.images for summary in check_data(cfg)] == [2, 2]
+    dataset = DATASETS.build(cfg.train_dataloader.dataset)
+    assert [dataset.get_data_info(i)['gt_label'] for i in range(2)] == sorted(check_data(cfg)[0].seen)
+    (tmp_path / 'SUN397' / names[1][1:]).unlink()
+    with pytest.raises(
+        DataError, match=r'1 of the 2 images in .*Training_01.txt do not exist, the first is .*sun_b.jpg'
+    ):
+        check_data(cfg)
+    (tmp_path / 'Partitions' / 'Training_01.txt').write_text('/a/abey/sun_a.jpg')
+    with pytest.raises(DataError, match='line 1: "/a/abey/sun_a.jpg" is in the folder of no class'):
+        check_data(cfg)
+    with pytest.raises(DataError, match=r'Data root data/SUN397/ of the train data does not exist. Sun397: unpack'):
+        check_data(load_config(path))
+
+
 def test_224_fills_a_model_of_384_but_for_its_head(tmp_path):
     """As by `load_from`: the PE of 4x4 patches becomes one of 6x6, as the backbone resizes it."""
     model = build(tiny(recipe('vit-base-p32', '4xb128-5k-ft384_in1k')))
@@ -319,11 +346,15 @@ def test_224_fills_a_model_of_384_but_for_its_head(tmp_path):
     other = VisionTransformer(img_size=48, with_prefix_pe=False, interpolate_mode='bilinear', **small)
     model.backbone = other
     tensors = {f'backbone.{name}': value for name, value in source.state_dict().items()}
-    tensors |= {name: value for name, value in model.state_dict().items() if name.startswith('head.')}
+    tensors |= {name: value + 1 for name, value in model.state_dict().items() if name.startswith('head.')}
+    own = {name: value.clone() for name, value in model.head.state_dict().items()}
     torch.save(dict(state_dict=tensors), tmp_path / 'a.pth')
     with pytest.raises(CheckpointError, match=r'wrong shape: backbone\.pos_embed'):
         load_model(model, str(tmp_path / 'a.pth'))
-    report = load_model(model, str(tmp_path / 'a.pth'), resize=True)
+    fresh = recipe('vit-base-p32', '4xb128-5k-ft384_in1k').load_fresh
+    report = load_model(model, str(tmp_path / 'a.pth'), resize=True, fresh=fresh)
     assert report.resized == {'backbone.pos_embed': '4x4 -> 6x6'} and not report.problems
     kind = other.position.absolute
     torch.testing.assert_close(other.pos_embed, kind.resize(source.pos_embed, (4, 4), (6, 6), 0, 'bilinear'))
+    for name, value in model.head.state_dict().items():
+        torch.testing.assert_close(value, own[name] if name.startswith('layers.head.') else own[name] + 1)

@@ -15,6 +15,7 @@ from mmlape.models.position import (
     PE_NORMS,
     AbsolutePosition,
     AttentionPosition,
+    LayerPosition,
     joinings,
     kinds,
     resolve_position,
@@ -32,7 +33,8 @@ VALID = [*TABLED, ('rpe', 'default'), ('rpe', 'lape'), ('none', 'default')]
 def test_these_are_all_there_is():
     page = (Path(__file__).parents[1] / 'docs' / 'position.md').read_text()
     listed = set(re.findall(r'^\| `([a-z0-9-]+)` \|', page, re.M))
-    assert {kind.name for base in (AbsolutePosition, AttentionPosition) for kind in kinds(base)} == listed
+    bases = (AbsolutePosition, AttentionPosition, LayerPosition)
+    assert {kind.name for base in bases for kind in kinds(base)} == listed
     assert set(PE_TYPES[:-1]) <= listed
     assert tuple(joinings()) == JOININGS
 

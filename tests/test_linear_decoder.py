@@ -68,11 +68,12 @@ def test_logits_are_one_linear_map_of_the_last_layer_s_patches():
 
 def test_position_embedding_is_resized_bilinearly(tiny_arch, tmp_path):
     """A table of 224 pixels is loaded into the crop's 32 x 32 cells."""
-    pretrained = VisionTransformer(tiny_arch, 224, 16, patch_norm='dual')
+    pretrained = VisionTransformer(tiny_arch, 224, 16, patch_norm='dual', with_prefix_pe=False)
     torch.save(pretrained.state_dict(), tmp_path / 'vit.pth')
-    options = {key: load(RECIPES[0]).model.backbone[key] for key in ('final_norm', 'interpolate_mode', 'out_type')}
+    keys = ('final_norm', 'interpolate_mode', 'out_type', 'with_prefix_pe')
+    options = {key: load(RECIPES[0]).model.backbone[key] for key in keys}
     model = VisionTransformer(tiny_arch, 512, 16, patch_norm='dual', **options)
     load_backbone(model, str(tmp_path / 'vit.pth'))
-    table = pretrained.pos_embed[:, 1:].unflatten(1, (14, 14)).permute(0, 3, 1, 2)
+    table = pretrained.pos_embed.unflatten(1, (14, 14)).permute(0, 3, 1, 2)
     expected = F.interpolate(table, (32, 32), mode='bilinear', align_corners=False).flatten(2).transpose(1, 2)
-    torch.testing.assert_close(model.pos_embed[:, 1:], expected)
+    torch.testing.assert_close(model.pos_embed, expected)

@@ -132,6 +132,28 @@ def test_more_images_keep_the_others_the_same(mini, tmp_path):
     assert not (tmp_path / 'more' / 'digits').exists()
 
 
+def test_vtab_has_three_sets_with_its_lists(mini, tmp_path):
+    rows = make_mini_data(tmp_path / 'mini', MiniOptions(**SMALL, vtab=40))
+    root = tmp_path / 'mini' / 'vtab'
+    assert [row['images'] for row in rows if row['format'] == 'VTAB'] == [40, 10, 20] * 3
+    for name, classes in (('digits', 10), ('textures', 2), ('counts', 4)):
+        lists = {
+            path.stem: [line.rsplit(' ', 1) for line in path.read_text().splitlines()]
+            for path in (root / name).glob('*.txt')
+        }
+        assert {stem: len(lines) for stem, lines in lists.items()} == dict(
+            train800=40, val200=10, train800val200=50, test=20
+        )
+        assert lists['train800val200'] == lists['train800'] + lists['val200']
+        assert {int(label) for _, label in lists['train800']} == set(range(classes))
+        images = [
+            cv2.imread(str(root / name / path)) for path, _ in lists['train800'] + lists['val200'] + lists['test']
+        ]
+        assert all(image.shape == (64, 64, 3) for image in images)
+        assert len({image.tobytes() for image in images}) == 70, 'no image is in two splits'
+    assert {name for name in digest(tmp_path / 'mini') if not name.startswith('vtab/')} == set(digest(mini))
+
+
 def test_rle_and_polygons_describe_the_same_masks(mini, tmp_path):
     make_mini_data(tmp_path / 'rle', MiniOptions(**SMALL, masks='rle'))
     polygons, runs = coco_of(mini, 'train'), coco_of(tmp_path / 'rle', 'train')
@@ -243,6 +265,7 @@ def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path)
         dict(train=0),
         dict(val=0),
         dict(digits=-1),
+        dict(vtab=-1),
         dict(size=(16, 128)),
         dict(objects=(4, 3)),
         dict(objects=(0, 3)),

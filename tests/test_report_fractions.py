@@ -21,7 +21,7 @@ PAPER = {
     'none': ('27.3 ± 0.09', '32.6 ± 0.09', '36.9 ± 0.13', '40.8 ± 0.1', '45.6 ± 0.08'),
     'dual': ('28.0 ± 0.21', '33.7 ± 0.11', '38.0 ± 0.11', '41.9 ± 0.09', '46.1 ± 0.11'),
 }
-PARAMETERS = dict(none=86_548_374, dual=86_551_446)
+PARAMETERS = dict(none=86_547_606, dual=86_550_678)
 SHIFTS = (0.3, -0.4, 0.1)
 
 
@@ -30,7 +30,7 @@ def value(stem, share, number):
 
 
 def name_of(stem, share='1'):
-    config = f'linear_vit-base-default{"-dpn" * (stem == "dual")}_4xb4-161664i_ade20k'
+    config = f'linear_vit-base-p16-default{"-dpn" * (stem == "dual")}_4xb4-161664i_ade20k'
     return config + (f'+{share.replace("/", "of")}' if share != '1' else '')
 
 

@@ -15,12 +15,15 @@ from mmengine.registry import PARAM_SCHEDULERS
 from mmpretrain.structures import DataSample
 from synthetic import write_run
 
+from mmlape.checkpoint import load_model
 from mmlape.cli import main
 from mmlape.datasets.mini.make import MiniOptions, make_mini_data
+from mmlape.engine.config import load_config
+from mmlape.errors import CheckpointError, DataError
 from mmlape.experiments.averages import moments
 from mmlape.experiments.vtab.paper import FIGURES, GROUPS, MODELS, paper_figures, paper_model
 from mmlape.experiments.vtab.protocol import METRIC, Options, SetResult, choose
-from mmlape.experiments.vtab.sets import VtabSet
+from mmlape.experiments.vtab.sets import VtabSet, read_sets
 from mmlape.experiments.vtab.tables import build_report, results_table, write_results
 
 CONFIGS = sorted((ROOT / 'configs' / 'vtab').glob('vit-*.py'))
@@ -246,6 +249,43 @@ def test_a_checkpoint_of_another_architecture_is_one_line(data, checkpoint, tmp_
     assert main(['vtab', *map(str, arguments), '--dry-run']) == 0
     assert capsys.readouterr().out.count(' start ') == 9
     assert 'does not fit' in refused(capsys, *arguments, '--cfg-options', 'model.backbone.patch_norm=dual')
+
+
+def test_all_but_the_head_is_loaded(checkpoint):
+    torch.manual_seed(1)  # another head than the checkpoint's
+    cfg = load(MINI['digits'])  # as many classes as the checkpoint has
+    model = build(cfg)
+    report = load_model(model, checkpoint, fresh=cfg.load_fresh)
+    stored = torch.load(checkpoint)['state_dict']
+    fresh = ['head.layers.head.weight', 'head.layers.head.bias']
+    assert sorted(report.new) == sorted(report.dropped) == sorted(fresh) and not report.problems
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, stored[name]) != (name in fresh), name
+    with pytest.raises(CheckpointError, match='missing: backbone.norm'):
+        load_model(model, _without(checkpoint, 'backbone.norm'), fresh=cfg.load_fresh)
+
+
+def _without(checkpoint, start):
+    path = checkpoint.with_name('less.pth')
+    tensors = torch.load(checkpoint)['state_dict']
+    torch.save(dict(state_dict={name: tensors[name] for name in tensors if not name.startswith(start)}), path)
+    return path
+
+
+def test_missing_sets_are_skipped_if_asked_for(data, checkpoint, tmp_path):
+    (tmp_path / 'vtab').mkdir()
+    (tmp_path / 'vtab' / 'counts').symlink_to(data / 'counts')
+    sets, absent = read_sets([MINI['digits'], MINI['counts']], checkpoint, tmp_path / 'vtab', skip=True)
+    assert [one.name for one in sets] == ['mini-counts']
+    assert absent == {'mini-digits': f'no folder {tmp_path}/vtab/digits'}
+    assert sets[0].cfg.load_from == str(checkpoint)
+    with pytest.raises(DataError, match='1 of 1 sets are missing'):
+        read_sets([MINI['digits']], checkpoint, tmp_path / 'vtab', skip=True)
+    arms = [sets[0].arm(1e-3), sets[0].arm(1e-3, 1000)]
+    assert [arm.name for arm in arms] == ['mini-counts-lr0.001', 'mini-counts-lr0.001-1000']
+    cfgs = [load_config(arm.config, list(arm.cfg_options)) for arm in arms]
+    assert [cfg.train_dataloader.dataset.ann_file for cfg in cfgs] == ['train800.txt', 'train800val200.txt']
+    assert all(cfg.optim_wrapper.optimizer.lr == 1e-3 for cfg in cfgs)
 
 
 def test_check_data_takes_a_set(data, capsys):

@@ -7,7 +7,7 @@ from benchmarks.comparison import Comparison, Settings
 SUITES = {
     'backbone': "our ViT beside timm's, mmpretrain's and mmsegmentation's",
     'swin': "our Swin beside timm's and mmpretrain's, and LaPE beside default",
-    'joining': 'LaPE, and Dual PatchNorm, beside the plain ViT',
+    'joining': 'LaPE, Dual PatchNorm and placements of the norms, beside the plain ViT',
     'position': 'encodings inside attention beside none, and the public iRPE code where a checkout is given',
     'adapter': 'ViT-Adapter: LaPE beside default, and the public code where a checkout is given',
     'foundation': "the adapter over timm's DINOv3, and DINOv3's own code where a checkout is given",

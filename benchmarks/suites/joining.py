@@ -1,4 +1,4 @@
-"""What LaPE and Dual PatchNorm cost: a training step and inference, beside the plain ViT of our own code."""
+"""What LaPE, Dual PatchNorm and other placements of the norms cost, beside the plain ViT: training step, inference."""
 
 from benchmarks.comparison import Comparison, Models, Settings
 from benchmarks.models import vit
@@ -8,6 +8,11 @@ CASES = {
     'LaPE against default PE': {'default': {}, 'LaPE': LAPE},
     'Dual PatchNorm against a plain stem': {'plain': {}, 'dual': DPN},
     'LaPE + DPN against neither': {'default': {}, 'LaPE + DPN': LAPE | DPN},
+    'norm placements against pre': {
+        'pre': {},
+        'post': dict(norm_placement='post'),
+        'post on the branch': dict(norm_placement=dict(attn='post', ffn='post', on='branch')),
+    },
 }
 
 

@@ -13,12 +13,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inspect.add_argument('file')
     convert = actions.add_parser('convert', help='write a backbone in another layout, tensors only')
     convert.add_argument('src')
-    convert.add_argument('dst', help='a .pth or .safetensors file')
+    convert.add_argument('dst', help='a .pth, .safetensors or .npz file')
     convert.add_argument(
         '--to',
         required=True,
         metavar='LAYOUT',
-        help='mmlape, timm, lape, swin or mmpretrain, as the backbone has them',
+        help='as the backbone has them: of a ViT mmlape, classifier, timm, lape, big_vision, vit-pytorch or open_clip',
     )
     publish = actions.add_parser('publish', help='write weights only, with the hash in the name and a model card')
     publish.add_argument('src')

@@ -13,7 +13,7 @@ from mmlape.datasets.checks.quick import check_data
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import build_model, quiet_logger
 from mmlape.errors import CheckpointError, ConfigError, DataError, listed
-from mmlape.experiments.study import Arm
+from mmlape.experiments.arm import Arm
 from mmlape.experiments.vtab.paper import FIGURES
 
 ALL_IMAGES = 'train_dataloader.dataset.ann_file=train800val200.txt'
@@ -95,7 +95,8 @@ def _start(checkpoint: str) -> tuple[str, ...]:
     tensors = state_dict_of(read_checkpoint(checkpoint), checkpoint)
     if any(name.startswith('backbone.') for name in tensors):
         return (f'load_from={str(checkpoint)!r}',)
-    return (f'model.backbone.init_cfg=dict(type="Pretrained", checkpoint={str(checkpoint)!r})',)
+    # in a list, as a dict would be merged into the config's own initialisation
+    return (f'model.backbone.init_cfg=[dict(type="Pretrained", checkpoint={str(checkpoint)!r})]',)
 
 
 def check_sets(sets: Iterable[VtabSet], images: int = 800) -> None:
@@ -139,9 +140,5 @@ def check_start(cfg: Config) -> None:
     except CheckpointError as error:
         first, *lines = str(error).splitlines()
         problems = [line.strip() for line in lines if line.startswith(' ')]
-        hint = (
-            '; give the model that it is of by --cfg-options, such as model.backbone.patch_norm=dual'
-            if problems
-            else ''
-        )
+        hint = '; the model is changed by --cfg-options, such as model.backbone.patch_norm=dual' if problems else ''
         raise CheckpointError(' '.join([first, listed(problems, 1)]).strip() + hint) from error

@@ -35,7 +35,7 @@ class DETR(DETRCheckpoints, PlainDETR):
         **kwargs: Of mmdetection's DETR.
 
     Raises:
-        ConfigError: For another absolute kind or joining, or what ``resolve_position`` refuses.
+        ConfigError: For another absolute kind or joining, a kind between layers, or what ``resolve_position`` refuses.
     """
 
     def __init__(
@@ -53,6 +53,9 @@ class DETR(DETRCheckpoints, PlainDETR):
                 f"mmlape.DETR: the absolute PE of pe_type={pe_type!r} must be 'sine', not {position.absolute.name!r}, "
                 'whose table knows no padding'
             )
+        if position.between:
+            names = ', '.join(cfg['type'] for cfg in position.between)
+            raise ConfigError(f'mmlape.DETR: pe_type={pe_type!r} has {names}, which acts between layers: leave it out')
         choices = fitting_joinings()
         if pe_joining not in choices:
             raise ConfigError(f'mmlape.DETR: pe_joining={pe_joining!r}; choose one of: {", ".join(choices)}')

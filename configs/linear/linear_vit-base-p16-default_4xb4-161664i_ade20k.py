@@ -1,6 +1,6 @@
 """ViT-B/16 and a linear layer on ADE20K. Expect 45.6 mIoU (the DPN paper's, mean of ten seeds); not run by us.
 
-tools/dist_train.sh configs/linear/linear_vit-base-default_4xb4-161664i_ade20k.py 4
+tools/dist_train.sh configs/linear/linear_vit-base-p16-default_4xb4-161664i_ade20k.py 4
 """
 
 _base_ = [
