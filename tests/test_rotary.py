@@ -110,8 +110,8 @@ def test_beside_lape_any_size_and_prefix(pe):
     VisionTransformer(ARCH, 32, 4, num_registers=2, pe_type=pe, pe_joining='lape').load_state_dict(state)
 
 
-def test_prefix_tokens_are_not_turned():
-    kind = AxialRotary()
+@pytest.mark.parametrize('kind', [AxialRotary(), MixedRotary()], ids=['axial', 'mixed'])
+def test_prefix_tokens_are_not_turned(kind):
     attn = attached(kind, (2, 3), prefix=2)
     q = torch.randn(1, HEADS, 8, DIMS)
     turned, _ = kind.rotate(attn, q, q, (2, 3))
