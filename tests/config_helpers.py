@@ -28,7 +28,7 @@ NAME = re.compile(
     r'((?P<method>mask-rcnn|segmenter|upernet|linear|detr)_)?(?P<arch>[a-z][a-z0-9-]*?)(?P<adapter>-adapter)?'
     r'(-distilled)?(-(?P<joining>default|lape))?'
     r'(-(?P<norms>ln-(?:pre|post|both)-(?:pre|post|both)|normformer|sub-ln))?'
-    r'(-(?P<rpe>rpe|rope-mixed|rope|cpe))?(?P<irpe>-irpe[a-z0-9-]*)?'
+    r'(-(?P<rpe>rpe|rope-mixed|rope|cpe|shaw|alibi2d))?(?P<irpe>-irpe[a-z0-9-]*)?'
     r'(?P<pe>-sincos1d|-sincos2d|-none)?'
     r'(?P<dpn>-dpn)?(-(?P<part>pre|post-posemb|post|learnable-only|rms|no-learnable))?'
     r'_(?P<gpus>\d+)xb(?P<batch>\d+)-(?P<schedule>[^_]+)_(?P<data>.+)'

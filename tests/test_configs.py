@@ -109,7 +109,7 @@ def test_name_says_what_the_config_is(path):
     kinds = [
         one if isinstance(one, str) else one['type'] for one in (pe_type if isinstance(pe_type, list) else [pe_type])
     ]
-    alone = [kind for kind in kinds if kind in ('rpe', 'rope-mixed', 'rope', 'cpe')]
+    alone = [kind for kind in kinds if kind in ('rpe', 'rope-mixed', 'rope', 'cpe', 'shaw', 'alibi2d')]
     assert alone == [name['rpe']] * bool(name['rpe'])
     assert ('irpe' in kinds) == bool(name['irpe'])
     assert not name['pe'] or name['pe'] == f'-{pe_type}'

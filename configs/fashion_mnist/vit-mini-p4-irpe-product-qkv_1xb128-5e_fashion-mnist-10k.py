@@ -1,8 +1,0 @@
-"""A small ViT of 7 x 7 patches on 10,000 images of Fashion-MNIST, product contextual iRPE on queries, keys and values; ours: docs/results/position.md.
-
-tools/train.py configs/fashion_mnist/vit-mini-p4-irpe-product-qkv_1xb128-5e_fashion-mnist-10k.py
-"""
-
-_base_ = './vit-mini-p4-default_1xb128-5e_fashion-mnist-10k.py'
-
-model = dict(backbone=dict(pe_type=dict(type='irpe', method='product', mode='contextual', on='qkv')))
