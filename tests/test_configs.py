@@ -368,7 +368,9 @@ def test_readme_agrees_with_metafile_and_configs(folder):
             'not stated' if folder.startswith('pretrain') else 'mean of five seeds'
         }
         run = folder == 'fashion_mnist' and 'mini' in name
-        assert ours == 'not run by us' or (run and re.search(r'\.\./\.\./docs/results/(fashion-mnist|dpn|position)\.md', ours))
+        assert ours == 'not run by us' or (
+            run and re.search(r'\.\./\.\./docs/results/(fashion-mnist|dpn|position)\.md', ours)
+        )
 
 
 def test_dpns_figures_for_deit_are_quoted():

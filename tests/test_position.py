@@ -159,3 +159,11 @@ def test_dropout_of_explicit_weights_is_inactive_in_evaluation_only():
 def test_a_pe_type_that_cannot_be_meant_is_refused(pe_type, message):
     with pytest.raises(ConfigError, match=message):
         resolve_position(pe_type, 'default', 'layernorm')
+
+
+@pytest.mark.parametrize('kind', ['rpe', 'irpe', 'cpe'])
+def test_a_kind_that_would_replace_its_own_parameters_is_refused(kind, tiny_arch):
+    with pytest.raises(ConfigError, match=f"pe_type has '{kind}' twice with the same parameters"):
+        VisionTransformer(arch=tiny_arch, img_size=32, patch_size=8, pe_type=[kind, kind])
+    sides = [dict(type='irpe', on=side) for side in 'kq']
+    VisionTransformer(arch=tiny_arch, img_size=32, patch_size=8, pe_type=sides)

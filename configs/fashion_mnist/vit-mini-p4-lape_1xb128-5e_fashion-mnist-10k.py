@@ -1,4 +1,4 @@
-"""A small ViT of 7 x 7 patches on 10,000 images of Fashion-MNIST, LaPE; ours: docs/results/position.md.
+"""ViT of 7 x 7 patches, 10,000 images of Fashion-MNIST, LaPE; ours: docs/results/position.md.
 
 tools/train.py configs/fashion_mnist/vit-mini-p4-lape_1xb128-5e_fashion-mnist-10k.py
 """

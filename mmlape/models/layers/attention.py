@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mmlape.models.layers.grid import Grid, ceil_div
 from mmlape.models.layers.linear import Linear
-from mmlape.models.position import AttentionInput, AttentionPosition, Placement
+from mmlape.models.position import AttentionInput, AttentionPosition, Placement, attaching
 
 
 class MultiheadAttention(nn.Module):
@@ -57,7 +57,8 @@ class MultiheadAttention(nn.Module):
         self.norm: nn.Module = nn.Identity()
         self.encodings = tuple(encodings)
         for encoding in self.encodings:
-            encoding.attach(self, place)
+            with attaching(self, encoding):
+                encoding.attach(self, place)
 
     def forward(self, x: Tensor | AttentionInput, hw: Grid) -> Tensor:
         """Attend.

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.grid import Grid
 from mmlape.models.layers.transformer_layer import full_precision
-from mmlape.models.position import AttentionPosition, Placement, Position, build_pe_norm
+from mmlape.models.position import AttentionPosition, Placement, Position, attaching, build_pe_norm
 
 
 class EncoderAttention(NamedAttention):
@@ -47,7 +47,8 @@ class EncoderAttention(NamedAttention):
         self.head_dims, self.attn_drop_rate = embed_dims // num_heads, self.attn.dropout
         self.encodings = encodings
         for encoding in encodings:
-            encoding.attach(self, place)
+            with attaching(self, encoding):
+                encoding.attach(self, place)
 
     def forward(self, x: Tensor, seen: Tensor, padding: Tensor | None, hw: Grid) -> Tensor:
         """Attend, and add the tokens.

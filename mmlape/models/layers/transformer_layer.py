@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from mmlape.models.layers.grid import Grid
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.norm_placement import PRE, GroupScale, NormPlacement
-from mmlape.models.position import AttentionInput, Joining, LayerPosition, Stream, build_pe_norm
+from mmlape.models.position import AttentionInput, Joining, LayerPosition, Stream, attaching, build_pe_norm
 
 
 def full_precision(x: Tensor) -> Tensor:
@@ -95,7 +95,8 @@ class BaseTransformerLayer(nn.Module):
 
     def add_encoding(self, encoding: LayerPosition) -> None:
         """Let a position encoding follow this layer."""
-        encoding.attach(self, self.embed_dims)
+        with attaching(self, encoding):
+            encoding.attach(self, self.embed_dims)
         self.encodings += (encoding,)
 
     @property

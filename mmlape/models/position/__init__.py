@@ -12,7 +12,7 @@ import mmlape.models.position.irpe
 import mmlape.models.position.relative_bias
 import mmlape.models.position.rotary  # noqa: F401  (these register kinds)
 from mmlape.errors import ConfigError
-from mmlape.models.position.base import AbsolutePosition, AttentionPosition, LayerPosition, Placement
+from mmlape.models.position.base import AbsolutePosition, AttentionPosition, LayerPosition, Placement, attaching
 from mmlape.models.position.joining import AttentionInput, Joining, Stream
 from mmlape.models.position.pe_norm import PE_NORMS, build_pe_norm, norms_of, same_parameters
 from mmlape.registry import JOININGS, POSITION_ENCODINGS
@@ -33,6 +33,7 @@ __all__ = [
     'Position',
     'PositionType',
     'Stream',
+    'attaching',
     'build_pe_norm',
     'joinings',
     'joinings_of',

@@ -4,12 +4,14 @@ A new kind is one class in one file, registered in ``POSITION_ENCODINGS`` under 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from mmlape.errors import ConfigError
 from mmlape.models.layers.grid import Grid, resize_map, tile_map
 
 
@@ -167,6 +169,22 @@ class LayerPosition(ABC):
             layers: The tensors of each layer, by the names that they have there.
         """
         return None
+
+
+@contextmanager
+def attaching(module: nn.Module, encoding: AttentionPosition | LayerPosition) -> Iterator[None]:
+    """Refuse an encoding that would replace the parameters of another.
+
+    Raises:
+        ConfigError: If a parameter of the module is replaced inside.
+    """
+    before = dict(module.named_parameters())
+    yield
+    after = dict(module.named_parameters())
+    lost = [key for key, parameter in before.items() if after.get(key) is not parameter]
+    if lost:
+        name = getattr(encoding, 'name', type(encoding).__name__)
+        raise ConfigError(f'pe_type has {name!r} twice with the same parameters ({lost[0]}): leave one')
 
 
 def resize_absolute(table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str = 'bicubic') -> Tensor:
