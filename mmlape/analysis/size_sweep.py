@@ -145,7 +145,7 @@ def main_metric(results: dict[str, dict[int, dict]]) -> str:
 
 def draw_sweep(values: dict[str, dict[int, list[float]]], metric: str, path: Path) -> None:
     """Draw a metric over the sizes, a line an arm; bars are sample standard deviations over its models."""
-    figure = Figure((7, 4.2), layout='constrained')
+    figure = Figure((9, 4.2), layout='constrained')
     ax = figure.subplots()
     for arm, found in values.items():
         deviations = [np.std(some, ddof=1) if len(some) > 1 else 0 for some in found.values()]
@@ -156,6 +156,6 @@ def draw_sweep(values: dict[str, dict[int, list[float]]], metric: str, path: Pat
     ax.xaxis.set_major_formatter(ScalarFormatter())
     ax.set(xlabel='shorter side of the test images', ylabel=label(metric))
     ax.grid(alpha=0.3)
-    ax.legend(fontsize=8)
+    figure.legend(loc='outside right upper', fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
