@@ -33,7 +33,9 @@ def comparisons(settings: Settings) -> list[Comparison]:
         'trained': lambda size: read_only(settings),
         'recomputed': lambda size: read_only(settings, with_cp=True),
         'frozen': lambda size: read_only(settings, frozen=True),
+        'frozen in bf16': lambda size: read_only(settings, frozen=True, frozen_dtype='bf16'),
         'frozen, recomputed': lambda size: read_only(settings, frozen=True, with_cp=True),
+        'frozen in bf16, recomputed': lambda size: read_only(settings, frozen=True, frozen_dtype='bf16', with_cp=True),
     }
     cases = [Models(f'{name}: frozen against trained', sides, works=('training step',), memory=True)]
     if 'dinov3' in settings.checkouts:
