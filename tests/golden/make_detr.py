@@ -13,21 +13,8 @@ import types
 import numpy as np
 import torch
 import torchvision
-from recording import Case, Weights, call, checkout, fill, image, uniform, write
+from recording import Case, Settings, Weights, call, checkout, fill, image, uniform, write
 from torch import Tensor
-
-
-class Settings(dict):
-    """What the public code needs of easydict."""
-
-    def __getattr__(self, name):
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    __setattr__ = dict.__setitem__
-
 
 checkout()
 sys.modules['easydict'] = types.SimpleNamespace(EasyDict=Settings)

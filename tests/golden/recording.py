@@ -221,3 +221,15 @@ def write(name: str, inputs: Weights, cases: Sequence[Case], more: dict[str, np.
     path = FOLDER / f'{name}.npz'
     np.savez_compressed(path, **data)
     print(f'{path.name}: {path.stat().st_size / 1e6:.2f} MB')
+
+
+class Settings(dict):
+    """What the public code needs of easydict."""
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    __setattr__ = dict.__setitem__
