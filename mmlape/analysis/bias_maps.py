@@ -19,7 +19,7 @@ from mmlape.models.backbones.base import BaseBackbone
 from mmlape.models.layers.grid import Grid
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-"""Of ImageNet, as all recipes have them."""
+"""Of ImageNet. A backbone does not say how its images were normalised; big_vision's form has 127.5 for both."""
 
 
 def read_images(paths: Sequence[str | Path], model: BaseBackbone) -> Tensor:

@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs='+',
         default=(),
         metavar='FILE',
-        help='images of --bias-maps, whose mean query counts; default: one of a mean colour',
+        help="images of --bias-maps, normalised by ImageNet's mean and std, whose mean query counts; "
+        'default: one of a mean colour',
     )
     add('--untrained', action='store_true', help='keep the initial weights of configs; load no checkpoints')
     add_trust(parser)
