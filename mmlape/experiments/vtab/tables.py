@@ -88,10 +88,10 @@ def build_report(results: Sequence[SetResult], options: Options, absent: Mapping
     left_out = [f'{name} ({reasons.get(name, "not asked for")})' for name in means[-1].left_out]
     rates = ', '.join(f'{rate:g}' for rate in sorted(options.rates))
     seeds = ', '.join(map(str, options.seeds))
-    again = '; the chosen rate is trained once more on all 1000 images' if options.images == 1000 else ''
+    again = '; the chosen rate is trained once more on train800val200' if options.images == 1000 else ''
     notes = [
         f'Test accuracy in percent of the rate with the best mean validation accuracy, among {rates}; seeds {seeds}.',
-        f'Trained on 800 images, validated on 200{again}.',
+        f'Trained on the list train800, validated on val200{again}.',
         *[f'{one.one.name}: {one.reason}.' for one in results if one.test and one.reason],
         *([f'In no mean: {"; ".join(left_out)}.'] if left_out else []),
         *([f"The paper's figures: {SOURCE}; in the rows of means, over the same sets as ours."] if model else []),
