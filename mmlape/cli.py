@@ -23,7 +23,6 @@ COMMANDS = {
     'size-sweep': 'evaluate trained models at several test sizes, as a table and a figure',
     'image-demo': "draw a model's prediction on an image",
     'visualize-pe': 'draw the position embedding of each layer, its correlation, and the patch embedding',
-    'explain-pe': 'draw why a ViT needs a position encoding, and prove it on a live model',
     'plot-grad-norms': 'plot gradient norms by depth, of runs trained with --log-grad-norm',
     'check-data': "check every file and annotation of a config's data before training",
     'make-mini-data': 'write the mini data: handwritten digits in the layouts of COCO, ADE20K and ImageNet',

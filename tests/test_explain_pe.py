@@ -1,4 +1,4 @@
-"""explain-pe: the article's numbers, patches there and back, its claim on live models, and the tool."""
+"""examples/explain_pe.py: the article's numbers, patches there and back, its claim on live models, and the script."""
 
 import subprocess
 import sys
@@ -6,19 +6,12 @@ import sys
 import numpy as np
 import pytest
 import tiny
+from explain_pe import article_matrices, from_patches, main, permutation_change, read_image, small_models, to_patches
 from PIL import Image
 
-from mmlape.analysis.explain_pe import (
-    article_matrices,
-    from_patches,
-    permutation_change,
-    read_image,
-    small_models,
-    to_patches,
-)
-from mmlape.cli import main
 from mmlape.models import CeiT, VisionTransformer
 
+SCRIPT = tiny.ROOT / 'examples/explain_pe.py'
 ORDER = [15, 6, 8, 11, 7, 2, 3, 13, 4, 14, 12, 1, 5, 9, 10]
 
 
@@ -49,11 +42,11 @@ def test_the_claim():
         assert permutation_change(VisionTransformer(arch, 32, 8, pe_type='none', out_type=out_type), image, 3) < 1e-12
 
 
-def test_the_tool_on_an_image_and_a_config(tmp_path):
+def test_the_script_on_an_image_and_a_config(tmp_path):
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8)).save(tmp_path / 'a.png')
     config = tiny.ROOT / 'configs/pretrain/deit-mini-default_1xb32-5e_mini-digits.py'
     done = subprocess.run(
-        [sys.executable, tiny.ROOT / 'tools/explain_pe.py', tmp_path / 'a.png', config, '--patch', '16', '--out', 'e'],
+        [sys.executable, SCRIPT, tmp_path / 'a.png', config, '--patch', '16', '--out', 'e'],
         cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -66,7 +59,7 @@ def test_the_tool_on_an_image_and_a_config(tmp_path):
 @pytest.mark.parametrize(
     ('arguments', 'words'),
     [
-        (['a.png', 'b.png'], 'takes one image'),
+        (['a.png', 'b.png'], 'give one image'),
         (['missing.png'], 'missing.png cannot be read as an image'),
         (['small.png', '--patch', '64'], 'small.png of 8x8 is smaller than --patch 64'),
         (['--patch', '0'], '--patch of 1 or more'),
@@ -75,5 +68,5 @@ def test_the_tool_on_an_image_and_a_config(tmp_path):
 def test_wrong_input(arguments, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Image.new('L', (8, 8)).save('small.png')
-    assert main(['explain-pe', *arguments, '--out', 'e']) == 1
+    assert main([*arguments, '--out', 'e']) == 1
     assert words in capsys.readouterr().err

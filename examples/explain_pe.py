@@ -1,10 +1,13 @@
-"""Why a ViT needs a position encoding, after S. J. Callis' 'Position Embeddings for Vision Transformers, Explained'.
+#!/usr/bin/env python
+"""Why a ViT needs a position encoding: `python examples/explain_pe.py [IMAGE] [MODEL ...] --out DIR`.
 
-Figures 1 to 11 of the article from the functions of this package, and its claim on live models: without a position
-encoding attention is equivariant, f(Px) = P f(x) for a permutation P of the patches, so a mean over the patches (or
-what a class token sees) does not change.
+Figures 1 to 11 of S. J. Callis' 'Position Embeddings for Vision Transformers, Explained' (2024), for any image, and
+its claim on live models: without a position encoding attention is equivariant, f(Px) = P f(x) for a permutation P of
+the patches, so a mean over the patches (or what a class token sees) does not change.
 """
 
+import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,14 +17,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from PIL import Image
+from rich.table import Table
 from torch import Tensor
 
-from mmlape.analysis.subjects import Subject
-from mmlape.errors import DataError
+from mmlape.analysis.subjects import OpenOptions, Subject, open_models
+from mmlape.console import console
+from mmlape.errors import ConfigError, DataError, MMLaPEError
 from mmlape.models.backbones.base import BaseBackbone
 from mmlape.models.backbones.vit import VisionTransformer
 from mmlape.models.position.absolute import sincos_1d
 
+IMAGES = ('.png', '.jpg', '.jpeg', '.bmp', '.webp', '.tif', '.tiff')
 ARTICLE_SIZE = (60, 100)
 TOKENS, WIDTH, LARGEST = 4, 9, 20
 MEAN, STD = 0.45, 0.225
@@ -208,3 +214,41 @@ def _table(table: np.ndarray, colours: str, limits: tuple[float, float]) -> Figu
     ax.set(xlabel='channel', ylabel='token')
     figure.colorbar(image, ax=ax)
     return figure
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the figures, and print the table."""
+    images = [text for text in args.subjects if text.lower().endswith(IMAGES)]
+    models = [text for text in args.subjects if text not in images]
+    if len(images) > 1 or args.patch < 1:
+        raise ConfigError(f'give one image and --patch of 1 or more, not {images} and {args.patch}')
+    image = read_image(images[0] if images else None, args.patch)
+    subjects = open_models(models, OpenOptions()) if models else small_models(args.seed)
+    for file in write_figures(image, args.patch, args.seed, Path(args.out)):
+        print(f'wrote {file}')
+    table = Table('model', title='largest relative change of the output when patches change places')
+    table.add_column('change', justify='right')
+    for subject in subjects:
+        table.add_row(subject.name, f'{permutation_change(subject.model, image, args.seed):.1e}')
+    console().print(table)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Read the arguments; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n\n')[2])
+    add = parser.add_argument
+    subjects = 'an image; models as `mmlape visualize-pe` takes them. Default: a photograph, four small untrained ViTs'
+    add('subjects', nargs='*', metavar='IMAGE|MODEL', help=subjects)
+    add('--patch', type=int, default=20, metavar='P', help='side of a patch of the figures (default: 20)')
+    add('--seed', type=int, default=21, metavar='S', help='of the order of the patches (default: 21)')
+    add('--out', required=True, metavar='DIR', help='receives the figures')
+    try:
+        run(parser.parse_args(argv))
+    except MMLaPEError as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
