@@ -82,25 +82,6 @@ class Weights:
         return {name.removeprefix(prefix): value for name, value in self.tensors.items() if name.startswith(prefix)}
 
 
-@dataclass(frozen=True)
-class Target:
-    """A layout that weights can be written in.
-
-    Attributes:
-        rename: Translates the tensors; None keeps the names.
-        wrapper: Key of the file that holds them; None for the file itself.
-        missing: Returns what in the weights this layout has no place for; None if it takes everything.
-        part: Name of the backbone in a complete model.
-        pre_logits: Whether there is a place for the linear map before a classifier's head; else both are left out.
-    """
-
-    rename: Callable[[Tensors], Tensors] | None = None
-    wrapper: str | None = None
-    missing: Callable[[Weights], list[str]] | None = None
-    pre_logits: bool = False
-    part: str = ''
-
-
 def rename_keys(tensors: Tensors, names: Iterable[tuple[str, str]]) -> Tensors:
     """Replace in each name the first of some patterns that is found in it."""
     out = {}
