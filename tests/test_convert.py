@@ -17,7 +17,7 @@ from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import CompactTransformer, DistilledVisionTransformer, SwinTransformer, VisionTransformer
 from mmlape.models.layers.norm_placement import placements
 from mmlape.models.layers.patch_embed import PATCH_NORMS
-from mmlape.models.position import PE_NORMS, AbsolutePosition
+from mmlape.models.position import PE_NORMS, AbsolutePosition, AttentionPosition
 from mmlape.registry import JOININGS, POSITION_ENCODINGS
 
 D, SIDE, PATCH = 64, 16, 4
@@ -265,3 +265,186 @@ def test_our_own_layout_has_a_place_for_everything(tmp_path, suffix):
     untold = [dict(pe_type=kind, pe_joining='default') for kind in ('rope', 'alibi2d')]
     untold += [dict(patch_norm='learnable-only'), dict(patch_norm='no-learnable'), dict(act_cfg=TANH)]
     assert not refused if suffix == '.pth' else all(options in refused for options in untold)
+
+
+SWIN = dict(embed_dims=8, depths=(1, 1, 2, 1), num_heads=(1, 1, 2, 2))
+LARGE = torch.randn(1, 3, 64, 64, dtype=torch.float64)
+SWINS = [
+    *(dict(pe_type=kind) for kind in (*TABLES, 'rpe', 'irpe', 'rope', 'alibi2d', 'cpe', 'none')),
+    *(dict(pe_type=[kind, 'rpe']) for kind in ('learnable', 'sine', 'rope', 'cpe', 'irpe')),
+    *(dict(pe_type=['learnable', 'rpe'], pe_joining=joining) for joining in ('shared', 'lape', 'lape-shared')),
+    dict(pe_type='rpe', pe_joining='lape'),
+    dict(pe_type=['learnable', 'rpe'], pe_joining='shared', pe_hierarchy='stage'),
+    *(dict(patch_norm=norm) for norm in ('none', 'post', 'dual', 'pre', 'rms', 'no-learnable', 'learnable-only')),
+    dict(qkv_bias=False),
+    dict(norm_cfg=OTHER_EPS),
+    dict(out_type='featmap', out_indices=(0, 3)),
+    dict(out_type='featmap', out_indices=(0,)),
+]
+PLAIN_SWIN = [dict(pe_type='rpe'), dict(patch_norm='post'), dict(qkv_bias=False), dict(norm_cfg=OTHER_EPS)]
+MORE_SWIN = [
+    *PLAIN_SWIN,
+    dict(patch_norm='none'),
+    dict(pe_type=['learnable', 'rpe']),
+    dict(pe_type=['sine', 'rpe']),
+    *(one for one in SWINS if 'out_indices' in one),
+]
+
+
+def swin(**options) -> SwinTransformer:
+    return randomise(SwinTransformer(SWIN, 64, window_size=2, **options)).double()
+
+
+def public_swin(to, state, options):
+    """Return timm's or MMPretrain's own model for a file; None where ours has to read it back."""
+    eps = options.get('norm_cfg', {}).get('eps', 1e-5)
+    if to == 'timm':
+        from timm.models.swin_transformer import SwinTransformer as Theirs
+
+        widths = dict(embed_dim=8, depths=SWIN['depths'], num_heads=SWIN['num_heads'], window_size=2)
+        norm = partial(nn.LayerNorm, eps=eps)
+        biased = 'layers.0.blocks.0.attn.qkv.bias' in state
+        return Theirs(64, 4, num_classes=0, qkv_bias=biased, norm_layer=norm, **widths)
+    if to == 'swin' or not {'qkv_bias', 'patch_norm'}.isdisjoint(options):
+        return None
+    from mmpretrain.models import SwinTransformer as Theirs
+
+    arch = {key: list(value) if isinstance(value, tuple) else value for key, value in SWIN.items()}
+    norm = dict(type='LN', eps=eps)
+    return Theirs(
+        arch,
+        64,
+        window_size=2,
+        use_abs_pos_embed='absolute_pos_embed' in state,
+        norm_cfg=norm,
+        patch_cfg=dict(norm_cfg=norm),
+        out_indices=options.get('out_indices', (3,)),
+        stage_cfgs=dict(block_cfgs=dict(norm_cfg=norm), downsample_cfg=dict(norm_cfg=norm)),
+    )
+
+
+@pytest.mark.parametrize(('to', 'has'), [('timm', PLAIN_SWIN), ('swin', MORE_SWIN), ('mmpretrain', MORE_SWIN)])
+def test_every_swin_is_written_or_named(tmp_path, to, has):
+    written = []
+    for options in SWINS:
+        run_file(tmp_path / 'a.pth', source := swin(**options))
+        reasons = refusal(tmp_path / 'a.pth', to)
+        if reasons:
+            assert set(re.findall(r'(\w+)=', reasons)) <= options.keys(), (options, reasons)
+            continue
+        written.append(options)
+        content = state_dict_of(read_checkpoint(tmp_path / 'b.pth'), '')
+        content = {name.removeprefix('backbone.'): value for name, value in content.items()}
+        peer = public_swin(to, content, options)
+        if peer is None:
+            torch.save(content, tmp_path / 'b.pth')
+            peer = SwinTransformer(SWIN, 64, window_size=2, **options)
+            load_backbone(peer, str(tmp_path / 'b.pth'))
+        else:
+            peer.load_state_dict(content)
+        peer.double().eval()
+        with torch.no_grad():
+            mine, other = source(LARGE), peer(LARGE)
+        for one, two in zip(mine, other if isinstance(other, tuple) else (other,), strict=True):
+            two = two.mean((2, 3)) if two.ndim > one.ndim else two
+            torch.testing.assert_close(two, one, atol=1e-6, rtol=0, msg=f'{to} {options}')
+    assert sorted(map(str, written)) == sorted(map(str, has))
+
+
+COMPACT = dict(embed_dims=16, num_layers=1, num_heads=1, feedforward_channels=16)
+TOKENIZERS = {'patch': dict(type='patch', patch_size=4), 'conv': dict(type='conv', kernel_size=3, num_convs=1)}
+POOLED = [('patch', 'cls_token'), ('patch', 'sequence_pool'), ('conv', 'sequence_pool')]
+COMPACTS = [
+    *(dict(pe_type=kind) for kind in ('learnable', 'sincos1d', 'rpe', 'irpe', 'rope', 'cpe', 'none')),
+    dict(pe_type=['learnable', 'rope']),
+    *(dict(pe_joining=joining) for joining in ('default', 'shared', 'unshared', 'lape')),
+    *(dict(patch_norm=norm) for norm in ('none', 'dual', 'no-learnable', 'rms')),
+    dict(out_type='featmap'),
+]
+
+
+@pytest.mark.parametrize(('tokenizer', 'pooling'), POOLED)
+def test_every_compact_transformer_is_written_or_named(tmp_path, tokenizer, pooling):
+    arch = dict(COMPACT, tokenizer=TOKENIZERS[tokenizer], pooling=pooling)
+    has = [dict(pe_type=kind) for kind in ('learnable', 'sincos1d', 'none')]
+    has += [dict(pe_joining='default'), dict(patch_norm='none')]
+    has += [dict(out_type='featmap')] * (pooling == 'cls_token')
+    written = []
+    for options in COMPACTS:
+        try:
+            source = randomise(CompactTransformer(arch, SIDE, **options)).double()
+        except ConfigError:
+            continue
+        run_file(tmp_path / 'a.pth', source)
+        reasons = refusal(tmp_path / 'a.pth', 'compact-transformers')
+        if reasons:
+            named = set(re.findall(r'(\w+)=', reasons))
+            assert named <= options.keys() and (named or reasons == 'a model without pooling'), (options, reasons)
+            continue
+        written.append(options)
+        again = CompactTransformer(arch, SIDE, **{**options, 'patch_norm': 'none'}).double().eval()
+        load_backbone(again, str(tmp_path / 'b.pth'))
+        torch.testing.assert_close(features(again), features(source), atol=1e-6, rtol=0, msg=str(options))
+    assert sorted(map(str, written)) == sorted(map(str, has))
+
+
+def test_all_reasons_are_named_at_once(tmp_path):
+    options = dict(
+        pe_type=['learnable', 'rope', 'cpe', 'irpe'], pe_joining='lape', pe_norm='affine', patch_norm='rms',
+        norm_placement='post', qkv_bias=False, layer_scale_init_value=0.1, final_norm=False, num_registers=2,
+    )  # fmt: skip
+    run_file(tmp_path / 'a.pth', vit(**options))
+    reasons = refusal(tmp_path / 'a.pth', 'big_vision')
+    for kind, acts in (('rope', 'inside attention'), ('cpe', 'between layers'), ('irpe', 'inside attention')):
+        assert f"pe_type='{kind}' ({acts})" in reasons
+    for key in options.keys() - {'pe_type'}:
+        assert f'{key}=' in reasons, key
+    assert "pe_type='learnable'" not in reasons and "act_cfg={'type': 'GELU'}" in reasons
+
+
+def test_a_kind_of_a_user_is_named_by_its_contract(tmp_path):
+    """Whatever is registered, without a change in the package; and a tensor that no argument tells."""
+
+    class Slope(AttentionPosition):
+        pass
+
+    POSITION_ENCODINGS.register_module('slope', module=Slope)
+    try:
+        path = run_file(tmp_path / 'a.pth', vit(pe_type=['learnable', 'slope']))
+        assert refusal(tmp_path / 'a.pth', 'timm') == "pe_type='slope' (inside attention)"
+    finally:
+        POSITION_ENCODINGS.module_dict.pop('slope')
+    assert refusal(tmp_path / 'a.pth', 'timm') == "pe_type='slope' (not registered)"
+    content = torch.load(path, weights_only=True)
+    content['state_dict']['blocks.0.attn.temperature'] = torch.ones(1)
+    content['meta'] = {}
+    torch.save(content, path)
+    assert refusal(tmp_path / 'a.pth', 'lape') == 'blocks.*.attn.temperature'
+
+
+@pytest.mark.parametrize(
+    ('to', 'out_type', 'heads', 'written'),
+    [
+        ('timm', 'avg_featmap', ['head.fc'], {'head.weight'}),
+        ('lape', 'cls_token', ['head.layers.head'], {'head.weight'}),
+        ('open_clip', 'cls_token', ['head.layers.head'], set()),
+        ('timm', 'cls_token', ['head.layers.pre_logits', 'head.layers.head'], set()),
+        ('lape', 'avg_featmap', ['head.fc'], None),
+        ('big_vision', 'avg_featmap', ['head.fc'], None),
+        ('big_vision', 'cls_token', ['head.fc'], {'head/kernel'}),
+    ],
+)
+def test_heads_are_written_left_out_or_refused(tmp_path, to, out_type, heads, written):
+    """A layout may have none, or one that reads another pooling of the tokens."""
+    model = nn.ModuleDict(dict(backbone=vit(**{**NEEDED.get(to, {}), 'out_type': out_type})))
+    path = run_file(tmp_path / 'a.pth', model)
+    content = torch.load(path, weights_only=True)
+    content['state_dict'] |= {f'{name}.weight': torch.randn(3, D) for name in heads}
+    torch.save(content, path)
+    if written is None:
+        assert "out_type='avg_featmap' beside a class token" in refusal(tmp_path / 'a.pth', to)
+        return
+    left = convert(path, tmp_path / 'b.pth', to)
+    assert len(left) == len(heads) - len(written)
+    names = state_dict_of(read_checkpoint(tmp_path / 'b.pth'), '')
+    assert {name for name in names if 'head' in name or 'logits' in name} == written

@@ -257,9 +257,6 @@ def test_vit_pytorchs_stem(tmp_path, pool):
     }
     x = F.linear(F.layer_norm(x, x.shape[-1:], *parts[1]), *parts[2])
     torch.testing.assert_close(model.tokenize(image)[0], F.layer_norm(x, (D,), *parts[3]), atol=2e-4, rtol=1e-4)
-    convert(tmp_path / 'a.pth', tmp_path / 'b.pth', 'vit-pytorch')
-    again = torch.load(tmp_path / 'b.pth')
-    assert set(again) == set(tensors) and all(torch.equal(again[name], value) for name, value in tensors.items())
 
 
 def open_clip_file(input_patchnorm: bool) -> dict[str, Tensor]:
@@ -331,13 +328,11 @@ def test_open_clips_image_tower(tmp_path, input_patchnorm):
 @pytest.mark.parametrize(
     ('kwargs', 'to', 'reason'),
     [
-        (dict(pe_joining='lape'), 'big_vision', r'the PE joining \(lape\)'),
-        (dict(layer_scale_init_value=0.1), 'big_vision', 'LayerScale'),
-        (dict(patch_norm='rms'), 'big_vision', r'Dual PatchNorm \(rms\)'),
+        (dict(pe_joining='lape'), 'big_vision', "pe_joining='lape'"),
+        (dict(layer_scale_init_value=0.1), 'big_vision', 'layer_scale_init_value=1e-05'),
+        (dict(patch_norm='rms'), 'big_vision', "patch_norm='rms'"),
         (dict(norm_placement='post'), 'timm', "norm_placement='post'"),
         (dict(norm_placement='sub-ln'), 'lape', "norm_placement='sub-ln'"),
-        (dict(patch_norm='dual'), 'vit-pytorch', 'biases of the qkv projection'),
-        (dict(patch_norm='pre', qkv_bias=False), 'vit-pytorch', r'Dual PatchNorm \(pre\)'),
         (dict(patch_norm='post-posemb'), 'open_clip', 'a bias of the stem'),
     ],
 )
