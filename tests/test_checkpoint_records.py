@@ -4,8 +4,7 @@ import logging
 
 import pytest
 from mmengine.logging import MMLogger
-from model_helpers import randomise
-from test_checkpoint import ARCH, assert_same, save, vit
+from test_checkpoint import assert_same, save, vit
 from torch import nn
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint
@@ -13,7 +12,6 @@ from mmlape.checkpoint.converting import average, convert, publish
 from mmlape.checkpoint.describing import inspect
 from mmlape.checkpoint.records import KEY, read_record, record_of
 from mmlape.errors import CheckpointError
-from mmlape.models import VisionTransformer
 
 PAIRS = [
     (dict(pe_joining='default'), dict(pe_joining='shared')),
