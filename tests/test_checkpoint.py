@@ -82,6 +82,39 @@ def test_a_distillation_token_is_told_from_a_class_token_by_name(tmp_path):
         load_backbone(vit(DistilledVisionTransformer), save(tmp_path / 'b.pth', vit().state_dict()))
 
 
+@pytest.mark.parametrize(
+    ('cls', 'tokens'),
+    [
+        (VisionTransformer, {'cls_token': 1}),
+        (VisionTransformer, {'cls_token': 1, 'reg_token': 2}),
+        (DistilledVisionTransformer, {'cls_token': 1, 'dist_token': 1}),
+    ],
+)
+def test_a_row_that_a_file_lacks_is_zero(tmp_path, cls, tokens):
+    """As where DeiT III's table, of patches only, is added: the outputs stay."""
+    source = vit(cls, num_registers=tokens.get('reg_token', 0), with_prefix_pe=False)
+    path = save(tmp_path / 'a.pth', source.state_dict())
+    report = load_backbone(model := vit(cls, num_registers=tokens.get('reg_token', 0)), path)
+    assert report.new == [f'pos_embed[{name}] (zeros)' for name in tokens] and not report.dropped
+    count = sum(tokens.values())
+    assert model.pos_embed.shape[1] == count + 16 and not model.pos_embed[:, :count].any()
+    assert torch.equal(model.pos_embed[:, count:], source.pos_embed)
+    image = torch.randn(1, 3, 32, 32)
+    torch.testing.assert_close(model(image), source(image))
+    bare = vit(with_cls_token=False)
+    assert load_backbone(bare, path).dropped == list(tokens) and torch.equal(bare.pos_embed, source.pos_embed)
+
+
+@pytest.mark.parametrize('class_row', [True, False])
+def test_an_adapter_keeps_a_class_row_for_no_token(tmp_path, class_row):
+    """Zeros where the file has none, which are no news, since no token has them."""
+    source = randomise(VisionTransformer(ARCH, 64, with_prefix_pe=class_row))
+    report = load_backbone(model := adapter(layer_scale_init_value=0), save(tmp_path / 'a.pth', source.state_dict()))
+    expected = source.pos_embed if class_row else torch.nn.functional.pad(source.pos_embed, (0, 0, 1, 0))
+    assert torch.equal(model.pos_embed, expected)
+    assert not any('pos_embed' in name for name in [*report.new, *report.dropped])
+
+
 def test_the_public_one_dimensional_table_has_no_batch_axis(tmp_path):
     tensors = vit(pe_type='sincos1d').state_dict()
     tensors['pos_embed'] = tensors['pos_embed'][0]
