@@ -460,7 +460,7 @@ BY_FILE = {
     'mmlape/models/backbones/vit_targets.py': [
         ('convert: any stem bias lost', 'tensors[\'patch_embed.proj.bias\'].any()', 'False'),
         ('convert: heads of the mean', "weights.known.get('out_type') == 'avg_featmap'", 'False'),
-        ('convert: exact GELU for big_vision', "            'act_cfg': [TANH_GELU],\n", "            'act_cfg': None,\n"),
+        ('convert: exact GELU for big_vision', "'act_cfg': [TANH_GELU],", "'act_cfg': None,"),
         ('convert: LaPE shared in its file', "'unshared', 'lape']", "'unshared', 'lape', 'lape-shared']"),
     ],
     'mmlape/checkpoint/targets.py': [
