@@ -148,7 +148,7 @@ def features_of_ours(path, to, options):
     torch.save(state_dict_of(read_checkpoint(path), path), path)
     told = {'lape': ('pe_joining', 'norm_cfg'), 'timm': ('norm_cfg',)}.get(to, ())
     told = ('act_cfg', 'num_heads', *told)
-    given = {**options, **NEEDED.get(to, {})}
+    given = {'norm_cfg': dict(type='LN', eps=1e-6), **options, **NEEDED.get(to, {})}
     given = {key: given[key] for key in told if key in given}
     return features(built(path, {**given, 'out_type': 'raw'}))
 
