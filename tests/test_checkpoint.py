@@ -10,6 +10,7 @@ import pytest
 import torch
 from mmengine.model import PretrainedInit
 from model_helpers import randomise
+from torch import nn
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, reading
 from mmlape.checkpoint.key_maps import recognise
@@ -17,8 +18,11 @@ from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
 from mmlape.models.backbones.vit_layouts import LAYOUTS
 from mmlape.models.position.base import resize_absolute
+from mmlape.registry import MODELS
 
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
+SWIN = dict(embed_dims=8, depths=(1, 1), num_heads=(1, 2))
+CEIT = dict(embed_dims=16, num_layers=1, num_heads=2, feedforward_channels=32, stem_channels=8)
 
 
 def vit(cls=VisionTransformer, img_size=32, **kwargs):
@@ -76,6 +80,39 @@ def test_a_distillation_token_is_told_from_a_class_token_by_name(tmp_path):
     assert {'dist_token', 'pos_embed[dist_token]'} <= set(report.dropped)
     with pytest.raises(CheckpointError, match='missing: dist_token'):
         load_backbone(vit(DistilledVisionTransformer), save(tmp_path / 'b.pth', vit().state_dict()))
+
+
+@pytest.mark.parametrize(
+    ('cls', 'tokens'),
+    [
+        (VisionTransformer, {'cls_token': 1}),
+        (VisionTransformer, {'cls_token': 1, 'reg_token': 2}),
+        (DistilledVisionTransformer, {'cls_token': 1, 'dist_token': 1}),
+    ],
+)
+def test_a_row_that_a_file_lacks_is_zero(tmp_path, cls, tokens):
+    """As where DeiT III's table, of patches only, is added: the outputs stay."""
+    source = vit(cls, num_registers=tokens.get('reg_token', 0), with_prefix_pe=False)
+    path = save(tmp_path / 'a.pth', source.state_dict())
+    report = load_backbone(model := vit(cls, num_registers=tokens.get('reg_token', 0)), path)
+    assert report.new == [f'pos_embed[{name}] (zeros)' for name in tokens] and not report.dropped
+    count = sum(tokens.values())
+    assert model.pos_embed.shape[1] == count + 16 and not model.pos_embed[:, :count].any()
+    assert torch.equal(model.pos_embed[:, count:], source.pos_embed)
+    image = torch.randn(1, 3, 32, 32)
+    torch.testing.assert_close(model(image), source(image))
+    bare = vit(with_cls_token=False)
+    assert load_backbone(bare, path).dropped == list(tokens) and torch.equal(bare.pos_embed, source.pos_embed)
+
+
+@pytest.mark.parametrize('class_row', [True, False])
+def test_an_adapter_keeps_a_class_row_for_no_token(tmp_path, class_row):
+    """Zeros where the file has none, which are no news, since no token has them."""
+    source = randomise(VisionTransformer(ARCH, 64, with_prefix_pe=class_row))
+    report = load_backbone(model := adapter(layer_scale_init_value=0), save(tmp_path / 'a.pth', source.state_dict()))
+    expected = source.pos_embed if class_row else torch.nn.functional.pad(source.pos_embed, (0, 0, 1, 0))
+    assert torch.equal(model.pos_embed, expected)
+    assert not any('pos_embed' in name for name in [*report.new, *report.dropped])
 
 
 def test_the_public_one_dimensional_table_has_no_batch_axis(tmp_path):
@@ -232,6 +269,33 @@ def test_no_match_and_unknown_layouts_are_errors(tmp_path):
         load_backbone(vit(), path)
     with pytest.raises(CheckpointError, match='none of its 1 tensors fits the model'):
         load_model(vit(), path, strict=False)
+
+
+@pytest.mark.parametrize('complete', [False, True])
+@pytest.mark.parametrize(
+    ('files', 'wanted', 'layout'),
+    [
+        (dict(type='SwinTransformer', arch=SWIN, img_size=32, window_size=2), 'VisionTransformer', 'swin'),
+        (dict(type='VisionTransformer', arch=ARCH, img_size=32, patch_size=8), 'SwinTransformer', 'deit'),
+        (dict(type='CeiT', arch=CEIT, img_size=32), 'VisionTransformer', 'CeiT'),
+    ],
+)
+def test_the_file_of_another_model_is_refused_by_its_name(tmp_path, files, wanted, layout, complete):
+    build = lambda cfg: MODELS.build(dict(cfg, type=f'mmlape.{cfg["type"]}'))  # noqa: E731
+    own = {'VisionTransformer': dict(arch=ARCH, img_size=32), 'SwinTransformer': dict(arch=SWIN, img_size=32)}
+    model = build(dict(own[wanted], type=wanted))
+    tensors = build(files).state_dict()
+    if complete:  # with a head that fits
+        model = nn.ModuleDict(dict(backbone=model, decode_head=nn.Linear(2, 2)))
+        tensors = {f'backbone.{name}': value for name, value in tensors.items()} | {
+            'decode_head.weight': torch.ones(2, 2),
+            'decode_head.bias': torch.ones(2),
+        }
+    path = save(tmp_path / 'a.pth', tensors, 'state_dict')
+    with pytest.raises(CheckpointError) as error:
+        load_model(model, path) if complete else load_backbone(model, path)
+    said = f'it is a file of mmlape.{files["type"]} ({layout} layout), and the model has {wanted}'
+    assert str(error.value).endswith(said) and 'strict=' not in str(error.value)
 
 
 def test_what_does_not_fit_is_listed(tmp_path):

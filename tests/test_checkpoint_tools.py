@@ -126,9 +126,9 @@ def test_a_flax_archive_and_an_adapter_round_trip(tmp_path):
 @pytest.mark.parametrize(
     ('kwargs', 'to', 'reason'),
     [
-        (dict(pe_joining='lape'), 'timm', 'the PE joining'),
-        (dict(layer_scale_init_value=0.1), 'lape', 'LayerScale'),
-        (dict(patch_norm='dual'), 'lape', 'Dual PatchNorm'),
+        (dict(pe_joining='lape'), 'timm', "pe_joining='lape'"),
+        (dict(layer_scale_init_value=0.1), 'lape', 'layer_scale_init_value='),
+        (dict(patch_norm='dual'), 'lape', "patch_norm='dual'"),
     ],
 )
 def test_a_layout_without_a_place_for_something_refuses(tmp_path, kwargs, to, reason):

@@ -137,6 +137,29 @@ def test_own_files_keep_what_no_key_tells(tmp_path):
         load_model(tiny_detr(pe_type=['sine', IRPE], pe_joining='lape-shared'), str(file))
 
 
+@pytest.mark.parametrize('kind', ['rope-mixed', 'transformer-xl', 'huang', 'rpe'])
+def test_tables_of_a_file_are_not_those_of_the_constructor(tmp_path, kind):
+    """Some start with values of their own, which initialising keeps, and loading does not."""
+    options = dict(pe_type=['sine', kind], grid=(3, 4))
+    source = randomise(tiny_detr(**options))
+    path = str(tmp_path / 'a.pth')
+    write_tensors(source.state_dict(), path, 'state_dict', record=record_of(source))
+    tables = [name for name, _ in source.encoder.named_parameters() if '.self_attn.' in name and '.attn.' not in name]
+    assert tables
+    for init in (dict(type='Pretrained', checkpoint=path), None):
+        model = tiny_detr(**options, init_cfg=init)
+        before = {name: value.clone() for name, value in model.encoder.named_parameters()}
+        model.init_weights()
+        if init is None:  # what was zero has Xavier's values now
+            assert all(torch.equal(model.encoder.get_parameter(n), before[n]) for n in tables if before[n].any())
+            load_model(model, path)
+        for name, value in source.state_dict().items():
+            assert torch.equal(value, model.state_dict()[name]), name
+    write_tensors(source.state_dict(), path, 'state_dict', overwrite=True)
+    found = inspect(path)['pe_type'][1]
+    assert (found if isinstance(found, str) else found['type']) == kind
+
+
 # the encoder
 
 

@@ -206,8 +206,8 @@ def test_the_public_archs_are_named(tmp_path):
 
 def test_what_a_layout_has_no_place_for_is_named(tmp_path):
     cases = {
-        r'the PE joining \(lape\), attention without a relative position bias': ARMS['lape'],
-        'a PE table for each stage': dict(pe_type=BOTH, pe_hierarchy='stage'),
+        r"pe_type='learnable' \(its models have 'rpe' or .*, pe_joining='lape'": ARMS['lape'],
+        "pe_hierarchy='stage'": dict(pe_type=BOTH, pe_hierarchy='stage'),
         "patch_norm='dual'": dict(patch_norm='dual'),
     }
     for message, options in cases.items():

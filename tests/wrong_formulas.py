@@ -36,7 +36,13 @@ OF_DPN = (
     '-k',
     'numpys or big_vision or seeds or initial or kernels',
 )
+OF_FILES = ('tests/test_checkpoint.py', 'tests/test_convert.py', '-k', 'row or token or table or timm')
+OF_TARGETS = ('tests/test_convert.py', '-k', 'reasons or contract or heads or switch or compact')
 OWN_TESTS = {
+    'mmlape/models/position/stored.py': OF_FILES,
+    'mmlape/models/backbones/vit_layouts.py': OF_FILES,
+    'mmlape/models/backbones/vit_targets.py': OF_TARGETS,
+    'mmlape/checkpoint/targets.py': OF_TARGETS,
     'mmlape/evaluation/few_shot.py': OF_DPN,
     'mmlape/datasets/few_shot.py': OF_DPN,
     'mmlape/models/classifiers/mixup.py': OF_DPN,
@@ -300,13 +306,15 @@ BY_FILE = {
         ('big_vision: norms of a layer exchanged', '{1 if module.endswith("_0") else 2}',
          '{2 if module.endswith("_0") else 1}'),
         ('big_vision: moments of the optimiser read', 'if only_params and name == key:', 'if False:'),
-        ('big_vision: written heads of 32', '.unflatten(-1, (-1, 64))', '.unflatten(-1, (-1, 32))'),
+        ('big_vision: written heads of 32', 'HEAD_DIMS = 64', 'HEAD_DIMS = 32'),
     ],
     'mmlape/models/backbones/vit_stem_layouts.py': [
         ('vit-pytorch: LN0 in the order of its file', "stem_order(out[f'patch_embed.norm0.{leaf}'])",
          "out[f'patch_embed.norm0.{leaf}']"),
         ('vit-pytorch: kernel in the order of its file', "stem_order(out['patch_embed.proj.weight'].t()).t()",
          "out['patch_embed.proj.weight']"),
+        ("open_clip: attention's LayerScale for the FFN's", "ls_1.gamma': 'blocks.#.gamma1'",
+         "ls_1.gamma': 'blocks.#.gamma2'", "ls_2.gamma': 'blocks.#.gamma2'", "ls_2.gamma': 'blocks.#.gamma1'"),
         ('open_clip: last norm before the layers', "'ln_pre.': 'norm_pre.',", "'ln_post.': 'norm_pre.',",
          "'ln_post.': 'norm.',", "'ln_pre.': 'norm.',"),
     ],
@@ -429,10 +437,39 @@ BY_FILE = {
          'pass'),
         ('DETR: positions of the queries for the keys', "torch.zeros_like(decoder['memory_pos'])", 'None'),
         ('initial DETR: other values for all tables', 'table.copy_(value)', 'pass'),
+        ("DETR file: the constructor's tables", 'if self.load_report is None:', 'if True:'),
     ],
     'mmlape/models/detectors/detr_checkpoints.py': [
         ('DETR file: another id without a class', '(0, 12, 26,', '(0, 13, 26,'),
         ('DETR file: no object first', 'UNUSED_IDS = (0,', 'UNUSED_IDS = (91,'),
+    ],
+    'mmlape/models/position/stored.py': [
+        ('PE file: another row for one that it lacks', 'resized.new_zeros(', 'resized.new_ones('),
+        ('PE file: tokens in the order of the file', 'for token, count in place.tokens.items():',
+         'for token, count in reversed(place.tokens.items()):'),
+        ('PE file: first patches for prefix rows', 'resized[:, :num_prefix].split', 'resized[:, -num_prefix:].split'),
+        ('PE file: a row of no token is new', 'if token not in rows and place.used:', 'if token not in rows:'),
+    ],
+    'mmlape/models/backbones/vit_layouts.py': [
+        ("timm's file: LayerScales exchanged", "(r'\\.ls([12])\\.gamma$', r'.gamma\\1')",
+         "(r'\\.ls1\\.gamma$', r'.gamma2'), (r'\\.ls2\\.gamma$', r'.gamma1')"),
+        ("timm's file: LayerScales written exchanged", "(r'\\.gamma([12])$', r'.ls\\1.gamma')",
+         "(r'\\.gamma1$', r'.ls2.gamma'), (r'\\.gamma2$', r'.ls1.gamma')"),
+        ("timm's file: a bias of the stem before its norm", "k != 'patch_embed.proj.bias' or", 'True or'),
+    ],
+    'mmlape/models/backbones/vit_targets.py': [
+        ('convert: any stem bias lost', 'tensors[\'patch_embed.proj.bias\'].any()', 'False'),
+        ('convert: heads of the mean', "weights.known.get('out_type') == 'avg_featmap'", 'False'),
+        ('convert: exact GELU for big_vision', "'act_cfg': [TANH_GELU],", "'act_cfg': None,"),
+        ('convert: LaPE shared in its file', "'unshared', 'lape']", "'unshared', 'lape', 'lape-shared']"),
+    ],
+    'mmlape/checkpoint/targets.py': [
+        ('convert: encodings not asked for', 'found = self._encodings_missing(', 'found = [] and ('),
+        ('convert: kinds beside the only one', 'len(choice) == len(names) and', ''),
+        ('convert: other tensors dropped', 'return found or list(', 'return found or [] and list('),
+        ('convert: the default for any value', '[defaults[key]] if key in defaults else ()', 'None'),
+        ('convert: heads always', 'return self.names is None or all(', 'return True or all('),
+        ('convert: clashes not asked for', 'if self.clashes else []', 'if False else []'),
     ],
     'mmlape/models/position/earlier.py': [
         ('Huang: one side', '_gathered(q * scale, attn.rpe_table, ids) + of_keys', 'of_keys'),

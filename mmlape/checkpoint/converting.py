@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mmlape.checkpoint.describing import sha256
-from mmlape.checkpoint.key_maps import recognise_backbone
+from mmlape.checkpoint.key_maps import Weights, recognise_backbone
 from mmlape.checkpoint.reading import AVERAGES, averages_only, read_checkpoint, state_dict_of
 from mmlape.checkpoint.records import KEY, Record, read_record
 from mmlape.errors import CheckpointError
@@ -66,29 +66,43 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
         dst: The file to write.
         to: One of the backbone's ``checkpoint_targets``; for a ViT 'mmlape' (our names), 'classifier' (a complete
             model of ``configs/pretrain``), 'timm' (LayerScale as timm has it), 'lape' (the official file: under
-            ``model``), 'big_vision', 'vit-pytorch' or 'open_clip'.
+            ``model``), 'big_vision' or 'open_clip'.
         overwrite: Whether ``dst`` may be there already.
 
     Returns:
         Names of the source that were left out (detection heads and the like).
 
     Raises:
-        CheckpointError: If the target has no place for something in the file, or the backbone has no such target.
+        CheckpointError: If the target has no place for something that the file tells of its model, or the backbone
+            has no such target.
     """
     backbone, weights = recognise_backbone(content := read_checkpoint(src), src)
     targets = backbone.checkpoint_targets()
     if to not in targets:
         raise CheckpointError(f'unknown target {to!r}; choose one of: {", ".join(targets)}')
     target = targets[to]
-    missing = target.missing(weights) if target.missing else []
+    told = backbone.told_arguments(weights)
+    missing = target.missing(weights, told, backbone.untraced)
     if missing:
         raise CheckpointError(f'{src}: the {to} layout has no place for {", ".join(missing)}; use --to mmlape')
-    takes_heads = target.pre_logits or not any(name.startswith('pre_logits.') for name in weights.heads)
+    if target.wrapper and Path(dst).suffix == '.npz':
+        _check_without_record(backbone, weights, dst)
+    takes_heads = target.takes_heads(weights)
     tensors = {**weights.tensors, **(weights.heads if takes_heads else {})}
     tensors = target.rename(tensors) if target.rename else tensors
     record = replace(read_record(content, src).alone(target.part), normalisation=weights.normalisation)
     write_tensors(tensors, dst, target.wrapper, overwrite, record)
     return weights.dropped + ([] if takes_heads else list(weights.heads))
+
+
+def _check_without_record(backbone: type, weights: Weights, dst: str | Path) -> None:
+    """Refuse a file that has no place for the record, where that tells what tensors do not."""
+    told, without = (
+        {**backbone.untraced, **backbone.told_arguments(one)} for one in (weights, replace(weights, known={}))
+    )
+    lost = [f'{key}={value!r}' for key, value in told.items() if without.get(key) != value]
+    if lost:
+        raise CheckpointError(f'{dst}: an .npz has no place for {", ".join(lost)}; write a .pth or .safetensors')
 
 
 def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = False) -> None:

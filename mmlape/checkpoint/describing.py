@@ -34,7 +34,7 @@ def inspect(path: str | Path) -> dict[str, object]:
     content = read_checkpoint(path)
     tensors = state_dict_of(content, path)
     backbone, weights = recognise_backbone(content, path)
-    rows, config, notes = backbone.describe_checkpoint(weights, str(path))
+    rows, config, notes = backbone.described(weights, str(path))
     if weights.dropped or weights.heads:
         notes = [*notes, f'{len(weights.dropped) + len(weights.heads)} tensors of heads and necks are left out']
     averages = [key for key in AVERAGES if key in content]

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmlape.checkpoint.normalisation import Normalisation
 from mmlape.checkpoint.reading import state_dict_of
-from mmlape.checkpoint.records import read_record
+from mmlape.checkpoint.records import read_record, recorded_parts
 from mmlape.errors import CheckpointError
 from mmlape.registry import MODELS
 
@@ -82,25 +82,6 @@ class Weights:
         return {name.removeprefix(prefix): value for name, value in self.tensors.items() if name.startswith(prefix)}
 
 
-@dataclass(frozen=True)
-class Target:
-    """A layout that weights can be written in.
-
-    Attributes:
-        rename: Translates the tensors; None keeps the names.
-        wrapper: Key of the file that holds them; None for the file itself.
-        missing: Returns what in the weights this layout has no place for; None if it takes everything.
-        part: Name of the backbone in a complete model.
-        pre_logits: Whether there is a place for the linear map before a classifier's head; else both are left out.
-    """
-
-    rename: Callable[[Tensors], Tensors] | None = None
-    wrapper: str | None = None
-    missing: Callable[[Weights], list[str]] | None = None
-    pre_logits: bool = False
-    part: str = ''
-
-
 def rename_keys(tensors: Tensors, names: Iterable[tuple[str, str]]) -> Tensors:
     """Replace in each name the first of some patterns that is found in it."""
     out = {}
@@ -113,13 +94,16 @@ def rename_keys(tensors: Tensors, names: Iterable[tuple[str, str]]) -> Tensors:
     return out
 
 
-def recognise(content: Mapping, layouts: Iterable[Layout], path: object = '') -> Weights:
+def recognise(
+    content: Mapping, layouts: Iterable[Layout], path: object = '', model: nn.Module | None = None
+) -> Weights:
     """Find the layout of a file's tensors, and translate them.
 
     Args:
         content: As ``read_checkpoint`` returns it.
         layouts: The first that fits is taken.
         path: The file, for messages.
+        model: What it is read for, for messages.
 
     Raises:
         CheckpointError: If none fits.
@@ -138,6 +122,7 @@ def recognise(content: Mapping, layouts: Iterable[Layout], path: object = '') ->
     names = ', '.join(dict.fromkeys(layout.name for layout in layouts)) or 'none: the backbone has no checkpoint_signs'
     raise CheckpointError(
         f'checkpoint {path}: matches no known layout ({names}); its first keys are {sorted(tensors)[:6]}'
+        f'{whose_file(content, path, model) if model else ""}'
     )
 
 
@@ -174,6 +159,19 @@ def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weigh
                 return kind, weights
     recognise(content, layouts, path)
     raise CheckpointError(f'checkpoint {path}: no registered backbone takes it for its own')
+
+
+def whose_file(content: Mapping, path: object, model: nn.Module) -> str:
+    """Say of which other model a file is, for the end of a message; '' if that is not known."""
+    try:
+        kind, weights = recognise_backbone(content, path)
+    except CheckpointError:
+        return ''
+    own = {type(part) for part in recorded_parts(model).values()}
+    if not own or any(issubclass(one, kind) or issubclass(kind, one) for one in own):
+        return ''
+    names = ' and '.join(sorted(one.__name__ for one in own))
+    return f'; it is a file of mmlape.{kind.__name__} ({weights.layout} layout), and the model has {names}'
 
 
 def _strip_backbone(tensors: Tensors) -> Tensors:

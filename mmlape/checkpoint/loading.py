@@ -12,7 +12,7 @@ from typing import Protocol
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Layout, Weights, recognise
+from mmlape.checkpoint.key_maps import Layout, Weights, recognise, whose_file
 from mmlape.checkpoint.normalisation import Normalisation, normalisation_of
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.checkpoint.records import Recorded, mismatch, read_record, recorded_parts, untold
@@ -131,8 +131,8 @@ def load_backbone(
     Raises:
         CheckpointError: For an unreadable file, an unknown layout, no match at all, or anything strict refuses.
     """
-    options = LoadOptions(grid, allow_joining_mismatch)
-    weights = recognise(read_checkpoint(checkpoint), model.checkpoint_layouts(), checkpoint)
+    options, content = LoadOptions(grid, allow_joining_mismatch), read_checkpoint(checkpoint)
+    weights = recognise(content, model.checkpoint_layouts(), checkpoint, model)
     report = LoadReport(str(checkpoint), weights.layout, dropped=[*weights.heads, *weights.dropped])
     report.normalisation = weights.normalisation
     tensors = model.fit_checkpoint(weights, options, report)
@@ -143,7 +143,7 @@ def load_backbone(
         report.warnings.append(f'{different}: its weights fit, but have learnt another attention input')
     elif not allow_joining_mismatch:
         report.notes += filter(None, [untold(weights.known, model)])
-    _load(model, tensors, report, lambda name: model.may_be_new(name, weights, options), strict)
+    _load(model, tensors, report, lambda name: model.may_be_new(name, weights, options), strict, content)
     return report
 
 
@@ -217,7 +217,7 @@ def fill_model(
             report.problems.append(f'wrong {name or "backbone"}: {different}')
         report.notes += filter(None, [untold(known, backbone)])
     layouts = [layout for layout in getattr(model, 'checkpoint_layouts', tuple)() if layout.complete]
-    options, weights = LoadOptions(), recognise(content, layouts, path) if layouts else None
+    options, weights = LoadOptions(), recognise(content, layouts, path, model) if layouts else None
     if weights:
         report.layout, tensors = weights.layout, model.fit_checkpoint(weights, options, report)
 
@@ -226,7 +226,7 @@ def fill_model(
 
     report.dropped += [name for name in tensors if name.startswith(tuple(fresh))]
     tensors = {name: value for name, value in tensors.items() if name not in report.dropped}
-    _load(model, tensors, report, may_be_new, strict)
+    _load(model, tensors, report, may_be_new, strict, content)
     return report
 
 
@@ -249,7 +249,12 @@ def _other_normalisation(report: LoadReport, model: nn.Module) -> str:
 
 
 def _load(
-    model: nn.Module, tensors: dict[str, Tensor], report: LoadReport, may_be_new: Callable[[str], bool], strict: bool
+    model: nn.Module,
+    tensors: dict[str, Tensor],
+    report: LoadReport,
+    may_be_new: Callable[[str], bool],
+    strict: bool,
+    content: Mapping,
 ) -> None:
     wanted = model.state_dict()
     report.total = len(wanted)
@@ -273,14 +278,14 @@ def _load(
     if not matching:
         raise CheckpointError(
             f'checkpoint {report.path}: none of its {len(tensors)} tensors fits the model; the file has '
-            f'{sorted(tensors)[:3]}..., the model {list(wanted)[:3]}...'
+            f'{sorted(tensors)[:3]}..., the model {list(wanted)[:3]}...{whose_file(content, report.path, model)}'
         )
     if report.problems and strict:
         shown = '\n  '.join(report.problems[:12])
         more = f'\n  ... and {len(report.problems) - 12} more' if len(report.problems) > 12 else ''
         raise CheckpointError(
             f'checkpoint {report.path} does not fit the model:\n  {shown}{more}\n'
-            'use the configuration it was trained with, or pass strict=False to load what fits'
+            f'use the configuration that it was trained with{whose_file(content, report.path, model)}'
         )
     model.load_state_dict(matching, strict=False)
     print_log(str(report), logger='current')

@@ -19,8 +19,8 @@ from mmlape.checkpoint.normalisation import Normalisation, normalisation_of, sto
 
 KEY = 'mmlape'
 """Of the record in ``meta``, and in the metadata of a safetensors file."""
-RESIZED = ('grid',)
-"""Entries that loading adapts, so that they may differ."""
+ADAPTED = ('grid', 'window_attn', 'window_size', 'out_type')
+"""Entries that a task adapts, so that they may differ."""
 
 
 @runtime_checkable
@@ -112,7 +112,7 @@ def _mapping(value: object) -> Mapping:
 def mismatch(stored: dict[str, Any], own: dict[str, Any]) -> str:
     """Say in which values a file's backbone differs from the model's; '' if no known value does."""
     own = _plain(own)
-    keys = [key for key in own if key in stored and key not in RESIZED and stored[key] != own[key]]
+    keys = [key for key in own if key in stored and key not in ADAPTED and stored[key] != own[key]]
     if not keys:
         return ''
     theirs, ours = (', '.join(f'{key}={values[key]!r}' for key in keys) for values in (stored, own))

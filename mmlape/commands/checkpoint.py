@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--to',
         required=True,
         metavar='LAYOUT',
-        help='as the backbone has them: of a ViT mmlape, classifier, timm, lape, big_vision, vit-pytorch or open_clip',
+        help='as the backbone has them: of a ViT mmlape, classifier, timm, lape, big_vision or open_clip',
     )
     publish = actions.add_parser('publish', help='write weights only, with the hash in the name and a model card')
     publish.add_argument('src')

@@ -109,6 +109,7 @@ class CeiT(NamedArchBackbone):
         self.set_outputs(out_type, out_indices, depth)
         self.position = resolve_position(pe_type, pe_joining, pe_norm)
 
+        self.untraced = {'patch_norm': patch_norm}
         bn_cfg, norm_cfg = bn_cfg or dict(type='BN'), dict(type='LN', eps=1e-6)
         self.i2t = ImageToTokens(in_channels, arch['stem_channels'], dims, patch_norm, norm_cfg['eps'], bn_cfg)
         self.add_prefix_tokens(dict(cls_token=1))

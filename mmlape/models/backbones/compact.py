@@ -82,7 +82,7 @@ class CompactTransformer(CompactCheckpoints):
         super().__init__(init_cfg)
         self.arch = resolve_arch(arch)
         self.embed_dims, depth = self.arch['embed_dims'], self.arch['num_layers']
-        self.in_channels, self.patch_norm = in_channels, patch_norm
+        self.in_channels = in_channels
         self.interpolate_mode, self.frozen_stages = interpolate_mode, frozen_stages
         self.position = resolve_position(pe_type, pe_joining, pe_norm)
         norm_cfg = dict(type='LN', eps=1e-5)
@@ -91,6 +91,7 @@ class CompactTransformer(CompactCheckpoints):
         self.patch_size = self.tokenizer.patch_size
         self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
         self.set_outputs(check_out_type(out_type, self.arch['pooling']), out_indices, depth)
+        self.untraced = {'patch_norm': patch_norm, 'out_type': self.out_type}
         self.add_prefix_tokens({'class_emb': 1} if self.arch['pooling'] == 'cls_token' else {})
         if self.position.absolute is not None and 'std' not in vars(self.position.absolute):
             self.position.absolute.std = 0.2

@@ -1,17 +1,20 @@
 """What ViT-Lite, CVT and CCT say about their checkpoints: the public layout, and what a file tells of a model."""
 
 import re
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from mmlape.checkpoint.key_maps import Layout, Target, Tensors, Weights, rename_keys
+from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.backbones.compact_options import ARCHS, patch_side
 from mmlape.models.backbones.isotropic import IsotropicBackbone
 from mmlape.models.backbones.stored_position import StoredNames, StoredPosition
 from mmlape.models.backbones.vit_stored import patch_norm_of
 from mmlape.models.layers.grid import Grid
+from mmlape.models.position import AbsolutePosition
 
 CLASS_TOKEN, POOL = 'class_emb', 'attention_pool.'
 NAMES = StoredNames('positional_emb', attn='self_attn.')
@@ -33,12 +36,23 @@ LAYOUTS = (
 )
 
 
-def missing_in_public(weights: Weights) -> list[str]:
-    """Return what the public code has no place for."""
-    joining, norm, attn = NAMES.joinings(weights)[0], _patch_norm(weights), NAMES.attention(weights)
-    found = [f'the PE joining ({joining})'] * (joining != 'default')
-    found += [f'Dual PatchNorm ({norm})'] * (norm != 'none')
-    return found + ['position encodings inside attention'] * ('relative_position_bias_table' in attn)
+def _other_pooling(weights: Weights) -> list[str]:
+    """Return what pools the tokens otherwise than by the class token or by sequence pooling."""
+    if CLASS_TOKEN not in weights.tensors and not weights.has(POOL):
+        return ['a model without pooling']
+    pooled = weights.known.get('out_type', 'cls_token')
+    other = weights.heads and pooled not in ('cls_token', 'sequence_pool')
+    return [f'a head on out_type={pooled!r}'] if other else []
+
+
+PUBLIC = Target(
+    _to_public,
+    names=r'tokenizer\.conv_layers\.\d+\.0\.\w+|positional_emb|class_emb|(attention_pool|norm)\.\w+'
+    r'|blocks\.\d+\.(pre_norm|norm1|linear[12]|self_attn\.(qkv|proj))\.\w+',
+    encodings=((AbsolutePosition,), ()),
+    arguments={'pe_joining': ['default'], 'patch_norm': ['none'], 'out_type': None},
+    clashes=_other_pooling,
+)
 
 
 def _patch_norm(weights: Weights) -> str:
@@ -69,6 +83,7 @@ class CompactCheckpoints(IsotropicBackbone):
     """The half of ``CompactTransformer`` that deals with checkpoints."""
 
     stored_names = NAMES
+    untraced: ClassVar[dict[str, Any]] = {'patch_norm': 'none'}
 
     @classmethod
     def checkpoint_layouts(cls) -> tuple[Layout, ...]:
@@ -78,10 +93,7 @@ class CompactCheckpoints(IsotropicBackbone):
     @classmethod
     def checkpoint_targets(cls) -> dict[str, Target]:
         """Return this package's layout, and that of the public code."""
-        return {
-            'mmlape': Target(wrapper='state_dict'),
-            'compact-transformers': Target(_to_public, missing=missing_in_public),
-        }
+        return {**super().checkpoint_targets(), 'compact-transformers': PUBLIC}
 
     @classmethod
     def stored_position(cls, weights: Weights, grid: Grid | None = None) -> StoredPosition:

@@ -1,17 +1,21 @@
 """What a backbone says about its checkpoints: how files are recognised, described, and fitted to a model."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mmengine.logging import print_log
 from mmengine.model import BaseModule
 from torch import Tensor
 
-from mmlape.checkpoint.key_maps import Layout, Target, Weights
+from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport, is_pretrained, load_init_cfg, summary_of_resized
+from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.backbones.stored_position import NAMES, StoredNames
 from mmlape.models.layers.grid import Grid, square_grid
 from mmlape.models.position.stored import TablePlace, fit_table, with_batch_axis
+
+SIZES = ('type', 'arch', 'img_size', 'patch_size', 'in_channels', 'window_size', 'init_cfg')
+"""What configurations say beside the arguments that every layout must have a place for, or refuse."""
 
 
 class LoadableBackbone(BaseModule):
@@ -21,12 +25,15 @@ class LoadableBackbone(BaseModule):
         checkpoint_signs: Regular expressions that each match a key of the backbone's checkpoints, and no other's.
         stored_names: Of the position encodings in its files.
         config_key: Of the configuration, where such a model stands.
+        untraced: Arguments that change what a model computes, but no name and shape of its tensors: with the values
+            that a file without a record is taken to mean. A model that has them replaces these by its own.
         load_report: Of the checkpoint that ``init_cfg`` names, once it is loaded.
     """
 
     checkpoint_signs: ClassVar[tuple[str, ...]] = ()
     stored_names: ClassVar[StoredNames] = NAMES
     config_key: ClassVar[str] = 'backbone'
+    untraced: ClassVar[dict[str, Any]] = {}
     load_report: LoadReport | None = None
 
     @classmethod
@@ -37,7 +44,7 @@ class LoadableBackbone(BaseModule):
     @classmethod
     def checkpoint_targets(cls) -> dict[str, Target]:
         """Return the layouts that weights of this backbone can be written in."""
-        return {'mmlape': Target(wrapper='state_dict', pre_logits=True)}
+        return {'mmlape': Target(wrapper='state_dict')}
 
     @classmethod
     def owns_checkpoint(cls, weights: Weights) -> bool:
@@ -60,6 +67,22 @@ class LoadableBackbone(BaseModule):
         return dict(weights.known), config, []
 
     @classmethod
+    def described(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
+        """Return what ``describe_checkpoint`` does, with what the file records of ``untraced``."""
+        rows, config, notes = cls.describe_checkpoint(weights, path)
+        recorded = {key: weights.known[key] for key in cls.untraced if key in weights.known}
+        recorded = {key: value for key, value in recorded.items() if key in config or value != cls.untraced[key]}
+        rows |= {key: value for key, value in recorded.items() if key in rows}
+        return rows, {**config, **recorded, 'init_cfg': config['init_cfg']}, notes
+
+    @classmethod
+    def told_arguments(cls, weights: Weights) -> dict[str, Any]:
+        """Return what a file tells of its model's arguments beside sizes; all that it records of ``untraced``."""
+        told = cls.described(weights, '')[1]
+        told |= {key: weights.known[key] for key in cls.untraced if key in weights.known}
+        return {key: value for key, value in told.items() if key not in SIZES}
+
+    @classmethod
     def config_to_view(cls, weights: Weights, grid: Grid | None, path: str) -> dict:
         """Return the ``backbone`` of a configuration that shows the position encodings of a file.
 
@@ -76,7 +99,7 @@ class LoadableBackbone(BaseModule):
     def checkpoint_record(self) -> dict:
         """Return what files record of this model because no key tells it: arguments by name, and the PE's grid."""
         has_grid = self.position.absolute or self.position.inside
-        return {**self.position.options(), **({'grid': list(self.grid)} if has_grid else {})}
+        return {**self.position.options(), **self.untraced, **({'grid': list(self.grid)} if has_grid else {})}
 
     def look_alikes(self) -> dict[str, list[str]]:
         """Return the arguments whose value no key tells, with the values that leave the keys of this model's."""

@@ -1,7 +1,7 @@
 """An isotropic backbone with archs by name and one stem: what its files tell, and what describes them."""
 
 import re
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.errors import CheckpointError
@@ -29,6 +29,7 @@ class NamedArchBackbone(IsotropicBackbone):
     archs: ClassVar[dict[str, dict]] = {}
     stem: ClassVar[str] = ''
     stored_widths: ClassVar[dict[str, str]] = {}
+    untraced: ClassVar[dict[str, Any]] = {'patch_norm': 'none'}
     patch_size = 16
 
     @classmethod

@@ -120,6 +120,7 @@ class SwinTransformer(SwinCheckpoints):
         self.position = swin_options.resolve_swin_position(pe_type, pe_joining, pe_norm, pe_hierarchy)
 
         eps = self.norm_cfg.get('eps', 1e-5)
+        self.untraced = {'patch_norm': patch_norm, 'norm_cfg': {**self.norm_cfg, 'eps': eps}}
         self.patch_embed = SwinPatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
         self.add_tables(len(self.arch['depths']))
         self.pos_drop = nn.Dropout(drop_rate)

@@ -1,22 +1,35 @@
 """What a Swin Transformer says about its checkpoints: arch, windows, position encodings and stem of a file."""
 
 import re
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from mmlape.checkpoint.key_maps import Layout, Target, Weights
+from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.backbones.base import BaseBackbone
 from mmlape.models.backbones.stored_position import StoredNames
 from mmlape.models.backbones.swin_layouts import LAYOUTS, num_stages, to_mmpretrain, to_swin, to_timm
 from mmlape.models.backbones.swin_options import ARCHS
 from mmlape.models.layers.grid import Grid, square_grid
-from mmlape.models.position import AttentionPosition, kinds
-from mmlape.models.position.relative_bias import INDEX
+from mmlape.models.position import AbsolutePosition, AttentionPosition, kinds
+from mmlape.models.position.relative_bias import INDEX, TABLE
 from mmlape.models.position.stored import with_batch_axis
 
 NAMES = StoredNames('absolute_pos_embed', 'layers.0.blocks.0.')
+
+_LAYERS = (
+    r'layers\.\d+\.(blocks\.\d+\.(norm[12]|attn\.(qkv|proj)|mlp\.fc[12])\.(weight|bias)|downsample\.(norm|reduction)\.\w+'
+    rf'|blocks\.\d+\.attn\.({TABLE}|{INDEX}))|patch_embed\.(proj|norm)\.(weight|bias)'
+)
+PUBLIC = dict(
+    names=rf'{_LAYERS}|{NAMES.table}|norm\d+\.(weight|bias)',
+    encodings=(('rpe',), (AbsolutePosition, 'rpe')),
+    arguments={'pe_joining': ['default'], 'patch_norm': ['post', 'none'], 'qkv_bias': None, 'norm_cfg': None},
+)
+"""What Microsoft's code has a place for, and MMPretrain's."""
 
 
 def arch_of(weights: Weights) -> dict:
@@ -87,17 +100,19 @@ def position_options(weights: Weights, grid: Grid | None = None) -> dict:
     return options | ({} if hierarchy_of(weights) == 'merge' else {'pe_hierarchy': 'stage'})
 
 
-def missing_in_public_code(weights: Weights) -> list[str]:
-    """Return what the public code has no place for."""
-    tables, joining = NAMES.tables(weights), NAMES.joinings(weights)[0]
-    norm = patch_norm_of(weights)
-    missing = {
-        f'the PE joining ({joining})': joining != 'default',
-        'a PE table for each stage': len(tables) > 1,
-        'attention without a relative position bias': window_of(weights) is None,
-        f'patch_norm={norm!r}': norm not in ('post', 'none'),
-    }
-    return [what for what, there in missing.items() if there]
+def other_outputs(weights: Weights) -> list[str]:
+    """Return what differs from one norm of the outputs, that behind the last stage."""
+    last = num_stages(weights.tensors) - 1
+    found = [stage for stage in range(last + 1) if f'norm{stage}.weight' in weights.tensors]
+    return [] if found == [last] else [f'norms of the stages {found}, not of {last} alone']
+
+
+TIMM = dict(
+    PUBLIC,
+    encodings=(('rpe',),),
+    arguments={**PUBLIC['arguments'], 'patch_norm': ['post']},
+    clashes=other_outputs,
+)
 
 
 class SwinCheckpoints(BaseBackbone):
@@ -107,6 +122,7 @@ class SwinCheckpoints(BaseBackbone):
     table_name = NAMES.table
     stored_names = NAMES
     embedding_names = ('patch_embed.',)
+    untraced: ClassVar[dict[str, Any]] = {'patch_norm': 'post', 'norm_cfg': dict(type='LN', eps=1e-5)}
     pe_hierarchy: str = 'merge'
 
     @classmethod
@@ -119,9 +135,9 @@ class SwinCheckpoints(BaseBackbone):
         """Return this package's layout and the public ones."""
         return {
             **super().checkpoint_targets(),
-            'swin': Target(to_swin, 'model', missing_in_public_code),
-            'timm': Target(to_timm, missing=missing_in_public_code),
-            'mmpretrain': Target(to_mmpretrain, 'state_dict', missing_in_public_code),
+            'swin': Target(to_swin, 'model', **PUBLIC),
+            'timm': Target(to_timm, **TIMM),  # no table, always a norm in the stem
+            'mmpretrain': Target(to_mmpretrain, 'state_dict', **PUBLIC),
         }
 
     @classmethod

@@ -109,6 +109,7 @@ class T2TViT(NamedArchBackbone):
         arch = self.arch = resolve_arch(arch, ARCHS)
         dims, depth, heads = (arch[key] for key in ('embed_dims', 'num_layers', 'num_heads'))
         self.embed_dims, self.frozen_stages = dims, frozen_stages
+        self.untraced = {'patch_norm': patch_norm}
         self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
         self.set_outputs(out_type, out_indices, depth)
         self.position = resolve_position(pe_type, pe_joining, pe_norm)

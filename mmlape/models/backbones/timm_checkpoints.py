@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Layout, Target, Tensors, Weights, rename_keys
+from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.backbones.isotropic import IsotropicBackbone
 from mmlape.models.backbones.timm_models import PREFIX_TOKENS, TimmSource
@@ -58,8 +59,8 @@ class TimmCheckpoints(IsotropicBackbone):
     @classmethod
     def checkpoint_targets(cls) -> dict[str, Target]:
         """Return this package's layout, and timm's."""
-        adapter = lambda weights: ['ViT-Adapter parts'] if weights.layout == ADAPTER.name else []  # noqa: E731
-        return {'mmlape': Target(wrapper='state_dict'), 'timm': Target(_timm_names, missing=adapter)}
+        timm = Target(_timm_names, names=r'vit\..*', encodings=((),), arguments={'model_name': None})
+        return {**super().checkpoint_targets(), 'timm': timm}
 
     @classmethod
     def owns_checkpoint(cls, weights: Weights) -> bool:

@@ -110,7 +110,7 @@ class VisionTransformer(ViTCheckpoints):
         self.set_outputs(out_type, out_indices, self.arch['num_layers'])
         if out_type == 'cls_token' and not with_cls_token:
             raise ConfigError("out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'")
-        self.pe_type, self.pe_joining, self.patch_norm = pe_type, pe_joining, patch_norm
+        self.pe_type, self.pe_joining = pe_type, pe_joining
         self.interpolate_mode, self.with_prefix_pe = interpolate_mode, with_prefix_pe
         self.frozen_stages = frozen_stages
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
@@ -131,6 +131,15 @@ class VisionTransformer(ViTCheckpoints):
         norms = (self.position.pe_norm, norm_cfg, with_cp)
         rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
         placement = resolve_norm_placement(norm_placement)
+        self.untraced = dict(
+            num_heads=self.arch['num_heads'],
+            patch_norm=patch_norm,
+            norm_cfg={**norm_cfg, 'eps': eps},
+            act_cfg=act_cfg or dict(type='GELU'),
+            window_attn=[side is not None for side in windows] if any(windows) else False,
+            window_size=windows if any(windows) else 14,
+            out_type=out_type,
+        )
         ffn = (act_cfg, placement)
         self.blocks = self._build_layers(attention, windows, drop_rate, rates, layer_scale_init_value, norms, ffn)
         self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1] if final_norm else None

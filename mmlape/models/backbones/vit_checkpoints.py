@@ -2,11 +2,13 @@
 
 import re
 from dataclasses import replace
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from mmlape.checkpoint.key_maps import Layout, Target, Weights
+from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.backbones.isotropic import IsotropicBackbone
 from mmlape.models.backbones.stored_position import NAMES, StoredPosition
@@ -183,6 +185,14 @@ def plain_config(weights: Weights, grid: Grid | None, path: str) -> dict:
 
 class ViTCheckpoints(IsotropicBackbone):
     """The half of a ViT that deals with checkpoints."""
+
+    untraced: ClassVar[dict[str, Any]] = {
+        'patch_norm': 'none',
+        'norm_cfg': dict(type='LN', eps=1e-6),
+        'act_cfg': dict(type='GELU'),
+        'window_attn': False,
+        'window_size': 14,
+    }
 
     @classmethod
     def checkpoint_layouts(cls) -> tuple[Layout, ...]:

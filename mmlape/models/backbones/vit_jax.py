@@ -13,8 +13,10 @@ from mmlape.checkpoint.key_maps import Tensors, Weights
 from mmlape.errors import CheckpointError
 from mmlape.models.layers.grid import square_grid
 from mmlape.models.position.absolute import Sincos2dMoco
+from mmlape.models.position.stored import with_batch_axis
 
 _LEAVES = {'scale': 'weight', 'bias': 'bias', 'kernel': 'weight'}
+HEAD_DIMS = 64
 _DENSE = ('head', 'head_dist', 'pre_logits')
 
 
@@ -85,11 +87,12 @@ def to_big_vision(tensors: Tensors) -> Tensors:
         elif name == 'cls_token':
             out['cls'] = value
         elif name == 'pos_embed':
-            out |= _to_table(value)
+            out |= _to_table(with_batch_axis(value))
         elif module == 'norm':
             out[f'Transformer/encoder_norm/{norm}'] = value
         elif module.startswith('patch_embed.norm'):
-            value = row_column_channel(value) if module.endswith('0') else value
+            if module.endswith('0'):  # of (channel, row, column), the order of a convolution
+                value = value.view(tensors['patch_embed.proj.weight'].shape[1:]).permute(1, 2, 0).flatten()
             out[f'embedding/ln{module[-1]}/{norm}'] = value
         elif module == 'patch_embed.proj':
             kernel = value.permute(2, 3, 1, 0) if leaf == 'weight' else value  # (P, P, C, D)
@@ -106,11 +109,11 @@ def _to_layer(prefix: str, module: str, leaf: str, value: Tensor) -> Tensors:
     if module == 'attn.qkv':
         parts = zip(('query', 'key', 'value'), value.chunk(3))
         return {
-            f'{attention}/{part}/{kernel}': (piece.t() if is_weight else piece).unflatten(-1, (-1, 64))
+            f'{attention}/{part}/{kernel}': (piece.t() if is_weight else piece).unflatten(-1, (-1, HEAD_DIMS))
             for part, piece in parts
         }
     if module == 'attn.proj':
-        return {f'{attention}/out/{kernel}': value.t().unflatten(0, (-1, 64)) if is_weight else value}
+        return {f'{attention}/out/{kernel}': value.t().unflatten(0, (-1, HEAD_DIMS)) if is_weight else value}
     if module.startswith('mlp.fc'):
         return {f'{prefix}/MlpBlock_0/Dense_{int(module[-1]) - 1}/{kernel}': value.t() if is_weight else value}
     return {f'{prefix}/LayerNorm_{int(module[-1]) - 1}/{"scale" if is_weight else "bias"}': value}
@@ -125,14 +128,12 @@ def _to_table(table: Tensor) -> Tensors:
     return {} if is_fixed else {name: table}
 
 
-def missing_in_big_vision(weights: Weights) -> list[str]:
-    """Return what big_vision's names have no place for, beside what those of DeiT's file have none for."""
-    tensors = weights.tensors
-    found = [name for name in ('dist_token', 'reg_token') if name in tensors]
-    found += ['LayerScale'] if weights.has(r'blocks\.0\.gamma1$') else []
-    found += ['a qkv projection without bias'] if 'blocks.0.attn.qkv.bias' not in tensors else []
-    dims = len(tensors['patch_embed.proj.weight'])
-    return found + ([f'{dims} channels, no multiple of 64'] if dims % 64 else [])
+def other_heads(weights: Weights) -> list[str]:
+    """Return the width of attention's heads if it is known not to be ``HEAD_DIMS``."""
+    dims = len(weights.tensors['patch_embed.proj.weight'])
+    heads = weights.known.get('num_heads')
+    wrong = dims % HEAD_DIMS or (isinstance(heads, int) and heads * HEAD_DIMS != dims)
+    return [f'{heads or "any"} heads in {dims} channels (its heads have {HEAD_DIMS})'] if wrong else []
 
 
 def patch_side(num_values: int) -> int:
@@ -147,12 +148,6 @@ def stem_order(values: Tensor) -> Tensor:
     """Reorder flattened patches (C*P*P, ...) from (row, column, channel) to a convolution's (channel, row, column)."""
     side = patch_side(values.shape[0])
     return values.unflatten(0, (side, side, 3)).movedim(2, 0).flatten(0, 2)
-
-
-def row_column_channel(values: Tensor) -> Tensor:
-    """Undo ``stem_order``."""
-    side = patch_side(values.shape[0])
-    return values.unflatten(0, (3, side, side)).movedim(0, 2).flatten(0, 2)
 
 
 def _stem_kernel(kernel: Tensor) -> Tensor:

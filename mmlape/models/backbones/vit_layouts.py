@@ -10,6 +10,7 @@ from mmlape.checkpoint.key_maps import Layout, Tensors, rename_keys
 from mmlape.checkpoint.normalisation import HALF
 from mmlape.models.backbones.vit_jax import from_jax, patch_side
 from mmlape.models.backbones.vit_stem_layouts import from_open_clip, from_vit_pytorch
+from mmlape.models.position.stored import with_batch_axis
 
 _MMPRETRAIN_NAMES = (
     (r'^patch_embed\.projection\.', 'patch_embed.proj.'),
@@ -45,14 +46,26 @@ def _stem_as_convolution(tensors: Tensors) -> Tensors:
 
 
 def _from_deit(tensors: Tensors) -> Tensors:
-    """Rename timm's LayerScale, ``ls1.gamma``, and what its older versions call a classifier's ``pre_logits.fc``."""
-    names = [(r'\.ls([12])\.gamma$', r'.gamma\1'), (r'^pre_logits\.fc\.', 'pre_logits.')]
+    """Rename timm's LayerScale and norm of the stem, and what its older versions call ``pre_logits.fc``."""
+    names = [
+        (r'\.ls([12])\.gamma$', r'.gamma\1'),
+        (r'^patch_embed\.norm\.', 'patch_embed.norm1.'),
+        (r'^pre_logits\.fc\.', 'pre_logits.'),
+    ]
     return _stem_as_convolution(rename_keys(tensors, names))
 
 
+def to_deit(tensors: Tensors) -> Tensors:
+    """Give a linear head, which MMPretrain calls ``fc``, DeiT's name."""
+    return rename_keys(tensors, [(r'^head\.fc\.', 'head.')])
+
+
 def to_timm(tensors: Tensors) -> Tensors:
-    """Give LayerScale timm's name."""
-    return rename_keys(tensors, [(r'\.gamma([12])$', r'.ls\1.gamma')])
+    """Give LayerScale and the stem's norm timm's names; where tokens + PE are normed, its stem has no bias."""
+    names = [(r'\.gamma([12])$', r'.ls\1.gamma'), (r'^patch_embed\.norm1\.', 'patch_embed.norm.')]
+    out = rename_keys(to_deit(tensors), names)
+    out |= {name: with_batch_axis(value) for name, value in out.items() if name == 'pos_embed'}
+    return {k: v for k, v in out.items() if k != 'patch_embed.proj.bias' or 'norm_pre.weight' not in out}
 
 
 def _from_mmpretrain(tensors: Tensors) -> Tensors:

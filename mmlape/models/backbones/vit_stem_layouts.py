@@ -7,8 +7,8 @@ of both have eps 1e-5.
 
 import re
 
-from mmlape.checkpoint.key_maps import Tensors, Weights, rename_keys
-from mmlape.models.backbones.vit_jax import row_column_channel, stem_order
+from mmlape.checkpoint.key_maps import Tensors, rename_keys
+from mmlape.models.backbones.vit_jax import stem_order
 
 # beginnings of names; '#' is the number of a layer
 _VIT_PYTORCH = {
@@ -41,16 +41,11 @@ _OPEN_CLIP = {
     'transformer.resblocks.#.ls_1.gamma': 'blocks.#.gamma1',
     'transformer.resblocks.#.ls_2.gamma': 'blocks.#.gamma2',
 }
-_TABLE_AND_TOKEN = ('pos_embed', 'cls_token')
 
 
 def _rename(tensors: Tensors, names: dict[str, str]) -> Tensors:
     pairs = [(f'^{re.escape(old)}'.replace(r'\#', r'(\d+)'), new.replace('#', r'\1')) for old, new in names.items()]
     return rename_keys(tensors, pairs)
-
-
-def _back(names: dict[str, str]) -> dict[str, str]:
-    return {new: old for old, new in names.items()}
 
 
 def from_vit_pytorch(tensors: Tensors) -> Tensors:
@@ -60,30 +55,12 @@ def from_vit_pytorch(tensors: Tensors) -> Tensors:
         stem_order(out[f'patch_embed.norm0.{leaf}']) for leaf in ('weight', 'bias')
     )
     out['patch_embed.proj.weight'] = stem_order(out['patch_embed.proj.weight'].t()).t()  # (D, C*P*P)
-    for name in _TABLE_AND_TOKEN:
+    for name in ('pos_embed', 'cls_token'):
         if name in out:
             out[name] = out[name].reshape(1, -1, out[name].shape[-1])
     if not out['cls_token'].numel():
         del out['cls_token']
     return out
-
-
-def to_vit_pytorch(tensors: Tensors) -> Tensors:
-    """Translate back."""
-    out = dict(tensors)
-    dims = len(out['patch_embed.proj.weight'])
-    for name in ('patch_embed.norm0.weight', 'patch_embed.norm0.bias'):
-        out[name] = row_column_channel(out[name])
-    out['patch_embed.proj.weight'] = row_column_channel(out['patch_embed.proj.weight'].flatten(1).t()).t()
-    out.setdefault('cls_token', out['pos_embed'].new_empty(1, 0, dims))
-    for name in _TABLE_AND_TOKEN:
-        out[name] = out[name][0]
-    return _rename(out, _back(_VIT_PYTORCH))
-
-
-def missing_in_vit_pytorch(weights: Weights) -> list[str]:
-    """Return what a ViT of vit-pytorch has no place for, beside what big_vision's has none for."""
-    return ['biases of the qkv projection'] if 'blocks.0.attn.qkv.bias' in weights.tensors else []
 
 
 def from_open_clip(tensors: Tensors) -> Tensors:
@@ -106,14 +83,6 @@ def to_open_clip(tensors: Tensors) -> Tensors:
     if 'patch_embed.norm0.weight' in tensors:
         out['patch_embed.proj.weight'] = out['patch_embed.proj.weight'].flatten(1)
         out['patch_embed.proj.bias'] = tensors['patch_embed.proj.bias']
-    out['cls_token'], out['pos_embed'] = out['cls_token'].flatten(), out['pos_embed'][0]
-    return {f'visual.{name}': value for name, value in _rename(out, _back(_OPEN_CLIP)).items()}
-
-
-def missing_in_open_clip(weights: Weights) -> list[str]:
-    """Return what open_clip's image tower has no place for."""
-    tensors = weights.tensors
-    linear = 'patch_embed.norm0.weight' in tensors
-    found = [] if linear or not tensors['patch_embed.proj.bias'].any() else ['a bias of the stem']
-    found += [name for name in ('blocks.0.attn.qkv.bias', 'cls_token', 'norm.weight') if name not in tensors]
-    return found
+    out['cls_token'], out['pos_embed'] = out['cls_token'].flatten(), out['pos_embed'].flatten(0, -2)
+    names = {new: old for old, new in _OPEN_CLIP.items()}
+    return {f'visual.{name}': value for name, value in _rename(out, names).items()}

@@ -1,48 +1,21 @@
-"""Layouts that a plain ViT's weights can be written in, and what each has no place for."""
+"""Layouts that a plain ViT's weights can be written in, and what each has a place for."""
 
-from collections.abc import Callable, Sequence
-
-from mmlape.checkpoint.key_maps import CLASS_HEADS, Target, Tensors, Weights
+from mmlape.checkpoint.key_maps import CLASS_HEADS, Tensors, Weights
+from mmlape.checkpoint.targets import Target
 from mmlape.models.backbones.stored_position import NAMES
-from mmlape.models.backbones.vit_jax import missing_in_big_vision, to_big_vision
-from mmlape.models.backbones.vit_layouts import ADAPTER, to_timm
-from mmlape.models.backbones.vit_stem_layouts import (
-    missing_in_open_clip,
-    missing_in_vit_pytorch,
-    to_open_clip,
-    to_vit_pytorch,
+from mmlape.models.backbones.vit_jax import other_heads, to_big_vision
+from mmlape.models.backbones.vit_layouts import to_deit, to_timm
+from mmlape.models.backbones.vit_stem_layouts import to_open_clip
+from mmlape.models.backbones.vit_stored import table_tokens
+from mmlape.models.position import AbsolutePosition
+
+GELU, TANH_GELU = dict(type='GELU'), dict(type='GELU', approximate='tanh')
+_LEAF = r'\.(weight|bias)'
+_PLAIN = (
+    rf'(patch_embed\.proj|norm){_LEAF}|cls_token|pos_embed'
+    rf'|blocks\.\d+\.(norm[12]|attn\.(qkv|proj)|mlp\.fc[12]){_LEAF}'
 )
-from mmlape.models.backbones.vit_stored import LAYER_SCALE, norm_placement_of, patch_norm_of
-
-
-def missing_in(
-    patch_norms: Sequence[str] = ('none',),
-    placements: Sequence[str] = ('pre',),
-    joinings: bool = False,
-    layer_scale: bool = False,
-    more: Callable[[Weights], list[str]] | None = None,
-) -> Callable[[Weights], list[str]]:
-    """Return what finds out what a layout has no place for.
-
-    Args:
-        patch_norms: Those that it has.
-        placements: Those of the layers' norms that it has.
-        joinings: Whether it has PE joinings, and models without an absolute PE.
-        layer_scale: Whether it has LayerScale.
-        more: Finds what else.
-    """
-
-    def missing(weights: Weights) -> list[str]:
-        found = ['ViT-Adapter parts'] if weights.layout == ADAPTER.name else []
-        norm, placement, joining = patch_norm_of(weights), norm_placement_of(weights), NAMES.joinings(weights)[0]
-        found += [f'Dual PatchNorm ({norm})'] if norm not in patch_norms else []
-        found += [f'norm_placement={placement!r}'] if placement not in placements else []
-        if not joinings and (joining != 'default' or not NAMES.tables(weights)):
-            found.append(f'the PE joining ({joining})')
-        found += ['LayerScale'] if weights.has(LAYER_SCALE) and not layer_scale else []
-        return found + (more(weights) if more and not found else [])
-
-    return missing
+_TABLE = ((AbsolutePosition,),)
 
 
 def to_classifier(tensors: Tensors) -> Tensors:
@@ -53,15 +26,91 @@ def to_classifier(tensors: Tensors) -> Tensors:
     }
 
 
-_ANY_STEM = ('none', 'dual', 'pre', 'post')
+def _stem_bias(weights: Weights) -> list[str]:
+    """Return the bias of a stem that has none where tokens + PE are normed, unless LN0 is before it."""
+    tensors = weights.tensors
+    bare = 'norm_pre.weight' in tensors and 'patch_embed.norm0.weight' not in tensors
+    return ['a bias of the stem'] if bare and tensors['patch_embed.proj.bias'].any() else []
+
+
+def _mean_pooling(weights: Weights) -> list[str]:
+    """Return the mean of the patches if a head reads it in spite of a class token."""
+    mean = weights.heads and 'cls_token' in weights.tensors and weights.known.get('out_type') == 'avg_featmap'
+    return ["a head on out_type='avg_featmap' beside a class token"] if mean else []
+
+
+def _clashes_in_timm(weights: Weights) -> list[str]:
+    rows = NAMES.tables(weights) and list(table_tokens(weights))
+    wrong = 'dist_token' in weights.tensors and rows != ['cls_token', 'dist_token']
+    return _stem_bias(weights) + ['a dist_token beside registers or without a row of the PE'] * wrong
+
+
 TARGETS = {
-    'classifier': Target(to_classifier, 'state_dict', pre_logits=True, part='backbone'),
-    'timm': Target(to_timm, missing=missing_in(placements=('pre', 'sub-ln'), layer_scale=True)),
-    'lape': Target(wrapper='model', missing=missing_in(joinings=True)),
-    'big_vision': Target(to_big_vision, missing=missing_in(_ANY_STEM, more=missing_in_big_vision), pre_logits=True),
-    'vit-pytorch': Target(to_vit_pytorch, missing=missing_in(('dual',), more=missing_in_vit_pytorch)),
+    'classifier': Target(to_classifier, 'state_dict', part='backbone'),
+    'timm': Target(
+        to_timm,
+        names=rf'{_PLAIN}|dist_token|reg_token|(norm_pre|patch_embed\.norm1){_LEAF}|blocks\.\d+\.gamma[12]'
+        rf'|blocks\.\d+\.((attn|mlp)\.norm|attn\.[qk]_norm){_LEAF}',
+        encodings=(*_TABLE, ()),
+        arguments={
+            'pe_joining': ['default'],
+            'patch_norm': ['none', 'post', 'post-posemb'],
+            'norm_placement': ['sub-ln'],
+            **dict.fromkeys(
+                (
+                    'with_cls_token',
+                    'num_registers',
+                    'with_prefix_pe',
+                    'qkv_bias',
+                    'layer_scale_init_value',
+                    'final_norm',
+                    'norm_cfg',
+                    'act_cfg',
+                    'out_type',
+                )
+            ),
+        },
+        clashes=_clashes_in_timm,
+    ),
+    'lape': Target(
+        to_deit,
+        'model',
+        names=rf'{_PLAIN}|dist_token|pos_embed\d+|blocks\.\d+\.(attn\.)?pe_norm{_LEAF}'
+        r'|blocks\.\d+\.attn\.relative_position_(bias_table|index)',
+        encodings=(*_TABLE, ('rpe',)),
+        arguments={
+            'pe_joining': ['default', 'shared', 'unshared', 'lape'],
+            'pe_norm': ['layernorm'],
+            'patch_norm': ['none'],
+            **dict.fromkeys(('qkv_bias', 'norm_cfg', 'out_type')),
+        },
+        clashes=_mean_pooling,
+    ),
+    'big_vision': Target(
+        lambda tensors: to_big_vision(to_deit(tensors)),
+        names=rf'{_PLAIN}|patch_embed\.norm[01]{_LEAF}',
+        encodings=_TABLE,
+        arguments={
+            'pe_joining': ['default'],
+            'patch_norm': ['none', 'dual', 'pre', 'post'],
+            'act_cfg': [TANH_GELU],
+            **dict.fromkeys(('with_cls_token', 'with_prefix_pe', 'out_type')),
+        },
+        clashes=lambda weights: other_heads(weights) + _mean_pooling(weights),
+        heads=('head.', 'pre_logits.'),
+    ),
     'open_clip': Target(
         to_open_clip,
-        missing=missing_in(('post-posemb', 'pre-post-posemb'), layer_scale=True, more=missing_in_open_clip),
+        names=rf'{_PLAIN}|(norm_pre|patch_embed\.norm0){_LEAF}|blocks\.\d+\.gamma[12]',
+        encodings=_TABLE,
+        arguments={
+            'pe_joining': ['default'],
+            'patch_norm': ['post-posemb', 'pre-post-posemb'],
+            'norm_cfg': [dict(type='LN', eps=1e-5)],
+            'act_cfg': [GELU, dict(type='mmpretrain.QuickGELU'), dict(type='QuickGELU')],
+            **dict.fromkeys(('layer_scale_init_value', 'out_type')),
+        },
+        clashes=_stem_bias,
+        heads=(),
     ),
 }

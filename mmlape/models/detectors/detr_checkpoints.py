@@ -9,8 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mmlape.checkpoint.key_maps import Layout, Target, Tensors, Weights, rename_keys
+from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.backbones.loadable import LoadableBackbone
 from mmlape.models.backbones.stored_position import StoredNames

@@ -43,6 +43,8 @@ class AbsolutePosition(ABC):
     """
 
     name: str
+    acts = 'an absolute PE'
+    """How messages call this contract."""
     trainable = False
     unstored = False
     """Whether public files lack the table, which follows from its formula."""
@@ -75,6 +77,8 @@ class AttentionPosition:
     """
 
     name: str
+    acts = 'inside attention'
+    """How messages call this contract."""
     place: Placement
     normed_joinings: tuple[str, ...] = ()
     """Joinings that this kind takes without an absolute one beside it, as its normed form."""
@@ -145,6 +149,8 @@ class LayerPosition(ABC):
     """
 
     name: str
+    acts = 'between layers'
+    """How messages call this contract."""
     after: Sequence[int] = (0,)
     """Layers that it follows, counted from 0."""
 

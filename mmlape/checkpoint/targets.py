@@ -1,0 +1,84 @@
+"""Layouts that weights can be written in, and the one rule of what each has a place for.
+
+A layout says what its models have. All else that a file tells is refused by name, whatever a model comes to have.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mmlape.checkpoint.key_maps import Tensors, Weights
+from mmlape.registry import POSITION_ENCODINGS
+
+
+@dataclass(frozen=True)
+class Target:
+    """A layout that weights can be written in; without ``names``, it has a place for everything.
+
+    Attributes:
+        rename: Translates the tensors; None keeps the names.
+        wrapper: Key of the file that holds them; None for the file itself.
+        part: Name of the backbone in a complete model.
+        names: Regular expression that the complete name of each tensor matches.
+        encodings: Position encodings that its models can have, a tuple for each choice of those together: names in
+            ``POSITION_ENCODINGS``, or base classes of any kind.
+        arguments: Values that a model's arguments can have, None for all; others have their default.
+        clashes: Returns what else has no place, such as two things that exclude one another.
+        heads: Beginnings of the names of a classifier's heads; with any other, all heads are left out.
+    """
+
+    rename: Callable[[Tensors], Tensors] | None = None
+    wrapper: str | None = None
+    part: str = ''
+    names: str | None = None
+    encodings: tuple[tuple[str | type, ...], ...] = ()
+    arguments: Mapping[str, Sequence | None] = field(default_factory=dict)
+    clashes: Callable[[Weights], list[str]] | None = None
+    heads: tuple[str, ...] = ('head.', 'head_dist.')
+
+    def missing(self, weights: Weights, told: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+        """Return what of a file's model this layout has no place for.
+
+        Args:
+            weights: Of the file.
+            told: What it tells of the model's arguments, of ``defaults`` also those that are the default.
+            defaults: The arguments that leave no trace in a file but what it records.
+        """
+        if self.names is None:
+            return []
+        found = self._encodings_missing(told.get('pe_type', 'none'))
+        for key, value in told.items():
+            taken = self.arguments.get(key, [defaults[key]] if key in defaults else ())
+            if key != 'pe_type' and taken is not None and value not in taken:
+                found.append(f'{key}={value!r}')
+        found += self.clashes(weights) if self.clashes else []
+        others = [name for name in weights.tensors if not re.fullmatch(self.names, name)]
+        return found or list(dict.fromkeys(re.sub(r'\.\d+\.', '.*.', name) for name in others))
+
+    def takes_heads(self, weights: Weights) -> bool:
+        """Check whether there is a place for a classifier's heads."""
+        return self.names is None or all(name.startswith(self.heads) for name in weights.heads)
+
+    def _encodings_missing(self, pe_type: object) -> list[str]:
+        entries = pe_type if isinstance(pe_type, list | tuple) else [pe_type]
+        names = [str(entry.get('type') if isinstance(entry, Mapping) else entry) for entry in entries]
+        names = [name for name in names if name != 'none']
+        homeless = [name for name in names if not any(_fits(name, choice) for choice in self.encodings)]
+        if homeless:
+            return [f'pe_type={name!r} ({getattr(_kind(name), "acts", "not registered")})' for name in homeless]
+        if any(len(choice) == len(names) and all(_fits(name, choice) for name in names) for choice in self.encodings):
+            return []
+        return [f'pe_type={pe_type!r} (its models have {" or ".join(map(_spelt, self.encodings))})']
+
+
+def _kind(name: str) -> type:
+    return POSITION_ENCODINGS.get(name) or object
+
+
+def _fits(name: str, choice: tuple[str | type, ...]) -> bool:
+    return any(issubclass(_kind(name), one) if isinstance(one, type) else name == one for one in choice)
+
+
+def _spelt(choice: tuple[str | type, ...]) -> str:
+    return ' and '.join(one.acts if isinstance(one, type) else repr(one) for one in choice) or "'none'"

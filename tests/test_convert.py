@@ -1,0 +1,452 @@
+"""Converting between layouts, by enumeration: what is written computes the same, all else is refused by its name."""
+
+import re
+from functools import partial
+from itertools import product
+
+import pytest
+import torch
+from model_helpers import randomise
+from test_checkpoint_records import run_file
+from torch import nn
+
+from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
+from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.describing import inspect
+from mmlape.errors import CheckpointError, ConfigError
+from mmlape.models import CompactTransformer, DistilledVisionTransformer, SwinTransformer, VisionTransformer
+from mmlape.models.layers.norm_placement import placements
+from mmlape.models.layers.patch_embed import PATCH_NORMS
+from mmlape.models.position import PE_NORMS, AbsolutePosition, AttentionPosition
+from mmlape.registry import JOININGS, POSITION_ENCODINGS
+
+D, SIDE, PATCH = 64, 16, 4
+IMAGE = torch.randn(2, 3, SIDE, SIDE, dtype=torch.float64)
+TANH, QUICK = dict(type='GELU', approximate='tanh'), dict(type='mmpretrain.QuickGELU')
+OTHER_EPS = dict(type='LN', eps=1e-2)
+CLIP = dict(patch_norm='post-posemb', norm_cfg=dict(type='LN', eps=1e-5))
+NEEDED = {'big_vision': dict(act_cfg=TANH), 'open_clip': CLIP}
+"""What models of a layout have, and ours have not by default."""
+TABLES = ('learnable', 'sincos1d', 'sincos2d', 'sine', 'sincos2d-moco')
+
+
+def kinds() -> list[str]:
+    POSITION_ENCODINGS.import_from_location()
+    return list(POSITION_ENCODINGS.module_dict)
+
+
+def vit(cls=VisionTransformer, num_heads=1, **options) -> VisionTransformer:
+    arch = dict(embed_dims=D, num_layers=1, num_heads=num_heads, feedforward_channels=D)
+    if isinstance(options.get('norm_cfg'), dict):
+        options['norm_cfg'] = dict(options['norm_cfg'])
+    model = randomise(cls(arch, SIDE, PATCH, **{'out_type': 'raw', **options})).double()
+    if 'posemb' in options.get('patch_norm', '') and not options.pop('stem_bias', False):
+        nn.init.zeros_(model.patch_embed.proj.bias)
+    return model
+
+
+def positions():
+    """Every absolute kind with every joining; the others alone and beside a table, as usual and with LaPE."""
+    for kind, joining in product(kinds(), JOININGS.module_dict):
+        absolute = issubclass(POSITION_ENCODINGS.get(kind), AbsolutePosition)
+        if absolute or joining in ('default', 'lape'):
+            yield dict(pe_type=kind, pe_joining=joining)
+        if not absolute and joining in ('default', 'lape'):
+            yield dict(pe_type=['learnable', kind], pe_joining=joining)
+
+
+SWITCHES = [
+    dict(pe_type='none'),
+    *(dict(pe_joining='lape', pe_norm=norm) for norm in PE_NORMS),
+    *(dict(patch_norm=norm) for norm in PATCH_NORMS),
+    *(dict(norm_placement=placement) for placement in placements()),
+    dict(qkv_bias=False),
+    dict(layer_scale_init_value=0.1),
+    dict(with_cls_token=False),
+    dict(num_registers=2),
+    dict(num_registers=2, with_cls_token=False),
+    dict(with_prefix_pe=False),
+    dict(num_registers=2, with_prefix_pe=False),
+    dict(final_norm=False),
+    dict(act_cfg=TANH),
+    dict(act_cfg=QUICK),
+    dict(norm_cfg=OTHER_EPS),
+    dict(with_cls_token=False, window_attn=True, window_size=2),
+    dict(num_heads=2),
+    dict(cls=DistilledVisionTransformer),
+    dict(cls=DistilledVisionTransformer, num_registers=2),
+    dict(cls=DistilledVisionTransformer, with_prefix_pe=False),
+]
+
+
+def refusal(path, to) -> str | None:
+    """Return what a layout has no place for; None if it was written."""
+    try:
+        convert(path, path.parent / 'b.pth', to, overwrite=True)
+    except CheckpointError as error:
+        return re.search(rf'the {to} layout has no place for (.*); use --to mmlape', str(error))[1]
+    return None
+
+
+def timms(state, options):
+    """Return timm's own model with a file's weights, built after their names alone, and the options it takes."""
+    import timm.models.deit
+    import timm.models.vision_transformer as theirs
+
+    act = options.get('act_cfg', {})
+    norm = partial(nn.LayerNorm, eps=options.get('norm_cfg', {}).get('eps', 1e-6))
+    has = lambda name: name in state  # noqa: E731
+    tokens = sum(state[name].shape[1] for name in ('cls_token', 'dist_token', 'reg_token') if has(name))
+    arguments = dict(
+        img_size=SIDE, patch_size=PATCH, num_classes=0, global_pool='', embed_dim=D, depth=1, mlp_ratio=1,
+        num_heads=options.get('num_heads', 1), qkv_bias=has('blocks.0.attn.qkv.bias'), norm_layer=norm,
+        init_values=1.0 if has('blocks.0.ls1.gamma') else None, class_token=has('cls_token'),
+        no_embed_class=bool(tokens) and has('pos_embed') and state['pos_embed'].shape[1] == (SIDE // PATCH) ** 2,
+        reg_tokens=state['reg_token'].shape[1] if has('reg_token') else 0, pre_norm=has('norm_pre.weight'),
+        pos_embed='learn' if has('pos_embed') else 'none', final_norm=has('norm.weight'),
+        embed_norm_layer=norm if has('patch_embed.norm.weight') else None,
+        scale_attn_norm=has('blocks.0.attn.norm.weight'), scale_mlp_norm=has('blocks.0.mlp.norm.weight'),
+        act_layer=QuickGELU if 'Quick' in str(act) else partial(nn.GELU, approximate=act.get('approximate', 'none')),
+    )  # fmt: skip
+    if has('dist_token'):
+        del arguments['global_pool'], arguments['class_token']
+        return timm.models.deit.VisionTransformerDistilled(**arguments)
+    return theirs.VisionTransformer(**arguments)
+
+
+class QuickGELU(nn.Module):
+    def forward(self, x):
+        return x * torch.sigmoid(1.702 * x)
+
+
+def features_of_timm(path, options):
+    state = torch.load(path, weights_only=True)
+    model = timms(state, options).double().eval()
+    model.load_state_dict(state, strict=True)
+    return model.forward_features(IMAGE)
+
+
+def built(path, options) -> nn.Module:
+    """Return the model of a file as ``inspect`` prints it, loaded."""
+    config = eval(inspect(path)['to load it'].removeprefix('backbone=').replace('=?', '=1'), {'dict': dict})
+    kind = CLASSES[config.pop('type').removeprefix('mmlape.')]
+    options = {'img_size': SIDE, **config, **options, 'init_cfg': None}
+    options['arch'] = dict(config['arch'], num_heads=options.pop('num_heads', 1))
+    model = kind(**options).double().eval()
+    load_backbone(model, str(path))
+    return model
+
+
+CLASSES = {
+    kind.__name__: kind
+    for kind in (VisionTransformer, DistilledVisionTransformer, SwinTransformer, CompactTransformer)
+}
+
+
+def features_of_ours(path, to, options):
+    """Load a file without its record; the code of a layout fixes some options, and its user sets others."""
+    torch.save(state_dict_of(read_checkpoint(path), path), path)
+    told = {'lape': ('pe_joining', 'norm_cfg'), 'timm': ('norm_cfg',)}.get(to, ())
+    told = ('act_cfg', 'num_heads', *told)
+    given = {'norm_cfg': dict(type='LN', eps=1e-6), **options, **NEEDED.get(to, {})}
+    given = {key: given[key] for key in told if key in given}
+    return features(built(path, {**given, 'out_type': 'raw'}))
+
+
+def features(model):
+    with torch.no_grad():
+        return model(IMAGE)[0]
+
+
+def outcome(tmp_path, to, options) -> bool | None:
+    """Convert a model; return whether it was written, None if there is no such model.
+
+    What is written has the same features, what is not is named.
+    """
+    for needed in (NEEDED.get(to, {}), {}):
+        try:
+            source = vit(**{**needed, **options})
+            break
+        except ConfigError:
+            source = None
+    if source is None:
+        return None
+    run_file(tmp_path / 'a.pth', source)
+    reasons = refusal(tmp_path / 'a.pth', to)
+    if reasons is None:
+        again = [features_of_timm(tmp_path / 'b.pth', options)] if to == 'timm' else []
+        for one in (*again, features_of_ours(tmp_path / 'b.pth', to, options)):
+            torch.testing.assert_close(one, features(source), atol=1e-6, rtol=0, msg=f'{to} {options}')
+        return True
+    named = set(re.findall(r'(\w+)=', reasons))
+    assert named <= {*options, *NEEDED.get(to, {})}, (options, reasons)
+    assert named or reasons in CLASHES, (options, reasons)
+    return False
+
+
+CLASHES = (
+    'a dist_token beside registers or without a row of the PE',
+    'cls_token, dist_token',
+    '2 heads in 64 channels (its heads have 64)',
+    'dist_token',
+)
+ABSOLUTE = [(kind, 'default') for kind in TABLES]
+POSITIONS = {
+    'timm': ABSOLUTE,
+    'big_vision': ABSOLUTE,
+    'open_clip': ABSOLUTE,
+    'lape': [
+        *product(TABLES, ('default', 'shared', 'lape')),
+        ('learnable', 'unshared'),
+        *product(('rpe',), ('default', 'lape')),
+    ],
+}
+"""What each layout has a place for, after its public code."""
+
+
+@pytest.mark.parametrize('to', POSITIONS)
+def test_every_position_encoding_is_written_or_named(tmp_path, to):
+    written = [
+        (options['pe_type'], options['pe_joining']) for options in positions() if outcome(tmp_path, to, options)
+    ]
+    assert sorted(written) == sorted(POSITIONS[to])
+
+
+SAME = [dict(patch_norm='none'), dict(norm_placement='pre')]
+DISTILLED = dict(cls=DistilledVisionTransformer)
+WRITTEN = {
+    'timm': [
+        *SAME, DISTILLED, dict(pe_type='none'), dict(patch_norm='post'), dict(patch_norm='post-posemb'),
+        dict(norm_placement='sub-ln'), dict(qkv_bias=False), dict(layer_scale_init_value=0.1),
+        dict(with_cls_token=False), dict(num_registers=2), dict(num_registers=2, with_cls_token=False),
+        dict(with_prefix_pe=False), dict(num_registers=2, with_prefix_pe=False), dict(final_norm=False),
+        dict(act_cfg=TANH), dict(act_cfg=QUICK), dict(norm_cfg=OTHER_EPS), dict(num_heads=2),
+    ],
+    'lape': [
+        *SAME, DISTILLED, dict(pe_joining='lape', pe_norm='layernorm'), dict(qkv_bias=False),
+        dict(norm_cfg=OTHER_EPS), dict(num_heads=2),
+    ],
+    'big_vision': [
+        *SAME, *(dict(patch_norm=norm) for norm in ('dual', 'pre', 'post')), dict(with_cls_token=False),
+        dict(with_prefix_pe=False), dict(act_cfg=TANH),
+    ],
+    'open_clip': [
+        dict(patch_norm='post-posemb'), dict(patch_norm='pre-post-posemb'), dict(norm_placement='pre'),
+        dict(layer_scale_init_value=0.1), dict(act_cfg=QUICK), dict(num_heads=2),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('to', WRITTEN)
+def test_every_switch_is_written_or_named(tmp_path, to):
+    written = [options for options in SWITCHES if outcome(tmp_path, to, options)]
+    assert sorted(map(str, written)) == sorted(map(str, WRITTEN[to]))
+
+
+@pytest.mark.parametrize('suffix', ['.pth', '.npz'])
+def test_our_own_layout_has_a_place_for_everything(tmp_path, suffix):
+    """An ``.npz`` for what its tensors tell, since it has no record."""
+    refused = []
+    usual = [one for one in positions() if one['pe_joining'] == 'default' or one['pe_type'] in ('learnable', 'rpe')]
+    for options in [*usual, *SWITCHES]:
+        try:
+            source = vit(**options)
+        except ConfigError:
+            continue
+        run_file(tmp_path / 'a.pth', source)
+        try:
+            convert(tmp_path / 'a.pth', tmp_path / f'b{suffix}', 'mmlape', overwrite=True)
+        except CheckpointError as error:
+            # a stem's bias of zeros looks like CLIP's, whose eps is another
+            like_clip = {'norm_cfg'} if 'posemb' in options.get('patch_norm', '') else set()
+            assert set(re.findall(r'(\w+)=', str(error))) <= options.keys() | like_clip, error
+            refused.append(options)
+            continue
+        model = built(tmp_path / f'b{suffix}', dict(num_heads=options.get('num_heads', 1), out_type='raw'))
+        torch.testing.assert_close(features(model), features(source), atol=1e-6, rtol=0, msg=str(options))
+    untold = [dict(pe_type=kind, pe_joining='default') for kind in ('rope', 'alibi2d')]
+    untold += [dict(patch_norm='learnable-only'), dict(patch_norm='no-learnable'), dict(act_cfg=TANH)]
+    assert not refused if suffix == '.pth' else all(options in refused for options in untold)
+
+
+SWIN = dict(embed_dims=8, depths=(1, 1, 2, 1), num_heads=(1, 1, 2, 2))
+LARGE = torch.randn(1, 3, 64, 64, dtype=torch.float64)
+SWINS = [
+    *(dict(pe_type=kind) for kind in (*TABLES, 'rpe', 'irpe', 'rope', 'alibi2d', 'cpe', 'none')),
+    *(dict(pe_type=[kind, 'rpe']) for kind in ('learnable', 'sine', 'rope', 'cpe', 'irpe')),
+    *(dict(pe_type=['learnable', 'rpe'], pe_joining=joining) for joining in ('shared', 'lape', 'lape-shared')),
+    dict(pe_type='rpe', pe_joining='lape'),
+    dict(pe_type=['learnable', 'rpe'], pe_joining='shared', pe_hierarchy='stage'),
+    *(dict(patch_norm=norm) for norm in ('none', 'post', 'dual', 'pre', 'rms', 'no-learnable', 'learnable-only')),
+    dict(qkv_bias=False),
+    dict(norm_cfg=OTHER_EPS),
+    dict(out_type='featmap', out_indices=(0, 3)),
+    dict(out_type='featmap', out_indices=(0,)),
+]
+PLAIN_SWIN = [dict(pe_type='rpe'), dict(patch_norm='post'), dict(qkv_bias=False), dict(norm_cfg=OTHER_EPS)]
+MORE_SWIN = [
+    *PLAIN_SWIN,
+    dict(patch_norm='none'),
+    dict(pe_type=['learnable', 'rpe']),
+    dict(pe_type=['sine', 'rpe']),
+    *(one for one in SWINS if 'out_indices' in one),
+]
+
+
+def swin(**options) -> SwinTransformer:
+    return randomise(SwinTransformer(SWIN, 64, window_size=2, **options)).double()
+
+
+def public_swin(to, state, options):
+    """Return timm's or MMPretrain's own model for a file; None where ours has to read it back."""
+    eps = options.get('norm_cfg', {}).get('eps', 1e-5)
+    if to == 'timm':
+        from timm.models.swin_transformer import SwinTransformer as Theirs
+
+        widths = dict(embed_dim=8, depths=SWIN['depths'], num_heads=SWIN['num_heads'], window_size=2)
+        norm = partial(nn.LayerNorm, eps=eps)
+        biased = 'layers.0.blocks.0.attn.qkv.bias' in state
+        return Theirs(64, 4, num_classes=0, qkv_bias=biased, norm_layer=norm, **widths)
+    if to == 'swin' or not {'qkv_bias', 'patch_norm'}.isdisjoint(options):
+        return None
+    from mmpretrain.models import SwinTransformer as Theirs
+
+    arch = {key: list(value) if isinstance(value, tuple) else value for key, value in SWIN.items()}
+    norm = dict(type='LN', eps=eps)
+    return Theirs(
+        arch,
+        64,
+        window_size=2,
+        use_abs_pos_embed='absolute_pos_embed' in state,
+        norm_cfg=norm,
+        patch_cfg=dict(norm_cfg=norm),
+        out_indices=options.get('out_indices', (3,)),
+        stage_cfgs=dict(block_cfgs=dict(norm_cfg=norm), downsample_cfg=dict(norm_cfg=norm)),
+    )
+
+
+@pytest.mark.parametrize(('to', 'has'), [('timm', PLAIN_SWIN), ('swin', MORE_SWIN), ('mmpretrain', MORE_SWIN)])
+def test_every_swin_is_written_or_named(tmp_path, to, has):
+    written = []
+    for options in SWINS:
+        run_file(tmp_path / 'a.pth', source := swin(**options))
+        reasons = refusal(tmp_path / 'a.pth', to)
+        if reasons:
+            assert set(re.findall(r'(\w+)=', reasons)) <= options.keys(), (options, reasons)
+            continue
+        written.append(options)
+        content = state_dict_of(read_checkpoint(tmp_path / 'b.pth'), '')
+        content = {name.removeprefix('backbone.'): value for name, value in content.items()}
+        peer = public_swin(to, content, options)
+        if peer is None:
+            torch.save(content, tmp_path / 'b.pth')
+            peer = SwinTransformer(SWIN, 64, window_size=2, **options)
+            load_backbone(peer, str(tmp_path / 'b.pth'))
+        else:
+            peer.load_state_dict(content)
+        peer.double().eval()
+        with torch.no_grad():
+            mine, other = source(LARGE), peer(LARGE)
+        for one, two in zip(mine, other if isinstance(other, tuple) else (other,), strict=True):
+            two = two.mean((2, 3)) if two.ndim > one.ndim else two
+            torch.testing.assert_close(two, one, atol=1e-6, rtol=0, msg=f'{to} {options}')
+    assert sorted(map(str, written)) == sorted(map(str, has))
+
+
+COMPACT = dict(embed_dims=16, num_layers=1, num_heads=1, feedforward_channels=16)
+TOKENIZERS = {'patch': dict(type='patch', patch_size=4), 'conv': dict(type='conv', kernel_size=3, num_convs=1)}
+POOLED = [('patch', 'cls_token'), ('patch', 'sequence_pool'), ('conv', 'sequence_pool')]
+COMPACTS = [
+    *(dict(pe_type=kind) for kind in ('learnable', 'sincos1d', 'rpe', 'irpe', 'rope', 'cpe', 'none')),
+    dict(pe_type=['learnable', 'rope']),
+    *(dict(pe_joining=joining) for joining in ('default', 'shared', 'unshared', 'lape')),
+    *(dict(patch_norm=norm) for norm in ('none', 'dual', 'no-learnable', 'rms')),
+    dict(out_type='featmap'),
+]
+
+
+@pytest.mark.parametrize(('tokenizer', 'pooling'), POOLED)
+def test_every_compact_transformer_is_written_or_named(tmp_path, tokenizer, pooling):
+    arch = dict(COMPACT, tokenizer=TOKENIZERS[tokenizer], pooling=pooling)
+    has = [dict(pe_type=kind) for kind in ('learnable', 'sincos1d', 'none')]
+    has += [dict(pe_joining='default'), dict(patch_norm='none')]
+    has += [dict(out_type='featmap')] * (pooling == 'cls_token')
+    written = []
+    for options in COMPACTS:
+        try:
+            source = randomise(CompactTransformer(arch, SIDE, **options)).double()
+        except ConfigError:
+            continue
+        run_file(tmp_path / 'a.pth', source)
+        reasons = refusal(tmp_path / 'a.pth', 'compact-transformers')
+        if reasons:
+            named = set(re.findall(r'(\w+)=', reasons))
+            assert named <= options.keys() and (named or reasons == 'a model without pooling'), (options, reasons)
+            continue
+        written.append(options)
+        again = CompactTransformer(arch, SIDE, **{**options, 'patch_norm': 'none'}).double().eval()
+        load_backbone(again, str(tmp_path / 'b.pth'))
+        torch.testing.assert_close(features(again), features(source), atol=1e-6, rtol=0, msg=str(options))
+    assert sorted(map(str, written)) == sorted(map(str, has))
+
+
+def test_all_reasons_are_named_at_once(tmp_path):
+    options = dict(
+        pe_type=['learnable', 'rope', 'cpe', 'irpe'], pe_joining='lape', pe_norm='affine', patch_norm='rms',
+        norm_placement='post', qkv_bias=False, layer_scale_init_value=0.1, final_norm=False, num_registers=2,
+    )  # fmt: skip
+    run_file(tmp_path / 'a.pth', vit(**options))
+    reasons = refusal(tmp_path / 'a.pth', 'big_vision')
+    for kind, acts in (('rope', 'inside attention'), ('cpe', 'between layers'), ('irpe', 'inside attention')):
+        assert f"pe_type='{kind}' ({acts})" in reasons
+    for key in options.keys() - {'pe_type'}:
+        assert f'{key}=' in reasons, key
+    assert "pe_type='learnable'" not in reasons and "act_cfg={'type': 'GELU'}" in reasons
+
+
+def test_a_kind_of_a_user_is_named_by_its_contract(tmp_path):
+    """Whatever is registered, without a change in the package; and a tensor that no argument tells."""
+
+    class Slope(AttentionPosition):
+        pass
+
+    POSITION_ENCODINGS.register_module('slope', module=Slope)
+    try:
+        path = run_file(tmp_path / 'a.pth', vit(pe_type=['learnable', 'slope']))
+        assert refusal(tmp_path / 'a.pth', 'timm') == "pe_type='slope' (inside attention)"
+    finally:
+        POSITION_ENCODINGS.module_dict.pop('slope')
+    assert refusal(tmp_path / 'a.pth', 'timm') == "pe_type='slope' (not registered)"
+    content = torch.load(path, weights_only=True)
+    content['state_dict']['blocks.0.attn.temperature'] = torch.ones(1)
+    content['meta'] = {}
+    torch.save(content, path)
+    assert refusal(tmp_path / 'a.pth', 'lape') == 'blocks.*.attn.temperature'
+
+
+@pytest.mark.parametrize(
+    ('to', 'out_type', 'heads', 'written'),
+    [
+        ('timm', 'avg_featmap', ['head.fc'], {'head.weight'}),
+        ('lape', 'cls_token', ['head.layers.head'], {'head.weight'}),
+        ('open_clip', 'cls_token', ['head.layers.head'], set()),
+        ('timm', 'cls_token', ['head.layers.pre_logits', 'head.layers.head'], set()),
+        ('lape', 'avg_featmap', ['head.fc'], None),
+        ('big_vision', 'avg_featmap', ['head.fc'], None),
+        ('big_vision', 'cls_token', ['head.fc'], {'head/kernel'}),
+    ],
+)
+def test_heads_are_written_left_out_or_refused(tmp_path, to, out_type, heads, written):
+    """A layout may have none, or one that reads another pooling of the tokens."""
+    model = nn.ModuleDict(dict(backbone=vit(**{**NEEDED.get(to, {}), 'out_type': out_type})))
+    path = run_file(tmp_path / 'a.pth', model)
+    content = torch.load(path, weights_only=True)
+    content['state_dict'] |= {f'{name}.weight': torch.randn(3, D) for name in heads}
+    torch.save(content, path)
+    if written is None:
+        assert "out_type='avg_featmap' beside a class token" in refusal(tmp_path / 'a.pth', to)
+        return
+    left = convert(path, tmp_path / 'b.pth', to)
+    assert len(left) == len(heads) - len(written)
+    names = state_dict_of(read_checkpoint(tmp_path / 'b.pth'), '')
+    assert {name for name in names if 'head' in name or 'logits' in name} == written
