@@ -1,6 +1,7 @@
 """What a file records beside its weights, because their names and shapes do not tell it.
 
-    {'backbones': {'backbone': {'pe_type': 'learnable', 'pe_joining': 'lape', 'pe_norm': 'layernorm', 'grid': [8, 8]}},
+    {'backbones': {'backbone': {'pe_type': 'learnable', 'pe_joining': 'lape', 'pe_norm': 'layernorm', 'grid': [8, 8],
+                                'num_heads': 3}},
      'mean': [123.675, 116.28, 103.53], 'std': [58.395, 57.12, 57.375]}
 
 A PyTorch file has it as ``meta['mmlape']``, a safetensors file as JSON in its metadata. What stands there of a
