@@ -108,7 +108,7 @@ def test_a_foreign_file_that_does_not_tell_is_loaded_with_a_note(tmp_path, warni
 def test_everything_that_is_written_keeps_the_record(tmp_path, suffix):
     model = Segmentor(pe_joining='lape-shared', pe_norm='affine', img_size=(48, 16))
     path, other = (run_file(tmp_path / name, model) for name in ('a.pth', 'b.pth'))
-    expected = dict(pe_type='learnable', pe_joining='lape-shared', pe_norm='affine', grid=[6, 2])
+    expected = dict(pe_type='learnable', pe_joining='lape-shared', pe_norm='affine', grid=[6, 2], num_heads=3)
     file, _ = publish(path, tmp_path / f'published{suffix}')
     average([path, other], tmp_path / f'mean{suffix}')
     convert(path, tmp_path / f'ours{suffix}', 'mmlape')
@@ -186,6 +186,6 @@ def test_a_grid_that_is_of_another_table_is_told(tmp_path):
 
 def test_a_backbone_says_itself_what_it_records():
     assert record_of(randomise(VisionTransformer(ARCH, 32, 8, pe_type=['sincos2d', 'rpe']))).backbone == dict(
-        pe_type=['sincos2d', 'rpe'], pe_joining='default', grid=[4, 4]
+        pe_type=['sincos2d', 'rpe'], pe_joining='default', grid=[4, 4], num_heads=3
     )
     assert record_of(nn.Linear(2, 2)).plain() == {} and record_of(vit(pe_type='none')).backbone['pe_type'] == 'none'

@@ -114,6 +114,7 @@ def test_inspect_and_convert_know_public_files(public_file, tmp_path):
     assert found['class head'] == '92 rows by COCO category id'
     assert found['to load it'].startswith("model=dict(type='mmlape.DETR', pe_type=['sine', {'type': 'irpe'")
     assert 'heads and necks' not in found['mind']
+    assert "or irpe with method='euclidean', 20 <= ratio < 20.5" in found['mind']
     with pytest.raises(CheckpointError, match='only position encodings of backbones are drawn'):
         open_model(str(public_file), OpenOptions())
     convert(public_file, tmp_path / 'ours.pth', 'mmlape')

@@ -1,13 +1,13 @@
 """What the tensors of a file tell of its position encodings: kinds, grid, joining and norm."""
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.models.layers.grid import Grid, square_grid
 from mmlape.models.position import AbsolutePosition, AttentionPosition, LayerPosition, joinings_of, kinds, norms_of
 from mmlape.models.position.stored import with_batch_axis
-
 
 HEADS_ASSUMED = 'num_heads leaves no trace in a file: the usual width of a head is assumed, set the true number'
 
@@ -24,13 +24,13 @@ class StoredPosition(NamedTuple):
         pe_type: As the model takes it; of several readings that fit, the first.
         grid: Of the tables; None without tables, or where they are of no square.
         needs_grid: Whether the user has to give the grid.
-        readings: In words, what the encodings inside attention can be, a list for each that keys do not tell.
+        readings: In words, what the encodings inside attention can be, where keys do not tell.
     """
 
     pe_type: str | dict | list[str | dict]
     grid: Grid | None
     needs_grid: bool
-    readings: tuple[list[str], ...] = ()
+    readings: Sequence[str] = ()
 
     def img_size(self, patch_size: int, default: int = 224) -> dict:
         """Return the image size that the tables are made for, where it is not the default."""
@@ -109,7 +109,7 @@ class StoredNames(NamedTuple):
             options = kind.stored_options(attn, prefix)
             found.append(dict(type=kind.name, **options) if options else kind.name)
             grid = grid or kind.stored_grid(attn, prefix)
-        readings = () if 'pe_type' in weights.known else (kind.readings(attn, prefix) for kind in inside)
+        readings = [text for kind in inside if 'pe_type' not in weights.known for text in kind.readings(attn, prefix)]
         layers = self.layers(weights)
         for kind in kinds(LayerPosition):
             options = kind.stored_options(layers)
@@ -117,7 +117,6 @@ class StoredNames(NamedTuple):
                 found.append(dict(type=kind.name, **options) if options else kind.name)
         has_grid = bool(tables) or any(kind.has_grid for kind in inside)
         pe_type = weights.known.get('pe_type', found if len(found) > 1 else (found or ['none'])[0])
-        readings = tuple(found for found in readings if len(found) > 1)
         return StoredPosition(pe_type, grid if has_grid else None, has_grid and grid is None, readings)
 
     def options(self, weights: Weights, position: StoredPosition) -> dict:
@@ -140,11 +139,9 @@ class StoredNames(NamedTuple):
     def notes(self, weights: Weights, position: StoredPosition) -> list[str]:
         """Return what a file leaves open of its position encodings."""
         absolute = {'pe_joining': self.joinings(weights), 'pe_norm': self.norms(weights)}
-        open_ = [
-            *(absolute.items() if self.tables(weights) else ()),
-            *(('pe_type', each) for each in position.readings),
-        ]
-        notes = [f'the file does not say whether {k} is {" or ".join(found)}' for k, found in open_ if len(found) > 1]
+        open_ = {key: found for key, found in absolute.items() if self.tables(weights) and len(found) > 1}
+        open_ |= {'pe_type': position.readings} if position.readings else {}
+        notes = [f'the file does not say whether {key} is {" or ".join(found)}' for key, found in open_.items()]
         if position.needs_grid:
             notes.append("the PE is of no square grid: add the pretraining's to init_cfg, grid=(rows, columns)")
         return notes

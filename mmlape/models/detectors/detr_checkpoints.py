@@ -93,7 +93,8 @@ class DETRCheckpoints(LoadableBackbone):
     @classmethod
     def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
         """Describe widths, position encodings and class head."""
-        tensors, inside = weights.tensors, NAMES.position(weights).pe_type
+        tensors, position = weights.tensors, NAMES.position(weights)
+        inside = position.pe_type
         fitting, norms = _stored_joinings(weights), NAMES.norms(weights)
         pe_type = weights.known.get('pe_type', 'sine' if inside == 'none' else ['sine', inside])
         layers = {name.split('.')[2] for name in tensors if name.startswith('encoder.layers.')}
@@ -113,6 +114,7 @@ class DETRCheckpoints(LoadableBackbone):
         notes = [] if weights.known else ["the file does not say whether it was trained with the absolute PE, 'sine'"]
         if len(fitting) > 1:
             notes.append(f'the file does not say whether pe_joining is {" or ".join(fitting)}')
+        notes += NAMES.notes(weights, position)
         return rows, dict(config, init_cfg=dict(type='Pretrained', checkpoint=path)), notes
 
     @classmethod
