@@ -180,7 +180,7 @@ ADAPTER_ONLY = dict(interaction_indexes=[[0, 0], [1, 1]], deform_num_heads=3)
 )
 @pytest.mark.parametrize('own', [True, False], ids=['own', 'foreign'])
 def test_what_inspect_prints_loads_the_file(tmp_path, make, told, unknown, own):
-    """Its text is the backbone's configuration, at the size of the file's PE; of ours with the true number of heads."""
+    """Its text is the backbone's configuration, at the size of the file's PE; of ours with the true heads."""
     source = make()
     meta = dict(meta={KEY: record_of(source).plain()}) if own else {}
     found = inspect(save(tmp_path / 'a.pth', {**source.state_dict(), 'head.weight': torch.zeros(10, 24)}, **meta))

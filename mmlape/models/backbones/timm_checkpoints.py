@@ -92,6 +92,8 @@ class TimmCheckpoints(IsotropicBackbone):
     @classmethod
     def owns_checkpoint(cls, weights: Weights) -> bool:
         """Check for this package's names, or for those of a timm model that ``VisionTransformer`` is not."""
+        if any(name.startswith('spm.') for name in weights.dropped):
+            return False  # an adapter stands beside it
         plain = weights.has(r'blocks\.0\.attn\.qkv\.') and weights.has(r'blocks\.0\.mlp\.fc1\.')
         return weights.layout == OWN.name or (weights.layout == 'timm' and (weights.has(EVA) or not plain))
 
