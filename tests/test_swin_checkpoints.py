@@ -12,7 +12,7 @@ from mmlape.analysis.subjects import OpenOptions, open_model
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.describing import inspect
-from mmlape.errors import CheckpointError, ConfigError
+from mmlape.errors import CheckpointError
 from mmlape.models import SwinTransformer
 from mmlape.models.position.base import resize_absolute
 from mmlape.models.position.relative_bias import INDEX, TABLE
@@ -98,30 +98,6 @@ def test_timm_loads_what_is_written_for_it_and_computes_the_same(tmp_path):
     report = load_backbone(model := SwinTransformer(FOUR, 64, window_size=2), str(tmp_path / 'b.pth'))
     assert report.layout == 'timm' and len(report.loaded) == report.total
     assert_same(model, source)
-
-
-def test_windows_of_each_stage(tmp_path):
-    """As timm's swin_s3_* have them: told by the tables, computed as there, and other windows are a warning."""
-    from timm.models.swin_transformer import SwinTransformer as TimmSwin
-
-    windows = (4, 2, 4, 2)
-    options = dict(embed_dim=12, depths=(2, 2, 2, 1), num_heads=FOUR['num_heads'])
-    peer = randomise(TimmSwin(64, 4, num_classes=0, window_size=windows, **options))
-    path = save(tmp_path / 'a.pth', peer.state_dict(), None)
-    config = eval(inspect(path)['to load it'].removeprefix('backbone='))
-    assert config['window_size'] == windows
-    model = MODELS.build(config).eval()
-    model.init_weights()
-    assert not (model.load_report.resized or model.load_report.warnings)
-    image = torch.randn(2, 3, 64, 64)
-    torch.testing.assert_close(model.double()(image.double())[0], peer.double()(image.double()), atol=1e-9, rtol=0)
-    assert [grid[0] for grid in model.layer_grids((16, 16), inside=True)] == [4, 4, 2, 2, 4, 4, 2]
-    report = load_backbone(SwinTransformer(config['arch'], window_size=2), path)
-    assert 'window_size=(4, 2, 4, 2) takes its tables as they are' in report.warnings[0]
-    assert report.resized['layers.2.blocks.0.attn.relative_position_bias_table'] == '4x4 -> 2x2'
-    for wrong, message in (((4, 2), 'window_size has 2 values, the model 4 stages'), ((4, 0, 4, 2), 'at least 1')):
-        with pytest.raises(ConfigError, match=message):
-            SwinTransformer(config['arch'], window_size=wrong)
 
 
 def test_swin_v2_is_refused_by_its_name(tmp_path):

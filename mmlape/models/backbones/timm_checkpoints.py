@@ -19,32 +19,26 @@ VIT = 'vit.'
 TABLE = f'{VIT}pos_embed'
 
 
-def _from_dinov3_adapter(tensors: Tensors) -> Tensors:
-    names = (
-        (r'^(segmentation_model\.0\.)?backbone\.', VIT),
-        (r'^segmentation_model\.0\.', ''),
-        (r'^segmentation_model\.', '/segmentation_model.'),  # the head
-    )
-    return rename_keys(tensors, names)
-
-
+_IN_SEGMENTOR = r'(segmentation_model\.0\.)?'
+_META_NAMES = (
+    (rf'^{_IN_SEGMENTOR}backbone\.', VIT),
+    (r'^segmentation_model\.0\.', ''),
+    (r'^segmentation_model\.', '/segmentation_model.'),  # the head
+)
 ADAPTER = Layout('timm-adapter', (r'vit\.blocks\.0\.', r'spm\.stem\.'), absent=r'vit\.storage_tokens')
 DINOV3_ADAPTER = Layout(
     'dinov3-adapter',
-    (
-        r'(segmentation_model\.0\.)?(backbone\.blocks\.0\.|vit\.storage_tokens)',
-        r'(segmentation_model\.0\.)?spm\.stem\.',
-    ),
-    _from_dinov3_adapter,
+    (rf'{_IN_SEGMENTOR}(backbone\.blocks\.0\.|vit\.storage_tokens)', rf'{_IN_SEGMENTOR}spm\.stem\.'),
+    lambda tensors: rename_keys(tensors, _META_NAMES),
     beside=True,
 )
 DINOV3_PARTS = Layout(
     "DINOv3's adapter without its ViT",
-    (r'(segmentation_model\.0\.)?interactions\.0\.extractor\.', r'(segmentation_model\.0\.)?spm\.stem\.'),
-    absent=r'(segmentation_model\.0\.)?(backbone|vit|blocks)\.',
+    (rf'{_IN_SEGMENTOR}interactions\.0\.extractor\.', rf'{_IN_SEGMENTOR}spm\.stem\.'),
+    absent=rf'{_IN_SEGMENTOR}(backbone|vit|blocks)\.',
     beside=True,
-    refused="put the tensors of its ViT's file beside them, each with 'backbone.' in front of the name that "
-    "'spm.stem' has, and load that file",
+    refused="put the tensors of its ViT's file beside them, 'backbone.' in front of each name (behind what 'spm.stem' "
+    'has in front), and load that file',
 )
 WITH_ADAPTER = (ADAPTER.name, DINOV3_ADAPTER.name)
 OWN = Layout('mmlape-timm', (r'vit\.blocks\.0\.',))

@@ -174,7 +174,8 @@ class ImageRPE(AttentionPosition):
             return told, dict(cross=count // 2)
         side = math.isqrt(count)
         product = dict(product=side // 2) if side * side == count and side % 2 else {}
-        distances = dict.fromkeys(('quantization', 'euclidean') if count == 133 else ('euclidean', 'quantization'))
+        # the paper has a count for each of them, the most usual of which is Euclidean's
+        distances = ('quantization', 'euclidean') if count == 133 else ('euclidean', 'quantization')
         return told, product | dict.fromkeys(distances, count // 2)
 
     def stored_heads(self, attn: dict[str, Tensor]) -> int | None:
