@@ -426,7 +426,7 @@ BY_FILE = {
         ('file: Swin grid of a window', 'found if NAMES.tables(weights) else', 'found if True else'),
     ],
     'mmlape/models/backbones/swin_layouts.py': [
-        ("file: Swin merging of timm's by the fourth stage", r"r'layers\.[1-9]\d*\.downsample\.reduction", r"r'layers\.3\.downsample\.reduction"),
+        ("file: Swin merging of timm's by the fourth stage", r'[1-9]\d*\.downsample', r'3\.downsample'),
         ('file: Swin merging of others taken for timm', r"absent=r'layers\.0\.downsample\.'", 'absent=None'),
     ],
     'mmlape/models/position/stored.py': [
@@ -441,7 +441,7 @@ BY_FILE = {
     ],
     'mmlape/models/backbones/timm_checkpoints.py': [
         ("file: DINOv3's adapter left out", 'beside=True,\n)\nDINOV3_PARTS', 'beside=False,\n)\nDINOV3_PARTS'),
-        ("file: DINOv3's ViT without its adapter", "name.startswith('spm.') for name", "name.startswith('x.') for name"),
+        ("file: DINOv3's ViT without its adapter", "name.startswith('spm.')", "name.startswith('x.')"),
         ('file: patch size left out', "config['patch_size'] = stem", "patch_size = stem"),
     ],
     'mmlape/models/position/irpe.py': [
