@@ -32,6 +32,11 @@ class StoredPosition(NamedTuple):
     needs_grid: bool
     readings: Sequence[str] = ()
 
+    @property
+    def shown(self) -> str | dict | list[str | dict]:
+        """The value of ``pe_type`` to print."""
+        return f"{self.pe_type}, or what else fits: see 'mind'" if self.readings else self.pe_type
+
     def img_size(self, patch_size: int, default: int = 224) -> dict:
         """Return the image size that the tables are made for, where it is not the default."""
         rows, columns = (side * patch_size for side in self.grid or (default // patch_size,) * 2)
@@ -130,7 +135,7 @@ class StoredNames(NamedTuple):
         grid, joinings = position.grid, self.joinings(weights)
         missing = 'no square, pass grid=(rows, columns)' if position.needs_grid else ''
         return {
-            'pe_type': position.pe_type,
+            'pe_type': position.shown,
             'pe grid': f'{grid[0]} x {grid[1]}' if grid else missing,
             'pe_joining': ' or '.join(joinings if self.tables(weights) else joinings[:1]),
             'pe_norm': ' or '.join(self.norms(weights)) or 'none',
