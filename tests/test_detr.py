@@ -109,7 +109,7 @@ def test_tables_of_another_bucket_count_are_refused(public_file):
 
 def test_inspect_and_convert_know_public_files(public_file, tmp_path):
     found = inspect(public_file)
-    irpe = dict(IRPE, method='product', mode='contextual', on='k', share_heads=True)
+    irpe = dict(type='irpe', method='product', mode='contextual', on='k', share_heads=True, ratio=2.0)
     assert found['layout'] == 'original DETR'
     assert found['pe_type'] == f"{['sine', irpe]}, or what else fits: see 'mind'"
     assert found['class head'] == '92 rows by COCO category id'
