@@ -434,7 +434,7 @@ BY_FILE = {
         ('file: recorded sinusoids refused', 'if not recorded and not', 'if not'),
     ],
     'mmlape/checkpoint/records.py': [
-        ('file: readings not told at a load', 'any(name != own[key] for name in names)', 'len(names) > 9'),
+        ('file: readings not told at a load', 'any(name != own.get(key) for name in names)', 'len(names) > 9'),
     ],
     'mmlape/checkpoint/loading.py': [
         ('file: dropped and new', 'if name in report.dropped and not', 'if False and not'),

@@ -124,7 +124,7 @@ def untold(stored: dict[str, Any], backbone: Recorded) -> str:
     """Say which values of a backbone's arguments a file leaves open; '' if none."""
     own = backbone.checkpoint_record()
     found = {key: names for key, names in backbone.look_alikes().items() if key not in stored}
-    open_ = {key: names for key, names in found.items() if any(name != own[key] for name in names)}
+    open_ = {key: names for key, names in found.items() if any(name != own.get(key) for name in names)}
     questions = ', or '.join(f'{key} {" or ".join(names)}' for key, names in open_.items())
-    taken = ', '.join(str(own[key]) for key in open_)
+    taken = ', '.join(str(own.get(key)) for key in open_)
     return f'the file does not say whether it has {questions}; taken as {taken}' if open_ else ''

@@ -115,7 +115,8 @@ class LoadableBackbone(BaseModule):
         """
         tensors = dict(weights.tensors)
         self._fit_pe_norms(tensors, options, report)
-        recorded = weights.known.get('pe_type') == self.checkpoint_record().get('pe_type')
+        pe_type = weights.known.get('pe_type')
+        recorded = pe_type is not None and pe_type == self.checkpoint_record().get('pe_type')
         for name in self.pe_names:
             if name in tensors:
                 place = TablePlace(
