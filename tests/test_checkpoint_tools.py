@@ -15,6 +15,7 @@ from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, state_
 from mmlape.checkpoint.converting import average, convert, publish
 from mmlape.checkpoint.describing import inspect
 from mmlape.checkpoint.key_maps import recognise
+from mmlape.checkpoint.records import KEY, record_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
@@ -161,35 +162,47 @@ def test_inspect_tells_what_a_file_is(tmp_path, kwargs, expected):
     assert found['parameters'].startswith(f'{count:,} in the backbone')
 
 
+ADAPTER_ONLY = dict(interaction_indexes=[[0, 0], [1, 1]], deform_num_heads=3)
+
+
 @pytest.mark.parametrize(
-    ('make', 'unknown'),
+    ('make', 'told', 'unknown'),
     [
-        (lambda: vit(pe_joining='lape', layer_scale_init_value=0.1), dict(num_heads=3)),
-        (lambda: vit(DistilledVisionTransformer, patch_norm='dual'), dict(num_heads=3)),
-        (lambda: vit(pe_type='rpe', pe_joining='lape', qkv_bias=False), dict(num_heads=3)),
-        (lambda: vit(pe_type='none', final_norm=False), dict(num_heads=3)),
-        (lambda: vit(img_size=(48, 16), with_cls_token=False), dict(num_heads=3, grid='(6, 2)')),
-        (lambda: VisionTransformer('deit-tiny', pe_joining='unshared'), {}),
-        (lambda: adapter(deform_ratio=0.5), dict(num_heads=3, interactions='[[0, 0], [1, 1]]', deform_num_heads=3)),
+        (lambda: vit(pe_joining='lape', layer_scale_init_value=0.1), {}, {}),
+        (lambda: vit(DistilledVisionTransformer, patch_norm='dual'), {}, {}),
+        (lambda: vit(pe_type='rpe', pe_joining='lape', qkv_bias=False), dict(num_heads=3), {}),
+        (lambda: vit(pe_type='none', final_norm=False), {}, {}),
+        (lambda: vit(img_size=(48, 16), with_cls_token=False), {}, dict(grid=(6, 2))),
+        (lambda: VisionTransformer('deit-tiny', pe_joining='unshared'), dict(num_heads=3), {}),
+        (lambda: adapter(deform_ratio=0.5), {}, ADAPTER_ONLY),
     ],
     ids=['lape', 'distilled', 'rpe', 'none', 'rows-and-columns', 'tiny', 'adapter'],
 )
-def test_what_inspect_prints_loads_the_file(tmp_path, make, unknown):
-    """Its text, with '?' filled in and, for an adapter, what leaves no trace, is the backbone's configuration."""
+@pytest.mark.parametrize('own', [True, False], ids=['own', 'foreign'])
+def test_what_inspect_prints_loads_the_file(tmp_path, make, told, unknown, own):
+    """Its text is the backbone's configuration, at the size of the file's PE; of ours with the true heads."""
     source = make()
-    found = inspect(save(tmp_path / 'a.pth', {**source.state_dict(), 'head.weight': torch.zeros(10, 24)}))
-    text = found['to load it'].removeprefix('backbone=')
-    for name in ('num_heads', 'grid'):
-        assert ('?' in text and f'{name}=' in text) or name not in unknown
-    text = text.replace('grid=(?, ?)', f'grid={unknown.get("grid")}').replace('?', str(unknown.get('num_heads')))
-    options = eval(text, {'__builtins__': {'dict': dict}})
-    if 'interactions' in unknown:
+    meta = dict(meta={KEY: record_of(source).plain()}) if own else {}
+    found = inspect(save(tmp_path / 'a.pth', {**source.state_dict(), 'head.weight': torch.zeros(10, 24)}, **meta))
+    options = eval(found['to load it'].removeprefix('backbone='), {'__builtins__': {'dict': dict}})
+    assert ('num_heads leaves no trace' in found['mind']) == (not own and not told)
+    if own or told:
+        assert (options['arch'] if isinstance(options['arch'], str) else options['arch']['num_heads']) in (
+            3,
+            'deit-tiny',
+        )
+    if 'grid' in unknown and not own:
+        assert 'no square grid: add' in found['mind']
+        options['init_cfg']['grid'] = unknown['grid']
+        options['img_size'] = source.grid[0] * 8, source.grid[1] * 8
+    if 'deform_num_heads' in unknown:
         assert 'leave no trace' in found['mind']
-        options.update(interaction_indexes=eval(unknown['interactions']), deform_num_heads=unknown['deform_num_heads'])
+        options.update(unknown)
     assert '1 tensors of heads' in found['mind']
     model = MODELS.build(options)
     model.init_weights()
-    assert_same(model, source, source.pe_names if 'grid' in unknown or source.grid != model.grid else ())
+    assert_same(model, source)
+    assert not model.load_report.resized and (model.grid == source.grid or not source.pe_names)
 
 
 def test_the_description_of_an_adapter_is_complete():

@@ -87,7 +87,8 @@ def reference(arrays: dict[str, np.ndarray], image: Tensor, prefix: str | None, 
 
 def config_of(path, **changes) -> dict:
     """Return the backbone that ``inspect`` prints."""
-    found = eval(inspect(path)['to load it'].removeprefix('backbone=').replace('num_heads=?', f'num_heads={HEADS}'))
+    found = eval(inspect(path)['to load it'].removeprefix('backbone='))
+    found['arch']['num_heads'] = HEADS
     return {**found, 'img_size': SIDE, 'init_cfg': None, **changes}
 
 

@@ -219,8 +219,7 @@ def test_the_exported_graph_computes_the_same(tmp_path, placement):
 def test_a_file_tells_the_placement_and_loads_strictly(tmp_path, placement):
     source = vit(placement)
     torch.save(source.state_dict(), path := str(tmp_path / 'a.pth'))
-    line = inspect(path)['to load it'].removeprefix('backbone=')
-    found = eval(line.replace('num_heads=?', 'num_heads=3')).get('norm_placement', 'pre')
+    found = eval(inspect(path)['to load it'].removeprefix('backbone=')).get('norm_placement', 'pre')
     assert resolve_norm_placement(found) == resolve_norm_placement(placement)
     load_backbone(model := vit(placement), path)
     assert all(torch.equal(value, source.state_dict()[name]) for name, value in model.state_dict().items())

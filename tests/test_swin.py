@@ -6,6 +6,8 @@ import torch.nn.functional as F
 from model_helpers import randomise
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from mmlape.checkpoint import load_backbone
+from mmlape.checkpoint.describing import inspect
 from mmlape.checkpoint.key_maps import recognise
 from mmlape.errors import ConfigError
 from mmlape.models import SwinTransformer, VisionTransformer
@@ -18,6 +20,7 @@ from mmlape.models.layers.window_attention import (
     partition,
 )
 from mmlape.models.position import resolve_position
+from mmlape.registry import MODELS
 
 ARCH = dict(embed_dims=12, depths=(2, 2), num_heads=(2, 4))
 BOTH = ['learnable', 'rpe']
@@ -55,6 +58,30 @@ def test_parameters(arch, options, count):
     with torch.device('meta'):
         model = SwinTransformer(arch, **options)
     assert sum(parameter.numel() for parameter in model.parameters()) == count - 769_000
+
+
+def test_windows_of_each_stage(tmp_path):
+    """As timm's swin_s3_* have them: told by the tables, computed as there, and other windows are a warning."""
+    from timm.models.swin_transformer import SwinTransformer as TimmSwin
+
+    windows = (4, 2, 4, 2)
+    options = dict(embed_dim=12, depths=(2, 2, 2, 1), num_heads=(1, 2, 4, 8))
+    peer = randomise(TimmSwin(64, 4, num_classes=0, window_size=windows, **options))
+    torch.save(peer.state_dict(), path := str(tmp_path / 'a.pth'))
+    config = eval(inspect(path)['to load it'].removeprefix('backbone='))
+    assert config['window_size'] == windows
+    model = MODELS.build(config).eval()
+    model.init_weights()
+    assert not (model.load_report.resized or model.load_report.warnings)
+    image = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(model.double()(image.double())[0], peer.double()(image.double()), atol=1e-9, rtol=0)
+    assert [grid[0] for grid in model.layer_grids((16, 16), inside=True)] == [4, 4, 2, 2, 4, 4, 2]
+    report = load_backbone(SwinTransformer(config['arch'], window_size=2), path)
+    assert 'window_size=(4, 2, 4, 2) takes its tables as they are' in report.warnings[0]
+    assert report.resized['layers.2.blocks.0.attn.relative_position_bias_table'] == '4x4 -> 2x2'
+    for wrong, message in (((4, 2), 'window_size has 2 values, the model 4 stages'), ((4, 0, 4, 2), 'at least 1')):
+        with pytest.raises(ConfigError, match=message):
+            SwinTransformer(config['arch'], window_size=wrong)
 
 
 @pytest.mark.parametrize('pe_type', ['rpe', BOTH])

@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+import torch.nn.functional as F
 from mmengine.registry import MODELS
 from model_helpers import randomise
 from test_checkpoint import assert_same, save
@@ -12,6 +13,7 @@ from test_t2t_ceit import ARCHS, FAMILIES, small
 from mmlape.checkpoint import load_backbone, read_checkpoint
 from mmlape.checkpoint.converting import convert, publish
 from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.records import KEY, record_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
 from mmlape.models import CeiT, T2TViT
@@ -109,10 +111,14 @@ def test_inspect_prints_what_loads_a_file(tmp_path, cls, options):
     assert found['layout'] == cls.__name__ and found['arch'] == 'custom'
     for key, value in options.items():
         assert found[key].startswith(value), key
-    config = eval(found['to load it'].removeprefix('backbone=').replace('?', '2'))  # the number of heads
-    target = MODELS.build(dict(config, img_size=48))
+    config = eval(found['to load it'].removeprefix('backbone='))
+    assert ('num_heads leaves no trace' in found['mind']) == (options.get('pe_type') != 'rpe')
+    config['arch']['num_heads'] = 2
+    target = MODELS.build(config | options)  # of norms with the same parameters, the true one
     target.init_weights()
     assert_same(target, source)
+    image = torch.randn(1, 3, 48, 48)
+    assert not target.load_report.resized and torch.equal(target.eval()(image)[0], source(image)[0])
     assert ('averaged ones (EMA)' in found['mind']) == (cls is T2TViT)
 
 
@@ -127,12 +133,36 @@ def test_inspect_names_the_public_archs(tmp_path, cls, arch, more):
     assert found['pe_type'] == ('sincos1d' if cls is T2TViT else 'learnable')
     assert found.get('tokens_type') == more.get('tokens_type')
     assert f"arch='{arch}'" in found['to load it'] and 'heads leaves no trace' not in found['mind']
+    assert 'img_size' not in found['to load it'], 'it is the default'
 
 
 def test_inspect_reads_a_segmentors_backbone(tmp_path):
     tensors = {f'backbone.{name}': value for name, value in small(CeiT, out_type='featmap').state_dict().items()}
     found = inspect(save(tmp_path / 'a.pth', {**tensors, 'decode_head.x': torch.zeros(1)}, 'state_dict'))
     assert "out_type='featmap'" in found['to load it']
+
+
+def test_sinusoids_that_were_resized_are_loaded_as_they_are(tmp_path):
+    """As the public code resizes them for other images: a refusal with the fix, which is what inspect prints."""
+    source = model(T2TViT, 80, pe_joining='lape')
+    small_table = small(T2TViT, pe_joining='lape').pos_embed
+    patches = F.interpolate(small_table[:, 1:].mT.unflatten(2, (3, 3)), (5, 5), mode='bicubic').flatten(2).mT
+    source.pos_embed.copy_(torch.cat((small_table[:, :1], patches), dim=1))
+    path = public_file(tmp_path / 'a.pth.tar', source)
+    fix = r"pos_embed is not the table of pe_type='sincos1d' on a grid of 5x5.*pe_type='learnable' takes it as it is"
+    with pytest.raises(CheckpointError, match=fix):
+        load_backbone(small(T2TViT, 80, pe_joining='lape'), path)
+    config = eval(inspect(path)['to load it'].removeprefix('backbone='))
+    assert config['pe_type'] == 'learnable' and config['img_size'] == 80
+    config['arch']['num_heads'] = 2
+    target = MODELS.build(config)
+    target.init_weights()
+    image = torch.randn(1, 3, 80, 80)
+    assert torch.equal(target.eval()(image)[0], source(image)[0])
+    own = save(tmp_path / 'b.pth', source.state_dict(), meta={KEY: record_of(source).plain()})
+    load_backbone(target := small(T2TViT, 80, pe_joining='lape'), own)
+    assert_same(target, source)
+    assert inspect(own)['pe_type'] == 'sincos1d'
 
 
 @FAMILIES

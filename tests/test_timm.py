@@ -73,7 +73,7 @@ def test_a_family_of_timm(tmp_path, name, distilled, kwargs):
     used = {getattr(getattr(value, 'func', value), '__name__', value) for value in kwargs.values()}
     reasons = [reason for switch, reason in REFUSED.items() if switch in used]
     if TIMM in reasons:
-        assert f'{TIMM!r}, model_name=?' in inspect(path)['to load it']
+        assert f"{TIMM!r}, model_name='?'" in inspect(path)['to load it']
         return
     if reasons:
         with pytest.raises(CheckpointError, match=reasons[0]):
@@ -88,8 +88,9 @@ def test_a_family_of_timm(tmp_path, name, distilled, kwargs):
 
 
 def vit_config(path):
-    line = inspect(path)['to load it'].removeprefix('backbone=')
-    return eval(line.replace('num_heads=?', 'num_heads=4'))
+    config = eval(inspect(path)['to load it'].removeprefix('backbone='))
+    config['arch']['num_heads'] = 4
+    return config
 
 
 def build(config):

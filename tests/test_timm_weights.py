@@ -8,6 +8,9 @@ import torch
 from mmengine.logging import MMLogger
 from model_helpers import randomise
 from safetensors.torch import save_file
+from test_golden import ADAPTER_TOLERANCE, assert_close, cases
+from test_golden import build as build_golden
+from test_golden import load as load_golden
 from torch import nn
 
 from mmlape.checkpoint import load_backbone, read_checkpoint
@@ -16,7 +19,7 @@ from mmlape.checkpoint.describing import inspect
 from mmlape.checkpoint.loading import warn_of_normalisation
 from mmlape.checkpoint.records import record_of
 from mmlape.errors import CheckpointError
-from mmlape.models import TimmViT, TimmViTAdapter
+from mmlape.models import TimmViT, TimmViTAdapter, ViTAdapter
 
 TINY = dict(embed_dim=48, depth=3, num_heads=4)
 PARTS = dict(conv_inplane=4, deform_num_heads=4)
@@ -189,6 +192,67 @@ def test_an_adapters_files(tmp_path):
     with pytest.raises(CheckpointError, match=r'missing: .*injector'):
         load_backbone(injecting, str(tmp_path / 'own.pth'))
     assert "mode='read-only'" in inspect(tmp_path / 'own.pth')['to load it']
+
+
+@pytest.mark.parametrize('prefix', ['', 'segmentation_model.0.'], ids=['adapter', 'segmentor'])
+def test_dinov3s_own_adapter(tmp_path, prefix):
+    """A file by the public names, alone or in a segmentor, is read whole and gives the public outputs."""
+    case, data = cases('dinov3')['adapter'], load_golden('dinov3')
+    source = build_golden('dinov3', case, torch.float32)
+    theirs = {f'backbone.{key}': value for key, value in authors_dinov3(source.vit).items()}
+    own = {key: value for key, value in source.state_dict().items() if not key.startswith('vit.')}
+    theirs = {prefix + key: value for key, value in {**theirs, **own}.items()}
+    assert set(theirs) == {prefix + name for name in data['adapter/public_names']}
+    path = tmp_path / 'meta.pth'
+    model = TimmViTAdapter(**case['kwargs']).eval()
+    report = load(model, theirs | ({'segmentation_model.1.x': torch.ones(2)} if prefix else {}), path)
+    assert report.layout == 'dinov3-adapter' and len(report.loaded) == report.total and not report.new
+    assert ('segmentation_model.1.x' in report.dropped) == bool(prefix)
+    golden = [data[f'adapter/wide/float64/{i}'] for i in range(4)]
+    for ours, expected in zip(model.double()(torch.from_numpy(data['inputs/wide']).double()), golden, strict=True):
+        assert_close(ours, torch.from_numpy(expected), ADAPTER_TOLERANCE[torch.float64], 'output')
+    line = inspect(path)['to load it']
+    assert "type='mmlape.TimmViTAdapter'" in line and "mode='read-only', conv_inplane=2" in line
+    convert(path, tmp_path / 'ours.pth', 'mmlape')
+    again = load_backbone(other := TimmViTAdapter(**case['kwargs']), str(tmp_path / 'ours.pth'))
+    assert len(again.loaded) == again.total
+    assert all(torch.equal(a, b) for a, b in zip(other.float().parameters(), model.float().parameters(), strict=True))
+    parts = {key: value for key, value in theirs.items() if '.blocks.' not in key and 'backbone.' not in key}
+    with pytest.raises(
+        CheckpointError, match=r"adapter without its ViT, which cannot be loaded: .*'backbone\.' in front"
+    ):
+        load(model, parts, tmp_path / 'parts.pth')
+
+
+def test_what_is_dropped_and_new_is_an_error(tmp_path):
+    """The adapter's parts stand where no layout looks for them, so that they would keep their initial values."""
+    arch = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
+    model = ViTAdapter(
+        arch, 32, interaction_indexes=[[0, 0], [1, 1]], pe_type='none', **dict(PARTS, deform_num_heads=3)
+    )
+    vit = ('blocks.', 'patch_embed.')
+    tensors = {f'backbone.{k}' if k.startswith(vit) else k: v for k, v in model.state_dict().items()}
+    with pytest.raises(CheckpointError, match=r'dropped and new: level_embed, spm\.stem.*but not where such files do'):
+        load(model, tensors, tmp_path / 'a.pth')
+
+
+def test_an_adapters_description_keeps_stem_and_table(tmp_path):
+    """Of a recorded model: neither kernel nor table is resized twice."""
+    for patch14, side in (('resize-image', 14), ('resample-kernel', 16)):
+        vit = dict(model_name='vit_small_patch14_reg4_dinov2', model_args=TINY, img_size=(4 * side, 6 * side))
+        source = randomise(TimmViTAdapter(vit=vit, patch14=patch14, **PARTS, vit_feature_source='last', layers=(0, 1)))
+        content = dict(state_dict=source.state_dict(), meta=dict(mmlape=record_of(source).plain()))
+        torch.save(content, tmp_path / 'own.pth')
+        config = eval(inspect(tmp_path / 'own.pth')['to load it'].removeprefix('backbone='))
+        config['vit']['model_args'] = TINY
+        config |= dict(layers=(0, 1), deform_num_heads=4)
+        del config['type']
+        model = TimmViTAdapter(**config).eval()
+        model.init_weights()
+        assert not model.load_report.resized
+        image = torch.randn(1, 3, 64, 96)
+        for one, other in zip(model(image), source(image), strict=True):
+            assert torch.equal(one, other)
 
 
 def test_weights_of_another_architecture(tmp_path):

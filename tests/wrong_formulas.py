@@ -36,8 +36,23 @@ OF_DPN = (
     '-k',
     'numpys or big_vision or seeds or initial or kernels',
 )
-OF_FILES = ('tests/test_checkpoint.py', 'tests/test_convert.py', '-k', 'row or token or table or timm')
+OF_FILES = (
+    'tests/test_checkpoint.py',
+    'tests/test_convert.py',
+    'tests/test_t2t_ceit_checkpoints.py',
+    '-k',
+    'row or token or table or timm or sinusoids or own_files',
+)
 OF_TARGETS = ('tests/test_convert.py', '-k', 'reasons or contract or heads or switch or compact')
+OF_TIMM_FILES = ('tests/test_timm_weights.py',)
+OF_DESCRIPTIONS = (
+    'tests/test_t2t_ceit_checkpoints.py',
+    'tests/test_checkpoint_tools.py',
+    'tests/test_swin_checkpoints.py',
+    'tests/test_irpe.py',
+    '-k',
+    'prints or sinusoids or number_of_stages or same_tables or own_files or ratio or says_what',
+)
 OWN_TESTS = {
     'mmlape/models/position/stored.py': OF_FILES,
     'mmlape/models/backbones/vit_layouts.py': OF_FILES,
@@ -49,6 +64,14 @@ OWN_TESTS = {
     'configs/_base_/models/vit_big_vision.py': OF_DPN,
     'configs/_base_/datasets/big_vision.py': OF_DPN,
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
+    'mmlape/checkpoint/loading.py': OF_TIMM_FILES,
+    'mmlape/models/backbones/timm_checkpoints.py': OF_TIMM_FILES,
+    'mmlape/models/backbones/stored_position.py': OF_DESCRIPTIONS,
+    'mmlape/models/backbones/stored_arch.py': OF_DESCRIPTIONS,
+    'mmlape/models/backbones/vit_stored.py': OF_DESCRIPTIONS,
+    'mmlape/models/backbones/swin_checkpoints.py': OF_DESCRIPTIONS,
+    'mmlape/models/backbones/swin_layouts.py': OF_DESCRIPTIONS,
+    'mmlape/checkpoint/records.py': OF_DESCRIPTIONS,
 }
 """The tests of files that the tests above do not reach."""
 AT_ONCE = 2
@@ -397,7 +420,45 @@ BY_FILE = {
         ('RPE: eps 1e-6 of the norm on another grid', 'weight, shift, attn.pe_norm.eps', 'weight, shift, 1e-6'),
         ('initial RPE: random', 'torch.zeros(entries, attn.num_heads)', 'torch.randn(entries, attn.num_heads)'),
     ],
+    'mmlape/models/backbones/stored_position.py': [
+        ('a file: the PE resized twice', '{} if rows == columns == default else', '{} if rows == columns else'),
+        ('a file: grid transposed', 'rows, columns = (side * patch_size', 'columns, rows = (side * patch_size'),
+        ('a file: heads of the record unused', "if 'num_heads' in weights.known:", 'if False:'),
+        ('a file: readings left out', "open_ |= {'pe_type': position.readings} if position.readings else {}", 'pass'),
+        ('a file: readings beside a record', "in inside if 'pe_type' not in weights.known for", 'in inside for'),
+        ('a file: heads that do not divide', 'if dims % heads == 0)', 'if dims % heads >= 0)'),
+    ],
+    'mmlape/models/backbones/stored_arch.py': [
+        ('a file: stem of other pixels', '**position.img_size(cls.patch_size)', '**position.img_size(8)'),
+    ],
+    'mmlape/models/backbones/vit_stored.py': [
+        ('a file: an arch of other heads', 'heads = NAMES.heads(weights) or dims // 64', 'heads = dims // 64'),
+    ],
+    'mmlape/models/backbones/swin_checkpoints.py': [
+        ('a file: Swin windows of the first stage', 'sides[0] if len(set(sides)) == 1 else tuple(sides)', 'sides[0]'),
+        ('a file: Swin grid of a window', 'found if NAMES.tables(weights) else', 'found if True else'),
+    ],
+    'mmlape/models/backbones/swin_layouts.py': [
+        ("a file: Swin merging of timm's by the fourth stage", r'[1-9]\d*\.downsample', r'3\.downsample'),
+        ('a file: Swin merging of others taken for timm', r"absent=r'layers\.0\.downsample\.'", 'absent=None'),
+    ],
+    'mmlape/checkpoint/records.py': [
+        ('a file: readings not told at a load', 'any(name != own.get(key) for name in names)', 'len(names) > 9'),
+    ],
+    'mmlape/checkpoint/loading.py': [
+        ('a file: dropped and new', 'if name in report.dropped and not', 'if False and not'),
+    ],
+    'mmlape/models/backbones/timm_checkpoints.py': [
+        ("a file: DINOv3's adapter left out", 'beside=True,\n)\nDINOV3_PARTS', 'beside=False,\n)\nDINOV3_PARTS'),
+        ("a file: DINOv3's ViT without its adapter", "name.startswith('spm.')", "name.startswith('x.')"),
+        ('a file: patch size left out', "config['patch_size'] = stem", "patch_size = stem"),
+    ],
     'mmlape/models/position/irpe.py': [
+        ('iRPE file: bucket of prefix tokens counted', '- bool(num_prefix)\n        told', '\n        told'),
+        ('iRPE file: ratios up to twice', 'ratio < {(beta + 1) / 2:g}', 'ratio < {beta + 1:g}'),
+        ('iRPE file: distances left out', 'product | dict.fromkeys(distances, count // 2)',
+         'product or dict.fromkeys(distances, count // 2)'),
+        ('iRPE file: Shaw on any side', 'if told == clipped and', 'if told and'),
         ('iRPE: query table at the other offset', "term.mT if side == 'q' else term)", 'term)'),
         ('iRPE: tables of queries and keys exchanged', "(('k', q), ('q', k))", "(('q', q), ('k', k))"),
         ('iRPE: contextual term not scaled', '(x * scale) @ table', 'x @ table'),
@@ -444,6 +505,8 @@ BY_FILE = {
         ('DETR file: no object first', 'UNUSED_IDS = (0,', 'UNUSED_IDS = (91,'),
     ],
     'mmlape/models/position/stored.py': [
+        ('a file: any table taken for sinusoids', 'if not recorded and not', 'if False and not'),
+        ('a file: recorded sinusoids refused', 'if not recorded and not', 'if not'),
         ('PE file: another row for one that it lacks', 'resized.new_zeros(', 'resized.new_ones('),
         ('PE file: tokens in the order of the file', 'for token, count in place.tokens.items():',
          'for token, count in reversed(place.tokens.items()):'),
@@ -479,6 +542,7 @@ BY_FILE = {
         ('SASA: rows for columns', ".chunk(2, dim=-1)\n        cells", ".chunk(2, dim=-1)[::-1]\n        cells"),
         ('SASA: mirrored', 'cell[:, None] - cell + side', 'cell - cell[:, None] + side'),
         ('Shaw: on keys only', "sides = 'kv'", "sides = 'k'"),
+        ('Huang file: ratio of all buckets', 'dict(ratio=largest / 2)', 'dict(ratio=largest)'),
     ],
     'mmlape/models/position/rotary.py': [
         ('rotary: columns first', 'torch.cat(cells, dim=-1)', 'torch.cat(cells[::-1], dim=-1)'),
@@ -568,6 +632,7 @@ BY_FILE = {
     'mmlape/models/backbones/swin.py': [
         ('Swin: the PE is merged as it was before the layers', 'self.position.joining.change_grid(pe, lambda',
          'self.position.joining.change_grid(self._table(0, grid) if stage == 1 else pe, lambda'),
+        ('Swin: windows of the first stage in all', 'self.window_sizes[stage]', 'self.window_sizes[0]'),
         ('Swin: windows shifted in even layers', 'if number % 2 else 0', 'if number % 2 == 0 else 0'),
         ('Swin: drop path: rates i / layers', 'layer / max(1, total - 1)', 'layer / total'),
         ('Swin: FFN twice as wide', 'position.joining, 4 * dims', 'position.joining, 2 * dims'),

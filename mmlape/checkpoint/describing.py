@@ -65,6 +65,6 @@ def _count(tensors: dict[str, Tensor]) -> int:
 
 
 def _call(options: dict) -> str:
-    """Write ``dict(...)`` as in a configuration; '?' stands bare."""
+    """Write ``dict(...)`` as in a configuration."""
     parts = (f'{key}={_call(value) if isinstance(value, dict) else repr(value)}' for key, value in options.items())
-    return f'dict({", ".join(parts)})'.replace("'?'", '?')
+    return f'dict({", ".join(parts)})'

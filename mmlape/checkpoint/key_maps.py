@@ -35,6 +35,9 @@ class Layout:
         rename: Translates all tensors, of heads too; None keeps the names.
         normalisation: Of the images, if it is that of every such file.
         complete: Whether it is a complete model, whose heads and neck belong to it.
+        absent: Regular expression that matches the beginning of no key.
+        beside: Whether parts of it stand beside ``backbone.``, so that signs and names are those of the file.
+        refused: Why such files cannot be loaded; '' if they can.
     """
 
     name: str
@@ -42,10 +45,16 @@ class Layout:
     rename: Callable[[Tensors], Tensors] | None = None
     normalisation: Normalisation | None = None
     complete: bool = False
+    absent: str | None = None
+    beside: bool = False
+    refused: str = ''
 
-    def fits(self, tensors: Tensors) -> bool:
-        """Check whether every sign is there."""
-        return all(any(re.match(sign, name) for name in tensors) for sign in self.signs)
+    def named(self, stored: Tensors) -> Tensors | None:
+        """Return a file's tensors by the names that this layout knows, or None if they are not of it."""
+        tensors = stored if self.complete or self.beside else _strip_backbone(stored)
+        there = all(any(re.match(sign, name) for name in tensors) for sign in self.signs)
+        unwanted = self.absent and any(re.match(self.absent, name) for name in tensors)
+        return tensors if there and not unwanted else None
 
 
 @dataclass
@@ -106,22 +115,24 @@ def recognise(
         model: What it is read for, for messages.
 
     Raises:
-        CheckpointError: If none fits.
+        CheckpointError: If none fits, or one that cannot be loaded.
     """
     layouts = list(layouts)
     stored = state_dict_of(content, path)
-    tensors = _strip_backbone(stored)
     for layout in layouts:
-        own = stored if layout.complete else tensors
-        if layout.fits(own):
+        own = layout.named(stored)
+        if own is not None and layout.refused:
+            raise CheckpointError(f'checkpoint {path} is of {layout.name}, which cannot be loaded: {layout.refused}')
+        if own is not None:
             named = layout.rename(own) if layout.rename else own
             weights = Weights(layout.name, dict(named)) if layout.complete else _sort(layout.name, named)
             record = read_record(content, str(path))
             weights.known, weights.normalisation = record.backbone, record.normalisation or layout.normalisation
             return weights
     names = ', '.join(dict.fromkeys(layout.name for layout in layouts)) or 'none: the backbone has no checkpoint_signs'
+    first = sorted(_strip_backbone(stored))[:6]
     raise CheckpointError(
-        f'checkpoint {path}: matches no known layout ({names}); its first keys are {sorted(tensors)[:6]}'
+        f'checkpoint {path}: matches no known layout ({names}); its first keys are {first}'
         f'{whose_file(content, path, model) if model else ""}'
     )
 
@@ -150,10 +161,9 @@ def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weigh
         CheckpointError: If no layout of any backbone fits.
     """
     layouts, stored = [], state_dict_of(content, path)
-    tensors = _strip_backbone(stored)
     for kind in backbones():
         layouts += kind.checkpoint_layouts()
-        if any(layout.fits(stored if layout.complete else tensors) for layout in kind.checkpoint_layouts()):
+        if any(layout.named(stored) is not None for layout in kind.checkpoint_layouts()):
             weights = recognise(content, kind.checkpoint_layouts(), path)
             if kind.owns_checkpoint(weights):
                 return kind, weights

@@ -226,7 +226,7 @@ def fill_model(
 
     report.dropped += [name for name in tensors if name.startswith(tuple(fresh))]
     tensors = {name: value for name, value in tensors.items() if name not in report.dropped}
-    _load(model, tensors, report, may_be_new, strict, content)
+    _load(model, tensors, report, may_be_new, strict, content, fresh)
     return report
 
 
@@ -255,6 +255,7 @@ def _load(
     may_be_new: Callable[[str], bool],
     strict: bool,
     content: Mapping,
+    fresh: Sequence[str] = (),
 ) -> None:
     wanted = model.state_dict()
     report.total = len(wanted)
@@ -274,6 +275,9 @@ def _load(
             report.new.append(name)
         else:
             report.problems.append(f'missing: {name}')
+    lost = [name for name in report.new if name in report.dropped and not name.startswith(tuple(fresh))]
+    if lost:
+        report.problems.append(f'dropped and new: {_summary(lost)}; the file has them, but not where such files do')
     report.loaded = list(matching)
     if not matching:
         raise CheckpointError(

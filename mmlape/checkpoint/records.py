@@ -1,6 +1,7 @@
 """What a file records beside its weights, because their names and shapes do not tell it.
 
-    {'backbones': {'backbone': {'pe_type': 'learnable', 'pe_joining': 'lape', 'pe_norm': 'layernorm', 'grid': [8, 8]}},
+    {'backbones': {'backbone': {'pe_type': 'learnable', 'pe_joining': 'lape', 'pe_norm': 'layernorm', 'grid': [8, 8],
+                                'num_heads': 3}},
      'mean': [123.675, 116.28, 103.53], 'std': [58.395, 57.12, 57.375]}
 
 A PyTorch file has it as ``meta['mmlape']``, a safetensors file as JSON in its metadata. What stands there of a
@@ -122,7 +123,8 @@ def mismatch(stored: dict[str, Any], own: dict[str, Any]) -> str:
 def untold(stored: dict[str, Any], backbone: Recorded) -> str:
     """Say which values of a backbone's arguments a file leaves open; '' if none."""
     own = backbone.checkpoint_record()
-    open_ = {key: names for key, names in backbone.look_alikes().items() if key not in stored and len(names) > 1}
+    found = {key: names for key, names in backbone.look_alikes().items() if key not in stored}
+    open_ = {key: names for key, names in found.items() if any(name != own.get(key) for name in names)}
     questions = ', or '.join(f'{key} {" or ".join(names)}' for key, names in open_.items())
-    taken = ', '.join(str(own[key]) for key in open_)
+    taken = ', '.join(str(own.get(key)) for key in open_)
     return f'the file does not say whether it has {questions}; taken as {taken}' if open_ else ''

@@ -11,6 +11,7 @@ import sys
 import types
 import warnings
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from recording import Case, Weights, call, checkout, fill, image, write
@@ -108,8 +109,8 @@ def vit_case(name: str, timm_name: str, swiglu: bool = False) -> Case:
     return Case(name, 'TimmViT', kwargs, fill(TimmViT(**kwargs).state_dict()), run, inputs=('pair', 'wide'))
 
 
-def adapter_case() -> Case:
-    """Return the case of the adapter."""
+def adapter_case() -> tuple[Case, list[str]]:
+    """Return the case of the adapter, and the names that its public file has."""
     vit = public_vit(False)
     model = ADAPTER_CLASS(vit, list(range(DEPTH)), drop_path_rate=0.0, with_cp=False, **ADAPTER)
     frozen = dict(model_name='vit_small_patch16_dinov3_qkvb', model_args=SIZES, frozen=True)
@@ -124,17 +125,20 @@ def adapter_case() -> Case:
         return [maps[str(i)][..., : -(-height // s), : -(-width // s)] for i, s in enumerate((4, 8, 16, 32), 1)]
 
     frozen_names = [key for key in weights if key.startswith('vit.')]
-    return Case('adapter', 'TimmViTAdapter', kwargs, weights, run, gradients=('pair',), frozen=frozen_names)
+    case = Case('adapter', 'TimmViTAdapter', kwargs, weights, run, gradients=('pair',), frozen=frozen_names)
+    return case, list(model.state_dict())
 
 
 if __name__ == '__main__':
     warnings.filterwarnings('ignore', message='.*CUDA is not available.*')
+    adapter, names = adapter_case()
     write(
         'dinov3',
         INPUTS,
         [
             vit_case('vit', 'vit_small_patch16_dinov3_qkvb'),
             vit_case('vit-swiglu', 'vit_small_plus_patch16_dinov3_qkvb', swiglu=True),
-            adapter_case(),
+            adapter,
         ],
+        {'adapter/public_names': np.array(names)},
     )

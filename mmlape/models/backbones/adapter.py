@@ -172,6 +172,25 @@ class AdapterMixin(nn.Module):
         return out
 
 
+def stored_options(tensors: dict[str, Tensor], dims: int, defaults: dict) -> dict:
+    """Return the arguments of ``AdapterMixin.build_adapter`` that a file tells, where they are not the defaults.
+
+    Args:
+        tensors: Of the file.
+        dims: Width of the ViT's tokens.
+        defaults: Where they are not those of ``build_adapter``.
+    """
+    first = 'interactions.0.extractor'
+    hidden = tensors.get(f'{first}.ffn.fc1.weight')
+    found = dict(
+        conv_inplane=len(tensors['spm.stem.0.weight']),
+        deform_ratio=len(tensors[f'{first}.attn.value_proj.weight']) / dims,
+        cffn_ratio=None if hidden is None else len(hidden) / dims,
+    )
+    defaults = dict(conv_inplane=64, deform_ratio=1.0, cffn_ratio=0.25) | defaults
+    return {key: value for key, value in found.items() if defaults[key] != value}
+
+
 def resolve_interactions(indexes: Sequence[Sequence[int]] | None, num_layers: int) -> list[tuple[int, int]]:
     """Return layer ranges [start, stop) from pairs of first and last layer; None splits the layers into four.
 

@@ -60,7 +60,7 @@ def _patch_norm(weights: Weights) -> str:
 
 
 def arch_of(weights: Weights) -> tuple[str | None, dict]:
-    """Return the name of an arch, or None, and its values; the number of heads leaves no trace in a file."""
+    """Return the name of an arch, or None, and its values apart from the heads."""
     tensors = weights.tensors
     stems = [name for name in tensors if re.fullmatch(r'tokenizer\.conv_layers\.\d+\.0\.weight', name)]
     side = tensors[stems[0]].shape[-1]
@@ -75,7 +75,8 @@ def arch_of(weights: Weights) -> tuple[str | None, dict]:
         else dict(type='conv', kernel_size=side, num_convs=len(stems)),
         pooling='cls_token' if CLASS_TOKEN in tensors else 'sequence_pool',
     )
-    fitting = (name for name, known in ARCHS.items() if arch.items() <= known.items())
+    heads = NAMES.heads(weights)
+    fitting = (name for name, known in ARCHS.items() if dict(arch, num_heads=heads or known['num_heads']) == known)
     return next(fitting, None), arch
 
 
@@ -105,59 +106,45 @@ class CompactCheckpoints(IsotropicBackbone):
         """Describe arch, position encodings and stem."""
         name, arch = arch_of(weights)
         position = cls.stored_position(weights)
-        joinings, norms = NAMES.joinings(weights), NAMES.norms(weights)
         rows = {
             'arch': name or 'custom',
             **arch,
-            'pe_type': position.pe_type,
-            'pe grid': 'no square, pass grid=(rows, columns)' if position.needs_grid else '',
-            'pe_joining': ' or '.join(joinings),
-            'pe_norm': ' or '.join(norms) or 'none',
+            **NAMES.rows(weights, position),
             'patch_norm': _patch_norm(weights),
         }
-        config = cls._config(weights, position)
-        notes, init = [], dict(type='Pretrained', checkpoint=path)
-        if not name:
-            config['arch'] = dict(arch, num_heads='?')
-            notes.append('num_heads leaves no trace in a file')
-        if position.grid:
-            rows['pe grid'] = f'{position.grid[0]} x {position.grid[1]}'
-        if position.needs_grid:
-            init['grid'] = ('?', '?')
-        if len(joinings) > 1 and NAMES.tables(weights):
-            notes.append(f'the file does not say whether pe_joining is {" or ".join(joinings)}')
+        config, notes = cls._config(weights, position)
+        notes += NAMES.notes(weights, position)
         if weights.normalisation is None:
             notes.append("images: the public weights want their dataset's mean and std")
-        return rows, dict(config, init_cfg=init), notes
+        return rows, dict(config, init_cfg=dict(type='Pretrained', checkpoint=path)), notes
 
     @classmethod
-    def _config(cls, weights: Weights, position: StoredPosition) -> dict:
-        """Return the arguments that a file tells."""
-        name, arch = arch_of(weights)
+    def _config(cls, weights: Weights, position: StoredPosition) -> tuple[dict, list[str]]:
+        """Return the arguments that a file tells, and notes."""
+        name, shape = arch_of(weights)
+        arch, notes = NAMES.arch(weights, name, shape)
         channels = weights.tensors['tokenizer.conv_layers.0.0.weight'].shape[1]
-        config = dict(type=f'mmlape.{cls.__name__}', arch=name or dict(arch, num_heads=NAMES.heads(weights) or 1))
+        config = dict(type=f'mmlape.{cls.__name__}', arch=arch)
         if position.grid:
-            side = patch_side(arch['tokenizer'])
+            side = patch_side(shape['tokenizer'])
             rows, columns = (cells * side for cells in position.grid)
             config['img_size'] = rows if rows == columns else (rows, columns)
         if channels != 3:
             config['in_channels'] = channels
         if CLASS_TOKEN not in weights.tensors and not weights.has(POOL):
             config['out_type'] = 'featmap'
-        config.update(pe_type=position.pe_type, pe_joining=NAMES.joinings(weights)[0])
-        if next(iter(NAMES.norms(weights)), 'layernorm') != 'layernorm':
-            config['pe_norm'] = NAMES.norms(weights)[0]
-        return dict(config, patch_norm=_patch_norm(weights))
+        config.update(NAMES.options(weights, position), patch_norm=_patch_norm(weights))
+        return config, notes
 
     @classmethod
     def config_to_view(cls, weights: Weights, grid: Grid | None, path: str) -> dict:
-        """Return a model with the file's stem, norms and PE; the number of heads is of no matter."""
+        """Return a model with the file's stem, norms and PE."""
         position = cls.stored_position(weights, grid)
         if position.needs_grid:
             raise CheckpointError(
                 f'checkpoint {path}: its position embedding is of no square grid, pass --grid ROWS COLUMNS'
             )
-        return cls._config(weights, position)
+        return cls._config(weights, position)[0]
 
     def stored_tokens(self, weights: Weights, grid: Grid | None) -> dict[str, int]:
         """Return the class token of a file, which its PE has a row for."""

@@ -60,8 +60,8 @@ class LoadableBackbone(BaseModule):
             path: The file.
 
         Returns:
-            Printable values by name, the ``backbone`` of a configuration that loads it (with '?' for what the file
-            does not tell), and notes.
+            Printable values by name, the ``backbone`` of a configuration that loads it (with what is usual where the
+            file does not tell), and notes, which say so.
         """
         config = dict(type=f'mmlape.{cls.__name__}', init_cfg=dict(type='Pretrained', checkpoint=path))
         return dict(weights.known), config, []
@@ -98,12 +98,15 @@ class LoadableBackbone(BaseModule):
 
     def checkpoint_record(self) -> dict:
         """Return what files record of this model because no key tells it: arguments by name, and the PE's grid."""
-        has_grid = self.position.absolute or self.position.inside
-        return {**self.position.options(), **self.untraced, **({'grid': list(self.grid)} if has_grid else {})}
+        grid = {'grid': list(self.grid)} if self.position.absolute or self.position.inside else {}
+        heads = getattr(self, 'arch', {}).get('num_heads')
+        return {**self.position.options(), **grid, **({'num_heads': heads} if heads else {}), **self.untraced}
 
     def look_alikes(self) -> dict[str, list[str]]:
         """Return the arguments whose value no key tells, with the values that leave the keys of this model's."""
-        return self.position.look_alikes()
+        attn = self.all_layers[0].attention if self.position.inside else None
+        readings = (own.readings(attn.state_dict(), own.place.num_prefix) for own in attn.encodings) if attn else ()
+        return {**self.position.look_alikes(), 'pe_type': [text for texts in readings for text in texts]}
 
     def table_tokens(self) -> dict[str, int]:
         """Return the prefix tokens that the PE tables have rows for, and how many each."""
@@ -135,6 +138,8 @@ class LoadableBackbone(BaseModule):
         """
         tensors = dict(weights.tensors)
         self._fit_pe_norms(tensors, options, report)
+        pe_type = weights.known.get('pe_type')
+        recorded = pe_type is not None and pe_type == self.checkpoint_record().get('pe_type')
         for name in self.pe_names:
             if name in tensors:
                 place = TablePlace(
@@ -147,7 +152,7 @@ class LoadableBackbone(BaseModule):
                 grid = options.grid or weights.grid
                 stored = self.stored_tokens(weights, grid)
                 source = grid and self.table_grid(name, grid)
-                tensors[name] = fit_table(tensors[name], name, stored, source, place, report)
+                tensors[name] = fit_table(tensors[name], name, stored, source, place, report, recorded)
         tensors.update(self._resize_inside(tensors, options.grid or weights.grid, report.resized))
         return tensors
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.errors import CheckpointError
 from mmlape.models.backbones.isotropic import IsotropicBackbone
-from mmlape.models.backbones.stored_position import NAMES
+from mmlape.models.backbones.stored_position import NAMES, StoredPosition
 from mmlape.models.layers.grid import Grid
 
 _NORM_NAMES = {
@@ -41,30 +41,21 @@ class NamedArchBackbone(IsotropicBackbone):
     def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
         """Describe arch, position encodings and stem."""
         widths, name, position = *cls._stored_arch(weights), NAMES.position(weights, 1)
-        joinings, norms = NAMES.joinings(weights), NAMES.norms(weights)
-        options, grid = cls.stored_options(weights), position.grid
+        options = cls.stored_options(weights)
         rows = {
             'arch': name or 'custom',
             **widths,
             **options,
-            'pe_type': position.pe_type,
-            'pe grid': f'{grid[0]} x {grid[1]}' if grid else '',
-            'pe_joining': ' or '.join(joinings),
-            'pe_norm': ' or '.join(norms) or 'none',
+            **NAMES.rows(weights, position),
             'patch_norm': cls._stored_patch_norm(weights),
         }
-        init = dict(type='Pretrained', checkpoint=path)
-        notes = [] if name else ['num_heads leaves no trace in a file']
-        if position.needs_grid:
-            init['grid'] = ('?', '?')
-            notes.append('the PE is of no square grid: its rows and columns are those of the pretraining')
-        if NAMES.tables(weights):
-            notes += [
-                f'the file does not say whether {key} is {" or ".join(values)}'
-                for key, values in (('pe_joining', joinings), ('pe_norm', norms))
-                if len(values) > 1
-            ]
-        return rows, dict(cls._config(weights, position.pe_type), **options, init_cfg=init), notes
+        config, notes = cls._config(weights, position)
+        config |= {
+            **position.img_size(cls.patch_size),
+            **options,
+            'init_cfg': dict(type='Pretrained', checkpoint=path),
+        }
+        return rows, config, notes + NAMES.notes(weights, position)
 
     @classmethod
     def config_to_view(cls, weights: Weights, grid: Grid | None, path: str) -> dict:
@@ -74,18 +65,17 @@ class NamedArchBackbone(IsotropicBackbone):
             raise CheckpointError(
                 f'checkpoint {path}: its position embedding is of no square grid, pass --grid ROWS COLUMNS'
             )
-        config, options = cls._config(weights, position.pe_type), cls.stored_options(weights)
-        if isinstance(config['arch'], dict):
-            config['arch']['num_heads'] = NAMES.heads(weights) or 1
-        size = tuple(side * cls.patch_size for side in position.grid or (14, 14))
-        return dict(config, **{**options, 'out_type': 'raw'}, img_size=size)
+        options = cls._config(weights, position)[0] | position.img_size(cls.patch_size)
+        return {**options, **cls.stored_options(weights), 'out_type': 'raw'}
 
     @classmethod
     def _stored_arch(cls, weights: Weights) -> tuple[dict[str, int], str | None]:
-        """Return widths and depth, and their name; the number of heads leaves no trace in a file."""
+        """Return widths and depth, and their name."""
         found = {key: len(weights.tensors[name]) for key, name in cls.stored_widths.items()}
         found['num_layers'] = len({m[1] for name in weights.tensors if (m := re.match(r'blocks\.(\d+)\.', name))})
-        fitting = (name for name, arch in cls.archs.items() if found.items() <= arch.items())
+        heads = NAMES.heads(weights)
+        told = found | ({'num_heads': heads} if heads else {})
+        fitting = (name for name, arch in cls.archs.items() if told.items() <= arch.items())
         return found, next(fitting, None)
 
     @classmethod
@@ -95,14 +85,10 @@ class NamedArchBackbone(IsotropicBackbone):
         return next((kind for keys, kind in _NORM_NAMES.items() if set(keys) == set(names)), 'none')
 
     @classmethod
-    def _config(cls, weights: Weights, pe_type: str | list[str]) -> dict:
+    def _config(cls, weights: Weights, position: StoredPosition) -> tuple[dict, list[str]]:
+        """Return the arguments that a file tells, and notes."""
         widths, name = cls._stored_arch(weights)
-        norm, patch_norm = next(iter(NAMES.norms(weights)), 'layernorm'), cls._stored_patch_norm(weights)
-        return dict(
-            type=f'mmlape.{cls.__name__}',
-            arch=name or dict(widths, num_heads='?'),
-            pe_type=pe_type,
-            pe_joining=NAMES.joinings(weights)[0] if pe_type != 'none' else 'default',
-            **({} if norm == 'layernorm' else {'pe_norm': norm}),
-            **({} if patch_norm == 'none' else {'patch_norm': patch_norm}),
-        )
+        arch, notes = NAMES.arch(weights, name, widths)
+        norm = cls._stored_patch_norm(weights)
+        config = dict(type=f'mmlape.{cls.__name__}', arch=arch, **NAMES.options(weights, position))
+        return dict(config, **({} if norm == 'none' else {'patch_norm': norm})), notes

@@ -54,7 +54,7 @@ class SwinTransformer(SwinCheckpoints):
         img_size: Side in pixels, or (height, width), that the PE tables are made for.
         patch_size: Side of a patch in pixels.
         in_channels: Channels of the images.
-        window_size: Side of a window in tokens.
+        window_size: Side of a window in tokens; one value, or one for each stage.
         out_indices: Stages to return, each through a norm of its own; negative ones count from the end.
         out_type: 'avg_featmap', the mean of the tokens (B, D); 'raw' all tokens (B, N, D); 'featmap'
             (B, D, rows, columns).
@@ -87,7 +87,7 @@ class SwinTransformer(SwinCheckpoints):
         img_size: int | tuple[int, int] = 224,
         patch_size: int = 4,
         in_channels: int = 3,
-        window_size: int = 7,
+        window_size: int | Sequence[int] = 7,
         out_indices: int | Sequence[int] = -1,
         out_type: str = 'avg_featmap',
         qkv_bias: bool = True,
@@ -108,9 +108,10 @@ class SwinTransformer(SwinCheckpoints):
         super().__init__(init_cfg)
         self.in_channels = in_channels
         self.arch = swin_options.resolve_arch(arch)
-        self.embed_dims, self.patch_size, self.window_size = self.arch['embed_dims'], patch_size, window_size
+        self.embed_dims, self.patch_size = self.arch['embed_dims'], patch_size
+        self.window_sizes = swin_options.resolve_windows(window_size, len(self.arch['depths']))
         size = (img_size, img_size) if isinstance(img_size, int) else tuple(img_size)
-        swin_options.check_sizes(size, patch_size, window_size, patch_norm)
+        swin_options.check_sizes(size, patch_size, patch_norm)
         self.grid: Grid = self.grid_of(size)
         self.out_type = out_type
         self.out_indices = swin_options.resolve_outputs(out_type, out_indices, len(self.arch['depths']))
@@ -140,10 +141,10 @@ class SwinTransformer(SwinCheckpoints):
     def _build_stages(self, attention: tuple, drop_path_rate: float, with_cp: bool) -> Iterator[SwinStage]:
         """Build the stages; ``attention`` has the arguments of an attention behind its heads."""
         depths, heads = self.arch['depths'], self.arch['num_heads']
-        window, position, drop_rate = self.window_size, self.position, attention[-1]
+        position, drop_rate = self.position, attention[-1]
         total, layer = sum(depths), 0
         for stage, depth in enumerate(depths):
-            dims, blocks = self.dims_of(stage), []
+            dims, window, blocks = self.dims_of(stage), self.window_sizes[stage], []
             for number in range(depth):
                 place = Placement(layer, (window, window), 0, position.normed, self.interpolate_mode, window=True)
                 shift = window // 2 if number % 2 else 0

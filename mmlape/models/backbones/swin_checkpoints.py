@@ -10,13 +10,12 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.backbones.base import BaseBackbone
-from mmlape.models.backbones.stored_position import StoredNames
+from mmlape.models.backbones.stored_position import HEADS_ASSUMED, StoredNames, StoredPosition, usual_heads
 from mmlape.models.backbones.swin_layouts import LAYOUTS, num_stages, to_mmpretrain, to_swin, to_timm
 from mmlape.models.backbones.swin_options import ARCHS
-from mmlape.models.layers.grid import Grid, square_grid
+from mmlape.models.layers.grid import Grid
 from mmlape.models.position import AbsolutePosition, AttentionPosition, kinds
 from mmlape.models.position.relative_bias import INDEX, TABLE
-from mmlape.models.position.stored import with_batch_axis
 
 NAMES = StoredNames('absolute_pos_embed', 'layers.0.blocks.0.')
 
@@ -38,13 +37,14 @@ def arch_of(weights: Weights) -> dict:
     blocks = {(int(match[1]), int(match[2])) for match in found if match}
     stages = range(num_stages(weights.tensors))
     depths = tuple(sum(place[0] == stage for place in blocks) for stage in stages)
-    heads = tuple(_heads(weights, stage) for stage in stages)
+    heads = tuple(weights.known.get('num_heads') or (of_stage(stage).heads(weights) for stage in stages))
     dims = weights.tensors['patch_embed.proj.weight'].shape[0]
     return dict(embed_dims=dims, depths=depths, num_heads=None if None in heads else heads)
 
 
-def _heads(weights: Weights, stage: int) -> int | None:
-    return StoredNames(NAMES.table, f'layers.{stage}.blocks.0.').heads(weights)
+def of_stage(stage: int) -> StoredNames:
+    """Return the names in a stage."""
+    return StoredNames(NAMES.table, f'layers.{stage}.blocks.0.')
 
 
 def arch_name(arch: dict) -> str | None:
@@ -55,17 +55,14 @@ def arch_name(arch: dict) -> str | None:
     return None
 
 
-def window_of(weights: Weights) -> int | None:
-    """Return the side of a window; None where nothing tells."""
-    attn = NAMES.attention(weights)
-    grids = [kind.stored_grid(attn, 0) for kind in kinds(AttentionPosition) if kind.found_in(attn)]
-    return next((grid[0] for grid in grids if grid), None)
-
-
-def joinings_in(weights: Weights) -> list[str]:
-    """Return the joinings that leave such names in a file; without a table, only the usual one is meant."""
-    found = NAMES.joinings(weights)
-    return found if NAMES.tables(weights) else found[:1]
+def window_of(weights: Weights) -> int | tuple[int | None, ...] | None:
+    """Return the side of a window, or of each stage's where they differ; None where nothing tells."""
+    sides = []
+    for stage in range(num_stages(weights.tensors)):
+        attn = of_stage(stage).attention(weights)
+        grids = [kind.stored_grid(attn, 0) for kind in kinds(AttentionPosition) if kind.found_in(attn)]
+        sides.append(next((grid[0] for grid in grids if grid), None))
+    return sides[0] if len(set(sides)) == 1 else tuple(sides)
 
 
 def hierarchy_of(weights: Weights) -> str:
@@ -81,22 +78,15 @@ def patch_norm_of(weights: Weights) -> str:
     return {(True, True): 'dual', (True, False): 'pre', (False, True): 'post', (False, False): 'none'}[pre, post]
 
 
-def stored_grid(weights: Weights, grid: Grid | None = None) -> tuple[Grid | None, bool]:
-    """Return the grid of the absolute PE, None without one; and whether the user has to give it."""
-    tables = NAMES.tables(weights)
-    if not tables:
-        return None, False
-    rows = with_batch_axis(weights.tensors[tables[0]]).shape[1]
-    grid = grid or weights.grid or square_grid(rows)
-    return grid, grid is None
+def stored_position(weights: Weights, grid: Grid | None = None) -> StoredPosition:
+    """Return the position encodings of a file; only an absolute one has a grid, the others have a window's."""
+    found = NAMES.position(weights, 0, grid)
+    return found if NAMES.tables(weights) else found._replace(grid=None, needs_grid=False)
 
 
-def position_options(weights: Weights, grid: Grid | None = None) -> dict:
+def position_options(weights: Weights, position: StoredPosition) -> dict:
     """Return the arguments of the model that concern its position encodings."""
-    pe_type = NAMES.position(weights, 0, grid).pe_type
-    options = dict(pe_type=pe_type, pe_joining=NAMES.joinings(weights)[0])
-    norm = next(iter(NAMES.norms(weights)), 'layernorm')
-    options |= {} if norm == 'layernorm' else {'pe_norm': norm}
+    options = NAMES.options(weights, position)
     return options | ({} if hierarchy_of(weights) == 'merge' else {'pe_hierarchy': 'stage'})
 
 
@@ -124,6 +114,7 @@ class SwinCheckpoints(BaseBackbone):
     embedding_names = ('patch_embed.',)
     untraced: ClassVar[dict[str, Any]] = {'patch_norm': 'post', 'norm_cfg': dict(type='LN', eps=1e-5)}
     pe_hierarchy: str = 'merge'
+    window_sizes: tuple[int, ...]
 
     @classmethod
     def checkpoint_layouts(cls) -> tuple[Layout, ...]:
@@ -143,67 +134,55 @@ class SwinCheckpoints(BaseBackbone):
     @classmethod
     def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
         """Describe arch, windows, position encodings and stem."""
-        arch, (grid, needs_grid) = arch_of(weights), stored_grid(weights)
-        name, window, options = arch_name(arch), window_of(weights), position_options(weights)
+        shape, position = arch_of(weights), stored_position(weights)
+        name, window = arch_name(shape), window_of(weights)
         patch_size = weights.tensors['patch_embed.proj.weight'].shape[-1]
-        tables = NAMES.tables(weights)
         rows = {
             'arch': name or 'custom',
-            'embed_dims': arch['embed_dims'],
-            'depths': arch['depths'],
+            'embed_dims': shape['embed_dims'],
+            'depths': shape['depths'],
             'patch_size': patch_size,
             'window_size': window or 'unknown',
-            'pe_type': options['pe_type'],
-            'pe grid': f'{grid[0]} x {grid[1]}'
-            if grid
-            else 'unknown, pass grid=(rows, columns)'
-            if needs_grid
-            else '',
-            'pe_joining': ' or '.join(joinings_in(weights)),
-            'pe_norm': ' or '.join(NAMES.norms(weights)) or 'none',
-            'pe_hierarchy': hierarchy_of(weights) if tables else '',
+            **NAMES.rows(weights, position),
+            'pe_hierarchy': hierarchy_of(weights) if NAMES.tables(weights) else '',
             'patch_norm': patch_norm_of(weights),
         }
-        config = dict(
-            type=f'mmlape.{cls.__name__}', arch=name or dict(arch, num_heads=arch['num_heads'] or '?'), **options
-        )
+        arch, notes = name, NAMES.notes(weights, position)
+        if not name:
+            widths = (shape['embed_dims'] * 2**stage for stage in range(len(shape['depths'])))
+            arch = dict(shape, num_heads=shape['num_heads'] or tuple(usual_heads(dims, 32) for dims in widths))
+            notes += [] if shape['num_heads'] else [HEADS_ASSUMED]
+        if not window:
+            notes.append('window_size leaves no trace in a file without a bias table: the usual 7 is assumed')
+        config = dict(type=f'mmlape.{cls.__name__}', arch=arch, **position_options(weights, position))
         different = dict(
-            patch_size=(patch_size, 4), window_size=(window or '?', 7), patch_norm=(rows['patch_norm'], 'post')
+            patch_size=(patch_size, 4), window_size=(window or 7, 7), patch_norm=(rows['patch_norm'], 'post')
         )
         config |= {key: value for key, (value, default) in different.items() if value != default}
         if 'layers.0.blocks.0.attn.qkv.bias' not in weights.tensors:
             config['qkv_bias'] = False
-        init = dict(type='Pretrained', checkpoint=path)
-        if needs_grid:
-            init['grid'] = ('?', '?')
-        elif grid and tables:
-            config['img_size'] = tuple(side * patch_size for side in grid)  # so that nothing is resized
-        notes = [] if name or arch['num_heads'] else ['num_heads leaves no trace in a file']
-        notes += [] if window else ['window_size leaves no trace in a file without a bias table; 7 is usual']
-        if len(joinings_in(weights)) > 1:
-            notes.append(f'the file does not say whether pe_joining is {rows["pe_joining"]}')
-        return rows, dict(config, init_cfg=init), notes
+        config |= position.img_size(patch_size)
+        return rows, dict(config, init_cfg=dict(type='Pretrained', checkpoint=path)), notes
 
     @classmethod
     def config_to_view(cls, weights: Weights, grid: Grid | None, path: str) -> dict:
         """Return a model with the file's stem, norms and position encodings."""
-        found, needs_grid = stored_grid(weights, grid)
-        if needs_grid:
+        position = stored_position(weights, grid)
+        if position.needs_grid:
             raise CheckpointError(
                 f'checkpoint {path}: its position embedding is of no square grid, pass --grid ROWS COLUMNS'
             )
         stem, arch = weights.tensors['patch_embed.proj.weight'], arch_of(weights)
-        rows, columns = found or (56, 56)
         return dict(
             type=f'mmlape.{cls.__name__}',
             arch=dict(arch, num_heads=arch['num_heads'] or (1,) * len(arch['depths'])),
-            img_size=(rows * stem.shape[-1], columns * stem.shape[-1]),
+            **position.img_size(stem.shape[-1]),
             patch_size=stem.shape[-1],
             in_channels=stem.shape[1],
             window_size=window_of(weights) or 7,
             out_type='raw',
             patch_norm=patch_norm_of(weights),
-            **position_options(weights, grid),
+            **position_options(weights, position),
         )
 
     def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
@@ -212,6 +191,12 @@ class SwinCheckpoints(BaseBackbone):
         The indices of bias tables are the model's own; norms of outputs and, where the model has no position encoding
         at all, PE tables are left out where the model lacks them.
         """
+        windows = window_of(weights)
+        if isinstance(windows, tuple) and windows != self.window_sizes:
+            report.warnings.append(
+                f'the stages of the file have windows of {windows}, those of the model {self.window_sizes}: '
+                f'window_size={windows} takes its tables as they are'
+            )
         tensors, own = super().fit_checkpoint(weights, options, report), self.state_dict()
         tensors = {name: value for name, value in tensors.items() if not name.endswith(INDEX)}
         tensors |= {name: value for name, value in own.items() if name.endswith(INDEX)}

@@ -98,9 +98,16 @@ def _with_indices(tensors: Tensors) -> Tensors:
     return out
 
 
+_V2 = 'its attention (cosines, a network for the bias) and its norms are not those of mmlape.SwinTransformer'
 _BLOCK = r'layers\.0\.blocks\.0\.attn\.qkv\.'
 LAYOUTS = (
-    Layout('timm', (_BLOCK, r'layers\.3\.downsample\.reduction\.', r'patch_embed\.proj\.'), _from_timm),
+    Layout('Swin V2', (r'(layers|stages)\.0\.blocks\.0\.attn\.(w_msa\.)?cpb_mlp\.',), refused=_V2),
+    Layout(
+        'timm',
+        (_BLOCK, r'layers\.[1-9]\d*\.downsample\.reduction\.', r'patch_embed\.proj\.'),
+        _from_timm,
+        absent=r'layers\.0\.downsample\.',
+    ),
     Layout('swin', (_BLOCK, r'patch_embed\.proj\.'), _from_swin),
     Layout(
         'mmpretrain', (r'stages\.0\.blocks\.0\.attn\.w_msa\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain

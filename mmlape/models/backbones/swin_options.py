@@ -75,10 +75,18 @@ def resolve_swin_position(pe_type: PositionType, pe_joining: str, pe_norm: str, 
     return position
 
 
-def check_sizes(img_size: tuple[int, int], patch_size: int, window_size: int, patch_norm: str) -> None:
-    """Check sizes that the parts of the model would take without a word, and the norms of the stem."""
-    if window_size < 1:
+def resolve_windows(window_size: int | Sequence[int], num_stages: int) -> tuple[int, ...]:
+    """Return the side of a window of each stage."""
+    sides = (window_size,) * num_stages if isinstance(window_size, int) else tuple(window_size)
+    if len(sides) != num_stages:
+        raise ConfigError(f'window_size has {len(sides)} values, the model {num_stages} stages')
+    if min(sides) < 1:
         raise ConfigError(f'window_size={window_size} must be at least 1')
+    return sides
+
+
+def check_sizes(img_size: tuple[int, int], patch_size: int, patch_norm: str) -> None:
+    """Check sizes that the parts of the model would take without a word, and the norms of the stem."""
     if min(img_size) < patch_size:
         raise ConfigError(f'img_size={img_size} has a side smaller than patch_size={patch_size}')
     if patch_norm in PATCH_NORMS and PATCH_NORMS[patch_norm][2] is not None:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmlape.checkpoint.key_maps import Weights
+from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.loading import LoadOptions
 from mmlape.errors import ConfigError
-from mmlape.models.backbones.adapter import AdapterMixin, resolve_interactions
-from mmlape.models.backbones.timm_checkpoints import ADAPTER, VIT
+from mmlape.models.backbones.adapter import AdapterMixin, resolve_interactions, stored_options
+from mmlape.models.backbones.timm_checkpoints import DINOV3_ADAPTER, DINOV3_PARTS, VIT, WITH_ADAPTER
 from mmlape.models.backbones.timm_models import find_model, skeleton
 from mmlape.models.backbones.timm_vit import TimmViT
 from mmlape.registry import MODELS
@@ -93,21 +93,33 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
     # checkpoints
 
     @classmethod
+    def checkpoint_layouts(cls) -> tuple[Layout, ...]:
+        """Return those of the ViT, and of DINOv3's own adapter."""
+        return (DINOV3_ADAPTER, DINOV3_PARTS, *super().checkpoint_layouts())
+
+    @classmethod
     def owns_checkpoint(cls, weights: Weights) -> bool:
         """Check for the adapter's own parts."""
-        return weights.layout == ADAPTER.name
+        return weights.layout in WITH_ADAPTER
 
     @classmethod
     def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
         """Describe the ViT, and the mode."""
         rows, config, notes = super().describe_checkpoint(weights, path)
         mode = 'inject' if weights.has(r'interactions\.0\.injector\.') else 'read-only'
-        vit = dict(model_name=config['model_name'])
-        return rows, dict(type=config['type'], vit=vit, mode=mode, init_cfg=config['init_cfg']), notes
+        vit = {key: value for key, value in config.items() if key not in ('type', 'init_cfg')}
+        options = dict(type=config['type'], vit=vit, mode=mode)
+        if vit.get('patch_size', PATCH) != PATCH:
+            options['patch14'] = PATCH14[0]
+        options |= stored_options(
+            weights.tensors, int(rows['width']), {'deform_ratio': 0.5} if mode == MODES[1] else {}
+        )
+        notes = ['layers, deform_num_heads and vit_feature_source leave no trace in a file', *notes]
+        return rows, dict(options, init_cfg=config['init_cfg']), notes
 
     def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial values: over a plain ViT the adapter's own parts may."""
-        return not name.startswith(VIT) and weights.layout != ADAPTER.name
+        return not name.startswith(VIT) and weights.layout not in WITH_ADAPTER
 
 
 def _checked(vit: dict, mode: str) -> dict:

@@ -18,7 +18,30 @@ from mmlape.models.layers.grid import Grid, square_grid
 
 VIT = 'vit.'
 TABLE = f'{VIT}pos_embed'
-ADAPTER = Layout('timm-adapter', (r'vit\.blocks\.0\.', r'spm\.stem\.'))
+
+
+_IN_SEGMENTOR = r'(segmentation_model\.0\.)?'
+_META_NAMES = (
+    (rf'^{_IN_SEGMENTOR}backbone\.', VIT),
+    (r'^segmentation_model\.0\.', ''),
+    (r'^segmentation_model\.', '/segmentation_model.'),  # the head
+)
+ADAPTER = Layout('timm-adapter', (r'vit\.blocks\.0\.', r'spm\.stem\.'), absent=r'vit\.storage_tokens')
+DINOV3_ADAPTER = Layout(
+    'dinov3-adapter',
+    (rf'{_IN_SEGMENTOR}(backbone\.blocks\.0\.|vit\.storage_tokens)', rf'{_IN_SEGMENTOR}spm\.stem\.'),
+    lambda tensors: rename_keys(tensors, _META_NAMES),
+    beside=True,
+)
+DINOV3_PARTS = Layout(
+    "DINOv3's adapter without its ViT",
+    (rf'{_IN_SEGMENTOR}interactions\.0\.extractor\.', rf'{_IN_SEGMENTOR}spm\.stem\.'),
+    absent=rf'{_IN_SEGMENTOR}(backbone|vit|blocks)\.',
+    beside=True,
+    refused="put the tensors of its ViT's file beside them, 'backbone.' in front of each name (behind what 'spm.stem' "
+    'has in front), and load that file',
+)
+WITH_ADAPTER = (ADAPTER.name, DINOV3_ADAPTER.name)
 OWN = Layout('mmlape-timm', (r'vit\.blocks\.0\.',))
 EVA = r'blocks\.0\.(attn\.(q_bias|q_proj|bias_mask)|mlp\.fc1_[gx]|gamma_1)|storage_tokens'
 LAYOUTS = (
@@ -29,7 +52,6 @@ LAYOUTS = (
 )
 HEADS = ('head.', 'fc_norm.', 'attn_pool.', 'decoder_')
 """Names of what timm's filters may add, and of MAE's decoder."""
-TOLERATED = ('mask_token', 'rope_embed.periods', 'local_cls_norm')
 BILINEAR = ('flexi', 'radio')
 """In names of models whose tables timm resizes linearly, without antialiasing."""
 
@@ -65,19 +87,24 @@ class TimmCheckpoints(IsotropicBackbone):
     @classmethod
     def owns_checkpoint(cls, weights: Weights) -> bool:
         """Check for this package's names, or for those of a timm model that ``VisionTransformer`` is not."""
+        if any(name.startswith('spm.') for name in weights.dropped):
+            return False  # an adapter stands beside it
         plain = weights.has(r'blocks\.0\.attn\.qkv\.') and weights.has(r'blocks\.0\.mlp\.fc1\.')
         return weights.layout == OWN.name or (weights.layout == 'timm' and (weights.has(EVA) or not plain))
 
     @classmethod
     def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
         """Describe the width and the recorded model; the name is the user's to know where none is recorded."""
-        name = str(weights.known.get('timm_model', '?'))
-        tensors = _timm_names(weights.tensors)
+        name, tensors = weights.known.get('timm_model'), _timm_names(weights.tensors)
         layers = {key.split('.')[1] for key in tensors if key.startswith('blocks.')}
-        rows = {'timm model': name, 'width': str(len(tensors['patch_embed.proj.weight'])), 'layers': str(len(layers))}
-        init = dict(type='Pretrained', checkpoint=path)
-        notes = [] if name != '?' else ["the file does not name timm's model"]
-        return rows, dict(type=f'mmlape.{cls.__name__}', model_name=name, init_cfg=init), notes
+        stem = tensors['patch_embed.proj.weight']
+        rows = {'timm model': name or 'unknown', 'width': str(len(stem)), 'layers': str(len(layers))}
+        config = dict(type=f'mmlape.{cls.__name__}', model_name=name or '?')
+        if name:
+            config['patch_size'] = stem.shape[-1]
+            config |= {'img_size': tuple(side * stem.shape[-1] for side in weights.grid)} if weights.grid else {}
+        notes = [] if name else ["the file does not name timm's model: put its name for '?'"]
+        return rows, dict(config, init_cfg=dict(type='Pretrained', checkpoint=path)), notes
 
     def checkpoint_record(self) -> dict:
         """Return timm's name of the model, which decides what keys do not tell, and the grid of its table."""
@@ -87,9 +114,9 @@ class TimmCheckpoints(IsotropicBackbone):
     def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as this model takes them: through timm's filter if they have not its names."""
         report.normalisation = report.normalisation or self.source.normalisation
-        own = weights.layout in (ADAPTER.name, OWN.name)
-        vit = weights.below(VIT) if own else weights.tensors
-        rest = {key: value for key, value in weights.tensors.items() if own and not key.startswith(VIT)}
+        own, below = weights.layout in (ADAPTER.name, OWN.name), weights.has(VIT)
+        vit = weights.below(VIT) if below else weights.tensors
+        rest = {key: value for key, value in weights.tensors.items() if below and not key.startswith(VIT)}
         vit = self._without_prefix(dict(vit), options.grid or weights.grid, report)
         stored = {key: value.shape for key, value in vit.items()}
         table = self._resized(vit.get('pos_embed'), options.grid or weights.grid)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions
 from mmlape.errors import ConfigError
-from mmlape.models.backbones.adapter import AdapterMixin
+from mmlape.models.backbones.adapter import AdapterMixin, stored_options
 from mmlape.models.backbones.vit import VisionTransformer
 from mmlape.models.backbones.vit_layouts import ADAPTER
 from mmlape.registry import MODELS
@@ -99,16 +99,10 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
         """Describe the ViT, and what differs from the adapter's defaults as far as it shows."""
         rows, config, notes = super().describe_checkpoint(weights, path)
-        tensors, first = weights.tensors, 'interactions.0.extractor'
-        dims = len(tensors['patch_embed.proj.weight'])
-        hidden = tensors.get(f'{first}.ffn.fc1.weight')
-        found = dict(
-            conv_inplane=len(tensors['spm.stem.0.weight']),
-            deform_ratio=len(tensors[f'{first}.attn.value_proj.weight']) / dims,
-            **(dict(with_cffn=False) if hidden is None else dict(cffn_ratio=len(hidden) / dims)),
-        )
-        defaults = dict(conv_inplane=64, deform_ratio=1.0, cffn_ratio=0.25)
-        found = {key: value for key, value in found.items() if defaults.get(key) != value}
+        found = stored_options(weights.tensors, len(weights.tensors['patch_embed.proj.weight']), {})
+        if 'cffn_ratio' in found and found['cffn_ratio'] is None:
+            del found['cffn_ratio']
+            found['with_cffn'] = False
         vit = ('type', 'arch', 'img_size', 'pe_type', 'pe_joining', 'patch_norm', 'norm_placement')
         plain = {key: value for key, value in config.items() if key in vit}
         notes = ['windows, interaction_indexes and vit_feature_source leave no trace in a file', *notes]

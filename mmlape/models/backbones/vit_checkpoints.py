@@ -37,38 +37,28 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
         path: Its path.
         model: The name of the backbone's class.
     """
-    arch = arch_of(weights)
-    pe_type, grid, needs_grid = _position_of(weights)
+    arch, position = arch_of(weights), _position_of(weights)
     rows = {
         'arch': arch['name'] or 'custom',
         **{key: value for key, value in arch.items() if key != 'name'},
-        'pe_type': pe_type,
-        'pe grid': _grid_text(weights, grid) if grid or needs_grid else '',
-        'pe_joining': ' or '.join(NAMES.joinings(weights)),
-        'pe_norm': ' or '.join(NAMES.norms(weights)) or 'none',
+        **NAMES.rows(weights, position),
         'patch_norm': patch_norm_of(weights),
         'norm_placement': norm_placement_of(weights),
         'prefix tokens': ', '.join(_counted(weights)) or 'none',
         'LayerScale': 'yes' if weights.has(r'blocks\.0\.gamma1$') else 'no',
         'adapter': 'yes' if weights.layout == 'vit-adapter' else 'no',
     }
-    shape = {key: value for key, value in arch.items() if key not in ('name', 'patch_size')}
-    init = dict(type='Pretrained', checkpoint=path)
+    name, side = arch.pop('name'), arch.pop('patch_size')
+    arch, notes = NAMES.arch(weights, name, arch)
     options = dict(
         type=f'mmlape.{model}',
-        arch=arch['name'] or dict(shape, num_heads='?'),
-        pe_type=pe_type,
-        pe_joining=NAMES.joinings(weights)[0],
-        **_pe_norm(weights),
+        arch=arch,
+        **position.img_size(side),
+        **NAMES.options(weights, position),
         patch_norm=patch_norm_of(weights),
     )
-    notes = _notes(weights) + ([] if arch['name'] else ['num_heads leaves no trace in a file'])
-    if needs_grid:
-        init['grid'] = ('?', '?')
-        notes.append('the PE is of no square grid: its rows and columns are those of the pretraining')
-    elif grid and not NAMES.tables(weights):
-        options['img_size'] = grid[0] * arch['patch_size']  # so that nothing is resized
-    return rows, dict(options, init_cfg=init), notes
+    notes = NAMES.notes(weights, position) + _notes(weights) + notes
+    return rows, dict(options, init_cfg=dict(type='Pretrained', checkpoint=path)), notes
 
 
 def _position_of(weights: Weights, grid: Grid | None = None) -> StoredPosition:
@@ -82,28 +72,8 @@ def _counted(weights: Weights) -> list[str]:
     return [name if count == 1 else f'{name} ({count})' for name, count in counts.items()]
 
 
-def _grid_text(weights: Weights, grid: Grid | None) -> str:
-    if grid:
-        return f'{grid[0]} x {grid[1]}'
-    names = NAMES.tables(weights)
-    if not names:
-        return 'unknown'
-    cells = with_batch_axis(weights.tensors[names[0]]).shape[1] - sum(table_tokens(weights).values())
-    return f'{cells} cells, pass grid=(rows, columns)'
-
-
-def _pe_norm(weights: Weights) -> dict:
-    norm = next(iter(NAMES.norms(weights)), 'layernorm')
-    return {} if norm == 'layernorm' else {'pe_norm': norm}
-
-
 def _notes(weights: Weights) -> list[str]:
-    choices = {'pe_joining': NAMES.joinings(weights), 'pe_norm': NAMES.norms(weights)} if NAMES.tables(weights) else {}
-    notes = [
-        f'the file does not say whether {name} is {" or ".join(values)}'
-        for name, values in choices.items()
-        if len(values) > 1
-    ]
+    notes = []
     if weights.normalisation is None:
         notes.append("images: weights of DeiT and LaPE want ImageNet's mean and std, those of AugReg 127.5 for both")
     if weights.layout == 'mmseg':
@@ -158,26 +128,24 @@ def plain_config(weights: Weights, grid: Grid | None, path: str) -> dict:
     Raises:
         CheckpointError: If the PE is of no square grid and ``grid`` is None.
     """
-    arch = arch_of(weights)
-    pe_type, found, needs_grid = _position_of(weights, grid)
-    if needs_grid:
+    arch, position = arch_of(weights), _position_of(weights, grid)
+    if position.needs_grid:
         raise CheckpointError(
             f'checkpoint {path}: its position embedding is of no square grid, pass --grid ROWS COLUMNS'
         )
-    rows, columns = found or (14, 14)
-    side = arch.pop('patch_size')
     del arch['name']
+    side, options = arch.pop('patch_size'), NAMES.options(weights, position)
+    if len(NAMES.norms(weights)) > 1:  # a guess would be drawn as if known
+        options.pop('pe_norm', None)
     return dict(
         type='mmlape.VisionTransformer',
         arch=dict(arch, num_heads=NAMES.heads(weights) or 1),
-        img_size=(rows * side, columns * side),
+        **position.img_size(side),
         patch_size=side,
         in_channels=weights.tensors['patch_embed.proj.weight'].shape[1],
         out_type='raw',
         with_cls_token=bool(prefix_tokens(weights)),
-        pe_type=pe_type,
-        pe_joining=NAMES.joinings(weights)[0] if pe_type != 'none' else 'default',
-        **(_pe_norm(weights) if len(NAMES.norms(weights)) == 1 else {}),  # a guess would be drawn as if known
+        **options,
         patch_norm=patch_norm_of(weights),
         norm_cfg=options_besides(weights).get('norm_cfg'),
     )

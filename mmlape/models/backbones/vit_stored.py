@@ -71,7 +71,7 @@ def is_clip(weights: Weights) -> bool:
 
 
 def arch_of(weights: Weights) -> dict:
-    """Return ``name`` (or None), widths and depth; the number of heads leaves no trace in a file."""
+    """Return ``name`` (or None), widths and depth."""
     stem = weights.tensors['patch_embed.proj.weight']
     dims = stem.shape[0]
     arch = dict(
@@ -81,6 +81,7 @@ def arch_of(weights: Weights) -> dict:
         feedforward_channels=weights.tensors['blocks.0.mlp.fc1.weight'].shape[0],
         patch_size=stem.shape[-1],
     )
-    if arch['num_layers'] != 12 or arch['feedforward_channels'] != 4 * dims:
+    heads = NAMES.heads(weights) or dims // 64
+    if (arch['num_layers'], arch['feedforward_channels'], heads) != (12, 4 * dims, dims // 64):
         arch['name'] = None
     return arch

@@ -94,9 +94,11 @@ class DETRCheckpoints(LoadableBackbone):
     @classmethod
     def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
         """Describe widths, position encodings and class head."""
-        tensors, inside = weights.tensors, NAMES.position(weights).pe_type
+        tensors, position = weights.tensors, NAMES.position(weights)
         fitting, norms = _stored_joinings(weights), NAMES.norms(weights)
-        pe_type = weights.known.get('pe_type', 'sine' if inside == 'none' else ['sine', inside])
+        if 'pe_type' not in weights.known:
+            inside = position.pe_type
+            position = position._replace(pe_type='sine' if inside == 'none' else ['sine', inside])
         layers = {name.split('.')[2] for name in tensors if name.startswith('encoder.layers.')}
         queries, classes = tensors['query_embedding.weight'], len(tensors[CLASS_HEAD[0]])
         rows = {
@@ -104,16 +106,17 @@ class DETRCheckpoints(LoadableBackbone):
             'encoder layers': len(layers),
             'queries': len(queries),
             'class head': BY_ID if classes == ROWS else f'{classes - 1} classes, no object',
-            'pe_type': pe_type,
+            'pe_type': position.shown,
             'pe_joining': ' or '.join(fitting),
             'pe_norm': ' or '.join(norms) or 'none',
         }
-        config = dict(type='mmlape.DETR', pe_type=pe_type, pe_joining=fitting[0])
+        config = dict(type='mmlape.DETR', pe_type=position.pe_type, pe_joining=fitting[0])
         if norms and norms[0] != 'layernorm':
             config['pe_norm'] = norms[0]
         notes = [] if weights.known else ["the file does not say whether it was trained with the absolute PE, 'sine'"]
         if len(fitting) > 1:
             notes.append(f'the file does not say whether pe_joining is {" or ".join(fitting)}')
+        notes += NAMES.notes(weights, position)
         return rows, dict(config, init_cfg=dict(type='Pretrained', checkpoint=path)), notes
 
     @classmethod

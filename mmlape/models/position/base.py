@@ -125,8 +125,15 @@ class AttentionPosition:
         return False
 
     def stored_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
-        """Return the arguments that the tensors of a stored attention tell, where they are not the defaults."""
+        """Return the arguments that the tensors of a stored attention tell, where they are not the defaults.
+
+        Where several fit (``readings``), they are those of the first.
+        """
         return {}
+
+    def readings(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
+        """Return in words, the most usual first, which arguments leave such tensors; none if names and shapes tell."""
+        return []
 
     def stored_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
         """Return the grid of a stored attention's parameters; None if it is unknown."""

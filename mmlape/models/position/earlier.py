@@ -9,6 +9,8 @@ With b the bucket of the offset of query i from key j, and p, u, v, r learnable,
     SASA (NeurIPS 2019)        q_i . (k_j + [p_row; p_column]), of half the width each, for every offset of the grid
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -97,6 +99,11 @@ class Huang(_Bucketed):
         """Check for the table."""
         return 'rpe_table' in attn
 
+    def stored_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
+        """Return a ratio that clips at the table's largest offset, as all such ratios do."""
+        largest = math.isqrt(attn['rpe_table'].shape[-1] - bool(num_prefix)) // 2
+        return {} if largest == int(self.buckets.beta) else dict(ratio=largest / 2)
+
 
 @POSITION_ENCODINGS.register_module('transformer-xl')
 class TransformerXL(_Bucketed):
@@ -134,6 +141,10 @@ class TransformerXL(_Bucketed):
     def found_in(self, attn: dict[str, Tensor]) -> bool:
         """Check for the linear map."""
         return 'rpe_proj.weight' in attn
+
+    def readings(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
+        """Return that no tensor depends on the ratio."""
+        return [f'transformer-xl with ratio={self.buckets.alpha:g}', 'transformer-xl with another ratio']
 
 
 @POSITION_ENCODINGS.register_module('sasa')

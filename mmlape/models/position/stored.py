@@ -62,7 +62,13 @@ def with_batch_axis(table: Tensor) -> Tensor:
 
 
 def fit_table(
-    table: Tensor, name: str, stored: dict[str, int], grid: Grid | None, place: TablePlace, report: LoadReport
+    table: Tensor,
+    name: str,
+    stored: dict[str, int],
+    grid: Grid | None,
+    place: TablePlace,
+    report: LoadReport,
+    recorded: bool = False,
 ) -> Tensor:
     """Return the rows of a model's prefix tokens, then the patches resized to its grid, (1, rows, D).
 
@@ -75,6 +81,7 @@ def fit_table(
         grid: Its grid; None for a square.
         place: What the model needs.
         report: Gets what is dropped, resized and new.
+        recorded: Whether the file records this kind, so that it may have been resized.
 
     Raises:
         CheckpointError: As ``stored_grid``.
@@ -82,8 +89,11 @@ def fit_table(
     table = with_batch_axis(table)
     source = stored_grid(table, name, stored, grid, report.path)
     num_prefix = sum(stored.values())
-    if not place.kind.matches(table, source, num_prefix):
-        report.problems.append(f'wrong PE: {name} is not the table of pe_type={place.kind.name!r}')
+    if not recorded and not place.kind.matches(table, source, num_prefix):
+        report.problems.append(
+            f'wrong PE: {name} is not the table of pe_type={place.kind.name!r} on a grid of {source[0]}x{source[1]}; '
+            "if it was resized, as T2T-ViT's public code does for other images, pe_type='learnable' takes it as it is"
+        )
     resized = place.kind.resize(table, source, place.grid, num_prefix, place.interpolate_mode)
     if source != place.grid:
         report.resized[name] = f'{source[0]}x{source[1]} -> {place.grid[0]}x{place.grid[1]}'
