@@ -1,5 +1,7 @@
 """Swin against mmpretrain's and against attention by hand; its counts, sizes, windows, stages and refusals."""
 
+import importlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +12,7 @@ from mmlape.checkpoint.key_maps import recognise
 from mmlape.errors import ConfigError
 from mmlape.models import SwinTransformer, VisionTransformer
 from mmlape.models.backbones.swin_layouts import LAYOUTS
+from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.patch_merging import PatchMerging, merge_cells
 from mmlape.models.layers.window_attention import (
     ShiftedWindowAttention,
@@ -76,11 +79,26 @@ def test_agrees_with_mmpretrain(pe_type, size):
         torch.testing.assert_close(mine, other, atol=1e-9 if pe_type == 'rpe' or size == (32, 32) else 5e-6, rtol=0)
 
 
+@pytest.mark.parametrize('package', ['mmdet', 'mmseg', 'mmpretrain'])
+def test_small_maps_are_padded_and_shifted_as_mmdetection_does(package):
+    """The short side of a map is a window, less, and more in one stage only."""
+    theirs = importlib.import_module(f'{package}.models').SwinTransformer
+    stages = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
+    options = dict(arch=stages, pad_small_map=True) if package == 'mmpretrain' else dict(stages, strides=(4, 2))
+    theirs = randomise(theirs(window_size=4, out_indices=(0, 1), **options)).double()
+    ours = swin(img_size=224, out_indices=(0, 1), out_type='featmap', pad_small_map=True).double()
+    ours.load_state_dict(recognise(theirs.state_dict(), LAYOUTS).tensors)
+    for size in ((16, 64), (32, 32), (9, 90), (5, 7)):
+        image = torch.randn(2, 3, *size, dtype=torch.float64)
+        for mine, other in zip(ours(image), theirs(image), strict=True):
+            torch.testing.assert_close(mine, other, atol=1e-9, rtol=0)
+
+
 def attention_by_hand(attn, x, grid, biases=True):
     """Loop over tokens: a window is the tokens whose shifted place has the same quotient, without wrapping around."""
-    (height, width), s = grid, attn.window_size
+    (height, width), own = grid, attn.window_size
+    s, shift = (own, attn.shift) if attn.pad_small_map or min(grid) > own else (min(grid), 0)
     rows, columns = (-(-side // s) * s for side in grid)
-    shift = attn.shift if min(grid) > s else 0
     padded = F.pad(x.unflatten(1, grid), (0, 0, 0, columns - width, 0, rows - height)).flatten(1, 2)
     q, k, v = attn.qkv(padded).unflatten(-1, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
     cells = torch.cartesian_prod(torch.arange(rows), torch.arange(columns))
@@ -89,17 +107,21 @@ def attention_by_hand(attn, x, grid, biases=True):
     logits = q @ k.mT * attn.head_dims**-0.5
     if biases:
         offset = (cells[:, None] - cells[None]).clamp(1 - s, s - 1) + s - 1
-        entry = offset[..., 0] * (2 * s - 1) + offset[..., 1]
-        logits = logits + attn.relative_position_bias_table[entry].movedim(2, 0)
+        table = attn.relative_position_bias_table.mT.unflatten(1, (2 * own - 1, -1))
+        if s != own:
+            size = (2 * s - 1, 2 * s - 1)
+            table = F.interpolate(table[None], size, mode='bicubic', align_corners=False)[0]
+        logits = logits + table[:, offset[..., 0], offset[..., 1]]
     weights = logits.masked_fill(~together, -torch.inf).softmax(-1)
     out = (weights @ v).transpose(1, 2).flatten(2).unflatten(1, (rows, columns))[:, :height, :width]
     return attn.proj(out.flatten(1, 2))
 
 
-@pytest.mark.parametrize('grid', [(8, 8), (7, 9), (5, 12), (4, 9), (3, 3)])
+@pytest.mark.parametrize('pad_small_map', [False, True])
+@pytest.mark.parametrize('grid', [(8, 8), (7, 9), (5, 12), (4, 9), (3, 3), (2, 7)])
 @pytest.mark.parametrize('pe_type', ['rpe', 'none'])
-def test_windows_never_look_across_the_border_of_the_roll(grid, pe_type):
-    for layer in swin(pe_type=pe_type).double().layers[0].blocks:
+def test_windows_never_look_across_the_border_of_the_roll(grid, pe_type, pad_small_map):
+    for layer in swin(pe_type=pe_type, pad_small_map=pad_small_map).double().layers[0].blocks:
         x = torch.randn(2, grid[0] * grid[1], 12, dtype=torch.float64)
         expected = attention_by_hand(layer.attn, x, grid, pe_type == 'rpe')
         torch.testing.assert_close(layer.attn(x, grid), expected, atol=1e-12, rtol=0)
@@ -113,6 +135,36 @@ def test_a_token_behind_the_border_changes_nothing_before_it(pe_type):
     out, x[0, 0] = attn(x, (8, 8)), 1e4
     changed = (attn(x, (8, 8)) - out).abs().amax(-1).view(8, 8) > 0
     assert changed[:2, :2].all() and changed.sum() == 4
+
+
+WINDOWED = ['rpe', 'irpe', dict(type='irpe', on='qkv'), 'shaw', 'huang', 'transformer-xl', 'sasa', 'rope', 'alibi2d']
+
+
+@pytest.mark.parametrize('pe_type', WINDOWED, ids=str)
+def test_small_maps_with_every_term(pe_type):
+    """A shrunk window is global attention in each square of a map; a padded map is one of zeros there, cropped."""
+    arch = dict(ARCH, embed_dims=16)
+    shrunk, padded = (swin(arch=arch, pe_type=pe_type, pad_small_map=pad).double() for pad in (False, True))
+    padded.load_state_dict(shrunk.state_dict())
+    one, other = (model.layers[0].blocks[1].attn for model in (shrunk, padded))
+    x = torch.randn(2, 3, 9, 16, dtype=torch.float64)
+    alone = MultiheadAttention(16, 2, encodings=one.encodings, place=one.encodings[0].place).double()
+    alone.load_state_dict(one.state_dict())
+    squares = [alone(part.flatten(1, 2), (3, 3)).unflatten(1, (3, 3)) for part in x.split(3, dim=2)]
+    tokens = x.flatten(1, 2)
+    torch.testing.assert_close(one(tokens, (3, 9)), torch.cat(squares, dim=2).flatten(1, 2), atol=1e-12, rtol=0)
+    zeros = F.pad(x, (0, 0, 0, 3, 0, 1)).flatten(1, 2)
+    expected = other(zeros, (4, 12)).unflatten(1, (4, 12))[:, :3, :9]
+    torch.testing.assert_close(other(tokens, (3, 9)), expected.flatten(1, 2), atol=1e-12, rtol=0)
+    assert (one(tokens, (3, 9)) - other(tokens, (3, 9))).abs().max() > 1e-2
+
+
+def test_tables_are_made_for_the_windows_of_the_image_size():
+    sides = {pad: swin(img_size=16, pad_small_map=pad).layers for pad in (False, True)}
+    grids = {pad: [stage.blocks[0].attn.encodings[0].place.grid for stage in layers] for pad, layers in sides.items()}
+    assert grids == {False: [(4, 4), (2, 2)], True: [(4, 4), (4, 4)]}
+    inside = {pad: swin(pad_small_map=pad).layer_grids((3, 9), inside=True) for pad in grids}
+    assert inside == {False: [(3, 3)] * 2 + [(2, 2)] * 2, True: [(4, 4)] * 4}
 
 
 def test_partition_and_assemble_are_inverse():

@@ -55,6 +55,9 @@ class SwinTransformer(SwinCheckpoints):
         patch_size: Side of a patch in pixels.
         in_channels: Channels of the images.
         window_size: Side of a window in tokens.
+        pad_small_map: What happens to maps whose short side is at most a window: True pads and shifts them, as
+            mmdetection and mmsegmentation do; False shrinks the windows to that side and does not shift them, as
+            Microsoft's classifier does. Bias tables are made for the windows of ``img_size``.
         out_indices: Stages to return, each through a norm of its own; negative ones count from the end.
         out_type: 'avg_featmap', the mean of the tokens (B, D); 'raw' all tokens (B, N, D); 'featmap'
             (B, D, rows, columns).
@@ -88,6 +91,7 @@ class SwinTransformer(SwinCheckpoints):
         patch_size: int = 4,
         in_channels: int = 3,
         window_size: int = 7,
+        pad_small_map: bool = False,
         out_indices: int | Sequence[int] = -1,
         out_type: str = 'avg_featmap',
         qkv_bias: bool = True,
@@ -123,7 +127,8 @@ class SwinTransformer(SwinCheckpoints):
         self.patch_embed = SwinPatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
         self.add_tables(len(self.arch['depths']))
         self.pos_drop = nn.Dropout(drop_rate)
-        self.layers = nn.ModuleList(self._build_stages((qkv_bias, attn_drop_rate, drop_rate), drop_path_rate, with_cp))
+        attention = (qkv_bias, attn_drop_rate, drop_rate)
+        self.layers = nn.ModuleList(self._build_stages(attention, pad_small_map, drop_path_rate, with_cp))
         for stage in sorted(set(self.out_indices)):
             setattr(self, f'norm{stage}', build_norm_layer(self.norm_cfg, self.dims_of(stage))[1])
         self.layers.apply(self.init_linear)
@@ -136,25 +141,28 @@ class SwinTransformer(SwinCheckpoints):
         """Return the width of a stage's tokens."""
         return self.embed_dims * 2**stage
 
-    def _build_stages(self, attention: tuple, drop_path_rate: float, with_cp: bool) -> Iterator[SwinStage]:
+    def _build_stages(
+        self, attention: tuple, pad_small_map: bool, drop_path_rate: float, with_cp: bool
+    ) -> Iterator[SwinStage]:
         """Build the stages; ``attention`` has the arguments of an attention behind its heads."""
         depths, heads = self.arch['depths'], self.arch['num_heads']
         window, position, drop_rate = self.window_size, self.position, attention[-1]
-        total, layer = sum(depths), 0
+        total, layer, grid = sum(depths), 0, self.grid
         for stage, depth in enumerate(depths):
             dims, blocks = self.dims_of(stage), []
+            side = window if pad_small_map else min(window, *grid)
             for number in range(depth):
-                place = Placement(layer, (window, window), 0, position.normed, self.interpolate_mode, window=True)
-                shift = window // 2 if number % 2 else 0
+                place = Placement(layer, (side, side), 0, position.normed, self.interpolate_mode, window=True)
+                shifting = dict(shift=window // 2 if number % 2 else 0, pad_small_map=pad_small_map)
                 inside = (window, position.build_inside(), place)
-                attn = ShiftedWindowAttention(dims, heads[stage], *attention, *inside, shift=shift)
+                attn = ShiftedWindowAttention(dims, heads[stage], *attention, *inside, **shifting)
                 rate = drop_path_rate * layer / max(1, total - 1)
                 norms = (position.pe_norm, self.norm_cfg, with_cp)
                 blocks.append(
                     TransformerEncoderLayer(dims, attn, position.joining, 4 * dims, drop_rate, rate, 0.0, *norms)
                 )
                 layer += 1
-            last = stage == len(depths) - 1
+            last, grid = stage == len(depths) - 1, merged_grid(grid)
             pe_norm = position.pe_norm if self.pe_hierarchy == 'merge' else None
             yield SwinStage(blocks, None if last else PatchMerging(dims, self.norm_cfg, pe_norm))
 
@@ -197,12 +205,12 @@ class SwinTransformer(SwinCheckpoints):
 
     def layer_grids(self, grid: Grid, inside: bool = False) -> list[Grid]:
         """Return the grid of each layer's tokens, or of its windows."""
-        if inside:
-            return super().layer_grids(grid, inside)
         grids = []
         for depth in self.arch['depths']:
             grids += [grid] * depth
             grid = merged_grid(grid)
+        if inside:
+            return [(layer.attn.windows_of(own)[0],) * 2 for layer, own in zip(self.all_layers, grids)]
         return grids
 
     @torch.no_grad()
