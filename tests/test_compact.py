@@ -248,7 +248,7 @@ def test_lape_and_default_do_not_mix(tmp_path):
 def test_tables_are_resized_and_the_pooling_dropped(tmp_path):
     source = compact('vit-lite')
     report = load_backbone(model := compact('vit-lite', (24, 8)), public_file(tmp_path / 'a.pth', source))
-    assert torch.equal(model.positional_emb, resize_absolute(source.positional_emb, (4, 4), (6, 2), 1))
+    assert torch.equal(model.positional_emb, resize_absolute(source.positional_emb, (4, 4), (6, 2), 1, 'bilinear'))
     assert report.resized == {'positional_emb': '4x4 -> 6x2'}
     source = compact('cvt')
     report = load_backbone(model := compact('cvt', out_type='featmap'), public_file(tmp_path / 'b.pth', source))

@@ -208,6 +208,17 @@ def test_with_cp_changes_no_gradient(tokens):
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize('joining', ['default', 'lape'])
+@pytest.mark.parametrize('dtype', [torch.float64, torch.bfloat16])
+def test_the_sine_has_the_dtype_of_the_model(joining, dtype):
+    """It is computed in float32; a norm of the PE takes no other dtype than its own."""
+    model, image = randomise(tiny_detr(pe_joining=joining)), batch([torch.randn(3, *size) for size in SIZES])
+    expected = states(model, image)
+    found = states(model.to(dtype), image.to(dtype))
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.float(), expected, atol=1e-4 if dtype == torch.float64 else 0.3, rtol=0)
+
+
 def test_without_irpe_and_with_sine_it_is_mmdetections():
     attn = dict(embed_dims=16, num_heads=2, dropout=0.0)
     layer = dict(self_attn_cfg=attn, ffn_cfg=dict(embed_dims=16, feedforward_channels=24))

@@ -327,6 +327,8 @@ def test_windows_of_a_plain_vit_take_bias_tables_too():
         (dict(arch=dict(ARCH, depths=(2, 0))), 'every stage needs a layer'),
         (dict(arch=dict(ARCH, num_heads=(2, 5))), 'the width 24 of stage 1 is not a multiple of its 5 heads'),
         (dict(out_indices=2), 'there is no stage 2, the model has 2'),
+        (dict(out_indices=()), r'out_indices=\(\): name one stage or more'),
+        (dict(frozen_stages=3), 'frozen_stages=3: choose from -1, for nothing, to 2, for all'),
         (dict(out_type='cls_token'), "unknown out_type='cls_token'; choose one of: raw, featmap, avg_featmap"),
         (dict(window_size=0), 'window_size=0 must be at least 1'),
         (dict(img_size=(2, 32)), 'a side smaller than patch_size=4'),

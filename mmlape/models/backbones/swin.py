@@ -116,8 +116,7 @@ class SwinTransformer(SwinCheckpoints):
         size = (img_size, img_size) if isinstance(img_size, int) else tuple(img_size)
         swin_options.check_sizes(size, patch_size, window_size, patch_norm)
         self.grid: Grid = self.grid_of(size)
-        self.out_type = out_type
-        self.out_indices = swin_options.resolve_outputs(out_type, out_indices, len(self.arch['depths']))
+        self.set_outputs(out_type, out_indices, len(self.arch['depths']), 'stage')
         self.strides = tuple(patch_size * 2**i for i in self.out_indices) if out_type == 'featmap' else ()
         self.interpolate_mode, self.frozen_stages, self.pe_hierarchy = interpolate_mode, frozen_stages, pe_hierarchy
         self.norm_cfg = norm_cfg or dict(type='LN')

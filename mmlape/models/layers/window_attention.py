@@ -45,6 +45,14 @@ def assemble(windows: Tensor, grid: Grid, window: int) -> Tensor:
     return x.transpose(2, 3).reshape(-1, height, width, channels)
 
 
+def _windows(x: Tensor, hw: Grid, grid: Grid, side: int, shift: int) -> Tensor:
+    """Return tokens (B, H * W, D) as windows (B * windows, N, D) of the padded, rolled grid."""
+    x = x.unflatten(1, hw)
+    if grid != tuple(hw):
+        x = F.pad(x, (0, 0, 0, grid[1] - hw[1], 0, grid[0] - hw[0]))
+    return partition(x.roll((-shift, -shift), (1, 2)) if shift else x, side)
+
+
 class ShiftedWindowAttention(MultiheadAttention):
     """Swin's attention, for maps of any size.
 
@@ -91,7 +99,7 @@ class ShiftedWindowAttention(MultiheadAttention):
         """
         (height, width), (side, shift) = hw, self.windows_of(hw)
         grid = (ceil_div(height, side) * side, ceil_div(width, side) * side)
-        parts = [partition(self._rolled(part, hw, grid, shift), side) for part in ((x,) if isinstance(x, Tensor) else x)]
+        parts = [_windows(part, hw, grid, side, shift) for part in ((x,) if isinstance(x, Tensor) else x)]
         x = parts[0] if isinstance(x, Tensor) else AttentionInput(*parts)
         q, k, v = self._project(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         apart = apart_in(grid, side, shift, q.device) if shift else None
@@ -99,10 +107,3 @@ class ShiftedWindowAttention(MultiheadAttention):
         out = assemble(out, grid, side)
         out = out.roll((shift, shift), (1, 2)) if shift else out
         return self.proj_drop(self.proj(out[:, :height, :width].flatten(1, 2)))
-
-    def _rolled(self, x: Tensor, hw: Grid, grid: Grid, shift: int) -> Tensor:
-        """Return tokens (B, H * W, D) as maps (B, rows, columns, D), padded to a grid and rolled."""
-        x = x.unflatten(1, hw)
-        if grid != tuple(hw):
-            x = F.pad(x, (0, 0, 0, grid[1] - hw[1], 0, grid[0] - hw[0]))
-        return x.roll((-shift, -shift), (1, 2)) if shift else x
