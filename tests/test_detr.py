@@ -20,7 +20,8 @@ from mmlape.checkpoint.converting import convert, write_tensors
 from mmlape.checkpoint.describing import inspect
 from mmlape.checkpoint.records import record_of
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models.position import AbsolutePosition, kinds
+from mmlape.models.layers.detr import EncoderAttention
+from mmlape.models.position import AbsolutePosition, Placement, kinds, resolve_position
 
 GOLDEN = Path(__file__).parent / 'golden'
 sys.path.insert(0, str(GOLDEN))
@@ -217,6 +218,26 @@ def test_the_sine_has_the_dtype_of_the_model(joining, dtype):
     found = states(model.to(dtype), image.to(dtype))
     assert found.dtype == dtype
     torch.testing.assert_close(found.float(), expected, atol=1e-4 if dtype == torch.float64 else 0.3, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('kind', ['none', IRPE, dict(IRPE, on='qkv')], ids=str)
+def test_dropout_of_attention_is_of_its_weights_and_of_its_output(kind):
+    """Of equal weights and values of one a whole number is kept, scaled up; of the output every element for itself."""
+    encodings = resolve_position(kind, 'default', 'layernorm').build_inside()
+    attn = EncoderAttention(16, 2, encodings, Placement(0, (4, 10)), dropout=0.4, batch_first=True)
+    for parameter in attn.parameters():
+        parameter.zero_()
+    attn.attn.in_proj_bias[32:] = 1
+    attn.attn.out_proj.weight.copy_(torch.eye(16))
+    x = torch.randn(8, 40, 16)
+    for training, rate in ((True, 0.4), (False, 0.0)):
+        out = (attn.train(training)(x, x, None, (4, 10)) - x) * 40 * (1 - rate) ** 2
+        torch.testing.assert_close(out, out.round(), atol=1e-2, rtol=0)
+        zero = out.abs() < 0.5
+        kept = out[~zero]
+        assert abs(zero.float().mean() - rate) < 0.05 and abs(kept.mean() - 40 * (1 - rate)) < 1
+        assert (kept.std() > 1) == training
 
 
 def test_without_irpe_and_with_sine_it_is_mmdetections():

@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from model_helpers import kept_weights
 
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.position import AttentionPosition, resolve_position
+from mmlape.models.position import AttentionPosition, Placement, resolve_position
 from mmlape.models.position.absolute import sincos_1d, sincos_2d
 from mmlape.models.position.base import resize_absolute
 from mmlape.models.position.relative_bias import offset_index
@@ -102,6 +103,55 @@ def test_relative_index_counts_query_minus_key():
             assert index[query, key] == down * (2 * columns - 1) + right
 
 
+def resized(values, src, dst):
+    """(rows * columns, C) values as images, by torch's own function."""
+    image = values.detach().reshape(*src, -1).permute(2, 0, 1)[None]
+    return F.interpolate(image, dst, mode='bicubic', align_corners=False)[0].permute(1, 2, 0)  # (rows, columns, C)
+
+
+def relative(joining, grid=(3, 5)):
+    """An attention whose bias table, and its norm, have random values; and the encoding."""
+    arch = dict(embed_dims=8, num_layers=1, num_heads=2, feedforward_channels=8)
+    size = [4 * side for side in grid]
+    attn = VisionTransformer(arch, size, 4, pe_type='rpe', pe_joining=joining).blocks[0].attn
+    for parameter in attn.parameters():
+        torch.nn.init.normal_(parameter)
+    return attn, attn.encodings[0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('joining', ['default', 'lape'])
+@pytest.mark.parametrize('grid', [(3, 5), (4, 7), (5, 3)], ids=str)
+def test_a_relative_bias_is_an_image_of_offsets(joining, grid):
+    """Rows of the table are offsets of rows; the parameters of its norm are an image of the keys."""
+    attn, encoding = relative(joining)
+    spans = [[2 * side - 1 for side in shape] for shape in ((3, 5), grid)]
+    table, (rows, columns) = resized(attn.relative_position_bias_table, *spans), grid
+    cells = [divmod(cell, columns) for cell in range(rows * columns)]
+    bias = torch.stack([
+        torch.stack([table[i - k + rows - 1, j - m + columns - 1] for k, m in cells]) for i, j in cells
+    ]).movedim(2, 0)  # fmt: skip
+    if joining == 'lape':
+        weight, shift = (resized(value, (3, 5), grid).flatten() for value in attn.pe_norm.parameters())
+        bias = F.layer_norm(bias, weight.shape, weight, shift, 1e-5)
+    torch.testing.assert_close(encoding.bias(attn, grid), bias, atol=1e-5, rtol=1e-5)
+    found = encoding.logits(attn, torch.zeros(1), torch.zeros(1), grid)[0]
+    torch.testing.assert_close(found[:, 1:, 1:], bias, atol=1e-5, rtol=1e-5)
+    assert not found[:, 0].any() and not found[:, :, 0].any()
+
+
+@torch.no_grad()
+def test_a_stored_relative_bias_is_resized_as_that_image():
+    (small, encoding), (large, _) = relative('lape'), relative('lape', (4, 7))
+    found = encoding.resize(large.state_dict(), (4, 7))
+    table = resized(large.relative_position_bias_table, (7, 13), (5, 9)).flatten(0, 1)
+    torch.testing.assert_close(found['relative_position_bias_table'], table)
+    assert torch.equal(found['relative_position_index'], small.relative_position_index)
+    for leaf in ('weight', 'bias'):
+        expected = resized(getattr(large.pe_norm, leaf), (4, 7), (3, 5)).flatten()
+        torch.testing.assert_close(found[f'pe_norm.{leaf}'], expected)
+
+
 # encodings inside attention, against attention written down again
 
 
@@ -137,6 +187,37 @@ def test_attention_with_encodings_is_the_equation(reads_weights, rotated):
     weights = (q @ k.mT / 6**0.5 + term).softmax(-1)
     out = weights @ v + (weights.cumsum(-1)[..., :6] if reads_weights else 0)
     torch.testing.assert_close(attn(x, (2, 4)), attn.proj(out.transpose(1, 2).flatten(2)), atol=1e-12, rtol=0)
+
+
+VALUES = [dict(type='irpe', on='qkv'), dict(type='irpe', on='v', method='cross'), 'shaw', 'axial-deeplab']
+
+
+@pytest.mark.parametrize('pe_type', ['none', 'rpe', *VALUES], ids=str)
+def test_attention_dropout_drops_weights_at_its_rate(pe_type):
+    """Equal weights are kept in whole numbers, each scaled up; in evaluation all are."""
+    encodings = resolve_position(pe_type, 'default', 'layernorm').build_inside()
+    attn = MultiheadAttention(12, 2, attn_drop_rate=0.4, encodings=encodings, place=Placement(0, (4, 10)))
+    for training in (True, False):
+        sums = kept_weights(attn.train(training), torch.randn(6, 40, 12), (4, 10))
+        kept = sums * 40 * (0.6 if training else 1)
+        torch.testing.assert_close(kept, kept.round(), atol=1e-3, rtol=0)
+        assert kept.std() > 1 and abs(kept.mean() - 24) < 1 if training else (kept.round() == 40).all()
+
+
+@pytest.mark.parametrize('pe_type', VALUES, ids=str)
+def test_what_values_get_is_of_the_dropped_weights(pe_type):
+    """As in iRPE's public code: a table of ones doubles the sums."""
+    encodings = resolve_position(pe_type, 'default', 'layernorm').build_inside()
+    attn = MultiheadAttention(12, 2, attn_drop_rate=0.4, encodings=encodings, place=Placement(0, (4, 10)))
+    x = torch.randn(6, 40, 12)
+    torch.manual_seed(0)
+    plain = kept_weights(attn, x, (4, 10))
+    for name, table in attn.named_parameters():
+        if name.startswith('rpe_v.'):
+            torch.nn.init.ones_(table)
+    torch.manual_seed(0)
+    tables = sum(name.startswith('rpe_v.') for name, _ in attn.named_parameters())
+    torch.testing.assert_close(attn(x, (4, 10)), (1 + tables) * plain)
 
 
 def test_dropout_of_explicit_weights_is_inactive_in_evaluation_only():

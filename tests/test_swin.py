@@ -159,6 +159,14 @@ def test_small_maps_with_every_term(pe_type):
     assert (one(tokens, (3, 9)) - other(tokens, (3, 9))).abs().max() > 1e-2
 
 
+@pytest.mark.parametrize('pe_type', [*WINDOWED, 'none'], ids=str)
+def test_images_of_a_batch_do_not_meet_in_shifted_windows(pe_type):
+    attn = swin(arch=dict(ARCH, embed_dims=16), pe_type=pe_type).double().layers[0].blocks[1].attn
+    x = torch.randn(3, 72, 16, dtype=torch.float64)
+    alone = torch.cat([attn(image[None], (8, 9)) for image in x])
+    torch.testing.assert_close(attn(x, (8, 9)), alone, atol=1e-12, rtol=0)
+
+
 def test_tables_are_made_for_the_windows_of_the_image_size():
     sides = {pad: swin(img_size=16, pad_small_map=pad).layers for pad in (False, True)}
     grids = {pad: [stage.blocks[0].attn.encodings[0].place.grid for stage in layers] for pad, layers in sides.items()}
@@ -211,12 +219,12 @@ def test_forms_of_the_output():
 
 
 @pytest.mark.parametrize('hierarchy', ['merge', 'stage'])
-@pytest.mark.parametrize('joining', ['shared', 'lape', 'lape-shared'])
+@pytest.mark.parametrize('joining', ['default', 'shared', 'lape', 'lape-shared'])
 def test_attention_receives_the_pe_of_its_stage(hierarchy, joining):
-    """What is added to the norm of the tokens, or to the tokens, is what the analysis shows."""
+    """What is added to the norm of the tokens, or to the tokens, is what the analysis shows; all norms are trained."""
     model = swin(pe_type='learnable', pe_joining=joining, pe_hierarchy=hierarchy)
-    if joining == 'shared':
-        model.layers[0].downsample.norm.bias.data.zero_()
+    of_tokens = model.position.joining.shares_norm
+    if of_tokens:  # so that tokens are the PE alone
         for part in (model.patch_embed.norm, *(p for b in model.all_layers for p in (b.attn.proj, b.mlp.fc2))):
             torch.nn.init.zeros_(part.weight)
             torch.nn.init.zeros_(part.bias)
@@ -228,7 +236,7 @@ def test_attention_receives_the_pe_of_its_stage(hierarchy, joining):
     tokens_only, seen = list(normed), list(model.layer_positions((10, 12)))
     assert model.layer_grids((10, 12)) == [(10, 12)] * 2 + [(5, 6)] * 2
     for mine, attended, tokens in zip(seen, received, tokens_only, strict=True):
-        other = attended if joining == 'shared' else attended - tokens
+        other = attended if of_tokens else attended - tokens
         torch.testing.assert_close(mine, other.detach(), atol=2e-5, rtol=0)
 
 

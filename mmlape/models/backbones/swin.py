@@ -215,17 +215,14 @@ class SwinTransformer(SwinCheckpoints):
     @torch.no_grad()
     def layer_positions(self, grid: Grid) -> Iterator[Tensor]:
         """Yield the PE of the tokens as each layer's attention sees it, (N, D) a layer."""
-        joining, pe = self.position.joining, self.position_stream(grid, 0)
-        x = joining.enter(torch.zeros_like(pe), pe)
+        pe = self.position_stream(grid, 0)
+        x = self.position.joining.enter(torch.zeros_like(pe), pe)
         for number, stage in enumerate(self.layers):
             for layer in stage.blocks:
                 x, seen, pe = layer.join_position(x, pe)
                 yield seen[0]
             if stage.downsample is not None:
-                x = stage.downsample(x, grid)
-                # tokens that are zero stay so; the norm's bias is no part of the PE
-                x = x if joining.shares_norm else torch.zeros_like(x)
-                x, pe = self.next_position(number + 1, x, pe, grid)
+                x, pe = self.next_position(number + 1, stage.downsample(x, grid), pe, grid)
                 grid = merged_grid(grid)
 
     # running
