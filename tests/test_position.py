@@ -10,7 +10,8 @@ from model_helpers import kept_weights
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.position import AttentionPosition, Placement, resolve_position
+from mmlape.models.layers.window_attention import ShiftedWindowAttention
+from mmlape.models.position import AttentionInput, AttentionPosition, Placement, resolve_position
 from mmlape.models.position.absolute import sincos_1d, sincos_2d
 from mmlape.models.position.base import resize_absolute
 from mmlape.models.position.relative_bias import offset_index
@@ -175,18 +176,59 @@ class Content(AttentionPosition):
         return weights.cumsum(-1)[..., : attn.head_dims] if self.reads_weights else None
 
 
+@pytest.mark.parametrize('count', [1, 2])
 @pytest.mark.parametrize('reads_weights', [False, True])
 @pytest.mark.parametrize('rotated', [False, True])
-def test_attention_with_encodings_is_the_equation(reads_weights, rotated):
-    attn = MultiheadAttention(12, 2, encodings=[Content(reads_weights), *([Rotate()] if rotated else [])]).double()
+def test_attention_with_encodings_is_the_equation(reads_weights, rotated, count):
+    """Terms of several encodings add up, turns follow one another."""
+    encodings = count * [Content(reads_weights), *([Rotate()] if rotated else [])]
+    attn = MultiheadAttention(12, 2, encodings=encodings).double()
     x = torch.randn(2, 8, 12, dtype=torch.float64)
     q, k, v = attn.qkv(x).unflatten(-1, (3, 2, 6)).permute(2, 0, 3, 1, 4)
     term = (q.sum(-1)[..., :, None] - k.sum(-1)[..., None, :]) / 7
-    if rotated:
-        q, k = Rotate().rotate(attn, q, k, (2, 4))
-    weights = (q @ k.mT / 6**0.5 + term).softmax(-1)
-    out = weights @ v + (weights.cumsum(-1)[..., :6] if reads_weights else 0)
+    q = Rotate().rotate(attn, q, k, (2, 4))[0] if rotated and count == 1 else q  # two quarter turns are a sign
+    k = Rotate().rotate(attn, k, k, (2, 4))[0] if rotated and count == 1 else k
+    weights = (q @ k.mT / 6**0.5 + count * term).softmax(-1)
+    out = weights @ v + (count * weights.cumsum(-1)[..., :6] if reads_weights else 0)
     torch.testing.assert_close(attn(x, (2, 4)), attn.proj(out.transpose(1, 2).flatten(2)), atol=1e-12, rtol=0)
+
+
+def test_queries_keys_and_values_of_tokens_of_their_own():
+    """In a window that holds the map as well."""
+    attn, windowed = MultiheadAttention(12, 2).double(), ShiftedWindowAttention(12, 2, window_size=4).double()
+    windowed.load_state_dict(attn.state_dict())
+    parts = torch.randn(3, 2, 16, 12, dtype=torch.float64)
+    q, k, v = (attn.qkv(part).chunk(3, -1)[i].unflatten(-1, (2, 6)).transpose(1, 2) for i, part in enumerate(parts))
+    out = attn.proj(((q @ k.mT / 6**0.5).softmax(-1) @ v).transpose(1, 2).flatten(2))
+    for module in (attn, windowed):
+        torch.testing.assert_close(module(AttentionInput(*parts), (4, 4)), out, atol=1e-12, rtol=0)
+
+
+BIAS = dict(type='irpe', mode='bias')
+DRAWN = [
+    'rpe', 'alibi2d', dict(BIAS, on='qk', share_heads=False), dict(BIAS, on='q'), dict(BIAS, on='qk', reading='paper'),
+    dict(BIAS, method='cross', ratio=20),
+]  # fmt: skip
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('pe_type', DRAWN, ids=str)
+def test_what_is_drawn_is_the_mean_over_heads_of_what_is_added(pe_type):
+    """Of the patches: prefix tokens are left out."""
+    arch = dict(embed_dims=16, num_layers=1, num_heads=2, feedforward_channels=8)
+    attn = VisionTransformer(arch, (12, 20), 4, pe_type=pe_type, num_registers=2).blocks[0].attn
+    for parameter in attn.parameters():
+        torch.nn.init.normal_(parameter)
+    for grid in ((3, 5), (4, 3)):
+        tokens = torch.zeros(1, 2, 3 + grid[0] * grid[1], 8)
+        added = attn.encodings[0].logits(attn, tokens, tokens, grid)[0].mean(0)[3:, 3:]
+        torch.testing.assert_close(attn.encodings[0].drawn(attn, grid), added)
+
+
+def test_a_standard_deviation_that_is_given_is_taken():
+    arch = dict(embed_dims=64, num_layers=1, num_heads=2, feedforward_channels=8)
+    table = VisionTransformer(arch, 64, 4, pe_type=dict(type='learnable', std=0.7)).pos_embed
+    assert table.std().item() == pytest.approx(0.7, rel=0.05)
 
 
 VALUES = [dict(type='irpe', on='qkv'), dict(type='irpe', on='v', method='cross'), 'shaw', 'axial-deeplab']

@@ -129,8 +129,9 @@ def test_windows():
     arch = dict(ARCH, num_layers=4)
     for pe in (['learnable', 'rope'], ['learnable', 'rope-mixed'], ['learnable', 'alibi2d']):
         assert ViTAdapter(arch, 64, pe_type=pe, **options)(torch.randn(2, 3, 64, 64))[0].shape == (2, 48, 16, 16)
-    with pytest.raises(ConfigError, match="window_attn needs .*without 'rope'"):
-        ViTAdapter(arch, 64, pe_type=['learnable', dict(type='rope', coordinates='normalised')], **options)
+    for scaled in (dict(coordinates='normalised'), dict(reference=(16, 16))):
+        with pytest.raises(ConfigError, match="window_attn needs .*without 'rope'"):
+            ViTAdapter(arch, 64, pe_type=['learnable', dict(type='rope', **scaled)], **options)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import importlib
 import pytest
 import torch
 import torch.nn.functional as F
-from model_helpers import randomise
+from model_helpers import kept_weights, randomise
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mmlape.checkpoint.key_maps import recognise
@@ -292,6 +292,22 @@ def test_frozen_stages():
     assert not model.layers[0].blocks[0].training and model.layers[1].blocks[0].training
     model(torch.randn(1, 3, 32, 32))[1].sum().backward()
     assert not [n for n, p in swin(frozen_stages=0).named_parameters() if n.startswith('patch') == p.requires_grad]
+
+
+def test_dropouts():
+    """Of embeddings, of attention's weights and output, and of the FFN."""
+    model = swin(drop_rate=0.1, attn_drop_rate=0.2)
+    rates = {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)}
+    parts = [
+        f'layers.{i}.blocks.{j}.{part}' for i in (0, 1) for j in (0, 1) for part in ('attn.proj_drop', 'mlp.drop')
+    ]
+    assert rates == dict.fromkeys(['pos_drop', *parts], 0.1)
+    assert {layer.attn.attn_drop_rate for layer in model.all_layers} == {0.2}
+    out = kept_weights(model.train().layers[0].blocks[0].attn, torch.randn(20, 16, 12), (4, 4))
+    kept = (out * 16 * 0.9 * 0.8)[out != 0]
+    torch.testing.assert_close(kept, kept.round(), atol=1e-3, rtol=0)
+    assert abs(kept.mean() - 16 * 0.8) < 0.5
+    assert swin(qkv_bias=False).layers[0].blocks[0].attn.qkv.bias is None
 
 
 def test_initial_values():
