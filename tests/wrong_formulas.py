@@ -17,6 +17,8 @@ from forked_pytest import ROOT, copy_package, import_libraries, start, wait
 TESTS = (
     'tests/test_golden.py',
     'tests/test_model_behaviour.py',
+    'tests/test_position.py',
+    'tests/test_deform_attn.py',
     'tests/test_irpe.py',
     'tests/test_detr.py',
     'tests/test_rotary.py',
@@ -43,6 +45,8 @@ OWN_TESTS = {
     'configs/_base_/models/vit_big_vision.py': OF_DPN,
     'configs/_base_/datasets/big_vision.py': OF_DPN,
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
+    'mmlape/analysis/cost.py': ('tests/test_model_cost.py',),
+    'mmlape/engine/paramwise.py': ('tests/test_paramwise.py',),
 }
 """The tests of files that the tests above do not reach."""
 AT_ONCE = 2
@@ -177,9 +181,14 @@ BY_FILE = {
         ('LCA: the first token in the stream', 'x[:, -1:] + self.attn', 'x[:, :1] + self.attn'),
         ('LCA: attention input not normed', 'self.attn(self.norm1(x))', 'self.attn(x + 0 * self.norm1(x))'),
         ('LCA: FFN input not normed', 'self.feedforward(self.norm2(x))', 'self.feedforward(x + 0 * self.norm2(x))'),
+        ('LCA: no dropout of attention', 'proj_drop_rate=drop_rate', 'proj_drop_rate=0.0'),
+        ('LCA: dropout of attention weights', 'proj_drop_rate=drop_rate',
+         'proj_drop_rate=drop_rate, attn_drop_rate=drop_rate'),
+        ('LCA: no dropout of the FFN', 'feedforward_channels, drop_rate)', 'feedforward_channels)'),
     ],
     'mmlape/models/backbones/t2t_vit.py': [
         ('T2T-ViT: eps 1e-6', 'eps=1e-5', 'eps=1e-6'),
+        ('T2T-ViT: dropout of attention weights', 'False, 0.0, drop_rate, None', 'False, drop_rate, drop_rate, None'),
         ('T2T-ViT: drop path rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
     ],
     'mmlape/models/backbones/ceit.py': [
@@ -191,6 +200,9 @@ BY_FILE = {
          'x, pe = self.run_layers(x, pe, hw, i, i + 1)',
          'tokens.append(x[:, 0])\n            x, pe = self.run_layers(x, pe, hw, i, i + 1)'),
         ('CeiT: initial PE over layers random', 'torch.zeros(1, depth, dims)', 'torch.randn(1, depth, dims)'),
+        ('CeiT: dropout of attention weights', 'True, 0.0, drop_rate, None', 'True, drop_rate, drop_rate, None'),
+        ('CeiT: no dropout of attention', 'True, 0.0, drop_rate, None', 'True, 0.0, 0.0, None'),
+        ('CeiT: heads of S', "'small': _arch(6)", "'small': dict(_arch(6), num_heads=12)"),
     ],
     'mmlape/models/layers/tokenizer.py': [
         ('compact: no ReLU', 'nn.ReLU(inplace=True)', 'nn.Identity()'),
@@ -249,6 +261,10 @@ BY_FILE = {
         ('timm adapter: each interaction reads one layer more', '*(layer + 1 for layer in last)',
          '*(layer for layer in last)'),
         ('timm adapter: values as wide as tokens', 'deform_ratio=0.5, vit', 'deform_ratio=1.0, vit'),
+        ('timm adapter: no drop path in DINOv3', 'drop_path_rate=0.3)', 'drop_path_rate=0.0)'),
+        ('timm adapter: a drop path of 0 is none', 'if drop_path_rate is not None:', 'if drop_path_rate:'),
+        ("timm adapter: without the ViT's drop path", "drop_path_rate=vit.get('drop_path_rate', 0.0)",
+         'drop_path_rate=0.0'),
     ],
     'mmlape/models/backbones/isotropic.py': [
         ('post-posemb: norm before the PE', 'x = full_precision(self.position.joining.enter(x, pe))\n        ', '',
@@ -349,6 +365,21 @@ BY_FILE = {
          'F.scaled_dot_product_attention(q, k, v, torch.where((k == 0).all(-1), -1e4, 0.0)[:, :, None].to(q))'),
         ('windows: global attention instead',
          'self._global(qkv, hw) if self.window_size is None else self._windowed(qkv, hw)', 'self._global(qkv, hw)'),
+        ('windows: masks of another window at batch 2', 'apart.repeat(images, 1, 1, 1), -torch.inf)',
+         'apart.repeat_interleave(images, dim=0), -torch.inf)'),
+        ('windows: biases of another window at batch 2', '-torch.inf).repeat(images, 1, 1, 1)',
+         '-torch.inf).repeat_interleave(images, dim=0)'),
+        ('attention dropout: values of iRPE by complete weights', 'encoding.values(self, weights, hw)',
+         'encoding.values(self, (logits if bias is None else logits + bias).softmax(-1), hw)'),
+        ('attention dropout: explicit logits',
+         'F.dropout((logits if bias is None else logits + bias).softmax(-1), dropout)',
+         'F.dropout(logits if bias is None else logits + bias, dropout).softmax(-1)'),
+        ('attention dropout: explicit weights complete', '.softmax(-1), dropout)', '.softmax(-1), 0.0)'),
+        ('attention dropout: explicit weights at half the rate', '.softmax(-1), dropout)',
+         '.softmax(-1), dropout / 2)'),
+        ('attention: the first of several terms', 'sum(terms[1:], terms[0]) if terms', 'terms[0] if terms'),
+        ('attention: inputs of keys and values exchanged', 'for i, part in enumerate(x)]',
+         'for i, part in enumerate((x[0], x[2], x[1]))]'),
     ],
     'mmlape/models/layers/patch_embed.py': [
         ('DPN: no norm after', 'else norm(x))', 'else x + 0 * norm(x))'),
@@ -389,6 +420,13 @@ BY_FILE = {
          'F.layer_norm(bias.mT, weight.shape, weight, shift, attn.pe_norm.eps).mT'),
         ('RPE: eps 1e-6 of the norm on another grid', 'weight, shift, attn.pe_norm.eps', 'weight, shift, 1e-6'),
         ('initial RPE: random', 'torch.zeros(entries, attn.num_heads)', 'torch.randn(entries, attn.num_heads)'),
+        ('RPE: another grid by columns', '[(2 * rows - 1, 2 * columns - 1) for',
+         '[(2 * columns - 1, 2 * rows - 1) for'),
+        ('RPE: norm of another grid by columns', 'bias), dim=1), src, dst, mode',
+         'bias), dim=1), src[::-1], dst[::-1], mode'),
+        ('RPE: stored norm as it is', 'if all(name in stored for name in names):', 'if False:'),
+        ('RPE: prefix behind the patches', '(prefix, 0, prefix, 0)', '(0, prefix, 0, prefix)'),
+        ('RPE: drawn of one head', 'self.bias(attn, grid).mean(0)', 'self.bias(attn, grid)[0]'),
     ],
     'mmlape/models/position/irpe.py': [
         ('iRPE: query table at the other offset', "term.mT if side == 'q' else term)", 'term)'),
@@ -398,6 +436,8 @@ BY_FILE = {
         ('iRPE: values of the key bucket', 'ids.expand_as(weights), weights)', 'ids.mT.expand_as(weights), weights)'),
         ('iRPE: paper reads queries as the code', 'places.mT if as_equation', 'places if as_equation'),
         ('initial iRPE: random', 'torch.zeros(shape)', 'torch.randn(shape)'),
+        ('iRPE: biases of queries drawn as of keys', "term.mT if side == 'q' and self.buckets.reading == 'code' else",
+         'term if True else'),
     ],
     'mmlape/models/position/buckets.py': [
         ('buckets: offset of key from query', 'cells[:, None] - cells[None]', 'cells[None] - cells[:, None]'),
@@ -423,6 +463,9 @@ BY_FILE = {
         ('DETR: tokens not added', 'return x + self.dropout_layer', 'return self.dropout_layer'),
         ('DETR: norms exchanged', 'self.norms[1](self.ffn(x))', 'self.norms[0](self.ffn(x))'),
         ('DETR: eps 1e-6 of the norm of the PE', "'eps': 1e-5", "'eps': 1e-6"),
+        ('DETR: no dropout of attention weights', 'embed_dims // num_heads, self.attn.dropout',
+         'embed_dims // num_heads, 0.0'),
+        ('DETR: no dropout of the output', 'self.dropout_layer(self.proj_drop(out))', 'self.proj_drop(out)'),
     ],
     'mmlape/models/detectors/detr.py': [
         ('DETR: sine without sine in the encoder', 'None if without else pe', 'pe'),
@@ -443,6 +486,10 @@ BY_FILE = {
         ('SASA: rows for columns', ".chunk(2, dim=-1)\n        cells", ".chunk(2, dim=-1)[::-1]\n        cells"),
         ('SASA: mirrored', 'cell[:, None] - cell + side', 'cell - cell[:, None] + side'),
         ('Shaw: on keys only', "sides = 'kv'", "sides = 'k'"),
+        ('Transformer-XL: prefix tokens at the first offset', 'waves.new_zeros(1, len(weight))', 'waves[:1]'),
+        ('early terms: no bucket of prefix tokens', 'grid, self.place.num_prefix, device)[0]', 'grid, 0, device)[0]'),
+        ('SASA: prefix behind the patches', '(prefix, 0, prefix, 0)', '(0, prefix, 0, prefix)'),
+        ('SASA: queries of the first tokens', 'q[:, :, prefix:] *', 'q[:, :, : q.shape[2] - prefix] *'),
     ],
     'mmlape/models/position/rotary.py': [
         ('rotary: columns first', 'torch.cat(cells, dim=-1)', 'torch.cat(cells[::-1], dim=-1)'),
@@ -453,6 +500,12 @@ BY_FILE = {
         ('mixed rotary: prefix turned', '(0, 0, self.place.num_prefix, 0)', '(0, 0, 0, self.place.num_prefix)'),
         ('mixed rotary: x and y exchanged', 'y, x = torch', 'x, y = torch'),
         ('mixed rotary: one direction', '(angle + math.pi / 2)', '(angle + 0)'),
+        ('rotary: sides of the reference exchanged', 'self.reference[axis] /', 'self.reference[1 - axis] /'),
+        ('rotary: products in half precision', 'torch.promote_types(q.dtype, torch.float32)', 'q.dtype'),
+        ('mixed rotary: angles in half precision',
+         'attn.freqs if attn.freqs.dtype.itemsize > 2 else attn.freqs.float()', 'attn.freqs'),
+        ('rotary: scaled coordinates in windows', "coordinates == 'index' and reference is None",
+         "coordinates == 'index'"),
     ],
     'mmlape/models/layers/rotation.py': [
         ('rotation: backwards', 'torch.complex(cos, sin)', 'torch.complex(cos, -sin)'),
@@ -482,6 +535,10 @@ BY_FILE = {
         ('row sums: gradient of rows without weights', 'weights.reshape(-1).index_select(0, pair)',
          'torch.ones_like(weights).reshape(-1)'),
         ('row sums: rows of other queries', 'pair // index.shape[1]', 'pair % len(gradient)'),
+        ('row sums: weights without a second derivative', '(rows[index] * gradient[:, None]).sum',
+         '(rows[index] * gradient[:, None]).detach().sum'),
+        ('row sums: weights by the mean where a graph is made', '(rows[index] * gradient[:, None]).sum',
+         '(rows[index] * gradient[:, None]).mean'),
     ],
     'mmlape/models/position/joining.py': [
         ('LaPE: PE added at the input too', 'shares_norm = False\n\n    def enter',
@@ -542,6 +599,31 @@ BY_FILE = {
         ('Swin: FFN twice as wide', 'position.joining, 4 * dims', 'position.joining, 2 * dims'),
         ('Swin: eps 1e-6', "norm_cfg or dict(type='LN')", "norm_cfg or dict(type='LN', eps=1e-6)"),
         ('Swin: a table of a stage is not joined', 'return self.position.joining.enter(x, pe), pe', 'return x, pe'),
+        ('Swin: figures of tokens that are not normed', 'yield seen[0]\n            if stage.downsample is not None:\n'
+         '                x, pe = self.next_position(number + 1, stage.downsample(x, grid)',
+         'yield seen[0]\n            if stage.downsample is not None:\n'
+         '                x, pe = self.next_position(number + 1, stage.downsample(0 * x, grid)'),
+        ('Swin: dropouts exchanged', '(qkv_bias, attn_drop_rate, drop_rate)', '(qkv_bias, drop_rate, attn_drop_rate)'),
+        ('Swin: no dropout of embeddings', 'nn.Dropout(drop_rate)', 'nn.Dropout(0.0)'),
+        ('Swin: no dropout of the FFN', '4 * dims, drop_rate, rate', '4 * dims, 0.0, rate'),
+    ],
+    'mmlape/models/backbones/swin_options.py': [
+        ('Swin: heads of T', '_arch(96, 6, 3)', '_arch(96, 6, 6)'),
+    ],
+    'mmlape/models/backbones/vit_options.py': [
+        ('DeiT: heads of S', '_arch(384, 6)', '_arch(384, 12)'),
+    ],
+    'mmlape/models/backbones/compact_options.py': [
+        ('compact: heads of 7 layers', '7: (256, 4, 512)', '7: (256, 8, 512)'),
+    ],
+    'mmlape/analysis/cost.py': [
+        ('cost: as many keys as queries', 'queries * key[2]', 'queries * queries'),
+        ('cost: values as wide as keys', '(dims + value[3])', '(2 * dims)'),
+        ('cost: attention not counted', '{cpu_attention: _attention_flops}', '{}'),
+    ],
+    'mmlape/engine/paramwise.py': [
+        ('decay: group norms are none', 'nn.GroupNorm, nn.LayerNorm)', 'nn.LayerNorm)'),
+        ('decay: instance norms are none', '_InstanceNorm, nn.GroupNorm', 'nn.GroupNorm'),
     ],
     'mmlape/evaluation/few_shot.py': [
         ('few-shot: classes of equal weight', '2 * sums - x.sum(dim=0)', 'sums / sums[:, -1:]'),
