@@ -220,6 +220,20 @@ def test_the_sine_has_the_dtype_of_the_model(joining, dtype):
     torch.testing.assert_close(found.float(), expected, atol=1e-4 if dtype == torch.float64 else 0.3, rtol=0)
 
 
+@pytest.mark.parametrize('joining', ['default', 'lape', 'lape-shared'])
+def test_the_decoders_keys_get_the_sine_as_it_is(joining):
+    model, seen = randomise(tiny_detr(pe_joining=joining)), []
+    cross = model.decoder.layers[0].cross_attn.attn
+    cross.register_forward_pre_hook(lambda module, args, kwargs: seen.append(kwargs), with_kwargs=True)
+    images = batch([torch.randn(3, *size) for size in SIZES])
+    states(model, images)
+    inputs = model.pre_transformer(model.extract_feat(images), samples())[0]
+    memory, mask = model.forward_encoder(**inputs)['memory'], inputs['feat_mask'].unflatten(1, inputs['hw'])
+    pe = SinePositionalEncoding(8, normalize=True)(mask).flatten(2).mT
+    torch.testing.assert_close(seen[0]['key'].transpose(0, 1), memory + pe)
+    torch.testing.assert_close(seen[0]['value'].transpose(0, 1), memory)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize('kind', ['none', IRPE, dict(IRPE, on='qkv')], ids=str)
 def test_dropout_of_attention_is_of_its_weights_and_of_its_output(kind):
@@ -273,7 +287,9 @@ def test_without_sine_no_position_reaches_encoder_or_decoder():
 def test_sine_is_mmdetections_without_padding():
     kind = next(kind for kind in kinds(AbsolutePosition) if kind.name == 'sine')
     theirs = SinePositionalEncoding(8, normalize=True)(torch.zeros(1, 5, 7)).flatten(2).mT
-    torch.testing.assert_close(kind.table((5, 7), 16, 2)[:, 2:], theirs, atol=1e-5, rtol=0)
+    table = kind.table((5, 7), 16, 2)
+    torch.testing.assert_close(table[:, 2:], theirs, atol=1e-5, rtol=0)
+    assert not table[:, :2].any()
 
 
 # initial values, and what is refused

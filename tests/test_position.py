@@ -157,10 +157,10 @@ def test_a_stored_relative_bias_is_resized_as_that_image():
 
 
 class Rotate(AttentionPosition):
-    """A quarter turn of each pair of channels."""
+    """A quarter turn of each pair of the queries' channels; turned keys, too, would leave their products alone."""
 
     def rotate(self, attn, q, k, grid):
-        return tuple(torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2) for x in (q, k))
+        return torch.stack((-q[..., 1::2], q[..., ::2]), dim=-1).flatten(-2), k
 
 
 class Content(AttentionPosition):
@@ -186,8 +186,8 @@ def test_attention_with_encodings_is_the_equation(reads_weights, rotated, count)
     x = torch.randn(2, 8, 12, dtype=torch.float64)
     q, k, v = attn.qkv(x).unflatten(-1, (3, 2, 6)).permute(2, 0, 3, 1, 4)
     term = (q.sum(-1)[..., :, None] - k.sum(-1)[..., None, :]) / 7
-    q = Rotate().rotate(attn, q, k, (2, 4))[0] if rotated and count == 1 else q  # two quarter turns are a sign
-    k = Rotate().rotate(attn, k, k, (2, 4))[0] if rotated and count == 1 else k
+    for _ in range(count if rotated else 0):
+        q, k = Rotate().rotate(attn, q, k, (2, 4))
     weights = (q @ k.mT / 6**0.5 + count * term).softmax(-1)
     out = weights @ v + (count * weights.cumsum(-1)[..., :6] if reads_weights else 0)
     torch.testing.assert_close(attn(x, (2, 4)), attn.proj(out.transpose(1, 2).flatten(2)), atol=1e-12, rtol=0)
