@@ -295,6 +295,12 @@ def test_sine_is_mmdetections_without_padding():
 # initial values, and what is refused
 
 
+def test_tables_of_one_grid_are_made_for_a_map_of_800_by_1333():
+    shapes = {name: value.shape for name, value in tiny_detr(pe_type=['sine', 'sasa']).state_dict().items()}
+    assert shapes['encoder.layers.0.self_attn.rpe_rows'] == (2 * 25 - 1, 4)
+    assert shapes['encoder.layers.0.self_attn.rpe_columns'] == (2 * 42 - 1, 4)
+
+
 def test_tables_get_xaviers_values_where_they_start_at_zero():
     """As in the public code; frequencies of rotary keep theirs."""
     model = tiny_detr(pe_type=['sine', IRPE, 'rope-mixed'])
