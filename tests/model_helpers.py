@@ -53,3 +53,13 @@ def randomise(model: nn.Module) -> nn.Module:
             buffer.copy_(torch.rand_like(buffer) + 0.5)
     model.eval()
     return model
+
+
+@torch.no_grad()
+def kept_weights(attn, x, *args):
+    """What attention returns where all weights are equal and all values one: the sums of its weights."""
+    for parameter in attn.parameters():
+        parameter.zero_()
+    attn.qkv.bias[-len(attn.proj.bias) :] = 1
+    attn.proj.weight.copy_(torch.eye(len(attn.proj.bias)))
+    return attn(x, *args)

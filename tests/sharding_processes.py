@@ -35,7 +35,7 @@ CASES = {
     'bfloat16': dict(pe_joining='lape'),
     'swin': dict(
         arch=dict(embed_dims=12, depths=(2, 1), num_heads=(2, 2)),
-        img_size=32,
+        img_size=16,
         window_size=4,
         out_type='featmap',
         pe_type=['learnable', 'rpe'],

@@ -166,6 +166,13 @@ def test_what_a_new_model_starts_from():
     assert model.blocks[0].self_attn.attn_drop_rate == 0.1
 
 
+def test_eps_of_norms_is_the_public_codes():
+    for patch_norm, pe_joining in (('dual', 'lape'), ('pre-post-posemb', 'default')):
+        model = compact('cvt', patch_norm=patch_norm, pe_joining=pe_joining)
+        norms = {name: part.eps for name, part in model.named_modules() if isinstance(part, nn.LayerNorm)}
+        assert set(norms.values()) == {1e-5} and len(norms) == 2 + 1 + 2 * (2 + (pe_joining == 'lape'))
+
+
 def test_drop_path_acts_on_both_branches():
     model = compact('cvt', drop_path_rate=0.5).train()
     block, seen = model.blocks[1], []
@@ -248,7 +255,7 @@ def test_lape_and_default_do_not_mix(tmp_path):
 def test_tables_are_resized_and_the_pooling_dropped(tmp_path):
     source = compact('vit-lite')
     report = load_backbone(model := compact('vit-lite', (24, 8)), public_file(tmp_path / 'a.pth', source))
-    assert torch.equal(model.positional_emb, resize_absolute(source.positional_emb, (4, 4), (6, 2), 1))
+    assert torch.equal(model.positional_emb, resize_absolute(source.positional_emb, (4, 4), (6, 2), 1, 'bilinear'))
     assert report.resized == {'positional_emb': '4x4 -> 6x2'}
     source = compact('cvt')
     report = load_backbone(model := compact('cvt', out_type='featmap'), public_file(tmp_path / 'b.pth', source))

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from mmlape.models.layers.deform_attn import Cells, MSDeformAttn, available_backends, multi_scale_deformable_attention
+from mmlape.models.layers.row_sums import row_sums
 
 SHAPES = ((5, 7), (3, 4), (2, 2))
 
@@ -64,6 +65,24 @@ def gradients(backend, args, dtype):
     leaves = [x.detach().to(dtype).requires_grad_() for x in (value, locations, weights)]
     out = multi_scale_deformable_attention(leaves[0], shapes, *leaves[1:], backend=backend)
     return [out.detach(), *torch.autograd.grad(out.float().square().sum(), leaves)]
+
+
+def test_gradients_of_row_sums_have_gradients():
+    """First and second derivatives are those of a gather and a product; rows that nothing reads have zeros."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(9, 4, generator=generator, dtype=torch.float64)
+    index = torch.randint(7, (5, 3), generator=generator, dtype=torch.int32)
+    weights = torch.randn(5, 3, generator=generator, dtype=torch.float64)
+    found = []
+    for compute in (row_sums, lambda rows, index, weights: (rows[index] * weights[..., None]).sum(1)):
+        leaves = [rows.clone().requires_grad_(), weights.clone().requires_grad_()]
+        loss = compute(leaves[0], index, leaves[1]).square().sum()
+        first = torch.autograd.grad(loss, leaves, create_graph=True)
+        plain = torch.autograd.grad(compute(leaves[0], index, leaves[1]).square().sum(), leaves)
+        second = torch.autograd.grad(sum((gradient.sin() * 3).sum() for gradient in first), leaves)
+        found.append([*first, *plain, *second])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
 
 
 SIDES = {'injector': (36, ((12, 12), (6, 6), (3, 3))), 'extractor': (189, ((6, 6),))}

@@ -20,7 +20,8 @@ from mmlape.checkpoint.converting import convert, write_tensors
 from mmlape.checkpoint.describing import inspect
 from mmlape.checkpoint.records import record_of
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models.position import AbsolutePosition, kinds
+from mmlape.models.layers.detr import EncoderAttention
+from mmlape.models.position import AbsolutePosition, Placement, kinds, resolve_position
 
 GOLDEN = Path(__file__).parent / 'golden'
 sys.path.insert(0, str(GOLDEN))
@@ -233,6 +234,51 @@ def test_with_cp_changes_no_gradient(tokens):
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize('joining', ['default', 'lape'])
+@pytest.mark.parametrize('dtype', [torch.float64, torch.bfloat16])
+def test_the_sine_has_the_dtype_of_the_model(joining, dtype):
+    """It is computed in float32; a norm of the PE takes no other dtype than its own."""
+    model, image = randomise(tiny_detr(pe_joining=joining)), batch([torch.randn(3, *size) for size in SIZES])
+    expected = states(model, image)
+    found = states(model.to(dtype), image.to(dtype))
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.float(), expected, atol=1e-4 if dtype == torch.float64 else 0.3, rtol=0)
+
+
+@pytest.mark.parametrize('joining', ['default', 'lape', 'lape-shared'])
+def test_the_decoders_keys_get_the_sine_as_it_is(joining):
+    model, seen = randomise(tiny_detr(pe_joining=joining)), []
+    cross = model.decoder.layers[0].cross_attn.attn
+    cross.register_forward_pre_hook(lambda module, args, kwargs: seen.append(kwargs), with_kwargs=True)
+    images = batch([torch.randn(3, *size) for size in SIZES])
+    states(model, images)
+    inputs = model.pre_transformer(model.extract_feat(images), samples())[0]
+    memory, mask = model.forward_encoder(**inputs)['memory'], inputs['feat_mask'].unflatten(1, inputs['hw'])
+    pe = SinePositionalEncoding(8, normalize=True)(mask).flatten(2).mT
+    torch.testing.assert_close(seen[0]['key'].transpose(0, 1), memory + pe)
+    torch.testing.assert_close(seen[0]['value'].transpose(0, 1), memory)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('kind', ['none', IRPE, dict(IRPE, on='qkv')], ids=str)
+def test_dropout_of_attention_is_of_its_weights_and_of_its_output(kind):
+    """Of equal weights and values of one a whole number is kept, scaled up; of the output every element for itself."""
+    encodings = resolve_position(kind, 'default', 'layernorm').build_inside()
+    attn = EncoderAttention(16, 2, encodings, Placement(0, (4, 10)), dropout=0.4, batch_first=True)
+    for parameter in attn.parameters():
+        parameter.zero_()
+    attn.attn.in_proj_bias[32:] = 1
+    attn.attn.out_proj.weight.copy_(torch.eye(16))
+    x = torch.randn(8, 40, 16)
+    for training, rate in ((True, 0.4), (False, 0.0)):
+        out = (attn.train(training)(x, x, None, (4, 10)) - x) * 40 * (1 - rate) ** 2
+        torch.testing.assert_close(out, out.round(), atol=1e-2, rtol=0)
+        zero = out.abs() < 0.5
+        kept = out[~zero]
+        assert abs(zero.float().mean() - rate) < 0.05 and abs(kept.mean() - 40 * (1 - rate)) < 1
+        assert (kept.std() > 1) == training
+
+
 def test_without_irpe_and_with_sine_it_is_mmdetections():
     attn = dict(embed_dims=16, num_heads=2, dropout=0.0)
     layer = dict(self_attn_cfg=attn, ffn_cfg=dict(embed_dims=16, feedforward_channels=24))
@@ -266,10 +312,18 @@ def test_without_sine_no_position_reaches_encoder_or_decoder():
 def test_sine_is_mmdetections_without_padding():
     kind = next(kind for kind in kinds(AbsolutePosition) if kind.name == 'sine')
     theirs = SinePositionalEncoding(8, normalize=True)(torch.zeros(1, 5, 7)).flatten(2).mT
-    torch.testing.assert_close(kind.table((5, 7), 16, 2)[:, 2:], theirs, atol=1e-5, rtol=0)
+    table = kind.table((5, 7), 16, 2)
+    torch.testing.assert_close(table[:, 2:], theirs, atol=1e-5, rtol=0)
+    assert not table[:, :2].any()
 
 
 # initial values, and what is refused
+
+
+def test_tables_of_one_grid_are_made_for_a_map_of_800_by_1333():
+    shapes = {name: value.shape for name, value in tiny_detr(pe_type=['sine', 'sasa']).state_dict().items()}
+    assert shapes['encoder.layers.0.self_attn.rpe_rows'] == (2 * 25 - 1, 4)
+    assert shapes['encoder.layers.0.self_attn.rpe_columns'] == (2 * 42 - 1, 4)
 
 
 def test_tables_get_xaviers_values_where_they_start_at_zero():

@@ -15,7 +15,15 @@ from model_helpers import randomise
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import (
+    CeiT,
+    CompactTransformer,
+    DistilledVisionTransformer,
+    SwinTransformer,
+    T2TViT,
+    VisionTransformer,
+    ViTAdapter,
+)
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
 WINDOWS = dict(window_attn=[True, True, False, True], window_size=3)
@@ -45,6 +53,39 @@ def trace(model: nn.Module, image: Tensor) -> tuple[dict[str, Tensor], dict[str,
     for hook in hooks:
         hook.remove()
     return inputs, outputs
+
+
+# archs
+
+COMPACT = {2: (128, 2), 4: (128, 2), 6: (256, 4), 7: (256, 4)}
+NAMED = {  # width, layers, heads in the public code
+    VisionTransformer: {'deit-tiny': (192, 12, 3), 'deit-small': (384, 12, 6), 'deit-base': (768, 12, 12)},
+    T2TViT: {
+        **{f't2t-vit-{depth}': (256, depth, 4) for depth in (7, 10, 12)},
+        't2t-vit-14': (384, 14, 6), 't2t-vit-19': (448, 19, 7), 't2t-vit-24': (512, 24, 8),
+    },
+    CeiT: {'tiny': (192, 12, 3), 'small': (384, 12, 6), 'base': (768, 12, 12)},
+    CompactTransformer: {
+        **{f'{name}-{n}/4': (dims, n, heads) for n, (dims, heads) in COMPACT.items() for name in ('vit-lite', 'cvt')},
+        'cct-2/3x2': (128, 2, 2), 'cct-6/3x1': (256, 6, 4), 'cct-7/3x1': (256, 7, 4), 'cct-14/7x2': (384, 14, 6),
+    },
+    SwinTransformer: {
+        'tiny': (96, 12, [3] * 2 + [6] * 2 + [12] * 6 + [24] * 2),
+        'small': (96, 24, [3] * 2 + [6] * 2 + [12] * 18 + [24] * 2),
+        'base': (128, 24, [4] * 2 + [8] * 2 + [16] * 18 + [32] * 2),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(('cls', 'name'), [(cls, name) for cls, names in NAMED.items() for name in names])
+def test_heads_of_a_named_arch(cls, name):
+    """They leave no trace in parameters and their count."""
+    dims, depth, heads = NAMED[cls][name]
+    with torch.device('meta'):
+        model = cls(name)
+    assert (model.embed_dims, model.num_layers) == (dims, depth)
+    found = [layer.attention.num_heads for layer in model.all_layers]
+    assert found == (heads if isinstance(heads, list) else [heads] * depth)
 
 
 # dropouts

@@ -5,12 +5,13 @@ import subprocess
 import sys
 
 import torch
+import torch.nn.functional as F
 from config_helpers import build, find, load
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
 from mmlape.analysis import paper_costs
-from mmlape.analysis.cost import input_shape, model_cost
+from mmlape.analysis.cost import _attention_flops, _Counter, input_shape, model_cost
 from mmlape.cli import main
 from mmlape.models import ViTAdapter
 
@@ -61,6 +62,15 @@ def test_deformable_attention_is_counted():
     tokens, cells, heads, d = 16, 64 + 16 + 4, 6, 48
     samples = 4 * tokens * 3 + 6 * cells  # a point in 4 injectors (3 levels each) and 6 extractors
     assert flops(4) - flops(2) == 2 * samples * (5 * d + 3 * d * heads)
+
+
+def test_attention_of_few_queries_over_many_keys_is_counted():
+    """Cross-attention, CeiT's class attention: queries times keys, the widths of keys and values."""
+    q, k, v = (torch.zeros(2, 4, length, width) for length, width in ((3, 8), (5, 8), (5, 8)))
+    with _Counter(nn.Identity()) as counter:
+        F.scaled_dot_product_attention(q, k, v)
+    assert counter.multiply_adds() == 2 * 4 * 3 * 5 * (8 + 8)
+    assert _attention_flops((2, 4, 3, 8), (2, 4, 5, 8), (2, 4, 5, 6)) == 2 * 2 * 4 * 3 * 5 * (8 + 6)
 
 
 def test_command_as_json():

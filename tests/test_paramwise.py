@@ -137,6 +137,17 @@ def test_keys_decide_only_what_they_set():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    'norm',
+    [nn.LayerNorm(8), nn.GroupNorm(2, 8), nn.BatchNorm2d(8), nn.SyncBatchNorm(8), nn.InstanceNorm2d(8, affine=True)],
+)
+def test_every_norm_is_one(norm):
+    """Its scale and its shift have the decay of norms, and its shift the rate of norms, not of biases."""
+    model = nn.Sequential(nn.Linear(8, 8), norm)
+    found = rates(model, norm_decay_mult=0.5, bias_decay_mult=0.0, bias_lr_mult=2.0)
+    assert found == {'0.weight': (1, 0.05), '0.bias': (2, 0), '1.weight': (1, 0.025), '1.bias': (1, 0.025)}
+
+
 def test_the_longest_key_that_sets_a_value_decides_it():
     keys = dict(backbone=dict(lr_mult=0.1, decay_mult=1.0), bias=dict(decay_mult=0.0))
     keys |= {'backbone.norm': dict(decay_mult=0.0), 'backbone.proj': dict(lr_mult=0.5)}

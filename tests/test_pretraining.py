@@ -75,8 +75,9 @@ def test_distillation_is_half_label_and_half_the_teachers_choice():
 
 
 def test_the_teacher_is_neither_trained_nor_saved(tmp_path):
-    model = distilled()
+    model = distilled().train()
     assert not [name for name in model.state_dict() if 'teacher' in name]
+    assert not any(part.training for part in model.teacher.modules())
     assert not any(p.requires_grad for p in model.teacher.parameters())
     ids = {id(p) for p in model.parameters()}
     assert not any(id(p) in ids for p in model.teacher.parameters())

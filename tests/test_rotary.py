@@ -37,6 +37,11 @@ AXIAL = {
         lambda: RotaryEmbeddingCat(DIMS, in_pixels=False, ref_feat_shape=[16, 16]),
         False,
     ),
+    'a reference that is no square': (
+        dict(theta=10000, reference=(8, 20)),
+        lambda: RotaryEmbeddingCat(DIMS, in_pixels=False, ref_feat_shape=[8, 20]),
+        False,
+    ),
     'dinov3': (dict(coordinates='normalised', pairs='half'), lambda: RotaryEmbeddingDinoV3(DIMS), True),
     'index': (dict(), lambda: RotaryEmbeddingCat(DIMS, in_pixels=False, temperature=100), False),
 }
@@ -51,7 +56,7 @@ def test_axial_is_timms(name, grid):
     ours = kind.rotate(attached(kind, grid), q, k, grid)
     table = build().get_embed(list(grid))
     for mine, x in zip(ours, (q, k)):
-        torch.testing.assert_close(mine, apply_rot_embed_cat(x, table, half=half), atol=2e-6, rtol=0)
+        torch.testing.assert_close(mine, apply_rot_embed_cat(x, table, half=half), atol=5e-6, rtol=0)
 
 
 @pytest.mark.parametrize('grid', GRIDS, ids=str)
@@ -124,8 +129,9 @@ def test_windows():
     arch = dict(ARCH, num_layers=4)
     for pe in (['learnable', 'rope'], ['learnable', 'rope-mixed'], ['learnable', 'alibi2d']):
         assert ViTAdapter(arch, 64, pe_type=pe, **options)(torch.randn(2, 3, 64, 64))[0].shape == (2, 48, 16, 16)
-    with pytest.raises(ConfigError, match="window_attn needs .*without 'rope'"):
-        ViTAdapter(arch, 64, pe_type=['learnable', dict(type='rope', coordinates='normalised')], **options)
+    for scaled in (dict(coordinates='normalised'), dict(reference=(16, 16))):
+        with pytest.raises(ConfigError, match="window_attn needs .*without 'rope'"):
+            ViTAdapter(arch, 64, pe_type=['learnable', dict(type='rope', **scaled)], **options)
 
 
 @pytest.mark.parametrize(
@@ -164,3 +170,19 @@ def test_half_precision_turns_in_float32():
     half = turn(x.bfloat16(), by, 'interleaved')
     assert half.dtype == torch.bfloat16
     assert torch.equal(half, turn(x.bfloat16().float(), by, 'interleaved').bfloat16())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    'kind', [AxialRotary(), AxialRotary(pairs='half'), MixedRotary()], ids=['axial', 'half', 'mixed']
+)
+def test_half_precision_has_the_angles_and_products_of_float32(kind, dtype):
+    """Also where the model's own parameters are half."""
+    attn = attached(kind, (9, 40))
+    for parameter in attn.parameters():
+        parameter.copy_(parameter.to(dtype))
+    q, k = torch.randn(2, 1, HEADS, 360, DIMS).to(dtype)
+    expected = kind.rotate(attn, q.float(), k.float(), (9, 40))
+    for found, exact in zip(kind.rotate(attn.to(dtype), q, k, (9, 40)), expected):
+        assert torch.equal(found, exact.to(dtype))

@@ -1,9 +1,11 @@
 """Swin against mmpretrain's and against attention by hand; its counts, sizes, windows, stages and refusals."""
 
+import importlib
+
 import pytest
 import torch
 import torch.nn.functional as F
-from model_helpers import randomise
+from model_helpers import kept_weights, randomise
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mmlape.checkpoint import load_backbone
@@ -12,6 +14,7 @@ from mmlape.checkpoint.key_maps import recognise
 from mmlape.errors import ConfigError
 from mmlape.models import SwinTransformer, VisionTransformer
 from mmlape.models.backbones.swin_layouts import LAYOUTS
+from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.patch_merging import PatchMerging, merge_cells
 from mmlape.models.layers.window_attention import (
     ShiftedWindowAttention,
@@ -103,11 +106,26 @@ def test_agrees_with_mmpretrain(pe_type, size):
         torch.testing.assert_close(mine, other, atol=1e-9 if pe_type == 'rpe' or size == (32, 32) else 5e-6, rtol=0)
 
 
+@pytest.mark.parametrize('package', ['mmdet', 'mmseg', 'mmpretrain'])
+def test_small_maps_are_padded_and_shifted_as_mmdetection_does(package):
+    """The short side of a map is a window, less, and more in one stage only."""
+    theirs = importlib.import_module(f'{package}.models').SwinTransformer
+    stages = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
+    options = dict(arch=stages, pad_small_map=True) if package == 'mmpretrain' else dict(stages, strides=(4, 2))
+    theirs = randomise(theirs(window_size=4, out_indices=(0, 1), **options)).double()
+    ours = swin(img_size=224, out_indices=(0, 1), out_type='featmap', pad_small_map=True).double()
+    ours.load_state_dict(recognise(theirs.state_dict(), LAYOUTS).tensors)
+    for size in ((16, 64), (32, 32), (9, 90), (5, 7)):
+        image = torch.randn(2, 3, *size, dtype=torch.float64)
+        for mine, other in zip(ours(image), theirs(image), strict=True):
+            torch.testing.assert_close(mine, other, atol=1e-9, rtol=0)
+
+
 def attention_by_hand(attn, x, grid, biases=True):
     """Loop over tokens: a window is the tokens whose shifted place has the same quotient, without wrapping around."""
-    (height, width), s = grid, attn.window_size
+    (height, width), own = grid, attn.window_size
+    s, shift = (own, attn.shift) if attn.pad_small_map or min(grid) > own else (min(grid), 0)
     rows, columns = (-(-side // s) * s for side in grid)
-    shift = attn.shift if min(grid) > s else 0
     padded = F.pad(x.unflatten(1, grid), (0, 0, 0, columns - width, 0, rows - height)).flatten(1, 2)
     q, k, v = attn.qkv(padded).unflatten(-1, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
     cells = torch.cartesian_prod(torch.arange(rows), torch.arange(columns))
@@ -116,17 +134,21 @@ def attention_by_hand(attn, x, grid, biases=True):
     logits = q @ k.mT * attn.head_dims**-0.5
     if biases:
         offset = (cells[:, None] - cells[None]).clamp(1 - s, s - 1) + s - 1
-        entry = offset[..., 0] * (2 * s - 1) + offset[..., 1]
-        logits = logits + attn.relative_position_bias_table[entry].movedim(2, 0)
+        table = attn.relative_position_bias_table.mT.unflatten(1, (2 * own - 1, -1))
+        if s != own:
+            size = (2 * s - 1, 2 * s - 1)
+            table = F.interpolate(table[None], size, mode='bicubic', align_corners=False)[0]
+        logits = logits + table[:, offset[..., 0], offset[..., 1]]
     weights = logits.masked_fill(~together, -torch.inf).softmax(-1)
     out = (weights @ v).transpose(1, 2).flatten(2).unflatten(1, (rows, columns))[:, :height, :width]
     return attn.proj(out.flatten(1, 2))
 
 
-@pytest.mark.parametrize('grid', [(8, 8), (7, 9), (5, 12), (4, 9), (3, 3)])
+@pytest.mark.parametrize('pad_small_map', [False, True])
+@pytest.mark.parametrize('grid', [(8, 8), (7, 9), (5, 12), (4, 9), (3, 3), (2, 7)])
 @pytest.mark.parametrize('pe_type', ['rpe', 'none'])
-def test_windows_never_look_across_the_border_of_the_roll(grid, pe_type):
-    for layer in swin(pe_type=pe_type).double().layers[0].blocks:
+def test_windows_never_look_across_the_border_of_the_roll(grid, pe_type, pad_small_map):
+    for layer in swin(pe_type=pe_type, pad_small_map=pad_small_map).double().layers[0].blocks:
         x = torch.randn(2, grid[0] * grid[1], 12, dtype=torch.float64)
         expected = attention_by_hand(layer.attn, x, grid, pe_type == 'rpe')
         torch.testing.assert_close(layer.attn(x, grid), expected, atol=1e-12, rtol=0)
@@ -140,6 +162,44 @@ def test_a_token_behind_the_border_changes_nothing_before_it(pe_type):
     out, x[0, 0] = attn(x, (8, 8)), 1e4
     changed = (attn(x, (8, 8)) - out).abs().amax(-1).view(8, 8) > 0
     assert changed[:2, :2].all() and changed.sum() == 4
+
+
+WINDOWED = ['rpe', 'irpe', dict(type='irpe', on='qkv'), 'shaw', 'huang', 'transformer-xl', 'sasa', 'rope', 'alibi2d']
+
+
+@pytest.mark.parametrize('pe_type', WINDOWED, ids=str)
+def test_small_maps_with_every_term(pe_type):
+    """A shrunk window is global attention in each square of a map; a padded map is one of zeros there, cropped."""
+    arch = dict(ARCH, embed_dims=16)
+    shrunk, padded = (swin(arch=arch, pe_type=pe_type, pad_small_map=pad).double() for pad in (False, True))
+    padded.load_state_dict(shrunk.state_dict())
+    one, other = (model.layers[0].blocks[1].attn for model in (shrunk, padded))
+    x = torch.randn(2, 3, 9, 16, dtype=torch.float64)
+    alone = MultiheadAttention(16, 2, encodings=one.encodings, place=one.encodings[0].place).double()
+    alone.load_state_dict(one.state_dict())
+    squares = [alone(part.flatten(1, 2), (3, 3)).unflatten(1, (3, 3)) for part in x.split(3, dim=2)]
+    tokens = x.flatten(1, 2)
+    torch.testing.assert_close(one(tokens, (3, 9)), torch.cat(squares, dim=2).flatten(1, 2), atol=1e-12, rtol=0)
+    zeros = F.pad(x, (0, 0, 0, 3, 0, 1)).flatten(1, 2)
+    expected = other(zeros, (4, 12)).unflatten(1, (4, 12))[:, :3, :9]
+    torch.testing.assert_close(other(tokens, (3, 9)), expected.flatten(1, 2), atol=1e-12, rtol=0)
+    assert (one(tokens, (3, 9)) - other(tokens, (3, 9))).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize('pe_type', [*WINDOWED, 'none'], ids=str)
+def test_images_of_a_batch_do_not_meet_in_shifted_windows(pe_type):
+    attn = swin(arch=dict(ARCH, embed_dims=16), pe_type=pe_type).double().layers[0].blocks[1].attn
+    x = torch.randn(3, 72, 16, dtype=torch.float64)
+    alone = torch.cat([attn(image[None], (8, 9)) for image in x])
+    torch.testing.assert_close(attn(x, (8, 9)), alone, atol=1e-12, rtol=0)
+
+
+def test_tables_are_made_for_the_windows_of_the_image_size():
+    sides = {pad: swin(img_size=16, pad_small_map=pad).layers for pad in (False, True)}
+    grids = {pad: [stage.blocks[0].attn.encodings[0].place.grid for stage in layers] for pad, layers in sides.items()}
+    assert grids == {False: [(4, 4), (2, 2)], True: [(4, 4), (4, 4)]}
+    inside = {pad: swin(pad_small_map=pad).layer_grids((3, 9), inside=True) for pad in grids}
+    assert inside == {False: [(3, 3)] * 2 + [(2, 2)] * 2, True: [(4, 4)] * 4}
 
 
 def test_partition_and_assemble_are_inverse():
@@ -186,12 +246,12 @@ def test_forms_of_the_output():
 
 
 @pytest.mark.parametrize('hierarchy', ['merge', 'stage'])
-@pytest.mark.parametrize('joining', ['shared', 'lape', 'lape-shared'])
+@pytest.mark.parametrize('joining', ['default', 'shared', 'lape', 'lape-shared'])
 def test_attention_receives_the_pe_of_its_stage(hierarchy, joining):
-    """What is added to the norm of the tokens, or to the tokens, is what the analysis shows."""
+    """What is added to the norm of the tokens, or to the tokens, is what the analysis shows; all norms are trained."""
     model = swin(pe_type='learnable', pe_joining=joining, pe_hierarchy=hierarchy)
-    if joining == 'shared':
-        model.layers[0].downsample.norm.bias.data.zero_()
+    of_tokens = model.position.joining.shares_norm
+    if of_tokens:  # so that tokens are the PE alone
         for part in (model.patch_embed.norm, *(p for b in model.all_layers for p in (b.attn.proj, b.mlp.fc2))):
             torch.nn.init.zeros_(part.weight)
             torch.nn.init.zeros_(part.bias)
@@ -203,7 +263,7 @@ def test_attention_receives_the_pe_of_its_stage(hierarchy, joining):
     tokens_only, seen = list(normed), list(model.layer_positions((10, 12)))
     assert model.layer_grids((10, 12)) == [(10, 12)] * 2 + [(5, 6)] * 2
     for mine, attended, tokens in zip(seen, received, tokens_only, strict=True):
-        other = attended if joining == 'shared' else attended - tokens
+        other = attended if of_tokens else attended - tokens
         torch.testing.assert_close(mine, other.detach(), atol=2e-5, rtol=0)
 
 
@@ -261,6 +321,22 @@ def test_frozen_stages():
     assert not [n for n, p in swin(frozen_stages=0).named_parameters() if n.startswith('patch') == p.requires_grad]
 
 
+def test_dropouts():
+    """Of embeddings, of attention's weights and output, and of the FFN."""
+    model = swin(drop_rate=0.1, attn_drop_rate=0.2)
+    rates = {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)}
+    parts = [
+        f'layers.{i}.blocks.{j}.{part}' for i in (0, 1) for j in (0, 1) for part in ('attn.proj_drop', 'mlp.drop')
+    ]
+    assert rates == dict.fromkeys(['pos_drop', *parts], 0.1)
+    assert {layer.attn.attn_drop_rate for layer in model.all_layers} == {0.2}
+    out = kept_weights(model.train().layers[0].blocks[0].attn, torch.randn(20, 16, 12), (4, 4))
+    kept = (out * 16 * 0.9 * 0.8)[out != 0]
+    torch.testing.assert_close(kept, kept.round(), atol=1e-3, rtol=0)
+    assert abs(kept.mean() - 16 * 0.8) < 0.5
+    assert swin(qkv_bias=False).layers[0].blocks[0].attn.qkv.bias is None
+
+
 def test_initial_values():
     model = SwinTransformer(drop_path_rate=0.2)
     table = model.layers[0].blocks[0].attn.relative_position_bias_table
@@ -302,6 +378,8 @@ def test_windows_of_a_plain_vit_take_bias_tables_too():
         (dict(arch=dict(ARCH, depths=(2, 0))), 'every stage needs a layer'),
         (dict(arch=dict(ARCH, num_heads=(2, 5))), 'the width 24 of stage 1 is not a multiple of its 5 heads'),
         (dict(out_indices=2), 'there is no stage 2, the model has 2'),
+        (dict(out_indices=()), r'out_indices=\(\): name one stage or more'),
+        (dict(frozen_stages=3), 'frozen_stages=3: choose from -1, for nothing, to 2, for all'),
         (dict(out_type='cls_token'), "unknown out_type='cls_token'; choose one of: raw, featmap, avg_featmap"),
         (dict(window_size=0), 'window_size=0 must be at least 1'),
         (dict(img_size=(2, 32)), 'a side smaller than patch_size=4'),

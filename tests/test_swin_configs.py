@@ -41,6 +41,8 @@ def test_an_arm_differs_from_the_relative_bias_in_its_pe_alone(path):
         assert backbone.init_cfg.checkpoint == 'pretrained/' + files.get(arm, f'swin_{size}_{arm}.pth')
     drop_path = {'swin': 0.3 if 'small' in path.stem else 0.2, 'mask_rcnn': 0.2, 'upernet': 0.3}
     assert backbone.drop_path_rate == drop_path[path.parent.name]
+    # Microsoft's classifier shrinks windows, mmdetection and mmsegmentation pad maps
+    assert backbone.get('pad_small_map', False) == (path.parent.name != 'swin')
 
 
 def first(family: str, arm: str):

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.registry import MODELS, init_default_scope
-from model_helpers import randomise
+from model_helpers import kept_weights, randomise
 from torch import nn
 
 from mmlape.errors import ConfigError
@@ -252,6 +252,21 @@ def test_dropout_of_performers_is_a_tenth_and_that_of_the_tokens_an_argument():
         'tokens_to_token.attention2.drop',
         'tokens_to_token.attention2.mlp.3',
     }
+
+
+@FAMILIES
+def test_attention_of_layers_drops_its_output_and_not_its_weights(cls):
+    """In LCA too, whose FFN drops as well."""
+    model = small(cls, drop_rate=0.4).train()
+    found = [(layer.attn, ((3, 3),)) for layer in model.blocks]
+    found += [(model.lca.attn, ())] if cls is CeiT else []
+    for attn, args in found:
+        attn.qkv.bias = attn.qkv.bias if cls is CeiT else nn.Parameter(torch.zeros(48))
+        out = kept_weights(attn, torch.randn(50, 10, 16), *args)
+        scaled = (out * 0.6).round(decimals=4)
+        assert set(scaled.unique().tolist()) == {0, 1} and abs(scaled.mean() - 0.6) < 0.1
+    parts = [model.pos_drop, *([model.lca.feedforward.drop] if cls is CeiT else [])]
+    assert [part.p for part in parts] == [0.4] * len(parts)
 
 
 @FAMILIES

@@ -10,6 +10,7 @@ from torch import nn
 from mmlape.engine.hooks.gradient_norm import parameter_parts
 from mmlape.errors import ConfigError
 from mmlape.models import TimmViTAdapter, ViTAdapter
+from mmlape.models.layers.interaction import Extractor
 
 TINY = dict(embed_dim=48, depth=4, num_heads=4)
 PARTS = dict(conv_inplane=4, deform_num_heads=4)
@@ -109,6 +110,23 @@ def test_a_frozen_vit_keeps_no_activations():
     with torch.autograd.graph.saved_tensors_hooks(lambda kept: pytest.fail('an activation is kept'), lambda x: x):
         x, rope, hw = model.embed(torch.randn(1, 3, 32, 32, requires_grad=True))
         model.read_patches(model.run_layers(x, rope, hw, 0, 4)[0])
+
+
+def test_drop_path():
+    """DINOv3's extractors have 0.3 whatever its ViT has, the others the ViT's; both take one of their own."""
+
+    def rates(**kwargs):
+        model = build(**kwargs)
+        parts = [part for part in model.interactions.modules() if isinstance(part, Extractor)]
+        found = {getattr(part.drop_path, 'drop_prob', 0.0) for part in parts}
+        layers = [round(getattr(layer.drop_path1, 'drop_prob', 0.0), 6) for layer in model.vit.blocks]
+        return found, layers[-1]
+
+    vit = dict(drop_path_rate=0.2)
+    assert (rates(), rates(vit=vit)) == (({0.3}, 0), ({0.3}, 0.2))
+    assert (rates(mode='inject'), rates(mode='inject', vit=vit)) == (({0}, 0), ({0.2}, 0.2))
+    assert rates(vit=vit, drop_path_rate=0.0) == ({0}, 0.2)
+    assert rates(mode='inject', vit=vit, drop_path_rate=0.1) == ({0.1}, 0.2)
 
 
 def test_layers():

@@ -212,6 +212,12 @@ def test_layer_depths_put_a_pe_norm_with_its_layer(tiny_arch):
     [
         (dict(arch=dict(embed_dims=48)), 'arch must have exactly the keys'),
         (dict(out_indices=[0, 4]), 'there is no layer 4'),
+        (dict(out_indices=()), r'out_indices=\(\): name one layer or more, the model has 4'),
+        (dict(out_indices=None), 'out_indices=None: there is no layer None'),
+        (dict(out_indices=[0, 1.5]), r'out_indices=\[0, 1.5\]: there is no layer 1.5'),
+        (dict(frozen_stages=99), 'frozen_stages=99: choose from -1, for nothing, to 4, for all'),
+        (dict(frozen_stages=-2), 'frozen_stages=-2: choose'),
+        (dict(frozen_stages=None), 'frozen_stages=None: choose'),
         (dict(with_cls_token=False), "out_type='cls_token' needs with_cls_token=True"),
         (dict(window_attn=[True, False]), 'window_attn has 2 entries for 4 layers'),
         (dict(window_attn=True), 'window_attn needs with_cls_token=False'),

@@ -20,7 +20,7 @@ from mmlape.checkpoint.normalisation import Normalisation, normalisation_of, sto
 
 KEY = 'mmlape'
 """Of the record in ``meta``, and in the metadata of a safetensors file."""
-ADAPTED = ('grid', 'window_attn', 'window_size', 'out_type')
+ADAPTED = ('grid', 'window_attn', 'window_size', 'pad_small_map', 'out_type')
 """Entries that a task adapts, so that they may differ."""
 
 

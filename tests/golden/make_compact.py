@@ -2,7 +2,8 @@
 
 The code has the default joining only. LaPE is its default model with a PE of zeros and hooks that add the chain of
 normed PEs to the output of every ``pre_norm``, as ``make_lape.py`` does for DeiT, where it is compared with published
-code. The public models take one image size: for another grid, the model of that size gets the table resized.
+code. The public models take one image size: for another grid, the model of that size gets the table resized by that
+code's own function, which it loads files with.
 
 The sinusoids of CVT and CCT are given to the classes: the public factories swallow that argument.
 """
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 checkout()
 from src.cct import CCT  # noqa: E402
 from src.cvt import CVT  # noqa: E402
+from src.utils.helpers import resize_pos_embed  # noqa: E402
 from src.vit import ViTLite  # noqa: E402
 
 DEPTH, DIMS, HEADS, SIDE = 3, 8, 2, 16
@@ -60,16 +62,6 @@ def ours(name: str) -> str:
     return name.removeprefix('classifier.')
 
 
-def resized(table: Tensor, prefix: int, rows: int) -> Tensor:
-    """Resize a table of a square grid to another one."""
-    old, new = (round((n - prefix) ** 0.5) for n in (table.shape[1], rows))
-    if old == new:
-        return table
-    grid = table[:, prefix:].unflatten(1, (old, old)).permute(0, 3, 1, 2)
-    grid = F.interpolate(grid, (new, new), mode='bicubic', align_corners=False)
-    return torch.cat((table[:, :prefix], grid.flatten(2).transpose(1, 2)), dim=1)
-
-
 def case(name: str, pe: str, joining: str, inputs: list[str] | None = None) -> Case:
     """Return the case of a model; LaPE is made by hooks."""
     models = {x.shape[2]: build(name, x.shape[2], pe) for x in INPUTS.values()}
@@ -85,7 +77,7 @@ def case(name: str, pe: str, joining: str, inputs: list[str] | None = None) -> C
         state = {key: weights[ours(key)] for key in model.state_dict()}
         hooks = []
         if TABLE in state:
-            state[TABLE] = w = resized(state[TABLE], prefix, model.state_dict()[TABLE].shape[1])
+            state[TABLE] = w = resize_pos_embed(state[TABLE], model.state_dict()[TABLE], prefix)
         if joining == 'lape':
             state[TABLE] = torch.zeros_like(w)
             for i, block in enumerate(model.classifier.blocks):

@@ -12,6 +12,7 @@ model = dict(
         drop_path_rate=0.3,
         out_indices=(0, 1, 2, 3),
         out_type='featmap',
+        pad_small_map=True,
         init_cfg=dict(type='Pretrained', checkpoint='pretrained/swin_tiny_patch4_window7_224.pth'),
     ),
     decode_head=dict(in_channels=[embed_dims * 2**stage for stage in range(4)]),

@@ -27,6 +27,9 @@ class BaseBackbone(LoadableBackbone):
     constructor if it has a PE, or ``frozen_stages``.
 
     Attributes:
+        out_types: Forms of the outputs.
+        out_type: One of them.
+        out_indices: Layers, or stages, to return, counted from 0.
         layers_name: The module list of the layers, as parameter names have it.
         table_name: The name of the absolute PE's table.
         embedding_names: Beginnings of the names of parameters before the first layer.
@@ -44,6 +47,7 @@ class BaseBackbone(LoadableBackbone):
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
     """
 
+    out_types: ClassVar[tuple[str, ...]] = ('raw', 'featmap', 'avg_featmap')
     layers_name: ClassVar[str] = 'blocks'
     table_name: ClassVar[str] = 'pos_embed'
     embedding_names: ClassVar[tuple[str, ...]] = ('patch_embed.', 'norm_pre.')
@@ -127,6 +131,28 @@ class BaseBackbone(LoadableBackbone):
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
 
+    def set_outputs(self, out_type: str, out_indices: int | Sequence[int], count: int, part: str = 'layer') -> None:
+        """Check and set ``out_type``, ``out_indices`` and ``strides``; ``patch_size`` must be set.
+
+        Args:
+            out_type: A name in ``out_types``.
+            out_indices: Parts to return; negative ones count from the end.
+            count: How many parts there are.
+            part: What a part is called.
+
+        Raises:
+            ConfigError: For an unknown form, no part at all, and one that is not there.
+        """
+        if out_type not in self.out_types:
+            raise ConfigError(f'unknown out_type={out_type!r}; choose one of: {", ".join(self.out_types)}')
+        indices = list(out_indices) if isinstance(out_indices, Sequence) else [out_indices]
+        absent = [index for index in indices if index not in range(-count, count)]
+        if absent or not indices:
+            wrong = f'there is no {part} {absent[0]!r}' if absent else f'name one {part} or more'
+            raise ConfigError(f'out_indices={out_indices!r}: {wrong}, the model has {count}')
+        self.out_type, self.out_indices = out_type, [int(index) % count for index in indices]
+        self.strides = (self.patch_size,) * len(indices) if out_type == 'featmap' else ()
+
     # freezing
 
     def frozen_modules(self) -> list[nn.Module]:
@@ -139,7 +165,14 @@ class BaseBackbone(LoadableBackbone):
         return [part for part in embeddings if isinstance(part, nn.Module)] + list(layers)
 
     def freeze(self) -> None:
-        """Stop the training of what ``frozen_stages`` says."""
+        """Stop the training of what ``frozen_stages`` says.
+
+        Raises:
+            ConfigError: If there are not so many layers, or stages.
+        """
+        most = len(getattr(self, self.layers_name, self.all_layers))
+        if self.frozen_stages not in range(-1, most + 1):
+            raise ConfigError(f'frozen_stages={self.frozen_stages!r}: choose from -1, for nothing, to {most}, for all')
         if self.frozen_stages < 0:
             return
         for name in (*self.prefix_tokens[: self.num_prefix], *self.pe_names):

@@ -47,7 +47,8 @@ class CompactTransformer(CompactCheckpoints):
         patch_norm: 'none', 'dual', or an ablation of DPN's Table 6; ViT-Lite and CVT only.
         attn_drop_rate: Dropout of attention weights.
         drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
-        interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``, or 'tile'.
+        interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``, or 'tile'; bilinear in the public
+            code.
         with_cp: Recompute activations in the backward pass to save memory.
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
         init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``.
@@ -74,7 +75,7 @@ class CompactTransformer(CompactCheckpoints):
         patch_norm: str = 'none',
         attn_drop_rate: float = 0.1,
         drop_path_rate: float = 0.1,
-        interpolate_mode: str = 'bicubic',
+        interpolate_mode: str = 'bilinear',
         with_cp: bool = False,
         frozen_stages: int = -1,
         init_cfg: dict | list[dict] | None = None,

@@ -4,7 +4,6 @@ x = [prefix; tokenize(image)];  x <- layer_l(x, PE)
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -31,8 +30,6 @@ class IsotropicBackbone(BaseBackbone):
 
     Attributes:
         final_norm_name: The name of the norm after the last layer, which may be None.
-        out_type: A name in ``out_types``.
-        out_indices: Layers to return, counted from 0.
         norm_pre: Norm of the first layer's input; None for none.
         pos_drop: Dropout of the first layer's input.
     """
@@ -47,21 +44,6 @@ class IsotropicBackbone(BaseBackbone):
         self.pos_drop: nn.Module = nn.Identity()
 
     # building
-
-    def set_outputs(self, out_type: str, out_indices: int | Sequence[int], num_layers: int) -> None:
-        """Check and set ``out_type``, ``out_indices`` and ``strides``; ``patch_size`` must be set.
-
-        Raises:
-            ConfigError: For an unknown form, or a layer that is not there.
-        """
-        if out_type not in self.out_types:
-            raise ConfigError(f'unknown out_type={out_type!r}; choose one of: {", ".join(self.out_types)}')
-        indices = [out_indices] if isinstance(out_indices, int) else list(out_indices)
-        for index in indices:
-            if not -num_layers <= index < num_layers:
-                raise ConfigError(f'out_indices: there is no layer {index}, the model has {num_layers}')
-        self.out_type, self.out_indices = out_type, [index % num_layers for index in indices]
-        self.strides = (self.patch_size,) * len(indices) if out_type == 'featmap' else ()
 
     def add_prefix_tokens(self, counts: dict[str, int]) -> None:
         """Add trainable tokens before the patches; PE tables get the rows that ``table_tokens`` says."""

@@ -55,6 +55,9 @@ class SwinTransformer(SwinCheckpoints):
         patch_size: Side of a patch in pixels.
         in_channels: Channels of the images.
         window_size: Side of a window in tokens; one value, or one for each stage.
+        pad_small_map: What happens to maps whose short side is at most a window: True pads and shifts them, as
+            mmdetection and mmsegmentation do; False shrinks the windows to that side and does not shift them, as
+            Microsoft's classifier does. Bias tables are made for the windows of ``img_size``.
         out_indices: Stages to return, each through a norm of its own; negative ones count from the end.
         out_type: 'avg_featmap', the mean of the tokens (B, D); 'raw' all tokens (B, N, D); 'featmap'
             (B, D, rows, columns).
@@ -88,6 +91,7 @@ class SwinTransformer(SwinCheckpoints):
         patch_size: int = 4,
         in_channels: int = 3,
         window_size: int | Sequence[int] = 7,
+        pad_small_map: bool = False,
         out_indices: int | Sequence[int] = -1,
         out_type: str = 'avg_featmap',
         qkv_bias: bool = True,
@@ -113,19 +117,21 @@ class SwinTransformer(SwinCheckpoints):
         size = (img_size, img_size) if isinstance(img_size, int) else tuple(img_size)
         swin_options.check_sizes(size, patch_size, patch_norm)
         self.grid: Grid = self.grid_of(size)
-        self.out_type = out_type
-        self.out_indices = swin_options.resolve_outputs(out_type, out_indices, len(self.arch['depths']))
+        self.set_outputs(out_type, out_indices, len(self.arch['depths']), 'stage')
         self.strides = tuple(patch_size * 2**i for i in self.out_indices) if out_type == 'featmap' else ()
         self.interpolate_mode, self.frozen_stages, self.pe_hierarchy = interpolate_mode, frozen_stages, pe_hierarchy
         self.norm_cfg = norm_cfg or dict(type='LN')
         self.position = swin_options.resolve_swin_position(pe_type, pe_joining, pe_norm, pe_hierarchy)
 
         eps = self.norm_cfg.get('eps', 1e-5)
-        self.untraced = {'patch_norm': patch_norm, 'norm_cfg': {**self.norm_cfg, 'eps': eps}}
+        norm_cfg = {**self.norm_cfg, 'eps': eps}
+        self.untraced = dict(patch_norm=patch_norm, norm_cfg=norm_cfg, pad_small_map=pad_small_map)
         self.patch_embed = SwinPatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
         self.add_tables(len(self.arch['depths']))
         self.pos_drop = nn.Dropout(drop_rate)
-        self.layers = nn.ModuleList(self._build_stages((qkv_bias, attn_drop_rate, drop_rate), drop_path_rate, with_cp))
+        attention = (qkv_bias, attn_drop_rate, drop_rate)
+        self.table_windows = swin_options.table_windows(self.window_sizes, self.grid, pad_small_map)
+        self.layers = nn.ModuleList(self._build_stages(attention, pad_small_map, drop_path_rate, with_cp))
         for stage in sorted(set(self.out_indices)):
             setattr(self, f'norm{stage}', build_norm_layer(self.norm_cfg, self.dims_of(stage))[1])
         self.layers.apply(self.init_linear)
@@ -138,18 +144,21 @@ class SwinTransformer(SwinCheckpoints):
         """Return the width of a stage's tokens."""
         return self.embed_dims * 2**stage
 
-    def _build_stages(self, attention: tuple, drop_path_rate: float, with_cp: bool) -> Iterator[SwinStage]:
+    def _build_stages(
+        self, attention: tuple, pad_small_map: bool, drop_path_rate: float, with_cp: bool
+    ) -> Iterator[SwinStage]:
         """Build the stages; ``attention`` has the arguments of an attention behind its heads."""
         depths, heads = self.arch['depths'], self.arch['num_heads']
         position, drop_rate = self.position, attention[-1]
         total, layer = sum(depths), 0
         for stage, depth in enumerate(depths):
             dims, window, blocks = self.dims_of(stage), self.window_sizes[stage], []
+            side = self.table_windows[stage]
             for number in range(depth):
-                place = Placement(layer, (window, window), 0, position.normed, self.interpolate_mode, window=True)
-                shift = window // 2 if number % 2 else 0
+                place = Placement(layer, (side, side), 0, position.normed, self.interpolate_mode, window=True)
+                shifting = dict(shift=window // 2 if number % 2 else 0, pad_small_map=pad_small_map)
                 inside = (window, position.build_inside(), place)
-                attn = ShiftedWindowAttention(dims, heads[stage], *attention, *inside, shift=shift)
+                attn = ShiftedWindowAttention(dims, heads[stage], *attention, *inside, **shifting)
                 rate = drop_path_rate * layer / max(1, total - 1)
                 norms = (position.pe_norm, self.norm_cfg, with_cp)
                 blocks.append(
@@ -199,28 +208,25 @@ class SwinTransformer(SwinCheckpoints):
 
     def layer_grids(self, grid: Grid, inside: bool = False) -> list[Grid]:
         """Return the grid of each layer's tokens, or of its windows."""
-        if inside:
-            return super().layer_grids(grid, inside)
         grids = []
         for depth in self.arch['depths']:
             grids += [grid] * depth
             grid = merged_grid(grid)
+        if inside:
+            return [(layer.attn.windows_of(own)[0],) * 2 for layer, own in zip(self.all_layers, grids)]
         return grids
 
     @torch.no_grad()
     def layer_positions(self, grid: Grid) -> Iterator[Tensor]:
         """Yield the PE of the tokens as each layer's attention sees it, (N, D) a layer."""
-        joining, pe = self.position.joining, self.position_stream(grid, 0)
-        x = joining.enter(torch.zeros_like(pe), pe)
+        pe = self.position_stream(grid, 0)
+        x = self.position.joining.enter(torch.zeros_like(pe), pe)
         for number, stage in enumerate(self.layers):
             for layer in stage.blocks:
                 x, seen, pe = layer.join_position(x, pe)
                 yield seen[0]
             if stage.downsample is not None:
-                x = stage.downsample(x, grid)
-                # tokens that are zero stay so; the norm's bias is no part of the PE
-                x = x if joining.shares_norm else torch.zeros_like(x)
-                x, pe = self.next_position(number + 1, x, pe, grid)
+                x, pe = self.next_position(number + 1, stage.downsample(x, grid), pe, grid)
                 grid = merged_grid(grid)
 
     # running

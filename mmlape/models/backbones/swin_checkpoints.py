@@ -26,7 +26,11 @@ _LAYERS = (
 PUBLIC = dict(
     names=rf'{_LAYERS}|{NAMES.table}|norm\d+\.(weight|bias)',
     encodings=(('rpe',), (AbsolutePosition, 'rpe')),
-    arguments={'pe_joining': ['default'], 'patch_norm': ['post', 'none'], 'qkv_bias': None, 'norm_cfg': None},
+    arguments={
+        'pe_joining': ['default'],
+        'patch_norm': ['post', 'none'],
+        **dict.fromkeys(('qkv_bias', 'norm_cfg', 'pad_small_map')),
+    },
 )
 """What Microsoft's code has a place for, and MMPretrain's."""
 
@@ -112,9 +116,13 @@ class SwinCheckpoints(BaseBackbone):
     table_name = NAMES.table
     stored_names = NAMES
     embedding_names = ('patch_embed.',)
-    untraced: ClassVar[dict[str, Any]] = {'patch_norm': 'post', 'norm_cfg': dict(type='LN', eps=1e-5)}
+    untraced: ClassVar[dict[str, Any]] = {
+        'patch_norm': 'post',
+        'norm_cfg': dict(type='LN', eps=1e-5),
+        'pad_small_map': False,
+    }
     pe_hierarchy: str = 'merge'
-    window_sizes: tuple[int, ...]
+    table_windows: tuple[int, ...]
 
     @classmethod
     def checkpoint_layouts(cls) -> tuple[Layout, ...]:
@@ -192,9 +200,9 @@ class SwinCheckpoints(BaseBackbone):
         at all, PE tables are left out where the model lacks them.
         """
         windows = window_of(weights)
-        if isinstance(windows, tuple) and windows != self.window_sizes:
+        if isinstance(windows, tuple) and windows != self.table_windows:
             report.warnings.append(
-                f'the stages of the file have windows of {windows}, those of the model {self.window_sizes}: '
+                f'the stages of the file have windows of {windows}, those of the model {self.table_windows}: '
                 f'window_size={windows} takes its tables as they are'
             )
         tensors, own = super().fit_checkpoint(weights, options, report), self.state_dict()

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from mmlape.errors import ConfigError
+from mmlape.models.layers.grid import Grid
 from mmlape.models.layers.patch_embed import PATCH_NORMS
+from mmlape.models.layers.patch_merging import merged_grid
 from mmlape.models.position import Position, PositionType, joinings, resolve_position
 
 
@@ -12,7 +14,6 @@ def _arch(embed_dims: int, third: int, num_heads: int) -> dict:
 
 
 ARCHS = {'tiny': _arch(96, 6, 3), 'small': _arch(96, 18, 3), 'base': _arch(128, 18, 4)}
-OUT_TYPES = ('raw', 'featmap', 'avg_featmap')
 HIERARCHIES = ('merge', 'stage')
 
 
@@ -36,17 +37,6 @@ def resolve_arch(arch: str | dict) -> dict:
         if dims % count:
             raise ConfigError(f'arch: the width {dims} of stage {stage} is not a multiple of its {count} heads')
     return dict(embed_dims=arch['embed_dims'], depths=depths, num_heads=heads)
-
-
-def resolve_outputs(out_type: str, out_indices: int | Sequence[int], num_stages: int) -> list[int]:
-    """Return the stages to return, counted from 0."""
-    if out_type not in OUT_TYPES:
-        raise ConfigError(f'unknown out_type={out_type!r}; choose one of: {", ".join(OUT_TYPES)}')
-    indices = [out_indices] if isinstance(out_indices, int) else list(out_indices)
-    for index in indices:
-        if not -num_stages <= index < num_stages:
-            raise ConfigError(f'out_indices: there is no stage {index}, the model has {num_stages}')
-    return [index % num_stages for index in indices]
 
 
 def resolve_swin_position(pe_type: PositionType, pe_joining: str, pe_norm: str, pe_hierarchy: str) -> Position:
@@ -83,6 +73,15 @@ def resolve_windows(window_size: int | Sequence[int], num_stages: int) -> tuple[
     if min(sides) < 1:
         raise ConfigError(f'window_size={window_size} must be at least 1')
     return sides
+
+
+def table_windows(windows: Sequence[int], grid: Grid, pad_small_map: bool) -> tuple[int, ...]:
+    """Return the side that each stage's bias tables are made for: a window shrunk to a small map has a small table."""
+    sides = []
+    for window in windows:
+        sides.append(window if pad_small_map else min(window, *grid))
+        grid = merged_grid(grid)
+    return tuple(sides)
 
 
 def check_sizes(img_size: tuple[int, int], patch_size: int, patch_norm: str) -> None:

@@ -96,10 +96,12 @@ class DETR(DETRCheckpoints, PlainDETR):
         """Return the arguments of ``forward_encoder`` and some of ``forward_decoder``."""
         encoder, decoder = super().pre_transformer(img_feats, batch_data_samples)
         encoder['hw'] = tuple(img_feats[-1].shape[-2:])
-        if self.position.absolute is None:
-            encoder['feat_pos'] = None
-            # mmcv's attention would take that of the queries for None, where there are as many of them as keys
-            decoder['memory_pos'] = torch.zeros_like(decoder['memory_pos'])
+        # mmdetection has float32, which a norm in another precision refuses
+        pe = encoder['feat_pos'].to(self.query_embedding.weight.dtype)
+        without = self.position.absolute is None
+        encoder['feat_pos'] = None if without else pe
+        # mmcv's attention would take that of the queries for None, where there are as many of them as keys
+        decoder['memory_pos'] = torch.zeros_like(pe) if without else pe
         return encoder, decoder
 
     def forward_encoder(self, feat: Tensor, feat_mask: Tensor | None, feat_pos: Tensor | None, hw: Grid) -> dict:

@@ -45,11 +45,19 @@ def assemble(windows: Tensor, grid: Grid, window: int) -> Tensor:
     return x.transpose(2, 3).reshape(-1, height, width, channels)
 
 
+def _windows(x: Tensor, hw: Grid, grid: Grid, side: int, shift: int) -> Tensor:
+    """Return tokens (B, H * W, D) as windows (B * windows, N, D) of the padded, rolled grid."""
+    x = x.unflatten(1, hw)
+    if grid != tuple(hw):
+        x = F.pad(x, (0, 0, 0, grid[1] - hw[1], 0, grid[0] - hw[0]))
+    return partition(x.roll((-shift, -shift), (1, 2)) if shift else x, side)
+
+
 class ShiftedWindowAttention(MultiheadAttention):
     """Swin's attention, for maps of any size.
 
-    Maps are padded on the right and the bottom with zeros before the qkv projection, and the padding is not masked;
-    maps with a side of at most one window are not shifted. Both are so in the public code.
+    Maps are padded to complete windows on the right and the bottom, with zeros before the qkv projection, and the
+    padding is not masked.
 
     Args:
         embed_dims: Width D of the tokens.
@@ -61,13 +69,23 @@ class ShiftedWindowAttention(MultiheadAttention):
         encodings: Position encodings inside this attention.
         place: Where they are attached; needed where there are any.
         shift: By how many tokens windows are shifted.
+        pad_small_map: What happens to a map whose short side is at most a window. True pads and shifts it like any
+            other, as mmdetection, mmsegmentation and mmpretrain's option of this name do. False shrinks the windows to
+            its short side and does not shift them, as Microsoft's classifier does; tables of the encodings are
+            resized where they are made for other windows.
     """
 
     window_size: int
 
-    def __init__(self, *args, shift: int = 0, **kwargs):
+    def __init__(self, *args, shift: int = 0, pad_small_map: bool = False, **kwargs):
         super().__init__(*args, **kwargs)
-        self.shift = shift
+        self.shift, self.pad_small_map = shift, pad_small_map
+
+    def windows_of(self, hw: Grid) -> tuple[int, int]:
+        """Return the side of the windows of a map, and by how many tokens they are shifted."""
+        if self.pad_small_map or min(hw) > self.window_size:
+            return self.window_size, self.shift
+        return min(hw), 0
 
     def forward(self, x: Tensor | AttentionInput, hw: Grid) -> Tensor:
         """Attend.
@@ -79,10 +97,9 @@ class ShiftedWindowAttention(MultiheadAttention):
         Returns:
             (B, N, D)
         """
-        (height, width), side = hw, self.window_size
+        (height, width), (side, shift) = hw, self.windows_of(hw)
         grid = (ceil_div(height, side) * side, ceil_div(width, side) * side)
-        shift = self.shift if min(hw) > side else 0
-        parts = [self._windows(part, hw, grid, shift) for part in ((x,) if isinstance(x, Tensor) else x)]
+        parts = [_windows(part, hw, grid, side, shift) for part in ((x,) if isinstance(x, Tensor) else x)]
         x = parts[0] if isinstance(x, Tensor) else AttentionInput(*parts)
         q, k, v = self._project(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         apart = apart_in(grid, side, shift, q.device) if shift else None
@@ -90,10 +107,3 @@ class ShiftedWindowAttention(MultiheadAttention):
         out = assemble(out, grid, side)
         out = out.roll((shift, shift), (1, 2)) if shift else out
         return self.proj_drop(self.proj(out[:, :height, :width].flatten(1, 2)))
-
-    def _windows(self, x: Tensor, hw: Grid, grid: Grid, shift: int) -> Tensor:
-        """Return tokens (B, H * W, D) as windows (B * windows, N, D) of the padded, rolled grid."""
-        x = x.unflatten(1, hw)
-        if grid != tuple(hw):
-            x = F.pad(x, (0, 0, 0, grid[1] - hw[1], 0, grid[0] - hw[0]))
-        return partition(x.roll((-shift, -shift), (1, 2)) if shift else x, self.window_size)
