@@ -7,22 +7,17 @@ import pytest
 from config_helpers import ROOT, build, load
 from mmengine.dataset import Compose
 from mmengine.registry import HOOKS
-from test_recipes import learning_rates, options
+from test_recipes import options
 
 
 def recipe(data: str):
     return load(ROOT / 'configs' / 'cifar' / f'vit-lite-7-4-lape_1xb128-310e_{data}.py')
 
 
-@pytest.mark.parametrize(('data', 'lr', 'first'), [('cifar10', 5.5e-4, 1e-5), ('cifar100', 6e-4, 1e-6)])
-def test_rates_and_decay(data, lr, first, tmp_path):
-    """Ten epochs of warm-up, a cosine until epoch 300, ten epochs at its minimum; the PE is decayed."""
+@pytest.mark.parametrize('data', ['cifar10', 'cifar100'])
+def test_decay(data):
+    """The PE is decayed."""
     cfg = recipe(data)
-    rates = learning_rates(cfg, tmp_path, 10)
-    assert len(rates) == 3100 and rates[0] == pytest.approx(first)
-    assert max(rates) == rates[99] == pytest.approx(lr)
-    assert rates[1550] == pytest.approx((lr + 1e-5) / 2, rel=0.01)
-    assert rates[3000] == rates[-1] == pytest.approx(1e-5, rel=1e-4)
     model = build(cfg)
     decay = options(model, cfg.optim_wrapper)
     parameters = dict(model.named_parameters())

@@ -123,9 +123,9 @@ def test_the_papers_arms_are_measured(monkeypatch):
 
 
 def test_changes_are_those_that_the_papers_print(monkeypatch):
-    """Where a paper's change is not that of its figures, both stand there; a change that no paper prints is named so."""
+    """Where a paper's change is not that of its figures, both stand there; one that no paper prints is named so."""
     monkeypatch.setattr(paper_costs, 'deit', lambda *args, **kwargs: nn.Linear(1, 1))
-    monkeypatch.setattr(paper_costs, '_measure', lambda arms, *_: ({name: 1.0 for name in arms},) * 2)
+    monkeypatch.setattr(paper_costs, '_measure', lambda arms, *_: (dict.fromkeys(arms, 1.0),) * 2)
     monkeypatch.setattr(paper_costs, 'model_cost', lambda *_: [SimpleNamespace(flops=1e6)])
     parameters, macs, training, _ = paper_costs.paper_tables()
     assert [row[2] for row in parameters.rows] == ['+0.08 % (recomputed: +0.09 %)', '+0.04 %', '+0.02 %']
