@@ -373,6 +373,33 @@ def test_readme_agrees_with_metafile_and_configs(folder):
         )
 
 
+IRPE = ROOT / 'configs' / 'pretrain' / 'irpe'
+SHARED = ('product-bias-k', 'product-clip-bias-k')
+
+
+@pytest.mark.parametrize('path', sorted(IRPE.glob('deit-small-*.py')), ids=short)
+def test_irpes_heads_are_those_of_the_quoted_figures(path):
+    """Of the biases, 80.05 and those of g against h are of shared tables, all others of a table a head."""
+    kind = load(path).model.backbone.pe_type[1]
+    method = re.search('-irpe-(.+?)_', path.stem)[1]
+    per_head = method not in SHARED if kind.get('mode') == 'bias' else method.endswith('per-head')
+    assert kind.get('share_heads', True) == (not per_head)
+
+
+def test_the_figures_of_irpes_released_weights_stand_beside_the_papers():
+    readme = (IRPE / 'README.md').read_text()
+    released = {'tiny_k': 73.7, 'small_k': 80.9, 'small_qk': 81.0, 'small_qkv': 81.2, 'base_k': 82.3, 'base_qkv': 82.8}
+    found = {}
+    for name, entry in metafile('pretrain/irpe').items():
+        for one in entry.get('Released Results', []):
+            size, sides = re.match(r'deit-(\w+)-default-irpe-product-(\w+)_', name).groups()
+            found[f'{size}_{sides}'] = one['Metrics']['top-1']
+            paper = [quoted['Metrics']['top-1'] for quoted in entry.get('Paper Results', [])]
+            row = f'| {paper[0] if paper else "none"} | {one["Metrics"]["top-1"]} |'
+            assert re.search(rf'\| `deit_{size}_\w+_shared_{sides}.pth` \| .+ {re.escape(row)}', readme)
+    assert found == released
+
+
 def test_dpns_figures_for_deit_are_quoted():
     """DPN's Table 1, without and with Dual PatchNorm."""
     for size, figures in (('small', ['80.1', '80.4']), ('base', ['81.8', '82.0'])):
