@@ -1,6 +1,7 @@
 """Configs: every one loads, builds and is what its name and its README say."""
 
 import ast
+import copy
 import re
 from functools import cache
 from pathlib import Path
@@ -290,14 +291,21 @@ def test_recipe(path):
 
 @pytest.mark.parametrize('path', [path for path in DETR if '_mini-' not in path.name], ids=short)
 def test_detr_recipe_is_mmdetections(path):
-    """But for the length, and for iRPE's tables, which are not decayed; parameters are DETR's and what a PE adds."""
+    """But for the length, iRPE's tables, which are not decayed, and two values of DETR's code that mmdetection lacks.
+
+    They are the neck's first values, and the limit of 1333 pixels before the crop. Parameters are DETR's and what a PE
+    adds.
+    """
     cfg, plain = load(path), Config.fromfile(MIM / 'detr' / 'detr_r50_8xb2-150e_coco.py')
     own, theirs = dict(flat(cfg.model)), dict(flat(plain.model))
-    ours = ('type', 'pe_', 'encoder.with_cp')
+    ours = ('type', 'pe_', 'encoder.with_cp', 'neck.init_cfg')
     assert {key: value for key, value in own.items() if not key.startswith(ours)} == {
         key: value for key, value in theirs.items() if key != 'type'
     }
-    pipeline, other = (one.train_dataloader.dataset.pipeline for one in (cfg, plain))
+    pipeline, other = (copy.deepcopy(one.train_dataloader.dataset.pipeline) for one in (cfg, plain))
+    before_crop, after = (other[3].transforms[1][place].scales for place in (0, 2))
+    assert all(scale[1] == 1333 for scale in after)
+    before_crop[:] = [(side, 10**6) for side, _ in before_crop]
     assert [dict(step, backend_args=None) for step in pipeline] == [dict(step, backend_args=None) for step in other]
     wrapper, keys = cfg.optim_wrapper, cfg.optim_wrapper.paramwise_cfg.custom_keys
     assert (wrapper.optimizer, wrapper.clip_grad) == (plain.optim_wrapper.optimizer, plain.optim_wrapper.clip_grad)
