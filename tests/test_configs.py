@@ -303,6 +303,7 @@ def test_detr_recipe_is_mmdetections(path):
         key: value for key, value in theirs.items() if key != 'type'
     }
     pipeline, other = (copy.deepcopy(one.train_dataloader.dataset.pipeline) for one in (cfg, plain))
+    assert cfg.model.neck.init_cfg == dict(type='mmlape.TorchInit', layer='Conv2d')
     before_crop, after = (other[3].transforms[1][place].scales for place in (0, 2))
     assert all(scale[1] == 1333 for scale in after)
     before_crop[:] = [(side, 10**6) for side, _ in before_crop]
