@@ -133,6 +133,7 @@ BY_FILE = {
     ],
     'mmlape/models/backbones/vit.py': [
         ('patch norms: eps always 1e-5', "norm_cfg.get('eps', 1e-5)", '1e-5'),
+        ('Sub-LN: the initial weights of the recipe', 'weight.copy_(value)', 'pass'),
         ('distilled: tokens exchanged', "('cls_token', 'dist_token')", "('dist_token', 'cls_token')"),
         ('drop path: rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
         ('drop path: one rate', 'drop_path_rate * i / max(1, depth - 1)', 'drop_path_rate'),
