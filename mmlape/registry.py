@@ -61,14 +61,16 @@ def _child(name: str, *locations: str, kind: type[root.Registry] = ScopedRegistr
 MODELS = _child('MODELS', 'mmlape.models', kind=LazyRegistry)
 MODEL_WRAPPERS = _child('MODEL_WRAPPERS', 'mmlape.engine.distributed.processes', 'mmlape.engine.distributed.sharding')
 DATASETS = _child('DATASETS', 'mmlape.datasets.fashion_mnist', 'mmlape.datasets.few_shot')
-TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms')
+TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms', kind=LazyRegistry)
 DATA_SAMPLERS = _child('DATA_SAMPLERS', 'mmlape.datasets')
+WEIGHT_INITIALIZERS = _child('WEIGHT_INITIALIZERS', 'mmlape.models.initial')
 METRICS = _child('METRICS', 'mmlape.evaluation', kind=LazyRegistry)
 HOOKS = _child('HOOKS', 'mmlape.engine.hooks')
 OPTIM_WRAPPER_CONSTRUCTORS = _child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.engine.paramwise')
 POSITION_ENCODINGS = root.Registry('position encoding', scope='mmlape', locations=['mmlape.models.position'])
 JOININGS = root.Registry('joining', scope='mmlape', locations=['mmlape.models.position'])
 OPTIM_WRAPPERS = _child('OPTIM_WRAPPERS', 'mmlape.engine.optim')
+PARAM_SCHEDULERS = _child('PARAM_SCHEDULERS', 'mmlape.engine.warmup_cosine')
 
 # the package defines nothing for the other roots, but MMEngine looks types of scope `mmlape` up there as well; without
 # a location it would warn that the package is not installed

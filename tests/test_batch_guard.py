@@ -76,13 +76,15 @@ def test_everything_counted_in_iterations_is_stretched():
         dict(type='MultiStepLR', by_epoch=False, milestones=[60, 80], begin=5, end=90),
         dict(type='ExponentialLR', by_epoch=False, gamma=0.81, begin=90),
         dict(type='MultiStepLR', by_epoch=True, milestones=[6]),
+        dict(type='mmlape.WarmupCosineLR', by_epoch=False, warmup=3, warmup_start=0.01, eta_min=0.0, T_max=60),
     ]
     cfg.custom_hooks = [dict(type='EMAHook', begin_iter=7)]
     stretch(cfg, 2)
     assert cfg.custom_hooks[0].begin_iter == 14
     assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval, cfg.train_cfg.val_begin) == (200, 20, 60)
     assert cfg.train_cfg.dynamic_intervals == [(100, 10)]
-    linear, steps, decay, epochs = cfg.param_scheduler
+    linear, steps, decay, epochs, cosine = cfg.param_scheduler
+    assert (cosine.warmup, cosine.T_max) == (6, 120)
     assert (linear.begin, linear.end) == (0, 10)
     assert (steps.milestones, steps.begin, steps.end) == ([120, 160], 10, 180)
     assert decay.gamma == pytest.approx(0.9) and decay.begin == 180
@@ -103,6 +105,9 @@ def test_a_schedule_that_ends_before_it_begins_is_refused():
         check_schedule(cfg)
     cfg.param_scheduler[0].update(by_epoch=True, begin=7, end=6)
     with pytest.raises(ConfigError, match=r'begins at 7, not before param_scheduler.0.end=6'):
+        check_schedule(cfg)
+    cfg.param_scheduler = [dict(type='mmlape.WarmupCosineLR', warmup=6, by_epoch=False)]
+    with pytest.raises(ConfigError, match=r'warms up until 6, not before .*max_iters=5.*param_scheduler.0.warmup=2'):
         check_schedule(cfg)
 
 

@@ -1,6 +1,7 @@
 """Configs: every one loads, builds and is what its name and its README say."""
 
 import ast
+import copy
 import re
 from functools import cache
 from pathlib import Path
@@ -290,14 +291,22 @@ def test_recipe(path):
 
 @pytest.mark.parametrize('path', [path for path in DETR if '_mini-' not in path.name], ids=short)
 def test_detr_recipe_is_mmdetections(path):
-    """But for the length, and for iRPE's tables, which are not decayed; parameters are DETR's and what a PE adds."""
+    """But for the length, iRPE's tables, which are not decayed, and two values of DETR's code that mmdetection lacks.
+
+    They are the neck's first values, and the limit of 1333 pixels before the crop. Parameters are DETR's and what a PE
+    adds.
+    """
     cfg, plain = load(path), Config.fromfile(MIM / 'detr' / 'detr_r50_8xb2-150e_coco.py')
     own, theirs = dict(flat(cfg.model)), dict(flat(plain.model))
-    ours = ('type', 'pe_', 'encoder.with_cp')
+    ours = ('type', 'pe_', 'encoder.with_cp', 'neck.init_cfg')
     assert {key: value for key, value in own.items() if not key.startswith(ours)} == {
         key: value for key, value in theirs.items() if key != 'type'
     }
-    pipeline, other = (one.train_dataloader.dataset.pipeline for one in (cfg, plain))
+    pipeline, other = (copy.deepcopy(one.train_dataloader.dataset.pipeline) for one in (cfg, plain))
+    assert cfg.model.neck.init_cfg == dict(type='mmlape.TorchInit', layer='Conv2d')
+    before_crop, after = (other[3].transforms[1][place].scales for place in (0, 2))
+    assert all(scale[1] == 1333 for scale in after)
+    before_crop[:] = [(side, 10**6) for side, _ in before_crop]
     assert [dict(step, backend_args=None) for step in pipeline] == [dict(step, backend_args=None) for step in other]
     wrapper, keys = cfg.optim_wrapper, cfg.optim_wrapper.paramwise_cfg.custom_keys
     assert (wrapper.optimizer, wrapper.clip_grad) == (plain.optim_wrapper.optimizer, plain.optim_wrapper.clip_grad)
@@ -371,6 +380,33 @@ def test_readme_agrees_with_metafile_and_configs(folder):
         assert ours == 'not run by us' or (
             run and re.search(r'\.\./\.\./docs/results/(fashion-mnist|dpn|position)\.md', ours)
         )
+
+
+IRPE = ROOT / 'configs' / 'pretrain' / 'irpe'
+SHARED = ('product-bias-k', 'product-clip-bias-k')
+
+
+@pytest.mark.parametrize('path', sorted(IRPE.glob('deit-small-*.py')), ids=short)
+def test_irpes_heads_are_those_of_the_quoted_figures(path):
+    """Of the biases, 80.05 and those of g against h are of shared tables, all others of a table a head."""
+    kind = load(path).model.backbone.pe_type[1]
+    method = re.search('-irpe-(.+?)_', path.stem)[1]
+    per_head = method not in SHARED if kind.get('mode') == 'bias' else method.endswith('per-head')
+    assert kind.get('share_heads', True) == (not per_head)
+
+
+def test_the_figures_of_irpes_released_weights_stand_beside_the_papers():
+    readme = (IRPE / 'README.md').read_text()
+    released = {'tiny_k': 73.7, 'small_k': 80.9, 'small_qk': 81.0, 'small_qkv': 81.2, 'base_k': 82.3, 'base_qkv': 82.8}
+    found = {}
+    for name, entry in metafile('pretrain/irpe').items():
+        for one in entry.get('Released Results', []):
+            size, sides = re.match(r'deit-(\w+)-default-irpe-product-(\w+)_', name).groups()
+            found[f'{size}_{sides}'] = one['Metrics']['top-1']
+            paper = [quoted['Metrics']['top-1'] for quoted in entry.get('Paper Results', [])]
+            row = f'| {paper[0] if paper else "none"} | {one["Metrics"]["top-1"]} |'
+            assert re.search(rf'\| `deit_{size}_\w+_shared_{sides}.pth` \| .+ {re.escape(row)}', readme)
+    assert found == released
 
 
 def test_dpns_figures_for_deit_are_quoted():

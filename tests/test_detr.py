@@ -337,6 +337,15 @@ def test_tables_get_xaviers_values_where_they_start_at_zero():
     assert torch.equal(attention.freqs, freqs)
 
 
+def test_the_map_into_the_transformer_starts_with_torchs_values():
+    """As in the public code; not with Xavier's, which mmdetection has."""
+    model = tiny_detr()
+    model.init_weights()
+    bound, conv = 512**-0.5, model.neck.convs[0].conv
+    assert float(conv.weight.std()) == pytest.approx(bound / 3**0.5, rel=0.02) and conv.weight.abs().max() <= bound
+    assert 0.1 * bound < conv.bias.abs().mean() and conv.bias.abs().max() <= bound
+
+
 @pytest.mark.parametrize(
     ('options', 'message'),
     [

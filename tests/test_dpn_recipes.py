@@ -10,6 +10,7 @@ from config_helpers import DPN, ROOT, WIDTH, build, build_without_data, load, pa
 from mmengine.registry import init_default_scope
 from mmpretrain.registry import TRANSFORMS
 from mmpretrain.structures import DataSample
+from scipy.ndimage import zoom
 from test_recipes import learning_rates, options
 
 from mmlape.checkpoint import load_model
@@ -95,7 +96,9 @@ def test_model_and_augmentation(path):
         ('avg_featmap', False) if pooled else ('cls_token', True)
     )
     assert head.hidden_dim == (None if many or name['arch'] == 'vit-small-p32' else width)
-    bias = 0.0 if plus else {'in1k': -6.9, 'in21k': -10.0, 'sun397': -6.0}[name['data']]
+    new = plus or name['schedule'].endswith('ft384')
+    bias = 0.0 if new else {'in1k': -6.9, 'in21k': -10.0, 'sun397': -6.0}[name['data']]
+    assert backbone.init_cfg == dict(type='mmlape.BigVisionInit')
     assert head.init_cfg == dict(type='Constant', layer='Linear', val=0.0, bias=bias)
     assert head.loss == dict(type='CrossEntropyLoss', **{'use_soft' if plus else 'use_sigmoid': True})
     assert head.num_classes == pre.num_classes == {'in1k': 1000, 'in21k': 21843, 'sun397': 397}[name['data']]
@@ -198,11 +201,17 @@ def test_initial_values():
     for weight, std in (
         (layers.pre_logits.weight, 24**-0.5),
         (vit.blocks[0].mlp.fc1.weight, (2 / (24 + 48)) ** 0.5),
-        (vit.blocks[1].attn.qkv.weight, (2 / (24 + 72)) ** 0.5),
+        *((weight, (2 / (24 + 24)) ** 0.5) for weight in vit.blocks[1].attn.qkv.weight.chunk(3)),
+        (vit.blocks[1].attn.proj.weight, (2 / (24 + 24)) ** 0.5),
         (vit.patch_embed.proj.weight, (3 * 64) ** -0.5),
         (vit.pos_embed, 384**-0.5),
     ):
         assert float(weight.std()) == pytest.approx(std, rel=0.1)
+    # LeCun's normal is cut off at two of its own deviations, Xavier's is uniform
+    assert float(vit.patch_embed.proj.weight.abs().max()) * (3 * 64) ** 0.5 == pytest.approx(2 / 0.8796, rel=0.02)
+    assert float(vit.blocks[1].attn.qkv.weight.abs().max()) == pytest.approx((6 / 48) ** 0.5, rel=0.02)
+    assert not any(bias.any() for name, bias in vit.named_parameters() if name.endswith('bias'))
+    assert not vit.cls_token.any()
     batch = dict(inputs=torch.randint(256, (3, 3, 32, 32)), data_samples=samples([5, 0, 999]))
     loss = model(**model.data_preprocessor(batch, training=True), mode='loss')['loss']
     assert float(loss) == pytest.approx(999 * np.log1p(np.exp(-6.9)) + np.log1p(np.exp(6.9)), rel=1e-4)
@@ -252,6 +261,7 @@ def test_randaugment_is_big_visions(level):
     step = next(step for step in recipe().train_dataloader.dataset.pipeline if step.type == 'RandAugment')
     operations = TRANSFORMS.build(dict(step, magnitude_level=level))
     assert step.num_policies == 2 and len(operations.transforms) == 16
+    enhanced = ('ColorTransform', 'BigVisionContrast', 'Brightness', 'Sharpness')
     wanted = dict(
         Rotate=level / 10 * 30,
         Posterize=int(level / 10 * 4),
@@ -260,7 +270,7 @@ def test_randaugment_is_big_visions(level):
         Shear=level / 10 * 0.3,
         Translate=level / 10 * 100 / 224,
         Cutout=2 * int(level / 10 * 40),
-        **dict.fromkeys(('ColorTransform', 'Contrast', 'Brightness', 'Sharpness'), level / 10 * 1.8 + 0.1 - 1),
+        **dict.fromkeys(enhanced, level / 10 * 1.8 + 0.1 - 1),
     )
     signed = {'Rotate', 'Shear', 'Translate'}
     for one in operations:
@@ -272,6 +282,38 @@ def test_randaugment_is_big_visions(level):
     image = dict(img=np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8))
     for one in operations:
         assert one.transform(dict(image))['img'].shape == (64, 64, 3)
+
+
+@pytest.mark.parametrize('magnitude', [-0.9, -0.35, 0.0, 0.45, 1.85])
+@pytest.mark.parametrize('side', [224, 64, 300])
+def test_contrast_is_big_visions(magnitude, side):
+    """Blended with the mean of a histogram's 256 bins, not of the image; fractions are cut off."""
+    init_default_scope('mmpretrain')
+    image = np.random.default_rng(0).integers(0, 256, (side, side, 3)).astype(np.uint8)
+    kind = TRANSFORMS.build(
+        dict(type='mmlape.BigVisionContrast', magnitude=magnitude, prob=1.0, random_negative_prob=0.0)
+    )
+    counts, _ = np.histogram(image[..., 0], bins=256, range=(0, 255))
+    grey = np.uint8(np.clip(counts.sum() / 256, 0, 255)).astype(np.float32)
+    wanted = np.clip(grey + np.float32(1 + magnitude) * (image.astype(np.float32) - grey), 0, 255).astype(np.uint8)
+    assert grey == {224: 196, 64: 16, 300: 255}[side]
+    assert np.array_equal(kind(dict(img=image))['img'], wanted)
+
+
+def test_the_pe_is_zoomed_as_big_visions():
+    """By SciPy's zoom, on a table whose rows and columns differ, from 224 pixels to 384."""
+    for arch, old, new in (('vit-base-p32', 7, 12), ('vit-base-p16', 14, 24)):
+        cfg = recipe(arch, '4xb128-5k-ft384_in1k')
+        arch = dict(_delete_=True, embed_dims=24, num_layers=1, num_heads=2, feedforward_channels=24)
+        cfg = cfg.copy()
+        cfg.merge_from_dict({'model.backbone.arch': arch, 'model.head': dict(in_channels=24, hidden_dim=24)})
+        vit = build(cfg).backbone.double()
+        table = np.random.default_rng(0).normal(size=(old, old, 24))
+        wanted = zoom(table, (new / old, new / old, 1), order=1).reshape(1, -1, 24)
+        state = dict(vit.state_dict(), pos_embed=torch.from_numpy(table).flatten(0, 1)[None])
+        vit.load_state_dict(state)
+        assert vit.grid == (new, new)
+        assert np.abs(vit.pos_embed.detach().numpy() - wanted).max() < 1e-12
 
 
 # steps

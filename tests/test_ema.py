@@ -1,6 +1,7 @@
 """The average of the weights that the recipes of T2T-ViT and CeiT keep: through a kill, and in evaluations."""
 
 import os
+import shutil
 import signal
 
 import pytest
@@ -12,6 +13,7 @@ from mmlape.checkpoint import read_checkpoint
 from mmlape.checkpoint.converting import publish
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import test as evaluate
+from mmlape.engine.trainer import train
 
 MOMENTUM = 0.2
 CHANGES = f"""
@@ -72,3 +74,33 @@ def test_the_average_is_what_is_evaluated(resumed, tmp_path):
         assert {name: found[name] for name in recorded[step]} == pytest.approx(recorded[step])
     plain, _ = publish(out / 'iter_6.pth', tmp_path / 'plain.pth')
     assert metrics(plain) != pytest.approx(recorded[6])
+
+
+def test_a_kept_average_leaves_the_run_as_it_is(tmp_path):
+    """Metrics, best checkpoint and weights are those without it; a resumed run has the same average."""
+    data = tiny.write_data(tmp_path / 'data')
+    extra = CHANGES.replace('custom_hooks.append', 'custom_hooks = []\ncustom_hooks.append')
+    kept = tiny.write_config(tmp_path, data, extra.replace("'EMAHook'", "'mmlape.KeptEMAHook'"), 'kept')
+    without = tiny.write_config(tmp_path, data, extra + 'custom_hooks.clear()\n', 'without')
+    runs = {path.stem: tmp_path / path.stem for path in (kept, without)}
+    for path in (kept, without):
+        train(load_config(str(path)), runs[path.stem], seed=3)
+    recorded = [[one['metrics'] for one in tiny.evaluations(folder)] for folder in runs.values()]
+    assert recorded[0] == recorded[1] and len(recorded[0]) == 3
+    assert len({next(folder.glob('best_*')).name for folder in runs.values()}) == 1
+    average = None
+    for iteration in range(1, 7):
+        content, plain = (read_checkpoint(folder / f'iter_{iteration}.pth') for folder in runs.values())
+        plain = plain['state_dict']
+        assert all(torch.equal(content['state_dict'][name], value) for name, value in plain.items())
+        plain = {name: value for name, value in plain.items() if value.is_floating_point()}
+        average = average or plain
+        average = {name: (1 - MOMENTUM) * average[name] + MOMENTUM * value for name, value in plain.items()}
+        for name, value in average.items():
+            torch.testing.assert_close(content['state_dict_ema'][f'module.{name}'], value, atol=1e-6, rtol=1e-5)
+    shutil.copy(runs['kept'] / 'iter_2.pth', tmp_path)
+    train(load_config(str(kept)), tmp_path / 'resumed', seed=3, resume=str(tmp_path / 'iter_2.pth'))
+    resumed = read_checkpoint(tmp_path / 'resumed' / 'iter_6.pth')['state_dict_ema']
+    assert all(torch.equal(resumed[name], value) for name, value in content['state_dict_ema'].items())
+    averaged, _ = publish(runs['kept'] / 'iter_6.pth', tmp_path / 'averaged.pth', 'ema')
+    assert evaluate(load_config(str(kept)), str(averaged), tmp_path)['metrics'] != pytest.approx(recorded[0][-1])

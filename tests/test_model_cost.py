@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
@@ -113,7 +114,7 @@ def test_the_papers_tables_of_cost(capsys, monkeypatch):
     rows = [
         line.strip('| ').split(' | ') for line in capsys.readouterr().out.splitlines() if line.startswith('| DeiT')
     ]
-    assert rows[0][1] == rows[0][3] == '5.717 / 5.722'
+    assert rows[0][1] == rows[0][3] == '5.717 / 5.722' and rows[0][2] == '+0.08 % (recomputed: +0.09 %)'
     paper, ours = (float(text.removesuffix(' %')) for text in (rows[2][3], rows[2][5]))
     assert paper == 1.82 and abs(paper - ours) <= 0.02
     assert main(['model-cost']) == 1
@@ -129,3 +130,16 @@ def test_the_papers_arms_are_measured(monkeypatch):
     default, lape = (float(text) for text in tables[2].rows[0][3].split(' / '))
     assert 80 < default <= lape
     assert tables[3].rows[0][4] == '1.000'
+
+
+def test_changes_are_those_that_the_papers_print(monkeypatch):
+    """Where a paper's change is not that of its figures, both stand there; one that no paper prints is named so."""
+    monkeypatch.setattr(paper_costs, 'deit', lambda *args, **kwargs: nn.Linear(1, 1))
+    monkeypatch.setattr(paper_costs, '_measure', lambda arms, *_: (dict.fromkeys(arms, 1.0),) * 2)
+    monkeypatch.setattr(paper_costs, 'model_cost', lambda *_: [SimpleNamespace(flops=1e6)])
+    parameters, macs, training, _ = paper_costs.paper_tables()
+    assert [row[2] for row in parameters.rows] == ['+0.08 % (recomputed: +0.09 %)', '+0.04 %', '+0.02 %']
+    assert [row[2] for row in training.rows] == ['+0.21 %', '+0.12 %', '+0.25 %']
+    times = ['+0.48 % (recomputed: +0.49 %)', '+0.98 %', '+0.51 % (recomputed: +0.34 %)']
+    assert [row[6] for row in training.rows] == times
+    assert macs.columns[3] == 'its change (recomputed)' and macs.rows[1][3] == '+1.82 %'

@@ -154,11 +154,19 @@ def test_sub_lns_initial_weights_are_scaled():
         models.append(VisionTransformer(ARCH, 32, 8, norm_placement=placement))
     plain, scaled = (model.blocks[1].state_dict() for model in models)
     gain = math.sqrt(math.log(4))
-    for name in ('attn.proj.weight', 'mlp.fc1.weight', 'mlp.fc2.weight'):
+    others = ('attn.proj.weight', 'mlp.fc1.weight', 'mlp.fc2.weight')
+    for name in others:
         torch.testing.assert_close(scaled[name], gain * plain[name])
     torch.testing.assert_close(scaled['attn.qkv.weight'][48:], gain * plain['attn.qkv.weight'][48:])
     assert torch.equal(scaled['attn.qkv.weight'][:48], plain['attn.qkv.weight'][:48])
     assert torch.equal(scaled['attn.norm.weight'], torch.ones(24))
+    # they stay where a recipe has initial values of its own
+    before = {name: value.clone() for name, value in scaled.items()}
+    models[1].init_cfg = dict(type='mmlape.BigVisionInit')
+    models[1].init_weights()
+    assert all(torch.equal(scaled[name], before[name]) for name in others)
+    same = [torch.equal(*pair) for pair in zip(scaled['attn.qkv.weight'].chunk(3), before['attn.qkv.weight'].chunk(3))]
+    assert same == [False, False, True]
 
 
 def test_layer_scale_and_drop_path_act_between_the_norm_of_the_branch_and_that_of_the_sum():

@@ -13,6 +13,7 @@ from mmengine.model import BaseModel, revert_sync_batchnorm
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 from mmengine.runner import Runner
+from timm.scheduler import CosineLRScheduler
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
@@ -225,23 +226,51 @@ def test_mmsegmentations_segmenter_schedule(tmp_path):
         assert rates[i] == pytest.approx((1e-3 - 1e-4) * (1 - i / 159_999) ** 0.9 + 1e-4, rel=1e-4)
 
 
-def test_t2t_schedule(tmp_path):
-    """Ten epochs of warm-up, a cosine until epoch 300, ten epochs at its minimum."""
-    cfg = load(next((ROOT / 'configs/pretrain/t2t').glob('t2t-vit-7-default_*.py')))
-    rates = learning_rates(cfg, tmp_path, 10)
-    assert len(rates) == 3100
-    assert rates[0] == pytest.approx(1e-6) and max(rates) == pytest.approx(1e-3) == rates[99]
-    assert rates[1550] == pytest.approx(1e-5 + 0.99e-3 / 2, rel=0.01)
-    assert rates[2990] == pytest.approx(1e-5, rel=0.01)
-    assert rates[3000] == rates[-1] == pytest.approx(1e-5, rel=1e-4)
+DEIT_RATES = dict(lr=1e-3, warmup_t=5, warmup_lr_init=1e-6)
+T2T_RATES = dict(lr=1e-3, warmup_t=10, warmup_lr_init=1e-6, cooldown=10)
+COMPACT_RATES = dict(lr=5.5e-4, warmup_t=10, warmup_lr_init=1e-5, cooldown=10)
+
+
+@pytest.mark.parametrize(
+    ('path', 'rates'),
+    [
+        ('pretrain/deit-tiny-lape_4xb256-300e_in1k', DEIT_RATES),
+        ('pretrain/deit-base-distilled-default_4xb256-300e_in1k', DEIT_RATES),
+        ('pretrain/irpe/deit-small-default-irpe-product-k_4xb256-300e_in1k', DEIT_RATES),
+        ('pretrain/ceit/ceit-small-default_4xb256-300e_in1k', DEIT_RATES),
+        ('pretrain/t2t/t2t-vit-7-default_4xb256-310e_in1k', T2T_RATES),
+        ('cifar/cct-7-3x1-lape_1xb128-310e_cifar10', COMPACT_RATES),
+        ('cifar/vit-lite-7-4-default_1xb128-310e_cifar100', dict(COMPACT_RATES, lr=6e-4, warmup_lr_init=1e-6)),
+        ('pretrain/deit-tiny-default_1xb128-300e_cifar10', dict(DEIT_RATES, lr=5.5e-4, warmup_t=10)),
+        ('pretrain/swin/swin-small-lape_4xb128-300e_in1k', dict(
+            lr=5e-4, warmup_t=20, warmup_lr_init=5e-7, lr_min=5e-6, warmup_prefix=True, t_in_epochs=False
+        )),
+    ],
+    ids=lambda value: value.rpartition('/')[2] if isinstance(value, str) else '',
+)  # fmt: skip
+def test_rates_are_timms(path, rates, tmp_path):
+    """Those of its cosine in every epoch, with the arguments that the public code gives it; Swin's in every step."""
+    cfg, each, epochs = load(ROOT / 'configs' / f'{path}.py'), 4, 300
+    options = dict(rates)
+    cooldown, lr = options.pop('cooldown', 0), options.pop('lr')
+    by_step = not options.get('t_in_epochs', True)
+    if by_step:
+        epochs, options['warmup_t'] = each * epochs, each * options['warmup_t']
+    length = epochs - options['warmup_t'] * options.get('warmup_prefix', False)
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=lr)
+    timms = CosineLRScheduler(optimizer, t_initial=length, **{'lr_min': 1e-5, **options})
+    wanted = [timms._get_lr(t)[0] for t in range(epochs + cooldown)]
+    found = np.array(learning_rates(cfg, tmp_path, each))
+    assert np.abs(found - np.repeat(wanted, 1 if by_step else each)).max() < 1e-12
 
 
 @pytest.mark.parametrize('family', ['t2t', 'ceit'])
 def test_recipes_with_an_average_of_the_weights(family):
-    """Decay 0.99996, batch statistics included; the second evaluation comes before it is taken away."""
+    """Decay 0.99996, batch statistics included. T2T-ViT's is evaluated, CeiT's kept beside the plain weights."""
+    kind = dict(t2t='EMAHook', ceit='mmlape.KeptEMAHook')[family]
     for path in sorted((ROOT / 'configs/pretrain' / family).glob('*.py')):
         cfg = load(path)
-        average = next(hook for hook in cfg.custom_hooks if hook.type == 'EMAHook')
+        average = next(hook for hook in cfg.custom_hooks if hook.type == kind)
         assert 1 - average.momentum == pytest.approx(0.99996) and average.update_buffers
         assert 'mmlape.SecondEvaluationHook' in [hook.type for hook in cfg.custom_hooks]
         repeated = cfg.train_dataloader.sampler.type == 'RepeatAugSampler'

@@ -54,8 +54,6 @@ def test_the_schedules_are_the_public_ones():
     optimizer = cfg.optim_wrapper.optimizer
     assert (optimizer.type, optimizer.lr, optimizer.weight_decay) == ('AdamW', 5e-4, 0.05)
     assert cfg.optim_wrapper.clip_grad.max_norm == 5.0
-    warmup, cosine = cfg.param_scheduler
-    assert (warmup.end, cosine.begin, cosine.eta_min) == (20, 20, 5e-6)
     assert cfg.train_dataloader.sampler == dict(type='DefaultSampler', shuffle=True)
     assert [augment.type for augment in cfg.model.train_cfg.augments] == ['Mixup', 'CutMix']
     detector, segmentor = load(first('mask_rcnn', 'rpe')), load(first('upernet', 'rpe'))

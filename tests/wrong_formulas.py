@@ -31,6 +31,7 @@ TESTS = (
     'tests/test_dpn_models.py',
     'tests/test_norm_placement.py',
     'tests/test_dpn_checkpoints.py',
+    'tests/test_dpn_recipes.py::test_the_pe_is_zoomed_as_big_visions',
 )
 OF_DPN = (
     'tests/test_few_shot.py',
@@ -76,6 +77,9 @@ OWN_TESTS = {
     'mmlape/checkpoint/records.py': OF_DESCRIPTIONS,
     'mmlape/analysis/cost.py': ('tests/test_model_cost.py',),
     'mmlape/engine/paramwise.py': ('tests/test_paramwise.py',),
+    'mmlape/datasets/big_vision.py': OF_DPN,
+    'mmlape/models/initial.py': ('tests/test_dpn_recipes.py', 'tests/test_detr.py', '-k', 'initial or torchs_values'),
+    'mmlape/engine/warmup_cosine.py': ('tests/test_recipes.py', '-k', 'rates_are_timms'),
 }
 """The tests of files that the tests above do not reach."""
 AT_ONCE = 2
@@ -162,6 +166,7 @@ BY_FILE = {
     ],
     'mmlape/models/backbones/vit.py': [
         ('patch norms: eps always 1e-5', "norm_cfg.get('eps', 1e-5)", '1e-5'),
+        ('Sub-LN: the initial weights of the recipe', 'weight.copy_(value)', 'pass'),
         ('distilled: tokens exchanged', "('cls_token', 'dist_token')", "('dist_token', 'cls_token')"),
         ('drop path: rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
         ('drop path: one rate', 'drop_path_rate * i / max(1, depth - 1)', 'drop_path_rate'),
@@ -372,7 +377,7 @@ BY_FILE = {
         ('Sub-LN: initial weights not scaled', 'scaled_init=True', 'scaled_init=False'),
         ('Sub-LN: initial weights of a decoder', 'math.log(2 * len(layers))', 'math.log(3 * len(layers))'),
         ('Sub-LN: initial queries are scaled', 'chunk(3)[2]', 'chunk(3)[0]'),
-        ('Sub-LN: the output projection is not scaled', '(values, layer.attn.proj.weight, ', '(values, '),
+        ('Sub-LN: the output projection is not scaled', '[values, layer.attn.proj.weight.data, ', '[values, '),
         ('NormFormer: scales of every third channel', 'unflatten(-1, (len(self.weight), -1))',
          'unflatten(-1, (-1, len(self.weight))).mT', '.flatten(-2)', '.mT.flatten(-2)'),
     ],
@@ -422,7 +427,8 @@ BY_FILE = {
     'mmlape/models/layers/grid.py': [
         ('resize: bilinear', 'mode=mode,', "mode='bilinear',"),
         ('resize: antialiased', 'align_corners=corners)', 'align_corners=corners, antialias=True)'),
-        ('resize: align_corners', 'else False', 'else True'),
+        ('resize: align_corners', "mode.endswith('-corners')", 'True'),
+        ('resize: corners are not aligned', "mode.endswith('-corners')", 'False'),
         ('resize: rows and columns exchanged', 'reshape(1, -1, *src)', 'reshape(1, -1, *src).mT'),
     ],
     'mmlape/models/position/base.py': [
@@ -756,7 +762,32 @@ BY_FILE = {
         ('big_vision: no bias of the head', 'val=0.0, bias=-6.9', 'val=0.0'),
         ('big_vision: PE std 0.02', 'std=embed_dims**-0.5', 'std=0.02'),
     ],
+    'mmlape/datasets/big_vision.py': [
+        ('contrast: the mean of the image', 'image.shape[0] * image.shape[1] // 256', 'int(image.mean())'),
+        ('contrast: rounded', '.astype(image.dtype)', '.round().astype(image.dtype)'),
+        ('contrast: the grey is not cut', 'min(image.shape[0] * image.shape[1] // 256, 255)',
+         '(image.shape[0] * image.shape[1] // 256)'),
+    ],
+    'mmlape/models/initial.py': [
+        ('initial: q, k and v are one map', "3 if name.endswith('qkv') else 1", '1'),
+        ('initial: class token is drawn', 'nn.init.zeros_(module.cls_token)', 'pass'),
+        ('initial: stem by its outputs', 'part.weight[0].numel()', 'part.weight[:, 0].numel()'),
+        ('initial: stem narrower by what is cut off', ' / CUT_AT_TWO', ''),
+        ("initial: Xavier's for torch's", 'part.reset_parameters()', 'nn.init.xavier_uniform_(part.weight)'),
+    ],
+    'mmlape/engine/warmup_cosine.py': [
+        ('timm: the cosine begins after the warm-up', 'warmup if warmup_prefix else 0', 'warmup'),
+        ('timm: the cosine begins with the warm-up', 'warmup if warmup_prefix else 0', '0'),
+        ('timm: the warm-up ends a step early', 'self.last_step / self.warmup', 'self.last_step / (self.warmup - 1)'),
+        ('timm: the warm-up begins at 0', 'self.warmup_start + share * (base - self.warmup_start)', 'share * base'),
+        ('timm: the cosine ends at 0', 'self.eta_min + share * (base - self.eta_min)', 'share * base'),
+        ('timm: the cosine ends a step early', '(T_max or end - begin) - self.skipped',
+         '(T_max or end - begin) - self.skipped - 1'),
+        ('timm: the cosine rises again', 'min((self.last_step - self.skipped) / self.length, 1.0)',
+         '(self.last_step - self.skipped) / self.length'),
+    ],
     'configs/_base_/datasets/big_vision.py': [
+        ('RandAugment: contrast with the mean of the image', 'mmlape.BigVisionContrast', 'Contrast'),
         ('RandAugment: skipped half of the time', 'prob=1.0', 'prob=0.5'),
         ('RandAugment: Posterize by the other end', "'Posterize', magnitude_range=(0, 4)",
          "'Posterize', magnitude_range=(4, 0)"),

@@ -14,9 +14,6 @@ model = dict(
     head=dict(num_classes=num_classes),
     train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]),
 )
-lr = 6e-4
-optim_wrapper = dict(optimizer=dict(lr=lr))
-param_scheduler = [
-    dict(type='LinearLR', start_factor=1e-6 / lr, begin=0, end=10, convert_to_iter_based=True),
-    _base_.param_scheduler[1],
-]
+optim_wrapper = dict(optimizer=dict(lr=6e-4))
+param_scheduler = _base_.param_scheduler
+param_scheduler[0].update(warmup_start=1e-6)

@@ -1,6 +1,10 @@
-"""Loading transforms whose errors name the file, also from a data loader's worker process."""
+"""Loading transforms whose errors name the file, also from a data loader's worker process.
+
+What needs MMPretrain is imported on first use.
+"""
 
 from collections.abc import Callable
+from importlib import import_module
 
 import mmcv
 import numpy as np
@@ -12,6 +16,12 @@ from mmlape.datasets.heads import patch_size
 from mmlape.datasets.image_files import looks_truncated, open_image, require_size
 from mmlape.errors import DataError
 from mmlape.registry import TRANSFORMS
+
+
+def __getattr__(name: str):
+    if name != 'BigVisionContrast':
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return getattr(import_module('mmlape.datasets.big_vision'), name)
 
 
 def guard_loading(cfg: Config) -> None:

@@ -4,10 +4,10 @@ from mmengine.config import Config
 
 from mmlape.errors import ConfigError
 
-_COUNTS = ('begin', 'end', 'T_max', 'total_steps', 'step_size', 'milestones', 'periods')
-"""Arguments of MMEngine's schedulers that count iterations, where ``by_epoch`` is False."""
+_COUNTS = ('begin', 'end', 'warmup', 'T_max', 'total_steps', 'step_size', 'milestones', 'periods')
+"""Arguments of schedulers that count iterations, where ``by_epoch`` is False."""
 _UNCHANGED = ('ConstantLR', 'LinearLR', 'CosineAnnealingLR', 'PolyLR', 'MultiStepLR', 'StepLR', 'OneCycleLR')
-_UNCHANGED += ('CosineRestartLR',)
+_UNCHANGED += ('CosineRestartLR', 'WarmupCosineLR')
 """Schedulers whose other arguments do not depend on how finely time is counted."""
 
 
@@ -28,14 +28,16 @@ def check_schedule(cfg: Config) -> None:
     for key, scheduler in schedulers(cfg):
         by_epoch = scheduler.get('by_epoch', True)
         length = 'max_epochs' if by_epoch else 'max_iters'
-        begin, given = scheduler.get('begin', 0), scheduler.get('end')
+        warmup, given = scheduler.get('warmup', 0), scheduler.get('end')
+        begin = scheduler.get('begin', 0) + warmup
         end = cfg.train_cfg.get(length) if given is None else given
         if end is None or begin < end:
             continue
         why = f'{key}.end={given}' if given is not None else f'train_cfg.{length}={end}, the end of training'
+        name, does = ('warmup', 'warms up until') if warmup else ('begin', 'begins at')
         raise ConfigError(
-            f'{key} ({scheduler.get("type")}) begins at {begin}, not before {why}: change them together, as in '
-            f'--cfg-options {key}.begin={end // 2}' + ('' if given is None else f' {key}.end={max(end, begin) + 1}')
+            f'{key} ({scheduler.get("type")}) {does} {begin}, not before {why}: change them together, as in '
+            f'--cfg-options {key}.{name}={end // 2}' + ('' if given is None else f' {key}.end={max(end, begin) + 1}')
         )
 
 

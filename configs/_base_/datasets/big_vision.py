@@ -25,7 +25,7 @@ randaugment = dict(
         dict(type='Solarize', magnitude_range=(0, 256), **always),
         dict(type='SolarizeAdd', magnitude_range=(0, 110), **always),
         dict(type='ColorTransform', **enhanced),
-        dict(type='Contrast', **enhanced),
+        dict(type='mmlape.BigVisionContrast', **enhanced),
         dict(type='Brightness', **enhanced),
         dict(type='Sharpness', **enhanced),
         dict(direction='horizontal', **sheared),

@@ -13,25 +13,32 @@ img_size = 32
 mean = [125.307, 122.961, 113.8575]
 std = [62.985, 62.0925, 66.708]
 
+# timm's 'random' interpolation: each crop, and each of RandAugment's two operations, is bilinear or bicubic
+both = ('bilinear', 'bicubic')
 crop = dict(type='RandomResizedCrop', scale=img_size, crop_ratio_range=(0.8, 1.0), backend='pillow')
-crops = dict(
-    type='RandomChoice',
-    transforms=[[dict(interpolation=name, **crop)] for name in ('bilinear', 'bicubic')],
+crops = dict(type='RandomChoice', transforms=[[dict(interpolation=name, **crop)] for name in both])
+augment = dict(
+    type='RandAugment',
+    policies='timm_increasing',
+    num_policies=1,
+    magnitude_level=9,
+    magnitude_std=0.5,
+    total_level=10,
 )
-train_pipeline = [
-    crops,
-    dict(type='RandomFlip', prob=0.5, direction='horizontal'),
-    dict(
-        type='RandAugment',
-        policies='timm_increasing',
-        num_policies=2,
-        magnitude_level=9,
-        magnitude_std=0.5,
-        total_level=10,
-        hparams=dict(pad_val=[round(value) for value in mean], interpolation='bicubic'),
-    ),
-    dict(type='PackInputs'),
-]
+fill = [round(value) for value in mean]
+hparams = [dict(pad_val=fill, interpolation=name) for name in both]
+operation = dict(type='RandomChoice', transforms=[[dict(hparams=one, **augment)] for one in hparams])
+erasing = dict(
+    type='RandomErasing',
+    erase_prob=0.25,
+    mode='rand',
+    min_area_ratio=0.02,
+    max_area_ratio=1 / 3,
+    fill_color=mean,
+    fill_std=std,
+)
+flip = dict(type='RandomFlip', prob=0.5, direction='horizontal')
+train_pipeline = [crops, flip, operation, operation, dict(type='PackInputs')]
 train_dataloader = dict(
     batch_size=128,
     num_workers=4,

@@ -1,4 +1,7 @@
-"""DETR over ResNet-50 with frozen batch norms, 100 queries, 80 classes; all but the encoder is mmdetection's."""
+"""DETR over ResNet-50 with frozen batch norms, 100 queries, 80 classes; all but the encoder is mmdetection's.
+
+The map into the transformer starts with PyTorch's own values, as in DETR's code, not with Xavier's.
+"""
 
 embed_dims = 256
 drop_rate = 0.1
@@ -41,6 +44,7 @@ model = dict(
         act_cfg=None,
         norm_cfg=None,
         num_outs=1,
+        init_cfg=dict(type='mmlape.TorchInit', layer='Conv2d'),
     ),
     encoder=dict(num_layers=6, layer_cfg=dict(self_attn_cfg=attn, ffn_cfg=ffn), with_cp=False),
     decoder=dict(

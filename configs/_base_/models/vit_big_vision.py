@@ -18,11 +18,7 @@ model = dict(
         pe_type=dict(type='learnable', std=embed_dims**-0.5),
         pe_joining='default',
         act_cfg=dict(type='GELU', approximate='tanh'),
-        # Flax's: Xavier in the layers (q, k, v are one map here, so theirs are smaller by sqrt(2)), LeCun for the stem
-        init_cfg=[
-            dict(type='Xavier', layer='Linear', distribution='uniform'),
-            dict(type='Kaiming', layer='Conv2d', mode='fan_in', nonlinearity='linear'),
-        ],
+        init_cfg=dict(type='mmlape.BigVisionInit'),
     ),
     head=dict(
         type='VisionTransformerClsHead',

@@ -4,8 +4,5 @@ _base_ = './deit_300e.py'
 
 batch_size = 128
 optim_wrapper = dict(optimizer=dict(lr=5.5e-4, weight_decay=0.06))
-param_scheduler = [
-    dict(type='LinearLR', start_factor=1e-3, begin=0, end=10, convert_to_iter_based=True),
-    dict(type='CosineAnnealingLR', eta_min=1e-5, begin=10, convert_to_iter_based=True),
-]
+param_scheduler = [dict(type='mmlape.WarmupCosineLR', warmup=10, warmup_start=1e-6, eta_min=1e-5)]
 auto_scale_lr = dict(base_batch_size=batch_size)

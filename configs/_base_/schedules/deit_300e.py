@@ -1,7 +1,7 @@
-"""DeiT's 300 epochs: AdamW at 5e-4 per 512 images of the batch, 5 epochs of warm-up, then a cosine to 1e-5.
+"""DeiT's 300 epochs: AdamW at 5e-4 per 512 images of the batch, 5 epochs of warm-up, a cosine to 1e-5 from epoch 0.
 
 The public code scales the papers' 5e-4 by batch / 512, so a batch of 1024 trains at 1e-3. With fewer GPUs,
-keep the batch by `--accumulate` or scale the rate by `--auto-scale-lr`.
+keep the batch by `--accumulate` or scale the rate by `--auto-scale-lr`. The rate changes with every epoch, as timm's.
 """
 
 _base_ = ['../default_runtime.py', './adamw.py']
@@ -16,10 +16,7 @@ optim_wrapper = dict(
         custom_keys=dict(cls_token=dict(decay_mult=0.0), dist_token=dict(decay_mult=0.0)),
     ),
 )
-param_scheduler = [
-    dict(type='LinearLR', start_factor=1e-3, begin=0, end=5, convert_to_iter_based=True),
-    dict(type='CosineAnnealingLR', eta_min=1e-5, begin=5, convert_to_iter_based=True),
-]
+param_scheduler = [dict(type='mmlape.WarmupCosineLR', warmup=5, warmup_start=1e-6, eta_min=1e-5)]
 default_hooks = dict(
     logger=dict(type='LoggerHook', interval=100),
     checkpoint=dict(

@@ -1,6 +1,7 @@
 """Swin's 300 epochs: AdamW at 5e-4 per 512 images, 20 epochs of warm-up, a cosine to 5e-6; gradients clipped at 5.
 
 LaPE's Table I has 5e-4 at a batch of 512, to which the public code's rates, for 1024, are scaled.
+As there, the cosine begins after the warm-up, and the rate changes with every iteration.
 """
 
 _base_ = './deit_300e.py'
@@ -9,7 +10,13 @@ batch_size = 512
 scale = batch_size / 512
 optim_wrapper = dict(optimizer=dict(lr=5e-4 * scale), clip_grad=dict(max_norm=5.0))
 param_scheduler = [
-    dict(type='LinearLR', start_factor=1e-3, begin=0, end=20, convert_to_iter_based=True),
-    dict(type='CosineAnnealingLR', eta_min=5e-6 * scale, begin=20, convert_to_iter_based=True),
+    dict(
+        type='mmlape.WarmupCosineLR',
+        warmup=20,
+        warmup_start=5e-7 * scale,
+        eta_min=5e-6 * scale,
+        warmup_prefix=True,
+        convert_to_iter_based=True,
+    )
 ]
 auto_scale_lr = dict(base_batch_size=batch_size)

@@ -7,7 +7,4 @@ _base_ = './deit_300e.py'
 
 train_cfg = dict(max_epochs=310)
 optim_wrapper = dict(optimizer=dict(weight_decay=0.03))
-param_scheduler = [
-    dict(type='LinearLR', start_factor=1e-3, begin=0, end=10, convert_to_iter_based=True),
-    dict(type='CosineAnnealingLR', eta_min=1e-5, begin=10, end=300, convert_to_iter_based=True),
-]
+param_scheduler = [dict(type='mmlape.WarmupCosineLR', warmup=10, warmup_start=1e-6, eta_min=1e-5, T_max=300)]

@@ -9,6 +9,6 @@ _base_ = [
     '../../_base_/schedules/deit_300e.py',
 ]
 custom_hooks = [
-    dict(type='EMAHook', momentum=4e-5, update_buffers=True),
+    dict(type='mmlape.KeptEMAHook', momentum=4e-5, update_buffers=True),
     dict(type='mmlape.SecondEvaluationHook', name='crop_1.0', changes=dict(ResizeEdge=dict(scale=224))),
 ]

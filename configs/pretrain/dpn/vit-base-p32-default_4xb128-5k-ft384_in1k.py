@@ -9,7 +9,7 @@ _base_ = [
     '../../_base_/schedules/big_vision_ft5k.py',
 ]
 
-# the complete model of 224 pixels but for its last layer; the PE is resized
+# the complete model of 224 pixels but for its last layer, which starts at zeros; the PE is resized
 load_from = 'pretrained/vit_base_p32.pth'
 load_fresh = ['head.layers.head.']
 img_size = 384
@@ -20,9 +20,9 @@ model = dict(
         img_size=img_size,
         patch_size=32,
         pe_type=dict(std=embed_dims**-0.5),
-        interpolate_mode='bilinear',
+        interpolate_mode='bilinear-corners',
     ),
-    head=dict(in_channels=embed_dims, hidden_dim=embed_dims),
+    head=dict(in_channels=embed_dims, hidden_dim=embed_dims, init_cfg=dict(bias=0.0)),
 )
 train_pipeline = _base_.train_pipeline
 train_pipeline[1].update(scale=img_size)

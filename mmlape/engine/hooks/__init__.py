@@ -8,6 +8,7 @@ from mmlape.engine.hooks.accumulation import AccumulationHook
 from mmlape.engine.hooks.banner import BannerHook
 from mmlape.engine.hooks.checkpoint import CheckpointHook
 from mmlape.engine.hooks.compile_backbone import CompileBackboneHook
+from mmlape.engine.hooks.ema import KeptEMAHook
 from mmlape.engine.hooks.gradient_norm import GradientNormHook
 from mmlape.engine.hooks.nan_guard import NaNGuardHook
 from mmlape.engine.hooks.per_class import PerClassHook
@@ -22,8 +23,9 @@ ALWAYS = (
 )  # fmt: skip
 
 __all__ = [
-    'AccumulationHook', 'BannerHook', 'CheckpointHook', 'CompileBackboneHook', 'GradientNormHook', 'NaNGuardHook',
-    'PerClassHook', 'ReseedHook', 'RunRecordHook', 'SavePredictionsHook', 'SecondEvaluationHook', 'install',
+    'AccumulationHook', 'BannerHook', 'CheckpointHook', 'CompileBackboneHook', 'GradientNormHook', 'KeptEMAHook',
+    'NaNGuardHook', 'PerClassHook', 'ReseedHook', 'RunRecordHook', 'SavePredictionsHook',
+    'SecondEvaluationHook', 'install',
 ]  # fmt: skip
 
 

@@ -60,8 +60,9 @@ class VisionTransformer(ViTCheckpoints):
         norm_placement: Where each layer has norms: 'pre', 'post' or 'both', on the sum; 'normformer', 'sub-ln'; or a
             dict such as ``dict(attn='post', ffn='pre', on='branch')``; see ``mmlape.models.layers.norm_placement``.
         act_cfg: Activation of the FFN; the exact GELU by default.
-        interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``; 'tile' repeats the PE, for
-            windows as large as the grid that it was trained on (arXiv 2311.05613).
+        interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``; 'bilinear-corners', with the
+            corners aligned, is big_vision's; 'tile' repeats the PE, for windows as large as the grid that it was
+            trained on (arXiv 2311.05613).
         with_cp: Recompute activations in the backward pass to save memory.
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
         init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``;
@@ -130,7 +131,7 @@ class VisionTransformer(ViTCheckpoints):
         attention = (self.embed_dims, self.arch['num_heads'], qkv_bias, attn_drop_rate, drop_rate)
         norms = (self.position.pe_norm, norm_cfg, with_cp)
         rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
-        placement = resolve_norm_placement(norm_placement)
+        self.placement_of_norms = placement = resolve_norm_placement(norm_placement)
         self.untraced = dict(
             num_heads=self.arch['num_heads'],
             patch_norm=patch_norm,
@@ -149,6 +150,15 @@ class VisionTransformer(ViTCheckpoints):
         self.freeze()
 
     # building
+
+    def init_weights(self) -> None:
+        """Initialise as ``init_cfg`` says; weights for which a placement of norms has a rule keep its values."""
+        weights = self.placement_of_norms.scaled(self.blocks)
+        values = [weight.clone() for weight in weights]
+        super().init_weights()
+        if self.load_report is None:
+            for weight, value in zip(weights, values):
+                weight.copy_(value)
 
     def _build_layers(self, attention, windows, drop_rate, drop_path_rates, layer_scale, norms, ffn) -> nn.ModuleList:
         return nn.ModuleList(

@@ -28,9 +28,13 @@ def pad_to_multiple(x: Tensor, size: int) -> Tensor:
 
 
 def resize_map(values: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
-    """Resize (rows * columns, C) values on a grid ``src`` to a grid ``dst``, by size, without antialiasing."""
+    """Resize (rows * columns, C) values on a grid ``src`` to a grid ``dst``, by size, without antialiasing.
+
+    The mode is PyTorch's; 'bilinear-corners' and 'bicubic-corners' keep the values of the corners.
+    """
     image = values.t().reshape(1, -1, *src)  # (1, C, rows, columns)
-    corners = None if mode in ('nearest', 'nearest-exact', 'area') else False
+    corners = None if mode in ('nearest', 'nearest-exact', 'area') else mode.endswith('-corners')
+    mode = mode.removesuffix('-corners')
     return F.interpolate(image, size=dst, mode=mode, align_corners=corners)[0].flatten(1).t()
 
 

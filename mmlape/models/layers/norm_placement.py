@@ -57,16 +57,18 @@ class NormPlacement:
     residual_scale: bool = False
     scaled_init: bool = field(default=False, compare=False)
 
-    @torch.no_grad()
+    def scaled(self, layers: Sequence[nn.Module]) -> list[Tensor]:
+        """Return the weights of a model's layers whose initial values the method scales."""
+        scaled = []
+        for layer in layers if self.scaled_init else ():
+            values = layer.attn.qkv.weight.data.chunk(3)[2]
+            scaled += [values, layer.attn.proj.weight.data, layer.mlp.fc1.weight.data, layer.mlp.fc2.weight.data]
+        return scaled
+
     def scale_initial(self, layers: Sequence[nn.Module]) -> None:
         """Multiply the initial weights of all layers of a model if the method says so."""
-        if not self.scaled_init:
-            return
-        gain = math.sqrt(math.log(2 * len(layers)))
-        for layer in layers:
-            values = layer.attn.qkv.weight.chunk(3)[2]
-            for weight in (values, layer.attn.proj.weight, layer.mlp.fc1.weight, layer.mlp.fc2.weight):
-                weight.mul_(gain)
+        for weight in self.scaled(layers):
+            weight.mul_(math.sqrt(math.log(2 * len(layers))))
 
 
 PRE = NormPlacement()
