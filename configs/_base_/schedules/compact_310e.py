@@ -10,7 +10,7 @@ batch_size = 128
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=310, val_interval=1)
 val_cfg = dict()
 test_cfg = dict()
-optim_wrapper = dict(optimizer=dict(lr=5.5e-4, weight_decay=0.06))
+optim_wrapper = dict(optimizer=dict(lr=5.5e-4, weight_decay=0.06), paramwise_cfg=dict(position_decay_mult=1.0))
 param_scheduler = [
     dict(type='LinearLR', start_factor=1e-5 / 5.5e-4, begin=0, end=10, convert_to_iter_based=True),
     dict(type='CosineAnnealingLR', eta_min=1e-5, begin=10, end=300, convert_to_iter_based=True),
