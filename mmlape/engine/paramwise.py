@@ -62,8 +62,8 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     longest scales the weight decay. So ``backbone=dict(lr_mult=0.1)`` leaves norms and biases without decay. What no
     key sets, ``norm_decay_mult``, ``bias_decay_mult``, ``bias_lr_mult`` and so on set. ``position_lr_mult`` and
     ``position_decay_mult``, 0 by default, are those of position encodings, whatever the kind: tables, absolute and
-    relative, frequencies, convolutions. ``layer_decay_rate``, of mmpretrain's constructor, scales the resulting learning
-    rate, also in detectors and segmentors, whose ``backbone`` knows a parameter's depth.
+    relative, frequencies, convolutions. ``layer_decay_rate``, of mmpretrain's constructor, scales the resulting
+    learning rate, also in detectors and segmentors, whose ``backbone`` knows a parameter's depth.
 
     A parameter that several modules share is in one group, by the rules for the first of its names.
 

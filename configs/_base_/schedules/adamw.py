@@ -1,8 +1,9 @@
 """AdamW with weight decay 0.05, but none on level embeddings, norms and biases; position encodings never decay.
 
 A custom key applies to every parameter whose name contains it, and only to what it sets: `backbone=dict(lr_mult=0.1)`
-leaves these decays as they are. 'norm' also covers the norms of a PE and of patches. `norm_decay_mult` covers norms with
-other names (batch norms in a sequence). LayerScale and injector gammas are decayed, as in ViT-Adapter's public recipe.
+leaves these decays as they are. 'norm' also covers the norms of a PE and of patches. `norm_decay_mult` covers norms
+with other names (batch norms in a sequence). LayerScale and injector gammas are decayed, as in ViT-Adapter's public
+recipe.
 """
 
 no_decay = dict(decay_mult=0.0)

@@ -1,7 +1,7 @@
 """The contracts of a position encoding: it is joined with the tokens, acts in attention, or between layers.
 
-A new kind is one class in one file, registered in ``POSITION_ENCODINGS`` under the name that ``pe_type`` takes. A module
-that has parameters of position encodings names them in ``pe_names``; those that ``attach`` registers are added there.
+A new kind is one class in one file, registered in ``POSITION_ENCODINGS`` under the name that ``pe_type`` takes. A
+module that has parameters of position encodings names them in ``pe_names``; what ``attach`` registers is added there.
 """
 
 from abc import ABC, abstractmethod
