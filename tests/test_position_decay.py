@@ -99,10 +99,11 @@ def test_timms_tables_and_frequencies_do_not_decay(build):
 
 
 def test_a_config_can_say_otherwise():
-    model = nn.ModuleDict(dict(backbone=VisionTransformer(ARCH, 32, 8, pe_type=['learnable', 'irpe'])))
+    model = nn.ModuleDict(dict(backbone=VisionTransformer(ARCH, 32, 8, pe_type=['learnable', 'rpe', 'irpe'])))
     table = 'backbone.blocks.0.attn.rpe_k.lookup_table_weight'
     found = rates(model, position_lr_mult=10.0, custom_keys=dict(lookup_table=dict(decay_mult=1.0)))
     assert found[table] == pytest.approx((10, 0.05)) and found['backbone.pos_embed'] == pytest.approx((10, 0))
+    assert found['backbone.blocks.0.attn.relative_position_bias_table'] == pytest.approx((10, 0))
     assert found['backbone.blocks.0.attn.qkv.weight'] == pytest.approx((1, 0.05))
     found = rates(model, position_lr_mult=10.0, layer_decay_rate=0.5, custom_keys=dict(pos_embed=dict(lr_mult=3.0)))
     assert found['backbone.pos_embed'] == pytest.approx((3 / 8, 0)) and found[table] == pytest.approx((10 / 4, 0))

@@ -7,8 +7,8 @@ Transformers does, as in their public recipe.
 _base_ = ['../default_runtime.py', './adamw.py']
 
 batch_size = 128
-# AdamW moves an entry by about the sum of the rates at most, 0.79 in 395 steps, and a relative table starts at 0; of 1,
-# 3, 10 and 30 times the rate, chosen on training images that are not trained on (docs/results/position.md)
+# AdamW moves an entry by about the sum of the rates at most, 0.79 in 395 steps, and relative tables start at 0. Of 1,
+# 3, 10 and 30 times the rate, this was chosen on training images that are not trained on (docs/results/position.md)
 table_rate = 10.0
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=5, val_interval=5)
 val_cfg = dict()
