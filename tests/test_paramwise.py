@@ -209,4 +209,4 @@ def test_print_params_names_the_rules(capsys, monkeypatch):
     assert main(['print-params', str(path), '--cfg-options', *given]) == 0
     rows = [[cell.strip() for cell in line.split('│')[1:-1]] for line in capsys.readouterr().out.splitlines()]
     (row,) = [row for row in rows if row and row[-1] == 'backbone.pos_embed']
-    assert row[1:4] == ["'backbone' x 0.5, layer 0 of 5 x 0.3277", '0', "'pos_embed' x 0"]
+    assert row[1:4] == ["'backbone' x 0.5, layer 0 of 5 x 0.3277", '0', 'position_decay_mult x 0']

@@ -76,19 +76,22 @@ def test_mini_recipes_decay_what_the_full_ones_decay(path):
     assert set(decay.values()) == {0, 0.05}
     keys = cfg.optim_wrapper.paramwise_cfg.custom_keys
     backbone_rate = keys.get('backbone', {}).get('lr_mult', 1) * lr
-    assert rate.pop('backbone.pos_embed') == keys.pos_embed.get('lr_mult', backbone_rate / lr) * lr
+    assert rate.pop('backbone.pos_embed') == keys.get('pos_embed', {}).get('lr_mult', backbone_rate / lr) * lr
     assert {value for name, value in rate.items() if name.startswith('backbone.')} == {backbone_rate}
     assert {value for name, value in rate.items() if not name.startswith('backbone.')} == {lr}
 
 
 @pytest.mark.parametrize('family', FAMILIES + ('pretrain',))
 def test_recipes_train_as_with_mmengines_own_constructor(family):
+    """But for the decay of the PE, which MMEngine's does not know."""
     cfg = load(next(path for path in CONFIGS if path.parent.name == family and 'deit-tiny' in path.stem))
     model, ours = build(cfg), cfg.optim_wrapper
     theirs = {key: value for key, value in ours.items() if key != 'constructor'}
     assert ours.constructor == 'mmlape.ParamwiseOptimWrapperConstructor'
     for key in ('lr', 'weight_decay'):
         found, expected = options(model, ours, key), options(model, theirs, key)
+        if key == 'weight_decay':
+            expected['backbone.pos_embed'] = 0
         assert found == expected and list(found) == list(expected)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import synthetic
 import tiny
 from scipy import stats
+from statsmodels.stats.power import TTestIndPower, TTestPower
 from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
@@ -22,7 +24,7 @@ from mmlape.experiments.report import ArmRuns, build, explanations, write_report
 from mmlape.experiments.report.figures import draw
 from mmlape.experiments.report.latex import escape, write_latex
 from mmlape.experiments.report.paper import index_entry, paper_model
-from mmlape.experiments.report.tables import comparison_table, early_table, results_table
+from mmlape.experiments.report.tables import comparison_table, early_table, results_table, seeds_table
 from mmlape.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.runs.run import read_arms, read_seeds
 
@@ -417,6 +419,18 @@ def test_a_table_leaves_out_what_nobody_has(report, tmp_path):
     ]
     assert made.results[0].untrained('coco/bbox_mAP') == 0.5
     assert comparison_table(made, 'last').rows == []
+
+
+def test_seeds_are_those_of_statsmodels_for_either_test(report, work_dir):
+    """The paired row takes the spread of the differences over common seeds, and the test on pairs."""
+    mine, theirs = (np.array(_values(work_dir, arm)) for arm in (LAPE, DEFAULT))
+    pooled, of_pairs = np.sqrt((mine.var(ddof=1) + theirs.var(ddof=1)) / 2), (mine - theirs).std(ddof=1)
+    rows = [row for row in seeds_table(report).rows if row[1] == 'mIoU']
+    assert [row[2] for row in rows] == ['unpaired', 'paired']
+    for row, std, test in zip(rows, (pooled, of_pairs), (TTestIndPower(), TTestPower())):
+        assert row[3].startswith(f'{std:.2f} (')
+        needed = [test.solve_power(points / std, power=0.8, alpha=0.05) for points in (0.5, 1.0, 2.0)]
+        assert [int(cell.split()[0]) for cell in row[4:]] == [max(3, math.ceil(seeds)) for seeds in needed]
 
 
 def test_an_arm_without_a_finished_run_is_shown_as_such(tmp_path):

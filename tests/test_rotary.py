@@ -93,8 +93,9 @@ def test_attention_depends_on_offsets_only(pe):
     assert (logits[:, 0, 0, 1, 2] - logits[:, 0, 0, 2, 1]).abs().max() > 1e-3 or pe == 'alibi2d'
 
 
-def test_alibi_is_written_out():
-    model = VisionTransformer(ARCH, 16, 4, pe_type='alibi2d')
+@pytest.mark.parametrize('slope', [1, 16.0])
+def test_alibi_is_written_out(slope):
+    model = VisionTransformer(ARCH, 16, 4, pe_type=dict(type='alibi2d', slope=slope) if slope > 1 else 'alibi2d')
     attn, encoding = model.blocks[1].attn, model.blocks[1].attn.encodings[0]
     bias = encoding.logits(attn, torch.zeros(1, HEADS, 7, DIMS), torch.zeros(1, HEADS, 7, DIMS), (2, 3))[0]
     assert not bias[:, 0].any() and not bias[:, :, 0].any()
@@ -102,7 +103,7 @@ def test_alibi_is_written_out():
         for i in range(6):
             for j in range(6):
                 distance = math.hypot(i // 3 - j // 3, i % 3 - j % 3)
-                expected = -(2 ** (-8 * (head + 1) / HEADS)) * distance
+                expected = -slope * 2 ** (-8 * (head + 1) / HEADS) * distance
                 assert bias[head, i + 1, j + 1].item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -140,6 +141,7 @@ def test_windows():
         (dict(type='rope', coordinates='pixels'), "unknown coordinates='pixels'; choose one of: index, normalised"),
         (dict(type='rope', pairs='odd'), "unknown pairs='odd'; choose one of: interleaved, half"),
         (dict(type='rope', coordinates='normalised', reference=(16, 16)), 'reference scales indices'),
+        (dict(type='alibi2d', slope=0), 'slope=0 must be positive'),
     ],
 )
 def test_wrong_options_are_refused(pe, words):

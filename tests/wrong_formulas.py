@@ -32,6 +32,7 @@ TESTS = (
     'tests/test_norm_placement.py',
     'tests/test_dpn_checkpoints.py',
     'tests/test_dpn_recipes.py::test_the_pe_is_zoomed_as_big_visions',
+    'tests/test_position_decay.py',
 )
 OF_DPN = (
     'tests/test_few_shot.py',
@@ -61,6 +62,7 @@ OWN_TESTS = {
     'mmlape/models/backbones/vit_layouts.py': OF_FILES,
     'mmlape/models/backbones/vit_targets.py': OF_TARGETS,
     'mmlape/checkpoint/targets.py': OF_TARGETS,
+    'mmlape/experiments/report/tables.py': ('tests/test_report.py', '-k', 'seeds'),
     'mmlape/evaluation/few_shot.py': OF_DPN,
     'mmlape/datasets/few_shot.py': OF_DPN,
     'mmlape/models/classifiers/mixup.py': OF_DPN,
@@ -76,7 +78,7 @@ OWN_TESTS = {
     'mmlape/models/backbones/swin_layouts.py': OF_DESCRIPTIONS,
     'mmlape/checkpoint/records.py': OF_DESCRIPTIONS,
     'mmlape/analysis/cost.py': ('tests/test_model_cost.py',),
-    'mmlape/engine/paramwise.py': ('tests/test_paramwise.py',),
+    'mmlape/engine/paramwise.py': ('tests/test_paramwise.py', 'tests/test_position_decay.py', '-k', 'not any_config'),
     'mmlape/datasets/big_vision.py': OF_DPN,
     'mmlape/models/initial.py': ('tests/test_dpn_recipes.py', 'tests/test_detr.py', '-k', 'initial or torchs_values'),
     'mmlape/engine/warmup_cosine.py': ('tests/test_recipes.py', '-k', 'rates_are_timms'),
@@ -432,6 +434,10 @@ BY_FILE = {
         ('resize: rows and columns exchanged', 'reshape(1, -1, *src)', 'reshape(1, -1, *src).mT'),
     ],
     'mmlape/models/position/base.py': [
+        ('decay: the last of two encodings alone has parameters',
+         "(*getattr(module, 'pe_names', ()), *(key", '(*(key'),
+        ('decay: parameters of modules that an encoding registers are left out', 'if key not in before))',
+         "if key not in before and '.' not in key))"),
         ('resize: prefix rows zero', '(table[:, :num_prefix],', '(0 * table[:, :num_prefix],'),
     ],
     'mmlape/models/position/absolute.py': [
@@ -630,8 +636,9 @@ BY_FILE = {
         ('CPE: not depthwise', ', groups=embed_dims', ''),
     ],
     'mmlape/models/position/alibi.py': [
-        ('ALiBi: farther is nearer', 'return -(2 **', 'return (2 **'),
+        ('ALiBi: farther is nearer', 'return -slopes', 'return slopes'),
         ('ALiBi: slopes from 1', '-8 * head / attn.num_heads', '-8 * (head - 1) / attn.num_heads'),
+        ('ALiBi: no factor of the slopes', 'self.slope * 2 **', '2 **'),
         ('ALiBi: city blocks', '.norm(dim=-1)', '.abs().sum(-1)'),
     ],
     'mmlape/models/position/chain.py': [
@@ -800,9 +807,22 @@ BY_FILE = {
         ('big_vision: class token decays', 'cls_token=dict(decay_mult=0.0)', ''),
         ('big_vision: cosine from the start', 'by_epoch=False, begin=warmup_iters)', 'by_epoch=False, begin=0)'),
     ],
+    'mmlape/engine/paramwise.py': [
+        ('decay: position encodings decay', "'position_decay_mult', 0.0)", "'position_decay_mult', 1.0)"),
+        ('decay: what position encodings are is ignored', 'position=is_position, norm', 'position=False, norm'),
+        ('rate: that of position encodings is ignored', 'position=is_position, bias', 'position=False, bias'),
+        ('decay: everything is a position encoding', 'name in positions, depth_of)', 'True, depth_of)'),
+    ],
+    'mmlape/models/backbones/timm_models.py': [
+        ("decay: timm's frequencies decay", "('pos_embed', 'rope.')", "('pos_embed',)"),
+    ],
+    'mmlape/experiments/report/tables.py': [
+        ('seeds: the unpaired test on pairs', 'paired=paired)', 'paired=False)'),
+        ("seeds: the arms' spread for that of the pairs", 'one.paired, of_differences(*arms)',
+         'one.paired, pooled([list(values.values()) for values in arms])'),
+    ],
     'configs/_base_/schedules/adamw.py': [
         ('decay: level_embed decays', 'level_embed=no_decay, ', ''),
-        ('decay: pos_embed decays', 'pos_embed=no_decay, ', ''),
         ('decay: batch norms decay', 'norm_decay_mult=0.0,', ''),
         ('decay: biases decay', ', bias=no_decay', ''),
         ('decay: gammas do not decay', 'bias=no_decay)', 'bias=no_decay, gamma=no_decay)'),

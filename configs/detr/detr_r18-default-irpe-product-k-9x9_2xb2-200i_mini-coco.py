@@ -32,7 +32,7 @@ model = dict(
 )
 train_dataloader = dict(batch_size=2)
 train_cfg = dict(max_iters=200, val_interval=100)
-optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=1.0), lookup_table=_base_.no_decay)))
+optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=1.0))))
 val_evaluator = dict(metric='bbox')
 test_evaluator = val_evaluator
 default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP', rule='greater'))

@@ -6,3 +6,4 @@ tools/train.py configs/fashion_mnist/vit-mini-p4-irpe-product-k_1xb128-5e_fashio
 _base_ = './vit-mini-p4-default_1xb128-5e_fashion-mnist-10k.py'
 
 model = dict(backbone=dict(pe_type=dict(type='irpe', method='product', mode='contextual', on='k')))
+optim_wrapper = dict(paramwise_cfg=dict(position_lr_mult=_base_.table_rate))

@@ -6,3 +6,4 @@ tools/train.py configs/fashion_mnist/vit-mini-p4-shaw_1xb128-5e_fashion-mnist-10
 _base_ = './vit-mini-p4-default_1xb128-5e_fashion-mnist-10k.py'
 
 model = dict(backbone=dict(pe_type='shaw'))
+optim_wrapper = dict(paramwise_cfg=dict(position_lr_mult=_base_.table_rate))

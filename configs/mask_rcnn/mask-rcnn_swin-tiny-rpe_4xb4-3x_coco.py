@@ -12,9 +12,6 @@ _base_ = [
 train_pipeline = [*_base_.train_pipeline[:-2], _base_.train_pipeline[-1]]
 train_dataloader = dict(batch_size=4, dataset=dict(pipeline=train_pipeline))
 # the public recipe decays biases, and batch norms
-no_decay = dict(decay_mult=0.0)
-decays = dict(
-    _delete_=True, custom_keys=dict(absolute_pos_embed=no_decay, relative_position_bias_table=no_decay, norm=no_decay)
-)
+decays = dict(_delete_=True, custom_keys=dict(norm=dict(decay_mult=0.0)))
 optim_wrapper = dict(paramwise_cfg=decays)
 auto_scale_lr = dict(base_batch_size=16)

@@ -11,9 +11,6 @@ _base_ = [
 model = dict(data_preprocessor=dict(size=_base_.crop_size))
 train_dataloader = dict(batch_size=4)
 # the public recipe decays biases, and batch norms
-no_decay = dict(decay_mult=0.0)
-decays = dict(
-    _delete_=True, custom_keys=dict(absolute_pos_embed=no_decay, relative_position_bias_table=no_decay, norm=no_decay)
-)
+decays = dict(_delete_=True, custom_keys=dict(norm=dict(decay_mult=0.0)))
 optim_wrapper = dict(optimizer=dict(lr=6e-5, weight_decay=0.01), paramwise_cfg=decays)
 auto_scale_lr = dict(base_batch_size=16)

@@ -2,7 +2,7 @@
 
 Layer-wise learning rates (BEiT, arXiv 2106.08254): layer k of L trains at ``rate ** (L + 1 - k)`` of the full rate.
 The embeddings are layer 0. A layer's PE norm shares its layer's rate; ViT-Adapter's own modules, necks and heads train
-at the full rate.
+at the full rate. The parameters of a position encoding do not decay unless the configuration says so.
 """
 
 import math
@@ -15,12 +15,13 @@ from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm, _InstanceNorm
 from torch import nn
 
 from mmlape.errors import ConfigError
+from mmlape.models.position import position_parameters
 from mmlape.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 _NORMS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm)
 _KEYS = (
     'custom_keys', 'layer_decay_rate', 'bias_lr_mult', 'norm_decay_mult', 'bias_decay_mult', 'dwconv_decay_mult',
-    'flat_decay_mult', 'bypass_duplicate',
+    'flat_decay_mult', 'position_lr_mult', 'position_decay_mult', 'bypass_duplicate',
 )  # fmt: skip
 
 
@@ -59,9 +60,10 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     ``paramwise_cfg`` has MMEngine's keys. A custom key applies to every parameter whose name contains it, but only to
     what it sets: of the keys with ``lr_mult`` the longest scales the learning rate, of those with ``decay_mult`` the
     longest scales the weight decay. So ``backbone=dict(lr_mult=0.1)`` leaves norms and biases without decay. What no
-    key sets, ``norm_decay_mult``, ``bias_decay_mult``, ``bias_lr_mult`` and so on set. ``layer_decay_rate``, of
-    mmpretrain's constructor, scales the resulting learning rate, also in detectors and segmentors, whose ``backbone``
-    knows a parameter's depth.
+    key sets, ``norm_decay_mult``, ``bias_decay_mult``, ``bias_lr_mult`` and so on set. ``position_lr_mult`` and
+    ``position_decay_mult``, 0 by default, are those of position encodings, whatever the kind: tables, absolute and
+    relative, frequencies, convolutions. ``layer_decay_rate``, of mmpretrain's constructor, scales the resulting
+    learning rate, also in detectors and segmentors, whose ``backbone`` knows a parameter's depth.
 
     A parameter that several modules share is in one group, by the rules for the first of its names.
 
@@ -69,6 +71,12 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         ConfigError: ``paramwise_cfg`` has an unknown key. On the call, if it scales a learning rate that ``optimizer``
             does not set, or if it has ``layer_decay_rate`` and nothing knows a parameter's depth.
     """
+
+    def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None):
+        paramwise_cfg = dict(paramwise_cfg or {})
+        if (optim_wrapper_cfg.get('optimizer') or {}).get('weight_decay'):
+            paramwise_cfg.setdefault('position_decay_mult', 0.0)
+        super().__init__(optim_wrapper_cfg, paramwise_cfg)
 
     def _validate_cfg(self) -> None:
         super()._validate_cfg()
@@ -96,9 +104,10 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         """Return what decides the settings of every trained parameter, by its name."""
         depth_of = layer_depths(model) if 'layer_decay_rate' in self.paramwise_cfg else None
         trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-        return {name: self._settings(model, name, depth_of) for name in trained}
+        positions = position_parameters(model)
+        return {name: self._settings(model, name, name in positions, depth_of) for name in trained}
 
-    def _settings(self, model: nn.Module, name: str, depth_of: Callable | None) -> Settings:
+    def _settings(self, model: nn.Module, name: str, is_position: bool, depth_of: Callable | None) -> Settings:
         prefix, _, own_name = name.rpartition('.')
         module = model.get_submodule(prefix)
         custom = self._custom(f'{prefix}.{own_name}')  # MMEngine matches '.cls_token' also where nothing is before it
@@ -106,15 +115,15 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         if 'lr_mult' in custom:
             rate = Rule(*custom.pop('lr_mult'))
         else:
-            rate = self._rule('bias_lr_mult') if is_bias and not is_norm else None
+            kinds = dict(position=is_position, bias=is_bias and not is_norm)
+            rate = self._first_rule('lr_mult', kinds)
         if 'decay_mult' in custom:
             decay = Rule(*custom.pop('decay_mult'))
         else:
             is_depthwise = isinstance(module, nn.Conv2d) and module.in_channels == module.groups
             is_flat = getattr(module, own_name).ndim == 1
-            kinds = dict(norm=is_norm, bias=is_bias, dwconv=is_depthwise, flat=is_flat)
-            rules = [self._rule(f'{kind}_decay_mult') for kind, applies in kinds.items() if applies]
-            decay = next(filter(None, rules), None)
+            kinds = dict(position=is_position, norm=is_norm, bias=is_bias, dwconv=is_depthwise, flat=is_flat)
+            decay = self._first_rule('decay_mult', kinds)
         rates = filter(None, [rate, self._depth_rule(name, depth_of)])
         return Settings(tuple(rates), decay, {option: value for option, (_, value) in custom.items()})
 
@@ -127,9 +136,10 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
                 found |= {setting: (f"'{key}'", value) for setting, value in keys[key].items()}
         return found
 
-    def _rule(self, key: str) -> Rule | None:
-        factor = self.paramwise_cfg.get(key)
-        return None if factor is None else Rule(key, factor)
+    def _first_rule(self, setting: str, kinds: dict[str, bool]) -> Rule | None:
+        """Return the rule of the first kind that a parameter is of and that the configuration has a factor for."""
+        keys = [f'{kind}_{setting}' for kind, applies in kinds.items() if applies]
+        return next((Rule(key, self.paramwise_cfg[key]) for key in keys if key in self.paramwise_cfg), None)
 
     def _depth_rule(self, name: str, depth_of: Callable | None) -> Rule | None:
         if depth_of is None:
@@ -147,9 +157,9 @@ def parameter_rules(model: nn.Module, optim_wrapper: dict) -> dict[str, tuple[st
     """
     kind = optim_wrapper.get('constructor', 'DefaultOptimWrapperConstructor')
     kind = ROOT_CONSTRUCTORS.get(kind) if isinstance(kind, str) else kind
-    if not optim_wrapper.get('paramwise_cfg') or not issubclass(kind, ParamwiseOptimWrapperConstructor):
+    if not issubclass(kind, ParamwiseOptimWrapperConstructor):
         return {}
-    found = kind(optim_wrapper, optim_wrapper['paramwise_cfg']).settings(model)
+    found = kind(optim_wrapper, optim_wrapper.get('paramwise_cfg')).settings(model)
     return {name: (', '.join(map(str, one.rates)), str(one.decay or '')) for name, one in found.items()}
 
 

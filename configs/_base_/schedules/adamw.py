@@ -1,9 +1,9 @@
-"""AdamW with weight decay 0.05, but none on level and position embeddings, norms and biases.
+"""AdamW with weight decay 0.05, but none on level embeddings, norms and biases; position encodings never decay.
 
 A custom key applies to every parameter whose name contains it, and only to what it sets: `backbone=dict(lr_mult=0.1)`
-leaves these decays as they are. 'norm' also covers the norms of a PE and of patches, 'bias' also the table of relative
-position biases. `norm_decay_mult` covers norms with other names (batch norms in a sequence). LayerScale and injector
-gammas are decayed, as in ViT-Adapter's public recipe.
+leaves these decays as they are. 'norm' also covers the norms of a PE and of patches. `norm_decay_mult` covers norms
+with other names (batch norms in a sequence). LayerScale and injector gammas are decayed, as in ViT-Adapter's public
+recipe.
 """
 
 no_decay = dict(decay_mult=0.0)
@@ -13,6 +13,6 @@ optim_wrapper = dict(
     optimizer=dict(type='AdamW', lr=1e-4, betas=(0.9, 0.999), weight_decay=0.05),
     paramwise_cfg=dict(
         norm_decay_mult=0.0,
-        custom_keys=dict(level_embed=no_decay, pos_embed=no_decay, norm=no_decay, bias=no_decay),
+        custom_keys=dict(level_embed=no_decay, norm=no_decay, bias=no_decay),
     ),
 )

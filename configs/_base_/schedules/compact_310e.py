@@ -11,7 +11,7 @@ batch_size = 128
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=310, val_interval=1)
 val_cfg = dict()
 test_cfg = dict()
-optim_wrapper = dict(optimizer=dict(lr=5.5e-4, weight_decay=0.06))
+optim_wrapper = dict(optimizer=dict(lr=5.5e-4, weight_decay=0.06), paramwise_cfg=dict(position_decay_mult=1.0))
 param_scheduler = [dict(type='mmlape.WarmupCosineLR', warmup=10, warmup_start=1e-5, eta_min=1e-5, T_max=300)]
 default_hooks = dict(
     logger=dict(type='LoggerHook', interval=100),

@@ -14,7 +14,7 @@ optim_wrapper = dict(
     constructor='mmlape.ParamwiseOptimWrapperConstructor',
     optimizer=dict(type='AdamW', lr=1e-4, weight_decay=1e-4),
     clip_grad=dict(max_norm=0.1, norm_type=2),
-    paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.1), lookup_table=dict(decay_mult=0.0))),
+    paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=0.1))),
 )
 param_scheduler = [dict(type='MultiStepLR', milestones=[100], gamma=0.1, by_epoch=True)]
 default_hooks = dict(

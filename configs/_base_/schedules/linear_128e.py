@@ -13,7 +13,7 @@ optim_wrapper = dict(
     type='OptimWrapper',
     constructor='mmlape.ParamwiseOptimWrapperConstructor',
     optimizer=dict(type='AdamW', lr=3e-5, betas=(0.9, 0.999), weight_decay=0.01),
-    paramwise_cfg=dict(flat_decay_mult=0.0),
+    paramwise_cfg=dict(flat_decay_mult=0.0, position_decay_mult=1.0),
 )
 param_scheduler = [dict(type='PolyLR', power=0.9, eta_min=0.0, by_epoch=False, begin=0)]
 # the learning rate is for 4 GPUs x 4 images

@@ -6,5 +6,3 @@ tools/dist_train.sh configs/pretrain/cpe/deit-tiny-cpe_4xb256-300e_in1k.py 4
 _base_ = '../deit-tiny-default_4xb256-300e_in1k.py'
 
 model = dict(backbone=dict(pe_type='cpe'))
-# as the public code of Twins, by the same authors
-optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(cpe=dict(decay_mult=0.0))))

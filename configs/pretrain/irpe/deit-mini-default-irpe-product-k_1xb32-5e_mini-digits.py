@@ -6,4 +6,3 @@ tools/train.py configs/pretrain/irpe/deit-mini-default-irpe-product-k_1xb32-5e_m
 _base_ = '../deit-mini-default_1xb32-5e_mini-digits.py'
 
 model = dict(backbone=dict(pe_type=['learnable', dict(type='irpe')]))
-optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(lookup_table=dict(decay_mult=0.0))))

@@ -6,5 +6,3 @@ tools/dist_train.sh configs/pretrain/irpe/deit-tiny-default-irpe-product-k_4xb25
 _base_ = '../deit-tiny-default_4xb256-300e_in1k.py'
 
 model = dict(backbone=dict(pe_type=['learnable', dict(type='irpe')]))
-# the paper's text; the released scripts decay the tables, too
-optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(lookup_table=dict(decay_mult=0.0))))

@@ -6,4 +6,3 @@ tools/dist_train.sh configs/pretrain/irpe/swin-tiny-irpe-product-qkv_4xb128-300e
 _base_ = '../swin/swin-tiny-rpe_4xb128-300e_in1k.py'
 
 model = dict(backbone=dict(pe_type=[dict(type='irpe', on='qkv')]))
-optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(lookup_table=dict(decay_mult=0.0))))

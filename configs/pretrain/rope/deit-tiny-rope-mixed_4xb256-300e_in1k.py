@@ -6,5 +6,3 @@ tools/dist_train.sh configs/pretrain/rope/deit-tiny-rope-mixed_4xb256-300e_in1k.
 _base_ = '../deit-tiny-default_4xb256-300e_in1k.py'
 
 model = dict(backbone=dict(pe_type='rope-mixed'))
-# as timm does
-optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(freqs=dict(decay_mult=0.0))))

@@ -57,8 +57,9 @@ def seeds() -> str:
     """Explain the table of seeds."""
     return (
         'Seeds that each of two arms needs to find a true difference with 80 % power at the 5 % level (two-sided '
-        't-test, equal deviations). The deviation is pooled over the two arms; in brackets its chi-square interval, '
-        'and the seeds for either end: few seeds know their own spread badly.'
+        't-test). The unpaired test takes the deviation pooled over the two arms, as if it were equal; the paired one '
+        'that of the differences over common seeds. In brackets its chi-square interval, and the seeds for either '
+        'end: few seeds know their own spread badly.'
     )
 
 

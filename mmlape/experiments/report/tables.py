@@ -1,6 +1,6 @@
 """The tables of a report as rows of text, the same for Markdown, HTML and the terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -10,7 +10,7 @@ from rich.text import Text
 from mmlape.evaluation.names import label
 from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.formats import DASH, interval, mean_std, number, probability
-from mmlape.experiments.power import MOST, pooled, seeds_needed
+from mmlape.experiments.power import MOST, Spread, of_differences, pooled, seeds_needed
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.comparisons import Comparison
 from mmlape.experiments.report.content import Report
@@ -116,25 +116,29 @@ def _tested(one: Comparison) -> tuple[str, ...]:
 
 
 def seeds_table(report: Report) -> Table:
-    """Build the table of the seeds that differences need, from the spread of the compared arms."""
+    """Build the table of the seeds that differences need in either test, from the spread of the compared arms."""
     rows = []
     for one in (one for one in report.comparisons if one.which == 'last'):
         arms = [report.result(name).values('last', one.metric) for name in (one.arm, one.baseline)]
-        found = pooled([list(values.values()) for values in arms])
-        if found is None or one.welch.note == NO_SPREAD or not found.std:
-            continue
-        low, high = found.interval()
-        std = f'{number(found.std)} ({number(low)} to {number(high)})'
-        needed = [_needed(difference, (found.std, low, high)) for difference in DIFFERENCES]
-        rows.append((report.title_of(one.arm, one.baseline), label(one.metric), std, *needed))
+        head = (report.title_of(one.arm, one.baseline), label(one.metric))
+        spreads = (
+            ('unpaired', one.welch, pooled([list(values.values()) for values in arms])),
+            ('paired', one.paired, of_differences(*arms)),
+        )
+        for test, difference, spread in spreads:
+            if spread is not None and difference.note != NO_SPREAD and spread.std:
+                rows.append((*head, test, *_needed(spread, test == 'paired')))
     heads = [f'to find {difference:g} points' for difference in DIFFERENCES]
-    return Table(('arm − baseline', 'metric', f'std ({INTERVAL})', *heads), rows, 2)
+    return Table(('arm − baseline', 'metric', 'test', f'std ({INTERVAL})', *heads), rows, 3)
 
 
-def _needed(difference: float, stds: tuple[float, float, float]) -> str:
-    """Return '12 (5 to 90)': for the estimated deviation, and for the ends of its interval."""
-    middle, low, high = (seeds_needed(difference, std) or f'> {MOST}' for std in stds)
-    return f'{middle} ({low} to {high})'
+def _needed(spread: Spread, paired: bool) -> Iterator[str]:
+    """Yield the deviation, and '12 (5 to 90)' a difference: for the estimate, and for the ends of its interval."""
+    low, high = spread.interval()
+    yield f'{number(spread.std)} ({number(low)} to {number(high)})'
+    for difference in DIFFERENCES:
+        seeds = [seeds_needed(difference, std, paired=paired) or f'> {MOST}' for std in (spread.std, low, high)]
+        yield '{} ({} to {})'.format(*seeds)
 
 
 def grouped_classes(report: Report) -> list[tuple[str, str, list[Comparison]]]:

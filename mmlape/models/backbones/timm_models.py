@@ -185,4 +185,5 @@ def build_vit(source: TimmSource, with_prefix: bool, keep_norm: bool, options: d
     vit.head, vit.head_drop, vit.fc_norm, vit.attn_pool = nn.Identity(), nn.Identity(), nn.Identity(), None
     if not keep_norm:
         vit.norm = nn.Identity()
+    vit.pe_names = [name for name, _ in vit.named_parameters() if name.startswith(('pos_embed', 'rope.'))]
     return vit

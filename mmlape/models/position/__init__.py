@@ -12,7 +12,14 @@ import mmlape.models.position.irpe
 import mmlape.models.position.relative_bias
 import mmlape.models.position.rotary  # noqa: F401  (these register kinds)
 from mmlape.errors import ConfigError
-from mmlape.models.position.base import AbsolutePosition, AttentionPosition, LayerPosition, Placement, attaching
+from mmlape.models.position.base import (
+    AbsolutePosition,
+    AttentionPosition,
+    LayerPosition,
+    Placement,
+    attaching,
+    position_parameters,
+)
 from mmlape.models.position.joining import AttentionInput, Joining, Stream
 from mmlape.models.position.pe_norm import PE_NORMS, build_pe_norm, norms_of, same_parameters
 from mmlape.registry import JOININGS, POSITION_ENCODINGS
@@ -39,6 +46,7 @@ __all__ = [
     'joinings_of',
     'kinds',
     'norms_of',
+    'position_parameters',
     'resolve_position',
 ]
 

@@ -1,6 +1,7 @@
 """The contracts of a position encoding: it is joined with the tokens, acts in attention, or between layers.
 
-A new kind is one class in one file, registered in ``POSITION_ENCODINGS`` under the name that ``pe_type`` takes.
+A new kind is one class in one file, registered in ``POSITION_ENCODINGS`` under the name that ``pe_type`` takes. A
+module that has parameters of position encodings names them in ``pe_names``; what ``attach`` registers is added there.
 """
 
 from abc import ABC, abstractmethod
@@ -186,7 +187,7 @@ class LayerPosition(ABC):
 
 @contextmanager
 def attaching(module: nn.Module, encoding: AttentionPosition | LayerPosition) -> Iterator[None]:
-    """Refuse an encoding that would replace the parameters of another.
+    """Add what an encoding registers to the module's ``pe_names``; refuse one that would replace another's parameters.
 
     Raises:
         ConfigError: If a parameter of the module is replaced inside.
@@ -198,6 +199,16 @@ def attaching(module: nn.Module, encoding: AttentionPosition | LayerPosition) ->
     if lost:
         name = getattr(encoding, 'name', type(encoding).__name__)
         raise ConfigError(f'pe_type has {name!r} twice with the same parameters ({lost[0]}): leave one')
+    module.pe_names = (*getattr(module, 'pe_names', ()), *(key for key in after if key not in before))
+
+
+def position_parameters(model: nn.Module) -> set[str]:
+    """Return the names of the parameters of a model's position encodings; norms of an absolute PE are the layers'."""
+    return {
+        f'{prefix}.{name}'.removeprefix('.')
+        for prefix, module in model.named_modules()
+        for name in getattr(module, 'pe_names', ())
+    }
 
 
 def resize_absolute(table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str = 'bicubic') -> Tensor:

@@ -1,0 +1,181 @@
+"""Parameters of position encodings do not decay unless a config says so: every kind, backbone and config."""
+
+import json
+import re
+
+import pytest
+import torch
+from config_helpers import CONFIGS, build_without_data, load
+from mmengine.optim import build_optim_wrapper
+from model_helpers import cvt, tiny_detr
+from test_paramwise import rates
+from torch import nn
+
+from mmlape.engine.optim import quiet_logger
+from mmlape.errors import ConfigError
+from mmlape.models import (
+    CeiT,
+    DistilledVisionTransformer,
+    SwinTransformer,
+    T2TViT,
+    TimmViT,
+    TimmViTAdapter,
+    VisionTransformer,
+    ViTAdapter,
+)
+from mmlape.models.position import AttentionPosition, attaching, kinds, position_parameters
+
+ARCH = dict(embed_dims=24, num_layers=2, num_heads=2, feedforward_channels=24)
+KINDS = sorted(kind.name for kind in kinds(object))
+BACKBONES = {
+    'ViT': lambda **pe: VisionTransformer(ARCH, 32, 8, **pe),
+    'distilled ViT': lambda **pe: DistilledVisionTransformer(ARCH, 32, 8, **pe),
+    'adapter': lambda **pe: ViTAdapter(ARCH, 32, conv_inplane=8, deform_num_heads=2, **pe),
+    'T2T-ViT': lambda **pe: T2TViT(dict(ARCH, token_dims=8), 32, **pe),
+    'CeiT': lambda **pe: CeiT(dict(ARCH, stem_channels=8), 32, **pe),
+    'CVT': lambda **pe: cvt(ARCH, 32, 8, **pe),
+    'Swin': lambda **pe: SwinTransformer(
+        dict(embed_dims=24, depths=(1, 1), num_heads=(2, 2)), 32, window_size=4, out_type='featmap', **pe
+    ),
+    'DETR': lambda **pe: tiny_detr(layers=(1, 1), **pe),
+}
+# what has parameters, and where it cannot be
+TRAINED = {
+    'learnable', 'rpe', 'irpe', 'shaw', 'axial-deeplab', 'huang', 'transformer-xl', 'sasa', 'rope-mixed', 'cpe',
+}  # fmt: skip
+NOT_THERE = {('DETR', 'learnable'), ('DETR', 'cpe'), ('T2T-ViT', 'cpe')}
+
+
+def decays(model: nn.Module, **paramwise) -> dict[str, float]:
+    """The weight decay of every trained parameter, as a share of the full one."""
+    keys = dict(bias_lr_mult=1.0, **paramwise)
+    return {name: decay / 0.05 for name, (_, decay) in rates(nn.ModuleDict(dict(backbone=model)), **keys).items()}
+
+
+@pytest.mark.parametrize('family', BACKBONES)
+@pytest.mark.parametrize('kind', KINDS)
+def test_what_a_kind_adds_to_a_model_does_not_decay(family, kind):
+    with torch.device('meta'):
+        without = set(dict(BACKBONES[family](pe_type='none', pe_joining='default').named_parameters()))
+        try:
+            model = BACKBONES[family](pe_type=kind, pe_joining='default')
+        except ConfigError:
+            assert kind not in TRAINED or (family, kind) in NOT_THERE
+            return
+    found = decays(model)
+    added = {name for name in found if name.removeprefix('backbone.') not in without}
+    assert bool(added) == (kind in TRAINED)
+    assert {name for name, decay in found.items() if decay == 0} == added
+    assert set(decays(model, position_decay_mult=0.5).values()) == ({0.5, 1.0} if added else {1.0})
+
+
+def test_tables_of_each_layer_and_stage_do_not_decay():
+    tables = {'absolute_pos_embed', 'absolute_pos_embed1'}
+    with torch.device('meta'):
+        models = {
+            VisionTransformer(ARCH, 32, 8, pe_joining='unshared'): {'pos_embed0', 'pos_embed1'},
+            BACKBONES['Swin'](pe_type='learnable', pe_hierarchy='stage'): tables,
+            VisionTransformer(ARCH, 32, 8, pe_type='rpe', pe_joining='lape'): {
+                f'blocks.{layer}.attn.{name}'
+                for layer in range(2)
+                for name in ('relative_position_bias_table', 'pe_norm.weight', 'pe_norm.bias')
+            },
+        }
+    for model, names in models.items():
+        assert {name for name, decay in decays(model).items() if decay == 0} == {f'backbone.{name}' for name in names}
+    normed = VisionTransformer(ARCH, 32, 8, pe_joining='lape')
+    assert not any('pe_norm' in name for name in position_parameters(normed)), 'norms of an absolute PE are norms'
+
+
+@pytest.mark.parametrize('build', [TimmViT, TimmViTAdapter])
+def test_timms_tables_and_frequencies_do_not_decay(build):
+    """timm's own ``no_weight_decay`` says which, beside the prefix tokens."""
+    name = 'vit_small_patch16_rope_mixed_ape_224'
+    more = dict(conv_inplane=8, deform_num_heads=2) if build is TimmViTAdapter else {}
+    model = build(name, model_args=dict(embed_dim=48, depth=4, num_heads=4), **more)
+    expected = {f'backbone.vit.{name}' for name in model.vit.no_weight_decay() if not name.endswith('token')}
+    assert {name for name, decay in decays(model).items() if decay == 0} == expected
+    assert expected == {'backbone.vit.pos_embed', 'backbone.vit.rope.freqs'}
+
+
+def test_a_config_can_say_otherwise():
+    model = nn.ModuleDict(dict(backbone=VisionTransformer(ARCH, 32, 8, pe_type=['learnable', 'rpe', 'irpe'])))
+    table = 'backbone.blocks.0.attn.rpe_k.lookup_table_weight'
+    found = rates(model, position_lr_mult=10.0, custom_keys=dict(lookup_table=dict(decay_mult=1.0)))
+    assert found[table] == pytest.approx((10, 0.05)) and found['backbone.pos_embed'] == pytest.approx((10, 0))
+    assert found['backbone.blocks.0.attn.relative_position_bias_table'] == pytest.approx((10, 0))
+    assert found['backbone.blocks.0.attn.qkv.weight'] == pytest.approx((1, 0.05))
+    found = rates(model, position_lr_mult=10.0, layer_decay_rate=0.5, custom_keys=dict(pos_embed=dict(lr_mult=3.0)))
+    assert found['backbone.pos_embed'] == pytest.approx((3 / 8, 0)) and found[table] == pytest.approx((10 / 4, 0))
+
+
+@pytest.mark.parametrize(('decay', 'groups'), [(0.05, True), (0.0, False)])
+def test_without_rules_the_tables_alone_are_apart(decay, groups):
+    wrapper = dict(
+        type='OptimWrapper',
+        optimizer=dict(type='SGD', lr=0.1, weight_decay=decay),
+        constructor='mmlape.ParamwiseOptimWrapperConstructor',
+    )
+    model = VisionTransformer(ARCH, 32, 8)
+    found = build_optim_wrapper(model, wrapper).optimizer.param_groups
+    by_id = {id(p): group['weight_decay'] for group in found for p in group['params']}
+    assert {name: by_id[id(p)] for name, p in model.named_parameters()} == {
+        name: 0 if name == 'pos_embed' else decay for name, _ in model.named_parameters()
+    }
+    assert (len(found) > 1) == groups, 'one group where nothing decays'
+
+
+def test_attention_encodings_are_named_by_what_they_register():
+    class Own(AttentionPosition):
+        def attach(self, attn, place):
+            super().attach(attn, place)
+            attn.slope = nn.Parameter(torch.zeros(2))
+            attn.scale = nn.Linear(2, 2)
+
+    module, encoding = nn.Linear(2, 2), Own()
+    with attaching(module, encoding):
+        encoding.attach(module, None)
+    assert position_parameters(nn.ModuleDict(dict(attn=module))) == {
+        'attn.slope', 'attn.scale.weight', 'attn.scale.bias',
+    }  # fmt: skip
+
+
+# configs
+
+TABLES = re.compile(
+    r'.*\b(pos_embed\d*|absolute_pos_embed\d*|positional_emb|relative_position_bias_table|freqs|rpe_\w+|cpe)\b.*'
+)
+DECAYED = re.compile(r'(cct|cvt|vit-lite)-.*fashion-mnist(-10k)?|(cct|cvt|vit-lite)-.*_cifar100?|linear_vit-base-.*')
+"""The public recipes that decay the PE."""
+
+
+def by_recipe() -> list[list]:
+    """The configs, in groups of the same kinds and the same optimiser."""
+    found = {}
+    for path in CONFIGS:
+        cfg = load(path)
+        backbone = cfg.model.get('backbone') or {}
+        key = [cfg.model.get('pe_type'), *(backbone.get(name) for name in ('type', 'pe_type', 'pe_joining'))]
+        found.setdefault(json.dumps([key, cfg.optim_wrapper], default=str, sort_keys=True), []).append(path)
+    return list(found.values())
+
+
+def decay_of_tables(path) -> set[float]:
+    """The weight decays of a config's position encodings, by the names that they have in checkpoints."""
+    cfg = load(path)
+    model = build_without_data(cfg)
+    wrapper = {key: value for key, value in cfg.optim_wrapper.items() if key not in ('dtype', 'loss_scale')}
+    with quiet_logger():
+        groups = build_optim_wrapper(model, dict(wrapper, type='OptimWrapper')).optimizer.param_groups
+    by_id = {id(p): group['weight_decay'] for group in groups for p in group['params']}
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    tables = {name for name in trained if TABLES.fullmatch(name) and 'pe_norm' not in name}
+    assert tables == position_parameters(model) & set(trained)
+    return {by_id[id(trained[name])] for name in tables}
+
+
+def test_position_encodings_do_not_decay_in_any_config_but_those_that_say_so():
+    for paths in by_recipe():
+        decays = {bool(decay) for decay in decay_of_tables(paths[0])}
+        for path in paths if decays else ():
+            assert decays == {bool(DECAYED.fullmatch(path.stem))}, path.stem
