@@ -24,6 +24,7 @@ def identity(seed, chosen=None, **more):
         'amp': None,
         'batch_policy': 'recipe',
         'checkpoint': {'name': 'deit.pth', 'sha256': 'c' * 64},
+        'loads': ['model.backbone.init_cfg.checkpoint'],
         'code': {'version': '0.2.0', 'source': 's' * 64, 'commit': None},
         'stack': STACK,
         **more,
