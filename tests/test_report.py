@@ -480,6 +480,18 @@ def test_a_table_leaves_out_what_nobody_has(report, tmp_path):
     assert comparison_table(made, 'last').rows == []
 
 
+def test_runs_of_train_are_arms_of_one_run(tmp_path):
+    for name, joining, seed, value in (('plain', 'default', 3, 40.0), ('ours', 'lape', 4, 41.0)):
+        write_run(tmp_path, seed, value, chosen=settings(joining)).rename(tmp_path / name)
+    made = build(_arms(tmp_path), 'x')
+    assert {(result.name, tuple(result.summary['seeds'])) for result in made.results} == {
+        ('plain', (3,)),
+        ('ours', (4,)),
+    }
+    assert [(one.arm, one.baseline) for one in made.comparisons if one.which == 'last'] == [('ours', 'plain')]
+    assert made.excluded == []
+
+
 def test_an_arm_without_a_finished_run_is_shown_as_such(tmp_path):
     write_run(tmp_path / 'done', 1, 40.0)
     write_run(tmp_path / 'failed', 1, 40.0, state='failed', reason='no memory')
