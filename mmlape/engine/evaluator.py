@@ -94,7 +94,7 @@ def _weights(checkpoint: str | Path) -> dict:
 def _check_inputs(
     cfg: Config, work_dir: Path, out: Path, predictions: Path | None, checkpoint: str | Path | None
 ) -> None:
-    """Check what can be checked before the model is built; a file that is there must be of ``checkpoint``, if given."""
+    """Check what can be checked before the model is built; an existing ``out`` must be of ``checkpoint``, if given."""
     if out.is_dir():
         raise TrainingError(f'cannot write the metrics to {out}, which is a directory: give a file with --out')
     other = tested_checkpoint(out) if checkpoint else None
