@@ -324,6 +324,19 @@ def test_metrics_are_those_of_the_run_with_every_class(tested, whole):
     assert 'max_iters=12' in (whole[0] / 'tiny.py').read_text(), 'a test leaves the training configuration alone'
 
 
+def test_another_checkpoints_metrics_are_not_overwritten(tested, whole, config, capsys):
+    file = whole[0] / 'metrics.json'
+    before = file.read_text()
+    words = ('test', config, whole[0] / 'iter_8.pth', '--work-dir', whole[0])
+    status, printed = command(capsys, *words)
+    named = whole[0] / 'metrics-iter_8.json'
+    assert status == 1 and f'{file} has the metrics of {whole[0]}/iter_12.pth: give --out {named}' in printed
+    assert file.read_text() == before
+    assert command(capsys, *words, '--out', named)[0] == 0
+    assert json.loads(named.read_text())['checkpoint'] == str(whole[0] / 'iter_8.pth')
+    assert command(capsys, 'test', config, whole[0] / 'iter_12.pth', '--work-dir', whole[0])[0] == 0
+
+
 def test_saved_maps_are_annotations(tested, config):
     """Pixel accuracy counted from the PNGs and the annotations is the one in metrics.json."""
     _, metrics, folder = tested

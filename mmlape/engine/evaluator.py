@@ -131,12 +131,13 @@ def _runner(cfg: Config) -> Runner:
 
 def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) -> dict:
     values = next(hook.values for hook in runner.hooks if isinstance(hook, hooks.PerClassHook))
+    dataset = runner.test_loop.dataloader.dataset
     return dict(
         config=str(cfg.filename) if cfg.filename else None,
         checkpoint=str(checkpoint),
         task=TASKS.get(cfg.get('default_scope'), cfg.get('default_scope')),
         mmlape=mmlape.__version__,
-        images=len(runner.test_loop.dataloader.dataset),
+        images=getattr(dataset, 'num_evaluated', len(dataset)),
         world_size=get_world_size(),
         metrics={key: _number(value) for key, value in metrics.items() if isinstance(value, int | float)},
         per_class={measure: {name: _number(value) for name, value in row.items()} for measure, row in values.items()},

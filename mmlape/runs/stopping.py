@@ -19,6 +19,9 @@ class Interrupted(SystemExit):
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
 
+    def __str__(self) -> str:
+        return 'SIGTERM'
+
 
 class StopRequest:
     """Whether SIGTERM has come.
