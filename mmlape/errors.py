@@ -35,6 +35,10 @@ class NotFiniteError(TrainingError):
     """A loss or a weight is NaN or infinite."""
 
 
+class DiskSpaceError(TrainingError):
+    """The checkpoints of a run do not fit on its disk."""
+
+
 class ExportError(MMLaPEError, RuntimeError):
     """A model cannot be exported, or the export does not compute what the model does."""
 

@@ -3,6 +3,8 @@
 import hashlib
 import json
 
+from mmlape.runs.run import write_planned
+
 STACK = {'torch': '2.11.0', 'mmengine': '0.10.12', 'mmcv': '2.3.6'}
 
 
@@ -24,6 +26,7 @@ def identity(seed, chosen=None, **more):
         'amp': None,
         'batch_policy': 'recipe',
         'checkpoint': {'name': 'deit.pth', 'sha256': 'c' * 64},
+        'loads': ['model.backbone.init_cfg.checkpoint'],
         'code': {'version': '0.2.0', 'source': 's' * 64, 'commit': None},
         'stack': STACK,
         **more,
@@ -118,4 +121,5 @@ def write_study(work_dir, seeds=(121, 122, 123, 124, 125)):
             }
             per_class = {'bbox_AP': {'cat': level, 'a|b': level / 2}, 'segm_AP': {'cat': level, 'a|b': None}}
             write_run(work_dir / name, seed, metrics, key='coco/bbox_mAP', chosen=chosen, per_class=per_class)
+        write_planned(work_dir / name, seeds)
     return work_dir

@@ -1,6 +1,7 @@
 """Inspecting, converting, publishing and averaging checkpoints: round trips are exact, refusals say why."""
 
 import hashlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -255,13 +256,23 @@ def test_average_is_the_mean_and_refuses_other_models(tmp_path):
 def test_publish_keeps_weights_only_and_names_the_hash(tmp_path):
     model = vit()
     path = save(tmp_path / 'a.pth', model.state_dict(), 'state_dict', optimizer={'x': 1})
-    (tmp_path / 'run.json').write_text('{"seed": 121}')
+    reason = 'see /home/me/log.txt, 3/4 of accuracy/top1, https://example.org/a/b'
+    run = dict(seed=121, host='node7.example.org', config='/home/me/my configs/vit.py', reason=reason)
+    (tmp_path / 'run.json').write_text(json.dumps(run))
+    (tmp_path / 'metrics.json').write_text(json.dumps(dict(checkpoint='/elsewhere/b.pth', metrics={'mIoU': 31.25})))
+    (tmp_path / 'vit.py').write_text("data_root = '/data/my coco/'\nload_from = '~/weights/deit.pth'\nlr = 1e-3 / 2\n")
     file, card = publish(path, tmp_path / 'out' / 'vit.pth')
     assert inspect(file)['sha256'][:8] in file.name
     content = torch.load(file, weights_only=True)
     assert list(content) == ['state_dict']
     assert torch.equal(content['state_dict']['norm.bias'], model.norm.bias)
-    assert '"seed": 121' in card.read_text()
+    text = card.read_text()
+    assert '"seed": 121' in text and '"config": "vit.py"' in text and f'`{Path(path).name}`' in text
+    assert 'see log.txt, 3/4 of accuracy/top1, https://example.org/a/b' in text
+    assert "data_root = 'my coco'\nload_from = 'deit.pth'\nlr = 1e-3 / 2\n" in text
+    assert not any(word in text for word in ('node7', '/home', 'my configs', '/data', str(tmp_path), '31.25'))
+    (tmp_path / 'metrics.json').write_text(json.dumps(dict(checkpoint=str(path), metrics={'mIoU': 31.25})))
+    assert '31.25' in publish(path, tmp_path / 'out' / 'vit.pth')[1].read_text()
     with pytest.raises(CheckpointError, match='no EMA weights in it'):
         publish(save(tmp_path / 'b.pth', model.state_dict()), tmp_path / 'c.pth', 'ema')
 

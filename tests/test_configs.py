@@ -40,6 +40,7 @@ from mmengine.utils import get_installed_path
 
 from mmlape.analysis.cost import input_shape, model_cost
 from mmlape.datasets.sources import iter_unwrapped
+from mmlape.engine.keys import check_keys
 from mmlape.experiments.report.paper import index_entry
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 
@@ -98,6 +99,11 @@ def test_every_config_builds(path):
     assert abs(count / 1e6 - paper) < (1 if (family, size) == ('segmenter', 'small') else 0.5)
     if name['adapter']:
         assert sum(p.numel() for p in model.backbone.parameters()) == ADAPTER_PARAMS[size] + added
+
+
+@pytest.mark.parametrize('path', CONFIGS, ids=short)
+def test_every_key_is_known(path):
+    check_keys(load(path))
 
 
 @pytest.mark.parametrize('path', CONFIGS, ids=short)

@@ -120,6 +120,16 @@ def test_a_machine_that_does_not_join_is_an_error(config):
     assert 'joined at 127.0.0.1:' in error and 'RDZV_TIMEOUT=SECONDS' in error and 'Traceback' not in printed
 
 
+def test_a_taken_port_says_so(tmp_path):
+    with socket.socket() as other:
+        other.bind(('127.0.0.1', 0))
+        other.listen()
+        more = dict(PORT=str(other.getsockname()[1]))
+        printed = tiny.run(TOOLS / 'dist_train.sh', 'none.py', '1', cwd=tmp_path, status=1, **more)
+        assert f'mmlape: error: port {more["PORT"]} of this machine is taken' in printed and 'Traceback' not in printed
+        assert 'machines' not in printed and 'leave it out' in printed
+
+
 def test_processes_end_with_the_launcher_that_is_killed(config, tmp_path):
     """Its GPUs' locks end with it, so they must be free."""
     words = (TOOLS / 'dist_train.sh', config, '2', '--work-dir', tmp_path / 'run', '--cfg-options', *OPTIONS)
@@ -273,7 +283,7 @@ def test_slurm_scripts_start_one_task_a_process(config, tmp_path, monkeypatch):
     tiny.run(TOOLS / 'slurm_train.sh', *words, cwd=tmp_path, **more)
     called = (tmp_path / 'called').read_text()
     request = '--partition part --job-name job --ntasks 2 --ntasks-per-node 2 --cpus-per-task 1 --kill-on-bad-exit=1'
-    assert request in called and '--time=5 --quiet=1' in called and '--gres' not in called
+    assert request in called and '--signal TERM@120 --time=5 --quiet=1' in called and '--gres' not in called
     run = tiny.record(tmp_path / 'run')
     assert (run['state'], run['world_size'], run['iter']) == ('finished', 2, 2)
     python = script(tmp_path, 'python', ':')
@@ -281,4 +291,5 @@ def test_slurm_scripts_start_one_task_a_process(config, tmp_path, monkeypatch):
     tiny.run(TOOLS / 'slurm_test.sh', 'part', 'job', 'c.py', 'w.pth', '--out', 'm', cwd=tmp_path, **more)
     called = (tmp_path / 'called').read_text()
     assert '--ntasks 8 --ntasks-per-node 4 --cpus-per-task 5 --kill-on-bad-exit=1 --gres gpu:4' in called
+    assert '--signal' not in called
     assert called.strip().endswith('test.py c.py w.pth --out m --launcher slurm')

@@ -87,6 +87,80 @@ def test_a_mistyped_override_is_refused(config_file, option, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ('extra', 'message'),
+    [
+        ('optim_wraper = dict(optimizer=dict(lr=1.0))', "there is no 'optim_wraper': did you mean optim_wrapper"),
+        ("loadfrom = 'a.pth'", 'did you mean load_from'),
+        ("model['backbone'].update(patch_nrm='dual')", "'model.backbone' has no 'patch_nrm': did you mean patch_norm"),
+        ("model['decode_head'].update(num_clases=3)", 'did you mean num_classes'),
+        ("train_dataloader['batchsize'] = 4", "'train_dataloader' has no 'batchsize': did you mean batch_size"),
+        ("train_dataloader['dataset'].update(data_prefx=dict())", 'did you mean data_prefix'),
+        ("train_dataloader['sampler'].update(shufle=True)", 'did you mean shuffle'),
+        ('train_pipeline[3].update(probability=0.5)', "has no 'probability'"),
+        ("optim_wrapper['optimizer'].update(weight_deacy=0.1)", 'did you mean weight_decay'),
+        ("optim_wrapper['optimizer'].update(type='AdmaW')", "is of the unknown type 'AdmaW': did you mean AdamW"),
+        ('param_scheduler[0].update(begn=3)', 'did you mean begin'),
+        ("val_evaluator.update(iou_metric=['mIoU'])", 'did you mean iou_metrics'),
+        ('train_cfg.update(max_iter=3)', 'did you mean max_iters'),
+        ("default_hooks['checkpoint'].update(max_keep_ckpt=1)", 'did you mean max_keep_ckpts'),
+        (
+            "custom_hooks = [dict(type='EmaHook')]",
+            "'custom_hooks.0' is of the unknown type 'EmaHook': did you mean EMAHook",
+        ),
+        ("custom_hooks = [dict(type='mmlape.GradientNrmHook')]", 'did you mean mmlape.GradientNormHook'),
+        ("custom_hooks = [dict(type='Own')]", 'needs its module in custom_imports'),
+        ("model['backbone'].update(type='mmlape.VisionTransfomer')", 'did you mean mmlape.VisionTransformer'),
+    ],
+)
+def test_a_mistyped_key_or_type_in_a_file_is_refused(tmp_path, extra, message):
+    config = tiny.write_config(tmp_path, tmp_path / 'data', extra)
+    with pytest.raises(ConfigError, match=r'tiny\.py: ') as caught:
+        load_config(config)
+    assert message in str(caught.value)
+
+
+OWN = """
+import torch
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS, MODELS
+
+@HOOKS.register_module()
+class ChekpointHook(Hook):
+    def __init__(self, intervall=1):
+        self.interval = intervall
+
+@MODELS.register_module()
+class AnyBackbone(torch.nn.Module):
+    def __init__(self, **kwargs):
+        super().__init__()
+"""
+
+
+def test_a_files_own_variables_keys_and_classes_are_taken(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / 'own_classes.py').write_text(OWN)
+    base = tiny.write_config(
+        tmp_path, tmp_path / 'data', "crop = 32\nmodel_size = 'tiny'\nval_pipeline = test_pipeline\n"
+    )
+    base.write_text(base.read_text() + "val_dataloader['dataset']['pipeline'] = val_pipeline\ntest_pipelines = []\n")
+    child = tmp_path / 'child.py'
+    child.write_text(
+        "_base_ = './tiny.py'\n"
+        "custom_imports = dict(imports=['own_classes'])\n"
+        "custom_hooks = [dict(type='ChekpointHook', intervall=3, priority='LOW')]\n"
+        'train_pipelines = _base_.test_pipelines\n'
+        "model = dict(backbone=dict(_delete_=True, type='AnyBackbone', num_layer=3), neck=train_pipelines)\n"
+    )
+    assert load_config(child).custom_hooks[0].intervall == 3
+    child.write_text(f'{child.read_text()}optim_wraper = 3\n')
+    with pytest.raises(ConfigError, match=r"if it is meant: own_keys=\['optim_wraper'\]"):
+        load_config(child)
+    child.write_text(f"{child.read_text()}own_keys = ['optim_wraper', 'train_dataloader.batchsize']\n")
+    child.write_text(f'{child.read_text()}train_dataloader = dict(batchsize=3)\n')
+    load_config(child)
+
+
 def test_overrides_that_mean_something_are_taken(config_file):
     options = ['train_dataloader.batch_size=5', 'train_pipeline.3.prob=0.0', 'model.backbone.with_cp=True']
     options += ['train_dataloader.prefetch_factor=3', 'load_from=a b.pth', 'optim_wrapper.clip_grad.max_norm=1.5']

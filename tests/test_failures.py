@@ -3,9 +3,11 @@
 import errno
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import types
 
 import pytest
 import tiny
@@ -13,6 +15,8 @@ import torch
 import trouble
 
 from mmlape.cli import main
+from mmlape.engine.config import load_config
+from mmlape.engine.optim import build_model
 from mmlape.errors import MissingCheckpointError, NotFiniteError, TrainingError
 from mmlape.files import write_json
 from mmlape.runs.failures import Interrupted, kind_of, record_failure
@@ -80,53 +84,99 @@ def test_a_bug_keeps_its_traceback_and_is_recorded(config, tmp_path, monkeypatch
     failed(tmp_path / 'run', 'error', 'LookupError in iteration 3', 'nobody expects this')
 
 
-def test_sigterm_interrupts_a_run_and_it_resumes(config, tmp_path):
+WORKERS = """
+train_dataloader.update(num_workers=2, persistent_workers=True)
+"""
+ACCUMULATED = """
+optim_wrapper.update(accumulative_counts=2)
+auto_scale_lr = dict(base_batch_size=4)
+"""
+EPOCHS = """
+train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True))
+param_scheduler = [dict(type='MultiStepLR', milestones=[1], by_epoch=True)]
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=2, val_interval=2)
+default_hooks.update(checkpoint=dict(type='CheckpointHook', interval=2, max_keep_ckpts=1))
+log_processor = dict(by_epoch=True)
+"""
+ITERATIONS = """
+train_cfg.update(max_iters=8, val_interval=8)
+default_hooks['checkpoint'].update(interval=8, max_keep_ckpts=1, save_best=None)
+"""
+
+
+@pytest.mark.parametrize(
+    ('extra', 'iteration', 'saved', 'last'),
+    [
+        (ITERATIONS + WORKERS, 3, 'iter_3.pth', 'iter_8.pth'),
+        (ITERATIONS + ACCUMULATED, 3, 'iter_4.pth', 'iter_8.pth'),
+        (EPOCHS, 2, 'epoch_0_iter_2.pth', 'epoch_2.pth'),
+        (EPOCHS, 4, 'epoch_1.pth', 'epoch_2.pth'),
+    ],
+    ids=['workers', 'accumulated', 'epoch', 'end of an epoch'],
+)
+def test_sigterm_saves_after_the_next_step(config, tmp_path, monkeypatch, capsys, extra, iteration, saved, last):
+    """The run resumes from there, bit for bit; workers that get the signal as well stay, and end with the run."""
+    stopped = tiny.write_config(config.parent, config.parent / 'data', trouble.CONFIG + extra, f'stop-{saved[:-4]}')
+    words = ('train', str(stopped), '--seed', '7', '--work-dir')
+    assert main([*words, str(tmp_path / 'whole')]) == 0
+    monkeypatch.setenv('TROUBLE', f'term:{iteration}:0')
+    capsys.readouterr()
+    assert main([*words, str(tmp_path / 'run')]) == 143
+    assert f'mmlape: interrupted in iteration {iteration + (saved == "iter_4.pth") + 1}' in capsys.readouterr().err
+    record = failed(tmp_path / 'run', 'interrupted', '--resume')
+    assert record['iter'] == iteration + (saved == 'iter_4.pth')
+    assert [path.name for path in (tmp_path / 'run').glob('*.pth')] == [saved]
+    monkeypatch.delenv('TROUBLE')
+    assert main([*words, str(tmp_path / 'run'), '--resume']) == 0
+    record = tiny.record(tmp_path / 'run')
+    assert (record['state'], record['reason'], record['failure'], record['iter']) == ('finished', None, None, 8)
+    assert tiny.difference(tmp_path / 'run' / last, tmp_path / 'whole' / last) == 0
+    assert [path.name for path in (tmp_path / 'run').glob('*.pth')] == [last], 'the other one is not needed any more'
+
+
+def test_sigterm_ends_an_evaluation_of_saved_weights_at_once(config, tmp_path):
     words = (TOOLS / 'train.py', config, '--work-dir', tmp_path / 'run', *SHORT)
-    running = tiny.start(*words, cwd=config.parent, TROUBLE='pause:4:0')
+    running = tiny.start(*words, cwd=config.parent, TROUBLE='wait:4')
     for line in running.stdout:
         if line.startswith('waiting'):
             break
     running.send_signal(signal.SIGTERM)
     printed = running.stdout.read()
     assert running.wait(timeout=tiny.GUARD) == 143
-    assert 'mmlape: interrupted in iteration 4' in printed and 'Traceback' not in printed
+    assert 'mmlape: interrupted in iteration 5' in printed and 'Traceback' not in printed
     failed(tmp_path / 'run', 'interrupted', '--resume')
-    tiny.train(config, tmp_path / 'run', '--resume', *SHORT)
-    record = tiny.record(tmp_path / 'run')
-    assert (record['state'], record['reason'], record['failure'], record['iter']) == ('finished', None, None, 4)
 
 
-def full(path):
-    """A file system of one MiB, if this user may mount one."""
-    path.mkdir()
-    done = subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=1M', 'none', path], capture_output=True)
-    return done.returncode == 0
+def test_checkpoints_that_do_not_fit_are_refused_before_the_first_step(config, tmp_path, monkeypatch, capsys):
+    """Weights, and twice as much of AdamW: 0.24 MB; at most three at a time, and the best."""
+    size = 12 * sum(value.numel() for value in build_model(load_config(config)).parameters())
+    free = types.SimpleNamespace(free=3.9 * size)
+    monkeypatch.setattr(shutil, 'disk_usage', lambda path: free)
+    options = ('--cfg-options', 'default_hooks.checkpoint.interval=1', 'train_cfg.max_iters=9')
+    assert main(['train', str(config), '--work-dir', str(tmp_path / 'run'), *options]) == 1
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert 'but 4 checkpoints of 0.000' in line and 'max_keep_ckpts=1' in line
+    assert failed(tmp_path / 'run', 'disk-full', 'checkpoints')['iter'] == 0
+    free.free = 5 * size
+    assert main(['train', str(config), '--work-dir', str(tmp_path / 'run'), *options]) == 0
+    assert len(list((tmp_path / 'run').glob('*.pth'))) == 3
 
 
 def test_a_full_disk_is_recorded(config, tmp_path):
-    """A tmpfs too small for a checkpoint; without root a limit on the size of files stands for it."""
-    work_dir, limit = tmp_path / 'small', None
-    mounted = full(work_dir)
-    if not mounted:
-        limit = 200_000
-    words = [sys.executable, TOOLS / 'train.py', config, '--work-dir', work_dir / 'run', *SHORT]
-    words += ['model.decode_head.channels=96'] if mounted else []
-    try:
-        done = subprocess.run(
-            [str(word) for word in words],
-            cwd=config.parent,
-            env=tiny.environment(),
-            text=True,
-            capture_output=True,
-            preexec_fn=limit and (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))),
-        )
-        assert done.returncode == 1, done.stderr[-3000:]
-        assert 'the disk is full in iteration' in done.stderr.splitlines()[-1]
-        failed(work_dir / 'run', 'disk-full', '--resume')
-        assert not list((work_dir / 'run').glob('.*.pth')), 'the partial checkpoint is deleted'
-    finally:
-        if mounted:
-            subprocess.run(['umount', work_dir], check=True)
+    """A limit on the size of files stands for it."""
+    limit = 200_000
+    done = subprocess.run(
+        [sys.executable, *map(str, (TOOLS / 'train.py', config, '--work-dir', tmp_path / 'run', *SHORT))],
+        cwd=config.parent,
+        env=tiny.environment(),
+        text=True,
+        capture_output=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    assert done.returncode == 1, done.stderr[-3000:]
+    assert 'the disk is full in iteration' in done.stderr.splitlines()[-1]
+    failed(tmp_path / 'run', 'disk-full', '--resume')
+    assert not list((tmp_path / 'run').glob('.*.pth')), 'the partial checkpoint is deleted'
 
 
 class Dying(torch.utils.data.Dataset):
@@ -158,6 +208,20 @@ def test_another_process_s_note_is_not_written_over(tmp_path):
 
 
 # several processes
+
+
+def test_sigterm_for_one_process_stops_all_after_the_same_step(config, tmp_path):
+    """As srun and torchrun expect it: the status is the signal's, and the run resumes bit for bit."""
+    extra = ITERATIONS + 'auto_scale_lr = dict(base_batch_size=4)\n'
+    stopped = tiny.write_config(config.parent, config.parent / 'data', trouble.CONFIG + extra, 'stopped')
+    words = (TOOLS / 'dist_train.sh', stopped, '2', '--seed', 7, '--work-dir')
+    tiny.run(*words, tmp_path / 'whole', cwd=config.parent)
+    printed = tiny.run(*words, tmp_path / 'run', cwd=config.parent, status=143, TROUBLE='term:3:1')
+    assert 'Traceback' not in printed
+    assert failed(tmp_path / 'run', 'interrupted', 'iteration 4')['iter'] == 3
+    assert [path.name for path in (tmp_path / 'run').glob('*.pth')] == ['iter_3.pth']
+    tiny.run(*words, tmp_path / 'run', '--resume', cwd=config.parent)
+    assert tiny.difference(tmp_path / 'run' / 'iter_8.pth', tmp_path / 'whole' / 'iter_8.pth') == 0
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,7 @@ def test_sizes_stand_side_by_side(tmp_path, monkeypatch):
     assert titles[3:] == ['patch embedding'] * 3
     for axes in drawn[0].axes[:3]:
         assert len(axes.get_legend().get_texts()) == 2, 'with DPN and without'
+        assert axes.get_title().endswith(', mean of the last 2 iterations'), 'no more than the run has'
     plot_norms(arms[:2], tmp_path / 'norms.png')
     assert len(drawn[1].axes) == 2
 

@@ -10,6 +10,7 @@ from PIL import Image
 from mmlape.analysis import drawing
 from mmlape.analysis.inference import init_model, predict
 from mmlape.analysis.predictions import compare_on_dataset, predict_and_draw
+from mmlape.cli import main
 from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.datasets.palette import class_palette
 from mmlape.errors import CheckpointError, ConfigError, DataError
@@ -186,7 +187,14 @@ def test_invalid_input_is_refused_before_a_model_is_built(segmenter, tmp_path):
     text = tmp_path / 'text.jpg'
     text.write_text('no image')
     nothing = 'no checkpoint, so that building a model would be another error'
-    for bad, message in ((tmp_path / 'none.png', 'does not exist'), (cut, 'cut.png'), (text, 'text.jpg')):
+    floats = tmp_path / 'floats.tif'
+    Image.fromarray(np.random.default_rng(0).random((32, 32), np.float32)).save(floats)
+    for bad, message in (
+        (tmp_path / 'none.png', 'does not exist'),
+        (cut, 'cut.png'),
+        (text, 'text.jpg'),
+        (floats, 'floats.tif has pixels that are floats: save it with 8 bits a channel'),
+    ):
         with pytest.raises(DataError, match=message):
             predict_and_draw(bad, config, nothing, out)
     for bad, message in (
@@ -204,6 +212,18 @@ def test_invalid_input_is_refused_before_a_model_is_built(segmenter, tmp_path):
     with pytest.raises(CheckpointError, match='no such file'):
         predict_and_draw(image, config, tmp_path / 'none.pth', out, device='cpu')
     assert not out.exists()
+
+
+def test_an_image_below_one_patch_is_one_line(segmenter, tmp_path, capsys):
+    """2000x60 pixels are 32x1 once the pipeline has fitted them into 32x32."""
+    _, checkpoint, data = segmenter
+    Image.new('RGB', (2000, 60)).save(tmp_path / 'wide.png')
+    resize = "test_pipeline.insert(1, dict(type='Resize', scale=(32, 32), keep_ratio=True))\n"
+    small = tiny.write_config(tmp_path, data, resize + "model['data_preprocessor'].pop('test_cfg')\n")
+    words = ['image-demo', str(tmp_path / 'wide.png'), str(small), str(checkpoint), '--out', str(tmp_path / 'out.png')]
+    assert main([*words, '--device', 'cpu']) == 1
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith('mmlape: error: an image of 1x32 pixels is smaller than one patch of 8x8: enlarge it')
 
 
 def test_the_tool_shows_an_error_without_a_traceback(segmenter, tmp_path):

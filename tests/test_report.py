@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import synthetic
 import tiny
+from config_helpers import CONFIGS, DETR, ROOT, load, parts, short
 from scipy import stats
 from statsmodels.stats.power import TTestIndPower, TTestPower
 from synthetic import settings, write_log, write_run, write_study
@@ -26,6 +27,7 @@ from mmlape.experiments.report.latex import escape, write_latex
 from mmlape.experiments.report.paper import index_entry, paper_model
 from mmlape.experiments.report.tables import comparison_table, early_table, results_table, seeds_table
 from mmlape.runs.curves import MOST_POINTS, band, read_curves
+from mmlape.runs.identity import checkpoint_keys, collect
 from mmlape.runs.run import read_arms, read_seeds
 
 DEFAULT = 'segmenter_deit-tiny-default_4xb2-160k_ade20k'
@@ -315,9 +317,34 @@ def test_the_papers_figures_stand_beside_the_same_model_only(report, folder, tmp
 
 def test_a_checkpoint_of_another_joining_has_no_star():
     chosen = settings('lape')
-    assert paper_model('x', {'settings': chosen}).pretrained == 'DeiT-Ti*'
+    assert paper_model('x', {**synthetic.identity(1), 'settings': chosen}).pretrained == 'DeiT-Ti*'
     chosen['model']['backbone']['init_cfg']['allow_joining_mismatch'] = True
-    assert paper_model('x', {'settings': chosen}).pretrained == 'DeiT-Ti?'
+    assert paper_model('x', {**synthetic.identity(1), 'settings': chosen}).pretrained == 'DeiT-Ti?'
+
+
+TRUNCATED = dict(type='TruncNormal', layer='Linear', std=0.02)
+LOADED = dict(type='Pretrained', checkpoint='some/deit.pth')
+
+
+@pytest.mark.parametrize(
+    ('init_cfg', 'more', 'words'),
+    [
+        (None, {}, 'none'),
+        (TRUNCATED, {}, 'none'),
+        ([TRUNCATED, dict(type='Constant', layer='LayerNorm')], {}, 'none'),
+        (dict(LOADED, checkpoint=None), {}, 'none'),
+        (LOADED, {}, 'DeiT-Ti*'),
+        ([TRUNCATED, LOADED], {}, 'DeiT-Ti*'),
+        ([TRUNCATED, dict(LOADED, allow_joining_mismatch=True)], {}, 'DeiT-Ti?'),
+        (TRUNCATED, dict(load_from='another.pth'), 'DeiT-Ti*'),
+    ],
+)
+def test_only_what_is_loaded_from_a_file_is_a_pretrained_model(init_cfg, more, words):
+    backbone = dict(type='mmlape.VisionTransformer', arch='deit-tiny', pe_joining='lape', init_cfg=init_cfg)
+    teacher = dict(teacher=dict(type='TimmClassifier'), teacher_checkpoint='regnety_160.pth')
+    for model in (dict(backbone=backbone), dict(backbone=backbone, **teacher)):
+        cfg = dict(more, model=dict(type='ImageClassifier', **model))
+        assert paper_model('x', collect(cfg, 1, 1, 8, 'recipe')).pretrained == words
 
 
 def test_the_papers_figure_of_epoch_100_stands_beside_ours(tmp_path):
@@ -394,18 +421,52 @@ def test_other_backbones_have_the_papers_names(options, words):
             ('Linear ViT-B/16', 'DeiT-B', 'Default + DPN'),
         ),
         ('pretrain/deit-base-distilled-lape_4xb256-300e_in1k', ('DeiT-B-distill', 'none', 'LaPE')),
+        ('pretrain/dpn/vit-base-p16-default-dpn_8xb512-93k_in1k', ('DeiT-B', 'none', 'Default + DPN')),
+        ('detr/detr_r50-lape_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'LaPE')),
+        ('detr/detr_r50-none_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'None')),
+        ('detr/detr_r50-irpe-product-k-9x9_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'iRPE')),
+        ('detr/detr_r18-default-irpe-product-k-9x9_2xb2-200i_mini-coco', ('DETR ResNet-18', 'none', 'Default + iRPE')),
+        ('foundation/linear_mae-base_4xb4-40k_ade20k', ('x', 'vit_base_patch16_224.mae', '–')),
+        ('foundation/upernet_timm-mini-adapter_1xb4-200i_mini-ade', ('x', 'none', '–')),
     ],
 )
 def test_arms_have_the_papers_names(config, words):
-    from mmlape.engine.config import load_config
-    from mmlape.runs.identity import checkpoint_of
-    from mmlape.runs.settings import settings as settings_of
-
-    cfg = load_config(f'mmlape::{config}')
-    model = paper_model('x', {'settings': settings_of(cfg), 'checkpoint': checkpoint_of(cfg)})
+    model = paper_model('x', collect(load(ROOT / 'configs' / f'{config}.py'), 1, 1, 8, 'recipe'))
     assert (model.name, model.pretrained, model.method) == words
     assert model.plain == (model.method == 'Default')
     assert paper_model('x', None).name == 'x'
+
+
+@pytest.mark.parametrize('path', CONFIGS, ids=short)
+def test_every_config_has_a_name_in_the_report(path):
+    cfg = load(path)
+    identity = collect(cfg, 1, 1, 8, 'recipe')
+    model = paper_model(path.stem, identity)
+    named = 'timm' not in str(cfg.model.backbone.type).lower()
+    assert model.named == named and (model.name == path.stem) == (not named)
+    name = parts(path)
+    if named:
+        assert model.method.startswith('LaPE') == (name['joining'] == 'lape'), model
+        assert ('DPN' in model.method) == (name['dpn'] is not None and name['part'] is None), model
+        ours = any(key != 'model.teacher_checkpoint' for key, _ in checkpoint_keys(cfg))
+        assert (model.pretrained != 'none') == ours
+        assert model.pretrained.endswith('*') == (ours and name['joining'] == 'lape' and path not in DETR)
+
+
+def test_models_without_a_name_of_the_papers_are_compared(tmp_path):
+    def write(arm, config):
+        found = collect(load(ROOT / 'configs' / config), 1, 1, 8, 'recipe')
+        write_run(tmp_path / arm, 1, 40.0, chosen=found.pop('settings'), identity=found)
+
+    for arm, config in (
+        ('dinov2', 'foundation/linear_dinov2-base_4xb4-40k_ade20k.py'),
+        ('mae', 'foundation/linear_mae-base_4xb4-40k_ade20k.py'),
+        ('detr', 'detr/detr_r50-default_8xb2-150e_coco.py'),
+        ('detr lape', 'detr/detr_r50-lape_8xb2-150e_coco.py'),
+    ):
+        write(arm, config)
+    made = build(_arms(tmp_path), 'x')
+    assert {(one.arm, one.baseline) for one in made.comparisons} == {('mae', 'dinov2'), ('detr lape', 'detr')}
 
 
 def test_a_table_leaves_out_what_nobody_has(report, tmp_path):
@@ -431,6 +492,18 @@ def test_seeds_are_those_of_statsmodels_for_either_test(report, work_dir):
         assert row[3].startswith(f'{std:.2f} (')
         needed = [test.solve_power(points / std, power=0.8, alpha=0.05) for points in (0.5, 1.0, 2.0)]
         assert [int(cell.split()[0]) for cell in row[4:]] == [max(3, math.ceil(seeds)) for seeds in needed]
+
+
+def test_runs_of_train_are_arms_of_one_run(tmp_path):
+    for name, joining, seed, value in (('plain', 'default', 3, 40.0), ('ours', 'lape', 4, 41.0)):
+        write_run(tmp_path, seed, value, chosen=settings(joining)).rename(tmp_path / name)
+    made = build(_arms(tmp_path), 'x')
+    assert {(result.name, tuple(result.summary['seeds'])) for result in made.results} == {
+        ('plain', (3,)),
+        ('ours', (4,)),
+    }
+    assert [(one.arm, one.baseline) for one in made.comparisons if one.which == 'last'] == [('ours', 'plain')]
+    assert made.excluded == []
 
 
 def test_an_arm_without_a_finished_run_is_shown_as_such(tmp_path):

@@ -60,7 +60,7 @@ def test_the_script_asks_for_whole_nodes_and_goes_on_where_a_run_stopped(slurm, 
     asked = {line.removeprefix('#SBATCH --') for line in script.splitlines() if line.startswith('#SBATCH')}
     assert asked >= {
         'nodes=2', 'ntasks-per-node=4', 'gres=gpu:4', 'partition=gpu', 'time=1:00:00', 'exclusive', 'cpus-per-task=9',
-        'open-mode=append', f'output={tmp_path}/runs/arm/logs/seed_1.log',
+        'signal=TERM@120', 'open-mode=append', f'output={tmp_path}/runs/arm/logs/seed_1.log',
     }  # fmt: skip
     assert "train.py 'config with space.py' --resume --launcher slurm" in script and 'srun' in script
     one = SlurmLauncher(1, 0, ["comment='two words'"]).script(_planned(tmp_path))
@@ -98,6 +98,8 @@ def test_a_run_in_the_queue_is_not_submitted_again(slurm, tmp_path):
         ('CANCELLED', 5, False, 'interrupted'),
         ('OUT_OF_MEMORY', 5, False, 'out-of-memory'),
         ('FAILED', 5, False, None),
+        ('FAILED', 5, 'stopped', None),
+        ('FAILED', 0, 'stopped', None),
         ('', 5, True, None),
     ],
 )
@@ -110,7 +112,11 @@ def test_a_job_that_left_the_queue_goes_on_only_if_that_can_help(slurm, tmp_path
     launcher.refresh([job])
     assert job.poll() is None, 'a controller that does not answer ends nothing'
     (slurm / 'broken').unlink()
-    write_json(planned.folder / 'run.json', dict(seed=1, state='running', iter=iteration, max_iters=9))
+    record = dict(seed=1, state='running', iter=iteration, max_iters=9)
+    if again == 'stopped':  # by the signal before the time limit; its exit status is an ordinary failure to Slurm
+        record.update(state='failed', failure=dict(kind='interrupted', reason='interrupted in iteration 6'))
+        again = iteration > 0
+    write_json(planned.folder / 'run.json', record)
     _leave(slurm, state)
     launcher.refresh([job])
     assert job.poll() == f'job 1 that ended as {state or "vanished"}'

@@ -12,6 +12,7 @@ from mmlape.experiments.status import rows
 from mmlape.files import write_json
 from mmlape.runs.locks import take_lock
 from mmlape.runs.record import lock_run
+from mmlape.runs.run import write_planned
 
 STATUS = tiny.ROOT / 'tools' / 'status.py'
 
@@ -49,7 +50,7 @@ def test_every_state_is_told_from_the_disk(work_dir):
     assert found[1].eta in (59, 60) and found[1].metric == ('mIoU', 43.21, 20) and found[1].reason is None
     assert found[1].host == os.uname().nodename and found[6].host == os.uname().nodename
     assert found[2].eta == 0 and found[2].reason.startswith('no news for 1:00:0')
-    assert 'resumes' in found[3].reason and found[4].reason.startswith('[/gloo')
+    assert 'resumes it' in found[3].reason and found[4].reason.startswith('[/gloo')
     assert found[5].metric == ('aAcc', 10.0, 20), 'the metric that best is by'
     assert found[7].reason == 'job 12: PENDING'
     assert rows(work_dir / 'arm') == rows(work_dir)
@@ -67,6 +68,22 @@ def test_the_command_prints_a_table_or_json_and_watches(work_dir):
     watching.kill()
     watching.communicate()
     assert sum('2 running, 1 broken' in line for line in lines) >= 2
+
+
+def test_runs_of_train_are_shown_and_no_seed_is_invented(tmp_path):
+    """Two arms with other seeds, one of which is planned and has not begun, and two folders of `mmlape train`."""
+    for arm, seed in (('a', 1), ('a', 2), ('b', 7)):
+        _record(tmp_path / arm, seed, 'finished')
+    write_planned(tmp_path / 'b', (7, 8))
+    for name, seed in (('one', 5), ('two', 6)):
+        write_json(tmp_path / name / 'run.json', dict(seed=seed, state='finished', iter=9, max_iters=9))
+    (tmp_path / 'tested').mkdir()
+    found = [(row.arm, row.seed, row.state) for row in rows(tmp_path)]
+    assert found == [
+        ('a', 1, 'finished'), ('a', 2, 'finished'), ('b', 7, 'finished'), ('b', 8, 'missing'),
+        ('one', 5, 'finished'), ('two', 6, 'finished'),
+    ]  # fmt: skip
+    assert [(row.arm, row.seed) for row in rows(tmp_path / 'two')] == [('two', 6)]
 
 
 def test_a_folder_without_runs_is_an_error(tmp_path):

@@ -220,6 +220,10 @@ def test_an_error_of_the_configuration_is_all_that_training_prints(config, tmp_p
         words = ('train', config, '--work-dir', tmp_path / 'run', '--amp', '--cfg-options', option)
         status, printed = command(capsys, *words)
         assert status == 1 and message in printed
+    misspelt = config.with_name('misspelt.py')
+    misspelt.write_text(f"_base_ = './{config.name}'\nmodel = dict(backbone=dict(patch_nrm='dual'))\n")
+    status, printed = command(capsys, 'train', misspelt, '--work-dir', tmp_path / 'run')
+    assert status == 1 and "has no 'patch_nrm': did you mean patch_norm" in printed and printed.count('\n') == 0
     assert not (tmp_path / 'run').exists(), 'nothing has been written'
 
 
@@ -318,6 +322,19 @@ def test_metrics_are_those_of_the_run_with_every_class(tested, whole):
     assert np.mean(list(classes.values())) == pytest.approx(metrics['metrics']['mIoU'])
     assert all(name in printed for name in (*tiny.CLASSES, 'mIoU', 'loaded 42 of 42'))
     assert 'max_iters=12' in (whole[0] / 'tiny.py').read_text(), 'a test leaves the training configuration alone'
+
+
+def test_another_checkpoints_metrics_are_not_overwritten(tested, whole, config, capsys):
+    file = whole[0] / 'metrics.json'
+    before = file.read_text()
+    words = ('test', config, whole[0] / 'iter_8.pth', '--work-dir', whole[0])
+    status, printed = command(capsys, *words)
+    named = whole[0] / 'metrics-iter_8.json'
+    assert status == 1 and f'{file} has the metrics of {whole[0]}/iter_12.pth: give --out {named}' in printed
+    assert file.read_text() == before
+    assert command(capsys, *words, '--out', named)[0] == 0
+    assert json.loads(named.read_text())['checkpoint'] == str(whole[0] / 'iter_8.pth')
+    assert command(capsys, 'test', config, whole[0] / 'iter_12.pth', '--work-dir', whole[0])[0] == 0
 
 
 def test_saved_maps_are_annotations(tested, config):

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import torch
 from mmengine.hooks import Hook
@@ -20,7 +21,8 @@ class Trouble(Hook):
 
     - ``wait:N`` waits in the evaluation at iteration N, ``pause:N:R`` before iteration N of process R;
     - ``nan:N:R`` makes process R's input NaN in iteration N, ``memory:N:R`` has it run out of memory there,
-      ``bug:N:R`` raises an exception that nobody expects, ``kill:N:R`` kills it.
+      ``bug:N:R`` raises an exception that nobody expects, ``kill:N:R`` kills it, ``term:N:R`` sends it and the
+      processes that it has started SIGTERM, as Slurm does.
     """
 
     priority = 'HIGHEST'
@@ -46,6 +48,11 @@ class Trouble(Hook):
             os.kill(os.getpid(), signal.SIGKILL)
         if self.kind == 'pause':
             self.wait()
+        if self.kind == 'term':
+            children = Path(f'/proc/self/task/{os.getpid()}/children').read_text().split()
+            for pid in (*map(int, children), os.getpid()):
+                os.kill(pid, signal.SIGTERM)
+            time.sleep(0.2)
 
     @staticmethod
     def wait():

@@ -18,6 +18,8 @@ submit() {
     local request=(--partition "$partition" --job-name "$job" --ntasks "$tasks" --ntasks-per-node "$per_node"
         --cpus-per-task "${CPUS_PER_TASK:-5}" --kill-on-bad-exit=1)
     ((gpus == 0)) || request+=(--gres "gpu:$per_node")
+    # a training run saves when it is told that its time limit comes
+    [[ $tool != train.py ]] || request+=(--signal "TERM@${GRACE:-120}")
     # shellcheck disable=SC2206  # several options in one variable are meant to be split
     local more=(${SRUN_ARGS:-})
     PYTHONPATH="$(dirname "$tools")${PYTHONPATH:+:$PYTHONPATH}" exec srun "${request[@]}" "${more[@]}" \

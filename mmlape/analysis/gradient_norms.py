@@ -148,9 +148,9 @@ def _plot_model(arms: Sequence[NormArm], left: Axes, right: Axes, last: int) -> 
         mean, spread = norms.mean(0), _spread(norms)
         right.plot(steps, mean, color=colour, label=label)
         right.fill_between(steps, np.maximum(mean - spread, mean / 100), mean + spread, color=colour, alpha=0.2, lw=0)
-    left.set(
-        title=f'mean of the last {last} iterations', xlabel='patch embedding, then layers', ylabel='gradient norm'
-    )
+    length = max(max(norms) for arm in arms for norms in arm.runs.values())
+    title = f'mean of the last {min(last, length)} iterations'
+    left.set(title=title, xlabel='patch embedding, then layers', ylabel='gradient norm')
     right.set(title=TITLES.get(arms[0].parts[0], arms[0].parts[0]), xlabel='iteration', ylabel='gradient norm')
     for axes in (left, right):
         axes.set_yscale('log')

@@ -97,7 +97,7 @@ def sweep(cfg: Config, checkpoint: str, sizes: Sequence[int], folder: Path) -> d
         wanted = json.dumps([str(Path(checkpoint).resolve()), state.st_size, state.st_mtime_ns])
         if not (file.is_file() and stamp.is_file() and stamp.read_text() == wanted):
             print(f'{folder.name}: size {size}, {number} of {len(sizes)}')
-            test(at_size(cfg, size), checkpoint, file.parent)
+            test(at_size(cfg, size), checkpoint, file.parent, out=file)
             stamp.write_text(wanted)
         found[size] = json.loads(file.read_text())['metrics']
     return found

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -178,11 +179,22 @@ def _card(file: Path, src: Path, weights: str, tensors: dict[str, Tensor]) -> st
     """Write the model card: what it is, its hash, and the records of the run that stand beside the source."""
     total = sum(value.numel() for value in tensors.values() if value.is_floating_point())
     lines = [f'# {file.stem}', '', f'- file: `{file.name}`', f'- SHA-256: `{sha256(file)}`']
-    lines += [f'- values: {total:,}', f'- weights: {weights}', f'- made from: `{src}`']
+    lines += [f'- values: {total:,}', f'- weights: {weights}', f'- made from: `{src.name}`']
     for name in ('run.json', 'metrics.json'):
-        record = src.parent / name
-        if record.is_file():
-            lines += ['', f'## {name}', '', '```json', record.read_text().strip(), '```']
+        try:
+            record = json.loads((src.parent / name).read_text())
+        except (OSError, ValueError):
+            continue
+        if Path(record.get('checkpoint') or src).resolve() == src.resolve():  # metrics may be of another one
+            record.pop('host', None)
+            shown = json.dumps(record, indent=2, ensure_ascii=False)
+            lines += ['', f'## {name}', '', '```json', _without_folders(shown), '```']
     for config in sorted(src.parent.glob('*.py'))[:1]:
-        lines += ['', f'## {config.name}', '', '```python', config.read_text().strip(), '```']
+        lines += ['', f'## {config.name}', '', '```python', _without_folders(config.read_text().strip()), '```']
     return '\n'.join(lines) + '\n'
+
+
+def _without_folders(text: str) -> str:
+    """Return text whose absolute paths are names only; in quotes they may have spaces."""
+    text = re.sub(r"""(['"])~?/[^'"\n]*?([^'"/\n]+)/?\1""", r'\1\2\1', text)
+    return re.sub(r'(?<![\w.:/~])~?/(?:[\w.+@=-]+/)*([\w.+@=-]+)', r'\1', text)

@@ -29,17 +29,16 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.engine.config import load_config
     from mmlape.engine.evaluator import test
     from mmlape.engine.few_shot import few_shot_config
-    from mmlape.engine.plan import default_work_dir
 
     apply_trust(args)
     cfg = load_config(args.config, args.cfg_options)
     data = load_config(args.data) if args.data else None
-    work_dir = default_work_dir(cfg, args.work_dir)
     test(
         few_shot_config(cfg, args.shots, args.seeds, args.l2, data),
         args.checkpoint,
-        work_dir,
-        out=args.out or work_dir / 'few_shot.json',
+        args.work_dir,
+        out=args.out,
         launcher=args.launcher,
+        name='few_shot.json',
     )
     return 0

@@ -11,7 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'curves, classes, cost and provenance. Runs that do not count are listed, and make the status 1.'
     )
     add = parser.add_argument
-    add('work_dir', metavar='WORK_DIR', help='holds <arm>/seed_<s>, as `mmlape multi-seed` writes; or one arm')
+    add('work_dir', metavar='WORK_DIR', help='holds <arm>/seed_<s>, or runs of `mmlape train`; or one of them')
     add('--arms', nargs='+', metavar='ARM', help='which, in this order; default: all')
     add('--baseline', metavar='ARM', help='the arm to compare with; default: the default PE, model by model')
     add('--metric', nargs='+', metavar='KEY', help="such as mIoU coco/bbox_mAP; default: the papers' metrics")

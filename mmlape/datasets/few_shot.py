@@ -14,9 +14,9 @@ class FewShotDataset(ConcatDataset):
     """Support images, chosen by seed from the first dataset, followed by the queries, all images of the second.
 
     For every seed each class's images are shuffled by NumPy's generator of that seed, as in big_vision; the first k
-    are its k shots. Only images that some seed chooses are kept. A sample's metainfo has its ``label``, which may be
-    none of the head's, and so is no ``gt_label``, and its ``ranks``: the image's place in its class for every seed, or
-    the largest number of shots where it is not chosen; None for a query.
+    are its k shots, all of them where there are fewer. Only images that some seed chooses are kept. A sample's
+    metainfo has its ``label``, which may be none of the head's, and so is no ``gt_label``, and its ``ranks``: the
+    image's place in its class for every seed, or the largest number of shots where it is not chosen; None for a query.
 
     Args:
         datasets: Configs of two datasets with the same classes, both with the pipeline of a test.
@@ -25,7 +25,7 @@ class FewShotDataset(ConcatDataset):
 
     Raises:
         ConfigError: There are not two datasets, or a number is not positive.
-        DataError: Their classes differ, or a class has fewer images than the largest number of shots.
+        DataError: Their classes differ.
     """
 
     def __init__(self, datasets: Sequence[dict], shots: Sequence[int] = (1, 5, 10, 25), seeds: int = 3) -> None:
@@ -36,6 +36,11 @@ class FewShotDataset(ConcatDataset):
             raise ConfigError(f'FewShotDataset: shots={list(shots)} and seeds={seeds} must be positive')
         super().__init__(datasets, ignore_keys='classes')
         self._metainfo = dict(self._metainfo, shots=self.shots)
+
+    @property
+    def num_evaluated(self) -> int:
+        """The number of queries, which the accuracy is of."""
+        return len(self.datasets[1])
 
     def full_init(self) -> None:
         """Load both datasets and reduce the first to the chosen images."""
@@ -53,7 +58,7 @@ class FewShotDataset(ConcatDataset):
             )
         labels = np.array([support.get_data_info(index)['gt_label'] for index in range(len(support))])
         num_classes = len(classes) if classes else int(labels.max(initial=-1)) + 1
-        ranks = choose_shots(labels, classes or range(num_classes), self.shots[-1], self.seeds)
+        ranks = choose_shots(labels, range(num_classes), self.shots[-1], self.seeds)
         chosen = np.flatnonzero((ranks < self.shots[-1]).any(axis=1))
         support.get_subset_(chosen.tolist())
         self.ranks = ranks[chosen].tolist()
@@ -73,28 +78,18 @@ def choose_shots(labels: np.ndarray, classes: Sequence, shots: int, seeds: int) 
 
     Args:
         labels: (N,), the class of each image.
-        classes: Names of the classes, for messages.
-        shots: How many images of a class to choose.
+        classes: The classes.
+        shots: How many images of a class to choose; all, if it has fewer.
         seeds: How many choices to make.
 
     Returns:
         (N, seeds), each image's place among the chosen ones of its class; ``shots`` where it is not chosen.
-
-    Raises:
-        DataError: A class has fewer images.
     """
     counts = np.bincount(labels, minlength=len(classes))
-    few = np.flatnonzero(counts < shots)
-    if few.size:
-        more = f', and so have {few.size - 1} further classes' if few.size > 1 else ''
-        raise DataError(
-            f'few-shot: class {classes[few[0]]} has {counts[few[0]]} images, fewer than {shots} shots{more}; '
-            'take fewer shots, or more support images'
-        )
     by_class = np.split(np.argsort(labels, kind='stable'), np.cumsum(counts)[:-1])
     ranks = np.full((len(labels), seeds), shots)
     for seed in range(seeds):
         random = np.random.default_rng(seed)
         for images in by_class:
-            ranks[random.permutation(images)[:shots], seed] = np.arange(shots)
+            ranks[random.permutation(images)[:shots], seed] = np.arange(min(shots, len(images)))
     return ranks

@@ -15,7 +15,7 @@ def open_image(path: str) -> Image.Image:
     """Decode a complete image.
 
     Raises:
-        DataError: The file is missing, empty, truncated or no image; the message names it.
+        DataError: The file is missing, empty, truncated or no image, or its pixels are floats; the message names it.
     """
     try:
         if os.path.getsize(path) == 0:
@@ -27,6 +27,8 @@ def open_image(path: str) -> Image.Image:
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         reason = str(error).partition(':')[0] if isinstance(error, Image.UnidentifiedImageError) else str(error)
         raise DataError(f'Image {path} cannot be read: {reason}. {HINT}') from error
+    if image.mode == 'F':
+        raise DataError(f'Image {path} has pixels that are floats: save it with 8 bits a channel.')
     return image
 
 

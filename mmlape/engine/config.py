@@ -11,6 +11,7 @@ import mmengine
 from mmengine.config import Config, DictAction
 
 from mmlape.datasets.fraction import data_fraction
+from mmlape.engine.keys import check_keys
 from mmlape.engine.overrides import check_override
 from mmlape.errors import ConfigError
 from mmlape.mim import PREFIX, config_path, mim_root
@@ -31,6 +32,7 @@ def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None
     """
     file = resolve_path(path)
     cfg = _read(file)
+    check_keys(cfg)
     options = parse_options(cfg_options)
     data_root = options.pop('data_root', None)
     if data_root is not None:

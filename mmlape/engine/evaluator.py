@@ -1,6 +1,7 @@
 """Testing as a library function: what ``mmlape test`` calls."""
 
 import copy
+import json
 import math
 from pathlib import Path
 
@@ -38,6 +39,7 @@ def test(
     save_pred: str | Path | bool | None = None,
     launcher: str = 'none',
     show: bool = True,
+    name: str = 'metrics.json',
 ) -> dict:
     """Evaluate a checkpoint on the test set of a configuration, write ``metrics.json`` and print a table.
 
@@ -45,10 +47,11 @@ def test(
         cfg: Left as it is.
         checkpoint: Weights of the full model; every tensor must match.
         work_dir: For logs and results; by default ``work_dirs/<name of the configuration>``.
-        out: The file for the metrics; by default ``<work_dir>/metrics.json``.
+        out: The file for the metrics; by default ``<work_dir>/<name>``, unless that is another checkpoint's.
         save_pred: A folder for the predictions; True for ``<work_dir>/predictions``.
         launcher: See :func:`mmlape.engine.trainer.train`.
         show: Whether to print the table.
+        name: The name of the file by default.
 
     Returns:
         The content of the file: ``config``, ``checkpoint``, ``task``, ``images``, ``metrics`` and ``per_class``
@@ -61,10 +64,10 @@ def test(
     cfg = copy.deepcopy(cfg)
     init_processes(launcher, cfg)
     work_dir = default_work_dir(cfg, work_dir)
-    out = Path(out or work_dir / 'metrics.json').absolute()
+    file = Path(out or work_dir / name).absolute()
     predictions = work_dir / 'predictions' if save_pred is True else Path(save_pred).absolute() if save_pred else None
     weights = on_every_process(lambda: _weights(checkpoint))
-    on_main_process(lambda: _check_inputs(cfg, work_dir, out, predictions))
+    on_main_process(lambda: _check_inputs(cfg, work_dir, file, predictions, None if out else checkpoint))
     cfg.work_dir, cfg.launcher, cfg.load_from, cfg.resume = str(work_dir), launcher, None, False
     hooks.install(cfg, 'PerClassHook')
     if predictions:
@@ -75,10 +78,10 @@ def test(
     fill_model(runner.bare_model, weights, str(checkpoint))
     result = _result(cfg, checkpoint, runner, runner.test())
     if is_main_process():
-        write_json(out, result)
+        write_json(file, result)
     if is_main_process() and show:
         print_metrics(result)
-        print_log(f'metrics are in {out}' + (f', predictions in {predictions}' if predictions else ''), 'current')
+        print_log(f'metrics are in {file}' + (f', predictions in {predictions}' if predictions else ''), 'current')
     return result
 
 
@@ -88,15 +91,33 @@ def _weights(checkpoint: str | Path) -> dict:
     return dict(state_dict=state_dict_of(content, checkpoint), meta=content.get('meta'))
 
 
-def _check_inputs(cfg: Config, work_dir: Path, out: Path, predictions: Path | None) -> None:
+def _check_inputs(
+    cfg: Config, work_dir: Path, out: Path, predictions: Path | None, checkpoint: str | Path | None
+) -> None:
+    """Check what can be checked before the model is built; an existing ``out`` must be of ``checkpoint``, if given."""
     if out.is_dir():
         raise TrainingError(f'cannot write the metrics to {out}, which is a directory: give a file with --out')
+    other = tested_checkpoint(out) if checkpoint else None
+    if other and Path(other).resolve() != Path(checkpoint).resolve():
+        named = out.with_stem(f'{out.stem}-{Path(checkpoint).stem}')
+        raise TrainingError(
+            f'{out} has the metrics of {other}: give --out {named}, another --work-dir, or --out {out} to replace them'
+        )
     check_model(cfg)
     check_data(cfg, ('test',))
     check_writable(work_dir)
     check_writable(out.parent, '--out')
     if predictions:
         check_writable(predictions, '--save-pred')
+
+
+def tested_checkpoint(file: Path) -> str | None:
+    """Return the checkpoint whose metrics are in a file; None if there is no such file, or it says nothing."""
+    try:
+        found = json.loads(file.read_text(encoding='utf-8'))
+    except (OSError, ValueError):
+        return None
+    return found.get('checkpoint') if isinstance(found, dict) else None
 
 
 def _runner(cfg: Config) -> Runner:
@@ -110,12 +131,13 @@ def _runner(cfg: Config) -> Runner:
 
 def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) -> dict:
     values = next(hook.values for hook in runner.hooks if isinstance(hook, hooks.PerClassHook))
+    dataset = runner.test_loop.dataloader.dataset
     return dict(
         config=str(cfg.filename) if cfg.filename else None,
         checkpoint=str(checkpoint),
         task=TASKS.get(cfg.get('default_scope'), cfg.get('default_scope')),
         mmlape=mmlape.__version__,
-        images=len(runner.test_loop.dataloader.dataset),
+        images=getattr(dataset, 'num_evaluated', len(dataset)),
         world_size=get_world_size(),
         metrics={key: _number(value) for key, value in metrics.items() if isinstance(value, int | float)},
         per_class={measure: {name: _number(value) for name, value in row.items()} for measure, row in values.items()},

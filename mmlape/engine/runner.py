@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import itertools
 import os
 import re
@@ -18,6 +19,7 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from mmengine.runner import Runner as _Runner
 from mmengine.runner.base_loop import BaseLoop
 from torch import nn
+from torch.utils.data import DataLoader
 
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.loading import fill_model, warn_of_normalisation
@@ -32,6 +34,7 @@ from mmlape.errors import CheckpointError, MMLaPEError, NotFiniteError
 from mmlape.files import atomic_path
 from mmlape.runs.record import RunRecord
 from mmlape.runs.resume import read_resumable
+from mmlape.runs.stopping import StopRequest, init_worker
 
 _NUMBERS = itertools.count(1)
 
@@ -39,7 +42,7 @@ _NUMBERS = itertools.count(1)
 class Runner(_Runner):
     """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code.
 
-    The trainer sets ``plan`` and ``record``, which the hooks of a training run use.
+    The trainer sets ``plan``, ``record`` and ``stop``, which the hooks of a training run use.
 
     Attributes:
         diff_rank_seed: Whether the model's randomness differs from process to process.
@@ -47,6 +50,7 @@ class Runner(_Runner):
 
     plan: RunPlan
     record: RunRecord
+    stop: StopRequest
     diff_rank_seed: bool
 
     @classmethod
@@ -73,6 +77,13 @@ class Runner(_Runner):
             os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
             torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
             torch.use_deterministic_algorithms(True, warn_only=True)
+
+    @staticmethod
+    def build_dataloader(*args, **kwargs) -> DataLoader:
+        """Build a data loader whose workers leave SIGTERM to this process."""
+        built = _Runner.build_dataloader(*args, **kwargs)
+        built.worker_init_fn = functools.partial(init_worker, built.worker_init_fn)
+        return built
 
     def build_train_loop(self, loop: BaseLoop | dict) -> BaseLoop:
         """Build the loop on samples that are seeded by their position (see :mod:`mmlape.engine.seeding`)."""

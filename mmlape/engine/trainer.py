@@ -28,6 +28,7 @@ from mmlape.runs.identity import SETTINGS, checkpoint_keys, is_missing
 from mmlape.runs.machine import describe_machine
 from mmlape.runs.record import RunRecord, read_record
 from mmlape.runs.resume import RunStart, acquire
+from mmlape.runs.stopping import StopRequest
 
 
 def train(
@@ -78,11 +79,11 @@ def train(
         if is_main_process():
             stack.callback(os.close, start.lock)
         record = _record(plan, start)
-        with record_failure(record):
+        with record_failure(record) as stop:
             record.begin()
             on_main_process(lambda: _check_inputs(plan, start))
             _complete(plan, start, launcher, deterministic)
-            _run(plan, record)
+            _run(plan, record, stop)
         record.finish()
         if is_main_process():
             with contextlib.suppress(OSError):  # a full disk costs the figure, not the run
@@ -145,8 +146,8 @@ def _complete(plan: RunPlan, start: RunStart, launcher: str, deterministic: bool
         cfg.randomness.deterministic = deterministic
 
 
-def _run(plan: RunPlan, record: RunRecord) -> None:
+def _run(plan: RunPlan, record: RunRecord, stop: StopRequest) -> None:
     torch.set_flush_denormal(True)  # on the CPU, vanishing gradients otherwise cost ten times the time
     runner = Runner.from_cfg(plan.cfg)
-    runner.plan, runner.record = plan, record
+    runner.plan, runner.record, runner.stop = plan, record, stop
     runner.train()

@@ -17,8 +17,8 @@ from mmlape.experiments.launchers.base import Launcher
 from mmlape.experiments.launchers.local import LocalLauncher
 from mmlape.experiments.launchers.slurm import SlurmLauncher
 from mmlape.experiments.scheduler import Scheduler
-from mmlape.experiments.study import PlannedRun, Study
-from mmlape.runs.run import read_seeds
+from mmlape.experiments.study import PlannedRun, Study, require_startable
+from mmlape.runs.run import read_seeds, write_planned
 
 
 def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: bool = True) -> int:
@@ -48,6 +48,9 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
         console().print(plan_table(plan, launcher))
         return 1 if any(planned.action == 'refuse' for planned in plan) else 0
     print(launcher.describe(), flush=True)
+    require_startable(plan)
+    for arm in study.arms:
+        write_planned(study.folder(arm), study.seeds)
     Scheduler(plan, launcher, functools.partial(print, flush=True)).run(wait)
     if not wait:
         return 0

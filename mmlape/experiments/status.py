@@ -37,8 +37,8 @@ class Row:
     Args:
         arm: Its arm.
         seed: Its seed.
-        state: 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; the next
-            multi-seed resumes it), 'failed' or 'finished'.
+        state: 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; can be
+            resumed), 'failed' or 'finished'.
         iter: The last iteration.
         max_iters: The length of the run.
         eta: Seconds left, while it runs.
@@ -48,7 +48,7 @@ class Row:
     """
 
     arm: str
-    seed: int
+    seed: int | None
     state: str
     iter: int | None = None
     max_iters: int | None = None
@@ -82,7 +82,7 @@ def _row(arm: str, run: Run) -> Row:
     elif job and run.state != 'finished':
         state, reason = 'queued', f'job {job["job"]}: {job["state"]}'
     elif state == 'broken':
-        reason = 'killed; the next multi-seed resumes it'
+        reason = 'killed; `train --resume` or the next multi-seed resumes it'
     host = (holder or starting or {}).get('host') or record.get('host')
     return Row(arm, run.seed, state, record.get('iter'), record.get('max_iters'), eta, _metric(run), host, reason)
 

@@ -19,18 +19,12 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from mmengine.dist import all_gather_object, get_rank, is_distributed
+from mmengine.dist import all_gather_object, get_rank
 
-from mmlape.errors import MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
+from mmlape.errors import DiskSpaceError, MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
 from mmlape.files import write_json
 from mmlape.runs.record import NOTES, RunRecord, read_record
-
-
-class Interrupted(SystemExit):
-    """SIGTERM stopped the process; it exits with the shell's status for that."""
-
-    def __init__(self) -> None:
-        super().__init__(128 + signal.SIGTERM)
+from mmlape.runs.stopping import Interrupted, StopRequest, stopped_by_sigterm
 
 
 @dataclass(frozen=True)
@@ -66,7 +60,8 @@ DISK_FULL = Kind(
     'disk-full',
     'the disk is full',
     'free some space, then continue with --resume',
-    pattern=r'No space left on device|Disk quota exceeded',
+    (DiskSpaceError,),
+    r'No space left on device|Disk quota exceeded',
 )
 KINDS = (
     DISK_FULL,
@@ -131,20 +126,23 @@ def kind_in(text: str) -> Kind:
 
 
 @contextlib.contextmanager
-def record_failure(record: RunRecord) -> Iterator[None]:
+def record_failure(record: RunRecord) -> Iterator[StopRequest]:
     """Record an exception as the run's failure, then raise it.
+
+    Yields:
+        Whether SIGTERM has come.
 
     Raises:
         TrainingError: Instead of an exception of a known kind, with :meth:`Kind.explain`'s line.
         Interrupted: On SIGTERM.
     """
     peers = all_gather_object((socket.gethostname(), os.getpid()))
-    with _interrupted_by_sigterm() as signals:
+    with stopped_by_sigterm() as request:
         try:
-            yield
+            yield request
         except BaseException as caught:
             # MMEngine turns any exception that meets it while it formats a configuration into a SyntaxError
-            error = Interrupted() if signals and not isinstance(caught, MMLaPEError) else caught
+            error = Interrupted() if request.received and not isinstance(caught, MMLaPEError) else caught
             if isinstance(error, SystemExit) and not isinstance(error, Interrupted):
                 raise  # another process has recorded the failure
             if threading.current_thread() is threading.main_thread():
@@ -196,33 +194,3 @@ def _is_alive(pid: int) -> bool:
     except OSError as error:
         return isinstance(error, PermissionError)
     return True
-
-
-@contextlib.contextmanager
-def _interrupted_by_sigterm() -> Iterator[list[int]]:
-    """Turn SIGTERM into an exception in this process; in processes that it forks it keeps its usual effect.
-
-    Yields:
-        The signals received so far.
-    """
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-    owner = os.getpid()
-
-    def stop(number: int, _) -> None:
-        if os.getpid() != owner:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-            return
-        signal.signal(number, signal.SIG_IGN)
-        received.append(number)
-        raise Interrupted
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield received
-    finally:
-        if not (is_distributed() and signal.getsignal(signal.SIGTERM) is signal.SIG_IGN):
-            signal.signal(signal.SIGTERM, before)

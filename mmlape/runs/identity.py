@@ -35,8 +35,8 @@ def collect(cfg: dict, seed: int | None, world_size: int, total_batch: int, batc
 
     Returns:
         ``config`` (hash of ``settings``), ``seed``, ``world_size``, ``total_batch``, ``amp``, ``batch_policy``,
-        ``checkpoint``, ``code`` (``version``, ``source``: hash of the package's modules, ``commit``), ``stack``, and
-        ``settings``, which a record does not keep.
+        ``checkpoint``, ``loads`` (the keys that name it), ``code`` (``version``, ``source``: hash of the package's
+        modules, ``commit``), ``stack``, and ``settings``, which a record does not keep.
     """
     content = settings(cfg)
     return dict(
@@ -47,6 +47,7 @@ def collect(cfg: dict, seed: int | None, world_size: int, total_batch: int, batc
         amp=precision(cfg),
         batch_policy=batch_policy,
         checkpoint=checkpoint_of(cfg),
+        loads=[key for key, _ in checkpoint_keys(cfg)],
         code=dict(version=mmlape.__version__, source=source_digest(), commit=commit()),
         stack=stack_versions(),
         settings=content,

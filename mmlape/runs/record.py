@@ -74,13 +74,16 @@ def running_in(work_dir: str | Path) -> dict | None:
 
 
 def checkpoints(work_dir: str | Path) -> list[Path]:
-    """Return the resumable checkpoints (``iter_N.pth``, ``epoch_N.pth``) of a work dir, newest first."""
+    """Return the resumable checkpoints of a work dir, newest first.
+
+    They are ``iter_N.pth`` and ``epoch_N.pth``, and ``epoch_N_iter_M.pth`` of a run that was stopped after N epochs.
+    """
     found = []
     for path in Path(work_dir).glob('*.pth'):
-        match = re.fullmatch(r'(?:iter|epoch)_(\d+)\.pth', path.name)
+        match = re.fullmatch(r'(?:iter|epoch)_(\d+)(?:_iter_(\d+))?\.pth', path.name)
         if match:
-            found.append((int(match[1]), path))
-    return [path for _, path in sorted(found, reverse=True)]
+            found.append((int(match[1]), int(match[2] or 0), path))
+    return [path for *_, path in sorted(found, reverse=True)]
 
 
 def check_writable(folder: Path, option: str = '--work-dir') -> None:

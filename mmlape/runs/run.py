@@ -1,15 +1,20 @@
-"""Runs on disk: ``<work dir>/<arm>/seed_<S>/run.json`` is the only state.
+"""Runs on disk: ``<work dir>/<arm>/seed_<S>/run.json`` is the only state; a single run has ``<work dir>/run.json``.
 
 The evaluations before the last and the best one are in a file beside it (:func:`mmlape.runs.record.read_evaluations`).
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mmlape.errors import DataError
+from mmlape.files import write_json
 from mmlape.runs.identity import read_identity
-from mmlape.runs.record import read_record, running_in
+from mmlape.runs.record import check_writable, read_record, running_in
+
+PLANNED = 'seeds.json'
+"""The seeds that an arm is to have, in its folder."""
 
 
 @dataclass(frozen=True)
@@ -109,30 +114,54 @@ def read_seeds(folder: str | Path, seeds: Sequence[int] | None = None) -> list[R
     return [read_run(seed_folder(folder, seed), seed) for seed in seeds]
 
 
+def read_arm(folder: str | Path) -> list[Run]:
+    """Return the runs of an arm: of every seed in its folder or planned there, and one in the folder itself."""
+    folder = Path(folder)
+    runs = read_seeds(folder, sorted({*_seeds_in(folder), *_planned_in(folder)}))
+    return [*runs, *([read_run(folder)] if read_record(folder) else [])]
+
+
 def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[str, list[Run]]:
     """Return the runs of every arm below a work dir, or of the one arm whose folder it is.
 
-    A seed that one arm has and another lacks is a missing run of the other.
-
     Args:
-        work_dir: Holds ``<arm>/seed_<S>``, or ``seed_<S>``.
+        work_dir: Holds ``<arm>/seed_<S>``, or ``seed_<S>``; or work dirs of single runs, or is one.
         names: The arms, in this order; by default all, sorted.
 
     Raises:
         DataError: There are no runs, or no arms of these names.
     """
     folder = Path(work_dir)
-    found = {path.name: path for path in sorted(folder.glob('*/')) if _seeds_in(path)}
-    if not found and _seeds_in(folder):
-        found = {folder.absolute().name: folder}
+    found = {folder.absolute().name: read_arm(folder)}
+    if not any(found.values()):
+        found = {path.name: runs for path in sorted(folder.glob('*/')) if (runs := read_arm(path))}
     if not found:
-        raise DataError(f'no runs in {folder}: expected <arm>/seed_<number> below it, as `mmlape multi-seed` writes')
+        raise DataError(
+            f'no runs in {folder}: expected a run.json, <run>/run.json or <arm>/seed_<number>/run.json, as '
+            '`mmlape train` and `mmlape multi-seed` write'
+        )
     unknown = [name for name in names or () if name not in found]
     if unknown:
         raise DataError(f'no arm {", ".join(unknown)} in {folder}; there are: {", ".join(found)}')
-    chosen = {name: found[name] for name in names or found}
-    seeds = sorted({seed for arm in chosen.values() for seed in _seeds_in(arm)})
-    return {name: read_seeds(arm, seeds) for name, arm in chosen.items()}
+    return {name: found[name] for name in names or found}
+
+
+def write_planned(folder: str | Path, seeds: Sequence[int]) -> None:
+    """Record which seeds an arm is to have, so that those without a run are missing ones.
+
+    Raises:
+        TrainingError: The folder cannot be written to.
+    """
+    check_writable(Path(folder))
+    write_json(Path(folder) / PLANNED, sorted(seeds))
+
+
+def _planned_in(folder: Path) -> list[int]:
+    try:
+        found = json.loads((folder / PLANNED).read_text(encoding='utf-8'))
+    except (OSError, ValueError):
+        return []
+    return [seed for seed in found if isinstance(seed, int)] if isinstance(found, list) else []
 
 
 def _seeds_in(folder: Path) -> list[int]:

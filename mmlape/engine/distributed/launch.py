@@ -3,26 +3,35 @@
 Run by ``tools/processes.sh`` as ``python -m mmlape.engine.distributed.launch`` with torchrun's arguments.
 """
 
+import functools
 import logging
 import os
+import socket
 import sys
 from collections.abc import Sequence
 
-from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.api import PContext, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.run import main as torchrun
 
 from mmlape.quiet import debugging
 
+PATIENCE = 60
+"""Seconds that processes have to save and to end after SIGTERM, before they are killed."""
+
 
 def main(argv: Sequence[str]) -> int:
     """Run torchrun.
 
     Returns:
-        The exit status: 0; that of the process which failed first; 1 if the other machines did not join; the shell's
-        status for a signal that stopped the launcher.
+        The exit status: 0; that of the process which failed first; 1 if PORT is taken, or the other machines did not
+        join; the shell's status for a signal that stopped the launcher.
     """
+    if '--standalone' not in argv and os.environ.get('NODE_RANK', '0') == '0' and _is_taken(os.environ.get('PORT')):
+        print(f'mmlape: error: {_taken_message()}', file=sys.stderr)
+        return 1
+    PContext.close = functools.partialmethod(PContext.close, timeout=PATIENCE)
     if not debugging():  # it repeats, after a worker's own error, which process failed, and that it stops the others
         logging.getLogger('torch.distributed.elastic.multiprocessing.api').setLevel(logging.CRITICAL)
     try:
@@ -37,6 +46,23 @@ def main(argv: Sequence[str]) -> int:
     except SignalException as error:
         return 128 + int(error.sigval)
     return 0
+
+
+def _is_taken(port: str | None) -> bool:
+    """Return whether another process listens on a port of this machine."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(('', int(port or 0)))
+        except OSError:
+            return True
+    return False
+
+
+def _taken_message() -> str:
+    several = int(os.environ.get('NNODES', '1')) > 1
+    fix = 'the same on every machine' if several else 'or leave it out, so that a free one is chosen'
+    return f'port {os.environ["PORT"]} of this machine is taken, perhaps by another run: set PORT to a free one, {fix}'
 
 
 def _timeout_message(error: RendezvousError) -> str:

@@ -16,16 +16,17 @@ from mmlape.engine.hooks.predictions import SavePredictionsHook
 from mmlape.engine.hooks.reseed import ReseedHook
 from mmlape.engine.hooks.run_record import RunRecordHook
 from mmlape.engine.hooks.second_evaluation import SecondEvaluationHook
+from mmlape.engine.hooks.stop import StopHook
 
 ALWAYS = (
     'AccumulationHook', 'BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook',
-    'RunRecordHook',
+    'RunRecordHook', 'StopHook',
 )  # fmt: skip
 
 __all__ = [
     'AccumulationHook', 'BannerHook', 'CheckpointHook', 'CompileBackboneHook', 'GradientNormHook', 'KeptEMAHook',
-    'NaNGuardHook', 'PerClassHook', 'ReseedHook', 'RunRecordHook', 'SavePredictionsHook',
-    'SecondEvaluationHook', 'install',
+    'NaNGuardHook', 'PerClassHook', 'ReseedHook', 'RunRecordHook', 'SavePredictionsHook', 'SecondEvaluationHook',
+    'StopHook', 'install',
 ]  # fmt: skip
 
 

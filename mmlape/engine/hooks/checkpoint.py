@@ -1,11 +1,14 @@
 """MMEngine's checkpoint hook, changed so that every checkpoint can be resumed and none is lost to the next."""
 
 import os
+import shutil
 
 from mmengine.dist import is_main_process
 from mmengine.hooks import CheckpointHook as _CheckpointHook
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 
+from mmlape.engine.distributed.processes import on_main_process
+from mmlape.errors import DiskSpaceError
 from mmlape.registry import HOOKS
 
 
@@ -15,22 +18,71 @@ class CheckpointHook(_CheckpointHook):
 
     A checkpoint holds no gradients. One that is due between two accumulated iterations is saved after the step of the
     optimiser that they lead to.
+
+    Attributes:
+        saved: The iteration of the last checkpoint.
     """
 
     changes_results = False
     deferred = False
+    saved = 0
+
+    def before_train(self, runner) -> None:
+        """Check that there is space for the checkpoints to come.
+
+        Raises:
+            DiskSpaceError: There is not.
+        """
+        super().before_train(runner)
+        if '://' not in str(self.out_dir):
+            on_main_process(lambda: self._require_space(runner))
+
+    def _require_space(self, runner) -> None:
+        free, size, count = shutil.disk_usage(self.out_dir).free, checkpoint_bytes(runner), self._to_come(runner)
+        if free < size * count:
+            raise DiskSpaceError(
+                f'{self.out_dir} has {free / 2**30:.3g} GiB left, but {count} checkpoints of {size / 2**30:.3g} GiB '
+                'are to come: free some space, give another --work-dir, or keep fewer by --cfg-options '
+                'default_hooks.checkpoint.max_keep_ckpts=1'
+            )
+
+    def _to_come(self, runner) -> int:
+        """Return how many more checkpoints there will be at a time, one that replaces another included."""
+        done, end = (runner.epoch, runner.max_epochs) if self.by_epoch else (runner.iter, runner.max_iters)
+        steps, begin = range(done + 1, end + 1), self.save_begin
+        count = (
+            sum(step >= begin and (step - begin) % self.interval == 0 for step in steps) if self.interval > 0 else 0
+        )
+        count += bool(self.save_last and steps)
+        if self.max_keep_ckpts > 0:
+            count = min(count, self.max_keep_ckpts + 1 - len(self.keep_ckpt_ids))
+        return count + (len(self.key_indicators) if self.save_best and steps else 0)
 
     def after_train_iter(self, runner, *args, **kwargs) -> None:
         """Save if a checkpoint is due or was deferred until now."""
         super().after_train_iter(runner, *args, **kwargs)
-        if self.deferred and _at_step(runner.optim_wrapper):
+        if self.deferred and at_step(runner.optim_wrapper):
             self._save_checkpoint(runner)
 
-    def _save_checkpoint_with_step(self, runner, step: int, meta: dict) -> None:
-        self.deferred = not self.by_epoch and not _at_step(runner.optim_wrapper)
+    def save_now(self, runner, epoch: int, done: int) -> None:
+        """Save when no checkpoint is due, unless that was done.
+
+        Args:
+            runner: The runner.
+            epoch: How many epochs are complete.
+            done: How many iterations are.
+        """
+        if self.saved == done:
+            return
+        step = done if not self.by_epoch else f'{epoch}_iter_{done}' if done % len(runner.train_dataloader) else epoch
+        self._save_checkpoint_with_step(runner, step, dict(epoch=epoch, iter=done))
+
+    def _save_checkpoint_with_step(self, runner, step: int | str, meta: dict) -> None:
+        self.deferred = not self.by_epoch and not at_step(runner.optim_wrapper)
         if self.deferred:
             return
         runner.check_finite()
+        self.saved = meta['iter']
         limit, stale = self.max_keep_ckpts, []
         if limit > 0 and (not self.keep_ckpt_ids or self.keep_ckpt_ids[-1] != step):
             kept = [*self.keep_ckpt_ids, step]
@@ -50,6 +102,23 @@ class CheckpointHook(_CheckpointHook):
                     os.remove(path)
 
 
-def _at_step(optim_wrapper: OptimWrapper) -> bool:
+def at_step(optim_wrapper: OptimWrapper) -> bool:
     """Return whether no gradients are accumulated; several optimisers are not followed."""
     return isinstance(optim_wrapper, OptimWrapperDict) or optim_wrapper.should_update()
+
+
+def checkpoint_bytes(runner) -> int:
+    """Return about how large a checkpoint is: weights, their average if there is one, and the optimiser's state."""
+    size = sum(value.numel() * value.element_size() for value in runner.bare_model.state_dict().values())
+    size *= 1 + any(hasattr(hook, 'ema_model') for hook in runner.hooks)
+    wrapper = runner.optim_wrapper
+    for one in wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]:
+        settings = one.optimizer.defaults
+        copies = len(settings['betas']) if 'betas' in settings else bool(settings.get('momentum'))
+        size += sum(
+            copies * value.numel() * value.element_size()
+            for group in one.optimizer.param_groups
+            for value in group['params']
+            if value.requires_grad
+        )
+    return size

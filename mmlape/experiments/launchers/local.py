@@ -14,7 +14,7 @@ from mmlape.experiments.launchers.devices import Device, DevicePool, Slot, visib
 from mmlape.experiments.study import PlannedRun
 from mmlape.mim import mim_root
 
-STOP_SIGNALS = ((signal.SIGTERM, 20), (signal.SIGKILL, 5))
+STOP_SIGNALS = ((signal.SIGTERM, 60), (signal.SIGKILL, 5))
 """What ends a process, and how many seconds each signal is given."""
 
 

@@ -29,6 +29,8 @@ from mmlape.runs.failures import SLURM_STATES
 from mmlape.runs.record import read_record
 from mmlape.runs.run import Run
 
+GRACE = 120
+"""Seconds before the time limit at which a run is told to save and to end."""
 RESUMABLE = ('TIMEOUT', 'PREEMPTED', 'NODE_FAIL', 'BOOT_FAIL', 'vanished')
 """Final states of a job after which another one resumes the run, if it has advanced."""
 
@@ -73,8 +75,9 @@ class SlurmJob(Job):
         return f'job {self.number} that ended as {self.state}' if self.ended else None
 
     def can_continue(self, run: Run) -> bool:
-        """Return whether another job should resume the run."""
-        return self.state in RESUMABLE and (run.record.get('iter') or 0) > self.iteration
+        """Return whether another job should resume the run: it has advanced, and did not fail by itself."""
+        stopped = self.state == 'FAILED' and (run.record.get('failure') or {}).get('kind') == 'interrupted'
+        return (stopped or self.state in RESUMABLE) and (run.record.get('iter') or 0) > self.iteration
 
     def save(self) -> None:
         """Record the state for processes that do not ask Slurm."""
@@ -180,6 +183,7 @@ class SlurmLauncher(Launcher):
             'nodes': self.nodes,
             'ntasks-per-node': self.on_node,
             'cpus-per-task': os.environ.get('CPUS_PER_TASK', 5),
+            'signal': f'TERM@{GRACE}',
         }
         given = dict(option.removeprefix('--').partition('=')[::2] for option in self.options)
         if self.gpus and not any(key in given for key in ('gres', 'gpus', 'gpus-per-node', 'gpus-per-task')):

@@ -36,8 +36,11 @@ def pairs_of(results: Sequence[ArmResult], baseline: str | None) -> Iterator[tup
         if baseline is not None:
             chosen = next((other for other in rivals if other.name == baseline), None)
         else:
-            described = result.identity.get('settings') is not None
-            same = [other for other in rivals if not described or other.model.name == result.model.name]
+            if result.model.named:
+                same = [other for other in rivals if other.model.name == result.model.name]
+            else:  # a lone one is compared with a model of the papers
+                same = [other for other in rivals if not other.model.named]
+                same = same if len(same) > 1 else rivals
             same = [other for other in same if other.fraction == result.fraction]
             chosen = next((other for other in same if other.model.plain), next(iter(same), None))
         if chosen is not None and chosen is not result:

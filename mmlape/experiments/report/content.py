@@ -88,7 +88,8 @@ def build(
         title: The heading.
         baseline: The arm that all others of its task are compared with. By default every arm is compared with the
             arm of the same model and fraction of the data that has the default PE, or the first of those if none
-            has; if settings are not recorded, with the first of its task.
+            has; if settings are not recorded, or the model is none of the papers' (one of timm's), with the first
+            of its task.
         allow_software: Whether runs of one arm may differ in code and stack.
         **more: ``introduction``, ``notes`` and ``images`` of `Report`.
 

@@ -41,6 +41,8 @@ _INSIDE = {
 """The papers' names of encodings inside attention or between layers."""
 _FAMILIES = {'SwinTransformer': 'Swin', 'CeiT': 'CeiT', 'T2TViT': 'T2T-ViT', 'CompactTransformer': ''}
 """The papers' names of backbones other than DeiT's ViT; '' where the arch is the complete name."""
+_OWN_TABLES = {'T2TViT': 'sincos1d', 'DETR': 'sine'}
+"""The table of a family's default PE, where it is not 'learnable'."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +105,11 @@ class PaperModel:
     """A model as the paper's tables name it.
 
     Attributes:
-        name: 'Seg-T-Mask/16', 'ViT-Adapter-Ti', 'DeiT-S'; the config's name if its settings are unknown.
+        name: 'Seg-T-Mask/16', 'ViT-Adapter-Ti', 'DeiT-S'; the config's name if its settings are unknown, or its model
+            is none of the papers'.
         pretrained: 'DeiT-Ti', with a star if it was pretrained with LaPE, too; 'none' without a checkpoint, a question
-            mark if the checkpoint was allowed to have another joining.
-        method: 'Default', 'LaPE', ..., with '+ DPN'.
+            mark if the checkpoint was allowed to have another joining; of a model that has no name, the file's.
+        method: 'Default', 'LaPE', ..., with '+ DPN'; a dash if the model has no name.
         plain: Whether it is the default PE without DPN: the baseline of the others of this name.
     """
 
@@ -114,6 +117,11 @@ class PaperModel:
     pretrained: str = '–'
     method: str = '–'
     plain: bool = False
+
+    @property
+    def named(self) -> bool:
+        """Whether the settings are known, and the papers have a name for the model."""
+        return self.method != '–'
 
 
 def index_entry(config: str, parameters: int | None = None) -> IndexEntry | None:
@@ -163,24 +171,41 @@ def paper_model(name: str, identity: dict | None) -> PaperModel:
         name: The name if the settings are unknown.
         identity: As `mmlape.runs.identity.read_identity` returns it.
     """
-    model = ((identity or {}).get('settings') or {}).get('model') or {}
+    identity = identity or {}
+    model = (identity.get('settings') or {}).get('model') or {}
     backbone = model.get('backbone') or {}
-    if 'arch' not in backbone:
-        return PaperModel(name)
-    joining, patch_norm = backbone.get('pe_joining', 'default'), backbone.get('patch_norm', 'none')
-    method = _position(backbone, joining)
+    encoded = model if 'pe_type' in model else backbone  # DETR's encodings are not in its backbone
+    if encoded is backbone and 'arch' not in backbone:
+        return PaperModel(name, _file(backbone, identity) if model else '–')
+    joining, patch_norm = encoded.get('pe_joining', 'default'), encoded.get('patch_norm', 'none')
+    method = _position(encoded, joining)
     method += {'none': '', 'dual': ' + DPN'}.get(patch_norm, f' + {patch_norm} norm')
     family, scale = _backbone(backbone)
-    loaded = backbone.get('init_cfg') or {}
-    mark = '?' if loaded.get('allow_joining_mismatch') else '*' if joining.startswith('lape') else ''
-    pretrained = f'{family}-{scale}{mark}'.removeprefix('-') if loaded else 'none'
+    pretrained, loads = 'none', identity.get('loads') or ()
+    if any(key.startswith(('load_from', 'model.backbone.')) for key in loads):
+        pretrained = f'{family}-{scale}'.removeprefix('-')
+        if encoded is backbone or 'load_from' in loads:
+            pretrained += '?' if _may_mismatch(backbone) else '*' if joining.startswith('lape') else ''
     return PaperModel(_model_name(model, backbone, family, scale), pretrained, method, method == 'Default')
 
 
-def _position(backbone: dict, joining: str) -> str:
+def _file(backbone: dict, identity: dict) -> str:
+    """Return the weights that a model without a name starts from: a file, or timm's name; 'none' without any."""
+    vit = backbone.get('vit') or backbone
+    start = vit.get('model_name', 'none') if vit.get('pretrained') else 'none'
+    return (identity.get('checkpoint') or {}).get('name', start)
+
+
+def _may_mismatch(backbone: dict) -> bool:
+    given = backbone.get('init_cfg') or []
+    return any(one.get('allow_joining_mismatch') for one in (given if isinstance(given, list) else [given]))
+
+
+def _position(encoded: dict, joining: str) -> str:
     """Return the method: 'LaPE', 'Default, sincos2d' for another table than the family's own, 'RPE', 'LaPE + RPE'."""
-    kind = _kind(backbone)
-    given = backbone.get('pe_type', {'SwinTransformer': 'rpe', 'T2TViT': 'sincos1d'}.get(kind, 'learnable'))
+    kind = _kind(encoded)
+    own = _OWN_TABLES.get(kind, 'learnable')
+    given = encoded.get('pe_type', 'rpe' if kind == 'SwinTransformer' else own)
     given = given if isinstance(given, list) else [given]
     names = [one.get('type') if isinstance(one, dict) else one for one in given]
     inside = [_INSIDE[name] for name in names if name in _INSIDE]
@@ -189,7 +214,6 @@ def _position(backbone: dict, joining: str) -> str:
         return 'None'
     if not tables and joining == 'default':
         return ' + '.join(inside)
-    own = 'sincos1d' if kind == 'T2TViT' else 'learnable'
     parts = [JOININGS.get(joining, joining), *(name for name in tables if name != own)]
     return ' + '.join([', '.join(parts), *(inside if tables else ())])
 
@@ -199,8 +223,10 @@ def _kind(backbone: dict) -> str:
 
 
 def _backbone(backbone: dict) -> tuple[str, str]:
-    """Return family and size: ('DeiT', 'Ti'), ('Swin', 'T'); layers and width for an arch without a name."""
-    arch, family = backbone['arch'], _FAMILIES.get(_kind(backbone), 'DeiT')
+    """Return family and size: ('DeiT', 'Ti'), ('ResNet', '50'); layers and width for an arch without a name."""
+    arch, family = backbone.get('arch'), _FAMILIES.get(_kind(backbone), 'DeiT')
+    if arch is None:
+        return _kind(backbone), str(backbone.get('depth', ''))
     if isinstance(arch, dict):
         return (
             family or _compact_family(arch),

@@ -69,7 +69,7 @@ def results_table(report: Report) -> Table:
     rows = []
     for result in report.results:
         seeds = ', '.join(map(str, result.summary['seeds'])) or 'none counts'
-        model = DASH if result.model.method == DASH else f'{result.model.name}, {result.model.method}'
+        model = f'{result.model.name}, {result.model.method}' if result.model.named else DASH
         for metric in result.metrics or (DASH,):
             head = (result.name, model, label(metric), seeds, number(result.untrained(metric)))
             rows.append((*head, *_averages(result, metric), paper_figure(result, metric)))

@@ -27,7 +27,7 @@ def report_work_dir(
     """Average and compare the arms below a work dir, and write the report.
 
     Args:
-        work_dir: Holds ``<arm>/seed_<S>``, or ``seed_<S>``.
+        work_dir: See :func:`mmlape.runs.run.read_arms`.
         out: The folder of the report; default: ``report`` in the work dir.
         title: The heading; default: the name of the work dir.
         names: The arms, in this order; default: all.

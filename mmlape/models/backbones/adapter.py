@@ -16,7 +16,15 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
 from mmlape.models.layers.deform_attn import Cells, MSDeformAttn
-from mmlape.models.layers.grid import Grid, ceil_div, channels_last, contiguous, pad_to_multiple, to_maps
+from mmlape.models.layers.grid import (
+    Grid,
+    ceil_div,
+    channels_last,
+    contiguous,
+    pad_to_multiple,
+    require_patch,
+    to_maps,
+)
 from mmlape.models.layers.interaction import InteractionBlock, split_maps
 from mmlape.models.layers.spatial_prior import SpatialPriorModule
 
@@ -122,12 +130,11 @@ class AdapterMixin(nn.Module):
             f1, f2, f3, f4: (B, D, ceil(H / s), ceil(W / s)) for the strides s = 4, 8, 16, 32.
 
         Raises:
-            ValueError: If a side of the images is smaller than a patch.
+            DataError: If a side of the images is smaller than a patch.
         """
         height, width = x.shape[-2:]
         vit, side = self.plain_vit, self.plain_vit.patch_size
-        if min(height, width) < side:
-            raise ValueError(f'an image of {height}x{width} pixels is smaller than one patch of {side}x{side}')
+        require_patch(x, side)
         x = pad_to_multiple(x, math.lcm(STRIDES[-1], side))
         c1, *levels = self.spm(x)
         c_cells = Cells.of([(int(level.shape[2]), int(level.shape[3])) for level in levels], x.device)

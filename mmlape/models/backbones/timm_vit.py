@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint as recompute
 from mmlape.errors import ConfigError
 from mmlape.models.backbones.timm_checkpoints import VIT, TimmCheckpoints
 from mmlape.models.backbones.timm_models import PREFIX_TOKENS, build_vit, find_model
-from mmlape.models.layers.grid import Grid, ceil_div
+from mmlape.models.layers.grid import Grid, ceil_div, require_patch
 from mmlape.registry import MODELS
 
 DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
@@ -142,12 +142,9 @@ class TimmViT(TimmCheckpoints):
         """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), rotary angles or None, and the grid.
 
         Raises:
-            ValueError: If a side of the images is smaller than a patch.
+            DataError: If a side of the images is smaller than a patch.
         """
-        height, width = x.shape[-2:]
-        side = self.vit.patch_embed.patch_size[0]
-        if min(height, width) < side:
-            raise ValueError(f'an image of {height}x{width} pixels is smaller than one patch of {side}x{side}')
+        require_patch(x, self.vit.patch_embed.patch_size[0])
         with self.vit_mode(x):
             tokens, hw = self.tokenize(x)
             found = self.vit._pos_embed(tokens.unflatten(1, hw))

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mmlape.errors import DataError
+
 Grid = tuple[int, int]
 """(rows, columns)"""
 
@@ -19,6 +21,16 @@ def square_grid(cells: int) -> Grid | None:
     """Return the square grid of so many cells; None if there is none."""
     side = math.isqrt(max(cells, 0))
     return (side, side) if side * side == cells else None
+
+
+def require_patch(x: Tensor, size: int) -> None:
+    """Raise DataError if a side of images (B, C, H, W) is smaller than a patch."""
+    height, width = x.shape[-2:]
+    if height < size or width < size:
+        raise DataError(
+            f'an image of {height}x{width} pixels is smaller than one patch of {size}x{size}: '
+            "enlarge it, or the sizes of the pipeline's resize"
+        )
 
 
 def pad_to_multiple(x: Tensor, size: int) -> Tensor:

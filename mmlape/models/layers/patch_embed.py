@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.layers.grid import Grid, pad_to_multiple
+from mmlape.models.layers.grid import Grid, pad_to_multiple, require_patch
 from mmlape.models.layers.linear import linear
 
 
@@ -79,11 +79,9 @@ def complete_patches(x: Tensor, size: int) -> Tensor:
     """Pad images (B, C, H, W) with zeros on the right and the bottom to complete patches.
 
     Raises:
-        ValueError: If a side is smaller than a patch.
+        DataError: If a side is smaller than a patch.
     """
-    height, width = x.shape[-2:]
-    if height < size or width < size:
-        raise ValueError(f'an image of {height}x{width} pixels is smaller than one patch of {size}x{size}')
+    require_patch(x, size)
     return pad_to_multiple(x, size)
 
 

@@ -1,0 +1,207 @@
+"""Which keys and types a configuration may have: what the runner, the data loader or the class built there takes.
+
+MMEngine leaves keys alone that it does not know, so that a misspelt one changes nothing, or fails once a run started.
+"""
+
+import ast
+import contextlib
+import difflib
+import functools
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import mmengine.registry as registries
+from mmengine.config import Config
+
+from mmlape.errors import ConfigError
+
+_RUNNER_EXTRAS = {
+    'activation_checkpointing', 'compile', 'compile_backbone', 'custom_imports', 'data_fraction', 'data_fraction_seed',
+    'data_root', 'distributed', 'efficient_conv_bn_eval', 'find_unused_parameters', 'load_fresh', 'load_strict',
+    'model_wrapper_cfg', 'own_keys', 'sync_bn', 'tta_model', 'tta_pipeline',
+}  # fmt: skip
+_ALIKE = 0.75
+"""How much an unknown name resembles a known one that was meant, as `difflib` measures it."""
+_LOADER = r'(train|val|test)_dataloader'
+_HOOK = r'(default|custom)_hooks\.\w+'
+_EXTRAS = {
+    _LOADER: {'dataset', 'num_batch_per_epoch', 'disable_subprocess_warning', 'type', '_scope_'},
+    _HOOK: {'priority'},
+    r'optim_wrapper': {'constructor', 'paramwise_cfg'},
+    r'param_scheduler(\.\w+)*': {'convert_to_iter_based'},
+    r'train_cfg': {'by_epoch'},
+    r'model\..*norm_cfg': {'requires_grad'},
+    r'model\..*init_cfg(\.\d+)?': {'override'},
+    r'model\..*loss_cls': {'bg_cls_weight'},
+    r'.*\.policies\.\d+': {'magnitude_key', 'magnitude_range'},
+}
+"""Keys that are read before a class gets the others, by the places that have them."""
+_IN_MODEL = r'model\.\w+\..*|tta_model\..*'
+"""Places where what is built may also read other keys, and choose by a type that is in no registry."""
+_REGISTRIES = (
+    'MODELS', 'DATASETS', 'TRANSFORMS', 'OPTIMIZERS', 'OPTIM_WRAPPERS', 'PARAM_SCHEDULERS', 'HOOKS', 'METRICS',
+    'EVALUATOR', 'DATA_SAMPLERS', 'LOOPS', 'VISUALIZERS', 'VISBACKENDS', 'LOG_PROCESSORS', 'TASK_UTILS', 'FUNCTIONS',
+    'WEIGHT_INITIALIZERS', 'MODEL_WRAPPERS',
+)  # fmt: skip
+
+
+def check_keys(cfg: Config) -> None:
+    """Check the keys and types of a configuration before anything is built from it.
+
+    A variable of the file is no mistake, unless nothing reads it and its name resembles a key of the runner. Dotted
+    keys that the configuration lists as ``own_keys`` are not checked.
+
+    Raises:
+        ConfigError: A key or a type is unknown; the message names it and similar ones.
+    """
+    for key, reason in _unknown(cfg):
+        if key not in (cfg.get('own_keys') or ()):
+            raise ConfigError(f'{cfg.filename}: {reason} (if it is meant: own_keys=[{key!r}])')
+
+
+def _unknown(cfg: Config) -> Iterator[tuple[str, str]]:
+    """Yield each unknown key, dotted, and what is wrong with it."""
+    known, scope = runner_keys(), cfg.get('default_scope') or 'mmengine'
+    for key in cfg:
+        if key not in known and _close(key, known) and _is_unread(key, cfg.text):
+            yield key, unknown_key('', key, known)
+    for where, node in _dicts({key: value for key, value in cfg.items() if key in known}, ''):
+        names, complete = accepted(cfg, node, where)
+        for key in node:
+            if key not in names and (complete or _close(key, names)):
+                yield f'{where}.{key}', unknown_key(where, key, names)
+        name = node.get('type')
+        if isinstance(name, str) and not find_classes(name, scope) and not re.fullmatch(_IN_MODEL, where):
+            is_hook = re.fullmatch(_HOOK, where) is not None
+            close = _close(name, _type_names(scope), cutoff=0.5 if is_hook else _ALIKE)
+            if close or is_hook:
+                hint = f'did you mean {" or ".join(close)}? ' if close else ''
+                hint += 'A type of your own needs its module in custom_imports'
+                yield f'{where}.type', f"'{where}' is of the unknown type '{name}': {hint}"
+
+
+def _close(key: str, names: Iterable[str], cutoff: float = _ALIKE) -> list[str]:
+    return difflib.get_close_matches(key, list(names), n=3, cutoff=cutoff)
+
+
+def _is_unread(key: str, text: str) -> bool:
+    """Return whether the text of a configuration and its bases assigns a name, and never uses it."""
+    assigned = re.findall(rf'^\s*[\'"]?{re.escape(key)}[\'"]?\s*[=:]', text, re.MULTILINE)
+    return bool(assigned) and len(assigned) == len(re.findall(rf'\b{re.escape(key)}\b', text))
+
+
+def _dicts(node: Any, where: str) -> Iterator[tuple[str, dict]]:
+    """Yield every dict in a configuration with its place."""
+    children = children_of(node)
+    if where and hasattr(node, 'items'):
+        yield where, children
+    for key, child in (children or {}).items():
+        yield from _dicts(child, f'{where}.{key}' if where else str(key))
+
+
+def children_of(node: Any) -> dict[str, Any] | None:
+    """Return the entries of a dict, or of a list by their numbers; None of anything else."""
+    if isinstance(node, list | tuple):
+        return {str(index): child for index, child in enumerate(node)}
+    return dict(node.items()) if hasattr(node, 'items') else None
+
+
+def unknown_key(where: str, part: str, known: Iterable[str]) -> str:
+    """Say that a place has no such key, and which it has."""
+    known = sorted(map(str, known))
+    close = difflib.get_close_matches(part, known, n=3, cutoff=0.5)
+    if not close and part.isdigit():
+        return f"'{where}' has {len(known)} entries, numbered from 0"
+    hint = f'did you mean {" or ".join(close)}?' if close else f'known keys are {", ".join(known)}'
+    place = f"'{where}' has no '{part}'" if where else f"there is no '{part}'"
+    return f'{place}: {hint}'
+
+
+@functools.cache
+def runner_keys() -> frozenset[str]:
+    """Return the keys that MMEngine or this package reads at the top of a configuration."""
+    from mmengine.runner import Runner
+
+    return frozenset({*inspect.signature(Runner.__init__).parameters} - {'self', 'cfg'} | _RUNNER_EXTRAS)
+
+
+def accepted(cfg: dict, node: dict, where: str) -> tuple[set[str], bool]:
+    """Return the keys that are accepted at a place, and whether these are all."""
+    if not where:
+        return set(runner_keys()), False
+    extras = set().union(*(names for place, names in _EXTRAS.items() if re.fullmatch(place, where)))
+    if re.fullmatch(_LOADER, where):
+        from torch.utils.data import DataLoader
+
+        return set(inspect.signature(DataLoader.__init__).parameters) | extras, True
+    if 'type' not in node:
+        return set(), False
+    found = [_arguments(one) for one in find_classes(node['type'], cfg.get('default_scope') or 'mmengine')]
+    complete = bool(found) and all(complete for _, complete in found) and not re.fullmatch(_IN_MODEL, where)
+    return extras.union(*(names for names, _ in found)), complete
+
+
+@functools.cache
+def find_classes(name: Any, scope: str) -> tuple[Any, ...]:
+    """Return what a type may stand for: a name may be in several registries."""
+    if not isinstance(name, str):
+        return (name,)
+    found = {}
+    with contextlib.suppress(ImportError, AssertionError):  # a package is missing, or refuses another one's version
+        importlib.import_module(f'{scope}.registry')
+    for registry in (getattr(registries, known) for known in _REGISTRIES):
+        own = scope if scope in registry.children else None
+        with registry.switch_scope_and_registry(own) as scoped, contextlib.suppress(ImportError, AssertionError):
+            built = scoped.get(name)
+            found |= {} if built is None else {id(built): built}
+    return tuple(found.values())
+
+
+def _type_names(scope: str) -> list[str]:
+    """Return the names of all types that are registered, in this package with its scope."""
+    found = []
+    for root in (getattr(registries, known) for known in _REGISTRIES):
+        for registry in (root, *(child for name, child in root.children.items() if name in (scope, 'mmlape'))):
+            if hasattr(registry, 'import_all'):
+                registry.import_all()
+            prefix = 'mmlape.' if registry.scope == 'mmlape' else ''
+            found += [prefix + name for name in registry.module_dict]
+    return found
+
+
+@functools.cache
+def _arguments(built: Any) -> tuple[set[str], bool]:
+    """Return the named arguments of a class, through ``**kwargs`` of its bases, and whether these are all."""
+    if not callable(built):
+        return set(), False
+    makers = [built]
+    if inspect.isclass(built):
+        makers = [base.__init__ for base in built.__mro__ if '__init__' in vars(base)]
+    names, complete = {'type', '_scope_'}, None
+    for maker in makers:
+        try:
+            parameters = inspect.signature(maker).parameters.values()
+        except (TypeError, ValueError):
+            return names, bool(complete)
+        names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)} - {'self'}
+        others = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
+        if others is None and maker is makers[0]:
+            return names, True
+        if complete is None and not (others and _passes_on(maker, others)):
+            complete = others is None
+    return names, bool(complete)
+
+
+def _passes_on(maker: Any, others: str) -> bool:
+    """Return whether a constructor gives its ``**kwargs`` to the one of its base."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(maker)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    given = [keyword for call in calls if getattr(call.func, 'attr', '') == '__init__' for keyword in call.keywords]
+    return any(keyword.arg is None and getattr(keyword.value, 'id', '') == others for keyword in given)
