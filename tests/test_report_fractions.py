@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 import yaml
 from scipy import stats
-from synthetic import settings, write_run
+from synthetic import identity, settings, write_run
 from tiny import ROOT
 
 from mmlape.cli import main
@@ -134,6 +134,29 @@ def test_series_of_other_subsets_stay_apart(tmp_path):
     found = series_of(report_of(tmp_path))
     assert [one.name.rpartition(', ')[2] for one in found] == ['data_fraction_seed=0', 'data_fraction_seed=1']
     assert [list(one.arms) for one in found] == [[Fraction(1, 4), Fraction(1)]] * 2
+
+
+@pytest.mark.parametrize(
+    'other',
+    [
+        dict(checkpoint=dict(name='deit.pth', sha256='d' * 64)),
+        dict(checkpoint=None),
+        dict(total_batch=16),
+        dict(batch_policy='allowed-mismatch'),
+        dict(amp='bf16'),
+    ],
+    ids=str,
+)
+def test_arms_that_differ_in_more_than_the_fraction_are_no_series(tmp_path, other):
+    write_arm(tmp_path, 'none', '1')
+    write_arm(tmp_path, 'none', '1/4')
+    (one,) = series_of(report_of(tmp_path))
+    assert list(one.arms) == [Fraction(1, 4), Fraction(1)]
+    chosen = settings('default', 'none', 'deit-base', 'FCNHead', data_fraction=dict(share='1/4', seed=0))
+    for number in range(len(SHIFTS)):
+        changed = dict(identity(number, chosen), **other)
+        write_run(tmp_path / name_of('none', '1/4'), number, 40.0 + number, chosen=chosen, identity=changed)
+    assert series_of(report_of(tmp_path)) == []
 
 
 def test_without_fractions_there_is_nothing_of_it(tmp_path, capsys):

@@ -158,6 +158,19 @@ def test_the_rate_of_the_best_mean_validation_accuracy_is_chosen(tmp_path):
     assert result.reason.startswith('lr 0.003: seed 3: failed at iteration 7 of 300: out of memory')
 
 
+def test_the_rate_is_chosen_by_the_last_evaluation(tmp_path):
+    """The best one of a run is picked by the same images, so its mean is optimistic: here by other rates."""
+    one, options = make_set(), Options((0.01, 0.1), (1, 2), work_dir=tmp_path)
+    for rate, last, best in ((0.01, 50.0, 55.0), (0.1, 45.0, 80.0)):
+        for seed in (1, 2):
+            values = {METRIC: last + seed}, {METRIC: best + seed}
+            write_run(tmp_path / one.arm(rate).name, seed, *values, key=METRIC)
+    result = choose(one, options)
+    assert result.rate == 0.01
+    assert {rate: entry['mean'] for rate, entry in result.validation.items()} == {0.01: 51.5, 0.1: 46.5}
+    assert choose(one, Options((0.01, 0.1), (1, 2, 3), work_dir=tmp_path)).rate is None, 'a seed is missing'
+
+
 def result_of(name, values, rate=0.01):
     one = make_set(name, GROUPS[name])
     entry = moments({seed: {METRIC: value} for seed, value in enumerate(values, 1)})[METRIC]
