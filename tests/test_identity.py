@@ -113,8 +113,9 @@ def _everything():
 
 
 COUNTS = (
-    'default_scope', 'model.type', 'model.backbone.type', 'data_preprocessor.mean.0', 'train_dataloader.sampler.shuffle',
-    'train_dataloader.dataset.type', 'train_dataloader.dataset.pipeline.0.scale', 'train_dataloader.dataset.ann_file',
+    'default_scope', 'model.type', 'model.backbone.type', 'data_preprocessor.mean.0',
+    'train_dataloader.sampler.shuffle', 'train_dataloader.dataset.type',
+    'train_dataloader.dataset.pipeline.0.scale', 'train_dataloader.dataset.ann_file',
     'val_dataloader.batch_size', 'val_dataloader.dataset.pipeline.0.scale', 'val_evaluator.metric',
     'train_cfg.max_iters', 'train_cfg.val_interval', 'val_cfg.type', 'optim_wrapper.optimizer.lr',
     'optim_wrapper.optimizer.type', 'optim_wrapper.accumulative_counts', 'param_scheduler.0.type',
@@ -153,7 +154,9 @@ def test_which_keys_are_part_of_what_a_run_is(key):
     mine, theirs = settings(cfg), settings(other)
     assert (digest(mine) != digest(theirs)) == (key in COUNTS)
     if key in COUNTS:
-        assert any(line.startswith(key.split('.')[0].removesuffix('_seed')) for line in named_differences(mine, theirs))
+        assert any(
+            line.startswith(key.split('.')[0].removesuffix('_seed')) for line in named_differences(mine, theirs)
+        )
 
 
 def test_no_key_of_a_configuration_is_forgotten():
