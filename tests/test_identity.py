@@ -288,9 +288,9 @@ def test_a_forked_worker_does_not_keep_the_lock(tmp_path):
         'from mmlape.runs.record import lock_run\n'
         f'lock_run({str(tmp_path)!r})\n'
         'if os.fork() == 0:\n'
-        '    time.sleep(60)\n'
+        '    time.sleep(1800)\n'
         'print("locked", flush=True)\n'
-        'time.sleep(60)\n'
+        'time.sleep(1800)\n'
     )
     words = [sys.executable, '-c', script]
     running = subprocess.Popen(
