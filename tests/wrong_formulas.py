@@ -4,7 +4,7 @@
 
 Each formula replaces text of one file in a copy of the package, on which the tests of ``TESTS``, or the file's own in
 ``OWN_TESTS``, then run until the first failure. Status 0 means that a test failed for every formula, 1 that some
-survived.
+survived. Those outside the models are in `wrong_figures`.
 """
 
 import sys
@@ -12,6 +12,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
+import wrong_figures
 from forked_pytest import ROOT, copy_package, import_libraries, start, wait
 
 TESTS = (
@@ -44,7 +45,8 @@ OWN_TESTS = {
     'configs/_base_/datasets/big_vision.py': OF_DPN,
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
 }
-"""The tests of files that the tests above do not reach."""
+OWN_TESTS = wrong_figures.OWN_TESTS | OWN_TESTS
+"""The tests of files that the tests above do not reach, or of all files below a folder."""
 AT_ONCE = 2
 
 # file: (name, text, wrong text, further pairs of texts)
@@ -615,7 +617,14 @@ class WrongFormula(NamedTuple):
         return text
 
 
-FORMULAS = [WrongFormula(name, file, tuple(texts)) for file, found in BY_FILE.items() for name, *texts in found]
+ENTRIES = [entry for by_file in (BY_FILE, wrong_figures.BY_FILE) for entry in by_file.items()]
+FORMULAS = [WrongFormula(name, file, tuple(texts)) for file, found in ENTRIES for name, *texts in found]
+
+
+def tests_of(file: str) -> tuple[str, ...]:
+    """Return the tests of a file: its own, else those of the innermost folder that has some, else ``TESTS``."""
+    fitting = [place for place in OWN_TESTS if file == place or (place.endswith('/') and file.startswith(place))]
+    return OWN_TESTS[max(fitting, key=len)] if fitting else TESTS
 
 
 def run_all(chosen: list[WrongFormula], temp: str) -> list[str]:
@@ -626,7 +635,7 @@ def run_all(chosen: list[WrongFormula], temp: str) -> list[str]:
             formula, folder = waiting.pop(0), copy_package(temp)
             path = folder / formula.file
             path.write_text(formula.put_into(path.read_text()))
-            child = start(folder, *OWN_TESTS.get(formula.file, TESTS))
+            child = start(folder, *tests_of(formula.file))
             started[child], folders[child] = formula, folder
         child, status, text = wait(folders)
         name = started.pop(child).name
@@ -644,7 +653,7 @@ def main(name_part: str = '') -> int:
         formula.put_into((ROOT / formula.file).read_text())
     import_libraries()
     with tempfile.TemporaryDirectory(prefix='wrong-formulas-') as temp:
-        for tests in {OWN_TESTS.get(formula.file, TESTS) for formula in chosen}:
+        for tests in {tests_of(formula.file) for formula in chosen}:
             folder = copy_package(temp)
             _, status, text = wait({start(folder, *tests): folder})
             if status:
