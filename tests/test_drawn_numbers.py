@@ -70,11 +70,9 @@ def test_sizes_are_scaled_from_the_shorter_side_of_the_last_step():
 
 
 def test_values_of_a_sweep_are_points_and_deviations_of_n_minus_1(tmp_path, monkeypatch):
-    results = {
-        'a': {8: {'coco/bbox_mAP': 0.4, 'mIoU': 1.0}},
-        'b': {8: {'coco/bbox_mAP': 0.5}, 4: {'coco/bbox_mAP': -1}},
-    }
-    values = size_sweep.collect(results, 'coco/bbox_mAP', ['x', 'x'])
+    key = 'coco/bbox_mAP'
+    results = {'a': {8: {key: 0.4, 'mIoU': 1.0}}, 'b': {8: {key: 0.5}, 4: {key: -1}}}
+    values = size_sweep.collect(results, key, ['x', 'x'])
     assert values == {'x': {8: pytest.approx([40.0, 50.0])}}
     assert size_sweep._mean_and_std([40.0, 50.0]) == '45.00 ± 7.07'
     drawn = []
@@ -127,10 +125,8 @@ def test_the_row_of_a_bias_is_the_querys():
 
 def test_a_token_of_a_later_grid_is_at_the_same_share_of_its_sides(monkeypatch):
     model = rows_by_columns()
-    maps = [
-        ('layer 0', (3, 5), np.arange(225.0).reshape(15, 15)),
-        ('layer 1', (6, 4), np.arange(576.0).reshape(24, 24)),
-    ]
+    first, second = np.arange(225.0).reshape(15, 15), np.arange(576.0).reshape(24, 24)
+    maps = [('layer 0', (3, 5), first), ('layer 1', (6, 4), second)]
     monkeypatch.setattr('mmlape.analysis.position.correlation_maps', lambda model, grid: maps)
     first, second = view_positions(model, 'm', token=(2, 4)).layers
     assert first.token == (2, 4) and second.token == (4, 3)
@@ -162,11 +158,11 @@ def test_the_bias_of_a_patch_is_the_mean_over_images_and_heads(tmp_path):
     del encoding.logits
     assert terms[0].shape == (3, 2, 16, 16)
     expected = terms[0].detach().double().numpy().mean(axis=(0, 1))[1:, 1:]
-    np.testing.assert_allclose(found[1].detach().numpy(), expected, atol=1e-12)
+    np.testing.assert_allclose(found[1].detach().numpy(), expected, atol=1e-6)
     assert np.abs(expected - expected.T).max() > 1e-3
     write_bias_maps(Subject('m', model), tmp_path, [1], [(2, 1)])
     row = bias_terms(model, read_images((), model))[1][2 * 5 + 1].reshape(3, 5)
-    np.testing.assert_allclose(np.load(tmp_path / 'bias_maps.npz')['layer1_cell2_1'], row.numpy(), atol=1e-12)
+    np.testing.assert_allclose(np.load(tmp_path / 'bias_maps.npz')['layer1_cell2_1'], row.numpy(), atol=1e-6)
 
 
 def test_images_are_resized_to_the_grid_and_normalised(tmp_path):
@@ -191,9 +187,8 @@ def test_the_buckets_of_a_patch_are_its_own():
 
 def test_objects_are_listed_by_their_scores():
     boxes = torch.arange(16.0).reshape(4, 4)
-    objects = InstanceData(
-        labels=torch.tensor([2, 0, 1, 1]), scores=torch.tensor([0.25, 0.5, 0.75, 0.125]), bboxes=boxes
-    )
+    labels, scores = torch.tensor([2, 0, 1, 1]), torch.tensor([0.25, 0.5, 0.75, 0.125])
+    objects = InstanceData(labels=labels, scores=scores, bboxes=boxes)
     sample = DataSample()
     sample.set_field(objects, 'pred_instances')
     rows = list_prediction(sample, NAMES, 0.25)
@@ -226,7 +221,7 @@ def test_changes_are_of_the_first_figure():
 
 
 def test_times_are_medians_without_the_first_step(monkeypatch):
-    clock = iter([0, 100, 0, 100, *(at for took in (5, 7, 1, 2, 9, 30) for at in (0, took))])
+    clock = iter([0, 0, *(at for took in (5, 7, 1, 2, 9, 30) for at in (0, took))])
     monkeypatch.setattr('mmlape.analysis.paper_costs.time.perf_counter', lambda: next(clock))
     arms = dict(a=torch.nn.Identity(), b=torch.nn.Identity())
     seconds, memory = _measure(arms, lambda model, images: images.shape[0], 'cpu', 2, 3)

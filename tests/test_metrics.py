@@ -145,6 +145,14 @@ def difficult(tmp_path_factory):
     for image_id in (907, 31, 500, 22):
         images.append({'id': image_id, 'width': SIDE, 'height': SIDE, 'file_name': f'{image_id}.jpg'})
         boxes, ids, scores = [], [], []
+        if not annotations:  # the first detection of all, and its double
+            box = [130.0, 120.0, 70.0, 80.0]
+            annotations.append(
+                dict(
+                    id=1, image_id=image_id, category_id=13, bbox=box, segmentation=_blob(box), area=4398.0, iscrowd=0
+                )
+            )
+            boxes, ids, scores = [np.array(box)] * 2, [13, 13], [0.999, 0.998]
         for number in range(24):
             side = (14, 20, 34, 60, 100, 150)[number % 6]
             box = [*rng.uniform(0, SIDE - side, 2), side, side * rng.uniform(0.8, 1)]
@@ -153,7 +161,7 @@ def difficult(tmp_path_factory):
             annotation = dict(image_id=image_id, category_id=category, bbox=box, segmentation=_blob(box))
             annotation |= dict(id=len(annotations) + 1, area=float(rle.area(annotation['segmentation'])))
             annotations.append({**annotation, 'iscrowd': crowd} if crowd or number % 3 else annotation)
-            # found twice, or several times within a crowd; the first detection of all has a double
+            # found twice, or several times within a crowd
             for _ in range(3 if crowd else 1 + (number % 4 == 0)):
                 boxes.append(np.array(box) + rng.normal(0, 0.05, 4) * side)
                 ids.append(category if rng.random() < 0.85 else int(rng.choice(LABELS)))

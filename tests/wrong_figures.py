@@ -32,7 +32,7 @@ OF_ENGINE = (
     f'{QUICK} and not training_logs and not repeats and not one_step and not sizes_stand',
 )  # fmt: skip
 OF_ANALYSIS = (
-    'tests/test_model_cost.py', 'tests/test_size_sweep.py', 'tests/test_visualize_pe.py', 'tests/test_explain_pe.py',
+    'tests/test_drawn_numbers.py', 'tests/test_model_cost.py', 'tests/test_size_sweep.py', 'tests/test_visualize_pe.py', 'tests/test_explain_pe.py',
     'tests/test_gradient_norm.py', '-k',
     f'{QUICK} and not training_logs and not sizes_stand',
 )  # fmt: skip

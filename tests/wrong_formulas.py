@@ -38,8 +38,6 @@ OF_DPN = (
     'numpys or big_vision or seeds or initial or kernels',
 )
 OWN_TESTS = {
-    'mmlape/evaluation/few_shot.py': OF_DPN,
-    'mmlape/datasets/few_shot.py': OF_DPN,
     'mmlape/models/classifiers/mixup.py': OF_DPN,
     'configs/_base_/models/vit_big_vision.py': OF_DPN,
     'configs/_base_/datasets/big_vision.py': OF_DPN,
