@@ -273,6 +273,30 @@ def test_publish_keeps_weights_only_and_names_the_hash(tmp_path):
         publish(save(tmp_path / 'b.pth', model.state_dict()), tmp_path / 'c.pth', 'ema')
 
 
+@pytest.mark.parametrize('writer', ['EMAHook', 'timm'])
+def test_publish_takes_the_weights_that_are_asked_for(tmp_path, writer):
+    """MMEngine's hook saves the average as the model's weights, and the plain ones beside it; timm does not."""
+    plain, mean = {'w': torch.ones(3), 'n': torch.tensor(7)}, {'w': torch.zeros(3), 'n': torch.tensor(7)}
+    beside = {**{f'module.{name}': value for name, value in plain.items()}, 'steps': torch.tensor(9)}
+    path = save(tmp_path / 'a.pth', mean if writer == 'EMAHook' else plain, 'state_dict',
+                **({'ema_state_dict': beside} if writer == 'EMAHook' else {'state_dict_ema': mean}))  # fmt: skip
+    for weights, expected in (('plain', plain), ('ema', mean)):
+        file, card = publish(path, tmp_path / f'{weights}.pth', weights)
+        found = torch.load(file, weights_only=True)['state_dict']
+        assert list(found) == ['w', 'n'] and torch.equal(found['w'], expected['w']) and found['n'] == 7
+        assert hashlib.sha256(file.read_bytes()).hexdigest()[:8] in file.name
+        assert '- values: 3\n' in card.read_text() and f'- weights: {weights}\n' in card.read_text()
+    assert torch.equal(state_dict_of(read_checkpoint(path), path)['w'], (mean if writer == 'EMAHook' else plain)['w'])
+
+
+def test_the_numbers_of_parameters_are_without_buffers(tmp_path):
+    model = vit()
+    extra = {'head.weight': torch.zeros(5, 24), 'norm.num_batches_tracked': torch.tensor(3)}
+    own = sum(parameter.numel() for parameter in model.parameters())
+    told = inspect(save(tmp_path / 'a.pth', model.state_dict() | extra))
+    assert told['parameters'] == f'{own:,} in the backbone, {own + 120:,} in the file'
+
+
 def test_the_tool_on_the_command_line(tmp_path):
     path = save(tmp_path / 'a.pth', randomise(vit(pe_joining='lape')).state_dict())
     run = lambda *args: subprocess.run([sys.executable, TOOL, *args], capture_output=True, text=True)  # noqa: E731

@@ -128,7 +128,7 @@ def test_what_has_finished_meanwhile_is_not_trained_again(tmp_path):
 
 
 def test_a_run_that_somebody_trains_by_hand_is_waited_for(tmp_path, monkeypatch):
-    (one,) = plan = [planned(tmp_path, 1)]
+    plan = [planned(tmp_path, 1)]
     folder = write_run(tmp_path / 'arm', 1, None, state='running', iter=3)
     lock = lock_run(folder)
 
