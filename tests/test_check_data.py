@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import signal
-import time
+import threading
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from PIL import Image
 
 from mmlape.analysis.dataset_page import write_page
 from mmlape.cli import main
+from mmlape.datasets.checks import full
 from mmlape.datasets.checks.full import full_check
 from mmlape.datasets.checks.quick import check_data
 from mmlape.datasets.checks.report import print_report, write_report
@@ -324,32 +325,31 @@ def test_command(tmp_path, capsys):
     assert json.loads((tmp_path / 'found.json').read_text())['data'][0]['classes'].keys() == set(tiny.CLASSES)
 
 
-def test_interrupt_prints_what_was_found(tmp_path):
+def test_interrupt_prints_what_was_found(tmp_path, monkeypatch, capsys):
+    """Ctrl-C while an image is read, which is complete only after the check has noticed it."""
     data = tiny.write_data(tmp_path / 'data', train=4)
-    os.mkfifo(data / 'images' / 'training' / 'waits.png')  # an image that is never complete
     (data / 'annotations' / 'training' / 'lost.png').write_bytes(b'')
-    shutil.copy(data / 'annotations' / 'training' / '0.png', data / 'annotations' / 'training' / 'waits.png')
-    config = tiny.write_config(tmp_path, data)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-    process = tiny.start(tiny.ROOT / 'tools' / 'check_data.py', config, '--workers', 1, cwd=tmp_path)
-    signal.signal(signal.SIGINT, before)
+    config, noticed, read = tiny.write_config(tmp_path, data), threading.Event(), full.file_digest
+
+    class Pool(full.ThreadPoolExecutor):
+        def __exit__(self, *args):
+            noticed.set()
+            return super().__exit__(*args)
+
+    def interrupted(path):
+        if path.endswith('training/1.png'):
+            os.kill(os.getpid(), signal.SIGINT)
+            assert noticed.wait(tiny.GUARD)
+        return read(path)
+
+    monkeypatch.setattr(full, 'ThreadPoolExecutor', Pool)
+    monkeypatch.setattr(full, 'file_digest', interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        gate = _open_when_read(data / 'images' / 'training' / 'waits.png')
-        process.send_signal(signal.SIGINT)
-        time.sleep(5)  # the check ends once the image does, so it must have noticed the signal by then
-        os.close(gate)
-        output = process.communicate(timeout=tiny.GUARD)[0]
+        assert main(['check-data', str(config), '--workers', '1']) == 130
+    except KeyboardInterrupt:
+        pytest.fail('the check did not end by itself')
     finally:
-        process.kill()
-    assert process.returncode == 130, output
-    assert 'interrupted after' in output and 'label map without image' in output and 'Traceback' not in output
-
-
-def _open_when_read(fifo):
-    """Open the image that waits, once the check is reading it."""
-    for _ in range(600):
-        try:
-            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:  # nobody reads yet
-            time.sleep(0.1)
-    raise AssertionError('the check never opened the image')
+        signal.signal(signal.SIGINT, before)
+    output = capsys.readouterr().out
+    assert 'interrupted after 1 image' in output and 'label map without image' in output

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from mmengine.logging import HistoryBuffer
 from mmengine.model import PretrainedInit
 from model_helpers import randomise
 from torch import nn
@@ -345,6 +346,35 @@ def test_a_hostile_pickle_is_refused_and_nothing_runs(tmp_path):
             assert not (tmp_path / 'ran').exists()
     with pytest.raises(CheckpointError, match=r'would run code \((posix|os)\.mkdir\).*--trust-checkpoint'):
         read_checkpoint(tmp_path / '0False.pth')
+
+
+class Attribute:
+    """Pickled as ``getattr(owner, name)``, which MMEngine's log histories need for their own statistics."""
+
+    def __init__(self, owner, name):
+        self.of = owner, name
+
+    def __reduce__(self):
+        return getattr, self.of
+
+
+@pytest.mark.parametrize(
+    ('owner', 'name', 'allowed'),
+    [
+        *((HistoryBuffer, name, True) for name in ('min', 'max', 'mean', 'current')),
+        *((HistoryBuffer, name, False) for name in ('update', 'statistics', 'register_statistics', '__init__')),
+        *((HistoryBuffer, name, False) for name in ('__globals__', '__class__', '__subclasses__', '__dict__')),
+        *((owner, 'mean', False) for owner in (np.ndarray, argparse.Namespace)),
+    ],
+    ids=str,
+)
+def test_attributes_that_a_file_may_name(tmp_path, owner, name, allowed):
+    torch.save({'model': {'x': torch.zeros(1)}, 'extra': Attribute(owner, name)}, tmp_path / 'a.pth')
+    if allowed:
+        assert read_checkpoint(tmp_path / 'a.pth')['extra'] is getattr(HistoryBuffer, name)
+        return
+    with pytest.raises(CheckpointError, match=rf'a\.pth: refused.* \(getattr of {name}\).*--trust-checkpoint'):
+        read_checkpoint(tmp_path / 'a.pth')
 
 
 def test_trusting_a_file_is_asked_for_and_runs_it(tmp_path, monkeypatch):

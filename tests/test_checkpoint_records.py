@@ -10,7 +10,7 @@ from torch import nn
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint
 from mmlape.checkpoint.converting import average, convert, publish
 from mmlape.checkpoint.describing import inspect
-from mmlape.checkpoint.records import KEY, read_record, record_of
+from mmlape.checkpoint.records import KEY, Record, read_record, record_of
 from mmlape.errors import CheckpointError
 
 PAIRS = [
@@ -180,6 +180,13 @@ def test_a_grid_that_is_of_another_table_is_told(tmp_path):
         load_backbone(vit(), path)
     assert inspect(path)['pe_joining'] == "['x']"
     assert load_backbone(vit(), path, grid=(4, 4)).warnings
+
+
+def test_backbones_that_differ_have_no_common_record():
+    one, other = dict(pe_joining='lape'), dict(pe_joining='default')
+    assert Record(dict(a=one, b=dict(one))).backbone == one and Record(dict(a=one, b=other)).backbone == {}
+    assert Record().backbone == {} and Record(dict(a=one, b=other)).alone('c').backbones == {}
+    assert Record(dict(a=one)).alone('c').backbones == dict(c=one)
 
 
 def test_a_backbone_says_itself_what_it_records():

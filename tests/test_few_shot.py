@@ -161,6 +161,19 @@ def test_a_run_equals_features_and_numpy(digits, measured):
     assert set(measured) == {f'few-shot/{k}-shot{tail}' for k in (1, 2) for tail in ('', '-seed-0', '-seed-1')}
 
 
+def test_both_sets_have_the_pipeline_of_the_test(digits):
+    """Shots are images of the training set, but none is flipped, cropped or erased."""
+    cfg = load_config(digits[0])
+    training, testing = cfg.train_dataloader.dataset, cfg.test_dataloader.dataset
+    training.pipeline = [*training.pipeline[:-1], dict(type='RandomFlip', prob=0.5), training.pipeline[-1]]
+    made = few_shot_config(cfg, [1, 2], 2, 64.0)
+    support, queries = made.test_dataloader.dataset['datasets']
+    assert support['pipeline'] == queries['pipeline'] == testing.pipeline
+    assert support['data_prefix'] == training.data_prefix and queries['data_prefix'] == testing.data_prefix
+    assert (made.test_evaluator.l2, made.test_dataloader.dataset.seeds) == (64.0, 2)
+    assert cfg.test_dataloader.dataset == testing and 'test_evaluator' in cfg, 'the given one stays'
+
+
 def test_two_processes_measure_as_one(digits, measured, tmp_path):
     config, weights, _ = digits
     launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2)

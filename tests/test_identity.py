@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import inspect
 import json
 import os
 import subprocess
@@ -11,17 +12,19 @@ import pytest
 import tiny
 import torch
 import trouble
+from mmengine.runner import Runner
 
 from mmlape.cli import main
 from mmlape.engine.config import load_config
 from mmlape.engine.hooks import ReseedHook
 from mmlape.engine.optim import build_model, set_amp
+from mmlape.engine.overrides import _RUNNER_EXTRAS
 from mmlape.engine.trainer import train
 from mmlape.errors import TrainingError
 from mmlape.runs import identity as identities
 from mmlape.runs.identity import checkpoint_of, collect, differences, read_identity
 from mmlape.runs.record import lock_run, running_in
-from mmlape.runs.settings import digest, precision, settings
+from mmlape.runs.settings import digest, named_differences, precision, settings
 
 PLAN = dict(world_size=1, total_batch=2)
 DETECTOR = 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
@@ -69,6 +72,99 @@ def test_what_may_differ_does_not_count(config, option):
 )
 def test_a_difference_is_named_by_its_key(config, option, line):
     assert line in differences(identity_of(config), identity_of(config, option), for_resume=True)
+
+
+def _everything():
+    """A value for every key of a configuration."""
+    dataset = dict(type='D', data_root='data/a', ann_file='data/a/list.txt', pipeline=[dict(type='Resize', scale=8)])
+    loader = dict(batch_size=2, num_workers=1, sampler=dict(type='S', shuffle=True), dataset=dataset)
+    wrapper = dict(type='OptimWrapper', optimizer=dict(type='AdamW', lr=0.1), accumulative_counts=1)
+    return dict(
+        default_scope='mmseg',
+        model=dict(type='M', backbone=dict(type='B', with_cp=False, init_cfg=dict(checkpoint='a.pth'))),
+        data_preprocessor=dict(type='P', mean=[1.0]),
+        train_dataloader=loader,
+        val_dataloader=copy.deepcopy(loader),
+        test_dataloader=copy.deepcopy(loader),
+        val_evaluator=dict(type='E', metric='m', collect_device='cpu', outfile_prefix='a'),
+        test_evaluator=dict(type='E', metric='m'),
+        train_cfg=dict(max_iters=6, val_interval=3),
+        val_cfg=dict(type='ValLoop'),
+        test_cfg=dict(type='TestLoop'),
+        optim_wrapper=wrapper,
+        param_scheduler=[dict(type='PolyLR', end=6)],
+        load_from='b.pth',
+        load_fresh=['head.'],
+        load_strict=True,
+        sync_bn='torch',
+        efficient_conv_bn_eval=True,
+        data_fraction='1/4',
+        data_fraction_seed=1,
+        auto_scale_lr=dict(enable=True, base_batch_size=8),
+        randomness=dict(seed=1, deterministic=False, diff_rank_seed=False),
+        custom_hooks=[dict(type='EMAHook', momentum=0.1), dict(type='mmlape.GradientNormHook', interval=5)],
+        default_hooks=dict(logger=dict(type='LoggerHook', interval=1), checkpoint=dict(interval=3)),
+        work_dir='w', experiment_name='e', log_level='INFO', log_processor=dict(by_epoch=False), launcher='none',
+        visualizer=dict(type='V'), vis_backends=[dict(type='B')], env_cfg=dict(cudnn_benchmark=False), resume=False,
+        distributed='ddp', model_wrapper_cfg=dict(type='W'), find_unused_parameters=False, compile=False,
+        compile_backbone=False, activation_checkpointing=['b'], custom_imports=dict(imports=['a']), data_root='data/a',
+        tta_model=dict(type='T'), tta_pipeline=[dict(type='R')],
+    )  # fmt: skip
+
+
+COUNTS = (
+    'default_scope', 'model.type', 'model.backbone.type', 'data_preprocessor.mean.0',
+    'train_dataloader.sampler.shuffle', 'train_dataloader.dataset.type',
+    'train_dataloader.dataset.pipeline.0.scale', 'train_dataloader.dataset.ann_file',
+    'val_dataloader.batch_size', 'val_dataloader.dataset.pipeline.0.scale', 'val_evaluator.metric',
+    'train_cfg.max_iters', 'train_cfg.val_interval', 'val_cfg.type', 'optim_wrapper.optimizer.lr',
+    'optim_wrapper.optimizer.type', 'optim_wrapper.accumulative_counts', 'param_scheduler.0.type',
+    'param_scheduler.0.end', 'load_fresh.0', 'load_strict', 'sync_bn', 'efficient_conv_bn_eval', 'data_fraction',
+    'data_fraction_seed', 'auto_scale_lr.enable', 'auto_scale_lr.base_batch_size', 'randomness.diff_rank_seed',
+    'custom_hooks.0.type', 'custom_hooks.0.momentum',
+)  # fmt: skip
+COUNTS_NOT = (
+    'model.backbone.with_cp', 'model.backbone.init_cfg.checkpoint', 'train_dataloader.batch_size',
+    'train_dataloader.num_workers', 'val_dataloader.num_workers', 'test_dataloader.batch_size',
+    'test_dataloader.dataset.type', 'val_evaluator.collect_device', 'val_evaluator.outfile_prefix',
+    'test_evaluator.metric', 'test_cfg.type', 'optim_wrapper.type', 'load_from', 'randomness.seed',
+    'randomness.deterministic', 'custom_hooks.1.interval', 'default_hooks.logger.interval',
+    'default_hooks.checkpoint.interval', 'work_dir', 'experiment_name', 'log_level', 'log_processor.by_epoch',
+    'launcher', 'visualizer.type', 'vis_backends.0.type', 'env_cfg.cudnn_benchmark', 'resume', 'distributed',
+    'model_wrapper_cfg.type', 'find_unused_parameters', 'compile', 'compile_backbone', 'activation_checkpointing.0',
+    'custom_imports.imports.0', 'data_root', 'tta_model.type', 'tta_pipeline.0.type',
+)  # fmt: skip
+OTHERS = {
+    'optim_wrapper.type': 'AmpOptimWrapper', 'train_dataloader.dataset.ann_file': 'data/a/other.txt',
+    'data_fraction': '1/2', 'randomness.diff_rank_seed': None, 'data_root': 'data/b',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('key', [*COUNTS, *COUNTS_NOT])
+def test_which_keys_are_part_of_what_a_run_is(key):
+    """Each by itself: another value is another run, or it is not."""
+    cfg, other = _everything(), _everything()
+    *path, last = key.split('.')
+    node = other
+    for part in path:
+        node = node[int(part) if part.isdecimal() else part]
+    value = node[int(last) if last.isdecimal() else last]
+    changed = not value if isinstance(value, bool) else value + 1 if isinstance(value, int | float) else 'another'
+    node[int(last) if last.isdecimal() else last] = OTHERS.get(key, changed)
+    mine, theirs = settings(cfg), settings(other)
+    assert (digest(mine) != digest(theirs)) == (key in COUNTS)
+    if key in COUNTS:
+        assert any(
+            line.startswith(key.split('.')[0].removesuffix('_seed')) for line in named_differences(mine, theirs)
+        )
+
+
+def test_no_key_of_a_configuration_is_forgotten():
+    """Those above are all that the runner takes, and all that may be added."""
+    named = {key.split('.')[0] for key in (*COUNTS, *COUNTS_NOT)}
+    assert named == set(_everything())
+    known = (set(inspect.signature(Runner.__init__).parameters) | _RUNNER_EXTRAS) - {'self', 'cfg'}
+    assert known <= named, known - named
 
 
 def test_the_place_of_the_data_does_not_count_but_its_parts_do(config, tmp_path):
@@ -192,9 +288,9 @@ def test_a_forked_worker_does_not_keep_the_lock(tmp_path):
         'from mmlape.runs.record import lock_run\n'
         f'lock_run({str(tmp_path)!r})\n'
         'if os.fork() == 0:\n'
-        '    time.sleep(60)\n'
+        '    time.sleep(1800)\n'
         'print("locked", flush=True)\n'
-        'time.sleep(60)\n'
+        'time.sleep(1800)\n'
     )
     words = [sys.executable, '-c', script]
     running = subprocess.Popen(

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import tiny
@@ -117,9 +116,9 @@ def test_a_gpu_stays_taken_as_long_as_its_training_lives(tmp_path):
         'import subprocess, sys, time\n'
         'from mmlape.experiments.launchers.devices import Device, DevicePool\n'
         f'slot = DevicePool([Device("0", "GPU-0")], {str(tmp_path)!r}).acquire(1)\n'
-        'child = subprocess.Popen(["sleep", "60"], pass_fds=slot.locks)\n'
+        'child = subprocess.Popen(["sleep", "1800"], pass_fds=slot.locks)\n'
         'print(child.pid, flush=True)\n'
-        'time.sleep(60)\n'
+        'time.sleep(1800)\n'
     )
     command = [sys.executable, '-c', holder]
     parent = subprocess.Popen(command, env=tiny.environment(), text=True, stdout=subprocess.PIPE)
@@ -129,9 +128,7 @@ def test_a_gpu_stays_taken_as_long_as_its_training_lives(tmp_path):
     parent.wait()
     assert pool.acquire(1) is None and pool.free() == []
     os.kill(child, signal.SIGKILL)
-    deadline = time.monotonic() + tiny.GUARD
-    while not pool.free() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    tiny.until(pool.free)
     slot = pool.acquire(1)
     assert slot.visible == '0'
     slot.release()

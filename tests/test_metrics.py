@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 from mmdet.evaluation.metrics import CocoMetric as MMDetCocoMetric
+from mmdet.structures import DetDataSample
 from mmengine.logging import MMLogger
-from mmengine.structures import PixelData
+from mmengine.structures import InstanceData, PixelData
 from mmseg.evaluation.metrics import IoUMetric as MMSegIoUMetric
 from mmseg.structures import SegDataSample
 from PIL import Image
@@ -19,8 +20,10 @@ from pycocotools.cocoeval import COCOeval
 
 from mmlape.datasets.palette import class_palette
 from mmlape.engine.hooks import SavePredictionsHook
+from mmlape.engine.hooks.predictions import _instances
 from mmlape.errors import ConfigError, DataError
 from mmlape.evaluation import CocoMetric, IoUMetric
+from mmlape.evaluation.names import is_defined, label, ranked, show, task_of
 
 CLASSES = ('ant', 'bee', 'cat', 'dog')  # no dog anywhere in the ground truth
 SIZE = 160
@@ -117,6 +120,130 @@ def test_coco_equals_pycocotools_on_the_dumped_predictions(detection, tmp_path):
         assert np.mean(singles) == pytest.approx(values[f'coco/{kind}_mAP'], abs=1e-12)
         assert 0.1 < values[f'coco/{kind}_mAP'] < 0.9
     assert values['coco/bbox_mAP'] != values['coco/segm_mAP']
+
+
+# a file as one finds them: ids and order of categories are nobody's labels, crowds, one class that is not wanted
+CATEGORIES = ((13, 'cat'), (2, 'ant'), (90, 'dog'), (40, 'extra'), (7, 'bee'))
+LABELS = (13, 2, 90, 7)  # of the classes that are wanted, in the order of the file: MMDetection's labels
+SIDE = 320
+
+
+def _blob(box, side=SIDE):
+    """An ellipse in the box (x, y, w, h) as run lengths: of another size class than some of the boxes."""
+    x, y, w, h = box
+    rows, columns = np.mgrid[:side, :side] + 0.5
+    inside = ((columns - x - w / 2) / (w / 2)) ** 2 + ((rows - y - h / 2) / (h / 2)) ** 2 <= 1
+    found = rle.encode(np.asfortranarray(inside.astype(np.uint8)))
+    return {**found, 'counts': found['counts'].decode()}
+
+
+@pytest.fixture(scope='module')
+def difficult(tmp_path_factory):
+    """Objects of all sizes, crowds, 130 detections of an image; detections as the model has them and as COCO has."""
+    rng = np.random.default_rng(3)
+    images, annotations, samples, detections = [], [], [], []
+    for image_id in (907, 31, 500, 22):
+        images.append({'id': image_id, 'width': SIDE, 'height': SIDE, 'file_name': f'{image_id}.jpg'})
+        boxes, ids, scores = [], [], []
+        if not annotations:  # the first detection of all, and its double
+            box = [130.0, 120.0, 70.0, 80.0]
+            annotations.append(
+                dict(
+                    id=1, image_id=image_id, category_id=13, bbox=box, segmentation=_blob(box), area=4398.0, iscrowd=0
+                )
+            )
+            boxes, ids, scores = [np.array(box)] * 2, [13, 13], [0.999, 0.998]
+        for number in range(24):
+            side = (14, 20, 34, 60, 100, 150)[number % 6]
+            box = [*rng.uniform(0, SIDE - side, 2), side, side * rng.uniform(0.8, 1)]
+            category = int(rng.choice([13, 2, 90, 40, 7], p=[0.3, 0.3, 0.1, 0.1, 0.2]))
+            crowd = int(number % 8 == 7)
+            annotation = dict(image_id=image_id, category_id=category, bbox=box, segmentation=_blob(box))
+            annotation |= dict(id=len(annotations) + 1, area=float(rle.area(annotation['segmentation'])))
+            annotations.append({**annotation, 'iscrowd': crowd} if crowd or number % 3 else annotation)
+            # found twice, or several times within a crowd
+            for _ in range(3 if crowd else 1 + (number % 4 == 0)):
+                boxes.append(np.array(box) + rng.normal(0, 0.05, 4) * side)
+                ids.append(category if rng.random() < 0.85 else int(rng.choice(LABELS)))
+                scores.append(rng.uniform(0.3, 1))
+        for _ in range(130 if image_id == 31 else 3):  # so many false alarms that objects come after the hundredth
+            boxes.append(np.array([*rng.uniform(0, 300, 2), *rng.uniform(8, 20, 2)]))
+            ids.append(2)
+            scores.append(rng.uniform(0.2, 0.9))
+        keep = [place for place, category in enumerate(ids) if category in LABELS]
+        boxes = torch.tensor(np.array(boxes)[keep], dtype=torch.float32)
+        corners = torch.cat((boxes[:, :2], boxes[:, :2] + boxes[:, 2:]), 1)
+        values = torch.tensor(np.array(scores)[keep], dtype=torch.float32)
+        labels = torch.tensor([LABELS.index(ids[place]) for place in keep])
+        masks = [_blob(box.tolist()) for box in boxes]
+        for corner, score, place, mask in zip(corners.tolist(), values.tolist(), keep, masks):
+            bbox = [corner[0], corner[1], corner[2] - corner[0], corner[3] - corner[1]]
+            one = dict(image_id=image_id, category_id=ids[place], score=score)
+            detections.append((dict(one, bbox=bbox), dict(one, segmentation=mask)))
+        found = {'bboxes': corners, 'labels': labels, 'scores': values, 'masks': masks}
+        samples.append({'img_id': image_id, 'ori_shape': (SIDE, SIDE), 'pred_instances': found})
+    path = tmp_path_factory.mktemp('coco') / 'truth.json'
+    categories = [dict(id=number, name=name) for number, name in CATEGORIES]
+    path.write_text(json.dumps(dict(images=images, annotations=annotations, categories=categories)))
+    return path, samples, detections
+
+
+def _reference(path, detections, kind, categories, limits=(100, 300, 1000), thresholds=None):
+    """pycocotools on detections by category id."""
+    truth = json.loads(path.read_text())
+    for annotation in truth['annotations']:
+        annotation.setdefault('iscrowd', 0)
+    coco = COCO()
+    coco.dataset = truth
+    coco.createIndex()
+    evaluation = COCOeval(coco, coco.loadRes([dict(pair[kind == 'segm']) for pair in detections]), kind)
+    evaluation.params.catIds, evaluation.params.maxDets = list(categories), list(limits)
+    if thresholds:
+        evaluation.params.iouThrs = np.array(thresholds)
+    evaluation.evaluate()
+    evaluation.accumulate()
+    evaluation.summarize()
+    return evaluation.stats
+
+
+@pytest.mark.parametrize('kind', ['bbox', 'segm'])
+def test_coco_of_a_difficult_file_is_pycocotools(difficult, kind):
+    path, samples, detections = difficult
+    names = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
+    names += ('AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000')
+    values = _evaluate(CocoMetric(ann_file=str(path), metric=kind, metric_items=names), samples)
+    expected = _reference(path, detections, kind, LABELS)
+    assert [values[f'coco/{kind}_{name}'] for name in names] == pytest.approx(list(expected), abs=1e-12)
+    assert len(set(expected.round(9))) > 9 and 0.05 < expected.min() < expected.max() < 0.95
+    single = {name: _reference(path, detections, kind, [number])[0] for number, name in CATEGORIES if name != 'extra'}
+    found = {name: values[f'coco/per_class/{kind}_AP/{name}'] for name in CLASSES}
+    assert found == pytest.approx(single, abs=1e-12) and len(set(single.values())) == 4
+    assert list(values)[-4:] == [f'coco/per_class/{kind}_AP/{name}' for name in ('cat', 'ant', 'dog', 'bee')]
+    assert np.mean(list(found.values())) == pytest.approx(values[f'coco/{kind}_mAP'], abs=1e-12)
+
+
+def test_coco_at_other_thresholds(difficult):
+    path, samples, detections = difficult
+    values = _evaluate(CocoMetric(ann_file=str(path), iou_thrs=[0.3, 0.6], metric_items=['mAP']), samples)
+    expected = _reference(path, detections, 'bbox', LABELS, thresholds=[0.3, 0.6])[0]
+    assert values['coco/bbox_mAP'] == pytest.approx(expected, abs=1e-12)
+
+
+def test_saved_detections_have_the_files_ids(difficult):
+    """What `--save-pred` writes, read by pycocotools."""
+    path, samples, detections = difficult
+    dataset = SimpleNamespace(cat_ids=list(LABELS))
+    rows = []
+    for sample in samples:
+        found = InstanceData(**sample['pred_instances'])
+        rows += _instances(DetDataSample(metainfo=dict(img_id=sample['img_id']), pred_instances=found), dataset)
+    others = ('segmentation', 'bbox')
+    kept = [tuple({key: row[key] for key in row if key != other} for other in others) for row in rows]
+    for kind in ('bbox', 'segm'):
+        expected = _reference(path, detections, kind, LABELS)
+        assert _reference(path, kept, kind, LABELS) == pytest.approx(expected, abs=2e-3)
+    assert [row['category_id'] for row in rows] == [box['category_id'] for box, _ in detections]
+    assert [row['segmentation'] for row in rows] == [mask['segmentation'] for _, mask in detections]
 
 
 def test_coco_is_mmdets_metric_without_the_rounding(detection):
@@ -217,6 +344,63 @@ def test_iou_equals_a_confusion_matrix(maps):
     assert values['per_class/IoU/d'] == 0
     assert math.isnan(values['per_class/Acc/d'])
     assert math.isnan(values['per_class/IoU/e'])
+
+
+@pytest.mark.parametrize('ignored', [0, 2, 7, -1])
+def test_iou_leaves_out_the_label_that_it_is_told_to(maps, ignored):
+    """Any label may be the one; the predictions there count for nothing. 255 is then a label outside the classes."""
+    told = [(np.where(truth == 255, ignored, truth), predicted) for truth, predicted in maps]
+    values = _evaluate(IoUMetric(ignore_index=ignored), _as_samples(told), NAMES)
+    for number, name in enumerate(NAMES):
+        both = either = 0
+        for truth, predicted in told:
+            kept = truth != ignored
+            both += ((truth == number) & (predicted == number) & kept).sum()
+            either += (((truth == number) | (predicted == number)) & kept).sum()
+        expected = 100 * both / either if either else np.nan
+        assert values[f'per_class/IoU/{name}'] == pytest.approx(expected, abs=1e-10, nan_ok=True)
+    with pytest.raises(DataError, match=rf'labels \[255\] .*the 5 classes are 0\.\.4 and {ignored} is ignored'):
+        _evaluate(IoUMetric(ignore_index=ignored), _as_samples(maps), NAMES)
+
+
+def test_a_label_equal_to_the_number_of_classes_is_none():
+    """MMSegmentation leaves it out of the truth and counts what is predicted there; here it is an error."""
+    truth, predicted = np.array([[0, 1, 5]]), np.array([[0, 1, 1]])
+    with pytest.raises(DataError, match=r'0\.jpg: labels \[5\] in the ground truth, but the 5 classes are 0\.\.4'):
+        _evaluate(IoUMetric(), _as_samples([(truth, predicted)]), NAMES)
+    values = _evaluate(IoUMetric(), _as_samples([(np.array([[0, 4, 4]]), np.array([[0, 4, 1]]))]), NAMES)
+    assert (values['per_class/IoU/e'], values['per_class/Acc/e'], values['mIoU']) == (50, 50, 50)
+
+
+@pytest.mark.parametrize(
+    ('key', 'value', 'in_points', 'defined', 'name'),
+    [
+        ('coco/bbox_mAP', 0.456, '45.60', True, 'box AP'),
+        ('coco/segm_mAP_75', 0.5, '50.00', True, 'mask AP 75'),
+        ('coco/bbox_mAP_s', -1.0, '-', False, 'box AP small'),
+        ('coco/bbox_mAP_m', 1.0, '100.00', True, 'box AP medium'),
+        ('coco/bbox_mAP_l', 0.0, '0.00', True, 'box AP large'),
+        ('bbox_AP', -1.0, '-', False, 'box AP'),
+        ('segm_AP', 0.25, '25.00', True, 'mask AP'),
+        ('mIoU', 45.6, '45.60', True, 'mIoU'),
+        ('IoU', -1.0, '-1.00', True, 'IoU'),
+        ('mIoU', float('nan'), '-', False, 'mIoU'),
+        ('accuracy/top1', 0.5, '0.50', True, 'top-1'),
+        ('few-shot/25-shot', 80.0, '80.00', True, '25-shot'),
+        ('mAP_of_somebody', 0.5, '0.50', True, 'mAP_of_somebody'),
+    ],
+)
+def test_units_and_names_of_metrics(key, value, in_points, defined, name):
+    """AP is in [0, 1] and -1 without objects; everything else is in percent."""
+    assert (show(key, value), is_defined(key, value), label(key)) == (in_points, defined, name)
+
+
+def test_the_order_of_metrics_is_that_of_importance():
+    known = ['loss', 'mAcc', 'coco/segm_mAP', 'coco/bbox_mAP', 'mIoU', 'aAcc']
+    assert ranked(known) == ['mIoU', 'coco/bbox_mAP', 'coco/segm_mAP', 'aAcc', 'mAcc', 'loss']
+    assert ranked(known, 'mAcc')[:2] == ['mAcc', 'mIoU'] and ranked(known, 'accuracy/top1') == ranked(known)
+    assert task_of({'coco/segm_mAP': 1}) is None and task_of({'aAcc': 1, 'mIoU': 1}) == 'segmentation'
+    assert [task_of({name: 1}) for name in ('coco/bbox_mAP', 'accuracy/top1')] == ['detection', 'classification']
 
 
 @pytest.mark.parametrize('measures', [['mIoU'], ['mIoU', 'mDice', 'mFscore']])

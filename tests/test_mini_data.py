@@ -154,6 +154,26 @@ def test_vtab_has_three_sets_with_its_lists(mini, tmp_path):
     assert {name for name in digest(tmp_path / 'mini') if not name.startswith('vtab/')} == set(digest(mini))
 
 
+def test_vtab_is_tested_on_scans_that_training_has_not_seen(tmp_path, monkeypatch):
+    """Its lists are drawn in turns: train800 and val200 from the scans of training, test from those of validation."""
+    made, compose = [], scenes.compose
+    monkeypatch.setattr(scenes, 'compose', lambda *args: made.append(compose(*args)) or made[-1])
+    make_mini_data(tmp_path / 'mini', MiniOptions(train=1, val=1, digits=0, vtab=40))
+    rng = np.random.default_rng(0)
+    known = {split: set(np.concatenate(scenes.Scans(split, rng).of_class)) for split in scenes.SPLITS}
+    left = made[2:]
+    for name, label in (('digits', lambda scene: scene.digits[0].label), ('textures', lambda scene: scene.photograph),
+                        ('counts', lambda scene: len(scene.digits) - 1)):  # fmt: skip
+        for listed, count, of in (('train800', 40, 'train'), ('val200', 10, 'train'), ('test', 20, 'val')):
+            part, left = left[:count], left[count:]
+            assert {digit.scan for scene in part for digit in scene.digits} <= known[of], (name, listed)
+            lines = (tmp_path / 'mini' / 'vtab' / name / f'{listed}.txt').read_text().splitlines()
+            assert [int(line.split()[1]) for line in lines] == [label(scene) for scene in part]
+            images = [cv2.imread(str(tmp_path / 'mini' / 'vtab' / name / line.split()[0])) for line in lines]
+            assert all((image == scene.image).all() for image, scene in zip(images, part, strict=True))
+    assert not left
+
+
 def test_rle_and_polygons_describe_the_same_masks(mini, tmp_path):
     make_mini_data(tmp_path / 'rle', MiniOptions(**SMALL, masks='rle'))
     polygons, runs = coco_of(mini, 'train'), coco_of(tmp_path / 'rle', 'train')

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -35,14 +34,6 @@ def _start(config, work_dir, *options, **more):
         [str(word) for word in command], cwd=config.parent, env=tiny.environment(**more), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-
-
-def _until(happened, process=None):
-    deadline = time.monotonic() + tiny.GUARD
-    while not happened():
-        assert process is None or process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def _log(work_dir, arm, seed):
@@ -113,7 +104,7 @@ def test_kills_lose_nothing_and_start_nothing_twice(config, tmp_path):
     options = (config.name, '--seeds', 1, 2, '--parallel', 2)
     first = _start(config, tmp_path, *options, TROUBLE='wait:3')
     runs = [tmp_path / 'tiny' / f'seed_{seed}' for seed in (1, 2)]
-    _until(lambda: all('waiting' in _log(tmp_path, 'tiny', seed) for seed in (1, 2)), first)
+    tiny.until(lambda: all('waiting' in _log(tmp_path, 'tiny', seed) for seed in (1, 2)), first)
     first.kill()
     first.communicate()
     listed = json.loads(tiny.run(STATUS, tmp_path, '--json', cwd=tmp_path))
@@ -146,9 +137,9 @@ def test_a_killed_training_is_marked_and_a_stopped_command_leaves_none_behind(co
     options += ('--cfg-options', 'train_dataloader.batch_size=1')
     command = _start(config, tmp_path, *options, TROUBLE='wait:3')
     folder = tmp_path / 'tiny'
-    _until(lambda: 'waiting' in _log(tmp_path, 'tiny', 11), command)
+    tiny.until(lambda: 'waiting' in _log(tmp_path, 'tiny', 11), command)
     os.kill(running_in(folder / 'seed_11')['pid'], signal.SIGKILL)
-    _until(lambda: 'waiting' in _log(tmp_path, 'tiny', 12), command)
+    tiny.until(lambda: 'waiting' in _log(tmp_path, 'tiny', 12), command)
     killed = tiny.record(folder / 'seed_11')
     assert (killed['state'], killed['failure']['kind']) == ('failed', 'lost-worker')
     assert killed['reason'] == killed['failure']['reason'] == 'process 0 was killed by SIGKILL'

@@ -89,6 +89,30 @@ def test_families_of_comparisons_are_corrected_apart(tmp_path):
             assert np.array([getattr(one, kind).holm for one in family])[order] == pytest.approx(expected)
 
 
+def test_last_and_best_evaluations_are_compared_apart(tmp_path):
+    """By other evaluations the other arm is ahead; a run that does not count says nothing about the arm."""
+    for name, joining, last, best in (('plain', 'default', 40.0, 50.0), ('new', 'lape', 43.0, 48.0)):
+        for seed, shift in ((1, 0.0), (2, 0.5), (3, -0.5)):
+            values = last + shift * (name == 'new'), best + shift
+            write_run(tmp_path / name, seed, *values, chosen=settings(joining), cost=dict(gpu_hours=seed))
+    write_run(tmp_path / 'new', 4, 99.0, state='failed', identity=synthetic.identity(4, total_batch=99))
+    made = build(_arms(tmp_path), 'x')
+    found = {one.which: one for one in made.comparisons}
+    assert found['last'].welch.mean == found['last'].paired.mean == 3.0
+    assert found['best'].welch.mean == found['best'].paired.mean == -2.0 and found['best'].welch.n == (3, 3)
+    assert made.result('new').identity['total_batch'] == 8
+
+
+def test_classes_are_compared_by_their_gains(tmp_path):
+    gains = dict(sky=-2.0, lamp=5.0, tree=1.0)
+    for name, joining in (('plain', 'default'), ('new', 'lape')):
+        for seed in (1, 2, 3):
+            rows = {one: 40.0 + seed + gain * (name == 'new') for one, gain in gains.items()}
+            write_run(tmp_path / name, seed, 40.0 + seed, chosen=settings(joining), per_class=dict(IoU=rows))
+    made = build(_arms(tmp_path), 'x')
+    assert [(one.name, one.welch.mean) for one in made.classes] == [('lamp', 5.0), ('tree', 1.0), ('sky', -2.0)]
+
+
 def test_whom_an_arm_is_compared_with(tmp_path):
     for arm, more in (
         ('ti lape', {'joining': 'lape'}),

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 import yaml
 from scipy import stats
-from synthetic import settings, write_run
+from synthetic import identity, settings, write_run
 from tiny import ROOT
 
 from mmlape.cli import main
@@ -127,6 +127,16 @@ def test_every_format_has_them(work_dir, tmp_path):
     assert arms[name_of('dual', '1/16')]['data_fraction'] == 1 / 16 and arms[name_of('dual')]['data_fraction'] == 1
 
 
+def test_a_series_is_of_the_last_evaluations(tmp_path):
+    for share in ('1/4', '1'):
+        part = {} if share == '1' else dict(data_fraction=dict(share=share, seed=0))
+        chosen = settings('default', 'none', 'deit-base', 'FCNHead', **part)
+        for number in range(3):
+            write_run(tmp_path / name_of('none', share), number, 40.0 + number, 60.0 + number, chosen=chosen)
+    (one,) = series_of(report_of(tmp_path))
+    assert one.entry(Fraction(1, 4), 'mIoU')['mean'] == one.entry(Fraction(1), 'mIoU')['mean'] == 41.0
+
+
 def test_series_of_other_subsets_stay_apart(tmp_path):
     for seed, suffix in ((0, ''), (1, '-other')):
         write_arm(tmp_path, 'none', '1/4', seed, suffix)
@@ -134,6 +144,29 @@ def test_series_of_other_subsets_stay_apart(tmp_path):
     found = series_of(report_of(tmp_path))
     assert [one.name.rpartition(', ')[2] for one in found] == ['data_fraction_seed=0', 'data_fraction_seed=1']
     assert [list(one.arms) for one in found] == [[Fraction(1, 4), Fraction(1)]] * 2
+
+
+@pytest.mark.parametrize(
+    'other',
+    [
+        dict(checkpoint=dict(name='deit.pth', sha256='d' * 64)),
+        dict(checkpoint=None),
+        dict(total_batch=16),
+        dict(batch_policy='allowed-mismatch'),
+        dict(amp='bf16'),
+    ],
+    ids=str,
+)
+def test_arms_that_differ_in_more_than_the_fraction_are_no_series(tmp_path, other):
+    write_arm(tmp_path, 'none', '1')
+    write_arm(tmp_path, 'none', '1/4')
+    (one,) = series_of(report_of(tmp_path))
+    assert list(one.arms) == [Fraction(1, 4), Fraction(1)]
+    chosen = settings('default', 'none', 'deit-base', 'FCNHead', data_fraction=dict(share='1/4', seed=0))
+    for number in range(len(SHIFTS)):
+        changed = dict(identity(number, chosen), **other)
+        write_run(tmp_path / name_of('none', '1/4'), number, 40.0 + number, chosen=chosen, identity=changed)
+    assert series_of(report_of(tmp_path)) == []
 
 
 def test_without_fractions_there_is_nothing_of_it(tmp_path, capsys):

@@ -32,7 +32,8 @@ def work_dir(tmp_path):
     silent = _record(arm, 2, 'running', eta=100, updated=now - 3600, host='node8')
     _record(arm, 3, 'running')
     _record(arm, 4, 'failed', reason='[/gloo/pair.cc:5] Connection [rank0] closed')
-    _record(arm, 5, 'finished', last=metrics, best=dict(metrics, key='aAcc'))
+    best = dict(step=10, metrics={'aAcc': 99.0, 'mIoU': 1.0}, key='aAcc')
+    _record(arm, 5, 'finished', last=metrics, best=best)
     for seed in (6, 7, 8):
         (arm / f'seed_{seed}').mkdir()
     (arm / 'logs').mkdir()

@@ -159,6 +159,8 @@ def test_the_trainings_command_has_all_options(config, tmp_path, gpus, launcher)
         *([str(gpus)] if gpus > 1 else []),
         *['--work-dir', str(tmp_path / 'tiny' / 'seed_4'), '--seed', '4', *extra, '--cfg-options', *options],
     ]
+    both = Study([Arm.of(config)], (4, 5), tmp_path, gpus, extra).plan()
+    assert [one.train_args[one.train_args.index('--seed') + 1] for one in both] == ['4', '5']
     again = PlannedRun(planned.arm, planned.train_args, Run(planned.folder, 4, 'failed'), 'resume')
     assert '--resume' in LocalLauncher(gpus, devices=[]).command(again)
 

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,8 +22,9 @@ from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.engine.config import load_config
 from mmlape.errors import CheckpointError, DataError
 from mmlape.experiments.averages import moments
+from mmlape.experiments.vtab import protocol
 from mmlape.experiments.vtab.paper import FIGURES, GROUPS, MODELS, paper_figures, paper_model
-from mmlape.experiments.vtab.protocol import METRIC, Options, SetResult, choose
+from mmlape.experiments.vtab.protocol import METRIC, Options, SetResult, choose, evaluate
 from mmlape.experiments.vtab.sets import VtabSet, read_sets
 from mmlape.experiments.vtab.tables import build_report, results_table, write_results
 
@@ -156,6 +158,54 @@ def test_the_rate_of_the_best_mean_validation_accuracy_is_chosen(tmp_path):
     result = choose(one, options)
     assert result.rate is None
     assert result.reason.startswith('lr 0.003: seed 3: failed at iteration 7 of 300: out of memory')
+
+
+def test_the_rate_is_chosen_by_the_last_evaluation(tmp_path):
+    """The best one of a run is picked by the same images, so its mean is optimistic: here by other rates."""
+    one, options = make_set(), Options((0.01, 0.1), (1, 2), work_dir=tmp_path)
+    for rate, last, best in ((0.01, 50.0, 55.0), (0.1, 45.0, 80.0)):
+        for seed in (1, 2):
+            values = {METRIC: last + seed}, {METRIC: best + seed}
+            write_run(tmp_path / one.arm(rate).name, seed, *values, key=METRIC)
+    result = choose(one, options)
+    assert result.rate == 0.01
+    assert {rate: entry['mean'] for rate, entry in result.validation.items()} == {0.01: 51.5, 0.1: 46.5}
+    assert choose(one, Options((0.01, 0.1), (1, 2, 3), work_dir=tmp_path)).rate is None, 'a seed is missing'
+
+
+def test_the_final_checkpoint_is_tested_once_on_the_list_of_the_test_split(tmp_path, monkeypatch):
+    """Another list is another test; the checkpoints of the other rates are deleted, if that is asked for."""
+    one, options = make_set(), Options((0.01, 0.1), (1,), work_dir=tmp_path / 'work', prune=True)
+    one.cfg.data_root = f'{tmp_path}/data/'
+    (tmp_path / 'data').mkdir()
+    (tmp_path / 'data' / 'test.txt').write_text('a.png 0\n')
+    for rate, value in ((0.01, 60.0), (0.1, 50.0)):
+        folder = write_run(options.work_dir / one.arm(rate).name, 1, {METRIC: value}, key=METRIC, max_iters=9, iter=9)
+        for step in (3, 9):
+            (folder / f'iter_{step}.pth').touch()
+    tested = []
+
+    def test(cfg, checkpoint, folder, show):
+        tested.append(checkpoint)
+        folder.mkdir(exist_ok=True)
+        content = dict(metrics={METRIC: 70.0 + len(tested)})
+        (folder / 'metrics.json').write_text(json.dumps(content))
+        return content
+
+    monkeypatch.setattr(protocol, 'test', test)
+    study = SimpleNamespace(configs={one.arm(0.01).name: Config(dict(log_level='INFO'))})
+    for expected in (71.0, 71.0):
+        (result,) = evaluate([choose(one, options)], study, options, lambda line: None)
+        assert (result.rate, result.test['values'], result.test['mean']) == (0.01, {'1': expected}, expected)
+    chosen, other = (options.work_dir / one.arm(rate).name / 'seed_1' for rate in (0.01, 0.1))
+    assert tested == [chosen / 'iter_9.pth']
+    assert len(list(chosen.glob('*.pth'))) == 2 and not list(other.glob('*.pth'))
+    (tmp_path / 'data' / 'test.txt').write_text('a.png 0\nb.png 1\n')
+    assert evaluate([choose(one, options)], study, options, lambda line: None)[0].test['mean'] == 72.0
+    (chosen / 'iter_9.pth').unlink()
+    (chosen / 'test' / 'list.sha256').unlink()
+    with pytest.raises(DataError, match='has no checkpoint of iteration 9'):
+        evaluate([choose(one, options)], study, options, lambda line: None)
 
 
 def result_of(name, values, rate=0.01):

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -155,6 +157,15 @@ def start(*command: object, cwd: Path, **more: str) -> subprocess.Popen:
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+
+
+def until(happened: Callable[[], object], process: subprocess.Popen | None = None) -> None:
+    """Waits until something has happened; fails if the process that it depends on ends before."""
+    deadline = time.monotonic() + GUARD
+    while not happened():
+        assert process is None or process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def train(config: Path, work_dir: Path, *options: object, status: int = 0, **more: str) -> str:

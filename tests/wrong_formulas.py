@@ -4,7 +4,7 @@
 
 Each formula replaces text of one file in a copy of the package, on which the tests of ``TESTS``, or the file's own in
 ``OWN_TESTS``, then run until the first failure. Status 0 means that a test failed for every formula, 1 that some
-survived.
+survived. Those outside the models are in `wrong_figures`.
 """
 
 import sys
@@ -12,6 +12,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
+import wrong_figures
 from forked_pytest import ROOT, copy_package, import_libraries, start, wait
 
 TESTS = (
@@ -62,28 +63,22 @@ OWN_TESTS = {
     'mmlape/models/backbones/vit_layouts.py': OF_FILES,
     'mmlape/models/backbones/vit_targets.py': OF_TARGETS,
     'mmlape/checkpoint/targets.py': OF_TARGETS,
-    'mmlape/experiments/report/tables.py': ('tests/test_report.py', '-k', 'seeds'),
-    'mmlape/evaluation/few_shot.py': OF_DPN,
-    'mmlape/datasets/few_shot.py': OF_DPN,
     'mmlape/models/classifiers/mixup.py': OF_DPN,
     'configs/_base_/models/vit_big_vision.py': OF_DPN,
     'configs/_base_/datasets/big_vision.py': OF_DPN,
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
-    'mmlape/checkpoint/loading.py': OF_TIMM_FILES,
     'mmlape/models/backbones/timm_checkpoints.py': OF_TIMM_FILES,
     'mmlape/models/backbones/stored_position.py': OF_DESCRIPTIONS,
     'mmlape/models/backbones/stored_arch.py': OF_DESCRIPTIONS,
     'mmlape/models/backbones/vit_stored.py': OF_DESCRIPTIONS,
     'mmlape/models/backbones/swin_checkpoints.py': OF_DESCRIPTIONS,
     'mmlape/models/backbones/swin_layouts.py': OF_DESCRIPTIONS,
-    'mmlape/checkpoint/records.py': OF_DESCRIPTIONS,
-    'mmlape/analysis/cost.py': ('tests/test_model_cost.py',),
-    'mmlape/engine/paramwise.py': ('tests/test_paramwise.py', 'tests/test_position_decay.py', '-k', 'not any_config'),
     'mmlape/datasets/big_vision.py': OF_DPN,
     'mmlape/models/initial.py': ('tests/test_dpn_recipes.py', 'tests/test_detr.py', '-k', 'initial or torchs_values'),
     'mmlape/engine/warmup_cosine.py': ('tests/test_recipes.py', '-k', 'rates_are_timms'),
 }
-"""The tests of files that the tests above do not reach."""
+OWN_TESTS = wrong_figures.OWN_TESTS | OWN_TESTS
+"""The tests of files that the tests above do not reach, or of all files below a folder."""
 AT_ONCE = 2
 
 # file: (name, text, wrong text, further pairs of texts)
@@ -856,7 +851,14 @@ class WrongFormula(NamedTuple):
         return text
 
 
-FORMULAS = [WrongFormula(name, file, tuple(texts)) for file, found in BY_FILE.items() for name, *texts in found]
+ENTRIES = [entry for by_file in (BY_FILE, wrong_figures.BY_FILE) for entry in by_file.items()]
+FORMULAS = [WrongFormula(name, file, tuple(texts)) for file, found in ENTRIES for name, *texts in found]
+
+
+def tests_of(file: str) -> tuple[str, ...]:
+    """Return the tests of a file: its own, else those of the innermost folder that has some, else ``TESTS``."""
+    fitting = [place for place in OWN_TESTS if file == place or (place.endswith('/') and file.startswith(place))]
+    return OWN_TESTS[max(fitting, key=len)] if fitting else TESTS
 
 
 def run_all(chosen: list[WrongFormula], temp: str) -> list[str]:
@@ -867,7 +869,7 @@ def run_all(chosen: list[WrongFormula], temp: str) -> list[str]:
             formula, folder = waiting.pop(0), copy_package(temp)
             path = folder / formula.file
             path.write_text(formula.put_into(path.read_text()))
-            child = start(folder, *OWN_TESTS.get(formula.file, TESTS))
+            child = start(folder, *tests_of(formula.file))
             started[child], folders[child] = formula, folder
         child, status, text = wait(folders)
         name = started.pop(child).name
@@ -885,7 +887,7 @@ def main(name_part: str = '') -> int:
         formula.put_into((ROOT / formula.file).read_text())
     import_libraries()
     with tempfile.TemporaryDirectory(prefix='wrong-formulas-') as temp:
-        for tests in {OWN_TESTS.get(formula.file, TESTS) for formula in chosen}:
+        for tests in {tests_of(formula.file) for formula in chosen}:
             folder = copy_package(temp)
             _, status, text = wait({start(folder, *tests): folder})
             if status:

@@ -133,11 +133,12 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu') -> dict:
 
 
 def _unpickling_message(path: Path, error: str) -> str:
-    refused = re.search(r'GLOBAL `?([\w.]+\w)', error)
+    refused = re.search(r'GLOBAL `?([\w.]+\w)|(getattr of \w+)', error)
     if refused is None:
         return f'checkpoint {path}: not a PyTorch file, or truncated'
+    code = refused[refused.lastindex]
     return (
-        f'checkpoint {path}: refused, because reading it would run code ({refused[1]}); ask its author for tensors '
+        f'checkpoint {path}: refused, because reading it would run code ({code}); ask its author for tensors '
         'only, or, if you trust the file with this machine, pass --trust-checkpoint'
     )
 

@@ -145,9 +145,11 @@ class CocoMetric(MMDetCocoMetric):
         limit = evaluation.params.maxDets.index(MAX_DETECTIONS)
         precision = evaluation.eval['precision'][:, :, :, 0, limit]  # (IoU thresholds, recalls, classes)
         precision = np.where(precision > -1, precision, np.nan)
-        names = [category['name'] for category in self._coco_api.load_cats(self.cat_ids)]
-        columns = (precision[:, :, k] for k in range(len(names)))
-        return {name: float(np.nan if np.isnan(ap).all() else np.nanmean(ap)) for name, ap in zip(names, columns)}
+        found = {}
+        for category in self._coco_api.load_cats(self.cat_ids):
+            ap = precision[:, :, evaluation.params.catIds.index(category['id'])]  # pycocotools has sorted the ids
+            found[category['name']] = float(np.nan if np.isnan(ap).all() else np.nanmean(ap))
+        return found
 
 
 def _quietly(function, *args):

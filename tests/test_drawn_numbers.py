@@ -1,0 +1,254 @@
+"""The numbers behind figures and lists, with small inputs counted by hand."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.structures import InstanceData, PixelData
+from mmlape.analysis.explain_pe import from_patches, permutation_change, small_models, to_patches
+from mmpretrain.structures import DataSample
+from PIL import Image
+
+from mmlape.analysis import size_sweep
+from mmlape.analysis.bias_maps import bias_terms, read_images, write_bias_maps
+from mmlape.analysis.bucket_figures import bucket_map
+from mmlape.analysis.cost import _attention_flops
+from mmlape.analysis.gradient_norms import NormArm, _spread
+from mmlape.analysis.paper_costs import _change, _measure
+from mmlape.analysis.position import cosines, view_positions
+from mmlape.analysis.predictions import draw, list_prediction
+from mmlape.analysis.subjects import Subject
+from mmlape.models import VisionTransformer
+from mmlape.models.position.buckets import Buckets
+
+ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=16)
+NAMES = ('ant', 'bee', 'cat', 'dog', 'emu', 'fox', 'gnu')
+
+
+def rows_by_columns(**options):
+    """A ViT on 3 x 5 patches of 4 pixels."""
+    return VisionTransformer(ARCH, (12, 20), 4, **options).eval()
+
+
+# gradient norms
+
+
+def arm():
+    first = {step: dict(patch_embed=float(step), all=100.0 + step**2) for step in (1, 2, 3, 5, 8)}
+    second = {step: dict(patch_embed=2.0 * step, all=1.0) for step in (2, 3, 8)}
+    return NormArm('arm', runs={Path('a'): first, Path('b'): second})
+
+
+def test_norms_by_depth_are_means_of_the_last_iterations():
+    """The last 5 iterations of 8 are 4 to 8, logged or not; each run has its own."""
+    assert arm().by_depth(5).tolist() == [[6.5, (125 + 164) / 2], [16.0, 1.0]]
+    assert arm().by_depth(6).tolist() == [[16 / 3, (109 + 125 + 164) / 3], [11.0, 1.0]]
+    assert arm().by_depth(1).tolist() == [[8.0, 164.0], [16.0, 1.0]]
+
+
+def test_norms_over_time_are_of_the_common_iterations():
+    steps, norms = arm().over_time('patch_embed')
+    assert steps.tolist() == [2, 3, 8] and norms.tolist() == [[2, 3, 8], [4, 6, 16]]
+    assert _spread(norms).tolist() == pytest.approx((np.array([2, 3, 8]) / np.sqrt(2)).tolist())
+    assert _spread(norms[:1]).tolist() == [0, 0, 0]
+
+
+# sizes
+
+
+def test_sizes_are_scaled_from_the_shorter_side_of_the_last_step():
+    steps = [dict(type='Resize', scale=(90, 40)), dict(type='CenterCrop', crop_size=[30, 25]), dict(type='PackInputs')]
+    model = dict(type='X', test_cfg=dict(crop_size=(25, 25), stride=(17, 17)), data_preprocessor=dict(size=[7, 5]))
+    cfg = Config(dict(test_dataloader=dict(dataset=dict(pipeline=steps)), model=model))
+    changed = size_sweep.at_size(cfg, 50)
+    assert changed.test_dataloader.dataset.pipeline[0].scale == (180, 80)
+    assert changed.test_dataloader.dataset.pipeline[1].crop_size == [60, 50]
+    assert changed.model.test_cfg == dict(crop_size=(50, 50), stride=(34, 34))
+    assert changed.model.data_preprocessor.size == [14, 10] and size_sweep._scaled((17, 1), 0.09) == (2, 1)
+
+
+def test_values_of_a_sweep_are_points_and_deviations_of_n_minus_1(tmp_path, monkeypatch):
+    key = 'coco/bbox_mAP'
+    results = {'a': {8: {key: 0.4, 'mIoU': 1.0}}, 'b': {8: {key: 0.5}, 4: {key: -1}}}
+    values = size_sweep.collect(results, key, ['x', 'x'])
+    assert values == {'x': {8: pytest.approx([40.0, 50.0])}}
+    assert size_sweep._mean_and_std([40.0, 50.0]) == '45.00 ± 7.07'
+    drawn = []
+    monkeypatch.setattr('matplotlib.axes.Axes.errorbar', lambda self, *args, **more: drawn.append(args))
+    size_sweep.draw_sweep({'x': {4: [30.0], 8: [40.0, 50.0]}}, 'mIoU', tmp_path / 'a.png')
+    assert drawn == [([4, 8], [30.0, 45.0], [0, pytest.approx(np.sqrt(50))])]
+
+
+def test_a_size_is_evaluated_again_for_another_checkpoint(tmp_path, monkeypatch):
+    def evaluate(cfg, checkpoint, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / 'metrics.json').write_text(json.dumps(dict(metrics=dict(mIoU=float(Path(checkpoint).read_text())))))
+
+    monkeypatch.setattr(size_sweep, 'test', evaluate)
+    monkeypatch.setattr(size_sweep, 'at_size', lambda cfg, size: cfg)
+    for name, value in (('a.pth', '1'), ('b.pth', '2'), ('b.pth', '30')):
+        (tmp_path / name).write_text(value)
+        for _ in range(2):
+            found = size_sweep.sweep(None, str(tmp_path / name), [4], tmp_path / 'out')
+            assert found == {4: dict(mIoU=float(value))}
+
+
+# position
+
+
+def test_a_tokens_row_is_the_one_at_its_place():
+    """A table of random rows on a grid that is no square, against cosines by hand."""
+    model = rows_by_columns()
+    torch.nn.init.normal_(model.pos_embed)
+    view = view_positions(model, 'm', token=(2, 1), layers=[0])
+    table = model.pos_embed[0, 1:].detach().double().numpy()
+    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
+    pe = view.layers[0]
+    assert (pe.label, pe.token, view.grid, view.token) == ('PE', (2, 1), (3, 5), (2, 1))
+    np.testing.assert_allclose(pe.row, (unit @ unit[2 * 5 + 1]).reshape(3, 5), atol=1e-12)
+    np.testing.assert_allclose(pe.pairs, unit @ unit.T, atol=1e-6)
+    assert view_positions(model, 'm').token == (1, 2), 'the centre'
+
+
+def test_the_row_of_a_bias_is_the_querys():
+    """A relative bias is not symmetric: what the token adds to its keys, not what it gets as one."""
+    model = rows_by_columns(pe_type='rpe')
+    for layer in model.blocks:
+        torch.nn.init.normal_(layer.attn.relative_position_bias_table)
+    bias = next(model.drawn_encodings((3, 5))).double().detach().numpy()
+    assert np.abs(bias - bias.T).max() > 0.5
+    view = view_positions(model, 'm', token=(0, 3), layers=[0])
+    np.testing.assert_allclose(view.layers[0].row, bias[3].reshape(3, 5), atol=1e-6)
+
+
+def test_a_token_of_a_later_grid_is_at_the_same_share_of_its_sides(monkeypatch):
+    model = rows_by_columns()
+    first, second = np.arange(225.0).reshape(15, 15), np.arange(576.0).reshape(24, 24)
+    maps = [('layer 0', (3, 5), first), ('layer 1', (6, 4), second)]
+    monkeypatch.setattr('mmlape.analysis.position.correlation_maps', lambda model, grid: maps)
+    first, second = view_positions(model, 'm', token=(2, 4)).layers
+    assert first.token == (2, 4) and second.token == (4, 3)
+    assert second.row.tolist() == (24 * (4 * 4 + 3) + np.arange(24.0)).reshape(6, 4).tolist()
+
+
+def test_cosines_are_computed_in_float64():
+    pe = torch.tensor([[1.0, 1e-5], [1.0, -1e-5]])
+    assert 1 - cosines(pe)[0, 1] == pytest.approx(2e-10, rel=1e-3)
+
+
+def test_the_bias_of_a_patch_is_the_mean_over_images_and_heads(tmp_path):
+    """The live terms themselves, without the class token's row and column; one patch's as a map."""
+    model = rows_by_columns(pe_type=['learnable', dict(type='irpe', on='k')])
+    for name, parameter in model.named_parameters():
+        if 'rpe' in name or 'lookup' in name or 'table' in name:
+            torch.nn.init.normal_(parameter)
+    images, terms = torch.randn(3, 3, 12, 20), []
+    encoding = model.blocks[1].attn.encodings[0]
+    kind = type(encoding)
+
+    def kept(attn, q, k, grid):
+        terms.append(kind.logits(encoding, attn, q, k, grid))
+        return terms[-1]
+
+    found = bias_terms(model, images)
+    encoding.logits = kept
+    model(images)
+    del encoding.logits
+    assert terms[0].shape == (3, 2, 16, 16)
+    expected = terms[0].detach().double().numpy().mean(axis=(0, 1))[1:, 1:]
+    np.testing.assert_allclose(found[1].detach().numpy(), expected, atol=1e-6)
+    assert np.abs(expected - expected.T).max() > 1e-3
+    write_bias_maps(Subject('m', model), tmp_path, [1], [(2, 1)])
+    row = bias_terms(model, read_images((), model))[1][2 * 5 + 1].reshape(3, 5)
+    np.testing.assert_allclose(np.load(tmp_path / 'bias_maps.npz')['layer1_cell2_1'], row.numpy(), atol=1e-6)
+
+
+def test_images_are_resized_to_the_grid_and_normalised(tmp_path):
+    Image.fromarray(np.full((7, 9, 3), (255, 0, 128), np.uint8)).save(tmp_path / 'a.png')
+    found = read_images([tmp_path / 'a.png'], rows_by_columns())
+    assert found.shape == (1, 3, 12, 20)
+    expected = (np.array([255, 0, 128]) - [123.675, 116.28, 103.53]) / [58.395, 57.12, 57.375]
+    np.testing.assert_allclose(found[0, :, 4, 11], expected, rtol=1e-5)
+    assert not read_images((), rows_by_columns()).any()
+
+
+def test_the_buckets_of_a_patch_are_its_own():
+    for_rows, for_columns = bucket_map(Buckets('cross', 1.9, 3.8, 15.2), (3, 5), (2, 1))
+    assert for_rows.shape == (3, 5) and len(set(for_rows[0])) == 1 and len(set(for_rows[:, 0])) == 3
+    assert len(set(for_columns[:, 1])) == 1 and len(set(for_columns[0])) > 2
+    same = bucket_map(Buckets('cross', 1.9, 3.8, 15.2), (3, 5), (0, 0))
+    assert same[0][0, 0] == for_rows[2, 1] and same[1][0, 0] == for_columns[2, 1]
+
+
+# lists of predictions
+
+
+def test_objects_are_listed_by_their_scores():
+    boxes = torch.arange(16.0).reshape(4, 4)
+    labels, scores = torch.tensor([2, 0, 1, 1]), torch.tensor([0.25, 0.5, 0.75, 0.125])
+    objects = InstanceData(labels=labels, scores=scores, bboxes=boxes)
+    sample = DataSample()
+    sample.set_field(objects, 'pred_instances')
+    rows = list_prediction(sample, NAMES, 0.25)
+    assert [(row['class'], row['score']) for row in rows] == [('bee', 0.75), ('ant', 0.5), ('cat', 0.25)]
+    assert rows[0]['box'] == [8.0, 9.0, 10.0, 11.0]
+
+
+def test_labels_are_listed_by_their_share_of_the_pixels():
+    sample = DataSample()
+    sample.set_field(PixelData(data=torch.tensor([[[3, 3, 3, 1], [1, 3, 3, 6]]])), 'pred_sem_seg')
+    assert list_prediction(sample, NAMES) == [
+        {'class': 'dog', 'share': 0.625}, {'class': 'bee', 'share': 0.25}, {'class': 'gnu', 'share': 0.125},
+    ]  # fmt: skip
+
+
+def test_the_five_most_likely_classes_are_listed(monkeypatch):
+    sample = DataSample().set_pred_score(torch.tensor([0.05, 0.3, 0.0, 0.25, 0.2, 0.15, 0.05]))
+    rows = list_prediction(sample, NAMES)
+    assert [row['class'] for row in rows][:4] == ['bee', 'dog', 'emu', 'fox'] and len(rows) == 5
+    assert [row['score'] for row in rows] == pytest.approx([0.3, 0.25, 0.2, 0.15, 0.05])
+    monkeypatch.setattr('mmlape.analysis.predictions.titled', lambda image, text: text)
+    assert draw(np.zeros((8, 8, 3), np.uint8), sample, NAMES) == 'bee: 30.0 %'
+    short = list_prediction(DataSample().set_pred_score(torch.tensor([0.25, 0.75])), NAMES[:2])
+    assert [row['class'] for row in short] == ['bee', 'ant']
+
+
+# papers
+
+
+def test_both_products_of_attention_are_counted():
+    """Of 3 queries and 5 keys of 4 numbers, whose values have 6, in 2 heads; two for a multiply-add."""
+    assert _attention_flops((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 6)) == 2 * 2 * (3 * 5 * 4 + 3 * 5 * 6)
+
+
+def test_changes_are_of_the_first_figure():
+    assert _change(200, 210) == '+5.00 %' and _change(200, 150) == '-25.00 %'
+
+
+def test_times_are_medians_without_the_first_step(monkeypatch):
+    clock = iter([0, 0, *(at for took in (5, 7, 1, 2, 9, 30) for at in (0, took))])
+    monkeypatch.setattr('mmlape.analysis.paper_costs.time.perf_counter', lambda: next(clock))
+    arms = dict(a=torch.nn.Identity(), b=torch.nn.Identity())
+    seconds, memory = _measure(arms, lambda model, images: images.shape[0], 'cpu', 2, 3)
+    assert seconds == dict(a=5, b=7) and memory == dict(a=2, b=2)
+
+
+# the article
+
+
+def test_patches_are_cut_row_by_row():
+    image = np.arange(24).reshape(4, 6)
+    patches = to_patches(image, 2)
+    assert patches[0].tolist() == [[0, 1], [6, 7]] and patches[1].tolist() == [[2, 3], [8, 9]]
+    assert patches[3].tolist() == [[12, 13], [18, 19]]
+    assert (from_patches(patches, (4, 6)) == image).all()
+
+
+def test_the_change_by_a_permutation_is_the_largest_of_an_output(monkeypatch):
+    (subject, *_), image = small_models(0), np.random.default_rng(0).random((80, 80))
+    outputs = torch.tensor([[2.0, -8.0, 4.0], [2.5, -8.0, 2.0]], dtype=torch.float64)
+    monkeypatch.setattr(subject.model, 'forward', lambda x: (outputs,))
+    assert permutation_change(subject.model, image, 0) == 2 / 8

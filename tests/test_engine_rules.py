@@ -1,0 +1,182 @@
+"""Rules of training in function calls: scaled rates, finite numbers, seeds, counts, evaluations that are due."""
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.dataset import DefaultSampler, InfiniteSampler
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
+from torch import nn
+
+from mmlape.engine import seeding
+from mmlape.engine.evaluator import _number
+from mmlape.engine.hooks import AccumulationHook, NaNGuardHook, ReseedHook, RunRecordHook, SecondEvaluationHook
+from mmlape.engine.hooks.run_record import _finite
+from mmlape.engine.runner import Runner
+from mmlape.engine.schedule import check_schedule
+from mmlape.errors import ConfigError, NotFiniteError
+from mmlape.runs import machine
+
+
+def test_every_groups_rate_is_multiplied_by_the_share_of_the_batch():
+    groups = [dict(lr=0.4), dict(lr=0.1)]
+    wrapper = SimpleNamespace(optimizer=SimpleNamespace(param_groups=groups))
+    plan = SimpleNamespace(batch=SimpleNamespace(total=16))
+    runner = SimpleNamespace(plan=plan, logger=SimpleNamespace(info=lambda text: None))
+    Runner.scale_lr(runner, wrapper, dict(enable=True, base_batch_size=64))
+    assert [group['lr'] for group in groups] == pytest.approx([0.1, 0.025])
+    Runner.scale_lr(runner, wrapper, dict(enable=False, base_batch_size=64))
+    Runner.scale_lr(runner, wrapper, None)
+    assert [group['lr'] for group in groups] == pytest.approx([0.1, 0.025])
+
+
+@pytest.mark.parametrize('value', [math.nan, math.inf, -math.inf])
+def test_neither_weights_nor_losses_nor_metrics_are_infinite(value, monkeypatch, tmp_path):
+    model = nn.Linear(2, 2)
+    runner = SimpleNamespace(bare_model=model, iter=4, work_dir=str(tmp_path))
+    Runner.check_finite(runner)
+    with torch.no_grad():
+        model.bias[1] = value
+    with pytest.raises(NotFiniteError, match='weight bias is not finite after iteration 5'):
+        Runner.check_finite(runner)
+    hook = NaNGuardHook()
+    hook.after_train_iter(runner, 0, outputs=dict(loss=torch.tensor(2.0)))
+    with pytest.raises(NotFiniteError, match=rf'not finite at iteration 5: loss = {value}'):
+        hook.after_train_iter(runner, 0, outputs=dict(loss=torch.tensor(value)))
+    assert _finite({'a': value, 'b': 2}) == {'a': None, 'b': 2.0} and _number(value) is None and _number(2) == 2.0
+
+
+# seeds
+
+
+class Noise(torch.utils.data.Dataset):
+    """Each sample is what the three generators say."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        return index, float(np.random.rand()), torch.rand(1).item()
+
+
+def _samples(sampler, count):
+    dataset = seeding.SeededDataset(Noise())
+    return [dataset[index] for index in itertools.islice(iter(sampler), count)]
+
+
+def _of_rank(monkeypatch, rank, world_size, kind, endless=False):
+    for module in ('mmengine.dataset.sampler', 'mmlape.engine.seeding'):
+        monkeypatch.setattr(f'{module}.get_dist_info', lambda: (rank, world_size))
+    wrapper = seeding.SeededInfiniteSampler if endless else seeding.SeededSampler
+    return wrapper(kind(Noise(), shuffle=True, seed=3), 3)
+
+
+@pytest.mark.parametrize('endless', [False, True])
+def test_samples_do_not_depend_on_the_number_of_processes(monkeypatch, endless):
+    """Every other one of the stream each, with the same augmentations as in one process."""
+    kind = InfiniteSampler if endless else DefaultSampler
+    alone = _samples(_of_rank(monkeypatch, 0, 1, kind, endless), 12)
+    for rank in (0, 1):
+        assert _samples(_of_rank(monkeypatch, rank, 2, kind, endless), 6) == alone[rank::2]
+
+
+def test_every_epoch_has_other_augmentations_of_an_image():
+    sampler, found = seeding.SeededSampler(DefaultSampler(Noise(), shuffle=False, seed=3), 3), []
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        found.append(_samples(sampler, 12))
+    assert [[sample[0] for sample in epoch] for epoch in found] == [list(range(12))] * 3
+    assert len({sample for epoch in found for sample in epoch}) == 36
+
+
+def test_every_iteration_and_process_has_other_random_numbers():
+    found = set()
+    for iteration, rank in itertools.product(range(4), range(2)):
+        runner = SimpleNamespace(seed=3, iter=iteration, rank=rank, diff_rank_seed=True)
+        ReseedHook().before_train_iter(runner, 0)
+        found.add((float(np.random.rand()), float(torch.rand(()))))
+    assert len(found) == 8
+
+
+def test_a_pass_after_a_skipped_one_is_complete():
+    sampler = seeding.SkippingBatchSampler(DefaultSampler(Noise(), shuffle=False, seed=3), 2)
+    sampler.skip(4)
+    assert [len(list(sampler)) for _ in range(3)] == [2, 6, 6]
+
+
+# counts
+
+
+def test_accumulated_iterations_are_those_of_an_epoch():
+    counted = []
+    wrapper = SimpleNamespace(initialize_count_status=lambda *args: counted.append(args))
+    loop = EpochBasedTrainLoop.__new__(EpochBasedTrainLoop)
+    loop.dataloader = range(7)
+    AccumulationHook().before_run(SimpleNamespace(train_loop=loop, optim_wrapper=wrapper))
+    for done in (0, 5, 7, 16):
+        wrapper.initialize_count_status('model', done, 70)
+    assert counted == [('model', done, 7) for done in (0, 5, 0, 2)]
+
+
+@pytest.mark.parametrize(('begin', 'end', 'refused'), [(5, 6, False), (6, 6, True), (7, 6, True), (5, None, False)])
+def test_a_schedule_begins_before_it_ends(begin, end, refused):
+    scheduler = dict(type='PolyLR', by_epoch=False, begin=begin, **({'end': end} if end else {}))
+    cfg = Config(dict(train_cfg=dict(max_iters=6), param_scheduler=[scheduler]))
+    if refused:
+        with pytest.raises(ConfigError, match='param_scheduler.0'):
+            check_schedule(cfg)
+    else:
+        check_schedule(cfg)
+
+
+@pytest.mark.parametrize(
+    ('iteration', 'known', 'due'), [(4, False, True), (4, True, False), (3, False, False), (0, False, False)]
+)
+def test_a_missing_evaluation_is_made_up_for_once(iteration, known, due):
+    loop = IterBasedTrainLoop.__new__(IterBasedTrainLoop)
+    loop._iter, loop._max_iters, loop.val_interval, loop.val_begin, loop.dynamic_milestones = iteration, 9, 2, 1, None
+    ran, record = [], SimpleNamespace(fields={}, update=lambda **fields: None, has_evaluated=lambda step: known)
+    runner = SimpleNamespace(
+        iter=iteration, max_iters=9, train_loop=loop, val_loop=SimpleNamespace(run=lambda: ran.append(1)),
+        record=record, model=nn.Linear(2, 2), logger=SimpleNamespace(info=lambda text: None),
+    )  # fmt: skip
+    loop._decide_current_val_interval = lambda: None
+    RunRecordHook().before_train(runner)
+    assert len(ran) == due
+
+
+def test_the_second_evaluation_has_its_own_pipeline():
+    """All transforms of the type change, nothing else does, and the configuration stays as it is."""
+    steps = [
+        dict(type='Load'),
+        dict(type='Resize', scale=8, keep=True),
+        dict(type='Resize', scale=4),
+        dict(type='Crop'),
+    ]
+    cfg = dict(test_dataloader=dict(batch_size=3, persistent_workers=True, dataset=dict(pipeline=steps)))
+    hook = SecondEvaluationHook('again', dict(Resize=dict(scale=16), Crop=dict(size=2)))
+    changed = hook._changed(cfg, 'test_dataloader')
+    assert changed['dataset']['pipeline'] == [
+        dict(type='Load'), dict(type='Resize', scale=16, keep=True), dict(type='Resize', scale=16),
+        dict(type='Crop', size=2),
+    ]  # fmt: skip
+    assert (changed['batch_size'], changed['persistent_workers'], steps[1]['scale']) == (3, False, 8)
+    with pytest.raises(ConfigError, match="'again': test_dataloader has no transform Flip"):
+        SecondEvaluationHook('again', dict(Flip={}))._changed(cfg, 'test_dataloader')
+
+
+def test_gpu_hours_are_of_all_processes_and_memory_is_in_mebibytes(monkeypatch):
+    monkeypatch.setattr(machine.torch.cuda, 'is_available', lambda: True)
+    monkeypatch.setattr(machine.torch.cuda, 'max_memory_allocated', lambda: 3 * 2**20)
+    monkeypatch.setattr(machine, 'get_world_size', lambda: 4)
+    found = machine.cost(1800.0, 0.25, 7)
+    assert (found['gpu_hours'], found['peak_memory_mib'], found['train_seconds']) == (2.0, 3.0, 1800.0)
+    assert (found['seconds_per_iter'], found['parameters'], found['memory_kind']) == (0.25, 7, 'allocated on one GPU')
+    monkeypatch.setattr(machine.torch.cuda, 'is_available', lambda: False)
+    monkeypatch.setattr(machine.resource, 'getrusage', lambda who: SimpleNamespace(ru_maxrss=5 * 2**10))
+    found = machine.cost(1800.0, None, 7)
+    assert (found['gpu_hours'], found['peak_memory_mib']) == (None, 5.0)

@@ -1,0 +1,230 @@
+"""What a run keeps over an interruption, what a refused start leaves, what is started beside others and again."""
+
+import json
+import os
+import shutil
+from types import SimpleNamespace
+
+import pytest
+import tiny
+import torch
+import trouble
+from mmengine.config import Config
+from synthetic import write_run
+
+from mmlape.checkpoint import read_checkpoint
+from mmlape.cli import main
+from mmlape.engine.config import load_config
+from mmlape.engine.hooks import RunRecordHook
+from mmlape.engine.trainer import train
+from mmlape.errors import CheckpointError, TrainingError
+from mmlape.experiments.averages import moments
+from mmlape.experiments.launchers.devices import Device, DevicePool
+from mmlape.experiments.launchers.local import LocalLauncher
+from mmlape.experiments.launchers.slurm import SlurmJob, SlurmLauncher
+from mmlape.experiments.multi_seed import average_arms
+from mmlape.experiments.report.arms import ArmRuns, average
+from mmlape.experiments.report.cost import gpu_hours, mean_cost, parameters
+from mmlape.experiments.study import Arm, PlannedRun
+from mmlape.experiments.vtab.protocol import SetResult
+from mmlape.experiments.vtab.sets import VtabSet
+from mmlape.runs.record import lock_run, running_in
+from mmlape.runs.resume import acquire
+from mmlape.runs.run import Run, read_seeds
+
+CHANGES = """
+custom_hooks += [
+    dict(type='EMAHook', momentum=0.05),
+    dict(type='mmlape.SecondEvaluationHook', name='again', changes=dict(PackSegInputs=dict())),
+]
+train_cfg.update(max_iters=6, val_interval=2)
+default_hooks['checkpoint'].update(interval=1, max_keep_ckpts=2, save_best='mIoU', rule='less')
+optim_wrapper['optimizer']['lr'] = 0.02
+"""
+EARLIER = 5000.0  # seconds that a part before is said to have taken
+
+
+@pytest.fixture(scope='module')
+def resumed(tmp_path_factory):
+    """Records and files of a run that ended with an error before iteration 4, then as it was resumed to its end."""
+    folder = tmp_path_factory.mktemp('rules')
+    config = tiny.write_config(folder, tiny.write_data(folder / 'data', 4, 3), trouble.CONFIG + CHANGES)
+    out, patch = folder / 'out', pytest.MonkeyPatch()
+    with patch.context() as context:
+        context.setenv('TROUBLE', 'bug:4:0')
+        with pytest.raises(LookupError):
+            train(load_config(config), out, seed=3)
+    before, files = tiny.record(out), sorted(path.name for path in out.glob('iter_*.pth'))
+    (out / 'run.json').write_text(json.dumps(before | dict(cost=before['cost'] | dict(train_seconds=EARLIER))))
+    train(load_config(config), out, resume=True)
+    return SimpleNamespace(out=out, before=before, files=files, after=tiny.record(out), config=config)
+
+
+def test_a_resumed_run_goes_on_deleting_the_checkpoints_of_the_part_before(resumed):
+    assert resumed.files == ['iter_2.pth', 'iter_3.pth']
+    assert sorted(path.name for path in resumed.out.glob('iter_*.pth')) == ['iter_5.pth', 'iter_6.pth']
+    assert read_checkpoint(resumed.out / 'iter_6.pth')['message_hub']['runtime_info']['keep_ckpt_ids'] == [5, 6]
+
+
+def test_the_costs_of_all_parts_are_added(resumed):
+    assert 0 < resumed.before['cost']['train_seconds'] < EARLIER
+    assert EARLIER < resumed.after['cost']['train_seconds'] < 2 * EARLIER
+    assert 0 < resumed.after['cost']['seconds_per_iter'] < EARLIER, 'the mean of the iterations of this part'
+    hours = resumed.after['cost']['gpu_hours']
+    assert hours is None or hours == pytest.approx(resumed.after['cost']['train_seconds'] / 3600, rel=1e-4)
+
+
+def test_the_best_evaluation_is_that_of_the_rule(resumed):
+    found = {entry['step']: entry['metrics']['mIoU'] for entry in tiny.evaluations(resumed.out)}
+    assert list(found) == [2, 4, 6]
+    assert resumed.after['last']['step'] == 6 and len(set(found.values())) == 3
+    assert resumed.after['best']['metrics']['mIoU'] == min(found.values()) < max(found.values())
+    (best,) = resumed.out.glob('best_mIoU_iter_*.pth')
+    assert best.stem == f'best_mIoU_iter_{resumed.after["best"]["step"]}'
+
+
+def test_the_second_evaluation_sees_the_averaged_weights(resumed):
+    """The same pipeline again, so the same numbers, at the last validation only."""
+    *earlier, last = tiny.evaluations(resumed.out)
+    again = {key.removeprefix('again/'): value for key, value in last['metrics'].items() if key.startswith('again/')}
+    assert again == {key: last['metrics'][key] for key in again} and {'mIoU', 'aAcc', 'mAcc'} <= set(again)
+    assert not any(key.startswith('again/') for entry in earlier for key in entry['metrics'])
+    content = read_checkpoint(resumed.out / 'iter_6.pth')
+    plain = {name.removeprefix('module.'): value for name, value in content['ema_state_dict'].items()}
+    moved = [float((plain[name] - value).abs().max()) for name, value in content['state_dict'].items()]
+    assert max(moved) > 0.01, 'other weights than the average would show'
+
+
+@pytest.mark.parametrize(
+    ('rules', 'expected'), [(['less'], ('loss', False)), (['greater'], ('loss', True)), ([None], ('loss', True))]
+)
+def test_what_best_is_by(rules, expected):
+    from mmengine.hooks import CheckpointHook
+
+    hook = CheckpointHook(by_epoch=False, save_best='loss', rule='less')
+    hook.key_indicators, hook.rules = ['loss'], rules
+    others = CheckpointHook(by_epoch=False)
+    runner = SimpleNamespace(hooks=[others, hook])
+    assert RunRecordHook._criterion(runner, {'mIoU': 1.0, 'loss': 2.0}) == expected
+    assert RunRecordHook._criterion(SimpleNamespace(hooks=[others]), {'mIoU': 1.0, 'loss': 2.0}) == ('mIoU', True)
+
+
+# refused starts
+
+
+def _acquire(folder, seed=None, resume=True):
+    return acquire(folder, dict(seed=seed, settings={}), 'a.py', resume)
+
+
+def _refusals(resumed, folder):
+    """Checkpoints that cannot be resumed, with the seed that is asked for."""
+    shutil.copy(resumed.out / 'iter_6.pth', folder / 'iter_6.pth')
+    yield 9, TrainingError, 'belongs to a run with seed 3, not 9'
+    torch.save(dict(state_dict=dict(w=torch.zeros(1))), folder / 'iter_6.pth')
+    yield None, CheckpointError, 'cannot be resumed, it holds no optimizer'
+    (folder / 'iter_6.pth').write_bytes(b'')
+    (folder / 'named.pth').write_bytes(b'')
+    yield None, CheckpointError, 'damaged'
+
+
+def test_a_refused_start_leaves_no_lock(resumed, tmp_path):
+    for seed, error, words in _refusals(resumed, tmp_path):
+        with pytest.raises(error, match=words):
+            _acquire(tmp_path, seed, str(tmp_path / 'named.pth') if words == 'damaged' else True)
+        assert running_in(tmp_path) is None
+        os.close(lock_run(tmp_path))
+
+
+def test_a_lock_is_held_from_the_start_on_and_its_holder_named(tmp_path):
+    start = _acquire(tmp_path, resume=False)
+    assert running_in(tmp_path)['pid'] == os.getpid() and start.checkpoint is None and start.iteration == 0
+    with pytest.raises(TrainingError, match=f'is in use by process {os.getpid()} on {os.uname().nodename}'):
+        _acquire(tmp_path, resume=False)
+    os.close(start.lock)
+    assert running_in(tmp_path) is None
+
+
+def test_a_resumed_run_has_the_seed_and_the_iteration_of_its_checkpoint(resumed, tmp_path):
+    shutil.copy(resumed.out / 'iter_5.pth', tmp_path / 'iter_5.pth')
+    start = _acquire(tmp_path)
+    os.close(start.lock)
+    assert (start.identity['seed'], start.iteration, start.checkpoint) == (3, 5, str(tmp_path / 'iter_5.pth'))
+
+
+# how many at a time
+
+
+@pytest.mark.parametrize('most', [1, 2, 3])
+def test_no_more_runs_are_started_than_were_asked_for(tmp_path, most):
+    gpus = [Device(str(index), f'GPU-{index}') for index in range(4)]
+    for devices in ([], gpus):
+        launcher = LocalLauncher(1, most, devices, lambda devices: DevicePool(devices, tmp_path))
+        assert [launcher.reserve(running) is not None for running in range(5)] == [n < most for n in range(5)]
+
+
+@pytest.mark.parametrize('most', [None, 1, 3])
+def test_no_more_jobs_are_submitted_than_were_asked_for(monkeypatch, most):
+    monkeypatch.setattr(shutil, 'which', lambda name: f'/bin/{name}')
+    launcher = SlurmLauncher(max_parallel=most)
+    expected = [most is None or running < most for running in range(5)]
+    assert [launcher.reserve(running) is not None for running in range(5)] == expected
+
+
+@pytest.mark.parametrize(
+    ('state', 'again'),
+    [
+        ('TIMEOUT', True), ('PREEMPTED', True), ('NODE_FAIL', True), ('BOOT_FAIL', True), ('vanished', True),
+        ('CANCELLED', False), ('OUT_OF_MEMORY', False), ('FAILED', False), ('COMPLETED', False), ('DEADLINE', False),
+    ],
+)  # fmt: skip
+def test_which_jobs_are_submitted_again(tmp_path, state, again):
+    """Only those that were ended from outside and have advanced: another one would fail at the same place."""
+    planned = PlannedRun(Arm('arm', 'a.py'), (), Run(tmp_path, 1, 'running'), 'resume')
+    job = SlurmJob(planned=planned, number='7', iteration=40, state=state)
+    for iteration, advanced in ((39, False), (40, False), (41, True)):
+        run = Run(tmp_path, 1, 'broken', record=dict(iter=iteration))
+        assert job.can_continue(run) == (again and advanced)
+    assert not job.can_continue(Run(tmp_path, 1, 'missing'))
+
+
+# what is averaged, and what a command says of it
+
+
+def test_hours_are_those_of_all_runs_and_times_those_of_the_averaged_ones(tmp_path):
+    cost = dict(gpu_hours=2.0, train_seconds=100.0, seconds_per_iter=0.5, peak_memory_mib=10.0, parameters=5)
+    for seed, state, factor in ((1, 'finished', 1), (2, 'finished', 3), (3, 'failed', 10), (4, 'running', 100)):
+        scaled = {key: value * factor for key, value in cost.items()}
+        write_run(tmp_path, seed, 40.0, state=state, cost=scaled)
+    write_run(tmp_path, 5, 40.0, cost=dict(gpu_hours=None))
+    result = average(ArmRuns('arm', read_seeds(tmp_path)))
+    assert gpu_hours(result) == 2 + 6 + 20 + 200
+    assert mean_cost(result, 'train_seconds') == 200 and mean_cost(result, 'seconds_per_iter') == 1
+    assert parameters(result) == 5
+
+
+@pytest.mark.parametrize(
+    ('states', 'status'),
+    [(('finished', 'finished'), 0), (('finished', 'failed'), 1), (('finished', None), 1), ((None, None), 1)],
+)
+def test_the_exit_status_says_whether_every_run_counts(tmp_path, capsys, states, status):
+    for seed, state in enumerate(states, 1):
+        for arm in ('a', 'b'):
+            if state or arm == 'a':
+                write_run(tmp_path / arm, seed, 40.0 + seed, state=state if arm == 'b' and state else 'finished')
+    arms = [Arm('a', 'a.py'), Arm('b', 'b.py')]
+    assert average_arms(arms, tmp_path, (1, 2)) == status
+    assert average_arms(arms[:1], tmp_path, (1, 2)) == 0
+
+
+@pytest.mark.parametrize(('tested', 'status'), [((True, True), 0), ((True, False), 1), ((False, False), 1)])
+def test_vtab_ends_with_1_if_a_set_has_no_result(tmp_path, monkeypatch, capsys, tested, status):
+    results = []
+    for name, done in zip(('dtd', 'svhn'), tested):
+        one = VtabSet(name, 'natural', f'{name}.py', (), Config(dict(data_root='x', model=dict(backbone=dict()))))
+        entry = moments({1: {'accuracy/top1': 50.0}})['accuracy/top1']
+        results.append(SetResult(one, {0.1: entry}, 0.1, entry) if done else SetResult(one, {}, reason='none'))
+    monkeypatch.setattr('mmlape.experiments.vtab.sets.read_sets', lambda *args: ([], {}))
+    monkeypatch.setattr('mmlape.experiments.vtab.sets.check_sets', lambda *args: None)
+    monkeypatch.setattr('mmlape.experiments.vtab.protocol.run_sets', lambda *args: results)
+    monkeypatch.setattr('signal.signal', lambda *args: None)
+    assert main(['vtab', 'a.py', 'w.pth', '--data', str(tmp_path), '--work-dir', str(tmp_path)]) == status
