@@ -9,15 +9,15 @@ over all levels and points normalises.
 import math
 import warnings
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils._python_dispatch import _disable_current_modes
 
 from mmlape.models.layers.grid import Grid
+from mmlape.models.layers.kept import kept
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.row_sums import row_sums
 
@@ -101,13 +101,11 @@ def _row_tables(
     return columns, rows, ((image + level) * heads + head).int()
 
 
-@lru_cache(maxsize=256)
+@kept(maxsize=256)
 def _level_table(shapes: tuple[Grid, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    # a cached tensor must be an ordinary one, also if the first call is in inference mode or under a dispatch mode
-    with torch.inference_mode(False), _disable_current_modes():
-        sizes = torch.tensor([rows * columns for rows, columns in shapes])
-        starts = sizes.cumsum(0) - sizes
-        return torch.tensor(shapes).to(device), starts.to(device)
+    sizes = torch.tensor([rows * columns for rows, columns in shapes])
+    starts = sizes.cumsum(0) - sizes
+    return torch.tensor(shapes).to(device), starts.to(device)
 
 
 @cache

@@ -21,7 +21,7 @@ from mmlape.models.position import AttentionInput, Joining, LayerPosition, Strea
 
 
 def full_precision(x: Tensor) -> Tensor:
-    """Return tokens in float32 under autocast, whose stem makes them half.
+    """Return tokens in float32 under autocast, where a stem or a merging has made them half.
 
     A PE that is added at the input does this by itself; without it the complete residual stream would be half.
     """
