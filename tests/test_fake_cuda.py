@@ -44,8 +44,8 @@ INSIDE = ['learnable', 'rpe', 'cpe']
 CONVS, PATCHES = dict(type='conv', kernel_size=3, num_convs=1), dict(type='patch', patch_size=4)
 
 
-def vit(**kwargs):
-    return VisionTransformer(ARCH, 32, out_type='raw', **kwargs)
+def vit(layers=2, **kwargs):
+    return VisionTransformer(dict(ARCH, num_layers=layers), 32, out_type='raw', **kwargs)
 
 
 def compact(tokenizer, pooling, **kwargs):
@@ -58,7 +58,7 @@ def swin(**kwargs):
 
 
 MODELS = {
-    'vit, no PE': lambda: vit(pe_type='none'),
+    'vit, no PE': lambda: vit(pe_type='none', with_cls_token=False),
     'vit, windows': lambda: vit(pe_type=INSIDE, with_cls_token=False, with_cp=True, **WINDOWS, **LAPE),
     'distilled': lambda: DistilledVisionTransformer(ARCH, 32, out_type='raw', **LAPE),
     'swin': lambda: swin(pe_type=['learnable', 'rpe'], pe_joining='lape', with_cp=True),
@@ -76,7 +76,9 @@ MODELS = {
     'timm adapter, read-only': lambda: TimmViTAdapter(DINOV3, 'read-only', layers=[0, 1], **PARTS),
 }
 COMPLETE = [
-    path for path in MINI if '-lape_' in path.name and path.parent.name in ('mask_rcnn', 'segmenter', 'upernet', 'pretrain')
+    path
+    for path in MINI
+    if '-lape_' in path.name and path.parent.name in ('mask_rcnn', 'segmenter', 'upernet', 'pretrain')
 ]
 IRPE = {
     'irpe, qkv': dict(on='qkv', method='cross', share_heads=False),
@@ -84,17 +86,21 @@ IRPE = {
 }
 
 
-def run(model: nn.Module, amp: torch.dtype | None) -> None:
+def run(model: nn.Module, amp: torch.dtype | None, *args, **kwargs) -> None:
     """Run a model on images of another size than its tables'; the residual stream must be float32."""
     streams = []
-    layers = getattr(model, 'all_layers', ())
-    for layer in layers:
+    for layer in model.all_layers:
         layer.register_forward_pre_hook(lambda layer, args: streams.append(args[0].dtype))
     model = revert_sync_batchnorm(model).train()
     with fake_cuda(amp):
-        out = tree_leaves(to_fake_cuda(model)(torch.randn(2, 3, 48, 80, device='cuda')))
-    assert out and all(one.device.type == 'cuda' and one.dtype in (torch.float32, amp) for one in out)
-    assert set(streams) == {torch.float32} and len(streams) == len(layers)
+        out = to_fake_cuda(model)(torch.randn(2, 3, 48, 80, device='cuda'), *args, **kwargs)
+    check(out, amp)
+    assert streams == [torch.float32] * len(model.all_layers)
+
+
+def check(out: object, amp: torch.dtype | None) -> None:
+    tensors = tree_leaves(out)
+    assert tensors and all(one.device.type == 'cuda' and one.dtype in (torch.float32, amp) for one in tensors)
 
 
 @AMP
@@ -115,7 +121,7 @@ def test_every_registered_model_is_among_them():
 @pytest.mark.parametrize('kind', [*POSITION_ENCODINGS.module_dict, *IRPE])
 def test_position_encodings(kind, amp):
     pe_type = dict(type='irpe', **IRPE[kind]) if kind in IRPE else kind
-    run(vit(pe_type=pe_type), amp)
+    run(vit(1 + (kind == 'cpe'), pe_type=pe_type), amp)
 
 
 @AMP
@@ -134,26 +140,26 @@ def test_complete_models(path, amp):
         images = torch.randn(2, 3, 64, 64, device='cuda')
         if hasattr(to_fake_cuda(model), 'roi_head'):
             heads = model.roi_head.bbox_head, model.roi_head.mask_head
-            inputs = [torch.randn(4, head.in_channels, side, side, device='cuda') for head, side in zip(heads, (7, 14))]
+            inputs = [
+                torch.randn(4, head.in_channels, side, side, device='cuda') for head, side in zip(heads, (7, 14))
+            ]
             out = [model.rpn_head(model.extract_feat(images)), *(head(one) for head, one in zip(heads, inputs))]
         elif hasattr(model, 'decode_head'):
             labels = torch.zeros(2, 1, 64, 64, dtype=torch.int64, device='cuda')
             out = model(images, [SegDataSample(gt_sem_seg=PixelData(data=one)) for one in labels], mode='loss')
         else:
             out = model(images, [DataSample(gt_score=one) for one in torch.rand(2, 10, device='cuda')], mode='loss')
-    assert all(one.device.type == 'cuda' and one.dtype in (torch.float32, amp) for one in tree_leaves(out))
+    check(out, amp)
 
 
 @AMP
 @pytest.mark.parametrize('joining', ['default', 'lape'])
 def test_detr(joining, amp):
     """Without the loss: what it matches depends on values."""
-    model = tiny_detr(pe_type=['sine', 'irpe', 'rope-mixed'], pe_joining=joining).train()
-    sizes = ((96, 128), (64, 128))
+    model = tiny_detr(pe_type=['sine', 'irpe', 'rope-mixed'], pe_joining=joining)
+    sizes = ((48, 80), (40, 64))
     samples = [DetDataSample(metainfo=dict(batch_input_shape=sizes[0], img_shape=size)) for size in sizes]
-    with fake_cuda(amp):
-        out = tree_leaves(to_fake_cuda(model)(torch.randn(2, 3, 96, 128, device='cuda'), samples, mode='tensor'))
-    assert all(one.device.type == 'cuda' and one.dtype in (torch.float32, amp) for one in out)
+    run(model, amp, samples, mode='tensor')
 
 
 @pytest.mark.parametrize('backend', ['deformops', 'pytorch'])

@@ -29,6 +29,7 @@ TESTS = (
     'tests/test_dpn_models.py',
     'tests/test_norm_placement.py',
     'tests/test_dpn_checkpoints.py',
+    'tests/test_fake_cuda.py',
 )
 OF_DPN = (
     'tests/test_few_shot.py',
@@ -50,6 +51,8 @@ AT_ONCE = 2
 # file: (name, text, wrong text, further pairs of texts)
 BY_FILE = {
     'mmlape/models/layers/deform_attn.py': [
+        ('device: centres of cells on the CPU', 'rows - 0.5, rows, device=device)', 'rows - 0.5, rows)'),
+        ('autocast: deformops gets weights in float32', 'locations, weights.to(dtype))', 'locations, weights)'),
         ('deform: no reference points', 'query_cells.centres[:, None, None, None] + offsets', 'offsets'),
         ('deform: softmax per level', '(heads, levels * points)).softmax(-1)',
          '(heads, levels, points)).softmax(-1).flatten(-2)'),
@@ -250,6 +253,8 @@ BY_FILE = {
         ('timm adapter: values as wide as tokens', 'deform_ratio=0.5, vit', 'deform_ratio=1.0, vit'),
     ],
     'mmlape/models/backbones/isotropic.py': [
+        ('autocast: tokens half without a PE', 'full_precision(self.position.joining.enter(x, pe))',
+         'self.position.joining.enter(x, pe)'),
         ('post-posemb: norm before the PE', 'x = full_precision(self.position.joining.enter(x, pe))\n        ', '',
          'x = self.norm_pre(x)\n', 'x = self.norm_pre(x)\n        x = self.position.joining.enter(x, pe)\n'),
         ('final norm missing', 'self.final_norm(x) if last', 'x + 0 * self.final_norm(x) if last'),
@@ -399,6 +404,8 @@ BY_FILE = {
         ('initial iRPE: random', 'torch.zeros(shape)', 'torch.randn(shape)'),
     ],
     'mmlape/models/position/buckets.py': [
+        ('device: buckets on the CPU', 'torch.arange(side, device=device) for side in grid))  # (N, 2)',
+         'torch.arange(side) for side in grid))'),
         ('buckets: offset of key from query', 'cells[:, None] - cells[None]', 'cells[None] - cells[:, None]'),
         ('buckets: columns first', '((index(rows) + middle) * self.side + index(columns) + middle,)',
          '((index(columns) + middle) * self.side + index(rows) + middle,)'),
@@ -413,6 +420,7 @@ BY_FILE = {
         ('buckets: h without its bound', '.clamp(-int(self.beta), int(self.beta)).long()', '.long()'),
     ],
     'mmlape/models/layers/detr.py': [
+        ('autocast: DETR, tokens half', 'x = full_precision(x)', 'x = x + 0'),
         ('DETR: PE in the values, too', 'F.linear(x, weight[dims:]', 'F.linear(seen, weight[dims:]'),
         ('DETR: no PE in queries and keys', 'F.linear(seen, weight[:dims]', 'F.linear(x, weight[:dims]'),
         ('DETR: PE left out', 'seen = x + pe', 'seen = x'),
@@ -435,6 +443,8 @@ BY_FILE = {
         ('DETR file: no object first', 'UNUSED_IDS = (0,', 'UNUSED_IDS = (91,'),
     ],
     'mmlape/models/position/earlier.py': [
+        ('device: SASA, cells on the CPU', 'torch.arange(side, device=q.device) for side in grid)).mT',
+         'torch.arange(side) for side in grid)).mT'),
         ('Huang: one side', '_gathered(q * scale, attn.rpe_table, ids) + of_keys', 'of_keys'),
         ('Huang: mirrored', 'attn.rpe_table, ids.mT).mT', 'attn.rpe_table, ids).mT'),
         ('Transformer-XL: no bias of offsets', '(q + attn.rpe_offset_bias)', 'q'),
@@ -444,6 +454,8 @@ BY_FILE = {
         ('Shaw: on keys only', "sides = 'kv'", "sides = 'k'"),
     ],
     'mmlape/models/position/rotary.py': [
+        ('device: rotary angles on the CPU', 'torch.arange(side, dtype=torch.float64, device=device)',
+         'torch.arange(side, dtype=torch.float64)'),
         ('rotary: columns first', 'torch.cat(cells, dim=-1)', 'torch.cat(cells[::-1], dim=-1)'),
         ('rotary: frequencies of the head', '/ quarter)', '/ head_dims)'),
         ('rotary: corners for centres', '(2 * index + 1) / side - 1', '2 * index / side - 1'),
@@ -469,6 +481,8 @@ BY_FILE = {
         ('CPE: not depthwise', ', groups=embed_dims', ''),
     ],
     'mmlape/models/position/alibi.py': [
+        ('device: slopes of ALiBi on the CPU', 'dtype=torch.float32, device=device)\n        return',
+         'dtype=torch.float32)\n        return'),
         ('ALiBi: farther is nearer', 'return -(2 **', 'return (2 **'),
         ('ALiBi: slopes from 1', '-8 * head / attn.num_heads', '-8 * (head - 1) / attn.num_heads'),
         ('ALiBi: city blocks', '.norm(dim=-1)', '.abs().sum(-1)'),
@@ -505,6 +519,7 @@ BY_FILE = {
          'elif self.weight is not None:'),
     ],
     'mmlape/models/layers/window_attention.py': [
+        ('device: Swin, the mask on the CPU', 'torch.arange(side, device=device) >=', 'torch.arange(side) >='),
         ('Swin: no mask', 'if shift else None\n        out = self', 'if False else None\n        out = self'),
         ('Swin: rows apart only', '2 * rows[:, None] + columns', '2 * rows[:, None] + 0 * columns'),
         ('Swin: border one token too early', '>= side - shift', '>= side - shift - 1'),
@@ -518,6 +533,8 @@ BY_FILE = {
          'x.permute(0, 1, 3, 4, 2, 5).reshape(-1, window * window, channels)'),
     ],
     'mmlape/models/layers/patch_merging.py': [
+        ('autocast: Swin, tokens half after a merge', 'full_precision(self.reduction(self.norm(merge_cells(x, grid))))',
+         'self.reduction(self.norm(merge_cells(x, grid)))'),
         ('Swin: cells of a merge by row', 'permute(0, 1, 3, 4, 2, 5)', 'permute(0, 1, 3, 2, 4, 5)'),
         ('Swin: cells of a merge not normed', 'self.reduction(self.norm(merge_cells(x, grid)))',
          'self.reduction(merge_cells(x, grid))'),

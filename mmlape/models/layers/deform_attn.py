@@ -70,7 +70,7 @@ def _axis(position: Tensor, size: Tensor) -> list[tuple[Tensor, Tensor]]:
     low, last = low.int(), size.int() - 1
     cells = ((1 - share, low), (share, low + 1))
     return [
-        (weight * ((index >= 0) & (index <= last)), index.clamp(min=0).minimum(last))  # a product: NaN stays NaN
+        (weight * ((index >= 0) & (index <= last)), index.minimum(last).clamp(min=0))  # a product: NaN stays NaN
         for weight, index in cells
     ]
 
@@ -91,14 +91,18 @@ def _embedding_bag(value: Tensor, shapes: Sequence[Grid], locations: Tensor, wei
 def _row_tables(
     shapes: Sequence[Grid], batch: int, heads: int, points: int, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return columns and rows of each level, (L, P), and the row of ``value`` where image, head and level begin."""
+    """Return columns and rows of each level, (L, P), and the row of ``value`` where image, head and level begin.
+
+    A level without cells has its first row there, which is read with a weight of 0.
+    """
+    shapes = [shape if all(shape) else (0, 0) for shape in shapes]
     sizes = torch.tensor(shapes, dtype=torch.int32, device=device)[..., None].expand(-1, -1, points)
     rows, columns = (size.contiguous() for size in sizes.unbind(1))
     cells = rows * columns
     level = cells.cumsum(0, dtype=torch.int32) - cells  # (L, P)
     image = torch.arange(batch, dtype=torch.int32, device=device).view(-1, 1, 1, 1, 1) * cells[:, 0].sum()
     head = torch.arange(heads, dtype=torch.int32, device=device)[:, None, None]
-    return columns, rows, ((image + level) * heads + head).int()
+    return columns, rows, (((image + level) * heads + head) * (cells > 0)).int()
 
 
 @kept(maxsize=256)
