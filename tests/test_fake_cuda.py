@@ -25,8 +25,8 @@ from mmlape.models import (
     T2TViT,
     TimmViT,
     TimmViTAdapter,
-    ViTAdapter,
     VisionTransformer,
+    ViTAdapter,
 )
 from mmlape.models.layers.deform_attn import available_backends, multi_scale_deformable_attention
 from mmlape.registry import JOININGS, POSITION_ENCODINGS

@@ -12,7 +12,6 @@ from unittest import mock
 os.environ['TRITON_INTERPRET'] = '1'
 
 import torch
-
 from triton.runtime import interpreter
 
 torch.library.wrap_triton = lambda kernel: kernel  # what it adds is for compilers, and knows no interpreter
