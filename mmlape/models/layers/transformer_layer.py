@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from mmlape.models.layers.grid import Grid
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.norm_placement import PRE, GroupScale, NormPlacement
+from mmlape.models.layers.recompute import recomputed
 from mmlape.models.position import AttentionInput, Joining, LayerPosition, Stream, attaching, build_pe_norm
 
 
@@ -52,7 +53,7 @@ class FFN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, N, D) to (B, N, D)."""
-        return self.drop(self.fc2(self.norm(self.drop(self.act(self.fc1(x))))))
+        return self.drop(recomputed(lambda x: self.fc2(self.norm(self.drop(x))), (self.act, self.fc1(x))))
 
 
 class BaseTransformerLayer(nn.Module):
