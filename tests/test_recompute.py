@@ -67,6 +67,18 @@ def test_nothing_of_a_result_stays():
     torch.testing.assert_close(x.grad, shares + x.detach() * shares * (1 - shares))
 
 
+def test_steps_inside_of_others_are_computed_again_too():
+    inner, outer, x = Kept().double(), nn.LayerNorm(6).double(), torch.randn(2, 4, 6, dtype=torch.float64)
+    recomputed(inner, (outer, x)).square().sum().backward()
+    assert inner.steps > 1
+    found = [one.grad.clone() for one in (*inner.parameters(), *outer.parameters())]
+    for module in (inner, outer):
+        module.zero_grad()
+    plain(inner, outer(x)).square().sum().backward()
+    for one, other in zip(found, (*inner.parameters(), *outer.parameters()), strict=True):
+        torch.testing.assert_close(one, other.grad, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize('how', ['no gradients', 'checkpoint', 'vmap', 'compile'])
 def test_where_nothing_is_kept_nothing_is_run_again(how):
     model, x = Kept(), torch.randn(2, 4, 6)

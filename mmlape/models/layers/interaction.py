@@ -50,7 +50,7 @@ class ConvFFN(nn.Module):
 
     def forward(self, x: Tensor, shapes: Sequence[Grid]) -> Tensor:
         """Map the cells (B, S, D) of maps ``shapes`` to (B, S, D)."""
-        return self.fc2(self.act(self.dwconv(self.fc1(x), shapes)))
+        return recomputed(self.fc2, (self.act, self.dwconv(self.fc1(x), shapes)))
 
 
 class DeformableExchange(nn.Module):

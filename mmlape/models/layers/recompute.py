@@ -32,6 +32,7 @@ def recomputed(rest: Callable[..., Tensor], *steps: tuple[Step, Tensor]) -> Tens
         with torch.no_grad():
             return step(x).view(packed[1])
 
+    pack.recomputes = True
     with saved_tensors_hooks(pack, unpack):
         out = rest(*results)
     results.clear()  # they live as long as the hooks otherwise
@@ -39,12 +40,15 @@ def recomputed(rest: Callable[..., Tensor], *steps: tuple[Step, Tensor]) -> Tens
 
 
 def _applies() -> bool:
-    """Check for a plain training step: compilers decide themselves, and where hooks are active others keep nothing."""
-    top = getattr(torch._C._autograd, '_top_saved_tensors_default_hooks', None)
-    return (
-        torch.is_grad_enabled()
-        and not (torch.compiler.is_compiling() or torch.jit.is_tracing())
-        and not torch._C._are_functorch_transforms_active()
-        and top is not None
-        and top(False) is None
-    )
+    """Check for a plain training step: compilers decide themselves, and a checkpoint around it keeps nothing."""
+    find = getattr(torch._C._autograd, '_top_saved_tensors_default_hooks', None)
+    if (
+        find is None
+        or not torch.is_grad_enabled()
+        or torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch._C._are_functorch_transforms_active()
+    ):
+        return False
+    hooks = find(False)
+    return hooks is None or getattr(hooks[0], 'recomputes', False)

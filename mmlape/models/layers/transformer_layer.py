@@ -209,7 +209,7 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         x, attn_input, pe = self.join(x, pe)
         out = self.branch_norm1(self.attn(attn_input, hw))
         x = self.sum_norm1(add_branch(x, self.drop_path(out), self.gamma1))
-        out = self.branch_norm2(self.mlp(self.norm2(x)))
+        out = self.branch_norm2(recomputed(self.mlp, (self.norm2, x)))
         x = self.sum_norm2(add_branch(self.residual_scale(x), self.drop_path(out), self.gamma2))
         return x, pe
 
