@@ -49,6 +49,12 @@ def test_gradients_are_those_of_kept_results(twice):
     assert model.steps > 1
 
 
+def test_steps_that_work_in_place_are_not_run_again():
+    x = torch.randn(4, 5, requires_grad=True)
+    recomputed(lambda y: y * y, (nn.ReLU(inplace=True), x * 1)).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach().relu())
+
+
 def test_nothing_of_a_result_stays():
     """The graph holds the input of an activation, not what it returns."""
     results = []

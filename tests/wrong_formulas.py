@@ -275,7 +275,7 @@ BY_FILE = {
          'self.branch_norm1(self.drop_path(self.attn(attn_input, hw)))', 'self.drop_path(out), self.gamma1',
          'out, self.gamma1'),
         ('placement: norms of the branches exchanged', 'branch_norm1(self.attn', 'branch_norm2(self.attn',
-         'branch_norm2(self.mlp', 'branch_norm1(self.mlp'),
+         'branch_norm2(recomputed(self.mlp', 'branch_norm1(recomputed(self.mlp'),
         ('placement: norm of the first sum on the tokens', 'self.sum_norm1(add_branch(x,',
          '(add_branch(self.sum_norm1(x),'),
         ('placement: norm of the second sum on the tokens', 'self.sum_norm2(add_branch(self.residual_scale(x),',

@@ -17,7 +17,11 @@ def recomputed(rest: Callable[..., Tensor], *steps: tuple[Step, Tensor]) -> Tens
     results = [step(x) for step, x in steps]
     if not _applies():
         return rest(*results)
-    places = {y.data_ptr(): number for number, y in enumerate(results) if y.requires_grad and y.is_contiguous()}
+    places = {
+        y.data_ptr(): number  # a step that works in place, or does nothing, returns its input
+        for number, (y, (_, x)) in enumerate(zip(results, steps))
+        if y is not x and y.requires_grad and y.is_contiguous()
+    }
 
     def pack(kept: Tensor) -> Tensor | tuple[int, torch.Size]:
         number = places.get(kept.data_ptr()) if kept.layout == torch.strided else None
