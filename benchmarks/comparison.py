@@ -158,6 +158,7 @@ class Models:
         rules: How the parameters of the other sides are renamed to those of the reference.
         arrange: Brings the outputs into one layout.
         prepare: Changes the images of a side, by its name.
+        settle: Changes a model before outputs and gradients are compared, and returns what to say about it.
     """
 
     case: str
@@ -167,6 +168,7 @@ class Models:
     rules: Rules = ()
     arrange: Callable[[object], Tensor] = flat
     prepare: Callable[[str, Tensor], Tensor] = lambda name, images: images
+    settle: Callable[[nn.Module], str] = lambda model: ''
     counted: bool = True
     memory: bool = False
 
@@ -193,11 +195,13 @@ class Models:
 
     def _note(self, size: int, settings: Settings) -> Callable[[], str]:
         def note() -> str:
-            found = [
-                outputs_and_gradients(build(size), self.prepare(name, settings.inputs(size)), self.arrange)
-                for name, build in self.sides.items()
-            ]
-            return '; '.join(agreement((out, renamed(grads, self.rules)), found[0]) for out, grads in found[1:])
+            found, said = [], ''
+            for name, build in self.sides.items():
+                model = build(size)
+                said = self.settle(model)
+                images = self.prepare(name, settings.inputs(size))
+                found.append(outputs_and_gradients(model, images, self.arrange))
+            return '; '.join(agreement((out, renamed(grads, self.rules)), found[0]) for out, grads in found[1:]) + said
 
         return note
 

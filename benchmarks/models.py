@@ -96,6 +96,20 @@ def without_dropout(model: nn.Module) -> nn.Module:
     return model
 
 
+def random_offsets(model: nn.Module) -> str:
+    """Give deformable attention random sampling offsets, the same for the same names; returns what to say about it.
+
+    Fresh ones are integers, and then many samples lie on the border of two cells, where the gradient of the place is
+    that of either side.
+    """
+    generator = torch.Generator().manual_seed(4)
+    for name, parameter in sorted(model.named_parameters()):
+        if '.sampling_offsets.' in name:
+            spread = 0.02 if parameter.ndim == 2 else 2.0
+            parameter.data.copy_(spread * torch.randn(parameter.shape, generator=generator))
+    return ', with random sampling offsets'
+
+
 def windows(num_layers: int) -> dict:
     """Return windows of 14 in all layers but the last of each quarter."""
     quarter = num_layers // 4

@@ -367,3 +367,29 @@ def test_a_sparse_matrix_counts_what_it_holds():
     dense = torch.randn(100, 4)
     moved = floor.count(lambda: torch.sparse.sampled_addmm(matrix, dense, dense.t(), beta=0))['bytes']
     assert moved < 100 * 100 * 4
+
+
+def test_public_and_own_adapter_are_compared_off_the_borders_of_cells(tmp_path, monkeypatch):
+    """Fresh offsets are integers; a place on a border has two gradients, so rounding decides which one is shown."""
+    from benchmarks import public
+    from benchmarks.models import adapter, random_offsets
+
+    def public_adapter(settings, weights):
+        with torch.no_grad():
+            for name, weight in weights.items():
+                if name.endswith('level_embed'):
+                    weight += 1e-7  # rounding of another kind
+        model = adapter(settings)
+        model.load_state_dict(weights)
+        return model
+
+    monkeypatch.setattr(public, 'public_adapter', public_adapter)
+    settings = Settings(arch='mini', sizes=(64,), batch=1, checkouts={'vit-adapter': str(tmp_path)})
+    found = [one for one in comparisons('adapter', settings) if 'public' in one.case]
+    note = found[0].note()
+    assert re.fullmatch(r'outputs \de-\d\d, gradients \de-0[4-9] apart, with random sampling offsets', note), note
+    model = adapter(settings)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    random_offsets(model)
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {name for name in before if '.sampling_offsets.' in name}

@@ -1,7 +1,12 @@
 """Deformable attention: backends against each other and against sampling written with loops."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 import torch
+from tiny import GUARD, ROOT, environment
 
 from mmlape.models.layers.deform_attn import Cells, MSDeformAttn, available_backends, multi_scale_deformable_attention
 from mmlape.models.layers.row_sums import row_sums
@@ -110,6 +115,16 @@ def test_gradients_and_outputs_agree_in_every_dtype(backend, side, dtype):
         assert (out.double() - exact.double()).norm() <= TOLERANCE[dtype] * exact.double().norm()
 
 
+@pytest.mark.parametrize('shapes', [((2, 3),), ((1, 1),)], ids=str)
+def test_maps_of_fewer_cells_than_a_query_reads(shapes):
+    value, (_, _, places, weights) = torch.randn(1, shapes[0][0] * shapes[0][1], 2, 4), inputs(heads=2, points=8)
+    args = value, shapes, places[:1, :, :, :1], weights[:1, :, :, :1]
+    for out, exact in zip(
+        *(gradients(name, args, torch.float64) for name in ('embedding_bag', 'pytorch')), strict=True
+    ):
+        torch.testing.assert_close(out, exact, atol=1e-6, rtol=1e-6)
+
+
 def test_places_that_are_not_numbers_are_read_safely():
     value, shapes, locations, weights = inputs()
     locations[0, 0], locations[0, 1], locations[0, 2] = float('nan'), 1e30, -1e30
@@ -139,6 +154,18 @@ def test_agrees_with_deformops():
     ours = multi_scale_deformable_attention(*args, backend='pytorch')
     theirs = multi_scale_deformable_attention(*args, backend='deformops')
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+
+
+def test_deformops_kernels_are_our_row_sums():
+    """Outputs and all gradients, by Triton's interpreter; also maps of one row, batch 1 and levels without cells."""
+    pytest.importorskip('triton', reason="Triton comes with torch's packages for Linux")
+    pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
+    command = [sys.executable, '-W', 'ignore', str(ROOT / 'tests' / 'triton_interpreter.py')]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GUARD, env=environment(), check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert {'one row', 'one cell', 'level without rows'} < set(found)
+    assert {name: apart for name, apart in found.items() if not max(apart) < 1e-6} == {}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')

@@ -34,6 +34,7 @@ TESTS = (
     'tests/test_dpn_checkpoints.py',
     'tests/test_dpn_recipes.py::test_the_pe_is_zoomed_as_big_visions',
     'tests/test_position_decay.py',
+    'tests/test_fake_cuda.py',
 )
 OF_DPN = (
     'tests/test_few_shot.py',
@@ -65,6 +66,7 @@ OWN_TESTS = {
     'mmlape/checkpoint/targets.py': OF_TARGETS,
     'mmlape/models/classifiers/mixup.py': OF_DPN,
     'configs/_base_/models/vit_big_vision.py': OF_DPN,
+    'mmlape/models/layers/recompute.py': ('tests/test_recompute.py',),
     'configs/_base_/datasets/big_vision.py': OF_DPN,
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
     'mmlape/models/backbones/timm_checkpoints.py': OF_TIMM_FILES,
@@ -84,6 +86,8 @@ AT_ONCE = 2
 # file: (name, text, wrong text, further pairs of texts)
 BY_FILE = {
     'mmlape/models/layers/deform_attn.py': [
+        ('device: centres of cells on the CPU', 'rows - 0.5, rows, device=device)', 'rows - 0.5, rows)'),
+        ('autocast: deformops gets weights in float32', 'locations, weights.to(dtype))', 'locations, weights)'),
         ('deform: no reference points', 'query_cells.centres[:, None, None, None] + offsets', 'offsets'),
         ('deform: softmax per level', '(heads, levels * points)).softmax(-1)',
          '(heads, levels, points)).softmax(-1).flatten(-2)'),
@@ -97,20 +101,20 @@ BY_FILE = {
     ],
     'mmlape/models/layers/interaction.py': [
         ('injector and extractor: norms of queries and features exchanged',
-         'self.query_norm(query), query_cells, self.feat_norm(feat)',
-         'self.feat_norm(query), query_cells, self.query_norm(feat)'),
+         '(self.query_norm, query), (self.feat_norm, feat)',
+         '(self.feat_norm, query), (self.query_norm, feat)'),
         ('extractor: norms of queries and features exchanged', 'self.read(c, c_cells, x, x_cells)',
          'self.attn(self.feat_norm(c), c_cells, self.query_norm(x), x_cells)'),
-        ('features not normed', 'self.feat_norm(feat), feat_cells', 'feat, feat_cells'),
+        ('features not normed', '(self.feat_norm, feat))', '(nn.Identity(), feat))'),
         ('extractor: FFN before attention', '        c = c + self.read(c, c_cells, x, x_cells)\n', '',
          '        return c\n\n\n', '        return c + self.read(c, c_cells, x, x_cells)\n\n\n'),
-        ('extractor: FFN input not normed', 'self.ffn(self.ffn_norm(c)', 'self.ffn(c + 0 * self.ffn_norm(c)'),
+        ('extractor: FFN input not normed', '(self.ffn_norm, c)', '(nn.Identity(), c)'),
         ('extractor: drop path of the attention too', 'self.read(c, c_cells, x, x_cells)',
          "getattr(self, 'drop_path', nn.Identity())(self.read(c, c_cells, x, x_cells))"),
         ('injector: no gamma', 'c, c_cells), self.gamma)', 'c, c_cells), 1 + 0 * self.gamma)'),
         ('ConvFFN: tanh GELU', 'nn.GELU()', "nn.GELU(approximate='tanh')"),
-        ('ConvFFN: convolution after the GELU', 'self.act(self.dwconv(self.fc1(x), shapes))',
-         'self.dwconv(self.act(self.fc1(x)), shapes)'),
+        ('ConvFFN: convolution after the GELU', '(self.act, self.dwconv(self.fc1(x), shapes))',
+         '(nn.Identity(), self.dwconv(self.act(self.fc1(x)), shapes))'),
     ],
     'mmlape/models/layers/spatial_prior.py': [
         ('stem: fc3 and fc4 exchanged', '(self.fc1, self.fc2, self.fc3, self.fc4)',
@@ -144,8 +148,7 @@ BY_FILE = {
         ('batch norms: reversed', '(self.norm1, self.norm2, self.norm3, self.norm4)',
          '(self.norm4, self.norm3, self.norm2, self.norm1)'),
         ('adapter: maps cropped at the left and the top',
-         '[..., : ceil_div(height, stride), : ceil_div(width, stride)]',
-         '[..., -ceil_div(height, stride) :, -ceil_div(width, stride) :]'),
+         '[..., : shape[0], : shape[1]]', '[..., -shape[0] :, -shape[1] :]'),
         ('initial level_embed: zero', 'torch.randn(3, dims)', 'torch.zeros(3, dims)'),
         ('initial rays: overwritten by those of linear maps', 'module.reset_parameters()', 'pass'),
         ('initial convolutions: by fan in', 'module.out_channels //', 'module.in_channels //'),
@@ -298,6 +301,8 @@ BY_FILE = {
          'drop_path_rate=0.0'),
     ],
     'mmlape/models/backbones/isotropic.py': [
+        ('autocast: tokens half without a PE', 'full_precision(self.position.joining.enter(x, pe))',
+         'self.position.joining.enter(x, pe)'),
         ('post-posemb: norm before the PE', 'x = full_precision(self.position.joining.enter(x, pe))\n        ', '',
          'x = self.norm_pre(x)\n', 'x = self.norm_pre(x)\n        x = self.position.joining.enter(x, pe)\n'),
         ('final norm missing', 'self.final_norm(x) if last', 'x + 0 * self.final_norm(x) if last'),
@@ -309,8 +314,8 @@ BY_FILE = {
         ('drop path of the FFN missing', 'self.drop_path(out), self.gamma2', 'out, self.gamma2'),
         ('drop path of the attention missing', 'self.drop_path(out), self.gamma1', 'out, self.gamma1'),
         ('LaPE: PE seen by the FFN', 'pe = self.join(x, pe)\n        out =', 'pe = self.join(x, pe)\n'
-         '        seen = attn_input - self.norm1(x)\n        out =', 'self.mlp(self.norm2(x))',
-         'self.mlp(self.norm2(x) + seen)'),
+         '        seen = attn_input - self.norm1(x)\n        out =', '(self.mlp, (self.norm2, x))',
+         '(self.mlp, (lambda x: self.norm2(x) + seen, x))'),
         ('LayerScale: gammas exchanged', '(x, self.drop_path(out), self.gamma1)',
          '(x, self.drop_path(out), self.gamma2)', '(x), self.drop_path(out), self.gamma2)',
          '(x), self.drop_path(out), self.gamma1)'),
@@ -318,7 +323,7 @@ BY_FILE = {
          'self.branch_norm1(self.drop_path(self.attn(attn_input, hw)))', 'self.drop_path(out), self.gamma1',
          'out, self.gamma1'),
         ('placement: norms of the branches exchanged', 'branch_norm1(self.attn', 'branch_norm2(self.attn',
-         'branch_norm2(self.mlp', 'branch_norm1(self.mlp'),
+         'branch_norm2(recomputed(self.mlp', 'branch_norm1(recomputed(self.mlp'),
         ('placement: norm of the first sum on the tokens', 'self.sum_norm1(add_branch(x,',
          '(add_branch(self.sum_norm1(x),'),
         ('placement: norm of the second sum on the tokens', 'self.sum_norm2(add_branch(self.residual_scale(x),',
@@ -328,15 +333,14 @@ BY_FILE = {
         ('NormFormer: residual scale of the sum',
          'add_branch(self.residual_scale(x), self.drop_path(out), self.gamma2)',
          'self.residual_scale(add_branch(x, self.drop_path(out), self.gamma2))'),
-        ('placement: norm of the hidden units before the activation', 'self.norm(self.drop(self.act(self.fc1(x))))',
-         'self.drop(self.act(self.norm(self.fc1(x))))'),
-        ('placement: norm of the hidden units missing', 'self.norm(self.drop(self.act(self.fc1(x))))',
-         'self.drop(self.act(self.fc1(x)))'),
+        ('placement: norm of the hidden units before the activation', 'self.norm(self.drop(x))', 'self.drop(x)',
+         'self.fc1(x)))', 'self.norm(self.fc1(x))))'),
+        ('placement: norm of the hidden units missing', 'self.norm(self.drop(x))', 'self.drop(x)'),
         ('LayerScale: of the stream', 'torch.addcmul(x, gamma, out)', 'torch.addcmul(out, gamma, x)'),
         ('FFN: tanh GELU', "act_cfg or dict(type='GELU')", "act_cfg or dict(type='GELU', approximate='tanh')"),
-        ('FFN: input not normed', 'self.mlp(self.norm2(x))', 'self.mlp(x + 0 * self.norm2(x))'),
-        ('FFN: dropout of hidden units missing', 'self.drop(self.act(self.fc1(x)))', 'self.act(self.fc1(x))'),
-        ('FFN: dropout of the output missing', 'self.drop(self.fc2(', '(self.fc2('),
+        ('FFN: input not normed', '(self.mlp, (self.norm2, x))', '(self.mlp, (nn.Identity(), x))'),
+        ('FFN: dropout of hidden units missing', 'self.norm(self.drop(x))', 'self.norm(x)'),
+        ('FFN: dropout of the output missing', 'self.drop(recomputed(', '(recomputed('),
     ],
     'mmlape/models/backbones/vit_jax.py': [
         ('big_vision: LN0 in the order of its file',
@@ -516,6 +520,8 @@ BY_FILE = {
          'term if True else'),
     ],
     'mmlape/models/position/buckets.py': [
+        ('device: buckets on the CPU', 'torch.arange(side, device=device) for side in grid))  # (N, 2)',
+         'torch.arange(side) for side in grid))'),
         ('buckets: offset of key from query', 'cells[:, None] - cells[None]', 'cells[None] - cells[:, None]'),
         ('buckets: columns first', '((index(rows) + middle) * self.side + index(columns) + middle,)',
          '((index(columns) + middle) * self.side + index(rows) + middle,)'),
@@ -530,6 +536,7 @@ BY_FILE = {
         ('buckets: h without its bound', '.clamp(-int(self.beta), int(self.beta)).long()', '.long()'),
     ],
     'mmlape/models/layers/detr.py': [
+        ('autocast: DETR, tokens half', 'x = full_precision(x)', 'x = x + 0'),
         ('DETR: PE in the values, too', 'F.linear(x, weight[dims:]', 'F.linear(seen, weight[dims:]'),
         ('DETR: no PE in queries and keys', 'F.linear(seen, weight[:dims]', 'F.linear(x, weight[:dims]'),
         ('DETR: PE left out', 'seen = x + pe', 'seen = x'),
@@ -586,6 +593,8 @@ BY_FILE = {
         ('convert: clashes not asked for', 'if self.clashes else []', 'if False else []'),
     ],
     'mmlape/models/position/earlier.py': [
+        ('device: SASA, cells on the CPU', 'torch.arange(side, device=q.device) for side in grid)).mT',
+         'torch.arange(side) for side in grid)).mT'),
         ('Huang: one side', '_gathered(q * scale, attn.rpe_table, ids) + of_keys', 'of_keys'),
         ('Huang: mirrored', 'attn.rpe_table, ids.mT).mT', 'attn.rpe_table, ids).mT'),
         ('Transformer-XL: no bias of offsets', '(q + attn.rpe_offset_bias)', 'q'),
@@ -600,6 +609,8 @@ BY_FILE = {
         ('SASA: queries of the first tokens', 'q[:, :, prefix:] *', 'q[:, :, : q.shape[2] - prefix] *'),
     ],
     'mmlape/models/position/rotary.py': [
+        ('device: rotary angles on the CPU', 'torch.arange(side, dtype=torch.float64, device=device)',
+         'torch.arange(side, dtype=torch.float64)'),
         ('rotary: columns first', 'torch.cat(cells, dim=-1)', 'torch.cat(cells[::-1], dim=-1)'),
         ('rotary: frequencies of the head', '/ quarter)', '/ head_dims)'),
         ('rotary: corners for centres', '(2 * index + 1) / side - 1', '2 * index / side - 1'),
@@ -632,6 +643,9 @@ BY_FILE = {
     ],
     'mmlape/models/position/alibi.py': [
         ('ALiBi: farther is nearer', 'return -slopes', 'return slopes'),
+        ('device: slopes of ALiBi on the CPU', 'dtype=torch.float32, device=device)\n        return',
+         'dtype=torch.float32)\n        return'),
+        ('ALiBi: farther is nearer', 'return -(2 **', 'return (2 **'),
         ('ALiBi: slopes from 1', '-8 * head / attn.num_heads', '-8 * (head - 1) / attn.num_heads'),
         ('ALiBi: no factor of the slopes', 'self.slope * 2 **', '2 **'),
         ('ALiBi: city blocks', '.norm(dim=-1)', '.abs().sum(-1)'),
@@ -639,6 +653,11 @@ BY_FILE = {
     'mmlape/models/position/chain.py': [
         ('chain of norms: backward from its start', 'pe = _received(ctx).detach()', 'pe = gradient.detach()'),
         ('chain of norms: a link left out', 'for after in reversed(links):', 'for after in reversed(links[:1]):'),
+    ],
+    'mmlape/models/layers/recompute.py': [
+        ('recompute: results are kept', 'return (number, kept.shape) if', 'return kept if'),
+        ('recompute: the first step for all', 'steps[packed[0]]', 'steps[0]'),
+        ('recompute: inside a checkpoint too', 'hooks is None or', 'True or'),
     ],
     'mmlape/models/layers/row_sums.py': [
         ('row sums: gradient of rows without weights', 'weights.reshape(-1).index_select(0, pair)',
@@ -672,6 +691,7 @@ BY_FILE = {
          'elif self.weight is not None:'),
     ],
     'mmlape/models/layers/window_attention.py': [
+        ('device: Swin, the mask on the CPU', 'torch.arange(side, device=device) >=', 'torch.arange(side) >='),
         ('Swin: no mask', 'if shift else None\n        out = self', 'if False else None\n        out = self'),
         ('Swin: rows apart only', '2 * rows[:, None] + columns', '2 * rows[:, None] + 0 * columns'),
         ('Swin: border one token too early', '>= side - shift', '>= side - shift - 1'),
@@ -689,6 +709,8 @@ BY_FILE = {
          'x.permute(0, 1, 3, 4, 2, 5).reshape(-1, window * window, channels)'),
     ],
     'mmlape/models/layers/patch_merging.py': [
+        ('autocast: Swin, tokens half after a merge', 'full_precision(self.reduction(self.norm(',
+         '(self.reduction(self.norm('),
         ('Swin: cells of a merge by row', 'permute(0, 1, 3, 4, 2, 5)', 'permute(0, 1, 3, 2, 4, 5)'),
         ('Swin: cells of a merge not normed', 'self.reduction(self.norm(merge_cells(x, grid)))',
          'self.reduction(merge_cells(x, grid))'),
@@ -734,6 +756,10 @@ BY_FILE = {
     'mmlape/engine/paramwise.py': [
         ('decay: group norms are none', 'nn.GroupNorm, nn.LayerNorm)', 'nn.LayerNorm)'),
         ('decay: instance norms are none', '_InstanceNorm, nn.GroupNorm', 'nn.GroupNorm'),
+        ('decay: position encodings decay', "'position_decay_mult', 0.0)", "'position_decay_mult', 1.0)"),
+        ('decay: what position encodings are is ignored', 'position=is_position, norm', 'position=False, norm'),
+        ('rate: that of position encodings is ignored', 'position=is_position, bias', 'position=False, bias'),
+        ('decay: everything is a position encoding', 'name in positions, depth_of)', 'True, depth_of)'),
     ],
     'mmlape/evaluation/few_shot.py': [
         ('few-shot: classes of equal weight', '2 * sums - x.sum(dim=0)', 'sums / sums[:, -1:]'),
@@ -801,12 +827,6 @@ BY_FILE = {
         ('big_vision: weight decay of the schedule', 'weight_decay=0.1', 'weight_decay=1e-4'),
         ('big_vision: class token decays', 'cls_token=dict(decay_mult=0.0)', ''),
         ('big_vision: cosine from the start', 'by_epoch=False, begin=warmup_iters)', 'by_epoch=False, begin=0)'),
-    ],
-    'mmlape/engine/paramwise.py': [
-        ('decay: position encodings decay', "'position_decay_mult', 0.0)", "'position_decay_mult', 1.0)"),
-        ('decay: what position encodings are is ignored', 'position=is_position, norm', 'position=False, norm'),
-        ('rate: that of position encodings is ignored', 'position=is_position, bias', 'position=False, bias'),
-        ('decay: everything is a position encoding', 'name in positions, depth_of)', 'True, depth_of)'),
     ],
     'mmlape/models/backbones/timm_models.py': [
         ("decay: timm's frequencies decay", "('pos_embed', 'rope.')", "('pos_embed',)"),

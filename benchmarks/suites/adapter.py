@@ -3,7 +3,7 @@
 from torch import nn
 
 from benchmarks.comparison import Comparison, Models, Settings
-from benchmarks.models import adapter
+from benchmarks.models import adapter, random_offsets
 from mmlape.models.layers.folding import folded
 
 
@@ -23,7 +23,8 @@ def comparisons(settings: Settings) -> list[Comparison]:
             'public code': lambda size: public_adapter(settings, adapter(settings).state_dict()),
             'mmlape': lambda size: adapter(settings),
         }
-        cases.append(Models(f'{name}: mmlape against the public code', sides, equal=True, memory=True))
+        case = f'{name}: mmlape against the public code'
+        cases.append(Models(case, sides, equal=True, memory=True, settle=random_offsets))
     sizes = tuple(sorted({-(-size // 32) * 32 for size in settings.sizes}))
     return [one for models in cases for one in models.comparisons('adapter', settings, sizes)]
 

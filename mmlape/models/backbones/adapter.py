@@ -160,7 +160,11 @@ class AdapterMixin(nn.Module):
             maps = self._add_features(maps, features, hw)
         outs = []
         for norm, m, stride in zip((self.norm1, self.norm2, self.norm3, self.norm4), maps, STRIDES):
-            out = norm(channels_last(m))[..., : ceil_div(height, stride), : ceil_div(width, stride)]
+            out = norm(channels_last(m))
+            if out.requires_grad and not torch.compiler.is_compiling():
+                out.register_hook(channels_last)  # gradients of another layout are ten times as slow there
+            shape = ceil_div(height, stride), ceil_div(width, stride)
+            out = out if out.shape[-2:] == shape else out[..., : shape[0], : shape[1]]
             outs.append(contiguous(out))  # not every op of a head knows channels last
         return tuple(outs)
 

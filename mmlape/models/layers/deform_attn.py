@@ -9,15 +9,16 @@ over all levels and points normalises.
 import math
 import warnings
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.checkpoint import checkpoint
 
 from mmlape.models.layers.grid import Grid
+from mmlape.models.layers.kept import kept
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.row_sums import row_sums
 
@@ -70,12 +71,20 @@ def _axis(position: Tensor, size: Tensor) -> list[tuple[Tensor, Tensor]]:
     low, last = low.int(), size.int() - 1
     cells = ((1 - share, low), (share, low + 1))
     return [
-        (weight * ((index >= 0) & (index <= last)), index.clamp(min=0).minimum(last))  # a product: NaN stays NaN
+        (weight * ((index >= 0) & (index <= last)), index.minimum(last).clamp(min=0))  # a product: NaN stays NaN
         for weight, index in cells
     ]
 
 
 def _embedding_bag(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
+    """Sum rows of ``value``; in training without what that keeps, which is six times the places and weights."""
+    if torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
+        options = dict(use_reentrant=False, preserve_rng_state=False)
+        return checkpoint(_sum_rows, value, shapes, locations, weights, **options)
+    return _sum_rows(value, shapes, locations, weights)
+
+
+def _sum_rows(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
     """Sum rows of ``value`` by weight: four rows a sample, with bilinear times attention weights."""
     batch, _, heads, dims = value.shape
     queries, _, levels, points = locations.shape[1:5]
@@ -91,23 +100,25 @@ def _embedding_bag(value: Tensor, shapes: Sequence[Grid], locations: Tensor, wei
 def _row_tables(
     shapes: Sequence[Grid], batch: int, heads: int, points: int, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return columns and rows of each level, (L, P), and the row of ``value`` where image, head and level begin."""
+    """Return columns and rows of each level, (L, P), and the row of ``value`` where image, head and level begin.
+
+    A level without cells has its first row there, which is read with a weight of 0.
+    """
+    shapes = [shape if all(shape) else (0, 0) for shape in shapes]
     sizes = torch.tensor(shapes, dtype=torch.int32, device=device)[..., None].expand(-1, -1, points)
     rows, columns = (size.contiguous() for size in sizes.unbind(1))
     cells = rows * columns
     level = cells.cumsum(0, dtype=torch.int32) - cells  # (L, P)
     image = torch.arange(batch, dtype=torch.int32, device=device).view(-1, 1, 1, 1, 1) * cells[:, 0].sum()
     head = torch.arange(heads, dtype=torch.int32, device=device)[:, None, None]
-    return columns, rows, ((image + level) * heads + head).int()
+    return columns, rows, (((image + level) * heads + head) * (cells > 0)).int()
 
 
-@lru_cache(maxsize=256)
+@kept(maxsize=256)
 def _level_table(shapes: tuple[Grid, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    # a cached tensor must be an ordinary one, also if the first call is in inference mode or under a dispatch mode
-    with torch.inference_mode(False), _disable_current_modes():
-        sizes = torch.tensor([rows * columns for rows, columns in shapes])
-        starts = sizes.cumsum(0) - sizes
-        return torch.tensor(shapes).to(device), starts.to(device)
+    sizes = torch.tensor([rows * columns for rows, columns in shapes])
+    starts = sizes.cumsum(0) - sizes
+    return torch.tensor(shapes).to(device), starts.to(device)
 
 
 @cache
@@ -185,9 +196,10 @@ def multi_scale_deformable_attention(
             table, starts = _level_table(tuple(shapes), value.device)
             step = math.gcd(len(value), 64)
             out = _load_backend(backend)[0](value.contiguous(), table, starts, locations.contiguous(), weights, step)
+        elif backend == 'embedding_bag':
+            out = _embedding_bag(value, shapes, locations, weights)
         else:
-            compute = _embedding_bag if backend == 'embedding_bag' else _pytorch
-            out = compute(value, shapes, locations, weights)
+            out = _pytorch(value, shapes, locations, weights)
     return out.to(dtype)
 
 

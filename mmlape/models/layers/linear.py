@@ -1,7 +1,8 @@
 """Linear maps on processors where oneDNN's matrix products are faster than those of PyTorch's BLAS.
 
 MKL, the BLAS of PyTorch's packages, has no AVX-512 kernels for processors that are not Intel's; oneDNN, which PyTorch
-uses for convolutions, has. There a float32 product takes about half the time.
+uses for convolutions, has. There a float32 product takes about half the time on Zen 5, whose units are 512 bits wide,
+and about nine tenths on Zen 4, which computes 512 bits in two halves.
 """
 
 from functools import cache

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmlape.models.layers.grid import Grid
 from mmlape.models.layers.linear import Linear
+from mmlape.models.layers.transformer_layer import full_precision
 from mmlape.models.position import build_pe_norm
 
 
@@ -47,9 +48,9 @@ class PatchMerging(nn.Module):
 
     def forward(self, x: Tensor, grid: Grid) -> Tensor:
         """Merge tokens (B, N, C) to (B, N / 4, 2C)."""
-        return self.reduction(self.norm(merge_cells(x, grid)))
+        return full_precision(self.reduction(self.norm(merge_cells(x, grid))))
 
     def merge_position(self, pe: Tensor, grid: Grid) -> Tensor:
         """Merge a PE (1, N, C) to (1, N / 4, 2C), by its own norm if there is one, else by that of the tokens."""
         norm = self.norm if self.pe_norm is None else self.pe_norm
-        return self.reduction(norm(merge_cells(pe, grid)))
+        return full_precision(self.reduction(norm(merge_cells(pe, grid))))

@@ -57,9 +57,10 @@ def _gradient_of_rows(gradient: Tensor, index: Tensor, weights: Tensor, count: i
 
 def _gradient_of_weights(gradient: Tensor, index: Tensor, rows: Tensor) -> Tensor:
     """Take the entries of ``gradient @ rows.T`` at the places (i, j_ik), as a sparse matrix of zeros has them."""
-    if torch.is_grad_enabled():  # a second derivative is wanted, which the sparse product does not have
-        return (rows[index] * gradient[:, None]).sum(-1)
     bags, size = index.shape
+    # the sparse product has no second derivative, and takes no more entries than a dense matrix has
+    if torch.is_grad_enabled() or size > len(rows):
+        return (rows[index] * gradient[:, None]).sum(-1)
     starts = torch.arange(0, bags * size + 1, size, dtype=index.dtype)
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Sparse (CSR tensor support|invariant checks)')

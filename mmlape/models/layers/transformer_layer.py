@@ -17,11 +17,12 @@ from torch.utils.checkpoint import checkpoint
 from mmlape.models.layers.grid import Grid
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.norm_placement import PRE, GroupScale, NormPlacement
+from mmlape.models.layers.recompute import recomputed
 from mmlape.models.position import AttentionInput, Joining, LayerPosition, Stream, attaching, build_pe_norm
 
 
 def full_precision(x: Tensor) -> Tensor:
-    """Return tokens in float32 under autocast, whose stem makes them half.
+    """Return tokens in float32 under autocast, where a stem or a merging has made them half.
 
     A PE that is added at the input does this by itself; without it the complete residual stream would be half.
     """
@@ -52,7 +53,7 @@ class FFN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, N, D) to (B, N, D)."""
-        return self.drop(self.fc2(self.norm(self.drop(self.act(self.fc1(x))))))
+        return self.drop(recomputed(lambda x: self.fc2(self.norm(self.drop(x))), (self.act, self.fc1(x))))
 
 
 class BaseTransformerLayer(nn.Module):
@@ -208,7 +209,7 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         x, attn_input, pe = self.join(x, pe)
         out = self.branch_norm1(self.attn(attn_input, hw))
         x = self.sum_norm1(add_branch(x, self.drop_path(out), self.gamma1))
-        out = self.branch_norm2(self.mlp(self.norm2(x)))
+        out = self.branch_norm2(recomputed(self.mlp, (self.norm2, x)))
         x = self.sum_norm2(add_branch(self.residual_scale(x), self.drop_path(out), self.gamma2))
         return x, pe
 
