@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from explain_pe import from_patches, permutation_change, small_models, to_patches
 from mmengine.config import Config
 from mmengine.structures import InstanceData, PixelData
-from mmlape.analysis.explain_pe import from_patches, permutation_change, small_models, to_patches
 from mmpretrain.structures import DataSample
+from paper_costs import _change, _measure
 from PIL import Image
 
 from mmlape.analysis import size_sweep
@@ -17,7 +18,6 @@ from mmlape.analysis.bias_maps import bias_terms, read_images, write_bias_maps
 from mmlape.analysis.bucket_figures import bucket_map
 from mmlape.analysis.cost import _attention_flops
 from mmlape.analysis.gradient_norms import NormArm, _spread
-from mmlape.analysis.paper_costs import _change, _measure
 from mmlape.analysis.position import cosines, view_positions
 from mmlape.analysis.predictions import draw, list_prediction
 from mmlape.analysis.subjects import Subject
@@ -230,7 +230,7 @@ def test_changes_are_of_the_first_figure():
 
 def test_times_are_medians_without_the_first_step(monkeypatch):
     clock = iter([0, 0, *(at for took in (5, 7, 1, 2, 9, 30) for at in (0, took))])
-    monkeypatch.setattr('mmlape.analysis.paper_costs.time.perf_counter', lambda: next(clock))
+    monkeypatch.setattr('paper_costs.time.perf_counter', lambda: next(clock))
     arms = dict(a=torch.nn.Identity(), b=torch.nn.Identity())
     seconds, memory = _measure(arms, lambda model, images: images.shape[0], 'cpu', 2, 3)
     assert seconds == dict(a=5, b=7) and memory == dict(a=2, b=2)

@@ -69,7 +69,13 @@ OWN_TESTS = {
     'mmlape/engine/few_shot.py': OF_FEW_SHOT,
     'mmlape/engine/hooks/predictions.py': OF_METRICS,
     'mmlape/analysis/': OF_ANALYSIS,
-    'examples/': ('tests/test_explain_pe.py', '-k', QUICK),
+    'examples/': (
+        'tests/test_explain_pe.py',
+        'tests/test_drawn_numbers.py',
+        'tests/test_model_cost.py',
+        '-k',
+        QUICK,
+    ),
     'mmlape/analysis/inference.py': ('tests/test_image_demo.py', '-k', 'classes_come'),
     'mmlape/engine/distributed/sync_bn.py': ('tests/test_distributed.py', '-k', 'batch_norm_over'),
     'mmlape/checkpoint/': OF_CHECKPOINTS,
@@ -662,7 +668,7 @@ BY_FILE = {
         ('FLOPs: of the last head', 'flops[name] = flops.get(name, 0) + counter.multiply_adds()',
          'flops[name] = counter.multiply_adds()'),
     ],
-    'mmlape/analysis/paper_costs.py': [
+    'examples/paper_costs.py': [
         ('costs: shares of the larger', '100 * (after / before - 1)', '100 * (1 - before / after)'),
         ('costs: default and LaPE exchanged', "for joining in ('default', 'lape')\n        ]\n        ours",
          "for joining in ('lape', 'default')\n        ]\n        ours"),

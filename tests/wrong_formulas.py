@@ -723,6 +723,7 @@ BY_FILE = {
     'mmlape/models/backbones/swin_options.py': [
         ('Swin: tables for windows that are not shrunk', 'window if pad_small_map else min(window, *grid)', 'window'),
         ('Swin: tables for the first grid', 'grid = merged_grid(grid)', 'pass'),
+        ('Swin: heads of T', '_arch(96, 6, 3)', '_arch(96, 6, 6)'),
     ],
     'mmlape/models/backbones/swin.py': [
         ('Swin: the PE is merged as it was before the layers', 'self.position.joining.change_grid(pe, lambda',
@@ -740,9 +741,6 @@ BY_FILE = {
         ('Swin: dropouts exchanged', '(qkv_bias, attn_drop_rate, drop_rate)', '(qkv_bias, drop_rate, attn_drop_rate)'),
         ('Swin: no dropout of embeddings', 'nn.Dropout(drop_rate)', 'nn.Dropout(0.0)'),
         ('Swin: no dropout of the FFN', '4 * dims, drop_rate, rate', '4 * dims, 0.0, rate'),
-    ],
-    'mmlape/models/backbones/swin_options.py': [
-        ('Swin: heads of T', '_arch(96, 6, 3)', '_arch(96, 6, 6)'),
     ],
     'mmlape/models/backbones/vit_options.py': [
         ('DeiT: heads of S', '_arch(384, 6)', '_arch(384, 12)'),

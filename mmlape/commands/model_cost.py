@@ -1,4 +1,4 @@
-"""`mmlape model-cost`: parameters and FLOPs of a config's model, by part; the papers' tables of cost."""
+"""`mmlape model-cost`: parameters and FLOPs of a config's model, by part."""
 
 import argparse
 
@@ -9,23 +9,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.description = (
         'Count parameters and FLOPs for one image, a multiply-add being one. RoI heads are counted on 1000 boxes and '
-        '100 masks; norms, activations and post-processing are not counted. No checkpoint is read. --paper-tables '
-        "prints the papers' tables of cost instead."
+        '100 masks; norms, activations and post-processing are not counted. No checkpoint is read.'
     )
-    parser.add_argument('configs', metavar='CONFIG', nargs='*', help='config files, or mmlape::folder/name')
+    parser.add_argument('configs', metavar='CONFIG', nargs='+', help='config files, or mmlape::folder/name')
     parser.add_argument(
         '--shape', type=int, nargs='+', metavar='S', help="side, or height and width; default: the config's crop"
     )
     parser.add_argument('--json', action='store_true', help='exact numbers as JSON instead of a table')
-    parser.add_argument(
-        '--paper-tables',
-        action='store_true',
-        help="print LaPE's Tables 5 and 6 and iRPE's tables of cost as Markdown, ours beside them; takes no config",
-    )
-    parser.add_argument('--device', choices=('cpu', 'cuda'), default='cpu', help='of --paper-tables; default: cpu')
-    parser.add_argument(
-        '--rounds', type=int, default=3, metavar='N', help='of --paper-tables: timed steps; 0 only counts; default: 3'
-    )
     add_cfg_options(parser)
 
 
@@ -38,19 +28,10 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.analysis.cost import input_shape, model_cost
     from mmlape.engine.config import config_name, load_config
     from mmlape.engine.optim import build_model
-    from mmlape.errors import ConfigError
 
-    if args.paper_tables == bool(args.configs):
-        raise ConfigError('model-cost: name configs, or pass --paper-tables')
     shape = height_width(args.shape, '--shape')
     MMLogger.get_instance('mmengine').setLevel('ERROR')
     warnings.simplefilter('ignore')  # they are about training
-    if args.paper_tables:
-        from mmlape.analysis.paper_costs import paper_tables
-
-        for table in paper_tables(args.device, rounds=args.rounds):
-            print(table.markdown(), end='\n\n', flush=True)
-        return 0
     results = []
     for path in args.configs:
         cfg = load_config(path, args.cfg_options)

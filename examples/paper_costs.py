@@ -1,15 +1,21 @@
-"""The papers' tables of cost, and ours beside them: LaPE's Tables 5 and 6, iRPE's MACs and its supplement's Figure 10.
+#!/usr/bin/env python
+"""The papers' tables of cost with ours beside them, as Markdown: `python examples/paper_costs.py [--rounds 0]`.
 
+They are LaPE's Tables 5 and 6, iRPE's multiply-adds, and Figure 10 of its supplement.
 Parameters and multiply-adds are counted; time is measured on the machine at hand, so that only its ratios compare with
 the papers' V100. Memory is what a GPU allocates; on the CPU what backward keeps, with weights, gradients and moments.
 """
 
+import argparse
+import logging
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from mmengine.logging import MMLogger
 from torch import nn
 
 from mmlape.analysis.cost import model_cost
@@ -206,3 +212,19 @@ def _measure(
                 times[name].append(time.perf_counter() - start)
             memory[name] = counted
     return {name: statistics.median(values) for name, values in times.items()}, memory
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Read the arguments and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n\n')[2])
+    parser.add_argument('--device', choices=('cpu', 'cuda'), default='cpu', help='default: cpu')
+    parser.add_argument('--rounds', type=int, default=3, metavar='N', help='timed steps; 0 only counts; default: 3')
+    args = parser.parse_args(argv)
+    MMLogger.get_instance('mmengine').setLevel(logging.ERROR)
+    warnings.simplefilter('ignore')  # they are about training
+    for table in paper_tables(args.device, rounds=args.rounds):
+        print(table.markdown(), end='\n\n', flush=True)
+
+
+if __name__ == '__main__':
+    main()
