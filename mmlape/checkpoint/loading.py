@@ -140,7 +140,7 @@ def load_backbone(
     if different and allow_joining_mismatch:
         report.notes.append(different)
     elif different:
-        report.warnings.append(f'{different}: its weights fit, but have learnt another attention input')
+        report.warnings.append(f'{different}: its weights fit, but were trained as another function')
     elif not allow_joining_mismatch:
         report.notes += filter(None, [untold(weights.known, model)])
     _load(model, tensors, report, lambda name: model.may_be_new(name, weights, options), strict, content)
