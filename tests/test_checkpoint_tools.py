@@ -20,6 +20,8 @@ from mmlape.checkpoint.records import KEY, record_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
+from mmlape.models.backbones.stored_position import usual_heads
+from mmlape.models.backbones.vit_stored import arch_of
 from mmlape.registry import MODELS
 
 TOOL = str(Path(__file__).parents[1] / 'tools' / 'checkpoint.py')
@@ -204,6 +206,19 @@ def test_what_inspect_prints_loads_the_file(tmp_path, make, told, unknown, own):
     model.init_weights()
     assert_same(model, source)
     assert not model.load_report.resized and (model.grid == source.grid or not source.pe_names)
+
+
+def test_the_heads_that_inspect_prints_divide_the_width():
+    assert [usual_heads(dims, 64) for dims in (24, 160, 192, 200, 320)] == [1, 2, 3, 2, 5]
+
+
+def test_inspect_prints_no_arch_of_other_heads():
+    with torch.device('meta'):
+        tensors = VisionTransformer('deit-tiny', pe_type='none').state_dict()
+    for heads, name in ((3, 'deit-tiny'), (12, None)):
+        record = {KEY: {'backbones': {'': dict(num_heads=heads)}}}
+        weights = recognise({'state_dict': tensors, 'meta': record}, VisionTransformer.checkpoint_layouts(), 'a.pth')
+        assert arch_of(weights)['name'] == name
 
 
 def test_the_description_of_an_adapter_is_complete():

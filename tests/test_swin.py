@@ -72,7 +72,7 @@ def test_windows_of_each_stage(tmp_path):
     peer = randomise(TimmSwin(64, 4, num_classes=0, window_size=windows, **options))
     torch.save(peer.state_dict(), path := str(tmp_path / 'a.pth'))
     config = eval(inspect(path)['to load it'].removeprefix('backbone='))
-    assert config['window_size'] == windows
+    assert config['window_size'] == windows and 'img_size' not in config, 'a window is no grid'
     model = MODELS.build(config).eval()
     model.init_weights()
     assert not (model.load_report.resized or model.load_report.warnings)

@@ -56,8 +56,9 @@ OF_DESCRIPTIONS = (
     'tests/test_checkpoint_tools.py',
     'tests/test_swin_checkpoints.py',
     'tests/test_irpe.py',
+    'tests/test_swin.py',
     '-k',
-    'prints or sinusoids or number_of_stages or same_tables or own_files or ratio or says_what',
+    'prints or sinusoids or windows_of_each or number_of_stages or same_tables or own_files or ratio or says_what',
 )
 OWN_TESTS = {
     'mmlape/models/position/stored.py': OF_FILES,
