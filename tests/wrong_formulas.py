@@ -26,6 +26,7 @@ TESTS = (
     'tests/test_earlier.py',
     'tests/test_timm_adapter.py',
     'tests/test_swin.py',
+    'tests/test_vit_adapter.py',
     'tests/test_t2t_ceit.py',
     'tests/test_compact.py',
     'tests/test_dpn_models.py',
@@ -79,6 +80,8 @@ BY_FILE = {
          "getattr(self, 'drop_path', nn.Identity())(self.read(c, c_cells, x, x_cells))"),
         ('injector: no gamma', 'c, c_cells), self.gamma)', 'c, c_cells), 1 + 0 * self.gamma)'),
         ('ConvFFN: tanh GELU', 'nn.GELU()', "nn.GELU(approximate='tanh')"),
+        ('ConvFFN: one width', 'int(embed_dims * cffn_ratio)', 'int(embed_dims * 0.25)'),
+        ('interaction: activations kept', 'if self.with_cp and torch.is_grad_enabled()', 'if False'),
         ('ConvFFN: convolution after the GELU', 'self.act(self.dwconv(self.fc1(x), shapes))',
          'self.dwconv(self.act(self.fc1(x)), shapes)'),
     ],
@@ -210,6 +213,7 @@ BY_FILE = {
         ('compact: stride of the kernel', 'max(1, kernel_size // 2 - 1)', 'max(1, kernel_size // 2)'),
         ('compact: hidden channels', 'hidden_channels = 64', 'hidden_channels = 32'),
         ('compact: convolutions with bias', ', bias=False)', ')'),
+        ('compact: eps 1e-6 of patch norms', 'eps: float = 1e-5', 'eps: float = 1e-6'),
     ],
     'mmlape/models/layers/compact_layer.py': [
         ('compact: residual stream not normed', 'x = self.norm1(x + self.drop_path(self.self_attn(attn_input, hw)))\n'
@@ -378,6 +382,8 @@ BY_FILE = {
         ('attention dropout: explicit weights at half the rate', '.softmax(-1), dropout)',
          '.softmax(-1), dropout / 2)'),
         ('attention: the first of several terms', 'sum(terms[1:], terms[0]) if terms', 'terms[0] if terms'),
+        ('attention: the first of several turns', 'for encoding in self.encodings:\n            q, k =',
+         'for encoding in self.encodings[:2]:\n            q, k ='),
         ('attention: inputs of keys and values exchanged', 'for i, part in enumerate(x)]',
          'for i, part in enumerate((x[0], x[2], x[1]))]'),
     ],
@@ -473,6 +479,7 @@ BY_FILE = {
         ('DETR: positions of the queries for the keys', 'torch.zeros_like(pe)', 'None'),
         ('DETR: sine always in float32', '.to(self.query_embedding.weight.dtype)', ''),
         ('initial DETR: other values for all tables', 'table.copy_(value)', 'pass'),
+        ('DETR: default grid transposed', '(25, 42)', '(42, 25)'),
     ],
     'mmlape/models/detectors/detr_checkpoints.py': [
         ('DETR file: another id without a class', '(0, 12, 26,', '(0, 13, 26,'),
