@@ -306,6 +306,7 @@ BY_FILE = {
         ('placement: norm of the hidden units missing', 'self.norm(self.drop(self.act(self.fc1(x))))',
          'self.drop(self.act(self.fc1(x)))'),
         ('LayerScale: of the stream', 'torch.addcmul(x, gamma, out)', 'torch.addcmul(out, gamma, x)'),
+        ('residual stream in half precision', 'return x.float() if', 'return x if'),
         ('FFN: tanh GELU', "act_cfg or dict(type='GELU')", "act_cfg or dict(type='GELU', approximate='tanh')"),
         ('FFN: input not normed', 'self.mlp(self.norm2(x))', 'self.mlp(x + 0 * self.norm2(x))'),
         ('FFN: dropout of hidden units missing', 'self.drop(self.act(self.fc1(x)))', 'self.act(self.fc1(x))'),
