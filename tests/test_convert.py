@@ -282,10 +282,21 @@ SWINS = [
     dict(norm_cfg=OTHER_EPS),
     dict(out_type='featmap', out_indices=(0, 3)),
     dict(out_type='featmap', out_indices=(0,)),
+    dict(window_size=4),  # 2 in the last stage, whose map is no larger
+    dict(window_size=(2, 2, 4, 2)),
+    dict(pad_small_map=True),
 ]
-PLAIN_SWIN = [dict(pe_type='rpe'), dict(patch_norm='post'), dict(qkv_bias=False), dict(norm_cfg=OTHER_EPS)]
+SHARED_SWIN = [
+    dict(pe_type='rpe'),
+    dict(patch_norm='post'),
+    dict(qkv_bias=False),
+    dict(norm_cfg=OTHER_EPS),
+    dict(window_size=4),
+]
+PLAIN_SWIN = [*SHARED_SWIN, dict(window_size=(2, 2, 4, 2))]
 MORE_SWIN = [
-    *PLAIN_SWIN,
+    *SHARED_SWIN,
+    dict(pad_small_map=True),
     dict(patch_norm='none'),
     dict(pe_type=['learnable', 'rpe']),
     dict(pe_type=['sine', 'rpe']),
@@ -294,7 +305,7 @@ MORE_SWIN = [
 
 
 def swin(**options) -> SwinTransformer:
-    return randomise(SwinTransformer(SWIN, 64, window_size=2, **options)).double()
+    return randomise(SwinTransformer(SWIN, 64, **{'window_size': 2, **options})).double()
 
 
 def public_swin(to, state, options):
@@ -303,11 +314,12 @@ def public_swin(to, state, options):
     if to == 'timm':
         from timm.models.swin_transformer import SwinTransformer as Theirs
 
-        widths = dict(embed_dim=8, depths=SWIN['depths'], num_heads=SWIN['num_heads'], window_size=2)
+        widths = dict(embed_dim=8, depths=SWIN['depths'], num_heads=SWIN['num_heads'])
+        widths['window_size'] = options.get('window_size', 2)
         norm = partial(nn.LayerNorm, eps=eps)
         biased = 'layers.0.blocks.0.attn.qkv.bias' in state
         return Theirs(64, 4, num_classes=0, qkv_bias=biased, norm_layer=norm, **widths)
-    if to == 'swin' or not {'qkv_bias', 'patch_norm'}.isdisjoint(options):
+    if to == 'swin' or not {'qkv_bias', 'patch_norm', 'window_size'}.isdisjoint(options):
         return None
     from mmpretrain.models import SwinTransformer as Theirs
 
@@ -317,6 +329,7 @@ def public_swin(to, state, options):
         arch,
         64,
         window_size=2,
+        pad_small_map='pad_small_map' in options,
         use_abs_pos_embed='absolute_pos_embed' in state,
         norm_cfg=norm,
         patch_cfg=dict(norm_cfg=norm),
@@ -340,7 +353,7 @@ def test_every_swin_is_written_or_named(tmp_path, to, has):
         peer = public_swin(to, content, options)
         if peer is None:
             torch.save(content, tmp_path / 'b.pth')
-            peer = SwinTransformer(SWIN, 64, window_size=2, **options)
+            peer = SwinTransformer(SWIN, 64, **{'window_size': 2, **options})
             load_backbone(peer, str(tmp_path / 'b.pth'))
         else:
             peer.load_state_dict(content)

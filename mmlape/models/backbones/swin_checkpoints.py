@@ -12,12 +12,13 @@ from mmlape.errors import CheckpointError
 from mmlape.models.backbones.base import BaseBackbone
 from mmlape.models.backbones.stored_position import HEADS_ASSUMED, StoredNames, StoredPosition, usual_heads
 from mmlape.models.backbones.swin_layouts import LAYOUTS, num_stages, to_mmpretrain, to_swin, to_timm
-from mmlape.models.backbones.swin_options import ARCHS
+from mmlape.models.backbones.swin_options import ARCHS, table_windows
 from mmlape.models.layers.grid import Grid
 from mmlape.models.position import AbsolutePosition, AttentionPosition, kinds
 from mmlape.models.position.relative_bias import INDEX, TABLE
 
 NAMES = StoredNames('absolute_pos_embed', 'layers.0.blocks.0.')
+USUAL_GRID = (56, 56)  # of 224 pixels
 
 _LAYERS = (
     r'layers\.\d+\.(blocks\.\d+\.(norm[12]|attn\.(qkv|proj)|mlp\.fc[12])\.(weight|bias)|downsample\.(norm|reduction)\.\w+'
@@ -101,10 +102,17 @@ def other_outputs(weights: Weights) -> list[str]:
     return [] if found == [last] else [f'norms of the stages {found}, not of {last} alone']
 
 
+def own_windows(weights: Weights) -> list[str]:
+    """Return the windows of the stages if they are no single one, shrunk where the map is smaller."""
+    windows, grid = window_of(weights), tuple(weights.known.get('grid', USUAL_GRID))
+    single = not isinstance(windows, tuple) or windows == table_windows(windows[:1] * len(windows), grid, False)
+    return [] if single else [f'window_size={windows}']
+
+
 TIMM = dict(
     PUBLIC,
     encodings=(('rpe',),),
-    arguments={**PUBLIC['arguments'], 'patch_norm': ['post']},
+    arguments={**PUBLIC['arguments'], 'patch_norm': ['post'], 'pad_small_map': [False]},
     clashes=other_outputs,
 )
 
@@ -134,9 +142,9 @@ class SwinCheckpoints(BaseBackbone):
         """Return this package's layout and the public ones."""
         return {
             **super().checkpoint_targets(),
-            'swin': Target(to_swin, 'model', **PUBLIC),
+            'swin': Target(to_swin, 'model', clashes=own_windows, **PUBLIC),
             'timm': Target(to_timm, **TIMM),  # no table, always a norm in the stem
-            'mmpretrain': Target(to_mmpretrain, 'state_dict', **PUBLIC),
+            'mmpretrain': Target(to_mmpretrain, 'state_dict', clashes=own_windows, **PUBLIC),
         }
 
     @classmethod
