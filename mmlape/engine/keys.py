@@ -4,7 +4,6 @@ MMEngine leaves keys alone that it does not know, so that a misspelt one changes
 """
 
 import ast
-import contextlib
 import difflib
 import functools
 import importlib
@@ -147,17 +146,18 @@ def accepted(cfg: dict, node: dict, where: str) -> tuple[set[str], bool]:
 
 @functools.cache
 def find_classes(name: Any, scope: str) -> tuple[Any, ...]:
-    """Return what a type may stand for: a name may be in several registries."""
+    """Return what a type may stand for, in any registry; None is among it if a package cannot be imported."""
     if not isinstance(name, str):
         return (name,)
     found = {}
-    with contextlib.suppress(ImportError, AssertionError):  # a package is missing, or refuses another one's version
+    try:
         importlib.import_module(f'{scope}.registry')
-    for registry in (getattr(registries, known) for known in _REGISTRIES):
-        own = scope if scope in registry.children else None
-        with registry.switch_scope_and_registry(own) as scoped, contextlib.suppress(ImportError, AssertionError):
-            built = scoped.get(name)
+        for registry in (getattr(registries, known) for known in _REGISTRIES):
+            with registry.switch_scope_and_registry(scope if scope in registry.children else None) as scoped:
+                built = scoped.get(name)
             found |= {} if built is None else {id(built): built}
+    except (ImportError, AssertionError):  # MM packages assert each other's versions
+        return (*found.values(), None)
     return tuple(found.values())
 
 

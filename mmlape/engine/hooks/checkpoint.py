@@ -49,14 +49,12 @@ class CheckpointHook(_CheckpointHook):
     def _to_come(self, runner) -> int:
         """Return how many more checkpoints there will be at a time, one that replaces another included."""
         done, end = (runner.epoch, runner.max_epochs) if self.by_epoch else (runner.iter, runner.max_iters)
-        steps, begin = range(done + 1, end + 1), self.save_begin
-        count = (
-            sum(step >= begin and (step - begin) % self.interval == 0 for step in steps) if self.interval > 0 else 0
-        )
-        count += bool(self.save_last and steps)
+        steps = range(max(done + 1, self.save_begin), end + 1)
+        due = [self.interval > 0 and (step - self.save_begin) % self.interval == 0 for step in steps]
+        count = sum(due) + bool(self.save_last and due and not due[-1])
         if self.max_keep_ckpts > 0:
             count = min(count, self.max_keep_ckpts + 1 - len(self.keep_ckpt_ids))
-        return count + (len(self.key_indicators) if self.save_best and steps else 0)
+        return count + (len(self.key_indicators) if self.save_best and due else 0)
 
     def after_train_iter(self, runner, *args, **kwargs) -> None:
         """Save if a checkpoint is due or was deferred until now."""
