@@ -234,21 +234,3 @@ def test_times_are_medians_without_the_first_step(monkeypatch):
     arms = dict(a=torch.nn.Identity(), b=torch.nn.Identity())
     seconds, memory = _measure(arms, lambda model, images: images.shape[0], 'cpu', 2, 3)
     assert seconds == dict(a=5, b=7) and memory == dict(a=2, b=2)
-
-
-# the article
-
-
-def test_patches_are_cut_row_by_row():
-    image = np.arange(24).reshape(4, 6)
-    patches = to_patches(image, 2)
-    assert patches[0].tolist() == [[0, 1], [6, 7]] and patches[1].tolist() == [[2, 3], [8, 9]]
-    assert patches[3].tolist() == [[12, 13], [18, 19]]
-    assert (from_patches(patches, (4, 6)) == image).all()
-
-
-def test_the_change_by_a_permutation_is_the_largest_of_an_output(monkeypatch):
-    (subject, *_), image = small_models(0), np.random.default_rng(0).random((80, 80))
-    outputs = torch.tensor([[2.0, -8.0, 4.0], [2.5, -8.0, 2.0]], dtype=torch.float64)
-    monkeypatch.setattr(subject.model, 'forward', lambda x: (outputs,))
-    assert permutation_change(subject.model, image, 0) == 2 / 8

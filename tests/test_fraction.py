@@ -9,7 +9,7 @@ from mmengine.config import Config, ConfigDict
 from mmengine.registry import DATASETS, init_default_scope
 
 from mmlape.cli import main
-from mmlape.datasets.fraction import DataFraction, data_fraction, parse_fraction, with_fraction
+from mmlape.datasets.fraction import DataFraction, data_fraction, label, parse_fraction, with_fraction
 from mmlape.engine.config import load_config
 from mmlape.errors import ConfigError
 from mmlape.runs.settings import settings
@@ -33,6 +33,8 @@ def test_the_subset_follows_from_its_seed():
     of_run = DataFraction(Fraction(1, 4), 'run')
     assert of_run.indices(16, 7) == DataFraction(Fraction(1, 4), 7).indices(16, 0) != of_run.indices(16, 8)
     assert len(DataFraction(parse_fraction(0.29)).indices(100, 0)) == 29
+    assert [len(DataFraction(Fraction(2, 3)).indices(count, 0)) for count in (10, 11, 12)] == [7, 7, 8], 'rounded'
+    assert label(Fraction(3, 16)) == '3of16'
 
 
 @pytest.mark.parametrize('value', [0, -0.25, 1.5, 'nothing', '1/0', True, float('nan'), float('inf')])
@@ -86,6 +88,7 @@ def test_half_of_any_dataset(pristine, config, data):
     assert len(build(parts)) == 3 * 2 * len(half), 'the fraction of each part'
     with pytest.raises(ConfigError, match=rf'{len(half)} of {len(everything)} training images, fewer than the 999 of'):
         build(dataset, least=999)
+    assert len(build(dataset, least=len(half))) == len(half), 'one step is enough'
 
 
 def test_a_dataset_that_has_no_subsets():

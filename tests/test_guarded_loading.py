@@ -65,6 +65,26 @@ def test_guarded_loading_names_the_file_from_a_worker(mini, workers, what):
     assert what != 'label id' or ('id 40,' in text and 'ids 1 to 12' in text)
 
 
+@pytest.mark.parametrize(
+    ('value', 'reduced', 'ignored', 'told'),
+    [
+        (2, False, 255, None), (3, False, 255, 'id 3,'), (255, False, 255, None), (255, False, 7, 'id 255,'),
+        (7, False, 7, None), (3, True, 255, None), (4, True, 255, 'id 4,'), (0, True, 255, None),
+    ],
+)  # fmt: skip
+def test_labels_are_below_the_number_of_classes(tmp_path, value, reduced, ignored, told):
+    """Three classes; messages have the numbers of the file, where 0 is none if it is reduced."""
+    Image.fromarray(np.array([[1, value], [1, 1]], np.uint8)).save(tmp_path / 'a.png')
+    kind = dict(type='mmlape.LoadSegAnnotations', num_classes=3, ignore_index=ignored, reduce_zero_label=reduced)
+    sample = dict(seg_map_path=str(tmp_path / 'a.png'), reduce_zero_label=reduced, seg_fields=[], label_map=None)
+    load = TRANSFORMS.build(kind)
+    if told is None:
+        assert load(sample)['gt_seg_map'][0].tolist() == [1 - reduced, 255 if value < reduced else value - reduced]
+    else:
+        with pytest.raises(DataError, match=rf'a\.png has the label {told}.*ids {int(reduced)} to {2 + reduced} '):
+            load(sample)
+
+
 def test_guarded_loading_changes_nothing_for_good_data(mini):
     for cfg in (coco_cfg(mini / 'coco'), ade_cfg(mini / 'ade'), folder_cfg(mini / 'digits')):
         plain = build(cfg)[1]

@@ -18,7 +18,6 @@ from mmlape.cli import main
 from mmlape.engine.config import load_config
 from mmlape.engine.hooks import ReseedHook
 from mmlape.engine.optim import build_model, set_amp
-from mmlape.engine.overrides import _RUNNER_EXTRAS
 from mmlape.engine.trainer import train
 from mmlape.errors import TrainingError
 from mmlape.runs import identity as identities
@@ -160,10 +159,10 @@ def test_which_keys_are_part_of_what_a_run_is(key):
 
 
 def test_no_key_of_a_configuration_is_forgotten():
-    """Those above are all that the runner takes, and all that may be added."""
+    """Those above are all that the runner takes, and what this package adds."""
     named = {key.split('.')[0] for key in (*COUNTS, *COUNTS_NOT)}
     assert named == set(_everything())
-    known = (set(inspect.signature(Runner.__init__).parameters) | _RUNNER_EXTRAS) - {'self', 'cfg'}
+    known = set(inspect.signature(Runner.__init__).parameters) - {'self', 'cfg'}
     assert known <= named, known - named
 
 

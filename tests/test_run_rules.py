@@ -69,7 +69,7 @@ def test_a_resumed_run_goes_on_deleting_the_checkpoints_of_the_part_before(resum
 def test_the_costs_of_all_parts_are_added(resumed):
     assert 0 < resumed.before['cost']['train_seconds'] < EARLIER
     assert EARLIER < resumed.after['cost']['train_seconds'] < 2 * EARLIER
-    assert 0 < resumed.after['cost']['seconds_per_iter'] < EARLIER, 'the mean of the iterations of this part'
+    assert 0 < resumed.after['cost']['seconds_per_iter'] < EARLIER / 10, 'the mean of the iterations of this part'
     hours = resumed.after['cost']['gpu_hours']
     assert hours is None or hours == pytest.approx(resumed.after['cost']['train_seconds'] / 3600, rel=1e-4)
 
