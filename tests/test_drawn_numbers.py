@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from explain_pe import from_patches, permutation_change, small_models, to_patches
 from mmengine.config import Config
 from mmengine.structures import InstanceData, PixelData
 from mmpretrain.structures import DataSample
