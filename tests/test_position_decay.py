@@ -87,12 +87,16 @@ def test_tables_of_each_layer_and_stage_do_not_decay():
     assert not any('pe_norm' in name for name in position_parameters(normed)), 'norms of an absolute PE are norms'
 
 
-@pytest.mark.parametrize('build', [TimmViT, TimmViTAdapter])
+@pytest.mark.parametrize(
+    'build',
+    [lambda vit: TimmViT(**vit), lambda vit: TimmViTAdapter(vit, conv_inplane=8, deform_num_heads=4)],
+    ids=['TimmViT', 'TimmViTAdapter'],
+)
 def test_timms_tables_and_frequencies_do_not_decay(build):
     """timm's own ``no_weight_decay`` says which, beside the prefix tokens."""
-    name = 'vit_small_patch16_rope_mixed_ape_224'
-    more = dict(conv_inplane=8, deform_num_heads=2) if build is TimmViTAdapter else {}
-    model = build(name, model_args=dict(embed_dim=48, depth=4, num_heads=4), **more)
+    model = build(
+        dict(model_name='vit_small_patch16_rope_mixed_ape_224', model_args=dict(embed_dim=48, depth=4, num_heads=4))
+    )
     expected = {f'backbone.vit.{name}' for name in model.vit.no_weight_decay() if not name.endswith('token')}
     assert {name for name, decay in decays(model).items() if decay == 0} == expected
     assert expected == {'backbone.vit.pos_embed', 'backbone.vit.rope.freqs'}
@@ -150,13 +154,14 @@ DECAYED = re.compile(r'(cct|cvt|vit-lite)-.*fashion-mnist(-10k)?|(cct|cvt|vit-li
 
 
 def by_recipe() -> list[list]:
-    """The configs, in groups of the same kinds and the same optimiser."""
+    """The configs, in groups of the same kinds and the same rules of decay."""
     found = {}
     for path in CONFIGS:
         cfg = load(path)
         backbone = cfg.model.get('backbone') or {}
-        key = [cfg.model.get('pe_type'), *(backbone.get(name) for name in ('type', 'pe_type', 'pe_joining'))]
-        found.setdefault(json.dumps([key, cfg.optim_wrapper], default=str, sort_keys=True), []).append(path)
+        key = [cfg.model.get('pe_type'), backbone.get('type'), backbone.get('pe_type')]
+        key += [cfg.optim_wrapper.get('paramwise_cfg'), bool(cfg.optim_wrapper.optimizer.get('weight_decay'))]
+        found.setdefault(json.dumps(key, default=str, sort_keys=True), []).append(path)
     return list(found.values())
 
 
