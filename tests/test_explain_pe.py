@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import tiny
+import torch
 from explain_pe import article_matrices, from_patches, main, permutation_change, read_image, small_models, to_patches
 from PIL import Image
 
@@ -28,6 +29,21 @@ def test_patches_there_and_back():
     patches = to_patches(image, 20)
     np.testing.assert_array_equal(patches[7], image[20:40, 40:60])
     np.testing.assert_array_equal(from_patches(patches, (60, 100)), image)
+
+
+def test_patches_are_cut_row_by_row():
+    image = np.arange(24).reshape(4, 6)
+    patches = to_patches(image, 2)
+    assert patches[0].tolist() == [[0, 1], [6, 7]] and patches[1].tolist() == [[2, 3], [8, 9]]
+    assert patches[3].tolist() == [[12, 13], [18, 19]]
+    assert (from_patches(patches, (4, 6)) == image).all()
+
+
+def test_the_change_is_the_largest_of_an_output(monkeypatch):
+    (subject, *_), image = small_models(0), np.random.default_rng(0).random((80, 80))
+    outputs = torch.tensor([[2.0, -8.0, 4.0], [2.5, -8.0, 2.0]], dtype=torch.float64)
+    monkeypatch.setattr(subject.model, 'forward', lambda x: (outputs,))
+    assert permutation_change(subject.model, image, 0) == 2 / 8
 
 
 def test_the_claim():

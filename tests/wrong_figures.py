@@ -38,8 +38,7 @@ OF_LAUNCHERS = (
 OF_ENGINE = (
     'tests/test_engine_rules.py', 'tests/test_engine.py', 'tests/test_batch_guard.py', 'tests/test_paramwise.py',
     'tests/test_gradient_norm.py', 'tests/test_randomness.py', 'tests/test_run_rules.py', 'tests/test_identity.py',
-    'tests/test_position_decay.py',
-    '-k', QUICK,
+    'tests/test_position_decay.py', 'tests/test_resume.py', '-k', QUICK,
 )  # fmt: skip
 OF_ANALYSIS = (
     'tests/test_drawn_numbers.py', 'tests/test_size_sweep.py', 'tests/test_visualize_pe.py',
