@@ -442,7 +442,7 @@ BY_FILE = {
     ],
     'mmlape/models/position/base.py': [
         ('decay: the last of two encodings alone has parameters',
-         "(*getattr(module, 'pe_names', ()), *(key", '(*(key'),
+         "(*getattr(module, 'pe_names', ()), *(key", '(*(), *(key'),
         ('decay: parameters of modules that an encoding registers are left out', 'if key not in before))',
          "if key not in before and '.' not in key))"),
         ('resize: prefix rows zero', '(table[:, :num_prefix],', '(0 * table[:, :num_prefix],'),
