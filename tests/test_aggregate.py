@@ -11,7 +11,7 @@ from synthetic import settings, write_run
 from mmlape.errors import DataError
 from mmlape.experiments.averages import SUMMARY, in_points, summarise, summary_table, write_summary
 from mmlape.runs.record import lock_run
-from mmlape.runs.run import read_arms, read_run, read_seeds
+from mmlape.runs.run import read_arms, read_run, read_seeds, write_planned
 
 LAST = {1: 60.1234567, 2: 61.5, 3: 59.25}
 BEST = {1: 62.0, 2: 61.5, 3: 65.125}
@@ -74,16 +74,17 @@ def test_every_kind_of_unfinished_run_is_listed_and_none_is_averaged(arm):
     assert max(summary['last']['metrics']['mIoU']['values'].values()) < 100
 
 
-def test_a_seed_that_only_another_arm_has_is_missing(tmp_path):
+def test_the_seeds_of_an_arm_are_its_own_and_those_planned(tmp_path):
     write_run(tmp_path / 'b', 1, 1.0)
     write_run(tmp_path / 'a', 1, 1.0)
     write_run(tmp_path / 'a', 12, 1.0)
+    write_planned(tmp_path / 'a', [1, 3])
     (tmp_path / 'report' / 'pictures').mkdir(parents=True)
     (tmp_path / 'a' / 'seed_old').mkdir()
     arms = read_arms(tmp_path)
     assert {name: [(run.seed, run.state) for run in runs] for name, runs in arms.items()} == {
-        'a': [(1, 'finished'), (12, 'finished')],
-        'b': [(1, 'finished'), (12, 'missing')],
+        'a': [(1, 'finished'), (3, 'missing'), (12, 'finished')],
+        'b': [(1, 'finished')],
     }
     assert list(read_arms(tmp_path, ['b'])) == ['b'] and len(read_arms(tmp_path, ['b'])['b']) == 1
     assert list(read_arms(tmp_path / 'a')) == ['a']

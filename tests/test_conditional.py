@@ -108,7 +108,7 @@ def test_other_backbones_take_it(backbone, options, pe, with_cpe, grids):
 def test_a_file_tells_it_and_loads(pe, tmp_path):
     model = vit(pe)
     torch.save(model.state_dict(), tmp_path / 'vit.pth')
-    told = inspect(tmp_path / 'vit.pth')['pe_type']
+    told = eval(inspect(tmp_path / 'vit.pth')['to load it'].removeprefix('backbone='))['pe_type']
     loaded = vit(told, init_cfg=dict(type='Pretrained', checkpoint=str(tmp_path / 'vit.pth')))
     loaded.init_weights()
     assert all(torch.equal(a, b) for a, b in zip(loaded.state_dict().values(), model.state_dict().values()))

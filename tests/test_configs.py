@@ -52,7 +52,7 @@ def test_no_base_is_orphaned():
 
     def follow(path: Path) -> None:
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.Assign) and node.targets[0].id == '_base_':
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], 'id', '') == '_base_':
                 named = ast.literal_eval(node.value)
                 for name in [named] if isinstance(named, str) else named:
                     if '::' not in name:

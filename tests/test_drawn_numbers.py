@@ -82,9 +82,9 @@ def test_values_of_a_sweep_are_points_and_deviations_of_n_minus_1(tmp_path, monk
 
 
 def test_a_size_is_evaluated_again_for_another_checkpoint(tmp_path, monkeypatch):
-    def evaluate(cfg, checkpoint, folder):
+    def evaluate(cfg, checkpoint, folder, out):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / 'metrics.json').write_text(json.dumps(dict(metrics=dict(mIoU=float(Path(checkpoint).read_text())))))
+        out.write_text(json.dumps(dict(metrics=dict(mIoU=float(Path(checkpoint).read_text())))))
 
     monkeypatch.setattr(size_sweep, 'test', evaluate)
     monkeypatch.setattr(size_sweep, 'at_size', lambda cfg, size: cfg)

@@ -67,7 +67,7 @@ def test_the_average_is_what_is_evaluated(resumed, tmp_path):
     assert list(recorded) == [2, 4, 6]
 
     def metrics(file):
-        return evaluate(load_config(str(config)), str(file), tmp_path)['metrics']
+        return evaluate(load_config(str(config)), str(file), tmp_path / file.stem)['metrics']
 
     for step in (4, 6):  # the first of them made up for after the kill
         found = metrics(out / f'iter_{step}.pth')

@@ -382,6 +382,8 @@ def test_a_label_equal_to_the_number_of_classes_is_none():
         ('coco/bbox_mAP_l', 0.0, '0.00', True, 'box AP large'),
         ('bbox_AP', -1.0, '-', False, 'box AP'),
         ('segm_AP', 0.25, '25.00', True, 'mask AP'),
+        ('coco/bbox_AR@100', 0.53, '53.00', True, 'coco/bbox_AR@100'),
+        ('coco/segm_AR_s@1000', -1.0, '-', False, 'coco/segm_AR_s@1000'),
         ('mIoU', 45.6, '45.60', True, 'mIoU'),
         ('IoU', -1.0, '-1.00', True, 'IoU'),
         ('mIoU', float('nan'), '-', False, 'mIoU'),

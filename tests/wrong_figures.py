@@ -117,8 +117,8 @@ BY_FILE = {
     ],
     'mmlape/evaluation/names.py': [
         ('units: AP as it is', 'return value * 100 if', 'return value if'),
-        ('units: -1 is a value', ' and not (value == -1 and _PRECISION.search(metric))', ''),
-        ('units: -1 is no value anywhere', 'not (value == -1 and _PRECISION.search(metric))', 'value != -1'),
+        ('units: -1 is a value', ' and not (value == -1 and _COCO.search(metric))', ''),
+        ('units: -1 is no value anywhere', 'not (value == -1 and _COCO.search(metric))', 'value != -1'),
         ('units: mAP only is a precision', 'm?AP(?:', 'mAP(?:'),
         ('names: medium and large exchanged', "'m': 'medium', 'l': 'large'", "'m': 'large', 'l': 'medium'"),
         ('names: the order of the keys', '(first, *RANKING, *known)', '(first, *known, *RANKING)'),

@@ -17,6 +17,8 @@ from mmlape.datasets.image_files import looks_truncated, open_image, require_siz
 from mmlape.errors import DataError
 from mmlape.registry import TRANSFORMS
 
+__all__ = ['BigVisionContrast', 'LoadImageFromFile', 'LoadSegAnnotations']  # noqa: F822  (on first use)
+
 
 def __getattr__(name: str):
     if name != 'BigVisionContrast':

@@ -1,6 +1,6 @@
 """Names, order and unit of the metrics in tables and figures.
 
-The unit is the point, a hundredth: COCO's AP, which is recorded in [0, 1], is multiplied by 100; mIoU and accuracies
+The unit is the point, a hundredth: COCO's AP and AR, recorded in [0, 1], are multiplied by 100; mIoU and accuracies
 are recorded in percent already. A run records what the metric returned.
 """
 
@@ -32,7 +32,7 @@ RANKING = ('mIoU', 'coco/bbox_mAP', 'coco/segm_mAP', 'accuracy/top1', 'crop_1.0/
 """The metrics that a short table shows, the most important first."""
 
 _SIZES = {'50': '50', '75': '75', 's': 'small', 'm': 'medium', 'l': 'large'}
-_PRECISION = re.compile(r'(?:^|/)(bbox|segm)_m?AP(?:_(\w+))?$')
+_COCO = re.compile(r'(?:^|/)(bbox|segm)_(?:m?AP(?:_(\w+))?|AR(?:_[sml])?@\d+)$')
 
 
 def ranked(metrics: Iterable[str], first: str | None = None) -> list[str]:
@@ -47,13 +47,13 @@ def ranked(metrics: Iterable[str], first: str | None = None) -> list[str]:
 
 
 def points(metric: str, value: float) -> float:
-    """Convert a value to points: AP times 100, others unchanged."""
-    return value * 100 if _PRECISION.search(metric) else value
+    """Convert a value to points: AP and AR times 100, others unchanged."""
+    return value * 100 if _COCO.search(metric) else value
 
 
 def is_defined(metric: str, value: float | None) -> bool:
-    """Return whether a value is defined: not None, not NaN, and not COCO's -1 for an AP without objects."""
-    return value is not None and math.isfinite(value) and not (value == -1 and _PRECISION.search(metric))
+    """Return whether a value is defined: not None, not NaN, and not COCO's -1 for an AP or AR without objects."""
+    return value is not None and math.isfinite(value) and not (value == -1 and _COCO.search(metric))
 
 
 def show(metric: str, value: float | None) -> str:
@@ -65,7 +65,7 @@ def label(metric: str) -> str:
     """Return a metric's name in tables: 'box AP small' for 'coco/bbox_mAP_s'; its key where it has no name."""
     if metric in LABELS:
         return LABELS[metric]
-    found = _PRECISION.search(metric)
+    found = _COCO.search(metric)
     if not found or found[2] not in _SIZES:
         return metric
     return f'{LABELS[f"{found[1]}_AP"]} {_SIZES[found[2]]}'
