@@ -159,7 +159,7 @@ def test_tables_of_a_file_are_not_those_of_the_constructor(tmp_path, kind):
         for name, value in source.state_dict().items():
             assert torch.equal(value, model.state_dict()[name]), name
     write_tensors(source.state_dict(), path, 'state_dict', overwrite=True)
-    found = inspect(path)['pe_type'][1]
+    found = eval(inspect(path)['to load it'].removeprefix('model='))['pe_type'][1]
     assert (found if isinstance(found, str) else found['type']) == kind
 
 

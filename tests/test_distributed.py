@@ -80,7 +80,8 @@ def test_two_processes_train_as_one_with_the_same_batch(config, alone, together,
         assert tiny.difference(work_dir / f'iter_{step}.pth', alone / f'iter_{step}.pth') < 1e-5
     assert [entry['step'] for entry in tiny.evaluations(work_dir)] == [3, 6]
     for entry in tiny.evaluations(work_dir):
-        found = evaluate(load_config(config), work_dir / f'iter_{entry["step"]}.pth', tmp_path)
+        step = entry['step']
+        found = evaluate(load_config(config), work_dir / f'iter_{step}.pth', tmp_path / f'test_{step}')
         assert entry['metrics'] == pytest.approx(found['metrics'], rel=1e-6)
 
 

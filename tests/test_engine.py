@@ -137,6 +137,14 @@ class AnyBackbone(torch.nn.Module):
 """
 
 
+def test_a_dumped_config_is_taken(tmp_path):
+    """Nothing reads its variables any more."""
+    for name in ('segmenter_deit-mini-lape_1xb16-250i_mini-ade', 'segmenter_deit-tiny-lape_4xb2-160k_ade20k'):
+        cfg = load_config(f'mmlape::segmenter/{name}')
+        cfg.dump(tmp_path / 'dumped.py')
+        assert load_config(tmp_path / 'dumped.py').model == cfg.model
+
+
 def test_a_files_own_variables_keys_and_classes_are_taken(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / 'own_classes.py').write_text(OWN)

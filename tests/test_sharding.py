@@ -108,7 +108,8 @@ def test_shards_resume_what_copies_started(config, copies):
 
 def test_one_process_tests_what_shards_trained(config, shards):
     for entry in tiny.evaluations(shards):
-        found = evaluate(load_config(config), shards / f'iter_{entry["step"]}.pth', config.parent / 'test')
+        step = entry['step']
+        found = evaluate(load_config(config), shards / f'iter_{step}.pth', config.parent / f'test_{step}')
         assert entry['metrics'] == pytest.approx(found['metrics'], rel=1e-6)
 
 

@@ -18,7 +18,7 @@ from mmlape.models.position import AbsolutePosition, AttentionPosition, kinds
 from mmlape.models.position.relative_bias import INDEX, TABLE
 
 NAMES = StoredNames('absolute_pos_embed', 'layers.0.blocks.0.')
-USUAL_GRID = (56, 56)  # of 224 pixels
+LARGEST_GRID = 512  # side of a map, beyond which no later stage's is smaller than a window
 
 _LAYERS = (
     r'layers\.\d+\.(blocks\.\d+\.(norm[12]|attn\.(qkv|proj)|mlp\.fc[12])\.(weight|bias)|downsample\.(norm|reduction)\.\w+'
@@ -104,9 +104,11 @@ def other_outputs(weights: Weights) -> list[str]:
 
 def own_windows(weights: Weights) -> list[str]:
     """Return the windows of the stages if they are no single one, shrunk where the map is smaller."""
-    windows, grid = window_of(weights), tuple(weights.known.get('grid', USUAL_GRID))
-    single = not isinstance(windows, tuple) or windows == table_windows(windows[:1] * len(windows), grid, False)
-    return [] if single else [f'window_size={windows}']
+    windows = window_of(weights)
+    if not isinstance(windows, tuple):
+        return []
+    shrunk = (table_windows(windows[:1] * len(windows), (side, side), False) for side in range(1, LARGEST_GRID))
+    return [] if windows in shrunk else [f'window_size={windows}']
 
 
 TIMM = dict(
