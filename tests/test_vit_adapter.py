@@ -136,7 +136,7 @@ def test_checkpointing_gives_the_same_gradients():
             loss = sum(out.square().mean() for out in model(image))
         loss.backward()
         kept.append(sum(sizes))
-    assert kept[1] < 0.5 * kept[0]  # more without recomputing the layers or the interactions
+    assert kept[1] < 0.37 * kept[0]  # 0.41 without recomputing the layers, 0.93 without the interactions
     for (name, a), b in zip(plain.named_parameters(), saving.parameters(), strict=True):
         torch.testing.assert_close(b.grad, a.grad, msg=lambda text, name=name: f'{name}: {text}')
 

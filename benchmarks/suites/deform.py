@@ -78,7 +78,7 @@ def _comparison(settings: Settings, size: int, dtype: str, work: str) -> Compari
 
         reference, *others = backends(settings)
         expected = both(reference)
-        return '; '.join(f'{name}: {agreement(both(name), expected, 0.02)}' for name in others)
+        return '; '.join(f'{name}: {agreement(both(name), expected, 0.02, 0.02)}' for name in others)
 
     shapes, batch = _levels(size), settings.images(size)
     return Comparison(

@@ -15,7 +15,6 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from mmlape.models.layers.grid import Grid
 from mmlape.models.layers.kept import kept
@@ -77,14 +76,6 @@ def _axis(position: Tensor, size: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def _embedding_bag(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
-    """Sum rows of ``value``; in training without what that keeps, which is six times the places and weights."""
-    if torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active():
-        options = dict(use_reentrant=False, preserve_rng_state=False)
-        return checkpoint(_sum_rows, value, shapes, locations, weights, **options)
-    return _sum_rows(value, shapes, locations, weights)
-
-
-def _sum_rows(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
     """Sum rows of ``value`` by weight: four rows a sample, with bilinear times attention weights."""
     batch, _, heads, dims = value.shape
     queries, _, levels, points = locations.shape[1:5]
@@ -196,10 +187,9 @@ def multi_scale_deformable_attention(
             table, starts = _level_table(tuple(shapes), value.device)
             step = math.gcd(len(value), 64)
             out = _load_backend(backend)[0](value.contiguous(), table, starts, locations.contiguous(), weights, step)
-        elif backend == 'embedding_bag':
-            out = _embedding_bag(value, shapes, locations, weights)
         else:
-            out = _pytorch(value, shapes, locations, weights)
+            compute = _embedding_bag if backend == 'embedding_bag' else _pytorch
+            out = compute(value, shapes, locations, weights)
     return out.to(dtype)
 
 

@@ -15,7 +15,6 @@ from torch.utils.checkpoint import checkpoint
 from mmlape.models.layers.deform_attn import Cells, MSDeformAttn
 from mmlape.models.layers.grid import Grid
 from mmlape.models.layers.linear import Linear
-from mmlape.models.layers.recompute import recomputed
 from mmlape.models.layers.transformer_layer import add_branch
 
 
@@ -50,7 +49,7 @@ class ConvFFN(nn.Module):
 
     def forward(self, x: Tensor, shapes: Sequence[Grid]) -> Tensor:
         """Map the cells (B, S, D) of maps ``shapes`` to (B, S, D)."""
-        return recomputed(self.fc2, (self.act, self.dwconv(self.fc1(x), shapes)))
+        return self.fc2(self.act(self.dwconv(self.fc1(x), shapes)))
 
 
 class DeformableExchange(nn.Module):
@@ -73,11 +72,7 @@ class DeformableExchange(nn.Module):
 
     def read(self, query: Tensor, query_cells: Cells, feat: Tensor, feat_cells: Cells) -> Tensor:
         """Return what the queries (B, Q, D) read of the features (B, S, D), (B, Q, D)."""
-
-        def attend(query: Tensor, feat: Tensor) -> Tensor:
-            return self.attn(query, query_cells, feat, feat_cells)
-
-        return recomputed(attend, (self.query_norm, query), (self.feat_norm, feat))
+        return self.attn(self.query_norm(query), query_cells, self.feat_norm(feat), feat_cells)
 
 
 class Injector(DeformableExchange):
@@ -107,7 +102,7 @@ class Extractor(DeformableExchange):
         """Return the cells (B, S, D) with what they read of the tokens (B, N, D)."""
         c = c + self.read(c, c_cells, x, x_cells)
         if self.ffn is not None:
-            c = c + self.drop_path(recomputed(lambda c: self.ffn(c, c_cells.shapes), (self.ffn_norm, c)))
+            c = c + self.drop_path(self.ffn(self.ffn_norm(c), c_cells.shapes))
         return c
 
 

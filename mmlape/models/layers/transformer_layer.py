@@ -17,7 +17,6 @@ from torch.utils.checkpoint import checkpoint
 from mmlape.models.layers.grid import Grid
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.norm_placement import PRE, GroupScale, NormPlacement
-from mmlape.models.layers.recompute import recomputed
 from mmlape.models.position import AttentionInput, Joining, LayerPosition, Stream, attaching, build_pe_norm
 
 
@@ -53,7 +52,7 @@ class FFN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, N, D) to (B, N, D)."""
-        return self.drop(recomputed(lambda x: self.fc2(self.norm(self.drop(x))), (self.act, self.fc1(x))))
+        return self.drop(self.fc2(self.norm(self.drop(self.act(self.fc1(x))))))
 
 
 class BaseTransformerLayer(nn.Module):
@@ -209,7 +208,7 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         x, attn_input, pe = self.join(x, pe)
         out = self.branch_norm1(self.attn(attn_input, hw))
         x = self.sum_norm1(add_branch(x, self.drop_path(out), self.gamma1))
-        out = self.branch_norm2(recomputed(self.mlp, (self.norm2, x)))
+        out = self.branch_norm2(self.mlp(self.norm2(x)))
         x = self.sum_norm2(add_branch(self.residual_scale(x), self.drop_path(out), self.gamma2))
         return x, pe
 
