@@ -1,6 +1,7 @@
 """The configs of the repository, by what their names say; used by the tests of configs, recipes and cost."""
 
 import re
+from copy import deepcopy
 from functools import cache, partial
 from pathlib import Path
 from unittest import mock
@@ -83,9 +84,12 @@ def folder_of(path: Path) -> str:
     return path.parent.relative_to(ROOT / 'configs').as_posix()
 
 
-@cache
+_read = cache(Config.fromfile)
+
+
 def load(path: Path) -> Config:
-    return Config.fromfile(path)
+    """A config of its own for each caller, who may change it."""
+    return deepcopy(_read(path))
 
 
 def build(cfg: Config) -> nn.Module:

@@ -4,7 +4,6 @@ At batch 1 a map's batch stride can be anything, and torch's batch norm has then
 """
 
 import sys
-from copy import deepcopy
 
 import pytest
 import tiny
@@ -101,7 +100,7 @@ MINI = {path.parent.name: path for path in CONFIGS if '-lape_' in path.stem and 
 
 
 def family(name: str) -> nn.Module:
-    cfg = deepcopy(load(MINI[name]))  # other tests load the same object
+    cfg = load(MINI[name])
     cfg.model.backbone.init_cfg = None
     cfg.model.backbone.arch = dict(cfg.model.backbone.arch, num_layers=4)
     return revert_sync_batchnorm(build(cfg))

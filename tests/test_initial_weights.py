@@ -5,7 +5,6 @@ The constructors' own values are held to the public code's by the tests of each 
 
 import json
 import math
-from copy import deepcopy
 from functools import cache
 
 import pytest
@@ -98,7 +97,7 @@ def drawn_anew(backbone: nn.Module, init: dict | None) -> set[str]:
 @pytest.mark.parametrize('path', [path for path in CLASSIFIERS if 'sub-ln' not in path.stem], ids=short)
 def test_what_a_classifier_starts_with(path):
     """Where a config names an initialisation, its formulas; all else is as the constructor made it."""
-    cfg = deepcopy(load(path))
+    cfg = load(path)
     if start(cfg) == 'Pretrained':
         cfg.model.backbone.init_cfg = None
     model, before = initialised(shrunk(cfg))
