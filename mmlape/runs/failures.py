@@ -191,6 +191,9 @@ def _cause(work_dir: Path, peers: list[tuple[str, int]]) -> dict[str, str] | Non
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return True
+        status = Path(f'/proc/{pid}/stat').read_text(encoding='utf-8', errors='replace')
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user; or a system without /proc
+        return True
+    return status.rpartition(')')[2].split()[0] != 'Z'  # ended, but its parent has not seen it yet

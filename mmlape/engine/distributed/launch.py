@@ -6,12 +6,13 @@ Run by ``tools/processes.sh`` as ``python -m mmlape.engine.distributed.launch`` 
 import functools
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Sequence
 
 from torch.distributed.elastic.multiprocessing.api import PContext, SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousError
 from torch.distributed.run import main as torchrun
 
@@ -40,12 +41,22 @@ def main(argv: Sequence[str]) -> int:
         print(f'mmlape: error: {_timeout_message(error)}', file=sys.stderr)
         return 1
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
+        rank, failure = _first_failure(error.failures)
         print(f'mmlape: process {rank} failed first, with exit status {failure.exitcode}', file=sys.stderr)
         return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
     except SignalException as error:
         return 128 + int(error.sigval)
     return 0
+
+
+def _first_failure(failures: dict[int, ProcessFailure]) -> tuple[int, ProcessFailure]:
+    """Return the first failure; in the same second, one by a signal other than SIGTERM, torchrun's own, goes first.
+
+    torchrun's times are whole seconds, and the others lose their connection to a killed process at once.
+    """
+    return min(
+        failures.items(), key=lambda item: (item[1].timestamp, item[1].exitcode in (*range(1, 256), -signal.SIGTERM))
+    )
 
 
 def _is_taken(port: str | None) -> bool:
