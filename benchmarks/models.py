@@ -14,7 +14,7 @@ LARGE = dict(embed_dims=1024, num_layers=24, num_heads=16, feedforward_channels=
 
 def arch_of(settings: Settings) -> dict:
     """Return the widths and the depth of the measured ViT."""
-    from mmlape.models.backbones.vit_options import ARCHS
+    from mmlape.models.vit.options import ARCHS
 
     return dict({**ARCHS, 'mini': MINI, 'deit-large': LARGE}[settings.arch])
 
@@ -44,7 +44,7 @@ def compact(settings: Settings, arch: str, size: int, **changes) -> nn.Module:
 
 def swin_arch(settings: Settings) -> dict:
     """Return the arch of the Swin that goes by the size of the measured ViT."""
-    from mmlape.models.backbones.swin_options import ARCHS
+    from mmlape.models.swin.options import ARCHS
 
     if settings.arch == 'mini':
         return dict(embed_dims=12, depths=(1, 1, 2, 1), num_heads=(1, 2, 4, 8))

@@ -23,9 +23,9 @@ from torch import Tensor
 from mmlape.analysis.subjects import OpenOptions, Subject, open_models
 from mmlape.console import console
 from mmlape.errors import ConfigError, DataError, MMLaPEError
-from mmlape.models.backbones.base import BaseBackbone
-from mmlape.models.backbones.vit import VisionTransformer
+from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position.absolute import sincos_1d
+from mmlape.models.vit.model import VisionTransformer
 
 IMAGES = ('.png', '.jpg', '.jpeg', '.bmp', '.webp', '.tif', '.tiff')
 ARTICLE_SIZE = (60, 100)

@@ -48,8 +48,8 @@ fi
 install --no-deps --no-build-isolation -e .
 
 "$venv/bin/python" -m mmlape doctor
-[ $# -gt 0 ] || set -- tests/test_golden.py tests/test_vit.py tests/test_vit_adapter.py tests/test_deform_attn.py \
-    tests/test_checkpoint.py tests/test_checkpoint_files.py tests/test_safe_checkpoints.py tests/test_sharding.py
+[ $# -gt 0 ] || set -- tests/models/test_golden.py tests/models/test_vit.py tests/models/test_vit_adapter.py tests/models/test_deform_attn.py \
+    tests/checkpoint/test_checkpoint.py tests/checkpoint/test_checkpoint_files.py tests/checkpoint/test_safe_checkpoints.py tests/engine/test_sharding.py
 # the original mmengine does not run the code in the text that this test shows to be dangerous
 exec "$venv/bin/python" -m pytest --deselect \
-    tests/test_safe_checkpoints.py::test_text_stored_as_a_configuration_is_never_run "$@"
+    tests/checkpoint/test_safe_checkpoints.py::test_text_stored_as_a_configuration_is_never_run "$@"

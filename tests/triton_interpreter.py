@@ -17,7 +17,7 @@ from triton.runtime import interpreter
 torch.library.wrap_triton = lambda kernel: kernel  # what it adds is for compilers, and knows no interpreter
 from deformops.backends.triton.msda import msda_triton  # noqa: E402
 
-from mmlape.models.layers import deform_attn  # noqa: E402
+from mmlape.models.adapter import deform_attn  # noqa: E402
 
 patch_tensors = interpreter._patch_lang_tensor
 

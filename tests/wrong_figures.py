@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Wrong lines outside the models, for `wrong_formulas.py`: in figures, comparisons, resumed runs and readers of files.
 
 None raises an error by itself: a wrong AP, a mean over runs that differ, a checkpoint that is deleted.
@@ -12,42 +13,42 @@ SLOW = (
 )  # fmt: skip
 QUICK = ' and '.join(f'not {name}' for name in SLOW)
 """What -k is given: tests of commands and processes are left out, others are enough."""
-OF_METRICS = ('tests/test_metrics.py', '-k', QUICK)
-OF_FEW_SHOT = ('tests/test_few_shot.py', '-k', QUICK)
+OF_METRICS = ('tests/evaluation/test_metrics.py', '-k', QUICK)
+OF_FEW_SHOT = ('tests/evaluation/test_few_shot.py', '-k', QUICK)
 OF_DATA = (
-    'tests/test_mini_data.py', 'tests/test_fraction.py', 'tests/test_array_data.py', 'tests/test_data_checks.py',
-    'tests/test_retarget.py', 'tests/test_data_formats.py', 'tests/test_guarded_loading.py', '-k', QUICK,
+    'tests/datasets/test_mini_data.py', 'tests/datasets/test_fraction.py', 'tests/datasets/test_array_data.py', 'tests/datasets/test_data_checks.py',
+    'tests/datasets/test_retarget.py', 'tests/datasets/test_data_formats.py', 'tests/checkpoint/test_guarded_loading.py', '-k', QUICK,
 )  # fmt: skip
 OF_RUNS = (
-    'tests/test_identity.py', 'tests/test_record.py', 'tests/test_engine.py', 'tests/test_engine_rules.py',
-    'tests/test_aggregate.py', 'tests/test_diagnosis.py', 'tests/test_provenance.py', 'tests/test_report.py',
-    'tests/test_randomness.py', 'tests/test_run_rules.py', '-k', QUICK,
+    'tests/runs/test_identity.py', 'tests/runs/test_record.py', 'tests/engine/test_engine.py', 'tests/engine/test_engine_rules.py',
+    'tests/experiments/test_aggregate.py', 'tests/runs/test_diagnosis.py', 'tests/runs/test_provenance.py', 'tests/experiments/test_report.py',
+    'tests/engine/test_randomness.py', 'tests/runs/test_run_rules.py', '-k', QUICK,
 )  # fmt: skip
 OF_COMPARISONS = (
-    'tests/test_sample_size.py', 'tests/test_statistics.py', 'tests/test_aggregate.py', 'tests/test_report.py',
-    'tests/test_report_fractions.py',
-    'tests/test_run_rules.py::test_hours_are_those_of_all_runs_and_times_those_of_the_averaged_ones', '-k', QUICK,
+    'tests/experiments/test_sample_size.py', 'tests/experiments/test_statistics.py', 'tests/experiments/test_aggregate.py', 'tests/experiments/test_report.py',
+    'tests/experiments/test_report_fractions.py',
+    'tests/runs/test_run_rules.py::test_hours_are_those_of_all_runs_and_times_those_of_the_averaged_ones', '-k', QUICK,
 )  # fmt: skip
 OF_VTAB = (
-    'tests/test_vtab.py', 'tests/test_run_rules.py::test_vtab_ends_with_1_if_a_set_has_no_result', '-k', QUICK,
+    'tests/experiments/test_vtab.py', 'tests/runs/test_run_rules.py::test_vtab_ends_with_1_if_a_set_has_no_result', '-k', QUICK,
 )  # fmt: skip
 OF_LAUNCHERS = (
-    'tests/test_scheduler.py', 'tests/test_slurm_launcher.py', 'tests/test_study.py', 'tests/test_progress.py',
-    'tests/test_status.py', 'tests/test_launchers.py', 'tests/test_run_rules.py', '-k', QUICK,
+    'tests/experiments/test_scheduler.py', 'tests/experiments/test_slurm_launcher.py', 'tests/experiments/test_study.py', 'tests/engine/test_progress.py',
+    'tests/experiments/test_status.py', 'tests/experiments/test_launchers.py', 'tests/runs/test_run_rules.py', '-k', QUICK,
 )  # fmt: skip
 OF_ENGINE = (
-    'tests/test_engine_rules.py', 'tests/test_engine.py', 'tests/test_batch_guard.py', 'tests/test_paramwise.py',
-    'tests/test_gradient_norm.py', 'tests/test_randomness.py', 'tests/test_run_rules.py', 'tests/test_identity.py',
-    'tests/test_position_decay.py', 'tests/test_resume.py', '-k', QUICK,
+    'tests/engine/test_engine_rules.py', 'tests/engine/test_engine.py', 'tests/engine/test_batch_guard.py', 'tests/engine/test_paramwise.py',
+    'tests/engine/test_gradient_norm.py', 'tests/engine/test_randomness.py', 'tests/runs/test_run_rules.py', 'tests/runs/test_identity.py',
+    'tests/engine/test_position_decay.py', 'tests/runs/test_resume.py', '-k', QUICK,
 )  # fmt: skip
 OF_ANALYSIS = (
-    'tests/test_drawn_numbers.py', 'tests/test_size_sweep.py', 'tests/test_visualize_pe.py',
-    'tests/test_gradient_norm.py', 'tests/test_model_cost.py', '-k', QUICK,
+    'tests/models/test_drawn_numbers.py', 'tests/analysis/test_size_sweep.py', 'tests/analysis/test_visualize_pe.py',
+    'tests/engine/test_gradient_norm.py', 'tests/analysis/test_model_cost.py', '-k', QUICK,
 )  # fmt: skip
 OF_CHECKPOINTS = (
-    'tests/test_checkpoint_tools.py', 'tests/test_checkpoint_files.py', 'tests/test_checkpoint_records.py',
-    'tests/test_checkpoint.py', 'tests/test_normalisation.py', 'tests/test_vtab.py', 'tests/test_timm_weights.py',
-    'tests/test_t2t_ceit_checkpoints.py', '-k', QUICK,
+    'tests/checkpoint/test_checkpoint_tools.py', 'tests/checkpoint/test_checkpoint_files.py', 'tests/checkpoint/test_checkpoint_records.py',
+    'tests/checkpoint/test_checkpoint.py', 'tests/checkpoint/test_normalisation.py', 'tests/experiments/test_vtab.py', 'tests/checkpoint/test_timm_weights.py',
+    'tests/checkpoint/test_t2t_ceit_checkpoints.py', '-k', QUICK,
 )  # fmt: skip
 
 OWN_TESTS = {
@@ -69,14 +70,14 @@ OWN_TESTS = {
     'mmlape/engine/hooks/predictions.py': OF_METRICS,
     'mmlape/analysis/': OF_ANALYSIS,
     'examples/': (
-        'tests/test_explain_pe.py',
-        'tests/test_drawn_numbers.py',
-        'tests/test_model_cost.py',
+        'tests/analysis/test_explain_pe.py',
+        'tests/models/test_drawn_numbers.py',
+        'tests/analysis/test_model_cost.py',
         '-k',
         QUICK,
     ),
-    'mmlape/analysis/inference.py': ('tests/test_image_demo.py', '-k', 'classes_come'),
-    'mmlape/engine/distributed/sync_bn.py': ('tests/test_distributed.py', '-k', 'batch_norm_over'),
+    'mmlape/analysis/inference.py': ('tests/analysis/test_image_demo.py', '-k', 'classes_come'),
+    'mmlape/engine/distributed/sync_bn.py': ('tests/engine/test_distributed.py', '-k', 'batch_norm_over'),
     'mmlape/checkpoint/': OF_CHECKPOINTS,
 }
 """The tests of the files below a folder, or of a file."""

@@ -16,69 +16,74 @@ import wrong_figures
 from forked_pytest import ROOT, copy_package, import_libraries, start, wait
 
 TESTS = (
-    'tests/test_golden.py',
-    'tests/test_model_behaviour.py',
-    'tests/test_position.py',
-    'tests/test_deform_attn.py',
-    'tests/test_irpe.py',
-    'tests/test_detr.py',
-    'tests/test_rotary.py',
-    'tests/test_conditional.py',
-    'tests/test_earlier.py',
-    'tests/test_timm_adapter.py',
-    'tests/test_swin.py',
-    'tests/test_vit_adapter.py',
-    'tests/test_t2t_ceit.py',
-    'tests/test_compact.py',
-    'tests/test_dpn_models.py',
-    'tests/test_norm_placement.py',
-    'tests/test_dpn_checkpoints.py',
-    'tests/test_dpn_recipes.py::test_the_pe_is_zoomed_as_big_visions',
-    'tests/test_position_decay.py',
-    'tests/test_fake_cuda.py',
+    'tests/models/test_golden.py',
+    'tests/models/test_model_behaviour.py',
+    'tests/models/test_position.py',
+    'tests/models/test_deform_attn.py',
+    'tests/models/test_irpe.py',
+    'tests/models/test_detr.py',
+    'tests/models/test_rotary.py',
+    'tests/models/test_conditional.py',
+    'tests/models/test_earlier.py',
+    'tests/models/test_timm_adapter.py',
+    'tests/models/test_swin.py',
+    'tests/models/test_vit_adapter.py',
+    'tests/models/test_t2t_ceit.py',
+    'tests/models/test_compact.py',
+    'tests/models/test_dpn_models.py',
+    'tests/models/test_norm_placement.py',
+    'tests/checkpoint/test_dpn_checkpoints.py',
+    'tests/configs/test_dpn_recipes.py::test_the_pe_is_zoomed_as_big_visions',
+    'tests/engine/test_position_decay.py',
+    'tests/models/test_fake_cuda.py',
 )
 OF_DPN = (
-    'tests/test_few_shot.py',
-    'tests/test_dpn_recipes.py',
+    'tests/evaluation/test_few_shot.py',
+    'tests/configs/test_dpn_recipes.py',
     '-k',
     'numpys or big_vision or seeds or initial or kernels',
 )
 OF_FILES = (
-    'tests/test_checkpoint.py',
-    'tests/test_convert.py',
-    'tests/test_t2t_ceit_checkpoints.py',
+    'tests/checkpoint/test_checkpoint.py',
+    'tests/checkpoint/test_convert.py',
+    'tests/checkpoint/test_t2t_ceit_checkpoints.py',
     '-k',
     'row or token or table or timm or sinusoids or own_files',
 )
-OF_TARGETS = ('tests/test_convert.py', '-k', 'reasons or contract or heads or switch or compact')
-OF_TIMM_FILES = ('tests/test_timm_weights.py',)
+OF_TARGETS = ('tests/checkpoint/test_convert.py', '-k', 'reasons or contract or heads or switch or compact')
+OF_TIMM_FILES = ('tests/checkpoint/test_timm_weights.py',)
 OF_DESCRIPTIONS = (
-    'tests/test_t2t_ceit_checkpoints.py',
-    'tests/test_checkpoint_tools.py',
-    'tests/test_swin_checkpoints.py',
-    'tests/test_irpe.py',
-    'tests/test_swin.py',
+    'tests/checkpoint/test_t2t_ceit_checkpoints.py',
+    'tests/checkpoint/test_checkpoint_tools.py',
+    'tests/checkpoint/test_swin_checkpoints.py',
+    'tests/models/test_irpe.py',
+    'tests/models/test_swin.py',
     '-k',
     'prints or sinusoids or windows_of_each or number_of_stages or same_tables or own_files or ratio or says_what',
 )
 OWN_TESTS = {
     'mmlape/models/position/stored.py': OF_FILES,
-    'mmlape/models/backbones/vit_layouts.py': OF_FILES,
-    'mmlape/models/backbones/vit_targets.py': OF_TARGETS,
+    'mmlape/models/vit/layouts.py': OF_FILES,
+    'mmlape/models/vit/targets.py': OF_TARGETS,
     'mmlape/checkpoint/targets.py': OF_TARGETS,
     'mmlape/models/classifiers/mixup.py': OF_DPN,
     'configs/_base_/models/vit_big_vision.py': OF_DPN,
     'configs/_base_/datasets/big_vision.py': OF_DPN,
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
-    'mmlape/models/backbones/timm_checkpoints.py': OF_TIMM_FILES,
-    'mmlape/models/backbones/stored_position.py': OF_DESCRIPTIONS,
-    'mmlape/models/backbones/stored_arch.py': OF_DESCRIPTIONS,
-    'mmlape/models/backbones/vit_stored.py': OF_DESCRIPTIONS,
-    'mmlape/models/backbones/swin_checkpoints.py': OF_DESCRIPTIONS,
-    'mmlape/models/backbones/swin_layouts.py': OF_DESCRIPTIONS,
+    'mmlape/models/timm/checkpoint.py': OF_TIMM_FILES,
+    'mmlape/models/base/stored_position.py': OF_DESCRIPTIONS,
+    'mmlape/models/base/stored_arch.py': OF_DESCRIPTIONS,
+    'mmlape/models/vit/stored.py': OF_DESCRIPTIONS,
+    'mmlape/models/swin/checkpoint.py': OF_DESCRIPTIONS,
+    'mmlape/models/swin/layouts.py': OF_DESCRIPTIONS,
     'mmlape/datasets/big_vision.py': OF_DPN,
-    'mmlape/models/initial.py': ('tests/test_dpn_recipes.py', 'tests/test_detr.py', '-k', 'initial or torchs_values'),
-    'mmlape/engine/warmup_cosine.py': ('tests/test_recipes.py', '-k', 'rates_are_timms'),
+    'mmlape/models/initial.py': (
+        'tests/configs/test_dpn_recipes.py',
+        'tests/models/test_detr.py',
+        '-k',
+        'initial or torchs_values',
+    ),
+    'mmlape/engine/warmup_cosine.py': ('tests/configs/test_recipes.py', '-k', 'rates_are_timms'),
 }
 OWN_TESTS = wrong_figures.OWN_TESTS | OWN_TESTS
 """The tests of files that the tests above do not reach, or of all files below a folder."""
@@ -86,7 +91,7 @@ AT_ONCE = 2
 
 # file: (name, text, wrong text, further pairs of texts)
 BY_FILE = {
-    'mmlape/models/layers/deform_attn.py': [
+    'mmlape/models/adapter/deform_attn.py': [
         ('device: centres of cells on the CPU', 'rows - 0.5, rows, device=device)', 'rows - 0.5, rows)'),
         ('autocast: deformops gets weights in float32', 'locations, weights.to(dtype))', 'locations, weights)'),
         ('deform: no reference points', 'query_cells.centres[:, None, None, None] + offsets', 'offsets'),
@@ -100,7 +105,7 @@ BY_FILE = {
         ('initial rays: one length', 'torch.arange(1, points + 1)', 'torch.ones(points)'),
         ('initial rays: (y, x)', '(angle.cos(), angle.sin())', '(angle.sin(), angle.cos())'),
     ],
-    'mmlape/models/layers/interaction.py': [
+    'mmlape/models/adapter/layers.py': [
         ('injector and extractor: norms of queries and features exchanged',
          'self.query_norm(query), query_cells, self.feat_norm(feat)',
          'self.feat_norm(query), query_cells, self.query_norm(feat)'),
@@ -119,14 +124,14 @@ BY_FILE = {
         ('ConvFFN: convolution after the GELU', 'self.act(self.dwconv(self.fc1(x), shapes))',
          'self.dwconv(self.act(self.fc1(x)), shapes)'),
     ],
-    'mmlape/models/layers/spatial_prior.py': [
+    'mmlape/models/adapter/spatial_prior.py': [
         ('stem: fc3 and fc4 exchanged', '(self.fc1, self.fc2, self.fc3, self.fc4)',
          '(self.fc1, self.fc2, self.fc4, self.fc3)'),
         ('stem: average for max pooling', 'nn.MaxPool2d(3, 2, 1)', 'nn.AvgPool2d(3, 2, 1)'),
         ('stem: no ReLU', 'nn.ReLU(inplace=True)', 'nn.Identity()'),
         ('stem: leaky ReLU', 'nn.ReLU(inplace=True)', 'nn.LeakyReLU(0.01, inplace=True)'),
     ],
-    'mmlape/models/backbones/adapter.py': [
+    'mmlape/models/adapter/branch.py': [
         ('level_embed left out', '.transpose(1, 2) + embed', '.transpose(1, 2) + 0 * embed'),
         ('level_embed reversed', 'zip(levels, self.level_embed)', 'zip(levels, self.level_embed.flip(0))'),
         ('adapter: eps 1e-5 of the norms', "dict(type='LN', eps=1e-6)", "dict(type='LN', eps=1e-5)"),
@@ -156,18 +161,18 @@ BY_FILE = {
         ('initial rays: overwritten by those of linear maps', 'module.reset_parameters()', 'pass'),
         ('initial convolutions: by fan in', 'module.out_channels //', 'module.in_channels //'),
     ],
-    'mmlape/models/backbones/vit_adapter.py': [
+    'mmlape/models/adapter/model.py': [
         ('initial injector gamma: one', 'init_values: float = 0.0', 'init_values: float = 1.0'),
         ('initial LayerScale of the adapter: 1e-5', 'layer_scale_init_value: float = 1.0',
          'layer_scale_init_value: float = 1e-5'),
     ],
-    'mmlape/models/backbones/base.py': [
+    'mmlape/models/base/backbone.py': [
         ('initial linear maps: std 0.01', '(module.weight, std=0.02)', '(module.weight, std=0.01)'),
         ('PE: last row dropped for the class row', 'table[:, prefix:]', 'table[:, :-prefix]'),
         ('PE: rows of zeros after those of the patches', '(0, 0, num_prefix - prefix, 0)',
          '(0, 0, 0, num_prefix - prefix)'),
     ],
-    'mmlape/models/backbones/vit.py': [
+    'mmlape/models/vit/model.py': [
         ('patch norms: eps always 1e-5', "norm_cfg.get('eps', 1e-5)", '1e-5'),
         ('Sub-LN: the initial weights of the recipe', 'weight.copy_(value)', 'pass'),
         ('distilled: tokens exchanged', "('cls_token', 'dist_token')", "('dist_token', 'cls_token')"),
@@ -175,7 +180,7 @@ BY_FILE = {
         ('drop path: one rate', 'drop_path_rate * i / max(1, depth - 1)', 'drop_path_rate'),
         ('attention dropout: the other rate', 'attn_drop_rate, drop_rate)', 'drop_rate, attn_drop_rate)'),
     ],
-    'mmlape/models/layers/t2t.py': [
+    'mmlape/models/t2t/layers.py': [
         ('T2T: logits scaled by the width of the queries', ', scale=self.qkv.in_features**-0.5', ''),
         ('T2T: transformer without the values in the stream', 'return (v + self.proj(out))', 'return self.proj(out)'),
         ('T2T: performer without the values in the stream', 'x = v + self.drop(', 'x = self.drop('),
@@ -197,7 +202,7 @@ BY_FILE = {
         ('T2T: linear map before the last split normed twice', 'self.project(x if self.norm0 is None else',
          'self.project(F.layer_norm(x, x.shape[-1:]) if self.norm0 is None else'),
     ],
-    'mmlape/models/layers/ceit.py': [
+    'mmlape/models/ceit/layers.py': [
         ('CeiT: stem with ReLU', 'self.bn(self.conv(channels_last(x)))',
          'self.bn(self.conv(channels_last(x))).relu()'),
         ('CeiT: stem with average pooling', 'nn.MaxPool2d(3, 2, 1)', 'nn.AvgPool2d(3, 2, 1)'),
@@ -223,12 +228,12 @@ BY_FILE = {
          'proj_drop_rate=drop_rate, attn_drop_rate=drop_rate'),
         ('LCA: no dropout of the FFN', 'feedforward_channels, drop_rate)', 'feedforward_channels)'),
     ],
-    'mmlape/models/backbones/t2t_vit.py': [
+    'mmlape/models/t2t/model.py': [
         ('T2T-ViT: eps 1e-6', 'eps=1e-5', 'eps=1e-6'),
         ('T2T-ViT: dropout of attention weights', 'False, 0.0, drop_rate, None', 'False, drop_rate, drop_rate, None'),
         ('T2T-ViT: drop path rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
     ],
-    'mmlape/models/backbones/ceit.py': [
+    'mmlape/models/ceit/model.py': [
         ('CeiT: eps 1e-5', 'eps=1e-6', 'eps=1e-5'),
         ('CeiT: drop path rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
         ('CeiT: no PE over layers', ' + self.pos_layer_embed)', ' + 0 * self.pos_layer_embed)'),
@@ -241,7 +246,7 @@ BY_FILE = {
         ('CeiT: no dropout of attention', 'True, 0.0, drop_rate, None', 'True, 0.0, 0.0, None'),
         ('CeiT: heads of S', "'small': _arch(6)", "'small': dict(_arch(6), num_heads=12)"),
     ],
-    'mmlape/models/layers/tokenizer.py': [
+    'mmlape/models/compact/tokenizer.py': [
         ('compact: no ReLU', 'nn.ReLU(inplace=True)', 'nn.Identity()'),
         ('compact: average pooling', 'nn.MaxPool2d(3, 2, 1)', 'nn.AvgPool2d(3, 2, 1)'),
         ('compact: stride of the kernel', 'max(1, kernel_size // 2 - 1)', 'max(1, kernel_size // 2)'),
@@ -249,7 +254,7 @@ BY_FILE = {
         ('compact: convolutions with bias', ', bias=False)', ')'),
         ('compact: eps 1e-6 of patch norms', 'eps: float = 1e-5', 'eps: float = 1e-6'),
     ],
-    'mmlape/models/layers/compact_layer.py': [
+    'mmlape/models/compact/layers.py': [
         ('compact: residual stream not normed', 'x = self.norm1(x + self.drop_path(self.self_attn(attn_input, hw)))\n'
          '        return x + self.drop_path(self.linear2(F.gelu(self.linear1(x)))), pe',
          'x = x + self.drop_path(self.self_attn(attn_input, hw))\n'
@@ -262,7 +267,7 @@ BY_FILE = {
         ('compact: drop path of the MLP missing', 'self.drop_path(self.linear2(F.gelu(self.linear1(x))))',
          'self.linear2(F.gelu(self.linear1(x)))'),
     ],
-    'mmlape/models/backbones/compact.py': [
+    'mmlape/models/compact/model.py': [
         ('compact: eps 1e-6', 'eps=1e-5', 'eps=1e-6'),
         ('compact: PE resized bicubically', "interpolate_mode: str = 'bilinear'", "interpolate_mode: str = 'bicubic'"),
         ('compact: qkv with bias', "self.arch['num_heads'], False,", "self.arch['num_heads'], True,"),
@@ -277,7 +282,7 @@ BY_FILE = {
         ('compact: initial convolutions of PyTorch', 'nn.init.kaiming_normal_(module.weight)', 'pass'),
         ('compact: no attention dropout by default', 'attn_drop_rate: float = 0.1', 'attn_drop_rate: float = 0.0'),
     ],
-    'mmlape/models/backbones/timm_vit.py': [
+    'mmlape/models/timm/model.py': [
         ('timm: the last layer alone is normed', 'x = self.final_norm(x)\n',
          'x = self.final_norm(x) if last else x\n'),
         ('timm: prefix tokens of the PE are patches', "self.num_prefix: int = self.vit.num_prefix_tokens",
@@ -289,7 +294,7 @@ BY_FILE = {
         ('timm: a frozen ViT keeps activations', 'stack.enter_context(torch.no_grad())', 'pass'),
         ('timm: the final norm is behind the layers', 'self.num_layers if param_name', 'depths - 1 if param_name'),
     ],
-    'mmlape/models/backbones/timm_adapter.py': [
+    'mmlape/models/timm/adapter.py': [
         ('timm adapter: the pyramid reads tokens that are not normed',
          'return self.normed(self.split_prefix(x)[1], last=False)', 'return self.split_prefix(x)[1]'),
         ('timm adapter: patch 14 without resizing', 'if self.resizes_image:', 'if False:'),
@@ -304,7 +309,7 @@ BY_FILE = {
         ("timm adapter: without the ViT's drop path", "drop_path_rate=vit.get('drop_path_rate', 0.0)",
          'drop_path_rate=0.0'),
     ],
-    'mmlape/models/backbones/isotropic.py': [
+    'mmlape/models/base/isotropic.py': [
         ('autocast: tokens half without a PE', 'full_precision(self.position.joining.enter(x, pe))',
          'self.position.joining.enter(x, pe)'),
         ('post-posemb: norm before the PE', 'x = full_precision(self.position.joining.enter(x, pe))\n        ', '',
@@ -348,7 +353,7 @@ BY_FILE = {
         ('FFN: dropout of hidden units missing', 'self.drop(self.act(self.fc1(x)))', 'self.act(self.fc1(x))'),
         ('FFN: dropout of the output missing', 'self.drop(self.fc2(', '(self.fc2('),
     ],
-    'mmlape/models/backbones/vit_jax.py': [
+    'mmlape/models/vit/big_vision.py': [
         ('big_vision: LN0 in the order of its file',
          "stem_order(value) if module.endswith('ln0') else value", 'value'),
         ('big_vision: heads of the output after their channels', 'value.flatten(0, 1).t()',
@@ -360,7 +365,7 @@ BY_FILE = {
         ('big_vision: moments of the optimiser read', 'if only_params and name == key:', 'if False:'),
         ('big_vision: written heads of 32', 'HEAD_DIMS = 64', 'HEAD_DIMS = 32'),
     ],
-    'mmlape/models/backbones/vit_stem_layouts.py': [
+    'mmlape/models/vit/stem_layouts.py': [
         ('vit-pytorch: LN0 in the order of its file', "stem_order(out[f'patch_embed.norm0.{leaf}'])",
          "out[f'patch_embed.norm0.{leaf}']"),
         ('vit-pytorch: kernel in the order of its file', "stem_order(out['patch_embed.proj.weight'].t()).t()",
@@ -433,7 +438,7 @@ BY_FILE = {
         ('DPN: patches (row, column, channel)', 'permute(0, 2, 4, 1, 3, 5)', 'permute(0, 2, 4, 3, 5, 1)'),
         ('DPN: RMS without eps', 'keepdim=True) + self.eps)', 'keepdim=True))'),
     ],
-    'mmlape/models/layers/grid.py': [
+    'mmlape/models/grid.py': [
         ('resize: bilinear', 'mode=mode,', "mode='bilinear',"),
         ('resize: antialiased', 'align_corners=corners)', 'align_corners=corners, antialias=True)'),
         ('resize: align_corners', "mode.endswith('-corners')", 'True'),
@@ -478,7 +483,7 @@ BY_FILE = {
         ('RPE: prefix behind the patches', '(prefix, 0, prefix, 0)', '(0, prefix, 0, prefix)'),
         ('RPE: drawn of one head', 'self.bias(attn, grid).mean(0)', 'self.bias(attn, grid)[0]'),
     ],
-    'mmlape/models/backbones/stored_position.py': [
+    'mmlape/models/base/stored_position.py': [
         ('a file: the PE resized twice', '{} if rows == columns == default else', '{} if rows == columns else'),
         ('a file: grid transposed', 'rows, columns = (side * patch_size', 'columns, rows = (side * patch_size'),
         ('a file: heads of the record unused', "if 'num_heads' in weights.known:", 'if False:'),
@@ -486,17 +491,17 @@ BY_FILE = {
         ('a file: readings beside a record', "in inside if 'pe_type' not in weights.known for", 'in inside for'),
         ('a file: heads that do not divide', 'if dims % heads == 0)', 'if dims % heads >= 0)'),
     ],
-    'mmlape/models/backbones/stored_arch.py': [
+    'mmlape/models/base/stored_arch.py': [
         ('a file: stem of other pixels', '**position.img_size(cls.patch_size)', '**position.img_size(8)'),
     ],
-    'mmlape/models/backbones/vit_stored.py': [
+    'mmlape/models/vit/stored.py': [
         ('a file: an arch of other heads', 'heads = NAMES.heads(weights) or dims // 64', 'heads = dims // 64'),
     ],
-    'mmlape/models/backbones/swin_checkpoints.py': [
+    'mmlape/models/swin/checkpoint.py': [
         ('a file: Swin windows of the first stage', 'sides[0] if len(set(sides)) == 1 else tuple(sides)', 'sides[0]'),
         ('a file: Swin grid of a window', 'found if NAMES.tables(weights) else', 'found if True else'),
     ],
-    'mmlape/models/backbones/swin_layouts.py': [
+    'mmlape/models/swin/layouts.py': [
         ("a file: Swin merging of timm's by the fourth stage", r'[1-9]\d*\.downsample', r'3\.downsample'),
         ('a file: Swin merging of others taken for timm', r"absent=r'layers\.0\.downsample\.'", 'absent=None'),
     ],
@@ -506,7 +511,7 @@ BY_FILE = {
     'mmlape/checkpoint/loading.py': [
         ('a file: dropped and new', 'if name in report.dropped and not', 'if False and not'),
     ],
-    'mmlape/models/backbones/timm_checkpoints.py': [
+    'mmlape/models/timm/checkpoint.py': [
         ("a file: DINOv3's adapter left out", 'beside=True,\n)\nDINOV3_PARTS', 'beside=False,\n)\nDINOV3_PARTS'),
         ("a file: DINOv3's ViT without its adapter", "name.startswith('spm.')", "name.startswith('x.')"),
         ('a file: patch size left out', "config['patch_size'] = stem", "patch_size = stem"),
@@ -543,7 +548,7 @@ BY_FILE = {
         ('buckets: code ranks squares', "squared if self.reading == 'code' else _rank(squared)", '_rank(squared)'),
         ('buckets: h without its bound', '.clamp(-int(self.beta), int(self.beta)).long()', '.long()'),
     ],
-    'mmlape/models/layers/detr.py': [
+    'mmlape/models/detr/layers.py': [
         ('autocast: DETR, tokens half', 'x = full_precision(x)', 'x = x + 0'),
         ('DETR: PE in the values, too', 'F.linear(x, weight[dims:]', 'F.linear(seen, weight[dims:]'),
         ('DETR: no PE in queries and keys', 'F.linear(seen, weight[:dims]', 'F.linear(x, weight[:dims]'),
@@ -558,7 +563,7 @@ BY_FILE = {
          'embed_dims // num_heads, 0.0'),
         ('DETR: no dropout of the output', 'self.dropout_layer(self.proj_drop(out))', 'self.proj_drop(out)'),
     ],
-    'mmlape/models/detectors/detr.py': [
+    'mmlape/models/detr/model.py': [
         ('DETR: sine without sine in the encoder', 'None if without else pe', 'pe'),
         ('DETR: sine without sine in the decoder', 'torch.zeros_like(pe) if without else pe', 'pe'),
         ('DETR: positions of the queries for the keys', 'torch.zeros_like(pe)', 'None'),
@@ -567,7 +572,7 @@ BY_FILE = {
         ("DETR file: the constructor's tables", 'if self.load_report is None:', 'if True:'),
         ('DETR: default grid transposed', '(25, 42)', '(42, 25)'),
     ],
-    'mmlape/models/detectors/detr_checkpoints.py': [
+    'mmlape/models/detr/checkpoint.py': [
         ('DETR file: another id without a class', '(0, 12, 26,', '(0, 13, 26,'),
         ('DETR file: no object first', 'UNUSED_IDS = (0,', 'UNUSED_IDS = (91,'),
     ],
@@ -580,14 +585,14 @@ BY_FILE = {
         ('PE file: first patches for prefix rows', 'resized[:, :num_prefix].split', 'resized[:, -num_prefix:].split'),
         ('PE file: a row of no token is new', 'if token not in rows and place.used:', 'if token not in rows:'),
     ],
-    'mmlape/models/backbones/vit_layouts.py': [
+    'mmlape/models/vit/layouts.py': [
         ("timm's file: LayerScales exchanged", "(r'\\.ls([12])\\.gamma$', r'.gamma\\1')",
          "(r'\\.ls1\\.gamma$', r'.gamma2'), (r'\\.ls2\\.gamma$', r'.gamma1')"),
         ("timm's file: LayerScales written exchanged", "(r'\\.gamma([12])$', r'.ls\\1.gamma')",
          "(r'\\.gamma1$', r'.ls2.gamma'), (r'\\.gamma2$', r'.ls1.gamma')"),
         ("timm's file: a bias of the stem before its norm", "k != 'patch_embed.proj.bias' or", 'True or'),
     ],
-    'mmlape/models/backbones/vit_targets.py': [
+    'mmlape/models/vit/targets.py': [
         ('convert: any stem bias lost', 'tensors[\'patch_embed.proj.bias\'].any()', 'False'),
         ('convert: heads of the mean', "weights.known.get('out_type') == 'avg_featmap'", 'False'),
         ('convert: exact GELU for big_vision', "'act_cfg': [TANH_GELU],", "'act_cfg': None,"),
@@ -635,12 +640,12 @@ BY_FILE = {
         ('rotary: scaled coordinates in windows', "coordinates == 'index' and reference is None",
          "coordinates == 'index'"),
     ],
-    'mmlape/models/layers/rotation.py': [
+    'mmlape/models/position/rotation.py': [
         ('rotation: backwards', 'torch.complex(cos, sin)', 'torch.complex(cos, -sin)'),
         ('rotation: halves backwards', 'torch.cat((-sin, sin)', 'torch.cat((sin, -sin)'),
         ('rotation: recorded backwards', 'torch.stack((-sin, sin), dim', 'torch.stack((sin, -sin), dim'),
     ],
-    'mmlape/models/layers/kept.py': [
+    'mmlape/models/cached_tensors.py': [
         ('kept while recording', 'return build(*args)\n            return', 'return keep(*args)\n            return'),
     ],
     'mmlape/models/position/conditional.py': [
@@ -662,7 +667,7 @@ BY_FILE = {
         ('chain of norms: backward from its start', 'pe = _received(ctx).detach()', 'pe = gradient.detach()'),
         ('chain of norms: a link left out', 'for after in reversed(links):', 'for after in reversed(links[:1]):'),
     ],
-    'mmlape/models/layers/row_sums.py': [
+    'mmlape/models/adapter/row_sums.py': [
         ('row sums: gradient of rows without weights', 'weights.reshape(-1).index_select(0, pair)',
          'torch.ones_like(weights).reshape(-1)'),
         ('row sums: rows of other queries', 'pair // index.shape[1]', 'pair % len(gradient)'),
@@ -693,7 +698,7 @@ BY_FILE = {
          '            pe = F.layer_norm(pe * weight, (self.dims,), eps=self.eps)\n', 'if self.weight is not None:',
          'elif self.weight is not None:'),
     ],
-    'mmlape/models/layers/window_attention.py': [
+    'mmlape/models/swin/layers.py': [
         ('device: Swin, the mask on the CPU', 'torch.arange(side, device=device) >=', 'torch.arange(side) >='),
         ('Swin: no mask', 'if shift else None\n        out = self', 'if False else None\n        out = self'),
         ('Swin: rows apart only', '2 * rows[:, None] + columns', '2 * rows[:, None] + 0 * columns'),
@@ -711,7 +716,7 @@ BY_FILE = {
         ('Swin: windows by column', 'x.transpose(2, 3).reshape(-1, window * window, channels)',
          'x.permute(0, 1, 3, 4, 2, 5).reshape(-1, window * window, channels)'),
     ],
-    'mmlape/models/layers/patch_merging.py': [
+    'mmlape/models/swin/patch_merging.py': [
         ('autocast: Swin, tokens half after a merge', 'full_precision(self.reduction(self.norm(',
          '(self.reduction(self.norm('),
         ('Swin: cells of a merge by row', 'permute(0, 1, 3, 4, 2, 5)', 'permute(0, 1, 3, 2, 4, 5)'),
@@ -724,12 +729,12 @@ BY_FILE = {
         ('Swin: the PE is merged without a norm', 'self.reduction(norm(merge_cells(pe, grid)))',
          'self.reduction(merge_cells(pe, grid))'),
     ],
-    'mmlape/models/backbones/swin_options.py': [
+    'mmlape/models/swin/options.py': [
         ('Swin: tables for windows that are not shrunk', 'window if pad_small_map else min(window, *grid)', 'window'),
         ('Swin: tables for the first grid', 'grid = merged_grid(grid)', 'pass'),
         ('Swin: heads of T', '_arch(96, 6, 3)', '_arch(96, 6, 6)'),
     ],
-    'mmlape/models/backbones/swin.py': [
+    'mmlape/models/swin/model.py': [
         ('Swin: the PE is merged as it was before the layers', 'self.position.joining.change_grid(pe, lambda',
          'self.position.joining.change_grid(self._table(0, grid) if stage == 1 else pe, lambda'),
         ('Swin: windows of the first stage in all', 'self.window_sizes[stage]', 'self.window_sizes[0]'),
@@ -746,10 +751,10 @@ BY_FILE = {
         ('Swin: no dropout of embeddings', 'nn.Dropout(drop_rate)', 'nn.Dropout(0.0)'),
         ('Swin: no dropout of the FFN', '4 * dims, drop_rate, rate', '4 * dims, 0.0, rate'),
     ],
-    'mmlape/models/backbones/vit_options.py': [
+    'mmlape/models/vit/options.py': [
         ('DeiT: heads of S', '_arch(384, 6)', '_arch(384, 12)'),
     ],
-    'mmlape/models/backbones/compact_options.py': [
+    'mmlape/models/compact/options.py': [
         ('compact: heads of 7 layers', '7: (256, 4, 512)', '7: (256, 8, 512)'),
     ],
     'mmlape/analysis/cost.py': [
@@ -832,7 +837,7 @@ BY_FILE = {
         ('big_vision: class token decays', 'cls_token=dict(decay_mult=0.0)', ''),
         ('big_vision: cosine from the start', 'by_epoch=False, begin=warmup_iters)', 'by_epoch=False, begin=0)'),
     ],
-    'mmlape/models/backbones/timm_models.py': [
+    'mmlape/models/timm/pretrained.py': [
         ("decay: timm's frequencies decay", "('pos_embed', 'rope.')", "('pos_embed',)"),
     ],
     'mmlape/experiments/report/tables.py': [

@@ -43,7 +43,7 @@ def _inputs(settings: Settings, size: int, dtype: str) -> tuple:
 
 
 def _run(backend: str, inputs: tuple):
-    from mmlape.models.layers.deform_attn import multi_scale_deformable_attention
+    from mmlape.models.adapter.deform_attn import multi_scale_deformable_attention
 
     if backend != 'mmcv (PyTorch function)':
         return multi_scale_deformable_attention(*inputs, backend=backend)

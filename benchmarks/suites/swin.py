@@ -14,7 +14,7 @@ def timm_swin(settings: Settings, size: int, weights: dict[str, Tensor]) -> nn.M
     """Build timm's, which returns the mean of the tokens."""
     from timm.models.swin_transformer import SwinTransformer
 
-    from mmlape.models.backbones.swin_layouts import to_timm
+    from mmlape.models.swin.layouts import to_timm
 
     arch = swin_arch(settings)
     model = SwinTransformer(
@@ -27,7 +27,7 @@ def timm_swin(settings: Settings, size: int, weights: dict[str, Tensor]) -> nn.M
 
 def to_mmpretrain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Bring parameters or gradients of ours into the names and the order of mmpretrain's backbone."""
-    from mmlape.models.backbones import swin_layouts
+    from mmlape.models.swin import layouts as swin_layouts
 
     found = swin_layouts.to_mmpretrain(tensors)
     return {name.removeprefix('backbone.'): value for name, value in found.items()}
@@ -52,7 +52,7 @@ def _gradients(rename: Callable) -> Callable:
 
 
 def _to_timm(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    from mmlape.models.backbones.swin_layouts import to_timm
+    from mmlape.models.swin.layouts import to_timm
 
     return to_timm(tensors)
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from mmlape.analysis.subjects import Subject
 from mmlape.errors import ConfigError
-from mmlape.models.backbones.base import BaseBackbone
-from mmlape.models.layers.grid import Grid
+from mmlape.models.base.backbone import BaseBackbone
+from mmlape.models.grid import Grid
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 """Of ImageNet. A backbone does not say how its images were normalised; big_vision's form has 127.5 for both."""

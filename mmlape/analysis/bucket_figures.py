@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from mmlape.models.layers.grid import Grid
+from mmlape.models.grid import Grid
 from mmlape.models.position.buckets import Buckets
 
 RATIOS = {'euclidean': 20.0, 'quantization': 33.0, 'cross': 20.0, 'product': 1.9}

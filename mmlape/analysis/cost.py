@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from mmlape.errors import ConfigError
-from mmlape.models.layers.deform_attn import MSDeformAttn
+from mmlape.models.adapter.deform_attn import MSDeformAttn
 
 BOXES, MASKS = 1000, 100
 

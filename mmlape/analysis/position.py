@@ -17,8 +17,8 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from mmlape.errors import ConfigError
-from mmlape.models.backbones.base import BaseBackbone
-from mmlape.models.layers.grid import Grid
+from mmlape.models.base.backbone import BaseBackbone
+from mmlape.models.grid import Grid
 
 COSINE, TERM = 'cosine similarity', 'relative bias, mean over heads'
 MOST_ROWS = 256  # of a map, that the locality is computed from

@@ -10,7 +10,7 @@ from mmlape.analysis.position import MOST_CELLS, PositionView, pe_table, token_g
 from mmlape.analysis.position_figures import draw_filters, draw_positions, draw_scales, draw_tables
 from mmlape.analysis.subjects import Subject
 from mmlape.console import console
-from mmlape.models.layers.grid import Grid
+from mmlape.models.grid import Grid
 
 
 def write_figures(

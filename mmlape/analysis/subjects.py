@@ -11,8 +11,8 @@ from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import quiet_logger
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models.backbones.base import BaseBackbone
-from mmlape.models.layers.grid import Grid
+from mmlape.models.base.backbone import BaseBackbone
+from mmlape.models.grid import Grid
 from mmlape.runs.record import checkpoints
 
 CONFIGS = ('.py', '.json', '.yaml', '.yml')

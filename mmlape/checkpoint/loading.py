@@ -1,6 +1,6 @@
 """Load weights into a model exactly, and report what happened: an error for everything unexplained.
 
-What of a file belongs into a backbone is the backbone's own knowledge (``mmlape.models.backbones.base``).
+What of a file belongs into a backbone is the backbone's own knowledge (``mmlape.models.base.backbone``).
 """
 
 import logging
@@ -89,7 +89,7 @@ def summary_of_resized(resized: dict[str, str]) -> str:
 
 
 class Loadable(Recorded, Protocol):
-    """What a backbone says about checkpoints; see ``mmlape.models.backbones.base.BaseBackbone``."""
+    """What a backbone says about checkpoints; see ``mmlape.models.base.backbone.BaseBackbone``."""
 
     load_report: LoadReport | None
     """Of the checkpoint that ``init_cfg`` names."""

@@ -26,7 +26,7 @@ ADAPTED = ('grid', 'window_attn', 'window_size', 'pad_small_map', 'out_type')
 
 @runtime_checkable
 class Recorded(Protocol):
-    """What a backbone says of itself; see ``mmlape.models.backbones.base.BaseBackbone``."""
+    """What a backbone says of itself; see ``mmlape.models.base.backbone.BaseBackbone``."""
 
     def checkpoint_record(self) -> dict[str, Any]:
         """Return its record: plain values by the names of its arguments."""

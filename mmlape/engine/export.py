@@ -28,9 +28,9 @@ import mmlape
 from mmlape.checkpoint import load_backbone
 from mmlape.errors import CheckpointError, ConfigError, ExportError, StackError
 from mmlape.files import atomic_path
-from mmlape.models.backbones.base import BaseBackbone
+from mmlape.models.base.backbone import BaseBackbone
+from mmlape.models.grid import Grid
 from mmlape.models.layers.folding import folded
-from mmlape.models.layers.grid import Grid
 
 OPSET = 18
 TOLERANCE = 1e-4

@@ -5,16 +5,16 @@ Detectors are imported on first use, since they need MMDetection.
 
 from importlib import import_module
 
-from mmlape.models.backbones.ceit import CeiT
-from mmlape.models.backbones.compact import CompactTransformer
-from mmlape.models.backbones.swin import SwinTransformer
-from mmlape.models.backbones.t2t_vit import T2TViT
-from mmlape.models.backbones.timm_adapter import TimmViTAdapter
-from mmlape.models.backbones.timm_vit import TimmViT
-from mmlape.models.backbones.vit import DistilledVisionTransformer, VisionTransformer
-from mmlape.models.backbones.vit_adapter import ViTAdapter
+from mmlape.models.adapter.model import ViTAdapter
+from mmlape.models.ceit.model import CeiT
+from mmlape.models.compact.model import CompactTransformer
+from mmlape.models.swin.model import SwinTransformer
+from mmlape.models.t2t.model import T2TViT
+from mmlape.models.timm.adapter import TimmViTAdapter
+from mmlape.models.timm.model import TimmViT
+from mmlape.models.vit.model import DistilledVisionTransformer, VisionTransformer
 
-_DETECTORS = {'DETR': '.detectors.detr'}
+_DETECTORS = {'DETR': '.detr.model'}
 
 __all__ = [
     'DETR',

@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from mmlape.engine.distributed.sync_bn import convert_sync_bn
 from mmlape.errors import ConfigError
-from mmlape.models.backbones.base import BaseBackbone
+from mmlape.models.base.backbone import BaseBackbone
 from mmlape.registry import MODEL_WRAPPERS
 from mmlape.runs.settings import precision
 

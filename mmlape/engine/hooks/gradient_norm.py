@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmlape.engine.distributed.sharding import ShardedModel, local, summed
 from mmlape.errors import ConfigError
-from mmlape.models.backbones.base import BaseBackbone
+from mmlape.models.base.backbone import BaseBackbone
 from mmlape.registry import HOOKS
 
 TAG = 'grad_norm/'

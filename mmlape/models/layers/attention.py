@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.models.layers.grid import Grid, ceil_div
+from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.linear import Linear
 from mmlape.models.position import AttentionInput, AttentionPosition, Placement, attaching
 

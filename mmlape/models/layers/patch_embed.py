@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.layers.grid import Grid, pad_to_multiple, require_patch
+from mmlape.models.grid import Grid, pad_to_multiple, require_patch
 from mmlape.models.layers.linear import linear
 
 

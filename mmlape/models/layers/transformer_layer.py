@@ -14,7 +14,7 @@ from mmcv.cnn.bricks import DropPath
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from mmlape.models.layers.grid import Grid
+from mmlape.models.grid import Grid
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.norm_placement import PRE, GroupScale, NormPlacement
 from mmlape.models.position import AttentionInput, Joining, LayerPosition, Stream, attaching, build_pe_norm

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.layers.grid import Grid
+from mmlape.models.grid import Grid
 from mmlape.models.position.base import AttentionPosition
 from mmlape.registry import POSITION_ENCODINGS
 

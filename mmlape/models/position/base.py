@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.layers.grid import Grid, resize_map, tile_map
+from mmlape.models.grid import Grid, resize_map, tile_map
 
 
 class Placement(NamedTuple):

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmlape.errors import ConfigError
-from mmlape.models.layers.grid import Grid
-from mmlape.models.layers.kept import kept
+from mmlape.models.cached_tensors import kept
+from mmlape.models.grid import Grid
 
 METHODS = ('euclidean', 'quantization', 'cross', 'product')
 INDEXES = ('piecewise', 'clip')

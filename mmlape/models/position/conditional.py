@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.layers.grid import Grid, channels_last, to_maps
+from mmlape.models.grid import Grid, channels_last, to_maps
 from mmlape.models.position.base import LayerPosition
 from mmlape.registry import POSITION_ENCODINGS
 

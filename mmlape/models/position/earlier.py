@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.layers.grid import Grid, resize_map
+from mmlape.models.grid import Grid, resize_map
 from mmlape.models.position.absolute import sincos_2d
 from mmlape.models.position.base import AttentionPosition, Placement
 from mmlape.models.position.buckets import Buckets

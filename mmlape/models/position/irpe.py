@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.layers.grid import Grid
+from mmlape.models.grid import Grid
 from mmlape.models.position.base import AttentionPosition, Placement
 from mmlape.models.position.buckets import Buckets
 from mmlape.registry import POSITION_ENCODINGS

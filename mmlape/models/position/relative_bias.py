@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
-from mmlape.models.layers.grid import Grid, resize_map, square_grid
+from mmlape.models.grid import Grid, resize_map, square_grid
 from mmlape.models.position.base import AttentionPosition, Placement
 from mmlape.registry import POSITION_ENCODINGS
 

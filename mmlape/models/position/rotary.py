@@ -17,10 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.layers.grid import Grid
-from mmlape.models.layers.kept import kept
-from mmlape.models.layers.rotation import PAIRS, rotation, turn
+from mmlape.models.cached_tensors import kept
+from mmlape.models.grid import Grid
 from mmlape.models.position.base import AttentionPosition, Placement
+from mmlape.models.position.rotation import PAIRS, rotation, turn
 from mmlape.registry import POSITION_ENCODINGS
 
 COORDINATES = ('index', 'normalised')

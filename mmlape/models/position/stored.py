@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mmlape.checkpoint.loading import LoadReport
 from mmlape.errors import CheckpointError
-from mmlape.models.layers.grid import Grid, square_grid
+from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position.base import AbsolutePosition
 
 

@@ -1,0 +1,252 @@
+"""Multi-scale deformable attention (Deformable DETR, ICLR 2021, Eq. 3) on the fastest backend that is installed.
+
+    out(q) = W sum_l sum_k A_lk(q) value_l(centre(q) + offset_lk(q))
+
+in each head, with bilinear samples (zeros outside, pixel centres at half coordinates) and weights A that a softmax
+over all levels and points normalises.
+"""
+
+import math
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlape.models.adapter.row_sums import row_sums
+from mmlape.models.cached_tensors import kept
+from mmlape.models.grid import Grid
+from mmlape.models.layers.linear import Linear
+
+
+class Cells(NamedTuple):
+    """The cells of a pyramid, level after level, as deformable attention needs to know them.
+
+    Attributes:
+        shapes: (rows, columns) of each of the L levels.
+        centres: (x, y) of each cell in [0, 1] of its level, (S, 2), float32 whatever the model's dtype.
+        scale: (columns, rows) of each level, (L, 2), float32.
+    """
+
+    shapes: tuple[Grid, ...]
+    centres: Tensor
+    scale: Tensor
+
+    @classmethod
+    def of(cls, shapes: Sequence[Grid], device: torch.device) -> 'Cells':
+        """Build the cells of levels ``shapes``."""
+        levels = []
+        for rows, columns in shapes:
+            y = torch.linspace(0.5, rows - 0.5, rows, device=device) / rows
+            x = torch.linspace(0.5, columns - 0.5, columns, device=device) / columns
+            levels.append(torch.cartesian_prod(y, x).flip(-1))
+        scale = torch.tensor([(columns, rows) for rows, columns in shapes], dtype=torch.float32, device=device)
+        return cls(tuple(shapes), torch.cat(levels), scale)
+
+
+def _pytorch(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
+    batch, _, heads, dims = value.shape
+    queries = locations.shape[1]
+    sizes = [rows * columns for rows, columns in shapes]
+    grid = 2 * locations.permute(3, 0, 2, 1, 4, 5).flatten(1, 2) - 1  # (L, B*heads, Q, P, 2) in [-1, 1]
+    weights = weights.permute(3, 0, 2, 1, 4).flatten(1, 2)  # (L, B*heads, Q, P)
+    maps = value.permute(0, 2, 3, 1).flatten(0, 1).split(sizes, dim=-1)  # (B*heads, d, rows*columns) a level
+    out = 0
+    for level, shape in enumerate(shapes):
+        image = maps[level].unflatten(-1, shape)
+        sampled = F.grid_sample(image, grid[level], 'bilinear', 'zeros', align_corners=False)
+        out = out + (sampled * weights[level][:, None]).sum(-1)  # (B*heads, d, Q)
+    return out.view(batch, heads * dims, queries).transpose(1, 2)
+
+
+def _axis(position: Tensor, size: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Return weight and clamped index of the cells around each position on one axis; weights outside are 0."""
+    at = position * size - 0.5
+    low = at.detach().floor()
+    share = at - low
+    low, last = low.int(), size.int() - 1
+    cells = ((1 - share, low), (share, low + 1))
+    return [
+        (weight * ((index >= 0) & (index <= last)), index.minimum(last).clamp(min=0))  # a product: NaN stays NaN
+        for weight, index in cells
+    ]
+
+
+def _embedding_bag(value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor) -> Tensor:
+    """Sum rows of ``value`` by weight: four rows a sample, with bilinear times attention weights."""
+    batch, _, heads, dims = value.shape
+    queries, _, levels, points = locations.shape[1:5]
+    columns, rows, first = _row_tables(shapes, batch, heads, points, value.device)
+    x, y = locations.permute(5, 0, 1, 2, 3, 4).contiguous()  # (B, Q, heads, L, P) each
+    across = [(weight, index * heads) for weight, index in _axis(x, columns.to(x.dtype))]
+    down = [(weight * weights, first + index * (columns * heads)) for weight, index in _axis(y, rows.to(y.dtype))]
+    pairs = [(u * v, i + j) for v, j in down for u, i in across]
+    shares, index = (torch.stack(parts, dim=3).view(-1, 4 * levels * points) for parts in zip(*pairs))
+    return row_sums(value.reshape(-1, dims), index, shares).view(batch, queries, heads * dims)
+
+
+def _row_tables(
+    shapes: Sequence[Grid], batch: int, heads: int, points: int, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return columns and rows of each level, (L, P), and the row of ``value`` where image, head and level begin.
+
+    A level without cells has its first row there, which is read with a weight of 0.
+    """
+    shapes = [shape if all(shape) else (0, 0) for shape in shapes]
+    sizes = torch.tensor(shapes, dtype=torch.int32, device=device)[..., None].expand(-1, -1, points)
+    rows, columns = (size.contiguous() for size in sizes.unbind(1))
+    cells = rows * columns
+    level = cells.cumsum(0, dtype=torch.int32) - cells  # (L, P)
+    image = torch.arange(batch, dtype=torch.int32, device=device).view(-1, 1, 1, 1, 1) * cells[:, 0].sum()
+    head = torch.arange(heads, dtype=torch.int32, device=device)[:, None, None]
+    return columns, rows, (((image + level) * heads + head) * (cells > 0)).int()
+
+
+@kept(maxsize=256)
+def _level_table(shapes: tuple[Grid, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    sizes = torch.tensor([rows * columns for rows, columns in shapes])
+    starts = sizes.cumsum(0) - sizes
+    return torch.tensor(shapes).to(device), starts.to(device)
+
+
+@cache
+def _load_backend(name: str):
+    """Return the callable of a backend, or None with the reason when it cannot be imported."""
+    try:
+        if name == 'deformops':
+            from deformops.registry import msda
+
+            return msda, ''
+        from mmcv.ops.multi_scale_deform_attn import MultiScaleDeformableAttnFunction
+
+        return MultiScaleDeformableAttnFunction.apply, ''
+    except Exception as error:
+        return None, f'{name}: {error}'
+
+
+@cache
+def _warn_once(message: str) -> None:
+    warnings.warn(message, stacklevel=3)
+
+
+def available_backends(device: str | torch.device, dtype: torch.dtype = torch.float32) -> list[str]:
+    """List the backends ('deformops', 'mmcv', 'embedding_bag', 'pytorch') for a device and dtype, best first.
+
+    On CUDA, deformops runs Triton kernels in float32, float16 and bfloat16, and mmcv's compiled op runs in float32
+    and float64. On the CPU sums of rows are the fastest; sampling by ``grid_sample`` runs everywhere, and is what a
+    compiler fuses and an export knows.
+    """
+    names = []
+    kind = torch.device(device).type
+    if kind == 'cpu' and not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
+        names.append('embedding_bag')
+    if kind == 'cuda':
+        if dtype != torch.float64 and _load_backend('deformops')[0]:
+            names.append('deformops')
+        if _load_backend('mmcv')[0]:
+            names.append('mmcv')
+    return [*names, 'pytorch']
+
+
+def multi_scale_deformable_attention(
+    value: Tensor, shapes: Sequence[Grid], locations: Tensor, weights: Tensor, backend: str | None = None
+) -> Tensor:
+    """Sample a pyramid and sum the samples by weight.
+
+    Half-precision inputs stay in half precision where the backend can (deformops); elsewhere the sum is computed in
+    float32, inside autocast as well.
+
+    Args:
+        value: The pyramid's cells, all levels one after the other, (B, S, heads, d).
+        shapes: (rows, columns) of each of the L levels.
+        locations: Where to sample, (x, y) in [0, 1] of a level, (B, Q, heads, L, points, 2).
+        weights: (B, Q, heads, L, points).
+        backend: 'deformops', 'mmcv', 'embedding_bag' or 'pytorch'; None takes the best of ``available_backends``.
+
+    Returns:
+        (B, Q, heads * d), in the dtype of ``value``.
+    """
+    dtype = value.dtype
+    if backend is None:
+        backend = available_backends(value.device, dtype)[0]
+        if backend == 'pytorch' and value.is_cuda:
+            reasons = '; '.join(filter(None, (_load_backend(name)[1] for name in ('deformops', 'mmcv'))))
+            _warn_once(f'deformable attention runs in plain PyTorch, which is slow on a GPU ({reasons}); '
+                       'with Python 3.12 or 3.13: pip install deformops')  # fmt: skip
+    if backend == 'deformops':
+        table, starts = _level_table(tuple(shapes), value.device)
+        return _load_backend(backend)[0](value, table, starts, locations, weights.to(dtype))
+    half = dtype in (torch.float16, torch.bfloat16)
+    with torch.autocast(value.device.type, enabled=False):
+        precision = torch.float32 if half else dtype
+        value, locations, weights = value.to(precision), locations.to(precision), weights.to(precision)
+        if backend == 'mmcv':
+            table, starts = _level_table(tuple(shapes), value.device)
+            step = math.gcd(len(value), 64)
+            out = _load_backend(backend)[0](value.contiguous(), table, starts, locations.contiguous(), weights, step)
+        else:
+            compute = _embedding_bag if backend == 'embedding_bag' else _pytorch
+            out = compute(value, shapes, locations, weights)
+    return out.to(dtype)
+
+
+class MSDeformAttn(nn.Module):
+    """Deformable attention from queries into a pyramid, with the official parameter names.
+
+    Args:
+        embed_dims: Width D of queries and features.
+        n_levels: Levels of the pyramid.
+        num_heads: Heads.
+        n_points: Places sampled per head and level.
+        ratio: Width of the values relative to ``embed_dims``.
+    """
+
+    def __init__(self, embed_dims: int, n_levels: int, num_heads: int, n_points: int, ratio: float = 1.0):
+        super().__init__()
+        value_dims = int(embed_dims * ratio)
+        self.samples = (num_heads, n_levels, n_points)
+        self.sampling_offsets = Linear(embed_dims, 2 * math.prod(self.samples))
+        self.attention_weights = Linear(embed_dims, math.prod(self.samples))
+        self.value_proj = Linear(embed_dims, value_dims)
+        self.output_proj = Linear(value_dims, embed_dims)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set initial values: head h samples in direction 2 pi h / heads, point p at p + 1 cells; equal weights."""
+        heads, levels, points = self.samples
+        angle = torch.arange(heads) * (2 * math.pi / heads)
+        ray = torch.stack((angle.cos(), angle.sin()), dim=-1)
+        ray = ray / ray.abs().amax(dim=-1, keepdim=True)  # on the unit square
+        steps = torch.arange(1, points + 1)
+        rays = (ray[:, None, None] * steps[:, None]).expand(heads, levels, points, 2)
+        for linear in (self.sampling_offsets, self.attention_weights):
+            nn.init.zeros_(linear.weight)
+            nn.init.zeros_(linear.bias)
+        with torch.no_grad():
+            self.sampling_offsets.bias.copy_(rays.flatten())
+        for linear in (self.value_proj, self.output_proj):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, query: Tensor, query_cells: Cells, feat: Tensor, feat_cells: Cells) -> Tensor:
+        """Attend.
+
+        Args:
+            query: (B, Q, D), one query per cell of ``query_cells``.
+            query_cells: Where the queries are.
+            feat: Cells of the pyramid that is read, (B, S, D).
+            feat_cells: Its levels.
+
+        Returns:
+            (B, Q, D).
+        """
+        heads, levels, points = self.samples
+        value = self.value_proj(feat).unflatten(-1, (heads, -1))  # (B, S, heads, d)
+        offsets = self.sampling_offsets(query).unflatten(-1, (heads, levels, points, 2))
+        weights = self.attention_weights(query).unflatten(-1, (heads, levels * points)).softmax(-1)
+        weights = weights.unflatten(-1, (levels, points))
+        locations = query_cells.centres[:, None, None, None] + offsets / feat_cells.scale[:, None]
+        return self.output_proj(multi_scale_deformable_attention(value, feat_cells.shapes, locations, weights))

@@ -1,0 +1,154 @@
+"""How ViT-Adapter exchanges features between ViT tokens x and pyramid cells c (arXiv 2205.08534, Eq. 1 to 3).
+
+inject:   x <- x + gamma * MSDA(LN(x), LN(c))
+extract:  c <- c + MSDA(LN(c), LN(x));  c <- c + ConvFFN(LN(c))
+"""
+
+from collections.abc import Sequence
+
+import torch
+from mmcv.cnn import build_norm_layer
+from mmcv.cnn.bricks import DropPath
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from mmlape.models.adapter.deform_attn import Cells, MSDeformAttn
+from mmlape.models.grid import Grid
+from mmlape.models.layers.linear import Linear
+from mmlape.models.layers.transformer_layer import add_branch
+
+
+def split_maps(x: Tensor, shapes: Sequence[Grid]) -> list[Tensor]:
+    """View cells (B, S, C) of maps ``shapes``, one map after the other, as maps (B, C, rows, columns)."""
+    parts = x.transpose(1, 2).split([rows * columns for rows, columns in shapes], dim=-1)
+    return [part.unflatten(-1, shape) for part, shape in zip(parts, shapes)]
+
+
+class DWConv(nn.Module):
+    """One depthwise 3x3 convolution that serves every map of the pyramid."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.dwconv = nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
+
+    def forward(self, x: Tensor, shapes: Sequence[Grid]) -> Tensor:
+        """Convolve the cells (B, S, C) of maps ``shapes``."""
+        out = [self.dwconv(level).flatten(2).transpose(1, 2) for level in split_maps(x, shapes)]
+        return torch.cat(out, dim=1)
+
+
+class ConvFFN(nn.Module):
+    """Feed-forward network with the depthwise convolution between its first map and the GELU."""
+
+    def __init__(self, embed_dims: int, hidden_dims: int):
+        super().__init__()
+        self.fc1 = Linear(embed_dims, hidden_dims)
+        self.dwconv = DWConv(hidden_dims)
+        self.act = nn.GELU()
+        self.fc2 = Linear(hidden_dims, embed_dims)
+
+    def forward(self, x: Tensor, shapes: Sequence[Grid]) -> Tensor:
+        """Map the cells (B, S, D) of maps ``shapes`` to (B, S, D)."""
+        return self.fc2(self.act(self.dwconv(self.fc1(x), shapes)))
+
+
+class DeformableExchange(nn.Module):
+    """What injector and extractor share: queries read features by deformable attention, each normed before.
+
+    Args:
+        embed_dims: Width D of tokens and cells.
+        n_levels: Levels of the features.
+        num_heads: Heads of deformable attention.
+        n_points: Places that it samples per head and level.
+        ratio: Width of its values relative to ``embed_dims``.
+        norm_cfg: Of the norms.
+    """
+
+    def __init__(self, embed_dims: int, n_levels: int, num_heads: int, n_points: int, ratio: float, norm_cfg: dict):
+        super().__init__()
+        self.query_norm = build_norm_layer(norm_cfg, embed_dims)[1]
+        self.feat_norm = build_norm_layer(norm_cfg, embed_dims)[1]
+        self.attn = MSDeformAttn(embed_dims, n_levels, num_heads, n_points, ratio)
+
+    def read(self, query: Tensor, query_cells: Cells, feat: Tensor, feat_cells: Cells) -> Tensor:
+        """Return what the queries (B, Q, D) read of the features (B, S, D), (B, Q, D)."""
+        return self.attn(self.query_norm(query), query_cells, self.feat_norm(feat), feat_cells)
+
+
+class Injector(DeformableExchange):
+    """ViT tokens read the pyramid; ``gamma`` scales what they add, per channel."""
+
+    def __init__(self, embed_dims: int, *args, init_values: float = 0.0, **kwargs):
+        super().__init__(embed_dims, *args, **kwargs)
+        self.gamma = nn.Parameter(torch.full((embed_dims,), float(init_values)))
+
+    def forward(self, x: Tensor, x_cells: Cells, c: Tensor, c_cells: Cells) -> Tensor:
+        """Return the tokens (B, N, D) with what they read of the cells (B, S, D)."""
+        return add_branch(x, self.read(x, x_cells, c, c_cells), self.gamma)
+
+
+class Extractor(DeformableExchange):
+    """The pyramid reads the ViT tokens; then, with ``cffn_ratio``, its ConvFFN, whose branch alone is dropped."""
+
+    def __init__(self, embed_dims: int, *args, cffn_ratio: float | None = 0.25, drop_path: float = 0.0, **kwargs):
+        super().__init__(embed_dims, *args, **kwargs)
+        self.ffn = None
+        if cffn_ratio is not None:
+            self.ffn = ConvFFN(embed_dims, int(embed_dims * cffn_ratio))
+            self.ffn_norm = build_norm_layer(kwargs['norm_cfg'], embed_dims)[1]
+            self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
+
+    def forward(self, c: Tensor, c_cells: Cells, x: Tensor, x_cells: Cells) -> Tensor:
+        """Return the cells (B, S, D) with what they read of the tokens (B, N, D)."""
+        c = c + self.read(c, c_cells, x, x_cells)
+        if self.ffn is not None:
+            c = c + self.drop_path(self.ffn(self.ffn_norm(c), c_cells.shapes))
+        return c
+
+
+class InteractionBlock(nn.Module):
+    """Injector before, extractor after a range of the ViT's layers.
+
+    Args:
+        embed_dims: Width D of tokens and cells.
+        shared: Arguments of injector and extractor.
+        init_values: Initial gamma of the injector.
+        ffn: Further arguments of the extractor.
+        num_extra: Further extractors behind it.
+        with_cp: Recompute activations in the backward pass to save memory.
+        with_injector: Whether there is an injector; without one, tokens stay as they are.
+    """
+
+    def __init__(
+        self,
+        embed_dims: int,
+        shared: dict,
+        init_values: float,
+        ffn: dict,
+        num_extra: int = 0,
+        with_cp: bool = False,
+        with_injector: bool = True,
+    ):
+        super().__init__()
+        self.injector = None
+        if with_injector:
+            self.injector = Injector(embed_dims, n_levels=3, init_values=init_values, **shared)
+        self.extractor = Extractor(embed_dims, n_levels=1, **ffn, **shared)
+        extra = [Extractor(embed_dims, n_levels=1, **ffn, **shared) for _ in range(num_extra)]
+        self.extra_extractors = nn.ModuleList(extra) if extra else None
+        self.with_cp = with_cp
+
+    def inject(self, x: Tensor, x_cells: Cells, c: Tensor, c_cells: Cells) -> Tensor:
+        """Return the ViT tokens (B, N, D) after they have read the pyramid (B, S, D)."""
+        return self._run(self.injector, x, x_cells, c, c_cells)
+
+    def extract(self, c: Tensor, c_cells: Cells, x: Tensor, x_cells: Cells) -> Tensor:
+        """Return the pyramid (B, S, D) after it has read the ViT tokens (B, N, D)."""
+        for extractor in (self.extractor, *(self.extra_extractors or ())):
+            c = self._run(extractor, c, c_cells, x, x_cells)
+        return c
+
+    def _run(self, module: nn.Module, *args) -> Tensor:
+        if self.with_cp and torch.is_grad_enabled():
+            return checkpoint(module, *args, use_reentrant=False)
+        return module(*args)

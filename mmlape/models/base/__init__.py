@@ -1,0 +1,1 @@
+"""What all backbones have in common."""

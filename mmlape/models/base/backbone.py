@@ -1,0 +1,277 @@
+"""What every backbone of this package offers to what surrounds it.
+
+Loader, optimiser, gradient norms, sharding, position analysis, export and data checks use these names and nothing else
+of a backbone, so that a new one is one file.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from mmengine.model.weight_init import trunc_normal_
+from torch import Tensor, nn
+
+from mmlape.errors import ConfigError
+from mmlape.models.base.checkpoint import LoadableBackbone
+from mmlape.models.grid import Grid
+from mmlape.models.position import Position, Stream, resolve_position
+
+
+class BaseBackbone(LoadableBackbone):
+    """A backbone: layers one after the other, with or without position encodings.
+
+    A subclass sets ``embed_dims`` and ``grid``, defines its layers (a module list ``layers_name``, or ``all_layers``),
+    ``grid_of`` and ``forward``, and calls ``add_tables``, ``add_encodings`` behind its layers, and ``freeze`` in its
+    constructor if it has a PE, or ``frozen_stages``.
+
+    Attributes:
+        out_types: Forms of the outputs.
+        out_type: One of them.
+        out_indices: Layers, or stages, to return, counted from 0.
+        layers_name: The module list of the layers, as parameter names have it.
+        table_name: The name of the absolute PE's table.
+        embedding_names: Beginnings of the names of parameters before the first layer.
+        embed_dims: Width D of the tokens.
+        in_channels: Channels of the images.
+        patch_size: Side in pixels that a token stands for at the input; no side of an image may be smaller.
+        grid: Grid of tokens of the images that the PE is made for.
+        strides: Strides of the outputs; empty where outputs are no maps.
+        prefix_tokens: Names of the tokens that can precede the patches.
+        num_prefix: How many of them run along.
+        pe_prefix: Rows of the PE tables before those of the patches.
+        position: The position encodings.
+        pe_names: Names of the absolute PE's tables.
+        interpolate_mode: Of PE resizing.
+        frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
+    """
+
+    out_types: ClassVar[tuple[str, ...]] = ('raw', 'featmap', 'avg_featmap')
+    layers_name: ClassVar[str] = 'blocks'
+    table_name: ClassVar[str] = 'pos_embed'
+    embedding_names: ClassVar[tuple[str, ...]] = ('patch_embed.', 'norm_pre.')
+    prefix_tokens: ClassVar[tuple[str, ...]] = ()
+    embed_dims: int
+    in_channels: int = 3
+    patch_size: int = 1
+    grid: Grid
+    strides: tuple[int, ...] = ()
+    num_prefix: int = 0
+    pe_prefix: int = 0
+    pe_names: Sequence[str] = ()
+    interpolate_mode: str = 'bicubic'
+    frozen_stages: int = -1
+
+    def __init__(self, init_cfg: dict | list[dict] | None = None):
+        super().__init__(init_cfg)
+        self.position: Position = resolve_position('none', 'default', 'layernorm')
+
+    # structure
+
+    @property
+    def all_layers(self) -> Sequence[nn.Module]:
+        """The layers of all stages, in the order in which they run."""
+        return getattr(self, self.layers_name)
+
+    @property
+    def layer_names(self) -> list[str]:
+        """What the parameter names of each layer begin with."""
+        return [f'{self.layers_name}.{number}.' for number in range(self.num_layers)]
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers there are."""
+        return len(self.all_layers)
+
+    @abstractmethod
+    def grid_of(self, size: tuple[int, int]) -> Grid:
+        """Return the grid of tokens of an image of (height, width) pixels."""
+
+    def shard_units(self) -> Sequence[nn.Module]:
+        """Return the parts that sharded training (FSDP) gathers one at a time."""
+        return self.all_layers
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Return the depth of a parameter for layer-wise learning rates; a layer's PE norm belongs to its layer.
+
+        Args:
+            param_name: Its name.
+            prefix: What the name begins with before this backbone's own names.
+
+        Returns:
+            The depth (0 for the embeddings, k + 1 for layer k, the number of layers + 1 for what follows), and the
+            number of depths.
+        """
+        name = param_name.removeprefix(prefix)
+        depths = self.num_layers + 2
+        for number, layer in enumerate(self.layer_names, 1):
+            if name.startswith(layer):
+                return number, depths
+        if name.startswith((*self.embedding_names, self.table_name, *self.prefix_tokens)):
+            return 0, depths
+        return depths - 1, depths
+
+    def part_of(self, param_name: str) -> str:
+        """Return the part of the network that a parameter belongs to, for figures over depth.
+
+        Parts are 'patch_embed', 'position' (PE tables and prefix tokens), 'blocks.0' and so on for the layers, and
+        'backbone' for what follows.
+        """
+        depth, depths = self.get_layer_depth(param_name)
+        if depth == 0:
+            return 'position' if param_name in (*self.pe_names, *self.prefix_tokens) else 'patch_embed'
+        return f'blocks.{depth - 1}' if depth < depths - 1 else 'backbone'
+
+    @staticmethod
+    def init_linear(module: nn.Module) -> None:
+        """Initialise a linear map as DeiT does; for ``apply``."""
+        if isinstance(module, nn.Linear):
+            trunc_normal_(module.weight, std=0.02)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+    def set_outputs(self, out_type: str, out_indices: int | Sequence[int], count: int, part: str = 'layer') -> None:
+        """Check and set ``out_type``, ``out_indices`` and ``strides``; ``patch_size`` must be set.
+
+        Args:
+            out_type: A name in ``out_types``.
+            out_indices: Parts to return; negative ones count from the end.
+            count: How many parts there are.
+            part: What a part is called.
+
+        Raises:
+            ConfigError: For an unknown form, no part at all, and one that is not there.
+        """
+        if out_type not in self.out_types:
+            raise ConfigError(f'unknown out_type={out_type!r}; choose one of: {", ".join(self.out_types)}')
+        indices = list(out_indices) if isinstance(out_indices, Sequence) else [out_indices]
+        absent = [index for index in indices if index not in range(-count, count)]
+        if absent or not indices:
+            wrong = f'there is no {part} {absent[0]!r}' if absent else f'name one {part} or more'
+            raise ConfigError(f'out_indices={out_indices!r}: {wrong}, the model has {count}')
+        self.out_type, self.out_indices = out_type, [int(index) % count for index in indices]
+        self.strides = (self.patch_size,) * len(indices) if out_type == 'featmap' else ()
+
+    # freezing
+
+    def frozen_modules(self) -> list[nn.Module]:
+        """Return the modules that ``frozen_stages`` freezes."""
+        if self.frozen_stages < 0:
+            return []
+        names = [name.rstrip('.') for name in self.embedding_names]
+        embeddings = [getattr(self, name, None) for name in names]
+        layers = self.all_layers[: self.frozen_stages]
+        return [part for part in embeddings if isinstance(part, nn.Module)] + list(layers)
+
+    def freeze(self) -> None:
+        """Stop the training of what ``frozen_stages`` says.
+
+        Raises:
+            ConfigError: If there are not so many layers, or stages.
+        """
+        most = len(getattr(self, self.layers_name, self.all_layers))
+        if self.frozen_stages not in range(-1, most + 1):
+            raise ConfigError(f'frozen_stages={self.frozen_stages!r}: choose from -1, for nothing, to {most}, for all')
+        if self.frozen_stages < 0:
+            return
+        for name in (*self.prefix_tokens[: self.num_prefix], *self.pe_names):
+            getattr(self, name).requires_grad_(False)
+        for module in self.frozen_modules():
+            module.requires_grad_(False)
+
+    def train(self, mode: bool = True):
+        """Set the mode; frozen parts stay in evaluation mode."""
+        super().train(mode)
+        for module in self.frozen_modules():
+            module.eval()
+        return self
+
+    # position
+
+    def add_tables(self, num_layers: int) -> None:
+        """Add the absolute PE: parameters if it is trainable, else buffers that checkpoints carry as well."""
+        kind = self.position.absolute
+        if kind is None:
+            return
+        per_layer = self.position.joining.table_per_layer
+        self.pe_names = [f'{self.table_name}{i}' for i in range(num_layers)] if per_layer else [self.table_name]
+        for name in self.pe_names:
+            self.add_table(name, self.embed_dims)
+
+    def add_table(self, name: str, dims: int) -> None:
+        """Add one table of the absolute PE, for the grid that ``table_grid`` says."""
+        kind = self.position.absolute
+        table = kind.table(self.table_grid(name, self.grid), dims, self.pe_prefix)
+        if kind.trainable:
+            self.register_parameter(name, nn.Parameter(table))
+        else:
+            self.register_buffer(name, table)
+
+    def add_encodings(self) -> None:
+        """Let the encodings between layers follow theirs.
+
+        Raises:
+            ConfigError: If one follows a layer that is not there.
+        """
+        for number, layer in enumerate(self.all_layers):
+            for encoding in self.position.build_between():
+                wrong = [after for after in encoding.after if not 0 <= after < self.num_layers]
+                if wrong:
+                    raise ConfigError(
+                        f'pe_type={encoding.name!r}: after={wrong[0]} is no layer; choose from 0 to '
+                        f'{self.num_layers - 1}'
+                    )
+                if number in encoding.after:
+                    layer.add_encoding(encoding)
+
+    def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
+        """Resize the PE to a grid.
+
+        Args:
+            grid: Of the patch tokens.
+            num_prefix: Tokens before the patches: 0, or all. Those without a row in the tables get one of zeros.
+
+        Returns:
+            (1, num_prefix + N, D); a tuple of those where each layer has a table; None without an absolute PE.
+        """
+        kind, prefix, mode = self.position.absolute, self.pe_prefix, self.interpolate_mode
+        tables = [kind.resize(getattr(self, name), self.grid, grid, prefix, mode) for name in self.pe_names]
+        if num_prefix < prefix:
+            tables = [table[:, prefix:] for table in tables]
+        elif num_prefix > prefix:
+            tables = [F.pad(table, (0, 0, num_prefix - prefix, 0)) for table in tables]
+        if self.position.joining.table_per_layer:
+            return tuple(tables)
+        return tables[0] if tables else None
+
+    def layer_grids(self, grid: Grid, inside: bool = False) -> list[Grid]:
+        """Return the grid of each layer's tokens.
+
+        Args:
+            grid: Of the first layer's patch tokens.
+            inside: Return that of the tokens that attend to one another: of a window, where there are windows.
+        """
+        windows = [getattr(layer.attention, 'window_size', None) for layer in self.all_layers] if inside else []
+        return [(side, side) if side else grid for side in windows] or [grid] * self.num_layers
+
+    @torch.no_grad()
+    def layer_positions(self, grid: Grid) -> Iterator[Tensor]:
+        """Yield the PE of the patch tokens as each layer's attention sees it, (N, D) a layer.
+
+        The joining runs on tokens that are zero everywhere, so that only the PE is left.
+        """
+        pe = self.position_stream(grid, 0)
+        x = self.position.joining.enter(torch.zeros_like(pe[0] if isinstance(pe, tuple) else pe), pe)
+        norm_pre = getattr(self, 'norm_pre', None)
+        x = x if norm_pre is None else norm_pre(x)
+        for layer in self.all_layers:
+            x, seen, pe = layer.join_position(x, pe)
+            yield seen[0]
+
+    @torch.no_grad()
+    def drawn_encodings(self, grid: Grid) -> Iterator[Tensor | None]:
+        """Yield what is drawn of the first encoding inside each layer's attention, (N, N), or None."""
+        for layer, own in zip(self.all_layers, self.layer_grids(grid, inside=True)):
+            drawn = (encoding.drawn(layer.attention, own) for encoding in layer.attention.encodings)
+            yield next((values for values in drawn if values is not None), None)

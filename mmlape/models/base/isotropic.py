@@ -1,0 +1,167 @@
+"""A backbone whose layers all have the same tokens: a tokenizer, prefix tokens, layers, a final norm.
+
+x = [prefix; tokenize(image)];  x <- layer_l(x, PE)
+"""
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+from mmengine.model.weight_init import trunc_normal_
+from torch import Tensor, nn
+
+from mmlape.checkpoint.key_maps import Weights
+from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.errors import ConfigError
+from mmlape.models.base.backbone import BaseBackbone
+from mmlape.models.grid import Grid, contiguous, to_maps
+from mmlape.models.layers.patch_embed import PATCH_NORMS
+from mmlape.models.layers.transformer_layer import full_precision
+from mmlape.models.position import Placement, Stream
+
+OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
+
+
+class IsotropicBackbone(BaseBackbone):
+    """The forward of such a backbone, and the forms of its outputs.
+
+    A subclass calls ``set_outputs`` and ``add_prefix_tokens`` in its constructor, and defines ``tokenize``; see
+    ``BaseBackbone`` for what else it must have.
+
+    Attributes:
+        final_norm_name: The name of the norm after the last layer, which may be None.
+        norm_pre: Norm of the first layer's input; None for none.
+        pos_drop: Dropout of the first layer's input.
+    """
+
+    final_norm_name: ClassVar[str] = 'norm'
+    out_types: ClassVar[tuple[str, ...]] = OUT_TYPES
+    prefix_tokens: tuple[str, ...] = ('cls_token',)
+
+    def __init__(self, init_cfg: dict | list[dict] | None = None):
+        super().__init__(init_cfg)
+        self.norm_pre: nn.Module | None = None
+        self.pos_drop: nn.Module = nn.Identity()
+
+    # building
+
+    def add_prefix_tokens(self, counts: dict[str, int]) -> None:
+        """Add trainable tokens before the patches; PE tables get the rows that ``table_tokens`` says."""
+        self.prefix_tokens, self.num_prefix = tuple(counts), sum(counts.values())
+        for name, count in counts.items():
+            setattr(self, name, nn.Parameter(trunc_normal_(torch.zeros(1, count, self.embed_dims), std=0.02)))
+        self.pe_prefix = sum(self.table_tokens().values())
+
+    def table_tokens(self) -> dict[str, int]:
+        """Return the prefix tokens, which all have rows in the PE tables."""
+        return {name: getattr(self, name).shape[1] for name in self.prefix_tokens}
+
+    def build_norm_pre(self, patch_norm: str, eps: float) -> nn.Module | None:
+        """Build the norm of tokens + PE that a Dual PatchNorm's ablation has; None for the other kinds.
+
+        Raises:
+            ConfigError: If the PE does not join the tokens before the first layer.
+        """
+        build = PATCH_NORMS[patch_norm][2]
+        if build is None:
+            return None
+        position = self.position
+        if position.absolute is None or not position.joining.at_input:
+            given = position.options()
+            raise ConfigError(
+                f"patch_norm={patch_norm!r} norms tokens + PE, so it needs pe_joining='default' and an absolute "
+                f'pe_type, not pe_joining={given["pe_joining"]!r} with pe_type={given["pe_type"]!r}'
+            )
+        return build(self.embed_dims, eps=eps)
+
+    def placement(self, layer: int, window: int | None = None) -> Placement:
+        """Return where a layer's encodings inside attention are attached; ``window`` is the side of its windows."""
+        grid = (window, window) if window else self.grid
+        normed, mode = self.position.normed, self.interpolate_mode
+        return Placement(layer, grid, self.num_prefix, normed, mode, window is not None)
+
+    # running
+
+    @abstractmethod
+    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
+        """Return the tokens (B, N, D) of images (B, C, H, W) of any size, and their grid."""
+
+    @property
+    def final_norm(self) -> nn.Module | None:
+        """The norm after the last layer."""
+        return getattr(self, self.final_norm_name)
+
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
+        x, hw = self.tokenize(x)
+        prefix = [getattr(self, name).expand(len(x), -1, -1) for name in self.prefix_tokens]
+        x = torch.cat((*prefix, x), dim=1) if prefix else x
+        pe = self.position_stream(hw, self.num_prefix)
+        x = full_precision(self.position.joining.enter(x, pe))
+        if self.norm_pre is not None:
+            x = self.norm_pre(x)
+        return self.pos_drop(x), pe, hw
+
+    def run_layers(self, x: Tensor, pe: Stream, hw: Grid, start: int, stop: int) -> tuple[Tensor, Stream]:
+        """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, N, D)."""
+        for layer in self.all_layers[start:stop]:
+            x, pe = layer(x, pe, hw)
+        return x, pe
+
+    def split_prefix(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Split tokens (B, P + N, D) into those of the prefix and those of the patches."""
+        if not self.num_prefix:  # no slice, whose backward would copy
+            return x[:, :0], x
+        return x[:, : self.num_prefix], x[:, self.num_prefix :]
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Extract features.
+
+        Args:
+            x: Images (B, C, H, W).
+
+        Returns:
+            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
+
+        Raises:
+            ValueError: If a side of the images is smaller than a patch.
+        """
+        x, pe, hw = self.embed(x)
+        outs, start = {}, 0
+        for index in sorted(set(self.out_indices)):
+            x, pe = self.run_layers(x, pe, hw, start, index + 1)
+            start = index + 1
+            outs[index] = self.format(self.normed(x, start == self.num_layers), hw)
+        return tuple(outs[index] for index in self.out_indices)
+
+    def normed(self, x: Tensor, last: bool) -> Tensor:
+        """Return the tokens (B, P + N, D) of a layer that is returned; the final norm applies to the last layer."""
+        return self.final_norm(x) if last and self.final_norm is not None else x
+
+    def format(self, x: Tensor, hw: Grid) -> Tensor | tuple[Tensor, ...]:
+        """Return tokens (B, P + N, D) of a layer in the form that ``out_type`` says."""
+        if self.out_type == 'raw':
+            return x
+        if self.out_type == 'cls_token':
+            return x[:, 0]
+        _, patches = self.split_prefix(x)  # (B, N, D)
+        return patches.mean(dim=1) if self.out_type == 'avg_featmap' else contiguous(to_maps(patches, hw))
+
+    # checkpoints
+
+    def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
+        """Return a file's tensors without tokens, tables and the final norm where this model lacks them."""
+        tensors = super().fit_checkpoint(weights, options, report)
+        unwanted = [name for name in self.optional_tokens(weights) if name not in self.prefix_tokens]
+        if self.position.absolute is None and not self.position.inside:
+            unwanted += self.stored_names.tables(weights)
+        if self.final_norm is None:
+            unwanted += [name for name in tensors if name.startswith(f'{self.final_norm_name}.')]
+        for name in unwanted:
+            if tensors.pop(name, None) is not None:
+                report.dropped.append(name)
+        return tensors
+
+    def optional_tokens(self, weights: Weights) -> tuple[str, ...]:
+        """Return the prefix tokens of a file, which a model may do without."""
+        return tuple(name for name in type(self).prefix_tokens if name in weights.tensors)

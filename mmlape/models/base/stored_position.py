@@ -1,0 +1,160 @@
+"""What the tensors of a file tell of its position encodings: kinds, grid, joining and norm."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mmlape.checkpoint.key_maps import Weights
+from mmlape.models.grid import Grid, square_grid
+from mmlape.models.position import AbsolutePosition, AttentionPosition, LayerPosition, joinings_of, kinds, norms_of
+from mmlape.models.position.stored import with_batch_axis
+
+HEADS_ASSUMED = 'num_heads leaves no trace in a file: the usual width of a head is assumed, set the true number'
+
+
+def usual_heads(dims: int, channels: int) -> int:
+    """Return the largest number of heads that divides a width into at least so many channels each, or 1."""
+    return max(heads for heads in range(1, max(1, dims // channels) + 1) if dims % heads == 0)
+
+
+class StoredPosition(NamedTuple):
+    """What a file tells of its position encodings.
+
+    Attributes:
+        pe_type: As the model takes it; of several readings that fit, the first.
+        grid: Of the tables; None without tables, or where they are of no square.
+        needs_grid: Whether the user has to give the grid.
+        readings: In words, what the encodings inside attention can be, where keys do not tell.
+    """
+
+    pe_type: str | dict | list[str | dict]
+    grid: Grid | None
+    needs_grid: bool
+    readings: Sequence[str] = ()
+
+    @property
+    def shown(self) -> str | dict | list[str | dict]:
+        """The value of ``pe_type`` to print."""
+        return f"{self.pe_type}, or what else fits: see 'mind'" if self.readings else self.pe_type
+
+    def img_size(self, patch_size: int, default: int = 224) -> dict:
+        """Return the image size that the tables are made for, where it is not the default."""
+        rows, columns = (side * patch_size for side in self.grid or (default // patch_size,) * 2)
+        return {} if rows == columns == default else {'img_size': rows if rows == columns else (rows, columns)}
+
+
+class StoredNames(NamedTuple):
+    """The names of a backbone's tensors, as its files have them.
+
+    Attributes:
+        table: Of the absolute PE.
+        layer: What those of the first layer begin with.
+        attn: What those of its attention begin with, inside the layer.
+    """
+
+    table: str = 'pos_embed'
+    layer: str = 'blocks.0.'
+    attn: str = 'attn.'
+
+    def tables(self, weights: Weights) -> list[str]:
+        """Return the names of the absolute PE's tables."""
+        return [name for name in weights.tensors if re.fullmatch(rf'{self.table}\d*', name)]
+
+    def attention(self, weights: Weights) -> dict:
+        """Return the tensors of the first attention, by the names that they have there."""
+        return weights.below(self.layer + self.attn)
+
+    def layers(self, weights: Weights) -> list[dict]:
+        """Return the tensors of each layer, by the names that they have there, in the order of the layers."""
+        pattern = re.compile(re.escape(self.layer).replace('0', r'(\d+)'))
+        matches = filter(None, map(pattern.match, weights.tensors))
+        found = {match[0]: tuple(map(int, match.groups())) for match in matches}
+        return [weights.below(start) for start in sorted(found, key=found.__getitem__)]
+
+    def joinings(self, weights: Weights) -> list[str]:
+        """Return the recorded joining, or those that leave such names in a file."""
+        if 'pe_joining' in weights.known:
+            return [str(weights.known['pe_joining'])]
+        return joinings_of(weights.has(r'.*\bpe_norm\.'), f'{self.table}0' in weights.tensors)
+
+    def norms(self, weights: Weights) -> list[str]:
+        """Return the recorded norm of an absolute PE, or those that leave such names in a file."""
+        if weights.known:
+            return [str(weights.known['pe_norm'])] if 'pe_norm' in weights.known else []
+        stored = weights.below(f'{self.layer}pe_norm.')
+        return norms_of(stored) if stored else []
+
+    def heads(self, weights: Weights) -> int | None:
+        """Return the recorded heads, or those that an encoding inside attention tells; None if there is none."""
+        if 'num_heads' in weights.known:
+            return weights.known['num_heads']
+        attn = self.attention(weights)
+        return next((kind.stored_heads(attn) for kind in kinds(AttentionPosition) if kind.found_in(attn)), None)
+
+    def position(self, weights: Weights, prefix: int = 0, grid: Grid | None = None) -> StoredPosition:
+        """Find the position encodings of a file.
+
+        Args:
+            weights: Of the file.
+            prefix: Rows of the tables before those of the patches.
+            grid: (rows, columns) of the stored PE, if the user gave it.
+        """
+        found: list[str | dict] = []
+        grid = grid or weights.grid
+        tables = self.tables(weights)
+        if tables:
+            table = with_batch_axis(weights.tensors[tables[0]])
+            grid = grid or square_grid(table.shape[1] - prefix)
+            fixed_first = sorted(kinds(AbsolutePosition), key=lambda kind: kind.trainable)
+            fitting = (kind.name for kind in fixed_first if kind.matches(table, grid, prefix)) if grid else ()
+            found.append(next(iter(fitting), 'learnable'))
+        attn = self.attention(weights)
+        inside = [kind for kind in kinds(AttentionPosition) if kind.found_in(attn)]
+        for kind in inside:
+            options = kind.stored_options(attn, prefix)
+            found.append(dict(type=kind.name, **options) if options else kind.name)
+            grid = grid or kind.stored_grid(attn, prefix)
+        readings = [text for kind in inside if 'pe_type' not in weights.known for text in kind.readings(attn, prefix)]
+        layers = self.layers(weights)
+        for kind in kinds(LayerPosition):
+            options = kind.stored_options(layers)
+            if options is not None:
+                found.append(dict(type=kind.name, **options) if options else kind.name)
+        has_grid = bool(tables) or any(kind.has_grid for kind in inside)
+        pe_type = weights.known.get('pe_type', found if len(found) > 1 else (found or ['none'])[0])
+        return StoredPosition(pe_type, grid if has_grid else None, has_grid and grid is None, readings)
+
+    def options(self, weights: Weights, position: StoredPosition) -> dict:
+        """Return the arguments of a model; of several that fit, the most usual ones."""
+        norm = next(iter(self.norms(weights)), 'layernorm')
+        options = dict(pe_type=position.pe_type, pe_joining=self.joinings(weights)[0])
+        return options if norm == 'layernorm' else dict(options, pe_norm=norm)
+
+    def rows(self, weights: Weights, position: StoredPosition) -> dict:
+        """Return printable values by name, with all arguments that fit."""
+        grid, joinings = position.grid, self.joinings(weights)
+        missing = 'no square, pass grid=(rows, columns)' if position.needs_grid else ''
+        return {
+            'pe_type': position.shown,
+            'pe grid': f'{grid[0]} x {grid[1]}' if grid else missing,
+            'pe_joining': ' or '.join(joinings if self.tables(weights) else joinings[:1]),
+            'pe_norm': ' or '.join(self.norms(weights)) or 'none',
+        }
+
+    def notes(self, weights: Weights, position: StoredPosition) -> list[str]:
+        """Return what a file leaves open of its position encodings."""
+        absolute = {'pe_joining': self.joinings(weights), 'pe_norm': self.norms(weights)}
+        open_ = {key: found for key, found in absolute.items() if self.tables(weights) and len(found) > 1}
+        open_ |= {'pe_type': position.readings} if position.readings else {}
+        notes = [f'the file does not say whether {key} is {" or ".join(found)}' for key, found in open_.items()]
+        if position.needs_grid:
+            notes.append("the PE is of no square grid: add the pretraining's to init_cfg, grid=(rows, columns)")
+        return notes
+
+    def arch(self, weights: Weights, name: str | None, shape: dict) -> tuple[str | dict, list[str]]:
+        """Return the argument for an arch of that name, or shape, and a note where its heads are assumed."""
+        told, usual = self.heads(weights), usual_heads(shape['embed_dims'], 64)
+        return name or dict(shape, num_heads=told or usual), [] if name or told else [HEADS_ASSUMED]
+
+
+NAMES = StoredNames()

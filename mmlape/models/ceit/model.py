@@ -1,0 +1,187 @@
+"""CeiT (ICCV 2021): a convolutional stem, layers with a locally-enhanced FFN, attention over their class tokens.
+
+x = [cls; i2t(image)];  x <- layer_l(x, PE);  LN(LCA(x_1[cls] + p_1, ..., x_L[cls] + p_L))
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from mmcv.cnn import build_norm_layer
+from torch import Tensor, nn
+
+from mmlape.checkpoint.key_maps import Weights
+from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.models.base.stored_arch import NamedArchBackbone
+from mmlape.models.ceit.layers import ImageToTokens, LayerClassAttention, LeFFLayer
+from mmlape.models.grid import Grid, ceil_div
+from mmlape.models.layers.attention import MultiheadAttention
+from mmlape.models.position import PositionType, resolve_position
+from mmlape.models.vit.options import resolve_arch
+from mmlape.registry import MODELS
+
+
+def _arch(num_heads: int) -> dict:
+    embed_dims = 64 * num_heads
+    return dict(
+        embed_dims=embed_dims,
+        num_layers=12,
+        num_heads=num_heads,
+        feedforward_channels=4 * embed_dims,
+        stem_channels=64,
+    )
+
+
+ARCHS = {'tiny': _arch(3), 'small': _arch(6), 'base': _arch(12)}
+
+
+@MODELS.register_module()
+class CeiT(NamedArchBackbone):
+    """CeiT with a choice of position encodings, their joining (LaPE) and Dual PatchNorm.
+
+    Images of any size of at least 16 pixels work, padded with zeros on the right and the bottom to multiples of 16, so
+    a feature map has ``ceil(side / 16)`` cells a side. Parameter names are the public code's, with LaPE's
+    ``blocks.N.pe_norm``. Layer-wise class attention (LCA) makes the class token of ``out_type='cls_token'``; a model
+    with other outputs does not have it. The joining concerns ``pos_embed``; ``pos_layer_embed``, a PE over layers, is
+    always added to LCA's input.
+
+    Args:
+        arch: 'tiny', 'small', 'base', or a dict with ``embed_dims``, ``num_layers``, ``num_heads``,
+            ``feedforward_channels`` and ``stem_channels``, the width of the convolutional stem.
+        img_size: Side in pixels, or (height, width), that the PE tables are made for.
+        in_channels: Channels of the images.
+        out_indices: Layers to return; negative ones count from the end.
+        out_type: 'cls_token' (B, D), of the last layer through LCA; 'raw' all tokens (B, N, D); 'featmap'
+            (B, D, rows, columns); 'avg_featmap', the mean of the patch tokens (B, D).
+        pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'none' or another kind in ``POSITION_ENCODINGS``; a dict
+            with ``type`` and arguments; or a list of those with at most one absolute kind.
+        pe_joining: How the absolute PE meets the tokens, see ``mmlape.models.position.joining``.
+        pe_norm: What norms the PE in 'lape-shared' and 'lape'.
+        patch_norm: Norms before and after the patches' linear map, over the 4x4 cells of all stem channels and over D:
+            'none', 'dual', 'pre', 'post', 'learnable-only', 'no-learnable' or 'rms'.
+        drop_rate: Dropout of embeddings, of attention's projections and of LCA's FFN.
+        drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0. LCA has none.
+        bn_cfg: Of the batch norms in the stem and in the layers.
+        with_cp: Recompute activations in the backward pass to save memory.
+        frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
+        init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``;
+            further keys are passed on to it.
+
+    Raises:
+        ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
+    """
+
+    archs = ARCHS
+    stem = 'i2t'
+    stored_widths: ClassVar[dict[str, str]] = {
+        'embed_dims': 'i2t.proj.weight',
+        'feedforward_channels': 'blocks.0.leff.conv1.weight',
+        'stem_channels': 'i2t.backbone.conv.weight',
+    }
+    embedding_names = ('i2t.',)
+    checkpoint_signs = (r'i2t\.proj\.', r'blocks\.0\.leff\.')
+
+    def __init__(
+        self,
+        arch: str | dict = 'tiny',
+        img_size: int | tuple[int, int] = 224,
+        in_channels: int = 3,
+        out_indices: int | Sequence[int] = -1,
+        out_type: str = 'cls_token',
+        pe_type: PositionType = 'learnable',
+        pe_joining: str = 'default',
+        pe_norm: str = 'layernorm',
+        patch_norm: str = 'none',
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        bn_cfg: dict | None = None,
+        with_cp: bool = False,
+        frozen_stages: int = -1,
+        init_cfg: dict | list[dict] | None = None,
+    ):
+        super().__init__(init_cfg)
+        self.in_channels = in_channels
+        arch = self.arch = resolve_arch(arch, ARCHS)
+        dims, depth, heads = (arch[key] for key in ('embed_dims', 'num_layers', 'num_heads'))
+        hidden = arch['feedforward_channels']
+        self.embed_dims, self.frozen_stages = dims, frozen_stages
+        self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
+        self.set_outputs(out_type, out_indices, depth)
+        self.position = resolve_position(pe_type, pe_joining, pe_norm)
+
+        self.untraced = {'patch_norm': patch_norm}
+        bn_cfg, norm_cfg = bn_cfg or dict(type='BN'), dict(type='LN', eps=1e-6)
+        self.i2t = ImageToTokens(in_channels, arch['stem_channels'], dims, patch_norm, norm_cfg['eps'], bn_cfg)
+        self.add_prefix_tokens(dict(cls_token=1))
+        self.add_tables(depth)
+        self.pos_drop = nn.Dropout(drop_rate)
+        rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
+        self.blocks = nn.ModuleList(
+            LeFFLayer(
+                dims,
+                MultiheadAttention(
+                    dims, heads, True, 0.0, drop_rate, None, self.position.build_inside(), self.placement(i)
+                ),
+                self.position.joining,
+                hidden,
+                bn_cfg,
+                rate,
+                self.position.pe_norm,
+                norm_cfg,
+                with_cp,
+            )
+            for i, rate in enumerate(rates)
+        )
+        self.lca = LayerClassAttention(dims, heads, hidden, drop_rate, norm_cfg) if out_type == 'cls_token' else None
+        self.pos_layer_embed = nn.Parameter(torch.zeros(1, depth, dims)) if self.lca else None
+        self.norm = build_norm_layer(norm_cfg, dims)[1]
+        self.apply(self.init_linear)
+        self.add_encodings()
+        self.freeze()
+
+    def grid_of(self, size: tuple[int, int]) -> Grid:
+        """Return the grid of tokens of an image of (height, width) pixels."""
+        return tuple(ceil_div(side, self.patch_size) for side in size)
+
+    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
+        """Return the tokens (B, N, D) of images (B, C, H, W), and their grid."""
+        return self.i2t(x)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Extract features.
+
+        Args:
+            x: Images (B, C, H, W).
+
+        Returns:
+            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
+
+        Raises:
+            ValueError: If a side of the images is smaller than a patch.
+        """
+        if self.lca is None:
+            return super().forward(x)
+        x, pe, hw = self.embed(x)
+        tokens = []
+        for i in range(self.num_layers):
+            x, pe = self.run_layers(x, pe, hw, i, i + 1)
+            tokens.append(x[:, 0])
+        last = self.norm(self.lca(torch.stack(tokens, dim=1) + self.pos_layer_embed))
+        outs = [*tokens[:-1], last]
+        return tuple(outs[index] for index in self.out_indices)
+
+    # checkpoints
+
+    @classmethod
+    def stored_options(cls, weights: Weights) -> dict:
+        """Return ``out_type`` for a file without LCA."""
+        return {} if weights.has(r'lca\.') else {'out_type': 'featmap'}
+
+    def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
+        """Return a file's tensors without LCA where this model has none."""
+        tensors = super().fit_checkpoint(weights, options, report)
+        unwanted = [name for name in tensors if name.startswith(('lca.', 'pos_layer_embed'))]
+        for name in unwanted if self.lca is None else ():
+            del tensors[name]
+            report.dropped.append(name)
+        return tensors

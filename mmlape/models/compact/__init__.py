@@ -1,0 +1,1 @@
+"""Compact Transformers: ViT-Lite, CVT, CCT."""

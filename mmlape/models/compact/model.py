@@ -1,0 +1,153 @@
+"""ViT-Lite, CVT and CCT (arXiv 2104.05704): one transformer with a tokenizer and a pooling, and LaPE's joinings.
+
+sequence pooling: z = sum_i softmax_i(u . x_i + b) x_i, over the tokens after the final norm
+"""
+
+from collections.abc import Sequence
+
+import torch
+from mmcv.cnn import build_norm_layer
+from torch import Tensor, nn
+
+from mmlape.models.base.isotropic import OUT_TYPES
+from mmlape.models.compact.checkpoint import CompactCheckpoints
+from mmlape.models.compact.layers import CompactLayer
+from mmlape.models.compact.options import check_out_type, check_patch_norm, resolve_arch
+from mmlape.models.compact.tokenizer import TOKENIZERS
+from mmlape.models.grid import Grid, ceil_div
+from mmlape.models.layers.attention import MultiheadAttention
+from mmlape.models.layers.linear import Linear
+from mmlape.models.position import PositionType, resolve_position
+from mmlape.registry import MODELS
+
+
+@MODELS.register_module()
+class CompactTransformer(CompactCheckpoints):
+    """ViT-Lite, CVT or CCT; the default arguments are those of the public CCT-7/3x1 for 32x32 pixels.
+
+    Images of any size work: patches are padded to completeness with zeros on the right and the bottom, convolutions
+    pad by themselves, and an absolute PE is resized to the grid. Parameter names are those of the public code below
+    ``classifier.`` and ``tokenizer.``, with LaPE's ``blocks.N.pe_norm``.
+
+    Args:
+        arch: 'vit-lite-7/4', 'cvt-7/4', 'cct-7/3x1' or another size of the public code, or a dict with ``embed_dims``,
+            ``num_layers``, ``num_heads``, ``feedforward_channels``, ``tokenizer`` (``dict(type='patch',
+            patch_size=P)`` or ``dict(type='conv', kernel_size=K, num_convs=N)``) and ``pooling`` ('cls_token' or
+            'sequence_pool').
+        img_size: Side in pixels, or (height, width), that the PE tables are made for.
+        in_channels: Channels of the images.
+        out_indices: Layers to return; negative ones count from the end.
+        out_type: 'cls_token' (ViT-Lite) or 'sequence_pool' (CVT and CCT), (B, D) both; 'raw' all tokens (B, N, D);
+            'featmap' (B, D, rows, columns); 'avg_featmap', the mean of the tokens of the image (B, D). None for the
+            pooling of the arch.
+        pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'none' or another kind in ``POSITION_ENCODINGS``; a dict
+            with ``type`` and arguments; or a list of those with at most one absolute kind.
+        pe_joining: How the absolute PE meets the tokens, a name in ``JOININGS``.
+        pe_norm: What norms the PE in 'lape-shared' and 'lape' (LaPE, Table 8), a key of ``PE_NORMS``.
+        patch_norm: 'none', 'dual', or an ablation of DPN's Table 6; ViT-Lite and CVT only.
+        attn_drop_rate: Dropout of attention weights.
+        drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
+        interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``, or 'tile'; bilinear in the public
+            code.
+        with_cp: Recompute activations in the backward pass to save memory.
+        frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
+        init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``.
+
+    Raises:
+        ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
+    """
+
+    table_name = 'positional_emb'
+    embedding_names = ('tokenizer.', 'norm_pre.')
+    prefix_tokens = ('class_emb',)
+    out_types = (*OUT_TYPES, 'sequence_pool')
+
+    def __init__(
+        self,
+        arch: str | dict = 'cct-7/3x1',
+        img_size: int | tuple[int, int] = 32,
+        in_channels: int = 3,
+        out_indices: int | Sequence[int] = -1,
+        out_type: str | None = None,
+        pe_type: PositionType = 'learnable',
+        pe_joining: str = 'default',
+        pe_norm: str = 'layernorm',
+        patch_norm: str = 'none',
+        attn_drop_rate: float = 0.1,
+        drop_path_rate: float = 0.1,
+        interpolate_mode: str = 'bilinear',
+        with_cp: bool = False,
+        frozen_stages: int = -1,
+        init_cfg: dict | list[dict] | None = None,
+    ):
+        super().__init__(init_cfg)
+        self.arch = resolve_arch(arch)
+        self.embed_dims, depth = self.arch['embed_dims'], self.arch['num_layers']
+        self.in_channels = in_channels
+        self.interpolate_mode, self.frozen_stages = interpolate_mode, frozen_stages
+        self.position = resolve_position(pe_type, pe_joining, pe_norm)
+        norm_cfg = dict(type='LN', eps=1e-5)
+
+        self.tokenizer = self._build_tokenizer(in_channels, patch_norm)
+        self.patch_size = self.tokenizer.patch_size
+        self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
+        self.set_outputs(check_out_type(out_type, self.arch['pooling']), out_indices, depth)
+        self.untraced = {'patch_norm': patch_norm, 'out_type': self.out_type}
+        self.add_prefix_tokens({'class_emb': 1} if self.arch['pooling'] == 'cls_token' else {})
+        if self.position.absolute is not None and 'std' not in vars(self.position.absolute):
+            self.position.absolute.std = 0.2
+        self.add_tables(depth)
+        self.norm_pre = self.build_norm_pre(patch_norm, norm_cfg['eps'])
+
+        attention = (self.embed_dims, self.arch['num_heads'], False, attn_drop_rate)
+        hidden = self.arch['feedforward_channels']
+        self.blocks = nn.ModuleList(
+            CompactLayer(
+                self.embed_dims,
+                MultiheadAttention(*attention, encodings=self.position.build_inside(), place=self.placement(i)),
+                self.position.joining,
+                hidden,
+                drop_path_rate * i / max(1, depth - 1),
+                self.position.pe_norm,
+                norm_cfg,
+                with_cp,
+            )
+            for i in range(depth)
+        )
+        self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1]
+        # outputs of another form would leave it without a gradient
+        self.attention_pool = Linear(self.embed_dims, 1) if self.out_type == 'sequence_pool' else None
+        self.apply(self._init)
+        self.add_encodings()
+        self.freeze()
+
+    def _build_tokenizer(self, in_channels: int, patch_norm: str) -> nn.Module:
+        options = dict(self.arch['tokenizer'])
+        kind = options.pop('type')
+        check_patch_norm(patch_norm, kind)
+        if kind == 'patch':
+            options['patch_norm'] = patch_norm
+        return TOKENIZERS[kind](in_channels, self.embed_dims, **options)
+
+    @torch.no_grad()
+    def _init(self, module: nn.Module) -> None:
+        self.init_linear(module)
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight)
+        elif module is self and self.num_prefix:
+            nn.init.zeros_(self.class_emb)
+
+    def grid_of(self, size: tuple[int, int]) -> Grid:
+        """Return the grid of tokens of an image of (height, width) pixels."""
+        return tuple(ceil_div(side, self.patch_size) for side in size)
+
+    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
+        """Return the tokens (B, N, D) of images (B, C, H, W), and their grid."""
+        return self.tokenizer(x)
+
+    def format(self, x: Tensor, hw: Grid) -> Tensor | tuple[Tensor, ...]:
+        """Return tokens (B, P + N, D) of a layer in the form that ``out_type`` says."""
+        if self.out_type != 'sequence_pool':
+            return super().format(x, hw)
+        weights = self.attention_pool(x).softmax(dim=1)  # (B, N, 1)
+        return (weights.mT @ x).squeeze(1)

@@ -1,1 +1,0 @@
-"""Detectors; each is imported on first use, since it needs MMDetection."""

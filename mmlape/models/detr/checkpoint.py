@@ -1,0 +1,157 @@
+"""DETR's checkpoints: mmdetection's names, and those of the original code, which iRPE's files have too.
+
+The original class head has a row for each COCO category id from 0 to 90 and one for no object; mmdetection's has one
+for each of the 80 categories and one for no object.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
+from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.checkpoint.targets import Target
+from mmlape.errors import CheckpointError
+from mmlape.models.base.checkpoint import LoadableBackbone
+from mmlape.models.base.stored_position import StoredNames
+from mmlape.models.grid import Grid
+from mmlape.models.position import joinings
+
+UNUSED_IDS = (0, 12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
+"""Rows of the original class head that no category of COCO has."""
+ROWS = 92
+CLASS_HEAD = ('bbox_head.fc_cls.weight', 'bbox_head.fc_cls.bias')
+BY_ID = f'{ROWS} rows by COCO category id'
+NAMES = StoredNames(table='pos_embed', layer='encoder.layers.0.', attn='self_attn.')
+
+_PARTS = (
+    (r'^backbone\.0\.body\.', 'backbone.'),
+    (r'^input_proj\.', 'neck.convs.0.conv.'),
+    (r'^query_embed\.', 'query_embedding.'),
+    (r'^class_embed\.', 'bbox_head.fc_cls.'),
+    (r'^bbox_embed\.layers\.0\.', 'bbox_head.reg_ffn.layers.0.0.'),
+    (r'^bbox_embed\.layers\.1\.', 'bbox_head.reg_ffn.layers.1.'),
+    (r'^bbox_embed\.layers\.2\.', 'bbox_head.fc_reg.'),
+    (r'^transformer\.decoder\.norm\.', 'decoder.post_norm.'),
+    (r'^transformer\.', ''),
+)
+_IN_LAYER = r'^((?:en|de)coder\.layers\.\d+\.)'
+_LAYERS = (
+    (rf'{_IN_LAYER}self_attn\.(in_proj|out_proj)', r'\1self_attn.attn.\2'),
+    (rf'{_IN_LAYER}multihead_attn\.', r'\1cross_attn.attn.'),
+    (rf'{_IN_LAYER}linear1\.', r'\1ffn.layers.0.0.'),
+    (rf'{_IN_LAYER}linear2\.', r'\1ffn.layers.1.'),
+    *((rf'{_IN_LAYER}norm{number}\.', rf'\1norms.{number - 1}.') for number in (1, 2, 3)),
+)
+
+
+def from_original(tensors: Tensors) -> Tensors:
+    """Return tensors of the original code under mmdetection's names; the class head keeps its rows."""
+    return rename_keys(rename_keys(tensors, _PARTS), _LAYERS)
+
+
+def contiguous_classes(tensors: Tensors) -> Tensors:
+    """Return the tensors with a class head of ``ROWS`` rows by category id reduced to the categories and no object."""
+    used = torch.tensor([row for row in range(ROWS) if row not in UNUSED_IDS])
+    return {
+        name: value[used.to(value.device)] if name in CLASS_HEAD and len(value) == ROWS else value
+        for name, value in tensors.items()
+    }
+
+
+ORIGINAL = Layout(
+    'original DETR',
+    (r'transformer\.encoder\.layers\.0\.self_attn\.in_proj_weight', r'query_embed\.weight', r'class_embed\.weight'),
+    from_original,
+    complete=True,
+)
+MMDET = Layout(
+    'mmdetection DETR',
+    (r'encoder\.layers\.0\.self_attn\.attn\.in_proj_weight', r'decoder\.layers\.0\.cross_attn\.attn\.in_proj_weight'),
+    complete=True,
+)
+
+
+class DETRCheckpoints(LoadableBackbone):
+    """The half of DETR that deals with checkpoints, of the complete model; it needs no mmdetection."""
+
+    config_key: ClassVar[str] = 'model'
+    stored_names: ClassVar[StoredNames] = NAMES
+    pe_names: ClassVar[tuple[str, ...]] = ()
+    pe_prefix: ClassVar[int] = 0
+
+    @classmethod
+    def checkpoint_layouts(cls) -> tuple[Layout, ...]:
+        """Return the original names and mmdetection's."""
+        return ORIGINAL, MMDET
+
+    @classmethod
+    def checkpoint_targets(cls) -> dict[str, Target]:
+        """Return mmdetection's names, with its class head."""
+        return {'mmlape': Target(contiguous_classes, wrapper='state_dict')}
+
+    @classmethod
+    def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
+        """Describe widths, position encodings and class head."""
+        tensors, position = weights.tensors, NAMES.position(weights)
+        fitting, norms = _stored_joinings(weights), NAMES.norms(weights)
+        if 'pe_type' not in weights.known:
+            inside = position.pe_type
+            position = position._replace(pe_type='sine' if inside == 'none' else ['sine', inside])
+        layers = {name.split('.')[2] for name in tensors if name.startswith('encoder.layers.')}
+        queries, classes = tensors['query_embedding.weight'], len(tensors[CLASS_HEAD[0]])
+        rows = {
+            'embed_dims': queries.shape[1],
+            'encoder layers': len(layers),
+            'queries': len(queries),
+            'class head': BY_ID if classes == ROWS else f'{classes - 1} classes, no object',
+            'pe_type': position.shown,
+            'pe_joining': ' or '.join(fitting),
+            'pe_norm': ' or '.join(norms) or 'none',
+        }
+        config = dict(type='mmlape.DETR', pe_type=position.pe_type, pe_joining=fitting[0])
+        if norms and norms[0] != 'layernorm':
+            config['pe_norm'] = norms[0]
+        notes = [] if weights.known else ["the file does not say whether it was trained with the absolute PE, 'sine'"]
+        if len(fitting) > 1:
+            notes.append(f'the file does not say whether pe_joining is {" or ".join(fitting)}')
+        notes += NAMES.notes(weights, position)
+        return rows, dict(config, init_cfg=dict(type='Pretrained', checkpoint=path)), notes
+
+    @classmethod
+    def config_to_view(cls, weights: Weights, grid: Grid | None, path: str) -> dict:
+        """Refuse, since only backbones are drawn."""
+        raise CheckpointError(
+            f'checkpoint {path}: of a complete DETR, and only position encodings of backbones are drawn'
+        )
+
+    def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
+        """Return a file's tensors as this model takes them, of COCO's class head the rows that it has."""
+        tensors, own = super().fit_checkpoint(weights, options, report), self.state_dict()
+        reduced = contiguous_classes(tensors)
+        for name in CLASS_HEAD:
+            if name in tensors and tensors[name].shape != own[name].shape == reduced[name].shape:
+                tensors[name] = reduced[name]
+                report.resized[name] = f'{BY_ID} -> {len(reduced[name])}, by class and for no object'
+        return tensors
+
+    def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
+        """Check whether a tensor may keep its initial value; the original's frozen batch norms have no counters."""
+        return name.endswith('.num_batches_tracked') or super().may_be_new(name, weights, options)
+
+    def look_alikes(self) -> dict[str, list[str]]:
+        """Return the arguments whose value no key tells, with the values that leave the keys of this model's."""
+        found = super().look_alikes()
+        if 'pe_joining' in found:
+            found['pe_joining'] = [name for name in found['pe_joining'] if name in fitting_joinings()]
+        return found
+
+
+def fitting_joinings() -> list[str]:
+    """Return the joinings that DETR takes: its own as 'default', and those with a norm of the PE."""
+    return [name for name, joining in joinings().items() if joining.name == 'default' or joining.with_norm]
+
+
+def _stored_joinings(weights: Weights) -> list[str]:
+    return [name for name in NAMES.joinings(weights) if name in fitting_joinings()]

@@ -1,0 +1,1 @@
+"""Swin Transformer."""

@@ -1,0 +1,297 @@
+"""Swin Transformer (ICCV 2021) with a choice of position encodings, their joining (LaPE) and Dual PatchNorm.
+
+attention input of layer l: LN(x) + w_l;  from stage to stage: x <- merge(x), w <- merge(w) or a table of its own
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from mmcv.cnn import build_norm_layer
+from torch import Tensor, nn
+
+from mmlape.models.grid import Grid, ceil_div, contiguous, to_maps
+from mmlape.models.layers.patch_embed import PatchEmbed
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, full_precision
+from mmlape.models.position import Placement, PositionType, Stream
+from mmlape.models.swin import options as swin_options
+from mmlape.models.swin.checkpoint import SwinCheckpoints
+from mmlape.models.swin.layers import ShiftedWindowAttention
+from mmlape.models.swin.patch_merging import PatchMerging, merged_grid
+from mmlape.registry import MODELS
+
+
+class SwinPatchEmbed(PatchEmbed):
+    """The stem, with Swin's name of the norm after the linear map."""
+
+    post_name = 'norm'
+
+
+class SwinStage(nn.Module):
+    """Layers on one grid, and the step to the next one.
+
+    Args:
+        blocks: The layers.
+        downsample: The step; None in the last stage.
+    """
+
+    def __init__(self, blocks: Sequence[nn.Module], downsample: PatchMerging | None):
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.downsample = downsample
+
+
+@MODELS.register_module()
+class SwinTransformer(SwinCheckpoints):
+    """Swin; the default arguments are those of Swin-T, ``pe_type='learnable', pe_joining='lape'`` makes it LaPE's.
+
+    Images of any size of at least one patch work: images are padded to complete patches, maps to complete windows and
+    to even sides before merging, always with zeros on the right and the bottom, and cropped again. An absolute PE is
+    resized to the grid once per forward. Parameter names are the official ones, with ``pe_norm`` beside each
+    ``norm1`` and, where a PE is merged, beside ``downsample.norm``.
+
+    Args:
+        arch: 'tiny', 'small', 'base', or a dict with ``embed_dims``, ``depths`` and ``num_heads`` of the stages.
+        img_size: Side in pixels, or (height, width), that the PE tables are made for.
+        patch_size: Side of a patch in pixels.
+        in_channels: Channels of the images.
+        window_size: Side of a window in tokens; one value, or one for each stage.
+        pad_small_map: What happens to maps whose short side is at most a window: True pads and shifts them, as
+            mmdetection and mmsegmentation do; False shrinks the windows to that side and does not shift them, as
+            Microsoft's classifier does. Bias tables are made for the windows of ``img_size``.
+        out_indices: Stages to return, each through a norm of its own; negative ones count from the end.
+        out_type: 'avg_featmap', the mean of the tokens (B, D); 'raw' all tokens (B, N, D); 'featmap'
+            (B, D, rows, columns).
+        qkv_bias: Whether the qkv projection has a bias.
+        pe_type: 'rpe' (Swin's own, a bias table for each layer), 'learnable', 'sincos2d', 'none' or another kind in
+            ``POSITION_ENCODINGS`` that works in windows; a dict with ``type`` and arguments; or a list of those with
+            at most one absolute kind, such as ['learnable', 'rpe'].
+        pe_joining: How the absolute PE meets the tokens: 'default', 'shared', 'lape' or 'lape-shared'.
+        pe_norm: What norms the PE in 'lape-shared' and 'lape' (LaPE, Table 8).
+        pe_hierarchy: What the absolute PE is in later stages: 'merge', the PE of the stage before, merged as the
+            tokens are, with a norm of its own where the joining has norms; 'stage', a table of each stage.
+        patch_norm: Norms of the stem: 'post', Swin's own; 'dual', Dual PatchNorm; or another of DPN's Table 6.
+        drop_rate: Dropout of embeddings, projections and FFN.
+        attn_drop_rate: Dropout of attention weights.
+        drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
+        norm_cfg: Of the norms; LayerNorm with eps 1e-5 by default.
+        interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``.
+        with_cp: Recompute activations in the backward pass to save memory.
+        frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k stages too.
+        init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``;
+            further keys are passed on to it.
+
+    Raises:
+        ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
+    """
+
+    def __init__(
+        self,
+        arch: str | dict = 'tiny',
+        img_size: int | tuple[int, int] = 224,
+        patch_size: int = 4,
+        in_channels: int = 3,
+        window_size: int | Sequence[int] = 7,
+        pad_small_map: bool = False,
+        out_indices: int | Sequence[int] = -1,
+        out_type: str = 'avg_featmap',
+        qkv_bias: bool = True,
+        pe_type: PositionType = 'rpe',
+        pe_joining: str = 'default',
+        pe_norm: str = 'layernorm',
+        pe_hierarchy: str = 'merge',
+        patch_norm: str = 'post',
+        drop_rate: float = 0.0,
+        attn_drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        norm_cfg: dict | None = None,
+        interpolate_mode: str = 'bicubic',
+        with_cp: bool = False,
+        frozen_stages: int = -1,
+        init_cfg: dict | list[dict] | None = None,
+    ):
+        super().__init__(init_cfg)
+        self.in_channels = in_channels
+        self.arch = swin_options.resolve_arch(arch)
+        self.embed_dims, self.patch_size = self.arch['embed_dims'], patch_size
+        self.window_sizes = swin_options.resolve_windows(window_size, len(self.arch['depths']))
+        size = (img_size, img_size) if isinstance(img_size, int) else tuple(img_size)
+        swin_options.check_sizes(size, patch_size, patch_norm)
+        self.grid: Grid = self.grid_of(size)
+        self.set_outputs(out_type, out_indices, len(self.arch['depths']), 'stage')
+        self.strides = tuple(patch_size * 2**i for i in self.out_indices) if out_type == 'featmap' else ()
+        self.interpolate_mode, self.frozen_stages, self.pe_hierarchy = interpolate_mode, frozen_stages, pe_hierarchy
+        self.norm_cfg = norm_cfg or dict(type='LN')
+        self.position = swin_options.resolve_swin_position(pe_type, pe_joining, pe_norm, pe_hierarchy)
+
+        eps = self.norm_cfg.get('eps', 1e-5)
+        norm_cfg = {**self.norm_cfg, 'eps': eps}
+        self.untraced = dict(patch_norm=patch_norm, norm_cfg=norm_cfg, pad_small_map=pad_small_map)
+        self.patch_embed = SwinPatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
+        self.add_tables(len(self.arch['depths']))
+        self.pos_drop = nn.Dropout(drop_rate)
+        attention = (qkv_bias, attn_drop_rate, drop_rate)
+        self.table_windows = swin_options.table_windows(self.window_sizes, self.grid, pad_small_map)
+        self.layers = nn.ModuleList(self._build_stages(attention, pad_small_map, drop_path_rate, with_cp))
+        for stage in sorted(set(self.out_indices)):
+            setattr(self, f'norm{stage}', build_norm_layer(self.norm_cfg, self.dims_of(stage))[1])
+        self.layers.apply(self.init_linear)
+        self.add_encodings()
+        self.freeze()
+
+    # building
+
+    def dims_of(self, stage: int) -> int:
+        """Return the width of a stage's tokens."""
+        return self.embed_dims * 2**stage
+
+    def _build_stages(
+        self, attention: tuple, pad_small_map: bool, drop_path_rate: float, with_cp: bool
+    ) -> Iterator[SwinStage]:
+        """Build the stages; ``attention`` has the arguments of an attention behind its heads."""
+        depths, heads = self.arch['depths'], self.arch['num_heads']
+        position, drop_rate = self.position, attention[-1]
+        total, layer = sum(depths), 0
+        for stage, depth in enumerate(depths):
+            dims, window, blocks = self.dims_of(stage), self.window_sizes[stage], []
+            side = self.table_windows[stage]
+            for number in range(depth):
+                place = Placement(layer, (side, side), 0, position.normed, self.interpolate_mode, window=True)
+                shifting = dict(shift=window // 2 if number % 2 else 0, pad_small_map=pad_small_map)
+                inside = (window, position.build_inside(), place)
+                attn = ShiftedWindowAttention(dims, heads[stage], *attention, *inside, **shifting)
+                rate = drop_path_rate * layer / max(1, total - 1)
+                norms = (position.pe_norm, self.norm_cfg, with_cp)
+                blocks.append(
+                    TransformerEncoderLayer(dims, attn, position.joining, 4 * dims, drop_rate, rate, 0.0, *norms)
+                )
+                layer += 1
+            last = stage == len(depths) - 1
+            pe_norm = position.pe_norm if self.pe_hierarchy == 'merge' else None
+            yield SwinStage(blocks, None if last else PatchMerging(dims, self.norm_cfg, pe_norm))
+
+    # position
+
+    def add_tables(self, num_layers: int) -> None:
+        """Add the table of the absolute PE, or one for each of ``num_layers`` stages."""
+        if self.position.absolute is None:
+            return
+        count = 1 if self.pe_hierarchy == 'merge' else num_layers
+        self.pe_names = [f'{self.table_name}{stage or ""}' for stage in range(count)]
+        for stage, name in enumerate(self.pe_names):
+            self.add_table(name, self.dims_of(stage))
+
+    def _table(self, stage: int, grid: Grid) -> Stream:
+        """Return a stage's own PE on a grid, (1, N, D); None without an absolute PE."""
+        if self.position.absolute is None:
+            return None
+        name, kind = self.pe_names[stage], self.position.absolute
+        return kind.resize(getattr(self, name), self.table_grid(name, self.grid), grid, 0, self.interpolate_mode)
+
+    def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
+        """Resize the first stage's PE to a grid; there are no prefix tokens."""
+        return self._table(0, grid)
+
+    def next_position(self, stage: int, x: Tensor, pe: Stream, grid: Grid) -> tuple[Tensor, Stream]:
+        """Return the tokens and the PE that a stage's first layer receives.
+
+        Args:
+            stage: The stage, from 1.
+            x: Its tokens (B, N, D), merged.
+            pe: The PE as the last stage passed it on.
+            grid: Of the last stage.
+        """
+        if self.pe_hierarchy == 'merge':
+            merging = self.layers[stage - 1].downsample
+            return x, self.position.joining.change_grid(pe, lambda table: merging.merge_position(table, grid))
+        pe = self._table(stage, merged_grid(grid))
+        return self.position.joining.enter(x, pe), pe
+
+    def layer_grids(self, grid: Grid, inside: bool = False) -> list[Grid]:
+        """Return the grid of each layer's tokens, or of its windows."""
+        grids = []
+        for depth in self.arch['depths']:
+            grids += [grid] * depth
+            grid = merged_grid(grid)
+        if inside:
+            return [(layer.attn.windows_of(own)[0],) * 2 for layer, own in zip(self.all_layers, grids)]
+        return grids
+
+    @torch.no_grad()
+    def layer_positions(self, grid: Grid) -> Iterator[Tensor]:
+        """Yield the PE of the tokens as each layer's attention sees it, (N, D) a layer."""
+        pe = self.position_stream(grid, 0)
+        x = self.position.joining.enter(torch.zeros_like(pe), pe)
+        for number, stage in enumerate(self.layers):
+            for layer in stage.blocks:
+                x, seen, pe = layer.join_position(x, pe)
+                yield seen[0]
+            if stage.downsample is not None:
+                x, pe = self.next_position(number + 1, stage.downsample(x, grid), pe, grid)
+                grid = merged_grid(grid)
+
+    # running
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Extract features.
+
+        Args:
+            x: Images (B, C, H, W).
+
+        Returns:
+            One entry per out index, normed, of the form that ``out_type`` says.
+
+        Raises:
+            ValueError: If a side of the images is smaller than a patch.
+        """
+        x, grid = self.patch_embed(x)
+        pe = self.position_stream(grid, 0)
+        x = self.pos_drop(full_precision(self.position.joining.enter(x, pe)))
+        outs, last = {}, max(self.out_indices)
+        for number in range(last + 1):
+            stage = self.layers[number]
+            for layer in stage.blocks:
+                x, pe = layer(x, pe, grid)
+            if number in self.out_indices:
+                outs[number] = self.format(getattr(self, f'norm{number}')(x), grid)
+            if number < last:
+                x, pe = self.next_position(number + 1, stage.downsample(x, grid), pe, grid)
+                grid = merged_grid(grid)
+        return tuple(outs[index] for index in self.out_indices)
+
+    def format(self, x: Tensor, grid: Grid) -> Tensor:
+        """Return a stage's tokens (B, N, D) in the form that ``out_type`` says."""
+        if self.out_type == 'raw':
+            return x
+        return x.mean(dim=1) if self.out_type == 'avg_featmap' else contiguous(to_maps(x, grid))
+
+    # structure
+
+    def grid_of(self, size: tuple[int, int]) -> Grid:
+        """Return the first stage's grid for an image of (height, width) pixels."""
+        return tuple(ceil_div(side, self.patch_size) for side in size)
+
+    @property
+    def all_layers(self) -> Sequence[nn.Module]:
+        """The layers of all stages, in the order in which they run."""
+        return [layer for stage in self.layers for layer in stage.blocks]
+
+    @property
+    def layer_names(self) -> list[str]:
+        """What the parameter names of each layer begin with."""
+        depths = self.arch['depths']
+        return [f'layers.{stage}.blocks.{i}.' for stage, depth in enumerate(depths) for i in range(depth)]
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Return the depth of a parameter for layer-wise learning rates; a merging has that of the layer before it."""
+        stage, _, rest = param_name.removeprefix(prefix).removeprefix('layers.').partition('.')
+        if rest.startswith('downsample.'):
+            return sum(self.arch['depths'][: int(stage) + 1]), self.num_layers + 2
+        return super().get_layer_depth(param_name, prefix)
+
+    def frozen_modules(self) -> list[nn.Module]:
+        """Return the stem, and the first ``frozen_stages`` stages with the norms of their outputs."""
+        if self.frozen_stages < 0:
+            return []
+        norms = [f'norm{stage}' for stage in self.out_indices if stage < self.frozen_stages]
+        stages = list(self.layers[: self.frozen_stages])
+        return [self.patch_embed, *stages, *(getattr(self, name) for name in norms)]

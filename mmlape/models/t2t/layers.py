@@ -1,0 +1,152 @@
+"""Tokens to token (T2T-ViT, ICCV 2021, section 3.1): overlapping windows become tokens, three times.
+
+    tokens = Linear(split(attention2(split(attention1(split(x))))))
+
+A split takes each window's values as one token: 7x7 pixels at stride 4, then 3x3 tokens at stride 2, twice. The
+attention between them is that of a transformer or of a performer (ICLR 2021), which is linear in the tokens:
+
+    y = phi(q) (phi(k)^T v) / (phi(q) sum phi(k) + 1e-8),  phi(x) = exp(W x - |x|^2 / 2) / sqrt(m)
+"""
+
+import contextlib
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmlape.errors import ConfigError
+from mmlape.models.grid import Grid, to_maps
+from mmlape.models.layers.linear import Linear
+from mmlape.models.layers.patch_embed import complete_patches, norms_around
+from mmlape.models.layers.transformer_layer import FFN
+
+STRIDE = 16
+
+
+class TokenAttention(nn.Module):
+    """Single-head attention that maps tokens to another width; its values take the place of the residual stream.
+
+    The logits are scaled by the width of the input, as in the public code, and not by that of the queries.
+    """
+
+    def __init__(self, in_dims: int, dims: int):
+        super().__init__()
+        self.qkv = Linear(in_dims, 3 * dims, bias=False)
+        self.proj = Linear(dims, dims)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, N, in_dims) to (B, N, dims)."""
+        q, k, v = self.qkv(x)[:, None].chunk(3, dim=-1)  # (B, 1, N, dims) each
+        out = F.scaled_dot_product_attention(q, k, v, scale=self.qkv.in_features**-0.5)
+        return (v + self.proj(out))[:, 0]
+
+
+class TokenTransformer(nn.Module):
+    """A transformer layer from one width to another: v + proj(attention), then x + FFN(LN(x))."""
+
+    def __init__(self, in_dims: int, dims: int):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(in_dims)
+        self.attn = TokenAttention(in_dims, dims)
+        self.norm2 = nn.LayerNorm(dims)
+        self.mlp = FFN(dims, dims)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, N, in_dims) to (B, N, dims)."""
+        x = self.attn(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class TokenPerformer(nn.Module):
+    """The same with a performer's attention, whose random features ``w`` are fixed and kept in checkpoints.
+
+    Exponentials reach e^16, so they and their sums are computed in float32 at least.
+    """
+
+    def __init__(self, in_dims: int, dims: int, drop_rate: float = 0.1):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(in_dims)
+        self.kqv = Linear(in_dims, 3 * dims)
+        self.proj = Linear(dims, dims)
+        self.drop = nn.Dropout(drop_rate)
+        self.norm2 = nn.LayerNorm(dims)
+        self.mlp = nn.Sequential(Linear(dims, dims), nn.GELU(), Linear(dims, dims), nn.Dropout(drop_rate))
+        features = max(1, dims // 2)
+        self.register_buffer('w', nn.init.orthogonal_(torch.empty(features, dims)) * features**0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, N, in_dims) to (B, N, dims)."""
+        k, q, v = self.kqv(self.norm1(x)).chunk(3, dim=-1)
+        wide = torch.promote_types(v.dtype, torch.float32)
+        with _without_autocast(v.device.type):
+            y = self._attend(k.to(wide), q.to(wide), v.to(wide))
+        x = v + self.drop(self.proj(y.to(v.dtype)))
+        return x + self.mlp(self.norm2(x))
+
+    def _attend(self, k: Tensor, q: Tensor, v: Tensor) -> Tensor:
+        k, q = self._features(k), self._features(q)  # (B, N, m)
+        total = q @ k.sum(dim=1, keepdim=True).mT  # (B, N, 1)
+        # 1 / (total + 1e-8) in a form from which ONNX's exporter does not drop the 1e-8 as zero
+        return q @ (k.mT @ v) * (1e8 / (1e8 * total + 1))
+
+    def _features(self, x: Tensor) -> Tensor:
+        """Return positive random features, whose products estimate exp(x y)."""
+        projected = F.linear(x, self.w.to(x.dtype))
+        return (projected - x.square().sum(dim=-1, keepdim=True) / 2).exp() * len(self.w) ** -0.5
+
+
+def _without_autocast(device: str) -> contextlib.AbstractContextManager:
+    """Return a context without autocast; nothing where there is none, since exported graphs would show it."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else contextlib.nullcontext()
+
+
+TOKEN_LAYERS = {'performer': TokenPerformer, 'transformer': TokenTransformer}
+
+
+class TokensToToken(nn.Module):
+    """Image to tokens at stride 16, any size: sides are padded with zeros on the right and the bottom.
+
+    Args:
+        in_channels: Channels of the image.
+        embed_dims: Channels D of a token.
+        token_dims: Width between the splits.
+        tokens_type: A key of ``TOKEN_LAYERS``.
+        patch_norm: Norms before and after the last linear map, see ``norms_around``.
+        eps: Of those norms.
+
+    Raises:
+        ConfigError: For an unknown ``tokens_type`` or ``patch_norm``.
+    """
+
+    def __init__(
+        self, in_channels: int, embed_dims: int, token_dims: int, tokens_type: str, patch_norm: str, eps: float
+    ):
+        super().__init__()
+        if tokens_type not in TOKEN_LAYERS:
+            raise ConfigError(f'unknown tokens_type={tokens_type!r}; choose one of: {", ".join(TOKEN_LAYERS)}')
+        pre, post = norms_around(patch_norm)
+        layer, dims = TOKEN_LAYERS[tokens_type], 3 * 3 * token_dims
+        self.attention1 = layer(7 * 7 * in_channels, token_dims)
+        self.attention2 = layer(dims, token_dims)
+        self.norm0 = pre(dims, eps=eps) if pre else None
+        self.project = Linear(dims, embed_dims)
+        self.norm1 = post(embed_dims, eps=eps) if post else None
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Grid]:
+        """Map images (B, C, H, W) to tokens (B, N, D) and their grid.
+
+        Raises:
+            ValueError: If a side is smaller than 16 pixels.
+        """
+        x = complete_patches(x, STRIDE)
+        height, width = (int(side) for side in x.shape[-2:])
+        x = self.attention1(_split(x, 7, 4, 2))
+        x = self.attention2(_split(to_maps(x, (height // 4, width // 4)), 3, 2, 1))
+        x = _split(to_maps(x, (height // 8, width // 8)), 3, 2, 1)
+        x = self.project(x if self.norm0 is None else self.norm0(x))
+        return (x if self.norm1 is None else self.norm1(x)), (height // STRIDE, width // STRIDE)
+
+
+def _split(maps: Tensor, window: int, stride: int, padding: int) -> Tensor:
+    """Return the values of overlapping windows, (B, C, H, W) to (B, N, C * window^2)."""
+    return F.unfold(maps, window, padding=padding, stride=stride).transpose(1, 2)

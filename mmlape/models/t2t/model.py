@@ -1,0 +1,157 @@
+"""T2T-ViT (ICCV 2021): tokens by soft splits with attention between them, then the layers of a ViT.
+
+x = [cls; tokens_to_token(image)];  x <- layer_l(x, PE);  LN(x)
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from mmlape.checkpoint.key_maps import Weights
+from mmlape.models.base.stored_arch import NamedArchBackbone
+from mmlape.models.grid import Grid, ceil_div
+from mmlape.models.layers.attention import MultiheadAttention
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
+from mmlape.models.position import PositionType, resolve_position
+from mmlape.models.t2t.layers import TokensToToken
+from mmlape.models.vit.options import resolve_arch
+from mmlape.registry import MODELS
+
+
+def _arch(num_layers: int, num_heads: int, mlp_ratio: int) -> dict:
+    embed_dims = 64 * num_heads
+    return dict(
+        embed_dims=embed_dims,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        feedforward_channels=mlp_ratio * embed_dims,
+        token_dims=64,
+    )
+
+
+ARCHS = {
+    't2t-vit-7': _arch(7, 4, 2),
+    't2t-vit-10': _arch(10, 4, 2),
+    't2t-vit-12': _arch(12, 4, 2),
+    't2t-vit-14': _arch(14, 6, 3),
+    't2t-vit-19': _arch(19, 7, 3),
+    't2t-vit-24': _arch(24, 8, 3),
+}
+
+
+@MODELS.register_module()
+class T2TViT(NamedArchBackbone):
+    """T2T-ViT with a choice of position encodings, their joining (LaPE) and Dual PatchNorm.
+
+    Images of any size of at least 16 pixels work, padded with zeros on the right and the bottom to multiples of 16, so
+    a feature map has ``ceil(side / 16)`` cells a side. Parameter names are the public code's, with LaPE's
+    ``blocks.N.pe_norm``; sinusoids and the performers' random features, frozen parameters there, are buffers of the
+    same names. Attention scales its logits by the heads' width (64^-0.5), with which the public recipe trains; the
+    public code's ``pretrained=True`` sets another scale.
+
+    Args:
+        arch: 't2t-vit-7', '-10', '-12', '-14', '-19', '-24', or a dict with ``embed_dims``, ``num_layers``,
+            ``num_heads``, ``feedforward_channels`` and ``token_dims``, the width between the splits.
+        img_size: Side in pixels, or (height, width), that the PE tables are made for.
+        in_channels: Channels of the images.
+        out_indices: Layers to return; negative ones count from the end.
+        out_type: 'cls_token' (B, D); 'raw' all tokens (B, N, D); 'featmap' (B, D, rows, columns); 'avg_featmap', the
+            mean of the patch tokens (B, D).
+        tokens_type: 'performer', or 'transformer' (the public T2T-ViT_t).
+        pe_type: 'sincos1d', 'sincos2d', 'learnable', 'rpe', 'none' or another kind in ``POSITION_ENCODINGS``; a dict
+            with ``type`` and arguments; or a list of those with at most one absolute kind.
+        pe_joining: How the absolute PE meets the tokens, see ``mmlape.models.position.joining``.
+        pe_norm: What norms the PE in 'lape-shared' and 'lape'.
+        patch_norm: Norms before and after the last linear map of the stem, over the 9 * ``token_dims`` values of a
+            window and over D: 'none', 'dual', 'pre', 'post', 'learnable-only', 'no-learnable' or 'rms'.
+        drop_rate: Dropout of embeddings, projections and FFN; the performers' own is always 0.1.
+        drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
+        with_cp: Recompute activations in the backward pass to save memory.
+        frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
+        init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``;
+            further keys are passed on to it.
+
+    Raises:
+        ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
+    """
+
+    archs = ARCHS
+    stem = 'tokens_to_token'
+    stored_widths: ClassVar[dict[str, str]] = {
+        'embed_dims': 'tokens_to_token.project.weight',
+        'feedforward_channels': 'blocks.0.mlp.fc1.weight',
+        'token_dims': 'tokens_to_token.attention1.norm2.weight',
+    }
+    embedding_names = ('tokens_to_token.',)
+    checkpoint_signs = (r'tokens_to_token\.project\.', r'blocks\.0\.attn\.qkv\.')
+
+    def __init__(
+        self,
+        arch: str | dict = 't2t-vit-7',
+        img_size: int | tuple[int, int] = 224,
+        in_channels: int = 3,
+        out_indices: int | Sequence[int] = -1,
+        out_type: str = 'cls_token',
+        tokens_type: str = 'performer',
+        pe_type: PositionType = 'sincos1d',
+        pe_joining: str = 'default',
+        pe_norm: str = 'layernorm',
+        patch_norm: str = 'none',
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        with_cp: bool = False,
+        frozen_stages: int = -1,
+        init_cfg: dict | list[dict] | None = None,
+    ):
+        super().__init__(init_cfg)
+        self.in_channels = in_channels
+        arch = self.arch = resolve_arch(arch, ARCHS)
+        dims, depth, heads = (arch[key] for key in ('embed_dims', 'num_layers', 'num_heads'))
+        self.embed_dims, self.frozen_stages = dims, frozen_stages
+        self.untraced = {'patch_norm': patch_norm}
+        self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
+        self.set_outputs(out_type, out_indices, depth)
+        self.position = resolve_position(pe_type, pe_joining, pe_norm)
+
+        norm_cfg = dict(type='LN', eps=1e-5)
+        self.tokens_to_token = TokensToToken(
+            in_channels, dims, arch['token_dims'], tokens_type, patch_norm, norm_cfg['eps']
+        )
+        self.add_prefix_tokens(dict(cls_token=1))
+        self.add_tables(depth)
+        self.pos_drop = nn.Dropout(drop_rate)
+        rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
+        self.blocks = nn.ModuleList(
+            TransformerEncoderLayer(
+                dims,
+                MultiheadAttention(
+                    dims, heads, False, 0.0, drop_rate, None, self.position.build_inside(), self.placement(i)
+                ),
+                self.position.joining,
+                arch['feedforward_channels'],
+                drop_rate,
+                rate,
+                pe_norm=self.position.pe_norm,
+                norm_cfg=norm_cfg,
+                with_cp=with_cp,
+            )
+            for i, rate in enumerate(rates)
+        )
+        self.norm = nn.LayerNorm(dims, norm_cfg['eps'])
+        self.apply(self.init_linear)
+        self.add_encodings()
+        self.freeze()
+
+    def grid_of(self, size: tuple[int, int]) -> Grid:
+        """Return the grid of tokens of an image of (height, width) pixels."""
+        return tuple(ceil_div(side, self.patch_size) for side in size)
+
+    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
+        """Return the tokens (B, N, D) of images (B, C, H, W), and their grid."""
+        return self.tokens_to_token(x)
+
+    @classmethod
+    def stored_options(cls, weights: Weights) -> dict:
+        """Return ``tokens_type`` where it is not the default."""
+        return {} if weights.has(r'tokens_to_token\.attention1\.w$') else {'tokens_type': 'transformer'}

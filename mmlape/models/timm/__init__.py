@@ -1,0 +1,1 @@
+"""timm's ViTs, DINOv2 and DINOv3 among them."""

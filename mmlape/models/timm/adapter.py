@@ -1,0 +1,181 @@
+"""ViT-Adapter (arXiv 2205.08534) over a plain ViT of timm, and DINOv3's form of it (arXiv 2508.10104).
+
+Injectors let the ViT read the pyramid; DINOv3's form has none.
+
+inject:     x <- inject(x, c);  x <- layers(x);  c <- extract(c, x)
+read-only:  x <- layers(x);  c <- extract(c, norm(x))
+"""
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmlape.checkpoint.key_maps import Layout, Weights
+from mmlape.checkpoint.loading import LoadOptions
+from mmlape.errors import ConfigError
+from mmlape.models.adapter.branch import AdapterMixin, resolve_interactions, stored_options
+from mmlape.models.timm.checkpoint import DINOV3_ADAPTER, DINOV3_PARTS, VIT, WITH_ADAPTER
+from mmlape.models.timm.model import TimmViT
+from mmlape.models.timm.pretrained import find_model, skeleton
+from mmlape.registry import MODELS
+
+PATCH = 16
+"""The stride of the ViT's tokens beside the pyramid."""
+MODES = ('inject', 'read-only')
+PATCH14 = ('resize-image', 'resample-kernel')
+READ_ONLY = dict(deform_num_heads=16, deform_ratio=0.5, vit_feature_source='interaction', drop_path_rate=0.3)
+"""DINOv3's defaults, where they differ from ViT-Adapter's."""
+
+
+@MODELS.register_module()
+class TimmViTAdapter(AdapterMixin, TimmViT):
+    """The adapter over any ViT that ``TimmViT`` takes; names are official, the ViT's are ``vit.`` and timm's.
+
+    Class token and registers run along and are split off before the exchange. Sides of images are padded with zeros to
+    a multiple of 32 inside, and each map is cropped back to ``ceil(side / stride)``.
+
+    Args:
+        vit: Arguments of ``TimmViT`` but for its outputs and ``final_norm``.
+        mode: 'inject' is ViT-Adapter's; 'read-only' is DINOv3's: no injectors, the pyramid reads the normed tokens of
+            some layers, and the ViT may be frozen.
+        patch14: What a ViT of patch 14 does, since its tokens must lie at stride 16: 'resize-image' scales its image
+            by 14/16 and leaves its weights, the default of a frozen ViT; 'resample-kernel' resamples its stem to
+            patch 16, the default of a trained one.
+        layers: The last layer of each interaction, counted from 0; by default four that divide the layers evenly.
+            Layers behind the last one are left out.
+        drop_path_rate: Of the extractors' ConvFFN; by default 0.3 in 'read-only', as DINOv3's, else the ViT's.
+        init_cfg: As in ``TimmViT``.
+        **kwargs: The adapter's, as in ``AdapterMixin.build_adapter``. In 'read-only' their defaults are DINOv3's:
+            ``deform_num_heads=16``, ``deform_ratio=0.5``, ``vit_feature_source='interaction'``.
+
+    Raises:
+        ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
+    """
+
+    def __init__(
+        self,
+        vit: dict,
+        mode: str = 'inject',
+        patch14: str | None = None,
+        layers: Sequence[int] | None = None,
+        drop_path_rate: float | None = None,
+        init_cfg: dict | list[dict] | None = None,
+        **kwargs,
+    ):
+        vit = _checked(dict(vit), mode)
+        self.resizes_image = _fit_patch(vit, patch14)
+        read_only = mode == 'read-only'
+        init_cfg = init_cfg or vit.pop('init_cfg', None)
+        super().__init__(**vit, final_norm=read_only, init_cfg=init_cfg)
+        ranges = _ranges(layers, len(self.vit.blocks))
+        self.keep_layers(ranges[-1][-1] + 1)
+        self.patch_size = PATCH
+        options = dict(READ_ONLY if read_only else dict(drop_path_rate=vit.get('drop_path_rate', 0.0)))
+        options |= dict(with_cp=vit.get('with_cp', False), interaction_indexes=ranges, **kwargs)
+        if drop_path_rate is not None:
+            options['drop_path_rate'] = drop_path_rate
+        self.build_adapter(**options, with_injectors=not read_only)
+        self.strides = AdapterMixin.strides
+
+    def embed(self, x: Tensor) -> tuple[Tensor, Tensor | None, tuple[int, int]]:
+        """Return the first layer's tokens of images at stride 16, rotary angles or None, and the grid."""
+        if self.resizes_image:
+            side = self.vit.patch_embed.patch_size[0]
+            size = [length // PATCH * side for length in x.shape[-2:]]
+            x = F.interpolate(x, size, mode='bilinear', align_corners=False)
+        return super().embed(x)
+
+    def read_patches(self, x: Tensor) -> Tensor:
+        """Return the patches (B, N, D) that the pyramid reads: through the final norm in 'read-only'."""
+        return self.normed(self.split_prefix(x)[1], last=False)
+
+    # checkpoints
+
+    @classmethod
+    def checkpoint_layouts(cls) -> tuple[Layout, ...]:
+        """Return those of the ViT, and of DINOv3's own adapter."""
+        return (DINOV3_ADAPTER, DINOV3_PARTS, *super().checkpoint_layouts())
+
+    @classmethod
+    def owns_checkpoint(cls, weights: Weights) -> bool:
+        """Check for the adapter's own parts."""
+        return weights.layout in WITH_ADAPTER
+
+    @classmethod
+    def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
+        """Describe the ViT, and the mode."""
+        rows, config, notes = super().describe_checkpoint(weights, path)
+        mode = 'inject' if weights.has(r'interactions\.0\.injector\.') else 'read-only'
+        vit = {key: value for key, value in config.items() if key not in ('type', 'init_cfg')}
+        options = dict(type=config['type'], vit=vit, mode=mode)
+        if vit.get('patch_size', PATCH) != PATCH:
+            options['patch14'] = PATCH14[0]
+        options |= stored_options(
+            weights.tensors, int(rows['width']), {'deform_ratio': 0.5} if mode == MODES[1] else {}
+        )
+        notes = ['layers, deform_num_heads and vit_feature_source leave no trace in a file', *notes]
+        return rows, dict(options, init_cfg=config['init_cfg']), notes
+
+    def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
+        """Check whether a tensor may keep its initial values: over a plain ViT the adapter's own parts may."""
+        return not name.startswith(VIT) and weights.layout not in WITH_ADAPTER
+
+
+def _checked(vit: dict, mode: str) -> dict:
+    """Return the arguments of the ViT with its type left out."""
+    kind = vit.pop('type', TimmViT)
+    if getattr(kind, '__name__', str(kind)).rpartition('.')[2] != TimmViT.__name__:
+        raise ConfigError(f'TimmViTAdapter: vit is a TimmViT, not {kind!r}; over our own ViT it is mmlape.ViTAdapter')
+    if mode not in MODES:
+        raise ConfigError(f'unknown mode={mode!r}; choose one of: {", ".join(MODES)}')
+    fixed = [key for key in ('out_indices', 'out_type', 'final_norm') if key in vit]
+    if fixed:
+        raise ConfigError(f'TimmViTAdapter: vit takes no {", ".join(fixed)}; layers says what the pyramid reads')
+    if 'model_name' not in vit:
+        raise ConfigError("TimmViTAdapter: vit names no model: vit=dict(model_name='vit_small_patch16_dinov3')")
+    if vit.get('frozen') and mode == 'inject':
+        raise ConfigError("mode='inject' trains injectors through the ViT, so frozen=True needs mode='read-only'")
+    return vit
+
+
+def _fit_patch(vit: dict, patch14: str | None) -> bool:
+    """Set the patch size where the kernel is resampled; return whether the image is resized instead.
+
+    Raises:
+        ConfigError: If the ViT's patch size does not fit.
+    """
+    if patch14 not in (*PATCH14, None):
+        raise ConfigError(f'unknown patch14={patch14!r}; choose one of: {", ".join(PATCH14)}')
+    embed = skeleton(find_model(vit['model_name'])).patch_embed
+    side = vit.get('patch_size') or (vit.get('model_args') or {}).get('patch_size') or embed.patch_size[0]
+    if side == PATCH:
+        return False
+    if side != 14:
+        raise ConfigError(
+            f'{vit["model_name"]} has patches of {side} pixels: the adapter takes 14 or 16; '
+            'vit=dict(patch_size=16) resamples its stem'
+        )
+    if (patch14 or PATCH14[not vit.get('frozen')]) == 'resize-image':
+        return True
+    vit['patch_size'] = PATCH
+    if 'img_size' not in vit:  # so that the PE keeps its grid
+        vit['img_size'] = tuple(PATCH * cells for cells in embed.grid_size)
+    return False
+
+
+def _ranges(layers: Sequence[int] | None, depth: int) -> list[tuple[int, int]]:
+    """Return the first and last layer of each interaction from the last ones.
+
+    Raises:
+        ConfigError: For a layer that is not there, or out of order.
+    """
+    if layers is None:
+        return [(start, stop - 1) for start, stop in resolve_interactions(None, depth)]
+    absent = [layer for layer in layers if not -depth <= layer < depth]
+    if absent or not layers:
+        raise ConfigError(f'layers={list(layers)}: the ViT has the layers 0 to {depth - 1}, not {absent[:1]}')
+    last = [layer % depth for layer in layers]
+    if sorted(set(last)) != last:
+        raise ConfigError(f'layers={list(layers)} must be different layers in order')
+    return list(zip([0, *(layer + 1 for layer in last)], last))

@@ -1,0 +1,181 @@
+"""Plain ViTs of timm as backbones: DINOv2, DINOv3, MAE, CLIP, SigLIP, EVA-02, AugReg and others."""
+
+import contextlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint as recompute
+
+from mmlape.errors import ConfigError
+from mmlape.models.grid import Grid, ceil_div, require_patch
+from mmlape.models.timm.checkpoint import VIT, TimmCheckpoints
+from mmlape.models.timm.pretrained import PREFIX_TOKENS, build_vit, find_model
+from mmlape.registry import MODELS
+
+DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
+
+
+@MODELS.register_module()
+class TimmViT(TimmCheckpoints):
+    """Any plain ViT of timm's registry: its classes ``VisionTransformer`` and ``Eva``.
+
+    timm's model is ``vit``, so names are ``vit.`` and timm's; heads and pooling are left out, and layers behind the
+    last one that is asked for. Images of any size of at least one patch work: sides are padded with zeros on the right
+    and the bottom to complete patches, and timm resizes its PE to the grid. Attention, position encodings and
+    LayerScale are timm's; LaPE and Dual PatchNorm are ``VisionTransformer``'s.
+
+    Args:
+        model_name: timm's name, with or without the tag of weights, or 'hf-hub:REPOSITORY'.
+        pretrained: Load the weights that timm knows for the name: from the Hugging Face cache, else downloaded.
+        checkpoint: A file or address of timm's or the authors' weights instead; short for ``init_cfg``.
+        img_size: Side in pixels, or (height, width), that the PE table is made for; by default timm's.
+        patch_size: Another side of a patch, to which the stem's kernel is resampled; by default timm's.
+        out_indices: Layers to return; negative ones count from the end.
+        out_type: As in ``VisionTransformer``.
+        final_norm: Whether every returned layer goes through the model's own final norm, as ``norm=True`` in timm;
+            models whose norm comes after the pooling (EVA-02) have none.
+        with_prefix: Whether class token and registers run along.
+        frozen: Whether the ViT is not trained: in evaluation mode, without gradients, activations and optimiser state.
+        frozen_dtype: 'bf16' or 'fp16' runs a frozen ViT under autocast.
+        drop_path_rate: Stochastic depth of the last layer.
+        with_cp: Recompute activations in the backward pass to save memory.
+        model_args: Further arguments of timm's class.
+        init_cfg: As in ``VisionTransformer``.
+
+    Raises:
+        ConfigError: For a model that is no plain ViT, unknown names, and combinations that cannot work.
+        StackError: If timm is missing or too old.
+    """
+
+    prefix_tokens = ()
+    layers_name = f'{VIT}blocks'
+    embedding_names = (f'{VIT}patch_embed.', f'{VIT}norm_pre.')
+
+    def __init__(
+        self,
+        model_name: str,
+        pretrained: bool = False,
+        checkpoint: str | None = None,
+        img_size: int | tuple[int, int] | None = None,
+        patch_size: int | None = None,
+        out_indices: int | Sequence[int] = -1,
+        out_type: str = 'featmap',
+        final_norm: bool = True,
+        with_prefix: bool = True,
+        frozen: bool = False,
+        frozen_dtype: str | None = None,
+        drop_path_rate: float = 0.0,
+        with_cp: bool = False,
+        model_args: dict | None = None,
+        init_cfg: dict | list[dict] | None = None,
+    ):
+        source = find_model(model_name)
+        super().__init__(_init_cfg(source, pretrained, checkpoint, init_cfg))
+        if frozen_dtype is not None and (not frozen or frozen_dtype not in DTYPES):
+            raise ConfigError(f'frozen_dtype={frozen_dtype!r}: choose one of {", ".join(DTYPES)}, with frozen=True')
+        self.source, self.frozen, self.frozen_dtype, self.with_cp = source, frozen, frozen_dtype, with_cp
+        options = dict(img_size=img_size, patch_size=patch_size, drop_path_rate=drop_path_rate)
+        self.vit = build_vit(source, with_prefix, final_norm, options, model_args or {})
+        self.embed_dims: int = self.vit.embed_dim
+        self.patch_size: int = self.vit.patch_embed.patch_size[0]
+        self.grid: Grid = tuple(self.vit.patch_embed.grid_size)
+        self.num_prefix: int = self.vit.num_prefix_tokens
+        names = [name for name in PREFIX_TOKENS if getattr(self.vit, name, None) is not None]
+        self.prefix_tokens = tuple(VIT + name for name in names)
+        self.set_outputs(out_type, out_indices, len(self.vit.blocks))
+        if out_type == 'cls_token' and 'cls_token' not in names:
+            raise ConfigError(f"{model_name} has no class token for out_type='cls_token': choose another out_type")
+        self.keep_layers(max(self.out_indices) + 1)
+        self.vit.requires_grad_(not frozen)
+
+    def keep_layers(self, count: int) -> None:
+        """Leave out the layers behind the first ``count`` ones."""
+        self.whole_depth = len(self.vit.blocks)
+        self.vit.blocks = self.vit.blocks[:count]
+
+    @property
+    def all_layers(self) -> Sequence[nn.Module]:
+        """Return the blocks."""
+        return self.vit.blocks
+
+    @property
+    def final_norm(self) -> nn.Module:
+        """Return the norm after the last layer, or the identity."""
+        return self.vit.norm
+
+    def frozen_modules(self) -> list[nn.Module]:
+        """Return the ViT if it is frozen."""
+        return [self.vit] if self.frozen else []
+
+    def grid_of(self, size: tuple[int, int]) -> Grid:
+        """Return the grid of patches of an image of (height, width) pixels."""
+        return tuple(ceil_div(side, self.patch_size) for side in size)
+
+    def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
+        """Return a parameter's depth, as timm's ``group_matcher`` has it: the final norm is the last layer's."""
+        depth, depths = super().get_layer_depth(param_name, prefix)
+        return (self.num_layers if param_name.startswith(f'{prefix}{VIT}norm.') else depth), depths
+
+    def part_of(self, param_name: str) -> str:
+        """Return the part of the network that a parameter belongs to, for figures over depth."""
+        return 'position' if param_name == self.table_name else super().part_of(param_name)
+
+    # running
+
+    @contextlib.contextmanager
+    def vit_mode(self, x: Tensor):
+        """Run without gradients, and in the half precision that is asked for, if the ViT is frozen."""
+        with contextlib.ExitStack() as stack:
+            if self.frozen:
+                stack.enter_context(torch.no_grad())
+            if self.frozen_dtype:
+                stack.enter_context(torch.autocast(x.device.type, DTYPES[self.frozen_dtype]))
+            yield
+
+    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
+        """Return the patches' tokens (B, N, D) of images (B, C, H, W), and their grid."""
+        x = self.vit.patch_embed(x)  # (B, rows, columns, D)
+        return x.flatten(1, 2), (int(x.shape[1]), int(x.shape[2]))
+
+    def embed(self, x: Tensor) -> tuple[Tensor, Tensor | None, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), rotary angles or None, and the grid.
+
+        Raises:
+            DataError: If a side of the images is smaller than a patch.
+        """
+        require_patch(x, self.vit.patch_embed.patch_size[0])
+        with self.vit_mode(x):
+            tokens, hw = self.tokenize(x)
+            found = self.vit._pos_embed(tokens.unflatten(1, hw))
+            tokens, rope = found if isinstance(found, tuple) else (found, None)
+            return self.vit.norm_pre(tokens), rope, hw
+
+    def run_layers(
+        self, x: Tensor, pe: Tensor | None, hw: Grid, start: int, stop: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, P + N, D); ``pe`` has rotary angles or None."""
+        one_each = getattr(self.vit, 'rope_mixed', False)
+        with self.vit_mode(x):
+            for number in range(start, stop):
+                layer = self.vit.blocks[number]
+                options = {} if pe is None else dict(rope=pe[number] if one_each else pe)
+                if self.with_cp and torch.is_grad_enabled():
+                    x = recompute(layer, x, use_reentrant=False, **options)
+                else:
+                    x = layer(x, **options)
+        return x, pe
+
+    def normed(self, x: Tensor, last: bool) -> Tensor:
+        """Return the tokens (B, P + N, D) of a layer that is returned: through the final norm, in full precision."""
+        with self.vit_mode(x):
+            x = self.final_norm(x)
+        return x.float() if self.frozen_dtype else x
+
+
+def _init_cfg(source, pretrained: bool, checkpoint: str | None, init_cfg) -> dict | list[dict] | None:
+    if sum(bool(given) for given in (pretrained, checkpoint, init_cfg)) > 1:
+        raise ConfigError('TimmViT: pretrained, checkpoint and init_cfg each name weights: give one of them')
+    if pretrained or checkpoint:
+        return dict(type='Pretrained', checkpoint=checkpoint or source.checkpoint)
+    return init_cfg

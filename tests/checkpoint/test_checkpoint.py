@@ -1,0 +1,506 @@
+"""Checkpoints: every layout loads exactly, whatever does not fit is refused by name, nothing in a file is run."""
+
+import argparse
+import pickle
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.logging import HistoryBuffer
+from mmengine.model import PretrainedInit
+from model_helpers import randomise
+from torch import nn
+
+from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, reading
+from mmlape.checkpoint.key_maps import recognise
+from mmlape.errors import CheckpointError, ConfigError
+from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
+from mmlape.models.position.base import resize_absolute
+from mmlape.models.vit.layouts import LAYOUTS
+from mmlape.registry import MODELS
+
+ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
+SWIN = dict(embed_dims=8, depths=(1, 1), num_heads=(1, 2))
+CEIT = dict(embed_dims=16, num_layers=1, num_heads=2, feedforward_channels=32, stem_channels=8)
+
+
+def vit(cls=VisionTransformer, img_size=32, **kwargs):
+    return randomise(cls(ARCH, img_size, 8, out_type='raw', **kwargs))
+
+
+def adapter(**kwargs):
+    indexes = [[0, 0], [1, 1]]
+    return randomise(ViTAdapter(ARCH, 64, conv_inplane=8, deform_num_heads=3, interaction_indexes=indexes, **kwargs))
+
+
+def save(path, tensors, wrapper='model', **extra):
+    torch.save({wrapper: tensors, **extra} if wrapper else tensors, path)
+    return str(path)
+
+
+def assert_same(model, source, except_=()):
+    expected = source.state_dict()
+    for name, value in model.state_dict().items():
+        if name in expected and name not in except_:
+            assert torch.equal(value, expected[name]), name
+
+
+def test_a_lape_file_loads_through_init_cfg(tmp_path):
+    source = vit(pe_joining='lape')
+    heads = {'head.weight': torch.randn(10, 24), 'head.bias': torch.randn(10)}
+    path = save(tmp_path / 'lape.pth', {**source.state_dict(), **heads})
+    model = vit(pe_joining='lape', init_cfg=dict(type='Pretrained', checkpoint=path))
+    model.init_weights()
+    assert_same(model, source)
+
+
+def test_the_pe_is_resized_with_its_prefix_rows_apart(tmp_path):
+    source = vit()
+    report = load_backbone(model := vit(img_size=(48, 24)), save(tmp_path / 'a.pth', source.state_dict()))
+    expected = resize_absolute(source.pos_embed, (4, 4), (6, 3), 1)
+    assert torch.equal(model.pos_embed, expected)
+    assert report.resized == {'pos_embed': '4x4 -> 6x3'}
+    assert_same(model, source, ('pos_embed',))
+
+
+def test_a_non_square_pe_needs_its_grid(tmp_path):
+    path = save(tmp_path / 'a.pth', vit(img_size=(48, 16)).state_dict())
+    with pytest.raises(CheckpointError, match=r'no square grid; pass grid=\(rows, columns\)'):
+        load_backbone(vit(), path)
+    assert load_backbone(vit(), path, grid=(6, 2)).resized == {'pos_embed': '6x2 -> 4x4'}
+
+
+def test_a_distillation_token_is_told_from_a_class_token_by_name(tmp_path):
+    source = vit(DistilledVisionTransformer)
+    path = save(tmp_path / 'a.pth', source.state_dict())
+    model = vit()
+    report = load_backbone(model, path)
+    assert torch.equal(model.pos_embed, source.pos_embed[:, [0, *range(2, 18)]])
+    assert {'dist_token', 'pos_embed[dist_token]'} <= set(report.dropped)
+    with pytest.raises(CheckpointError, match='missing: dist_token'):
+        load_backbone(vit(DistilledVisionTransformer), save(tmp_path / 'b.pth', vit().state_dict()))
+
+
+@pytest.mark.parametrize(
+    ('cls', 'tokens'),
+    [
+        (VisionTransformer, {'cls_token': 1}),
+        (VisionTransformer, {'cls_token': 1, 'reg_token': 2}),
+        (DistilledVisionTransformer, {'cls_token': 1, 'dist_token': 1}),
+    ],
+)
+def test_a_row_that_a_file_lacks_is_zero(tmp_path, cls, tokens):
+    """As where DeiT III's table, of patches only, is added: the outputs stay."""
+    source = vit(cls, num_registers=tokens.get('reg_token', 0), with_prefix_pe=False)
+    path = save(tmp_path / 'a.pth', source.state_dict())
+    report = load_backbone(model := vit(cls, num_registers=tokens.get('reg_token', 0)), path)
+    assert report.new == [f'pos_embed[{name}] (zeros)' for name in tokens] and not report.dropped
+    count = sum(tokens.values())
+    assert model.pos_embed.shape[1] == count + 16 and not model.pos_embed[:, :count].any()
+    assert torch.equal(model.pos_embed[:, count:], source.pos_embed)
+    image = torch.randn(1, 3, 32, 32)
+    torch.testing.assert_close(model(image), source(image))
+    bare = vit(with_cls_token=False)
+    assert load_backbone(bare, path).dropped == list(tokens) and torch.equal(bare.pos_embed, source.pos_embed)
+
+
+@pytest.mark.parametrize('class_row', [True, False])
+def test_an_adapter_keeps_a_class_row_for_no_token(tmp_path, class_row):
+    """Zeros where the file has none, which are no news, since no token has them."""
+    source = randomise(VisionTransformer(ARCH, 64, with_prefix_pe=class_row))
+    report = load_backbone(model := adapter(layer_scale_init_value=0), save(tmp_path / 'a.pth', source.state_dict()))
+    expected = source.pos_embed if class_row else torch.nn.functional.pad(source.pos_embed, (0, 0, 1, 0))
+    assert torch.equal(model.pos_embed, expected)
+    assert not any('pos_embed' in name for name in [*report.new, *report.dropped])
+
+
+def test_the_public_one_dimensional_table_has_no_batch_axis(tmp_path):
+    tensors = vit(pe_type='sincos1d').state_dict()
+    tensors['pos_embed'] = tensors['pos_embed'][0]
+    model = vit(pe_type='sincos1d')
+    load_backbone(model, save(tmp_path / 'a.pth', tensors))
+    assert torch.equal(model.pos_embed[0], tensors['pos_embed'])
+    with pytest.raises(CheckpointError, match="pos_embed is not the table of pe_type='sincos2d'"):
+        load_backbone(vit(pe_type='sincos2d'), save(tmp_path / 'b.pth', tensors))
+
+
+def test_default_against_lape_is_told_both_ways(tmp_path):
+    default = save(tmp_path / 'a.pth', vit().state_dict())
+    lape = save(tmp_path / 'b.pth', vit(pe_joining='lape').state_dict())
+    with pytest.raises(CheckpointError, match="was trained without LaPE, but the model has pe_joining='lape'"):
+        load_backbone(vit(pe_joining='lape'), default)
+    with pytest.raises(CheckpointError, match="was trained with LaPE, but the model has pe_joining='default'"):
+        load_backbone(vit(), lape)
+    assert len(load_backbone(vit(pe_joining='lape'), default, allow_joining_mismatch=True).new) == 4
+    assert 'blocks.1.pe_norm.bias' in load_backbone(vit(), lape, allow_joining_mismatch=True).dropped
+    part = {key: value for key, value in vit(pe_joining='lape').state_dict().items() if 'blocks.1.pe_norm' not in key}
+    with pytest.raises(CheckpointError, match='missing.*pe_norm'):
+        load_backbone(vit(pe_joining='lape'), save(tmp_path / 'part.pth', part), allow_joining_mismatch=True)
+
+
+def test_a_model_without_pe_drops_the_table_and_the_class_token(tmp_path):
+    report = load_backbone(vit(pe_type='none', with_cls_token=False), save(tmp_path / 'a.pth', vit().state_dict()))
+    assert {'cls_token', 'pos_embed'} <= set(report.dropped)
+
+
+def test_a_vit_loads_into_an_adapter_with_its_own_parts_new(tmp_path):
+    source = randomise(VisionTransformer(ARCH, 64, 16, pe_joining='lape'))
+    model = adapter(pe_joining='lape')
+    for name, parameter in model.named_parameters():
+        if re.match(r'blocks\.\d+\.gamma', name):
+            parameter.data.fill_(1)
+    report = load_backbone(model, save(tmp_path / 'a.pth', source.state_dict()))
+    assert_same(model, source)
+    assert {'level_embed', 'blocks.0.gamma1', 'spm.fc1.weight'} <= set(report.new)
+    assert {'cls_token', 'norm.weight'} <= set(report.dropped)
+    assert not [name for name in report.new if name.startswith('blocks.') and 'gamma' not in name]
+
+
+def test_an_adapter_checkpoint_of_a_detector_loads_whole(tmp_path):
+    source = adapter()
+    tensors = {f'backbone.{name}': value for name, value in source.state_dict().items()}
+    tensors['rpn_head.rpn_conv.weight'] = torch.randn(3)
+    report = load_backbone(model := adapter(), save(tmp_path / 'a.pth', tensors, 'state_dict'))
+    assert report.layout == 'vit-adapter' and len(report.loaded) == report.total
+    assert report.dropped == ['rpn_head.rpn_conv.weight']
+    assert_same(model, source)
+    del tensors['backbone.level_embed']
+    with pytest.raises(CheckpointError, match='missing: level_embed'):
+        load_backbone(adapter(), save(tmp_path / 'b.pth', tensors, 'state_dict'))
+
+
+def test_timm_layer_scale_and_safetensors(tmp_path):
+    from safetensors.torch import save_file
+
+    source = vit(layer_scale_init_value=0.1)
+    tensors = {
+        name.replace('.gamma1', '.ls1.gamma').replace('.gamma2', '.ls2.gamma'): value.clone()
+        for name, value in source.state_dict().items()
+    }
+    save_file(tensors, tmp_path / 'a.safetensors')
+    load_backbone(model := vit(layer_scale_init_value=0.1), str(tmp_path / 'a.safetensors'))
+    assert_same(model, source)
+
+
+@pytest.mark.parametrize('options', [dict(), dict(patch_bias=True, patch_norm=True, pre_norm=True, final_norm=True)])
+def test_agrees_with_mmsegmentations_own_vit(tmp_path, options):
+    """Its features, for its norms' eps of 1e-5, from the backbone alone and from within a segmentor's file."""
+    from mmseg.models.backbones import VisionTransformer as Peer
+
+    shape = dict(img_size=(32, 32), patch_size=8, embed_dims=24, num_layers=2, num_heads=3, mlp_ratio=2)
+    theirs = randomise(Peer(**shape, out_indices=(0, 1), **options))
+    images = torch.randn(2, 3, 32, 48)
+    segmentor = {f'backbone.{name}': value for name, value in theirs.state_dict().items()}
+    segmentor['decode_head.layers.0.attn.attn.in_proj_weight'] = torch.randn(3)
+    ours = VisionTransformer(
+        ARCH, 32, 8, out_type='featmap', out_indices=(0, 1), norm_cfg=dict(type='LN', eps=1e-5),
+        patch_norm='post' if options else 'none', final_norm=bool(options),
+    ).eval()  # fmt: skip
+    if options:  # their norm after the PE is DPN's 'post-posemb', and there is no model with both
+        theirs.pre_norm = False
+        segmentor = {name: value for name, value in segmentor.items() if 'ln_pre' not in name}
+    for path in (
+        save(tmp_path / 'whole.pth', segmentor, 'state_dict'),
+        save(
+            tmp_path / 'vit.pth', {n.removeprefix('backbone.'): v for n, v in segmentor.items() if n[0] == 'b'}, None
+        ),
+    ):
+        report = load_backbone(ours, path)
+        assert report.layout == 'mmseg' and len(report.loaded) == report.total
+        with torch.no_grad():
+            for a, b in zip(ours(images), theirs(images), strict=True):
+                torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
+
+
+def to_flax(source):
+    """The inverse of what is tested: DeiT names and shapes to Flax's, as AugReg writes them."""
+    out = {}
+    for name, value in source.state_dict().items():
+        value = value.numpy()
+        if name == 'cls_token':
+            out['cls'] = value
+        elif name == 'pos_embed':
+            out['Transformer/posembed_input/pos_embedding'] = value
+        elif name == 'patch_embed.proj.weight':
+            out['embedding/kernel'] = value.transpose(2, 3, 1, 0)
+        elif name == 'patch_embed.proj.bias':
+            out['embedding/bias'] = value
+        elif name.startswith('patch_embed.norm'):
+            leaf = {'weight': 'scale', 'bias': 'bias'}[name.split('.')[-1]]
+            if 'norm0' in name:
+                value = value.reshape(3, 8, 8).transpose(1, 2, 0).reshape(-1)
+            out[f'embedding/ln{name.split(".")[1][-1]}/{leaf}'] = value
+        elif name.startswith('norm.'):
+            out[f'Transformer/encoder_norm/{"scale" if name.endswith("weight") else "bias"}'] = value
+        else:
+            _, layer, *rest = name.split('.')
+            prefix = f'Transformer/encoderblock_{layer}'
+            module, leaf = '.'.join(rest[:-1]), rest[-1]
+            if module == 'attn.qkv':
+                for part, piece in zip(('query', 'key', 'value'), np.split(value, 3)):
+                    piece = piece.T.reshape(24, 3, 8) if leaf == 'weight' else piece.reshape(3, 8)
+                    kernel = 'kernel' if leaf == 'weight' else 'bias'
+                    out[f'{prefix}/MultiHeadDotProductAttention_1/{part}/{kernel}'] = piece
+            elif module == 'attn.proj':
+                kernel, piece = ('kernel', value.T.reshape(3, 8, 24)) if leaf == 'weight' else ('bias', value)
+                out[f'{prefix}/MultiHeadDotProductAttention_1/out/{kernel}'] = piece
+            elif module.startswith('mlp.fc'):
+                kernel, piece = ('kernel', value.T) if leaf == 'weight' else ('bias', value)
+                out[f'{prefix}/MlpBlock_3/Dense_{int(module[-1]) - 1}/{kernel}'] = piece
+            else:
+                number = {'norm1': 0, 'norm2': 2}[module]
+                out[f'{prefix}/LayerNorm_{number}/{"scale" if leaf == "weight" else "bias"}'] = value
+    return out
+
+
+@pytest.mark.parametrize('patch_norm', ['none', 'dual'])
+def test_a_flax_archive_with_and_without_dual_patch_norm(tmp_path, patch_norm):
+    source = vit(patch_norm=patch_norm)
+    np.savez(tmp_path / 'a.npz', **to_flax(source))
+    report = load_backbone(model := vit(patch_norm=patch_norm), str(tmp_path / 'a.npz'))
+    assert report.layout == 'jax'
+    assert_same(model, source)
+
+
+def test_no_match_and_unknown_layouts_are_errors(tmp_path):
+    path = save(tmp_path / 'a.pth', {'conv1.weight': torch.randn(3)})
+    with pytest.raises(CheckpointError, match=r'matches no known layout.*conv1\.weight'):
+        load_backbone(vit(), path)
+    with pytest.raises(CheckpointError, match='none of its 1 tensors fits the model'):
+        load_model(vit(), path, strict=False)
+
+
+@pytest.mark.parametrize('complete', [False, True])
+@pytest.mark.parametrize(
+    ('files', 'wanted', 'layout'),
+    [
+        (dict(type='SwinTransformer', arch=SWIN, img_size=32, window_size=2), 'VisionTransformer', 'swin'),
+        (dict(type='VisionTransformer', arch=ARCH, img_size=32, patch_size=8), 'SwinTransformer', 'deit'),
+        (dict(type='CeiT', arch=CEIT, img_size=32), 'VisionTransformer', 'CeiT'),
+    ],
+)
+def test_the_file_of_another_model_is_refused_by_its_name(tmp_path, files, wanted, layout, complete):
+    build = lambda cfg: MODELS.build(dict(cfg, type=f'mmlape.{cfg["type"]}'))  # noqa: E731
+    own = {'VisionTransformer': dict(arch=ARCH, img_size=32), 'SwinTransformer': dict(arch=SWIN, img_size=32)}
+    model = build(dict(own[wanted], type=wanted))
+    tensors = build(files).state_dict()
+    if complete:  # with a head that fits
+        model = nn.ModuleDict(dict(backbone=model, decode_head=nn.Linear(2, 2)))
+        tensors = {f'backbone.{name}': value for name, value in tensors.items()} | {
+            'decode_head.weight': torch.ones(2, 2),
+            'decode_head.bias': torch.ones(2),
+        }
+    path = save(tmp_path / 'a.pth', tensors, 'state_dict')
+    with pytest.raises(CheckpointError) as error:
+        load_model(model, path) if complete else load_backbone(model, path)
+    said = f'it is a file of mmlape.{files["type"]} ({layout} layout), and the model has {wanted}'
+    assert str(error.value).endswith(said) and 'strict=' not in str(error.value)
+
+
+def test_what_does_not_fit_is_listed(tmp_path):
+    tensors = vit().state_dict()
+    tensors['blocks.0.mlp.fc1.weight'] = torch.zeros(5, 24)
+    tensors['blocks.0.extra'] = torch.zeros(1)
+    del tensors['blocks.1.norm1.bias']
+    path = save(tmp_path / 'a.pth', tensors)
+    with pytest.raises(CheckpointError) as error:
+        load_backbone(vit(), path)
+    text = str(error.value)
+    assert 'wrong shape: blocks.0.mlp.fc1.weight is (5, 24) in the file, (48, 24) in the model' in text
+    assert 'unexpected: blocks.0.extra' in text and 'missing: blocks.1.norm1.bias' in text
+    report = load_backbone(vit(), path, strict=False)
+    assert len(report.problems) == 3 and len(report.loaded) == report.total - 2
+
+
+def test_a_whole_model_is_loaded_strictly(tmp_path):
+    source = adapter()
+    path = save(tmp_path / 'a.pth', source.state_dict(), 'state_dict')
+    model = adapter()
+    assert len(load_model(model, path).loaded) == len(source.state_dict())
+    assert_same(model, source)
+    with pytest.raises(CheckpointError, match=r'missing: blocks\.0\.pe_norm\.weight'):
+        load_model(adapter(pe_joining='lape'), path)
+
+
+class Payload:
+    def __reduce__(self):
+        import os
+
+        return os.mkdir, (self.path,)
+
+
+def test_a_hostile_pickle_is_refused_and_nothing_runs(tmp_path):
+    payload = Payload()
+    payload.path = str(tmp_path / 'ran')
+    for number, wrap in enumerate((lambda p: p, lambda p: {'model': {'x': torch.zeros(1)}, 'extra': p})):
+        for plain in (False, True):
+            path = tmp_path / f'{number}{plain}.pth'
+            if plain:
+                path.write_bytes(pickle.dumps(wrap(payload)))
+            else:
+                torch.save(wrap(payload), path)
+            with pytest.raises(CheckpointError):
+                load_backbone(vit(), str(path))
+            assert not (tmp_path / 'ran').exists()
+    with pytest.raises(CheckpointError, match=r'would run code \((posix|os)\.mkdir\).*--trust-checkpoint'):
+        read_checkpoint(tmp_path / '0False.pth')
+
+
+class Attribute:
+    """Pickled as ``getattr(owner, name)``, which MMEngine's log histories need for their own statistics."""
+
+    def __init__(self, owner, name):
+        self.of = owner, name
+
+    def __reduce__(self):
+        return getattr, self.of
+
+
+@pytest.mark.parametrize(
+    ('owner', 'name', 'allowed'),
+    [
+        *((HistoryBuffer, name, True) for name in ('min', 'max', 'mean', 'current')),
+        *((HistoryBuffer, name, False) for name in ('update', 'statistics', 'register_statistics', '__init__')),
+        *((HistoryBuffer, name, False) for name in ('__globals__', '__class__', '__subclasses__', '__dict__')),
+        *((owner, 'mean', False) for owner in (np.ndarray, argparse.Namespace)),
+    ],
+    ids=str,
+)
+def test_attributes_that_a_file_may_name(tmp_path, owner, name, allowed):
+    torch.save({'model': {'x': torch.zeros(1)}, 'extra': Attribute(owner, name)}, tmp_path / 'a.pth')
+    if allowed:
+        assert read_checkpoint(tmp_path / 'a.pth')['extra'] is getattr(HistoryBuffer, name)
+        return
+    with pytest.raises(CheckpointError, match=rf'a\.pth: refused.* \(getattr of {name}\).*--trust-checkpoint'):
+        read_checkpoint(tmp_path / 'a.pth')
+
+
+def test_trusting_a_file_is_asked_for_and_runs_it(tmp_path, monkeypatch):
+    payload = Payload()
+    payload.path = str(tmp_path / 'ran')
+    torch.save({'model': {'x': torch.zeros(1)}, 'extra': payload}, tmp_path / 'a.pth')
+    monkeypatch.setattr(reading, '_trusted', False)
+    reading.trust_checkpoints()
+    read_checkpoint(tmp_path / 'a.pth')
+    assert (tmp_path / 'ran').exists()
+
+
+def test_damaged_files_get_one_line(tmp_path):
+    good = save(tmp_path / 'good.pth', vit().state_dict())
+    content = Path(good).read_bytes()
+    cases = {
+        'empty.pth': (b'', 'the file is empty'),
+        'cut.pth': (content[: len(content) // 2], 'truncated or damaged|not a PyTorch file'),
+        'text.pth': (b'hello', r"unknown kind of file \(b'hello'"),
+        'page.pth': (b'\n<!DOCTYPE html>', r'unknown kind of file \(a web page\)'),
+        'pointer.pth': (b'version https://git-lfs.github.com/spec/v1', 'a pointer of Git LFS'),
+        'cut.safetensors': (b'\x10\0\0\0\0\0\0\0{', 'truncated or damaged'),
+    }
+    for name, (data, message) in cases.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(CheckpointError, match=message) as error:
+            read_checkpoint(tmp_path / name)
+        assert '\n' not in str(error.value) and name in str(error.value)
+    with pytest.raises(CheckpointError, match='there is no such file'):
+        read_checkpoint(tmp_path / 'missing.pth')
+    torch.save([1, 2], tmp_path / 'list.pth')
+    with pytest.raises(CheckpointError, match='holds a list'):
+        read_checkpoint(tmp_path / 'list.pth')
+    with pytest.raises(CheckpointError, match='no tensors in it'):
+        load_backbone(vit(), save(tmp_path / 'numbers.pth', {'a': 1}))
+
+
+def test_strictness_is_given_up_by_name_only(tmp_path):
+    """Through ``init_cfg``, as a configuration says it; no match at all stays an error."""
+    source = vit()
+    tensors = source.state_dict()
+    del tensors['blocks.1.norm1.bias']
+    init = dict(type='Pretrained', checkpoint=save(tmp_path / 'a.pth', tensors))
+    with pytest.raises(CheckpointError, match='missing: blocks.1.norm1.bias'):
+        vit(init_cfg=init).init_weights()
+    model = vit(init_cfg=dict(init, strict=False))
+    model.init_weights()
+    assert_same(model, source, ('blocks.1.norm1.bias',))
+    other = {name: value[..., None] for name, value in tensors.items() if name not in ('cls_token', 'pos_embed')}
+    init = dict(type='Pretrained', checkpoint=save(tmp_path / 'b.pth', other), strict=False)
+    with pytest.raises(CheckpointError, match='none of its .* tensors fits the model'):
+        vit(init_cfg=init).init_weights()
+
+
+@pytest.mark.parametrize(
+    ('init', 'message'),
+    [
+        (dict(checkpoint='a.pth', prefix='backbone.'), "does not know prefix: .* 'backbone.' is found without it"),
+        (dict(), 'names no checkpoint'),
+    ],
+)
+def test_an_init_cfg_that_cannot_be_meant_is_refused(init, message):
+    with pytest.raises(ConfigError, match=message):
+        vit(init_cfg=dict(type='Pretrained', **init)).init_weights()
+    with pytest.raises(ConfigError, match='one dict, not 2'):
+        vit(init_cfg=[dict(type='Pretrained', checkpoint='a.pth'), dict(type='TruncNormal')]).init_weights()
+
+
+def test_the_command_line_in_a_file_of_deits_own_training_is_no_obstacle(tmp_path):
+    source = vit(pe_joining='lape')
+    extra = dict(args=argparse.Namespace(lr=5e-4, model='deit_tiny'), epoch=299, optimizer={'state': {}})
+    path = save(tmp_path / 'checkpoint.pth', source.state_dict(), **extra)
+    load_backbone(model := vit(pe_joining='lape'), path)
+    assert_same(model, source)
+
+
+def test_mmengines_own_initialisation_reads_safely_as_well(tmp_path, monkeypatch):
+    from mmengine.runner.checkpoint import CheckpointLoader
+
+    monkeypatch.setattr(CheckpointLoader, '_schemes', CheckpointLoader._schemes.copy())
+    payload = Payload()
+    payload.path = str(tmp_path / 'ran')
+    torch.save({'state_dict': {'weight': torch.zeros(1)}, 'extra': payload}, tmp_path / 'a.pth')
+    reading.guard_mmengine()
+    for name, message in (
+        (str(tmp_path / 'a.pth'), 'would run code'),
+        ('open-mmlab://a', 'download it and name'),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            CheckpointLoader.load_checkpoint(name)
+    assert not (tmp_path / 'ran').exists()
+
+
+def test_a_linear_stem_becomes_the_convolution_it_is():
+    tensors = vit().state_dict()
+    stem = tensors['patch_embed.proj.weight']
+    tensors['patch_embed.proj.weight'] = stem.flatten(1)
+    assert torch.equal(recognise(tensors, LAYOUTS).tensors['patch_embed.proj.weight'], stem)
+
+
+@pytest.mark.parametrize('kind', ['Pretrained', 'mmengine.Pretrained', PretrainedInit])
+def test_every_way_to_name_mmengines_initialisation_uses_our_loader(tmp_path, kind):
+    """A default DeiT must not enter a LaPE model without a word."""
+    path = save(tmp_path / 'a.pth', vit().state_dict())
+    with pytest.raises(CheckpointError, match='was trained without LaPE'):
+        vit(pe_joining='lape', init_cfg=dict(type=kind, checkpoint=path)).init_weights()
+
+
+@pytest.mark.parametrize('pe_norm', ['identity', 'norm', 'scalar'])
+def test_a_model_loads_its_own_checkpoint_whatever_norms_its_pe(tmp_path, pe_norm):
+    source = vit(pe_joining='lape', pe_norm=pe_norm)
+    report = load_backbone(
+        model := vit(pe_joining='lape', pe_norm=pe_norm), save(tmp_path / 'a.pth', source.state_dict())
+    )
+    assert len(report.loaded) == report.total
+    assert_same(model, source)
+
+
+def test_new_layer_scale_must_not_scale_the_branches_of_a_file_without_it(tmp_path):
+    """Gammas of 1 leave the file's features as they are; of 1e-5 they would remove its blocks."""
+    path, images = save(tmp_path / 'a.pth', (source := vit()).state_dict()), torch.randn(1, 3, 32, 32)
+    tiny = VisionTransformer(ARCH, 32, 8, out_type='raw', layer_scale_init_value=1e-5)
+    with pytest.raises(CheckpointError, match=r'new gammas of 1e-05 would .*set layer_scale_init_value=1, or 0'):
+        load_backbone(tiny, path)
+    assert len(load_backbone(tiny, path, strict=False).problems) == 1
+    ones = VisionTransformer(ARCH, 32, 8, out_type='raw', layer_scale_init_value=1).eval()
+    assert load_backbone(ones, path).new == [f'blocks.{i}.gamma{k}' for i in (0, 1) for k in (1, 2)]
+    with torch.no_grad():
+        torch.testing.assert_close(ones(images)[0], source(images)[0])

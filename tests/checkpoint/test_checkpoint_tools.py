@@ -1,0 +1,362 @@
+"""Inspecting, converting, publishing and averaging checkpoints: round trips are exact, refusals say why."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from model_helpers import randomise
+from test_checkpoint import ARCH, adapter, assert_same, save, to_flax, vit
+
+from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, state_dict_of
+from mmlape.checkpoint.converting import average, convert, publish
+from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.key_maps import recognise
+from mmlape.checkpoint.records import KEY, record_of
+from mmlape.cli import main
+from mmlape.errors import CheckpointError
+from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
+from mmlape.models.base.stored_position import usual_heads
+from mmlape.models.vit.stored import arch_of
+from mmlape.registry import MODELS
+
+TOOL = str(Path(__file__).parents[2] / 'tools' / 'checkpoint.py')
+
+
+def mmpretrain_file(path, source):
+    """The same weights under mmpretrain's names, as a classifier saves them."""
+    import re
+
+    names = [
+        (r'^patch_embed\.proj\.', 'patch_embed.projection.'),
+        (r'^blocks\.(\d+)\.norm(\d)\.', r'layers.\1.ln\2.'),
+        (r'^blocks\.(\d+)\.mlp\.fc1\.', r'layers.\1.ffn.layers.0.0.'),
+        (r'^blocks\.(\d+)\.mlp\.fc2\.', r'layers.\1.ffn.layers.1.'),
+        (r'^blocks\.', 'layers.'),
+        (r'^norm\.', 'ln1.'),
+    ]
+    tensors = {}
+    for name, value in source.state_dict().items():
+        for pattern, replacement in names:
+            name, count = re.subn(pattern, replacement, name)
+            if count:
+                break
+        tensors[f'backbone.{name}'] = value
+    tensors['head.layers.head.weight'] = torch.randn(10, 24)
+    return save(path, tensors, 'state_dict')
+
+
+def test_a_classifier_of_mmpretrain_becomes_a_deit_file_with_its_head(tmp_path):
+    source = vit()
+    path = mmpretrain_file(tmp_path / 'a.pth', source)
+    assert convert(path, tmp_path / 'b.pth', 'lape') == []
+    content = torch.load(tmp_path / 'b.pth', weights_only=True)['model']
+    assert content['head.weight'].shape == (10, 24)
+    load_backbone(model := vit(), str(tmp_path / 'b.pth'))
+    assert_same(model, source)
+
+
+@pytest.mark.parametrize('suffix', ['.pth', '.safetensors'])
+@pytest.mark.parametrize(
+    ('kwargs', 'to'),
+    [
+        (dict(), 'mmlape'),
+        (dict(), 'timm'),
+        (dict(layer_scale_init_value=0.1), 'timm'),
+        (dict(pe_joining='lape'), 'lape'),
+        (dict(pe_joining='unshared'), 'lape'),
+        (dict(pe_type='rpe', pe_joining='lape'), 'lape'),
+        (dict(pe_joining='lape', patch_norm='dual'), 'mmlape'),
+        (dict(cls=DistilledVisionTransformer, pe_joining='lape'), 'lape'),
+    ],
+)
+def test_conversions_round_trip_bit_for_bit(tmp_path, kwargs, to, suffix):
+    source = vit(**kwargs)
+    path = save(tmp_path / 'a.pth', source.state_dict())
+    convert(path, tmp_path / f'b{suffix}', to)
+    convert(tmp_path / f'b{suffix}', tmp_path / 'c.pth', 'mmlape')
+    for stored in (tmp_path / f'b{suffix}', tmp_path / 'c.pth'):
+        load_backbone(model := vit(**kwargs), str(stored))
+        assert_same(model, source)
+
+
+def test_timm_itself_loads_what_is_written_for_it(tmp_path):
+    from timm.models.vision_transformer import VisionTransformer as TimmViT
+
+    convert(save(tmp_path / 'a.pth', vit(layer_scale_init_value=0.1).state_dict()), tmp_path / 'b.pth', 'timm')
+    peer = TimmViT(32, 8, num_classes=0, embed_dim=24, depth=2, num_heads=3, mlp_ratio=2, init_values=0.1)
+    peer.load_state_dict(torch.load(tmp_path / 'b.pth', weights_only=True))
+
+
+def test_mmsegmentations_vit_becomes_a_file_that_timm_loads(tmp_path):
+    from mmseg.models.backbones import VisionTransformer as Peer
+    from timm.models.vision_transformer import VisionTransformer as TimmViT
+
+    shape = dict(img_size=(32, 32), patch_size=8, embed_dims=24, num_layers=2, num_heads=3, mlp_ratio=2)
+    source = randomise(Peer(**shape, patch_bias=True, final_norm=True)).state_dict()
+    convert(save(tmp_path / 'a.pth', source, None), tmp_path / 'b.safetensors', 'timm')
+    convert(tmp_path / 'b.safetensors', tmp_path / 'c.pth', 'mmlape')
+    peer = TimmViT(32, 8, num_classes=0, embed_dim=24, depth=2, num_heads=3, mlp_ratio=2)
+    peer.load_state_dict(state_dict_of(read_checkpoint(tmp_path / 'b.safetensors'), ''))
+    tensors = state_dict_of(read_checkpoint(tmp_path / 'c.pth'), '')
+    assert len(tensors) == len(source)
+    for mine, theirs in (
+        ('blocks.1.attn.qkv.weight', 'layers.1.attn.attn.in_proj_weight'),
+        ('blocks.0.mlp.fc2.bias', 'layers.0.ffn.layers.1.bias'),
+        ('patch_embed.proj.weight', 'patch_embed.projection.weight'),
+        ('pos_embed', 'pos_embed'),
+    ):
+        assert torch.equal(tensors[mine], source[theirs])
+
+
+def test_a_flax_archive_and_an_adapter_round_trip(tmp_path):
+    source = vit(patch_norm='dual')
+    np.savez(tmp_path / 'a.npz', **to_flax(source))
+    convert(tmp_path / 'a.npz', tmp_path / 'b.pth', 'mmlape')
+    load_backbone(model := vit(patch_norm='dual'), str(tmp_path / 'b.pth'))
+    assert_same(model, source)
+    source = adapter()
+    detector = {f'backbone.{name}': value for name, value in source.state_dict().items()}
+    path = save(tmp_path / 'c.pth', {**detector, 'neck.x': torch.zeros(1)}, 'state_dict')
+    assert convert(path, tmp_path / 'd.pth', 'mmlape') == ['neck.x']
+    load_backbone(model := adapter(), str(tmp_path / 'd.pth'))
+    assert_same(model, source)
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'to', 'reason'),
+    [
+        (dict(pe_joining='lape'), 'timm', "pe_joining='lape'"),
+        (dict(layer_scale_init_value=0.1), 'lape', 'layer_scale_init_value='),
+        (dict(patch_norm='dual'), 'lape', "patch_norm='dual'"),
+    ],
+)
+def test_a_layout_without_a_place_for_something_refuses(tmp_path, kwargs, to, reason):
+    path = save(tmp_path / 'a.pth', vit(**kwargs).state_dict())
+    with pytest.raises(CheckpointError, match=f'the {to} layout has no place for {reason}.*use --to mmlape'):
+        convert(path, tmp_path / 'b.pth', to)
+    assert not (tmp_path / 'b.pth').exists()
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'expected'),
+    [
+        (dict(), {'pe_type': 'learnable', 'pe grid': '4 x 4', 'pe_joining': 'default or shared'}),
+        (dict(pe_joining='lape', pe_type='sincos1d'), {'pe_type': 'sincos1d', 'pe_joining': 'lape or lape-shared'}),
+        (dict(pe_type='sincos2d', patch_norm='dual'), {'pe_type': 'sincos2d', 'patch_norm': 'dual'}),
+        (dict(pe_type='rpe'), {'pe_type': 'rpe', 'pe grid': '4 x 4'}),
+        (dict(pe_joining='unshared'), {'pe_joining': 'unshared'}),
+        (dict(patch_norm='pre'), {'patch_norm': 'pre'}),
+        (dict(patch_norm='post'), {'patch_norm': 'post'}),
+    ],
+)
+def test_inspect_tells_what_a_file_is(tmp_path, kwargs, expected):
+    model = VisionTransformer(ARCH, 32, 8, **kwargs)
+    found = inspect(save(tmp_path / 'a.pth', model.state_dict()))
+    assert {key: found[key] for key in expected} == expected
+    assert found['embed_dims'] == 24 and found['num_layers'] == 2 and found['arch'] == 'custom'
+    count = sum(p.numel() for p in model.parameters()) + sum(
+        b.numel() for n, b in model.named_buffers() if 'pos' in n[:3]
+    )
+    assert found['parameters'].startswith(f'{count:,} in the backbone')
+
+
+ADAPTER_ONLY = dict(interaction_indexes=[[0, 0], [1, 1]], deform_num_heads=3)
+
+
+@pytest.mark.parametrize(
+    ('make', 'told', 'unknown'),
+    [
+        (lambda: vit(pe_joining='lape', layer_scale_init_value=0.1), {}, {}),
+        (lambda: vit(DistilledVisionTransformer, patch_norm='dual'), {}, {}),
+        (lambda: vit(pe_type='rpe', pe_joining='lape', qkv_bias=False), dict(num_heads=3), {}),
+        (lambda: vit(pe_type='none', final_norm=False), {}, {}),
+        (lambda: vit(img_size=(48, 16), with_cls_token=False), {}, dict(grid=(6, 2))),
+        (lambda: VisionTransformer('deit-tiny', pe_joining='unshared'), dict(num_heads=3), {}),
+        (lambda: adapter(deform_ratio=0.5), {}, ADAPTER_ONLY),
+    ],
+    ids=['lape', 'distilled', 'rpe', 'none', 'rows-and-columns', 'tiny', 'adapter'],
+)
+@pytest.mark.parametrize('own', [True, False], ids=['own', 'foreign'])
+def test_what_inspect_prints_loads_the_file(tmp_path, make, told, unknown, own):
+    """Its text is the backbone's configuration, at the size of the file's PE; of ours with the true heads."""
+    source = make()
+    meta = dict(meta={KEY: record_of(source).plain()}) if own else {}
+    found = inspect(save(tmp_path / 'a.pth', {**source.state_dict(), 'head.weight': torch.zeros(10, 24)}, **meta))
+    options = eval(found['to load it'].removeprefix('backbone='), {'__builtins__': {'dict': dict}})
+    assert ('num_heads leaves no trace' in found['mind']) == (not own and not told)
+    if own or told:
+        assert (options['arch'] if isinstance(options['arch'], str) else options['arch']['num_heads']) in (
+            3,
+            'deit-tiny',
+        )
+    if 'grid' in unknown and not own:
+        assert 'no square grid: add' in found['mind']
+        options['init_cfg']['grid'] = unknown['grid']
+        options['img_size'] = source.grid[0] * 8, source.grid[1] * 8
+    if 'deform_num_heads' in unknown:
+        assert 'leave no trace' in found['mind']
+        options.update(unknown)
+    assert '1 tensors of heads' in found['mind']
+    model = MODELS.build(options)
+    model.init_weights()
+    assert_same(model, source)
+    assert not model.load_report.resized and (model.grid == source.grid or not source.pe_names)
+
+
+def test_the_heads_that_inspect_prints_divide_the_width():
+    assert [usual_heads(dims, 64) for dims in (24, 160, 192, 200, 320)] == [1, 2, 3, 2, 5]
+
+
+def test_inspect_prints_no_arch_of_other_heads():
+    with torch.device('meta'):
+        tensors = VisionTransformer('deit-tiny', pe_type='none').state_dict()
+    for heads, name in ((3, 'deit-tiny'), (12, None)):
+        record = {KEY: {'backbones': {'': dict(num_heads=heads)}}}
+        weights = recognise({'state_dict': tensors, 'meta': record}, VisionTransformer.checkpoint_layouts(), 'a.pth')
+        assert arch_of(weights)['name'] == name
+
+
+def test_the_description_of_an_adapter_is_complete():
+    model = ViTAdapter('deit-tiny', pe_joining='lape', patch_norm='dual', deform_num_heads=6)
+    weights = recognise({'state_dict': model.state_dict()}, model.checkpoint_layouts(), 'a.pth')
+    rows, config, notes = ViTAdapter.describe_checkpoint(weights, 'a.pth')
+    assert rows == {
+        'arch': 'deit-tiny',
+        'embed_dims': 192,
+        'num_layers': 12,
+        'feedforward_channels': 768,
+        'patch_size': 16,
+        'pe_type': 'learnable',
+        'pe grid': '14 x 14',
+        'pe_joining': 'lape or lape-shared',
+        'pe_norm': 'layernorm or affine',
+        'patch_norm': 'dual',
+        'norm_placement': 'pre',
+        'prefix tokens': 'none',
+        'LayerScale': 'yes',
+        'adapter': 'yes',
+    }
+    assert config == dict(
+        type='mmlape.ViTAdapter', arch='deit-tiny', pe_type='learnable', pe_joining='lape', patch_norm='dual',
+        init_cfg=dict(type='Pretrained', checkpoint='a.pth'),
+    )  # fmt: skip
+    assert notes == [
+        'windows, interaction_indexes and vit_feature_source leave no trace in a file',
+        'the file does not say whether pe_joining is lape or lape-shared',
+        'the file does not say whether pe_norm is layernorm or affine',
+        "images: weights of DeiT and LaPE want ImageNet's mean and std, those of AugReg 127.5 for both",
+    ]
+
+
+def test_average_is_the_mean_and_refuses_other_models(tmp_path):
+    models = [vit(), vit()]
+    paths = [save(tmp_path / f'{i}.pth', m.state_dict(), 'state_dict') for i, m in enumerate(models)]
+    average(paths, tmp_path / 'mean.pth')
+    load_model(mean := vit(), str(tmp_path / 'mean.pth'))
+    for name, value in mean.state_dict().items():
+        parts = [m.state_dict()[name] for m in models]
+        torch.testing.assert_close(value, (parts[0] + parts[1]) / 2)
+    other = save(tmp_path / 'other.pth', vit(pe_joining='lape').state_dict(), 'state_dict')
+    with pytest.raises(CheckpointError, match='are not of one model'):
+        average([paths[0], other], tmp_path / 'x.pth')
+    with pytest.raises(CheckpointError, match='is there already'):
+        average(paths, tmp_path / 'mean.pth')
+
+
+def test_an_average_is_summed_in_float64_whatever_the_files_have(tmp_path):
+    """bfloat16 has eight bits: its own sums of these are 1 to 3 % off. Counters are the last file's."""
+    rng = np.random.default_rng(0)
+    values = torch.from_numpy(rng.uniform(1, 2, (9, 50)))
+    paths = []
+    for number, row in enumerate(values):
+        tensors = {'half': row.bfloat16(), 'single': (row * 1e8).float(), 'steps': torch.tensor(number * 7)}
+        tensors['single'][0] = (3e8, -1.0, -3e8)[number % 3]
+        paths.append(save(tmp_path / f'{number}.pth', tensors, 'state_dict'))
+    average(paths, tmp_path / 'mean.pth')
+    mean = torch.load(tmp_path / 'mean.pth', weights_only=True)['state_dict']
+    exact = values.bfloat16().double().mean(0)
+    assert torch.equal(mean['half'], exact.bfloat16()) and mean['half'].dtype is torch.bfloat16
+    assert float(mean['single'][0]) == pytest.approx(-1 / 3, rel=1e-6) and mean['single'].dtype is torch.float32
+    torch.testing.assert_close(mean['single'][1:], (values * 1e8).float().double().mean(0)[1:].float())
+    assert mean['steps'] == 56 and mean['steps'].dtype is torch.int64
+    with pytest.raises(CheckpointError, match='at least two checkpoints'):
+        average(paths[:1], tmp_path / 'one.pth')
+
+
+def test_publish_keeps_weights_only_and_names_the_hash(tmp_path):
+    model = vit()
+    path = save(tmp_path / 'a.pth', model.state_dict(), 'state_dict', optimizer={'x': 1})
+    reason = 'see /home/me/log.txt, 3/4 of accuracy/top1, https://example.org/a/b'
+    run = dict(seed=121, host='node7.example.org', config='/home/me/my configs/vit.py', reason=reason)
+    (tmp_path / 'run.json').write_text(json.dumps(run))
+    (tmp_path / 'metrics.json').write_text(json.dumps(dict(checkpoint='/elsewhere/b.pth', metrics={'mIoU': 31.25})))
+    (tmp_path / 'vit.py').write_text("data_root = '/data/my coco/'\nload_from = '~/weights/deit.pth'\nlr = 1e-3 / 2\n")
+    file, card = publish(path, tmp_path / 'out' / 'vit.pth')
+    assert inspect(file)['sha256'][:8] in file.name
+    content = torch.load(file, weights_only=True)
+    assert list(content) == ['state_dict']
+    assert torch.equal(content['state_dict']['norm.bias'], model.norm.bias)
+    text = card.read_text()
+    assert '"seed": 121' in text and '"config": "vit.py"' in text and f'`{Path(path).name}`' in text
+    assert 'see log.txt, 3/4 of accuracy/top1, https://example.org/a/b' in text
+    assert "data_root = 'my coco'\nload_from = 'deit.pth'\nlr = 1e-3 / 2\n" in text
+    assert not any(word in text for word in ('node7', '/home', 'my configs', '/data', str(tmp_path), '31.25'))
+    (tmp_path / 'metrics.json').write_text(json.dumps(dict(checkpoint=str(path), metrics={'mIoU': 31.25})))
+    assert '31.25' in publish(path, tmp_path / 'out' / 'vit.pth')[1].read_text()
+    with pytest.raises(CheckpointError, match='no EMA weights in it'):
+        publish(save(tmp_path / 'b.pth', model.state_dict()), tmp_path / 'c.pth', 'ema')
+
+
+@pytest.mark.parametrize('writer', ['EMAHook', 'timm'])
+def test_publish_takes_the_weights_that_are_asked_for(tmp_path, writer):
+    """MMEngine's hook saves the average as the model's weights, and the plain ones beside it; timm does not."""
+    plain, mean = {'w': torch.ones(3), 'n': torch.tensor(7)}, {'w': torch.zeros(3), 'n': torch.tensor(7)}
+    beside = {**{f'module.{name}': value for name, value in plain.items()}, 'steps': torch.tensor(9)}
+    path = save(tmp_path / 'a.pth', mean if writer == 'EMAHook' else plain, 'state_dict',
+                **({'ema_state_dict': beside} if writer == 'EMAHook' else {'state_dict_ema': mean}))  # fmt: skip
+    for weights, expected in (('plain', plain), ('ema', mean)):
+        file, card = publish(path, tmp_path / f'{weights}.pth', weights)
+        found = torch.load(file, weights_only=True)['state_dict']
+        assert list(found) == ['w', 'n'] and torch.equal(found['w'], expected['w']) and found['n'] == 7
+        assert hashlib.sha256(file.read_bytes()).hexdigest()[:8] in file.name
+        assert '- values: 3\n' in card.read_text() and f'- weights: {weights}\n' in card.read_text()
+    assert torch.equal(state_dict_of(read_checkpoint(path), path)['w'], (mean if writer == 'EMAHook' else plain)['w'])
+
+
+def test_the_numbers_of_parameters_are_without_buffers(tmp_path):
+    model = vit()
+    extra = {'head.weight': torch.zeros(5, 24), 'norm.num_batches_tracked': torch.tensor(3)}
+    own = sum(parameter.numel() for parameter in model.parameters())
+    told = inspect(save(tmp_path / 'a.pth', model.state_dict() | extra))
+    assert told['parameters'] == f'{own:,} in the backbone, {own + 120:,} in the file'
+
+
+def test_the_tool_on_the_command_line(tmp_path):
+    path = save(tmp_path / 'a.pth', randomise(vit(pe_joining='lape')).state_dict())
+    run = lambda *args: subprocess.run([sys.executable, TOOL, *args], capture_output=True, text=True)  # noqa: E731
+    shown = run('inspect', path)
+    assert shown.returncode == 0 and 'lape or lape-shared' in shown.stdout, shown.stderr
+    assert (
+        f"checkpoint='{path}'))\n"
+        in shown.stdout.split("to load it: backbone=dict(type='mmlape.VisionTransformer'")[1]
+    )
+    assert hashlib.sha256(Path(path).read_bytes()).hexdigest() in shown.stdout
+    refused = run('convert', path, str(tmp_path / 'b.pth'), '--to', 'timm')
+    assert refused.returncode == 1
+    assert refused.stderr.startswith('mmlape: error: ') and 'Traceback' not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    'words',
+    [[name] for name in ('train', 'test', 'image-demo', 'visualize-pe', 'export-onnx')] + [['checkpoint', 'inspect']],
+)
+def test_every_command_that_reads_checkpoints_takes_the_way_round(words, capsys):
+    assert main([*words, '--help']) == 0
+    assert '--trust-checkpoint' in (shown := capsys.readouterr().out) and 'runs with your rights' in ' '.join(
+        shown.split()
+    )

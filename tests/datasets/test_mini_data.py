@@ -1,0 +1,340 @@
+"""The mini data: formats and their agreement, separate splits, reproducible bytes, and refused options."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools.coco import COCO
+
+from mmlape.datasets.mini import scenes, writers
+from mmlape.datasets.mini.make import MARKER, MiniOptions, make_mini_data
+from mmlape.errors import ConfigError, DataError
+
+SMALL = dict(train=10, val=6, digits=40, size=(80, 112), digit_size=(20, 36), objects=(3, 5))
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope='module')
+def mini(tmp_path_factory):
+    root = tmp_path_factory.mktemp('data') / 'mini'
+    make_mini_data(root, MiniOptions(**SMALL))
+    return root
+
+
+def digest(root):
+    return {
+        path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(root.rglob('*'))
+        if path.is_file()
+    }
+
+
+def coco_of(root, split):
+    return COCO(root / 'coco' / 'annotations' / f'instances_{split}2017.json')
+
+
+def label_maps(root, split):
+    return sorted((root / 'ade' / 'annotations' / writers.ADE_SPLITS[split]).glob('*.png'))
+
+
+def test_rows_count_what_is_on_disk(tmp_path):
+    rows = make_mini_data(tmp_path / 'mini', MiniOptions(**SMALL))
+    counts = {(row['format'], row['split']): row['images'] for row in rows}
+    assert counts[('COCO', 'train')] == counts[('ADE20K', 'train')] == 10
+    assert counts[('COCO', 'val')] == 6 and counts[('ImageNet', 'train')] == 40 and counts[('ImageNet', 'val')] == 8
+    for row in rows:
+        files = [path for path in Path(row['path']).rglob('*') if path.suffix in ('.jpg', '.png')]
+        assert len(files) == row['images']
+    assert [path.name for path in tmp_path.iterdir()] == ['mini'], 'the working directory is gone'
+
+
+@pytest.mark.parametrize('split', ['train', 'val'])
+def test_annotations_fit_images_and_label_maps(mini, split):
+    coco = coco_of(mini, split)
+    assert [category['name'] for category in coco.loadCats(coco.getCatIds())] == list(scenes.DIGIT_NAMES)
+    for record, path in zip(coco.loadImgs(coco.getImgIds()), label_maps(mini, split), strict=True):
+        image = cv2.imread(str(mini / 'coco' / f'{split}2017' / record['file_name']))
+        assert image.shape == (80, 112, 3) and (record['height'], record['width']) == (80, 112)
+        labels = np.asarray(Image.open(path))
+        painted = np.zeros(labels.shape, np.uint8)
+        annotations = coco.loadAnns(coco.getAnnIds([record['id']]))
+        assert 1 <= len(annotations) <= 5
+        for annotation in annotations:
+            mask = coco.annToMask(annotation).astype(bool)
+            assert not painted[mask].any(), 'visible masks do not overlap'
+            painted[mask] = annotation['category_id']
+            rows, cols = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+            box = [cols[0], rows[0], cols[-1] - cols[0] + 1, rows[-1] - rows[0] + 1]
+            assert annotation['bbox'] == box and annotation['iscrowd'] == 0
+            assert annotation['area'] == mask.sum()
+        np.testing.assert_array_equal(np.where(labels <= 10, labels, 0), painted)
+        behind = 11 + scenes.PHOTOGRAPHS.index(record['photograph'])
+        assert set(np.unique(labels)) - set(range(11)) == {behind}
+        border = (cv2.dilate(painted, np.ones((3, 3))) > 0) & (painted == 0)
+        assert not labels[border].any() and border.any(), 'a border of unlabelled pixels'
+
+
+def test_both_formats_have_the_same_images(mini):
+    coco = sorted((mini / 'coco' / 'train2017').iterdir())
+    ade = sorted((mini / 'ade' / 'images' / 'training').iterdir())
+    assert [path.read_bytes() for path in coco] == [path.read_bytes() for path in ade]
+    assert (mini / 'ade' / 'classes.txt').read_text().split() == list(writers.ADE_CLASSES)
+    label_map = Image.open(label_maps(mini, 'train')[0])
+    assert label_map.mode == 'P' and label_map.getpalette()[:3] == [0, 0, 0]
+
+
+def test_scans_of_training_stay_out_of_validation(mini):
+    used = {split: {entry['scan'] for entry in coco_of(mini, split).anns.values()} for split in ('train', 'val')}
+    for split, scans in used.items():
+        for path in (mini / 'digits' / split).rglob('*.png'):
+            scans.add(int(path.stem[-4:]))
+    assert len(used['train']) > 40 and not used['train'] & used['val']
+    offered = {}
+    for split in ('train', 'val'):
+        rng = np.random.default_rng(0)
+        offered[split] = {int(scan) for scans in scenes.Scans(split, rng).of_class for scan in scans}
+    assert used['train'] <= offered['train'] and used['val'] <= offered['val']
+    assert not offered['train'] & offered['val'] and len(offered['train'] | offered['val']) == 1797
+
+
+def test_digits_stand_out_from_their_tiles(mini):
+    """A tile holds a dark ground and light ink, a good part of each."""
+    coco, contrasts, shares = coco_of(mini, 'train'), [], []
+    for entry in coco.anns.values():
+        image = cv2.imread(str(mini / 'coco' / 'train2017' / coco.imgs[entry['image_id']]['file_name']), 0)
+        values = image[coco.annToMask(entry) > 0].astype(float)
+        contrasts.append(np.quantile(values, 0.95) - np.quantile(values, 0.05))
+        shares.append((values > 128).mean())
+    assert np.median(contrasts) > 120 and np.quantile(contrasts, 0.1) > 60
+    assert 0.1 < np.median(shares) < 0.6
+
+
+def test_same_seed_same_bytes_and_another_seed_others(mini, tmp_path):
+    make_mini_data(tmp_path / 'again', MiniOptions(**SMALL))
+    make_mini_data(tmp_path / 'other', MiniOptions(**SMALL, seed=1))
+    assert digest(tmp_path / 'again') == digest(mini)
+    same = [name for name, value in digest(tmp_path / 'other').items() if digest(mini).get(name) == value]
+    assert same == ['ade/classes.txt']
+
+
+def test_more_images_keep_the_others_the_same(mini, tmp_path):
+    make_mini_data(tmp_path / 'more', MiniOptions(**{**SMALL, 'train': 13, 'digits': 0}))
+    more, fewer = digest(tmp_path / 'more'), digest(mini)
+    images = [name for name in fewer if name.endswith(('.jpg', '.png')) and not name.startswith('digits')]
+    assert all(more[name] == fewer[name] for name in images)
+    assert not (tmp_path / 'more' / 'digits').exists()
+
+
+def test_vtab_has_three_sets_with_its_lists(mini, tmp_path):
+    rows = make_mini_data(tmp_path / 'mini', MiniOptions(**SMALL, vtab=40))
+    root = tmp_path / 'mini' / 'vtab'
+    assert [row['images'] for row in rows if row['format'] == 'VTAB'] == [40, 10, 20] * 3
+    for name, classes in (('digits', 10), ('textures', 2), ('counts', 4)):
+        lists = {
+            path.stem: [line.rsplit(' ', 1) for line in path.read_text().splitlines()]
+            for path in (root / name).glob('*.txt')
+        }
+        assert {stem: len(lines) for stem, lines in lists.items()} == dict(
+            train800=40, val200=10, train800val200=50, test=20
+        )
+        assert lists['train800val200'] == lists['train800'] + lists['val200']
+        assert {int(label) for _, label in lists['train800']} == set(range(classes))
+        images = [
+            cv2.imread(str(root / name / path)) for path, _ in lists['train800'] + lists['val200'] + lists['test']
+        ]
+        assert all(image.shape == (64, 64, 3) for image in images)
+        assert len({image.tobytes() for image in images}) == 70, 'no image is in two splits'
+    assert {name for name in digest(tmp_path / 'mini') if not name.startswith('vtab/')} == set(digest(mini))
+
+
+def test_vtab_is_tested_on_scans_that_training_has_not_seen(tmp_path, monkeypatch):
+    """Its lists are drawn in turns: train800 and val200 from the scans of training, test from those of validation."""
+    made, compose = [], scenes.compose
+    monkeypatch.setattr(scenes, 'compose', lambda *args: made.append(compose(*args)) or made[-1])
+    make_mini_data(tmp_path / 'mini', MiniOptions(train=1, val=1, digits=0, vtab=40))
+    rng = np.random.default_rng(0)
+    known = {split: set(np.concatenate(scenes.Scans(split, rng).of_class)) for split in scenes.SPLITS}
+    left = made[2:]
+    for name, label in (('digits', lambda scene: scene.digits[0].label), ('textures', lambda scene: scene.photograph),
+                        ('counts', lambda scene: len(scene.digits) - 1)):  # fmt: skip
+        for listed, count, of in (('train800', 40, 'train'), ('val200', 10, 'train'), ('test', 20, 'val')):
+            part, left = left[:count], left[count:]
+            assert {digit.scan for scene in part for digit in scene.digits} <= known[of], (name, listed)
+            lines = (tmp_path / 'mini' / 'vtab' / name / f'{listed}.txt').read_text().splitlines()
+            assert [int(line.split()[1]) for line in lines] == [label(scene) for scene in part]
+            images = [cv2.imread(str(tmp_path / 'mini' / 'vtab' / name / line.split()[0])) for line in lines]
+            assert all((image == scene.image).all() for image, scene in zip(images, part, strict=True))
+    assert not left
+
+
+def test_rle_and_polygons_describe_the_same_masks(mini, tmp_path):
+    make_mini_data(tmp_path / 'rle', MiniOptions(**SMALL, masks='rle'))
+    polygons, runs = coco_of(mini, 'train'), coco_of(tmp_path / 'rle', 'train')
+    assert polygons.anns.keys() == runs.anns.keys()
+    for key, entry in polygons.anns.items():
+        assert isinstance(entry['segmentation'], list)
+        assert isinstance(runs.anns[key]['segmentation']['counts'], str)
+        mask = runs.annToMask(runs.anns[key])
+        np.testing.assert_array_equal(polygons.annToMask(entry), mask)
+
+
+def test_polygons_of_several_parts_and_holes():
+    mask = np.zeros((24, 30), bool)
+    mask[2:20, 3:16] = True
+    mask[5:9, 6:10] = mask[12:16, 8:13] = False
+    mask[13:15, 10:11] = True
+    mask[21, 27] = mask[4:6, 20:29] = True
+    polygons = writers.encode_polygons(mask)
+    from pycocotools import mask as coco_mask
+
+    filled = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(polygons, 24, 30)))
+    np.testing.assert_array_equal(filled.astype(bool), mask)
+    block = np.zeros((24, 30), bool)
+    block[4:10, 8:12] = True
+    corners = np.reshape(writers.encode_polygons(block), (-1, 2))
+    assert corners.mean(axis=0).tolist() == [10, 7], 'centred on the pixels that it covers'
+
+
+def test_default_scenes_hold_two_to_four_digits_of_the_size_that_crops_have(tmp_path):
+    make_mini_data(tmp_path / 'mini', MiniOptions(train=12, val=1, digits=20))
+    coco = coco_of(tmp_path / 'mini', 'train')
+    counts = [len(coco.getAnnIds([key])) for key in coco.imgs]
+    assert set(counts) == {2, 3, 4} and all(image['height'] == image['width'] == 256 for image in coco.imgs.values())
+    shares = [annotation['area'] / (256 / 2) ** 2 for annotation in coco.anns.values()]  # of a cell, one of 2 x 2
+    low, high = min(shares), max(shares)
+    for path in (tmp_path / 'mini' / 'digits' / 'train').rglob('*.png'):
+        image = cv2.imread(str(path))
+        assert image.shape == (64, 64, 3)
+        dark_or_light = (image.max(axis=2) < 62) | (image.min(axis=2) > 170)
+        assert low - 0.2 < dark_or_light.mean() < high + 0.2
+
+
+def test_every_fifth_scan_of_a_digit_is_for_validation():
+    counts = {
+        split: [len(s) for s in scenes.Scans(split, np.random.default_rng(0)).of_class] for split in scenes.SPLITS
+    }
+    for train, val in zip(counts['train'], counts['val'], strict=True):
+        assert val == (train + val) // 5
+
+
+def test_classes_come_up_equally_often():
+    sampled = scenes.Scans('train', np.random.default_rng(3)).sample()
+    labels = [next(sampled)[0] for _ in range(200)]
+    assert np.bincount(labels).tolist() == [20] * 10
+
+
+def test_overwrite_replaces_only_what_it_made(tmp_path):
+    root = tmp_path / 'mini'
+    tiny = dict(train=2, val=1, digits=0)
+    root.mkdir()
+    make_mini_data(root, MiniOptions(**tiny))  # an empty directory is free
+    before = digest(root)
+    with pytest.raises(DataError, match='not empty.*--overwrite'):
+        make_mini_data(root, MiniOptions(**tiny))
+    make_mini_data(root, MiniOptions(train=1, val=1, digits=0, seed=4), overwrite=True)
+    assert digest(root) != before and len(list((root / 'coco' / 'train2017').iterdir())) == 1
+
+    precious = root / 'coco' / 'notes.txt'
+    precious.write_text('mine')
+    before = digest(root)
+    with pytest.raises(DataError, match='notes.txt was not made by mmlape'):
+        make_mini_data(root, MiniOptions(**tiny), overwrite=True)
+    assert digest(root) == before
+    precious.unlink()
+    (root / MARKER).unlink()
+    with pytest.raises(DataError, match=f'has no {MARKER}'):
+        make_mini_data(root, MiniOptions(**tiny), overwrite=True)
+
+
+def test_a_failed_run_leaves_the_target_as_it_was(tmp_path, monkeypatch):
+    root = tmp_path / 'mini'
+    make_mini_data(root, MiniOptions(train=2, val=1, digits=0))
+    before = digest(root)
+    monkeypatch.setattr(writers.CocoWriter, 'close', lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        make_mini_data(tmp_path / 'new', MiniOptions(train=2, val=1, digits=0))
+    with pytest.raises(ZeroDivisionError):
+        make_mini_data(root, MiniOptions(train=1, val=1, digits=0), overwrite=True)
+    assert digest(root) == before and [path.name for path in tmp_path.iterdir()] == ['mini']
+
+
+def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path):
+    code = (
+        'import os, sys; from mmlape.datasets.mini import make, writers\n'
+        'writers.CocoWriter.close = lambda self: os._exit(9)\n'
+        'make.make_mini_data(sys.argv[1], make.MiniOptions(train=2, val=1, digits=0))\n'
+    )
+    env = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    run = subprocess.run([sys.executable, '-c', code, tmp_path / 'mini'], env=env, capture_output=True, text=True)
+    assert run.returncode == 9, run.stderr
+    assert [path.name[:13] for path in tmp_path.iterdir()] == ['.mini.partial']
+    make_mini_data(tmp_path / 'mini', MiniOptions(train=2, val=1, digits=0))
+    assert [path.name for path in tmp_path.iterdir()] == ['mini']
+
+
+@pytest.mark.parametrize(
+    'option',
+    [
+        dict(train=0),
+        dict(val=0),
+        dict(digits=-1),
+        dict(vtab=-1),
+        dict(size=(16, 128)),
+        dict(objects=(4, 3)),
+        dict(objects=(0, 3)),
+        dict(digit_size=(20, 300)),
+        dict(digit_size=(4, 30)),
+        dict(masks='bitmap'),
+        dict(seed=-1),
+    ],
+)
+def test_invalid_options_are_refused_by_name(option):
+    with pytest.raises(ConfigError, match=f'option {next(iter(option))} '):
+        MiniOptions(**option)
+
+
+def test_a_target_that_cannot_be_used_is_named(tmp_path):
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(DataError, match='is a file'):
+        make_mini_data(tmp_path / 'file')
+    with pytest.raises(DataError, match='Cannot write to'):
+        make_mini_data(tmp_path / 'file' / 'below')
+
+
+def test_tool(tmp_path):
+    def tool(*options):
+        command = [sys.executable, ROOT / 'tools' / 'make_mini_data.py', tmp_path / 'mini', *options]
+        return subprocess.run(
+            [str(part) for part in command],
+            env={**os.environ, 'PYTHONPATH': str(ROOT), 'COLUMNS': '200'},
+            capture_output=True,
+            text=True,
+        )
+
+    options = ['--train', '3', '--val', '2', '--digits', '10', '--size', '64', '96', '--objects', '1', '2']
+    options += ['--digit-size', '20', '30', '--masks', 'rle', '--seed', '5']
+    first = tool(*options)
+    assert first.returncode == 0, first.stderr
+    assert 'coco/train2017' in first.stdout and 'ImageNet' in first.stdout
+    saved = json.loads((tmp_path / 'mini' / MARKER).read_text())['options']
+    assert saved['size'] == [64, 96] and saved['masks'] == 'rle' and saved['seed'] == 5 and saved['objects'] == [1, 2]
+    record = coco_of(tmp_path / 'mini', 'val').imgs[1]
+    assert (record['height'], record['width']) == (64, 96)
+
+    again = tool(*options)
+    assert again.returncode == 1 and 'not empty' in again.stderr and 'Traceback' not in again.stderr
+    assert tool(*options, '--overwrite').returncode == 0
+    bad = tool('--train', '0', '--overwrite')
+    assert bad.returncode == 1 and 'option train' in bad.stderr and 'Traceback' not in bad.stderr
+
+
+def test_mini_data_needs_no_torch():
+    code = "import sys, mmlape.datasets.mini.make; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, '-c', code]).returncode == 0

@@ -1,0 +1,185 @@
+"""The doctor and `require_stack`, as subprocesses, in the working environment and in broken ones."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mmlape.environment.install import applies, install_line
+from mmlape.environment.packages import PACKAGES
+from mmlape.environment.pins import PINS_FILE, pinned_version, read_pins
+from mmlape.environment.stack import StackProblem, merged
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Makes an import fail as if the module were not there.
+HIDE = """
+import sys
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r} or name.startswith({name!r} + '.'):
+            raise ModuleNotFoundError('No module named ' + repr(name), name=name)
+sys.meta_path.insert(0, Hide())
+"""
+
+
+def python(*args: str, path: Path | None = None, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+    """Run Python with a folder in front of the module path; `flags=('-S',)` leaves out all installed packages."""
+    places = [str(place) for place in (path, ROOT) if place]
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join(places)}
+    return subprocess.run([sys.executable, *flags, *args], capture_output=True, text=True, env=env)
+
+
+@pytest.fixture
+def without_ops(tmp_path: Path) -> Path:
+    """A folder that hides mmcv's compiled ops."""
+    (tmp_path / 'sitecustomize.py').write_text(HIDE.format(name='mmcv._ext'))
+    return tmp_path
+
+
+def fake_distribution(folder: Path, module: str, distribution: str, version: str) -> None:
+    """Write an installed package that has metadata and an empty module."""
+    (folder / module).mkdir()
+    (folder / module / '__init__.py').write_text('')
+    info = folder / f'{distribution.replace("-", "_")}-{version}.dist-info'
+    info.mkdir()
+    (info / 'METADATA').write_text(f'Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n')
+
+
+def test_healthy_environment():
+    done = python('-m', 'mmlape', 'doctor')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert 'FAIL' not in done.stdout
+    for name in (
+        'Python',
+        'torch',
+        'CUDA',
+        'mmcv ops, CPU',
+        'mmcv ops, CUDA',
+        'deformops',
+        '/dev/shm',
+        'disk',
+        'compiler',
+    ):
+        assert name in done.stdout
+    assert 'run (NMS, RoIAlign)' in done.stdout
+    assert 'training can run here' in done.stdout
+
+
+def test_tool_is_the_command():
+    done = subprocess.run([sys.executable, ROOT / 'tools' / 'doctor.py', '--help'], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert 'usage: mmlape doctor' in done.stdout
+
+
+def test_missing_ops(without_ops: Path):
+    done = python('-m', 'mmlape', 'doctor', path=without_ops)
+    assert done.returncode == 1
+    assert "mmcv has no compiled ops ('mmcv._ext' is missing)" in done.stdout
+    assert f'    {install_line("mmcv")}\n' in done.stdout
+    assert 'training cannot run here' in done.stdout
+
+
+def test_broken_extension(tmp_path: Path):
+    """An extension that was built for another torch does not load."""
+    load = "import sys\nsys.modules['mmcv._ext'] = None\n"  # an import of it then raises ModuleNotFoundError
+    (tmp_path / 'sitecustomize.py').write_text(load)
+    done = python('-m', 'mmlape', 'doctor', path=tmp_path)
+    assert done.returncode == 1
+    assert f'    {install_line("mmcv")}\n' in done.stdout
+
+
+@pytest.mark.parametrize('module', ['torch', 'mmcv', 'mmdet'])
+def test_missing_package(tmp_path: Path, module: str):
+    (tmp_path / 'sitecustomize.py').write_text(HIDE.format(name=module))
+    done = python('-m', 'mmlape', 'doctor', path=tmp_path)
+    assert done.returncode == 1
+    assert f'{module} is not installed' in done.stdout
+    assert f'    {install_line(module)}\n' in done.stdout
+    assert 'Traceback' not in done.stdout + done.stderr
+
+
+def test_nothing_installed_at_all():
+    """Not even rich: the table is plain, and every package has its line."""
+    done = python('-m', 'mmlape', 'doctor', flags=('-S',))
+    assert done.returncode == 1, done.stderr
+    for module in PACKAGES:
+        assert f'{module} is not installed' in done.stdout
+        assert install_line(module) in done.stdout
+    assert 'not installed: einops' in done.stdout
+
+
+@pytest.mark.parametrize(('module', 'version', 'oldest'), [('mmcv', '1.7.0', '2.1.0'), ('torch', '2.5.1', '2.6.0')])
+def test_old_version_is_refused(tmp_path: Path, module: str, version: str, oldest: str):
+    fake_distribution(tmp_path, module, module, version)
+    done = python('-m', 'mmlape', 'doctor', path=tmp_path, flags=('-S',))
+    assert done.returncode == 1
+    assert f'{module} {version} is too old: mmlape needs {oldest} or newer' in done.stdout
+
+
+@pytest.mark.parametrize(('version', 'warned'), [('2.6.0', True), ('2.9.1+cpu', True), ('2.10.0', False)])
+def test_a_torch_that_reads_checkpoints_less_safely(tmp_path: Path, version: str, warned: bool):
+    fake_distribution(tmp_path, 'torch', 'torch', version)
+    (tmp_path / 'torch' / '__init__.py').write_text('raise ImportError')
+    done = python('-m', 'mmlape', 'doctor', path=tmp_path, flags=('-S',))
+    assert 'is too old' not in done.stdout
+    assert ('warning: with torch before 2.10.0 a malicious checkpoint can corrupt memory' in done.stdout) is warned
+
+
+@pytest.mark.parametrize('package', ['mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain'])
+@pytest.mark.parametrize('which', [0, 1], ids=['fork', 'original'])
+def test_fork_and_original_are_both_recognised(tmp_path: Path, package: str, which: int):
+    distribution = PACKAGES[package].distributions[which]
+    fake_distribution(tmp_path, package, distribution, '9.8.7')
+    done = python('-m', 'mmlape', 'doctor', path=tmp_path, flags=('-S',))
+    assert f'9.8.7 from {distribution}' in done.stdout
+    assert f'{package} is not installed' not in done.stdout
+
+
+def test_require_stack_passes_here():
+    done = python('-c', 'from mmlape.environment.stack import require_stack; require_stack("mmdet", "mmseg")')
+    assert done.returncode == 0, done.stderr
+
+
+def test_require_stack_without_ops(without_ops: Path):
+    code = 'from mmlape.environment.stack import require_stack; require_stack({})'
+    done = python('-c', code.format(''), path=without_ops)
+    assert done.returncode == 1
+    assert 'StackError' in done.stderr
+    assert install_line('mmcv') in done.stderr
+    assert python('-c', code.format('ops=False'), path=without_ops).returncode == 0
+
+
+def test_a_command_without_torch_gets_the_line():
+    """No traceback about an import, but the line that installs what is missing."""
+    done = python('-m', 'mmlape', 'print-params', 'configs/any.py', flags=('-S',))
+    assert done.returncode == 1
+    assert done.stderr.startswith('mmlape: error: the stack cannot be used')
+    assert install_line('torch') in done.stderr
+    assert 'Traceback' not in done.stderr
+
+
+def test_lines_quote_the_pins():
+    assert f'torch=={pinned_version("torch")} torchvision=={pinned_version("torchvision")}' in install_line('torch')
+    assert f'onedl-mmcv=={pinned_version("onedl-mmcv")}' in install_line('mmcv')
+    assert 'MMCV_WITH_OPS=1' in install_line('mmcv')
+    assert '--no-build-isolation' in install_line('mmcv')
+    assert all(line in install_line('mmcv') for line in read_pins()['build'])
+    assert 'FORCE_CUDA=1' in install_line('mmcv', cuda=True)
+    assert str(PINS_FILE) in install_line('timm')
+
+
+def test_problems_with_one_line_are_joined():
+    joined = merged([StackProblem('a', 'x'), StackProblem('b', 'y'), StackProblem('c', 'x')])
+    assert joined == [StackProblem('a; c', 'x'), StackProblem('b', 'y')]
+
+
+def test_markers_agree_with_packaging():
+    from packaging.requirements import Requirement
+
+    lines = [line for lines in read_pins().values() for line in lines if ';' in line]
+    assert lines
+    for line in lines:
+        assert applies(line.partition(';')[2]) == Requirement(line).marker.evaluate(), line

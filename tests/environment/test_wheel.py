@@ -1,0 +1,200 @@
+"""The wheel: it carries configs, tools and model index, and `mmlape::` finds them after installation elsewhere."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from mmengine import registry
+from mmengine.config import Config
+
+from mmlape.environment.pins import read_pins
+from mmlape.errors import ConfigError
+from mmlape.mim import config_path
+
+ROOT = Path(__file__).resolve().parents[2]
+LEAVE_OUT = ('.git', '.venv', 'build', 'dist', 'data', 'work_dirs', '*.egg-info', '.mim', '__pycache__', '.*_cache')
+
+
+def run(*command: str | Path, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess:
+    """Run a program; the variables replace those of the environment."""
+    merged = {**os.environ, **env}
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd=cwd, env=merged)
+
+
+@pytest.fixture(scope='module')
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy so that nothing is written here."""
+    folder = tmp_path_factory.mktemp('wheel')
+    shutil.copytree(ROOT, folder / 'source', ignore=shutil.ignore_patterns(*LEAVE_OUT))
+    flags = ('--no-deps', '--no-build-isolation', '--no-cache-dir', '-q')
+    done = run(sys.executable, '-m', 'pip', 'wheel', *flags, '-w', folder, folder / 'source', cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob('mmlape-*.whl'))
+
+
+@pytest.fixture(scope='module')
+def elsewhere(wheel: Path) -> Path:
+    """A folder with the installed wheel, away from the repository."""
+    target = wheel.parent / 'installed'
+    flags = ('--no-deps', '--no-cache-dir', '-q', '--target', target)
+    done = run(sys.executable, '-m', 'pip', 'install', *flags, wheel, cwd=wheel.parent)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+def outside(elsewhere: Path, code: str) -> subprocess.CompletedProcess:
+    """Run code where only the installed wheel is mmlape."""
+    where = f'import mmlape, sys; assert mmlape.__file__.startswith({str(elsewhere)!r}), mmlape.__file__\n'
+    return run(sys.executable, '-c', where + code, cwd=elsewhere.parent, PYTHONPATH=str(elsewhere))
+
+
+def test_wheel_carries_configs_tools_and_index(wheel: Path):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for source in [*ROOT.glob('configs/**/*.py'), *ROOT.glob('configs/**/*.yml'), *ROOT.glob('tools/*')]:
+        if source.is_file():
+            assert f'mmlape/.mim/{source.relative_to(ROOT)}' in names
+    assert {'mmlape/.mim/model-index.yml', 'mmlape/requirements.txt'} <= names
+    assert 'mmlape/experiments/report/page.html' in names
+    assert not [name for name in names if name.startswith(('tests/', 'bootstrap/')) or name.endswith(('.pyc', '.pth'))]
+
+
+def test_wheel_asks_for_light_packages_only(wheel: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith('METADATA'))
+        lines = archive.read(name).decode().splitlines()
+    base = [line for line in lines if line.startswith('Requires-Dist') and 'extra ==' not in line]
+    assert base
+    assert not [line for line in base if re.search(r'onedl|mmcv|mmdet|torch|mmseg', line)]
+    extras = '\n'.join(line for line in lines if 'extra ==' in line)
+    for line in [*read_pins()['torch'], *read_pins()['mm']]:
+        assert line in extras
+
+
+# one of each folder, the scopes of three packages
+CONFIGS = (
+    'mask_rcnn/mask-rcnn_deit-tiny-adapter-lape_4xb2-3x_coco',
+    'upernet/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k',
+    'pretrain/deit-tiny-distilled-lape_4xb256-300e_in1k',
+)
+
+
+def types(node) -> set[str]:
+    """Every `type` of a config."""
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list | tuple) else ()
+    mine = {node['type']} if isinstance(node, dict) and isinstance(node.get('type'), str) else set()
+    return mine.union(*map(types, children))
+
+
+def segmenter_config() -> str:
+    return sorted(path.name for path in (ROOT / 'configs' / 'segmenter').glob('*.py'))[0]
+
+
+def plain(elsewhere: Path, code: str) -> subprocess.CompletedProcess:
+    """Run code in an interpreter that has the installed wheel on its path and has not imported it."""
+    return run(sys.executable, '-c', code, cwd=elsewhere.parent, PYTHONPATH=str(elsewhere))
+
+
+def test_installation_runs_no_code_in_other_interpreters(elsewhere: Path):
+    assert not list(elsewhere.glob('*.pth'))
+    code = f'import site; site.addsitedir({str(elsewhere)!r})\nimport sys, mmengine; print("mmlape" in sys.modules)'
+    assert plain(elsewhere, code).stdout.strip() == 'False'
+
+
+def test_config_by_name_after_installation_elsewhere(elsewhere: Path):
+    name = segmenter_config()
+    code = (
+        'from mmengine.config import Config\n'
+        f'cfg = Config.fromfile(mmlape.config_path("segmenter/{name}"))\n'
+        'print(cfg.filename); print(cfg.model.type)'
+    )
+    done = outside(elsewhere, code)
+    assert done.returncode == 0, done.stderr
+    filename, model = done.stdout.split()
+    assert filename == str(elsewhere / 'mmlape' / '.mim' / 'configs' / 'segmenter' / name)
+    assert model.endswith('EncoderDecoder')
+
+
+def test_hub_reads_a_config_by_prefix(elsewhere: Path):
+    for name in (f'segmenter/{segmenter_config()}', '_base_/models/deit.py'):  # with and without a metafile
+        done = outside(elsewhere, f'from mmengine.hub import get_config\nprint(get_config("mmlape::{name}").filename)')
+        assert done.stdout.strip() == str(elsewhere / 'mmlape' / '.mim' / 'configs' / name), done.stderr
+
+
+BASE = 'mmlape::segmenter/segmenter_deit-mini-default_1xb16-250i_mini-ade.py'
+
+
+def test_base_by_prefix_needs_an_import_of_mmlape(elsewhere: Path, tmp_path: Path):
+    """Then it stands for the same settings as the base's path; else MMEngine does not know the prefix."""
+    mine = tmp_path / 'mine.py'
+    mine.write_text(f"_base_ = '{BASE}'\nseed_of_mine = 7\n")
+    code = (
+        'from mmengine.config import Config\n'
+        f'mine = Config.fromfile({str(mine)!r})\n'
+        'import mmlape\nfrom mmlape.runs.settings import settings\n'
+        'assert mine.seed_of_mine == 7 and mine.model._scope_ == "mmlape"\n'
+        f'assert settings(mine) == settings(Config.fromfile(mmlape.config_path({BASE!r})))\n'
+    )
+    done = outside(elsewhere, code)
+    assert done.returncode == 0, done.stderr
+    done = plain(elsewhere, code)
+    assert done.returncode == 1 and 'does not support to load mmlape config' in done.stderr
+
+
+def test_base_by_path_needs_no_import(elsewhere: Path, tmp_path: Path):
+    mine = tmp_path / 'mine.py'
+    mine.write_text(f"_base_ = __import__('mmlape').config_path('{BASE}')\n")
+    code = f'from mmengine.config import Config\nprint(Config.fromfile({str(mine)!r}).model.type)'
+    done = plain(elsewhere, code)
+    assert done.stdout.strip() == 'EncoderDecoder', done.stderr
+
+
+def test_a_command_builds_from_a_base_by_prefix(elsewhere: Path, tmp_path: Path):
+    """MMEngine gives the scope `mmlape` to what such a base holds; its types still mean those of its own scope."""
+    mine = tmp_path / 'mine.py'
+    mine.write_text(
+        f"_base_ = '{BASE}'\nmodel = dict(backbone=dict(init_cfg=None))\nhead = _base_.model.decode_head\n"
+    )
+    code = 'from mmlape.cli import main\nsys.exit(main(["print-params", {name!r}]))'
+    done = outside(elsewhere, code.format(name=str(mine)))
+    assert done.returncode == 0, done.stderr
+    tables = [done.stdout, outside(elsewhere, code.format(name=BASE)).stdout]
+    assert ': 1,341,464' in tables[0] and len({table.partition('\n')[2] for table in tables}) == 1
+
+
+@pytest.mark.parametrize('name', CONFIGS)
+def test_types_mean_the_same_in_the_scope_of_the_prefix(name: str):
+    """Of every type of a config, in every registry: the class in its own scope, and in `mmlape` on top of that."""
+    cfg = Config.fromfile(config_path(name))
+    registries = [one for one in vars(registry).values() if isinstance(one, registry.Registry)]
+
+    def classes(name: str) -> list:
+        found = []
+        for one in registries:
+            with one.switch_scope_and_registry(None) as current:
+                found.append(current.get(name))
+        return found
+
+    with registry.DefaultScope.overwrite_default_scope(cfg.default_scope):
+        with registry.DefaultScope.overwrite_default_scope('mmlape'):
+            prefixed = {name: classes(name) for name in types(cfg.to_dict())}
+        plain = {name: classes(name) for name in prefixed}
+    assert prefixed == plain
+    assert sum(any(found) for found in plain.values()) > 10
+
+
+def test_console_command_after_installation_elsewhere(elsewhere: Path):
+    command = elsewhere / 'bin' / 'mmlape'
+    assert command.exists()
+    done = run(sys.executable, command, '--version', cwd=elsewhere.parent, PYTHONPATH=str(elsewhere))
+    assert done.stdout.startswith('mmlape '), done.stderr
+
+
+def test_unknown_config_offers_close_ones():
+    name = segmenter_config()
+    with pytest.raises(ConfigError, match=re.escape(f'mmlape::segmenter/{name}')):
+        config_path('mmlape::segmenter/' + name.replace('xb', 'xx'))

@@ -1,0 +1,269 @@
+"""ViT-Lite, CVT and CCT: counts, sizes, refusals, checkpoints, and what is set when a model is built.
+
+Outputs and gradients are compared with the public code's in test_golden.py.
+"""
+
+import pytest
+import torch
+from gradient_checks import TOLERANCE, projected, relative_error
+from model_helpers import randomise
+from test_checkpoint import assert_same, save
+from torch import nn
+
+from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
+from mmlape.checkpoint.converting import convert
+from mmlape.checkpoint.describing import inspect
+from mmlape.errors import CheckpointError, ConfigError
+from mmlape.models import CompactTransformer
+from mmlape.models.compact.options import ARCHS
+from mmlape.models.position.base import resize_absolute
+from mmlape.registry import MODELS
+
+WIDTHS = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
+PATCHES, CONVS = dict(type='patch', patch_size=4), dict(type='conv', kernel_size=3, num_convs=1)
+KINDS = {
+    'vit-lite': dict(WIDTHS, tokenizer=PATCHES, pooling='cls_token'),
+    'cvt': dict(WIDTHS, tokenizer=PATCHES, pooling='sequence_pool'),
+    'cct': dict(WIDTHS, tokenizer=CONVS, pooling='sequence_pool'),
+}
+
+
+def compact(kind: str = 'cct', img_size=16, **kwargs) -> CompactTransformer:
+    return randomise(CompactTransformer(KINDS[kind], img_size, **kwargs))
+
+
+@pytest.mark.parametrize(
+    ('arch', 'default', 'lape'),
+    [
+        ('vit-lite-7/4', 3_716_874, 3_720_458),
+        ('cvt-7/4', 3_716_619, 3_720_203),
+        ('cct-7/3x1', 3_760_139, 3_763_723),
+    ],
+)
+def test_parameters_with_a_head_of_ten_classes(arch, default, lape):
+    for joining, count in (('default', default), ('lape', lape)):
+        model = CompactTransformer(arch, pe_joining=joining)
+        assert sum(p.numel() for p in model.parameters()) + 257 * 10 == count
+
+
+def test_the_other_sizes_of_the_public_code():
+    """Counted by instantiating it, with the classes and the image size of its factory."""
+    public = {
+        ('vit-lite-2/4', 32, 10): 214_666,
+        ('vit-lite-6/4', 32, 10): 3_190_538,
+        ('cvt-4/4', 32, 10): 412_939,
+        ('cct-2/3x2', 32, 10): 283_723,
+        ('cct-6/3x2', 32, 10): 3_326_923,
+        ('cct-7/7x2', 224, 102): 4_573_735,
+        ('cct-14/7x2', 224, 1000): 22_367_273,
+    }
+    for (arch, size, classes), count in public.items():
+        model = CompactTransformer(arch, size)
+        assert sum(p.numel() for p in model.parameters()) + (model.embed_dims + 1) * classes == count, arch
+    assert len(ARCHS) == 16
+
+
+def test_out_types_and_indices():
+    x = torch.randn(2, 3, 16, 16)
+    for kind, pooled in (('vit-lite', 'cls_token'), ('cvt', 'sequence_pool'), ('cct', 'sequence_pool')):
+        side = 8 if kind == 'cct' else 4
+        shapes = {
+            pooled: (2, 16),
+            'raw': (2, (kind == 'vit-lite') + side**2, 16),
+            'featmap': (2, 16, side, side),
+            'avg_featmap': (2, 16),
+        }
+        for out_type, shape in shapes.items():
+            outs = compact(kind, out_type=out_type, out_indices=[0, 1])(x)
+            assert [out.shape for out in outs] == [shape] * 2
+        assert CompactTransformer(KINDS[kind], 16).out_type == pooled
+    assert compact('cvt', out_type='featmap').strides == (4,) and compact(out_type='featmap').strides == (2,)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('size', [(5, 31), (4, 4), (27, 16)])
+def test_any_size(kind, size):
+    model = compact(kind, pe_joining='lape', out_type='featmap')
+    (out,) = model(torch.randn(1, 3, *size))
+    assert tuple(out.shape[2:]) == model.grid_of(size) and out.isfinite().all()
+
+
+@pytest.mark.parametrize('tokenizer', [dict(kernel_size=5, num_convs=1), dict(kernel_size=7, num_convs=2)])
+def test_grids_of_other_convolutions(tokenizer):
+    arch = dict(WIDTHS, tokenizer=dict(type='conv', **tokenizer), pooling='sequence_pool')
+    model = CompactTransformer(arch, 48, out_type='featmap')
+    for size in ((33, 50), (48, 7)):
+        assert tuple(model(torch.randn(1, 3, *size))[0].shape[2:]) == model.grid_of(size)
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'message'),
+    [
+        (dict(arch='cct-7'), 'choose one of: vit-lite-2/4'),
+        (dict(arch=dict(WIDTHS)), "exactly the keys.*'pooling'"),
+        (dict(arch=dict(KINDS['cct'], num_heads=3)), 'not a multiple of num_heads=3'),
+        (dict(arch=dict(KINDS['cct'], pooling='mean')), 'choose one of: cls_token, sequence_pool'),
+        (dict(arch=dict(KINDS['cct'], tokenizer=dict(type='mlp'))), "dict\\(type='patch', patch_size=P\\) or"),
+        (dict(arch=dict(KINDS['cct'], tokenizer=dict(CONVS, kernel_size=4))), 'must be 3, 5, 7'),
+        (dict(arch=KINDS['cct'], patch_norm='dual'), 'convolutions overlap.*leave patch_norm'),
+        (dict(arch=KINDS['cct'], out_type='cls_token'), 'choose one of: sequence_pool, featmap'),
+        (dict(arch=KINDS['vit-lite'], out_type='sequence_pool'), 'choose one of: cls_token, featmap'),
+        (dict(arch=KINDS['cct'], out_type='tokens'), 'unknown out_type'),
+        (dict(arch=KINDS['cct'], out_indices=2), 'there is no layer 2'),
+        (dict(arch=KINDS['cct'], pe_type='none', pe_joining='lape'), 'choose pe_joining from: default'),
+        (dict(arch=KINDS['cct'], pe_type='sincos1d', pe_joining='unshared'), 'default, shared, lape, lape-shared'),
+        (dict(arch=KINDS['cvt'], pe_joining='lape', patch_norm='post-posemb'), "needs pe_joining='default'"),
+    ],
+)
+def test_what_cannot_work_is_refused(kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        CompactTransformer(**kwargs)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'kwargs'),
+    [
+        ('vit-lite', dict(pe_joining='lape', patch_norm='dual')),
+        ('vit-lite', dict(pe_type=['learnable', 'rpe'], out_type='avg_featmap')),
+        ('cvt', dict(pe_joining='unshared', patch_norm='post')),
+        ('cvt', dict(patch_norm='post-posemb', pe_type='sincos2d')),
+        ('cvt', dict(pe_type='rpe', pe_joining='lape', out_type='avg_featmap')),
+        ('cct', dict(pe_joining='lape', out_type='raw')),
+        ('cct', dict(pe_joining='lape-shared', pe_type='sincos2d')),
+        ('cct', dict(pe_joining='shared')),
+    ],
+    ids=str,
+)
+def test_every_parameter_has_the_gradient_of_the_function(kind, kwargs):
+    torch.manual_seed(0)
+    model = compact(kind, attn_drop_rate=0.0, drop_path_rate=0.0, **kwargs).double().train()
+    x = torch.randn(2, 3, 20, 16, dtype=torch.float64)
+    assert relative_error(model, lambda: projected(model(x))) < TOLERANCE
+    model(x)[0].square().sum().backward()
+    still = {name for name, p in model.named_parameters() if p.grad is None or p.grad.abs().max() < 1e-12}
+    assert still <= {'attention_pool.bias'}  # a softmax does not see what is added to all of its values
+    gradients = [p.grad.clone() for p in model.parameters()]
+    other = CompactTransformer(KINDS[kind], 16, attn_drop_rate=0.0, drop_path_rate=0.0, with_cp=True, **kwargs)
+    other.double().train().load_state_dict(model.state_dict())
+    other(x)[0].square().sum().backward()
+    for p, gradient in zip(other.parameters(), gradients, strict=True):
+        torch.testing.assert_close(p.grad, gradient, rtol=0, atol=0)
+
+
+def test_what_a_new_model_starts_from():
+    model = CompactTransformer('vit-lite-7/4')
+    assert model.positional_emb.std().item() == pytest.approx(0.2, rel=0.05)
+    assert CompactTransformer('cvt-2/4', pe_joining='unshared').positional_emb1.std().item() > 0.15
+    assert not model.class_emb.any()
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            assert module.weight.std().item() == pytest.approx(0.02, rel=0.05)
+            assert module.bias is None or not module.bias.any()
+    conv = CompactTransformer('cct-7/3x1').tokenizer.conv_layers[0][0]
+    assert conv.weight.std().item() == pytest.approx((2 / 27) ** 0.5, rel=0.05) and conv.bias is None
+    assert [block.drop_path.drop_prob for block in model.blocks[1:]] == pytest.approx([i / 60 for i in range(1, 7)])
+    assert isinstance(model.blocks[0].drop_path, nn.Identity)
+    assert model.blocks[0].self_attn.attn_drop_rate == 0.1
+
+
+def test_eps_of_norms_is_the_public_codes():
+    for patch_norm, pe_joining in (('dual', 'lape'), ('pre-post-posemb', 'default')):
+        model = compact('cvt', patch_norm=patch_norm, pe_joining=pe_joining)
+        norms = {name: part.eps for name, part in model.named_modules() if isinstance(part, nn.LayerNorm)}
+        assert set(norms.values()) == {1e-5} and len(norms) == 2 + 1 + 2 * (2 + (pe_joining == 'lape'))
+
+
+def test_drop_path_acts_on_both_branches():
+    model = compact('cvt', drop_path_rate=0.5).train()
+    block, seen = model.blocks[1], []
+    block.drop_path.register_forward_hook(lambda module, args, out: seen.append((args[0], out)))
+    model(torch.randn(64, 3, 16, 16))
+    assert len(seen) == 2
+    for before, after in seen:
+        kept = after.flatten(1).abs().sum(1) > 0
+        assert 0 < kept.sum() < 64
+        torch.testing.assert_close(after[kept], before[kept] / 0.5)
+
+
+def test_frozen_stages_and_layer_depths():
+    model = compact('vit-lite', frozen_stages=1, pe_joining='lape')
+    frozen = {name.split('.')[0] for name, p in model.named_parameters() if not p.requires_grad}
+    assert frozen == {'tokenizer', 'class_emb', 'positional_emb', 'blocks'}
+    assert not any(p.requires_grad for p in model.blocks[0].parameters())
+    assert all(p.requires_grad for p in model.blocks[1].parameters())
+    depths = {name: model.get_layer_depth(name)[0] for name, _ in model.named_parameters()}
+    assert (depths['positional_emb'], depths['class_emb'], depths['tokenizer.conv_layers.0.0.weight']) == (0, 0, 0)
+    assert depths['blocks.1.pe_norm.weight'] == depths['blocks.1.norm1.bias'] == 2
+    assert compact('cvt').get_layer_depth('attention_pool.weight') == (3, 4)
+    assert model.part_of('positional_emb') == 'position'
+
+
+# checkpoints
+
+
+def public_file(path, model: CompactTransformer) -> str:
+    """The weights of a default model as the public code saves them, with a head."""
+    tensors = {
+        name if name.startswith('tokenizer.') else f'classifier.{name}': value
+        for name, value in model.state_dict().items()
+    }
+    head = {'classifier.fc.weight': torch.randn(5, 16), 'classifier.fc.bias': torch.randn(5)}
+    return save(path, {**tensors, **head}, None)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_public_file_is_inspected_loaded_and_written_back(tmp_path, kind):
+    source = compact(kind)
+    path = public_file(tmp_path / 'a.pth', source)
+    load_backbone(model := compact(kind), path)
+    assert_same(model, source)
+    rows = inspect(path)
+    assert rows['layout'] == 'compact-transformers' and rows['pooling'] == KINDS[kind]['pooling']
+    assert 'num_heads=1' in rows['to load it'] and 'num_heads leaves no trace' in rows['mind']
+    assert convert(path, tmp_path / 'b.pth', 'mmlape') == []
+    assert 'head.fc.weight' in state_dict_of(read_checkpoint(tmp_path / 'b.pth'), '')
+    convert(tmp_path / 'b.pth', tmp_path / 'c.pth', 'compact-transformers')
+    first, last = (torch.load(file, weights_only=True) for file in (path, tmp_path / 'c.pth'))
+    assert first.keys() == last.keys() and all(torch.equal(first[name], last[name]) for name in first)
+
+
+def test_what_inspect_prints_loads_a_named_arch(tmp_path):
+    source = CompactTransformer('cct-2/3x2', (48, 32), pe_joining='lape', in_channels=1)
+    path = save(tmp_path / 'a.pth', {f'backbone.{name}': value for name, value in source.state_dict().items()})
+    text = inspect(path)['to load it'].removeprefix('backbone=')
+    assert "arch='cct-2/3x2'" in text and "pe_joining='lape'" in text and 'in_channels=1' in text
+    config = eval(text, {'dict': dict})
+    config['init_cfg']['grid'] = (12, 8)  # which is no square
+    model = MODELS.build(dict(config, img_size=(48, 32)))
+    model.init_weights()
+    assert_same(model, source)
+
+
+def test_lape_and_default_do_not_mix(tmp_path):
+    plain, lape = (save(tmp_path / f'{j}.pth', compact(pe_joining=j).state_dict()) for j in ('default', 'lape'))
+    with pytest.raises(CheckpointError, match='PE norms would be lost'):
+        load_backbone(compact(), lape)
+    with pytest.raises(CheckpointError, match='PE norms would be new'):
+        load_backbone(compact(pe_joining='lape'), plain)
+    with pytest.raises(CheckpointError, match="no place for pe_joining='lape'; use --to mmlape"):
+        convert(lape, tmp_path / 'b.pth', 'compact-transformers')
+    dual = save(tmp_path / 'dual.pth', compact('cvt', patch_norm='dual').state_dict())
+    with pytest.raises(CheckpointError, match="patch_norm='dual'"):
+        convert(dual, tmp_path / 'b.pth', 'compact-transformers')
+
+
+def test_tables_are_resized_and_the_pooling_dropped(tmp_path):
+    source = compact('vit-lite')
+    report = load_backbone(model := compact('vit-lite', (24, 8)), public_file(tmp_path / 'a.pth', source))
+    assert torch.equal(model.positional_emb, resize_absolute(source.positional_emb, (4, 4), (6, 2), 1, 'bilinear'))
+    assert report.resized == {'positional_emb': '4x4 -> 6x2'}
+    source = compact('cvt')
+    report = load_backbone(model := compact('cvt', out_type='featmap'), public_file(tmp_path / 'b.pth', source))
+    assert_same(model, source)
+    assert {'attention_pool.bias', 'attention_pool.weight'} < set(report.dropped)
+    path = save(tmp_path / 'c.pth', compact('cvt', out_type='featmap').state_dict())
+    with pytest.raises(CheckpointError, match='attention_pool.weight'):
+        load_backbone(compact('cvt'), path)
+    assert "out_type='featmap'" in inspect(path)['to load it']
+    with pytest.raises(CheckpointError, match='wrong PE: positional_emb is not the table'):
+        load_backbone(compact('cvt', pe_type='sincos2d'), path)

@@ -1,0 +1,157 @@
+"""torch.compile of the backbones: one graph, sizes left open, nothing stale; and the switch that turns it on."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.model import revert_sync_batchnorm
+from model_helpers import cvt, randomise
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from mmlape.engine.hooks import CompileBackboneHook
+from mmlape.errors import ConfigError
+from mmlape.models import CeiT, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
+from mmlape.models.swin.layers import apart_in
+
+ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
+
+
+def vit(**kwargs):
+    return randomise(VisionTransformer(ARCH, 64, out_type='raw', **kwargs))
+
+
+def adapter(**kwargs):
+    shape = dict(conv_inplane=8, deform_num_heads=3, interaction_indexes=[[0, 1]], use_extra_extractor=False)
+    return revert_sync_batchnorm(randomise(ViTAdapter(ARCH, 64, **shape, **kwargs)))
+
+
+def compact(**kwargs):
+    return randomise(cvt(ARCH, 64, 16, **kwargs))
+
+
+def compiled(model, backend='eager'):
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend(backend)
+    return torch.compile(model, backend=counter, fullgraph=True, dynamic=True), counter
+
+
+def check(model, run, *sizes):
+    for size in sizes:
+        image = torch.randn(1, 3, *size)
+        for out, expected in zip(run(image), model(image), strict=True):
+            torch.testing.assert_close(out, expected, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize('build', [vit, compact])
+def test_one_graph_serves_all_sizes_but_the_tables_own(build):
+    model = build(pe_joining='lape', patch_norm='dual')
+    run, counter = compiled(model)
+    with torch.no_grad():
+        check(model, run, (64, 64), (96, 48), (50, 70), (80, 112), (33, 128), (64, 64))
+    assert counter.frame_count <= 3
+
+
+def test_a_compiled_model_is_never_stale():
+    model = vit(pe_joining='lape')
+    run, _ = compiled(model)
+    with torch.no_grad():
+        check(model, run, (64, 64), (96, 48))
+        randomise(model)
+        check(model, run, (64, 64), (96, 48))
+        for parameter in model.parameters():
+            parameter.data.copy_(torch.randn_like(parameter) * 0.1)
+        check(model, run, (64, 64))
+
+
+@pytest.mark.parametrize('pad_small_map', [False, True])
+def test_swin_is_one_graph_and_leaves_no_masks_behind(pad_small_map):
+    arch = dict(embed_dims=12, depths=(2, 1), num_heads=(2, 4))
+    options = dict(pe_type=['learnable', 'rpe'], pe_joining='lape', out_type='featmap', out_indices=(0, 1))
+    model = randomise(SwinTransformer(arch, 32, window_size=4, pad_small_map=pad_small_map, **options))
+    apart_in.cache_clear()
+    run, counter = compiled(model)
+    with torch.no_grad():
+        run(torch.randn(1, 3, 64, 72))
+        assert apart_in.cache_info().currsize == 0
+        check(model, run, (64, 72), (66, 90))
+        assert counter.frame_count <= 3
+        check(model, run, (12, 72), (9, 40))
+
+
+def test_an_adapter_is_one_graph():
+    model = adapter(pe_joining='lape')
+    run, counter = compiled(model)
+    with torch.no_grad():
+        check(model, run, (70, 96))
+    assert counter.frame_count == 1
+
+
+OTHERS = {
+    'T2T-ViT': lambda **kwargs: randomise(T2TViT(dict(ARCH, token_dims=8), 64, pe_joining='lape', **kwargs)),
+    'CeiT': lambda **kwargs: randomise(CeiT(dict(ARCH, stem_channels=8), 64, pe_joining='lape', **kwargs)),
+}
+
+
+@pytest.mark.parametrize('name', OTHERS)
+def test_other_backbones_are_one_graph(name):
+    model = OTHERS[name](out_type='featmap')
+    run, counter = compiled(model)
+    with torch.no_grad():
+        check(model, run, (70, 96))
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize(('amp', 'tolerance'), [(False, 1e-5), (True, 0.05)])
+@pytest.mark.parametrize('name', ['adapter', *OTHERS])
+def test_windows_checkpointing_and_mixed_precision_train_as_one_graph(name, amp, tolerance):
+    windows = dict(pe_joining='lape', window_attn=[True, False], window_size=3, with_cp=True)
+    model = adapter(**windows) if name == 'adapter' else OTHERS[name](with_cp=True)
+    model.train(name == 'CeiT' and not amp)  # batch statistics, but no dropout
+    torch._dynamo.reset()
+    run = torch.compile(model, backend='aot_eager', fullgraph=True, dynamic=False)
+    image, grads = torch.randn(2, 3, 64, 64), []
+    for forward in (run, model):
+        with torch.autocast('cpu', torch.bfloat16, enabled=amp):
+            loss = sum(out.float().square().mean() for out in forward(image))
+        grads.append(torch.autograd.grad(loss, list(model.parameters())))
+    for a, b in zip(*grads, strict=True):
+        assert (a - b).norm() <= tolerance * b.norm() + 1e-6
+
+
+def test_the_default_compiler_agrees():
+    model = vit(pe_joining='lape')
+    torch._dynamo.reset()
+    run = torch.compile(model, fullgraph=True, dynamic=True)
+    with torch.no_grad():
+        check(model, run, (64, 64), (48, 80))
+
+
+def test_the_switch_compiles_the_backbone_in_place():
+    model = torch.nn.Module()
+    model.backbone = vit(pe_joining='lape')
+    names, plain = list(model.state_dict()), copy.deepcopy(model.backbone)
+    lines = []
+    runner = SimpleNamespace(model=model, logger=SimpleNamespace(info=lines.append))
+    hook = CompileBackboneHook()
+    for off in ({}, {'compile_backbone': False}):
+        runner.cfg = Config(off)
+        hook.before_run(runner)
+        assert not lines
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend('eager')
+    runner.cfg = Config(dict(compile_backbone=dict(backend=counter)))
+    hook.before_run(runner)
+    with torch.no_grad():
+        check(plain, model.backbone, (64, 64))
+    assert counter.frame_count == 1
+    assert list(model.state_dict()) == names
+    copy.deepcopy(model).backbone(torch.randn(1, 3, 64, 64))
+
+
+@pytest.mark.parametrize(('value', 'message'), [(3, 'give True, or a dict'), (True, 'has no backbone')])
+def test_a_switch_that_cannot_be_followed_is_refused(value, message):
+    runner = SimpleNamespace(model=torch.nn.Linear(1, 1), cfg=Config(dict(compile_backbone=value)))
+    with pytest.raises(ConfigError, match=message):
+        CompileBackboneHook().before_run(runner)

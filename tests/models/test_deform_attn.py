@@ -1,0 +1,216 @@
+"""Deformable attention: backends against each other and against sampling written with loops."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from tiny import GUARD, ROOT, environment
+
+from mmlape.models.adapter.deform_attn import Cells, MSDeformAttn, available_backends, multi_scale_deformable_attention
+from mmlape.models.adapter.row_sums import row_sums
+
+SHAPES = ((5, 7), (3, 4), (2, 2))
+
+
+def inputs(dtype=torch.float32, queries=6, heads=2, dims=4, points=3):
+    cells = sum(rows * columns for rows, columns in SHAPES)
+    value = torch.randn(2, cells, heads, dims, dtype=dtype)
+    locations = torch.rand(2, queries, heads, len(SHAPES), points, 2, dtype=dtype) * 1.4 - 0.2  # some are outside
+    weights = torch.rand(2, queries, heads, len(SHAPES) * points, dtype=dtype).softmax(-1)
+    return value, SHAPES, locations, weights.unflatten(-1, (len(SHAPES), points))
+
+
+def looped(value, shapes, locations, weights):
+    """Bilinear sampling with pixel centres at half coordinates and zeros outside, one number at a time."""
+    batch, queries, heads, _, points, _ = locations.shape
+    out = torch.zeros(batch, queries, heads, value.shape[-1], dtype=value.dtype)
+    start = 0
+    for level, (rows, columns) in enumerate(shapes):
+        image = value[:, start : start + rows * columns].unflatten(1, (rows, columns))
+        start += rows * columns
+        for b in range(batch):
+            for q in range(queries):
+                for h in range(heads):
+                    for p in range(points):
+                        x, y = locations[b, q, h, level, p].tolist()
+                        x, y = x * columns - 0.5, y * rows - 0.5
+                        x0, y0 = int(x // 1), int(y // 1)
+                        for yy in (y0, y0 + 1):
+                            for xx in (x0, x0 + 1):
+                                if 0 <= yy < rows and 0 <= xx < columns:
+                                    share = (1 - abs(y - yy)) * (1 - abs(x - xx)) * weights[b, q, h, level, p]
+                                    out[b, q, h] += share * image[b, yy, xx, h]
+    return out.flatten(2)
+
+
+@pytest.mark.parametrize('backend', ['embedding_bag', 'pytorch'])
+def test_plain_backends_are_bilinear_sampling(backend):
+    args = inputs(torch.float64)
+    out = multi_scale_deformable_attention(*args, backend=backend)
+    torch.testing.assert_close(out, looped(*args), atol=1e-10, rtol=0)
+
+
+def test_the_cpu_sums_rows_unless_operations_are_recorded():
+    assert available_backends('cpu') == ['embedding_bag', 'pytorch']
+    chosen = []
+
+    def choose(x):
+        chosen.append(available_backends('cpu')[0])
+        return x
+
+    torch.jit.trace(choose, torch.zeros(1), check_trace=False)
+    torch.compile(choose, backend='eager', fullgraph=True)(torch.zeros(1))
+    assert chosen == ['pytorch'] * 2
+
+
+def gradients(backend, args, dtype):
+    value, shapes, locations, weights = args
+    leaves = [x.detach().to(dtype).requires_grad_() for x in (value, locations, weights)]
+    out = multi_scale_deformable_attention(leaves[0], shapes, *leaves[1:], backend=backend)
+    return [out.detach(), *torch.autograd.grad(out.float().square().sum(), leaves)]
+
+
+def test_gradients_of_row_sums_have_gradients():
+    """First and second derivatives are those of a gather and a product; rows that nothing reads have zeros."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(9, 4, generator=generator, dtype=torch.float64)
+    index = torch.randint(7, (5, 3), generator=generator, dtype=torch.int32)
+    weights = torch.randn(5, 3, generator=generator, dtype=torch.float64)
+    found = []
+    for compute in (row_sums, lambda rows, index, weights: (rows[index] * weights[..., None]).sum(1)):
+        leaves = [rows.clone().requires_grad_(), weights.clone().requires_grad_()]
+        loss = compute(leaves[0], index, leaves[1]).square().sum()
+        first = torch.autograd.grad(loss, leaves, create_graph=True)
+        plain = torch.autograd.grad(compute(leaves[0], index, leaves[1]).square().sum(), leaves)
+        second = torch.autograd.grad(sum((gradient.sin() * 3).sum() for gradient in first), leaves)
+        found.append([*first, *plain, *second])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=0)
+
+
+SIDES = {'injector': (36, ((12, 12), (6, 6), (3, 3))), 'extractor': (189, ((6, 6),))}
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 4e-2, torch.float16: 5e-3}
+
+
+@pytest.mark.parametrize('dtype', TOLERANCE)
+@pytest.mark.parametrize('side', SIDES)
+@pytest.mark.parametrize('backend', ['embedding_bag', 'deformops'])
+def test_gradients_and_outputs_agree_in_every_dtype(backend, side, dtype):
+    """On the adapter's shapes, against ``grid_sample`` in float64 on the same rounded inputs."""
+    if backend == 'deformops':
+        pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
+    queries, shapes = SIDES[side]
+    cells = sum(rows * columns for rows, columns in shapes)
+    value = torch.randn(2, cells, 6, 32)
+    locations = torch.rand(2, queries, 6, len(shapes), 4, 2) * 1.2 - 0.1
+    sizes = torch.tensor([(columns, rows) for rows, columns in shapes])[:, None]
+    locations = ((locations * sizes * 4).floor() + 0.5) / 4 / sizes  # off the cells' centres, where the slope jumps
+    weights = torch.rand(2, queries, 6, len(shapes) * 4).softmax(-1).unflatten(-1, (-1, 4))
+    rounded = [x.to(dtype) if torch.is_tensor(x) else x for x in (value, shapes, locations, weights)]
+    expected = gradients('pytorch', rounded, torch.float64)
+    for out, exact in zip(gradients(backend, rounded, dtype), expected, strict=True):
+        assert out.dtype == dtype
+        assert (out.double() - exact.double()).norm() <= TOLERANCE[dtype] * exact.double().norm()
+
+
+@pytest.mark.parametrize('shapes', [((2, 3),), ((1, 1),)], ids=str)
+def test_maps_of_fewer_cells_than_a_query_reads(shapes):
+    value, (_, _, places, weights) = torch.randn(1, shapes[0][0] * shapes[0][1], 2, 4), inputs(heads=2, points=8)
+    args = value, shapes, places[:1, :, :, :1], weights[:1, :, :, :1]
+    for out, exact in zip(
+        *(gradients(name, args, torch.float64) for name in ('embedding_bag', 'pytorch')), strict=True
+    ):
+        torch.testing.assert_close(out, exact, atol=1e-6, rtol=1e-6)
+
+
+def test_places_that_are_not_numbers_are_read_safely():
+    value, shapes, locations, weights = inputs()
+    locations[0, 0], locations[0, 1], locations[0, 2] = float('nan'), 1e30, -1e30
+    out = multi_scale_deformable_attention(value, shapes, locations, weights, backend='embedding_bag')
+    assert out[0, 0].isnan().all()
+    assert torch.equal(out[0, 1:3], torch.zeros_like(out[0, 1:3]))
+    assert out[1].isfinite().all()
+
+
+def test_agrees_with_mmcv_forward_and_gradients():
+    from mmcv.ops.multi_scale_deform_attn import multi_scale_deformable_attn_pytorch
+
+    value, shapes, locations, weights = inputs()
+    leaves = [t.clone().requires_grad_() for t in (value, locations, weights)]
+    theirs = multi_scale_deformable_attn_pytorch(leaves[0], torch.tensor(shapes), leaves[1], leaves[2])
+    grads = torch.autograd.grad(theirs.square().sum(), leaves)
+    ours_leaves = [t.clone().requires_grad_() for t in (value, locations, weights)]
+    ours = multi_scale_deformable_attention(ours_leaves[0], shapes, *ours_leaves[1:])
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    for a, b in zip(torch.autograd.grad(ours.square().sum(), ours_leaves), grads, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+def test_agrees_with_deformops():
+    pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
+    args = inputs()
+    ours = multi_scale_deformable_attention(*args, backend='pytorch')
+    theirs = multi_scale_deformable_attention(*args, backend='deformops')
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+
+
+def test_deformops_kernels_are_our_row_sums():
+    """Outputs and all gradients, by Triton's interpreter; also maps of one row, batch 1 and levels without cells."""
+    pytest.importorskip('triton', reason="Triton comes with torch's packages for Linux")
+    pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
+    command = [sys.executable, '-W', 'ignore', str(ROOT / 'tests' / 'triton_interpreter.py')]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GUARD, env=environment(), check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert {'one row', 'one cell', 'level without rows'} < set(found)
+    assert {name: apart for name, apart in found.items() if not max(apart) < 1e-6} == {}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16, torch.float16])
+def test_cuda_backends_agree_with_pytorch(dtype):
+    value, shapes, locations, weights = (x.cuda() if torch.is_tensor(x) else x for x in inputs(dims=32, points=4))
+    expected = multi_scale_deformable_attention(value, shapes, locations, weights, backend='pytorch')
+    for backend in available_backends('cuda', dtype):
+        out = multi_scale_deformable_attention(value.to(dtype), shapes, locations, weights.to(dtype), backend=backend)
+        assert out.dtype == dtype
+        error = (out.float() - expected).norm() / expected.norm()
+        assert error < (1e-5 if dtype == torch.float32 else 2e-2), backend
+
+
+def test_half_precision_is_summed_in_float32():
+    value, shapes, locations, weights = inputs()
+    out = multi_scale_deformable_attention(value.bfloat16(), shapes, locations, weights.bfloat16())
+    assert out.dtype == torch.bfloat16
+    expected = multi_scale_deformable_attention(
+        value.bfloat16().float(), shapes, locations, weights.bfloat16().float()
+    )
+    torch.testing.assert_close(out, expected.bfloat16())
+    with torch.autocast('cpu', torch.bfloat16):
+        torch.testing.assert_close(
+            multi_scale_deformable_attention(value, shapes, locations, weights),
+            multi_scale_deformable_attention(value, shapes, locations, weights, backend='pytorch'),
+        )
+
+
+def test_initial_offsets_are_rays_of_the_papers():
+    module = MSDeformAttn(16, n_levels=2, num_heads=4, n_points=3)
+    offsets = module.sampling_offsets.bias.view(4, 2, 3, 2)
+    directions = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [0, -1]])
+    for point in range(3):
+        torch.testing.assert_close(offsets[:, 0, point], directions * (point + 1), atol=1e-6, rtol=0)
+    assert torch.equal(offsets[:, 0], offsets[:, 1])
+
+
+def test_a_constant_pyramid_reads_as_the_constant_inside():
+    """Weights sum to one, so sampling inside a constant map gives the constant."""
+    module = MSDeformAttn(8, n_levels=1, num_heads=2, n_points=1).double()
+    with torch.no_grad():
+        module.sampling_offsets.bias.zero_()
+    cells = Cells.of([(4, 5)], torch.device('cpu'))
+    feat = torch.randn(8, dtype=torch.float64).expand(1, 20, 8)
+    out = module(torch.randn(1, 20, 8, dtype=torch.float64), cells, feat, cells)
+    expected = module.output_proj(module.value_proj(feat))
+    torch.testing.assert_close(out, expected, atol=1e-6, rtol=0)

@@ -1,0 +1,126 @@
+"""The ViTs of the Dual PatchNorm paper: a PE without rows for prefix tokens, big_vision's sinusoids."""
+
+import math
+
+import pytest
+import torch
+from model_helpers import randomise
+from timm.models.vision_transformer import VisionTransformer as TimmViT
+
+from mmlape.checkpoint import load_backbone
+from mmlape.errors import CheckpointError, ConfigError
+from mmlape.models import CompactTransformer, VisionTransformer, ViTAdapter
+from mmlape.models.position.absolute import sincos_2d_moco
+from mmlape.models.vit.layouts import to_timm
+
+ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
+SIZES = {
+    'S/32': ('deit-small', 32, 6_912),
+    'Ti/16': ('deit-tiny', 16, 1_920),
+    'B/32': ('deit-base', 32, 7_680),
+    'S/16': ('deit-small', 16, 2_304),
+    'B/16': ('deit-base', 16, 3_072),
+}
+TANH_GELU = dict(type='GELU', approximate='tanh')
+
+
+def vit(**kwargs):
+    return randomise(VisionTransformer(ARCH, 32, 8, **{'out_type': 'raw', **kwargs}))
+
+
+@pytest.mark.parametrize('size', SIZES)
+def test_dual_patch_norm_adds_two_vectors_over_pixels_and_two_over_channels(size):
+    arch, patch_size, added = SIZES[size]
+    with torch.device('meta'):
+        counts = [
+            sum(p.numel() for p in VisionTransformer(arch, patch_size=patch_size, patch_norm=norm).parameters())
+            for norm in ('none', 'dual')
+        ]
+    assert counts[1] - counts[0] == added
+
+
+def test_the_papers_form_agrees_with_timm():
+    """The class token without a row of the PE, and the tanh form of GELU."""
+    theirs = TimmViT(
+        32, 8, num_classes=0, embed_dim=24, depth=2, num_heads=3, mlp_ratio=2, no_embed_class=True,
+        act_layer=lambda: torch.nn.GELU(approximate='tanh'),
+    )  # fmt: skip
+    ours = vit(with_prefix_pe=False, act_cfg=TANH_GELU).double()
+    theirs.load_state_dict(to_timm(ours.state_dict()))
+    image = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    features = theirs.double().eval().forward_features(image)
+    torch.testing.assert_close(ours(image)[0], features, atol=1e-9, rtol=0)
+    pooled = vit(with_prefix_pe=False, act_cfg=TANH_GELU, out_type='avg_featmap').double()
+    pooled.load_state_dict(ours.state_dict())
+    torch.testing.assert_close(pooled(image)[0], features[:, 1:].mean(1), atol=1e-9, rtol=0)
+    exact = vit(with_prefix_pe=False).double()
+    exact.load_state_dict(ours.state_dict())
+    assert (exact(image)[0] - features).abs().max() > 1e-5
+
+
+@pytest.mark.parametrize('options', [dict(), dict(pe_joining='lape'), dict(pe_joining='unshared', num_registers=2)])
+def test_no_row_is_a_row_of_zeros(options):
+    """Also where layers join the PE, and on another grid."""
+    without = vit(with_prefix_pe=False, **options).double()
+    rows = vit(**options).double()
+    tensors = without.state_dict()
+    prefix = 1 + options.get('num_registers', 0)
+    for name in without.pe_names:
+        assert tensors[name].shape == (1, 16, 24)
+        tensors[name] = torch.nn.functional.pad(tensors[name], (0, 0, prefix, 0))
+    rows.load_state_dict(tensors)
+    for size in ((32, 32), (24, 48)):
+        image = torch.randn(1, 3, *size, dtype=torch.float64)
+        torch.testing.assert_close(without(image)[0], rows(image)[0])
+
+
+def test_rows_of_a_file_go_into_the_tokens_where_that_is_the_same(tmp_path):
+    source = vit(num_registers=2)
+    torch.save(source.state_dict(), path := str(tmp_path / 'a.pth'))
+    report = load_backbone(model := vit(num_registers=2, with_prefix_pe=False), path)
+    assert report.notes[0] == 'the rows of pos_embed for cls_token, reg_token were added to the tokens'
+    image = torch.randn(1, 3, 32, 32)
+    torch.testing.assert_close(model(image)[0], source(image)[0])
+    torch.save(vit(pe_joining='lape').state_dict(), path)
+    with pytest.raises(CheckpointError, match='pos_embed of the file has rows for cls_token; set with_prefix_pe=True'):
+        load_backbone(vit(pe_joining='lape', with_prefix_pe=False), path)
+
+
+@pytest.mark.parametrize('joining', ['default', 'lape'])
+def test_a_table_without_prefix_rows_keeps_its_grid_in_a_state_dict(joining):
+    """3 x 5 patches are as many rows as 14 patches and a class row."""
+    source, model = (
+        randomise(VisionTransformer(ARCH, (rows, 40), 8, with_prefix_pe=False, pe_joining=joining))
+        for rows in (24, 48)
+    )
+    model.load_state_dict(source.state_dict())
+    expected = source.position.absolute.resize(source.pos_embed, (3, 5), (6, 5), 0, 'bicubic')
+    torch.testing.assert_close(model.pos_embed, expected)
+    arch = dict(ARCH, num_layers=4)
+    adapter = ViTAdapter(arch, 64, conv_inplane=8, deform_num_heads=3, with_prefix_pe=False, pe_joining=joining)
+    assert adapter.pos_embed.shape == (1, 16, 24)
+
+
+def test_sincos_2d_moco_is_big_visions_formula():
+    """Written once more cell by cell; at D = 4 the exponent would be 0 / 0."""
+    grid, dims = (3, 5), 16
+    table = sincos_2d_moco(grid, dims, num_prefix=1)
+    assert table.shape == (1 + 15, dims) and not table[0].any()
+    for row in range(3):
+        for column in range(5):
+            cell = table[1 + row * 5 + column].tolist()
+            angles = [[place / 10000 ** (i / 3) for i in range(4)] for place in (column, row)]
+            expected = [turn(angle) for axis in angles for turn in (math.sin, math.cos) for angle in axis]
+            assert cell == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(ConfigError, match="pe_type='sincos2d-moco' needs embed_dims to be 8, 12, 16"):
+        sincos_2d_moco((2, 2), 4)
+
+
+def test_the_standard_deviation_of_a_learnable_table_is_an_argument():
+    """It is a matter of initial values, which files do not record."""
+    pe_type = dict(type='learnable', std=384**-0.5)
+    arch = dict(embed_dims=384, num_layers=1, num_heads=6, feedforward_channels=8)
+    model = VisionTransformer(arch, 64, 8, pe_type=pe_type)
+    assert model.pos_embed.std().item() == pytest.approx(384**-0.5, rel=0.05)
+    assert model.checkpoint_record()['pe_type'] == 'learnable'
+    assert CompactTransformer('cvt-2/4', pe_type=dict(type='learnable', std=0.1)).positional_emb.std().item() < 0.11

@@ -1,0 +1,176 @@
+"""Every model, position encoding and joining on a CUDA device of fake tensors, in float32 and in mixed precision.
+
+Models are built on the CPU and moved. So a tensor fails that a forward makes or keeps on the CPU, and one of a dtype
+that an operation does not take.
+"""
+
+import pytest
+import torch
+from config_helpers import MINI, build, load, short
+from fake_cuda import fake_cuda, to_fake_cuda
+from mmdet.structures import DetDataSample
+from mmengine.model import revert_sync_batchnorm
+from mmengine.structures import PixelData
+from mmpretrain.structures import DataSample
+from mmseg.structures import SegDataSample
+from model_helpers import tiny_detr
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from mmlape import registry
+from mmlape.models import (
+    CeiT,
+    CompactTransformer,
+    DistilledVisionTransformer,
+    SwinTransformer,
+    T2TViT,
+    TimmViT,
+    TimmViTAdapter,
+    VisionTransformer,
+    ViTAdapter,
+)
+from mmlape.models.adapter.deform_attn import available_backends, multi_scale_deformable_attention
+from mmlape.registry import JOININGS, POSITION_ENCODINGS
+
+AMP = pytest.mark.parametrize('amp', [None, torch.bfloat16, torch.float16], ids=['fp32', 'bf16', 'fp16'])
+ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
+PARTS = dict(conv_inplane=4, deform_num_heads=3, vit_feature_source='last')
+TWO = dict(interaction_indexes=[[0, 0], [1, 1]])
+TIMM = dict(embed_dim=24, depth=2, num_heads=3)
+DINOV3 = dict(model_name='vit_small_patch16_dinov3', model_args=dict(TIMM, embed_dim=48), with_cp=True)
+DINOV2 = dict(model_name='vit_small_patch14_reg4_dinov2', model_args=TIMM)
+LAPE = dict(pe_joining='lape', patch_norm='dual')
+WINDOWS = dict(window_attn=[True, False], window_size=2)
+INSIDE = ['learnable', 'rpe', 'cpe']
+CONVS, PATCHES = dict(type='conv', kernel_size=3, num_convs=1), dict(type='patch', patch_size=4)
+
+
+def vit(layers=2, **kwargs):
+    return VisionTransformer(dict(ARCH, num_layers=layers), 32, out_type='raw', **kwargs)
+
+
+def compact(tokenizer, pooling, **kwargs):
+    return CompactTransformer(dict(ARCH, tokenizer=tokenizer, pooling=pooling), 32, **kwargs)
+
+
+def swin(**kwargs):
+    arch = dict(embed_dims=12, depths=(2, 1), num_heads=(3, 3))
+    return SwinTransformer(arch, 32, window_size=4, out_indices=(0, 1), **kwargs)
+
+
+MODELS = {
+    'vit, no PE': lambda: vit(pe_type='none', with_cls_token=False),
+    'vit, windows': lambda: vit(pe_type=INSIDE, with_cls_token=False, with_cp=True, **WINDOWS, **LAPE),
+    'distilled': lambda: DistilledVisionTransformer(ARCH, 32, out_type='raw', **LAPE),
+    'swin': lambda: swin(pe_type=['learnable', 'rpe'], pe_joining='lape', with_cp=True),
+    'swin, own tables': lambda: swin(pe_type='learnable', pe_joining='lape', pe_hierarchy='stage'),
+    't2t, performer': lambda: T2TViT(dict(ARCH, token_dims=8), 32, pe_type=INSIDE, **LAPE),
+    't2t, transformer': lambda: T2TViT(dict(ARCH, token_dims=8), 32, tokens_type='transformer', with_cp=True),
+    'ceit': lambda: CeiT(dict(ARCH, stem_channels=8), 32, pe_type=INSIDE, with_cp=True, **LAPE),
+    'cct': lambda: compact(CONVS, 'sequence_pool'),
+    'vit-lite': lambda: compact(PATCHES, 'cls_token', pe_type=INSIDE, **LAPE),
+    'adapter': lambda: ViTAdapter(ARCH, 32, pe_type=INSIDE, **LAPE, **WINDOWS, **PARTS, **TWO),
+    'adapter, no PE': lambda: ViTAdapter(ARCH, 32, pe_type='none', with_cp=True, **PARTS, **TWO),
+    'timm, rotary': lambda: TimmViT(**DINOV3),
+    'timm, frozen': lambda: TimmViT(**DINOV2, frozen=True, frozen_dtype='bf16'),
+    'timm adapter': lambda: TimmViTAdapter(DINOV2, 'inject', 'resize-image', layers=[0, 1], **PARTS),
+    'timm adapter, read-only': lambda: TimmViTAdapter(DINOV3, 'read-only', layers=[0, 1], **PARTS),
+}
+COMPLETE = [
+    path
+    for path in MINI
+    if '-lape_' in path.name and path.parent.name in ('mask_rcnn', 'segmenter', 'upernet', 'pretrain')
+]
+IRPE = {
+    'irpe, qkv': dict(on='qkv', method='cross', share_heads=False),
+    'irpe, bias': dict(mode='bias', on='qk', method='euclidean', reading='paper'),
+}
+
+
+def run(model: nn.Module, amp: torch.dtype | None, *args, **kwargs) -> None:
+    """Run a model on images of another size than its tables'; the residual stream must be float32."""
+    streams = []
+    for layer in model.all_layers:
+        layer.register_forward_pre_hook(lambda layer, args: streams.append(args[0].dtype))
+    model = revert_sync_batchnorm(model).train()
+    with fake_cuda(amp):
+        out = to_fake_cuda(model)(torch.randn(2, 3, 48, 80, device='cuda'), *args, **kwargs)
+    check(out, amp)
+    assert streams == [torch.float32] * len(model.all_layers)
+
+
+def check(out: object, amp: torch.dtype | None) -> None:
+    tensors = tree_leaves(out)
+    assert tensors and all(one.device.type == 'cuda' and one.dtype in (torch.float32, amp) for one in tensors)
+
+
+@AMP
+@pytest.mark.parametrize('name', MODELS)
+def test_models(name, amp):
+    if 'adapter' in name:
+        pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
+    run(MODELS[name](), amp)
+
+
+def test_every_backbone_is_among_them():
+    ours = [kind for kind in registry.MODELS.module_dict.values() if kind.__module__.startswith('mmlape.models.')]
+    assert {type(build()) for build in MODELS.values()} == set(ours)
+
+
+@AMP
+@pytest.mark.parametrize('kind', [*POSITION_ENCODINGS.module_dict, *IRPE])
+def test_position_encodings(kind, amp):
+    pe_type = dict(type='irpe', **IRPE[kind]) if kind in IRPE else kind
+    run(vit(1 + (kind == 'cpe'), pe_type=pe_type), amp)
+
+
+@AMP
+@pytest.mark.parametrize('joining', JOININGS.module_dict)
+def test_joinings(joining, amp):
+    run(vit(pe_joining=joining), amp)
+
+
+@AMP
+@pytest.mark.parametrize('path', COMPLETE, ids=short)
+def test_complete_models(path, amp):
+    """Mask R-CNN as far as its heads: what it proposes depends on values."""
+    pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
+    model = revert_sync_batchnorm(build(load(path))).train()
+    with fake_cuda(amp):
+        images = torch.randn(2, 3, 64, 64, device='cuda')
+        if hasattr(to_fake_cuda(model), 'roi_head'):
+            heads = model.roi_head.bbox_head, model.roi_head.mask_head
+            inputs = [
+                torch.randn(4, head.in_channels, side, side, device='cuda') for head, side in zip(heads, (7, 14))
+            ]
+            out = [model.rpn_head(model.extract_feat(images)), *(head(one) for head, one in zip(heads, inputs))]
+        elif hasattr(model, 'decode_head'):
+            labels = torch.zeros(2, 1, 64, 64, dtype=torch.int64, device='cuda')
+            out = model(images, [SegDataSample(gt_sem_seg=PixelData(data=one)) for one in labels], mode='loss')
+        else:
+            out = model(images, [DataSample(gt_score=one) for one in torch.rand(2, 10, device='cuda')], mode='loss')
+    check(out, amp)
+
+
+@AMP
+@pytest.mark.parametrize('joining', ['default', 'lape'])
+def test_detr(joining, amp):
+    """Without the loss: what it matches depends on values."""
+    model = tiny_detr(pe_type=['sine', 'irpe', 'rope-mixed'], pe_joining=joining)
+    sizes = ((48, 80), (40, 64))
+    samples = [DetDataSample(metainfo=dict(batch_input_shape=sizes[0], img_shape=size)) for size in sizes]
+    run(model, amp, samples, mode='tensor')
+
+
+@pytest.mark.parametrize('backend', ['deformops', 'pytorch'])
+@AMP
+def test_deformable_attention_takes_values_of_every_dtype(amp, backend):
+    """Places are float32 whatever the values are; under autocast the weights are."""
+    if backend == 'deformops':
+        pytest.importorskip('deformops', reason='deformops needs Python 3.12 or 3.13')
+        assert available_backends('cuda')[0] == backend
+    with fake_cuda(amp):
+        value = torch.randn(2, 20, 3, 8, device='cuda', dtype=amp)
+        places, weights = torch.rand(2, 5, 3, 2, 4, 2, device='cuda'), torch.rand(2, 5, 3, 2, 4, device='cuda')
+        out = multi_scale_deformable_attention(value, ((4, 4), (2, 2)), places, weights, backend)
+    assert (out.shape, out.dtype, out.device.type) == ((2, 5, 24), value.dtype, 'cuda')

@@ -1,0 +1,132 @@
+"""Initial values of every config's model after ``init_weights``, from which it trains.
+
+The constructors' own values are held to the public code's by the tests of each model.
+"""
+
+import json
+import math
+from functools import cache
+
+import pytest
+import torch
+from config_helpers import CONFIGS, DETR, build, load, short
+from mmengine.config import Config
+from test_model_behaviour import is_normal, is_uniform
+from torch import nn
+
+from mmlape.models.compact.options import resolve_arch
+
+LAYERS = dict(embed_dims=48, num_layers=3, num_heads=3, feedforward_channels=96)
+ARCHS = {
+    'VisionTransformer': LAYERS,
+    'DistilledVisionTransformer': LAYERS,
+    'CeiT': dict(LAYERS, stem_channels=8),
+    'T2TViT': dict(LAYERS, token_dims=16),
+    'SwinTransformer': dict(embed_dims=24, depths=(2, 2), num_heads=(2, 4)),
+    'CompactTransformer': LAYERS,
+}
+CLASSIFIERS = [path for path in CONFIGS if path not in DETR and 'head' in load(path).model]
+
+
+def start(cfg: Config) -> str | None:
+    """The type of a backbone's initialisation."""
+    return (cfg.model.backbone.get('init_cfg') or {}).get('type')
+
+
+def shrunk(cfg: Config) -> str:
+    """A narrow model of a config as JSON, so that those of one kind are built once; initial values are its own."""
+    model = json.loads(json.dumps(cfg.model.to_dict()))
+    backbone, head = model['backbone'], model['head']
+    kind = backbone['type'].removeprefix('mmlape.')
+    arch = dict(ARCHS[kind])
+    if kind == 'CompactTransformer':
+        arch = {**resolve_arch(backbone['arch']), **arch}
+    backbone.update(arch=arch, img_size=64 if kind == 'SwinTransformer' else 96)
+    for key in ('drop_rate', 'drop_path_rate', 'attn_drop_rate'):
+        backbone.pop(key, None)
+    head.update(num_classes=10, in_channels=48, **({'hidden_dim': 48} if head.get('hidden_dim') else {}))
+    model = dict(type='ImageClassifier', backbone=backbone, head=head)  # a teacher has its weights from a file
+    return json.dumps(model, sort_keys=True)
+
+
+@cache
+def initialised(text: str) -> tuple[nn.Module, dict]:
+    """A model after ``init_weights``, and its values before."""
+    torch.manual_seed(0)
+    model = build(Config(dict(model=json.loads(text), default_scope='mmpretrain')))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.init_weights()
+    return model, before
+
+
+def check_head(head: nn.Module, cfg: dict) -> None:
+    """Zeros and a bias, or 0.02; the hidden layer has LeCun's deviation."""
+    last = [layer for name, layer in head.named_modules() if isinstance(layer, nn.Linear) and 'pre_logits' not in name]
+    assert last
+    for layer in last:
+        assert (layer.bias == cfg.get('bias', 0)).all()
+        fits = (layer.weight == 0).all() if cfg['type'] == 'Constant' else is_normal(layer.weight, cfg['std'])
+        assert fits
+    for name, layer in head.named_modules():
+        if name.endswith('pre_logits'):
+            assert is_normal(layer.weight, layer.in_features**-0.5) and not layer.bias.any()
+
+
+def drawn_anew(backbone: nn.Module, init: dict | None) -> set[str]:
+    """Check what an initialisation draws, and return the names."""
+    names = set()
+    for prefix, part in backbone.named_modules():
+        linear = isinstance(part, nn.Linear)
+        if not (linear or (isinstance(part, nn.Conv2d) and init['type'] == 'mmlape.BigVisionInit')):
+            continue
+        names |= {f'{prefix}.{name}' for name, _ in part.named_parameters(recurse=False)}
+        assert part.bias is None or not part.bias.any()
+        if init['type'] == 'TruncNormal':
+            assert is_normal(part.weight, init['std'])
+        elif linear:
+            for weight in part.weight.chunk(3 if prefix.endswith('qkv') else 1):
+                assert is_uniform(weight, (6 / sum(weight.shape)) ** 0.5), prefix
+        else:
+            assert is_normal(part.weight, part.weight[0].numel() ** -0.5)
+    if init['type'] == 'mmlape.BigVisionInit' and hasattr(backbone, 'cls_token'):
+        assert not backbone.cls_token.any()
+        names.add('cls_token')
+    return names
+
+
+@pytest.mark.parametrize('path', [path for path in CLASSIFIERS if 'sub-ln' not in path.stem], ids=short)
+def test_what_a_classifier_starts_with(path):
+    """Where a config names an initialisation, its formulas; all else is as the constructor made it."""
+    cfg = load(path)
+    if start(cfg) == 'Pretrained':
+        cfg.model.backbone.init_cfg = None
+    model, before = initialised(shrunk(cfg))
+    init = cfg.model.backbone.get('init_cfg')
+    drawn = drawn_anew(model.backbone, init) if init else set()
+    for name, value in model.backbone.state_dict().items():
+        assert name in drawn or torch.equal(value, before[f'backbone.{name}']), name
+    check_head(model.head, cfg.model.head.init_cfg)
+
+
+def test_what_sub_ln_starts_with():
+    """DeiT's 0.02 times sqrt(ln 24) for values, outputs and the FFN of twelve layers; the recipe's for the rest."""
+    cfg = load(next(path for path in CLASSIFIERS if 'sub-ln' in path.stem))
+    backbone = build(cfg).backbone
+    backbone.init_weights()
+    gain = math.log(24) ** 0.5
+    assert round(0.02 * gain, 4) == 0.0357
+    for block in backbone.blocks:
+        queries, keys, values = block.attn.qkv.weight.chunk(3)
+        for weight in (values, block.attn.proj.weight, block.mlp.fc1.weight, block.mlp.fc2.weight):
+            # uniform numbers of float32 can be 0, which timm's truncated normal takes for its bound, -2
+            assert is_normal(weight[weight > -2], 0.02 * gain)
+        for weight in (queries, keys):
+            assert is_uniform(weight, (6 / 768) ** 0.5)
+
+
+def test_all_other_backbones_start_from_files():
+    """But for a mini one."""
+    others = [path for path in CONFIGS if path not in CLASSIFIERS]
+    assert {path.stem for path in others if start(load(path)) != 'Pretrained'} == {
+        'upernet_timm-mini-adapter_1xb4-200i_mini-ade', 'detr_r18-default-irpe-product-k-9x9_2xb2-200i_mini-coco'
+    }  # fmt: skip

@@ -1,0 +1,215 @@
+"""Joining methods: against a reference written down again in a few lines, and by their properties."""
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from model_helpers import randomise
+
+from mmlape.errors import ConfigError
+from mmlape.models import VisionTransformer
+from mmlape.models.position import (
+    PE_NORMS,
+    AbsolutePosition,
+    AttentionPosition,
+    LayerPosition,
+    joinings,
+    kinds,
+    resolve_position,
+)
+from mmlape.models.position import joining as joining_module
+from mmlape.models.position.chain import chained_norm
+
+ABSOLUTE_PE = ('learnable', 'sincos1d', 'sincos2d')
+PE_TYPES = (*ABSOLUTE_PE, 'rpe', 'none')
+JOININGS = ('default', 'shared', 'unshared', 'lape', 'lape-shared')
+TABLED = [(t, j) for t, j in itertools.product(ABSOLUTE_PE, JOININGS) if j != 'unshared' or t == 'learnable']
+VALID = [*TABLED, ('rpe', 'default'), ('rpe', 'lape'), ('none', 'default')]
+
+
+def test_these_are_all_there_is():
+    page = (Path(__file__).parents[2] / 'docs' / 'position.md').read_text()
+    listed = set(re.findall(r'^\| `([a-z0-9-]+)` \|', page, re.M))
+    bases = (AbsolutePosition, AttentionPosition, LayerPosition)
+    assert {kind.name for base in bases for kind in kinds(base)} == listed
+    assert set(PE_TYPES[:-1]) <= listed
+    assert tuple(joinings()) == JOININGS
+
+
+def build(tiny_arch, **kwargs):
+    return randomise(VisionTransformer(tiny_arch, img_size=32, patch_size=8, out_type='raw', **kwargs))
+
+
+def reference_forward(model, image, joining):
+    """LaPE's equations once more, in float64, with explicit attention."""
+    p = {name: value.detach().double() for name, value in model.state_dict().items()}
+    ln = lambda x, name: F.layer_norm(x, x.shape[-1:], p[f'{name}.weight'], p[f'{name}.bias'], 1e-6)  # noqa: E731
+    lin = lambda x, name: F.linear(x, p[f'{name}.weight'], p[f'{name}.bias'])  # noqa: E731
+    x = F.conv2d(image, p['patch_embed.proj.weight'], p['patch_embed.proj.bias'], 8).flatten(2).mT
+    x = torch.cat((p['cls_token'].expand(len(x), -1, -1), x), 1)
+    w = p.get('pos_embed')
+    x = x + w if joining == 'default' else x
+    for i in range(4):
+        b = f'blocks.{i}'
+        if joining in ('shared', 'unshared'):
+            x = x + (w if joining == 'shared' else p[f'pos_embed{i}'])
+        h = ln(x, f'{b}.norm1')
+        if joining == 'lape-shared':
+            h = h + ln(w, f'{b}.pe_norm')
+        if joining == 'lape':
+            w = ln(w, f'{b}.pe_norm')
+            h = h + w
+        q, k, v = (t.unflatten(-1, (4, 12)).transpose(1, 2) for t in lin(h, f'{b}.attn.qkv').chunk(3, -1))
+        a = ((q @ k.mT) / 12**0.5).softmax(-1) @ v
+        x = x + lin(a.transpose(1, 2).flatten(2), f'{b}.attn.proj')
+        x = x + lin(F.gelu(lin(ln(x, f'{b}.norm2'), f'{b}.mlp.fc1')), f'{b}.mlp.fc2')
+    return ln(x, 'norm')
+
+
+@pytest.mark.parametrize('joining', JOININGS)
+def test_joining_is_the_papers_equation(tiny_arch, joining):
+    model = build(tiny_arch, pe_joining=joining)
+    image = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    expected = reference_forward(model, image, joining)
+    torch.testing.assert_close(model.double()(image)[0], expected, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize(('pe_type', 'joining'), VALID)
+def test_every_valid_pair_trains(tiny_arch, pe_type, joining):
+    model = VisionTransformer(tiny_arch, 32, 8, pe_type=pe_type, pe_joining=joining, out_type='raw').train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    images, target = torch.randn(2, 3, 32, 32), torch.randn(2, 17, 48)
+    losses = []
+    for _ in range(4):
+        loss = F.mse_loss(model(images)[0], target)
+        optimizer.zero_grad()
+        loss.backward()
+        assert all(p.grad is not None for p in model.parameters())
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(('pe_type', 'joining'), sorted({*itertools.product(PE_TYPES, JOININGS)} - {*VALID}))
+def test_an_invalid_pair_is_refused_with_the_valid_choices(tiny_arch, pe_type, joining):
+    with pytest.raises(ConfigError, match=f"pe_joining='{joining}' cannot join pe_type='{pe_type}'.*default"):
+        VisionTransformer(tiny_arch, 32, 8, pe_type=pe_type, pe_joining=joining)
+
+
+@pytest.mark.parametrize('key', ['pe_type', 'pe_joining', 'pe_norm', 'patch_norm', 'out_type', 'arch'])
+def test_an_unknown_name_is_refused_with_the_choices(tiny_arch, key):
+    kwargs = dict(arch=tiny_arch, pe_joining='lape')
+    kwargs[key] = 'nonsense'
+    with pytest.raises(ConfigError, match=f"unknown {key}='nonsense'; choose one of: "):
+        VisionTransformer(img_size=32, patch_size=8, **kwargs)
+
+
+@pytest.mark.parametrize('joining', ['lape', 'lape-shared'])
+@pytest.mark.parametrize('pe_type', ABSOLUTE_PE)
+def test_zero_pe_norms_leave_a_model_without_pe(tiny_arch, joining, pe_type):
+    """The residual stream holds no PE: silencing the norms silences the PE altogether."""
+    model = build(tiny_arch, pe_type=pe_type, pe_joining=joining)
+    plain = build(tiny_arch, pe_type='none')
+    state = model.state_dict()
+    for name in state:
+        if '.pe_norm.' in name:
+            state[name].zero_()
+    plain.load_state_dict({name: state[name] for name in plain.state_dict()})
+    image = torch.randn(1, 3, 32, 32)
+    assert torch.equal(model(image)[0], plain(image)[0])
+
+
+@pytest.mark.parametrize('pe_norm', PE_NORMS)
+@pytest.mark.parametrize('joining', ['lape', 'lape-shared'])
+def test_pe_norm_is_its_formula(tiny_arch, pe_norm, joining):
+    model = build(tiny_arch, pe_joining=joining, pe_norm=pe_norm)
+    norm, w = model.blocks[0].pe_norm, torch.randn(1, 5, 48)
+    standard = (w - w.mean(-1, keepdim=True)) / (w.var(-1, unbiased=False, keepdim=True) + 1e-6).sqrt()
+    formula = PE_NORMS[pe_norm]
+    expected = standard if 'Norm' in formula else w
+    expected = expected * norm.weight if '*' in formula else expected
+    expected = expected + norm.bias if 'bias' in formula else expected
+    torch.testing.assert_close(norm(w), expected, atol=1e-5, rtol=1e-5)
+    sizes = {'scalar': 1, 'channel': 48}
+    numbers = sum(sizes[word] for word in sizes if word in formula) + 48 * ('bias' in formula)
+    assert sum(p.numel() for p in norm.parameters()) == numbers
+    assert model(torch.randn(1, 3, 32, 32))[0].isfinite().all()
+
+
+def test_a_pe_norm_without_effect_is_refused():
+    with pytest.raises(ConfigError, match=r"pe_norm='scalar' would have no effect.*pe_joining='default'"):
+        resolve_position('learnable', 'default', 'scalar')
+
+
+def test_lape_starts_as_layer_norms_of_one_pe(tiny_arch):
+    """A fresh chain: the first norm standardises, the others find it standardised already."""
+    model = VisionTransformer(tiny_arch, 32, 8, pe_joining='lape')
+    pe = model.position_stream((4, 4), 1)
+    first = F.layer_norm(pe, (48,), eps=1e-6)
+    for block in model.blocks:
+        pe = block.pe_norm(pe)
+        torch.testing.assert_close(pe, first, atol=1e-3, rtol=5e-3)
+
+
+@pytest.mark.parametrize(('pe_type', 'joining'), VALID)
+def test_the_stream_of_every_joining_reaches_the_grid_of_the_next_stage(tiny_arch, pe_type, joining):
+    """Merge four cells to one, as between stages of a hierarchy: every table that travels is merged."""
+    model = build(tiny_arch, pe_type=pe_type, pe_joining=joining, with_cls_token=False)
+    stream = model.position_stream((4, 4), 0)
+
+    def merge(table):
+        cells = table.unflatten(1, (2, 2, 2, 2)).permute(0, 1, 3, 2, 4, 5)  # (1, 2, 2, 2, 2, D)
+        return cells.flatten(3).flatten(1, 2)
+
+    merged = model.position.joining.change_grid(stream, merge)
+    if stream is None or model.position.joining.at_input:  # the tokens have it in them
+        assert merged is None
+    elif isinstance(stream, tuple):
+        assert len(merged) == 4 and all(torch.equal(a, merge(b)) for a, b in zip(merged, stream, strict=True))
+    else:
+        assert merged.shape == (1, 4, 4 * 48) and torch.equal(merged, merge(stream))
+
+
+def kept_and_gradients(model, image):
+    """Bytes that a forward keeps for its backward, and the gradients."""
+    storages = {}
+
+    def keep(tensor):
+        storages[tensor.untyped_storage().data_ptr()] = (
+            tensor.untyped_storage()
+        )  # alive, so that none is counted twice
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = model(image)[0]
+    kept = sum(storage.nbytes() for storage in storages.values())
+    return kept, torch.autograd.grad(out.square().sum(), list(model.parameters()))
+
+
+@pytest.mark.parametrize('options', [dict(), dict(pe_norm='channel-norm'), dict(with_cp=True)])
+def test_the_chain_of_norms_keeps_nothing(tiny_arch, options, monkeypatch):
+    """LaPE keeps what the default PE keeps, and its gradients are those of a chain that is kept, to the bit."""
+    image = torch.randn(1, 3, 40, 56)  # another grid: the table is resized
+    model = build(tiny_arch, pe_joining='lape', **options)
+    kept, found = kept_and_gradients(model, image)
+    if not options:
+        assert kept == kept_and_gradients(build(tiny_arch), image)[0]
+    monkeypatch.setattr(joining_module, 'chained_norm', lambda norm, pe: norm(pe))
+    before, expected = kept_and_gradients(model, image)
+    assert kept < before or 'with_cp' in options
+    for mine, theirs in zip(found, expected, strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_a_chain_runs_backward_twice_and_refuses_second_derivatives(tiny_arch):
+    model = build(tiny_arch, pe_joining='lape')
+    loss = model(torch.randn(1, 3, 32, 32))[0].square().sum()
+    first, second = (torch.autograd.grad(loss, model.pos_embed, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)
+    norm, pe = torch.nn.LayerNorm(8), torch.randn(1, 3, 8, requires_grad=True)
+    (gradient,) = torch.autograd.grad(chained_norm(norm, pe).square().sum(), pe, create_graph=True)
+    with pytest.raises(RuntimeError, match='once_differentiable'):
+        gradient.sum().backward()

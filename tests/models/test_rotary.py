@@ -1,0 +1,190 @@
+"""Rotary encodings and 2-D ALiBi: timm's tables and attention, offsets only, sizes, wrong options."""
+
+import math
+
+import pytest
+import torch
+from timm.layers import (
+    RotaryEmbeddingCat,
+    RotaryEmbeddingDinoV3,
+    RotaryEmbeddingMixed,
+    apply_rot_embed_cat,
+)
+from torch import nn
+
+from mmlape.errors import ConfigError
+from mmlape.models import VisionTransformer, ViTAdapter
+from mmlape.models.position import Placement
+from mmlape.models.position.rotary import AxialRotary, MixedRotary
+from mmlape.models.position.rotation import rotation, turn
+
+ARCH = dict(embed_dims=48, num_layers=2, num_heads=3, feedforward_channels=32)
+HEADS, DIMS = 3, 16
+GRIDS = [(4, 4), (3, 7)]
+
+
+def attached(kind, grid, prefix=0):
+    attn = nn.Module()
+    attn.num_heads, attn.head_dims, attn.qkv = HEADS, DIMS, nn.Linear(1, 1)
+    kind.name = 'rope'
+    kind.attach(attn, Placement(0, grid, prefix))
+    return attn
+
+
+AXIAL = {
+    'eva02': (
+        dict(theta=10000, reference=(16, 16)),
+        lambda: RotaryEmbeddingCat(DIMS, in_pixels=False, ref_feat_shape=[16, 16]),
+        False,
+    ),
+    'a reference that is no square': (
+        dict(theta=10000, reference=(8, 20)),
+        lambda: RotaryEmbeddingCat(DIMS, in_pixels=False, ref_feat_shape=[8, 20]),
+        False,
+    ),
+    'dinov3': (dict(coordinates='normalised', pairs='half'), lambda: RotaryEmbeddingDinoV3(DIMS), True),
+    'index': (dict(), lambda: RotaryEmbeddingCat(DIMS, in_pixels=False, temperature=100), False),
+}
+
+
+@pytest.mark.parametrize('grid', GRIDS, ids=str)
+@pytest.mark.parametrize('name', AXIAL)
+def test_axial_is_timms(name, grid):
+    options, build, half = AXIAL[name]
+    q, k = torch.randn(2, 2, HEADS, grid[0] * grid[1], DIMS)
+    kind = AxialRotary(**options)
+    ours = kind.rotate(attached(kind, grid), q, k, grid)
+    table = build().get_embed(list(grid))
+    for mine, x in zip(ours, (q, k)):
+        torch.testing.assert_close(mine, apply_rot_embed_cat(x, table, half=half), atol=5e-6, rtol=0)
+
+
+@pytest.mark.parametrize('grid', GRIDS, ids=str)
+def test_mixed_is_timms(grid):
+    kind, theirs = MixedRotary(), RotaryEmbeddingMixed(HEADS * DIMS, 2, HEADS)
+    attn = attached(kind, grid)
+    attn.freqs.data.copy_(theirs.freqs[:, 1])
+    q, k = torch.randn(2, 2, HEADS, grid[0] * grid[1], DIMS)
+    for mine, x in zip(kind.rotate(attn, q, k, grid), (q, k)):
+        torch.testing.assert_close(mine, apply_rot_embed_cat(x, theirs.get_embed(list(grid))[1]), atol=2e-6, rtol=0)
+
+
+def test_mixed_begins_as_timms_does():
+    """Random directions a head, at right angles, of timm's lengths."""
+    ours, theirs = attached(MixedRotary(), (2, 2)).freqs, RotaryEmbeddingMixed(HEADS * DIMS, 1, HEADS).freqs[:, 0]
+    torch.testing.assert_close(ours.norm(dim=0), theirs.norm(dim=0))
+    first, second = ours.chunk(2, dim=-1)
+    torch.testing.assert_close((first * second).sum(0), torch.zeros(HEADS, DIMS // 4), atol=1e-6, rtol=0)
+    assert ours[0, 0, 0] != ours[0, 1, 0]
+
+
+@pytest.mark.parametrize('pe', ['rope', 'rope-mixed', 'alibi2d'])
+@torch.no_grad()
+def test_attention_depends_on_offsets_only(pe):
+    """Patches of a part of a grid attend to one another as they do elsewhere."""
+    model = VisionTransformer(ARCH, 32, 4, pe_type=pe, with_cls_token=False, out_type='raw').double()
+    attn, encoding = model.blocks[0].attn, model.blocks[0].attn.encodings[0]
+    q, k = torch.randn(2, 1, HEADS, 1, DIMS, dtype=torch.float64).expand(-1, -1, -1, 30, -1)
+    term = encoding.logits(attn, q, k, (5, 6))
+    q, k = encoding.rotate(attn, q, k, (5, 6))
+    logits = (q @ k.mT + (0 if term is None else term)).view(HEADS, 5, 6, 5, 6)
+    torch.testing.assert_close(logits[:, 0, 0, 1, 2], logits[:, 3, 3, 4, 5], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(logits[:, 2, 4, 1, 0], logits[:, 4, 5, 3, 1], rtol=1e-6, atol=1e-6)
+    assert (logits[:, 0, 0, 1, 2] - logits[:, 0, 0, 2, 1]).abs().max() > 1e-3 or pe == 'alibi2d'
+
+
+@pytest.mark.parametrize('slope', [1, 16.0])
+def test_alibi_is_written_out(slope):
+    model = VisionTransformer(ARCH, 16, 4, pe_type=dict(type='alibi2d', slope=slope) if slope > 1 else 'alibi2d')
+    attn, encoding = model.blocks[1].attn, model.blocks[1].attn.encodings[0]
+    bias = encoding.logits(attn, torch.zeros(1, HEADS, 7, DIMS), torch.zeros(1, HEADS, 7, DIMS), (2, 3))[0]
+    assert not bias[:, 0].any() and not bias[:, :, 0].any()
+    for head in range(HEADS):
+        for i in range(6):
+            for j in range(6):
+                distance = math.hypot(i // 3 - j // 3, i % 3 - j % 3)
+                expected = -slope * 2 ** (-8 * (head + 1) / HEADS) * distance
+                assert bias[head, i + 1, j + 1].item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize('pe', [['learnable', 'rope'], ['learnable', 'rope-mixed'], ['sincos2d', 'alibi2d']], ids=str)
+def test_beside_lape_any_size_and_prefix(pe):
+    model = VisionTransformer(ARCH, 32, 4, num_registers=2, pe_type=pe, pe_joining='lape')
+    model(torch.randn(2, 3, 21, 34))[0].sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    state = model.state_dict()
+    VisionTransformer(ARCH, 32, 4, num_registers=2, pe_type=pe, pe_joining='lape').load_state_dict(state)
+
+
+@pytest.mark.parametrize('kind', [AxialRotary(), MixedRotary()], ids=['axial', 'mixed'])
+def test_prefix_tokens_are_not_turned(kind):
+    attn = attached(kind, (2, 3), prefix=2)
+    q = torch.randn(1, HEADS, 8, DIMS)
+    turned, _ = kind.rotate(attn, q, q, (2, 3))
+    torch.testing.assert_close(turned[:, :, :3], q[:, :, :3], atol=0, rtol=0)  # patch (0, 0) has no angle either
+    assert (turned[:, :, 3:] != q[:, :, 3:]).any(-1).all()
+
+
+def test_windows():
+    options = dict(conv_inplane=8, deform_num_heads=2, window_attn=[True, False] * 2, window_size=2)
+    arch = dict(ARCH, num_layers=4)
+    for pe in (['learnable', 'rope'], ['learnable', 'rope-mixed'], ['learnable', 'alibi2d']):
+        assert ViTAdapter(arch, 64, pe_type=pe, **options)(torch.randn(2, 3, 64, 64))[0].shape == (2, 48, 16, 16)
+    for scaled in (dict(coordinates='normalised'), dict(reference=(16, 16))):
+        with pytest.raises(ConfigError, match="window_attn needs .*without 'rope'"):
+            ViTAdapter(arch, 64, pe_type=['learnable', dict(type='rope', **scaled)], **options)
+
+
+@pytest.mark.parametrize(
+    ('pe', 'words'),
+    [
+        (dict(type='rope', coordinates='pixels'), "unknown coordinates='pixels'; choose one of: index, normalised"),
+        (dict(type='rope', pairs='odd'), "unknown pairs='odd'; choose one of: interleaved, half"),
+        (dict(type='rope', coordinates='normalised', reference=(16, 16)), 'reference scales indices'),
+        (dict(type='alibi2d', slope=0), 'slope=0 must be positive'),
+    ],
+)
+def test_wrong_options_are_refused(pe, words):
+    with pytest.raises(ConfigError, match=words):
+        VisionTransformer(ARCH, 32, 4, pe_type=pe)
+
+
+def test_heads_that_cannot_be_halved_are_refused():
+    with pytest.raises(ConfigError, match='embed_dims / num_heads = 6 must be a multiple of 4'):
+        VisionTransformer(dict(ARCH, num_heads=8), 32, 4, pe_type='rope')
+
+
+@pytest.mark.parametrize('pairs', ['interleaved', 'half'])
+def test_recorded_rotations_are_the_same(pairs, monkeypatch):
+    """Compilers and exports get real numbers instead of complex ones."""
+    angles, x = torch.randn(1, 5, 8, dtype=torch.float64), torch.randn(2, 3, 5, 16, dtype=torch.float64)
+    direct = turn(x, rotation(angles, pairs, x.dtype), pairs)
+    monkeypatch.setattr(torch.jit, 'is_tracing', lambda: True)
+    recorded = rotation(angles, pairs, x.dtype)
+    assert not recorded.is_complex()
+    torch.testing.assert_close(turn(x, recorded, pairs), direct, atol=1e-12, rtol=0)
+
+
+@torch.no_grad()
+def test_half_precision_turns_in_float32():
+    x, angles = torch.randn(1, 2, 5, 16), torch.randn(1, 5, 8)
+    by = rotation(angles, 'interleaved', torch.float32)
+    half = turn(x.bfloat16(), by, 'interleaved')
+    assert half.dtype == torch.bfloat16
+    assert torch.equal(half, turn(x.bfloat16().float(), by, 'interleaved').bfloat16())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    'kind', [AxialRotary(), AxialRotary(pairs='half'), MixedRotary()], ids=['axial', 'half', 'mixed']
+)
+def test_half_precision_has_the_angles_and_products_of_float32(kind, dtype):
+    """Also where the model's own parameters are half."""
+    attn = attached(kind, (9, 40))
+    for parameter in attn.parameters():
+        parameter.copy_(parameter.to(dtype))
+    q, k = torch.randn(2, 1, HEADS, 360, DIMS).to(dtype)
+    expected = kind.rotate(attn, q.float(), k.float(), (9, 40))
+    for found, exact in zip(kind.rotate(attn.to(dtype), q, k, (9, 40)), expected):
+        assert torch.equal(found, exact.to(dtype))

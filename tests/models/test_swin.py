@@ -1,0 +1,397 @@
+"""Swin against mmpretrain's and against attention by hand; its counts, sizes, windows, stages and refusals."""
+
+import importlib
+
+import pytest
+import torch
+import torch.nn.functional as F
+from model_helpers import kept_weights, randomise
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from mmlape.checkpoint import load_backbone
+from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.key_maps import recognise
+from mmlape.errors import ConfigError
+from mmlape.models import SwinTransformer, VisionTransformer
+from mmlape.models.layers.attention import MultiheadAttention
+from mmlape.models.position import resolve_position
+from mmlape.models.swin.layers import (
+    ShiftedWindowAttention,
+    apart_in,
+    assemble,
+    partition,
+)
+from mmlape.models.swin.layouts import LAYOUTS
+from mmlape.models.swin.patch_merging import PatchMerging, merge_cells
+from mmlape.registry import MODELS
+
+ARCH = dict(embed_dims=12, depths=(2, 2), num_heads=(2, 4))
+BOTH = ['learnable', 'rpe']
+ARMS = {
+    'rpe': dict(),
+    'default': dict(pe_type='learnable'),
+    'lape': dict(pe_type='learnable', pe_joining='lape'),
+    'lape-rpe': dict(pe_type=BOTH, pe_joining='lape'),
+}
+
+
+def swin(**options):
+    return randomise(SwinTransformer(**{'arch': ARCH, 'img_size': 32, 'window_size': 4, 'out_type': 'raw', **options}))
+
+
+@pytest.mark.parametrize(
+    ('arch', 'options', 'count'),
+    [
+        ('tiny', ARMS['rpe'], 28_288_354),
+        ('tiny', dict(pe_type=BOTH), 28_589_410),
+        ('tiny', ARMS['default'], 28_566_088),
+        ('tiny', ARMS['lape'], 28_580_296),
+        ('tiny', dict(ARMS['lape'], pe_hierarchy='stage'), 28_838_344),
+        ('tiny', ARMS['lape-rpe'], 28_589_410 + 8_832 + 5_376),
+        ('small', ARMS['rpe'], 49_606_258),
+        ('small', dict(pe_type=BOTH), 49_907_314),
+        ('small', ARMS['default'], 49_859_656),
+        ('small', ARMS['lape'], 49_883_080),
+        ('small', dict(ARMS['lape'], pe_hierarchy='stage'), 50_141_128),
+        ('small', ARMS['lape-rpe'], 49_907_314 + 18_048 + 5_376),
+    ],
+)
+def test_parameters(arch, options, count):
+    """Those of the public code with a head of 1000 classes; without a bias table, or with LaPE, counted by hand."""
+    with torch.device('meta'):
+        model = SwinTransformer(arch, **options)
+    assert sum(parameter.numel() for parameter in model.parameters()) == count - 769_000
+
+
+def test_windows_of_each_stage(tmp_path):
+    """As timm's swin_s3_* have them: told by the tables, computed as there, and other windows are a warning."""
+    from timm.models.swin_transformer import SwinTransformer as TimmSwin
+
+    windows = (4, 2, 4, 2)
+    options = dict(embed_dim=12, depths=(2, 2, 2, 1), num_heads=(1, 2, 4, 8))
+    peer = randomise(TimmSwin(64, 4, num_classes=0, window_size=windows, **options))
+    torch.save(peer.state_dict(), path := str(tmp_path / 'a.pth'))
+    config = eval(inspect(path)['to load it'].removeprefix('backbone='))
+    assert config['window_size'] == windows and 'img_size' not in config, 'a window is no grid'
+    model = MODELS.build(config).eval()
+    model.init_weights()
+    assert not (model.load_report.resized or model.load_report.warnings)
+    image = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(model.double()(image.double())[0], peer.double()(image.double()), atol=1e-9, rtol=0)
+    assert [grid[0] for grid in model.layer_grids((16, 16), inside=True)] == [4, 4, 2, 2, 4, 4, 2]
+    report = load_backbone(SwinTransformer(config['arch'], window_size=2), path)
+    assert 'window_size=(4, 2, 4, 2) takes its tables as they are' in report.warnings[0]
+    assert report.resized['layers.2.blocks.0.attn.relative_position_bias_table'] == '4x4 -> 2x2'
+    for wrong, message in (((4, 2), 'window_size has 2 values, the model 4 stages'), ((4, 0, 4, 2), 'at least 1')):
+        with pytest.raises(ConfigError, match=message):
+            SwinTransformer(config['arch'], window_size=wrong)
+
+
+@pytest.mark.parametrize('pe_type', ['rpe', BOTH])
+@pytest.mark.parametrize('size', [(32, 32), (50, 90), (34, 122)])
+def test_agrees_with_mmpretrain(pe_type, size):
+    """Also where stem, windows and merging need padding, and the PE is resized."""
+    from mmpretrain.models import SwinTransformer as TheirSwin
+
+    arch = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
+    options = dict(img_size=32, window_size=4, out_indices=(0, 1), pad_small_map=False)
+    theirs = randomise(TheirSwin(arch, use_abs_pos_embed=pe_type == BOTH, **options)).double()
+    weights = recognise(theirs.state_dict(), LAYOUTS)
+    assert weights.layout == 'mmpretrain'
+    ours = swin(pe_type=pe_type, out_indices=(0, 1), out_type='featmap').double()
+    ours.load_state_dict(weights.tensors)
+    image = torch.randn(2, 3, *size, dtype=torch.float64)
+    for mine, other in zip(ours(image), theirs(image), strict=True):
+        # theirs resizes a PE in float32
+        torch.testing.assert_close(mine, other, atol=1e-9 if pe_type == 'rpe' or size == (32, 32) else 5e-6, rtol=0)
+
+
+@pytest.mark.parametrize('package', ['mmdet', 'mmseg', 'mmpretrain'])
+def test_small_maps_are_padded_and_shifted_as_mmdetection_does(package):
+    """The short side of a map is a window, less, and more in one stage only."""
+    theirs = importlib.import_module(f'{package}.models').SwinTransformer
+    stages = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
+    options = dict(arch=stages, pad_small_map=True) if package == 'mmpretrain' else dict(stages, strides=(4, 2))
+    theirs = randomise(theirs(window_size=4, out_indices=(0, 1), **options)).double()
+    ours = swin(img_size=224, out_indices=(0, 1), out_type='featmap', pad_small_map=True).double()
+    ours.load_state_dict(recognise(theirs.state_dict(), LAYOUTS).tensors)
+    for size in ((16, 64), (32, 32), (9, 90), (5, 7)):
+        image = torch.randn(2, 3, *size, dtype=torch.float64)
+        for mine, other in zip(ours(image), theirs(image), strict=True):
+            torch.testing.assert_close(mine, other, atol=1e-9, rtol=0)
+
+
+def attention_by_hand(attn, x, grid, biases=True):
+    """Loop over tokens: a window is the tokens whose shifted place has the same quotient, without wrapping around."""
+    (height, width), own = grid, attn.window_size
+    s, shift = (own, attn.shift) if attn.pad_small_map or min(grid) > own else (min(grid), 0)
+    rows, columns = (-(-side // s) * s for side in grid)
+    padded = F.pad(x.unflatten(1, grid), (0, 0, 0, columns - width, 0, rows - height)).flatten(1, 2)
+    q, k, v = attn.qkv(padded).unflatten(-1, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
+    cells = torch.cartesian_prod(torch.arange(rows), torch.arange(columns))
+    window = torch.div(cells + s - shift, s, rounding_mode='floor')  # before the roll, so that borders stay apart
+    together = (window[:, None] == window[None]).all(-1)
+    logits = q @ k.mT * attn.head_dims**-0.5
+    if biases:
+        offset = (cells[:, None] - cells[None]).clamp(1 - s, s - 1) + s - 1
+        table = attn.relative_position_bias_table.mT.unflatten(1, (2 * own - 1, -1))
+        if s != own:
+            size = (2 * s - 1, 2 * s - 1)
+            table = F.interpolate(table[None], size, mode='bicubic', align_corners=False)[0]
+        logits = logits + table[:, offset[..., 0], offset[..., 1]]
+    weights = logits.masked_fill(~together, -torch.inf).softmax(-1)
+    out = (weights @ v).transpose(1, 2).flatten(2).unflatten(1, (rows, columns))[:, :height, :width]
+    return attn.proj(out.flatten(1, 2))
+
+
+@pytest.mark.parametrize('pad_small_map', [False, True])
+@pytest.mark.parametrize('grid', [(8, 8), (7, 9), (5, 12), (4, 9), (3, 3), (2, 7)])
+@pytest.mark.parametrize('pe_type', ['rpe', 'none'])
+def test_windows_never_look_across_the_border_of_the_roll(grid, pe_type, pad_small_map):
+    for layer in swin(pe_type=pe_type, pad_small_map=pad_small_map).double().layers[0].blocks:
+        x = torch.randn(2, grid[0] * grid[1], 12, dtype=torch.float64)
+        expected = attention_by_hand(layer.attn, x, grid, pe_type == 'rpe')
+        torch.testing.assert_close(layer.attn(x, grid), expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize('pe_type', ['rpe', 'irpe', dict(type='irpe', on='qkv'), 'rope'])
+def test_a_token_behind_the_border_changes_nothing_before_it(pe_type):
+    """Also if it is huge: the mask is no finite number."""
+    attn = swin(arch=dict(ARCH, embed_dims=16), pe_type=pe_type).layers[0].blocks[1].attn
+    x = torch.randn(1, 64, 16)
+    out, x[0, 0] = attn(x, (8, 8)), 1e4
+    changed = (attn(x, (8, 8)) - out).abs().amax(-1).view(8, 8) > 0
+    assert changed[:2, :2].all() and changed.sum() == 4
+
+
+WINDOWED = ['rpe', 'irpe', dict(type='irpe', on='qkv'), 'shaw', 'huang', 'transformer-xl', 'sasa', 'rope', 'alibi2d']
+
+
+@pytest.mark.parametrize('pe_type', WINDOWED, ids=str)
+def test_small_maps_with_every_term(pe_type):
+    """A shrunk window is global attention in each square of a map; a padded map is one of zeros there, cropped."""
+    arch = dict(ARCH, embed_dims=16)
+    shrunk, padded = (swin(arch=arch, pe_type=pe_type, pad_small_map=pad).double() for pad in (False, True))
+    padded.load_state_dict(shrunk.state_dict())
+    one, other = (model.layers[0].blocks[1].attn for model in (shrunk, padded))
+    x = torch.randn(2, 3, 9, 16, dtype=torch.float64)
+    alone = MultiheadAttention(16, 2, encodings=one.encodings, place=one.encodings[0].place).double()
+    alone.load_state_dict(one.state_dict())
+    squares = [alone(part.flatten(1, 2), (3, 3)).unflatten(1, (3, 3)) for part in x.split(3, dim=2)]
+    tokens = x.flatten(1, 2)
+    torch.testing.assert_close(one(tokens, (3, 9)), torch.cat(squares, dim=2).flatten(1, 2), atol=1e-12, rtol=0)
+    zeros = F.pad(x, (0, 0, 0, 3, 0, 1)).flatten(1, 2)
+    expected = other(zeros, (4, 12)).unflatten(1, (4, 12))[:, :3, :9]
+    torch.testing.assert_close(other(tokens, (3, 9)), expected.flatten(1, 2), atol=1e-12, rtol=0)
+    assert (one(tokens, (3, 9)) - other(tokens, (3, 9))).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize('pe_type', [*WINDOWED, 'none'], ids=str)
+def test_images_of_a_batch_do_not_meet_in_shifted_windows(pe_type):
+    attn = swin(arch=dict(ARCH, embed_dims=16), pe_type=pe_type).double().layers[0].blocks[1].attn
+    x = torch.randn(3, 72, 16, dtype=torch.float64)
+    alone = torch.cat([attn(image[None], (8, 9)) for image in x])
+    torch.testing.assert_close(attn(x, (8, 9)), alone, atol=1e-12, rtol=0)
+
+
+def test_tables_are_made_for_the_windows_of_the_image_size():
+    sides = {pad: swin(img_size=16, pad_small_map=pad).layers for pad in (False, True)}
+    grids = {pad: [stage.blocks[0].attn.encodings[0].place.grid for stage in layers] for pad, layers in sides.items()}
+    assert grids == {False: [(4, 4), (2, 2)], True: [(4, 4), (4, 4)]}
+    inside = {pad: swin(pad_small_map=pad).layer_grids((3, 9), inside=True) for pad in grids}
+    assert inside == {False: [(3, 3)] * 2 + [(2, 2)] * 2, True: [(4, 4)] * 4}
+
+
+def test_partition_and_assemble_are_inverse():
+    x = torch.randn(2, 8, 12, 3)
+    windows = partition(x, 4)
+    assert windows.shape == (12, 16, 3)
+    assert torch.equal(windows[1], x[0, :4, 4:8].flatten(0, 1)) and torch.equal(assemble(windows, (8, 12), 4), x)
+
+
+def test_masks_are_cached_and_never_made_of_recorded_tensors():
+    apart_in.cache_clear()
+    device = torch.device('cpu')
+    with FakeTensorMode():
+        apart_in((8, 8), 4, 2, device)
+    torch.func.vmap(lambda x: x + apart_in((8, 8), 4, 2, device)[0, 0, 0])(torch.zeros(2))
+    assert apart_in.cache_info().currsize == 0
+    with torch.inference_mode():
+        first = apart_in((8, 8), 4, 2, device)
+    assert not first.is_inference() and apart_in((8, 8), 4, 2, device) is first
+    assert torch.equal(first, apart_in.__wrapped__((8, 8), 4, 2, device))
+
+
+@pytest.mark.parametrize('arm', ARMS)
+def test_padding_is_cropped(arm):
+    """A map has ceil(side / stride) cells; a small image works, one below a patch does not."""
+    model = swin(**ARMS[arm], out_type='featmap', out_indices=(0, 1))
+    assert model.strides == (4, 8)
+    for size, shapes in (((33, 50), [(9, 13), (5, 7)]), ((4, 4), [(1, 1), (1, 1)]), ((5, 70), [(2, 18), (1, 9)])):
+        outs = model(torch.randn(1, 3, *size))
+        assert [out.shape[2:] for out in outs] == shapes and all(out.isfinite().all() for out in outs)
+    with pytest.raises(ValueError, match='smaller than one patch'):
+        model(torch.randn(1, 3, 3, 32))
+
+
+def test_forms_of_the_output():
+    model = swin(out_indices=(-1, 0))
+    image = torch.randn(2, 3, 32, 48)
+    raw = model(image)
+    assert [tuple(out.shape) for out in raw] == [(2, 24, 24), (2, 96, 12)]
+    model.out_type = 'avg_featmap'
+    torch.testing.assert_close(model(image)[0], raw[0].mean(1))
+    model.out_type = 'featmap'
+    torch.testing.assert_close(model(image)[0], raw[0].transpose(1, 2).view(2, 24, 4, 6))
+
+
+@pytest.mark.parametrize('hierarchy', ['merge', 'stage'])
+@pytest.mark.parametrize('joining', ['default', 'shared', 'lape', 'lape-shared'])
+def test_attention_receives_the_pe_of_its_stage(hierarchy, joining):
+    """What is added to the norm of the tokens, or to the tokens, is what the analysis shows; all norms are trained."""
+    model = swin(pe_type='learnable', pe_joining=joining, pe_hierarchy=hierarchy)
+    of_tokens = model.position.joining.shares_norm
+    if of_tokens:  # so that tokens are the PE alone
+        for part in (model.patch_embed.norm, *(p for b in model.all_layers for p in (b.attn.proj, b.mlp.fc2))):
+            torch.nn.init.zeros_(part.weight)
+            torch.nn.init.zeros_(part.bias)
+    received, normed = [], []
+    for layer in model.all_layers:
+        layer.attn.register_forward_pre_hook(lambda module, args: received.append(args[0][0]))
+        layer.norm1.register_forward_hook(lambda module, args, out: normed.append(out[0]))
+    model(torch.randn(1, 3, 40, 48))
+    tokens_only, seen = list(normed), list(model.layer_positions((10, 12)))
+    assert model.layer_grids((10, 12)) == [(10, 12)] * 2 + [(5, 6)] * 2
+    for mine, attended, tokens in zip(seen, received, tokens_only, strict=True):
+        other = attended if of_tokens else attended - tokens
+        torch.testing.assert_close(mine, other.detach(), atol=2e-5, rtol=0)
+
+
+def test_tables_of_stages_enter_with_the_tokens_by_default():
+    model, plain = swin(pe_type='learnable', pe_hierarchy='stage'), swin(pe_type='none')
+    weights = model.state_dict()
+    first, second = weights.pop('absolute_pos_embed'), weights.pop('absolute_pos_embed1')
+    plain.load_state_dict(weights)
+    plain.patch_embed.register_forward_hook(lambda module, args, out: (out[0] + first, out[1]))
+    plain.layers[0].downsample.register_forward_hook(lambda module, args, out: out + second)
+    image = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(model(image)[0], plain(image)[0])
+
+
+def test_merging_a_pe_has_a_norm_of_its_own_and_shares_the_reduction():
+    merging = randomise(PatchMerging(6, dict(type='LN'), 'layernorm'))
+    pe = torch.randn(1, 35, 6)
+    cells = merge_cells(pe, (5, 7))
+    assert cells.shape == (1, 12, 24) and torch.equal(cells[0, 0], pe[0, [0, 7, 1, 8]].flatten())
+    assert not cells[0, -1, 6:].any() and torch.equal(cells[0, -1, :6], pe[0, -1])
+    own = F.layer_norm(cells, (24,), merging.pe_norm.weight, merging.pe_norm.bias, 1e-5)
+    torch.testing.assert_close(merging.merge_position(pe, (5, 7)), own @ merging.reduction.weight.T)
+    assert not torch.allclose(merging.merge_position(pe, (5, 7)), merging(pe, (5, 7)))
+
+
+def test_with_cp_is_the_same():
+    image = torch.randn(2, 3, 36, 44)
+    model = swin(**ARMS['lape-rpe']).train()
+    parameters = list(model.parameters())
+    expected = torch.autograd.grad(model(image)[0].square().sum(), parameters)
+    for layer in model.all_layers:
+        layer.with_cp = True
+    for mine, other in zip(torch.autograd.grad(model(image)[0].square().sum(), parameters), expected, strict=True):
+        torch.testing.assert_close(mine, other)
+    assert all(layer.with_cp for layer in swin(with_cp=True).all_layers)
+
+
+def test_every_parameter_has_a_depth_and_a_part():
+    """Blocks count through the stages; a merging has the rate of the layer before it, as in SimMIM's fine-tuning."""
+    model = swin(**ARMS['lape'], pe_hierarchy='stage')
+    depth = model.get_layer_depth
+    assert depth('backbone.patch_embed.norm.weight', 'backbone.') == depth('absolute_pos_embed1') == (0, 6)
+    assert depth('layers.0.blocks.1.pe_norm.weight') == depth('layers.0.downsample.reduction.weight') == (2, 6)
+    assert depth('layers.1.blocks.0.attn.qkv.bias') == (3, 6) and depth('norm1.weight') == (5, 6)
+    assert model.part_of('absolute_pos_embed1') == 'position' and model.part_of('layers.1.blocks.1.x') == 'blocks.3'
+    assert len(model.shard_units()) == model.num_layers == 4
+
+
+def test_frozen_stages():
+    model = swin(**ARMS['lape'], frozen_stages=1, out_indices=(0, 1)).train()
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert trained == {name for name in model.state_dict() if name.startswith(('layers.1.', 'norm1.'))}
+    assert not model.layers[0].blocks[0].training and model.layers[1].blocks[0].training
+    model(torch.randn(1, 3, 32, 32))[1].sum().backward()
+    assert not [n for n, p in swin(frozen_stages=0).named_parameters() if n.startswith('patch') == p.requires_grad]
+
+
+def test_dropouts():
+    """Of embeddings, of attention's weights and output, and of the FFN."""
+    model = swin(drop_rate=0.1, attn_drop_rate=0.2)
+    rates = {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)}
+    parts = [
+        f'layers.{i}.blocks.{j}.{part}' for i in (0, 1) for j in (0, 1) for part in ('attn.proj_drop', 'mlp.drop')
+    ]
+    assert rates == dict.fromkeys(['pos_drop', *parts], 0.1)
+    assert {layer.attn.attn_drop_rate for layer in model.all_layers} == {0.2}
+    out = kept_weights(model.train().layers[0].blocks[0].attn, torch.randn(20, 16, 12), (4, 4))
+    kept = (out * 16 * 0.9 * 0.8)[out != 0]
+    torch.testing.assert_close(kept, kept.round(), atol=1e-3, rtol=0)
+    assert abs(kept.mean() - 16 * 0.8) < 0.5
+    assert swin(qkv_bias=False).layers[0].blocks[0].attn.qkv.bias is None
+
+
+def test_initial_values():
+    model = SwinTransformer(drop_path_rate=0.2)
+    table = model.layers[0].blocks[0].attn.relative_position_bias_table
+    assert 0.015 < table.std() < 0.025
+    assert 0.019 < model.layers[2].blocks[1].attn.qkv.weight.std() < 0.021
+    assert model.layers[2].blocks[1].mlp.fc1.out_features == 4 * 384
+    rates = [getattr(layer.drop_path, 'drop_prob', 0.0) for layer in model.all_layers]
+    assert rates == pytest.approx([0.2 * i / 11 for i in range(12)])
+    assert [layer.attn.shift for layer in model.all_layers] == [0, 3] * 6
+    assert model.norm3.eps == model.patch_embed.norm.eps == model.layers[0].downsample.norm.eps == 1e-5
+
+
+def test_dual_patch_norm_adds_the_norm_before_the_stem():
+    names = {name for name, _ in swin(patch_norm='dual').named_parameters()}
+    assert names - {name for name, _ in swin().named_parameters()} == {
+        'patch_embed.norm0.weight', 'patch_embed.norm0.bias',
+    }  # fmt: skip
+
+
+def test_windows_of_a_plain_vit_take_bias_tables_too():
+    arch = dict(embed_dims=12, num_layers=1, num_heads=2, feedforward_channels=24)
+    options = dict(with_cls_token=False, window_attn=True, window_size=4, pe_type='rpe', out_type='raw')
+    model = randomise(VisionTransformer(arch, 64, 8, **options))
+    other = ShiftedWindowAttention(
+        12, 2, window_size=4, encodings=resolve_position('rpe', 'default', 'layernorm').build_inside(),
+        place=model.blocks[0].attn.encodings[0].place,
+    )  # fmt: skip
+    other.load_state_dict(model.blocks[0].attn.state_dict())
+    x = torch.randn(1, 64, 12)
+    torch.testing.assert_close(model.blocks[0].attn(x, (8, 8)), other(x, (8, 8)))
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        (dict(arch='huge'), "unknown arch='huge'; choose one of: tiny, small, base"),
+        (dict(arch=dict(embed_dims=12)), 'arch must have exactly the keys'),
+        (dict(arch=dict(ARCH, depths=(2, 2, 2))), 'depths has 3 stages, num_heads 2'),
+        (dict(arch=dict(ARCH, depths=(2, 0))), 'every stage needs a layer'),
+        (dict(arch=dict(ARCH, num_heads=(2, 5))), 'the width 24 of stage 1 is not a multiple of its 5 heads'),
+        (dict(out_indices=2), 'there is no stage 2, the model has 2'),
+        (dict(out_indices=()), r'out_indices=\(\): name one stage or more'),
+        (dict(frozen_stages=3), 'frozen_stages=3: choose from -1, for nothing, to 2, for all'),
+        (dict(out_type='cls_token'), "unknown out_type='cls_token'; choose one of: raw, featmap, avg_featmap"),
+        (dict(window_size=0), 'window_size=0 must be at least 1'),
+        (dict(img_size=(2, 32)), 'a side smaller than patch_size=4'),
+        (dict(pe_type='learnable', pe_joining='unshared'), 'pe_joining from: default, shared, lape, lape-shared'),
+        (dict(pe_type='sincos2d', pe_joining='unshared'), "cannot join pe_type='sincos2d'"),
+        (dict(pe_type='rpe', pe_joining='shared'), "cannot join pe_type='rpe'; choose pe_joining from: default, lape"),
+        (dict(pe_type='none', pe_joining='lape'), "cannot join pe_type='none'; choose pe_joining from: default"),
+        (dict(pe_type='learnable', pe_hierarchy='window'), 'choose one of: merge, stage'),
+        (dict(pe_hierarchy='stage'), "pe_hierarchy='stage' would have no effect"),
+        (dict(patch_norm='post-posemb'), 'choose one of: none, dual, pre, post, learnable-only'),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        SwinTransformer(**{'arch': ARCH, 'img_size': 32, **options})

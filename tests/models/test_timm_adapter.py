@@ -1,0 +1,214 @@
+"""``TimmViTAdapter``: ViT-Adapter's own numbers over DeiT, both modes, both forms of patch 14; DINOv3's are golden."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from mmengine.optim import build_optim_wrapper
+from model_helpers import randomise
+from torch import nn
+
+from mmlape.engine.hooks.gradient_norm import parameter_parts
+from mmlape.errors import ConfigError
+from mmlape.models import TimmViTAdapter, ViTAdapter
+from mmlape.models.adapter.layers import Extractor
+
+TINY = dict(embed_dim=48, depth=4, num_heads=4)
+PARTS = dict(conv_inplane=4, deform_num_heads=4)
+SIZES = ((50, 37), (33, 130), (16, 16), (64, 96))
+
+
+def build(name='vit_small_patch16_dinov3', mode='read-only', vit=None, **kwargs):
+    torch.manual_seed(0)
+    return TimmViTAdapter(dict(model_name=name, model_args=TINY, **(vit or {})), mode, **PARTS, **kwargs)
+
+
+def pad(images):
+    height, width = images.shape[2:]
+    return F.pad(images, (0, -width % 32, 0, -height % 32))
+
+
+@pytest.mark.parametrize('source', ['last', 'interaction'])
+def test_over_deit_it_is_vit_adapter(source):
+    """Without class token, at the size that the PE is made for, where nobody resizes it."""
+    model = build('deit_small_patch16_224', 'inject', dict(img_size=64, with_prefix=False), vit_feature_source=source)
+    model = randomise(model).double()
+    arch = dict(embed_dims=48, num_layers=4, num_heads=4, feedforward_channels=192)
+    ours = ViTAdapter(arch, 64, vit_feature_source=source, layer_scale_init_value=0, **PARTS).double().eval()
+    weights = {key.removeprefix('vit.'): value for key, value in model.state_dict().items()}
+    row = torch.zeros_like(weights['pos_embed'][:, :1])
+    ours.load_state_dict({**weights, 'pos_embed': torch.cat((row, weights['pos_embed']), 1)}, strict=True)
+    for images in (torch.randn(2, 3, 64, 64).double(), torch.randn(1, 3, 50, 37).double()):
+        for one, other in zip(model(images), ours(images), strict=True):
+            torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ('name', 'mode', 'patch14'),
+    [
+        ('vit_small_patch16_dinov3', 'inject', None),
+        ('vit_small_patch16_dinov3', 'read-only', None),
+        ('vit_base_patch16_siglip_224', 'inject', None),
+        ('eva02_tiny_patch14_224', 'inject', 'resample-kernel'),
+        ('vit_small_patch14_reg4_dinov2', 'read-only', 'resize-image'),
+        ('vit_small_patch14_reg4_dinov2', 'inject', 'resize-image'),
+    ],
+)
+def test_any_size(name, mode, patch14):
+    """Maps have ceil(side / stride) cells; the image may as well be padded by hand."""
+    model = randomise(build(name, mode, patch14=patch14))
+    for height, width in SIZES:
+        images = torch.randn(1, 3, height, width)
+        with torch.no_grad():
+            maps, padded = model(images), model(pad(images))
+        for one, other, stride in zip(maps, padded, model.strides, strict=True):
+            rows, columns = -(-height // stride), -(-width // stride)
+            assert one.shape == (1, 48, rows, columns) and one.isfinite().all()
+            assert torch.equal(one, other[..., :rows, :columns])
+    with pytest.raises(ValueError, match='smaller than one patch'):
+        model(torch.randn(1, 3, 15, 64))
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        'vit_small_patch16_dinov3',
+        'vit_small_patch14_reg4_dinov2',
+        'vit_small_patch16_rope_mixed_224',
+        'vit_base_patch16_clip_224',
+    ],
+)
+def test_read_only_reads_timms_features(name):
+    """The tokens that the pyramid reads are timm's own, of the layers that are named, through the norm."""
+    model, read = randomise(build(name, vit=dict(frozen=True), layers=(0, 1, 3), vit_feature_source='last')), []
+    for interaction in model.interactions:
+        assert interaction.injector is None
+        interaction.extractor.register_forward_pre_hook(lambda module, args: read.append(args[2]))
+    images = torch.randn(1, 3, 64, 96)
+    model(images)
+    scaled = images if '16' in name else F.interpolate(images, (56, 84), mode='bilinear', align_corners=False)
+    options = dict(norm=True, intermediates_only=True, output_fmt='NLC')
+    for one, other in zip(read, model.vit.forward_intermediates(scaled, [0, 1, 3], **options), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_patch_14():
+    """A resampled stem is timm's, with the PE's grid kept; a resized image leaves the weights alone."""
+    name = 'vit_small_patch14_reg4_dinov2'
+    resized, resampled = build(name, patch14='resize-image'), build(name, patch14='resample-kernel')
+    assert resized.vit.patch_embed.patch_size == (14, 14) and resampled.vit.patch_embed.patch_size == (16, 16)
+    assert resized.grid == resampled.grid == (37, 37)
+    for model in (resized, resampled):
+        assert model.embed(torch.randn(1, 3, 64, 96))[2] == (4, 6) and model.grid_of((64, 96)) == (4, 6)
+    assert build(name, vit=dict(frozen=True)).resizes_image
+    assert not build(name).resizes_image and build(name).vit.patch_embed.patch_size == (16, 16)
+    assert not build('vit_small_patch16_dinov3', patch14='resize-image').resizes_image
+    assert build('vit_base_patch32_224', vit=dict(patch_size=16)).patch_size == 16
+
+
+def test_a_frozen_vit_keeps_no_activations():
+    model = build(vit=dict(frozen=True)).train()
+    with torch.autograd.graph.saved_tensors_hooks(lambda kept: pytest.fail('an activation is kept'), lambda x: x):
+        x, rope, hw = model.embed(torch.randn(1, 3, 32, 32, requires_grad=True))
+        model.read_patches(model.run_layers(x, rope, hw, 0, 4)[0])
+
+
+def test_drop_path():
+    """DINOv3's extractors have 0.3 whatever its ViT has, the others the ViT's; both take one of their own."""
+
+    def rates(**kwargs):
+        model = build(**kwargs)
+        parts = [part for part in model.interactions.modules() if isinstance(part, Extractor)]
+        found = {getattr(part.drop_path, 'drop_prob', 0.0) for part in parts}
+        layers = [round(getattr(layer.drop_path1, 'drop_prob', 0.0), 6) for layer in model.vit.blocks]
+        return found, layers[-1]
+
+    vit = dict(drop_path_rate=0.2)
+    assert (rates(), rates(vit=vit)) == (({0.3}, 0), ({0.3}, 0.2))
+    assert (rates(mode='inject'), rates(mode='inject', vit=vit)) == (({0}, 0), ({0.2}, 0.2))
+    assert rates(vit=vit, drop_path_rate=0.0) == ({0}, 0.2)
+    assert rates(mode='inject', vit=vit, drop_path_rate=0.1) == ({0.1}, 0.2)
+
+
+def test_layers():
+    assert build().ranges == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    model = build(layers=(0, 2), vit_feature_source=None)
+    assert model.ranges == [(0, 1), (1, 3)] and model.num_layers == 3
+    assert build(layers=(0, -1), vit_feature_source=None).ranges == [(0, 1), (1, 4)]
+    assert build().get_layer_depth('spm.stem.0.weight') == (5, 6)
+
+
+def test_the_adapters_parts_are_as_many_as_dinov3s():
+    """Counts of its public code."""
+    for size, count in (('small', 3_698_432), ('base', 10_193_984)):
+        with torch.device('meta'):
+            model = TimmViTAdapter(dict(model_name=f'vit_{size}_patch16_dinov3'), 'read-only')
+        assert sum(value.numel() for key, value in model.named_parameters() if not key.startswith('vit.')) == count
+
+
+def test_a_trained_vit_gets_gradients_everywhere():
+    """No parameter is without use, which distributed training would refuse; but for masks of timm's there is none."""
+    for name, mode in (('vit_small_patch14_reg4_dinov2', 'inject'), ('vit_small_patch16_dinov3', 'read-only')):
+        model = build(name, mode, drop_path_rate=0.0)
+        if mode == 'inject':
+            nn.init.ones_(model.interactions[0].injector.gamma)
+        sum(out.square().sum() for out in model(torch.randn(2, 3, 64, 64))).backward()
+        assert not [key for key, value in model.named_parameters() if value.grad is None]
+
+
+def test_a_frozen_vit_has_no_groups_and_a_trained_one_no_decay_on_vectors():
+    wrapper = dict(
+        type='OptimWrapper',
+        optimizer=dict(type='AdamW', lr=1.0, weight_decay=1.0),
+        constructor='mmlape.ParamwiseOptimWrapperConstructor',
+        paramwise_cfg=dict(
+            layer_decay_rate=0.5,
+            flat_decay_mult=0.0,
+            custom_keys={key: dict(decay_mult=0.0) for key in ('pos_embed', 'cls_token', 'reg_token')},
+        ),
+    )
+    for frozen in (True, False):
+        model = nn.Module()
+        model.backbone = build('vit_small_patch14_reg4_dinov2', vit=dict(frozen=frozen))
+        groups = build_optim_wrapper(model, wrapper).optimizer.param_groups
+        names = {id(value): key for key, value in model.named_parameters()}
+        trained = {names[id(group['params'][0])]: group for group in groups}
+        assert any(key.startswith('backbone.vit.') for key in trained) != frozen
+        assert ('blocks.0' in parameter_parts(model)) != frozen
+        without = {*model.backbone.vit.no_weight_decay()}
+        for key, group in trained.items():
+            value = group['params'][0]
+            flat = value.ndim < 2 or key.removeprefix('backbone.vit.') in without
+            assert group['weight_decay'] == (not flat), key
+            if key.startswith('backbone.vit.blocks.'):
+                assert group['lr'] == 0.5 ** (4 - int(key.split('.')[3]))
+            if key.startswith('backbone.vit.norm.'):
+                assert group['lr'] == 0.5
+
+
+BAD = {
+    'an unknown mode': (dict(mode='read'), "unknown mode='read'; choose one of: inject, read-only"),
+    'frozen': (dict(mode='inject', vit=dict(frozen=True)), "frozen=True needs mode='read-only'"),
+    'patch14': (dict(patch14='crop'), "unknown patch14='crop'; choose one of: resize-image, resample-kernel"),
+    'patch': (
+        dict(name='vit_base_patch32_224'),
+        r'patches of 32 pixels: the adapter takes 14 or 16; vit=dict',
+    ),
+    'layer': (dict(layers=(0, 4)), r'layers=\[0, 4\]: the ViT has the layers 0 to 3, not \[4\]'),
+    'order': (dict(layers=(2, 1)), 'must be different layers in order'),
+    'outputs': (dict(vit=dict(out_indices=0)), 'vit takes no out_indices; layers says'),
+    'source': (dict(layers=(0, 3)), "vit_feature_source='interaction' needs four interactions, not 2"),
+    'model': (dict(name='swin_tiny_patch4_window7_224'), 'no plain ViT but a SwinTransformer'),
+}
+
+
+@pytest.mark.parametrize('case', BAD)
+def test_bad_input_is_one_line(case):
+    options, message = BAD[case]
+    with pytest.raises(ConfigError, match=message) as raised:
+        build(**options)
+    assert '\n' not in str(raised.value)
+
+
+def test_a_vit_without_a_name():
+    with pytest.raises(ConfigError, match='vit names no model'):
+        TimmViTAdapter(vit=dict())

@@ -1,0 +1,227 @@
+"""ViT-Adapter: parts against independent formulas, the whole by properties, at any size."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from model_helpers import randomise
+from timm.models.vision_transformer import VisionTransformer as TimmViT
+from torch import nn
+
+from mmlape.errors import ConfigError
+from mmlape.models import ViTAdapter
+from mmlape.models.adapter.branch import AdapterMixin
+from mmlape.models.adapter.deform_attn import Cells
+from mmlape.models.adapter.layers import ConvFFN
+from mmlape.models.adapter.spatial_prior import SpatialPriorModule
+
+ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
+
+
+def build(**kwargs):
+    return randomise(ViTAdapter(ARCH, 64, conv_inplane=8, deform_num_heads=3, **kwargs))
+
+
+def test_counts_of_the_official_backbones():
+    for arch, count in (('deit-tiny', 7_966_640), ('deit-small', 27_503_888)):
+        model = ViTAdapter(arch, interaction_indexes=[[0, 2], [3, 5], [6, 8], [9, 11]])
+        assert sum(p.numel() for p in model.parameters()) == count
+
+
+def test_spatial_prior_strides_and_widths():
+    spm = SpatialPriorModule(8, 24).eval()
+    shapes = [tuple(m.shape) for m in spm(torch.randn(1, 3, 64, 96))]
+    assert shapes == [(1, 24, 64 // s, 96 // s) for s in (4, 8, 16, 32)]
+
+
+def test_one_depthwise_convolution_serves_three_maps():
+    ffn = randomise(ConvFFN(6, 4))
+    shapes = [(4, 6), (2, 3), (1, 2)]
+    x = torch.randn(2, 32, 6)
+    parts, start = [], 0
+    for rows, columns in shapes:
+        part = ffn.fc1(x[:, start : start + rows * columns]).mT.reshape(2, 4, rows, columns)
+        part = F.conv2d(part, ffn.dwconv.dwconv.weight, ffn.dwconv.dwconv.bias, padding=1, groups=4)
+        parts.append(ffn.fc2(F.gelu(part.flatten(2).mT)))
+        start += rows * columns
+    torch.testing.assert_close(ffn(x, shapes), torch.cat(parts, 1), atol=1e-5, rtol=1e-5)
+
+
+def test_cells_are_centres_in_reading_order():
+    cells = Cells.of([(2, 3), (1, 1)], torch.device('cpu'))
+    expected = [(x / 6, y / 4) for y in (1, 3) for x in (1, 3, 5)] + [(0.5, 0.5)]
+    torch.testing.assert_close(cells.centres, torch.tensor(expected))
+    assert cells.scale.tolist() == [[3, 2], [1, 1]]
+
+
+def test_zero_injectors_leave_the_vit_alone():
+    """init_values=0: the ViT inside runs as if there were no pyramid."""
+    model = build(pe_joining='lape')
+    with torch.no_grad():
+        for interaction in model.interactions:
+            interaction.injector.gamma.zero_()
+    image = torch.randn(1, 3, 64, 64)
+    x, pe, hw = model.embed(image)
+    x, _ = model.run_layers(x, pe, hw, 0, 4)
+    seen = {}
+    model.interactions[-1].extractor.register_forward_hook(lambda module, args, out: seen.update(tokens=args[2]))
+    model(image)
+    torch.testing.assert_close(seen['tokens'], x)
+
+
+@pytest.mark.parametrize('source', ['last', 'interaction'])
+def test_where_the_vit_features_come_from(source):
+    """With everything but the ViT features and the final norms removed, map k is the resized token map."""
+    model = build(vit_feature_source=source)
+    without = ViTAdapter(ARCH, 64, conv_inplane=8, deform_num_heads=3, add_vit_feature=False)
+    without.load_state_dict(model.state_dict())
+    for m in (model, without.eval()):
+        m.norm1, m.norm2, m.norm3, m.norm4 = (nn.Identity() for _ in range(4))
+    tokens = []
+    for interaction in model.interactions:
+        interaction.extractor.register_forward_hook(lambda module, args, out: tokens.append(args[2]))
+    image = torch.randn(1, 3, 64, 96)
+    outs, plain = model(image), without(image)
+    for k, stride in enumerate((4, 8, 16, 32)):
+        source_tokens = tokens[k] if source == 'interaction' else tokens[-1]
+        feature = source_tokens.mT.reshape(1, 24, 4, 6)
+        feature = F.interpolate(feature, scale_factor=16 / stride, mode='bilinear', align_corners=False)
+        torch.testing.assert_close(outs[k] - plain[k], feature, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize('kwargs', [dict(), dict(pe_joining='lape', patch_norm='dual'), dict(window_attn=True)])
+@pytest.mark.parametrize('size', [(16, 16), (17, 50), (95, 33), (64, 64)])
+def test_any_size_is_padded_inside_and_cropped_back(kwargs, size):
+    model = build(window_size=3, **kwargs)
+    image = torch.randn(1, 3, *size)
+    outs = model(image)
+    assert [tuple(out.shape) for out in outs] == [(1, 24, -(-size[0] // s), -(-size[1] // s)) for s in (4, 8, 16, 32)]
+    padded = model(F.pad(image, (0, -size[1] % 32, 0, -size[0] % 32)))
+    for out, whole in zip(outs, padded, strict=True):
+        torch.testing.assert_close(out, whole[..., : out.shape[2], : out.shape[3]])
+
+
+@pytest.mark.parametrize('joining', ['default', 'shared', 'unshared', 'lape-shared', 'lape'])
+def test_every_joining_trains_every_parameter(joining):
+    model = ViTAdapter(ARCH, 64, conv_inplane=8, deform_num_heads=3, pe_joining=joining, drop_path_rate=0.1).train()
+    sum(out.square().mean() for out in model(torch.randn(2, 3, 64, 64))).backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_lape_differs_only_by_its_norms():
+    default, lape = (build(pe_joining=joining).state_dict() for joining in ('default', 'lape'))
+    assert {name for name in lape if name not in default} == {
+        f'blocks.{i}.pe_norm.{leaf}' for i in range(4) for leaf in ('weight', 'bias')
+    }
+    assert set(default) <= set(lape)
+
+
+def test_drop_path_of_the_extractors_is_the_maximum_and_spares_attention():
+    model = build(drop_path_rate=0.3, cffn_ratio=0.5)
+    for interaction in model.interactions:
+        assert interaction.extractor.drop_path.drop_prob == pytest.approx(0.3)
+        assert interaction.extractor.ffn.fc1.out_features == model.embed_dims // 2
+    assert len(model.interactions[-1].extra_extractors) == 2
+    assert model.interactions[0].extra_extractors is None
+
+
+def test_checkpointing_gives_the_same_gradients():
+    plain, saving = (build(with_cp=with_cp, pe_joining='lape') for with_cp in (False, True))
+    saving.load_state_dict(plain.state_dict())
+    image, kept = torch.randn(1, 3, 64, 64), []
+    for model in (plain, saving):
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda x, sizes=sizes: sizes.append(x.numel()) or x, lambda x: x
+        ):
+            loss = sum(out.square().mean() for out in model(image))
+        loss.backward()
+        kept.append(sum(sizes))
+    assert kept[1] < 0.37 * kept[0]  # 0.41 without recomputing the layers, 0.93 without the interactions
+    for (name, a), b in zip(plain.named_parameters(), saving.parameters(), strict=True):
+        torch.testing.assert_close(b.grad, a.grad, msg=lambda text, name=name: f'{name}: {text}')
+
+
+def test_float64_agrees_with_float32():
+    model = build(pe_joining='lape')
+    image = torch.randn(1, 3, 96, 64)
+    single = model(image)
+    double = model.double()(image.double())
+    for a, b in zip(single, double, strict=True):
+        torch.testing.assert_close(a.double(), b, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ('kwargs', 'message'),
+    [
+        (dict(with_cls_token=True), 'works with with_cls_token=False only'),
+        (dict(patch_size=8), 'works with patch_size=16 only'),
+        (dict(vit_feature_source='first'), "unknown vit_feature_source='first'; choose one of: last, interaction"),
+        (dict(interaction_indexes=[[0, 1], [3, 3]]), 'must cover the 4 layers in order'),
+        (dict(interaction_indexes=[[0, 3]], vit_feature_source='interaction'), 'needs four interactions, not 1'),
+        (dict(deform_num_heads=5), 'not a multiple of deform_num_heads=5'),
+    ],
+)
+def test_what_cannot_work_is_refused(kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        ViTAdapter(ARCH, 64, **{'conv_inplane': 8, 'deform_num_heads': 3, **kwargs})
+
+
+def test_an_image_smaller_than_a_patch_is_refused():
+    with pytest.raises(ValueError, match='15x40 pixels is smaller than one patch of 16x16'):
+        build()(torch.randn(1, 3, 15, 40))
+
+
+class TimmUnderAdapter(AdapterMixin):
+    """A ViT that is not ours: timm's, with or without a class token."""
+
+    def __init__(self, class_token: bool, **kwargs):
+        super().__init__()
+        shape = dict(img_size=64, patch_size=16, embed_dim=24, depth=4, num_heads=3, mlp_ratio=2, num_classes=0)
+        self.vit = TimmViT(**shape, class_token=class_token, global_pool='token' if class_token else 'avg')
+        self.vit.num_layers, self.vit.embed_dims, self.vit.patch_size = 4, 24, 16
+        self.vit.embed = self._embed
+        self.vit.run_layers = lambda x, state, hw, start, stop: (self.vit.blocks[start:stop](x), state + 1)
+        self.vit.split_prefix = lambda x: (x[:, : self.vit.num_prefix_tokens], x[:, self.vit.num_prefix_tokens :])
+        self.build_adapter(conv_inplane=8, deform_num_heads=3, **kwargs)
+
+    def _embed(self, x):
+        return self.vit._pos_embed(self.vit.patch_embed(x)), 0, (x.shape[-2] // 16, x.shape[-1] // 16)
+
+    @property
+    def plain_vit(self):
+        return self.vit
+
+
+@pytest.mark.parametrize('source', ['last', 'interaction'])
+def test_another_vit_below_the_adapter_computes_the_same(source):
+    ours = build(vit_feature_source=source)
+    with torch.no_grad():
+        for block in ours.blocks:
+            block.gamma1.fill_(1), block.gamma2.fill_(1)
+    theirs = TimmUnderAdapter(False, vit_feature_source=source).eval()
+    own = theirs.state_dict()
+    state = {(name if name in own else f'vit.{name}'): value for name, value in ours.state_dict().items()}
+    state['vit.pos_embed'] = state['vit.pos_embed'][:, 1:]
+    state = {name: value for name, value in state.items() if 'gamma1' not in name and 'gamma2' not in name}
+    missing, unexpected = theirs.load_state_dict(state, strict=False)
+    assert not unexpected and set(missing) <= {
+        'vit.norm.weight',
+        'vit.norm.bias',
+        'vit.fc_norm.weight',
+        'vit.fc_norm.bias',
+    }
+    image = torch.randn(1, 3, 64, 64)
+    for a, b in zip(ours(image), theirs(image), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+def test_prefix_tokens_travel_through_the_vit_beside_the_exchange():
+    model = randomise(TimmUnderAdapter(True))
+    seen = []
+    model.vit.blocks[0].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    for interaction in model.interactions:
+        interaction.injector.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    image = torch.randn(2, 3, 64, 64)
+    assert [tuple(out.shape) for out in model(image)] == [(2, 24, 64 // s, 64 // s) for s in (4, 8, 16, 32)]
+    assert [x.shape[1] for x in seen] == [16, 17, 16, 16, 16]  # injectors see patches, layers the class token too
+    torch.testing.assert_close(seen[1][:, :1], model.vit._pos_embed(model.vit.patch_embed(image))[:, :1])
