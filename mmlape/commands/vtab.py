@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "with the paper's figures beside. Killed at any moment, the same command continues."
     )
     add = parser.add_argument
-    add('configs', nargs='+', metavar='CONFIG', help='sets: configs/vtab/vit-base-p32-*.py for all 19')
+    add('configs', nargs='+', metavar='CONFIG', help='sets: configs/classification/vtab/vit-base-p32-*.py for all 19')
     add('checkpoint', metavar='CHECKPOINT', help='weights to start from: a complete model, or a backbone')
     add('--data', required=True, metavar='DIR', help='holds a folder for each set, with its published lists')
     add('--rates', type=float, nargs='+', metavar='LR', help='learning rates to choose among; default: 3e-4 1e-3 3e-3')
