@@ -17,6 +17,7 @@ from mmlape.models.compact.tokenizer import TOKENIZERS
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear
+from mmlape.models.layers.transformer_layer import build_layers, growing_rates
 from mmlape.models.position import PositionType, resolve_position
 from mmlape.registry import MODELS
 
@@ -99,20 +100,22 @@ class CompactTransformer(CompactCheckpoints):
         self.add_tables(depth)
         self.norm_pre = self.build_norm_pre(patch_norm, norm_cfg['eps'])
 
-        attention = (self.embed_dims, self.arch['num_heads'], False, attn_drop_rate)
-        hidden = self.arch['feedforward_channels']
-        self.blocks = nn.ModuleList(
-            CompactLayer(
-                self.embed_dims,
-                MultiheadAttention(*attention, encodings=self.position.build_inside(), place=self.placement(i)),
-                self.position.joining,
-                hidden,
-                drop_path_rate * i / max(1, depth - 1),
-                self.position.pe_norm,
-                norm_cfg,
-                with_cp,
-            )
-            for i in range(depth)
+        attn = dict(
+            embed_dims=self.embed_dims,
+            num_heads=self.arch['num_heads'],
+            qkv_bias=False,
+            attn_drop_rate=attn_drop_rate,
+        )
+        self.blocks = build_layers(
+            CompactLayer,
+            MultiheadAttention,
+            [dict(attn, place=self.placement(i)) for i in range(depth)],
+            self.position,
+            growing_rates(drop_path_rate, depth),
+            embed_dims=self.embed_dims,
+            feedforward_channels=self.arch['feedforward_channels'],
+            norm_cfg=norm_cfg,
+            with_cp=with_cp,
         )
         self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1]
         # outputs of another form would leave it without a gradient
