@@ -129,7 +129,7 @@ class CeiT(NamedArchBackbone):
         self.blocks = build_layers(
             LeFFLayer,
             MultiheadAttention,
-            [dict(attn, place=self.placement(i)) for i in range(depth)],
+            [dict(attn, slot=self.slot(i)) for i in range(depth)],
             self.position,
             growing_rates(drop_path_rate, depth),
             embed_dims=dims,
@@ -183,7 +183,7 @@ class CeiT(NamedArchBackbone):
     # checkpoints
 
     @classmethod
-    def stored_options(cls, weights: Weights) -> dict:
+    def infer_options(cls, weights: Weights) -> dict:
         """Return ``out_type`` for a file without LCA."""
         return {} if weights.has(r'lca\.') else {'out_type': 'featmap'}
 

@@ -109,7 +109,7 @@ class CompactTransformer(CompactCheckpoints):
         self.blocks = build_layers(
             CompactLayer,
             MultiheadAttention,
-            [dict(attn, place=self.placement(i)) for i in range(depth)],
+            [dict(attn, slot=self.slot(i)) for i in range(depth)],
             self.position,
             growing_rates(drop_path_rate, depth),
             embed_dims=self.embed_dims,

@@ -245,7 +245,7 @@ def build_layers(
     Args:
         layer: Class of the layers.
         attention: Class of their attention.
-        attn_options: Arguments of each layer's attention but for ``encodings``; ``place`` is among them.
+        attn_options: Arguments of each layer's attention but for ``encodings``; ``slot`` is among them.
         position: The position encodings of the model.
         drop_path_rates: Stochastic depth of each layer.
         **options: Further arguments of all layers.

@@ -17,7 +17,7 @@ from mmlape.models.layers.transformer_layer import (
     full_precision,
     growing_rates,
 )
-from mmlape.models.position import Placement, PositionType, Stream
+from mmlape.models.position import AttentionSlot, PositionType, Stream
 from mmlape.models.swin import options as swin_options
 from mmlape.models.swin.checkpoint import SwinCheckpoints
 from mmlape.models.swin.layers import ShiftedWindowAttention
@@ -165,15 +165,15 @@ class SwinTransformer(SwinCheckpoints):
         first = 0  # the number of the stage's first layer, counted over all stages
         for stage, depth in enumerate(depths):
             dims, window, side = self.dims_of(stage), self.window_sizes[stage], self.table_windows[stage]
-            places = [
-                Placement(first + i, (side, side), 0, self.position.normed, self.interpolate_mode, window=True)
+            slots = [
+                AttentionSlot(first + i, (side, side), 0, self.position.normed, self.interpolate_mode, window=True)
                 for i in range(depth)
             ]
             attn = dict(attn, embed_dims=dims, num_heads=heads[stage], window_size=window)
             blocks = build_layers(
                 TransformerEncoderLayer,
                 ShiftedWindowAttention,
-                [dict(attn, shift=window // 2 if i % 2 else 0, place=place) for i, place in enumerate(places)],
+                [dict(attn, shift=window // 2 if i % 2 else 0, slot=slot) for i, slot in enumerate(slots)],
                 self.position,
                 rates[first : first + depth],
                 embed_dims=dims,

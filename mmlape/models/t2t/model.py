@@ -132,7 +132,7 @@ class T2TViT(NamedArchBackbone):
         self.blocks = build_layers(
             TransformerEncoderLayer,
             MultiheadAttention,
-            [dict(attn, place=self.placement(i)) for i in range(depth)],
+            [dict(attn, slot=self.slot(i)) for i in range(depth)],
             self.position,
             growing_rates(drop_path_rate, depth),
             embed_dims=self.embed_dims,
@@ -155,6 +155,6 @@ class T2TViT(NamedArchBackbone):
         return self.tokens_to_token(x)
 
     @classmethod
-    def stored_options(cls, weights: Weights) -> dict:
+    def infer_options(cls, weights: Weights) -> dict:
         """Return ``tokens_type`` where it is not the default."""
         return {} if weights.has(r'tokens_to_token\.attention1\.w$') else {'tokens_type': 'transformer'}
