@@ -28,6 +28,7 @@ COMMANDS = {
     'make-mini-data': 'write the mini data: handwritten digits in the layouts of COCO, ADE20K and ImageNet',
     'checkpoint': 'inspect, convert or publish a checkpoint; average the weights of several',
     'export-onnx': "write a config's backbone as an ONNX graph, checked against PyTorch",
+    'list-models': 'print the names of the models that mmlape.get_model builds',
     'print-params': "print the parameter groups of a config's optimiser",
     'model-cost': 'count parameters and FLOPs of a config, by part',
     'demo': 'run the full pipeline on the mini data, in less than ten minutes on two cores',

@@ -51,6 +51,7 @@ OF_FILES = (
     'row or token or table or timm or sinusoids or own_files',
 )
 OF_TARGETS = ('tests/checkpoint/test_convert.py', '-k', 'reasons or contract or heads or switch or compact')
+OF_NAMES = ('tests/models/test_names.py',)
 OF_TIMM_FILES = ('tests/checkpoint/test_timm_weights.py',)
 OF_DESCRIPTIONS = (
     'tests/checkpoint/test_t2t_ceit_checkpoints.py',
@@ -67,6 +68,8 @@ OWN_TESTS = {
     'mmlape/models/vit/targets.py': OF_TARGETS,
     'mmlape/checkpoint/targets.py': OF_TARGETS,
     'mmlape/models/classifiers/mixup.py': OF_DPN,
+    'mmlape/models/names.py': OF_NAMES,
+    'mmlape/models/base/archs.py': OF_NAMES,
     'configs/_base_/models/vit_big_vision.py': OF_DPN,
     'configs/_base_/datasets/big_vision.py': OF_DPN,
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
@@ -179,6 +182,16 @@ BY_FILE = {
         ('drop path: rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
         ('drop path: one rate', 'drop_path_rate * i / max(1, depth - 1)', 'drop_path_rate'),
         ('attention dropout: the other rate', 'attn_drop_rate, drop_rate)', 'drop_rate, attn_drop_rate)'),
+    ],
+    'mmlape/models/names.py': [
+        ('model names: a subclass has those of its base', "vars(kind).get('model_names')",
+         "getattr(kind, 'model_names', None)"),
+        ('model names: the checkpoint is not loaded', 'model.init_weights()', 'pass'),
+        ('model names: the arguments of the name win', '{**options, **overrides}', '{**overrides, **options}'),
+    ],
+    'mmlape/models/base/archs.py': [
+        ('model names: variants of the first arch alone', 'for name, own in named.items()',
+         'for name, own in list(named.items())[:1]'),
     ],
     'mmlape/models/t2t/layers.py': [
         ('T2T: logits scaled by the width of the queries', ', scale=self.qkv.in_features**-0.5', ''),

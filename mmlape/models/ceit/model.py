@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.models.base.archs import name_models, resolve_arch
 from mmlape.models.base.stored_arch import NamedArchBackbone
 from mmlape.models.ceit.layers import ImageToTokens, LayerClassAttention, LeFFLayer
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import build_layers, growing_rates
 from mmlape.models.position import PositionType, resolve_position
-from mmlape.models.vit.options import resolve_arch
 from mmlape.registry import MODELS
 
 
@@ -72,6 +72,7 @@ class CeiT(NamedArchBackbone):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    model_names = name_models('ceit-{}', ARCHS)
     archs = ARCHS
     stem = 'i2t'
     stored_widths: ClassVar[dict[str, str]] = {

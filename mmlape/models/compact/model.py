@@ -9,10 +9,11 @@ import torch
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
+from mmlape.models.base.archs import VARIANTS, name_models
 from mmlape.models.base.isotropic import OUT_TYPES
 from mmlape.models.compact.checkpoint import CompactCheckpoints
 from mmlape.models.compact.layers import CompactLayer
-from mmlape.models.compact.options import check_out_type, check_patch_norm, resolve_arch
+from mmlape.models.compact.options import ARCHS, check_out_type, check_patch_norm, resolve_arch
 from mmlape.models.compact.tokenizer import TOKENIZERS
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.attention import MultiheadAttention
@@ -58,6 +59,11 @@ class CompactTransformer(CompactCheckpoints):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    # convolutions overlap, so CCT has no patches that DPN could norm
+    model_names = {
+        **name_models('{}', [arch for arch in ARCHS if not arch.startswith('cct')]),
+        **name_models('{}', [arch for arch in ARCHS if arch.startswith('cct')], {'lape': VARIANTS['lape']}),
+    }
     table_name = 'positional_emb'
     embedding_names = ('tokenizer.', 'norm_pre.')
     prefix_tokens = ('class_emb',)

@@ -9,6 +9,7 @@ import torch
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
+from mmlape.models.base.archs import VARIANTS, name_models
 from mmlape.models.grid import Grid, ceil_div, contiguous, to_maps
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import (
@@ -88,6 +89,10 @@ class SwinTransformer(SwinCheckpoints):
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
+
+    model_names = name_models(
+        'swin-{}', swin_options.ARCHS, {**VARIANTS, 'lape': dict(pe_type='learnable', pe_joining='lape')}
+    )
 
     def __init__(
         self,

@@ -10,13 +10,13 @@ from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Weights
+from mmlape.models.base.archs import name_models, resolve_arch
 from mmlape.models.base.stored_arch import NamedArchBackbone
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, growing_rates
 from mmlape.models.position import PositionType, resolve_position
 from mmlape.models.t2t.layers import TokensToToken
-from mmlape.models.vit.options import resolve_arch
 from mmlape.registry import MODELS
 
 
@@ -77,6 +77,7 @@ class T2TViT(NamedArchBackbone):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    model_names = name_models('{}', ARCHS)
     archs = ARCHS
     stem = 'tokens_to_token'
     stored_widths: ClassVar[dict[str, str]] = {
