@@ -262,14 +262,6 @@ BY_FILE = {
         ('CeiT: no dropout of attention', 'proj_drop_rate=drop_rate', 'proj_drop_rate=0.0'),
         ('CeiT: heads of S', "'small': _arch(6)", "'small': dict(_arch(6), num_heads=12)"),
     ],
-    'mmlape/models/compact/tokenizer.py': [
-        ('compact: no ReLU', 'nn.ReLU(inplace=True)', 'nn.Identity()'),
-        ('compact: average pooling', 'nn.MaxPool2d(3, 2, 1)', 'nn.AvgPool2d(3, 2, 1)'),
-        ('compact: stride of the kernel', 'max(1, kernel_size // 2 - 1)', 'max(1, kernel_size // 2)'),
-        ('compact: hidden channels', 'hidden_channels = 64', 'hidden_channels = 32'),
-        ('compact: convolutions with bias', ', bias=False)', ')'),
-        ('compact: eps 1e-6 of patch norms', 'eps: float = 1e-5', 'eps: float = 1e-6'),
-    ],
     'mmlape/models/compact/layers.py': [
         ('compact: residual stream not normed', 'x = self.norm1(x + self.drop_path(self.self_attn(attn_input, hw)))\n'
          '        return x + self.drop_path(self.linear2(F.gelu(self.linear1(x)))), pe',
@@ -282,6 +274,12 @@ BY_FILE = {
          'self.self_attn(attn_input, hw)'),
         ('compact: drop path of the MLP missing', 'self.drop_path(self.linear2(F.gelu(self.linear1(x))))',
          'self.linear2(F.gelu(self.linear1(x)))'),
+        ('compact: no ReLU', 'nn.ReLU(inplace=True)', 'nn.Identity()'),
+        ('compact: average pooling', 'nn.MaxPool2d(3, 2, 1)', 'nn.AvgPool2d(3, 2, 1)'),
+        ('compact: stride of the kernel', 'max(1, kernel_size // 2 - 1)', 'max(1, kernel_size // 2)'),
+        ('compact: hidden channels', 'hidden_channels = 64', 'hidden_channels = 32'),
+        ('compact: convolutions with bias', ', bias=False)', ')'),
+        ('compact: eps 1e-6 of patch norms', 'eps: float = 1e-5', 'eps: float = 1e-6'),
     ],
     'mmlape/models/compact/model.py': [
         ('compact: eps 1e-6', 'eps=1e-5', 'eps=1e-6'),
@@ -733,8 +731,6 @@ BY_FILE = {
         ('Swin: padding is no zeros', 'grid[0] - hw[0]))', 'grid[0] - hw[0]), value=1.0)'),
         ('Swin: windows by column', 'x.transpose(2, 3).reshape(-1, window * window, channels)',
          'x.permute(0, 1, 3, 4, 2, 5).reshape(-1, window * window, channels)'),
-    ],
-    'mmlape/models/swin/patch_merging.py': [
         ('autocast: Swin, tokens half after a merge', 'full_precision(self.reduction(self.norm(',
          '(self.reduction(self.norm('),
         ('Swin: cells of a merge by row', 'permute(0, 1, 3, 4, 2, 5)', 'permute(0, 1, 3, 2, 4, 5)'),

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from mmlape.models.base.archs import VARIANTS, name_models
 from mmlape.models.base.isotropic import OUT_TYPES
 from mmlape.models.compact.checkpoint import CompactCheckpoints
-from mmlape.models.compact.layers import CompactLayer
+from mmlape.models.compact.layers import TOKENIZERS, CompactLayer
 from mmlape.models.compact.options import ARCHS, check_out_type, check_patch_norm, resolve_arch
-from mmlape.models.compact.tokenizer import TOKENIZERS
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear

@@ -2,7 +2,7 @@
 
 from mmlape.errors import ConfigError
 from mmlape.models.base import archs
-from mmlape.models.compact.tokenizer import TOKENIZERS, conv_stride
+from mmlape.models.compact.layers import TOKENIZERS, conv_stride
 
 POOLINGS = ('cls_token', 'sequence_pool')
 _SIZES = {2: (128, 2, 128), 4: (128, 2, 128), 6: (256, 4, 512), 7: (256, 4, 512), 14: (384, 6, 1152)}

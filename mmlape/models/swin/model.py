@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from mmlape.models.base.archs import VARIANTS, name_models
 from mmlape.models.grid import Grid, ceil_div, contiguous, to_maps
-from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import (
     TransformerEncoderLayer,
     build_layers,
@@ -21,29 +20,8 @@ from mmlape.models.layers.transformer_layer import (
 from mmlape.models.position import AttentionSlot, PositionType, Stream
 from mmlape.models.swin import options as swin_options
 from mmlape.models.swin.checkpoint import SwinCheckpoints
-from mmlape.models.swin.layers import ShiftedWindowAttention
-from mmlape.models.swin.patch_merging import PatchMerging, merged_grid
+from mmlape.models.swin.layers import PatchMerging, ShiftedWindowAttention, SwinPatchEmbed, SwinStage, merged_grid
 from mmlape.registry import MODELS
-
-
-class SwinPatchEmbed(PatchEmbed):
-    """The stem, with Swin's name of the norm after the linear map."""
-
-    post_name = 'norm'
-
-
-class SwinStage(nn.Module):
-    """Layers on one grid, and the step to the next one.
-
-    Args:
-        blocks: The layers.
-        downsample: The step; None in the last stage.
-    """
-
-    def __init__(self, blocks: nn.ModuleList, downsample: PatchMerging | None):
-        super().__init__()
-        self.blocks = blocks
-        self.downsample = downsample
 
 
 @MODELS.register_module()

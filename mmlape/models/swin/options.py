@@ -7,7 +7,7 @@ from mmlape.models.base import archs
 from mmlape.models.grid import Grid
 from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.position import Position, PositionType, joinings, resolve_position
-from mmlape.models.swin.patch_merging import merged_grid
+from mmlape.models.swin.layers import merged_grid
 
 
 def _arch(embed_dims: int, third: int, num_heads: int) -> dict:
