@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from checkpoint_helpers import save
 from mmengine.config import Config
 from mmengine.model import BaseModel
 from mmengine.registry import init_default_scope
 from PIL import Image
-from test_checkpoint import save
 from tiny import ROOT, run, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint
@@ -197,7 +197,7 @@ def test_a_teacher_of_timm_takes_timms_own_file(tmp_path):
 
 
 def test_hostile_checkpoints_run_nothing_in_train_test_and_resume(tmp_path):
-    from test_checkpoint import Payload
+    from checkpoint_helpers import Payload
 
     payload = Payload()
     payload.path = str(tmp_path / 'ran')

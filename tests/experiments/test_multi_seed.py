@@ -10,18 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-import trouble
 
 from mmlape.runs.record import running_in
 
 MULTI_SEED, STATUS = (tiny.ROOT / 'tools' / name for name in ('multi_seed.py', 'status.py'))
 SHORT = ('--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2')
-
-
-@pytest.fixture(scope='module')
-def config(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('multi_seed')
-    return tiny.write_config(folder, tiny.write_data(folder / 'data'), trouble.CONFIG)
 
 
 def _run(config, work_dir, *options, status=0, **more):

@@ -10,7 +10,6 @@ import sys
 import pytest
 import tiny
 import torch
-import trouble
 
 from mmlape.cli import main
 from mmlape.engine.config import load_config
@@ -26,12 +25,6 @@ from mmlape.runs.settings import digest, named_differences, precision, settings
 
 PLAN = dict(world_size=1, total_batch=2)
 DETECTOR = 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
-
-
-@pytest.fixture(scope='module')
-def config(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('tiny')
-    return tiny.write_config(folder, tiny.write_data(folder / 'data'), trouble.CONFIG)
 
 
 def identity_of(path, *options, seed=3, plan=PLAN, policy='recipe'):

@@ -1,29 +1,40 @@
-"""The check of data in COCO's format."""
+"""COCO's format: a directory of images, and one JSON file of annotations."""
 
 import math
 import os
 from collections import Counter
 from collections.abc import Iterator
 
-from mmlape.datasets.checks.base import DatasetCheck, ImageEntry, ImageFacts, shorten
-from mmlape.datasets.checks.coco_annotations import AnnotationRules, Defect
-from mmlape.datasets.checks.issues import ERROR, WARNING, DataIssue
 from mmlape.datasets.coco_file import FULL_READ_BYTES, CocoFile, read_coco
+from mmlape.datasets.formats.base import DataSource, ImageEntry, ImageFacts, shorten
+from mmlape.datasets.formats.coco_annotations import AnnotationRules, Defect
+from mmlape.datasets.issues import ERROR, WARNING, DataIssue
 from mmlape.errors import DataError
 
 
-class CocoCheck(DatasetCheck):
-    """Checks categories, every annotation that was read, and the images against their records."""
+class CocoSource(DataSource):
+    """COCO's format: a directory of images, and one JSON file of annotations."""
 
-    def check_structure(self) -> Iterator[DataIssue]:
-        """Check paths, categories and annotations."""
-        source = self.source
-        self.require(source.root, 'Data root')
-        self.require(source.ann_file, 'Annotation file', os.path.isfile)
-        self.require(source.image_dir, 'Image directory')
-        coco = read_coco(source.ann_file, math.inf if self.complete else FULL_READ_BYTES)
+    instructions = (
+        'COCO: unpack train2017.zip, val2017.zip and annotations_trainval2017.zip from https://cocodataset.org '
+        'so that the data root holds train2017/, val2017/ and annotations/instances_{train,val}2017.json'
+    )
+    mini_folder = 'coco'
+    pack_transform = 'PackDetInputs'
+    selects_classes = True
+
+    def read_classes(self) -> tuple[str, ...] | None:
+        """Read the categories in the order of the file, which is MMDetection's label order."""
+        return read_coco(self.ann_file).class_names if os.path.isfile(self.ann_file) else None
+
+    def check_structure(self, complete: bool) -> Iterator[DataIssue]:
+        """Check paths, categories, every annotation that is read, and that the images are there."""
+        self.require(self.root, 'Data root')
+        self.require(self.ann_file, 'Annotation file', os.path.isfile)
+        self.require(self.image_dir, 'Image directory')
+        coco = read_coco(self.ann_file, math.inf if complete else FULL_READ_BYTES)
         if not coco.images:
-            raise DataError(f'Annotation file {coco.path} lists no images. {source.hint()}')
+            raise DataError(f'Annotation file {coco.path} lists no images. {self.hint()}')
         yield from self.match_classes(coco.class_names, f'The categories of {coco.path}')
         self.summary.num_classes, self.summary.classes = len(coco.categories), coco.class_names
         self.summary.sampled = coco.annotations is None
@@ -35,7 +46,7 @@ class CocoCheck(DatasetCheck):
         yield from self._find_images(coco)
 
     def _find_images(self, coco: CocoFile) -> Iterator[DataIssue]:
-        folder, missing, self.entries = self.source.image_dir, [], []
+        folder, missing, self.entries = self.image_dir, [], []
         present = set(os.listdir(folder))
         for record in coco.images:
             name = record['file_name']
@@ -47,24 +58,24 @@ class CocoCheck(DatasetCheck):
         if missing:
             message = (
                 f'{len(missing)} of {len(coco.images)} images of {coco.path} are not in {folder}; the first '
-                f'is {missing[0]}. {self.source.hint()}'
+                f'is {missing[0]}. {self.hint()}'
             )
             yield DataIssue(ERROR, 'image missing', message, len(missing))
 
     def _rules(self, coco: CocoFile, images: dict | None) -> AnnotationRules:
         labels = {category['id']: label for label, category in enumerate(coco.categories)}
-        with_mask = self.source.has_transform(with_mask=True)
-        return AnnotationRules(labels, images, with_mask, with_mask and self.source.split == 'train')
+        with_mask = self.has_transform(with_mask=True)
+        return AnnotationRules(labels, images, with_mask, with_mask and self.split == 'train')
 
     def _issue(self, annotation: dict, defect: Defect) -> DataIssue:
-        message = f'Annotation file {self.source.ann_file}: annotation {annotation.get("id")} {defect.description}.'
+        message = f'Annotation file {self.ann_file}: annotation {annotation.get("id")} {defect.description}.'
         return DataIssue(defect.severity, defect.kind, message)
 
     def _check_annotations(self, coco: CocoFile) -> Iterator[DataIssue]:
         images = {record['id']: record for record in coco.images}
         rules, usable = self._rules(coco, images), set()
-        if not coco.annotations and self.source.split == 'train':
-            raise DataError(f'Annotation file {coco.path} has no annotations to train on. {self.source.hint()}')
+        if not coco.annotations and self.split == 'train':
+            raise DataError(f'Annotation file {coco.path} has no annotations to train on. {self.hint()}')
         for annotation in coco.annotations:
             defect = rules.find_defect(annotation)
             if defect is not None:
@@ -109,5 +120,5 @@ class CocoCheck(DatasetCheck):
         record = entry.annotation
         if sorted(size) != sorted((record['width'], record['height'])):  # a camera's rotation tag swaps them
             stored = f'{record["width"]} x {record["height"]}'
-            message = f'Image {entry.path} is {size[0]} x {size[1]} pixels, but {self.source.ann_file} has {stored}.'
+            message = f'Image {entry.path} is {size[0]} x {size[1]} pixels, but {self.ann_file} has {stored}.'
             facts.issues.append(DataIssue(ERROR, 'image of another size', message))

@@ -1,4 +1,4 @@
-"""BatchNorm folded into the convolution before it, for inference.
+"""Fuse each BatchNorm into the convolution before it, for inference.
 
 BN(w * x + b) = (s w) * x + s (b - mean) + beta,  s = gamma / sqrt(var + eps)
 """
@@ -14,7 +14,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 
 @contextmanager
-def folded(model: nn.Module) -> Iterator[None]:
+def fuse_batch_norms(model: nn.Module) -> Iterator[None]:
     """Run a model with each BatchNorm folded into the convolution right before it.
 
     Found are those that follow one another in an ``nn.Sequential``, in a ``ConvModule`` of MMCV, or in the

@@ -8,7 +8,7 @@ from torch import nn
 
 from mmlape.models import CeiT, ViTAdapter
 from mmlape.models.adapter.spatial_prior import SpatialPriorModule
-from mmlape.models.layers.folding import folded
+from mmlape.models.layers.fusion import fuse_batch_norms
 
 
 def normed(model):
@@ -28,7 +28,7 @@ def test_an_adapter_folded_is_the_adapter(tiny_arch):
     model = normed(ViTAdapter(tiny_arch, 64, conv_inplane=8, deform_num_heads=3)).double()
     image, state = torch.randn(1, 3, 64, 96, dtype=torch.float64), list(model.state_dict())
     expected, modules = model(image), list(model.modules())
-    with folded(model):
+    with fuse_batch_norms(model):
         assert batch_norms(model) == 4  # those behind sums
         for mine, theirs in zip(model(image), expected, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-10)
@@ -40,7 +40,7 @@ def test_a_ceit_folded_is_the_ceit():
     arch = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32, stem_channels=8)
     model = normed(CeiT(arch, 32)).double()
     image, expected = (one := torch.randn(2, 3, 32, 48, dtype=torch.float64)), model(one)[0]
-    with folded(model):
+    with fuse_batch_norms(model):
         assert batch_norms(model) == 0
         torch.testing.assert_close(model(image)[0], expected, rtol=0, atol=1e-10)
     assert batch_norms(model) == 7
@@ -51,7 +51,7 @@ def test_conv_modules_of_heads_are_folded():
     normed(head)
     image = torch.randn(2, 3, 8, 8)
     expected = head[0](image)
-    with folded(head):
+    with fuse_batch_norms(head):
         assert batch_norms(head) == 0
         torch.testing.assert_close(head[0](image), expected)
 
@@ -60,16 +60,16 @@ def test_only_a_norm_right_behind_its_convolution_is_folded():
     norm_first = ConvModule(3, 4, 3, norm_cfg=dict(type='BN'), order=('norm', 'conv', 'act'))
     apart = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.BatchNorm2d(4))
     for model in (normed(norm_first), normed(apart)):
-        with folded(model):
+        with fuse_batch_norms(model):
             assert batch_norms(model) == 1
 
 
 def test_a_model_in_training_is_refused_and_left_alone():
     model = SpatialPriorModule(4, 8)
     modules = list(model.modules())
-    with pytest.raises(ValueError, match='call model.eval'), folded(model):
+    with pytest.raises(ValueError, match='call model.eval'), fuse_batch_norms(model):
         pass
     model.eval()
-    with pytest.raises(RuntimeError, match='inside'), folded(model):
+    with pytest.raises(RuntimeError, match='inside'), fuse_batch_norms(model):
         raise RuntimeError('inside')
     assert all(one is other for one, other in zip(model.modules(), modules, strict=True))

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mmlape.datasets.checks.base import shorten
-from mmlape.datasets.checks.issues import ERROR, WARNING
+from mmlape.datasets.formats.base import shorten
+from mmlape.datasets.issues import ERROR, WARNING
 
 MARGIN = 1.0  # pixels that a box may extend beyond its image: annotators round
 
