@@ -264,7 +264,7 @@ BY_FILE = {
         ('identity: configurations not compared', "if mine.get('config') != other.get('config'):", 'if False:'),
         ('identity: software not compared', 'return found + software_differences(mine, other)', 'return found'),
         ('identity: source not compared', "for key in ('version', 'source')}", "for key in ('version',)}"),
-        ('identity: the first of several weights', "' + '.join(one['sha256'] for one in digests)",
+        ('identity: the first of several weights', "' + '.join(digest['sha256'] for digest in digests)",
          "digests[0]['sha256']"),
         ('identity: load_from does not count', "if cfg.get('load_from'):", 'if False:'),
         ('identity: a teacher does not count', "in ('checkpoint', 'teacher_checkpoint') and",
