@@ -574,7 +574,7 @@ def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path)
     shutil.copytree(tiny.ROOT / 'docs' / 'images', tmp_path / 'drawn' / 'Segmenter')
     said = tiny.run(
         tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', 'out', '--pictures', 'drawn', '--arms', LAPE, DEFAULT,
-        '--metric', 'mIoU', 'aAcc', '--baseline', LAPE, cwd=tmp_path,
+        '--metric', 'mIoU', 'aAcc', '--baseline', LAPE, cwd=tmp_path, **tiny.REAL,
     )  # fmt: skip
     assert 'not counted' not in said and '36.50 ± 0.31 (5)' in said
     names = {'index.html', 'report.md', 'tables.tex', 'report.tex', 'report.json'}
@@ -629,7 +629,7 @@ def test_a_report_needs_no_torch(work_dir, tmp_path):
 
 def test_sample_size_from_a_number_is_a_table(tmp_path):
     tool = tiny.ROOT / 'tools' / 'sample_size.py'
-    said = tiny.run(tool, '--std', 0.6, '--difference', 0.4, 0.8, 1.4, cwd=tmp_path)
+    said = tiny.run(tool, '--std', 0.6, '--difference', 0.4, 0.8, 1.4, cwd=tmp_path, **tiny.REAL)
     rows = [row.split()[1::2] for row in said.splitlines() if row.startswith('│')]
     assert rows == [['0.4', '37'], ['0.8', '10'], ['1.4', '5']]
 
