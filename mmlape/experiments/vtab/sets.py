@@ -14,7 +14,7 @@ from mmlape.engine.config import load_config
 from mmlape.engine.optim import build_model, quiet_logger
 from mmlape.errors import CheckpointError, ConfigError, DataError, listed
 from mmlape.experiments.arm import Arm
-from mmlape.experiments.vtab.paper import FIGURES
+from mmlape.experiments.vtab.paper import paper_table
 
 ALL_IMAGES = 'train_dataloader.dataset.ann_file=train800val200.txt'
 """The option that trains on the 200 images of validation, too."""
@@ -86,7 +86,7 @@ def read_sets(
             f'{len(absent)} of {len(names)} sets are missing below {data} ({listed(list(absent.values()), 3)}): put '
             'them there (configs/vtab/README.md says where they are found), or leave them out by --skip-missing'
         )
-    groups = [*FIGURES, *(one.group for one in sets)]
+    groups = [*paper_table()['Groups'], *(one.group for one in sets)]
     return sorted(sets, key=lambda one: groups.index(one.group)), absent
 
 

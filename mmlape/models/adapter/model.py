@@ -44,6 +44,9 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    paper_name = 'DeiT'
+    paper_adapter = 'ViT-Adapter'
+
     def __init__(
         self,
         arch: str | dict = 'deit-base',

@@ -71,6 +71,7 @@ class CeiT(NamedArchBackbone):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    paper_name = 'CeiT'
     archs = ARCHS
     stem = 'i2t'
     stored_widths: ClassVar[dict[str, str]] = {

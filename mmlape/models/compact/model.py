@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mmlape.models.base.isotropic import OUT_TYPES
 from mmlape.models.compact.checkpoint import CompactCheckpoints
 from mmlape.models.compact.layers import CompactLayer
-from mmlape.models.compact.options import check_out_type, check_patch_norm, resolve_arch
+from mmlape.models.compact.options import check_out_type, check_patch_norm, paper_name, resolve_arch
 from mmlape.models.compact.tokenizer import TOKENIZERS
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.attention import MultiheadAttention
@@ -57,6 +57,7 @@ class CompactTransformer(CompactCheckpoints):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    paper_name = staticmethod(paper_name)
     table_name = 'positional_emb'
     embedding_names = ('tokenizer.', 'norm_pre.')
     prefix_tokens = ('class_emb',)

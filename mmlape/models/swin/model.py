@@ -84,6 +84,9 @@ class SwinTransformer(SwinCheckpoints):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    paper_name = 'Swin'
+    paper_sizes = {'tiny': 'T'}
+
     def __init__(
         self,
         arch: str | dict = 'tiny',

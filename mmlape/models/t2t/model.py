@@ -76,6 +76,7 @@ class T2TViT(NamedArchBackbone):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    paper_name = 'T2T-ViT'
     archs = ARCHS
     stem = 'tokens_to_token'
     stored_widths: ClassVar[dict[str, str]] = {

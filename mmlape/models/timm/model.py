@@ -48,6 +48,7 @@ class TimmViT(TimmCheckpoints):
         StackError: If timm is missing or too old.
     """
 
+    paper_name = None
     prefix_tokens = ()
     layers_name = f'{VIT}blocks'
     embedding_names = (f'{VIT}patch_embed.', f'{VIT}norm_pre.')

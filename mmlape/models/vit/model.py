@@ -72,6 +72,8 @@ class VisionTransformer(ViTCheckpoints):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    paper_name = 'DeiT'
+
     def __init__(
         self,
         arch: str | dict = 'deit-base',
@@ -196,6 +198,7 @@ class DistilledVisionTransformer(VisionTransformer):
     Arguments are those of ``VisionTransformer``; ``out_type='cls_token'`` returns both tokens, 2 x (B, D).
     """
 
+    paper_name = 'DeiT'
     prefix_tokens = ('cls_token', 'dist_token')
 
     def format(self, x: Tensor, hw: Grid) -> Tensor | tuple[Tensor, ...]:
