@@ -857,8 +857,8 @@ BY_FILE = {
     ],
     'mmlape/experiments/report/tables.py': [
         ('seeds: the unpaired test on pairs', 'paired=paired)', 'paired=False)'),
-        ("seeds: the arms' spread for that of the pairs", 'one.paired, of_differences(*arms)',
-         'one.paired, pooled([list(values.values()) for values in arms])'),
+        ("seeds: the arms' spread for that of the pairs", 'compared.paired, of_differences(*arms)',
+         'compared.paired, pooled([list(values.values()) for values in arms])'),
     ],
     'configs/_base_/schedules/adamw.py': [
         ('decay: level_embed decays', 'level_embed=no_decay, ', ''),

@@ -47,6 +47,8 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     """
 
     model_names = name_models('{}-adapter', ARCHS)
+    paper_name = 'DeiT'
+    paper_adapter = 'ViT-Adapter'
 
     def __init__(
         self,

@@ -73,6 +73,7 @@ class CeiT(NamedArchBackbone):
     """
 
     model_names = name_models('ceit-{}', ARCHS)
+    paper_name = 'CeiT'
     archs = ARCHS
     stem = 'i2t'
     stored_widths: ClassVar[dict[str, str]] = {

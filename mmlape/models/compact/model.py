@@ -13,7 +13,7 @@ from mmlape.models.base.archs import VARIANTS, name_models
 from mmlape.models.base.isotropic import OUT_TYPES
 from mmlape.models.compact.checkpoint import CompactCheckpoints
 from mmlape.models.compact.layers import TOKENIZERS, CompactLayer
-from mmlape.models.compact.options import ARCHS, check_out_type, check_patch_norm, resolve_arch
+from mmlape.models.compact.options import ARCHS, check_out_type, check_patch_norm, paper_name, resolve_arch
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear
@@ -63,6 +63,7 @@ class CompactTransformer(CompactCheckpoints):
         **name_models('{}', [arch for arch in ARCHS if not arch.startswith('cct')]),
         **name_models('{}', [arch for arch in ARCHS if arch.startswith('cct')], {'lape': VARIANTS['lape']}),
     }
+    paper_name = staticmethod(paper_name)
     table_name = 'positional_emb'
     embedding_names = ('tokenizer.', 'norm_pre.')
     prefix_tokens = ('class_emb',)

@@ -71,6 +71,8 @@ class SwinTransformer(SwinCheckpoints):
     model_names = name_models(
         'swin-{}', swin_options.ARCHS, {**VARIANTS, 'lape': dict(pe_type='learnable', pe_joining='lape')}
     )
+    paper_name = 'Swin'
+    paper_sizes = {'tiny': 'T'}
 
     def __init__(
         self,

@@ -78,6 +78,7 @@ class T2TViT(NamedArchBackbone):
     """
 
     model_names = name_models('{}', ARCHS)
+    paper_name = 'T2T-ViT'
     archs = ARCHS
     stem = 'tokens_to_token'
     stored_widths: ClassVar[dict[str, str]] = {

@@ -49,6 +49,7 @@ class TimmViT(TimmCheckpoints):
     """
 
     model_names = TimmNames()
+    paper_name = None
     prefix_tokens = ()
     layers_name = f'{VIT}blocks'
     embedding_names = (f'{VIT}patch_embed.', f'{VIT}norm_pre.')

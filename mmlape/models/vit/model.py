@@ -74,6 +74,7 @@ class VisionTransformer(ViTCheckpoints):
     """
 
     model_names = name_models('{}', vit_options.ARCHS)
+    paper_name = 'DeiT'
 
     def __init__(
         self,
@@ -200,6 +201,7 @@ class DistilledVisionTransformer(VisionTransformer):
     """
 
     model_names = name_models('{}-distilled', vit_options.ARCHS)
+    paper_name = 'DeiT'
     prefix_tokens = ('cls_token', 'dist_token')
 
     def format(self, x: Tensor, hw: Grid) -> Tensor | tuple[Tensor, ...]:
