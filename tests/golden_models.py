@@ -47,7 +47,7 @@ class DistilledClassifier(nn.Module):
     def __init__(self, backbone: dict, **head):
         super().__init__()
         init_default_scope('mmpretrain')
-        recipe = load_config(ROOT / 'configs/pretrain/deit-tiny-distilled-default_4xb256-300e_in1k.py')
+        recipe = load_config(ROOT / 'configs/classification/imagenet/deit-tiny-distilled_4xb256-300e_in1k.py')
         self.backbone = DistilledVisionTransformer(**backbone)
         self.head = MODELS.build(dict(recipe.model.head, **head))
 
@@ -61,7 +61,7 @@ class SegmenterDecoder(nn.Module):
     def __init__(self, **kwargs):
         super().__init__()
         init_default_scope('mmseg')
-        recipe = load_config(find('segmenter', 'tiny', 'lape'))
+        recipe = load_config(find('segmenter', 'tiny', '-lape'))
         self.decode_head = MODELS.build(dict(recipe.model.decode_head, **kwargs))
 
     def forward(self, x: Tensor) -> list[Tensor]:

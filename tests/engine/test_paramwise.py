@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from config_helpers import MINI, find, load
+from config_helpers import MINI, find, load, method_of
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
@@ -19,7 +19,7 @@ ADAPTER = dict(type='mmlape.ViTAdapter', arch=ARCH, img_size=64, conv_inplane=8,
 
 
 def segmentor(backbone: dict) -> nn.Module:
-    cfg = load(find('upernet', 'tiny', 'lape')).model.to_dict()
+    cfg = load(find('upernet', 'tiny', '-lape')).model.to_dict()
     cfg.update(backbone=backbone, auxiliary_head=None)
     cfg['decode_head'].update(in_channels=[48] * 4, channels=8)
     init_default_scope('mmseg')
@@ -27,7 +27,7 @@ def segmentor(backbone: dict) -> nn.Module:
 
 
 def detector(backbone: dict) -> nn.Module:
-    cfg = Config(load(find('mask_rcnn', 'tiny', 'lape')).model.to_dict())
+    cfg = Config(load(find('mask_rcnn', 'tiny', '-lape')).model.to_dict())
     cfg.backbone = backbone
     cfg.neck.in_channels = [48] * 4
     init_default_scope('mmdet')
@@ -179,7 +179,7 @@ def test_what_cannot_be_decided_is_an_error():
 
 def test_print_params_names_the_rules(capsys, monkeypatch):
     monkeypatch.setenv('COLUMNS', '200')
-    path = next(path for path in MINI if path.parent.name == 'segmenter')
+    path = next(path for path in MINI if method_of(path) == 'segmenter')
     rules = ('layer_decay_rate=0.8', 'custom_keys.backbone.lr_mult=0.5')
     given = [f'optim_wrapper.paramwise_cfg.{rule}' for rule in rules]
     assert main(['print-params', str(path), '--cfg-options', *given]) == 0

@@ -120,7 +120,7 @@ def test_kills_lose_nothing_and_start_nothing_twice(config, tmp_path):
 
 def test_a_killed_training_is_marked_and_a_stopped_command_leaves_none_behind(config, tmp_path):
     """On two processes each; the first training is killed while it waits, the command while the second one does."""
-    options = (config.name, '--seeds', 11, 12, '--gpus', 2, '--parallel', 1)
+    options = (config.name, '--seeds', 11, 12, '--processes', 2, '--parallel', 1)
     options += ('--cfg-options', 'train_dataloader.batch_size=1')
     command = _start(config, tmp_path, *options, TROUBLE='wait:3')
     folder = tmp_path / 'tiny'

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 import tiny
 import torch
-from config_helpers import CONFIGS, build, load
+from config_helpers import CONFIGS, build, load, method_of
 from gradient_checks import TOLERANCE, projected, relative_error
 from mmengine.model import revert_sync_batchnorm
 from model_helpers import DEEP_ARCH as ARCH
@@ -103,7 +103,7 @@ def test_a_batch_norm_of_the_users_own(training):
     check(model, lambda: [norm(m) for norm, m in zip(model.norms, model.backbone(image), strict=True)], training)
 
 
-MINI = {path.parent.name: path for path in CONFIGS if '-lape_' in path.stem and '_mini-' in path.stem}
+MINI = {method_of(path) or 'classifier': path for path in CONFIGS if '-lape_' in path.stem and '_mini-' in path.stem}
 
 
 def family(name: str) -> nn.Module:
@@ -124,7 +124,7 @@ def test_recipe_families(name, batch, training):
     images = torch.randn(batch, 3, 64, 64, dtype=torch.float64)
 
     def forward():
-        if name == 'pretrain':
+        if name == 'classifier':
             return model.head(model.backbone(images))
         if name == 'mask_rcnn':
             return detector_outputs(model, images)

@@ -129,5 +129,5 @@ def test_all_other_backbones_start_from_files():
     """But for a mini one."""
     others = [path for path in CONFIGS if path not in CLASSIFIERS]
     assert {path.stem for path in others if start(load(path)) != 'Pretrained'} == {
-        'upernet_timm-mini-adapter_1xb4-200i_mini-ade', 'detr_r18-default-irpe-product-k-9x9_2xb2-200i_mini-coco'
+        'upernet_timm-mini-adapter_1xb4-200i_mini-ade', 'detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco'
     }  # fmt: skip

@@ -14,7 +14,7 @@ from torch import nn
 
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer, ViTAdapter
-from mmlape.models.position import Placement
+from mmlape.models.position import AttentionSlot
 from mmlape.models.position.rotary import AxialRotary, MixedRotary
 from mmlape.models.position.rotation import rotation, turn
 
@@ -27,7 +27,7 @@ def attached(kind, grid, prefix=0):
     attn = nn.Module()
     attn.num_heads, attn.head_dims, attn.qkv = HEADS, DIMS, nn.Linear(1, 1)
     kind.name = 'rope'
-    kind.attach(attn, Placement(0, grid, prefix))
+    kind.attach(attn, AttentionSlot(0, grid, prefix))
     return attn
 
 

@@ -16,13 +16,14 @@ from mmlape.models import SwinTransformer, VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import resolve_position
 from mmlape.models.swin.layers import (
+    PatchMerging,
     ShiftedWindowAttention,
     apart_in,
     assemble,
+    merge_cells,
     partition,
 )
 from mmlape.models.swin.layouts import LAYOUTS
-from mmlape.models.swin.patch_merging import PatchMerging, merge_cells
 from mmlape.registry import MODELS
 
 
@@ -162,7 +163,7 @@ def test_small_maps_with_every_term(pe_type):
     padded.load_state_dict(shrunk.state_dict())
     one, other = (model.layers[0].blocks[1].attn for model in (shrunk, padded))
     x = torch.randn(2, 3, 9, 16, dtype=torch.float64)
-    alone = MultiheadAttention(16, 2, encodings=one.encodings, place=one.encodings[0].place).double()
+    alone = MultiheadAttention(16, 2, encodings=one.encodings, slot=one.encodings[0].slot).double()
     alone.load_state_dict(one.state_dict())
     squares = [alone(part.flatten(1, 2), (3, 3)).unflatten(1, (3, 3)) for part in x.split(3, dim=2)]
     tokens = x.flatten(1, 2)
@@ -183,7 +184,7 @@ def test_images_of_a_batch_do_not_meet_in_shifted_windows(pe_type):
 
 def test_tables_are_made_for_the_windows_of_the_image_size():
     sides = {pad: swin(img_size=16, pad_small_map=pad).layers for pad in (False, True)}
-    grids = {pad: [stage.blocks[0].attn.encodings[0].place.grid for stage in layers] for pad, layers in sides.items()}
+    grids = {pad: [stage.blocks[0].attn.encodings[0].slot.grid for stage in layers] for pad, layers in sides.items()}
     assert grids == {False: [(4, 4), (2, 2)], True: [(4, 4), (4, 4)]}
     inside = {pad: swin(pad_small_map=pad).layer_grids((3, 9), inside=True) for pad in grids}
     assert inside == {False: [(3, 3)] * 2 + [(2, 2)] * 2, True: [(4, 4)] * 4}
@@ -349,7 +350,7 @@ def test_windows_of_a_plain_vit_take_bias_tables_too():
     model = randomise(VisionTransformer(arch, 64, 8, **options))
     other = ShiftedWindowAttention(
         12, 2, window_size=4, encodings=resolve_position('rpe', 'default', 'layernorm').build_inside(),
-        place=model.blocks[0].attn.encodings[0].place,
+        slot=model.blocks[0].attn.encodings[0].slot,
     )  # fmt: skip
     other.load_state_dict(model.blocks[0].attn.state_dict())
     x = torch.randn(1, 64, 12)
