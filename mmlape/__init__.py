@@ -4,8 +4,8 @@ Importing the package imports neither torch nor a model: the registries import m
 names them.
 """
 
-from mmlape.environment.ops import lend_ops
 from mmlape.mim import config_path, register_prefix
+from mmlape.mmcv_ops import lend_ops
 
 __version__ = '0.1.0'
 __all__ = ['__version__', 'config_path']

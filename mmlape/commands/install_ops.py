@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write or delete the file."""
-    from mmlape.environment.ops import COMPILED, install_ops, ops_in_use, remove_ops
+    from mmlape.mmcv_ops import COMPILED, install_ops, ops_in_use, remove_ops
 
     if args.remove:
         print(f'deleted {remove_ops()}')

@@ -1,6 +1,7 @@
-"""mmcv's ops on torchvision's kernels: against the compiled ones' golden data, and in a process without compiled ops."""
+"""mmcv's ops on torchvision's kernels: the compiled ones' golden data, and processes without compiled ops."""
 
-import importlib.util
+import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from mmlape import mmcv_ext
+from mmlape import mmcv_ops as ops
 from mmlape.cli import main
-from mmlape.environment import mmcv_ext, ops
 from mmlape.errors import StackError
 
 GOLDEN = Path(__file__).parents[1] / 'golden' / 'mmcv_ops.npz'
@@ -171,18 +173,12 @@ def plain(tmp_path):
             [sys.executable, '-c', code],
             text=True,
             capture_output=True,
-            env={**tiny_environment(), 'PYTHONPATH': f'{tmp_path}:{Path(__file__).parents[2]}'},
+            env={**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': f'{tmp_path}:{Path(__file__).parents[2]}'},
         )
         return done.stdout + done.stderr
 
     run.folder = copy
     return run
-
-
-def tiny_environment() -> dict[str, str]:
-    import os
-
-    return dict(os.environ, OMP_NUM_THREADS='1')
 
 
 NMS = (

@@ -21,6 +21,10 @@ def boxes(count: int, kind: str) -> torch.Tensor:
     return torch.cat((corners, corners + sides), dim=1) - (200 if kind == 'outside' else 0)
 
 
+def case(name: str, **tensors: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {f'{name}/{key}': tensor for key, tensor in tensors.items()}
+
+
 def record() -> dict[str, torch.Tensor]:
     """Run the compiled ops."""
     import mmcv._ext as compiled
@@ -35,20 +39,19 @@ def record() -> dict[str, torch.Tensor]:
                 given, values = boxes(60, kind), torch.rand(60)
                 values = (values * 5).round() / 5 if scores == 'equal' else values
                 kept = compiled.nms(given, values, iou_threshold=0.5, offset=offset)
-                data |= {f'nms-{kind}-{scores}-{offset}/{key}': tensor for key, tensor in
-                         dict(boxes=given, scores=values, kept=kept).items()}  # fmt: skip
+                data |= case(f'nms-{kind}-{scores}-{offset}', boxes=given, scores=values, kept=kept)
         given = torch.cat((boxes(40, kind), torch.rand(40, 1)), dim=1)
         groups = compiled.nms_match(given, iou_threshold=0.4)
         lengths = torch.tensor([len(group) for group in groups])
-        data |= {f'nms_match-{kind}/dets': given, f'nms_match-{kind}/lengths': lengths,
-                 f'nms_match-{kind}/groups': torch.tensor([int(index) for group in groups for index in group])}  # fmt: skip
+        members = torch.tensor([int(index) for group in groups for index in group])
+        data |= case(f'nms_match-{kind}', dets=given, lengths=lengths, groups=members)
     for method in range(3):
         for offset in (0, 1):
             given, values, dets = boxes(40, 'usual'), torch.rand(40), torch.zeros(40, 5)
             options = dict(iou_threshold=0.3, sigma=0.5, min_score=0.05, method=method, offset=offset)
             kept = compiled.softnms(given, values, dets, **options)
-            data |= {f'softnms-{method}-{offset}/{key}': tensor for key, tensor in
-                     dict(boxes=given, scores=values, kept=kept, dets=dets[: len(kept)]).items()}  # fmt: skip
+            dets = dets[: len(kept)]
+            data |= case(f'softnms-{method}-{offset}', boxes=given, scores=values, kept=kept, dets=dets)
     for kind in ('usual', 'outside'):
         for ratio in (0, 2):
             for aligned in (False, True):
