@@ -15,7 +15,7 @@ from mmlape import mmcv_ops as ops
 from mmlape.cli import main
 from mmlape.errors import StackError
 
-GOLDEN = Path(__file__).parents[1] / 'golden' / 'mmcv_ops.npz'
+GOLDEN = Path(__file__).parents[1] / 'golden' / 'ops' / 'mmcv_ops.npz'
 MODULES = [mmcv_ext]
 if ops.ops_in_use() == ops.COMPILED:
     MODULES.append(importlib.import_module('mmcv._ext'))

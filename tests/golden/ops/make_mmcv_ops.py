@@ -1,4 +1,4 @@
-"""Write what mmcv's compiled ops compute on the CPU: `python tests/golden/make_mmcv_ops.py`, with a compiled mmcv.
+"""Write what mmcv's compiled ops compute on the CPU: `python tests/golden/ops/make_mmcv_ops.py`, with a compiled mmcv.
 
 `mmcv_ops.npz` holds, for each case, the inputs and the outputs under `CASE/NAME`.
 """
