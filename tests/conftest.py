@@ -29,6 +29,16 @@ def pristine(tmp_path_factory):
     return root
 
 
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    """A tiny segmentor on data of its own, whose run makes the trouble that a test asks for."""
+    import tiny
+    import trouble
+
+    folder = tmp_path_factory.mktemp('tiny')
+    return tiny.write_config(folder, tiny.write_data(folder / 'data'), trouble.CONFIG)
+
+
 @pytest.fixture
 def mini(pristine, tmp_path):
     """A copy of the mini data, which a test may break."""

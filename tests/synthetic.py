@@ -85,7 +85,7 @@ def write_study(work_dir, seeds=(121, 122, 123, 124, 125)):
     """
     pattern = (0.31, -0.42, 0.05, 0.27, -0.21)
     recipes = (
-        ('segmenter_deit-tiny-default_4xb2-160k_ade20k', 'default', 36.5, 6_713_388),
+        ('segmenter_deit-tiny_4xb2-160k_ade20k', 'default', 36.5, 6_713_388),
         ('segmenter_deit-tiny-lape_4xb2-160k_ade20k', 'lape', 37.9, 6_717_996),
     )
     for place, (name, joining, level, parameters) in enumerate(recipes):
@@ -94,7 +94,7 @@ def write_study(work_dir, seeds=(121, 122, 123, 124, 125)):
             classes = {f'class {k}': value + 3 * ((k * 7 + number + 3 * place) % 11) - 15 for k in range(30)}
             work_dir = write_run(
                 work_dir / name, seed, {'mIoU': value, 'aAcc': 2 * value, 'mAcc': value + 9}, value + 0.4,
-                chosen=settings(joining), per_class={'IoU': classes}, config=f'configs/segmenter/{name}.py',
+                chosen=settings(joining), per_class={'IoU': classes}, config=f'configs/segmentation/{name}.py',
                 world_size=4, images_per_process=2, accumulation=1, total_batch=8, host='node7', device='NVIDIA H200',
                 cost=dict(
                     parameters=parameters, peak_memory_mib=9000 + number, seconds_per_iter=0.2,

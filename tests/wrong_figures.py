@@ -717,8 +717,8 @@ BY_FILE = {
     ],
     'mmlape/analysis/bias_maps.py': [
         ('bias maps: the sum over heads', 'term.double().mean((0, 1))', 'term.double().mean(0).sum(0)'),
-        ('bias maps: the class token is a patch', '[encoding.place.num_prefix :, encoding.place.num_prefix :]',
-         '[: -encoding.place.num_prefix or None, : -encoding.place.num_prefix or None]'),
+        ('bias maps: the class token is a patch', '[encoding.slot.num_prefix :, encoding.slot.num_prefix :]',
+         '[: -encoding.slot.num_prefix or None, : -encoding.slot.num_prefix or None]'),
         ('bias maps: images by (columns, rows)', '.resize((columns, rows), Image', '.resize((rows, columns), Image'),
         ('bias maps: keys for queries', 'terms[layer][cell[0] * grid[1] + cell[1]]',
          'terms[layer][:, cell[0] * grid[1] + cell[1]]'),

@@ -1,11 +1,14 @@
-"""The parts of a model's config that must fit the data: the heads' numbers of classes, and the patch size."""
+"""What of a config must fit the data: the heads' numbers of classes, the patch size, the evaluators' files."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 from mmengine import Config
 
+from mmlape.datasets.formats.base import DataSource
 from mmlape.datasets.sources import default_argument, resolve_class
+from mmlape.errors import DataError
 
 NOT_HEADS = ('rpn_head', 'teacher')  # their num_classes, if any, is not the dataset's
 
@@ -47,3 +50,28 @@ def patch_size(cfg: Config) -> int:
         cls = resolve_class(backbone['type'], cfg.get('default_scope'), 'MODELS')
         size = default_argument(cls, 'patch_size') if cls else None
     return max(size) if isinstance(size, (list, tuple)) else size or 1
+
+
+def check_heads(cfg: Config, source: DataSource) -> None:
+    """Raise DataError if a head has another number of outputs than the data has classes."""
+    if not reads_head(cfg, source.split):
+        return
+    expected = len(source.classes) if source.classes else source.summary.num_classes
+    for name, head in iter_heads(cfg):
+        if expected and head['num_classes'] != expected:
+            raise DataError(
+                f'{name}.num_classes is {head["num_classes"]}, but the {source.split} data in '
+                f'{source.root or source.image_dir} has {expected} classes: set {name}.num_classes={expected}, or '
+                f'pass --cfg-options data_root={source.root.rstrip("/")}, which sets it everywhere.'
+            )
+
+
+def check_evaluator(evaluator: dict | list | None, split: str) -> None:
+    """Raise DataError if an annotation file of a split's evaluators does not exist."""
+    for part in evaluator if isinstance(evaluator, (list, tuple)) else [evaluator]:
+        path = (part or {}).get('ann_file')
+        if isinstance(path, str) and '://' not in path and not os.path.isfile(path):
+            raise DataError(
+                f'Annotation file {path} of {split}_evaluator does not exist. It must be that of the {split} '
+                'dataset; --cfg-options data_root=DIR moves both.'
+            )

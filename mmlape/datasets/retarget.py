@@ -7,8 +7,9 @@ from mmengine import Config
 from mmengine.logging import print_log
 
 from mmlape.datasets.formats import iter_sources
+from mmlape.datasets.formats.base import DataSource
 from mmlape.datasets.heads import iter_heads, reads_head
-from mmlape.datasets.sources import SPLITS, DataSource
+from mmlape.datasets.sources import SPLITS
 from mmlape.errors import ConfigError, DataError
 
 

@@ -23,7 +23,8 @@ from mmlape.models.classifiers.mixup import BATCH_AUGMENTS, RolledMixup
 from mmlape.registry import DATASETS
 from mmlape.runs.record import read_evaluations
 
-FOLDER = ROOT / 'configs' / 'pretrain' / 'dpn'
+FOLDER = ROOT / 'configs' / 'classification'
+FOLDERS = dict(in1k='imagenet', in21k='imagenet21k', sun397='sun397')
 # (RandAugment's magnitude, mixup's alpha, dropout and stochastic depth), None where there is none: AugReg's strengths
 IN1K = {
     'vit-tiny-p16': (0, None, 0.0),
@@ -45,7 +46,7 @@ ABLATIONS = ('pre', 'post', 'post-posemb', 'learnable-only', 'rms', 'no-learnabl
 
 
 def recipe(arch='vit-small-p16', tail='8xb512-93k_in1k', dpn=''):
-    return load(FOLDER / f'{arch}-default{dpn}_{tail}.py')
+    return load(FOLDER / FOLDERS[tail.rpartition('_')[2]] / f'{arch}{dpn}_{tail}.py')
 
 
 def expected(name):
@@ -63,14 +64,14 @@ def expected(name):
 def test_every_model_of_the_paper_has_its_recipes():
     names = {path.stem for path in DPN}
     arms = [(arch, arm) for arch in ARCHS for arm in ('', '-dpn')]
-    wanted = {f'{arch}-default{arm}_8xb512-93k_in1k' for arch, arm in arms}
-    wanted |= {f'{arch}-default{arm}_8xb512-{length}_in21k' for arch, arm in arms for length in ('93k', '930k')}
-    wanted |= {f'{arch}-default-dpn-{part}_8xb512-93k_in1k' for arch in ARCHS for part in ABLATIONS}
-    wanted |= {f'{PLUS[0]}-default{arm}_8xb128-372k_in1k' for arm in ('', '-dpn')}
+    wanted = {f'{arch}{arm}_8xb512-93k_in1k' for arch, arm in arms}
+    wanted |= {f'{arch}{arm}_8xb512-{length}_in21k' for arch, arm in arms for length in ('93k', '930k')}
+    wanted |= {f'{arch}-dpn-{part}_8xb512-93k_in1k' for arch in ARCHS for part in ABLATIONS}
+    wanted |= {f'{PLUS[0]}{arm}_8xb128-372k_in1k' for arm in ('', '-dpn')}
     base = [(arch, arm) for arch, arm in arms if arch.startswith('vit-base')]
     lengths = ('300e', '300e-aug', '600e-aug')
-    wanted |= {f'{arch}-default{arm}_4xb128-{length}_sun397' for arch, arm in base for length in lengths}
-    wanted |= {f'{arch}-default{arm}_4xb128-5k-ft384_in1k' for arch, arm in base}
+    wanted |= {f'{arch}{arm}_4xb128-{length}_sun397' for arch, arm in base for length in lengths}
+    wanted |= {f'{arch}{arm}_4xb128-5k-ft384_in1k' for arch, arm in base}
     assert names == wanted
 
 
@@ -342,7 +343,7 @@ FEW = {
 def test_two_steps_on_imagenet_21k_and_25_shot(digits, tmp_path):
     """Classes of the head come from the 21k folder; the metric is few-shot on the other data."""
     shutil.rmtree(digits / 'imagenet21k' / 'train' / 'nine')
-    path = FOLDER / 'vit-base-p16-default-dpn_8xb512-93k_in21k.py'
+    path = FOLDER / 'imagenet21k' / 'vit-base-p16-dpn_8xb512-93k_in21k.py'
     cfg = load_config(path, {'data_root': f'{digits}/', **FEW, 'val_dataloader.dataset.shots': (1, 2)})
     assert cfg.model.head.num_classes == cfg.model.data_preprocessor.num_classes == 9
     check_data(cfg)
@@ -358,7 +359,7 @@ def test_sun397s_files_are_checked(pristine, tmp_path):
     for part in ('Training', 'Testing'):
         (tmp_path / 'Partitions').mkdir(exist_ok=True)
         (tmp_path / 'Partitions' / f'{part}_01.txt').write_text('\n'.join(names))
-    path = FOLDER / 'vit-base-p32-default_4xb128-300e_sun397.py'
+    path = FOLDER / 'sun397' / 'vit-base-p32_4xb128-300e_sun397.py'
     for name in names:
         (tmp_path / 'SUN397' / name[1:]).parent.mkdir(parents=True)
         shutil.copy(image, tmp_path / 'SUN397' / name[1:])

@@ -60,7 +60,7 @@ def test_bad_option_is_bad_usage(capsys):
 
 
 def test_error_is_one_message_without_traceback():
-    done = call('print-params', 'mmlape::segmenter/no-such-config.py')
+    done = call('print-params', 'mmlape::segmentation/no-such-config.py')
     assert done.returncode == 1
     assert done.stderr.startswith('mmlape: error: ')
     assert 'no-such-config.py' in done.stderr
@@ -68,7 +68,7 @@ def test_error_is_one_message_without_traceback():
 
 
 def test_debug_shows_the_traceback():
-    done = call('print-params', 'mmlape::segmenter/no-such-config.py', MMLAPE_DEBUG='1')
+    done = call('print-params', 'mmlape::segmentation/no-such-config.py', MMLAPE_DEBUG='1')
     assert done.returncode != 0
     assert 'Traceback' in done.stderr
 

@@ -10,18 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-import trouble
 
 from mmlape.runs.record import running_in
 
 MULTI_SEED, STATUS = (tiny.ROOT / 'tools' / name for name in ('multi_seed.py', 'status.py'))
 SHORT = ('--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2')
-
-
-@pytest.fixture(scope='module')
-def config(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('multi_seed')
-    return tiny.write_config(folder, tiny.write_data(folder / 'data'), trouble.CONFIG)
 
 
 def _run(config, work_dir, *options, status=0, **more):
@@ -133,7 +126,7 @@ def test_kills_lose_nothing_and_start_nothing_twice(config, tmp_path):
 
 def test_a_killed_training_is_marked_and_a_stopped_command_leaves_none_behind(config, tmp_path):
     """On two processes each; the first training is killed while it waits, the command while the second one does."""
-    options = (config.name, '--seeds', 11, 12, '--gpus', 2, '--parallel', 1)
+    options = (config.name, '--seeds', 11, 12, '--processes', 2, '--parallel', 1)
     options += ('--cfg-options', 'train_dataloader.batch_size=1')
     command = _start(config, tmp_path, *options, TROUBLE='wait:3')
     folder = tmp_path / 'tiny'

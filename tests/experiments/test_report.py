@@ -30,7 +30,7 @@ from mmlape.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.runs.identity import checkpoint_keys, collect
 from mmlape.runs.run import read_arms, read_seeds
 
-DEFAULT = 'segmenter_deit-tiny-default_4xb2-160k_ade20k'
+DEFAULT = 'segmenter_deit-tiny_4xb2-160k_ade20k'
 LAPE = 'segmenter_deit-tiny-lape_4xb2-160k_ade20k'
 VOID = {'meta', 'img', 'br', 'link', 'input', 'hr'}
 
@@ -294,22 +294,22 @@ def test_latex_compiles(folder):
 
 
 def test_the_papers_figures_are_printed_as_the_paper_prints_them():
-    assert index_entry('configs/upernet/upernet_deit-tiny-adapter-default_4xb2-160k_ade20k.py').results == {
+    assert index_entry('configs/segmentation/upernet_deit-tiny-adapter_4xb2-160k_ade20k.py').results == {
         'mIoU': '40.660'
     }
     coco = index_entry('mask-rcnn_deit-small-adapter-lape_4xb2-3x_coco')
     assert coco.results == {'coco/bbox_mAP': '48.7', 'coco/segm_mAP': '43.0'}
     assert (coco.length, coco.batch, coco.parameters) == (('Epochs', 36), 8, 47811584)
     assert index_entry('deit-tiny-lape_4xb256-300e_in1k').results == {'accuracy/top1': '73.11'}
-    assert index_entry('deit-small-default_4xb256-300e_in1k').results == {'accuracy/top1': '80.00; 80.1 (DPN)'}
+    assert index_entry('deit-small_4xb256-300e_in1k').results == {'accuracy/top1': '80.00; 80.1 (DPN)'}
     assert index_entry('something else') is None
 
 
 def test_five_seeds_are_said_where_the_paper_says_so(tmp_path, report):
-    adapter, deit = 'upernet_deit-small-adapter-default_4xb2-160k_ade20k', 'deit-small-default_4xb256-300e_in1k'
-    write_run(tmp_path / 'a', 1, 45.0, config=f'configs/upernet/{adapter}.py')
+    adapter, deit = 'upernet_deit-small-adapter_4xb2-160k_ade20k', 'deit-small_4xb256-300e_in1k'
+    write_run(tmp_path / 'a', 1, 45.0, config=f'configs/segmentation/{adapter}.py')
     both = {'accuracy/top1': 79.9, 'crop_1.0/accuracy/top1': 80.3}
-    write_run(tmp_path / 'b', 1, both, key='accuracy/top1', config=f'configs/pretrain/{deit}.py')
+    write_run(tmp_path / 'b', 1, both, key='accuracy/top1', config=f'configs/classification/imagenet/{deit}.py')
     lines = []
     for name in ('a', 'b'):
         made = build([ArmRuns(name, read_seeds(tmp_path / name))], 'x')
@@ -333,7 +333,7 @@ def test_the_papers_figures_stand_beside_the_same_model_only(report, folder, tmp
         in (folder / 'tables.tex').read_text()
     )
     for parameters, figure in ((6_717_996, '37.908'), (6_713_388, None), (None, '37.908')):
-        config = f'configs/segmenter/{LAPE}.py'
+        config = f'configs/segmentation/{LAPE}.py'
         write_run(tmp_path / 'a', 1, 40.0, config=config, cost={'parameters': parameters})
         found = build(_arms(tmp_path), 'x').results[0].known
         assert (found and found.results['mIoU']) == figure
@@ -372,7 +372,7 @@ def test_only_what_is_loaded_from_a_file_is_a_pretrained_model(init_cfg, more, w
 
 
 def test_the_papers_figure_of_epoch_100_stands_beside_ours(tmp_path):
-    config = 'configs/pretrain/deit-tiny-lape_4xb256-300e_in1k.py'
+    config = 'configs/classification/imagenet/deit-tiny-lape_4xb256-300e_in1k.py'
     for seed, value in enumerate((60.0, 61.0, 62.0)):
         run = write_run(
             tmp_path,
@@ -437,21 +437,21 @@ def test_other_backbones_have_the_papers_names(options, words):
 @pytest.mark.parametrize(
     ('config', 'words'),
     [
-        ('segmenter/segmenter_deit-small-default-dpn_4xb2-160k_ade20k', ('Seg-S-Mask/16', 'DeiT-S', 'Default + DPN')),
-        ('upernet/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k', ('ViT-Adapter-Ti', 'DeiT-Ti*', 'LaPE')),
-        ('mask_rcnn/mask-rcnn_deit-small-adapter-default_4xb2-3x_coco', ('ViT-Adapter-S', 'DeiT-S', 'Default')),
+        ('segmentation/segmenter_deit-small-dpn_4xb2-160k_ade20k', ('Seg-S-Mask/16', 'DeiT-S', 'Default + DPN')),
+        ('segmentation/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k', ('ViT-Adapter-Ti', 'DeiT-Ti*', 'LaPE')),
+        ('detection/mask-rcnn_deit-small-adapter_4xb2-3x_coco', ('ViT-Adapter-S', 'DeiT-S', 'Default')),
         (
-            'linear/linear_vit-base-p16-default-dpn_4xb4-161664i_ade20k',
+            'segmentation/linear_vit-base-p16-dpn_4xb4-161664i_ade20k',
             ('Linear ViT-B/16', 'DeiT-B', 'Default + DPN'),
         ),
-        ('pretrain/deit-base-distilled-lape_4xb256-300e_in1k', ('DeiT-B-distill', 'none', 'LaPE')),
-        ('pretrain/dpn/vit-base-p16-default-dpn_8xb512-93k_in1k', ('DeiT-B', 'none', 'Default + DPN')),
-        ('detr/detr_r50-lape_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'LaPE')),
-        ('detr/detr_r50-none_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'None')),
-        ('detr/detr_r50-irpe-product-k-9x9_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'iRPE')),
-        ('detr/detr_r18-default-irpe-product-k-9x9_2xb2-200i_mini-coco', ('DETR ResNet-18', 'none', 'Default + iRPE')),
-        ('foundation/linear_mae-base_4xb4-40k_ade20k', ('x', 'vit_base_patch16_224.mae', '–')),
-        ('foundation/upernet_timm-mini-adapter_1xb4-200i_mini-ade', ('x', 'none', '–')),
+        ('classification/imagenet/deit-base-distilled-lape_4xb256-300e_in1k', ('DeiT-B-distill', 'none', 'LaPE')),
+        ('classification/imagenet/vit-base-p16-dpn_8xb512-93k_in1k', ('DeiT-B', 'none', 'Default + DPN')),
+        ('detection/detr_r50-lape_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'LaPE')),
+        ('detection/detr_r50-none_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'None')),
+        ('detection/detr_r50-none-irpe-product-k-9x9_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'iRPE')),
+        ('detection/detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco', ('DETR ResNet-18', 'none', 'Default + iRPE')),
+        ('segmentation/linear_mae-base_4xb4-40k_ade20k', ('x', 'vit_base_patch16_224.mae', '–')),
+        ('segmentation/upernet_timm-mini-adapter_1xb4-200i_mini-ade', ('x', 'none', '–')),
     ],
 )
 def test_arms_have_the_papers_names(config, words):
@@ -483,10 +483,10 @@ def test_models_without_a_name_of_the_papers_are_compared(tmp_path):
         write_run(tmp_path / arm, 1, 40.0, chosen=found.pop('settings'), identity=found)
 
     for arm, config in (
-        ('dinov2', 'foundation/linear_dinov2-base_4xb4-40k_ade20k.py'),
-        ('mae', 'foundation/linear_mae-base_4xb4-40k_ade20k.py'),
-        ('detr', 'detr/detr_r50-default_8xb2-150e_coco.py'),
-        ('detr lape', 'detr/detr_r50-lape_8xb2-150e_coco.py'),
+        ('dinov2', 'segmentation/linear_dinov2-base_4xb4-40k_ade20k.py'),
+        ('mae', 'segmentation/linear_mae-base_4xb4-40k_ade20k.py'),
+        ('detr', 'detection/detr_r50_8xb2-150e_coco.py'),
+        ('detr lape', 'detection/detr_r50-lape_8xb2-150e_coco.py'),
     ):
         write(arm, config)
     made = build(_arms(tmp_path), 'x')

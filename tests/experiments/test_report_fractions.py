@@ -30,7 +30,7 @@ def value(stem, share, number):
 
 
 def name_of(stem, share='1'):
-    config = f'linear_vit-base-p16-default{"-dpn" * (stem == "dual")}_4xb4-161664i_ade20k'
+    config = f'linear_vit-base-p16{"-dpn" * (stem == "dual")}_4xb4-161664i_ade20k'
     return config + (f'+{share.replace("/", "of")}' if share != '1' else '')
 
 
@@ -40,7 +40,7 @@ def write_arm(work_dir, stem, share, data_seed=0, suffix='', **more):
     for number in range(len(SHIFTS)):
         write_run(
             work_dir / (name_of(stem, share) + suffix), number, value(stem, share, number), chosen=chosen,
-            config=f'configs/linear/{name_of(stem)}.py', cost=dict(parameters=PARAMETERS[stem]), **more,
+            config=f'configs/segmentation/{name_of(stem)}.py', cost=dict(parameters=PARAMETERS[stem]), **more,
         )  # fmt: skip
 
 
@@ -75,9 +75,9 @@ def test_table_has_means_intervals_and_the_papers_figures(work_dir):
 
 
 def test_the_papers_table_is_in_the_metafile_and_the_readme():
-    entries = yaml.load((ROOT / 'configs/linear/metafile.yml').read_text(), yaml.BaseLoader)['Models']
+    entries = yaml.load((ROOT / 'configs/segmentation/metafile.yml').read_text(), yaml.BaseLoader)['Models']
     quoted = {entry['Name']: entry['Paper Fractions']['Figures'] for entry in entries if 'Paper Fractions' in entry}
-    readme = (ROOT / 'configs/linear/README.md').read_text()
+    readme = (ROOT / 'configs/segmentation/linear.md').read_text()
     for stem, figures in PAPER.items():
         assert tuple(quoted[name_of(stem)].values()) == figures and tuple(quoted[name_of(stem)]) == SHARES
         assert f'| {" | ".join(figures)} |' in readme

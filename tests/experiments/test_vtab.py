@@ -28,9 +28,12 @@ from mmlape.experiments.vtab.protocol import METRIC, Options, SetResult, choose,
 from mmlape.experiments.vtab.sets import VtabSet, read_sets
 from mmlape.experiments.vtab.tables import build_report, results_table, write_results
 
-CONFIGS = sorted((ROOT / 'configs' / 'vtab').glob('vit-*.py'))
-MINI = {path.stem.rpartition('-')[2]: path for path in (ROOT / 'configs' / 'vtab').glob('deit-mini-*.py')}
-PRETRAIN = ROOT / 'configs/pretrain/deit-mini-default_1xb32-5e_mini-digits.py'
+CONFIGS = sorted((ROOT / 'configs' / 'classification' / 'vtab').glob('vit-*.py'))
+MINI = {
+    path.stem.rpartition('-')[2]: path
+    for path in (ROOT / 'configs' / 'classification' / 'vtab').glob('deit-mini-*.py')
+}
+PRETRAIN = ROOT / 'configs/classification/digits/deit-mini_1xb32-5e_mini-digits.py'
 # folder of the published lists: classes
 PUBLISHED = {
     'natural': dict(cifar=100, caltech101=102, dtd=47, oxford_flowers102=102, oxford_iiit_pet=37, svhn=10, sun397=397),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions
 from mmlape.errors import ConfigError
-from mmlape.models.adapter.branch import AdapterMixin, stored_options
+from mmlape.models.adapter.branch import AdapterMixin, infer_options
 from mmlape.models.vit.layouts import ADAPTER
 from mmlape.models.vit.model import VisionTransformer
 from mmlape.registry import MODELS
@@ -99,7 +99,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
         """Describe the ViT, and what differs from the adapter's defaults as far as it shows."""
         rows, config, notes = super().describe_checkpoint(weights, path)
-        found = stored_options(weights.tensors, len(weights.tensors['patch_embed.proj.weight']), {})
+        found = infer_options(weights.tensors, len(weights.tensors['patch_embed.proj.weight']), {})
         if 'cffn_ratio' in found and found['cffn_ratio'] is None:
             del found['cffn_ratio']
             found['with_cffn'] = False

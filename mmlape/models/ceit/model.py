@@ -120,7 +120,7 @@ class CeiT(NamedArchBackbone):
             LeFFLayer(
                 dims,
                 MultiheadAttention(
-                    dims, heads, True, 0.0, drop_rate, None, self.position.build_inside(), self.placement(i)
+                    dims, heads, True, 0.0, drop_rate, None, self.position.build_inside(), self.slot(i)
                 ),
                 self.position.joining,
                 hidden,
@@ -173,7 +173,7 @@ class CeiT(NamedArchBackbone):
     # checkpoints
 
     @classmethod
-    def stored_options(cls, weights: Weights) -> dict:
+    def infer_options(cls, weights: Weights) -> dict:
         """Return ``out_type`` for a file without LCA."""
         return {} if weights.has(r'lca\.') else {'out_type': 'featmap'}
 

@@ -104,7 +104,7 @@ class CompactTransformer(CompactCheckpoints):
         self.blocks = nn.ModuleList(
             CompactLayer(
                 self.embed_dims,
-                MultiheadAttention(*attention, encodings=self.position.build_inside(), place=self.placement(i)),
+                MultiheadAttention(*attention, encodings=self.position.build_inside(), slot=self.slot(i)),
                 self.position.joining,
                 hidden,
                 drop_path_rate * i / max(1, depth - 1),

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmlape.models.cached_tensors import kept
+from mmlape.models.cached_tensors import cached_tensor
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import AttentionInput
 
 
-@kept(maxsize=32)
+@cached_tensor(maxsize=32)
 def apart_in(grid: Grid, window: int, shift: int, device: torch.device) -> Tensor:
     """Return which tokens of a window are no neighbours before the roll, (windows, N, N) bool.
 

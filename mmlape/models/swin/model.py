@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mmlape.models.grid import Grid, ceil_div, contiguous, to_maps
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, full_precision
-from mmlape.models.position import Placement, PositionType, Stream
+from mmlape.models.position import AttentionSlot, PositionType, Stream
 from mmlape.models.swin import options as swin_options
 from mmlape.models.swin.checkpoint import SwinCheckpoints
 from mmlape.models.swin.layers import ShiftedWindowAttention
@@ -155,9 +155,9 @@ class SwinTransformer(SwinCheckpoints):
             dims, window, blocks = self.dims_of(stage), self.window_sizes[stage], []
             side = self.table_windows[stage]
             for number in range(depth):
-                place = Placement(layer, (side, side), 0, position.normed, self.interpolate_mode, window=True)
+                slot = AttentionSlot(layer, (side, side), 0, position.normed, self.interpolate_mode, window=True)
                 shifting = dict(shift=window // 2 if number % 2 else 0, pad_small_map=pad_small_map)
-                inside = (window, position.build_inside(), place)
+                inside = (window, position.build_inside(), slot)
                 attn = ShiftedWindowAttention(dims, heads[stage], *attention, *inside, **shifting)
                 rate = drop_path_rate * layer / max(1, total - 1)
                 norms = (position.pe_norm, self.norm_cfg, with_cp)

@@ -126,7 +126,7 @@ class T2TViT(NamedArchBackbone):
             TransformerEncoderLayer(
                 dims,
                 MultiheadAttention(
-                    dims, heads, False, 0.0, drop_rate, None, self.position.build_inside(), self.placement(i)
+                    dims, heads, False, 0.0, drop_rate, None, self.position.build_inside(), self.slot(i)
                 ),
                 self.position.joining,
                 arch['feedforward_channels'],
@@ -152,6 +152,6 @@ class T2TViT(NamedArchBackbone):
         return self.tokens_to_token(x)
 
     @classmethod
-    def stored_options(cls, weights: Weights) -> dict:
+    def infer_options(cls, weights: Weights) -> dict:
         """Return ``tokens_type`` where it is not the default."""
         return {} if weights.has(r'tokens_to_token\.attention1\.w$') else {'tokens_type': 'transformer'}

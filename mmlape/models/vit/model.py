@@ -164,7 +164,7 @@ class VisionTransformer(ViTCheckpoints):
         return nn.ModuleList(
             TransformerEncoderLayer(
                 self.embed_dims,
-                MultiheadAttention(*attention, side, self.position.build_inside(), self.placement(i, side)),
+                MultiheadAttention(*attention, side, self.position.build_inside(), self.slot(i, side)),
                 self.position.joining,
                 self.arch['feedforward_channels'],
                 drop_rate,
