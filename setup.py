@@ -1,4 +1,4 @@
-"""Let the wheel carry configs, tools and model index under `mmlape/.mim`, where OpenMMLab looks.
+"""Let the wheel carry configs, studies, tools and model index under `mmlape/.mim`, where OpenMMLab looks.
 
 All else about the package stands in pyproject.toml.
 """
@@ -10,11 +10,11 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-MIM = ('configs', 'tools', 'model-index.yml')
+MIM = ('configs', 'studies', 'tools', 'model-index.yml')
 
 
 class BuildWithMim(build_py):
-    """Copy configs, tools and model index into a wheel; link them for an editable installation."""
+    """Copy configs, studies, tools and model index into a wheel; link them for an editable installation."""
 
     def run(self):
         super().run()
