@@ -77,7 +77,6 @@ OWN_TESTS = {
         QUICK,
     ),
     'mmlape/analysis/inference.py': ('tests/analysis/test_image_demo.py', '-k', 'classes_come'),
-    'mmlape/engine/distributed/sync_bn.py': ('tests/engine/test_distributed.py', '-k', 'batch_norm_over'),
     'mmlape/checkpoint/': OF_CHECKPOINTS,
 }
 """The tests of the files below a folder, or of a file."""
@@ -651,10 +650,6 @@ BY_FILE = {
     ],
     'mmlape/engine/evaluator.py': [
         ('test: NaN is a value', 'return value if math.isfinite(value) else None', 'return value'),
-    ],
-    'mmlape/engine/distributed/sync_bn.py': [
-        ('SyncBN: biased running variance', 'var * (count / max(count - 1, 1))', 'var'),
-        ('SyncBN: eps outside of the root', 'torch.rsqrt(var + self.eps)', '1 / (var.sqrt() + self.eps)'),
     ],
     'mmlape/analysis/cost.py': [
         ('FLOPs: two a multiply-add', 'return self.get_total_flops() // 2 + self.samples',
