@@ -4,7 +4,7 @@ from torch import nn
 
 from benchmarks.comparison import Comparison, Models, Settings
 from benchmarks.models import adapter, random_offsets
-from mmlape.models.layers.folding import folded
+from mmlape.models.layers.fusion import fuse_batch_norms
 
 
 def comparisons(settings: Settings) -> list[Comparison]:
@@ -35,7 +35,7 @@ class Folded(nn.Module):
     def __init__(self, model: nn.Module):
         super().__init__()
         self.model = model.eval()
-        self.context = folded(self.model)
+        self.context = fuse_batch_norms(self.model)
         self.context.__enter__()
 
     def forward(self, images):

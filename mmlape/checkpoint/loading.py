@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mmlape.checkpoint.key_maps import Layout, Weights, recognise, whose_file
 from mmlape.checkpoint.normalisation import Normalisation, normalisation_of
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
-from mmlape.checkpoint.records import Recorded, mismatch, read_record, recorded_parts, untold
+from mmlape.checkpoint.records import Recorded, ambiguity, mismatch, read_record, recorded_parts
 from mmlape.errors import CheckpointError, ConfigError
 
 
@@ -142,7 +142,7 @@ def load_backbone(
     elif different:
         report.warnings.append(f'{different}: its weights fit, but were trained as another function')
     elif not allow_joining_mismatch:
-        report.notes += filter(None, [untold(weights.known, model)])
+        report.notes += filter(None, [ambiguity(weights.known, model)])
     _load(model, tensors, report, lambda name: model.may_be_new(name, weights, options), strict, content)
     return report
 
@@ -215,7 +215,7 @@ def fill_model(
         different = mismatch(known, backbone.checkpoint_record())
         if different:
             report.problems.append(f'wrong {name or "backbone"}: {different}')
-        report.notes += filter(None, [untold(known, backbone)])
+        report.notes += filter(None, [ambiguity(known, backbone)])
     layouts = [layout for layout in getattr(model, 'checkpoint_layouts', tuple)() if layout.complete]
     options, weights = LoadOptions(), recognise(content, layouts, path, model) if layouts else None
     if weights:

@@ -34,7 +34,7 @@ class Recorded(Protocol):
     def resize_stored(self, state_dict: dict, prefix: str, grid: tuple[int, int] | None) -> dict[str, str]:
         """Resize the PE in a state dict to this model's grid, in place; return what was resized, and how."""
 
-    def look_alikes(self) -> dict[str, list[str]]:
+    def ambiguous_options(self) -> dict[str, list[str]]:
         """Return, for each argument whose value no key tells, the values that leave the same keys."""
 
 
@@ -120,10 +120,10 @@ def mismatch(stored: dict[str, Any], own: dict[str, Any]) -> str:
     return f'trained with {theirs}, but the model has {ours}'
 
 
-def untold(stored: dict[str, Any], backbone: Recorded) -> str:
+def ambiguity(stored: dict[str, Any], backbone: Recorded) -> str:
     """Say which values of a backbone's arguments a file leaves open; '' if none."""
     own = backbone.checkpoint_record()
-    found = {key: names for key, names in backbone.look_alikes().items() if key not in stored}
+    found = {key: names for key, names in backbone.ambiguous_options().items() if key not in stored}
     open_ = {key: names for key, names in found.items() if any(name != own.get(key) for name in names)}
     questions = ', or '.join(f'{key} {" or ".join(names)}' for key, names in open_.items())
     taken = ', '.join(str(own.get(key)) for key in open_)

@@ -30,7 +30,7 @@ from mmlape.errors import CheckpointError, ConfigError, ExportError, StackError
 from mmlape.files import atomic_path
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
-from mmlape.models.layers.folding import folded
+from mmlape.models.layers.fusion import fuse_batch_norms
 
 OPSET = 18
 TOLERANCE = 1e-4
@@ -96,7 +96,7 @@ def export_backbone(
     if out.is_dir():
         raise ExportError(f'--out {out} is a folder: name the file to write')
     with atomic_path(out) as partial:
-        with folded(model):
+        with fuse_batch_norms(model):
             _write(model, size, partial, opset, notes or {})
         return compare(model, partial, size, tolerance)
 

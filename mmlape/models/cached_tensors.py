@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes, is_in_torch_dispatch_mode
 
 
-def kept(maxsize: int) -> Callable[[Callable], Callable]:
+def cached_tensor(maxsize: int) -> Callable[[Callable], Callable]:
     """Keep the last results of a function of hashable arguments.
 
     Where operations are recorded (compilers, exports, fake tensors) or transformed, results are built anew: their

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import mmlape
 from mmlape.environment.packages import PACKAGES, installed
+from mmlape.runs.paper_model import paper_model
 from mmlape.runs.record import read_record
 from mmlape.runs.settings import digest, leaves, named_differences, precision, settings
 
@@ -36,10 +37,11 @@ def collect(cfg: dict, seed: int | None, world_size: int, total_batch: int, batc
     Returns:
         ``config`` (hash of ``settings``), ``seed``, ``world_size``, ``total_batch``, ``amp``, ``batch_policy``,
         ``checkpoint``, ``loads`` (the keys that name it), ``code`` (``version``, ``source``: hash of the package's
-        modules, ``commit``), ``stack``, and ``settings``, which a record does not keep.
+        modules, ``commit``), ``stack``, ``paper`` (what the papers call the model), and ``settings``, which a record
+        does not keep.
     """
     checkpoints, content = dict(checkpoint_keys(cfg)), settings(cfg)
-    return dict(
+    identity = dict(
         config=digest(content),
         seed=seed,
         world_size=world_size,
@@ -52,6 +54,7 @@ def collect(cfg: dict, seed: int | None, world_size: int, total_batch: int, batc
         stack=stack_versions(),
         settings=content,
     )
+    return dict(identity, paper=vars(paper_model('', identity)))
 
 
 def joined_digest(paths: Iterable[str]) -> dict | None:

@@ -21,7 +21,7 @@ from mmlape.checkpoint.describing import inspect
 from mmlape.checkpoint.records import record_of
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models.detr.layers import EncoderAttention
-from mmlape.models.position import AbsolutePosition, Placement, kinds, resolve_position
+from mmlape.models.position import AbsolutePosition, AttentionSlot, kinds, resolve_position
 
 GOLDEN = Path(__file__).parents[1] / 'golden'
 sys.path.insert(0, str(GOLDEN))
@@ -264,7 +264,7 @@ def test_the_decoders_keys_get_the_sine_as_it_is(joining):
 def test_dropout_of_attention_is_of_its_weights_and_of_its_output(kind):
     """Of equal weights and values of one a whole number is kept, scaled up; of the output every element for itself."""
     encodings = resolve_position(kind, 'default', 'layernorm').build_inside()
-    attn = EncoderAttention(16, 2, encodings, Placement(0, (4, 10)), dropout=0.4, batch_first=True)
+    attn = EncoderAttention(16, 2, encodings, AttentionSlot(0, (4, 10)), dropout=0.4, batch_first=True)
     for parameter in attn.parameters():
         parameter.zero_()
     attn.attn.in_proj_bias[32:] = 1

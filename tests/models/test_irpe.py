@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from test_golden import load
+from golden_models import load
 from torch import nn
 
 from mmlape.analysis.bias_maps import bias_terms
@@ -100,7 +100,7 @@ def test_the_query_table_of_the_paper_is_that_of_the_code_mirrored():
     for reading in ('code', 'paper'):
         kind, attn = ImageRPE(on='q', reading=reading), nn.Module()
         attn.num_heads, attn.head_dims = 2, 8
-        kind.attach(attn, placement())
+        kind.attach(attn, slot())
         attn = fill_module(attn)
         term = kind.logits(attn, q, k, (2, 3))
         table, ids = attn.rpe_q.lookup_table_weight[0], Buckets().of_grid((2, 3), 0)[0]
@@ -116,16 +116,16 @@ def test_the_paper_divides_a_bias_by_the_root_of_the_width():
     for reading in ('code', 'paper'):
         kind, attn = ImageRPE(mode='bias', reading=reading), nn.Module()
         attn.num_heads, attn.head_dims = 2, 16
-        kind.attach(attn, placement())
+        kind.attach(attn, slot())
         nn.init.ones_(attn.rpe_k.lookup_table_bias)
         terms.append(kind.logits(attn, torch.zeros(1, 2, 6, 16), torch.zeros(1, 2, 6, 16), (2, 3)))
     torch.testing.assert_close(terms[0] / 4, terms[1])
 
 
-def placement():
-    from mmlape.models.position import Placement
+def slot():
+    from mmlape.models.position import AttentionSlot
 
-    return Placement(0, (2, 3))
+    return AttentionSlot(0, (2, 3))
 
 
 def fill_module(attn):

@@ -10,7 +10,7 @@ from model_helpers import kept_weights
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.position import AttentionInput, AttentionPosition, Placement, resolve_position
+from mmlape.models.position import AttentionInput, AttentionPosition, AttentionSlot, resolve_position
 from mmlape.models.position.absolute import sincos_1d, sincos_2d
 from mmlape.models.position.base import resize_absolute
 from mmlape.models.position.relative_bias import offset_index
@@ -238,7 +238,7 @@ VALUES = [dict(type='irpe', on='qkv'), dict(type='irpe', on='v', method='cross')
 def test_attention_dropout_drops_weights_at_its_rate(pe_type):
     """Equal weights are kept in whole numbers, each scaled up; in evaluation all are."""
     encodings = resolve_position(pe_type, 'default', 'layernorm').build_inside()
-    attn = MultiheadAttention(12, 2, attn_drop_rate=0.4, encodings=encodings, place=Placement(0, (4, 10)))
+    attn = MultiheadAttention(12, 2, attn_drop_rate=0.4, encodings=encodings, slot=AttentionSlot(0, (4, 10)))
     for training in (True, False):
         sums = kept_weights(attn.train(training), torch.randn(6, 40, 12), (4, 10))
         kept = sums * 40 * (0.6 if training else 1)
@@ -250,7 +250,7 @@ def test_attention_dropout_drops_weights_at_its_rate(pe_type):
 def test_what_values_get_is_of_the_dropped_weights(pe_type):
     """As in iRPE's public code: a table of ones doubles the sums."""
     encodings = resolve_position(pe_type, 'default', 'layernorm').build_inside()
-    attn = MultiheadAttention(12, 2, attn_drop_rate=0.4, encodings=encodings, place=Placement(0, (4, 10)))
+    attn = MultiheadAttention(12, 2, attn_drop_rate=0.4, encodings=encodings, slot=AttentionSlot(0, (4, 10)))
     x = torch.randn(6, 40, 12)
     torch.manual_seed(0)
     plain = kept_weights(attn, x, (4, 10))

@@ -183,7 +183,7 @@ class AdapterMixin(nn.Module):
         return out
 
 
-def stored_options(tensors: dict[str, Tensor], dims: int, defaults: dict) -> dict:
+def infer_options(tensors: dict[str, Tensor], dims: int, defaults: dict) -> dict:
     """Return the arguments of ``AdapterMixin.build_adapter`` that a file tells, where they are not the defaults.
 
     Args:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.models.adapter.row_sums import row_sums
-from mmlape.models.cached_tensors import kept
+from mmlape.models.cached_tensors import cached_tensor
 from mmlape.models.grid import Grid
 from mmlape.models.layers.linear import Linear
 
@@ -105,7 +105,7 @@ def _row_tables(
     return columns, rows, (((image + level) * heads + head) * (cells > 0)).int()
 
 
-@kept(maxsize=256)
+@cached_tensor(maxsize=256)
 def _level_table(shapes: tuple[Grid, ...], device: torch.device) -> tuple[Tensor, Tensor]:
     sizes = torch.tensor([rows * columns for rows, columns in shapes])
     starts = sizes.cumsum(0) - sizes

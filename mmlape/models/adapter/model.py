@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions
 from mmlape.errors import ConfigError
-from mmlape.models.adapter.branch import AdapterMixin, stored_options
+from mmlape.models.adapter.branch import AdapterMixin, infer_options
+from mmlape.models.base.archs import name_models
 from mmlape.models.vit.layouts import ADAPTER
 from mmlape.models.vit.model import VisionTransformer
+from mmlape.models.vit.options import ARCHS
 from mmlape.registry import MODELS
 
 ADAPTER_PARTS = ('level_embed', 'spm.', 'interactions.', 'up.', 'norm1.', 'norm2.', 'norm3.', 'norm4.')
@@ -43,6 +45,10 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
+
+    model_names = name_models('{}-adapter', ARCHS)
+    paper_name = 'DeiT'
+    paper_adapter = 'ViT-Adapter'
 
     def __init__(
         self,
@@ -99,7 +105,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
         """Describe the ViT, and what differs from the adapter's defaults as far as it shows."""
         rows, config, notes = super().describe_checkpoint(weights, path)
-        found = stored_options(weights.tensors, len(weights.tensors['patch_embed.proj.weight']), {})
+        found = infer_options(weights.tensors, len(weights.tensors['patch_embed.proj.weight']), {})
         if 'cffn_ratio' in found and found['cffn_ratio'] is None:
             del found['cffn_ratio']
             found['with_cffn'] = False

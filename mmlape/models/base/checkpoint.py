@@ -10,7 +10,7 @@ from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport, is_pretrained, load_init_cfg, summary_of_resized
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
-from mmlape.models.base.stored_position import NAMES, StoredNames
+from mmlape.models.base.stored_position import NAMES, TensorNames
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position.stored import TablePlace, fit_table, with_batch_axis
 
@@ -31,7 +31,7 @@ class LoadableBackbone(BaseModule):
     """
 
     checkpoint_signs: ClassVar[tuple[str, ...]] = ()
-    stored_names: ClassVar[StoredNames] = NAMES
+    stored_names: ClassVar[TensorNames] = NAMES
     config_key: ClassVar[str] = 'backbone'
     untraced: ClassVar[dict[str, Any]] = {}
     load_report: LoadReport | None = None
@@ -102,11 +102,11 @@ class LoadableBackbone(BaseModule):
         heads = getattr(self, 'arch', {}).get('num_heads')
         return {**self.position.options(), **grid, **({'num_heads': heads} if heads else {}), **self.untraced}
 
-    def look_alikes(self) -> dict[str, list[str]]:
+    def ambiguous_options(self) -> dict[str, list[str]]:
         """Return the arguments whose value no key tells, with the values that leave the keys of this model's."""
         attn = self.all_layers[0].attention if self.position.inside else None
-        readings = (own.readings(attn.state_dict(), own.place.num_prefix) for own in attn.encodings) if attn else ()
-        return {**self.position.look_alikes(), 'pe_type': [text for texts in readings for text in texts]}
+        readings = (own.readings(attn.state_dict(), own.slot.num_prefix) for own in attn.encodings) if attn else ()
+        return {**self.position.ambiguous_options(), 'pe_type': [text for texts in readings for text in texts]}
 
     def table_tokens(self) -> dict[str, int]:
         """Return the prefix tokens that the PE tables have rows for, and how many each."""
@@ -260,8 +260,8 @@ class LoadableBackbone(BaseModule):
             for encoding in layer.attention.encodings:
                 if not (encoding.has_grid and encoding.found_in(attn)):
                     continue
-                known, dst = None if encoding.place.window else grid, encoding.place.grid
-                src = known or encoding.stored_grid(attn, encoding.place.num_prefix)
+                known, dst = None if encoding.slot.window else grid, encoding.slot.grid
+                src = known or encoding.infer_grid(attn, encoding.slot.num_prefix)
                 if src in (None, dst):
                     continue
                 for name, value in encoding.resize(attn, src).items():

@@ -17,7 +17,7 @@ from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.layers.transformer_layer import full_precision
-from mmlape.models.position import Placement, Stream
+from mmlape.models.position import AttentionSlot, Stream
 
 OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
 
@@ -74,11 +74,11 @@ class IsotropicBackbone(BaseBackbone):
             )
         return build(self.embed_dims, eps=eps)
 
-    def placement(self, layer: int, window: int | None = None) -> Placement:
+    def slot(self, layer: int, window: int | None = None) -> AttentionSlot:
         """Return where a layer's encodings inside attention are attached; ``window`` is the side of its windows."""
         grid = (window, window) if window else self.grid
         normed, mode = self.position.normed, self.interpolate_mode
-        return Placement(layer, grid, self.num_prefix, normed, mode, window is not None)
+        return AttentionSlot(layer, grid, self.num_prefix, normed, mode, window is not None)
 
     # running
 

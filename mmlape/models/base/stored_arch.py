@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.errors import CheckpointError
 from mmlape.models.base.isotropic import IsotropicBackbone
-from mmlape.models.base.stored_position import NAMES, StoredPosition
+from mmlape.models.base.stored_position import NAMES, InferredPosition
 from mmlape.models.grid import Grid
 
 _NORM_NAMES = {
@@ -33,7 +33,7 @@ class NamedArchBackbone(IsotropicBackbone):
     patch_size = 16
 
     @classmethod
-    def stored_options(cls, weights: Weights) -> dict:
+    def infer_options(cls, weights: Weights) -> dict:
         """Return the arguments that a file tells besides arch, position encodings and ``patch_norm``."""
         return {}
 
@@ -41,7 +41,7 @@ class NamedArchBackbone(IsotropicBackbone):
     def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
         """Describe arch, position encodings and stem."""
         widths, name, position = *cls._stored_arch(weights), NAMES.position(weights, 1)
-        options = cls.stored_options(weights)
+        options = cls.infer_options(weights)
         rows = {
             'arch': name or 'custom',
             **widths,
@@ -66,7 +66,7 @@ class NamedArchBackbone(IsotropicBackbone):
                 f'checkpoint {path}: its position embedding is of no square grid, pass --grid ROWS COLUMNS'
             )
         options = cls._config(weights, position)[0] | position.img_size(cls.patch_size)
-        return {**options, **cls.stored_options(weights), 'out_type': 'raw'}
+        return {**options, **cls.infer_options(weights), 'out_type': 'raw'}
 
     @classmethod
     def _stored_arch(cls, weights: Weights) -> tuple[dict[str, int], str | None]:
@@ -85,7 +85,7 @@ class NamedArchBackbone(IsotropicBackbone):
         return next((kind for keys, kind in _NORM_NAMES.items() if set(keys) == set(names)), 'none')
 
     @classmethod
-    def _config(cls, weights: Weights, position: StoredPosition) -> tuple[dict, list[str]]:
+    def _config(cls, weights: Weights, position: InferredPosition) -> tuple[dict, list[str]]:
         """Return the arguments that a file tells, and notes."""
         widths, name = cls._stored_arch(weights)
         arch, notes = NAMES.arch(weights, name, widths)

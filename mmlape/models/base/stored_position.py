@@ -17,7 +17,7 @@ def usual_heads(dims: int, channels: int) -> int:
     return max(heads for heads in range(1, max(1, dims // channels) + 1) if dims % heads == 0)
 
 
-class StoredPosition(NamedTuple):
+class InferredPosition(NamedTuple):
     """What a file tells of its position encodings.
 
     Attributes:
@@ -43,7 +43,7 @@ class StoredPosition(NamedTuple):
         return {} if rows == columns == default else {'img_size': rows if rows == columns else (rows, columns)}
 
 
-class StoredNames(NamedTuple):
+class TensorNames(NamedTuple):
     """The names of a backbone's tensors, as its files have them.
 
     Attributes:
@@ -89,9 +89,9 @@ class StoredNames(NamedTuple):
         if 'num_heads' in weights.known:
             return weights.known['num_heads']
         attn = self.attention(weights)
-        return next((kind.stored_heads(attn) for kind in kinds(AttentionPosition) if kind.found_in(attn)), None)
+        return next((kind.infer_heads(attn) for kind in kinds(AttentionPosition) if kind.found_in(attn)), None)
 
-    def position(self, weights: Weights, prefix: int = 0, grid: Grid | None = None) -> StoredPosition:
+    def position(self, weights: Weights, prefix: int = 0, grid: Grid | None = None) -> InferredPosition:
         """Find the position encodings of a file.
 
         Args:
@@ -111,26 +111,26 @@ class StoredNames(NamedTuple):
         attn = self.attention(weights)
         inside = [kind for kind in kinds(AttentionPosition) if kind.found_in(attn)]
         for kind in inside:
-            options = kind.stored_options(attn, prefix)
+            options = kind.infer_options(attn, prefix)
             found.append(dict(type=kind.name, **options) if options else kind.name)
-            grid = grid or kind.stored_grid(attn, prefix)
+            grid = grid or kind.infer_grid(attn, prefix)
         readings = [text for kind in inside if 'pe_type' not in weights.known for text in kind.readings(attn, prefix)]
         layers = self.layers(weights)
         for kind in kinds(LayerPosition):
-            options = kind.stored_options(layers)
+            options = kind.infer_options(layers)
             if options is not None:
                 found.append(dict(type=kind.name, **options) if options else kind.name)
         has_grid = bool(tables) or any(kind.has_grid for kind in inside)
         pe_type = weights.known.get('pe_type', found if len(found) > 1 else (found or ['none'])[0])
-        return StoredPosition(pe_type, grid if has_grid else None, has_grid and grid is None, readings)
+        return InferredPosition(pe_type, grid if has_grid else None, has_grid and grid is None, readings)
 
-    def options(self, weights: Weights, position: StoredPosition) -> dict:
+    def options(self, weights: Weights, position: InferredPosition) -> dict:
         """Return the arguments of a model; of several that fit, the most usual ones."""
         norm = next(iter(self.norms(weights)), 'layernorm')
         options = dict(pe_type=position.pe_type, pe_joining=self.joinings(weights)[0])
         return options if norm == 'layernorm' else dict(options, pe_norm=norm)
 
-    def rows(self, weights: Weights, position: StoredPosition) -> dict:
+    def rows(self, weights: Weights, position: InferredPosition) -> dict:
         """Return printable values by name, with all arguments that fit."""
         grid, joinings = position.grid, self.joinings(weights)
         missing = 'no square, pass grid=(rows, columns)' if position.needs_grid else ''
@@ -141,7 +141,7 @@ class StoredNames(NamedTuple):
             'pe_norm': ' or '.join(self.norms(weights)) or 'none',
         }
 
-    def notes(self, weights: Weights, position: StoredPosition) -> list[str]:
+    def notes(self, weights: Weights, position: InferredPosition) -> list[str]:
         """Return what a file leaves open of its position encodings."""
         absolute = {'pe_joining': self.joinings(weights), 'pe_norm': self.norms(weights)}
         open_ = {key: found for key, found in absolute.items() if self.tables(weights) and len(found) > 1}
@@ -157,4 +157,4 @@ class StoredNames(NamedTuple):
         return name or dict(shape, num_heads=told or usual), [] if name or told else [HEADS_ASSUMED]
 
 
-NAMES = StoredNames()
+NAMES = TensorNames()

@@ -10,14 +10,14 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.base.isotropic import IsotropicBackbone
-from mmlape.models.base.stored_position import StoredNames, StoredPosition
+from mmlape.models.base.stored_position import InferredPosition, TensorNames
 from mmlape.models.compact.options import ARCHS, patch_side
 from mmlape.models.grid import Grid
 from mmlape.models.position import AbsolutePosition
 from mmlape.models.vit.stored import patch_norm_of
 
 CLASS_TOKEN, POOL = 'class_emb', 'attention_pool.'
-NAMES = StoredNames('positional_emb', attn='self_attn.')
+NAMES = TensorNames('positional_emb', attn='self_attn.')
 
 
 def _from_public(tensors: Tensors) -> Tensors:
@@ -97,7 +97,7 @@ class CompactCheckpoints(IsotropicBackbone):
         return {**super().checkpoint_targets(), 'compact-transformers': PUBLIC}
 
     @classmethod
-    def stored_position(cls, weights: Weights, grid: Grid | None = None) -> StoredPosition:
+    def stored_position(cls, weights: Weights, grid: Grid | None = None) -> InferredPosition:
         """Return a file's position encodings; ``grid`` is of the stored PE, None for a square."""
         return NAMES.position(weights, int(CLASS_TOKEN in weights.tensors), grid)
 
@@ -119,7 +119,7 @@ class CompactCheckpoints(IsotropicBackbone):
         return rows, dict(config, init_cfg=dict(type='Pretrained', checkpoint=path)), notes
 
     @classmethod
-    def _config(cls, weights: Weights, position: StoredPosition) -> tuple[dict, list[str]]:
+    def _config(cls, weights: Weights, position: InferredPosition) -> tuple[dict, list[str]]:
         """Return the arguments that a file tells, and notes."""
         name, shape = arch_of(weights)
         arch, notes = NAMES.arch(weights, name, shape)

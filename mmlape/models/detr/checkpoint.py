@@ -14,7 +14,7 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.base.checkpoint import LoadableBackbone
-from mmlape.models.base.stored_position import StoredNames
+from mmlape.models.base.stored_position import TensorNames
 from mmlape.models.grid import Grid
 from mmlape.models.position import joinings
 
@@ -23,7 +23,7 @@ UNUSED_IDS = (0, 12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
 ROWS = 92
 CLASS_HEAD = ('bbox_head.fc_cls.weight', 'bbox_head.fc_cls.bias')
 BY_ID = f'{ROWS} rows by COCO category id'
-NAMES = StoredNames(table='pos_embed', layer='encoder.layers.0.', attn='self_attn.')
+NAMES = TensorNames(table='pos_embed', layer='encoder.layers.0.', attn='self_attn.')
 
 _PARTS = (
     (r'^backbone\.0\.body\.', 'backbone.'),
@@ -77,7 +77,7 @@ class DETRCheckpoints(LoadableBackbone):
     """The half of DETR that deals with checkpoints, of the complete model; it needs no mmdetection."""
 
     config_key: ClassVar[str] = 'model'
-    stored_names: ClassVar[StoredNames] = NAMES
+    stored_names: ClassVar[TensorNames] = NAMES
     pe_names: ClassVar[tuple[str, ...]] = ()
     pe_prefix: ClassVar[int] = 0
 
@@ -140,9 +140,9 @@ class DETRCheckpoints(LoadableBackbone):
         """Check whether a tensor may keep its initial value; the original's frozen batch norms have no counters."""
         return name.endswith('.num_batches_tracked') or super().may_be_new(name, weights, options)
 
-    def look_alikes(self) -> dict[str, list[str]]:
+    def ambiguous_options(self) -> dict[str, list[str]]:
         """Return the arguments whose value no key tells, with the values that leave the keys of this model's."""
-        found = super().look_alikes()
+        found = super().ambiguous_options()
         if 'pe_joining' in found:
             found['pe_joining'] = [name for name in found['pe_joining'] if name in fitting_joinings()]
         return found

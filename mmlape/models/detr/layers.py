@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import full_precision
-from mmlape.models.position import AttentionPosition, Placement, Position, attaching, build_pe_norm
+from mmlape.models.position import AttentionPosition, AttentionSlot, Position, attaching, build_pe_norm
 
 
 class EncoderAttention(NamedAttention):
@@ -29,7 +29,7 @@ class EncoderAttention(NamedAttention):
         embed_dims: Width D of the tokens.
         num_heads: Heads, each of width d = D / heads.
         encodings: Position encodings inside this attention.
-        place: Where they are attached.
+        slot: Where they are attached.
         **kwargs: Of mmcv's module.
     """
 
@@ -40,7 +40,7 @@ class EncoderAttention(NamedAttention):
         embed_dims: int,
         num_heads: int,
         encodings: tuple[AttentionPosition, ...],
-        place: Placement,
+        slot: AttentionSlot,
         **kwargs,
     ):
         super().__init__(embed_dims, num_heads, **kwargs)
@@ -48,7 +48,7 @@ class EncoderAttention(NamedAttention):
         self.encodings = encodings
         for encoding in encodings:
             with attaching(self, encoding):
-                encoding.attach(self, place)
+                encoding.attach(self, slot)
 
     def forward(self, x: Tensor, seen: Tensor, padding: Tensor | None, hw: Grid) -> Tensor:
         """Attend, and add the tokens.
@@ -77,15 +77,15 @@ class EncoderLayer(DetrTransformerEncoderLayer):
 
     Args:
         position: The position encodings of the model.
-        place: Where those inside attention are attached.
+        slot: Where those inside attention are attached.
         **kwargs: Of mmdetection's layer.
     """
 
     attn_name = 'self_attn'
 
-    def __init__(self, position: Position, place: Placement, **kwargs):
+    def __init__(self, position: Position, slot: AttentionSlot, **kwargs):
         super().__init__(**kwargs)
-        self.self_attn = EncoderAttention(encodings=position.build_inside(), place=place, **self.self_attn_cfg)
+        self.self_attn = EncoderAttention(encodings=position.build_inside(), slot=slot, **self.self_attn_cfg)
         self.joining = position.joining
         norm_cfg = {'eps': 1e-5, **self.norm_cfg}
         self.pe_norm = build_pe_norm(position.pe_norm, self.embed_dims, norm_cfg) if position.pe_norm else None
@@ -117,8 +117,8 @@ class Encoder(BaseModule):
 
     def __init__(self, num_layers: int, layer_cfg: dict, position: Position, grid: Grid, with_cp: bool = False):
         super().__init__()
-        places = [Placement(layer, grid, normed=position.normed) for layer in range(num_layers)]
-        self.layers = ModuleList(EncoderLayer(position, place, **layer_cfg) for place in places)
+        slots = [AttentionSlot(layer, grid, normed=position.normed) for layer in range(num_layers)]
+        self.layers = ModuleList(EncoderLayer(position, slot, **layer_cfg) for slot in slots)
         self.embed_dims, self.with_cp = self.layers[0].embed_dims, with_cp
 
     def forward(self, x: Tensor, pe: Tensor | None, padding: Tensor | None, hw: Grid) -> Tensor:

@@ -1,4 +1,4 @@
-"""Self-attention over all tokens or inside windows of the grid, with a place for position encodings.
+"""Self-attention over all tokens or inside windows of the grid, with slots for position encodings.
 
 Attention(x) = softmax(q k^T / sqrt(d) + terms) v
 """
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.linear import Linear
-from mmlape.models.position import AttentionInput, AttentionPosition, Placement, attaching
+from mmlape.models.position import AttentionInput, AttentionPosition, AttentionSlot, attaching
 
 
 class MultiheadAttention(nn.Module):
@@ -28,7 +28,7 @@ class MultiheadAttention(nn.Module):
         proj_drop_rate: Dropout of the output.
         window_size: Side of a window in tokens, or None for global attention.
         encodings: Position encodings inside this attention.
-        place: Where they are attached; needed where there are any.
+        slot: Where they are attached; needed where there are any.
 
     Attributes:
         head_scale: Of the heads' outputs, side by side (B, N, D); a layer may set one.
@@ -44,7 +44,7 @@ class MultiheadAttention(nn.Module):
         proj_drop_rate: float = 0.0,
         window_size: int | None = None,
         encodings: Sequence[AttentionPosition] = (),
-        place: Placement | None = None,
+        slot: AttentionSlot | None = None,
     ):
         super().__init__()
         self.num_heads, self.head_dims = num_heads, embed_dims // num_heads
@@ -58,7 +58,7 @@ class MultiheadAttention(nn.Module):
         self.encodings = tuple(encodings)
         for encoding in self.encodings:
             with attaching(self, encoding):
-                encoding.attach(self, place)
+                encoding.attach(self, slot)
 
     def forward(self, x: Tensor | AttentionInput, hw: Grid) -> Tensor:
         """Attend.

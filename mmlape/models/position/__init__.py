@@ -15,8 +15,8 @@ from mmlape.errors import ConfigError
 from mmlape.models.position.base import (
     AbsolutePosition,
     AttentionPosition,
+    AttentionSlot,
     LayerPosition,
-    Placement,
     attaching,
     position_parameters,
 )
@@ -34,9 +34,9 @@ __all__ = [
     'AbsolutePosition',
     'AttentionInput',
     'AttentionPosition',
+    'AttentionSlot',
     'Joining',
     'LayerPosition',
-    'Placement',
     'Position',
     'PositionType',
     'Stream',
@@ -80,7 +80,7 @@ class Position:
         norm = {} if self.pe_norm is None else {'pe_norm': self.pe_norm}
         return {'pe_type': pe_type, 'pe_joining': self.joining.name, **norm}
 
-    def look_alikes(self) -> dict[str, list[str]]:
+    def ambiguous_options(self) -> dict[str, list[str]]:
         """Return, for ``pe_joining`` and ``pe_norm``, the values that leave the same keys in a checkpoint."""
         if self.absolute is None:
             return {}

@@ -24,6 +24,7 @@ class Alibi2d(AttentionPosition):
         ConfigError: For a factor that is not positive.
     """
 
+    paper_name = 'ALiBi'
     windows = True
 
     def __init__(self, slope: float = 1.0):
@@ -40,7 +41,7 @@ class Alibi2d(AttentionPosition):
 
     def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
         """Return the biases with zeros for prefix tokens, (1, heads, P + N, P + N)."""
-        prefix = self.place.num_prefix
+        prefix = self.slot.num_prefix
         return F.pad(self.bias(attn, grid, q.device), (prefix, 0, prefix, 0))[None].to(q.dtype)
 
     def drawn(self, attn: nn.Module, grid: Grid) -> Tensor:

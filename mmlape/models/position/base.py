@@ -16,8 +16,8 @@ from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid, resize_map, tile_map
 
 
-class Placement(NamedTuple):
-    """Where an encoding inside attention is attached.
+class AttentionSlot(NamedTuple):
+    """What an encoding inside attention is attached to: one layer of one model.
 
     Attributes:
         layer: Index of the layer.
@@ -80,7 +80,7 @@ class AttentionPosition:
     name: str
     acts = 'inside attention'
     """How messages call this contract."""
-    place: Placement
+    slot: AttentionSlot
     normed_joinings: tuple[str, ...] = ()
     """Joinings that this kind takes without an absolute one beside it, as its normed form."""
     windows = False
@@ -90,9 +90,9 @@ class AttentionPosition:
     reads_weights = False
     """Whether ``values`` is used; attention then computes its weights explicitly."""
 
-    def attach(self, attn: nn.Module, place: Placement) -> None:
-        """Keep the place; register parameters and buffers on ``attn``, which has ``num_heads`` and ``head_dims``."""
-        self.place = place
+    def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
+        """Keep the slot; register parameters and buffers on ``attn``, which has ``num_heads`` and ``head_dims``."""
+        self.slot = slot
 
     def rotate(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
         """Transform queries and keys, (B, heads, N, d) each."""
@@ -114,18 +114,18 @@ class AttentionPosition:
         return None
 
     def fit(self, stored: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the tensors of a stored attention, by name, without what this place has no use for."""
+        """Return the tensors of a stored attention, by name, without what this slot has no use for."""
         return stored
 
     def resize(self, stored: dict[str, Tensor], src: Grid) -> dict[str, Tensor]:
-        """Return the tensors of a stored attention, by name, made for grid ``src``, as ``place`` has them."""
+        """Return the tensors of a stored attention, by name, made for grid ``src``, as ``slot`` has them."""
         return stored
 
     def found_in(self, attn: dict[str, Tensor]) -> bool:
         """Check whether the tensors of a stored attention module, by name, are those of this kind."""
         return False
 
-    def stored_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
+    def infer_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
         """Return the arguments that the tensors of a stored attention tell, where they are not the defaults.
 
         Where several fit (``readings``), they are those of the first.
@@ -136,11 +136,11 @@ class AttentionPosition:
         """Return in words, the most usual first, which arguments leave such tensors; none if names and shapes tell."""
         return []
 
-    def stored_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
+    def infer_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
         """Return the grid of a stored attention's parameters; None if it is unknown."""
         return None
 
-    def stored_heads(self, attn: dict[str, Tensor]) -> int | None:
+    def infer_heads(self, attn: dict[str, Tensor]) -> int | None:
         """Return the number of heads of a stored attention; None if it is unknown."""
         return None
 
@@ -176,7 +176,7 @@ class LayerPosition(ABC):
             grid: Grid of the patch tokens.
         """
 
-    def stored_options(self, layers: Sequence[dict[str, Tensor]]) -> dict | None:
+    def infer_options(self, layers: Sequence[dict[str, Tensor]]) -> dict | None:
         """Return the arguments that a file tells, where they are not the defaults; None if it is not in the file.
 
         Args:

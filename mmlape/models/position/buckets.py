@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmlape.errors import ConfigError
-from mmlape.models.cached_tensors import kept
+from mmlape.models.cached_tensors import cached_tensor
 from mmlape.models.grid import Grid
 
 METHODS = ('euclidean', 'quantization', 'cross', 'product')
@@ -118,7 +118,7 @@ def _rank(squared: Tensor) -> Tensor:
     return torch.searchsorted(sums[sums <= squared.max()], squared.contiguous())
 
 
-@kept(maxsize=4)
+@cached_tensor(maxsize=4)
 def _of_grid(buckets: Buckets, grid: Grid, num_prefix: int, device: torch.device | None) -> tuple[Tensor, ...]:
     cells = torch.cartesian_prod(*(torch.arange(side, device=device) for side in grid))  # (N, 2)
     rows, columns = (cells[:, None] - cells[None]).unbind(-1)

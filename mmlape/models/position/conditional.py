@@ -28,6 +28,8 @@ class ConditionalPosition(LayerPosition):
         ConfigError: For a side that is not odd, or no layer.
     """
 
+    paper_name = 'CPE'
+
     def __init__(self, after: int | Sequence[int] = (0,), kernel_size: int = 3):
         self.after = (after,) if isinstance(after, int) else tuple(after)
         if not self.after:
@@ -48,7 +50,7 @@ class ConditionalPosition(LayerPosition):
         term = layer.cpe(channels_last(to_maps(patches, grid))).flatten(2).transpose(1, 2)  # (B, N, D)
         return torch.cat((x[:, :prefix], patches + term), dim=1) if prefix else x + term
 
-    def stored_options(self, layers: Sequence[dict[str, Tensor]]) -> dict | None:
+    def infer_options(self, layers: Sequence[dict[str, Tensor]]) -> dict | None:
         """Return the layers that have the convolution, and its side."""
         after = tuple(number for number, layer in enumerate(layers) if 'cpe.weight' in layer)
         if not after:

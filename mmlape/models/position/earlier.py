@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid, resize_map
 from mmlape.models.position.absolute import sincos_2d
-from mmlape.models.position.base import AttentionPosition, Placement
+from mmlape.models.position.base import AttentionPosition, AttentionSlot
 from mmlape.models.position.buckets import Buckets
 from mmlape.models.position.irpe import ImageRPE
 from mmlape.registry import POSITION_ENCODINGS
@@ -44,6 +44,8 @@ class Shaw(_Clipped):
         ratio: Offsets are clipped at the integer part of twice as much.
     """
 
+    paper_name = 'Shaw'
+
 
 @POSITION_ENCODINGS.register_module('axial-deeplab')
 class AxialDeepLab(_Clipped):
@@ -53,6 +55,7 @@ class AxialDeepLab(_Clipped):
         ratio: Offsets are clipped at the integer part of twice as much.
     """
 
+    paper_name = 'Axial-DeepLab'
     sides = 'qkv'
 
 
@@ -72,7 +75,7 @@ class _Bucketed(AttentionPosition):
 
     def ids(self, grid: Grid, device: torch.device) -> Tensor:
         """Return the bucket of every pair, (P + N, P + N)."""
-        return self.buckets.of_grid(grid, self.place.num_prefix, device)[0]
+        return self.buckets.of_grid(grid, self.slot.num_prefix, device)[0]
 
 
 @POSITION_ENCODINGS.register_module('huang')
@@ -83,10 +86,12 @@ class Huang(_Bucketed):
         ratio: Offsets are clipped at the integer part of twice as much.
     """
 
-    def attach(self, attn: nn.Module, place: Placement) -> None:
+    paper_name = 'Huang'
+
+    def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register ``rpe_table``, (d, buckets), zero."""
-        super().attach(attn, place)
-        count = self.buckets.count + bool(place.num_prefix)
+        super().attach(attn, slot)
+        count = self.buckets.count + bool(slot.num_prefix)
         attn.register_parameter('rpe_table', nn.Parameter(torch.zeros(attn.head_dims, count)))
 
     def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
@@ -99,7 +104,7 @@ class Huang(_Bucketed):
         """Check for the table."""
         return 'rpe_table' in attn
 
-    def stored_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
+    def infer_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
         """Return a ratio that clips at the table's largest offset, as all such ratios do."""
         largest = math.isqrt(attn['rpe_table'].shape[-1] - bool(num_prefix)) // 2
         return {} if largest == int(self.buckets.beta) else dict(ratio=largest / 2)
@@ -116,9 +121,11 @@ class TransformerXL(_Bucketed):
         ratio: Offsets are clipped at the integer part of twice as much.
     """
 
-    def attach(self, attn: nn.Module, place: Placement) -> None:
+    paper_name = 'Transformer-XL'
+
+    def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register ``rpe_proj``, ``rpe_key_bias`` (u) and ``rpe_offset_bias`` (v)."""
-        super().attach(attn, place)
+        super().attach(attn, slot)
         dims = attn.num_heads * attn.head_dims
         if dims % 4:
             raise ConfigError(f"pe_type='transformer-xl' needs embed_dims to be a multiple of 4, not {dims}")
@@ -130,7 +137,7 @@ class TransformerXL(_Bucketed):
         """Return the terms beside q . k, (B, heads, N, N)."""
         side, weight = self.buckets.side, attn.rpe_proj.weight
         waves = sincos_2d((side, side), len(weight)).to(weight)  # (buckets, D)
-        if self.place.num_prefix:
+        if self.slot.num_prefix:
             waves = torch.cat((waves, waves.new_zeros(1, len(weight))))
         table = attn.rpe_proj(waves).unflatten(-1, (attn.num_heads, -1)).permute(1, 2, 0)  # (heads, d, buckets)
         scale = attn.head_dims**-0.5
@@ -154,33 +161,34 @@ class Sasa(AttentionPosition):
     The tables are made for one grid; other grids get them resized.
     """
 
+    paper_name = 'SASA'
     windows = True
     has_grid = True
 
-    def attach(self, attn: nn.Module, place: Placement) -> None:
+    def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register ``rpe_rows`` and ``rpe_columns``, (2 n - 1, d / 2) for a side of n."""
-        super().attach(attn, place)
+        super().attach(attn, slot)
         if attn.head_dims % 2:
             raise ConfigError(f"pe_type='sasa' halves the channels of a head: {attn.head_dims} of them cannot be")
-        for name, side in zip(('rpe_rows', 'rpe_columns'), place.grid):
+        for name, side in zip(('rpe_rows', 'rpe_columns'), slot.grid):
             attn.register_parameter(name, nn.Parameter(torch.zeros(2 * side - 1, attn.head_dims // 2)))
 
     def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
         """Return the terms of rows and columns, (B, heads, N, N)."""
-        prefix, total = self.place.num_prefix, 0
+        prefix, total = self.slot.num_prefix, 0
         parts = (q[:, :, prefix:] * attn.head_dims**-0.5).chunk(2, dim=-1)
         cells = torch.cartesian_prod(*(torch.arange(side, device=q.device) for side in grid)).mT
-        tables = self.resize({'rpe_rows': attn.rpe_rows, 'rpe_columns': attn.rpe_columns}, self.place.grid, grid)
+        tables = self.resize({'rpe_rows': attn.rpe_rows, 'rpe_columns': attn.rpe_columns}, self.slot.grid, grid)
         for part, table, cell, side in zip(parts, tables.values(), cells, grid):
             total = total + _gathered(part, table.mT, cell[:, None] - cell + side - 1)
         return nn.functional.pad(total, (prefix, 0, prefix, 0)).to(q.dtype)
 
     def resize(self, stored: dict[str, Tensor], src: Grid, dst: Grid | None = None) -> dict[str, Tensor]:
-        """Resize both tables, as images of one row, to ``dst`` or the grid of this place."""
-        out, dst = dict(stored), dst or self.place.grid
+        """Resize both tables, as images of one row, to ``dst`` or the grid of this slot."""
+        out, dst = dict(stored), dst or self.slot.grid
         for name, old, new in zip(('rpe_rows', 'rpe_columns'), src, dst):
             if old != new:
-                mode = self.place.interpolate_mode
+                mode = self.slot.interpolate_mode
                 out[name] = resize_map(stored[name], (1, 2 * old - 1), (1, 2 * new - 1), mode)
         return out
 
@@ -188,6 +196,6 @@ class Sasa(AttentionPosition):
         """Check for the tables."""
         return 'rpe_rows' in attn
 
-    def stored_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid:
+    def infer_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid:
         """Return the grid whose offsets the tables have."""
         return tuple((len(attn[name]) + 1) // 2 for name in ('rpe_rows', 'rpe_columns'))

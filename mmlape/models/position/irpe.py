@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid
-from mmlape.models.position.base import AttentionPosition, Placement
+from mmlape.models.position.base import AttentionPosition, AttentionSlot
 from mmlape.models.position.buckets import Buckets
 from mmlape.registry import POSITION_ENCODINGS
 
@@ -50,6 +50,7 @@ class ImageRPE(AttentionPosition):
         ConfigError: For unknown names and combinations without a meaning.
     """
 
+    paper_name = 'iRPE'
     windows = True
 
     def __init__(
@@ -77,10 +78,10 @@ class ImageRPE(AttentionPosition):
 
     # parameters
 
-    def attach(self, attn: nn.Module, place: Placement) -> None:
+    def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register the tables ``rpe_q``, ``rpe_k`` and ``rpe_v``, with an entry more where there are prefix tokens."""
-        super().attach(attn, place)
-        heads, count = 1 if self.share_heads else attn.num_heads, self.buckets.count + bool(place.num_prefix)
+        super().attach(attn, slot)
+        heads, count = 1 if self.share_heads else attn.num_heads, self.buckets.count + bool(slot.num_prefix)
         shapes = {'q': (heads, attn.head_dims, count), 'v': (heads, count, attn.head_dims)}
         for side in self.on:
             shape = (heads, count) if self.mode == 'bias' else shapes.get(side, shapes['q'])
@@ -93,7 +94,7 @@ class ImageRPE(AttentionPosition):
         return list(getattr(attn, f'rpe_{side}').parameters())
 
     def _ids(self, grid: Grid, device: torch.device) -> tuple[Tensor, ...]:
-        return self.buckets.of_grid(grid, self.place.num_prefix, device)
+        return self.buckets.of_grid(grid, self.slot.num_prefix, device)
 
     # attention
 
@@ -133,7 +134,7 @@ class ImageRPE(AttentionPosition):
         count, fitted = self.buckets.count, dict(stored)
         for name, table in stored.items():
             axis = 1 if name.startswith('rpe_v.') else -1
-            if name.startswith('rpe_') and not self.place.num_prefix and table.shape[axis] == count + 1:
+            if name.startswith('rpe_') and not self.slot.num_prefix and table.shape[axis] == count + 1:
                 fitted[name] = table.narrow(axis, 0, count)
         return fitted
 
@@ -141,7 +142,7 @@ class ImageRPE(AttentionPosition):
         """Check for the tables."""
         return any(name.startswith('rpe_') and name.endswith(tuple(LEAVES.values())) for name in attn)
 
-    def stored_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
+    def infer_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
         """Return what names and shapes tell, and the first method and ratio that leave such tables."""
         told, steps = self._stored(attn, num_prefix)
         method, beta = next(iter(steps.items()))
@@ -178,7 +179,7 @@ class ImageRPE(AttentionPosition):
         distances = ('quantization', 'euclidean') if count == 133 else ('euclidean', 'quantization')
         return told, product | dict.fromkeys(distances, count // 2)
 
-    def stored_heads(self, attn: dict[str, Tensor]) -> int | None:
+    def infer_heads(self, attn: dict[str, Tensor]) -> int | None:
         """Return the number of tables, or what widths tell; None if heads share biases."""
         found = {name: table for name, table in attn.items() if name.startswith('rpe_')}
         name, table = next(iter(found.items()))

@@ -9,7 +9,7 @@ from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from mmlape.models.grid import Grid, resize_map, square_grid
-from mmlape.models.position.base import AttentionPosition, Placement
+from mmlape.models.position.base import AttentionPosition, AttentionSlot
 from mmlape.registry import POSITION_ENCODINGS
 
 TABLE, INDEX = 'relative_position_bias_table', 'relative_position_index'
@@ -43,23 +43,24 @@ class RelativePositionBias(AttentionPosition):
     the key axis, eps 1e-5, which is resized along.
     """
 
+    paper_name = 'RPE'
     normed_joinings = ('lape',)
     windows = True
     has_grid = True
 
-    def attach(self, attn: nn.Module, place: Placement) -> None:
+    def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register the table, the index of its own grid, and in the normed form ``pe_norm``."""
-        super().attach(attn, place)
-        grid = place.grid
+        super().attach(attn, slot)
+        grid = slot.grid
         entries = (2 * grid[0] - 1) * (2 * grid[1] - 1)
         table = torch.zeros(entries, attn.num_heads)
-        attn.register_parameter(TABLE, nn.Parameter(trunc_normal_(table, std=0.02) if place.window else table))
+        attn.register_parameter(TABLE, nn.Parameter(trunc_normal_(table, std=0.02) if slot.window else table))
         attn.register_buffer(INDEX, offset_index(grid))
-        attn.pe_norm = nn.LayerNorm(grid[0] * grid[1]) if place.normed else None
+        attn.pe_norm = nn.LayerNorm(grid[0] * grid[1]) if slot.normed else None
 
     def bias(self, attn: nn.Module, grid: Grid) -> Tensor:
         """Gather the bias of a grid of patches, (heads, N, N)."""
-        own, mode = self.place.grid, self.place.interpolate_mode
+        own, mode = self.slot.grid, self.slot.interpolate_mode
         table, index = getattr(attn, TABLE), getattr(attn, INDEX)
         if grid != own:
             table = _resize_table(table, own, grid, mode)
@@ -74,12 +75,12 @@ class RelativePositionBias(AttentionPosition):
 
     def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
         """Return the bias with zeros for prefix tokens, (1, heads, prefix + N, prefix + N)."""
-        prefix = self.place.num_prefix
+        prefix = self.slot.num_prefix
         return F.pad(self.bias(attn, grid), (prefix, 0, prefix, 0))[None].to(q.dtype)
 
     def resize(self, stored: dict[str, Tensor], src: Grid) -> dict[str, Tensor]:
         """Resize table and norm as ``bias`` does for another grid."""
-        own, mode = self.place.grid, self.place.interpolate_mode
+        own, mode = self.slot.grid, self.slot.interpolate_mode
         out = dict(stored, **{TABLE: _resize_table(stored[TABLE], src, own, mode), INDEX: offset_index(own)})
         names = ('pe_norm.weight', 'pe_norm.bias')
         if all(name in stored for name in names):
@@ -90,12 +91,12 @@ class RelativePositionBias(AttentionPosition):
         """Check for the table."""
         return TABLE in attn
 
-    def stored_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
+    def infer_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
         """Return the square grid whose offsets the table has."""
         offsets = square_grid(attn[TABLE].shape[0])
         return offsets and tuple((side + 1) // 2 for side in offsets)
 
-    def stored_heads(self, attn: dict[str, Tensor]) -> int:
+    def infer_heads(self, attn: dict[str, Tensor]) -> int:
         """Return the columns of the table."""
         return attn[TABLE].shape[1]
 

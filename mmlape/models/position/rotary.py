@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.cached_tensors import kept
+from mmlape.models.cached_tensors import cached_tensor
 from mmlape.models.grid import Grid
-from mmlape.models.position.base import AttentionPosition, Placement
+from mmlape.models.position.base import AttentionPosition, AttentionSlot
 from mmlape.models.position.rotation import PAIRS, rotation, turn
 from mmlape.registry import POSITION_ENCODINGS
 
@@ -31,9 +31,9 @@ class Rotary(AttentionPosition, ABC):
 
     pairs = 'interleaved'
 
-    def attach(self, attn: nn.Module, place: Placement) -> None:
+    def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Check the width of the heads, which must be a multiple of 4."""
-        super().attach(attn, place)
+        super().attach(attn, slot)
         if attn.head_dims % 4:
             raise ConfigError(
                 f'pe_type={self.name!r} halves the channels of a head for rows and columns and turns them in pairs: '
@@ -46,7 +46,7 @@ class Rotary(AttentionPosition, ABC):
 
     def rotation(self, attn: nn.Module, grid: Grid, device: torch.device, dtype: torch.dtype) -> Tensor:
         """Return what ``turn`` takes for all tokens, no angle for prefix tokens."""
-        angles = F.pad(self.angles(attn, grid, device), (0, 0, self.place.num_prefix, 0))
+        angles = F.pad(self.angles(attn, grid, device), (0, 0, self.slot.num_prefix, 0))
         return rotation(angles, self.pairs, dtype)
 
     def rotate(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
@@ -79,7 +79,7 @@ class _Axial(NamedTuple):
         return torch.cat(cells, dim=-1).flatten(0, 1)[None]
 
 
-@kept(maxsize=8)
+@cached_tensor(maxsize=8)
 def _axial_rotation(
     axial: _Axial, pairs: str, head_dims: int, grid: Grid, num_prefix: int, device: torch.device, dtype: torch.dtype
 ) -> Tensor:
@@ -105,6 +105,8 @@ class AxialRotary(Rotary):
         ConfigError: For unknown names, or a reference beside normalised coordinates.
     """
 
+    paper_name = 'RoPE'
+
     def __init__(
         self,
         theta: float = 100.0,
@@ -128,8 +130,8 @@ class AxialRotary(Rotary):
 
     def rotation(self, attn: nn.Module, grid: Grid, device: torch.device, dtype: torch.dtype) -> Tensor:
         """Return what ``turn`` takes for all tokens, which no parameter changes."""
-        place = (attn.head_dims, tuple(grid), self.place.num_prefix)
-        return _axial_rotation(self.coordinates, self.pairs, *place, device, dtype)
+        own = (attn.head_dims, tuple(grid), self.slot.num_prefix)
+        return _axial_rotation(self.coordinates, self.pairs, *own, device, dtype)
 
 
 @POSITION_ENCODINGS.register_module('rope-mixed')
@@ -140,14 +142,15 @@ class MixedRotary(Rotary):
         theta: Base of the initial lengths.
     """
 
+    paper_name = 'RoPE-Mixed'
     windows = True
 
     def __init__(self, theta: float = 10.0):
         self.theta = float(theta)
 
-    def attach(self, attn: nn.Module, place: Placement) -> None:
+    def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register ``freqs``."""
-        super().attach(attn, place)
+        super().attach(attn, slot)
         length = self.theta ** -(torch.arange(0, attn.head_dims, 4) / attn.head_dims)
         angle = 2 * math.pi * torch.rand(attn.num_heads, 1)
         directions = torch.cat((angle.expand(-1, len(length)), (angle + math.pi / 2).expand(-1, len(length))), dim=1)
@@ -168,6 +171,6 @@ class MixedRotary(Rotary):
         """Check for the frequencies."""
         return 'freqs' in attn
 
-    def stored_heads(self, attn: dict[str, Tensor]) -> int:
+    def infer_heads(self, attn: dict[str, Tensor]) -> int:
         """Return the second size of the frequencies."""
         return attn['freqs'].shape[1]

@@ -29,7 +29,7 @@ class TablePlace(NamedTuple):
     interpolate_mode: str
 
 
-def stored_grid(table: Tensor, name: str, tokens: dict[str, int], grid: Grid | None, path: str) -> Grid:
+def infer_grid(table: Tensor, name: str, tokens: dict[str, int], grid: Grid | None, path: str) -> Grid:
     """Return the grid of a stored table (1, rows, D).
 
     Args:
@@ -84,10 +84,10 @@ def fit_table(
         recorded: Whether the file records this kind, so that it may have been resized.
 
     Raises:
-        CheckpointError: As ``stored_grid``.
+        CheckpointError: As ``infer_grid``.
     """
     table = with_batch_axis(table)
-    source = stored_grid(table, name, stored, grid, report.path)
+    source = infer_grid(table, name, stored, grid, report.path)
     num_prefix = sum(stored.values())
     if not recorded and not place.kind.matches(table, source, num_prefix):
         report.problems.append(

@@ -10,14 +10,14 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.base.backbone import BaseBackbone
-from mmlape.models.base.stored_position import HEADS_ASSUMED, StoredNames, StoredPosition, usual_heads
+from mmlape.models.base.stored_position import HEADS_ASSUMED, InferredPosition, TensorNames, usual_heads
 from mmlape.models.grid import Grid
 from mmlape.models.position import AbsolutePosition, AttentionPosition, kinds
 from mmlape.models.position.relative_bias import INDEX, TABLE
 from mmlape.models.swin.layouts import LAYOUTS, num_stages, to_mmpretrain, to_swin, to_timm
 from mmlape.models.swin.options import ARCHS, table_windows
 
-NAMES = StoredNames('absolute_pos_embed', 'layers.0.blocks.0.')
+NAMES = TensorNames('absolute_pos_embed', 'layers.0.blocks.0.')
 LARGEST_GRID = 512  # side of a map, beyond which no later stage's is smaller than a window
 
 _LAYERS = (
@@ -47,9 +47,9 @@ def arch_of(weights: Weights) -> dict:
     return dict(embed_dims=dims, depths=depths, num_heads=None if None in heads else heads)
 
 
-def of_stage(stage: int) -> StoredNames:
+def of_stage(stage: int) -> TensorNames:
     """Return the names in a stage."""
-    return StoredNames(NAMES.table, f'layers.{stage}.blocks.0.')
+    return TensorNames(NAMES.table, f'layers.{stage}.blocks.0.')
 
 
 def arch_name(arch: dict) -> str | None:
@@ -65,7 +65,7 @@ def window_of(weights: Weights) -> int | tuple[int | None, ...] | None:
     sides = []
     for stage in range(num_stages(weights.tensors)):
         attn = of_stage(stage).attention(weights)
-        grids = [kind.stored_grid(attn, 0) for kind in kinds(AttentionPosition) if kind.found_in(attn)]
+        grids = [kind.infer_grid(attn, 0) for kind in kinds(AttentionPosition) if kind.found_in(attn)]
         sides.append(next((grid[0] for grid in grids if grid), None))
     return sides[0] if len(set(sides)) == 1 else tuple(sides)
 
@@ -83,13 +83,13 @@ def patch_norm_of(weights: Weights) -> str:
     return {(True, True): 'dual', (True, False): 'pre', (False, True): 'post', (False, False): 'none'}[pre, post]
 
 
-def stored_position(weights: Weights, grid: Grid | None = None) -> StoredPosition:
+def stored_position(weights: Weights, grid: Grid | None = None) -> InferredPosition:
     """Return the position encodings of a file; only an absolute one has a grid, the others have a window's."""
     found = NAMES.position(weights, 0, grid)
     return found if NAMES.tables(weights) else found._replace(grid=None, needs_grid=False)
 
 
-def position_options(weights: Weights, position: StoredPosition) -> dict:
+def position_options(weights: Weights, position: InferredPosition) -> dict:
     """Return the arguments of the model that concern its position encodings."""
     options = NAMES.options(weights, position)
     return options | ({} if hierarchy_of(weights) == 'merge' else {'pe_hierarchy': 'stage'})

@@ -14,7 +14,7 @@ from torch import Tensor
 from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.loading import LoadOptions
 from mmlape.errors import ConfigError
-from mmlape.models.adapter.branch import AdapterMixin, resolve_interactions, stored_options
+from mmlape.models.adapter.branch import AdapterMixin, infer_options, resolve_interactions
 from mmlape.models.timm.checkpoint import DINOV3_ADAPTER, DINOV3_PARTS, VIT, WITH_ADAPTER
 from mmlape.models.timm.model import TimmViT
 from mmlape.models.timm.pretrained import find_model, skeleton
@@ -52,6 +52,8 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
+
+    paper_name = None
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         options = dict(type=config['type'], vit=vit, mode=mode)
         if vit.get('patch_size', PATCH) != PATCH:
             options['patch14'] = PATCH14[0]
-        options |= stored_options(
+        options |= infer_options(
             weights.tensors, int(rows['width']), {'deform_ratio': 0.5} if mode == MODES[1] else {}
         )
         notes = ['layers, deform_num_heads and vit_feature_source leave no trace in a file', *notes]

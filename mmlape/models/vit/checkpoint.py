@@ -11,7 +11,7 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.base.isotropic import IsotropicBackbone
-from mmlape.models.base.stored_position import NAMES, StoredPosition
+from mmlape.models.base.stored_position import NAMES, InferredPosition
 from mmlape.models.grid import Grid
 from mmlape.models.position.stored import with_batch_axis
 from mmlape.models.vit.layouts import ADAPTER, LAYOUTS
@@ -61,9 +61,9 @@ def describe(weights: Weights, path: str, model: str) -> tuple[dict, dict, list[
     return rows, dict(options, init_cfg=dict(type='Pretrained', checkpoint=path)), notes
 
 
-def _position_of(weights: Weights, grid: Grid | None = None) -> StoredPosition:
+def _position_of(weights: Weights, grid: Grid | None = None) -> InferredPosition:
     if weights.layout == 'jax' and not NAMES.tables(weights):  # big_vision stores no sinusoids
-        return StoredPosition('sincos2d-moco', None, False)
+        return InferredPosition('sincos2d-moco', None, False)
     return NAMES.position(weights, sum(table_tokens(weights, grid).values()), grid)
 
 
