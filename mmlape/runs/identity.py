@@ -32,7 +32,7 @@ def collect(cfg: dict, seed: int | None, world_size: int, total_batch: int, batc
         seed: None if it is not known yet.
         world_size: Number of processes.
         total_batch: Images of one optimiser step.
-        batch_policy: 'recipe', 'auto-scale-lr', 'accumulation', 'allowed-mismatch' or 'unknown'.
+        batch_policy: 'recipe', 'unknown', 'auto-scale-lr', 'accumulate' or 'allow-batch-mismatch'.
 
     Returns:
         ``config`` (hash of ``settings``), ``seed``, ``world_size``, ``total_batch``, ``amp``, ``batch_policy``,

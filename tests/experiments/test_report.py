@@ -148,7 +148,7 @@ def test_pairs_of_long_names_are_called_as_in_the_paper_where_that_tells_them_ap
 
 def test_arms_that_differ_in_more_than_their_settings_are_pointed_out(tmp_path):
     write_run(tmp_path / 'plain', 1, 40.0, chosen=settings('default'))
-    other = synthetic.identity(1, settings(), total_batch=16, batch_policy='allowed-mismatch')
+    other = synthetic.identity(1, settings(), total_batch=16, batch_policy='allow-batch-mismatch')
     write_run(tmp_path / 'wide', 1, 41.0, identity=other)
     write_run(tmp_path / 'old', 1, 41.0, chosen=False)
     warnings = build(_arms(tmp_path), 'x').warnings

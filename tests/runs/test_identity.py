@@ -221,8 +221,8 @@ def test_what_must_be_equal_depends_on_the_purpose(config):
     processes = identity_of(config, plan=dict(world_size=2, total_batch=2))
     assert differences(mine, processes, for_resume=True) == []
     assert 'world_size: 1 -> 2' in differences(mine, processes, for_resume=False)
-    batch = identity_of(config, plan=dict(world_size=1, total_batch=4), policy='allowed-mismatch')
-    lines = ['total_batch: 2 -> 4', 'batch_policy: recipe -> allowed-mismatch']
+    batch = identity_of(config, plan=dict(world_size=1, total_batch=4), policy='allow-batch-mismatch')
+    lines = ['total_batch: 2 -> 4', 'batch_policy: recipe -> allow-batch-mismatch']
     assert differences(mine, batch, for_resume=True) == lines
 
 
