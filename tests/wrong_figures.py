@@ -260,7 +260,7 @@ BY_FILE = {
         ('identity: weights not compared',
          "    found += _other_weights(mine.get('checkpoint'), other.get('checkpoint'))\n", ''),
         ('identity: weights by their name', "known = one.get('sha256') and two.get('sha256')", 'known = None'),
-        ('identity: configurations not compared', "if mine.get('config') != other.get('config'):", 'if False:'),
+        ('identity: configurations not compared', "if mine.get('settings_sha256') != other.get('settings_sha256'):", 'if False:'),
         ('identity: software not compared', 'return found + software_differences(mine, other)', 'return found'),
         ('identity: source not compared', "for key in ('version', 'source')}", "for key in ('version',)}"),
         ('identity: the first of several weights', "' + '.join(digest['sha256'] for digest in digests)",

@@ -47,7 +47,7 @@ def identity_of(path, *options, seed=3, plan=PLAN, policy='recipe'):
     ],
 )
 def test_what_may_differ_does_not_count(config, option):
-    assert identity_of(config, option)['config'] == identity_of(config)['config']
+    assert identity_of(config, option)['settings_sha256'] == identity_of(config)['settings_sha256']
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_no_key_of_a_configuration_is_forgotten():
 def test_the_place_of_the_data_does_not_count_but_its_parts_do(config, tmp_path):
     moved = tiny.write_data(tmp_path / 'moved')
     here, there = identity_of(config), identity_of(config, f'data_root={moved}')
-    assert here['config'] == there['config'] and str(moved) not in json.dumps(there['settings'])
+    assert here['settings_sha256'] == there['settings_sha256'] and str(moved) not in json.dumps(there['settings'])
     other = identity_of(config, 'train_dataloader.dataset.data_prefix.img_path=images/validation')
     assert any('img_path' in line for line in differences(here, other, for_resume=True))
 
@@ -307,7 +307,7 @@ def test_a_run_records_its_identity(config, tmp_path):
     expected = identity_of(config, seed=5)
     assert {**expected, 'settings': None} == {**identity, 'settings': None}
     assert identity['settings'] == expected['settings'] == json.loads((tmp_path / 'settings.json').read_text())
-    assert digest(identity['settings']) == identity['config']
+    assert digest(identity['settings']) == identity['settings_sha256']
     assert record['device'] and record['host'] and record['updated'] > 1.7e9 and record['failure'] is None
     cost = record['cost']
     assert cost['parameters'] == 28723 and cost['seconds_per_iter'] > 0 and cost['train_seconds'] > 0
