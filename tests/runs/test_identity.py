@@ -21,7 +21,7 @@ from mmlape.errors import TrainingError
 from mmlape.runs import identity as identities
 from mmlape.runs.identity import checkpoint_keys, collect, differences, joined_digest, read_identity
 from mmlape.runs.record import lock_run, running_in
-from mmlape.runs.settings import digest, named_differences, precision, settings
+from mmlape.runs.settings import COUNTED, IGNORED, digest, named_differences, precision, settings
 
 PLAN = dict(world_size=1, total_batch=2)
 DETECTOR = 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
@@ -156,6 +156,13 @@ def test_no_key_of_a_configuration_is_forgotten():
     named = {key.split('.')[0] for key in (*COUNTS, *COUNTS_NOT)}
     assert named == set(_everything())
     assert runner_keys() <= named, runner_keys() - named
+
+
+def test_the_page_for_users_lists_every_key_that_counts_or_does_not():
+    page = (tiny.ROOT / 'docs' / 'experiments.md').read_text()
+    counts, ignored = page.partition('Settings are these keys')[2].partition('Inside these keys')[::2]
+    assert [key for key in COUNTED if f'`{key}`' not in counts] == []
+    assert [key for key in IGNORED if f'`{key}`' not in ignored] == []
 
 
 def test_the_place_of_the_data_does_not_count_but_its_parts_do(config, tmp_path):
