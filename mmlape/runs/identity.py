@@ -1,7 +1,7 @@
 """The identity of a run: what must be equal before two runs are averaged, or one is resumed from another.
 
-``run.json`` holds the identity. Its ``settings_sha256`` is the hash of ``settings.json`` beside it, so that a difference can
-be named key by key. docs/experiments.md lists what counts.
+``run.json`` holds the identity. Its ``settings_sha256`` is the hash of ``settings.json`` beside it, so that a
+difference can be named key by key. docs/experiments.md lists what counts.
 """
 
 import hashlib
