@@ -14,7 +14,7 @@ from mmlape.models.ceit.checkpoint import ARCHS, CeiTCheckpointAdapter
 from mmlape.models.ceit.layers import ImageToTokens, LayerClassAttention, LeFFLayer
 from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.position import PositionType, resolve_position
+from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.models.vit.options import resolve_arch
 from mmlape.registry import MODELS
 
@@ -115,9 +115,11 @@ class CeiT(IsotropicBackbone):
         self.norm = build_norm_layer(norm_cfg, dims)[1]
         self.apply(self.init_linear)
 
-    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Return the tokens (B, N, D) of images (B, C, H, W), and their grid."""
-        return self.i2t(x)
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
+        x, hw = self.i2t(x)  # (B, N, D)
+        x, pe = self.add_position(x, hw)  # (B, P + N, D)
+        return self.pos_drop(x), pe, hw
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Extract features.
@@ -131,12 +133,17 @@ class CeiT(IsotropicBackbone):
         Raises:
             ValueError: If a side of the images is smaller than a patch.
         """
-        if self.lca is None:
-            return super().forward(x)
         x, pe, hw = self.embed(x)
+        if self.lca is None:
+            outs = {}
+            for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
+                x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
+                if number in self.out_indices:
+                    outs[number] = self.output(x, hw, number)
+            return tuple(outs[number] for number in self.out_indices)
         tokens = []
-        for i in range(self.num_layers):
-            x, pe = self.run_layers(x, pe, hw, i, i + 1)
+        for layer in self.blocks:
+            x, pe = layer(x, pe, hw)
             tokens.append(x[:, 0])
         last = self.norm(self.lca(torch.stack(tokens, dim=1) + self.pos_layer_embed))
         outs = [*tokens[:-1], last]

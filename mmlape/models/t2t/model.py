@@ -11,7 +11,7 @@ from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
-from mmlape.models.position import PositionType, resolve_position
+from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.models.t2t.checkpoint import ARCHS, T2TCheckpointAdapter
 from mmlape.models.t2t.layers import TokensToToken
 from mmlape.models.vit.options import resolve_arch
@@ -113,6 +113,28 @@ class T2TViT(IsotropicBackbone):
         self.norm = nn.LayerNorm(dims, norm_cfg['eps'])
         self.apply(self.init_linear)
 
-    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Return the tokens (B, N, D) of images (B, C, H, W), and their grid."""
-        return self.tokens_to_token(x)
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Extract features.
+
+        Args:
+            x: Images (B, C, H, W).
+
+        Returns:
+            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
+
+        Raises:
+            DataError: If a side of the images is smaller than a patch.
+        """
+        x, pe, hw = self.embed(x)
+        outs = {}
+        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
+            x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
+            if number in self.out_indices:
+                outs[number] = self.output(x, hw, number)
+        return tuple(outs[number] for number in self.out_indices)
+
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
+        x, hw = self.tokens_to_token(x)  # (B, N, D)
+        x, pe = self.add_position(x, hw)  # (B, P + N, D)
+        return self.pos_drop(x), pe, hw

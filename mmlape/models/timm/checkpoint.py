@@ -12,7 +12,7 @@ from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
-from mmlape.models.adapter.branch import infer_options
+from mmlape.models.adapter.checkpoint import infer_options
 from mmlape.models.base.checkpoint import CheckpointAdapter, Description
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.timm.pretrained import PREFIX_TOKENS
