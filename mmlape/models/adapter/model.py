@@ -21,6 +21,7 @@ from mmlape.models.adapter.deform_attn import Cells, MSDeformAttn
 from mmlape.models.adapter.layers import InteractionBlock, split_maps
 from mmlape.models.adapter.options import check_adapter, resolve_interactions
 from mmlape.models.adapter.spatial_prior import SpatialPriorModule
+from mmlape.models.base.archs import name_models
 from mmlape.models.grid import (
     Grid,
     ceil_div,
@@ -31,6 +32,7 @@ from mmlape.models.grid import (
     to_maps,
 )
 from mmlape.models.vit.model import VisionTransformer
+from mmlape.models.vit.options import ARCHS
 from mmlape.registry import MODELS
 
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
@@ -228,6 +230,9 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     """
 
     checkpoint_adapter = ViTAdapterCheckpointAdapter()
+    model_names = name_models('{}-adapter', ARCHS)
+    paper_name = 'DeiT'
+    paper_adapter = 'ViT-Adapter'
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ of a backbone, so that a new one is one file.
 """
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -41,6 +41,7 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
         checkpoint_adapter: Knows the backbone's checkpoint files.
         load_report: Of the checkpoint that ``init_cfg`` names, once it is loaded.
         recorded_arguments: Arguments that files record, because neither names nor shapes of tensors tell them.
+        model_names: Arguments by the names of models that ``mmlape.get_model`` takes; a subclass has its own.
         out_types: Forms of the outputs.
         out_type: One of them.
         out_indices: Layers, or stages, to return, counted from 0.
@@ -63,6 +64,7 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
 
     checkpoint_adapter: CheckpointAdapter = CheckpointAdapter()
     load_report: LoadReport | None = None
+    model_names: ClassVar[Mapping[str, dict]] = {}
     out_types: ClassVar[tuple[str, ...]] = ('raw', 'featmap', 'avg_featmap')
     layers_name: ClassVar[str] = 'blocks'
     table_name: ClassVar[str] = 'pos_embed'

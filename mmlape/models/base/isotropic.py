@@ -4,7 +4,6 @@ x = [prefix; tokens(image)];  x <- layer_l(x, PE)
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +13,6 @@ from torch import Tensor, nn
 from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
-from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.layers.transformer_layer import full_precision
 from mmlape.models.position import AttentionSlot, Stream
@@ -25,9 +23,8 @@ OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
 class IsotropicBackbone(BaseBackbone):
     """The parts and the outputs that such backbones share.
 
-    A subclass sets ``arch`` (with ``num_layers``, ``num_heads`` and ``feedforward_channels``), calls ``set_outputs``,
-    ``add_prefix_tokens`` and ``build_layers`` in its constructor, and defines ``embed`` and ``forward``; see
-    ``BaseBackbone`` for what else it must have.
+    A subclass calls ``set_outputs`` and ``add_prefix_tokens`` in its constructor, and defines ``embed`` and
+    ``forward``; see ``BaseBackbone`` for what else it must have.
 
     Attributes:
         arch: Widths, depth and heads.
@@ -76,44 +73,6 @@ class IsotropicBackbone(BaseBackbone):
                 f'pe_type, not pe_joining={given["pe_joining"]!r} with pe_type={given["pe_type"]!r}'
             )
         return build(self.embed_dims, eps=eps)
-
-    def build_layers(
-        self,
-        layer_type: Callable[..., nn.Module],
-        attention: dict[str, Any],
-        drop_path_rate: float = 0.0,
-        windows: Sequence[int | None] | None = None,
-        **options,
-    ) -> nn.ModuleList:
-        """Build the layers, each with position encodings of its own inside attention.
-
-        Args:
-            layer_type: Class of a layer.
-            attention: Arguments of ``MultiheadAttention`` beside widths, windows and encodings.
-            drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
-            windows: Side of each layer's windows, or None for global attention; by default all are global.
-            **options: Arguments of ``layer_type`` beside widths, joining, norm of the PE and stochastic depth.
-        """
-        depth, position = self.arch['num_layers'], self.position
-        return nn.ModuleList(
-            layer_type(
-                embed_dims=self.embed_dims,
-                attn=MultiheadAttention(
-                    embed_dims=self.embed_dims,
-                    num_heads=self.arch['num_heads'],
-                    window_size=window,
-                    encodings=position.build_inside(),
-                    slot=self.slot(number, window),
-                    **attention,
-                ),
-                joining=position.joining,
-                feedforward_channels=self.arch['feedforward_channels'],
-                drop_path_rate=drop_path_rate * number / max(1, depth - 1),
-                pe_norm=position.pe_norm,
-                **options,
-            )
-            for number, window in enumerate(windows or [None] * depth)
-        )
 
     def slot(self, layer: int, window: int | None = None) -> AttentionSlot:
         """Return what a layer's encodings inside attention are attached to; ``window`` is the side of its windows."""

@@ -11,7 +11,7 @@ from mmlape.errors import ConfigError
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid, require_patch
 from mmlape.models.timm.checkpoint import TABLE, VIT, TimmCheckpointAdapter
-from mmlape.models.timm.pretrained import PREFIX_TOKENS, build_vit, find_model
+from mmlape.models.timm.pretrained import PREFIX_TOKENS, TimmNames, build_vit, find_model
 from mmlape.registry import MODELS
 
 DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
@@ -51,6 +51,8 @@ class TimmViT(IsotropicBackbone):
 
     checkpoint_adapter = TimmCheckpointAdapter()
     table_name = TABLE
+    model_names = TimmNames()
+    paper_name = None
     prefix_tokens = ()
     layers_name = f'{VIT}blocks'
     embedding_names = (f'{VIT}patch_embed.', f'{VIT}norm_pre.')
