@@ -148,19 +148,19 @@ class TimmViT(TimmCheckpoints):
         require_patch(x, self.vit.patch_embed.patch_size[0])
         with self.vit_mode(x):
             tokens, hw = self.tokenize(x)
-            found = self.vit._pos_embed(tokens.unflatten(1, hw))
-            tokens, rope = found if isinstance(found, tuple) else (found, None)
+            embedded = self.vit._pos_embed(tokens.unflatten(1, hw))
+            tokens, rope = embedded if isinstance(embedded, tuple) else (embedded, None)  # Eva returns both
             return self.vit.norm_pre(tokens), rope, hw
 
     def run_layers(
         self, x: Tensor, pe: Tensor | None, hw: Grid, start: int, stop: int
     ) -> tuple[Tensor, Tensor | None]:
         """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, P + N, D); ``pe`` has rotary angles or None."""
-        one_each = getattr(self.vit, 'rope_mixed', False)
+        per_layer = getattr(self.vit, 'rope_mixed', False)  # trained frequencies, other ones in each layer
         with self.vit_mode(x):
             for number in range(start, stop):
                 layer = self.vit.blocks[number]
-                options = {} if pe is None else dict(rope=pe[number] if one_each else pe)
+                options = {} if pe is None else dict(rope=pe[number] if per_layer else pe)
                 if self.with_cp and torch.is_grad_enabled():
                     x = recompute(layer, x, use_reentrant=False, **options)
                 else:
@@ -171,7 +171,7 @@ class TimmViT(TimmCheckpoints):
         """Return the tokens (B, P + N, D) of a layer that is returned: through the final norm, in full precision."""
         with self.vit_mode(x):
             x = self.final_norm(x)
-        return x.float() if self.frozen_dtype else x
+        return x.float() if self.frozen_dtype else x  # what follows is trained, in its own precision
 
 
 def _init_cfg(source, pretrained: bool, checkpoint: str | None, init_cfg) -> dict | list[dict] | None:
