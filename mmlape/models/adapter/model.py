@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 
-from mmlape.checkpoint.key_maps import Weights
-from mmlape.checkpoint.loading import LoadOptions
 from mmlape.errors import ConfigError
-from mmlape.models.adapter.branch import AdapterMixin, infer_options
+from mmlape.models.adapter.branch import AdapterMixin
+from mmlape.models.adapter.checkpoint import ViTAdapterCheckpointAdapter
 from mmlape.models.base.archs import name_models
-from mmlape.models.vit.layouts import ADAPTER
 from mmlape.models.vit.model import VisionTransformer
 from mmlape.models.vit.options import ARCHS
 from mmlape.registry import MODELS
 
-ADAPTER_PARTS = ('level_embed', 'spm.', 'interactions.', 'up.', 'norm1.', 'norm2.', 'norm3.', 'norm4.')
 FIXED = (('with_cls_token', False), ('num_registers', 0), ('final_norm', False), ('patch_size', 16))
 
 
@@ -47,6 +44,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     """
 
     model_names = name_models('{}-adapter', ARCHS)
+    checkpoint_adapter = ViTAdapterCheckpointAdapter()
 
     def __init__(
         self,
@@ -74,6 +72,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         shared = {
             key: kwargs[key] for key in ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp') if key in kwargs
         }
+        self.add_encodings()  # drawn before the adapter's parts
         self.build_adapter(
             conv_inplane,
             n_points,
@@ -91,29 +90,3 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     def table_tokens(self) -> dict[str, int]:
         """Return the class row of the pretraining, which no token of this model has."""
         return {'cls_token': 1} if self.with_prefix_pe else {}
-
-    # checkpoints
-
-    @classmethod
-    def owns_checkpoint(cls, weights: Weights) -> bool:
-        """Check for the adapter's own parts."""
-        return weights.layout == ADAPTER.name
-
-    @classmethod
-    def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
-        """Describe the ViT, and what differs from the adapter's defaults as far as it shows."""
-        rows, config, notes = super().describe_checkpoint(weights, path)
-        found = infer_options(weights.tensors, len(weights.tensors['patch_embed.proj.weight']), {})
-        if 'cffn_ratio' in found and found['cffn_ratio'] is None:
-            del found['cffn_ratio']
-            found['with_cffn'] = False
-        vit = ('type', 'arch', 'img_size', 'pe_type', 'pe_joining', 'patch_norm', 'norm_placement')
-        plain = {key: value for key, value in config.items() if key in vit}
-        notes = ['windows, interaction_indexes and vit_feature_source leave no trace in a file', *notes]
-        return rows, dict(plain, **found, init_cfg=config['init_cfg']), notes
-
-    def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
-        """Check whether a tensor may keep its initial values: over a plain ViT the adapter's own parts may."""
-        if name.startswith(ADAPTER_PARTS):
-            return weights.layout != ADAPTER.name
-        return super().may_be_new(name, weights, options)

@@ -10,8 +10,6 @@ import torch
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Weights
-from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
@@ -147,21 +145,7 @@ class IsotropicBackbone(BaseBackbone):
         _, patches = self.split_prefix(x)  # (B, N, D)
         return patches.mean(dim=1) if self.out_type == 'avg_featmap' else contiguous(to_maps(patches, hw))
 
-    # checkpoints
-
-    def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
-        """Return a file's tensors without tokens, tables and the final norm where this model lacks them."""
-        tensors = super().fit_checkpoint(weights, options, report)
-        unwanted = [name for name in self.optional_tokens(weights) if name not in self.prefix_tokens]
-        if self.position.absolute is None and not self.position.inside:
-            unwanted += self.stored_names.tables(weights)
-        if self.final_norm is None:
-            unwanted += [name for name in tensors if name.startswith(f'{self.final_norm_name}.')]
-        for name in unwanted:
-            if tensors.pop(name, None) is not None:
-                report.dropped.append(name)
-        return tensors
-
-    def optional_tokens(self, weights: Weights) -> tuple[str, ...]:
-        """Return the prefix tokens of a file, which a model may do without."""
-        return tuple(name for name in type(self).prefix_tokens if name in weights.tensors)
+    def absent_parts(self) -> tuple[str, ...]:
+        """Return the prefix tokens that do not run along, and the final norm if there is none."""
+        norm = () if self.final_norm is not None else (f'{self.final_norm_name}.',)
+        return super().absent_parts() + norm

@@ -10,11 +10,11 @@ from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.models.base.archs import VARIANTS, name_models
-from mmlape.models.base.isotropic import OUT_TYPES
-from mmlape.models.compact.checkpoint import CompactCheckpoints
+from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone
+from mmlape.models.compact.checkpoint import CompactCheckpointAdapter
 from mmlape.models.compact.layers import TOKENIZERS, CompactLayer
 from mmlape.models.compact.options import ARCHS, check_out_type, check_patch_norm, resolve_arch
-from mmlape.models.grid import Grid, ceil_div
+from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.transformer_layer import build_layers, growing_rates
@@ -23,7 +23,7 @@ from mmlape.registry import MODELS
 
 
 @MODELS.register_module()
-class CompactTransformer(CompactCheckpoints):
+class CompactTransformer(IsotropicBackbone):
     """ViT-Lite, CVT or CCT; the default arguments are those of the public CCT-7/3x1 for 32x32 pixels.
 
     Images of any size work: patches are padded to completeness with zeros on the right and the bottom, convolutions
@@ -63,6 +63,7 @@ class CompactTransformer(CompactCheckpoints):
         **name_models('{}', [arch for arch in ARCHS if not arch.startswith('cct')]),
         **name_models('{}', [arch for arch in ARCHS if arch.startswith('cct')], {'lape': VARIANTS['lape']}),
     }
+    checkpoint_adapter = CompactCheckpointAdapter()
     table_name = 'positional_emb'
     embedding_names = ('tokenizer.', 'norm_pre.')
     prefix_tokens = ('class_emb',)
@@ -96,9 +97,9 @@ class CompactTransformer(CompactCheckpoints):
 
         self.tokenizer = self._build_tokenizer(in_channels, patch_norm)
         self.patch_size = self.tokenizer.patch_size
-        self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
+        self.grid: Grid = self.grid_of(img_size)
         self.set_outputs(check_out_type(out_type, self.arch['pooling']), out_indices, depth)
-        self.untraced = {'patch_norm': patch_norm, 'out_type': self.out_type}
+        self.recorded_arguments = {'patch_norm': patch_norm, 'out_type': self.out_type}
         self.add_prefix_tokens({'class_emb': 1} if self.arch['pooling'] == 'cls_token' else {})
         if self.position.absolute is not None and 'std' not in vars(self.position.absolute):
             self.position.absolute.std = 0.2
@@ -126,8 +127,6 @@ class CompactTransformer(CompactCheckpoints):
         # outputs of another form would leave it without a gradient
         self.attention_pool = Linear(self.embed_dims, 1) if self.out_type == 'sequence_pool' else None
         self.apply(self._init)
-        self.add_encodings()
-        self.freeze()
 
     def _build_tokenizer(self, in_channels: int, patch_norm: str) -> nn.Module:
         options = dict(self.arch['tokenizer'])
@@ -145,13 +144,13 @@ class CompactTransformer(CompactCheckpoints):
         elif module is self and self.num_prefix:
             nn.init.zeros_(self.class_emb)
 
-    def grid_of(self, size: tuple[int, int]) -> Grid:
-        """Return the grid of tokens of an image of (height, width) pixels."""
-        return tuple(ceil_div(side, self.patch_size) for side in size)
-
     def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
         """Return the tokens (B, N, D) of images (B, C, H, W), and their grid."""
         return self.tokenizer(x)
+
+    def absent_parts(self) -> tuple[str, ...]:
+        """Return the pooling's weights where this model has none."""
+        return super().absent_parts() + (() if self.attention_pool else ('attention_pool.',))
 
     def format(self, x: Tensor, hw: Grid) -> Tensor | tuple[Tensor, ...]:
         """Return tokens (B, P + N, D) of a layer in the form that ``out_type`` says."""

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recompute
 
 from mmlape.errors import ConfigError
-from mmlape.models.grid import Grid, ceil_div, require_patch
-from mmlape.models.timm.checkpoint import VIT, TimmCheckpoints
+from mmlape.models.base.isotropic import IsotropicBackbone
+from mmlape.models.grid import Grid, require_patch
+from mmlape.models.timm.checkpoint import TABLE, VIT, TimmCheckpointAdapter
 from mmlape.models.timm.pretrained import PREFIX_TOKENS, TimmNames, build_vit, find_model
 from mmlape.registry import MODELS
 
@@ -17,7 +18,7 @@ DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
 
 
 @MODELS.register_module()
-class TimmViT(TimmCheckpoints):
+class TimmViT(IsotropicBackbone):
     """Any plain ViT of timm's registry: its classes ``VisionTransformer`` and ``Eva``.
 
     timm's model is ``vit``, so names are ``vit.`` and timm's; heads and pooling are left out, and layers behind the
@@ -49,6 +50,8 @@ class TimmViT(TimmCheckpoints):
     """
 
     model_names = TimmNames()
+    checkpoint_adapter = TimmCheckpointAdapter()
+    table_name = TABLE
     prefix_tokens = ()
     layers_name = f'{VIT}blocks'
     embedding_names = (f'{VIT}patch_embed.', f'{VIT}norm_pre.')
@@ -108,10 +111,6 @@ class TimmViT(TimmCheckpoints):
     def frozen_modules(self) -> list[nn.Module]:
         """Return the ViT if it is frozen."""
         return [self.vit] if self.frozen else []
-
-    def grid_of(self, size: tuple[int, int]) -> Grid:
-        """Return the grid of patches of an image of (height, width) pixels."""
-        return tuple(ceil_div(side, self.patch_size) for side in size)
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
         """Return a parameter's depth, as timm's ``group_matcher`` has it: the final norm is the last layer's."""

@@ -7,19 +7,21 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
 from mmlape.models.base.archs import name_models, resolve_arch
-from mmlape.models.grid import Grid, ceil_div
+from mmlape.models.base.isotropic import IsotropicBackbone
+from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
 from mmlape.models.position import PositionType, resolve_position
 from mmlape.models.vit import options as vit_options
-from mmlape.models.vit.checkpoint import ViTCheckpoints
+from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
+from mmlape.models.vit.layouts import TOKENS
 from mmlape.registry import MODELS
 
 
 @MODELS.register_module()
-class VisionTransformer(ViTCheckpoints):
+class VisionTransformer(IsotropicBackbone):
     """Plain ViT; the default arguments are DeiT's, ``pe_joining='lape'`` makes it LaPE's.
 
     Images of any size of at least one patch work: sides are padded with zeros on the right and the bottom to complete
@@ -74,6 +76,7 @@ class VisionTransformer(ViTCheckpoints):
     """
 
     model_names = name_models('{}', vit_options.ARCHS)
+    checkpoint_adapter = ViTCheckpointAdapter()
 
     def __init__(
         self,
@@ -110,7 +113,7 @@ class VisionTransformer(ViTCheckpoints):
         self.arch = resolve_arch(arch, vit_options.ARCHS)
         self.embed_dims = self.arch['embed_dims']
         self.in_channels, self.patch_size = in_channels, patch_size
-        self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
+        self.grid: Grid = self.grid_of(img_size)
         self.set_outputs(out_type, out_indices, self.arch['num_layers'])
         if out_type == 'cls_token' and not with_cls_token:
             raise ConfigError("out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'")
@@ -135,7 +138,7 @@ class VisionTransformer(ViTCheckpoints):
         norms = (self.position.pe_norm, norm_cfg, with_cp)
         rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
         self.placement_of_norms = placement = resolve_norm_placement(norm_placement)
-        self.untraced = dict(
+        self.recorded_arguments = dict(
             num_heads=self.arch['num_heads'],
             patch_norm=patch_norm,
             norm_cfg={**norm_cfg, 'eps': eps},
@@ -149,8 +152,6 @@ class VisionTransformer(ViTCheckpoints):
         self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1] if final_norm else None
         self.blocks.apply(self.init_linear)
         placement.scale_initial(self.blocks)
-        self.add_encodings()
-        self.freeze()
 
     # building
 
@@ -183,9 +184,9 @@ class VisionTransformer(ViTCheckpoints):
         """Return the prefix tokens that the PE tables have rows for, and how many each."""
         return super().table_tokens() if self.with_prefix_pe else {}
 
-    def grid_of(self, size: tuple[int, int]) -> Grid:
-        """Return the grid of patches of an image of (height, width) pixels."""
-        return tuple(ceil_div(side, self.patch_size) for side in size)
+    def absent_parts(self) -> tuple[str, ...]:
+        """Return the tokens that do not run along, and the final norm if there is none."""
+        return super().absent_parts() + tuple(token for token in TOKENS if token not in self.prefix_tokens)
 
     def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
         """Return the patches' tokens (B, N, D) of images (B, C, H, W), and their grid."""
