@@ -310,7 +310,7 @@ BY_FILE = {
         ('timm: prefix tokens of the PE are patches', "self.num_prefix: int = self.vit.num_prefix_tokens",
          'self.num_prefix: int = min(1, self.vit.num_prefix_tokens)'),
         ('timm: rotary angles left out', 'options = {} if pe is None', 'options = {} if True'),
-        ('timm: one rotary table for all layers', 'pe[number] if one_each', 'pe[0] if one_each'),
+        ('timm: one rotary table for all layers', 'pe[number] if per_layer', 'pe[0] if per_layer'),
         ('timm: norm of the first input missing', 'return self.vit.norm_pre(tokens), rope, hw',
          'return tokens, rope, hw'),
         ('timm: a frozen ViT keeps activations', 'stack.enter_context(torch.no_grad())', 'pass'),
