@@ -845,7 +845,7 @@ BY_FILE = {
         ("seeds: the arms' spread for that of the pairs", 'one.paired, of_differences(*arms)',
          'one.paired, pooled([list(values.values()) for values in arms])'),
     ],
-    'configs/_base_/schedules/adamw.py': [
+    'configs/_base_/default_runtime.py': [
         ('decay: level_embed decays', 'level_embed=no_decay, ', ''),
         ('decay: batch norms decay', 'norm_decay_mult=0.0,', ''),
         ('decay: biases decay', ', bias=no_decay', ''),
@@ -858,7 +858,7 @@ BY_FILE = {
     'configs/_base_/schedules/sgd_160k.py': [
         ('decay: Segmenter decays', 'weight_decay=0.0', 'weight_decay=0.05'),
     ],
-    'configs/_base_/models/segmenter_vit.py': [
+    'configs/_base_/models/segmenter.py': [
         ('Segmenter: one layer in the mask transformer', 'num_layers=2', 'num_layers=1'),
     ],
 }  # fmt: skip
