@@ -51,6 +51,7 @@ OF_FILES = (
     'row or token or table or timm or sinusoids or own_files',
 )
 OF_TARGETS = ('tests/checkpoint/test_convert.py', '-k', 'reasons or contract or heads or switch or compact')
+OF_NAMES = ('tests/models/test_names.py',)
 OF_TIMM_FILES = ('tests/checkpoint/test_timm_weights.py',)
 OF_DESCRIPTIONS = (
     'tests/checkpoint/test_t2t_ceit_checkpoints.py',
@@ -67,6 +68,8 @@ OWN_TESTS = {
     'mmlape/models/vit/targets.py': OF_TARGETS,
     'mmlape/checkpoint/targets.py': OF_TARGETS,
     'mmlape/models/classifiers/mixup.py': OF_DPN,
+    'mmlape/models/names.py': OF_NAMES,
+    'mmlape/models/base/archs.py': OF_NAMES,
     'configs/_base_/models/vit_big_vision.py': OF_DPN,
     'configs/_base_/datasets/big_vision.py': OF_DPN,
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
@@ -180,6 +183,16 @@ BY_FILE = {
         ('drop path: one rate', 'drop_path_rate * i / max(1, depth - 1)', 'drop_path_rate'),
         ('attention dropout: the other rate', 'attn_drop_rate, drop_rate)', 'drop_rate, attn_drop_rate)'),
     ],
+    'mmlape/models/names.py': [
+        ('model names: a subclass has those of its base', "vars(kind).get('model_names')",
+         "getattr(kind, 'model_names', None)"),
+        ('model names: the checkpoint is not loaded', 'model.init_weights()', 'pass'),
+        ('model names: the arguments of the name win', '{**options, **overrides}', '{**overrides, **options}'),
+    ],
+    'mmlape/models/base/archs.py': [
+        ('model names: variants of the first arch alone', 'for name, own in named.items()',
+         'for name, own in list(named.items())[:1]'),
+    ],
     'mmlape/models/t2t/layers.py': [
         ('T2T: logits scaled by the width of the queries', ', scale=self.qkv.in_features**-0.5', ''),
         ('T2T: transformer without the values in the stream', 'return (v + self.proj(out))', 'return self.proj(out)'),
@@ -230,29 +243,24 @@ BY_FILE = {
     ],
     'mmlape/models/t2t/model.py': [
         ('T2T-ViT: eps 1e-6', 'eps=1e-5', 'eps=1e-6'),
-        ('T2T-ViT: dropout of attention weights', 'False, 0.0, drop_rate, None', 'False, drop_rate, drop_rate, None'),
-        ('T2T-ViT: drop path rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
+        ('T2T-ViT: dropout of attention weights', 'proj_drop_rate=drop_rate',
+         'proj_drop_rate=drop_rate, attn_drop_rate=drop_rate'),
+        ('T2T-ViT: qkv with bias', 'qkv_bias=False', 'qkv_bias=True'),
+        ('T2T-ViT: no drop path', 'growing_rates(drop_path_rate, depth)', 'growing_rates(0.0, depth)'),
     ],
     'mmlape/models/ceit/model.py': [
         ('CeiT: eps 1e-5', 'eps=1e-6', 'eps=1e-5'),
-        ('CeiT: drop path rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
+        ('CeiT: no drop path', 'growing_rates(drop_path_rate, depth)', 'growing_rates(0.0, depth)'),
         ('CeiT: no PE over layers', ' + self.pos_layer_embed)', ' + 0 * self.pos_layer_embed)'),
         ('CeiT: class token instead of LCA', 'last = self.norm(self.lca(', 'last = self.norm(x[:, 0] + 0 * self.lca('),
         ('CeiT: class tokens before the layers', 'tokens.append(x[:, 0])', 'pass',
          'x, pe = self.run_layers(x, pe, hw, i, i + 1)',
          'tokens.append(x[:, 0])\n            x, pe = self.run_layers(x, pe, hw, i, i + 1)'),
         ('CeiT: initial PE over layers random', 'torch.zeros(1, depth, dims)', 'torch.randn(1, depth, dims)'),
-        ('CeiT: dropout of attention weights', 'True, 0.0, drop_rate, None', 'True, drop_rate, drop_rate, None'),
-        ('CeiT: no dropout of attention', 'True, 0.0, drop_rate, None', 'True, 0.0, 0.0, None'),
+        ('CeiT: dropout of attention weights', 'proj_drop_rate=drop_rate',
+         'proj_drop_rate=drop_rate, attn_drop_rate=drop_rate'),
+        ('CeiT: no dropout of attention', 'proj_drop_rate=drop_rate', 'proj_drop_rate=0.0'),
         ('CeiT: heads of S', "'small': _arch(6)", "'small': dict(_arch(6), num_heads=12)"),
-    ],
-    'mmlape/models/compact/tokenizer.py': [
-        ('compact: no ReLU', 'nn.ReLU(inplace=True)', 'nn.Identity()'),
-        ('compact: average pooling', 'nn.MaxPool2d(3, 2, 1)', 'nn.AvgPool2d(3, 2, 1)'),
-        ('compact: stride of the kernel', 'max(1, kernel_size // 2 - 1)', 'max(1, kernel_size // 2)'),
-        ('compact: hidden channels', 'hidden_channels = 64', 'hidden_channels = 32'),
-        ('compact: convolutions with bias', ', bias=False)', ')'),
-        ('compact: eps 1e-6 of patch norms', 'eps: float = 1e-5', 'eps: float = 1e-6'),
     ],
     'mmlape/models/compact/layers.py': [
         ('compact: residual stream not normed', 'x = self.norm1(x + self.drop_path(self.self_attn(attn_input, hw)))\n'
@@ -266,16 +274,22 @@ BY_FILE = {
          'self.self_attn(attn_input, hw)'),
         ('compact: drop path of the MLP missing', 'self.drop_path(self.linear2(F.gelu(self.linear1(x))))',
          'self.linear2(F.gelu(self.linear1(x)))'),
+        ('compact: no ReLU', 'nn.ReLU(inplace=True)', 'nn.Identity()'),
+        ('compact: average pooling', 'nn.MaxPool2d(3, 2, 1)', 'nn.AvgPool2d(3, 2, 1)'),
+        ('compact: stride of the kernel', 'max(1, kernel_size // 2 - 1)', 'max(1, kernel_size // 2)'),
+        ('compact: hidden channels', 'hidden_channels = 64', 'hidden_channels = 32'),
+        ('compact: convolutions with bias', ', bias=False)', ')'),
+        ('compact: eps 1e-6 of patch norms', 'eps: float = 1e-5', 'eps: float = 1e-6'),
     ],
     'mmlape/models/compact/model.py': [
         ('compact: eps 1e-6', 'eps=1e-5', 'eps=1e-6'),
         ('compact: PE resized bicubically', "interpolate_mode: str = 'bilinear'", "interpolate_mode: str = 'bicubic'"),
-        ('compact: qkv with bias', "self.arch['num_heads'], False,", "self.arch['num_heads'], True,"),
+        ('compact: qkv with bias', 'qkv_bias=False', 'qkv_bias=True'),
         ('compact: pooling by the mean', 'self.attention_pool(x).softmax(dim=1)',
          '(0 * self.attention_pool(x)).softmax(dim=1)'),
         ('compact: pooling by softmax over channels', 'return (weights.mT @ x).squeeze(1)',
          'return (weights * x.softmax(dim=-1)).sum(1)'),
-        ('compact: drop path rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
+        ('compact: no drop path', 'growing_rates(drop_path_rate, depth)', 'growing_rates(0.0, depth)'),
         ('compact: initial PE std 0.02', 'absolute.std = 0.2', 'absolute.std = 0.02'),
         ('compact: initial class token random', 'nn.init.zeros_(self.class_emb)', 'pass'),
         ('compact: initial linear maps of PyTorch', 'self.init_linear(module)', 'pass'),
@@ -320,6 +334,8 @@ BY_FILE = {
          'torch.zeros(1, count, self.embed_dims)'),
     ],
     'mmlape/models/layers/transformer_layer.py': [
+        ('layers: drop path rates i / layers', 'i / max(1, num_layers - 1)', 'i / num_layers'),
+        ('layers: one drop path rate', 'drop_path_rate * i / max(1, num_layers - 1)', 'drop_path_rate'),
         ('drop path of the FFN missing', 'self.drop_path(out), self.gamma2', 'out, self.gamma2'),
         ('drop path of the attention missing', 'self.drop_path(out), self.gamma1', 'out, self.gamma1'),
         ('LaPE: PE seen by the FFN', 'pe = self.join(x, pe)\n        out =', 'pe = self.join(x, pe)\n'
@@ -715,8 +731,6 @@ BY_FILE = {
         ('Swin: padding is no zeros', 'grid[0] - hw[0]))', 'grid[0] - hw[0]), value=1.0)'),
         ('Swin: windows by column', 'x.transpose(2, 3).reshape(-1, window * window, channels)',
          'x.permute(0, 1, 3, 4, 2, 5).reshape(-1, window * window, channels)'),
-    ],
-    'mmlape/models/swin/patch_merging.py': [
         ('autocast: Swin, tokens half after a merge', 'full_precision(self.reduction(self.norm(',
          '(self.reduction(self.norm('),
         ('Swin: cells of a merge by row', 'permute(0, 1, 3, 4, 2, 5)', 'permute(0, 1, 3, 2, 4, 5)'),
@@ -738,18 +752,19 @@ BY_FILE = {
         ('Swin: the PE is merged as it was before the layers', 'self.position.joining.change_grid(pe, lambda',
          'self.position.joining.change_grid(self._table(0, grid) if stage == 1 else pe, lambda'),
         ('Swin: windows of the first stage in all', 'self.window_sizes[stage]', 'self.window_sizes[0]'),
-        ('Swin: windows shifted in even layers', 'if number % 2 else 0', 'if number % 2 == 0 else 0'),
-        ('Swin: drop path: rates i / layers', 'layer / max(1, total - 1)', 'layer / total'),
-        ('Swin: FFN twice as wide', 'position.joining, 4 * dims', 'position.joining, 2 * dims'),
+        ('Swin: windows shifted in even layers', 'if i % 2 else 0', 'if i % 2 == 0 else 0'),
+        ('Swin: drop path: each stage begins at 0', 'rates[first : first + depth]', 'rates[:depth]'),
+        ('Swin: FFN twice as wide', 'feedforward_channels=4 * dims', 'feedforward_channels=2 * dims'),
         ('Swin: eps 1e-6', "norm_cfg or dict(type='LN')", "norm_cfg or dict(type='LN', eps=1e-6)"),
         ('Swin: a table of a stage is not joined', 'return self.position.joining.enter(x, pe), pe', 'return x, pe'),
         ('Swin: figures of tokens that are not normed', 'yield seen[0]\n            if stage.downsample is not None:\n'
          '                x, pe = self.next_position(number + 1, stage.downsample(x, grid)',
          'yield seen[0]\n            if stage.downsample is not None:\n'
          '                x, pe = self.next_position(number + 1, stage.downsample(0 * x, grid)'),
-        ('Swin: dropouts exchanged', '(qkv_bias, attn_drop_rate, drop_rate)', '(qkv_bias, drop_rate, attn_drop_rate)'),
+        ('Swin: dropouts exchanged', 'attn_drop_rate=attn_drop_rate, proj_drop_rate=drop_rate',
+         'attn_drop_rate=drop_rate, proj_drop_rate=attn_drop_rate'),
         ('Swin: no dropout of embeddings', 'nn.Dropout(drop_rate)', 'nn.Dropout(0.0)'),
-        ('Swin: no dropout of the FFN', '4 * dims, drop_rate, rate', '4 * dims, 0.0, rate'),
+        ('Swin: no dropout of the FFN', 'dict(drop_rate=drop_rate', 'dict(drop_rate=0.0'),
     ],
     'mmlape/models/vit/options.py': [
         ('DeiT: heads of S', '_arch(384, 6)', '_arch(384, 12)'),
@@ -842,8 +857,8 @@ BY_FILE = {
     ],
     'mmlape/experiments/report/tables.py': [
         ('seeds: the unpaired test on pairs', 'paired=paired)', 'paired=False)'),
-        ("seeds: the arms' spread for that of the pairs", 'one.paired, of_differences(*arms)',
-         'one.paired, pooled([list(values.values()) for values in arms])'),
+        ("seeds: the arms' spread for that of the pairs", 'compared.paired, of_differences(*arms)',
+         'compared.paired, pooled([list(values.values()) for values in arms])'),
     ],
     'configs/_base_/default_runtime.py': [
         ('decay: level_embed decays', 'level_embed=no_decay, ', ''),

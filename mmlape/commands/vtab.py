@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.console import console
     from mmlape.experiments.vtab.protocol import RATES, Options, run_sets
     from mmlape.experiments.vtab.sets import check_sets, read_sets
-    from mmlape.experiments.vtab.tables import build_report, console_table, write_results
+    from mmlape.experiments.vtab.tables import build_report, results_table, write_results
+    from mmlape.tables import console_table
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sets, absent = read_sets(args.configs, args.checkpoint, args.data, args.cfg_options or (), args.skip_missing)
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if not results:
         return 0
     report = build_report(results, options, absent)
-    console().print(console_table(report))
+    console().print(console_table(results_table(report), 'VTAB'))
     for note in report.notes:
         print(note)
     print(f'wrote {", ".join(map(str, write_results(report, options)))}')

@@ -84,7 +84,7 @@ def test_two_processes_test_as_one(config, alone):
     one = evaluate(load_config(config), checkpoint, alone, save_pred=True)
     assert one == json.loads((alone / 'metrics.json').read_text())
     words = ('2', '--work-dir', config.parent / 'two', '--out', 'two/m.json', '--save-pred', 'two/maps')
-    printed = tiny.run(TOOLS / 'dist_test.sh', config, checkpoint, *words, cwd=config.parent)
+    printed = tiny.run(TOOLS / 'dist_test.sh', config, checkpoint, *words, cwd=config.parent, **tiny.REAL)
     assert printed.count('metrics are in') == 1
     two = json.loads((config.parent / 'two' / 'm.json').read_text())
     assert one.pop('world_size') == 1 and two.pop('world_size') == 2
@@ -133,7 +133,7 @@ def test_processes_end_with_the_launcher_that_is_killed(config, tmp_path):
     running = subprocess.Popen(
         [str(word) for word in words],
         cwd=config.parent,
-        env=tiny.environment(TROUBLE='wait:3'),
+        env=tiny.environment(TROUBLE='wait:3', **tiny.REAL),  # which know their parent
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -19,7 +19,7 @@ from mmlape.engine.optim import build_model, set_amp
 from mmlape.engine.trainer import train
 from mmlape.errors import TrainingError
 from mmlape.runs import identity as identities
-from mmlape.runs.identity import checkpoint_of, collect, differences, read_identity
+from mmlape.runs.identity import checkpoint_keys, collect, differences, joined_digest, read_identity
 from mmlape.runs.record import lock_run, running_in
 from mmlape.runs.settings import digest, named_differences, precision, settings
 
@@ -208,7 +208,7 @@ def test_weights_are_compared_by_their_bytes(tmp_path):
     ]
     assert differences(found[first], found[tmp_path / 'x' / 'a.pth'], for_resume=True) == [], 'its name has to do'
     cfg = dict(load_from=str(first), model=dict(teacher_checkpoint=str(second)))
-    assert checkpoint_of(cfg)['name'] == 'a.pth + b.pth'
+    assert joined_digest(dict(checkpoint_keys(cfg)).values())['name'] == 'a.pth + b.pth'
 
 
 def test_what_must_be_equal_depends_on_the_purpose(config):

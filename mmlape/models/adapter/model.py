@@ -6,8 +6,10 @@ from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions
 from mmlape.errors import ConfigError
 from mmlape.models.adapter.branch import AdapterMixin, infer_options
+from mmlape.models.base.archs import name_models
 from mmlape.models.vit.layouts import ADAPTER
 from mmlape.models.vit.model import VisionTransformer
+from mmlape.models.vit.options import ARCHS
 from mmlape.registry import MODELS
 
 ADAPTER_PARTS = ('level_embed', 'spm.', 'interactions.', 'up.', 'norm1.', 'norm2.', 'norm3.', 'norm4.')
@@ -43,6 +45,10 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
+
+    model_names = name_models('{}-adapter', ARCHS)
+    paper_name = 'DeiT'
+    paper_adapter = 'ViT-Adapter'
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ of a backbone, so that a new one is one file.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -27,6 +27,7 @@ class BaseBackbone(LoadableBackbone):
     constructor if it has a PE, or ``frozen_stages``.
 
     Attributes:
+        model_names: Arguments by the names of models that ``mmlape.get_model`` takes; a subclass has its own.
         out_types: Forms of the outputs.
         out_type: One of them.
         out_indices: Layers, or stages, to return, counted from 0.
@@ -47,6 +48,7 @@ class BaseBackbone(LoadableBackbone):
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
     """
 
+    model_names: ClassVar[Mapping[str, dict]] = {}
     out_types: ClassVar[tuple[str, ...]] = ('raw', 'featmap', 'avg_featmap')
     layers_name: ClassVar[str] = 'blocks'
     table_name: ClassVar[str] = 'pos_embed'

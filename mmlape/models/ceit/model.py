@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
+from mmlape.models.base.archs import name_models, resolve_arch
 from mmlape.models.base.stored_arch import NamedArchBackbone
 from mmlape.models.ceit.layers import ImageToTokens, LayerClassAttention, LeFFLayer
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.attention import MultiheadAttention
+from mmlape.models.layers.transformer_layer import build_layers, growing_rates
 from mmlape.models.position import PositionType, resolve_position
-from mmlape.models.vit.options import resolve_arch
 from mmlape.registry import MODELS
 
 
@@ -71,6 +72,8 @@ class CeiT(NamedArchBackbone):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    model_names = name_models('ceit-{}', ARCHS)
+    paper_name = 'CeiT'
     archs = ARCHS
     stem = 'i2t'
     stored_widths: ClassVar[dict[str, str]] = {
@@ -100,40 +103,49 @@ class CeiT(NamedArchBackbone):
         init_cfg: dict | list[dict] | None = None,
     ):
         super().__init__(init_cfg)
-        self.in_channels = in_channels
         arch = self.arch = resolve_arch(arch, ARCHS)
-        dims, depth, heads = (arch[key] for key in ('embed_dims', 'num_layers', 'num_heads'))
+        dims, depth, heads = arch['embed_dims'], arch['num_layers'], arch['num_heads']
         hidden = arch['feedforward_channels']
-        self.embed_dims, self.frozen_stages = dims, frozen_stages
+        self.embed_dims = dims
+        self.in_channels = in_channels
+        self.frozen_stages = frozen_stages
         self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
         self.set_outputs(out_type, out_indices, depth)
         self.position = resolve_position(pe_type, pe_joining, pe_norm)
 
         self.untraced = {'patch_norm': patch_norm}
-        bn_cfg, norm_cfg = bn_cfg or dict(type='BN'), dict(type='LN', eps=1e-6)
-        self.i2t = ImageToTokens(in_channels, arch['stem_channels'], dims, patch_norm, norm_cfg['eps'], bn_cfg)
+        bn_cfg = bn_cfg or dict(type='BN')
+        norm_cfg = dict(type='LN', eps=1e-6)
+        self.i2t = ImageToTokens(
+            in_channels=in_channels,
+            channels=arch['stem_channels'],
+            embed_dims=dims,
+            patch_norm=patch_norm,
+            eps=norm_cfg['eps'],
+            bn_cfg=bn_cfg,
+        )
         self.add_prefix_tokens(dict(cls_token=1))
         self.add_tables(depth)
         self.pos_drop = nn.Dropout(drop_rate)
-        rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
-        self.blocks = nn.ModuleList(
-            LeFFLayer(
-                dims,
-                MultiheadAttention(
-                    dims, heads, True, 0.0, drop_rate, None, self.position.build_inside(), self.slot(i)
-                ),
-                self.position.joining,
-                hidden,
-                bn_cfg,
-                rate,
-                self.position.pe_norm,
-                norm_cfg,
-                with_cp,
-            )
-            for i, rate in enumerate(rates)
+        attn = dict(embed_dims=dims, num_heads=heads, proj_drop_rate=drop_rate)
+        self.blocks = build_layers(
+            LeFFLayer,
+            MultiheadAttention,
+            [dict(attn, slot=self.slot(i)) for i in range(depth)],
+            self.position,
+            growing_rates(drop_path_rate, depth),
+            embed_dims=dims,
+            feedforward_channels=hidden,
+            bn_cfg=bn_cfg,
+            norm_cfg=norm_cfg,
+            with_cp=with_cp,
         )
-        self.lca = LayerClassAttention(dims, heads, hidden, drop_rate, norm_cfg) if out_type == 'cls_token' else None
-        self.pos_layer_embed = nn.Parameter(torch.zeros(1, depth, dims)) if self.lca else None
+        self.lca = self.pos_layer_embed = None
+        if out_type == 'cls_token':
+            self.lca = LayerClassAttention(
+                embed_dims=dims, num_heads=heads, feedforward_channels=hidden, drop_rate=drop_rate, norm_cfg=norm_cfg
+            )
+            self.pos_layer_embed = nn.Parameter(torch.zeros(1, depth, dims))
         self.norm = build_norm_layer(norm_cfg, dims)[1]
         self.apply(self.init_linear)
         self.add_encodings()

@@ -9,14 +9,15 @@ import torch
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
+from mmlape.models.base.archs import VARIANTS, name_models
 from mmlape.models.base.isotropic import OUT_TYPES
 from mmlape.models.compact.checkpoint import CompactCheckpoints
-from mmlape.models.compact.layers import CompactLayer
-from mmlape.models.compact.options import check_out_type, check_patch_norm, resolve_arch
-from mmlape.models.compact.tokenizer import TOKENIZERS
+from mmlape.models.compact.layers import TOKENIZERS, CompactLayer
+from mmlape.models.compact.options import ARCHS, check_out_type, check_patch_norm, paper_name, resolve_arch
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear
+from mmlape.models.layers.transformer_layer import build_layers, growing_rates
 from mmlape.models.position import PositionType, resolve_position
 from mmlape.registry import MODELS
 
@@ -57,6 +58,12 @@ class CompactTransformer(CompactCheckpoints):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    # convolutions overlap, so CCT has no patches that DPN could norm
+    model_names = {
+        **name_models('{}', [arch for arch in ARCHS if not arch.startswith('cct')]),
+        **name_models('{}', [arch for arch in ARCHS if arch.startswith('cct')], {'lape': VARIANTS['lape']}),
+    }
+    paper_name = staticmethod(paper_name)
     table_name = 'positional_emb'
     embedding_names = ('tokenizer.', 'norm_pre.')
     prefix_tokens = ('class_emb',)
@@ -99,20 +106,22 @@ class CompactTransformer(CompactCheckpoints):
         self.add_tables(depth)
         self.norm_pre = self.build_norm_pre(patch_norm, norm_cfg['eps'])
 
-        attention = (self.embed_dims, self.arch['num_heads'], False, attn_drop_rate)
-        hidden = self.arch['feedforward_channels']
-        self.blocks = nn.ModuleList(
-            CompactLayer(
-                self.embed_dims,
-                MultiheadAttention(*attention, encodings=self.position.build_inside(), slot=self.slot(i)),
-                self.position.joining,
-                hidden,
-                drop_path_rate * i / max(1, depth - 1),
-                self.position.pe_norm,
-                norm_cfg,
-                with_cp,
-            )
-            for i in range(depth)
+        attn = dict(
+            embed_dims=self.embed_dims,
+            num_heads=self.arch['num_heads'],
+            qkv_bias=False,
+            attn_drop_rate=attn_drop_rate,
+        )
+        self.blocks = build_layers(
+            CompactLayer,
+            MultiheadAttention,
+            [dict(attn, slot=self.slot(i)) for i in range(depth)],
+            self.position,
+            growing_rates(drop_path_rate, depth),
+            embed_dims=self.embed_dims,
+            feedforward_channels=self.arch['feedforward_channels'],
+            norm_cfg=norm_cfg,
+            with_cp=with_cp,
         )
         self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1]
         # outputs of another form would leave it without a gradient

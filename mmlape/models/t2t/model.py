@@ -6,16 +6,17 @@ x = [cls; tokens_to_token(image)];  x <- layer_l(x, PE);  LN(x)
 from collections.abc import Sequence
 from typing import ClassVar
 
+from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Weights
+from mmlape.models.base.archs import name_models, resolve_arch
 from mmlape.models.base.stored_arch import NamedArchBackbone
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, growing_rates
 from mmlape.models.position import PositionType, resolve_position
 from mmlape.models.t2t.layers import TokensToToken
-from mmlape.models.vit.options import resolve_arch
 from mmlape.registry import MODELS
 
 
@@ -76,6 +77,8 @@ class T2TViT(NamedArchBackbone):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    model_names = name_models('{}', ARCHS)
+    paper_name = 'T2T-ViT'
     archs = ARCHS
     stem = 'tokens_to_token'
     stored_widths: ClassVar[dict[str, str]] = {
@@ -105,10 +108,11 @@ class T2TViT(NamedArchBackbone):
         init_cfg: dict | list[dict] | None = None,
     ):
         super().__init__(init_cfg)
-        self.in_channels = in_channels
         arch = self.arch = resolve_arch(arch, ARCHS)
-        dims, depth, heads = (arch[key] for key in ('embed_dims', 'num_layers', 'num_heads'))
-        self.embed_dims, self.frozen_stages = dims, frozen_stages
+        depth = arch['num_layers']
+        self.embed_dims = arch['embed_dims']
+        self.in_channels = in_channels
+        self.frozen_stages = frozen_stages
         self.untraced = {'patch_norm': patch_norm}
         self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
         self.set_outputs(out_type, out_indices, depth)
@@ -116,29 +120,30 @@ class T2TViT(NamedArchBackbone):
 
         norm_cfg = dict(type='LN', eps=1e-5)
         self.tokens_to_token = TokensToToken(
-            in_channels, dims, arch['token_dims'], tokens_type, patch_norm, norm_cfg['eps']
+            in_channels=in_channels,
+            embed_dims=self.embed_dims,
+            token_dims=arch['token_dims'],
+            tokens_type=tokens_type,
+            patch_norm=patch_norm,
+            eps=norm_cfg['eps'],
         )
         self.add_prefix_tokens(dict(cls_token=1))
         self.add_tables(depth)
         self.pos_drop = nn.Dropout(drop_rate)
-        rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
-        self.blocks = nn.ModuleList(
-            TransformerEncoderLayer(
-                dims,
-                MultiheadAttention(
-                    dims, heads, False, 0.0, drop_rate, None, self.position.build_inside(), self.slot(i)
-                ),
-                self.position.joining,
-                arch['feedforward_channels'],
-                drop_rate,
-                rate,
-                pe_norm=self.position.pe_norm,
-                norm_cfg=norm_cfg,
-                with_cp=with_cp,
-            )
-            for i, rate in enumerate(rates)
+        attn = dict(embed_dims=self.embed_dims, num_heads=arch['num_heads'], qkv_bias=False, proj_drop_rate=drop_rate)
+        self.blocks = build_layers(
+            TransformerEncoderLayer,
+            MultiheadAttention,
+            [dict(attn, slot=self.slot(i)) for i in range(depth)],
+            self.position,
+            growing_rates(drop_path_rate, depth),
+            embed_dims=self.embed_dims,
+            feedforward_channels=arch['feedforward_channels'],
+            drop_rate=drop_rate,
+            norm_cfg=norm_cfg,
+            with_cp=with_cp,
         )
-        self.norm = nn.LayerNorm(dims, norm_cfg['eps'])
+        self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1]
         self.apply(self.init_linear)
         self.add_encodings()
         self.freeze()

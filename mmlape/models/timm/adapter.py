@@ -53,6 +53,8 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    paper_name = None
+
     def __init__(
         self,
         vit: dict,

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint as recompute
 from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid, ceil_div, require_patch
 from mmlape.models.timm.checkpoint import VIT, TimmCheckpoints
-from mmlape.models.timm.pretrained import PREFIX_TOKENS, build_vit, find_model
+from mmlape.models.timm.pretrained import PREFIX_TOKENS, TimmNames, build_vit, find_model
 from mmlape.registry import MODELS
 
 DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
@@ -48,6 +48,8 @@ class TimmViT(TimmCheckpoints):
         StackError: If timm is missing or too old.
     """
 
+    model_names = TimmNames()
+    paper_name = None
     prefix_tokens = ()
     layers_name = f'{VIT}blocks'
     embedding_names = (f'{VIT}patch_embed.', f'{VIT}norm_pre.')

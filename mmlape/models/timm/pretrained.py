@@ -2,6 +2,7 @@
 
 import difflib
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -17,6 +18,32 @@ OLDEST = '1.0.20'
 """The first timm with DINOv3."""
 PREFIX_TOKENS = ('cls_token', 'dist_token', 'reg_token')
 """In the order in which they precede the patches."""
+
+
+MODULES = ('vision_transformer', 'deit', 'eva')
+"""Of timm's models, those whose classes are plain ViTs."""
+
+
+class TimmNames(Mapping):
+    """``model_names`` of timm's plain ViTs: 'timm/' and timm's name, which may have a tag of weights."""
+
+    prefix = 'timm/'
+
+    def __getitem__(self, name: str) -> dict:
+        if not name.startswith(self.prefix):
+            raise KeyError(name)
+        # of a name that timm does not know, ``find_model`` has the closest ones
+        return dict(model_name=name.removeprefix(self.prefix))
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            timm = timm_package()
+        except StackError:  # without timm, the other models are still listed
+            return iter(())
+        return (self.prefix + name for name in timm.list_models(module=MODULES))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class TimmSource(NamedTuple):

@@ -6,6 +6,7 @@ from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
+from mmlape.models.base.archs import name_models, resolve_arch
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.norm_placement import resolve_norm_placement
@@ -72,6 +73,9 @@ class VisionTransformer(ViTCheckpoints):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    model_names = name_models('{}', vit_options.ARCHS)
+    paper_name = 'DeiT'
+
     def __init__(
         self,
         arch: str | dict = 'deit-base',
@@ -104,7 +108,7 @@ class VisionTransformer(ViTCheckpoints):
         init_cfg: dict | list[dict] | None = None,
     ):
         super().__init__(init_cfg)
-        self.arch = vit_options.resolve_arch(arch)
+        self.arch = resolve_arch(arch, vit_options.ARCHS)
         self.embed_dims = self.arch['embed_dims']
         self.in_channels, self.patch_size = in_channels, patch_size
         self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
@@ -196,6 +200,8 @@ class DistilledVisionTransformer(VisionTransformer):
     Arguments are those of ``VisionTransformer``; ``out_type='cls_token'`` returns both tokens, 2 x (B, D).
     """
 
+    model_names = name_models('{}-distilled', vit_options.ARCHS)
+    paper_name = 'DeiT'
     prefix_tokens = ('cls_token', 'dist_token')
 
     def format(self, x: Tensor, hw: Grid) -> Tensor | tuple[Tensor, ...]:
