@@ -368,7 +368,9 @@ BY_FILE = {
         ('power: paired and unpaired exchanged', 'TTestPower() if paired else TTestIndPower()',
          'TTestIndPower() if paired else TTestPower()'),
         ('power: ends exchanged', 'for q in (1 - tail, tail))', 'for q in (tail, 1 - tail))'),
-        ('power: one seed too many', 'return high\n', 'return high + 1\n'),
+        ('power: one seed too many', 'return math.ceil(', 'return 1 + math.ceil('),
+        ('power: rounded', 'return math.ceil(', 'return round('),
+        ('power: two seeds are enough', 'return LEAST\n', 'return 2\n'),
         ('power: 0.9', 'POWER = 0.8', 'POWER = 0.9'),
     ],
     'mmlape/experiments/sample_size.py': [
