@@ -96,7 +96,10 @@ def seeds_needed(difference: float, std: float, wanted: float = POWER, paired: b
     if power(difference, std, MOST, paired) < wanted:
         return None
     options = dict(effect_size=abs(difference) / std, alpha=1 - CONFIDENCE, power=wanted)
-    return math.ceil(_test(paired).solve_power(**options))
+    seeds = math.ceil(_test(paired).solve_power(**options))
+    while power(difference, std, seeds, paired) < wanted:  # the solver stops early where a probability underflows
+        seeds += 1
+    return seeds
 
 
 def _test(paired: bool) -> TTestPower | TTestIndPower:

@@ -345,7 +345,8 @@ def test_the_papers_figures_stand_beside_the_same_model_only(report, folder, tmp
 
 def test_an_arm_of_a_study_has_the_studys_figure():
     rms, plain = (index_entry(f'studies/dpn-table6.yml:{arm}') for arm in ('rms', 'dual'))
-    assert rms.results == {'accuracy/top1': '0.0 relative to dual (DPN)'} and plain.results == {'accuracy/top1': '81.1 (DPN)'}
+    assert rms.results == {'accuracy/top1': '0.0 relative to dual (DPN)'}
+    assert plain.results == {'accuracy/top1': '81.1 (DPN)'}, 'its base'
     assert (rms.length, rms.batch) == (plain.length, plain.batch) == (('Iterations', 93000), 4096)
     assert index_entry('work_dirs/lape-table7-sincos1d.py').results == {'accuracy/top1': '67.70'}
     assert index_entry('lape-table7.yml:learnable') == index_entry('deit-tiny_4xb256-300e_in1k')
@@ -619,7 +620,7 @@ def test_a_band_is_mean_and_deviation_at_common_iterations():
 def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path):
     shutil.copytree(tiny.ROOT / 'docs' / 'images', tmp_path / 'drawn' / 'Segmenter')
     said = tiny.run(
-        tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', 'out', '--pictures', 'drawn', '--arms', LAPE, DEFAULT,
+        tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', 'out', '--images', 'drawn', '--arms', LAPE, DEFAULT,
         '--metric', 'mIoU', 'aAcc', '--baseline', LAPE, cwd=tmp_path,
     )  # fmt: skip
     assert 'not counted' not in said and '36.50 ± 0.31 (5)' in said
@@ -628,7 +629,7 @@ def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path)
     assert names <= {file.name for file in (tmp_path / 'out').iterdir()}
     page = _Page((tmp_path / 'out' / 'index.html').read_text())
     assert any(image.startswith('data:image/png') for image in page.images) and 'Segmenter' in page.text
-    assert '](pictures/Segmenter/' in (tmp_path / 'out' / 'report.md').read_text()
+    assert '](images/Segmenter/' in (tmp_path / 'out' / 'report.md').read_text()
     compared = json.loads((tmp_path / 'out' / 'report.json').read_text())['comparisons']
     assert {(one['arm'], one['baseline'], one['metric']) for one in compared if one['class'] is None} == {
         (DEFAULT, LAPE, 'mIoU'),
@@ -647,7 +648,7 @@ def test_the_commands_status_tells_that_runs_are_missing(work_dir, tmp_path, cap
         (('--arms', 'x'), 'no arm x in'),
         (('--metric', 'mIou'), '--metric mIou: no run has it; there are: aAcc, coco/bbox_mAP'),
         (('--baseline', 'x'), '--baseline x: no such arm'),
-        (('--pictures', '.'), '--pictures .: no png'),
+        (('--images', '.'), '--images .: no png'),
         (('--out', '/proc/nothing'), 'cannot write the report into /proc/nothing'),
     ],
 )
