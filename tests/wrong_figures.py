@@ -367,7 +367,10 @@ BY_FILE = {
         ('power: paired and unpaired exchanged', 'TTestPower() if paired else TTestIndPower()',
          'TTestIndPower() if paired else TTestPower()'),
         ('power: ends exchanged', 'for q in (1 - tail, tail))', 'for q in (tail, 1 - tail))'),
-        ('power: one seed too many', 'return high\n', 'return high + 1\n'),
+        ('power: one seed too many', 'return seeds\n', 'return seeds + 1\n'),
+        ('power: rounded', 'while power(difference, std, seeds, paired) < wanted:', 'while False:',
+         'seeds = math.ceil(', 'seeds = round('),
+        ('power: two seeds are enough', 'return LEAST\n', 'return 2\n'),
         ('power: 0.9', 'POWER = 0.8', 'POWER = 0.9'),
     ],
     'mmlape/experiments/sample_size.py': [
@@ -377,8 +380,8 @@ BY_FILE = {
          'seeds_needed(difference, std, paired=paired)'),
         ('sample size: freedom of n', 'pilot_seeds and pilot_seeds - 1', 'pilot_seeds'),
         ('sample size: of the best evaluations', "result.values('last', metric)", "result.values('best', metric)"),
-        ('sample size: unpaired spread for --paired', 'of_differences(*values.values()) if paired else pooled(',
-         'pooled('),
+        ('sample size: unpaired spread for --paired', 'of_differences(*values.values()) if paired else pooled(by_arm)',
+         'pooled(by_arm)'),
     ],
     'mmlape/experiments/averages.py': [
         ('averages: best for last', 'getattr(run, which) for run in done if', 'run.best for run in done if'),
@@ -717,7 +720,7 @@ BY_FILE = {
          'terms[layer][:, cell[0] * grid[1] + cell[1]]'),
         ('bias maps: not normalised', '- torch.tensor(MEAN)) / torch.tensor(STD)', '- torch.tensor(MEAN))'),
     ],
-    'mmlape/analysis/bucket_figures.py': [
+    'examples/irpe_buckets.py': [
         ('bucket maps: columns first', 'place = cell[0] * grid[1] + cell[1]', 'place = cell[1] * grid[0] + cell[0]'),
     ],
     'mmlape/analysis/predictions.py': [
