@@ -54,7 +54,7 @@ def examine() -> list[Check]:
     checks += packages.values()
     torch_version = (installed('torch') or ('', '?'))[1]
     if stack.is_older(torch_version, SAFE_TORCH):
-        what = f'with torch before {SAFE_TORCH} a malicious checkpoint can corrupt memory: read files of known authors only'
+        what = f'with torch before {SAFE_TORCH} a malicious checkpoint can corrupt memory: read files of known authors'
         state = f'less safe with torch {torch_version} (CVE-2026-24747)'
         checks.append(Check('checkpoints', state, StackProblem(what, install_line('torch')), needed=False))
     torch_runs = packages['torch'].problem is None
