@@ -34,6 +34,7 @@ COMMANDS = {
     'model-cost': 'count parameters and FLOPs of a config, by part',
     'demo': 'run the full pipeline on the mini data, in less than ten minutes on two cores',
     'doctor': 'check the installation, and print the command that fixes each problem',
+    'install-ops': "let MM's own tools do without a compiled mmcv",
 }
 
 

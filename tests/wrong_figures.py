@@ -77,7 +77,6 @@ OWN_TESTS = {
         QUICK,
     ),
     'mmlape/analysis/inference.py': ('tests/analysis/test_image_demo.py', '-k', 'classes_come'),
-    'mmlape/engine/distributed/sync_bn.py': ('tests/engine/test_distributed.py', '-k', 'batch_norm_over'),
     'mmlape/checkpoint/': OF_CHECKPOINTS,
 }
 """The tests of the files below a folder, or of a file."""
@@ -261,7 +260,7 @@ BY_FILE = {
         ('identity: weights not compared',
          "    found += _other_weights(mine.get('checkpoint'), other.get('checkpoint'))\n", ''),
         ('identity: weights by their name', "known = one.get('sha256') and two.get('sha256')", 'known = None'),
-        ('identity: configurations not compared', "if mine.get('config') != other.get('config'):", 'if False:'),
+        ('identity: configurations not compared', "if mine.get('settings_sha256') != other.get('settings_sha256'):", 'if False:'),
         ('identity: software not compared', 'return found + software_differences(mine, other)', 'return found'),
         ('identity: source not compared', "for key in ('version', 'source')}", "for key in ('version',)}"),
         ('identity: the first of several weights', "' + '.join(digest['sha256'] for digest in digests)",
@@ -369,7 +368,10 @@ BY_FILE = {
         ('power: paired and unpaired exchanged', 'TTestPower() if paired else TTestIndPower()',
          'TTestIndPower() if paired else TTestPower()'),
         ('power: ends exchanged', 'for q in (1 - tail, tail))', 'for q in (tail, 1 - tail))'),
-        ('power: one seed too many', 'return high\n', 'return high + 1\n'),
+        ('power: one seed too many', 'return seeds\n', 'return seeds + 1\n'),
+        ('power: rounded', 'while power(difference, std, seeds, paired) < wanted:', 'while False:',
+         'seeds = math.ceil(', 'seeds = round('),
+        ('power: two seeds are enough', 'return LEAST\n', 'return 2\n'),
         ('power: 0.9', 'POWER = 0.8', 'POWER = 0.9'),
     ],
     'mmlape/experiments/sample_size.py': [
@@ -379,8 +381,8 @@ BY_FILE = {
          'seeds_needed(difference, std, paired=paired)'),
         ('sample size: freedom of n', 'pilot_seeds and pilot_seeds - 1', 'pilot_seeds'),
         ('sample size: of the best evaluations', "result.values('last', metric)", "result.values('best', metric)"),
-        ('sample size: unpaired spread for --paired', 'of_differences(*values.values()) if paired else pooled(',
-         'pooled('),
+        ('sample size: unpaired spread for --paired', 'of_differences(*values.values()) if paired else pooled(by_arm)',
+         'pooled(by_arm)'),
     ],
     'mmlape/experiments/averages.py': [
         ('averages: best for last', 'getattr(run, which) for run in done if', 'run.best for run in done if'),
@@ -651,10 +653,6 @@ BY_FILE = {
     'mmlape/engine/evaluator.py': [
         ('test: NaN is a value', 'return value if math.isfinite(value) else None', 'return value'),
     ],
-    'mmlape/engine/distributed/sync_bn.py': [
-        ('SyncBN: biased running variance', 'var * (count / max(count - 1, 1))', 'var'),
-        ('SyncBN: eps outside of the root', 'torch.rsqrt(var + self.eps)', '1 / (var.sqrt() + self.eps)'),
-    ],
     'mmlape/analysis/cost.py': [
         ('FLOPs: two a multiply-add', 'return self.get_total_flops() // 2 + self.samples',
          'return self.get_total_flops() + self.samples'),
@@ -723,7 +721,7 @@ BY_FILE = {
          'terms[layer][:, cell[0] * grid[1] + cell[1]]'),
         ('bias maps: not normalised', '- torch.tensor(MEAN)) / torch.tensor(STD)', '- torch.tensor(MEAN))'),
     ],
-    'mmlape/analysis/bucket_figures.py': [
+    'examples/irpe_buckets.py': [
         ('bucket maps: columns first', 'place = cell[0] * grid[1] + cell[1]', 'place = cell[1] * grid[0] + cell[0]'),
     ],
     'mmlape/analysis/predictions.py': [
@@ -774,7 +772,7 @@ BY_FILE = {
         ('reader: attributes of anything',
          "if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):",
          "if name not in ('min', 'max', 'mean', 'current'):"),
-        ('reader: unrestricted', 'weights_only=True)', 'weights_only=False)'),
+        ('reader: unrestricted', 'weights_only=True,', 'weights_only=False,'),
         ('reader: the average first', 'if averages_only(content):\n        content = content[next(',
          'if any(key in content for key in AVERAGES):\n        content = content[next('),
         ('reader: one prefix only', 'while prefix := next(', 'if prefix := next('),

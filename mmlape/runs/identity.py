@@ -1,7 +1,7 @@
 """The identity of a run: what must be equal before two runs are averaged, or one is resumed from another.
 
-``run.json`` holds the identity. Its ``config`` is the hash of ``settings.json`` beside it, so that a difference can be
-named key by key.
+``run.json`` holds the identity. Its ``settings_sha256`` is the hash of ``settings.json`` beside it, so that a
+difference can be named key by key. docs/experiments.md lists what counts.
 """
 
 import hashlib
@@ -32,17 +32,17 @@ def collect(cfg: dict, seed: int | None, world_size: int, total_batch: int, batc
         seed: None if it is not known yet.
         world_size: Number of processes.
         total_batch: Images of one optimiser step.
-        batch_policy: 'recipe', 'auto-scale-lr', 'accumulation', 'allowed-mismatch' or 'unknown'.
+        batch_policy: 'recipe', 'unknown', 'auto-scale-lr', 'accumulate' or 'allow-batch-mismatch'.
 
     Returns:
-        ``config`` (hash of ``settings``), ``seed``, ``world_size``, ``total_batch``, ``amp``, ``batch_policy``,
+        ``settings_sha256``, ``seed``, ``world_size``, ``total_batch``, ``amp``, ``batch_policy``,
         ``checkpoint``, ``loads`` (the keys that name it), ``code`` (``version``, ``source``: hash of the package's
         modules, ``commit``), ``stack``, ``paper`` (what the papers call the model), and ``settings``, which a record
         does not keep.
     """
     checkpoints, content = dict(checkpoint_keys(cfg)), settings(cfg)
     identity = dict(
-        config=digest(content),
+        settings_sha256=digest(content),
         seed=seed,
         world_size=world_size,
         total_batch=total_batch,
@@ -135,7 +135,7 @@ def read_identity(work_dir: str | Path) -> dict | None:
         found = json.loads((Path(work_dir) / SETTINGS).read_text(encoding='utf-8'))
     except (OSError, ValueError):
         return identity
-    return dict(identity, settings=found) if digest(found) == identity.get('config') else identity
+    return dict(identity, settings=found) if digest(found) == identity.get('settings_sha256') else identity
 
 
 def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
@@ -149,7 +149,7 @@ def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
             change. Otherwise they are averaged: seeds must differ.
     """
     found = []
-    if mine.get('config') != other.get('config'):
+    if mine.get('settings_sha256') != other.get('settings_sha256'):
         named = (
             named_differences(mine['settings'], other['settings'])
             if 'settings' in mine and 'settings' in other

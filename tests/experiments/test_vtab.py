@@ -33,7 +33,7 @@ GROUPS, MODELS = set_groups(), paper_table()['Models']
 CONFIGS = sorted((ROOT / 'configs' / 'classification' / 'vtab').glob('vit-*.py'))
 MINI = {
     path.stem.rpartition('-')[2]: path
-    for path in (ROOT / 'configs' / 'classification' / 'vtab').glob('deit-mini-*.py')
+    for path in (ROOT / 'configs' / 'classification' / 'vtab').glob('deit-mini_*.py')
 }
 PRETRAIN = ROOT / 'configs/classification/digits/deit-mini_1xb32-5e_mini-digits.py'
 # folder of the published lists: classes

@@ -129,7 +129,7 @@ def _warnings(results: Sequence[ArmResult], pairs: Sequence[tuple[ArmResult, Arm
             if absent:
                 yield f'{result.name}: {label(metric)} is undefined in the last evaluation of seed {absent}.'
         policy = result.identity.get('batch_policy')
-        if policy == 'allowed-mismatch':
+        if policy == 'allow-batch-mismatch':
             yield f"{result.name}: its total batch is not the recipe's, and nothing was adapted to that."
     for arm, other in pairs:
         if not (arm.identity and other.identity):
