@@ -547,6 +547,7 @@ BY_FILE = {
         ('schedule: begin equal to end', 'if end is None or begin < end:', 'if end is None or begin <= end:'),
     ],
     'mmlape/engine/runner.py': [
+        ('a model built early: other random numbers follow', 'set_random_states(self.initial.states)', 'pass'),
         ('rates: scaled the other way', "self.plan.batch.total / auto_scale_lr['base_batch_size']",
          "auto_scale_lr['base_batch_size'] / self.plan.batch.total"),
         ('rates: of the first group only', 'for group in wrapper.optimizer.param_groups:\n                group',
@@ -642,6 +643,7 @@ BY_FILE = {
          'sum(rule.factor for rule in settings.rates)'),
     ],
     'mmlape/engine/optim.py': [
+        ('a model built early: not by the seed', 'with quiet_logger(), isolated(seed):', 'with quiet_logger():'),
         ('precision: fp16 for bf16', 'autocast(dtype=torch.bfloat16)', 'autocast(dtype=torch.float16)'),
         ('groups: smallest first', 'key=lambda group: -group.count', 'key=lambda group: group.count'),
         ('groups: tensors for values', 'self.count += parameter.numel()', 'self.count += 1'),
