@@ -46,11 +46,12 @@ mutants: $(STAMP)
 bench: $(STAMP)
 	@$(VENV)/bin/python -m benchmarks $(or $(ARGS),all)
 
-# Style, and the order of the packages.
+# Style, the order of the packages, types.
 lint: $(STAMP)
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/python tests/import_graph.py
+	@$(VENV)/bin/mypy
 
 # Lint, and the fast tests of what has changed since main; ARGS=COMMIT compares with another commit.
 check: lint

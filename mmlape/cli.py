@@ -101,7 +101,7 @@ def _run(run, args: argparse.Namespace) -> int:
         print('mmlape: interrupted', file=sys.stderr)
         return 130
     except SystemExit as stop:  # a signal that a run has recorded, or an error that another process prints
-        return stop.code or 0
+        return stop.code or 0  # type: ignore[return-value]
 
 
 def _stack_error() -> MMLaPEError | None:
