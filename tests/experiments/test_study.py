@@ -54,7 +54,12 @@ def test_input_that_makes_no_sense_is_refused(config):
         (r'--seed after --', [arm], (4,), dict(extra=['--seed=5'])),
         (r'--resume, --launcher after --', [arm], (4,), dict(extra=['--launcher', 'slurm', '--resume'])),
         (r'options after --: .*--ampp', [arm], (4,), dict(extra=['--ampp'])),
-        (r'(?s)arm tiny: 4 .* x 2 images.*recipe is for 2.*--auto-scale-lr.*after a --', [arm], (4,), dict(processes=4)),
+        (
+            r'(?s)arm tiny: 4 .* x 2 images.*recipe is for 2.*--auto-scale-lr.*after a --',
+            [arm],
+            (4,),
+            dict(processes=4),
+        ),
     ):
         with pytest.raises(ConfigError, match=error):
             Study(arms, seeds, **more)

@@ -12,8 +12,8 @@ from mmlape.experiments.averages import moments
 from mmlape.experiments.formats import DASH, interval, mean_std, number
 from mmlape.experiments.report.markdown import markdown_table
 from mmlape.experiments.report.tables import INTERVAL, Table
-from mmlape.experiments.vtab.paper import GROUPS, SOURCE, paper_figures, paper_model
 from mmlape.experiments.vtab.protocol import METRIC, Options, SetResult
+from mmlape.experiments.vtab.sets import VtabSets
 from mmlape.files import atomic_path, write_json
 
 
@@ -48,7 +48,7 @@ class VtabReport:
     Attributes:
         results: Of the sets.
         means: Of the groups, and of all sets.
-        model: The paper's name of the model; None if the paper has none like it.
+        model: The study's name of the model; None if the paper has no figures for it.
         paper: The paper's figures by set.
         notes: How they came about, and what is left out, a sentence each.
     """
@@ -65,26 +65,22 @@ class VtabReport:
         return all(result.test for result in self.results)
 
 
-def build_report(results: Sequence[SetResult], options: Options, absent: Mapping[str, str]) -> VtabReport:
+def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets) -> VtabReport:
     """Collect the results.
 
     Args:
         results: Of the sets.
         options: How they were trained.
-        absent: Why sets were left out, by name.
+        sets: What they are part of.
     """
-    models = {paper_model(result.one.cfg.model) for result in results}
-    model = models.pop() if len(models) == 1 else None
-    paper = paper_figures(model)
-    groups = {result.one.name: result.one.group for result in results}
-    if set(groups) <= set(GROUPS):
-        groups = GROUPS
-    values = {result.one.name: result.test['values'] for result in results if result.test}
+    paper = {entry.name: entry.figure for entry in sets.sets if entry.figure is not None}
+    model, groups = sets.model if paper else None, sets.groups
+    values = {result.vtab_set.name: result.test['values'] for result in results if result.test}
     means = [
         _mean(group, [name for name in groups if group in (groups[name], 'all')], values, paper)
         for group in [*dict.fromkeys(groups.values()), 'all']
     ]
-    reasons = {result.one.name: result.reason for result in results if not result.test} | dict(absent)
+    reasons = {result.vtab_set.name: result.reason for result in results if not result.test} | dict(sets.absent)
     left_out = [f'{name} ({reasons.get(name, "not asked for")})' for name in means[-1].left_out]
     rates = ', '.join(f'{rate:g}' for rate in sorted(options.rates))
     seeds = ', '.join(map(str, options.seeds))
@@ -92,22 +88,26 @@ def build_report(results: Sequence[SetResult], options: Options, absent: Mapping
     notes = [
         f'Test accuracy in percent of the rate with the best mean validation accuracy, among {rates}; seeds {seeds}.',
         f'Trained on the list train800, validated on val200{again}.',
-        *[f'{one.one.name}: {one.reason}.' for one in results if one.test and one.reason],
+        *[f'{result.vtab_set.name}: {result.reason}.' for result in results if result.test and result.reason],
         *([f'In no mean: {"; ".join(left_out)}.'] if left_out else []),
-        *([f"The paper's figures: {SOURCE}; in the rows of means, over the same sets as ours."] if model else []),
+        *(
+            [f"The paper's figures are for {model}, not measured by us; in rows of means, over the same sets as ours."]
+            if model
+            else []
+        ),
     ]
     return VtabReport(results, means, model, paper, notes)
 
 
 def _mean(name: str, members: Sequence[str], values: Mapping[str, Mapping], paper: Mapping[str, float]) -> Mean:
     """Average the sets of a group seed by seed, then over the seeds."""
-    have = tuple(one for one in members if one in values)
-    missing = tuple(one for one in members if one not in values)
+    have = tuple(member for member in members if member in values)
+    missing = tuple(member for member in members if member not in values)
     if not have:
         return Mean(name, have, missing, None, None)
-    rows = {seed: {METRIC: math.fsum(values[one][seed] for one in have) / len(have)} for seed in values[have[0]]}
-    known = all(one in paper for one in have)
-    figure = math.fsum(paper[one] for one in have) / len(have) if known else None
+    rows = {seed: {METRIC: math.fsum(values[member][seed] for member in have) / len(have)} for seed in values[have[0]]}
+    known = all(member in paper for member in have)
+    figure = math.fsum(paper[member] for member in have) / len(have) if known else None
     return Mean(name, have, missing, moments(rows)[METRIC], figure)
 
 
@@ -117,8 +117,8 @@ def results_table(report: VtabReport) -> Table:
     for result in report.results:
         chosen = result.validation.get(result.rate)
         rate, validation = (f'{result.rate:g}', number(chosen['mean'])) if chosen else (DASH, DASH)
-        cells = _cells(result.test, report.paper.get(result.one.name))
-        rows.append((result.one.name, result.one.group, rate, validation, *cells))
+        cells = _cells(result.test, report.paper.get(result.vtab_set.name))
+        rows.append((result.vtab_set.name, result.vtab_set.group, rate, validation, *cells))
     for mean in report.means:
         rows.append((f'mean of {mean.title}', '', '', '', *_cells(mean.test, mean.paper)))
     paper = f"{report.model}, paper's" if report.model else "paper's"
@@ -135,14 +135,14 @@ def _cells(test: Mapping | None, paper: float | None) -> tuple[str, ...]:
 
 def console_table(report: VtabReport) -> ConsoleTable:
     """Build the table for the terminal."""
-    table, found = results_table(report), ConsoleTable(title='VTAB')
-    for place, column in enumerate(table.columns):
-        found.add_column(column, justify='left' if place < table.text_columns else 'right', overflow='fold')
-    for place, row in enumerate(table.rows):
-        if place == len(report.results):
-            found.add_section()
-        found.add_row(*row)
-    return found
+    table, result = results_table(report), ConsoleTable(title='VTAB')
+    for index, column in enumerate(table.columns):
+        result.add_column(column, justify='left' if index < table.text_columns else 'right', overflow='fold')
+    for index, row in enumerate(table.rows):
+        if index == len(report.results):
+            result.add_section()
+        result.add_row(*row)
+    return result
 
 
 def write_results(report: VtabReport, options: Options) -> list[Path]:
@@ -167,16 +167,16 @@ def as_json(report: VtabReport, options: Options) -> dict:
         images=options.images,
         model=report.model,
         sets={
-            one.one.name: dict(
-                group=one.one.group,
-                config=one.one.config,
-                validation={f'{rate:g}': entry for rate, entry in one.validation.items()},
-                rate=one.rate,
-                test=one.test,
-                paper=report.paper.get(one.one.name),
-                reason=one.reason,
+            result.vtab_set.name: dict(
+                group=result.vtab_set.group,
+                config=result.vtab_set.config,
+                validation={f'{rate:g}': entry for rate, entry in result.validation.items()},
+                rate=result.rate,
+                test=result.test,
+                paper=report.paper.get(result.vtab_set.name),
+                reason=result.reason,
             )
-            for one in report.results
+            for result in report.results
         },
         means={mean.name: {key: value for key, value in vars(mean).items() if key != 'name'} for mean in report.means},
         notes=list(report.notes),
@@ -184,10 +184,10 @@ def as_json(report: VtabReport, options: Options) -> dict:
 
 
 def _rows(report: VtabReport):
-    for one in report.results:
-        head = (one.one.name, one.one.group)
-        for rate, entry in one.validation.items():
+    for result in report.results:
+        head = (result.vtab_set.name, result.vtab_set.group)
+        for rate, entry in result.validation.items():
             for seed, value in entry['values'].items():
-                yield (*head, 'validation', f'{rate:g}', rate == one.rate, seed, value)
-        for seed, value in (one.test or {'values': {}})['values'].items():
-            yield (*head, 'test', f'{one.rate:g}', True, seed, value)
+                yield (*head, 'validation', f'{rate:g}', rate == result.rate, seed, value)
+        for seed, value in (result.test or {'values': {}})['values'].items():
+            yield (*head, 'test', f'{result.rate:g}', True, seed, value)
