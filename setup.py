@@ -1,4 +1,4 @@
-"""Package mmlape; the wheel carries configs, studies, tools and model index under `mmlape/.mim`, where OpenMMLab looks."""
+"""Package mmlape; the wheel carries configs, studies, tools and model index under `mmlape/.mim`, for OpenMMLab."""
 
 import re
 import runpy

@@ -3,6 +3,7 @@
 import hashlib
 import json
 
+from mmlape.runs.paper_model import paper_model
 from mmlape.runs.run import write_planned
 
 STACK = {'torch': '2.11.0', 'mmengine': '0.10.12', 'mmcv': '2.3.6'}
@@ -17,18 +18,20 @@ def settings(joining='lape', patch_norm='none', arch='deit-tiny', head='Segmente
 
 def identity(seed, chosen=None, **more):
     """What is in ``run.json`` under that name."""
-    text = json.dumps(chosen or settings(), sort_keys=True)
+    chosen, loads = chosen or settings(), ['model.backbone.init_cfg.checkpoint']
+    text = json.dumps(chosen, sort_keys=True)
     return {
-        'config': hashlib.sha256(text.encode()).hexdigest(),
+        'settings_sha256': hashlib.sha256(text.encode()).hexdigest(),
         'seed': seed,
         'world_size': 4,
         'total_batch': 8,
         'amp': None,
         'batch_policy': 'recipe',
         'checkpoint': {'name': 'deit.pth', 'sha256': 'c' * 64},
-        'loads': ['model.backbone.init_cfg.checkpoint'],
+        'loads': loads,
         'code': {'version': '0.2.0', 'source': 's' * 64, 'commit': None},
         'stack': STACK,
+        'paper': vars(paper_model('', {'settings': chosen, 'loads': loads})),
         **more,
     }
 

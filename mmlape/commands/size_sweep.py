@@ -28,7 +28,9 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.console import console
     from mmlape.engine.config import config_name, load_config
     from mmlape.errors import CheckpointError, ConfigError
+    from mmlape.evaluation.names import label
     from mmlape.files import write_json
+    from mmlape.tables import console_table
 
     apply_trust(args)
     pairs = list(zip(args.models[::2], args.models[1::2]))
@@ -49,6 +51,6 @@ def run(args: argparse.Namespace) -> int:
     metric = main_metric(results)
     values = collect(results, metric, arms)
     draw_sweep(values, metric, out / 'size_sweep.png')
-    console().print(sweep_table(values, metric))
+    console().print(console_table(sweep_table(values), f'{label(metric)} by the shorter side of the test images'))
     print(f'wrote {out / "size_sweep.json"} and {out / "size_sweep.png"}')
     return 0

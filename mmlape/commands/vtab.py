@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.console import console
     from mmlape.experiments.vtab.protocol import RATES, Options, run_sets
     from mmlape.experiments.vtab.sets import check_sets, read_sets
-    from mmlape.experiments.vtab.tables import build_report, console_table, write_results
+    from mmlape.experiments.vtab.tables import build_report, results_table, write_results
+    from mmlape.tables import console_table
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sets = read_sets(
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if not results:
         return 0
     report = build_report(results, options, sets)
-    console().print(console_table(report))
+    console().print(console_table(results_table(report), 'VTAB'))
     for note in report.notes:
         print(note)
     print(f'wrote {", ".join(map(str, write_results(report, options)))}')

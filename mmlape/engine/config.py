@@ -16,8 +16,7 @@ import mmengine
 from mmengine.config import Config, DictAction
 
 from mmlape.datasets.fraction import data_fraction
-from mmlape.engine.keys import check_keys
-from mmlape.engine.overrides import check_override
+from mmlape.engine.keys import check_keys, check_override
 from mmlape.engine.study_file import is_study, read_arm
 from mmlape.errors import ConfigError
 from mmlape.mim import PREFIX, config_path, mim_root

@@ -87,25 +87,29 @@ def _import_fix(module: str, error: Exception) -> str:
     return library_line(_DISTRIBUTIONS.get(missing, missing))
 
 
-def ops_problem() -> StackProblem | None:
-    """Return why mmcv's compiled ops cannot be used on the CPU, or None.
+def ops_problem(device: str = 'cpu') -> StackProblem | None:
+    """Return why mmcv's compiled ops cannot be used on a device, or None.
 
-    NMS is run on three boxes, because an extension may load and still lack the operator.
+    NMS and RoIAlign are run, because an extension may load and still lack an operator.
     """
+    line = install_line('mmcv', cuda=device == 'cuda')
     try:
         import torch
 
         ext = importlib.import_module('mmcv._ext')
-        boxes = torch.tensor([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 4.2], [8.0, 8.0, 9.0, 9.0]])
-        kept = ext.nms(boxes, torch.tensor([0.9, 0.8, 0.7]), iou_threshold=0.5, offset=0).tolist()
+        boxes = torch.tensor([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 4.2], [8.0, 8.0, 9.0, 9.0]], device=device)
+        scores = torch.tensor([0.9, 0.8, 0.7], device=device)
+        kept = ext.nms(boxes, scores, iou_threshold=0.5, offset=0).tolist()
+        image, box = torch.full((1, 1, 8, 8), 3.0), torch.tensor([[0.0, 1.0, 1.0, 5.0, 5.0]])
+        pooled = importlib.import_module('mmcv.ops').roi_align(image.to(device), box.to(device), 2).cpu()
     except ModuleNotFoundError as error:
         if (error.name or '').startswith('mmcv._ext'):
-            return StackProblem("mmcv has no compiled ops ('mmcv._ext' is missing)", install_line('mmcv'))
+            return StackProblem("mmcv has no compiled ops ('mmcv._ext' is missing)", line)
         return StackProblem(f'mmcv does not import: {first_line(error)}', _import_fix('mmcv', error))
     except Exception as error:
-        return StackProblem(f"mmcv's compiled ops do not run: {first_line(error)}", install_line('mmcv'))
-    if kept != [0, 2]:
-        return StackProblem(f"mmcv's compiled NMS keeps boxes {kept} where [0, 2] is right", install_line('mmcv'))
+        return StackProblem(f"mmcv's compiled ops do not run on {device.upper()}: {first_line(error)}", line)
+    if kept != [0, 2] or not torch.allclose(pooled, torch.full_like(pooled, 3.0)):
+        return StackProblem(f"mmcv's compiled ops are wrong on {device.upper()}: NMS keeps {kept} of [0, 2]", line)
     return None
 
 

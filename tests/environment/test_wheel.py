@@ -1,4 +1,4 @@
-"""The wheel: it carries configs, studies, tools and index; `mmlape::` finds them after installation elsewhere."""
+"""The wheel: it carries configs, studies, tools and model index, and `mmlape::` finds them elsewhere."""
 
 import os
 import re
@@ -55,12 +55,8 @@ def outside(elsewhere: Path, code: str) -> subprocess.CompletedProcess:
 
 def test_wheel_carries_configs_tools_and_index(wheel: Path):
     names = set(zipfile.ZipFile(wheel).namelist())
-    for source in [
-        *ROOT.glob('configs/**/*.py'),
-        *ROOT.glob('configs/**/*.yml'),
-        *ROOT.glob('studies/*'),
-        *ROOT.glob('tools/*'),
-    ]:
+    patterns = ('configs/**/*.py', 'configs/**/*.yml', 'studies/*', 'tools/*')
+    for source in (path for pattern in patterns for path in ROOT.glob(pattern)):
         if source.is_file():
             assert f'mmlape/.mim/{source.relative_to(ROOT)}' in names
     assert {'mmlape/.mim/model-index.yml', 'mmlape/requirements.txt'} <= names

@@ -24,11 +24,15 @@ from mmlape.errors import ConfigError
 from mmlape.experiments.report import ArmRuns, build, explanations, write_report
 from mmlape.experiments.report.figures import draw
 from mmlape.experiments.report.latex import escape, write_latex
-from mmlape.experiments.report.paper import index_entry, paper_model
+from mmlape.experiments.report.paper import index_entry
 from mmlape.experiments.report.tables import comparison_table, early_table, results_table, seeds_table
+from mmlape.models import SwinTransformer
+from mmlape.registry import MODELS
 from mmlape.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.runs.identity import checkpoint_keys, collect
+from mmlape.runs.paper_model import paper_model
 from mmlape.runs.run import read_arms, read_seeds
+from mmlape.tables import heads_of, rows_of
 
 DEFAULT = 'segmenter_deit-tiny_4xb2-160k_ade20k'
 LAPE = 'segmenter_deit-tiny-lape_4xb2-160k_ade20k'
@@ -62,7 +66,7 @@ def _values(work_dir, arm, metric='mIoU', which='last'):
 
 
 def test_the_comparison_is_scipys_of_the_records(report, work_dir):
-    one = next(one for one in report.comparisons if one.arm == LAPE and one.which == 'last')
+    one = next(one for one in report.comparisons_at('last') if one.arm == LAPE)
     assert (one.baseline, one.metric) == (DEFAULT, 'mIoU')
     oracle = stats.ttest_ind(_values(work_dir, LAPE), _values(work_dir, DEFAULT), equal_var=False)
     assert (one.welch.low, one.welch.high) == pytest.approx(tuple(oracle.confidence_interval(0.95)))
@@ -146,7 +150,7 @@ def test_pairs_of_long_names_are_called_as_in_the_paper_where_that_tells_them_ap
 
 def test_arms_that_differ_in_more_than_their_settings_are_pointed_out(tmp_path):
     write_run(tmp_path / 'plain', 1, 40.0, chosen=settings('default'))
-    other = synthetic.identity(1, settings(), total_batch=16, batch_policy='allowed-mismatch')
+    other = synthetic.identity(1, settings(), total_batch=16, batch_policy='allow-batch-mismatch')
     write_run(tmp_path / 'wide', 1, 41.0, identity=other)
     write_run(tmp_path / 'old', 1, 41.0, chosen=False)
     warnings = build(_arms(tmp_path), 'x').warnings
@@ -162,7 +166,7 @@ def test_a_seed_without_a_value_is_pointed_out(tmp_path):
         write_run(tmp_path / 'a', seed, {'mIoU': value, 'aAcc': 90.0})
     made = build(_arms(tmp_path), 'x')
     assert made.warnings == ['a: mIoU is undefined in the last evaluation of seed 2.']
-    assert results_table(made).rows[0][4] == '41.00 ± 1.41 (2)'
+    assert rows_of(results_table(made))[0][4] == '41.00 ± 1.41 (2)'
 
 
 def test_arms_of_one_task_with_other_first_metrics_have_curves_of_their_own(tmp_path):
@@ -322,7 +326,7 @@ def test_five_seeds_are_said_where_the_paper_says_so(tmp_path, report):
     text = (tmp_path / 'b' / 'latex' / 'tables.tex').read_text()
     assert 'top-1 / top-1, crop 1.0 (LaPE, DPN paper) \\\\' in text
     assert '79.90 / 80.30 & 80.00; 80.1 (DPN) \\\\' in text
-    rows = [row[2] for row in results_table(made).rows]
+    rows = [row[2] for row in rows_of(results_table(made))]
     assert rows == ['top-1', 'top-1, crop 1.0']
 
 
@@ -337,6 +341,18 @@ def test_the_papers_figures_stand_beside_the_same_model_only(report, folder, tmp
         write_run(tmp_path / 'a', 1, 40.0, config=config, cost={'parameters': parameters})
         found = build(_arms(tmp_path), 'x').results[0].known
         assert (found and found.results['mIoU']) == figure
+
+
+def test_an_arm_of_a_study_has_the_studys_figure():
+    rms, plain = (index_entry(f'studies/dpn-table6.yml:{arm}') for arm in ('rms', 'dual'))
+    assert rms.results == {'accuracy/top1': '0.0 relative to dual (DPN)'}
+    assert plain.results == {'accuracy/top1': '81.1 (DPN)'}, 'its base'
+    assert (rms.length, rms.batch) == (plain.length, plain.batch) == (('Iterations', 93000), 4096)
+    assert index_entry('work_dirs/lape-table7-sincos1d.py').results == {'accuracy/top1': '67.70'}
+    assert index_entry('lape-table7.yml:learnable') == index_entry('deit-tiny_4xb256-300e_in1k')
+    (quotation,) = index_entry('lape-table7.yml:rpe').quotations
+    assert (quotation.paper, quotation.short) == ('LaPE (ICCV 2023), Table 7', 'LaPE')
+    assert index_entry('lape-table7.yml:nothing') is None
 
 
 def test_a_checkpoint_of_another_joining_has_no_star():
@@ -388,15 +404,16 @@ def test_the_papers_figure_of_epoch_100_stands_beside_ours(tmp_path):
         entries.insert(1, {'step': 100, 'metrics': {'accuracy/top1': value}})
         (run / 'evaluations.jsonl').write_text(''.join(f'{json.dumps(one)}\n' for one in [*entries, last]))
     made = build([ArmRuns('arm', read_seeds(tmp_path))], 'x')
-    assert results_table(made).rows[0][-1] == '73.11'
-    assert early_table(made).rows == [('arm', 'top-1', '100', '61.00 ± 1.00 (3)', '58.52 to 63.48', '60.36')]
+    assert rows_of(results_table(made))[0][-1] == '73.11'
+    assert rows_of(early_table(made)) == [('arm', 'top-1', 100, '61.00 ± 1.00 (3)', '58.52 to 63.48', '60.36')]
     write_report(made, tmp_path / 'report')
     for name in ('index.html', 'report.md', 'tables.tex'):
         assert (
             '61.00' in (tmp_path / 'report' / name).read_text() and '60.36' in (tmp_path / 'report' / name).read_text()
         )
     (tmp_path / 'seed_0' / 'evaluations.jsonl').write_text('')
-    assert early_table(build([ArmRuns('arm', read_seeds(tmp_path))], 'x')).rows[0][3] == '61.50 ± 0.71 (2)'
+    (early,) = rows_of(early_table(build([ArmRuns('arm', read_seeds(tmp_path))], 'x')))
+    assert early[3] == '61.50 ± 0.71 (2)'
 
 
 @pytest.mark.parametrize(
@@ -432,6 +449,36 @@ def test_other_backbones_have_the_papers_names(options, words):
     model = paper_model('x', {'settings': {'model': dict(type='mmpretrain.ImageClassifier', backbone=options)}})
     assert (model.name, model.method) == words
     assert model.plain == (model.method == 'Default')
+
+
+@pytest.mark.parametrize('kind', ['mmlape.MyConvNet', 'MyConvNet', 'my_models.MyConvNet'])
+def test_an_unknown_backbone_is_called_by_its_class(kind):
+    backbone = dict(type=kind, arch='tiny', pe_joining='lape')
+    model = paper_model('x', {'settings': {'model': dict(type='mmpretrain.ImageClassifier', backbone=backbone)}})
+    assert (model.name, model.method) == ('MyConvNet-Ti', 'LaPE')
+
+
+def test_a_backbone_that_inherits_has_a_name_of_its_own(monkeypatch):
+    class Wide(SwinTransformer):
+        pass
+
+    class Named(SwinTransformer):
+        paper_name = 'Swin V3'
+
+    for cls, name in ((Wide, 'Wide-T'), (Named, 'Swin V3-T')):
+        monkeypatch.setitem(MODELS.module_dict, cls.__name__, cls)
+        backbone = dict(type=f'mmlape.{cls.__name__}', arch='tiny')
+        model = paper_model('x', {'settings': {'model': dict(type='mmpretrain.ImageClassifier', backbone=backbone)}})
+        assert (model.name, model.method) == (name, 'RPE')
+
+
+def test_names_are_those_that_the_run_recorded(tmp_path):
+    recorded = dict(name='', pretrained='none', method='Fourier', plain=False)
+    for seed, paper in ((1, recorded), (2, None)):
+        write_run(tmp_path / f'arm{seed}', seed, 40.0, identity=synthetic.identity(seed, paper=paper), config='c.py')
+    first, second = build(_arms(tmp_path), 'x').results
+    assert (first.model.name, first.model.method) == ('c', 'Fourier')
+    assert (second.model.name, second.model.method) == ('Seg-T-Mask/16', 'LaPE'), 'an older record'
 
 
 @pytest.mark.parametrize(
@@ -494,23 +541,23 @@ def test_models_without_a_name_of_the_papers_are_compared(tmp_path):
 
 
 def test_a_table_leaves_out_what_nobody_has(report, tmp_path):
-    assert "paper's figure" in results_table(report).columns and 'untrained' not in results_table(report).columns
+    assert "paper's figure" in heads_of(results_table(report)) and 'untrained' not in heads_of(results_table(report))
     write_run(tmp_path, 7, {'coco/bbox_mAP': 0.123456}, key='coco/bbox_mAP')
     made = build([ArmRuns('B', read_seeds(tmp_path), untrained={'coco/bbox_mAP': 0.005})], 'x')
     table = results_table(made)
-    assert "paper's figure" not in table.columns
-    assert table.rows == [
+    assert "paper's figure" not in heads_of(table)
+    assert rows_of(table) == [
         ('B', 'Seg-T-Mask/16, LaPE', 'box AP', '7', '0.50', '12.35 (1)', 'none, n < 3', '12.35 (1)', 'none, n < 3')
     ]
     assert made.results[0].untrained('coco/bbox_mAP') == 0.5
-    assert comparison_table(made, 'last').rows == []
+    assert rows_of(comparison_table(made, 'last')) == []
 
 
 def test_seeds_are_those_of_statsmodels_for_either_test(report, work_dir):
     """The paired row takes the spread of the differences over common seeds, and the test on pairs."""
     mine, theirs = (np.array(_values(work_dir, arm)) for arm in (LAPE, DEFAULT))
     pooled, of_pairs = np.sqrt((mine.var(ddof=1) + theirs.var(ddof=1)) / 2), (mine - theirs).std(ddof=1)
-    rows = [row for row in seeds_table(report).rows if row[1] == 'mIoU']
+    rows = [row for row in rows_of(seeds_table(report)) if row[1] == 'mIoU']
     assert [row[2] for row in rows] == ['unpaired', 'paired']
     for row, std, test in zip(rows, (pooled, of_pairs), (TTestIndPower(), TTestPower())):
         assert row[3].startswith(f'{std:.2f} (')
@@ -535,7 +582,7 @@ def test_an_arm_without_a_finished_run_is_shown_as_such(tmp_path):
     write_run(tmp_path / 'failed', 1, 40.0, state='failed', reason='no memory')
     made = build(_arms(tmp_path), 'x')
     write_report(made, tmp_path / 'report')
-    assert [(row[0], row[3]) for row in results_table(made).rows] == [('done', '1'), ('failed', 'none counts')]
+    assert [(row[0], row[3]) for row in rows_of(results_table(made))] == [('done', '1'), ('failed', 'none counts')]
     assert made.excluded == ['failed, seed 1: failed at iteration 300 of 300: no memory'] and made.comparisons == []
 
 
@@ -573,8 +620,8 @@ def test_a_band_is_mean_and_deviation_at_common_iterations():
 def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path):
     shutil.copytree(tiny.ROOT / 'docs' / 'images', tmp_path / 'drawn' / 'Segmenter')
     said = tiny.run(
-        tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', 'out', '--pictures', 'drawn', '--arms', LAPE, DEFAULT,
-        '--metric', 'mIoU', 'aAcc', '--baseline', LAPE, cwd=tmp_path,
+        tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', 'out', '--images', 'drawn', '--arms', LAPE, DEFAULT,
+        '--metric', 'mIoU', 'aAcc', '--baseline', LAPE, cwd=tmp_path, **tiny.REAL,
     )  # fmt: skip
     assert 'not counted' not in said and '36.50 ± 0.31 (5)' in said
     names = {'index.html', 'report.md', 'tables.tex', 'report.tex', 'report.json'}
@@ -582,7 +629,7 @@ def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path)
     assert names <= {file.name for file in (tmp_path / 'out').iterdir()}
     page = _Page((tmp_path / 'out' / 'index.html').read_text())
     assert any(image.startswith('data:image/png') for image in page.images) and 'Segmenter' in page.text
-    assert '](pictures/Segmenter/' in (tmp_path / 'out' / 'report.md').read_text()
+    assert '](images/Segmenter/' in (tmp_path / 'out' / 'report.md').read_text()
     compared = json.loads((tmp_path / 'out' / 'report.json').read_text())['comparisons']
     assert {(one['arm'], one['baseline'], one['metric']) for one in compared if one['class'] is None} == {
         (DEFAULT, LAPE, 'mIoU'),
@@ -601,7 +648,7 @@ def test_the_commands_status_tells_that_runs_are_missing(work_dir, tmp_path, cap
         (('--arms', 'x'), 'no arm x in'),
         (('--metric', 'mIou'), '--metric mIou: no run has it; there are: aAcc, coco/bbox_mAP'),
         (('--baseline', 'x'), '--baseline x: no such arm'),
-        (('--pictures', '.'), '--pictures .: no png'),
+        (('--images', '.'), '--images .: no png'),
         (('--out', '/proc/nothing'), 'cannot write the report into /proc/nothing'),
     ],
 )
@@ -629,7 +676,7 @@ def test_a_report_needs_no_torch(work_dir, tmp_path):
 
 def test_sample_size_from_a_number_is_a_table(tmp_path):
     tool = tiny.ROOT / 'tools' / 'sample_size.py'
-    said = tiny.run(tool, '--std', 0.6, '--difference', 0.4, 0.8, 1.4, cwd=tmp_path)
+    said = tiny.run(tool, '--std', 0.6, '--difference', 0.4, 0.8, 1.4, cwd=tmp_path, **tiny.REAL)
     rows = [row.split()[1::2] for row in said.splitlines() if row.startswith('│')]
     assert rows == [['0.4', '37'], ['0.8', '10'], ['1.4', '5']]
 

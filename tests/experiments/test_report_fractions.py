@@ -15,6 +15,7 @@ from mmlape.experiments.report import fractions as module
 from mmlape.experiments.report.fractions import fraction_table, plot_fractions, series_of
 from mmlape.experiments.report.tables import results_table
 from mmlape.runs.run import read_arms
+from mmlape.tables import heads_of, rows_of
 
 SHARES = ('1/16', '1/8', '1/4', '1/2', '1')
 PAPER = {
@@ -59,13 +60,13 @@ def work_dir(tmp_path_factory):
 
 def test_table_has_means_intervals_and_the_papers_figures(work_dir):
     table = fraction_table(report_of(work_dir))
-    assert table.columns == ('arm', 'metric', 'of the images', *SHARES)
-    assert [row[:3] for row in table.rows] == [
+    assert heads_of(table) == ['series', 'metric', 'of the images', *SHARES]
+    assert [row[:3] for row in rows_of(table)] == [
         (name_of(stem), 'mIoU', line)
-        for stem in ('dual', 'none')
+        for stem in ('none', 'dual')
         for line in ('mean ± std (n)', '95% interval', "paper's figure")
     ]
-    for stem, (means, intervals, paper) in zip(('dual', 'none'), zip(*[iter(table.rows)] * 3)):
+    for stem, (means, intervals, paper) in zip(('none', 'dual'), zip(*[iter(rows_of(table))] * 3)):
         assert paper[3:] == PAPER[stem]
         for share, mean, between in zip(SHARES, means[3:], intervals[3:]):
             sample = [value(stem, share, number) for number in range(3)]
@@ -93,7 +94,7 @@ def test_arms_are_compared_on_the_same_images(work_dir):
 
 
 def test_the_figure_of_all_data_is_not_that_of_a_fraction(work_dir):
-    rows = {row[0]: row for row in results_table(report_of(work_dir)).rows}
+    rows = {row[0]: row for row in rows_of(results_table(report_of(work_dir)))}
     for stem, figures in PAPER.items():
         assert [rows[name_of(stem, share)][-1] for share in SHARES[:-1]] == [f'{text} (DPN)' for text in figures[:-1]]
         assert rows[name_of(stem)][-1] == f'{figures[-1].split()[0]} (DPN)'
@@ -152,7 +153,7 @@ def test_series_of_other_subsets_stay_apart(tmp_path):
         dict(checkpoint=dict(name='deit.pth', sha256='d' * 64)),
         dict(checkpoint=None),
         dict(total_batch=16),
-        dict(batch_policy='allowed-mismatch'),
+        dict(batch_policy='allow-batch-mismatch'),
         dict(amp='bf16'),
     ],
     ids=str,

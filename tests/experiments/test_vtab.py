@@ -28,6 +28,7 @@ from mmlape.experiments.vtab import protocol
 from mmlape.experiments.vtab.protocol import METRIC, Options, SetResult, choose, evaluate
 from mmlape.experiments.vtab.sets import VtabSet, VtabSets, read_sets
 from mmlape.experiments.vtab.tables import build_report, results_table, write_results
+from mmlape.tables import rows_of
 
 STUDY = read_study(ROOT / 'studies' / 'vtab.yml')
 ARMS = {arm.name: arm for arm in STUDY.arms if arm.base_name == 'b32'}
@@ -261,10 +262,10 @@ def test_means_by_group_say_which_sets_they_are_over(tmp_path):
     assert build_report(results, options, changed).model is None
 
     table = results_table(report)
-    cells = next(row for row in table.rows if row[0] == 'dtd')
+    cells = next(row for row in rows_of(table) if row[0] == 'dtd')
     mean = np.mean(values['dtd'])
     assert cells[1:4] == ('natural', '0.01', f'{mean:.2f}') and cells[-2:] == ('56.0', f'{mean - 56.0:+.2f}')
-    assert next(row for row in table.rows if row[0] == 'svhn')[2:5] == ('–', '–', '–')
+    assert next(row for row in rows_of(table) if row[0] == 'svhn')[2:5] == ('–', '–', '–')
     markdown, numbers, rows = write_results(report, options)
     assert '| dtd | natural | 0.01 |' in markdown.read_text() and 'In no mean: ' in markdown.read_text()
     stored = json.loads(numbers.read_text())

@@ -24,7 +24,6 @@ from mmlape.experiments.launchers.local import LocalLauncher
 from mmlape.experiments.launchers.slurm import SlurmJob, SlurmLauncher
 from mmlape.experiments.multi_seed import average_arms
 from mmlape.experiments.report.arms import ArmRuns, average
-from mmlape.experiments.report.cost import gpu_hours, mean_cost, parameters
 from mmlape.experiments.study import Arm, PlannedRun
 from mmlape.experiments.vtab.protocol import SetResult
 from mmlape.experiments.vtab.sets import VtabSet, VtabSets
@@ -197,9 +196,9 @@ def test_hours_are_those_of_all_runs_and_times_those_of_the_averaged_ones(tmp_pa
         write_run(tmp_path, seed, 40.0, state=state, cost=scaled)
     write_run(tmp_path, 5, 40.0, cost=dict(gpu_hours=None))
     result = average(ArmRuns('arm', read_seeds(tmp_path)))
-    assert gpu_hours(result) == 2 + 6 + 20 + 200
-    assert mean_cost(result, 'train_seconds') == 200 and mean_cost(result, 'seconds_per_iter') == 1
-    assert parameters(result) == 5
+    assert result.gpu_hours == 2 + 6 + 20 + 200
+    assert result.mean_cost('train_seconds') == 200 and result.mean_cost('seconds_per_iter') == 1
+    assert result.parameters == 5
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,19 @@
 """The results as tables: for the terminal, as Markdown, JSON and CSV, with the paper's figures beside ours."""
 
-import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.table import Table as ConsoleTable
+import pandas as pd
 
 from mmlape.experiments.averages import moments
-from mmlape.experiments.formats import DASH, interval, mean_std, number
-from mmlape.experiments.report.markdown import markdown_table
-from mmlape.experiments.report.tables import INTERVAL, Table
+from mmlape.experiments.formats import DASH, interval, number
+from mmlape.experiments.report.tables import INTERVAL, mean_std_n
 from mmlape.experiments.vtab.protocol import METRIC, Options, SetResult
 from mmlape.experiments.vtab.sets import VtabSets
 from mmlape.files import atomic_path, write_json
+from mmlape.tables import markdown_table, text_table
 
 
 @dataclass(frozen=True)
@@ -90,12 +89,9 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
         f'Trained on the list train800, validated on val200{again}.',
         *[f'{result.vtab_set.name}: {result.reason}.' for result in results if result.test and result.reason],
         *([f'In no mean: {"; ".join(left_out)}.'] if left_out else []),
-        *(
-            [f"The paper's figures are for {model}, not measured by us; in rows of means, over the same sets as ours."]
-            if model
-            else []
-        ),
     ]
+    if model:
+        notes.append(f"The paper's figures are for {model}, not measured by us; means are over the same sets as ours.")
     return VtabReport(results, means, model, paper, notes)
 
 
@@ -111,7 +107,7 @@ def _mean(name: str, members: Sequence[str], values: Mapping[str, Mapping], pape
     return Mean(name, have, missing, moments(rows)[METRIC], figure)
 
 
-def results_table(report: VtabReport) -> Table:
+def results_table(report: VtabReport) -> pd.DataFrame:
     """Build the table: a row a set, then a row a mean."""
     rows = []
     for result in report.results:
@@ -121,28 +117,15 @@ def results_table(report: VtabReport) -> Table:
         rows.append((result.vtab_set.name, result.vtab_set.group, rate, validation, *cells))
     for mean in report.means:
         rows.append((f'mean of {mean.title}', '', '', '', *_cells(mean.test, mean.paper)))
-    paper = f"{report.model}, paper's" if report.model else "paper's"
-    columns = ('set', 'group', 'rate', 'validation', 'test: mean ± std (n)', INTERVAL, paper, 'difference')
-    return Table(columns if report.model else columns[:-2], [row[: None if report.model else -2] for row in rows], 2)
+    columns = ['set', 'group', 'rate', 'validation', 'test: mean ± std (n)', INTERVAL, "paper's", 'difference']
+    table = text_table(columns, rows, 2)
+    return table.rename(columns={"paper's": f"{report.model}, paper's"}) if report.model else table.iloc[:, :-2]
 
 
 def _cells(test: Mapping | None, paper: float | None) -> tuple[str, ...]:
     """Return mean with deviation and n, interval, the paper's figure and the difference from it."""
-    mean = DASH if test is None else f'{mean_std(test)} ({test["n"]})'
     difference = None if test is None or paper is None else test['mean'] - paper
-    return mean, interval(test), number(paper, '.1f'), number(difference, '+.2f')
-
-
-def console_table(report: VtabReport) -> ConsoleTable:
-    """Build the table for the terminal."""
-    table, result = results_table(report), ConsoleTable(title='VTAB')
-    for index, column in enumerate(table.columns):
-        result.add_column(column, justify='left' if index < table.text_columns else 'right', overflow='fold')
-    for index, row in enumerate(table.rows):
-        if index == len(report.results):
-            result.add_section()
-        result.add_row(*row)
-    return result
+    return mean_std_n(test), interval(test), number(paper, '.1f'), number(difference, '+.2f')
 
 
 def write_results(report: VtabReport, options: Options) -> list[Path]:
@@ -152,10 +135,9 @@ def write_results(report: VtabReport, options: Options) -> list[Path]:
         notes = '\n'.join(f'- {note}' for note in report.notes)
         partial.write_text(f'# VTAB\n\n{markdown_table(results_table(report))}\n\n{notes}\n', encoding='utf-8')
     write_json(files[1], as_json(report, options))
-    with atomic_path(files[2]) as partial, open(partial, 'w', encoding='utf-8', newline='') as file:
-        writer = csv.writer(file)
-        writer.writerow(('set', 'group', 'split', 'rate', 'chosen', 'seed', 'accuracy'))
-        writer.writerows(_rows(report))
+    with atomic_path(files[2]) as partial:
+        columns = ['set', 'group', 'split', 'rate', 'chosen', 'seed', 'accuracy']
+        pd.DataFrame(_values(report), columns=columns).to_csv(partial, index=False)
     return files
 
 
@@ -183,7 +165,7 @@ def as_json(report: VtabReport, options: Options) -> dict:
     )
 
 
-def _rows(report: VtabReport):
+def _values(report: VtabReport) -> Iterator[tuple]:
     for result in report.results:
         head = (result.vtab_set.name, result.vtab_set.group)
         for rate, entry in result.validation.items():

@@ -44,6 +44,8 @@ class Shaw(_Clipped):
         ratio: Offsets are clipped at the integer part of twice as much.
     """
 
+    paper_name = 'Shaw'
+
 
 @POSITION_ENCODINGS.register_module('axial-deeplab')
 class AxialDeepLab(_Clipped):
@@ -53,6 +55,7 @@ class AxialDeepLab(_Clipped):
         ratio: Offsets are clipped at the integer part of twice as much.
     """
 
+    paper_name = 'Axial-DeepLab'
     sides = 'qkv'
 
 
@@ -82,6 +85,8 @@ class Huang(_Bucketed):
     Args:
         ratio: Offsets are clipped at the integer part of twice as much.
     """
+
+    paper_name = 'Huang'
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register ``rpe_table``, (d, buckets), zero."""
@@ -116,6 +121,8 @@ class TransformerXL(_Bucketed):
         ratio: Offsets are clipped at the integer part of twice as much.
     """
 
+    paper_name = 'Transformer-XL'
+
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register ``rpe_proj``, ``rpe_key_bias`` (u) and ``rpe_offset_bias`` (v)."""
         super().attach(attn, slot)
@@ -142,7 +149,7 @@ class TransformerXL(_Bucketed):
         """Check for the linear map."""
         return 'rpe_proj.weight' in attn
 
-    def readings(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
+    def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
         """Return that no tensor depends on the ratio."""
         return [f'transformer-xl with ratio={self.buckets.alpha:g}', 'transformer-xl with another ratio']
 
@@ -154,6 +161,7 @@ class Sasa(AttentionPosition):
     The tables are made for one grid; other grids get them resized.
     """
 
+    paper_name = 'SASA'
     windows = True
     has_grid = True
 

@@ -1,5 +1,12 @@
-"""iRPE's mappings as images (its supplement, Figures 6 to 9), and g beside h (its paper, Figure 2)."""
+#!/usr/bin/env python
+"""iRPE's mappings of offsets to buckets: `python examples/irpe_buckets.py --out DIR`.
 
+The buckets of a query's keys as images (its supplement, Figures 6 to 9), and g beside h (its paper, Figure 2).
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +74,19 @@ def write_bucket_figures(folder: str | Path, grid: Grid = (14, 14)) -> list[Path
     return files
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Read the arguments and write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n\n')[2])
+    parser.add_argument('--out', required=True, metavar='DIR', help='receives the figures')
+    for file in write_bucket_figures(parser.parse_args(argv).out):
+        print(f'wrote {file}')
+    return 0
+
+
 def _save(figure: Figure, path: str | Path) -> None:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

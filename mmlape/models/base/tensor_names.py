@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mmlape.checkpoint.key_maps import Weights
+from mmlape.models.base.tables import with_batch_axis
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position import AbsolutePosition, AttentionPosition, LayerPosition, joinings_of, kinds, norms_of
-from mmlape.models.position.stored import with_batch_axis
 
 HEADS_ASSUMED = 'num_heads leaves no trace in a file: the usual width of a head is assumed, set the true number'
 
@@ -21,21 +21,21 @@ class InferredPosition(NamedTuple):
     """What a file tells of its position encodings.
 
     Attributes:
-        pe_type: As the model takes it; of several readings that fit, the first.
+        pe_type: As the model takes it; of several that fit, the first.
         grid: Of the tables; None without tables, or where they are of no square.
         needs_grid: Whether the user has to give the grid.
-        readings: In words, what the encodings inside attention can be, where keys do not tell.
+        ambiguous: In words, what the encodings inside attention can be, where keys do not tell.
     """
 
     pe_type: str | dict | list[str | dict]
     grid: Grid | None
     needs_grid: bool
-    readings: Sequence[str] = ()
+    ambiguous: Sequence[str] = ()
 
     @property
     def shown(self) -> str | dict | list[str | dict]:
         """The value of ``pe_type`` to print."""
-        return f"{self.pe_type}, or what else fits: see 'mind'" if self.readings else self.pe_type
+        return f"{self.pe_type}, or what else fits: see 'mind'" if self.ambiguous else self.pe_type
 
     def img_size(self, patch_size: int, default: int = 224) -> dict:
         """Return the image size that the tables are made for, where it is not the default."""
@@ -71,27 +71,27 @@ class TensorNames(NamedTuple):
         found = {match[0]: tuple(map(int, match.groups())) for match in matches}
         return [weights.below(start) for start in sorted(found, key=found.__getitem__)]
 
-    def joinings(self, weights: Weights) -> list[str]:
+    def infer_joinings(self, weights: Weights) -> list[str]:
         """Return the recorded joining, or those that leave such names in a file."""
-        if 'pe_joining' in weights.known:
-            return [str(weights.known['pe_joining'])]
+        if 'pe_joining' in weights.recorded:
+            return [str(weights.recorded['pe_joining'])]
         return joinings_of(weights.has(r'.*\bpe_norm\.'), f'{self.table}0' in weights.tensors)
 
-    def norms(self, weights: Weights) -> list[str]:
+    def infer_norms(self, weights: Weights) -> list[str]:
         """Return the recorded norm of an absolute PE, or those that leave such names in a file."""
-        if weights.known:
-            return [str(weights.known['pe_norm'])] if 'pe_norm' in weights.known else []
+        if 'pe_type' in weights.recorded:
+            return [str(weights.recorded['pe_norm'])] if 'pe_norm' in weights.recorded else []
         stored = weights.below(f'{self.layer}pe_norm.')
         return norms_of(stored) if stored else []
 
-    def heads(self, weights: Weights) -> int | None:
+    def infer_heads(self, weights: Weights) -> int | None:
         """Return the recorded heads, or those that an encoding inside attention tells; None if there is none."""
-        if 'num_heads' in weights.known:
-            return weights.known['num_heads']
+        if 'num_heads' in weights.recorded:
+            return weights.recorded['num_heads']
         attn = self.attention(weights)
         return next((kind.infer_heads(attn) for kind in kinds(AttentionPosition) if kind.found_in(attn)), None)
 
-    def position(self, weights: Weights, prefix: int = 0, grid: Grid | None = None) -> InferredPosition:
+    def infer_position(self, weights: Weights, prefix: int = 0, grid: Grid | None = None) -> InferredPosition:
         """Find the position encodings of a file.
 
         Args:
@@ -114,47 +114,62 @@ class TensorNames(NamedTuple):
             options = kind.infer_options(attn, prefix)
             found.append(dict(type=kind.name, **options) if options else kind.name)
             grid = grid or kind.infer_grid(attn, prefix)
-        readings = [text for kind in inside if 'pe_type' not in weights.known for text in kind.readings(attn, prefix)]
+        unknown = () if 'pe_type' in weights.recorded else inside
+        ambiguous = [text for kind in unknown for text in kind.ambiguous_options(attn, prefix)]
         layers = self.layers(weights)
         for kind in kinds(LayerPosition):
             options = kind.infer_options(layers)
             if options is not None:
                 found.append(dict(type=kind.name, **options) if options else kind.name)
         has_grid = bool(tables) or any(kind.has_grid for kind in inside)
-        pe_type = weights.known.get('pe_type', found if len(found) > 1 else (found or ['none'])[0])
-        return InferredPosition(pe_type, grid if has_grid else None, has_grid and grid is None, readings)
+        pe_type = weights.recorded.get('pe_type', found if len(found) > 1 else (found or ['none'])[0])
+        return InferredPosition(pe_type, grid if has_grid else None, has_grid and grid is None, ambiguous)
+
+    def infer_patch_norm(self, weights: Weights, stem: str = 'patch_embed', post: str = 'norm1') -> str:
+        """Return the key of ``PATCH_NORMS`` that leaves such norms in a stem, and behind tokens + PE.
+
+        Args:
+            weights: Of the file.
+            stem: The name of the stem.
+            post: The name of the norm after its linear map.
+        """
+        before, after = (weights.has(rf'{stem}\.{name}\.') for name in ('norm0', post))
+        if before and after and not weights.has(rf'{stem}\.norm0\.bias$'):
+            return 'rms'
+        if weights.has(r'norm_pre\.'):
+            return 'pre-post-posemb' if before else 'post-posemb'
+        return {(True, True): 'dual', (True, False): 'pre', (False, True): 'post', (False, False): 'none'}[
+            before, after
+        ]
 
     def options(self, weights: Weights, position: InferredPosition) -> dict:
         """Return the arguments of a model; of several that fit, the most usual ones."""
-        norm = next(iter(self.norms(weights)), 'layernorm')
-        options = dict(pe_type=position.pe_type, pe_joining=self.joinings(weights)[0])
+        norm = next(iter(self.infer_norms(weights)), 'layernorm')
+        options = dict(pe_type=position.pe_type, pe_joining=self.infer_joinings(weights)[0])
         return options if norm == 'layernorm' else dict(options, pe_norm=norm)
 
     def rows(self, weights: Weights, position: InferredPosition) -> dict:
         """Return printable values by name, with all arguments that fit."""
-        grid, joinings = position.grid, self.joinings(weights)
+        grid, joinings = position.grid, self.infer_joinings(weights)
         missing = 'no square, pass grid=(rows, columns)' if position.needs_grid else ''
         return {
             'pe_type': position.shown,
             'pe grid': f'{grid[0]} x {grid[1]}' if grid else missing,
             'pe_joining': ' or '.join(joinings if self.tables(weights) else joinings[:1]),
-            'pe_norm': ' or '.join(self.norms(weights)) or 'none',
+            'pe_norm': ' or '.join(self.infer_norms(weights)) or 'none',
         }
 
     def notes(self, weights: Weights, position: InferredPosition) -> list[str]:
         """Return what a file leaves open of its position encodings."""
-        absolute = {'pe_joining': self.joinings(weights), 'pe_norm': self.norms(weights)}
+        absolute = {'pe_joining': self.infer_joinings(weights), 'pe_norm': self.infer_norms(weights)}
         open_ = {key: found for key, found in absolute.items() if self.tables(weights) and len(found) > 1}
-        open_ |= {'pe_type': position.readings} if position.readings else {}
+        open_ |= {'pe_type': position.ambiguous} if position.ambiguous else {}
         notes = [f'the file does not say whether {key} is {" or ".join(found)}' for key, found in open_.items()]
         if position.needs_grid:
             notes.append("the PE is of no square grid: add the pretraining's to init_cfg, grid=(rows, columns)")
         return notes
 
-    def arch(self, weights: Weights, name: str | None, shape: dict) -> tuple[str | dict, list[str]]:
+    def infer_arch(self, weights: Weights, name: str | None, shape: dict) -> tuple[str | dict, list[str]]:
         """Return the argument for an arch of that name, or shape, and a note where its heads are assumed."""
-        told, usual = self.heads(weights), usual_heads(shape['embed_dims'], 64)
+        told, usual = self.infer_heads(weights), usual_heads(shape['embed_dims'], 64)
         return name or dict(shape, num_heads=told or usual), [] if name or told else [HEADS_ASSUMED]
-
-
-NAMES = TensorNames()
