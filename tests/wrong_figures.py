@@ -32,6 +32,7 @@ OF_COMPARISONS = (
 OF_VTAB = (
     'tests/experiments/test_vtab.py', 'tests/runs/test_run_rules.py::test_vtab_ends_with_1_if_a_set_has_no_result', '-k', QUICK,
 )  # fmt: skip
+OF_STUDIES = ('tests/experiments/test_study_file.py', 'tests/experiments/test_study.py')
 OF_LAUNCHERS = (
     'tests/experiments/test_scheduler.py', 'tests/experiments/test_slurm_launcher.py', 'tests/experiments/test_study.py', 'tests/engine/test_progress.py',
     'tests/experiments/test_status.py', 'tests/experiments/test_launchers.py', 'tests/runs/test_run_rules.py', '-k', QUICK,
@@ -61,6 +62,8 @@ OWN_TESTS = {
     'mmlape/experiments/vtab/': OF_VTAB,
     'mmlape/experiments/launchers/': OF_LAUNCHERS,
     'mmlape/experiments/scheduler.py': OF_LAUNCHERS,
+    'mmlape/engine/study_file.py': OF_STUDIES,
+    'mmlape/experiments/arm.py': OF_STUDIES,
     'mmlape/experiments/study.py': OF_LAUNCHERS,
     'mmlape/experiments/status.py': OF_LAUNCHERS,
     'mmlape/experiments/progress.py': OF_LAUNCHERS,
@@ -434,17 +437,17 @@ BY_FILE = {
          "summary['best']['metrics'].get(METRIC)"),
         ('VTAB: the larger of equals', 'for rate in sorted(options.rates):',
          'for rate in sorted(options.rates, reverse=True):'),
-        ('VTAB: the worst rate', 'best = max(found,', 'best = min(found,'),
-        ('VTAB: the best run', "key=lambda rate: found[rate]['mean'])",
-         "key=lambda rate: max(found[rate]['values'].values()))"),
+        ('VTAB: the worst rate', 'best = max(complete,', 'best = min(complete,'),
+        ('VTAB: the best run', "key=lambda rate: complete[rate]['mean'])",
+         "key=lambda rate: max(complete[rate]['values'].values()))"),
         ('VTAB: chosen while seeds are missing', "if entry and entry['n'] == len(options.seeds):", 'if entry:'),
         ('VTAB: a rate that diverged may be chosen', "any(outcome.startswith('diverged')",
          "any(outcome.startswith('failed')"),
         ('VTAB: the oldest checkpoint is tested', 'next(iter(checkpoints(run.folder)), None)',
          'next(reversed(checkpoints(run.folder)), None)'),
         ('VTAB: tests of another list', 'stamp.read_text() != _digest(listed)', 'False'),
-        ('VTAB: the tests of validation', "self.one.cfg.data_root) / 'test.txt'",
-         "self.one.cfg.data_root) / 'val200.txt'"),
+        ('VTAB: the tests of validation', "self.vtab_set.cfg.data_root) / 'test.txt'",
+         "self.vtab_set.cfg.data_root) / 'val200.txt'"),
         ('VTAB: the chosen rate is pruned', 'if rate == result.rate:', 'if rate != result.rate:'),
     ],
     'mmlape/experiments/vtab/tables.py': [
@@ -457,9 +460,21 @@ BY_FILE = {
         ('VTAB: 800 images for 1000', '*([ALL_IMAGES] if images == 1000 else [])',
          '*([ALL_IMAGES] if images == 800 else [])'),
         ('VTAB: 1000 images in the folder of 800', "'-1000' if images == 1000 else ''", "''"),
+        ("VTAB: another model's figures", 'if arm.base_name == (base or bases[0])', 'if arm.base_name == bases[0]'),
+        ('VTAB: figures of a model that options change', 'figure if same_model else None', 'figure'),
     ],
-    'mmlape/experiments/vtab/paper.py': [
-        ("VTAB: another model's figures", 'float(row[place]) for rows', 'float(row[place - 1]) for rows'),
+    'mmlape/engine/study_file.py': [
+        ('study: the first figure for every base', 'figures.get(key),', 'next(iter(figures.values()), None),'),
+        ('study: relative to the arm of another base', "f'{relative_to}{suffix}' if", "f'{relative_to}' if"),
+        ('study: figures without a source', "and not content.get('paper'):", 'and False:'),
+        ("study: the base's overrides win", '{**base.overrides, **overrides}', '{**overrides, **base.overrides}'),
+        ('study: figures lose their decimals', "self.printed['arms'][name]", "self.content['arms'][name]"),
+        ('study: a key twice is its last value', 'if twice is not None:', 'if False:'),
+    ],
+    'mmlape/experiments/arm.py': [
+        ('arms: an option is lost in a study', 'study.reference(arm), tuple(cfg_options))', 'study.reference(arm), ())'),
+        ('arms: chosen by their beginning', 'fnmatch.fnmatchcase(arm.name, pattern) for pattern in patterns',
+         'arm.name.startswith(pattern) for pattern in patterns'),
     ],
     'mmlape/experiments/launchers/slurm.py': [
         ('Slurm: PREEMPTED is not requeued', "'TIMEOUT', 'PREEMPTED', 'NODE_FAIL'", "'TIMEOUT', 'NODE_FAIL'"),
