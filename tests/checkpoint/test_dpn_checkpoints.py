@@ -257,7 +257,7 @@ def test_vit_pytorchs_stem(tmp_path, pool):
         i: (tensors[f'to_patch_embedding.{i}.weight'], tensors[f'to_patch_embedding.{i}.bias']) for i in (1, 2, 3)
     }
     x = F.linear(F.layer_norm(x, x.shape[-1:], *parts[1]), *parts[2])
-    torch.testing.assert_close(model.tokenize(image)[0], F.layer_norm(x, (D,), *parts[3]), atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(model.patch_embed(image)[0], F.layer_norm(x, (D,), *parts[3]), atol=2e-4, rtol=1e-4)
 
 
 def open_clip_file(input_patchnorm: bool, layer_scale: bool = False) -> dict[str, Tensor]:

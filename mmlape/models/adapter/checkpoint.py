@@ -1,10 +1,9 @@
 """The checkpoint files of a ViT-Adapter: those of its ViT, and the adapter's own parts."""
 
-from torch import nn
+from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions
-from mmlape.models.adapter.branch import infer_options
 from mmlape.models.base.checkpoint import Description
 from mmlape.models.grid import Grid
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
@@ -12,6 +11,25 @@ from mmlape.models.vit.layouts import ADAPTER
 
 ADAPTER_PARTS = ('level_embed', 'spm.', 'interactions.', 'up.', 'norm1.', 'norm2.', 'norm3.', 'norm4.')
 OF_THE_VIT = ('arch', 'img_size', 'pe_type', 'pe_joining', 'patch_norm', 'norm_placement')
+
+
+def infer_options(tensors: dict[str, Tensor], dims: int, defaults: dict) -> dict:
+    """Return the arguments of ``AdapterMixin.build_adapter`` that a file tells, where they are not the defaults.
+
+    Args:
+        tensors: Of the file.
+        dims: Width of the ViT's tokens.
+        defaults: Where they are not those of ``build_adapter``.
+    """
+    first = 'interactions.0.extractor'
+    hidden = tensors.get(f'{first}.ffn.fc1.weight')
+    found = dict(
+        conv_inplane=len(tensors['spm.stem.0.weight']),
+        deform_ratio=len(tensors[f'{first}.attn.value_proj.weight']) / dims,
+        cffn_ratio=None if hidden is None else len(hidden) / dims,
+    )
+    defaults = dict(conv_inplane=64, deform_ratio=1.0, cffn_ratio=0.25) | defaults
+    return {key: value for key, value in found.items() if defaults[key] != value}
 
 
 class ViTAdapterCheckpointAdapter(ViTCheckpointAdapter):

@@ -14,9 +14,7 @@ from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.ceit.checkpoint import ARCHS, CeiTCheckpointAdapter
 from mmlape.models.ceit.layers import ImageToTokens, LayerClassAttention, LeFFLayer
 from mmlape.models.grid import Grid
-from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.layers.transformer_layer import build_layers, growing_rates
-from mmlape.models.position import PositionType, resolve_position
+from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.registry import MODELS
 
 
@@ -81,8 +79,7 @@ class CeiT(IsotropicBackbone):
     ):
         super().__init__(init_cfg)
         arch = self.arch = resolve_arch(arch, ARCHS)
-        dims, depth, heads = arch['embed_dims'], arch['num_layers'], arch['num_heads']
-        hidden = arch['feedforward_channels']
+        dims, depth = arch['embed_dims'], arch['num_layers']
         self.embed_dims = dims
         self.in_channels = in_channels
         self.frozen_stages = frozen_stages
@@ -104,15 +101,10 @@ class CeiT(IsotropicBackbone):
         self.add_prefix_tokens(dict(cls_token=1))
         self.add_tables(depth)
         self.pos_drop = nn.Dropout(drop_rate)
-        attn = dict(embed_dims=dims, num_heads=heads, proj_drop_rate=drop_rate)
-        self.blocks = build_layers(
+        self.blocks = self.build_layers(
             LeFFLayer,
-            MultiheadAttention,
-            [dict(attn, slot=self.slot(i)) for i in range(depth)],
-            self.position,
-            growing_rates(drop_path_rate, depth),
-            embed_dims=dims,
-            feedforward_channels=hidden,
+            attention=dict(proj_drop_rate=drop_rate),
+            drop_path_rate=drop_path_rate,
             bn_cfg=bn_cfg,
             norm_cfg=norm_cfg,
             with_cp=with_cp,
@@ -120,15 +112,21 @@ class CeiT(IsotropicBackbone):
         self.lca = self.pos_layer_embed = None
         if out_type == 'cls_token':
             self.lca = LayerClassAttention(
-                embed_dims=dims, num_heads=heads, feedforward_channels=hidden, drop_rate=drop_rate, norm_cfg=norm_cfg
+                embed_dims=dims,
+                num_heads=arch['num_heads'],
+                feedforward_channels=arch['feedforward_channels'],
+                drop_rate=drop_rate,
+                norm_cfg=norm_cfg,
             )
             self.pos_layer_embed = nn.Parameter(torch.zeros(1, depth, dims))
         self.norm = build_norm_layer(norm_cfg, dims)[1]
         self.apply(self.init_linear)
 
-    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Return the tokens (B, N, D) of images (B, C, H, W), and their grid."""
-        return self.i2t(x)
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
+        x, hw = self.i2t(x)  # (B, N, D)
+        x, pe = self.add_position(x, hw)  # (B, P + N, D)
+        return self.pos_drop(x), pe, hw
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Extract features.
@@ -142,12 +140,17 @@ class CeiT(IsotropicBackbone):
         Raises:
             ValueError: If a side of the images is smaller than a patch.
         """
-        if self.lca is None:
-            return super().forward(x)
         x, pe, hw = self.embed(x)
+        if self.lca is None:
+            outs = {}
+            for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
+                x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
+                if number in self.out_indices:
+                    outs[number] = self.output(x, hw, number)
+            return tuple(outs[number] for number in self.out_indices)
         tokens = []
-        for i in range(self.num_layers):
-            x, pe = self.run_layers(x, pe, hw, i, i + 1)
+        for layer in self.blocks:
+            x, pe = layer(x, pe, hw)
             tokens.append(x[:, 0])
         last = self.norm(self.lca(torch.stack(tokens, dim=1) + self.pos_layer_embed))
         outs = [*tokens[:-1], last]

@@ -15,10 +15,8 @@ from mmlape.models.compact.checkpoint import CompactCheckpointAdapter
 from mmlape.models.compact.layers import TOKENIZERS, CompactLayer
 from mmlape.models.compact.options import ARCHS, check_out_type, check_patch_norm, resolve_arch
 from mmlape.models.grid import Grid
-from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear
-from mmlape.models.layers.transformer_layer import build_layers, growing_rates
-from mmlape.models.position import PositionType, resolve_position
+from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.registry import MODELS
 
 
@@ -106,20 +104,10 @@ class CompactTransformer(IsotropicBackbone):
         self.add_tables(depth)
         self.norm_pre = self.build_norm_pre(patch_norm, norm_cfg['eps'])
 
-        attn = dict(
-            embed_dims=self.embed_dims,
-            num_heads=self.arch['num_heads'],
-            qkv_bias=False,
-            attn_drop_rate=attn_drop_rate,
-        )
-        self.blocks = build_layers(
+        self.blocks = self.build_layers(
             CompactLayer,
-            MultiheadAttention,
-            [dict(attn, slot=self.slot(i)) for i in range(depth)],
-            self.position,
-            growing_rates(drop_path_rate, depth),
-            embed_dims=self.embed_dims,
-            feedforward_channels=self.arch['feedforward_channels'],
+            attention=dict(qkv_bias=False, attn_drop_rate=attn_drop_rate),
+            drop_path_rate=drop_path_rate,
             norm_cfg=norm_cfg,
             with_cp=with_cp,
         )
@@ -144,9 +132,31 @@ class CompactTransformer(IsotropicBackbone):
         elif module is self and self.num_prefix:
             nn.init.zeros_(self.class_emb)
 
-    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Return the tokens (B, N, D) of images (B, C, H, W), and their grid."""
-        return self.tokenizer(x)
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Extract features.
+
+        Args:
+            x: Images (B, C, H, W).
+
+        Returns:
+            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
+
+        Raises:
+            DataError: If a side of the images is smaller than a patch.
+        """
+        x, pe, hw = self.embed(x)
+        outs = {}
+        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
+            x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
+            if number in self.out_indices:
+                outs[number] = self.output(x, hw, number)
+        return tuple(outs[number] for number in self.out_indices)
+
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
+        x, hw = self.tokenizer(x)  # (B, N, D)
+        x, pe = self.add_position(x, hw)  # (B, P + N, D)
+        return (x if self.norm_pre is None else self.norm_pre(x)), pe, hw
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the pooling's weights where this model has none."""

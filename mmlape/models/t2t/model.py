@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from mmlape.models.base.archs import name_models, resolve_arch
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
-from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, growing_rates
-from mmlape.models.position import PositionType, resolve_position
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
+from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.models.t2t.checkpoint import ARCHS, T2TCheckpointAdapter
 from mmlape.models.t2t.layers import TokensToToken
 from mmlape.registry import MODELS
@@ -101,22 +100,39 @@ class T2TViT(IsotropicBackbone):
         self.add_prefix_tokens(dict(cls_token=1))
         self.add_tables(depth)
         self.pos_drop = nn.Dropout(drop_rate)
-        attn = dict(embed_dims=self.embed_dims, num_heads=arch['num_heads'], qkv_bias=False, proj_drop_rate=drop_rate)
-        self.blocks = build_layers(
+        self.blocks = self.build_layers(
             TransformerEncoderLayer,
-            MultiheadAttention,
-            [dict(attn, slot=self.slot(i)) for i in range(depth)],
-            self.position,
-            growing_rates(drop_path_rate, depth),
-            embed_dims=self.embed_dims,
-            feedforward_channels=arch['feedforward_channels'],
+            attention=dict(qkv_bias=False, proj_drop_rate=drop_rate),
             drop_rate=drop_rate,
+            drop_path_rate=drop_path_rate,
             norm_cfg=norm_cfg,
             with_cp=with_cp,
         )
         self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1]
         self.apply(self.init_linear)
 
-    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Return the tokens (B, N, D) of images (B, C, H, W), and their grid."""
-        return self.tokens_to_token(x)
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Extract features.
+
+        Args:
+            x: Images (B, C, H, W).
+
+        Returns:
+            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
+
+        Raises:
+            DataError: If a side of the images is smaller than a patch.
+        """
+        x, pe, hw = self.embed(x)
+        outs = {}
+        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
+            x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
+            if number in self.out_indices:
+                outs[number] = self.output(x, hw, number)
+        return tuple(outs[number] for number in self.out_indices)
+
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
+        x, hw = self.tokens_to_token(x)  # (B, N, D)
+        x, pe = self.add_position(x, hw)  # (B, P + N, D)
+        return self.pos_drop(x), pe, hw

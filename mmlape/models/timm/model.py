@@ -133,10 +133,25 @@ class TimmViT(IsotropicBackbone):
                 stack.enter_context(torch.autocast(x.device.type, DTYPES[self.frozen_dtype]))
             yield
 
-    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Return the patches' tokens (B, N, D) of images (B, C, H, W), and their grid."""
-        x = self.vit.patch_embed(x)  # (B, rows, columns, D)
-        return x.flatten(1, 2), (int(x.shape[1]), int(x.shape[2]))
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Extract features.
+
+        Args:
+            x: Images (B, C, H, W).
+
+        Returns:
+            One entry per out index, of the form that ``out_type`` says.
+
+        Raises:
+            DataError: If a side of the images is smaller than a patch.
+        """
+        x, rope, hw = self.embed(x)
+        outs, start = {}, 0
+        for number in sorted(set(self.out_indices)):
+            x, rope = self.run_layers(x, rope, hw, start, number + 1)
+            start = number + 1
+            outs[number] = self.output(x, hw, number)
+        return tuple(outs[number] for number in self.out_indices)
 
     def embed(self, x: Tensor) -> tuple[Tensor, Tensor | None, Grid]:
         """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), rotary angles or None, and the grid.
@@ -146,8 +161,9 @@ class TimmViT(IsotropicBackbone):
         """
         require_patch(x, self.vit.patch_embed.patch_size[0])
         with self.vit_mode(x):
-            tokens, hw = self.tokenize(x)
-            embedded = self.vit._pos_embed(tokens.unflatten(1, hw))
+            maps = self.vit.patch_embed(x)  # (B, rows, columns, D)
+            hw = int(maps.shape[1]), int(maps.shape[2])
+            embedded = self.vit._pos_embed(maps)
             tokens, rope = embedded if isinstance(embedded, tuple) else (embedded, None)  # Eva returns both
             return self.vit.norm_pre(tokens), rope, hw
 

@@ -9,14 +9,13 @@ from mmlape.errors import ConfigError
 from mmlape.models.base.archs import name_models, resolve_arch
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
-from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
-from mmlape.models.position import PositionType, resolve_position
-from mmlape.models.vit import options as vit_options
+from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 from mmlape.models.vit.layouts import TOKENS
+from mmlape.models.vit.options import ARCHS, resolve_windows
 from mmlape.registry import MODELS
 
 
@@ -75,7 +74,7 @@ class VisionTransformer(IsotropicBackbone):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
-    model_names = name_models('{}', vit_options.ARCHS)
+    model_names = name_models('{}', ARCHS)
     checkpoint_adapter = ViTCheckpointAdapter()
 
     def __init__(
@@ -110,7 +109,7 @@ class VisionTransformer(IsotropicBackbone):
         init_cfg: dict | list[dict] | None = None,
     ):
         super().__init__(init_cfg)
-        self.arch = resolve_arch(arch, vit_options.ARCHS)
+        self.arch = resolve_arch(arch, ARCHS)
         self.embed_dims = self.arch['embed_dims']
         self.in_channels, self.patch_size = in_channels, patch_size
         self.grid: Grid = self.grid_of(img_size)
@@ -127,17 +126,28 @@ class VisionTransformer(IsotropicBackbone):
         self.patch_embed = PatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
         tokens = dict.fromkeys(self.prefix_tokens, 1) if with_cls_token else {}
         tokens |= {'reg_token': num_registers} if num_registers else {}
-        depth = self.arch['num_layers']
         self.add_prefix_tokens(tokens)
-        self.add_tables(depth)
+        self.add_tables(self.arch['num_layers'])
         self.norm_pre = self.build_norm_pre(patch_norm, eps)
         self.pos_drop = nn.Dropout(drop_rate)
 
-        windows = vit_options.resolve_windows(window_attn, window_size, depth, self.num_prefix, self.position)
-        attention = (self.embed_dims, self.arch['num_heads'], qkv_bias, attn_drop_rate, drop_rate)
-        norms = (self.position.pe_norm, norm_cfg, with_cp)
-        rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
-        self.placement_of_norms = placement = resolve_norm_placement(norm_placement)
+        windows = resolve_windows(window_attn, window_size, self.arch['num_layers'], self.num_prefix, self.position)
+        self.norm_placement = resolve_norm_placement(norm_placement)
+        self.blocks = self.build_layers(
+            TransformerEncoderLayer,
+            attention=dict(qkv_bias=qkv_bias, attn_drop_rate=attn_drop_rate, proj_drop_rate=drop_rate),
+            windows=windows,
+            drop_rate=drop_rate,
+            drop_path_rate=drop_path_rate,
+            layer_scale_init_value=layer_scale_init_value,
+            norm_cfg=norm_cfg,
+            norm_placement=self.norm_placement,
+            act_cfg=act_cfg,
+            with_cp=with_cp,
+        )
+        self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1] if final_norm else None
+        self.blocks.apply(self.init_linear)
+        self.norm_placement.scale_initial(self.blocks)
         self.recorded_arguments = dict(
             num_heads=self.arch['num_heads'],
             patch_norm=patch_norm,
@@ -147,38 +157,43 @@ class VisionTransformer(IsotropicBackbone):
             window_size=windows if any(windows) else 14,
             out_type=out_type,
         )
-        ffn = (act_cfg, placement)
-        self.blocks = self._build_layers(attention, windows, drop_rate, rates, layer_scale_init_value, norms, ffn)
-        self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1] if final_norm else None
-        self.blocks.apply(self.init_linear)
-        placement.scale_initial(self.blocks)
 
-    # building
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Extract features.
+
+        Args:
+            x: Images (B, C, H, W).
+
+        Returns:
+            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
+
+        Raises:
+            DataError: If a side of the images is smaller than a patch.
+        """
+        x, pe, hw = self.embed(x)
+        outs = {}
+        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
+            x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
+            if number in self.out_indices:
+                outs[number] = self.output(x, hw, number)
+        return tuple(outs[number] for number in self.out_indices)
+
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the patches' grid."""
+        x, hw = self.patch_embed(x)  # (B, N, D)
+        x, pe = self.add_position(x, hw)  # (B, P + N, D)
+        if self.norm_pre is not None:
+            x = self.norm_pre(x)
+        return self.pos_drop(x), pe, hw
 
     def init_weights(self) -> None:
         """Initialise as ``init_cfg`` says; weights for which a placement of norms has a rule keep its values."""
-        weights = self.placement_of_norms.scaled(self.blocks)
+        weights = self.norm_placement.scaled(self.blocks)
         values = [weight.clone() for weight in weights]
         super().init_weights()
         if self.load_report is None:
             for weight, value in zip(weights, values):
                 weight.copy_(value)
-
-    def _build_layers(self, attention, windows, drop_rate, drop_path_rates, layer_scale, norms, ffn) -> nn.ModuleList:
-        return nn.ModuleList(
-            TransformerEncoderLayer(
-                self.embed_dims,
-                MultiheadAttention(*attention, side, self.position.build_inside(), self.slot(i, side)),
-                self.position.joining,
-                self.arch['feedforward_channels'],
-                drop_rate,
-                rate,
-                layer_scale,
-                *norms,
-                *ffn,
-            )
-            for i, (side, rate) in enumerate(zip(windows, drop_path_rates))
-        )
 
     def table_tokens(self) -> dict[str, int]:
         """Return the prefix tokens that the PE tables have rows for, and how many each."""
@@ -188,10 +203,6 @@ class VisionTransformer(IsotropicBackbone):
         """Return the tokens that do not run along, and the final norm if there is none."""
         return super().absent_parts() + tuple(token for token in TOKENS if token not in self.prefix_tokens)
 
-    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Return the patches' tokens (B, N, D) of images (B, C, H, W), and their grid."""
-        return self.patch_embed(x)
-
 
 @MODELS.register_module()
 class DistilledVisionTransformer(VisionTransformer):
@@ -200,7 +211,7 @@ class DistilledVisionTransformer(VisionTransformer):
     Arguments are those of ``VisionTransformer``; ``out_type='cls_token'`` returns both tokens, 2 x (B, D).
     """
 
-    model_names = name_models('{}-distilled', vit_options.ARCHS)
+    model_names = name_models('{}-distilled', ARCHS)
     prefix_tokens = ('cls_token', 'dist_token')
 
     def format(self, x: Tensor, hw: Grid) -> Tensor | tuple[Tensor, ...]:
