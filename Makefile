@@ -8,7 +8,7 @@ export PYTHON
 # Parallel tests; many start processes of their own.
 WORKERS ?= 2
 
-.PHONY: setup demo test test-slurm mutants bench lint doctor
+.PHONY: setup demo check test test-slurm mutants bench lint doctor
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -39,9 +39,15 @@ mutants: $(STAMP)
 bench: $(STAMP)
 	@$(VENV)/bin/python -m benchmarks $(or $(ARGS),all)
 
+# Style, and the order of the packages.
 lint: $(STAMP)
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/python tests/import_graph.py
+
+# Lint, and the fast tests of what has changed since main; ARGS=COMMIT compares with another commit.
+check: lint
+	@$(VENV)/bin/python tests/check.py $(ARGS)
 
 doctor: $(STAMP)
 	@$(VENV)/bin/python -m mmlape doctor

@@ -1,4 +1,4 @@
-"""Package mmlape; the wheel carries configs, tools and model index under `mmlape/.mim`, where OpenMMLab looks."""
+"""Package mmlape; the wheel carries configs, studies, tools and model index under `mmlape/.mim`, for OpenMMLab."""
 
 import re
 import runpy
@@ -9,11 +9,11 @@ from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-MIM = ('configs', 'tools', 'model-index.yml')
+MIM = ('configs', 'studies', 'tools', 'model-index.yml')
 
 
 class BuildWithMim(build_py):
-    """Copy configs, tools and model index into a wheel; link them for an editable installation."""
+    """Copy configs, studies, tools and model index into a wheel; link them for an editable installation."""
 
     def run(self):
         super().run()

@@ -14,7 +14,7 @@ from mmlape.quiet import debugging, quiet_stack
 COMMANDS = {
     'train': 'train a config',
     'test': 'evaluate a checkpoint: box and mask AP, mIoU, accuracy',
-    'multi-seed': 'train configs with several seeds, here or as Slurm jobs, and average',
+    'multi-seed': 'train a study or configs with several seeds, here or as Slurm jobs, and average',
     'status': 'show the runs below a work dir: state, time left, last metric, host',
     'vtab': 'fine-tune a pretrained model on the sets of VTAB-1k, and average',
     'report': 'average and compare arms: a page, Markdown, LaTeX, CSV, JSON',
@@ -28,6 +28,7 @@ COMMANDS = {
     'make-mini-data': 'write the mini data: handwritten digits in the layouts of COCO, ADE20K and ImageNet',
     'checkpoint': 'inspect, convert or publish a checkpoint; average the weights of several',
     'export-onnx': "write a config's backbone as an ONNX graph, checked against PyTorch",
+    'print-config': 'print what a config resolves to, how it differs from another, where its values come from',
     'list-models': 'print the names of the models that mmlape.get_model builds',
     'print-params': "print the parameter groups of a config's optimiser",
     'model-cost': 'count parameters and FLOPs of a config, by part',

@@ -14,23 +14,35 @@ from torch import nn
 ROOT = Path(__file__).resolve().parents[1]
 BASES = sorted((ROOT / 'configs' / '_base_').rglob('*.py'))
 CONFIGS = sorted(path for path in (ROOT / 'configs').rglob('*.py') if '_base_' not in path.parts)
+
+
+def method_of(path: Path) -> str:
+    """The downstream method that a name begins with, such as 'mask_rcnn'; '' for a classifier."""
+    found = re.match('(mask-rcnn|segmenter|upernet|linear|detr)_', path.stem)
+    return found[1].replace('-', '_') if found else ''
+
+
 FAMILIES = ('mask_rcnn', 'segmenter', 'upernet')
 # other values for the same model, where code and papers do not agree
 ALTERNATIVES = [path for path in CONFIGS if '160k-' in path.name]
 DEIT = [path for path in CONFIGS if 'deit-' in path.name]
 RECIPES = [
-    path for path in DEIT if path.parent.name in FAMILIES and '_mini-' not in path.name and path not in ALTERNATIVES
+    path for path in DEIT if method_of(path) in FAMILIES and '_mini-' not in path.name and path not in ALTERNATIVES
 ]
-DETR = [path for path in CONFIGS if path.parent.name == 'detr']
-FOUNDATION = [path for path in CONFIGS if path.parent.name == 'foundation']
-DPN = [path for path in CONFIGS if path.parent.name == 'dpn']
+DETR = [path for path in CONFIGS if method_of(path) == 'detr']
+FOUNDATION = [path for path in CONFIGS if re.search('_(augreg|dinov2|dinov3|eva02|mae|timm)-', path.stem)]
+# the ViTs of Dual PatchNorm's own recipes, without the study of placements
+DPN = [
+    path
+    for path in CONFIGS
+    if re.search('^vit-.+_(in1k|in21k|sun397)$', path.stem) and not re.search('-ln-|normformer|sub-ln', path.stem)
+]
 MINI = [path for path in DEIT if '_mini-' in path.name]
 NAME = re.compile(
     r'((?P<method>mask-rcnn|segmenter|upernet|linear|detr)_)?(?P<arch>[a-z][a-z0-9-]*?)(?P<adapter>-adapter)?'
-    r'(-distilled)?(-(?P<joining>default|lape))?'
+    r'(-distilled)?(-(?P<joining>lape))?'
     r'(-(?P<norms>ln-(?:pre|post|both)-(?:pre|post|both)|normformer|sub-ln))?'
-    r'(-(?P<rpe>rpe|rope-mixed|rope|cpe|shaw|alibi2d))?(?P<irpe>-irpe[a-z0-9-]*)?'
-    r'(?P<pe>-sincos1d|-sincos2d|-none)?'
+    r'(?P<pe>-sincos1d|-sincos2d|-none)?(-(?P<rpe>rpe|rope-mixed|rope|cpe|shaw|alibi2d))?(?P<irpe>-irpe[a-z0-9-]*)?'
     r'(?P<dpn>-dpn)?(-(?P<part>pre|post-posemb|post|learnable-only|rms|no-learnable))?'
     r'_(?P<gpus>\d+)xb(?P<batch>\d+)-(?P<schedule>[^_]+)_(?P<data>.+)'
 )
@@ -50,17 +62,17 @@ DATA = {
 }
 # the papers' figures; nobody has measured the variants that are missing here
 PAPER = {
-    ('mask_rcnn', 'tiny', 'default'): '45.6 box / 40.7 mask AP',
+    ('mask_rcnn', 'tiny', None): '45.6 box / 40.7 mask AP',
     ('mask_rcnn', 'tiny', 'lape'): '46.3 box / 41.2 mask AP',
-    ('mask_rcnn', 'small', 'default'): '48.3 box / 42.8 mask AP',
+    ('mask_rcnn', 'small', None): '48.3 box / 42.8 mask AP',
     ('mask_rcnn', 'small', 'lape'): '48.7 box / 43.0 mask AP',
-    ('segmenter', 'tiny', 'default'): '36.534 mIoU',
+    ('segmenter', 'tiny', None): '36.534 mIoU',
     ('segmenter', 'tiny', 'lape'): '37.908 mIoU',
-    ('segmenter', 'small', 'default'): '42.374 mIoU',
+    ('segmenter', 'small', None): '42.374 mIoU',
     ('segmenter', 'small', 'lape'): '42.808 mIoU',
-    ('upernet', 'tiny', 'default'): '40.660 mIoU',
+    ('upernet', 'tiny', None): '40.660 mIoU',
     ('upernet', 'tiny', 'lape'): '41.520 mIoU',
-    ('upernet', 'small', 'default'): '45.073 mIoU',
+    ('upernet', 'small', None): '45.073 mIoU',
     ('upernet', 'small', 'lape'): '45.550 mIoU',
 }
 # (ours with the default PE, the papers' in millions)
@@ -109,10 +121,10 @@ def parts(path: Path) -> dict:
     return found.groupdict()
 
 
-def find(family: str, arch: str, variant: str) -> Path:
-    """The recipe of a family: ``arch`` is 'tiny' or 'small', ``variant`` a joining, with or without '-dpn'."""
+def find(family: str, arch: str, variant: str = '') -> Path:
+    """The recipe of a family: ``arch`` is 'tiny' or 'small', ``variant`` '', '-lape', '-dpn' or '-lape-dpn'."""
     fitting = [
-        p for p in RECIPES if p.parent.name == family and re.search(rf'deit-{arch}(-adapter)?-{variant}_', p.stem)
+        p for p in RECIPES if method_of(p) == family and re.search(rf'deit-{arch}(-adapter)?{variant}_', p.stem)
     ]
     assert len(fitting) == 1
     return fitting[0]

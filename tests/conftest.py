@@ -2,11 +2,48 @@
 
 import os
 import shutil
+from pathlib import Path
 
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 
 import pytest
 import torch
+
+SLOW = Path(__file__).with_name('slow.txt')
+
+
+def pytest_addoption(parser):
+    parser.addoption('--record-slow', action='store_true', help='write the tests that take three seconds to slow.txt')
+
+
+def pytest_configure(config):
+    if config.getoption('record_slow') and not hasattr(config, 'workerinput'):
+        config.pluginmanager.register(SlowTests())
+
+
+def pytest_collection_modifyitems(items):
+    slow = set(SLOW.read_text().split())
+    for item in items:
+        if _function(item.nodeid) in slow:
+            item.add_marker('slow')
+
+
+def _function(nodeid: str) -> str:
+    return nodeid.partition('[')[0]
+
+
+class SlowTests:
+    """Writes `SLOW`: the functions of which a case took three seconds, set-up included."""
+
+    def __init__(self):
+        self.seconds = {}
+
+    def pytest_runtest_logreport(self, report):
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
+
+    def pytest_sessionfinish(self):
+        slow = {_function(nodeid) for nodeid, seconds in self.seconds.items() if seconds > 3}
+        SLOW.write_text(''.join(f'{name}\n' for name in sorted(slow)))
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +64,16 @@ def pristine(tmp_path_factory):
     root = tmp_path_factory.mktemp('data') / 'mini'
     make_mini_data(root, MiniOptions(train=6, val=3, digits=50, size=(64, 64), digit_size=(20, 30), objects=(3, 5)))
     return root
+
+
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    """A tiny segmentor on data of its own, whose run makes the trouble that a test asks for."""
+    import tiny
+    import trouble
+
+    folder = tmp_path_factory.mktemp('tiny')
+    return tiny.write_config(folder, tiny.write_data(folder / 'data'), trouble.CONFIG)
 
 
 @pytest.fixture

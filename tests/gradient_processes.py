@@ -3,28 +3,26 @@
 import torch
 import torch.distributed as dist
 from mmengine.model import revert_sync_batchnorm
-from model_helpers import randomise
+from model_helpers import adapter
 
 from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes, leave_processes
 from mmlape.models import ViTAdapter
 
-ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
 
-
-def adapter() -> ViTAdapter:
+def seeded_adapter() -> ViTAdapter:
     torch.manual_seed(0)
-    return randomise(ViTAdapter(ARCH, 48, conv_inplane=8, deform_num_heads=3, pe_joining='lape')).double()
+    return adapter(img_size=48, pe_joining='lape').double()
 
 
 def main() -> None:
     init_processes('pytorch')
     rank = dist.get_rank()
     images = torch.randn(2, 3, 64, 96, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    alone = revert_sync_batchnorm(adapter()).train()
+    alone = revert_sync_batchnorm(seeded_adapter()).train()
     weights = [torch.randn_like(out) for out in alone(images)]
     sum((out * weight).sum() for out, weight in zip(alone(images), weights)).backward()
 
-    shared = adapter().train()
+    shared = seeded_adapter().train()
     wrapped = MMDistributedDataParallel(shared, broadcast_buffers=False)
     outs = wrapped(images[rank : rank + 1])
     mine = sum((out * weight[rank : rank + 1]).sum() for out, weight in zip(outs, weights))

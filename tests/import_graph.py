@@ -13,10 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     ('errors',),
     ('files',),
-    (
-        'console',
-        'quiet',
-    ),
+    ('console', 'quiet', 'tables'),
     ('mim', '__init__'),
     ('registry',),
     ('environment',),

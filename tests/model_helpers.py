@@ -1,13 +1,68 @@
 """Random but non-trivial weights, so that every parameter matters in a comparison."""
 
+import math
 from pathlib import Path
 
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
-from torch import nn
+from torch import Tensor, nn
 
-from mmlape.models import CompactTransformer
+from mmlape.models import CeiT, CompactTransformer, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
+
+ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
+DEEP_ARCH = dict(ARCH, num_layers=4)
+SWIN_ARCH = dict(embed_dims=12, depths=(2, 2), num_heads=(2, 4))
+SWIN_BOTH = ['learnable', 'rpe']
+SWIN_ARMS = {
+    'rpe': dict(),
+    'default': dict(pe_type='learnable'),
+    'lape': dict(pe_type='learnable', pe_joining='lape'),
+    'lape-rpe': dict(pe_type=SWIN_BOTH, pe_joining='lape'),
+}
+
+
+T2T_ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32, token_dims=8)
+CEIT_ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32, stem_channels=8)
+TOKEN_ARCHS = {T2TViT: T2T_ARCH, CeiT: CEIT_ARCH}
+
+
+def new_vit(
+    cls: type[nn.Module] = VisionTransformer, arch: dict = ARCH, img_size=32, patch_size=8, **kwargs
+) -> nn.Module:
+    """A small ViT as its constructor makes it."""
+    return cls(arch, img_size, patch_size, **{'out_type': 'raw', **kwargs})
+
+
+def vit(*args, **kwargs) -> nn.Module:
+    """``new_vit`` with random values for every parameter, in eval mode."""
+    return randomise(new_vit(*args, **kwargs))
+
+
+def new_adapter(arch: dict = DEEP_ARCH, img_size=64, **kwargs) -> ViTAdapter:
+    """A small ViT-Adapter as its constructor makes it."""
+    return ViTAdapter(arch, img_size, conv_inplane=8, deform_num_heads=3, **kwargs)
+
+
+def adapter(*args, **kwargs) -> ViTAdapter:
+    """``new_adapter`` with random values for every parameter, in eval mode."""
+    return randomise(new_adapter(*args, **kwargs))
+
+
+def shallow_adapter(**kwargs) -> ViTAdapter:
+    """The same of two layers, each with an interaction."""
+    return adapter(ARCH, interaction_indexes=[[0, 0], [1, 1]], **kwargs)
+
+
+def new_token_vit(cls: type[nn.Module], img_size=48, **kwargs) -> nn.Module:
+    """A small T2T-ViT or CeiT as its constructor makes it."""
+    return cls(TOKEN_ARCHS[cls], img_size, **kwargs)
+
+
+def swin(**options) -> SwinTransformer:
+    return randomise(
+        SwinTransformer(**{'arch': SWIN_ARCH, 'img_size': 32, 'window_size': 4, 'out_type': 'raw', **options})
+    )
 
 
 def cvt(arch: dict, img_size, patch_size: int, **kwargs) -> CompactTransformer:
@@ -63,3 +118,18 @@ def kept_weights(attn, x, *args):
     attn.qkv.bias[-len(attn.proj.bias) :] = 1
     attn.proj.weight.copy_(torch.eye(len(attn.proj.bias)))
     return attn(x, *args)
+
+
+def is_normal(values: Tensor, std: float) -> bool:
+    """Return whether values have mean zero and that deviation, within five times what chance explains."""
+    count = values.numel()
+    spread = abs(values.std().item() / std - 1) < 5 / math.sqrt(2 * count)
+    tails = values.abs().max() > 2 * std or count < 1000  # a uniform distribution ends at 1.7
+    return spread and tails and abs(values.mean().item()) < 5 * std / math.sqrt(count)
+
+
+def is_uniform(values: Tensor, bound: float) -> bool:
+    """Return whether values fill [-bound, bound] evenly."""
+    count = values.numel()
+    inside = values.abs().max().item() <= bound * (1 + 1e-6)
+    return inside and abs(values.std().item() / (bound / math.sqrt(3)) - 1) < 5 / math.sqrt(2 * count)

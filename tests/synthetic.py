@@ -3,6 +3,7 @@
 import hashlib
 import json
 
+from mmlape.runs.paper_model import paper_model
 from mmlape.runs.run import write_planned
 
 STACK = {'torch': '2.11.0', 'mmengine': '0.10.12', 'mmcv': '2.3.6'}
@@ -17,7 +18,8 @@ def settings(joining='lape', patch_norm='none', arch='deit-tiny', head='Segmente
 
 def identity(seed, chosen=None, **more):
     """What is in ``run.json`` under that name."""
-    text = json.dumps(chosen or settings(), sort_keys=True)
+    chosen, loads = chosen or settings(), ['model.backbone.init_cfg.checkpoint']
+    text = json.dumps(chosen, sort_keys=True)
     return {
         'config': hashlib.sha256(text.encode()).hexdigest(),
         'seed': seed,
@@ -26,9 +28,10 @@ def identity(seed, chosen=None, **more):
         'amp': None,
         'batch_policy': 'recipe',
         'checkpoint': {'name': 'deit.pth', 'sha256': 'c' * 64},
-        'loads': ['model.backbone.init_cfg.checkpoint'],
+        'loads': loads,
         'code': {'version': '0.2.0', 'source': 's' * 64, 'commit': None},
         'stack': STACK,
+        'paper': vars(paper_model('', {'settings': chosen, 'loads': loads})),
         **more,
     }
 
@@ -85,7 +88,7 @@ def write_study(work_dir, seeds=(121, 122, 123, 124, 125)):
     """
     pattern = (0.31, -0.42, 0.05, 0.27, -0.21)
     recipes = (
-        ('segmenter_deit-tiny-default_4xb2-160k_ade20k', 'default', 36.5, 6_713_388),
+        ('segmenter_deit-tiny_4xb2-160k_ade20k', 'default', 36.5, 6_713_388),
         ('segmenter_deit-tiny-lape_4xb2-160k_ade20k', 'lape', 37.9, 6_717_996),
     )
     for place, (name, joining, level, parameters) in enumerate(recipes):
@@ -94,7 +97,7 @@ def write_study(work_dir, seeds=(121, 122, 123, 124, 125)):
             classes = {f'class {k}': value + 3 * ((k * 7 + number + 3 * place) % 11) - 15 for k in range(30)}
             work_dir = write_run(
                 work_dir / name, seed, {'mIoU': value, 'aAcc': 2 * value, 'mAcc': value + 9}, value + 0.4,
-                chosen=settings(joining), per_class={'IoU': classes}, config=f'configs/segmenter/{name}.py',
+                chosen=settings(joining), per_class={'IoU': classes}, config=f'configs/segmentation/{name}.py',
                 world_size=4, images_per_process=2, accumulation=1, total_batch=8, host='node7', device='NVIDIA H200',
                 cost=dict(
                     parameters=parameters, peak_memory_mib=9000 + number, seconds_per_iter=0.2,

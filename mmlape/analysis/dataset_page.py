@@ -16,11 +16,12 @@ from mmengine.structures import BaseDataElement
 from PIL import Image
 
 from mmlape.analysis.drawing import draw_instances, draw_label_map, enlarge
-from mmlape.datasets.checks.base import DataSummary, spread
 from mmlape.datasets.checks.full import FullReport
-from mmlape.datasets.checks.issues import ERROR
 from mmlape.datasets.formats import iter_sources
+from mmlape.datasets.formats.base import DataSummary
+from mmlape.datasets.issues import ERROR
 from mmlape.datasets.palette import class_palette
+from mmlape.datasets.sources import spread
 from mmlape.datasets.transforms import guard_loading
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import atomic_path

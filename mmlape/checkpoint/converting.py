@@ -66,7 +66,7 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
         src: The file to read.
         dst: The file to write.
         to: One of the ``targets`` of the backbone's adapter; for a ViT 'mmlape' (our names), 'classifier' (a complete
-            model of ``configs/pretrain``), 'timm' (LayerScale as timm has it), 'lape' (the official file: under
+            model of ``configs/classification``), 'timm' (LayerScale as timm has it), 'lape' (the official file: under
             ``model``), 'big_vision' or 'open_clip'.
         overwrite: Whether ``dst`` may be there already.
 

@@ -1,23 +1,34 @@
 """`mmlape multi-seed`: train arms over seeds, here or as Slurm jobs, and average last and best results."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from mmlape.engine.options import seed
 
+if TYPE_CHECKING:
+    from mmlape.experiments.launchers.base import Launcher
+
 SEEDS = (121, 122, 123, 124, 125)
-"""The paper's."""
+"""LaPE's."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.description = (
-        'Train one config or several, the arms, with several seeds. Each run has a folder of its own, whose content '
-        'decides: finished runs are skipped, broken ones resumed, running ones waited for. Killed at any moment, the '
-        'same command continues. Then print and write mean, deviation, n and interval of the last and of the best '
-        'evaluation, arm by arm.'
+        'Train arms with several seeds: the arms of a study file, or configs. Each run has a folder of its own, whose '
+        'content decides: finished runs are skipped, broken ones resumed, running ones waited for. Killed at any '
+        'moment, the same command continues. Then print and write mean, deviation, n and interval of the last and of '
+        'the best evaluation, arm by arm.'
     )
     add = parser.add_argument
-    add('config', nargs='*', metavar='CONFIG', help='an arm named after its file: a path, or mmlape::folder/name')
+    add(
+        'config',
+        nargs='*',
+        metavar='CONFIG',
+        help='a study (studies/NAME.yml) or one of its arms (studies/NAME.yml:ARM), or a config, an arm named after '
+        'its file: a path, or mmlape::folder/name',
+    )
+    add('--arms', nargs='+', metavar='ARM', help="only these arms; 'rms*' are all whose names start so")
     add(
         '--arm',
         nargs='+',
@@ -27,8 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='NAME CONFIG [KEY=VALUE ...]: an arm with its own name and changes; may be repeated',
     )
     add('--fractions', nargs='+', metavar='F', help='each arm on these fractions of its training images: 1/16 0.5 1')
-    add('--seeds', type=seed, nargs='+', metavar='S', help=f"default: {' '.join(map(str, SEEDS))}, the paper's")
-    add('--work-dir', default='work_dirs', metavar='DIR', help='runs go to DIR/<arm>/seed_<s>; default: %(default)s')
+    add('--seeds', type=seed, nargs='+', metavar='S', help=f"default: the study's; else {' '.join(map(str, SEEDS))}")
+    add(
+        '--work-dir',
+        metavar='DIR',
+        help='runs go to DIR/<arm>/seed_<s>; default: work_dirs, of a study work_dirs/<its name>',
+    )
     add('--cfg-options', nargs='+', action='extend', default=[], metavar='KEY=VALUE', help='changes of every arm')
     add_running(parser)
     add('--aggregate-only', action='store_true', help='only average; without --seeds, all runs in the folders')
@@ -38,11 +53,11 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     """Add the options of every command that trains several runs: how they are started, and those of training."""
     parser.epilog = 'Options after -- go to `mmlape train`, such as: -- --amp bf16'
     add = parser.add_argument
-    add('--gpus', type=int, default=1, metavar='N', help='processes of one run; on the CPU if there is no GPU')
-    add('--launcher', choices=('pytorch', 'slurm'), default='pytorch', help='this machine (default), or Slurm jobs')
+    add('--processes', type=int, default=1, metavar='N', help='of one run, each on a GPU of its own if there are any')
+    add('--slurm', action='store_true', help='submit Slurm jobs; default: run on this machine')
     add('--parallel', type=int, metavar='N', help='maximum of runs at a time; default: as many as fit')
     add('--dry-run', action='store_true', help='print the plan, and do nothing')
-    slurm = parser.add_argument_group('with --launcher slurm')
+    slurm = parser.add_argument_group('with --slurm')
     slurm.add_argument('--gpus-per-node', type=int, default=4, metavar='N', help='0 for CPU processes; default: 4')
     slurm.add_argument(
         '--slurm-args', nargs='+', action='extend', default=[], metavar='KEY=VALUE', help='partition=..., time=...'
@@ -64,29 +79,48 @@ def _split_at_dashes(parser: argparse.ArgumentParser) -> None:
     parser.parse_known_args = parse_known_args
 
 
+def make_launcher(args: argparse.Namespace) -> 'Launcher':
+    """Build the launcher that the options of `add_running` describe.
+
+    Raises:
+        ConfigError: Options contradict each other, or do not fit this machine.
+    """
+    from mmlape.errors import ConfigError
+    from mmlape.experiments.launchers.local import LocalLauncher
+    from mmlape.experiments.launchers.slurm import SlurmLauncher
+
+    if args.parallel is not None and args.parallel < 1:
+        raise ConfigError(f'--parallel {args.parallel}: at least one')
+    if args.slurm:
+        return SlurmLauncher(args.processes, args.gpus_per_node, args.slurm_args, args.parallel)
+    if args.slurm_args or args.no_wait:
+        raise ConfigError(f'{"--slurm-args" if args.slurm_args else "--no-wait"}: only with --slurm')
+    return LocalLauncher(args.processes, args.parallel)
+
+
 def run(args: argparse.Namespace) -> int:
     """Train, average and report; return 1 if a run is not finished."""
     import signal
     import sys
 
     from mmlape.errors import ConfigError
-    from mmlape.experiments.arm import Arm, on_fractions
-    from mmlape.experiments.multi_seed import average_arms, make_launcher, run_study
+    from mmlape.experiments.arm import Arm, choose, on_fractions, read_arms
+    from mmlape.experiments.multi_seed import average_arms, run_study
     from mmlape.experiments.study import Study
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    arms = [Arm.of(config, args.cfg_options) for config in args.config]
+    arms, seeds, work_dir = read_arms(args.config, args.cfg_options)
     arms += [Arm.parse(values, args.cfg_options) for values in args.arm]
     if not arms:
-        raise ConfigError('nothing to train: name a CONFIG, or --arm NAME CONFIG')
+        raise ConfigError('nothing to train: name a STUDY or CONFIG, or --arm NAME CONFIG')
+    arms = choose(arms, args.arms) if args.arms else arms
     arms = on_fractions(arms, args.fractions) if args.fractions else arms
+    work_dir, seeds = args.work_dir or work_dir, args.seeds or seeds
     if args.aggregate_only:
-        return average_arms(arms, args.work_dir, args.seeds, '--allow-different-software' in args.extra)
-    study = Study(arms, args.seeds or SEEDS, args.work_dir, args.gpus, args.extra)
-    wait = not args.no_wait
-    launcher = make_launcher(args.launcher, args.gpus, args.parallel, args.gpus_per_node, args.slurm_args, wait)
+        return average_arms(arms, work_dir, args.seeds, '--allow-different-software' in args.extra)
+    study = Study(arms, seeds or SEEDS, work_dir, args.processes, args.extra)
     try:
-        return run_study(study, launcher, args.dry_run, wait)
+        return run_study(study, make_launcher(args), args.dry_run, not args.no_wait)
     except KeyboardInterrupt:
         print('interrupted; the same command continues from here', file=sys.stderr)
         return 130

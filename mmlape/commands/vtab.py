@@ -2,7 +2,7 @@
 
 import argparse
 
-from mmlape.commands.multi_seed import add_running
+from mmlape.commands.multi_seed import add_running, make_launcher
 from mmlape.engine.options import add_cfg_options, seed
 
 SEEDS = (121, 122, 123)
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "with the paper's figures beside. Killed at any moment, the same command continues."
     )
     add = parser.add_argument
-    add('configs', nargs='+', metavar='CONFIG', help='sets: configs/vtab/vit-base-p32-*.py for all 19')
+    add('configs', nargs='+', metavar='CONFIG', help='sets: configs/classification/vtab/vit-base-p32-*.py for all 19')
     add('checkpoint', metavar='CHECKPOINT', help='weights to start from: a complete model, or a backbone')
     add('--data', required=True, metavar='DIR', help='holds a folder for each set, with its published lists')
     add('--rates', type=float, nargs='+', metavar='LR', help='learning rates to choose among; default: 3e-4 1e-3 3e-3')
@@ -42,27 +42,25 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from mmlape.console import console
-    from mmlape.experiments.multi_seed import make_launcher
     from mmlape.experiments.vtab.protocol import RATES, Options, run_sets
     from mmlape.experiments.vtab.sets import check_sets, read_sets
-    from mmlape.experiments.vtab.tables import build_report, console_table, write_results
+    from mmlape.experiments.vtab.tables import build_report, results_table, write_results
+    from mmlape.tables import console_table
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sets, absent = read_sets(args.configs, args.checkpoint, args.data, args.cfg_options or (), args.skip_missing)
     check_sets(sets, args.images)
-    wait = not args.no_wait
-    launcher = make_launcher(args.launcher, args.gpus, args.parallel, args.gpus_per_node, args.slurm_args, wait)
     rates = args.rates or RATES
-    options = Options(rates, args.seeds, args.images, Path(args.work_dir), args.gpus, args.extra, args.prune)
+    options = Options(rates, args.seeds, args.images, Path(args.work_dir), args.processes, args.extra, args.prune)
     try:
-        results = run_sets(sets, options, launcher, args.dry_run, wait)
+        results = run_sets(sets, options, make_launcher(args), args.dry_run, not args.no_wait)
     except KeyboardInterrupt:
         print('interrupted; the same command continues from here', file=sys.stderr)
         return 130
     if not results:
         return 0
     report = build_report(results, options, absent)
-    console().print(console_table(report))
+    console().print(console_table(results_table(report), 'VTAB'))
     for note in report.notes:
         print(note)
     print(f'wrote {", ".join(map(str, write_results(report, options)))}')

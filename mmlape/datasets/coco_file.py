@@ -8,7 +8,8 @@ from typing import Any
 
 from mmlape.errors import DataError
 
-FULL_READ_BYTES = 64 * 1024**2  # COCO's train2017 has 450 MB, val2017 has 20 MB
+FULL_READ_BYTES = 64 * 1024**2
+"""COCO's train2017 has 450 MB: to read all of it costs 9 s and 3.3 GB of memory, a sample 0.2 s and 90 MB."""
 SAMPLE_IMAGES = 64  # read from a big file
 SAMPLE_ANNOTATIONS = 2000
 WINDOW_BYTES = 4 * 1024**2  # read from a big file after a key

@@ -7,8 +7,9 @@ from mmengine import Config
 from mmengine.logging import print_log
 
 from mmlape.datasets.formats import iter_sources
+from mmlape.datasets.formats.base import DataSource
 from mmlape.datasets.heads import iter_heads, reads_head
-from mmlape.datasets.sources import SPLITS, DataSource
+from mmlape.datasets.sources import SPLITS
 from mmlape.errors import ConfigError, DataError
 
 
@@ -65,8 +66,10 @@ def _reroot(node: Any, old: str, new: str, visited: set[int]) -> int:
 
 def _take_classes(cfg: Config) -> list[str]:
     sources = list(iter_sources(cfg))
-    changes, classes = _agree([source for source in sources if reads_head(cfg, source.split)])
-    others, _ = _agree([source for source in sources if not reads_head(cfg, source.split)])
+    scope = cfg.get('default_scope')
+    bound = {split: reads_head(cfg.get(f'{split}_evaluator'), scope) for split in SPLITS}
+    changes, classes = _agree([source for source in sources if bound[source.split]])
+    others, _ = _agree([source for source in sources if not bound[source.split]])
     changes += others
     if not classes:
         return changes

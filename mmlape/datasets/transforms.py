@@ -3,7 +3,7 @@
 What needs MMPretrain is imported on first use.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 import mmcv
@@ -12,6 +12,8 @@ from mmcv.transforms import BaseTransform
 from mmengine import Config
 
 from mmlape.datasets.formats import iter_sources
+from mmlape.datasets.formats.base import DataSource
+from mmlape.datasets.formats.segmentation import unknown_labels_message
 from mmlape.datasets.heads import patch_size
 from mmlape.datasets.image_files import looks_truncated, open_image, require_size
 from mmlape.errors import DataError
@@ -26,13 +28,17 @@ def __getattr__(name: str):
     return getattr(import_module('mmlape.datasets.big_vision'), name)
 
 
-def guard_loading(cfg: Config) -> None:
+def guard_loading(cfg: Config, sources: Sequence[DataSource] | None = None) -> None:
     """Replace the loading transforms of ``cfg``, in place, by those of this module.
 
     This is for the config that the runner gets. Config files keep the plain names, which other tools look for.
+
+    Args:
+        cfg: A config.
+        sources: Its datasets, if they are known already.
     """
     load_image = dict(type='mmlape.LoadImageFromFile', smallest=patch_size(cfg))
-    for source in iter_sources(cfg):
+    for source in iter_sources(cfg) if sources is None else sources:
         guarded = {'LoadImageFromFile': load_image, 'mmlape.LoadImageFromFile': load_image}
         guarded |= source.guarded_transforms()
         for step in source.cfg.get('pipeline') or ():
@@ -111,18 +117,6 @@ class LoadSegAnnotations(BaseTransform):
             stored = [int(label) + reduced for label in unknown]
             raise BrokenSampleError(unknown_labels_message(path, stored, self.num_classes, reduced))
         return loaded
-
-
-def unknown_labels_message(path: str, labels: list[int], num_classes: int, reduce_zero_label: bool) -> str:
-    """Return the message about label ids, as stored in the file, that no class has."""
-    first, last = int(reduce_zero_label), num_classes - 1 + int(reduce_zero_label)
-    ids = ', '.join(map(str, labels[:8])) + (', ...' if len(labels) > 8 else '')
-    unlabelled = '0 and 255' if reduce_zero_label else '255'
-    return (
-        f'Label map {path} has the label id {ids}, but the dataset has {num_classes} classes: '
-        f'ids {first} to {last} are allowed, and {unlabelled} for unlabelled pixels. '
-        'Correct the label map, or the classes and reduce_zero_label of the dataset.'
-    )
 
 
 def _load(path: str, load: Callable[[dict], dict | None], results: dict) -> dict | None:

@@ -1,6 +1,7 @@
 """Configurations: found by path or ``mmlape::`` name, changed by checked overrides, moved to another data root."""
 
 import ast
+import copy
 import difflib
 import importlib.util
 import traceback
@@ -11,8 +12,8 @@ import mmengine
 from mmengine.config import Config, DictAction
 
 from mmlape.datasets.fraction import data_fraction
-from mmlape.engine.keys import check_keys
-from mmlape.engine.overrides import check_override
+from mmlape.engine.keys import check_keys, check_override
+from mmlape.engine.study_file import is_study, read_arm
 from mmlape.errors import ConfigError
 from mmlape.mim import PREFIX, config_path, mim_root
 
@@ -21,7 +22,8 @@ def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None
     """Read a configuration and apply overrides to it.
 
     Args:
-        path: A file, or ``mmlape::folder/name`` (with or without ``.py``) for one that comes with the package.
+        path: A file, or ``mmlape::folder/name`` (with or without ``.py``) for one that comes with the package; or an
+            arm of a study, ``FILE.yml:ARM``.
         cfg_options: ``key=value`` strings, or a dict of dotted keys. ``data_root`` moves every dataset and sets the
             classes found there; it is always applied first, so that other overrides win.
 
@@ -30,23 +32,37 @@ def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None
             override names an unknown key (it lists similar keys), or ``data_fraction`` is none.
         DataError: ``data_root`` is not a directory, or holds no readable classes.
     """
-    file = resolve_path(path)
-    cfg = _read(file)
+    cfg = _read_arm(path) if is_study(path) else _read(resolve_path(path))
     check_keys(cfg)
-    options = parse_options(cfg_options)
+    apply_options(cfg, parse_options(cfg_options))
+    data_fraction(cfg)  # raises if it is none
+    return cfg
+
+
+def apply_options(cfg: Config, options: dict[str, Any], source: str = '--cfg-options') -> None:
+    """Apply overrides by dotted keys to a configuration.
+
+    Args:
+        cfg: Changed in place.
+        options: ``data_root`` is applied first.
+        source: Where they are given, for messages.
+
+    Raises:
+        ConfigError: A key is unknown, or its value does not fit there.
+        DataError: See `load_config`.
+    """
+    options = dict(options)
     data_root = options.pop('data_root', None)
     if data_root is not None:
         from mmlape.datasets.retarget import retarget_data
 
         retarget_data(cfg, str(data_root))
     for key, value in options.items():
-        check_override(cfg, key)
+        check_override(cfg, key, source)
         try:
             cfg.merge_from_dict({key: value})
         except (KeyError, TypeError, IndexError, AttributeError) as error:
-            raise ConfigError(f'--cfg-options {key}={value}: {error.args[0] if error.args else error}') from error
-    data_fraction(cfg)  # raises if it is none
-    return cfg
+            raise ConfigError(f'{source} {key}={value}: {error.args[0] if error.args else error}') from error
 
 
 def add_tensorboard(cfg: Config) -> None:
@@ -103,6 +119,17 @@ def _read(file: Path | str) -> Config:
         raise ConfigError(f'{file} does not parse: {_syntax_place(file, error)}') from error
     except Exception as error:
         raise ConfigError(f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}') from error
+
+
+def _read_arm(path: str | Path) -> Config:
+    """Read the base of an arm and apply its overrides; the file is named as the arm's own config would be."""
+    study, arm = read_arm(path)
+    try:
+        base = _read(resolve_path(arm.base))
+    except ConfigError as error:
+        raise ConfigError(f'{study.file}: arm {arm.name}: base: {error}') from error
+    apply_options(base, copy.deepcopy(dict(arm.overrides)), f'{study.file}: arm {arm.name}: overrides:')
+    return Config(base._cfg_dict, cfg_text=base.text, filename=study.config_file(arm))
 
 
 def _syntax_place(file: Path | str, error: SyntaxError) -> str:

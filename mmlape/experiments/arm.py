@@ -1,11 +1,13 @@
 """An arm of a comparison: a config with its changes, on all of its training images or on fractions of them."""
 
+import fnmatch
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mmlape.datasets.fraction import label, parse_fraction
+from mmlape.engine.study_file import is_study, read_study
 from mmlape.errors import ConfigError
 
 
@@ -15,7 +17,7 @@ class Arm:
 
     Args:
         name: Names its folder, and its rows in tables.
-        config: A file, or ``mmlape::folder/name``.
+        config: A file, ``mmlape::folder/name``, or an arm of a study, ``FILE.yml:ARM``.
         cfg_options: ``key=value`` changes of the config.
     """
 
@@ -39,6 +41,43 @@ class Arm:
         if len(values) < 2 or any('=' not in value for value in values[2:]):
             raise ConfigError(f'--arm {" ".join(values)}: expected NAME CONFIG [KEY=VALUE ...]')
         return cls(values[0], values[1], (*cfg_options, *values[2:]))
+
+
+def read_arms(paths: Sequence[str], cfg_options: Sequence[str] = ()) -> tuple[list[Arm], tuple[int, ...], str]:
+    """Return the arms of studies and configs, the studies' seeds, and the default work dir.
+
+    Args:
+        paths: Configs, studies and arms of studies.
+        cfg_options: ``key=value`` changes of every arm.
+
+    Raises:
+        ConfigError: A study is wrong, or two have different seeds.
+    """
+    arms, seeds, names = [], {}, set()
+    for path in paths:
+        if not is_study(path):
+            arms.append(Arm.of(path, cfg_options))
+            names.add('')
+            continue
+        study = read_study(path)
+        arms += [Arm(arm.name, study.reference(arm), tuple(cfg_options)) for arm in study.arms]
+        seeds[study.seeds] = study.file
+        names.add(study.name)
+    if len(seeds) > 1:
+        raise ConfigError(f'--seeds: {" and ".join(seeds.values())} have different ones, so give them')
+    return arms, next(iter(seeds), ()), f'work_dirs/{names.pop()}'.rstrip('/') if len(names) == 1 else 'work_dirs'
+
+
+def choose(arms: Sequence[Arm], patterns: Sequence[str]) -> list[Arm]:
+    """Return the arms whose names fit one of the patterns, as shells write them.
+
+    Raises:
+        ConfigError: None fits a pattern.
+    """
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(arm.name, pattern) for arm in arms):
+            raise ConfigError(f"--arms: no arm '{pattern}'; there are: {', '.join(arm.name for arm in arms)}")
+    return [arm for arm in arms if any(fnmatch.fnmatchcase(arm.name, pattern) for pattern in patterns)]
 
 
 def on_fractions(arms: Sequence[Arm], fractions: Sequence[str]) -> list[Arm]:

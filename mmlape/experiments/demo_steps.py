@@ -39,12 +39,12 @@ class Step:
 
 
 STEPS = (
-    Step('DeiT, default PE', 'classification', 'pretrain/deit-mini-default_1xb32-5e_mini-digits.py', (121,), 50),
-    Step('DeiT, LaPE', 'classification', 'pretrain/deit-mini-lape_1xb32-5e_mini-digits.py', (121,), 50),
+    Step('DeiT, default PE', 'classification', 'classification/digits/deit-mini_1xb32-5e_mini-digits.py', (121,), 50),
+    Step('DeiT, LaPE', 'classification', 'classification/digits/deit-mini-lape_1xb32-5e_mini-digits.py', (121,), 50),
     Step(
         'Mask R-CNN ViT-Adapter, LaPE',
         'detection',
-        'mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py',
+        'detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py',
         SEEDS[:1],
         80,
         'DeiT, LaPE',
@@ -52,7 +52,7 @@ STEPS = (
     Step(
         'Segmenter, default PE',
         'segmentation',
-        'segmenter/segmenter_deit-mini-default_1xb16-250i_mini-ade.py',
+        'segmentation/segmenter_deit-mini_1xb16-250i_mini-ade.py',
         SEEDS,
         43,
         'DeiT, default PE',
@@ -60,7 +60,7 @@ STEPS = (
     Step(
         'Segmenter, LaPE',
         'segmentation',
-        'segmenter/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
+        'segmentation/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
         SEEDS,
         43,
         'DeiT, LaPE',
@@ -68,7 +68,7 @@ STEPS = (
     Step(
         'UperNet ViT-Adapter, LaPE',
         'segmentation',
-        'upernet/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
+        'segmentation/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
         SEEDS[:1],
         50,
         'DeiT, LaPE',

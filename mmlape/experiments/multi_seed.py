@@ -10,12 +10,12 @@ from rich.table import Table
 
 from mmlape.console import console
 from mmlape.engine.optim import check_precision
-from mmlape.errors import ConfigError
+from mmlape.engine.study_file import is_study, read_arm
 from mmlape.experiments.arm import Arm
 from mmlape.experiments.averages import SUMMARY, summary_table, write_summary
+from mmlape.experiments.formats import DASH
 from mmlape.experiments.launchers.base import Launcher
 from mmlape.experiments.launchers.local import LocalLauncher
-from mmlape.experiments.launchers.slurm import SlurmLauncher
 from mmlape.experiments.scheduler import Scheduler
 from mmlape.experiments.study import PlannedRun, Study, require_startable
 from mmlape.runs.run import read_seeds, write_planned
@@ -45,6 +45,8 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
     for warning in study.warnings():
         print(f'warning: {warning}', flush=True)
     if dry_run:
+        if any(is_study(arm.config) for arm in study.arms):
+            console().print(arms_table(study.arms))
         console().print(plan_table(plan, launcher))
         return 1 if any(planned.action == 'refuse' for planned in plan) else 0
     print(launcher.describe(), flush=True)
@@ -57,26 +59,20 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
     return average_arms(study.arms, study.work_dir, study.seeds, study.options.allow_different_software)
 
 
-def make_launcher(
-    kind: str,
-    gpus: int = 1,
-    max_parallel: int | None = None,
-    gpus_per_node: int = 4,
-    slurm_args: Sequence[str] = (),
-    wait: bool = True,
-) -> Launcher:
-    """Build the launcher that the options of `mmlape multi-seed` describe.
-
-    Raises:
-        ConfigError: Options contradict each other, or do not fit this machine.
-    """
-    if max_parallel is not None and max_parallel < 1:
-        raise ConfigError(f'--parallel {max_parallel}: at least one')
-    if kind == 'slurm':
-        return SlurmLauncher(gpus, gpus_per_node, slurm_args, max_parallel)
-    if slurm_args or not wait:
-        raise ConfigError(f'{"--slurm-args" if wait else "--no-wait"}: only with --launcher slurm')
-    return LocalLauncher(gpus, max_parallel)
+def arms_table(arms: Sequence[Arm]) -> Table:
+    """Build the table of what the arms of studies change, with the paper's figures."""
+    table = Table('arm', 'base', 'overrides', "paper's figure")
+    for arm in arms:
+        if not is_study(arm.config):
+            table.add_row(arm.name, arm.config, escape('\n'.join(arm.cfg_options)), DASH)
+            continue
+        study, planned = read_arm(arm.config)
+        figure = planned.figure and f'{planned.figure} {study.metric}, {study.paper}, {study.table}'.rstrip(', ')
+        if planned.relative_to:
+            figure += f', relative to {planned.relative_to}'
+        changes = [*(f'{key}={value}' for key, value in planned.overrides.items()), *arm.cfg_options]
+        table.add_row(arm.name, Path(planned.base).stem, escape('\n'.join(changes)), figure or DASH)
+    return table
 
 
 def plan_table(plan: Sequence[PlannedRun], launcher: Launcher) -> Table:

@@ -91,7 +91,7 @@ class Study:
         arms: With different names.
         seeds: Different numbers.
         work_dir: Holds a folder for each arm.
-        gpus: Processes of one run; without GPUs they are CPU processes.
+        processes: Of one run, one per GPU; without GPUs they are CPU processes.
         extra: Further options of ``mmlape train``, the same for all runs.
 
     Raises:
@@ -102,7 +102,7 @@ class Study:
     arms: Sequence[Arm]
     seeds: Sequence[int]
     work_dir: str | Path = 'work_dirs'
-    gpus: int = 1
+    processes: int = 1
     extra: Sequence[str] = ()
     configs: dict[str, Config] = field(init=False, repr=False, default_factory=dict)
     _plans: dict[str, RunPlan] = field(init=False, repr=False, default_factory=dict)
@@ -113,8 +113,8 @@ class Study:
         for arm in self.arms:
             if not re.fullmatch(r'[\w+][\w.+-]*', arm.name):
                 raise ConfigError(f"arm '{arm.name}': a name consists of letters, digits, '_', '-', '+' and '.'")
-        if self.gpus < 1:
-            raise ConfigError(f'--gpus {self.gpus}: at least one process')
+        if self.processes < 1:
+            raise ConfigError(f'--processes {self.processes}: at least one')
         self.options = _train_options(self.extra)
         for arm in self.arms:
             self._load(arm)
@@ -126,7 +126,7 @@ class Study:
         except (ConfigError, DataError) as error:
             raise type(error)(f'arm {arm.name}: {error}') from error
         try:
-            plan = plan_run(cfg, self.gpus, amp=self.options.amp, batch=self.options.batch)
+            plan = plan_run(cfg, self.processes, amp=self.options.amp, batch=self.options.batch)
         except ConfigError as error:
             raise ConfigError(f'arm {arm.name}: {error}\n(options of training go after a --)') from error
         self.configs[arm.name], self._plans[arm.name] = cfg, plan
@@ -209,8 +209,8 @@ class Study:
             return '' if unused else f'{run.folder} has no identity in its run.json (an older version started it)'
         mine = self._identity(planned.arm, run.seed)
         lines, software = differences(run.identity, mine, for_resume=True), software_differences(run.identity, mine)
-        if run.finished and run.identity['world_size'] != self.gpus:
-            lines.append(f'world_size: {run.identity["world_size"]} -> {self.gpus}')
+        if run.finished and run.identity['world_size'] != self.processes:
+            lines.append(f'world_size: {run.identity["world_size"]} -> {self.processes}')
         if run.finished or self.options.allow_different_software:
             lines = [line for line in lines if line not in software]
         return _other_run(run.folder, lines, set(lines) <= set(software)) if lines else ''

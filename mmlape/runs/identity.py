@@ -7,13 +7,14 @@ named key by key.
 import hashlib
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import mmlape
 from mmlape.environment.packages import PACKAGES, installed
+from mmlape.runs.paper_model import paper_model
 from mmlape.runs.record import read_record
 from mmlape.runs.settings import digest, leaves, named_differences, precision, settings
 
@@ -36,33 +37,35 @@ def collect(cfg: dict, seed: int | None, world_size: int, total_batch: int, batc
     Returns:
         ``config`` (hash of ``settings``), ``seed``, ``world_size``, ``total_batch``, ``amp``, ``batch_policy``,
         ``checkpoint``, ``loads`` (the keys that name it), ``code`` (``version``, ``source``: hash of the package's
-        modules, ``commit``), ``stack``, and ``settings``, which a record does not keep.
+        modules, ``commit``), ``stack``, ``paper`` (what the papers call the model), and ``settings``, which a record
+        does not keep.
     """
-    content = settings(cfg)
-    return dict(
+    checkpoints, content = dict(checkpoint_keys(cfg)), settings(cfg)
+    identity = dict(
         config=digest(content),
         seed=seed,
         world_size=world_size,
         total_batch=total_batch,
         amp=precision(cfg),
         batch_policy=batch_policy,
-        checkpoint=checkpoint_of(cfg),
-        loads=[key for key, _ in checkpoint_keys(cfg)],
+        checkpoint=joined_digest(checkpoints.values()),
+        loads=list(checkpoints),
         code=dict(version=mmlape.__version__, source=source_digest(), commit=commit()),
         stack=stack_versions(),
         settings=content,
     )
+    return dict(identity, paper=vars(paper_model('', identity)))
 
 
-def checkpoint_of(cfg: dict) -> dict | None:
-    """Return ``name`` and ``sha256`` of the weights that a run starts from, several joined by ' + '; or None."""
-    digests = [checkpoint_digest(path) for path in dict.fromkeys(path for _, path in checkpoint_keys(cfg))]
+def joined_digest(paths: Iterable[str]) -> dict | None:
+    """Return ``name`` and ``sha256`` of checkpoints, joined by ' + '; None if there are none."""
+    digests = [checkpoint_digest(path) for path in dict.fromkeys(paths)]
     if not digests:
         return None
-    known = all(one['sha256'] for one in digests)
+    known = all(digest['sha256'] for digest in digests)
     return dict(
-        name=' + '.join(one['name'] for one in digests),
-        sha256=' + '.join(one['sha256'] for one in digests) if known else None,
+        name=' + '.join(digest['name'] for digest in digests),
+        sha256=' + '.join(digest['sha256'] for digest in digests) if known else None,
     )
 
 

@@ -134,7 +134,9 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
     folder = Path(work_dir)
     found = {folder.absolute().name: read_arm(folder)}
     if not any(found.values()):
-        found = {path.name: runs for path in sorted(folder.glob('*/')) if (runs := read_arm(path))}
+        # part by part, so that deit-tiny_... stands before deit-tiny-lape_...
+        folders = sorted(folder.glob('*/'), key=lambda path: path.name.split('_'))
+        found = {path.name: runs for path in folders if (runs := read_arm(path))}
     if not found:
         raise DataError(
             f'no runs in {folder}: expected a run.json, <run>/run.json or <arm>/seed_<number>/run.json, as '

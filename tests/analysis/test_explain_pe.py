@@ -60,7 +60,7 @@ def test_the_claim():
 
 def test_the_script_on_an_image_and_a_config(tmp_path):
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8)).save(tmp_path / 'a.png')
-    config = tiny.ROOT / 'configs/pretrain/deit-mini-default_1xb32-5e_mini-digits.py'
+    config = tiny.ROOT / 'configs/classification/digits/deit-mini_1xb32-5e_mini-digits.py'
     done = subprocess.run(
         [sys.executable, SCRIPT, tmp_path / 'a.png', config, '--patch', '16', '--out', 'e'],
         cwd=tmp_path, capture_output=True, text=True,

@@ -34,14 +34,14 @@ def test_cost_is_torch_counter_and_hand_count_together(tiny_arch):
 
 def test_detector_counts_its_parts():
     """The box head is two linear maps on 1000 boxes; a window changes no linear map, LaPE changes nothing."""
-    cfg = load(find('mask_rcnn', 'tiny', 'default'))
+    cfg = load(find('mask_rcnn', 'tiny'))
     assert input_shape(cfg) == (1024, 1024)
     cost = {part.name: part for part in model_cost(build(cfg), (256, 256))}
     box_head = 256 * 49 * 1024 + 1024 * 1024 + 1024 * (81 + 80 * 4)
     mask_head = 14 * 14 * (4 * 256 * 256 * 9 + 256 * 256 * 4) + 28 * 28 * 256 * 80
     assert cost['roi_head'].flops == 1000 * box_head + 100 * mask_head
     assert sum(part.params for part in cost.values()) == 28_068_512
-    lape = {part.name: part for part in model_cost(build(load(find('mask_rcnn', 'tiny', 'lape'))), (256, 256))}
+    lape = {part.name: part for part in model_cost(build(load(find('mask_rcnn', 'tiny', '-lape'))), (256, 256))}
     assert {name: part.flops for name, part in lape.items()} == {name: part.flops for name, part in cost.items()}
 
 
@@ -75,7 +75,7 @@ def test_attention_of_few_queries_over_many_keys_is_counted():
 
 
 def test_command_as_json():
-    path = find('segmenter', 'tiny', 'lape')
+    path = find('segmenter', 'tiny', '-lape')
     command = [sys.executable, '-m', 'mmlape', 'model-cost', str(path), '--json', '--shape', '64', '96']
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     (result,) = json.loads(done.stdout[done.stdout.index('[\n') :])
@@ -84,7 +84,7 @@ def test_command_as_json():
 
 
 def test_command_as_table(capsys):
-    assert main(['model-cost', str(find('segmenter', 'tiny', 'lape')), '--shape', '64']) == 0
+    assert main(['model-cost', str(find('segmenter', 'tiny', '-lape')), '--shape', '64']) == 0
     table = capsys.readouterr().out
     assert 'one image of 64 x 64' in table
     assert 'decode_head' in table
@@ -92,7 +92,7 @@ def test_command_as_table(capsys):
 
 
 def test_command_refuses_a_bad_shape(capsys):
-    assert main(['model-cost', str(find('segmenter', 'tiny', 'lape')), '--shape', '1', '2', '3']) == 1
+    assert main(['model-cost', str(find('segmenter', 'tiny', '-lape')), '--shape', '1', '2', '3']) == 1
     assert '--shape takes one or two positive numbers' in capsys.readouterr().err
 
 

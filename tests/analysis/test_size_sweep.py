@@ -20,7 +20,7 @@ test_pipeline.insert(1, dict(type='Resize', scale=(32, 32), keep_ratio=True))
 
 
 def test_segmentation():
-    cfg = load(find('upernet', 'tiny', 'lape'))
+    cfg = load(find('upernet', 'tiny', '-lape'))
     changed = at_size(cfg, 256)
     assert changed.test_dataloader.dataset.pipeline[1].scale == (1024, 256)
     assert (changed.model.test_cfg.crop_size, changed.model.test_cfg.stride) == ((256, 256), (170, 170))
@@ -30,19 +30,19 @@ def test_segmentation():
 
 
 def test_detection():
-    changed = at_size(load(find('mask_rcnn', 'tiny', 'lape')), 400)
+    changed = at_size(load(find('mask_rcnn', 'tiny', '-lape')), 400)
     resize = next(step for step in changed.test_dataloader.dataset.pipeline if step.type == 'Resize')
     assert resize.scale == (666, 400)
 
 
 def test_classification():
-    changed = at_size(load(ROOT / 'configs/pretrain/deit-tiny-lape_4xb256-300e_in1k.py'), 448)
+    changed = at_size(load(ROOT / 'configs/classification/imagenet/deit-tiny-lape_4xb256-300e_in1k.py'), 448)
     sizes = [step.get('scale', step.get('crop_size')) for step in changed.test_dataloader.dataset.pipeline[1:3]]
     assert sizes == [512, 448]
 
 
 def test_images_of_an_array_are_resized():
-    cfg = load(ROOT / 'configs/fashion_mnist/vit-lite-mini-lape_1xb128-5e_fashion-mnist-10k.py')
+    cfg = load(ROOT / 'configs/classification/fashion_mnist/vit-lite-mini-lape_1xb128-5e_fashion-mnist-10k.py')
     steps = at_size(cfg, 42).test_dataloader.dataset.pipeline
     assert [step['type'] for step in steps] == ['mmpretrain.Resize', 'PackInputs'] and steps[0]['scale'] == 42
     image = TRANSFORMS.build(steps[0])(dict(img=np.zeros((28, 28, 1), np.uint8)))['img']
@@ -87,7 +87,7 @@ def test_the_tool(tmp_path):
     assert found['tiny (1)']['24']['mIoU'] != found['tiny (1)']['32']['mIoU']
     assert (tmp_path / 'sweep/size_sweep.png').stat().st_size > 5000
     (tmp_path / 'sweep/tiny (2)/size_32/metrics.json').unlink()
-    again = tiny.run(*command, cwd=tmp_path)
+    again = tiny.run(*command, cwd=tmp_path, **tiny.REAL)
     assert 'tiny (2): size 32' in again and 'tiny (1): size' not in again and 'tiny (2): size 24' not in again
     assert json.loads((tmp_path / 'sweep/size_sweep.json').read_text()) == found
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from model_helpers import cvt, randomise
+from model_helpers import cvt, randomise, vit
 from PIL import Image
 
 from mmlape.analysis import position_figures
@@ -17,10 +17,6 @@ from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTra
 
 GRID = (4, 4)
 JOININGS = ('default', 'shared', 'unshared', 'lape-shared', 'lape')
-
-
-def vit(arch, cls=VisionTransformer, **options):
-    return randomise(cls(arch, 32, 8, out_type='raw', **options))
 
 
 def norm(module, x):
@@ -49,7 +45,7 @@ def by_hand(model, joining):
 
 @pytest.mark.parametrize('joining', JOININGS)
 def test_cosines_agree_with_numpy(tiny_arch, joining):
-    model = vit(tiny_arch, pe_joining=joining)
+    model = vit(arch=tiny_arch, pe_joining=joining)
     expected = by_hand(model, joining)
     found = list(model.layer_positions(GRID))
     assert len(found) == 4
@@ -74,7 +70,7 @@ def attention_inputs(model, image):
 @pytest.mark.parametrize('size', [(32, 32), (24, 40)])
 @pytest.mark.parametrize('grad', [True, False])
 def test_what_attention_receives_beside_the_tokens(tiny_arch, joining, size, grad):
-    model = vit(tiny_arch, pe_joining=joining)
+    model = vit(arch=tiny_arch, pe_joining=joining)
     with torch.set_grad_enabled(grad):
         received = attention_inputs(model, torch.randn(1, 3, *size))
     grid = token_grid(model, size)
@@ -87,7 +83,7 @@ def test_what_attention_receives_beside_the_tokens(tiny_arch, joining, size, gra
 @pytest.mark.parametrize('patch_norm', ['none', 'dual'])
 def test_what_attention_receives_of_empty_tokens(tiny_arch, joining, patch_norm):
     """With a stem that gives zeros, and branches that add nothing, the stream holds the PE alone."""
-    model = vit(tiny_arch, pe_joining=joining, patch_norm=patch_norm)
+    model = vit(arch=tiny_arch, pe_joining=joining, patch_norm=patch_norm)
     silent = [model.patch_embed.norm1 or model.patch_embed.proj]
     silent += [part for block in model.blocks for part in (block.attn.proj, block.mlp.fc2)]
     for part in silent:
@@ -99,13 +95,13 @@ def test_what_attention_receives_of_empty_tokens(tiny_arch, joining, patch_norm)
 
 
 def test_norm_after_the_position_embedding_is_part_of_it(tiny_arch):
-    model = vit(tiny_arch, patch_norm='post-posemb')
+    model = vit(arch=tiny_arch, patch_norm='post-posemb')
     expected = norm(model.blocks[0].norm1, norm(model.norm_pre, model.pos_embed[0, 1:].detach().double().numpy()))
     np.testing.assert_allclose(next(model.layer_positions(GRID)), expected, atol=1e-5)
 
 
 def test_relative_bias_is_shown_as_it_is(tiny_arch):
-    model = vit(tiny_arch, pe_type='rpe')
+    model = vit(arch=tiny_arch, pe_type='rpe')
     view = view_positions(model, 'rpe', layers=[2], token=(1, 3))
     assert 'bias' in view.kind and [layer.label for layer in view.layers] == ['layer 2']
     table = model.blocks[2].attn.relative_position_bias_table.detach().mean(1).numpy()
@@ -115,11 +111,11 @@ def test_relative_bias_is_shown_as_it_is(tiny_arch):
 
 def test_refusals(tiny_arch):
     with pytest.raises(ConfigError, match='no position encoding that can be drawn'):
-        view_positions(vit(tiny_arch, pe_type='none'), 'none')
+        view_positions(vit(arch=tiny_arch, pe_type='none'), 'none')
     with pytest.raises(ConfigError, match='layers 0 to 3, not 4'):
-        view_positions(vit(tiny_arch), 'model', layers=[1, 4])
+        view_positions(vit(arch=tiny_arch), 'model', layers=[1, 4])
     with pytest.raises(ConfigError, match=r'grid of 2 x 6 tokens, so there is no token \(2, 0\)'):
-        view_positions(vit(tiny_arch), 'model', size=(16, 48), token=(2, 0))
+        view_positions(vit(arch=tiny_arch), 'model', size=(16, 48), token=(2, 0))
 
 
 def test_numbers_of_a_map():
@@ -156,7 +152,7 @@ def test_sinusoids_are_told_apart_by_their_neighbours(tiny_arch):
 
 
 def test_big_maps_are_kept_small(tiny_arch):
-    view = view_positions(vit(tiny_arch), 'big', size=(40 * 8, 30 * 8), layers=[0])
+    view = view_positions(vit(arch=tiny_arch), 'big', size=(40 * 8, 30 * 8), layers=[0])
     assert view.layers[0].pairs.shape == (1024, 1024) and view.layers[0].row.shape == (40, 30)
 
 
@@ -177,7 +173,7 @@ def test_big_maps_are_kept_small(tiny_arch):
     ],
 )
 def test_a_checkpoint_alone_shows_the_same(tiny_arch, tmp_path, cls, options):
-    model = vit(tiny_arch, cls, **options)
+    model = vit(cls, tiny_arch, **options)
     torch.save(
         dict(state_dict={f'backbone.{key}': value for key, value in model.state_dict().items()}), tmp_path / 'm.pth'
     )
@@ -198,7 +194,7 @@ def test_an_adapter_s_checkpoint_alone(tiny_arch, tmp_path):
 
 def test_a_checkpoint_that_does_not_say_enough(tiny_arch, tmp_path):
     path = tmp_path / 'm.pth'
-    model = vit(tiny_arch, pe_joining='lape', pe_norm='scalar-norm')
+    model = vit(arch=tiny_arch, pe_joining='lape', pe_norm='scalar-norm')
     torch.save(model.state_dict(), path)
     with pytest.raises(CheckpointError, match=f'pe_norm.* CONFIG@{path}'):
         open_model(str(path), OpenOptions())
@@ -222,8 +218,8 @@ def test_scales_of_several_sizes_are_a_row_each(tiny_arch, tmp_path, monkeypatch
     monkeypatch.setattr(position_figures, '_save', lambda figure, path: drawn.append((path.name, figure)))
     large = dict(tiny_arch, embed_dims=64, num_layers=5)
     models = {
-        'Ti/8': vit(tiny_arch, patch_norm='dual'),
-        'without': vit(tiny_arch),
+        'Ti/8': vit(arch=tiny_arch, patch_norm='dual'),
+        'without': vit(arch=tiny_arch),
         'L/4': randomise(VisionTransformer(large, 32, 4, patch_norm='dual')),
     }
     write_figures([Subject(name, model) for name, model in models.items()], tmp_path)
@@ -245,7 +241,7 @@ def test_command(tmp_path):
     config = tiny.write_config(tmp_path, tmp_path, "model['backbone']['patch_norm'] = 'dual'\n")
     tool = tiny.ROOT / 'tools' / 'visualize_pe.py'
     options = ['--size', 48, 32, '--layers', 1, '--cfg-options', 'model.backbone.pe_type=sincos1d']
-    said = tiny.run(tool, config, config, '--out', tmp_path / 'out', *options, cwd=tmp_path)
+    said = tiny.run(tool, config, config, '--out', tmp_path / 'out', *options, cwd=tmp_path, **tiny.REAL)
     assert 'tiny (1): cosine similarity on 6 x 4 tokens' in said and 'layer 1' in said and 'layer 0' not in said
     files = {'position_correlation.png', 'pe_table.png', 'patch_norm.png', 'filters_0.png', 'filters_1.png'}
     assert {path.name for path in (tmp_path / 'out').iterdir()} == files | {'position.npz'}

@@ -8,43 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from checkpoint_helpers import Payload, assert_same, save, to_flax
 from mmengine.logging import HistoryBuffer
 from mmengine.model import PretrainedInit
-from model_helpers import randomise
+from model_helpers import ARCH, randomise, shallow_adapter, vit
 from torch import nn
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, reading
 from mmlape.checkpoint.key_maps import recognise
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import DistilledVisionTransformer, VisionTransformer
 from mmlape.models.position.base import resize_absolute
 from mmlape.models.vit.layouts import LAYOUTS
 from mmlape.registry import MODELS
 
-ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
 SWIN = dict(embed_dims=8, depths=(1, 1), num_heads=(1, 2))
 CEIT = dict(embed_dims=16, num_layers=1, num_heads=2, feedforward_channels=32, stem_channels=8)
-
-
-def vit(cls=VisionTransformer, img_size=32, **kwargs):
-    return randomise(cls(ARCH, img_size, 8, out_type='raw', **kwargs))
-
-
-def adapter(**kwargs):
-    indexes = [[0, 0], [1, 1]]
-    return randomise(ViTAdapter(ARCH, 64, conv_inplane=8, deform_num_heads=3, interaction_indexes=indexes, **kwargs))
-
-
-def save(path, tensors, wrapper='model', **extra):
-    torch.save({wrapper: tensors, **extra} if wrapper else tensors, path)
-    return str(path)
-
-
-def assert_same(model, source, except_=()):
-    expected = source.state_dict()
-    for name, value in model.state_dict().items():
-        if name in expected and name not in except_:
-            assert torch.equal(value, expected[name]), name
 
 
 def test_a_lape_file_loads_through_init_cfg(tmp_path):
@@ -110,7 +89,9 @@ def test_a_row_that_a_file_lacks_is_zero(tmp_path, cls, tokens):
 def test_an_adapter_keeps_a_class_row_for_no_token(tmp_path, class_row):
     """Zeros where the file has none, which are no news, since no token has them."""
     source = randomise(VisionTransformer(ARCH, 64, with_prefix_pe=class_row))
-    report = load_backbone(model := adapter(layer_scale_init_value=0), save(tmp_path / 'a.pth', source.state_dict()))
+    report = load_backbone(
+        model := shallow_adapter(layer_scale_init_value=0), save(tmp_path / 'a.pth', source.state_dict())
+    )
     expected = source.pos_embed if class_row else torch.nn.functional.pad(source.pos_embed, (0, 0, 1, 0))
     assert torch.equal(model.pos_embed, expected)
     assert not any('pos_embed' in name for name in [*report.new, *report.dropped])
@@ -147,7 +128,7 @@ def test_a_model_without_pe_drops_the_table_and_the_class_token(tmp_path):
 
 def test_a_vit_loads_into_an_adapter_with_its_own_parts_new(tmp_path):
     source = randomise(VisionTransformer(ARCH, 64, 16, pe_joining='lape'))
-    model = adapter(pe_joining='lape')
+    model = shallow_adapter(pe_joining='lape')
     for name, parameter in model.named_parameters():
         if re.match(r'blocks\.\d+\.gamma', name):
             parameter.data.fill_(1)
@@ -159,16 +140,16 @@ def test_a_vit_loads_into_an_adapter_with_its_own_parts_new(tmp_path):
 
 
 def test_an_adapter_checkpoint_of_a_detector_loads_whole(tmp_path):
-    source = adapter()
+    source = shallow_adapter()
     tensors = {f'backbone.{name}': value for name, value in source.state_dict().items()}
     tensors['rpn_head.rpn_conv.weight'] = torch.randn(3)
-    report = load_backbone(model := adapter(), save(tmp_path / 'a.pth', tensors, 'state_dict'))
+    report = load_backbone(model := shallow_adapter(), save(tmp_path / 'a.pth', tensors, 'state_dict'))
     assert report.layout == 'vit-adapter' and len(report.loaded) == report.total
     assert report.dropped == ['rpn_head.rpn_conv.weight']
     assert_same(model, source)
     del tensors['backbone.level_embed']
     with pytest.raises(CheckpointError, match='missing: level_embed'):
-        load_backbone(adapter(), save(tmp_path / 'b.pth', tensors, 'state_dict'))
+        load_backbone(shallow_adapter(), save(tmp_path / 'b.pth', tensors, 'state_dict'))
 
 
 def test_timm_layer_scale_and_safetensors(tmp_path):
@@ -212,47 +193,6 @@ def test_agrees_with_mmsegmentations_own_vit(tmp_path, options):
         with torch.no_grad():
             for a, b in zip(ours(images), theirs(images), strict=True):
                 torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
-
-
-def to_flax(source):
-    """The inverse of what is tested: DeiT names and shapes to Flax's, as AugReg writes them."""
-    out = {}
-    for name, value in source.state_dict().items():
-        value = value.numpy()
-        if name == 'cls_token':
-            out['cls'] = value
-        elif name == 'pos_embed':
-            out['Transformer/posembed_input/pos_embedding'] = value
-        elif name == 'patch_embed.proj.weight':
-            out['embedding/kernel'] = value.transpose(2, 3, 1, 0)
-        elif name == 'patch_embed.proj.bias':
-            out['embedding/bias'] = value
-        elif name.startswith('patch_embed.norm'):
-            leaf = {'weight': 'scale', 'bias': 'bias'}[name.split('.')[-1]]
-            if 'norm0' in name:
-                value = value.reshape(3, 8, 8).transpose(1, 2, 0).reshape(-1)
-            out[f'embedding/ln{name.split(".")[1][-1]}/{leaf}'] = value
-        elif name.startswith('norm.'):
-            out[f'Transformer/encoder_norm/{"scale" if name.endswith("weight") else "bias"}'] = value
-        else:
-            _, layer, *rest = name.split('.')
-            prefix = f'Transformer/encoderblock_{layer}'
-            module, leaf = '.'.join(rest[:-1]), rest[-1]
-            if module == 'attn.qkv':
-                for part, piece in zip(('query', 'key', 'value'), np.split(value, 3)):
-                    piece = piece.T.reshape(24, 3, 8) if leaf == 'weight' else piece.reshape(3, 8)
-                    kernel = 'kernel' if leaf == 'weight' else 'bias'
-                    out[f'{prefix}/MultiHeadDotProductAttention_1/{part}/{kernel}'] = piece
-            elif module == 'attn.proj':
-                kernel, piece = ('kernel', value.T.reshape(3, 8, 24)) if leaf == 'weight' else ('bias', value)
-                out[f'{prefix}/MultiHeadDotProductAttention_1/out/{kernel}'] = piece
-            elif module.startswith('mlp.fc'):
-                kernel, piece = ('kernel', value.T) if leaf == 'weight' else ('bias', value)
-                out[f'{prefix}/MlpBlock_3/Dense_{int(module[-1]) - 1}/{kernel}'] = piece
-            else:
-                number = {'norm1': 0, 'norm2': 2}[module]
-                out[f'{prefix}/LayerNorm_{number}/{"scale" if leaf == "weight" else "bias"}'] = value
-    return out
 
 
 @pytest.mark.parametrize('patch_norm', ['none', 'dual'])
@@ -315,20 +255,13 @@ def test_what_does_not_fit_is_listed(tmp_path):
 
 
 def test_a_whole_model_is_loaded_strictly(tmp_path):
-    source = adapter()
+    source = shallow_adapter()
     path = save(tmp_path / 'a.pth', source.state_dict(), 'state_dict')
-    model = adapter()
+    model = shallow_adapter()
     assert len(load_model(model, path).loaded) == len(source.state_dict())
     assert_same(model, source)
     with pytest.raises(CheckpointError, match=r'missing: blocks\.0\.pe_norm\.weight'):
-        load_model(adapter(pe_joining='lape'), path)
-
-
-class Payload:
-    def __reduce__(self):
-        import os
-
-        return os.mkdir, (self.path,)
+        load_model(shallow_adapter(pe_joining='lape'), path)
 
 
 def test_a_hostile_pickle_is_refused_and_nothing_runs(tmp_path):

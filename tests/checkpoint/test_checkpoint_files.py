@@ -14,6 +14,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
+from model_helpers import vit
 from safetensors.torch import save_file
 
 from mmlape.checkpoint import load_backbone, read_checkpoint, reading, state_dict_of
@@ -21,13 +22,6 @@ from mmlape.checkpoint.converting import publish
 from mmlape.checkpoint.describing import inspect
 from mmlape.checkpoint.download import cached_path
 from mmlape.errors import CheckpointError
-from mmlape.models import VisionTransformer
-
-ARCH = dict(embed_dims=24, num_layers=1, num_heads=3, feedforward_channels=48)
-
-
-def vit(img_size=32):
-    return VisionTransformer(ARCH, img_size, 8)
 
 
 def assert_same(model, tensors):
@@ -95,7 +89,7 @@ def test_bfloat16_of_jax(tmp_path):
     np.savez(tmp_path / 'b.npz', **arrays)
     load_backbone(model := vit(), str(tmp_path / 'b.npz'))
     assert_same(model, {name: value.float() for name, value in source.state_dict().items()})
-    load_backbone(vit(48), str(tmp_path / 'b.npz'))
+    load_backbone(vit(img_size=48), str(tmp_path / 'b.npz'))
 
 
 # ---------------------------------------------------------------- against their size
@@ -186,7 +180,7 @@ def test_an_address_is_downloaded_once(tmp_path, server):
     (tmp_path / 'web' / 'a.pth').rename(tmp_path / 'web' / f'tiny-{digest[:8]}.pth')
     url = f'{address}/tiny-{digest[:8]}.pth'
     for _ in range(2):
-        model = VisionTransformer(ARCH, 32, 8, init_cfg=dict(type='Pretrained', checkpoint=url))
+        model = vit(init_cfg=dict(type='Pretrained', checkpoint=url))
         model.init_weights()
         assert_same(model, tensors)
     assert len(requests) == 1

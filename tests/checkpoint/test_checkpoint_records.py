@@ -3,14 +3,15 @@
 import logging
 
 import pytest
+from checkpoint_helpers import assert_same, record_in, run_file, save
 from mmengine.logging import MMLogger
-from test_checkpoint import assert_same, save, vit
+from model_helpers import vit
 from torch import nn
 
-from mmlape.checkpoint import load_backbone, load_model, read_checkpoint
+from mmlape.checkpoint import load_backbone, load_model
 from mmlape.checkpoint.converting import average, convert, publish
 from mmlape.checkpoint.describing import inspect
-from mmlape.checkpoint.records import KEY, Record, read_record, record_of
+from mmlape.checkpoint.records import KEY, Record, record_of
 from mmlape.errors import CheckpointError
 
 PAIRS = [
@@ -38,15 +39,6 @@ class Segmentor(nn.Module):
     def __init__(self, **kwargs):
         super().__init__()
         self.backbone, self.decode_head = vit(**kwargs), nn.Linear(24, 3)
-
-
-def record_in(path):
-    return read_record(read_checkpoint(path), path)
-
-
-def run_file(path, model, **extra):
-    """A checkpoint as a training run writes it."""
-    return save(path, model.state_dict(), 'state_dict', meta={'iter': 3, KEY: record_of(model).plain()}, **extra)
 
 
 @pytest.mark.parametrize(('stored', 'wanted'), PAIRS)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from model_helpers import randomise
-from test_checkpoint import ARCH, adapter, assert_same, save, to_flax, vit
+from checkpoint_helpers import assert_same, save, to_flax
+from model_helpers import ARCH, randomise, shallow_adapter, vit
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import average, convert, publish
@@ -119,11 +119,11 @@ def test_a_flax_archive_and_an_adapter_round_trip(tmp_path):
     convert(tmp_path / 'a.npz', tmp_path / 'b.pth', 'mmlape')
     load_backbone(model := vit(patch_norm='dual'), str(tmp_path / 'b.pth'))
     assert_same(model, source)
-    source = adapter()
+    source = shallow_adapter()
     detector = {f'backbone.{name}': value for name, value in source.state_dict().items()}
     path = save(tmp_path / 'c.pth', {**detector, 'neck.x': torch.zeros(1)}, 'state_dict')
     assert convert(path, tmp_path / 'd.pth', 'mmlape') == ['neck.x']
-    load_backbone(model := adapter(), str(tmp_path / 'd.pth'))
+    load_backbone(model := shallow_adapter(), str(tmp_path / 'd.pth'))
     assert_same(model, source)
 
 
@@ -177,7 +177,7 @@ ADAPTER_ONLY = dict(interaction_indexes=[[0, 0], [1, 1]], deform_num_heads=3)
         (lambda: vit(pe_type='none', final_norm=False), {}, {}),
         (lambda: vit(img_size=(48, 16), with_cls_token=False), {}, dict(grid=(6, 2))),
         (lambda: VisionTransformer('deit-tiny', pe_joining='unshared'), dict(num_heads=3), {}),
-        (lambda: adapter(deform_ratio=0.5), {}, ADAPTER_ONLY),
+        (lambda: shallow_adapter(deform_ratio=0.5), {}, ADAPTER_ONLY),
     ],
     ids=['lape', 'distilled', 'rpe', 'none', 'rows-and-columns', 'tiny', 'adapter'],
 )

@@ -5,9 +5,10 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
+from checkpoint_helpers import record_in, run_file, save, to_flax
 from mmengine.model import BaseModel, ImgDataPreprocessor
-from test_checkpoint import save, to_flax, vit
-from test_checkpoint_records import record_in, run_file, warnings  # noqa: F401
+from model_helpers import vit
+from test_checkpoint_records import warnings  # noqa: F401
 
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, publish

@@ -9,8 +9,8 @@ import shutil
 
 import pytest
 import torch
+from checkpoint_helpers import Payload
 from mmengine.config import Config
-from test_checkpoint import Payload
 from tiny import train, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint, state_dict_of
@@ -137,7 +137,8 @@ def test_a_bad_file_ends_each_tool_with_one_line(trained, tmp_path, capsys, monk
         printed = capsys.readouterr().err
         line = printed[printed.index('mmlape: error: ') :]
         assert name in line and line.count('\n') == 1 and 'Traceback' not in printed, printed
-        assert message in line or (use == 'resume' and 'damaged, or not written by torch' in line)
+        messages = (message, 'damaged, or not written by torch') if use == 'resume' else (message,)
+        assert any(expected in line for expected in messages)
         assert not (tmp_path / 'ran').exists()
 
 

@@ -5,10 +5,9 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from checkpoint_helpers import assert_same, save
 from mmengine.registry import MODELS
-from model_helpers import randomise
-from test_checkpoint import assert_same, save
-from test_t2t_ceit import ARCHS, FAMILIES, small
+from model_helpers import TOKEN_ARCHS, new_token_vit, randomise
 
 from mmlape.checkpoint import load_backbone, read_checkpoint
 from mmlape.checkpoint.converting import convert, publish
@@ -19,9 +18,11 @@ from mmlape.errors import CheckpointError
 from mmlape.models import CeiT, T2TViT
 from mmlape.models.position.base import resize_absolute
 
+FAMILIES = pytest.mark.parametrize('cls', TOKEN_ARCHS)
+
 
 def model(cls, img_size=48, **kwargs):
-    return randomise(small(cls, img_size, **kwargs))
+    return randomise(new_token_vit(cls, img_size, **kwargs))
 
 
 def public_file(path, source):
@@ -38,7 +39,7 @@ def public_file(path, source):
 def test_a_public_file_loads_strictly(tmp_path, cls, options):
     source = model(cls, **options)
     path = public_file(tmp_path / 'a.pth.tar', source)
-    target = small(cls, **options, init_cfg=dict(type='Pretrained', checkpoint=path))
+    target = new_token_vit(cls, **options, init_cfg=dict(type='Pretrained', checkpoint=path))
     target.init_weights()
     assert_same(target, source)
     report = target.load_report
@@ -46,9 +47,9 @@ def test_a_public_file_loads_strictly(tmp_path, cls, options):
 
 
 def test_random_features_are_the_files(tmp_path):
-    source = small(T2TViT)
+    source = new_token_vit(T2TViT)
     source.tokens_to_token.attention1.w.normal_()
-    load_backbone(target := small(T2TViT), public_file(tmp_path / 'a.pth.tar', source))
+    load_backbone(target := new_token_vit(T2TViT), public_file(tmp_path / 'a.pth.tar', source))
     assert torch.equal(target.tokens_to_token.attention1.w, source.tokens_to_token.attention1.w)
 
 
@@ -69,28 +70,28 @@ def test_lape_and_default_files_are_kept_apart(tmp_path, cls):
     }
     for stored, joining in (('lape', 'default'), ('default', 'lape')):
         with pytest.raises(CheckpointError, match=f'with(out)? LaPE, but the model has pe_joining={joining!r}'):
-            load_backbone(small(cls, pe_joining=joining), files[stored])
-        report = load_backbone(small(cls, pe_joining=joining), files[stored], allow_joining_mismatch=True)
+            load_backbone(new_token_vit(cls, pe_joining=joining), files[stored])
+        report = load_backbone(new_token_vit(cls, pe_joining=joining), files[stored], allow_joining_mismatch=True)
         assert all('.pe_norm.' in name for name in report.new)
 
 
 def test_a_feature_map_drops_class_attention_and_says_so(tmp_path):
     source = model(CeiT)
-    report = load_backbone(target := small(CeiT, out_type='featmap'), public_file(tmp_path / 'a.pth', source))
+    report = load_backbone(target := new_token_vit(CeiT, out_type='featmap'), public_file(tmp_path / 'a.pth', source))
     assert_same(target, source)
     assert {name.partition('.')[0] for name in report.dropped} == {'lca', 'pos_layer_embed', 'head'}
     with pytest.raises(CheckpointError, match='missing: lca'):
-        load_backbone(small(CeiT), save(tmp_path / 'b.pth', target.state_dict()))
+        load_backbone(new_token_vit(CeiT), save(tmp_path / 'b.pth', target.state_dict()))
 
 
 def test_files_of_other_models_are_refused(tmp_path):
-    files = {cls: public_file(tmp_path / cls.__name__, model(cls)) for cls in ARCHS}
+    files = {cls: public_file(tmp_path / cls.__name__, model(cls)) for cls in TOKEN_ARCHS}
     with pytest.raises(CheckpointError, match='matches no known layout'):
-        load_backbone(small(CeiT), files[T2TViT])
+        load_backbone(new_token_vit(CeiT), files[T2TViT])
     with pytest.raises(CheckpointError, match=r'unexpected: tokens_to_token\.attention1\.w '):
-        load_backbone(small(T2TViT, tokens_type='transformer'), files[T2TViT])
+        load_backbone(new_token_vit(T2TViT, tokens_type='transformer'), files[T2TViT])
     with pytest.raises(CheckpointError, match="wrong PE: pos_embed is not the table of pe_type='sincos1d'"):
-        load_backbone(small(CeiT, pe_type='sincos1d'), files[CeiT])
+        load_backbone(new_token_vit(CeiT, pe_type='sincos1d'), files[CeiT])
 
 
 @FAMILIES
@@ -137,7 +138,9 @@ def test_inspect_names_the_public_archs(tmp_path, cls, arch, more):
 
 
 def test_inspect_reads_a_segmentors_backbone(tmp_path):
-    tensors = {f'backbone.{name}': value for name, value in small(CeiT, out_type='featmap').state_dict().items()}
+    tensors = {
+        f'backbone.{name}': value for name, value in new_token_vit(CeiT, out_type='featmap').state_dict().items()
+    }
     found = inspect(save(tmp_path / 'a.pth', {**tensors, 'decode_head.x': torch.zeros(1)}, 'state_dict'))
     assert "out_type='featmap'" in found['to load it']
 
@@ -145,13 +148,13 @@ def test_inspect_reads_a_segmentors_backbone(tmp_path):
 def test_sinusoids_that_were_resized_are_loaded_as_they_are(tmp_path):
     """As the public code resizes them for other images: a refusal with the fix, which is what inspect prints."""
     source = model(T2TViT, 80, pe_joining='lape')
-    small_table = small(T2TViT, pe_joining='lape').pos_embed
+    small_table = new_token_vit(T2TViT, pe_joining='lape').pos_embed
     patches = F.interpolate(small_table[:, 1:].mT.unflatten(2, (3, 3)), (5, 5), mode='bicubic').flatten(2).mT
     source.pos_embed.copy_(torch.cat((small_table[:, :1], patches), dim=1))
     path = public_file(tmp_path / 'a.pth.tar', source)
     fix = r"pos_embed is not the table of pe_type='sincos1d' on a grid of 5x5.*pe_type='learnable' takes it as it is"
     with pytest.raises(CheckpointError, match=fix):
-        load_backbone(small(T2TViT, 80, pe_joining='lape'), path)
+        load_backbone(new_token_vit(T2TViT, 80, pe_joining='lape'), path)
     config = eval(inspect(path)['to load it'].removeprefix('backbone='))
     assert config['pe_type'] == 'learnable' and config['img_size'] == 80
     config['arch']['num_heads'] = 2
@@ -160,7 +163,7 @@ def test_sinusoids_that_were_resized_are_loaded_as_they_are(tmp_path):
     image = torch.randn(1, 3, 80, 80)
     assert torch.equal(target.eval()(image)[0], source(image)[0])
     own = save(tmp_path / 'b.pth', source.state_dict(), meta={KEY: record_of(source).plain()})
-    load_backbone(target := small(T2TViT, 80, pe_joining='lape'), own)
+    load_backbone(target := new_token_vit(T2TViT, 80, pe_joining='lape'), own)
     assert_same(target, source)
     assert inspect(own)['pe_type'] == 'sincos1d'
 
@@ -169,7 +172,7 @@ def test_sinusoids_that_were_resized_are_loaded_as_they_are(tmp_path):
 def test_convert_and_publish(tmp_path, cls):
     source, path = (one := model(cls, pe_joining='lape')), public_file(tmp_path / 'a.pth.tar', one)
     assert convert(path, tmp_path / 'b.pth', 'mmlape') == []
-    load_backbone(target := small(cls, pe_joining='lape'), str(tmp_path / 'b.pth'))
+    load_backbone(target := new_token_vit(cls, pe_joining='lape'), str(tmp_path / 'b.pth'))
     assert_same(target, source)
     if cls is T2TViT:
         with pytest.raises(CheckpointError, match='averaged ones .EMA. only; pass --weights ema'):
@@ -180,7 +183,7 @@ def test_convert_and_publish(tmp_path, cls):
 
 @FAMILIES
 def test_a_plain_state_dict_is_resized_by_torchs_own_function(cls):
-    source, target = model(cls, (48, 32)), small(cls, (16, 64))
+    source, target = model(cls, (48, 32)), new_token_vit(cls, (16, 64))
     target.load_state_dict(source.state_dict())
     assert torch.equal(target.pos_embed, resize_absolute(source.pos_embed, (3, 2), (1, 4), 1))
 

@@ -5,12 +5,12 @@ import json
 import pytest
 import timm
 import torch
+from golden_models import ADAPTER_TOLERANCE, assert_close, cases
+from golden_models import build as build_golden
+from golden_models import load as load_golden
 from mmengine.logging import MMLogger
 from model_helpers import randomise
 from safetensors.torch import save_file
-from test_golden import ADAPTER_TOLERANCE, assert_close, cases
-from test_golden import build as build_golden
-from test_golden import load as load_golden
 from torch import nn
 
 from mmlape.checkpoint import load_backbone, read_checkpoint

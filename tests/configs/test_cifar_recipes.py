@@ -14,7 +14,7 @@ from test_recipes import options
 
 
 def recipe(data: str):
-    return load(ROOT / 'configs' / 'cifar' / f'vit-lite-7-4-lape_1xb128-310e_{data}.py')
+    return load(ROOT / 'configs' / 'classification' / 'cifar' / f'vit-lite-7-4-lape_1xb128-310e_{data}.py')
 
 
 @pytest.mark.parametrize('data', ['cifar10', 'cifar100'])
@@ -62,18 +62,18 @@ def test_images_are_normalised_and_augmented(data):
 @pytest.mark.parametrize('arch', ['vit-lite-7-4', 'cvt-7-4', 'cct-7-3x1'])
 def test_erasing_is_that_of_the_public_files(arch, data):
     """0.25 in both files of datasets, and for CCT-7/3x1 on CIFAR-100; 0 for it on CIFAR-10."""
-    for joining in ('default', 'lape'):
-        cfg = load(ROOT / 'configs' / 'cifar' / f'{arch}-{joining}_1xb128-310e_{data}.py')
+    for joining in ('', '-lape'):
+        cfg = load(ROOT / 'configs' / 'classification' / 'cifar' / f'{arch}{joining}_1xb128-310e_{data}.py')
         erasing = [step for step in cfg.train_dataloader.dataset.pipeline if step.type == 'RandomErasing']
         assert [step.erase_prob for step in erasing] == [0.25] * ((arch, data) != ('cct-7-3x1', 'cifar10'))
         pre = cfg.model.data_preprocessor
         assert all((step.fill_color, step.fill_std, step.mode) == (pre.mean, pre.std, 'rand') for step in erasing)
 
 
-RANDOM = [f'cifar/cvt-7-4-default_1xb128-310e_{data}' for data in ('cifar10', 'cifar100')]
+RANDOM = [f'classification/cifar/cvt-7-4_1xb128-310e_{data}' for data in ('cifar10', 'cifar100')]
 
 
-@pytest.mark.parametrize('path', [*RANDOM, 'pretrain/t2t/t2t-vit-7-lape_4xb256-310e_in1k'])
+@pytest.mark.parametrize('path', [*RANDOM, 'classification/imagenet/t2t-vit-7-lape_4xb256-310e_in1k'])
 def test_interpolation_is_random(path, monkeypatch):
     """In the crop and in each of the two operations of RandAugment on its own, half of the time each."""
     cfg = load(ROOT / 'configs' / f'{path}.py')

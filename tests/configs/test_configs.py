@@ -31,6 +31,7 @@ from config_helpers import (
     find,
     folder_of,
     load,
+    method_of,
     parts,
     short,
 )
@@ -81,9 +82,9 @@ def test_every_config_builds(path):
     for split in ('train', 'val', 'test'):
         for dataset in iter_unwrapped(cfg[f'{split}_dataloader'].dataset):
             assert Compose(dataset.pipeline).transforms
-    name, family = parts(path), folder_of(path)
+    name, family = parts(path), method_of(path)
     count = sum(p.numel() for p in model.parameters())
-    assert metafile(family)[path.stem]['Metadata']['Parameters'] == count
+    assert metafile(folder_of(path))[path.stem]['Metadata']['Parameters'] == count
     size = name['arch'].removeprefix('deit-')
     assert path not in DEIT or model.backbone.embed_dims == WIDTH[size]
     if path not in RECIPES + ALTERNATIVES:
@@ -93,7 +94,7 @@ def test_every_config_builds(path):
     assert count == default + added
     if family == 'segmenter':
         imagenet_head = (WIDTH[size] + 1) * 1000  # of the public code, which does not use it
-        readme = (ROOT / 'configs' / 'segmenter' / 'README.md').read_text()
+        readme = (ROOT / 'configs' / 'segmentation' / 'segmenter.md').read_text()
         assert f'{default / 1e6:.2f}M' in readme and f'{(default + imagenet_head) / 1e6:.2f}M' in readme
     # Segmenter-S is 26.0M, 26.4M with that head: the one count that does not round to the paper's
     assert abs(count / 1e6 - paper) < (1 if (family, size) == ('segmenter', 'small') else 0.5)
@@ -119,12 +120,12 @@ def test_name_says_what_the_config_is(path):
     alone = [kind for kind in kinds if kind in ('rpe', 'rope-mixed', 'rope', 'cpe', 'shaw', 'alibi2d')]
     assert alone == [name['rpe']] * bool(name['rpe'])
     assert ('irpe' in kinds) == bool(name['irpe'])
-    assert not name['pe'] or name['pe'] == f'-{pe_type}'
+    assert path in DETR or not name['pe'] or name['pe'] == f'-{pe_type}'
     placement = name['norms'] or 'pre'
     if placement.startswith('ln-'):
         placement = dict(zip(('attn', 'ffn'), placement.split('-')[1:], strict=True))
     assert resolve_norm_placement(backbone.get('norm_placement', 'pre')) == resolve_norm_placement(placement)
-    assert path not in DETR or ('sine' in kinds) == bool(name['joining'])
+    assert path not in DETR or ('sine' in kinds) == (name['pe'] != '-none')
     assert backbone.get('patch_norm', 'none') == (name['part'] or ('dual' if name['dpn'] else 'none'))
     if path in DEIT:
         width = WIDTH[name['arch'].removeprefix('deit-')]
@@ -178,7 +179,7 @@ def test_config_opens_with_its_command(path):
 def test_expected_score_is_the_papers(path):
     first = path.read_text().splitlines()[0]
     name = parts(path)
-    figure = PAPER.get((path.parent.name, name['arch'].removeprefix('deit-'), name['joining']))
+    figure = PAPER.get((method_of(path), name['arch'].removeprefix('deit-'), name['joining']))
     assert 'not run by us' in first
     if name['dpn']:
         assert 'give no figure' in first
@@ -193,7 +194,7 @@ def test_variant_changes_what_its_name_says(path):
     base = next(ast.literal_eval(node.value) for node in tree.body if getattr(node, 'targets', [None])[0] is not None)
     lines = path.read_text().rstrip().splitlines()
     if not isinstance(base, str):
-        assert 'deit-tiny' in path.name and '-default_' in path.name
+        assert 'deit-tiny' in path.name and 'lape' not in path.name
         return
     code = [line for line in lines[len(ast.get_docstring(tree).splitlines()) :] if line.strip()]
     assert len(code) <= 15
@@ -262,7 +263,7 @@ def test_alternative_has_the_other_codes_values_and_nothing_else(path):
 
 @pytest.mark.parametrize('path', RECIPES, ids=short)
 def test_recipe(path):
-    cfg, family = load(path), path.parent.name
+    cfg, family = load(path), method_of(path)
     backbone, pre = cfg.model.backbone, cfg.model.data_preprocessor
     assert (pre.mean, pre.std, pre.bgr_to_rgb) == ([123.675, 116.28, 103.53], [58.395, 57.12, 57.375], True)
     wide = 'small' in path.name and family != 'segmenter'
@@ -319,14 +320,14 @@ def test_detr_recipe_is_mmdetections(path):
     assert keys == dict(backbone=dict(lr_mult=0.1))
     long = '-300e_' in path.name
     assert (cfg.train_cfg.max_epochs, cfg.param_scheduler[0].milestones) == ((300, [200]) if long else (150, [100]))
-    count = metafile('detr')[path.stem]['Metadata']['Parameters']
+    count = metafile('detection')[path.stem]['Metadata']['Parameters']
     entries = {'15x15': 225 * 32, 'product-k-9x9': 81 * 32, 'clip-k-9x9': 81 * 32, 'bias-k-9x9': 81, 'lape': 2 * 256}
     assert count == 41_575_061 + 6 * next((more for part, more in entries.items() if part in path.name), 0)
 
 
 @pytest.mark.parametrize('family', ['mask_rcnn', 'upernet'])
 def test_windows(family):
-    blocks = build(load(find(family, 'tiny', 'default'))).backbone.blocks
+    blocks = build(load(find(family, 'tiny'))).backbone.blocks
     windowed = [14, 14, None] * 4 if family == 'mask_rcnn' else [None] * 12
     assert [block.attn.window_size for block in blocks] == windowed
 
@@ -351,18 +352,17 @@ def test_model_index_lists_every_config_once():
     assert sorted(listed) == sorted(str(path.relative_to(ROOT)) for path in CONFIGS)
 
 
-@pytest.mark.parametrize('folder', sorted({folder_of(path) for path in CONFIGS}))
-def test_readme_agrees_with_metafile_and_configs(folder):
+def test_pages_agree_with_metafiles_and_configs():
     """Parameters are those that the models are held to above, scores those that the configs expect."""
-    readme = (ROOT / 'configs' / folder / 'README.md').read_text()
+    pages = [*(ROOT / 'configs').rglob('*.md'), ROOT / 'docs' / 'foundation-configs.md']
     row = r'^\| \[(.+?)\]\((.+?)\) \|.*?\| ([\d.]+)M \| ([\d.]+) \|(?: ([\d.]+|none) \|)? (.+?) \| (.+?) \|$'
-    rows = re.findall(row, readme, re.M)
-    configs = {path.stem: path for path in CONFIGS if folder_of(path) == folder}
-    assert sorted(name for name, *_ in rows) == sorted(name for name in configs if '_mini-' not in name)
-    assert all(f'[{name}]({name}.py)' in readme for name in configs)
-    for name, link, millions, gflops, early, score, ours in rows:
+    rows = [(page, *found) for page in pages for found in re.findall(row, page.read_text(), re.M)]
+    configs = {path.stem: path for path in CONFIGS}
+    assert sorted(name for _, name, *_ in rows) == sorted(name for name in configs if '_mini-' not in name)
+    for page, name, link, millions, gflops, early, score, ours in rows:
+        folder = folder_of(configs[name])
         model = metafile(folder)[name]
-        assert link == f'{name}.py'
+        assert (page.parent / link).resolve() == configs[name]
         assert millions == f'{model["Metadata"]["Parameters"] / 1e6:.3f}'
         assert gflops == f'{model["Metadata"]["FLOPs"] / 1e9:.1f}'
         expected = re.search(r'Expect (.+); not run by us', configs[name].read_text().splitlines()[0])
@@ -376,23 +376,24 @@ def test_readme_agrees_with_metafile_and_configs(folder):
         assert [value for one in quoted for value in one['Metrics'].values()] == [float(number) for number in numbers]
         papers = {'-irpe-': 'iRPE (ICCV 2021)', 'detr_': 'iRPE (ICCV 2021)', '-cpe_': 'CPVT (ICLR 2023)'}
         paper = next((paper for part, paper in papers.items() if part in name), 'LaPE (ICCV 2023)')
-        of_dpn = ['DPN (TMLR 2023)'] * (folder.endswith('dpn') or 'DPN' in score)
-        others = len(numbers) > 0 and '-dpn' not in name and not folder.endswith(('dpn', 'vtab', 'linear'))
+        dpns = configs[name] in DPN or re.search('vtab-|linear_vit|ln-|normformer|sub-ln', name)
+        of_dpn = ['DPN (TMLR 2023)'] * bool((numbers and dpns) or 'DPN' in score)
+        others = len(numbers) > 0 and '-dpn' not in name and not dpns
         assert [one['Paper'] for one in quoted] == [paper] * others + of_dpn
         assert {one['Runs'] for one in quoted if 'LaPE' in one['Paper']} <= {
-            'not stated' if folder.startswith('pretrain') else 'mean of five seeds'
+            'not stated' if folder.endswith('imagenet') else 'mean of five seeds'
         }
-        run = folder == 'fashion_mnist' and 'mini' in name
+        run = folder.endswith('fashion_mnist') and 'mini' in name
         assert ours == 'not run by us' or (
-            run and re.search(r'\.\./\.\./docs/results/(fashion-mnist|dpn|position)\.md', ours)
+            run and re.search(r'\.\./docs/results/(fashion-mnist|dpn|position)\.md', ours)
         )
 
 
-IRPE = ROOT / 'configs' / 'pretrain' / 'irpe'
+IMAGENET = ROOT / 'configs' / 'classification' / 'imagenet'
 SHARED = ('product-bias-k', 'product-clip-bias-k')
 
 
-@pytest.mark.parametrize('path', sorted(IRPE.glob('deit-small-*.py')), ids=short)
+@pytest.mark.parametrize('path', sorted(IMAGENET.glob('deit-small-irpe-*.py')), ids=short)
 def test_irpes_heads_are_those_of_the_quoted_figures(path):
     """Of the biases, 80.05 and those of g against h are of shared tables, all others of a table a head."""
     kind = load(path).model.backbone.pe_type[1]
@@ -402,12 +403,12 @@ def test_irpes_heads_are_those_of_the_quoted_figures(path):
 
 
 def test_the_figures_of_irpes_released_weights_stand_beside_the_papers():
-    readme = (IRPE / 'README.md').read_text()
+    readme = (IMAGENET / 'irpe.md').read_text()
     released = {'tiny_k': 73.7, 'small_k': 80.9, 'small_qk': 81.0, 'small_qkv': 81.2, 'base_k': 82.3, 'base_qkv': 82.8}
     found = {}
-    for name, entry in metafile('pretrain/irpe').items():
+    for name, entry in metafile('classification/imagenet').items():
         for one in entry.get('Released Results', []):
-            size, sides = re.match(r'deit-(\w+)-default-irpe-product-(\w+)_', name).groups()
+            size, sides = re.match(r'deit-(\w+)-irpe-product-(\w+)_', name).groups()
             found[f'{size}_{sides}'] = one['Metrics']['top-1']
             paper = [quoted['Metrics']['top-1'] for quoted in entry.get('Paper Results', [])]
             row = f'| {paper[0] if paper else "none"} | {one["Metrics"]["top-1"]} |'
@@ -418,32 +419,34 @@ def test_the_figures_of_irpes_released_weights_stand_beside_the_papers():
 def test_dpns_figures_for_deit_are_quoted():
     """DPN's Table 1, without and with Dual PatchNorm."""
     for size, figures in (('small', ['80.1', '80.4']), ('base', ['81.8', '82.0'])):
-        for name, figure in zip(('default', 'default-dpn'), figures, strict=True):
-            name = f'deit-{size}-{name}_4xb256-300e_in1k'
+        for name, figure in zip(('', '-dpn'), figures, strict=True):
+            name = f'deit-{size}{name}_4xb256-300e_in1k'
             assert f'{figure} (DPN)' in index_entry(name).results['accuracy/top1']
-            assert figure in (ROOT / 'configs' / 'pretrain' / f'{name}.py').read_text().splitlines()[0]
+            assert (
+                figure in (ROOT / 'configs' / 'classification' / 'imagenet' / f'{name}.py').read_text().splitlines()[0]
+            )
 
 
 def test_figures_that_five_seeds_cannot_give_have_a_note():
     """A mean of five scores of two decimals is a multiple of 0.002."""
     noted = []
     for path in RECIPES:
-        for one in metafile(path.parent.name)[path.stem].get('Paper Results', []):
+        for one in metafile(folder_of(path))[path.stem].get('Paper Results', []):
             odd = [value for value in one['Metrics'].values() if round(value * 1000) % 2]
             assert bool(odd) == ('Note' in one)
             noted += odd
     assert noted == [45.073]
-    for readme in (ROOT / 'README.md', ROOT / 'configs' / 'upernet' / 'README.md'):
+    for readme in (ROOT / 'README.md', ROOT / 'configs' / 'segmentation' / 'README.md'):
         assert re.search(r'45\.073.{0,80}(cannot|\*)', readme.read_text()), readme
 
 
 @pytest.mark.parametrize(
     'path',
-    [find(family, size, 'lape-dpn') for family in FAMILIES for size in ('tiny', 'small')]
+    [find(family, size, '-lape-dpn') for family in FAMILIES for size in ('tiny', 'small')]
     + [path for path in CONFIGS if path.stem.startswith('cct-') and '-lape_' in path.stem],
     ids=short,
 )
 def test_metafile_has_the_counted_flops(path):
     cfg = load(path)
     flops = sum(part.flops for part in model_cost(build(cfg), input_shape(cfg)))
-    assert metafile(path.parent.name)[path.stem]['Metadata']['FLOPs'] == flops
+    assert metafile(folder_of(path))[path.stem]['Metadata']['FLOPs'] == flops

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from config_helpers import ALTERNATIVES, CONFIGS, FAMILIES, MINI, ROOT, build, find, load, short
+from config_helpers import ALTERNATIVES, CONFIGS, FAMILIES, MINI, ROOT, build, find, load, method_of, short
 from mmengine.config import Config
 from mmengine.hooks import ParamSchedulerHook
 from mmengine.model import BaseModel, revert_sync_batchnorm
@@ -49,7 +49,7 @@ def options(model: nn.Module, wrapper_cfg: dict, key: str = 'weight_decay') -> d
 
 @pytest.mark.parametrize('family', ['mask_rcnn', 'upernet'])
 def test_norms_biases_and_embeddings_are_not_decayed(family):
-    cfg = load(find(family, 'tiny', 'lape-dpn'))
+    cfg = load(find(family, 'tiny', '-lape-dpn'))
     model = build(cfg)
     decay = options(model, cfg.optim_wrapper)
     assert {name for name, value in decay.items() if value == 0} == no_decay_names(model)
@@ -71,7 +71,7 @@ def test_mini_recipes_decay_what_the_full_ones_decay(path):
     model, lr = build(cfg), cfg.optim_wrapper.optimizer.lr
     decay, rate = options(model, cfg.optim_wrapper), options(model, cfg.optim_wrapper, 'lr')
     more = {name for name in decay if 'lookup_table' in name}
-    more |= {'backbone.cls_token'} if path.parent.name in ('pretrain', 'irpe') else set()
+    more |= {'backbone.cls_token'} if path.parent.name == 'digits' else set()
     assert {name for name, value in decay.items() if value == 0} == no_decay_names(model) | more
     assert set(decay.values()) == {0, 0.05}
     keys = cfg.optim_wrapper.paramwise_cfg.custom_keys
@@ -81,10 +81,10 @@ def test_mini_recipes_decay_what_the_full_ones_decay(path):
     assert {value for name, value in rate.items() if not name.startswith('backbone.')} == {lr}
 
 
-@pytest.mark.parametrize('family', FAMILIES + ('pretrain',))
+@pytest.mark.parametrize('family', FAMILIES + ('',))
 def test_recipes_train_as_with_mmengines_own_constructor(family):
     """But for the decay of the PE, which MMEngine's does not know."""
-    cfg = load(next(path for path in CONFIGS if path.parent.name == family and 'deit-tiny' in path.stem))
+    cfg = load(next(path for path in CONFIGS if method_of(path) == family and 'deit-tiny' in path.stem))
     model, ours = build(cfg), cfg.optim_wrapper
     theirs = {key: value for key, value in ours.items() if key != 'constructor'}
     assert ours.constructor == 'mmlape.ParamwiseOptimWrapperConstructor'
@@ -97,7 +97,7 @@ def test_recipes_train_as_with_mmengines_own_constructor(family):
 
 @pytest.mark.parametrize('family', ['mask_rcnn', 'upernet'])
 def test_a_backbone_rate_leaves_a_recipes_decay_as_it_is(family):
-    cfg = load(find(family, 'tiny', 'lape-dpn')).copy()
+    cfg = load(find(family, 'tiny', '-lape-dpn')).copy()
     model = build(cfg)
     before = options(model, cfg.optim_wrapper)
     cfg.merge_from_dict({'optim_wrapper.paramwise_cfg.custom_keys.backbone': dict(lr_mult=0.5)})
@@ -108,7 +108,7 @@ def test_a_backbone_rate_leaves_a_recipes_decay_as_it_is(family):
 
 def test_the_public_detection_code_decays_832_norms_that_the_recipe_does_not():
     """Its keys are names; `norm_decay_mult` covers the batch norms whose names have no 'norm'."""
-    cfg = load(find('mask_rcnn', 'tiny', 'default'))
+    cfg = load(find('mask_rcnn', 'tiny'))
     model, by_name = build(cfg), cfg.optim_wrapper.copy()
     by_name['paramwise_cfg'] = dict(by_name['paramwise_cfg'], norm_decay_mult=1.0)
     ours, theirs = options(model, cfg.optim_wrapper), options(model, by_name)
@@ -120,7 +120,7 @@ def test_the_public_detection_code_decays_832_norms_that_the_recipe_does_not():
 @pytest.mark.parametrize(('size', 'lr'), [('tiny', 12e-5), ('small', 6e-5)])
 def test_official_upernet_has_the_public_constructors_groups(size, lr):
     """No decay for one-dimensional parameters; embeddings are layer 0, layer k trains at 0.95**(13 - k)."""
-    cfg = load(next(path for path in ALTERNATIVES if path.name.startswith(f'upernet_deit-{size}-adapter-default')))
+    cfg = load(next(path for path in ALTERNATIVES if path.name.startswith(f'upernet_deit-{size}-adapter_')))
     model = build(cfg)
     optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
     groups = {id(p): group for group in optimizer.param_groups for p in group['params']}
@@ -133,10 +133,10 @@ def test_official_upernet_has_the_public_constructors_groups(size, lr):
         assert group['weight_decay'] == (0 if parameter.ndim == 1 or accident else 0.01), name
 
 
-@pytest.mark.parametrize(('family', 'decay_rate'), [('t2t/t2t-vit-7', 0.03), ('ceit/ceit-tiny', 0.05)])
+@pytest.mark.parametrize(('family', 'decay_rate'), [('t2t-vit-7', 0.03), ('ceit-tiny', 0.05)])
 def test_what_t2t_vit_and_ceit_decay(family, decay_rate):
     """Everything but norms, biases, class token and PE table; CeiT's PE over layers is decayed, as publicly."""
-    path = next((ROOT / 'configs/pretrain').glob(f'{family}-lape_*.py'))
+    path = next((ROOT / 'configs/classification/imagenet').glob(f'{family}-lape_*.py'))
     cfg = load(path)
     model = build(cfg)
     decay = options(model, cfg.optim_wrapper)
@@ -149,7 +149,7 @@ def test_what_t2t_vit_and_ceit_decay(family, decay_rate):
 
 
 def test_segmenter_decays_nothing():
-    cfg = load(find('segmenter', 'tiny', 'lape-dpn'))
+    cfg = load(find('segmenter', 'tiny', '-lape-dpn'))
     assert set(options(build(cfg), cfg.optim_wrapper).values()) == {0}
 
 
@@ -165,7 +165,7 @@ def test_segmenter_decays_nothing():
     ids=lambda vit: '-'.join(map(str, vit.values())),
 )
 def test_no_norm_or_position_embedding_of_any_joining_is_decayed(vit, tiny_arch):
-    wrapper_cfg = load(find('mask_rcnn', 'tiny', 'default')).optim_wrapper
+    wrapper_cfg = load(find('mask_rcnn', 'tiny')).optim_wrapper
     model = MODELS.build(dict(type='mmlape.VisionTransformer', arch=tiny_arch, img_size=32, **vit))
     decay = options(model, wrapper_cfg)
     assert {name for name, value in decay.items() if value == 0} == no_decay_names(model)
@@ -211,7 +211,7 @@ def learning_rates(cfg: Config, work_dir: Path, iters_per_epoch: int) -> list[fl
 
 
 def test_3x_schedule(tmp_path):
-    rates = learning_rates(load(find('mask_rcnn', 'tiny', 'default')), tmp_path, 600)
+    rates = learning_rates(load(find('mask_rcnn', 'tiny')), tmp_path, 600)
     assert len(rates) == 36 * 600
     assert rates[0] == pytest.approx(1e-7)
     assert rates[250] == pytest.approx(1e-4 * (1e-3 + 0.999 * 250 / 499))
@@ -237,15 +237,15 @@ COMPACT_RATES = dict(lr=5.5e-4, warmup_t=10, warmup_lr_init=1e-5, cooldown=10)
 @pytest.mark.parametrize(
     ('path', 'rates'),
     [
-        ('pretrain/deit-tiny-lape_4xb256-300e_in1k', DEIT_RATES),
-        ('pretrain/deit-base-distilled-default_4xb256-300e_in1k', DEIT_RATES),
-        ('pretrain/irpe/deit-small-default-irpe-product-k_4xb256-300e_in1k', DEIT_RATES),
-        ('pretrain/ceit/ceit-small-default_4xb256-300e_in1k', DEIT_RATES),
-        ('pretrain/t2t/t2t-vit-7-default_4xb256-310e_in1k', T2T_RATES),
-        ('cifar/cct-7-3x1-lape_1xb128-310e_cifar10', COMPACT_RATES),
-        ('cifar/vit-lite-7-4-default_1xb128-310e_cifar100', dict(COMPACT_RATES, lr=6e-4, warmup_lr_init=1e-6)),
-        ('pretrain/deit-tiny-default_1xb128-300e_cifar10', dict(DEIT_RATES, lr=5.5e-4, warmup_t=10)),
-        ('pretrain/swin/swin-small-lape_4xb128-300e_in1k', dict(
+        ('classification/imagenet/deit-tiny-lape_4xb256-300e_in1k', DEIT_RATES),
+        ('classification/imagenet/deit-base-distilled_4xb256-300e_in1k', DEIT_RATES),
+        ('classification/imagenet/deit-small-irpe-product-k_4xb256-300e_in1k', DEIT_RATES),
+        ('classification/imagenet/ceit-small_4xb256-300e_in1k', DEIT_RATES),
+        ('classification/imagenet/t2t-vit-7_4xb256-310e_in1k', T2T_RATES),
+        ('classification/cifar/cct-7-3x1-lape_1xb128-310e_cifar10', COMPACT_RATES),
+        ('classification/cifar/vit-lite-7-4_1xb128-310e_cifar100', dict(COMPACT_RATES, lr=6e-4, warmup_lr_init=1e-6)),
+        ('classification/cifar/deit-tiny_1xb128-300e_cifar10', dict(DEIT_RATES, lr=5.5e-4, warmup_t=10)),
+        ('classification/imagenet/swin-small-lape_4xb128-300e_in1k', dict(
             lr=5e-4, warmup_t=20, warmup_lr_init=5e-7, lr_min=5e-6, warmup_prefix=True, t_in_epochs=False
         )),
     ],
@@ -271,7 +271,7 @@ def test_rates_are_timms(path, rates, tmp_path):
 def test_recipes_with_an_average_of_the_weights(family):
     """Decay 0.99996, batch statistics included. T2T-ViT's is evaluated, CeiT's kept beside the plain weights."""
     kind = dict(t2t='EMAHook', ceit='mmlape.KeptEMAHook')[family]
-    for path in sorted((ROOT / 'configs/pretrain' / family).glob('*.py')):
+    for path in sorted((ROOT / 'configs/classification/imagenet').glob(f'{family}-*.py')):
         cfg = load(path)
         average = next(hook for hook in cfg.custom_hooks if hook.type == kind)
         assert 1 - average.momentum == pytest.approx(0.99996) and average.update_buffers
@@ -286,7 +286,7 @@ def test_recipes_with_an_average_of_the_weights(family):
 
 
 def test_segmenter_schedule(tmp_path):
-    rates = learning_rates(load(find('segmenter', 'tiny', 'default')), tmp_path, 2500)
+    rates = learning_rates(load(find('segmenter', 'tiny')), tmp_path, 2500)
     assert len(rates) == 160_000
     for i in (0, 1, 40_000, 80_000, 159_000):
         assert rates[i] == pytest.approx((1e-3 - 1e-5) * (1 - i / 159_999) ** 0.9 + 1e-5, rel=1e-4)
@@ -294,7 +294,7 @@ def test_segmenter_schedule(tmp_path):
 
 
 def test_upernet_schedule(tmp_path):
-    rates = learning_rates(load(find('upernet', 'tiny', 'default')), tmp_path, 2500)
+    rates = learning_rates(load(find('upernet', 'tiny')), tmp_path, 2500)
     assert len(rates) == 160_000
     assert rates[0] == pytest.approx(2e-11)
     assert rates[750] == pytest.approx(2e-5 * 750 / 1499, rel=1e-3)
@@ -376,16 +376,16 @@ BATCHES = {
     'segmenter': segmentation_batch,
     'upernet': segmentation_batch,
     'linear': segmentation_batch,
-    'pretrain': classification_batch,
+    '': classification_batch,
 }
-VARIANTS = [find(family, 'tiny', v) for family in FAMILIES for v in ('default', 'lape', 'default-dpn', 'lape-dpn')]
+VARIANTS = [find(family, 'tiny', v) for family in FAMILIES for v in ('', '-lape', '-dpn', '-lape-dpn')]
 
 
 @pytest.mark.parametrize('path', VARIANTS + MINI, ids=short)
 def test_one_step_reaches_every_parameter(path):
     """No parameter is left without a gradient, nor with zeros only once the adapter's zero weights are none."""
     cfg, side = load(path).copy(), 64
-    family = 'pretrain' if path.parent.name in ('irpe', 'vtab') else path.parent.name
+    family = method_of(path)
     changes = {'model.backbone.drop_path_rate': 0.0}
     if family in ('segmenter', 'upernet', 'linear'):
         changes['model.data_preprocessor.size'] = (side, side)
@@ -396,7 +396,7 @@ def test_one_step_reaches_every_parameter(path):
     for name, parameter in model.named_parameters():
         if name.endswith(('injector.gamma', 'sampling_offsets.weight', 'attention_weights.weight')):
             nn.init.normal_(parameter, std=0.1)
-    classes = {'mask_rcnn': lambda m: m.roi_head.bbox_head, 'pretrain': lambda m: m.head}
+    classes = {'mask_rcnn': lambda m: m.roi_head.bbox_head, '': lambda m: m.head}
     head = classes.get(family, lambda m: m.decode_head)(model)
     data = model.data_preprocessor(BATCHES[family](side, head.num_classes), training=True)
     loss, _ = model.parse_losses(model(**data, mode='loss'))

@@ -17,7 +17,7 @@ from mmlape.datasets.fashion_mnist import GzippedFashionMNIST
 from mmlape.errors import DataError
 from mmlape.registry import DATASETS
 
-MINI = ROOT / 'configs' / 'fashion_mnist' / 'cvt-mini-lape_1xb128-5e_fashion-mnist-10k.py'
+MINI = ROOT / 'configs' / 'classification' / 'fashion_mnist' / 'cvt-mini-lape_1xb128-5e_fashion-mnist-10k.py'
 COUNTS = {'train': 24, 't10k': 16}
 
 
@@ -132,7 +132,7 @@ def cifar(tmp_path, monkeypatch):
 
 
 def cifar_cfg(root, **options) -> Config:
-    cfg = deepcopy(load(ROOT / 'configs' / 'cifar' / 'cct-7-3x1-lape_1xb128-310e_cifar10.py'))
+    cfg = deepcopy(load(ROOT / 'configs' / 'classification' / 'cifar' / 'cct-7-3x1-lape_1xb128-310e_cifar10.py'))
     for split in ('train', 'val', 'test'):
         cfg[f'{split}_dataloader'].dataset.update(data_root=f'{root}/', **options)
     return cfg

@@ -107,7 +107,7 @@ def test_coco_entries_that_are_not_cocos(mini, damage, message):
 
 
 def test_annotations_of_a_big_coco_file_are_sampled(mini, monkeypatch):
-    import mmlape.datasets.checks.coco as coco_check
+    import mmlape.datasets.formats.coco as coco_check
 
     monkeypatch.setattr(coco_check, 'FULL_READ_BYTES', 0)
     summary = check_data(coco_cfg(mini / 'coco'))[0]

@@ -6,15 +6,14 @@ from data_helpers import Silent, refusal
 from mmengine import Config
 from PIL import Image
 
-from mmlape.datasets.checks.base import DatasetCheck, ImageEntry
-from mmlape.datasets.checks.config import CHECKS
 from mmlape.datasets.checks.full import full_check
-from mmlape.datasets.checks.issues import WARNING, DataIssue
 from mmlape.datasets.checks.quick import check_data
 from mmlape.datasets.formats import FORMATS
+from mmlape.datasets.formats.base import DataSource, ImageEntry
 from mmlape.datasets.heads import patch_size
+from mmlape.datasets.issues import WARNING, DataIssue
 from mmlape.datasets.retarget import retarget_data
-from mmlape.datasets.sources import DataSource, read_lines
+from mmlape.datasets.sources import read_lines
 from mmlape.registry import DATASETS
 
 
@@ -31,12 +30,10 @@ class ListSource(DataSource):
     def read_classes(self):
         return ('grey', 'white')
 
-
-class ListCheck(DatasetCheck):
-    def check_structure(self):
-        self.require(self.source.ann_file, 'List', os.path.isfile)
-        yield from self.match_classes(self.source.read_classes(), self.source.ann_file)
-        self.entries = [ImageEntry(os.path.join(self.source.root, name)) for name in read_lines(self.source.ann_file)]
+    def check_structure(self, complete):
+        self.require(self.ann_file, 'List', os.path.isfile)
+        yield from self.match_classes(self.read_classes(), self.ann_file)
+        self.entries = [ImageEntry(os.path.join(self.root, name)) for name in read_lines(self.ann_file)]
 
     def check_annotation(self, entry, size, facts):
         if size[0] != size[1]:
@@ -45,7 +42,6 @@ class ListCheck(DatasetCheck):
 
 def test_a_format_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.setitem(FORMATS, 'ListedImages', ListSource)
-    monkeypatch.setitem(CHECKS, ListSource, ListCheck)
     dataset = dict(type='mmlape.ListedImages', data_root='data', ann_file='images.txt')
     model = dict(head=dict(num_classes=1))
     cfg = Config(dict(data_root='data', train_dataloader=dict(dataset=dataset), model=model))

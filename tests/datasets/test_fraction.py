@@ -69,9 +69,9 @@ def build(dataset, share=Fraction(1, 2), least=1):
 @pytest.mark.parametrize(
     'config, data',
     [
-        ('linear/linear_deit-mini-default_1xb8-100i_mini-ade', 'ade'),
-        ('mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco', 'coco'),
-        ('pretrain/deit-mini-default_1xb32-5e_mini-digits', 'digits'),
+        ('segmentation/linear_deit-mini_1xb8-100i_mini-ade', 'ade'),
+        ('detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco', 'coco'),
+        ('classification/digits/deit-mini_1xb32-5e_mini-digits', 'digits'),
     ],
 )
 def test_half_of_any_dataset(pristine, config, data):
@@ -171,7 +171,7 @@ def test_fewer_images_than_a_step_is_one_line_before_training(config, tmp_path, 
 
 def test_the_linear_decoder_on_two_fractions_with_two_seeds(pristine, tmp_path):
     """One command trains, averages and is continued; the report has a table of the fractions."""
-    name = 'linear_deit-mini-default-dpn_1xb8-100i_mini-ade'
+    name = 'linear_deit-mini-dpn_1xb8-100i_mini-ade'
     small = [
         f'data_root={pristine}/ade/', 'model.backbone.init_cfg=None', 'model.backbone.arch.num_layers=1',
         'model.backbone.arch.embed_dims=32', 'model.decode_head.in_channels=32', 'model.decode_head.channels=32',
@@ -180,7 +180,13 @@ def test_the_linear_decoder_on_two_fractions_with_two_seeds(pristine, tmp_path):
         'train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False', 'val_dataloader.num_workers=0',
         'val_dataloader.persistent_workers=False', 'default_hooks.checkpoint.interval=2',
     ]  # fmt: skip
-    command = (tiny.ROOT / 'tools' / 'multi_seed.py', CONFIGS / 'linear' / f'{name}.py', '--fractions', '1/2', '1')
+    command = (
+        tiny.ROOT / 'tools' / 'multi_seed.py',
+        CONFIGS / 'segmentation' / f'{name}.py',
+        '--fractions',
+        '1/2',
+        '1',
+    )
     command += ('--seeds', 1, 2, '--work-dir', tmp_path / 'runs', '--parallel', 2, '--cfg-options', *small)
     assert tiny.run(*command, cwd=tmp_path).count(': finished after') == 4
     half, full = tmp_path / 'runs' / f'{name}+1of2', tmp_path / 'runs' / name

@@ -45,7 +45,8 @@ def test_a_policy_is_applied(cfg, processes, way, policy, lasting):
     batch, found = apply_batch_policy(cfg, processes, way)
     assert found == policy and batch.accumulation == lasting[0]
     assert (cfg.optim_wrapper.accumulative_counts, cfg.train_cfg.max_iters) == lasting
-    assert bool((cfg.auto_scale_lr or {}).get('enable')) == (policy == 'auto-scale-lr') or policy == 'recipe'
+    if policy != 'recipe':  # which leaves the switch as it is
+        assert bool((cfg.auto_scale_lr or {}).get('enable')) == (policy == 'auto-scale-lr')
     if policy in ('recipe', 'accumulation') and cfg.auto_scale_lr:
         assert batch.total == 8
 

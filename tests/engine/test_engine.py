@@ -35,9 +35,9 @@ def config_file(tmp_path):
 
 
 def test_a_path_and_a_package_name_load():
-    cfg = load_config('mmlape::segmenter/segmenter_deit-tiny-lape_4xb2-160k_ade20k')
+    cfg = load_config('mmlape::segmentation/segmenter_deit-tiny-lape_4xb2-160k_ade20k')
     assert cfg.model.backbone.pe_joining == 'lape'
-    path = tiny.ROOT / 'configs' / 'segmenter' / 'segmenter_deit-tiny-lape_4xb2-160k_ade20k.py'
+    path = tiny.ROOT / 'configs' / 'segmentation' / 'segmenter_deit-tiny-lape_4xb2-160k_ade20k.py'
     assert load_config(path).model == cfg.model
 
 
@@ -45,7 +45,7 @@ def test_a_missing_file_names_similar_ones(config_file):
     with pytest.raises(ConfigError, match=r'tinny\.py does not exist: did you mean .*tiny\.py'):
         load_config(config_file.with_name('tinny.py'))
     with pytest.raises(ConfigError, match='did you mean .*segmenter_deit-tiny-lape_4xb2-160k_ade20k'):
-        load_config('mmlape::segmenter/segmenter_deit-tiny-lpae_4xb2-160k_ade20k')
+        load_config('mmlape::segmentation/segmenter_deit-tiny-lpae_4xb2-160k_ade20k')
     with pytest.raises(ConfigError, match='is a directory'):
         load_config(config_file.parent)
 
@@ -140,7 +140,7 @@ class AnyBackbone(torch.nn.Module):
 def test_a_dumped_config_is_taken(tmp_path):
     """Nothing reads its variables any more."""
     for name in ('segmenter_deit-mini-lape_1xb16-250i_mini-ade', 'segmenter_deit-tiny-lape_4xb2-160k_ade20k'):
-        cfg = load_config(f'mmlape::segmenter/{name}')
+        cfg = load_config(f'mmlape::segmentation/{name}')
         cfg.dump(tmp_path / 'dumped.py')
         assert load_config(tmp_path / 'dumped.py').model == cfg.model
 

@@ -1,12 +1,15 @@
 """ONNX graphs of backbones, in onnxruntime beside PyTorch; a graph that computes something else is not written."""
 
+from functools import partial
+
 import onnx
 import onnxruntime
 import pytest
 import torch
-from model_helpers import cvt, randomise
-from test_checkpoint import ARCH, save
-from tiny import ROOT, run, write_config, write_data
+from checkpoint_helpers import save
+from model_helpers import ARCH, cvt, randomise
+from model_helpers import vit as raw_vit
+from tiny import REAL, ROOT, run, write_config, write_data
 
 from mmlape.cli import main
 from mmlape.engine.config import load_config
@@ -14,11 +17,7 @@ from mmlape.engine.export import build_backbone, compare, export_backbone
 from mmlape.errors import CheckpointError, ConfigError, ExportError
 from mmlape.models import CeiT, DistilledVisionTransformer, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
 
-SMALL = dict(ARCH, num_layers=2)
-
-
-def vit(cls=VisionTransformer, **options):
-    return randomise(cls(SMALL, 32, 8, **{'out_type': 'featmap', **options}))
+vit = partial(raw_vit, out_type='featmap')
 
 
 def outputs(path, image):
@@ -64,9 +63,9 @@ def test_swin_computes_the_same(tmp_path):
 @pytest.mark.parametrize('tokens', ['performer', 'transformer', 'ceit'])
 def test_t2t_vit_and_ceit_compute_the_same(tmp_path, tokens):
     if tokens == 'ceit':
-        model = CeiT(dict(SMALL, stem_channels=8), 32, pe_joining='lape')
+        model = CeiT(dict(ARCH, stem_channels=8), 32, pe_joining='lape')
     else:
-        arch = dict(SMALL, token_dims=8)
+        arch = dict(ARCH, token_dims=8)
         model = T2TViT(arch, 32, out_type='featmap', tokens_type=tokens, pe_joining='lape', patch_norm='dual')
     export_backbone(randomise(model), (40, 64), tmp_path / 'a.onnx')
     image = torch.randn(1, 3, 40, 64)
@@ -112,7 +111,7 @@ def test_the_command_exports_a_trained_model_quietly(tmp_path, capfd):
     tensors = {f'backbone.{name}': value for name, value in randomise(backbone).state_dict().items()}
     checkpoint = save(tmp_path / 'trained.pth', {**tensors, 'decode_head.x': torch.zeros(1)}, 'state_dict')
     words = (config, checkpoint, '--size', '40', '48', '--out', 'made/tiny.onnx')
-    printed = run(ROOT / 'tools' / 'export_onnx.py', *words, cwd=tmp_path)
+    printed = run(ROOT / 'tools' / 'export_onnx.py', *words, cwd=tmp_path, **REAL)
     report = ('  dropped', '  note')
     shown = [line for line in printed.splitlines() if ' - INFO - ' not in line and not line.startswith(report)]
     assert len(shown) == 1 and shown[0].startswith('wrote made/tiny.onnx: one image of 40 x 48'), printed
@@ -134,11 +133,11 @@ def test_the_command_exports_a_trained_model_quietly(tmp_path, capfd):
 def test_weights_that_are_missing_are_not_exported(tmp_path):
     """A plain ViT's file starts an adapter, and is no trained one."""
     config = tmp_path / 'a.py'
-    options = dict(type='mmlape.ViTAdapter', arch=SMALL, img_size=64, conv_inplane=8, deform_num_heads=3)
+    options = dict(type='mmlape.ViTAdapter', arch=ARCH, img_size=64, conv_inplane=8, deform_num_heads=3)
     config.write_text(
         f'default_scope = "mmseg"\nmodel = dict(backbone={options | dict(interaction_indexes=[[0, 0], [1, 1]])})'
     )
-    path = save(tmp_path / 'vit.pth', VisionTransformer(SMALL, 64, 16).state_dict())
+    path = save(tmp_path / 'vit.pth', VisionTransformer(ARCH, 64, 16).state_dict())
     with pytest.raises(
         CheckpointError, match=r'lacks \d+ tensors .* such as .*give the checkpoint of a trained model'
     ):

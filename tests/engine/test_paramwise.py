@@ -4,46 +4,22 @@ import re
 
 import pytest
 import torch
-from config_helpers import MINI, find, load
+from config_helpers import MINI, find, load, method_of
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
+from optimizer_helpers import RATE, WRAPPER, expected, rates
 from torch import nn
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError
 
-RATE, LR = 0.5, 0.1
-WRAPPER = dict(
-    type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=LR, weight_decay=0.05),
-    constructor='mmlape.ParamwiseOptimWrapperConstructor',
-    paramwise_cfg=dict(layer_decay_rate=RATE, custom_keys=dict(pe_norm=dict(decay_mult=0.0))),
-)
 ARCH = dict(embed_dims=48, num_layers=4, num_heads=4, feedforward_channels=96)
 ADAPTER = dict(type='mmlape.ViTAdapter', arch=ARCH, img_size=64, conv_inplane=8, pe_joining='lape')
 
 
-def rates(model: nn.Module, **paramwise) -> dict[str, tuple[float, float]]:
-    """(learning rate as a share of the full one, weight decay) of every trained parameter."""
-    wrapper = dict(WRAPPER, paramwise_cfg=paramwise) if paramwise else WRAPPER
-    groups = build_optim_wrapper(model, wrapper).optimizer.param_groups
-    by_id = {id(p): (group['lr'] / LR, group['weight_decay']) for group in groups for p in group['params']}
-    assert len(by_id) == sum(len(group['params']) for group in groups)
-    return {name: by_id[id(p)] for name, p in model.named_parameters() if p.requires_grad}
-
-
-def expected(name: str) -> float:
-    """Written down from the paper's rule: 4 layers are depths 1 to 4, embeddings 0, all else 5."""
-    layer = re.match(r'backbone\.blocks\.(\d+)\.', name)
-    if layer:
-        return RATE ** (4 - int(layer[1]))
-    embedding = re.match(r'backbone\.(patch_embed\.|pos_embed|cls_token|dist_token)', name)
-    return RATE**5 if embedding else 1.0
-
-
 def segmentor(backbone: dict) -> nn.Module:
-    cfg = load(find('upernet', 'tiny', 'lape')).model.to_dict()
+    cfg = load(find('upernet', 'tiny', '-lape')).model.to_dict()
     cfg.update(backbone=backbone, auxiliary_head=None)
     cfg['decode_head'].update(in_channels=[48] * 4, channels=8)
     init_default_scope('mmseg')
@@ -51,7 +27,7 @@ def segmentor(backbone: dict) -> nn.Module:
 
 
 def detector(backbone: dict) -> nn.Module:
-    cfg = Config(load(find('mask_rcnn', 'tiny', 'lape')).model.to_dict())
+    cfg = Config(load(find('mask_rcnn', 'tiny', '-lape')).model.to_dict())
     cfg.backbone = backbone
     cfg.neck.in_channels = [48] * 4
     init_default_scope('mmdet')
@@ -203,7 +179,7 @@ def test_what_cannot_be_decided_is_an_error():
 
 def test_print_params_names_the_rules(capsys, monkeypatch):
     monkeypatch.setenv('COLUMNS', '200')
-    path = next(path for path in MINI if path.parent.name == 'segmenter')
+    path = next(path for path in MINI if method_of(path) == 'segmenter')
     rules = ('layer_decay_rate=0.8', 'custom_keys.backbone.lr_mult=0.5')
     given = [f'optim_wrapper.paramwise_cfg.{rule}' for rule in rules]
     assert main(['print-params', str(path), '--cfg-options', *given]) == 0

@@ -8,7 +8,7 @@ import torch
 from config_helpers import CONFIGS, build_without_data, load
 from mmengine.optim import build_optim_wrapper
 from model_helpers import cvt, tiny_detr
-from test_paramwise import rates
+from optimizer_helpers import rates
 from torch import nn
 
 from mmlape.engine.optim import quiet_logger

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from checkpoint_helpers import save
 from mmengine.config import Config
 from mmengine.model import BaseModel
 from mmengine.registry import init_default_scope
 from PIL import Image
-from test_checkpoint import save
 from tiny import ROOT, run, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint
@@ -25,7 +25,7 @@ from mmlape.models import VisionTransformer
 from mmlape.registry import MODELS
 from mmlape.runs.record import read_evaluations
 
-PRETRAIN = ROOT / 'configs' / 'pretrain'
+PRETRAIN = ROOT / 'configs' / 'classification' / 'imagenet'
 TABLE_5 = {'tiny': (5.717, 5.722), 'small': (22.051, 22.060), 'base': (86.568, 86.586)}
 ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64)
 
@@ -33,8 +33,8 @@ ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64)
 @pytest.mark.parametrize('arch', TABLE_5)
 def test_parameter_counts_equal_the_papers_table_5(arch):
     init_default_scope('mmpretrain')
-    for joining, millions in zip(('default', 'lape'), TABLE_5[arch], strict=True):
-        cfg = Config.fromfile(PRETRAIN / f'deit-{arch}-{joining}_4xb256-300e_in1k.py')
+    for joining, millions in zip(('', '-lape'), TABLE_5[arch], strict=True):
+        cfg = Config.fromfile(PRETRAIN / f'deit-{arch}{joining}_4xb256-300e_in1k.py')
         with torch.device('meta'):
             model = MODELS.build(cfg.model)
         assert round(sum(p.numel() for p in model.parameters()) / 1e6, 3) == millions
@@ -197,7 +197,7 @@ def test_a_teacher_of_timm_takes_timms_own_file(tmp_path):
 
 
 def test_hostile_checkpoints_run_nothing_in_train_test_and_resume(tmp_path):
-    from test_checkpoint import Payload
+    from checkpoint_helpers import Payload
 
     payload = Payload()
     payload.path = str(tmp_path / 'ran')
@@ -221,7 +221,7 @@ def test_pretrain_publish_finetune_evaluate(tmp_path):
     """The chain of the README on the mini data, each link a process of its own."""
     tools = ROOT / 'tools'
     run(tools / 'make_mini_data.py', 'mini', '--train', '6', '--val', '3', '--digits', '100', cwd=tmp_path)
-    pretrain = PRETRAIN / 'deit-mini-lape_1xb32-5e_mini-digits.py'
+    pretrain = PRETRAIN.with_name('digits') / 'deit-mini-lape_1xb32-5e_mini-digits.py'
     arch = [f'model.backbone.arch.{key}={value}' for key, value in ARCH.items()]
     options = ['--cfg-options', 'data_root=mini/digits/', *arch, 'train_cfg.max_epochs=2', 'model.head.in_channels=32']
     run(tools / 'train.py', pretrain, '--work-dir', 'pre', '--seed', '0', *options, cwd=tmp_path)
@@ -231,7 +231,7 @@ def test_pretrain_publish_finetune_evaluate(tmp_path):
     assert re.search(r'pe_joining\W+lape\W', printed) and 'lape-shared' not in printed
     card = published.with_suffix('.md').read_text()
     assert 'accuracy/top1' in card and "pe_joining='lape'" in card and published.name in card
-    config = next((ROOT / 'configs' / 'segmenter').glob('*mini-lape*.py'))
+    config = next((ROOT / 'configs' / 'segmentation').glob('*mini-lape*.py'))
     options = [
         '--cfg-options', 'data_root=mini/ade/', *arch, 'train_cfg.max_iters=2', 'train_cfg.val_interval=2',
         'param_scheduler.0.end=1', 'param_scheduler.1.begin=1', 'model.decode_head.num_heads=2',

@@ -4,11 +4,14 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import mmlape
 from mmlape.cli import COMMANDS, main
+
+TOOLS = Path(__file__).parents[2] / 'tools'
 
 
 def call(*args: str, **env: str) -> subprocess.CompletedProcess:
@@ -54,13 +57,20 @@ def test_every_command_has_a_module_and_help(name, capsys):
     assert f'usage: mmlape {name}' in capsys.readouterr().out
 
 
+@pytest.mark.parametrize('tool', sorted(path.stem for path in TOOLS.glob('*.py')))
+def test_every_tool_is_its_command(tool):
+    done = subprocess.run([sys.executable, TOOLS / f'{tool}.py', '--help'], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f'usage: mmlape {tool.replace("_", "-")}' in done.stdout
+
+
 def test_bad_option_is_bad_usage(capsys):
     assert main(['doctor', '--no-such-option']) == 2
     assert '--no-such-option' in capsys.readouterr().err
 
 
 def test_error_is_one_message_without_traceback():
-    done = call('print-params', 'mmlape::segmenter/no-such-config.py')
+    done = call('print-params', 'mmlape::segmentation/no-such-config.py')
     assert done.returncode == 1
     assert done.stderr.startswith('mmlape: error: ')
     assert 'no-such-config.py' in done.stderr
@@ -68,7 +78,7 @@ def test_error_is_one_message_without_traceback():
 
 
 def test_debug_shows_the_traceback():
-    done = call('print-params', 'mmlape::segmenter/no-such-config.py', MMLAPE_DEBUG='1')
+    done = call('print-params', 'mmlape::segmentation/no-such-config.py', MMLAPE_DEBUG='1')
     assert done.returncode != 0
     assert 'Traceback' in done.stderr
 

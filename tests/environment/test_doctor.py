@@ -68,12 +68,6 @@ def test_healthy_environment():
     assert 'training can run here' in done.stdout
 
 
-def test_tool_is_the_command():
-    done = subprocess.run([sys.executable, ROOT / 'tools' / 'doctor.py', '--help'], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert 'usage: mmlape doctor' in done.stdout
-
-
 def test_missing_ops(without_ops: Path):
     done = python('-m', 'mmlape', 'doctor', path=without_ops)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""The wheel: it carries configs, tools and model index, and `mmlape::` finds them after installation elsewhere."""
+"""The wheel: it carries configs, studies, tools and model index, and `mmlape::` finds them elsewhere."""
 
 import os
 import re
@@ -55,7 +55,8 @@ def outside(elsewhere: Path, code: str) -> subprocess.CompletedProcess:
 
 def test_wheel_carries_configs_tools_and_index(wheel: Path):
     names = set(zipfile.ZipFile(wheel).namelist())
-    for source in [*ROOT.glob('configs/**/*.py'), *ROOT.glob('configs/**/*.yml'), *ROOT.glob('tools/*')]:
+    patterns = ('configs/**/*.py', 'configs/**/*.yml', 'studies/*', 'tools/*')
+    for source in (path for pattern in patterns for path in ROOT.glob(pattern)):
         if source.is_file():
             assert f'mmlape/.mim/{source.relative_to(ROOT)}' in names
     assert {'mmlape/.mim/model-index.yml', 'mmlape/requirements.txt'} <= names
@@ -77,9 +78,9 @@ def test_wheel_asks_for_light_packages_only(wheel: Path):
 
 # one of each folder, the scopes of three packages
 CONFIGS = (
-    'mask_rcnn/mask-rcnn_deit-tiny-adapter-lape_4xb2-3x_coco',
-    'upernet/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k',
-    'pretrain/deit-tiny-distilled-lape_4xb256-300e_in1k',
+    'detection/mask-rcnn_deit-tiny-adapter-lape_4xb2-3x_coco',
+    'segmentation/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k',
+    'classification/imagenet/deit-tiny-distilled-lape_4xb256-300e_in1k',
 )
 
 
@@ -91,7 +92,7 @@ def types(node) -> set[str]:
 
 
 def segmenter_config() -> str:
-    return sorted(path.name for path in (ROOT / 'configs' / 'segmenter').glob('*.py'))[0]
+    return sorted(path.name for path in (ROOT / 'configs' / 'segmentation').glob('*.py'))[0]
 
 
 def plain(elsewhere: Path, code: str) -> subprocess.CompletedProcess:
@@ -109,23 +110,23 @@ def test_config_by_name_after_installation_elsewhere(elsewhere: Path):
     name = segmenter_config()
     code = (
         'from mmengine.config import Config\n'
-        f'cfg = Config.fromfile(mmlape.config_path("segmenter/{name}"))\n'
+        f'cfg = Config.fromfile(mmlape.config_path("segmentation/{name}"))\n'
         'print(cfg.filename); print(cfg.model.type)'
     )
     done = outside(elsewhere, code)
     assert done.returncode == 0, done.stderr
     filename, model = done.stdout.split()
-    assert filename == str(elsewhere / 'mmlape' / '.mim' / 'configs' / 'segmenter' / name)
+    assert filename == str(elsewhere / 'mmlape' / '.mim' / 'configs' / 'segmentation' / name)
     assert model.endswith('EncoderDecoder')
 
 
 def test_hub_reads_a_config_by_prefix(elsewhere: Path):
-    for name in (f'segmenter/{segmenter_config()}', '_base_/models/deit.py'):  # with and without a metafile
+    for name in (f'segmentation/{segmenter_config()}', '_base_/models/deit.py'):  # with and without a metafile
         done = outside(elsewhere, f'from mmengine.hub import get_config\nprint(get_config("mmlape::{name}").filename)')
         assert done.stdout.strip() == str(elsewhere / 'mmlape' / '.mim' / 'configs' / name), done.stderr
 
 
-BASE = 'mmlape::segmenter/segmenter_deit-mini-default_1xb16-250i_mini-ade.py'
+BASE = 'mmlape::segmentation/segmenter_deit-mini_1xb16-250i_mini-ade.py'
 
 
 def test_base_by_prefix_needs_an_import_of_mmlape(elsewhere: Path, tmp_path: Path):
@@ -196,5 +197,5 @@ def test_console_command_after_installation_elsewhere(elsewhere: Path):
 
 def test_unknown_config_offers_close_ones():
     name = segmenter_config()
-    with pytest.raises(ConfigError, match=re.escape(f'mmlape::segmenter/{name}')):
-        config_path('mmlape::segmenter/' + name.replace('xb', 'xx'))
+    with pytest.raises(ConfigError, match=re.escape(f'mmlape::segmentation/{name}')):
+        config_path('mmlape::segmentation/' + name.replace('xb', 'xx'))

@@ -22,7 +22,7 @@ from mmlape.errors import ConfigError, DataError
 from mmlape.evaluation.few_shot import FewShotMetric, ridge_labels
 from mmlape.registry import DATASETS
 
-CONFIG = ROOT / 'configs' / 'pretrain' / 'deit-mini-lape_1xb32-5e_mini-digits.py'
+CONFIG = ROOT / 'configs' / 'classification' / 'digits' / 'deit-mini-lape_1xb32-5e_mini-digits.py'
 
 
 def reference(support, labels, queries, num_classes, l2):

@@ -166,5 +166,5 @@ def test_cores_and_gpus_decide_how_many_runs_fit(monkeypatch):
     ):  # fmt: skip
         launcher = LocalLauncher(processes, parallel, devices)
         assert (launcher.max_parallel, launcher.threads) == (max_parallel, threads)
-    with pytest.raises(ConfigError, match=r'--gpus 5: 4 visible here'):
+    with pytest.raises(ConfigError, match=r'--processes 5: 4 GPUs are visible here'):
         LocalLauncher(5, devices=gpus)

@@ -3,14 +3,11 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny
-import trouble
 
 from mmlape.runs.record import running_in
 
@@ -18,22 +15,12 @@ MULTI_SEED, STATUS = (tiny.ROOT / 'tools' / name for name in ('multi_seed.py', '
 SHORT = ('--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2')
 
 
-@pytest.fixture(scope='module')
-def config(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('multi_seed')
-    return tiny.write_config(folder, tiny.write_data(folder / 'data'), trouble.CONFIG)
-
-
 def _run(config, work_dir, *options, status=0, **more):
     return tiny.run(MULTI_SEED, *options, '--work-dir', work_dir, cwd=config.parent, status=status, **more)
 
 
 def _start(config, work_dir, *options, **more):
-    command = [sys.executable, MULTI_SEED, *options, '--work-dir', work_dir]
-    return subprocess.Popen(
-        [str(word) for word in command], cwd=config.parent, env=tiny.environment(**more), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    return tiny.start(MULTI_SEED, *options, '--work-dir', work_dir, cwd=config.parent, **more)
 
 
 def _log(work_dir, arm, seed):
@@ -61,7 +48,7 @@ def _processes(word: Path) -> list[str]:
 def test_two_arms_and_two_seeds_side_by_side_with_one_that_fails(config, tmp_path):
     arms = (config.name, '--arm', 'default', config.name, 'model.backbone.pe_joining=default')
     options = (*arms, '--seeds', 7, 3, '--parallel', 2, *SHORT)
-    said = _run(config, tmp_path / 'work', *options, '--dry-run')
+    said = _run(config, tmp_path / 'work', *options, '--dry-run', **tiny.REAL)
     assert said.count(' start ') == 4 and not (tmp_path / 'work').exists()
 
     (tmp_path / 'tiny').mkdir()
@@ -133,7 +120,7 @@ def test_kills_lose_nothing_and_start_nothing_twice(config, tmp_path):
 
 def test_a_killed_training_is_marked_and_a_stopped_command_leaves_none_behind(config, tmp_path):
     """On two processes each; the first training is killed while it waits, the command while the second one does."""
-    options = (config.name, '--seeds', 11, 12, '--gpus', 2, '--parallel', 1)
+    options = (config.name, '--seeds', 11, 12, '--processes', 2, '--parallel', 1)
     options += ('--cfg-options', 'train_dataloader.batch_size=1')
     command = _start(config, tmp_path, *options, TROUBLE='wait:3')
     folder = tmp_path / 'tiny'

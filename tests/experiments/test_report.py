@@ -24,13 +24,15 @@ from mmlape.errors import ConfigError
 from mmlape.experiments.report import ArmRuns, build, explanations, write_report
 from mmlape.experiments.report.figures import draw
 from mmlape.experiments.report.latex import escape, write_latex
-from mmlape.experiments.report.paper import index_entry, paper_model
+from mmlape.experiments.report.paper import index_entry
 from mmlape.experiments.report.tables import comparison_table, early_table, results_table, seeds_table
 from mmlape.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.runs.identity import checkpoint_keys, collect
+from mmlape.runs.paper_model import paper_model
 from mmlape.runs.run import read_arms, read_seeds
+from mmlape.tables import heads_of, rows_of
 
-DEFAULT = 'segmenter_deit-tiny-default_4xb2-160k_ade20k'
+DEFAULT = 'segmenter_deit-tiny_4xb2-160k_ade20k'
 LAPE = 'segmenter_deit-tiny-lape_4xb2-160k_ade20k'
 VOID = {'meta', 'img', 'br', 'link', 'input', 'hr'}
 
@@ -62,7 +64,7 @@ def _values(work_dir, arm, metric='mIoU', which='last'):
 
 
 def test_the_comparison_is_scipys_of_the_records(report, work_dir):
-    one = next(one for one in report.comparisons if one.arm == LAPE and one.which == 'last')
+    one = next(one for one in report.comparisons_at('last') if one.arm == LAPE)
     assert (one.baseline, one.metric) == (DEFAULT, 'mIoU')
     oracle = stats.ttest_ind(_values(work_dir, LAPE), _values(work_dir, DEFAULT), equal_var=False)
     assert (one.welch.low, one.welch.high) == pytest.approx(tuple(oracle.confidence_interval(0.95)))
@@ -162,7 +164,7 @@ def test_a_seed_without_a_value_is_pointed_out(tmp_path):
         write_run(tmp_path / 'a', seed, {'mIoU': value, 'aAcc': 90.0})
     made = build(_arms(tmp_path), 'x')
     assert made.warnings == ['a: mIoU is undefined in the last evaluation of seed 2.']
-    assert results_table(made).rows[0][4] == '41.00 ± 1.41 (2)'
+    assert rows_of(results_table(made))[0][4] == '41.00 ± 1.41 (2)'
 
 
 def test_arms_of_one_task_with_other_first_metrics_have_curves_of_their_own(tmp_path):
@@ -294,22 +296,22 @@ def test_latex_compiles(folder):
 
 
 def test_the_papers_figures_are_printed_as_the_paper_prints_them():
-    assert index_entry('configs/upernet/upernet_deit-tiny-adapter-default_4xb2-160k_ade20k.py').results == {
+    assert index_entry('configs/segmentation/upernet_deit-tiny-adapter_4xb2-160k_ade20k.py').results == {
         'mIoU': '40.660'
     }
     coco = index_entry('mask-rcnn_deit-small-adapter-lape_4xb2-3x_coco')
     assert coco.results == {'coco/bbox_mAP': '48.7', 'coco/segm_mAP': '43.0'}
     assert (coco.length, coco.batch, coco.parameters) == (('Epochs', 36), 8, 47811584)
     assert index_entry('deit-tiny-lape_4xb256-300e_in1k').results == {'accuracy/top1': '73.11'}
-    assert index_entry('deit-small-default_4xb256-300e_in1k').results == {'accuracy/top1': '80.00; 80.1 (DPN)'}
+    assert index_entry('deit-small_4xb256-300e_in1k').results == {'accuracy/top1': '80.00; 80.1 (DPN)'}
     assert index_entry('something else') is None
 
 
 def test_five_seeds_are_said_where_the_paper_says_so(tmp_path, report):
-    adapter, deit = 'upernet_deit-small-adapter-default_4xb2-160k_ade20k', 'deit-small-default_4xb256-300e_in1k'
-    write_run(tmp_path / 'a', 1, 45.0, config=f'configs/upernet/{adapter}.py')
+    adapter, deit = 'upernet_deit-small-adapter_4xb2-160k_ade20k', 'deit-small_4xb256-300e_in1k'
+    write_run(tmp_path / 'a', 1, 45.0, config=f'configs/segmentation/{adapter}.py')
     both = {'accuracy/top1': 79.9, 'crop_1.0/accuracy/top1': 80.3}
-    write_run(tmp_path / 'b', 1, both, key='accuracy/top1', config=f'configs/pretrain/{deit}.py')
+    write_run(tmp_path / 'b', 1, both, key='accuracy/top1', config=f'configs/classification/imagenet/{deit}.py')
     lines = []
     for name in ('a', 'b'):
         made = build([ArmRuns(name, read_seeds(tmp_path / name))], 'x')
@@ -322,7 +324,7 @@ def test_five_seeds_are_said_where_the_paper_says_so(tmp_path, report):
     text = (tmp_path / 'b' / 'latex' / 'tables.tex').read_text()
     assert 'top-1 / top-1, crop 1.0 (LaPE, DPN paper) \\\\' in text
     assert '79.90 / 80.30 & 80.00; 80.1 (DPN) \\\\' in text
-    rows = [row[2] for row in results_table(made).rows]
+    rows = [row[2] for row in rows_of(results_table(made))]
     assert rows == ['top-1', 'top-1, crop 1.0']
 
 
@@ -333,7 +335,7 @@ def test_the_papers_figures_stand_beside_the_same_model_only(report, folder, tmp
         in (folder / 'tables.tex').read_text()
     )
     for parameters, figure in ((6_717_996, '37.908'), (6_713_388, None), (None, '37.908')):
-        config = f'configs/segmenter/{LAPE}.py'
+        config = f'configs/segmentation/{LAPE}.py'
         write_run(tmp_path / 'a', 1, 40.0, config=config, cost={'parameters': parameters})
         found = build(_arms(tmp_path), 'x').results[0].known
         assert (found and found.results['mIoU']) == figure
@@ -372,7 +374,7 @@ def test_only_what_is_loaded_from_a_file_is_a_pretrained_model(init_cfg, more, w
 
 
 def test_the_papers_figure_of_epoch_100_stands_beside_ours(tmp_path):
-    config = 'configs/pretrain/deit-tiny-lape_4xb256-300e_in1k.py'
+    config = 'configs/classification/imagenet/deit-tiny-lape_4xb256-300e_in1k.py'
     for seed, value in enumerate((60.0, 61.0, 62.0)):
         run = write_run(
             tmp_path,
@@ -388,15 +390,16 @@ def test_the_papers_figure_of_epoch_100_stands_beside_ours(tmp_path):
         entries.insert(1, {'step': 100, 'metrics': {'accuracy/top1': value}})
         (run / 'evaluations.jsonl').write_text(''.join(f'{json.dumps(one)}\n' for one in [*entries, last]))
     made = build([ArmRuns('arm', read_seeds(tmp_path))], 'x')
-    assert results_table(made).rows[0][-1] == '73.11'
-    assert early_table(made).rows == [('arm', 'top-1', '100', '61.00 ± 1.00 (3)', '58.52 to 63.48', '60.36')]
+    assert rows_of(results_table(made))[0][-1] == '73.11'
+    assert rows_of(early_table(made)) == [('arm', 'top-1', 100, '61.00 ± 1.00 (3)', '58.52 to 63.48', '60.36')]
     write_report(made, tmp_path / 'report')
     for name in ('index.html', 'report.md', 'tables.tex'):
         assert (
             '61.00' in (tmp_path / 'report' / name).read_text() and '60.36' in (tmp_path / 'report' / name).read_text()
         )
     (tmp_path / 'seed_0' / 'evaluations.jsonl').write_text('')
-    assert early_table(build([ArmRuns('arm', read_seeds(tmp_path))], 'x')).rows[0][3] == '61.50 ± 0.71 (2)'
+    (early,) = rows_of(early_table(build([ArmRuns('arm', read_seeds(tmp_path))], 'x')))
+    assert early[3] == '61.50 ± 0.71 (2)'
 
 
 @pytest.mark.parametrize(
@@ -437,21 +440,21 @@ def test_other_backbones_have_the_papers_names(options, words):
 @pytest.mark.parametrize(
     ('config', 'words'),
     [
-        ('segmenter/segmenter_deit-small-default-dpn_4xb2-160k_ade20k', ('Seg-S-Mask/16', 'DeiT-S', 'Default + DPN')),
-        ('upernet/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k', ('ViT-Adapter-Ti', 'DeiT-Ti*', 'LaPE')),
-        ('mask_rcnn/mask-rcnn_deit-small-adapter-default_4xb2-3x_coco', ('ViT-Adapter-S', 'DeiT-S', 'Default')),
+        ('segmentation/segmenter_deit-small-dpn_4xb2-160k_ade20k', ('Seg-S-Mask/16', 'DeiT-S', 'Default + DPN')),
+        ('segmentation/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k', ('ViT-Adapter-Ti', 'DeiT-Ti*', 'LaPE')),
+        ('detection/mask-rcnn_deit-small-adapter_4xb2-3x_coco', ('ViT-Adapter-S', 'DeiT-S', 'Default')),
         (
-            'linear/linear_vit-base-p16-default-dpn_4xb4-161664i_ade20k',
+            'segmentation/linear_vit-base-p16-dpn_4xb4-161664i_ade20k',
             ('Linear ViT-B/16', 'DeiT-B', 'Default + DPN'),
         ),
-        ('pretrain/deit-base-distilled-lape_4xb256-300e_in1k', ('DeiT-B-distill', 'none', 'LaPE')),
-        ('pretrain/dpn/vit-base-p16-default-dpn_8xb512-93k_in1k', ('DeiT-B', 'none', 'Default + DPN')),
-        ('detr/detr_r50-lape_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'LaPE')),
-        ('detr/detr_r50-none_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'None')),
-        ('detr/detr_r50-irpe-product-k-9x9_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'iRPE')),
-        ('detr/detr_r18-default-irpe-product-k-9x9_2xb2-200i_mini-coco', ('DETR ResNet-18', 'none', 'Default + iRPE')),
-        ('foundation/linear_mae-base_4xb4-40k_ade20k', ('x', 'vit_base_patch16_224.mae', '–')),
-        ('foundation/upernet_timm-mini-adapter_1xb4-200i_mini-ade', ('x', 'none', '–')),
+        ('classification/imagenet/deit-base-distilled-lape_4xb256-300e_in1k', ('DeiT-B-distill', 'none', 'LaPE')),
+        ('classification/imagenet/vit-base-p16-dpn_8xb512-93k_in1k', ('DeiT-B', 'none', 'Default + DPN')),
+        ('detection/detr_r50-lape_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'LaPE')),
+        ('detection/detr_r50-none_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'None')),
+        ('detection/detr_r50-none-irpe-product-k-9x9_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'iRPE')),
+        ('detection/detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco', ('DETR ResNet-18', 'none', 'Default + iRPE')),
+        ('segmentation/linear_mae-base_4xb4-40k_ade20k', ('x', 'vit_base_patch16_224.mae', '–')),
+        ('segmentation/upernet_timm-mini-adapter_1xb4-200i_mini-ade', ('x', 'none', '–')),
     ],
 )
 def test_arms_have_the_papers_names(config, words):
@@ -483,10 +486,10 @@ def test_models_without_a_name_of_the_papers_are_compared(tmp_path):
         write_run(tmp_path / arm, 1, 40.0, chosen=found.pop('settings'), identity=found)
 
     for arm, config in (
-        ('dinov2', 'foundation/linear_dinov2-base_4xb4-40k_ade20k.py'),
-        ('mae', 'foundation/linear_mae-base_4xb4-40k_ade20k.py'),
-        ('detr', 'detr/detr_r50-default_8xb2-150e_coco.py'),
-        ('detr lape', 'detr/detr_r50-lape_8xb2-150e_coco.py'),
+        ('dinov2', 'segmentation/linear_dinov2-base_4xb4-40k_ade20k.py'),
+        ('mae', 'segmentation/linear_mae-base_4xb4-40k_ade20k.py'),
+        ('detr', 'detection/detr_r50_8xb2-150e_coco.py'),
+        ('detr lape', 'detection/detr_r50-lape_8xb2-150e_coco.py'),
     ):
         write(arm, config)
     made = build(_arms(tmp_path), 'x')
@@ -494,23 +497,23 @@ def test_models_without_a_name_of_the_papers_are_compared(tmp_path):
 
 
 def test_a_table_leaves_out_what_nobody_has(report, tmp_path):
-    assert "paper's figure" in results_table(report).columns and 'untrained' not in results_table(report).columns
+    assert "paper's figure" in heads_of(results_table(report)) and 'untrained' not in heads_of(results_table(report))
     write_run(tmp_path, 7, {'coco/bbox_mAP': 0.123456}, key='coco/bbox_mAP')
     made = build([ArmRuns('B', read_seeds(tmp_path), untrained={'coco/bbox_mAP': 0.005})], 'x')
     table = results_table(made)
-    assert "paper's figure" not in table.columns
-    assert table.rows == [
+    assert "paper's figure" not in heads_of(table)
+    assert rows_of(table) == [
         ('B', 'Seg-T-Mask/16, LaPE', 'box AP', '7', '0.50', '12.35 (1)', 'none, n < 3', '12.35 (1)', 'none, n < 3')
     ]
     assert made.results[0].untrained('coco/bbox_mAP') == 0.5
-    assert comparison_table(made, 'last').rows == []
+    assert rows_of(comparison_table(made, 'last')) == []
 
 
 def test_seeds_are_those_of_statsmodels_for_either_test(report, work_dir):
     """The paired row takes the spread of the differences over common seeds, and the test on pairs."""
     mine, theirs = (np.array(_values(work_dir, arm)) for arm in (LAPE, DEFAULT))
     pooled, of_pairs = np.sqrt((mine.var(ddof=1) + theirs.var(ddof=1)) / 2), (mine - theirs).std(ddof=1)
-    rows = [row for row in seeds_table(report).rows if row[1] == 'mIoU']
+    rows = [row for row in rows_of(seeds_table(report)) if row[1] == 'mIoU']
     assert [row[2] for row in rows] == ['unpaired', 'paired']
     for row, std, test in zip(rows, (pooled, of_pairs), (TTestIndPower(), TTestPower())):
         assert row[3].startswith(f'{std:.2f} (')
@@ -535,7 +538,7 @@ def test_an_arm_without_a_finished_run_is_shown_as_such(tmp_path):
     write_run(tmp_path / 'failed', 1, 40.0, state='failed', reason='no memory')
     made = build(_arms(tmp_path), 'x')
     write_report(made, tmp_path / 'report')
-    assert [(row[0], row[3]) for row in results_table(made).rows] == [('done', '1'), ('failed', 'none counts')]
+    assert [(row[0], row[3]) for row in rows_of(results_table(made))] == [('done', '1'), ('failed', 'none counts')]
     assert made.excluded == ['failed, seed 1: failed at iteration 300 of 300: no memory'] and made.comparisons == []
 
 
@@ -574,7 +577,7 @@ def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path)
     shutil.copytree(tiny.ROOT / 'docs' / 'images', tmp_path / 'drawn' / 'Segmenter')
     said = tiny.run(
         tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', 'out', '--pictures', 'drawn', '--arms', LAPE, DEFAULT,
-        '--metric', 'mIoU', 'aAcc', '--baseline', LAPE, cwd=tmp_path,
+        '--metric', 'mIoU', 'aAcc', '--baseline', LAPE, cwd=tmp_path, **tiny.REAL,
     )  # fmt: skip
     assert 'not counted' not in said and '36.50 ± 0.31 (5)' in said
     names = {'index.html', 'report.md', 'tables.tex', 'report.tex', 'report.json'}
@@ -629,7 +632,7 @@ def test_a_report_needs_no_torch(work_dir, tmp_path):
 
 def test_sample_size_from_a_number_is_a_table(tmp_path):
     tool = tiny.ROOT / 'tools' / 'sample_size.py'
-    said = tiny.run(tool, '--std', 0.6, '--difference', 0.4, 0.8, 1.4, cwd=tmp_path)
+    said = tiny.run(tool, '--std', 0.6, '--difference', 0.4, 0.8, 1.4, cwd=tmp_path, **tiny.REAL)
     rows = [row.split()[1::2] for row in said.splitlines() if row.startswith('│')]
     assert rows == [['0.4', '37'], ['0.8', '10'], ['1.4', '5']]
 

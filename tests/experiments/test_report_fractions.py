@@ -15,6 +15,7 @@ from mmlape.experiments.report import fractions as module
 from mmlape.experiments.report.fractions import fraction_table, plot_fractions, series_of
 from mmlape.experiments.report.tables import results_table
 from mmlape.runs.run import read_arms
+from mmlape.tables import heads_of, rows_of
 
 SHARES = ('1/16', '1/8', '1/4', '1/2', '1')
 PAPER = {
@@ -30,7 +31,7 @@ def value(stem, share, number):
 
 
 def name_of(stem, share='1'):
-    config = f'linear_vit-base-p16-default{"-dpn" * (stem == "dual")}_4xb4-161664i_ade20k'
+    config = f'linear_vit-base-p16{"-dpn" * (stem == "dual")}_4xb4-161664i_ade20k'
     return config + (f'+{share.replace("/", "of")}' if share != '1' else '')
 
 
@@ -40,7 +41,7 @@ def write_arm(work_dir, stem, share, data_seed=0, suffix='', **more):
     for number in range(len(SHIFTS)):
         write_run(
             work_dir / (name_of(stem, share) + suffix), number, value(stem, share, number), chosen=chosen,
-            config=f'configs/linear/{name_of(stem)}.py', cost=dict(parameters=PARAMETERS[stem]), **more,
+            config=f'configs/segmentation/{name_of(stem)}.py', cost=dict(parameters=PARAMETERS[stem]), **more,
         )  # fmt: skip
 
 
@@ -59,13 +60,13 @@ def work_dir(tmp_path_factory):
 
 def test_table_has_means_intervals_and_the_papers_figures(work_dir):
     table = fraction_table(report_of(work_dir))
-    assert table.columns == ('arm', 'metric', 'of the images', *SHARES)
-    assert [row[:3] for row in table.rows] == [
+    assert heads_of(table) == ['series', 'metric', 'of the images', *SHARES]
+    assert [row[:3] for row in rows_of(table)] == [
         (name_of(stem), 'mIoU', line)
         for stem in ('dual', 'none')
         for line in ('mean ± std (n)', '95% interval', "paper's figure")
     ]
-    for stem, (means, intervals, paper) in zip(('dual', 'none'), zip(*[iter(table.rows)] * 3)):
+    for stem, (means, intervals, paper) in zip(('dual', 'none'), zip(*[iter(rows_of(table))] * 3)):
         assert paper[3:] == PAPER[stem]
         for share, mean, between in zip(SHARES, means[3:], intervals[3:]):
             sample = [value(stem, share, number) for number in range(3)]
@@ -75,9 +76,9 @@ def test_table_has_means_intervals_and_the_papers_figures(work_dir):
 
 
 def test_the_papers_table_is_in_the_metafile_and_the_readme():
-    entries = yaml.load((ROOT / 'configs/linear/metafile.yml').read_text(), yaml.BaseLoader)['Models']
+    entries = yaml.load((ROOT / 'configs/segmentation/metafile.yml').read_text(), yaml.BaseLoader)['Models']
     quoted = {entry['Name']: entry['Paper Fractions']['Figures'] for entry in entries if 'Paper Fractions' in entry}
-    readme = (ROOT / 'configs/linear/README.md').read_text()
+    readme = (ROOT / 'configs/segmentation/linear.md').read_text()
     for stem, figures in PAPER.items():
         assert tuple(quoted[name_of(stem)].values()) == figures and tuple(quoted[name_of(stem)]) == SHARES
         assert f'| {" | ".join(figures)} |' in readme
@@ -93,7 +94,7 @@ def test_arms_are_compared_on_the_same_images(work_dir):
 
 
 def test_the_figure_of_all_data_is_not_that_of_a_fraction(work_dir):
-    rows = {row[0]: row for row in results_table(report_of(work_dir)).rows}
+    rows = {row[0]: row for row in rows_of(results_table(report_of(work_dir)))}
     for stem, figures in PAPER.items():
         assert [rows[name_of(stem, share)][-1] for share in SHARES[:-1]] == [f'{text} (DPN)' for text in figures[:-1]]
         assert rows[name_of(stem)][-1] == f'{figures[-1].split()[0]} (DPN)'

@@ -68,7 +68,7 @@ def test_the_script_asks_for_whole_nodes_and_goes_on_where_a_run_stopped(slurm, 
     assert 'gres' not in one and '--launcher' not in one and '--nodes=1' in one
     own = SlurmLauncher(2, 4, ['gpus-per-task=h100:1']).script(_planned(tmp_path))
     assert 'gres' not in own and '--ntasks-per-node=2' in own
-    with pytest.raises(ConfigError, match=r'--gpus 6 do not fill nodes of --gpus-per-node 4'):
+    with pytest.raises(ConfigError, match=r'--processes 6 do not fill nodes of --gpus-per-node 4'):
         SlurmLauncher(6, 4)
     with pytest.raises(ConfigError, match='job-name: set by the launcher'):
         SlurmLauncher(1, 0, ['job-name=mine']).script(_planned(tmp_path))

@@ -23,14 +23,19 @@ from mmlape.engine.config import load_config
 from mmlape.errors import CheckpointError, DataError
 from mmlape.experiments.averages import moments
 from mmlape.experiments.vtab import protocol
-from mmlape.experiments.vtab.paper import FIGURES, GROUPS, MODELS, paper_figures, paper_model
+from mmlape.experiments.vtab.paper import paper_figures, paper_model, paper_table, set_groups
 from mmlape.experiments.vtab.protocol import METRIC, Options, SetResult, choose, evaluate
 from mmlape.experiments.vtab.sets import VtabSet, read_sets
 from mmlape.experiments.vtab.tables import build_report, results_table, write_results
+from mmlape.tables import rows_of
 
-CONFIGS = sorted((ROOT / 'configs' / 'vtab').glob('vit-*.py'))
-MINI = {path.stem.rpartition('-')[2]: path for path in (ROOT / 'configs' / 'vtab').glob('deit-mini-*.py')}
-PRETRAIN = ROOT / 'configs/pretrain/deit-mini-default_1xb32-5e_mini-digits.py'
+GROUPS, MODELS = set_groups(), paper_table()['Models']
+CONFIGS = sorted((ROOT / 'configs' / 'classification' / 'vtab').glob('vit-*.py'))
+MINI = {
+    path.stem.rpartition('-')[2]: path
+    for path in (ROOT / 'configs' / 'classification' / 'vtab').glob('deit-mini-*.py')
+}
+PRETRAIN = ROOT / 'configs/classification/digits/deit-mini_1xb32-5e_mini-digits.py'
 # folder of the published lists: classes
 PUBLISHED = {
     'natural': dict(cifar=100, caltech101=102, dtd=47, oxford_flowers102=102, oxford_iiit_pet=37, svhn=10, sun397=397),
@@ -73,7 +78,7 @@ def test_the_sets_are_vtabs():
             assert (dataset.data_root, len(dataset.metainfo.classes)) == (cfg.data_root, cfg.model.head.num_classes)
             assert [step.type for step in dataset.pipeline] == ['LoadImageFromFile', 'Resize', 'PackInputs']
     assert found == PUBLISHED and len(CONFIGS) == len(GROUPS) == 19
-    assert [len(rows) for rows in FIGURES.values()] == [7, 4, 8]
+    assert [list(GROUPS.values()).count(group) for group in PUBLISHED] == [7, 4, 8]
 
 
 def test_recipe():
@@ -230,17 +235,17 @@ def test_means_by_group_say_which_sets_they_are_over(tmp_path):
         by_seed = np.mean([values[name] for name in over], axis=0)
         assert mean.test['mean'] == pytest.approx(by_seed.mean()) and mean.test['n'] == 3
         assert mean.test['std'] == pytest.approx(by_seed.std(ddof=1))
-        assert mean.paper == pytest.approx(np.mean([FIGURES[GROUPS[name]][name][0] for name in over]))
+        assert mean.paper == pytest.approx(np.mean([paper_figures('B/32')[name] for name in over]))
     left_out = next(note for note in report.notes if note.startswith('In no mean'))
     assert 'svhn (lr 0.1: seed 2: missing)' in left_out and 'dmlab (no folder data/dmlab)' in left_out
     assert 'eurosat (not asked for)' in left_out and not report.complete
     assert any("the paper's, not measured by us" in note for note in report.notes)
 
     table = results_table(report)
-    cells = next(row for row in table.rows if row[0] == 'dtd')
+    cells = next(row for row in rows_of(table) if row[0] == 'dtd')
     mean = np.mean(values['dtd'])
     assert cells[1:4] == ('natural', '0.01', f'{mean:.2f}') and cells[-2:] == ('56.0', f'{mean - 56.0:+.2f}')
-    assert next(row for row in table.rows if row[0] == 'svhn')[2:5] == ('–', '–', '–')
+    assert next(row for row in rows_of(table) if row[0] == 'svhn')[2:5] == ('–', '–', '–')
     markdown, numbers, rows = write_results(report, options)
     assert '| dtd | natural | 0.01 |' in markdown.read_text() and 'In no mean: ' in markdown.read_text()
     stored = json.loads(numbers.read_text())

@@ -1,25 +1,23 @@
 """torch.compile of the backbones: one graph, sizes left open, nothing stale; and the switch that turns it on."""
 
 import copy
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
-from model_helpers import cvt, randomise
+from model_helpers import ARCH, cvt, randomise
+from model_helpers import vit as smaller_vit
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mmlape.engine.hooks import CompileBackboneHook
 from mmlape.errors import ConfigError
-from mmlape.models import CeiT, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
+from mmlape.models import CeiT, SwinTransformer, T2TViT, ViTAdapter
 from mmlape.models.swin.layers import apart_in
 
-ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
-
-
-def vit(**kwargs):
-    return randomise(VisionTransformer(ARCH, 64, out_type='raw', **kwargs))
+vit = partial(smaller_vit, img_size=64, patch_size=16)
 
 
 def adapter(**kwargs):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from model_helpers import randomise
+from model_helpers import ARCH, randomise, vit
 from timm.models.vision_transformer import VisionTransformer as TimmViT
 
 from mmlape.checkpoint import load_backbone
@@ -13,7 +13,6 @@ from mmlape.models import CompactTransformer, VisionTransformer, ViTAdapter
 from mmlape.models.position.absolute import sincos_2d_moco
 from mmlape.models.vit.layouts import to_timm
 
-ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
 SIZES = {
     'S/32': ('deit-small', 32, 6_912),
     'Ti/16': ('deit-tiny', 16, 1_920),
@@ -22,10 +21,6 @@ SIZES = {
     'B/16': ('deit-base', 16, 3_072),
 }
 TANH_GELU = dict(type='GELU', approximate='tanh')
-
-
-def vit(**kwargs):
-    return randomise(VisionTransformer(ARCH, 32, 8, **{'out_type': 'raw', **kwargs}))
 
 
 @pytest.mark.parametrize('size', SIZES)

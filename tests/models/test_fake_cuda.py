@@ -6,7 +6,7 @@ that an operation does not take.
 
 import pytest
 import torch
-from config_helpers import MINI, build, load, short
+from config_helpers import MINI, build, load, method_of, short
 from fake_cuda import fake_cuda, to_fake_cuda
 from mmdet.structures import DetDataSample
 from mmengine.model import revert_sync_batchnorm
@@ -77,9 +77,7 @@ MODELS = {
     'timm adapter, read-only': lambda: TimmViTAdapter(DINOV3, 'read-only', layers=[0, 1], **PARTS),
 }
 COMPLETE = [
-    path
-    for path in MINI
-    if '-lape_' in path.name and path.parent.name in ('mask_rcnn', 'segmenter', 'upernet', 'pretrain')
+    path for path in MINI if '-lape_' in path.name and method_of(path) in ('mask_rcnn', 'segmenter', 'upernet', '')
 ]
 IRPE = {
     'irpe, qkv': dict(on='qkv', method='cross', share_heads=False),

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from test_golden import load
+from golden_models import load
 from torch import nn
 
 from mmlape.analysis.bias_maps import bias_terms

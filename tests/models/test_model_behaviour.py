@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from config_helpers import ROOT, find, load
 from mmengine.optim import build_optim_wrapper
-from model_helpers import randomise
+from model_helpers import DEEP_ARCH, is_normal, is_uniform, new_vit, randomise
+from model_helpers import new_adapter as adapter
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -25,17 +26,12 @@ from mmlape.models import (
     ViTAdapter,
 )
 
-ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
 WINDOWS = dict(window_attn=[True, True, False, True], window_size=3)
 RATE = 0.4
 
 
 def vit(cls=VisionTransformer, **kwargs) -> nn.Module:
-    return cls(ARCH, 32, 8, out_type='raw', **kwargs)
-
-
-def adapter(**kwargs) -> ViTAdapter:
-    return ViTAdapter(ARCH, 64, conv_inplane=8, deform_num_heads=3, **kwargs)
+    return new_vit(cls, DEEP_ARCH, **kwargs)
 
 
 def trace(model: nn.Module, image: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -221,7 +217,7 @@ def test_drop_path_rates_grow_linearly_to_the_maximum(build):
 
 
 def test_one_layer_has_drop_path_rate_zero():
-    model = VisionTransformer(dict(ARCH, num_layers=1), 32, 8, drop_path_rate=0.3)
+    model = VisionTransformer(dict(DEEP_ARCH, num_layers=1), 32, 8, drop_path_rate=0.3)
     assert rates(model.blocks) == [0]
 
 
@@ -335,21 +331,6 @@ def test_eps_of_the_adapters_norms(norm_cfg, eps):
 # initial values
 
 
-def is_normal(values: Tensor, std: float) -> bool:
-    """Return whether values have mean zero and that deviation, within five times what chance explains."""
-    count = values.numel()
-    spread = abs(values.std().item() / std - 1) < 5 / math.sqrt(2 * count)
-    tails = values.abs().max() > 2 * std or count < 1000  # a uniform distribution ends at 1.7
-    return spread and tails and abs(values.mean().item()) < 5 * std / math.sqrt(count)
-
-
-def is_uniform(values: Tensor, bound: float) -> bool:
-    """Return whether values fill [-bound, bound] evenly."""
-    count = values.numel()
-    inside = values.abs().max().item() <= bound * (1 + 1e-6)
-    return inside and abs(values.std().item() / (bound / math.sqrt(3)) - 1) < 5 / math.sqrt(2 * count)
-
-
 def check_norms(model: nn.Module) -> None:
     """Check that all norms start without scale and shift."""
     for module in model.modules():
@@ -399,7 +380,8 @@ def test_initial_values_of_a_relative_bias():
 def test_initial_values_of_a_pe_norm(kind):
     for block in vit(pe_joining='lape', pe_norm=kind).blocks:
         assert (block.pe_norm.weight == 1).all()
-        assert block.pe_norm.bias is None or (block.pe_norm.bias == 0).all()
+        if block.pe_norm.bias is not None:
+            assert (block.pe_norm.bias == 0).all()
 
 
 def check_deformable_attention(attn: nn.Module, heads: int, levels: int, points: int) -> None:
@@ -454,7 +436,8 @@ def test_initial_values_of_the_adapters_convolutions(tiny_adapter):
     for module in (*convolutions, tiny_adapter.up):
         fan_out = math.prod(module.kernel_size) * module.out_channels
         assert is_normal(module.weight, math.sqrt(2 / fan_out))
-        assert module.bias is None or (module.bias == 0).all()
+        if module.bias is not None:
+            assert (module.bias == 0).all()
 
 
 @pytest.mark.parametrize('build', [vit, adapter])
@@ -483,12 +466,12 @@ DECAYED = re.compile(
 def test_what_a_recipe_decays(family, pe):
     """Weights of linear maps and convolutions, and gammas; not norms, biases, or embeddings and tokens."""
     if family == 'pretrain':
-        path = ROOT / 'configs/pretrain/deit-tiny-distilled-lape_4xb256-300e_in1k.py'
+        path = ROOT / 'configs/classification/imagenet/deit-tiny-distilled-lape_4xb256-300e_in1k.py'
         backbone, decay = vit(DistilledVisionTransformer, patch_norm='dual', **pe), 0.05
     elif family == 'segmenter':
-        path, backbone, decay = find(family, 'tiny', 'lape-dpn'), vit(patch_norm='dual', **pe), 0
+        path, backbone, decay = find(family, 'tiny', '-lape-dpn'), vit(patch_norm='dual', **pe), 0
     else:
-        path, backbone, decay = find(family, 'tiny', 'lape-dpn'), adapter(patch_norm='dual', **pe), 0.05
+        path, backbone, decay = find(family, 'tiny', '-lape-dpn'), adapter(patch_norm='dual', **pe), 0.05
     model = nn.ModuleDict(dict(backbone=backbone))
     optimizer = build_optim_wrapper(model, load(path).optim_wrapper).optimizer
     found = {id(p): group['weight_decay'] for group in optimizer.param_groups for p in group['params']}

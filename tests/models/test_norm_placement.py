@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.optim import build_optim_wrapper
-from model_helpers import randomise
-from test_paramwise import RATE, WRAPPER, expected
+from model_helpers import ARCH, vit
+from optimizer_helpers import RATE, WRAPPER, expected
 from timm.models.vision_transformer import Block, ResPostBlock
 from torch import nn
 
@@ -20,19 +20,14 @@ from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import VisionTransformer, ViTAdapter
 from mmlape.models.layers.norm_placement import placements, resolve_norm_placement
 
-ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
 SCALED = dict(type='normformer', head_scale=True, residual_scale=True)
 MIXED = dict(attn='post', ffn='both', on='branch')
 ALL = list(placements())
 SOME = ['post', MIXED, SCALED, 'sub-ln']
 
 
-def vit(placement='pre', **kwargs):
-    return randomise(VisionTransformer(ARCH, 32, 8, norm_placement=placement, **{'out_type': 'raw', **kwargs}))
-
-
 def layer(placement, **kwargs) -> nn.Module:
-    return vit(placement, **kwargs).double().blocks[1]
+    return vit(norm_placement=placement, **kwargs).double().blocks[1]
 
 
 def agree(ours: nn.Module, theirs: nn.Module, names: dict[str, str] | None = None) -> None:
@@ -125,7 +120,7 @@ def reference(p: dict, image, placement, lape: bool) -> torch.Tensor:
 
 def test_there_are_nine_pairs_on_the_sum_and_on_the_branch_and_the_two_methods():
     assert len({resolve_norm_placement(placement) for placement in ALL}) == len(ALL) == 9 + 8 + 4 + 1
-    names = [set(vit(placement).state_dict()) for placement in ALL]
+    names = [set(vit(norm_placement=placement).state_dict()) for placement in ALL]
     assert all(one != other for one, other in itertools.combinations(names, 2)), 'a file does not tell all apart'
 
 
@@ -134,7 +129,7 @@ def test_there_are_nine_pairs_on_the_sum_and_on_the_branch_and_the_two_methods()
 @pytest.mark.parametrize('placement', ALL, ids=str)
 def test_a_placement_is_its_equation(placement, patch_norm, joining):
     """Outputs, and gradients of every parameter, with both stems and both joinings."""
-    model = vit(placement, patch_norm=patch_norm, pe_joining=joining).double()
+    model = vit(norm_placement=placement, patch_norm=patch_norm, pe_joining=joining).double()
     weights = {name: value.detach().clone().requires_grad_() for name, value in model.named_parameters()}
     image = torch.randn(2, 3, 32, 32, dtype=torch.float64)
     found, wanted = model(image)[0], reference(weights, image, placement, joining == 'lape')
@@ -186,7 +181,7 @@ def test_layer_scale_and_drop_path_act_between_the_norm_of_the_branch_and_that_o
 @pytest.mark.parametrize('placement', SOME, ids=str)
 def test_recomputed_activations_and_the_compiler_change_nothing(placement):
     image = torch.randn(2, 3, 32, 48)
-    model = vit(placement, pe_joining='lape', patch_norm='dual')
+    model = vit(norm_placement=placement, pe_joining='lape', patch_norm='dual')
     found = []
     torch._dynamo.reset()
     compiled = torch.compile(model, backend='eager', fullgraph=True)
@@ -219,20 +214,20 @@ def test_autocast_is_near(placement):
 
 @pytest.mark.parametrize('placement', ['post', SCALED], ids=str)
 def test_the_exported_graph_computes_the_same(tmp_path, placement):
-    model = vit(placement, pe_joining='lape', out_type='featmap')
+    model = vit(norm_placement=placement, pe_joining='lape', out_type='featmap')
     assert export_backbone(model, (24, 40), tmp_path / 'a.onnx') <= 1e-4
 
 
 @pytest.mark.parametrize('placement', ALL, ids=str)
 def test_a_file_tells_the_placement_and_loads_strictly(tmp_path, placement):
-    source = vit(placement)
+    source = vit(norm_placement=placement)
     torch.save(source.state_dict(), path := str(tmp_path / 'a.pth'))
     found = eval(inspect(path)['to load it'].removeprefix('backbone=')).get('norm_placement', 'pre')
     assert resolve_norm_placement(found) == resolve_norm_placement(placement)
-    load_backbone(model := vit(placement), path)
+    load_backbone(model := vit(norm_placement=placement), path)
     assert all(torch.equal(value, source.state_dict()[name]) for name, value in model.state_dict().items())
     with pytest.raises(CheckpointError, match='does not fit the model'):
-        load_backbone(vit('pre' if placement != 'pre' else 'post'), path)
+        load_backbone(vit(norm_placement='pre' if placement != 'pre' else 'post'), path)
 
 
 @pytest.mark.parametrize('placement', SOME, ids=str)
@@ -244,13 +239,13 @@ def test_norms_train_at_their_layers_rate_without_decay(placement):
     groups = build_optim_wrapper(model, wrapper).optimizer.param_groups
     by_id = {id(p): (group['lr'] / 0.1, group['weight_decay']) for group in groups for p in group['params']}
     norms = {name: p for name, p in model.named_parameters() if 'blocks' in name and 'norm' in name}
-    assert len(norms) == 2 * sum('norm' in name for name, _ in vit(placement).blocks.named_parameters())
+    assert len(norms) == 2 * sum('norm' in name for name, _ in vit(norm_placement=placement).blocks.named_parameters())
     for name, parameter in norms.items():
         assert by_id[id(parameter)] == (pytest.approx(expected(name)), 0)
 
 
 def test_positions_pass_the_norms_of_the_sums():
-    model = vit('post').double()
+    model = vit(norm_placement='post').double()
     first, second = model.layer_positions((4, 4))
     pe = model.pos_embed[0, 1:]
     block = model.blocks[0]

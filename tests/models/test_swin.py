@@ -5,7 +5,7 @@ import importlib
 import pytest
 import torch
 import torch.nn.functional as F
-from model_helpers import kept_weights, randomise
+from model_helpers import SWIN_ARCH, SWIN_ARMS, SWIN_BOTH, kept_weights, randomise, swin
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mmlape.checkpoint import load_backbone
@@ -26,35 +26,22 @@ from mmlape.models.swin.layers import (
 from mmlape.models.swin.layouts import LAYOUTS
 from mmlape.registry import MODELS
 
-ARCH = dict(embed_dims=12, depths=(2, 2), num_heads=(2, 4))
-BOTH = ['learnable', 'rpe']
-ARMS = {
-    'rpe': dict(),
-    'default': dict(pe_type='learnable'),
-    'lape': dict(pe_type='learnable', pe_joining='lape'),
-    'lape-rpe': dict(pe_type=BOTH, pe_joining='lape'),
-}
-
-
-def swin(**options):
-    return randomise(SwinTransformer(**{'arch': ARCH, 'img_size': 32, 'window_size': 4, 'out_type': 'raw', **options}))
-
 
 @pytest.mark.parametrize(
     ('arch', 'options', 'count'),
     [
-        ('tiny', ARMS['rpe'], 28_288_354),
-        ('tiny', dict(pe_type=BOTH), 28_589_410),
-        ('tiny', ARMS['default'], 28_566_088),
-        ('tiny', ARMS['lape'], 28_580_296),
-        ('tiny', dict(ARMS['lape'], pe_hierarchy='stage'), 28_838_344),
-        ('tiny', ARMS['lape-rpe'], 28_589_410 + 8_832 + 5_376),
-        ('small', ARMS['rpe'], 49_606_258),
-        ('small', dict(pe_type=BOTH), 49_907_314),
-        ('small', ARMS['default'], 49_859_656),
-        ('small', ARMS['lape'], 49_883_080),
-        ('small', dict(ARMS['lape'], pe_hierarchy='stage'), 50_141_128),
-        ('small', ARMS['lape-rpe'], 49_907_314 + 18_048 + 5_376),
+        ('tiny', SWIN_ARMS['rpe'], 28_288_354),
+        ('tiny', dict(pe_type=SWIN_BOTH), 28_589_410),
+        ('tiny', SWIN_ARMS['default'], 28_566_088),
+        ('tiny', SWIN_ARMS['lape'], 28_580_296),
+        ('tiny', dict(SWIN_ARMS['lape'], pe_hierarchy='stage'), 28_838_344),
+        ('tiny', SWIN_ARMS['lape-rpe'], 28_589_410 + 8_832 + 5_376),
+        ('small', SWIN_ARMS['rpe'], 49_606_258),
+        ('small', dict(pe_type=SWIN_BOTH), 49_907_314),
+        ('small', SWIN_ARMS['default'], 49_859_656),
+        ('small', SWIN_ARMS['lape'], 49_883_080),
+        ('small', dict(SWIN_ARMS['lape'], pe_hierarchy='stage'), 50_141_128),
+        ('small', SWIN_ARMS['lape-rpe'], 49_907_314 + 18_048 + 5_376),
     ],
 )
 def test_parameters(arch, options, count):
@@ -88,7 +75,7 @@ def test_windows_of_each_stage(tmp_path):
             SwinTransformer(config['arch'], window_size=wrong)
 
 
-@pytest.mark.parametrize('pe_type', ['rpe', BOTH])
+@pytest.mark.parametrize('pe_type', ['rpe', SWIN_BOTH])
 @pytest.mark.parametrize('size', [(32, 32), (50, 90), (34, 122)])
 def test_agrees_with_mmpretrain(pe_type, size):
     """Also where stem, windows and merging need padding, and the PE is resized."""
@@ -96,7 +83,7 @@ def test_agrees_with_mmpretrain(pe_type, size):
 
     arch = dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4])
     options = dict(img_size=32, window_size=4, out_indices=(0, 1), pad_small_map=False)
-    theirs = randomise(TheirSwin(arch, use_abs_pos_embed=pe_type == BOTH, **options)).double()
+    theirs = randomise(TheirSwin(arch, use_abs_pos_embed=pe_type == SWIN_BOTH, **options)).double()
     weights = recognise(theirs.state_dict(), LAYOUTS)
     assert weights.layout == 'mmpretrain'
     ours = swin(pe_type=pe_type, out_indices=(0, 1), out_type='featmap').double()
@@ -158,7 +145,7 @@ def test_windows_never_look_across_the_border_of_the_roll(grid, pe_type, pad_sma
 @pytest.mark.parametrize('pe_type', ['rpe', 'irpe', dict(type='irpe', on='qkv'), 'rope'])
 def test_a_token_behind_the_border_changes_nothing_before_it(pe_type):
     """Also if it is huge: the mask is no finite number."""
-    attn = swin(arch=dict(ARCH, embed_dims=16), pe_type=pe_type).layers[0].blocks[1].attn
+    attn = swin(arch=dict(SWIN_ARCH, embed_dims=16), pe_type=pe_type).layers[0].blocks[1].attn
     x = torch.randn(1, 64, 16)
     out, x[0, 0] = attn(x, (8, 8)), 1e4
     changed = (attn(x, (8, 8)) - out).abs().amax(-1).view(8, 8) > 0
@@ -171,7 +158,7 @@ WINDOWED = ['rpe', 'irpe', dict(type='irpe', on='qkv'), 'shaw', 'huang', 'transf
 @pytest.mark.parametrize('pe_type', WINDOWED, ids=str)
 def test_small_maps_with_every_term(pe_type):
     """A shrunk window is global attention in each square of a map; a padded map is one of zeros there, cropped."""
-    arch = dict(ARCH, embed_dims=16)
+    arch = dict(SWIN_ARCH, embed_dims=16)
     shrunk, padded = (swin(arch=arch, pe_type=pe_type, pad_small_map=pad).double() for pad in (False, True))
     padded.load_state_dict(shrunk.state_dict())
     one, other = (model.layers[0].blocks[1].attn for model in (shrunk, padded))
@@ -189,7 +176,7 @@ def test_small_maps_with_every_term(pe_type):
 
 @pytest.mark.parametrize('pe_type', [*WINDOWED, 'none'], ids=str)
 def test_images_of_a_batch_do_not_meet_in_shifted_windows(pe_type):
-    attn = swin(arch=dict(ARCH, embed_dims=16), pe_type=pe_type).double().layers[0].blocks[1].attn
+    attn = swin(arch=dict(SWIN_ARCH, embed_dims=16), pe_type=pe_type).double().layers[0].blocks[1].attn
     x = torch.randn(3, 72, 16, dtype=torch.float64)
     alone = torch.cat([attn(image[None], (8, 9)) for image in x])
     torch.testing.assert_close(attn(x, (8, 9)), alone, atol=1e-12, rtol=0)
@@ -223,10 +210,10 @@ def test_masks_are_cached_and_never_made_of_recorded_tensors():
     assert torch.equal(first, apart_in.__wrapped__((8, 8), 4, 2, device))
 
 
-@pytest.mark.parametrize('arm', ARMS)
+@pytest.mark.parametrize('arm', SWIN_ARMS)
 def test_padding_is_cropped(arm):
     """A map has ceil(side / stride) cells; a small image works, one below a patch does not."""
-    model = swin(**ARMS[arm], out_type='featmap', out_indices=(0, 1))
+    model = swin(**SWIN_ARMS[arm], out_type='featmap', out_indices=(0, 1))
     assert model.strides == (4, 8)
     for size, shapes in (((33, 50), [(9, 13), (5, 7)]), ((4, 4), [(1, 1), (1, 1)]), ((5, 70), [(2, 18), (1, 9)])):
         outs = model(torch.randn(1, 3, *size))
@@ -292,7 +279,7 @@ def test_merging_a_pe_has_a_norm_of_its_own_and_shares_the_reduction():
 
 def test_with_cp_is_the_same():
     image = torch.randn(2, 3, 36, 44)
-    model = swin(**ARMS['lape-rpe']).train()
+    model = swin(**SWIN_ARMS['lape-rpe']).train()
     parameters = list(model.parameters())
     expected = torch.autograd.grad(model(image)[0].square().sum(), parameters)
     for layer in model.all_layers:
@@ -304,7 +291,7 @@ def test_with_cp_is_the_same():
 
 def test_every_parameter_has_a_depth_and_a_part():
     """Blocks count through the stages; a merging has the rate of the layer before it, as in SimMIM's fine-tuning."""
-    model = swin(**ARMS['lape'], pe_hierarchy='stage')
+    model = swin(**SWIN_ARMS['lape'], pe_hierarchy='stage')
     depth = model.get_layer_depth
     assert depth('backbone.patch_embed.norm.weight', 'backbone.') == depth('absolute_pos_embed1') == (0, 6)
     assert depth('layers.0.blocks.1.pe_norm.weight') == depth('layers.0.downsample.reduction.weight') == (2, 6)
@@ -314,7 +301,7 @@ def test_every_parameter_has_a_depth_and_a_part():
 
 
 def test_frozen_stages():
-    model = swin(**ARMS['lape'], frozen_stages=1, out_indices=(0, 1)).train()
+    model = swin(**SWIN_ARMS['lape'], frozen_stages=1, out_indices=(0, 1)).train()
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert trained == {name for name in model.state_dict() if name.startswith(('layers.1.', 'norm1.'))}
     assert not model.layers[0].blocks[0].training and model.layers[1].blocks[0].training
@@ -375,9 +362,9 @@ def test_windows_of_a_plain_vit_take_bias_tables_too():
     [
         (dict(arch='huge'), "unknown arch='huge'; choose one of: tiny, small, base"),
         (dict(arch=dict(embed_dims=12)), 'arch must have exactly the keys'),
-        (dict(arch=dict(ARCH, depths=(2, 2, 2))), 'depths has 3 stages, num_heads 2'),
-        (dict(arch=dict(ARCH, depths=(2, 0))), 'every stage needs a layer'),
-        (dict(arch=dict(ARCH, num_heads=(2, 5))), 'the width 24 of stage 1 is not a multiple of its 5 heads'),
+        (dict(arch=dict(SWIN_ARCH, depths=(2, 2, 2))), 'depths has 3 stages, num_heads 2'),
+        (dict(arch=dict(SWIN_ARCH, depths=(2, 0))), 'every stage needs a layer'),
+        (dict(arch=dict(SWIN_ARCH, num_heads=(2, 5))), 'the width 24 of stage 1 is not a multiple of its 5 heads'),
         (dict(out_indices=2), 'there is no stage 2, the model has 2'),
         (dict(out_indices=()), r'out_indices=\(\): name one stage or more'),
         (dict(frozen_stages=3), 'frozen_stages=3: choose from -1, for nothing, to 2, for all'),
@@ -395,4 +382,4 @@ def test_windows_of_a_plain_vit_take_bias_tables_too():
 )  # fmt: skip
 def test_what_cannot_work_is_refused(options, message):
     with pytest.raises(ConfigError, match=message):
-        SwinTransformer(**{'arch': ARCH, 'img_size': 32, **options})
+        SwinTransformer(**{'arch': SWIN_ARCH, 'img_size': 32, **options})

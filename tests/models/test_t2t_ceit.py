@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.registry import MODELS, init_default_scope
-from model_helpers import kept_weights, randomise
+from model_helpers import TOKEN_ARCHS, kept_weights, new_token_vit, randomise
 from torch import nn
 
 from mmlape.errors import ConfigError
@@ -12,16 +12,9 @@ from mmlape.models import CeiT, T2TViT
 from mmlape.models.t2t.layers import TokenPerformer
 from mmlape.registry import POSITION_ENCODINGS
 
-T2T_ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32, token_dims=8)
-CEIT_ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32, stem_channels=8)
-ARCHS = {T2TViT: T2T_ARCH, CeiT: CEIT_ARCH}
-FAMILIES = pytest.mark.parametrize('cls', ARCHS)
+FAMILIES = pytest.mark.parametrize('cls', TOKEN_ARCHS)
 STEMS = {T2TViT: 'tokens_to_token', CeiT: 'i2t'}
 LINEAR = {T2TViT: 'project', CeiT: 'proj'}
-
-
-def small(cls, img_size=48, **kwargs):
-    return cls(ARCHS[cls], img_size, **kwargs)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +56,7 @@ def test_larger_t2t_vits_have_the_public_readmes_sizes(arch, millions):
 @pytest.mark.parametrize('patch_norm', ['none', 'dual'])
 def test_any_size_from_16_pixels_on(cls, size, patch_norm):
     """A feature map has ceil(side / 16) cells a side, and missing pixels are zeros on the right and the bottom."""
-    model = randomise(small(cls, out_type='featmap', pe_joining='lape', patch_norm=patch_norm))
+    model = randomise(new_token_vit(cls, out_type='featmap', pe_joining='lape', patch_norm=patch_norm))
     image = torch.randn(2, 3, *size)
     out = model(image)[0]
     grid = model.grid_of(size)
@@ -77,16 +70,16 @@ def test_any_size_from_16_pixels_on(cls, size, patch_norm):
 @FAMILIES
 def test_smaller_images_are_refused(cls):
     with pytest.raises(ValueError, match='an image of 15x40 pixels is smaller than one patch of 16x16'):
-        small(cls)(torch.randn(1, 3, 15, 40))
+        new_token_vit(cls)(torch.randn(1, 3, 15, 40))
 
 
 @FAMILIES
 def test_out_types(cls):
-    source, image = randomise(small(cls, out_type='raw', out_indices=(2, 0))), torch.randn(2, 3, 48, 32)
+    source, image = randomise(new_token_vit(cls, out_type='raw', out_indices=(2, 0))), torch.randn(2, 3, 48, 32)
     last, first = source(image)
     found = {}
     for kind in ('featmap', 'avg_featmap', 'cls_token'):
-        model = small(cls, out_type=kind, out_indices=(-1, 0)).eval()
+        model = new_token_vit(cls, out_type=kind, out_indices=(-1, 0)).eval()
         model.load_state_dict(source.state_dict(), strict=kind != 'cls_token' or cls is T2TViT)
         found[kind] = model(image)
     patches = last[:, 1:]
@@ -98,7 +91,7 @@ def test_out_types(cls):
 
 
 def test_only_a_class_token_of_ceit_needs_class_attention():
-    names = {kind: set(small(CeiT, out_type=kind).state_dict()) for kind in ('cls_token', 'raw', 'featmap')}
+    names = {kind: set(new_token_vit(CeiT, out_type=kind).state_dict()) for kind in ('cls_token', 'raw', 'featmap')}
     assert names['raw'] == names['featmap']
     added = {name.partition('.')[0] for name in names['cls_token'] - names['raw']}
     assert added == {'lca', 'pos_layer_embed'}
@@ -120,7 +113,7 @@ JOININGS = {
 def test_every_parameter_gets_a_gradient(cls, pe_type, joining):
     """Zero only where the architecture has it so: CeiT's class token leaves the last layer's convolutions unread."""
     for out_type in ('cls_token', 'featmap'):
-        model = randomise(small(cls, out_type=out_type, pe_type=pe_type, pe_joining=joining)).train()
+        model = randomise(new_token_vit(cls, out_type=out_type, pe_type=pe_type, pe_joining=joining)).train()
         out = model(torch.randn(2, 3, 48, 48))[0]
         (out * torch.randn_like(out)).sum().backward()
         grads = {name: p.grad for name, p in model.named_parameters()}
@@ -134,7 +127,7 @@ def test_every_parameter_gets_a_gradient(cls, pe_type, joining):
 def test_every_registered_kind_runs_on_another_grid(cls):
     POSITION_ENCODINGS.import_from_location()
     for kind in POSITION_ENCODINGS.module_dict:
-        model = small(cls, out_type='featmap', pe_type=kind)
+        model = new_token_vit(cls, out_type='featmap', pe_type=kind)
         out = model(torch.randn(2, 3, 32, 64))[0]
         (out * torch.randn_like(out)).sum().backward()
         assert out.shape == (2, 16, 2, 4) and all(p.grad is not None for p in model.parameters()), kind
@@ -143,7 +136,7 @@ def test_every_registered_kind_runs_on_another_grid(cls):
 @FAMILIES
 @pytest.mark.parametrize('key', ['pe_type', 'pe_joining', 'pe_norm', 'patch_norm', 'out_type', 'arch'])
 def test_unknown_names_are_refused_with_the_choices(cls, key):
-    options = dict(arch=ARCHS[cls]) | {key: 'nonsense'}
+    options = dict(arch=TOKEN_ARCHS[cls]) | {key: 'nonsense'}
     with pytest.raises(ConfigError, match=f"{key}='nonsense'.*choose"):
         cls(img_size=48, **options)
 
@@ -162,12 +155,12 @@ def test_unknown_names_are_refused_with_the_choices(cls, key):
 )
 def test_what_cannot_work_is_refused_with_the_choices(cls, kwargs, message):
     with pytest.raises(ConfigError, match=message):
-        small(cls, **kwargs)
+        new_token_vit(cls, **kwargs)
 
 
 @FAMILIES
 def test_a_fixed_table_is_a_buffer_and_a_resized_one_serves_other_grids(cls):
-    model = small(cls, pe_type='sincos1d', pe_joining='lape')
+    model = new_token_vit(cls, pe_type='sincos1d', pe_joining='lape')
     assert 'pos_embed' in dict(model.named_buffers())
     positions = list(model.layer_positions((5, 2)))
     assert len(positions) == 3 and all(one.shape == (10, 16) for one in positions)
@@ -181,7 +174,7 @@ def test_a_fixed_table_is_a_buffer_and_a_resized_one_serves_other_grids(cls):
 @FAMILIES
 def test_dual_patch_norm_stands_around_the_last_linear_map(cls):
     """Over the values of a window of T2T-ViT, over all stem channels of 4x4 cells in CeiT; eps is the backbone's."""
-    model = randomise(small(cls, out_type='raw', patch_norm='dual'))
+    model = randomise(new_token_vit(cls, out_type='raw', patch_norm='dual'))
     stem, image = getattr(model, STEMS[cls]), torch.randn(2, 3, 32, 48)
     values, linear = [], getattr(stem, LINEAR[cls])
     stem.norm0.register_forward_hook(lambda module, args, out: values.append(args[0]))
@@ -199,7 +192,7 @@ def test_dual_patch_norm_stands_around_the_last_linear_map(cls):
 @FAMILIES
 @pytest.mark.parametrize('patch_norm', ['pre', 'post', 'learnable-only', 'no-learnable', 'rms'])
 def test_every_patch_norm_of_a_linear_map_runs(cls, patch_norm):
-    assert small(cls, patch_norm=patch_norm)(torch.randn(2, 3, 32, 32))[0].shape == (2, 16)
+    assert new_token_vit(cls, patch_norm=patch_norm)(torch.randn(2, 3, 32, 32))[0].shape == (2, 16)
 
 
 # training
@@ -212,7 +205,7 @@ def test_checkpointing_changes_memory_and_nothing_else(cls, training):
     image, found = torch.randn(2, 3, 48, 48), []
     for with_cp in (False, True):
         torch.manual_seed(3)
-        model = randomise(small(cls, pe_joining='lape', with_cp=with_cp, drop_path_rate=0.3)).train(training)
+        model = randomise(new_token_vit(cls, pe_joining='lape', with_cp=with_cp, drop_path_rate=0.3)).train(training)
         torch.manual_seed(4)
         out = model(image)[0]
         out.square().sum().backward()
@@ -224,7 +217,7 @@ def test_checkpointing_changes_memory_and_nothing_else(cls, training):
 
 @FAMILIES
 def test_drop_path_rates_grow_linearly_to_the_maximum(cls):
-    model = small(cls, drop_path_rate=0.4)
+    model = new_token_vit(cls, drop_path_rate=0.4)
     rates = [getattr(layer.drop_path, 'drop_prob', 0.0) for layer in model.blocks]
     assert rates == pytest.approx([0, 0.2, 0.4])
     assert not hasattr(getattr(model, 'lca', None), 'drop_path')
@@ -238,13 +231,13 @@ def test_drop_path_is_on_both_branches_of_a_layer(cls):
         def forward(self, x):
             return 0 * x
 
-    layer = randomise(small(cls, drop_path_rate=0.4)).blocks[1]
+    layer = randomise(new_token_vit(cls, drop_path_rate=0.4)).blocks[1]
     layer.drop_path, x = Nothing(), torch.randn(2, 7, 16)
     torch.testing.assert_close(layer(x, None, (2, 3))[0], x)
 
 
 def test_dropout_of_performers_is_a_tenth_and_that_of_the_tokens_an_argument():
-    model = small(T2TViT, drop_rate=0.3)
+    model = new_token_vit(T2TViT, drop_rate=0.3)
     rates = {name: module.p for name, module in model.named_modules() if isinstance(module, nn.Dropout)}
     for name, rate in rates.items():
         assert rate == (0.1 if name.startswith('tokens_to_token.') else 0.3)
@@ -257,7 +250,7 @@ def test_dropout_of_performers_is_a_tenth_and_that_of_the_tokens_an_argument():
 @FAMILIES
 def test_attention_of_layers_drops_its_output_and_not_its_weights(cls):
     """In LCA too, whose FFN drops as well."""
-    model = small(cls, drop_rate=0.4).train()
+    model = new_token_vit(cls, drop_rate=0.4).train()
     found = [(layer.attn, ((3, 3),)) for layer in model.blocks]
     found += [(model.lca.attn, ())] if cls is CeiT else []
     for attn, args in found:
@@ -271,7 +264,7 @@ def test_attention_of_layers_drops_its_output_and_not_its_weights(cls):
 
 @FAMILIES
 def test_frozen_stages(cls):
-    model = small(cls, frozen_stages=2, pe_joining='lape', drop_path_rate=0.5).train()
+    model = new_token_vit(cls, frozen_stages=2, pe_joining='lape', drop_path_rate=0.5).train()
     trained = {name.partition('.')[0] for name, p in model.named_parameters() if p.requires_grad}
     later = {'lca', 'pos_layer_embed'} if cls is CeiT else set()
     assert trained == {'blocks', 'norm'} | later
@@ -281,7 +274,7 @@ def test_frozen_stages(cls):
 
 @FAMILIES
 def test_layer_depths(cls):
-    model = small(cls, pe_joining='lape')
+    model = new_token_vit(cls, pe_joining='lape')
     depth = lambda name: model.get_layer_depth(f'backbone.{name}', 'backbone.')  # noqa: E731
     first = ['cls_token', 'pos_embed', f'{STEMS[cls]}.{LINEAR[cls]}.weight']
     assert {depth(name) for name in first} == {(0, 5)}
@@ -346,7 +339,7 @@ def test_performers_compute_exponentials_in_float32(dtype):
 
 @FAMILIES
 def test_a_model_trains_in_bfloat16(cls):
-    model = randomise(small(cls, pe_joining='lape')).train()
+    model = randomise(new_token_vit(cls, pe_joining='lape')).train()
     gradients = []
     for enabled in (False, True):
         torch.manual_seed(0)
@@ -359,5 +352,5 @@ def test_a_model_trains_in_bfloat16(cls):
 @pytest.mark.parametrize('scope', ['mmdet', 'mmseg', 'mmpretrain'])
 def test_builds_from_every_scope(scope):
     init_default_scope(scope)
-    for cls, arch in ARCHS.items():
+    for cls, arch in TOKEN_ARCHS.items():
         assert isinstance(MODELS.build(dict(type=f'mmlape.{cls.__name__}', arch=arch, img_size=32)), cls)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from model_helpers import randomise
+from model_helpers import DEEP_ARCH, adapter, randomise
 from timm.models.vision_transformer import VisionTransformer as TimmViT
 from torch import nn
 
@@ -13,12 +13,6 @@ from mmlape.models.adapter.deform_attn import Cells
 from mmlape.models.adapter.layers import ConvFFN
 from mmlape.models.adapter.model import AdapterMixin
 from mmlape.models.adapter.spatial_prior import SpatialPriorModule
-
-ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
-
-
-def build(**kwargs):
-    return randomise(ViTAdapter(ARCH, 64, conv_inplane=8, deform_num_heads=3, **kwargs))
 
 
 def test_counts_of_the_official_backbones():
@@ -55,7 +49,7 @@ def test_cells_are_centres_in_reading_order():
 
 def test_zero_injectors_leave_the_vit_alone():
     """init_values=0: the ViT inside runs as if there were no pyramid."""
-    model = build(pe_joining='lape')
+    model = adapter(pe_joining='lape')
     with torch.no_grad():
         for interaction in model.interactions:
             interaction.injector.gamma.zero_()
@@ -71,8 +65,8 @@ def test_zero_injectors_leave_the_vit_alone():
 @pytest.mark.parametrize('source', ['last', 'interaction'])
 def test_where_the_vit_features_come_from(source):
     """With everything but the ViT features and the final norms removed, map k is the resized token map."""
-    model = build(vit_feature_source=source)
-    without = ViTAdapter(ARCH, 64, conv_inplane=8, deform_num_heads=3, add_vit_feature=False)
+    model = adapter(vit_feature_source=source)
+    without = ViTAdapter(DEEP_ARCH, 64, conv_inplane=8, deform_num_heads=3, add_vit_feature=False)
     without.load_state_dict(model.state_dict())
     for m in (model, without.eval()):
         m.norm1, m.norm2, m.norm3, m.norm4 = (nn.Identity() for _ in range(4))
@@ -91,7 +85,7 @@ def test_where_the_vit_features_come_from(source):
 @pytest.mark.parametrize('kwargs', [dict(), dict(pe_joining='lape', patch_norm='dual'), dict(window_attn=True)])
 @pytest.mark.parametrize('size', [(16, 16), (17, 50), (95, 33), (64, 64)])
 def test_any_size_is_padded_inside_and_cropped_back(kwargs, size):
-    model = build(window_size=3, **kwargs)
+    model = adapter(window_size=3, **kwargs)
     image = torch.randn(1, 3, *size)
     outs = model(image)
     assert [tuple(out.shape) for out in outs] == [(1, 24, -(-size[0] // s), -(-size[1] // s)) for s in (4, 8, 16, 32)]
@@ -102,13 +96,15 @@ def test_any_size_is_padded_inside_and_cropped_back(kwargs, size):
 
 @pytest.mark.parametrize('joining', ['default', 'shared', 'unshared', 'lape-shared', 'lape'])
 def test_every_joining_trains_every_parameter(joining):
-    model = ViTAdapter(ARCH, 64, conv_inplane=8, deform_num_heads=3, pe_joining=joining, drop_path_rate=0.1).train()
+    model = ViTAdapter(
+        DEEP_ARCH, 64, conv_inplane=8, deform_num_heads=3, pe_joining=joining, drop_path_rate=0.1
+    ).train()
     sum(out.square().mean() for out in model(torch.randn(2, 3, 64, 64))).backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
 def test_lape_differs_only_by_its_norms():
-    default, lape = (build(pe_joining=joining).state_dict() for joining in ('default', 'lape'))
+    default, lape = (adapter(pe_joining=joining).state_dict() for joining in ('default', 'lape'))
     assert {name for name in lape if name not in default} == {
         f'blocks.{i}.pe_norm.{leaf}' for i in range(4) for leaf in ('weight', 'bias')
     }
@@ -116,7 +112,7 @@ def test_lape_differs_only_by_its_norms():
 
 
 def test_drop_path_of_the_extractors_is_the_maximum_and_spares_attention():
-    model = build(drop_path_rate=0.3, cffn_ratio=0.5)
+    model = adapter(drop_path_rate=0.3, cffn_ratio=0.5)
     for interaction in model.interactions:
         assert interaction.extractor.drop_path.drop_prob == pytest.approx(0.3)
         assert interaction.extractor.ffn.fc1.out_features == model.embed_dims // 2
@@ -125,7 +121,7 @@ def test_drop_path_of_the_extractors_is_the_maximum_and_spares_attention():
 
 
 def test_checkpointing_gives_the_same_gradients():
-    plain, saving = (build(with_cp=with_cp, pe_joining='lape') for with_cp in (False, True))
+    plain, saving = (adapter(with_cp=with_cp, pe_joining='lape') for with_cp in (False, True))
     saving.load_state_dict(plain.state_dict())
     image, kept = torch.randn(1, 3, 64, 64), []
     for model in (plain, saving):
@@ -142,7 +138,7 @@ def test_checkpointing_gives_the_same_gradients():
 
 
 def test_float64_agrees_with_float32():
-    model = build(pe_joining='lape')
+    model = adapter(pe_joining='lape')
     image = torch.randn(1, 3, 96, 64)
     single = model(image)
     double = model.double()(image.double())
@@ -163,12 +159,12 @@ def test_float64_agrees_with_float32():
 )
 def test_what_cannot_work_is_refused(kwargs, message):
     with pytest.raises(ConfigError, match=message):
-        ViTAdapter(ARCH, 64, **{'conv_inplane': 8, 'deform_num_heads': 3, **kwargs})
+        ViTAdapter(DEEP_ARCH, 64, **{'conv_inplane': 8, 'deform_num_heads': 3, **kwargs})
 
 
 def test_an_image_smaller_than_a_patch_is_refused():
     with pytest.raises(ValueError, match='15x40 pixels is smaller than one patch of 16x16'):
-        build()(torch.randn(1, 3, 15, 40))
+        adapter()(torch.randn(1, 3, 15, 40))
 
 
 class TimmUnderAdapter(AdapterMixin):
@@ -194,7 +190,7 @@ class TimmUnderAdapter(AdapterMixin):
 
 @pytest.mark.parametrize('source', ['last', 'interaction'])
 def test_another_vit_below_the_adapter_computes_the_same(source):
-    ours = build(vit_feature_source=source)
+    ours = adapter(vit_feature_source=source)
     with torch.no_grad():
         for block in ours.blocks:
             block.gamma1.fill_(1), block.gamma2.fill_(1)

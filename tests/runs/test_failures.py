@@ -27,12 +27,6 @@ SHORT = ('--cfg-options', 'train_cfg.max_iters=4', 'train_cfg.val_interval=4', '
 TOGETHER = (*SHORT, 'auto_scale_lr.base_batch_size=4')
 
 
-@pytest.fixture(scope='module')
-def config(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('tiny')
-    return tiny.write_config(folder, tiny.write_data(folder / 'data'), trouble.CONFIG)
-
-
 def failed(work_dir, kind, *parts):
     record = tiny.record(work_dir)
     assert record['state'] == 'failed' and record['failure']['kind'] == kind, record['reason']

@@ -10,7 +10,6 @@ import sys
 import pytest
 import tiny
 import torch
-import trouble
 
 from mmlape.cli import main
 from mmlape.engine.config import load_config
@@ -20,18 +19,12 @@ from mmlape.engine.optim import build_model, set_amp
 from mmlape.engine.trainer import train
 from mmlape.errors import TrainingError
 from mmlape.runs import identity as identities
-from mmlape.runs.identity import checkpoint_of, collect, differences, read_identity
+from mmlape.runs.identity import checkpoint_keys, collect, differences, joined_digest, read_identity
 from mmlape.runs.record import lock_run, running_in
 from mmlape.runs.settings import digest, named_differences, precision, settings
 
 PLAN = dict(world_size=1, total_batch=2)
-DETECTOR = 'mmlape::mask_rcnn/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
-
-
-@pytest.fixture(scope='module')
-def config(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('tiny')
-    return tiny.write_config(folder, tiny.write_data(folder / 'data'), trouble.CONFIG)
+DETECTOR = 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
 
 
 def identity_of(path, *options, seed=3, plan=PLAN, policy='recipe'):
@@ -215,7 +208,7 @@ def test_weights_are_compared_by_their_bytes(tmp_path):
     ]
     assert differences(found[first], found[tmp_path / 'x' / 'a.pth'], for_resume=True) == [], 'its name has to do'
     cfg = dict(load_from=str(first), model=dict(teacher_checkpoint=str(second)))
-    assert checkpoint_of(cfg)['name'] == 'a.pth + b.pth'
+    assert joined_digest(dict(checkpoint_keys(cfg)).values())['name'] == 'a.pth + b.pth'
 
 
 def test_what_must_be_equal_depends_on_the_purpose(config):
@@ -355,7 +348,9 @@ def test_a_run_without_an_identity_is_compared_by_its_seed(config, tmp_path, cap
     assert 'has no identity' in ''.join(capfd.readouterr())
 
 
-@pytest.mark.parametrize('name', ['pretrain/deit-mini-lape_1xb32-5e_mini-digits', DETECTOR.removeprefix('mmlape::')])
+@pytest.mark.parametrize(
+    'name', ['classification/digits/deit-mini-lape_1xb32-5e_mini-digits', DETECTOR.removeprefix('mmlape::')]
+)
 def test_building_the_model_does_not_change_what_a_run_is(name):
     cfg = load_config(f'mmlape::{name}')
     before = settings(cfg)

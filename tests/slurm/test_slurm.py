@@ -113,7 +113,7 @@ def test_a_study_survives_its_submitter_and_runs_each_run_once(config):
     options = ('--cfg-options', 'train_dataloader.batch_size=4', 'optim_wrapper.optimizer.fused=False')
     command = (
         *(TOOLS / 'multi_seed.py', *arms, 'optim_wrapper.optimizer.lr=0.0001', '--seeds', '1', '2'),
-        *('--work-dir', 'study', '--launcher', 'slurm', '--gpus-per-node', '0', '--slurm-args', 'partition=test'),
+        *('--work-dir', 'study', '--slurm', '--gpus-per-node', '0', '--slurm-args', 'partition=test'),
         *options,
     )
     first = tiny.start(*command, cwd=folder, CPUS_PER_TASK='1')

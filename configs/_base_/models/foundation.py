@@ -1,4 +1,4 @@
-"""Variables that the configs of foundation models share; a file of configs/foundation takes what it needs.
+"""Variables that the configs of foundation models share; a config over a ViT of timm takes what it needs.
 
 `paramwise` follows timm: layer decay, and no weight decay on vectors, position embeddings and prefix tokens. Its rate
 is our choice. Images are normalised as each model's pretraining did it.

@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from mmlape.datasets.checks.base import ImageEntry
-from mmlape.datasets.checks.issues import ERROR, WARNING, DataIssue
+from mmlape.datasets.formats.base import ImageEntry
+from mmlape.datasets.issues import ERROR, WARNING, DataIssue
 
 
 def file_digest(path: str) -> bytes | None:

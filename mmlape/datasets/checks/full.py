@@ -9,10 +9,12 @@ from typing import Protocol
 
 from mmengine import Config
 
-from mmlape.datasets.checks.base import DatasetCheck, DataSummary, ImageEntry, ImageFacts, shorten, spread
-from mmlape.datasets.checks.config import check_evaluator, check_heads, iter_checks
 from mmlape.datasets.checks.duplicates import Duplicates, file_digest
-from mmlape.datasets.checks.issues import ERROR, WARNING, DataIssue, IssueLog
+from mmlape.datasets.formats import distinct, iter_sources
+from mmlape.datasets.formats.base import DataSource, DataSummary, ImageEntry, ImageFacts, shorten
+from mmlape.datasets.heads import check_evaluator, check_heads, patch_size
+from mmlape.datasets.issues import ERROR, WARNING, DataIssue, IssueLog
+from mmlape.datasets.sources import spread
 from mmlape.errors import DataError
 
 CHUNK = 16  # images submitted to each thread at a time
@@ -63,19 +65,19 @@ def full_check(
         All issues; after Ctrl-C, those up to then.
     """
     report, started, duplicates = FullReport(), time.monotonic(), Duplicates()
-    workers = workers or os.cpu_count() or 1
+    workers, smallest = workers or os.cpu_count() or 1, patch_size(cfg)
     try:
-        for check in iter_checks(cfg, splits, complete=True):
-            split = check.source.split
-            entries = _check_structure(cfg, check, report, progress, sample)
-            for entry, facts, digest in _check_images(check, entries, workers):
+        for source in distinct(iter_sources(cfg, splits)):
+            split = source.split
+            entries = _check_structure(cfg, source, report, progress, sample)
+            for entry, facts, digest in _check_images(source, entries, smallest, workers):
                 report.issues.add(split, facts.issues)
-                check.count(facts)
+                source.count(facts)
                 duplicates.add(split, entry, digest)
                 report.checked[-1] += 1
                 progress.advance()
             if sample is None:
-                report.issues.add(split, _unseen_classes(check))
+                report.issues.add(split, _unseen_classes(source))
         for split in splits:
             report.issues.add(split, _issues_of(check_evaluator, 'evaluator', cfg.get(f'{split}_evaluator'), split))
     except KeyboardInterrupt:
@@ -87,28 +89,28 @@ def full_check(
 
 
 def _check_structure(
-    cfg: Config, check: DatasetCheck, report: FullReport, progress: Progress, sample: int | None
+    cfg: Config, source: DataSource, report: FullReport, progress: Progress, sample: int | None
 ) -> Sequence[ImageEntry]:
     """Check a dataset's structure and the heads; return the images to open."""
-    split, summary = check.source.split, check.summary
+    split, summary = source.split, source.summary
     report.summaries.append(summary)
     report.checked.append(0)
     progress.start(f'{split}: {summary.path}', 0)
-    report.issues.add(split, check.structure_issues())
-    report.issues.add(split, _issues_of(check_heads, 'heads', cfg, check.source, summary.num_classes))
-    entries = check.entries if sample is None else spread(check.entries, sample)
+    report.issues.add(split, source.structure_issues(complete=True))
+    report.issues.add(split, _issues_of(check_heads, 'heads', cfg, source))
+    entries = source.entries if sample is None else spread(source.entries, sample)
     progress.start(f'{split}: {summary.path}', len(entries))
     return entries
 
 
 def _check_images(
-    check: DatasetCheck, entries: Sequence[ImageEntry], workers: int
+    source: DataSource, entries: Sequence[ImageEntry], smallest: int, workers: int
 ) -> Iterator[tuple[ImageEntry, ImageFacts, bytes | None]]:
     """Yield each entry with its facts and the hash of its file, in order, decoded by threads."""
 
     def check_one(entry: ImageEntry) -> tuple[ImageEntry, ImageFacts, bytes | None]:
         try:
-            facts = check.check_image(entry)
+            facts = source.check_image(entry, smallest)
         except Exception as error:  # whatever a decoder raises is an issue of this image alone
             facts = ImageFacts([DataIssue(ERROR, 'unreadable image', f'{entry.path} cannot be checked: {error!r}.')])
         return entry, facts, file_digest(entry.path)
@@ -126,10 +128,10 @@ def _issues_of(check: Callable[..., None], kind: str, *args) -> Iterator[DataIss
         yield DataIssue(ERROR, kind, str(error))
 
 
-def _unseen_classes(check: DatasetCheck) -> Iterator[DataIssue]:
-    unseen = check.unseen()
-    if unseen and check.summary.labels:
-        effect = 'cannot be learnt' if check.source.split == 'train' else 'are not evaluated, or count as zero'
-        classes = f'{len(unseen)} of {check.summary.num_classes} classes'
+def _unseen_classes(source: DataSource) -> Iterator[DataIssue]:
+    unseen = source.unseen()
+    if unseen and source.summary.labels:
+        effect = 'cannot be learnt' if source.split == 'train' else 'are not evaluated, or count as zero'
+        classes = f'{len(unseen)} of {source.summary.num_classes} classes'
         message = f'{classes} never occur, so they {effect}: {shorten(unseen)}.'
         yield DataIssue(WARNING, 'class that never occurs', message, len(unseen))

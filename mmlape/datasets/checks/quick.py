@@ -6,26 +6,30 @@ that `mmlape.datasets.transforms.guard_loading` puts in; `mmlape.datasets.checks
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from mmengine import Config
 from mmengine.logging import print_log
 
-from mmlape.datasets.checks.base import DatasetCheck, DataSummary, spread
-from mmlape.datasets.checks.config import check_evaluator, check_heads, iter_checks
-from mmlape.datasets.checks.issues import ERROR, DataIssue, IssueLog
-from mmlape.datasets.sources import SPLITS
+from mmlape.datasets.formats import distinct, iter_sources
+from mmlape.datasets.formats.base import DataSource, DataSummary
+from mmlape.datasets.heads import check_evaluator, check_heads, patch_size
+from mmlape.datasets.issues import ERROR, DataIssue, IssueLog
+from mmlape.datasets.sources import SPLITS, spread
 from mmlape.errors import DataError
 
 SAMPLE = 32  # images that are opened
 
 
-def check_data(cfg: Config, splits: Sequence[str] = SPLITS) -> list[DataSummary]:
+def check_data(
+    cfg: Config, splits: Sequence[str] = SPLITS, sources: Iterable[DataSource] | None = None
+) -> list[DataSummary]:
     """Check the datasets, heads and evaluators of a config against the files on disk.
 
     Args:
         cfg: A config with ``train_dataloader``, ``val_dataloader`` or ``test_dataloader``.
         splits: Which of 'train', 'val', 'test' to check.
+        sources: The datasets of ``cfg``, if they are known already.
 
     Returns:
         A summary of each dataset, also logged. Datasets of unknown format and on remote storage are skipped.
@@ -33,12 +37,13 @@ def check_data(cfg: Config, splits: Sequence[str] = SPLITS) -> list[DataSummary]
     Raises:
         DataError: The first error: a path, a class, a label id or an image, and how to fix it.
     """
-    summaries, warnings = [], IssueLog()
-    for check in iter_checks(cfg, splits):
-        _check_sample(check, warnings)
-        summaries.append(check.summary)
-        print_log(str(check.summary), logger='current')
-        check_heads(cfg, check.source, check.summary.num_classes)
+    summaries, warnings, smallest = [], IssueLog(), patch_size(cfg)
+    for source in distinct(iter_sources(cfg, splits) if sources is None else sources):
+        if source.split in splits:
+            warnings.add(source.split, _raise_errors(_issues(source, smallest)))
+            summaries.append(source.summary)
+            print_log(str(source.summary), logger='current')
+            check_heads(cfg, source)
     for split in splits:
         check_evaluator(cfg.get(f'{split}_evaluator'), split)
     for group in warnings:
@@ -46,17 +51,16 @@ def check_data(cfg: Config, splits: Sequence[str] = SPLITS) -> list[DataSummary]
     return summaries
 
 
-def _check_sample(check: DatasetCheck, warnings: IssueLog) -> None:
+def _issues(source: DataSource, smallest: int) -> Iterator[DataIssue]:
     """Check the structure and a sample of the images."""
-    split = check.source.split
-    warnings.add(split, _raise_errors(check.structure_issues()))
-    for entry in spread(check.entries, SAMPLE):
-        facts = check.check_image(entry)
-        warnings.add(split, _raise_errors(facts.issues))
-        check.count(facts)
+    yield from source.structure_issues(complete=False)
+    for entry in spread(source.entries, SAMPLE):
+        facts = source.check_image(entry, smallest)
+        yield from facts.issues
+        source.count(facts)
 
 
-def _raise_errors(issues: Iterable[DataIssue]) -> Iterable[DataIssue]:
+def _raise_errors(issues: Iterable[DataIssue]) -> Iterator[DataIssue]:
     for issue in issues:
         if issue.severity == ERROR:
             raise DataError(issue.message)

@@ -7,9 +7,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from mmlape.console import console
-from mmlape.datasets.checks.base import DataSummary
 from mmlape.datasets.checks.full import FullReport
-from mmlape.datasets.checks.issues import ERROR
+from mmlape.datasets.formats.base import DataSummary
+from mmlape.datasets.issues import ERROR
 from mmlape.files import write_json
 
 EXAMPLES_SHOWN = 3  # in the table; JSON has a few more

@@ -28,13 +28,13 @@ TIMEOUT = 3600
 _VARIABLES = ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR', 'MASTER_PORT')
 
 
-def init_processes(launcher: str, cfg: dict | None = None) -> None:
+def init_processes(launcher: str, dist_cfg: dict | None = None) -> None:
     """Join the processes of this run; a second call does nothing.
 
     Args:
         launcher: 'none' for a single process, 'pytorch' under torchrun, 'slurm' under srun.
-        cfg: Its ``env_cfg.dist_cfg`` may set ``backend`` (on GPUs, default 'nccl'; on the CPU it is always gloo) and
-            ``timeout`` (seconds that a collective call may take).
+        dist_cfg: May set ``backend`` (on GPUs, default 'nccl'; on the CPU it is always gloo) and ``timeout`` (seconds
+            that a collective call may take).
 
     Raises:
         TrainingError: The launcher's variables are missing, or a process has no GPU of its own.
@@ -53,7 +53,7 @@ def init_processes(launcher: str, cfg: dict | None = None) -> None:
             f'--launcher {launcher} needs the variables that torchrun sets ({", ".join(missing)} missing): '
             'start with tools/dist_train.sh CONFIG GPUS, or without --launcher'
         )
-    dist_cfg = ((cfg or {}).get('env_cfg') or {}).get('dist_cfg') or {}
+    dist_cfg = dist_cfg or {}
     timeout = dist_cfg.get('timeout', TIMEOUT)
     if torch.cuda.is_available():
         check_device_count(int(os.environ['LOCAL_RANK']), torch.cuda.device_count())

@@ -70,8 +70,8 @@ class LocalLauncher(Launcher):
         devices = visible_devices() if devices is None else devices
         if devices and len(devices) < processes:
             raise ConfigError(
-                f'--gpus {processes}: {len(devices)} visible here. Ask for fewer, make more visible '
-                '(CUDA_VISIBLE_DEVICES), or use --launcher slurm'
+                f'--processes {processes}: {len(devices)} GPUs are visible here. Ask for fewer, make more visible '
+                '(CUDA_VISIBLE_DEVICES), or use --slurm'
             )
         self.processes, self.pool = processes, pool(devices) if devices else None
         cores = len(os.sched_getaffinity(0))

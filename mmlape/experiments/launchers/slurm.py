@@ -109,13 +109,13 @@ class SlurmLauncher(Launcher):
     ) -> None:
         missing = [name for name in ('sbatch', 'squeue') if not shutil.which(name)]
         if missing:
-            raise ConfigError(f'--launcher slurm: no {" or ".join(missing)} here; run it where jobs are submitted')
+            raise ConfigError(f'--slurm: no {" or ".join(missing)} here; run it where jobs are submitted')
         self.processes, self.max_parallel, self.interval = processes, max_parallel, interval
         self.on_node = min(per_node, processes) or processes
         self.nodes, self.gpus = math.ceil(processes / self.on_node), per_node > 0
         if processes % self.on_node:
             raise ConfigError(
-                f'--gpus {processes} do not fill nodes of --gpus-per-node {per_node}: give a divisor of {processes}'
+                f'--processes {processes} do not fill nodes of --gpus-per-node {per_node}: give a divisor'
             )
         self.options = [part for option in options for part in shlex.split(option)]
         self.last_query = -math.inf

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from mmlape.evaluation.names import TASK_METRICS, is_defined, points, task_of
 from mmlape.experiments.averages import entry_in_points, in_points, moments, summarise
-from mmlape.experiments.report.paper import IndexEntry, PaperModel, index_entry, paper_model
-from mmlape.experiments.report.paper_fractions import at_fraction
+from mmlape.experiments.report.paper import IndexEntry, index_entry
+from mmlape.runs.paper_model import PaperModel, recorded_model
 from mmlape.runs.record import read_evaluations
 from mmlape.runs.run import Run
 
@@ -116,9 +116,26 @@ class ArmResult:
         for quoted in self.known.quotations if self.known else ():
             rows = {run.seed: _metrics_after(run, quoted.epoch) for run in self.counted} if quoted.epoch else {}
             for metric, figure in quoted.figures.items() if quoted.epoch else ():
-                entry = moments({seed: {metric: found.get(metric)} for seed, found in rows.items()}).get(metric)
+                entry = moments({seed: {metric: row.get(metric)} for seed, row in rows.items()}).get(metric)
                 if entry and entry['n']:
                     yield EarlyResult(quoted.epoch, metric, entry_in_points(metric, entry), figure)
+
+    @property
+    def parameters(self) -> int | None:
+        """The number of parameters: as a run counted them, else from the metafile."""
+        counted = next((run.cost['parameters'] for run in self.counted if run.cost.get('parameters')), None)
+        return counted or (self.known.parameters if self.known else None)
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """The GPU hours of all runs, including those that do not count."""
+        known = [run.cost['gpu_hours'] for run in self.arm.runs if run.cost.get('gpu_hours') is not None]
+        return sum(known) if known else None
+
+    def mean_cost(self, key: str) -> float | None:
+        """Return the mean of a cost over the averaged runs; None if none recorded it."""
+        recorded = [run.cost[key] for run in self.counted if run.cost.get(key) is not None]
+        return sum(recorded) / len(recorded) if recorded else None
 
     def untrained(self, metric: str) -> float | None:
         """Return the value of a metric before training; None if it was not measured."""
@@ -140,13 +157,13 @@ def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
         DataError: Its runs are not repeats of each other.
     """
     summary = in_points(summarise(arm.runs, allow_software))
-    found = [*summary['last']['metrics'], *summary['best']['metrics']]
-    task = arm.task or task_of(found)
-    metrics = arm.metrics or TASK_METRICS.get(task) or found[:1]
-    metrics = [name for name in metrics if name in found] if found else metrics
+    measured = [*summary['last']['metrics'], *summary['best']['metrics']]
+    task = arm.task or task_of(measured)
+    metrics = arm.metrics or TASK_METRICS.get(task) or measured[:1]
+    metrics = [name for name in metrics if name in measured] if measured else metrics
     first = next((run for run in arm.runs if run.counts), None)
     config = str(first.record.get('config') or arm.name) if first else arm.name
     known = index_entry(config, first.cost.get('parameters') if first else None)
-    model = paper_model(Path(config).stem, first.identity if first else None)
+    model = recorded_model(Path(config).stem, first.identity if first else None)
     result = ArmResult(arm, task, tuple(metrics), summary, model, known, config)
-    return replace(result, known=at_fraction(known, config, result.fraction))
+    return replace(result, known=known and known.at_fraction(result.fraction))

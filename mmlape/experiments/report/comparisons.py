@@ -65,15 +65,15 @@ def _comparison(arm: ArmResult, other: ArmResult, which: str, metric: str, name:
 
 def compare_classes(arm: ArmResult, other: ArmResult) -> list[Comparison]:
     """Compare the classes of two arms at 'last', the largest gain first."""
-    found = []
+    compared = []
     for metric in class_metrics(arm):
         names = [
             name for name in arm.summary['last']['per_class'][metric]
             if arm.values('last', metric, name) and other.values('last', metric, name)
         ]  # fmt: skip
         family = _corrected([_comparison(arm, other, 'last', metric, name) for name in names])
-        found += sorted(family, key=lambda one: -one.welch.mean)
-    return found
+        compared += sorted(family, key=lambda pair: -pair.welch.mean)
+    return compared
 
 
 def class_metrics(result: ArmResult) -> list[str]:
@@ -83,5 +83,5 @@ def class_metrics(result: ArmResult) -> list[str]:
 
 def _corrected(family: Sequence[Comparison]) -> list[Comparison]:
     """Correct the p values of a family by Holm, Welch's and the paired ones apart."""
-    corrected = (holm([getattr(one, kind) for one in family]) for kind in ('welch', 'paired'))
-    return [replace(one, welch=first, paired=second) for one, first, second in zip(family, *corrected)]
+    corrected = (holm([getattr(pair, kind) for pair in family]) for kind in ('welch', 'paired'))
+    return [replace(pair, welch=first, paired=second) for pair, first, second in zip(family, *corrected)]

@@ -51,11 +51,15 @@ class Report:
             for seed, outcome in result.summary['unfinished'].items()
         ]
 
+    def comparisons_at(self, which: str) -> list[Comparison]:
+        """Return the comparisons at 'last' or at 'best'."""
+        return [pair for pair in self.comparisons if pair.which == which]
+
     def title_of(self, arm: str, baseline: str) -> str:
         """Return the name of a pair: its arms' names, or, if they are long, the paper's if these are unique."""
         if len(arm) + len(baseline) <= _MAX_LENGTH:
             return f'{arm} − {baseline}'
-        titles = {(one.name, two.name): _paper_title(one, two) for one, two in self.pairs}
+        titles = {(arm.name, other.name): _paper_title(arm, other) for arm, other in self.pairs}
         title = titles[arm, baseline]
         return title if title and list(titles.values()).count(title) == 1 else f'{arm} − {baseline}'
 
@@ -66,16 +70,16 @@ class Report:
     @property
     def pairs(self) -> list[tuple[ArmResult, ArmResult]]:
         """The arms that are compared, each with its baseline."""
-        names = dict.fromkeys((one.arm, one.baseline) for one in self.comparisons)
+        names = dict.fromkeys((pair.arm, pair.baseline) for pair in self.comparisons)
         return [(self.result(arm), self.result(baseline)) for arm, baseline in names]
 
 
 def _paper_title(arm: ArmResult, other: ArmResult) -> str | None:
     """Return 'Seg-T-Mask/16: LaPE − Default'; None for arms of two models, or of one method."""
-    one, two = arm.model, other.model
+    ours, theirs = arm.model, other.model
     images = f', {arm.fraction} of the images' if arm.fraction == other.fraction != 1 else ''
-    alike = one.name == two.name and one.method != two.method
-    return f'{one.name}: {one.method} − {two.method}{images}' if alike else None
+    alike = ours.name == theirs.name and ours.method != theirs.method
+    return f'{ours.name}: {ours.method} − {theirs.method}{images}' if alike else None
 
 
 def build(
@@ -104,8 +108,8 @@ def build(
         raise ConfigError(f'--baseline {baseline}: no such arm; there are: {", ".join(names)}')
     results = [average(arm, allow_software) for arm in arms]
     pairs = list(pairs_of(results, baseline))
-    comparisons = [one for which in EVALUATIONS for one in compare(pairs, which)]
-    classes = [one for pair in pairs for one in compare_classes(*pair)]
+    comparisons = [compared for which in EVALUATIONS for compared in compare(pairs, which)]
+    classes = [compared for pair in pairs for compared in compare_classes(*pair)]
     return Report(title, results, comparisons, classes, list(_warnings(results, pairs)), **more)
 
 
@@ -116,7 +120,7 @@ def _warnings(results: Sequence[ArmResult], pairs: Sequence[tuple[ArmResult, Arm
             yield f'{result.name}: an older version wrote its records; its runs were not checked for equal settings.'
         if result.identity:
             apart = [software_differences(result.identity, run.identity) for run in result.counted]
-            lines = dict.fromkeys(line for found in apart for line in found)
+            lines = dict.fromkeys(line for differing in apart for line in differing)
             if lines:
                 yield f'{result.name}: the software changed between its runs: {"; ".join(lines)}.'
         for metric in result.metrics:

@@ -8,7 +8,6 @@ import pandas as pd
 from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
-from mmlape.experiments.report.cost import gpu_hours, parameters
 from mmlape.experiments.statistics import CONFIDENCE
 from mmlape.files import write_json
 
@@ -52,14 +51,14 @@ def _arm(result: ArmResult) -> dict:
         'data_fraction': float(result.fraction),
         'model': vars(result.model),
         'paper': result.known.results if result.known else {},
-        'early': [vars(one) for one in result.early()],
+        'early': [vars(early) for early in result.early()],
         'untrained': {metric: result.untrained(metric) for metric in result.arm.untrained},
         **result.summary,
         'cost': {
-            'parameters': parameters(result),
+            'parameters': result.parameters,
             'flops': result.known.flops if result.known else None,
             'flops_of_size': list(result.known.size) if result.known else None,
-            'gpu_hours': gpu_hours(result),
+            'gpu_hours': result.gpu_hours,
             'runs': {str(run.seed): run.cost for run in result.arm.runs},
         },
         'identity': identity,
@@ -94,8 +93,8 @@ _COMPARED = ('arm', 'baseline', 'which', 'metric', 'class', 'test', 'n_arm', 'n_
 
 
 def _comparisons(report: Report) -> Iterator[tuple]:
-    for one in (*report.comparisons, *report.classes):
+    for pair in (*report.comparisons, *report.classes):
         for test in ('welch', 'paired'):
-            found = getattr(one, test)
-            where = (one.arm, one.baseline, one.which, one.metric, one.name)
-            yield *where, test, *found.n, *(getattr(found, key) for key in _TESTED)
+            difference = getattr(pair, test)
+            where = (pair.arm, pair.baseline, pair.which, pair.metric, pair.name)
+            yield *where, test, *difference.n, *(getattr(difference, key) for key in _TESTED)

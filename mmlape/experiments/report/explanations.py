@@ -6,92 +6,73 @@ from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.paper import Quotation
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
+from mmlape.runs.settings import named_differences
 
+RESULTS = (
+    'Last is the evaluation after the last iteration; best is the best evaluation of each run, picked on the '
+    'images that it is measured on, so its mean is optimistic. The two are never mixed. The deviation is the '
+    f"sample standard deviation over seeds, n in brackets; the interval is Student's t, {CONFIDENCE:.0%}, of the "
+    f'mean, and there is none for n < {LEAST}. Values are in points: AP times 100, others in percent.'
+)
+FRACTIONS = (
+    'Of the last evaluation. A fraction is of the training images; the validation images are all the same. A '
+    'smaller fraction is a part of a larger one, and the same for all seeds and arms unless data_fraction_seed '
+    "says otherwise. With 'run', a run's own seed decides, and the interval is over images too."
+)
+CURVES = 'Mean over the averaged runs; the band is one sample standard deviation to either side.'
+CLASSES = (
+    "Of the last evaluation, sorted by the difference; bars have Welch's interval where there are three seeds. "
+    "Holm's correction is over the classes of one table."
+)
+SEEDS = (
+    'Seeds that each of two arms needs to find a true difference with 80 % power at the 5 % level (two-sided '
+    't-test). The unpaired test takes the deviation pooled over the two arms, as if it were equal; the paired one '
+    'that of the differences over common seeds. In brackets its chi-square interval, and the seeds for either '
+    'end: few seeds know their own spread badly.'
+)
+COST = (
+    'Memory and times are means over the averaged runs, as they recorded them. GPU hours are '
+    'the sum over all runs, failed ones included. FLOPs (multiply-adds) are those of the config as published; '
+    'the command mmlape model-cost counts those of any config.'
+)
 _CROP = (
     "The papers do not give ImageNet's crop ratio: top-1 is at 0.875, as in DeiT's later code (0.9 for T2T-ViT, as in "
     "its own), and top-1, crop 1.0 as in LaPE's code; compare the paper's figure with both."
 )
 
 
-def legend() -> str:
-    """Explain the table of results."""
-    return (
-        'Last is the evaluation after the last iteration; best is the best evaluation of each run, picked on the '
-        'images that it is measured on, so its mean is optimistic. The two are never mixed. The deviation is the '
-        f"sample standard deviation over seeds, n in brackets; the interval is Student's t, {CONFIDENCE:.0%}, of the "
-        f'mean, and there is none for n < {LEAST}. Values are in points: AP times 100, others in percent.'
-    )
-
-
 def tests(report: Report, which: str) -> str:
     """Explain the tests of the comparisons at 'last' or 'best', and Holm's family."""
-    count = sum(one.which == which for one in report.comparisons)
-    tested = sum(one.which == which and one.welch.p is not None for one in report.comparisons)
-    pairs = sum(one.which == which and one.paired.p is not None for one in report.comparisons)
+    family = report.comparisons_at(which)
+    tested, pairs = (sum(getattr(pair, kind).p is not None for pair in family) for kind in ('welch', 'paired'))
     return (
         "Differences are in points. Welch's test takes all seeds of either arm, the paired t-test those in common; "
         "choose one of them before you read the results. Holm's correction is over the comparisons of this table that "
-        f'have a p: {tested} of {count} by Welch, {pairs} by pairs, each test a family of its own. Fewer than {LEAST} '
-        'seeds in an arm, or values without any spread, give neither interval nor p.'
-    )
-
-
-def fractions() -> str:
-    """Explain the table of fractions of the training images."""
-    return (
-        'Of the last evaluation. A fraction is of the training images; the validation images are all the same. A '
-        'smaller fraction is a part of a larger one, and the same for all seeds and arms unless data_fraction_seed '
-        "says otherwise. With 'run', a run's own seed decides, and the interval is over images too."
-    )
-
-
-def classes() -> str:
-    """Explain the table of classes."""
-    return (
-        "Of the last evaluation, sorted by the difference; bars have Welch's interval where there are three seeds. "
-        "Holm's correction is over the classes of one table."
-    )
-
-
-def seeds() -> str:
-    """Explain the table of seeds."""
-    return (
-        'Seeds that each of two arms needs to find a true difference with 80 % power at the 5 % level (two-sided '
-        't-test). The unpaired test takes the deviation pooled over the two arms, as if it were equal; the paired one '
-        'that of the differences over common seeds. In brackets its chi-square interval, and the seeds for either '
-        'end: few seeds know their own spread badly.'
-    )
-
-
-def cost() -> str:
-    """Explain the table of costs."""
-    return (
-        'Memory and times are means over the averaged runs, as they recorded them. GPU hours are '
-        'the sum over all runs, failed ones included. FLOPs (multiply-adds) are those of the config as published; '
-        'the command mmlape model-cost counts those of any config.'
+        f'have a p: {tested} of {len(family)} by Welch, {pairs} by pairs, each test a family of its own. Fewer than '
+        f'{LEAST} seeds in an arm, or values without any spread, give neither interval nor p.'
     )
 
 
 def paper(report: Report) -> list[str]:
     """Return the sources of the papers' figures, and which arms were not trained as published."""
     results = [result for result in report.results if result.known and result.known.quotations]
-    if not results:
+    quotations = [quotation for result in results for quotation in result.known.quotations]
+    if not quotations:
         return []
-    quotations = [one for result in results for one in result.known.quotations]
     lines = [f"The papers' figures were not measured here: {'; '.join(sources(quotations))}."]
-    lines += [f'{note}.' for note in dict.fromkeys(one.note for one in quotations if one.note)]
-    if any(one.dataset == 'ImageNet-1K' for one in quotations):
+    lines += [f'{note}.' for note in dict.fromkeys(quotation.note for quotation in quotations if quotation.note)]
+    if any(quotation.dataset == 'ImageNet-1K' for quotation in quotations):
         lines.append(_CROP)
     return lines + [line for result in results for line in _not_as_published(result)]
 
 
 def sources(quotations: Iterable[Quotation]) -> list[str]:
     """Return each source once, such as 'LaPE (ICCV 2023) on COCO, mean of five seeds'."""
-    return list(dict.fromkeys(f'{one.paper} on {one.dataset}, {_runs(one)}' for one in quotations))
+    return list(dict.fromkeys(f'{quoted.paper} on {quoted.dataset}, {_runs(quoted.runs)}' for quoted in quotations))
 
 
-def _runs(one: Quotation) -> str:
-    return one.runs if one.runs.startswith('mean') else f'number of runs {one.runs}'
+def _runs(runs: str) -> str:
+    return runs if runs.startswith('mean') else f'number of runs {runs}'
 
 
 def _not_as_published(result: ArmResult) -> Iterator[str]:
@@ -109,3 +90,24 @@ def _not_as_published(result: ArmResult) -> Iterator[str]:
     ]
     if apart:
         yield f'{result.name} was not trained as published: {", ".join(apart)}.'
+
+
+def stacks(report: Report) -> list[str]:
+    """Return the versions that the arms ran with, a line for each set of versions."""
+    arms: dict[str, list[str]] = {}
+    for result in report.results:
+        if result.identity.get('stack'):
+            versions = ', '.join(f'{name} {version}' for name, version in result.identity['stack'].items())
+            arms.setdefault(versions, []).append(result.name)
+    return [f'{versions} ({", ".join(names)})' if len(arms) > 1 else versions for versions, names in arms.items()]
+
+
+def setting_lines(report: Report) -> list[str]:
+    """Return the settings in which each arm differs from its baseline, a line for each pair."""
+    lines = []
+    for arm, other in report.pairs:
+        settings = [result.identity.get('settings') for result in (other, arm)]
+        if all(settings):
+            named = [line.replace(' -> ', ' → ') for line in named_differences(*settings)]
+            lines.append(f'{other.name} → {arm.name}: {"; ".join(named) or "the same settings"}')
+    return lines

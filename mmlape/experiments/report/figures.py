@@ -92,12 +92,12 @@ def plot_curves(results: Sequence[tuple[int, ArmResult]], path: Path) -> Path | 
     handles = []
     for place, result in results:
         logged = [read_curves(run.folder) for run in result.counted]
-        found = [loss_band(logged), metric_band(logged, metric)]
-        for axes, band, marker in zip((left, right), found, ('', 'o')):
+        bands = [loss_band(logged), metric_band(logged, metric)]
+        for axes, band, marker in zip((left, right), bands, ('', 'o')):
             if band is not None:
                 _draw_band(axes, band, place, marker)
-        if any(found):
-            n = max(band.n for band in found if band)
+        if any(bands):
+            n = max(band.n for band in bands if band)
             name = f'{text_of(result.name)} ({n} seed{"s" * (n != 1)})'
             handles.append(Line2D([], [], ls=style(place), color=colour(place), lw=1.8, label=name))
         if result.untrained(metric) is not None:
@@ -136,22 +136,27 @@ def _draw_band(axes: Axes, band: Band, place: int, marker: str) -> None:
 
 def plot_differences(report: Report, path: Path) -> Path | None:
     """Draw the differences of the last evaluation with both intervals; return None if there are none."""
-    chosen = [one for one in report.comparisons if one.which == 'last' and one.welch.mean is not None]
+    chosen = [compared for compared in report.comparisons_at('last') if compared.welch.mean is not None]
     if not chosen:
         return None
     figure = Figure(figsize=(9.6, 1.1 + 0.62 * len(chosen)), layout='constrained')
     axes = figure.subplots()
-    for place, one in enumerate(reversed(chosen)):
-        for kind, shift, ink, marker in (('welch', 0.12, COLOURS[0], 'o'), ('paired', -0.12, COLOURS[1], 's')):
-            found = getattr(one, kind)
-            if found.mean is None:
+    for place, compared in enumerate(reversed(chosen)):
+        for difference, shift, ink, marker in (
+            (compared.welch, 0.12, COLOURS[0], 'o'),
+            (compared.paired, -0.12, COLOURS[1], 's'),
+        ):
+            if difference.mean is None:
                 continue
-            if found.low is not None:
-                axes.plot((found.low, found.high), (place + shift,) * 2, '-', color=ink, lw=2.4)
-            axes.plot(found.mean, place + shift, marker, color=ink, ms=6)
+            if difference.low is not None:
+                axes.plot((difference.low, difference.high), (place + shift,) * 2, '-', color=ink, lw=2.4)
+            axes.plot(difference.mean, place + shift, marker, color=ink, ms=6)
     axes.plot([], [], 'o-', color=COLOURS[0], label=f"Welch's {INTERVAL}")
     axes.plot([], [], 's-', color=COLOURS[1], label=f'paired {INTERVAL}')
-    names = [text_of(f'{report.title_of(one.arm, one.baseline)}\n{label(one.metric)}') for one in reversed(chosen)]
+    names = [
+        text_of(f'{report.title_of(compared.arm, compared.baseline)}\n{label(compared.metric)}')
+        for compared in reversed(chosen)
+    ]
     axes.set_yticks(range(len(chosen)), names)
     axes.set_ylim(-0.6, len(chosen) - 0.4)
     axes.axvline(0, color=_GREY, lw=1)
@@ -173,11 +178,12 @@ def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> P
     chosen = [*comparisons[:_MAX_CLASSES], *comparisons[-_MAX_CLASSES:]] if many else list(comparisons)
     figure = Figure(figsize=(9.6, 1.0 + 0.27 * len(chosen)), layout='constrained')
     axes = figure.subplots()
-    for place, one in enumerate(reversed(chosen)):
-        axes.barh(place, one.welch.mean, color=COLOURS[0] if one.welch.mean >= 0 else COLOURS[1], height=0.7)
-        if one.welch.low is not None:
-            axes.plot((one.welch.low, one.welch.high), (place, place), '-', color='#222222', lw=1.1)
-    axes.set_yticks(range(len(chosen)), [text_of(str(one.name)) for one in reversed(chosen)])
+    for place, compared in enumerate(reversed(chosen)):
+        gain = compared.welch
+        axes.barh(place, gain.mean, color=COLOURS[0] if gain.mean >= 0 else COLOURS[1], height=0.7)
+        if gain.low is not None:
+            axes.plot((gain.low, gain.high), (place, place), '-', color='#222222', lw=1.1)
+    axes.set_yticks(range(len(chosen)), [text_of(str(compared.name)) for compared in reversed(chosen)])
     axes.set_ylim(-0.6, len(chosen) - 0.4)
     axes.axvline(0, color=_GREY, lw=1)
     if many:

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+import pandas as pd
+
 from mmlape.evaluation.names import label
 from mmlape.experiments.formats import DASH, interval
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.figures import colour, new_axes, save_figure, style, text_of
-from mmlape.experiments.report.paper_fractions import fraction_figures
-from mmlape.experiments.report.tables import INTERVAL, Table, mean_std_n
+from mmlape.experiments.report.tables import INTERVAL, mean_std_n
 from mmlape.runs.settings import digest
+from mmlape.tables import text_table
 
 _ALIKE = ('checkpoint', 'total_batch', 'batch_policy', 'amp')
 """What the arms of a series have in common besides their settings."""
@@ -29,14 +31,19 @@ class Series:
     name: str
     arms: dict[Fraction, ArmResult]
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics to compare."""
+        return next(iter(self.arms.values())).metrics
+
     def entry(self, share: Fraction, metric: str) -> dict | None:
         """Return the moments of a metric at the last evaluation; None if there is no such arm."""
         return self.arms[share].summary['last']['metrics'].get(metric) if share in self.arms else None
 
     def paper(self, share: Fraction, metric: str) -> str:
         """Return a paper's figure, as it is printed; a dash if there is none."""
-        known = next(iter(self.arms.values()))
-        quoted = fraction_figures(known.config).get(share) if known.known else None
+        known = next(iter(self.arms.values())).known
+        quoted = known.fractions.get(share) if known else None
         return quoted.figures.get(metric, DASH) if quoted else DASH
 
 
@@ -49,68 +56,66 @@ def series_of(report: Report) -> list[Series]:
             rest = {key: value for key, value in settings.items() if key != 'data_fraction'}
             key = (digest(rest), *(str(result.identity.get(name)) for name in _ALIKE))
             groups.setdefault(key, []).append(result)
-    return [one for group in groups.values() for one in _series(group)]
+    return [series for group in groups.values() for series in _series(group)]
 
 
 def _series(group: Sequence[ArmResult]) -> list[Series]:
     """Return a series for each ``data_fraction_seed``; an arm that was trained on all images belongs to each."""
     seeds = list(dict.fromkeys(result.fraction_seed for result in group if result.fraction < 1))
-    found = []
+    every = []
     for seed in seeds:
-        arms = {one.fraction: one for one in group if one.fraction == 1 or one.fraction_seed == seed}
+        arms = {arm.fraction: arm for arm in group if arm.fraction == 1 or arm.fraction_seed == seed}
         name = re.sub(r'\+\d+of\d+$', '', next(iter(arms.values())).name)
         name += f', data_fraction_seed={seed}' if len(seeds) > 1 else ''
-        found.append(Series(name, dict(sorted(arms.items()))))
-    return [one for one in found if len(one.arms) > 1]
+        every.append(Series(name, dict(sorted(arms.items()))))
+    return [series for series in every if len(series.arms) > 1]
 
 
-def fraction_table(report: Report) -> Table:
+def fraction_table(report: Report) -> pd.DataFrame:
     """Build the table: a column a fraction; for each series and metric mean, interval and the paper's figure."""
-    found = series_of(report)
-    shares = sorted({share for one in found for share in one.arms})
+    every = series_of(report)
+    shares = sorted({share for series in every for share in series.arms})
     rows = []
-    for one in found:
-        for metric in next(iter(one.arms.values())).metrics:
+    for series in every:
+        for metric in series.metrics:
             lines = {
-                'mean ± std (n)': [mean_std_n(one.entry(share, metric)) for share in shares],
-                INTERVAL: [interval(one.entry(share, metric)) for share in shares],
-                "paper's figure": [one.paper(share, metric) for share in shares],
+                'mean ± std (n)': [mean_std_n(series.entry(share, metric)) for share in shares],
+                INTERVAL: [interval(series.entry(share, metric)) for share in shares],
+                "paper's figure": [series.paper(share, metric) for share in shares],
             }
-            rows += [(one.name, label(metric), name, *cells) for name, cells in lines.items() if set(cells) != {DASH}]
-    return Table(('arm', 'metric', 'of the images', *map(str, shares)), rows, 3)
+            rows += [
+                (series.name, label(metric), name, *cells) for name, cells in lines.items() if set(cells) != {DASH}
+            ]
+    return text_table(('series', 'metric', 'of the images', *map(str, shares)), rows, 3)
 
 
 def plot_fractions(report: Report, folder: Path) -> dict[str, Path]:
     """Draw each first metric against the fraction, with intervals; return the files by caption."""
-    found = series_of(report)
-    files = {}
-    for number, metric in enumerate(dict.fromkeys(_first_metric(one) for one in found)):
+    every, files = list(enumerate(series_of(report))), {}
+    for number, metric in enumerate(dict.fromkeys(series.metrics[0] for _, series in every)):
         path = folder / f'fractions-{number}.svg'
-        _plot([(place, one) for place, one in enumerate(found) if _first_metric(one) == metric], metric, path)
+        _plot([(place, series) for place, series in every if series.metrics[0] == metric], metric, path)
         files[f'{label(metric)} by the fraction of the training images'] = path
     return files
 
 
-def _first_metric(one: Series) -> str:
-    return next(iter(one.arms.values())).metrics[0]
-
-
-def _plot(found: Sequence[tuple[int, Series]], metric: str, path: Path) -> None:
+def _plot(every: Sequence[tuple[int, Series]], metric: str, path: Path) -> None:
     figure, axes = new_axes((6.4, 4.4))
-    for place, one in found:
-        entries = {share: entry for share in one.arms if (entry := one.entry(share, metric)) and entry['n']}
+    for place, series in every:
+        entries = {share: entry for share in series.arms if (entry := series.entry(share, metric)) and entry['n']}
         shares, means = list(map(float, entries)), [entry['mean'] for entry in entries.values()]
         seeds = ', '.join(dict.fromkeys(str(entry['n']) for entry in entries.values()))
-        name = f'{text_of(one.name)} (n={seeds})'
+        name = f'{text_of(series.name)} (n={seeds})'
         axes.plot(shares, means, ls=style(place), color=colour(place), marker='o', ms=4, lw=1.8, label=name)
         for share, entry in zip(shares, entries.values()):
             if entry['low'] is not None:
                 axes.plot((share, share), (entry['low'], entry['high']), '_-', color=colour(place), lw=1.4, ms=8)
-        quoted = {float(share): text for share in one.arms if (text := one.paper(share, metric)) != DASH}
+        quoted = {float(share): text for share in series.arms if (text := series.paper(share, metric)) != DASH}
         if quoted:
             figures = [float(text.split()[0]) for text in quoted.values()]
-            axes.plot(list(quoted), figures, 'x', color=colour(place), ms=7, label=f"{text_of(one.name)}, the paper's")
-    shares = sorted({share for _, one in found for share in one.arms})
+            name = f"{text_of(series.name)}, the paper's"
+            axes.plot(list(quoted), figures, 'x', color=colour(place), ms=7, label=name)
+    shares = sorted({share for _, series in every for share in series.arms})
     axes.set_xscale('log', base=2)
     axes.set_xticks([float(share) for share in shares], [str(share) for share in shares])
     axes.minorticks_off()

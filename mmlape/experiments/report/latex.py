@@ -10,13 +10,14 @@ from itertools import groupby
 from pathlib import Path
 
 from mmlape.evaluation.names import TASK_METRICS, label
+from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.formats import DASH, mean_std, number, probability
 from mmlape.experiments.report import explanations
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
-from mmlape.experiments.report.cost import parameters
 from mmlape.experiments.report.tables import paper_figure
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
+from mmlape.tables import latex_table, text_table
 
 _SPECIAL = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '*': '$^*$'}
 _SPECIAL |= {character: f'\\{character}' for character in '&%$#_{}'}
@@ -59,12 +60,12 @@ def _tables(report: Report) -> Iterator[str]:
     yield '% needs \\usepackage{array,booktabs}'
     for line in explanations.paper(report):
         yield f'% note: {" ".join(line.split())}'
-    order = lambda result: list(_CAPTIONS).index(result.task)  # noqa: E731
-    known = sorted((result for result in report.results if result.task in _CAPTIONS), key=order)
-    for task, results in groupby(known, lambda result: result.task):
-        yield _results(task, list(results))
-    for which in ('last', 'best'):
-        if any(one.which == which for one in report.comparisons):
+    for task in _CAPTIONS:
+        results = [result for result in report.results if result.task == task]
+        if results:
+            yield _results(task, results)
+    for which in EVALUATIONS:
+        if report.comparisons_at(which):
             yield _comparisons(report, which)
 
 
@@ -74,85 +75,65 @@ def _results(task: str, results: Sequence[ArmResult]) -> str:
     metrics = [name for name in TASK_METRICS[task] if any(name in result.metrics for result in results)]
     if task == 'classification':
         metric = ' / '.join(map(label, metrics))
-    quoted = [one for result in results if result.known for one in result.known.quotations]
-    title += f' on {data}' if quoted else ''
-    papers = f'({", ".join(dict.fromkeys(one.short for one in quoted))} paper)'
+    quoted = [quotation for result in results if result.known for quotation in result.known.quotations]
+    papers = f'({", ".join(dict.fromkeys(quotation.short for quotation in quoted))} paper)'
     columns = ['Model', 'Pre-trained Model', 'PE Method', r'\#param.', 'seeds', metric]
     columns += [f'{metric} {papers}'] if quoted else []
-    early = list(dict.fromkeys((one.metric, one.epoch) for result in results for one in result.early()))
+    early = list(dict.fromkeys((earlier.metric, earlier.epoch) for result in results for earlier in result.early()))
     for name, epoch in early:
         columns += [f'{label(name)}, epoch {epoch}', f'{label(name)}, epoch {epoch} {papers}']
     names = list(dict.fromkeys(result.model.name for result in results))
     ordered = sorted(results, key=lambda result: names.index(result.model.name))
-    blocks = []
+    rows = []
     for name, group in groupby(ordered, lambda result: result.model.name):
-        rows = [
-            _row(result, name if place == 0 else '', metrics, bool(quoted), early)
-            for place, result in enumerate(group)
-        ]
-        blocks.append('\n'.join(rows))
+        for place, result in enumerate(group):
+            rule = '\\midrule\n' if rows and place == 0 else ''
+            rows.append((rule + escape(name if place == 0 else ''), *_cells(result, metrics, bool(quoted), early)))
     caption = (
-        f'\\textbf{{{title}}}: mean $\\pm$ sample standard deviation over the seeds, of the last evaluation. '
-        '$^*$ means models pre-trained with LaPE.'
+        f'\\textbf{{{title}{f" on {data}" if quoted else ""}}}: mean $\\pm$ sample standard deviation over the seeds, '
+        'of the last evaluation. $^*$ means models pre-trained with LaPE.'
     )
     if quoted:
         caption += f' The last column quotes {escape("; ".join(explanations.sources(quoted)))}.'
-    return _float(caption, 'lll' + 'r' * (len(columns) - 3), columns, blocks)
+    return latex_table(text_table(columns, rows, 3), caption, 'lll' + 'r' * (len(columns) - 3))
 
 
-def _row(result: ArmResult, name: str, metrics: Sequence[str], quoted: bool, early: Sequence[tuple[str, int]]) -> str:
+def _cells(result: ArmResult, metrics: Sequence[str], quoted: bool, early: Sequence[tuple[str, int]]) -> list[str]:
+    """Return the cells of an arm after its model's name."""
     entries = [result.summary['last']['metrics'].get(metric) for metric in metrics]
-    shown = [escape(mean_std(entry)) for entry in entries]
-    model, count = result.model, parameters(result)
+    shown = ' / '.join(escape(mean_std(entry)) for entry in entries)
+    model, count = result.model, result.parameters
     size = '--' if count is None else f'{count / 1e6:.0f}M' if count >= 1e6 else f'{count / 1e6:.1f}M'
     seeds = max((entry['n'] for entry in entries if entry), default=0)
     method = model.method + (f', {result.fraction} of the images' if result.fraction < 1 else '')
-    cells = [escape(name), escape(model.pretrained), escape(method), size, str(seeds), ' / '.join(shown)]
+    cells = [escape(model.pretrained), escape(method), size, str(seeds), shown]
     if quoted:
         figures = [figure for metric in metrics if (figure := paper_figure(result, metric)) != DASH]
         cells.append(escape(' / '.join(figures or [DASH])))
-    found = {(one.metric, one.epoch): one for one in result.early()}
+    known = {(earlier.metric, earlier.epoch): earlier for earlier in result.early()}
     for key in early:
-        one = found.get(key)
-        cells += [escape(mean_std(one.entry)), one.paper] if one else ['--', '--']
-    return f'{" & ".join(cells)} \\\\'
+        cells += [escape(mean_std(known[key].entry)), known[key].paper] if key in known else ['--', '--']
+    return cells
 
 
 def _comparisons(report: Report, which: str) -> str:
     rows = []
-    for one in (one for one in report.comparisons if one.which == which):
-        pair = escape(report.title_of(one.arm, one.baseline)).replace(r'\_', r'\_\allowbreak{}')
-        cells = [pair, escape(label(one.metric))]
-        for found in (one.welch, one.paired):
-            limits = '--' if found.low is None else f'[{_signed(found.low)}, {_signed(found.high)}]'
-            cells += [_signed(found.mean), limits, escape(probability(found.holm))]
-        rows.append(f'{" & ".join(cells)} \\\\')
+    for compared in report.comparisons_at(which):
+        pair = escape(report.title_of(compared.arm, compared.baseline)).replace(r'\_', r'\_\allowbreak{}')
+        cells = [pair, escape(label(compared.metric))]
+        for difference in (compared.welch, compared.paired):
+            limits = '--' if difference.low is None else f'[{_signed(difference.low)}, {_signed(difference.high)}]'
+            cells += [_signed(difference.mean), limits, escape(probability(difference.holm))]
+        rows.append(cells)
     interval = rf'{CONFIDENCE * 100:.0f}\,\% interval'
     columns = ['Comparison', 'Metric', 'Welch', interval, '$p$', 'Paired', interval, '$p$']
     caption = (
         f'Differences in points, {which} evaluation. $p$ is corrected by Holm over the comparisons of this table, for '
         f'each test apart; a dash stands where fewer than {LEAST} seeds, or values without spread, allow no test.'
     )
-    return _float(caption, r'>{\raggedright\arraybackslash}p{0.28\linewidth}lrrrrrr', columns, ['\n'.join(rows)])
+    column_format = r'>{\raggedright\arraybackslash}p{0.28\linewidth}lrrrrrr'
+    return latex_table(text_table(columns, rows, 2), caption, column_format)
 
 
 def _signed(value: float | None) -> str:
     return escape(DASH) if value is None else f'${number(value, "+.2f")}$'
-
-
-def _float(caption: str, alignment: str, columns: Sequence[str], blocks: Sequence[str]) -> str:
-    body = '\n\\midrule\n'.join(blocks)
-    return '\n'.join((
-        r'\begin{table}[ht]',
-        r'\centering\small\setlength{\tabcolsep}{4pt}',
-        rf'\begin{{tabular}}{{{alignment}}}',
-        r'\toprule',
-        f'{" & ".join(columns)} \\\\',
-        r'\midrule',
-        body,
-        r'\bottomrule',
-        r'\end{tabular}',
-        rf'\caption{{{caption}}}',
-        r'\end{table}',
-        '',
-    ))  # fmt: skip

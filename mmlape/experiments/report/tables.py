@@ -1,12 +1,13 @@
-"""The tables of a report as rows of text, the same for Markdown, HTML and the terminal."""
+"""The tables of a report, the same for Markdown, HTML and the terminal: averages, tests, seeds, cost, provenance."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
+import pandas as pd
 from rich.table import Table as ConsoleTable
-from rich.text import Text
 
+from mmlape import tables
+from mmlape.console import clock
 from mmlape.evaluation.names import label
 from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.formats import DASH, interval, mean_std, number, probability
@@ -15,6 +16,8 @@ from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.comparisons import Comparison
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.statistics import CONFIDENCE, NO_SPREAD
+from mmlape.runs.run import Run
+from mmlape.tables import text_table
 
 INTERVAL = f'{CONFIDENCE:.0%} interval'
 DIFFERENCES = (0.5, 1.0, 2.0)
@@ -32,30 +35,9 @@ _TESTS = (
 )
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of text.
-
-    Attributes:
-        columns: Its heads.
-        rows: As long as ``columns``.
-        text_columns: How many columns at the left are text; those to their right are numbers, aligned to the right.
-    """
-
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    text_columns: int = 1
-
-
 def paper_figure(result: ArmResult, metric: str) -> str:
     """Return the paper's result for an arm's config, as the paper prints it."""
     return result.known.results.get(metric, DASH) if result.known else DASH
-
-
-def _averages(result: ArmResult, metric: str) -> tuple[str, ...]:
-    """Return the cells of a metric: mean, deviation, n and interval of last, and of best."""
-    entries = [result.summary[which]['metrics'].get(metric) for which in EVALUATIONS]
-    return tuple(cell for entry in entries for cell in (mean_std_n(entry), interval(entry)))
 
 
 def mean_std_n(entry: Mapping | None) -> str:
@@ -64,7 +46,7 @@ def mean_std_n(entry: Mapping | None) -> str:
     return text if text == DASH else f'{text} ({entry["n"]})'
 
 
-def results_table(report: Report) -> Table:
+def results_table(report: Report) -> pd.DataFrame:
     """Build the table of all arms, with untrained values and the paper's results where they are known."""
     rows = []
     for result in report.results:
@@ -74,62 +56,78 @@ def results_table(report: Report) -> Table:
             head = (result.name, model, label(metric), seeds, number(result.untrained(metric)))
             rows.append((*head, *_averages(result, metric), paper_figure(result, metric)))
     columns = ('arm', 'model', 'metric', 'seeds', 'untrained', *_AVERAGES, "paper's figure")
-    return _without_empty(Table(columns, rows, 4), ('model', 'untrained', "paper's figure"))
+    table = text_table(columns, rows, 4)
+    empty = [name for name in ('untrained', "paper's figure") if (table[name] == DASH).all()]
+    table = table.drop(columns=empty)
+    return table.droplevel('model') if set(table.index.get_level_values('model')) <= {DASH} else table
 
 
-def early_table(report: Report) -> Table:
+def _averages(result: ArmResult, metric: str) -> tuple[str, ...]:
+    """Return the cells of a metric: mean, deviation, n and interval of last, and of best."""
+    entries = [result.summary[which]['metrics'].get(metric) for which in EVALUATIONS]
+    return tuple(cell for entry in entries for cell in (mean_std_n(entry), interval(entry)))
+
+
+def early_table(report: Report) -> pd.DataFrame:
     """Build the table of earlier epochs that the papers quote."""
     rows = [
-        (result.name, label(one.metric), str(one.epoch), mean_std_n(one.entry), interval(one.entry), one.paper)
+        (result.name, label(early.metric), early.epoch, mean_std_n(early.entry), interval(early.entry), early.paper)
         for result in report.results
-        for one in result.early()
+        for early in result.early()
     ]
-    return Table(('arm', 'metric', 'after epoch', 'mean ± std (n)', INTERVAL, "paper's figure"), rows, 2)
+    return text_table(('arm', 'metric', 'after epoch', 'mean ± std (n)', INTERVAL, "paper's figure"), rows, 2)
 
 
-def metrics_table(result: ArmResult) -> Table:
+def metrics_table(result: ArmResult) -> pd.DataFrame:
     """Build the table of every metric of an arm."""
     known = dict.fromkeys(name for which in EVALUATIONS for name in result.summary[which]['metrics'])
-    return Table(('metric', *_AVERAGES), [(label(name), *_averages(result, name)) for name in known])
+    return text_table(('metric', *_AVERAGES), [(label(name), *_averages(result, name)) for name in known])
 
 
-def comparison_table(report: Report, which: str) -> Table:
+def comparison_table(report: Report, which: str) -> pd.DataFrame:
     """Build the table of the comparisons at 'last' or at 'best'."""
-    chosen = [one for one in report.comparisons if one.which == which]
-    rows = [(report.title_of(one.arm, one.baseline), label(one.metric), *_tested(one)) for one in chosen]
-    return Table(('arm − baseline', 'metric', *_TESTS), rows, 2)
+    rows = [
+        (report.title_of(compared.arm, compared.baseline), label(compared.metric), *_tested(compared))
+        for compared in report.comparisons_at(which)
+    ]
+    return text_table(('arm − baseline', 'metric', *_TESTS), rows, 2)
 
 
-def class_table(comparisons: Sequence[Comparison]) -> Table:
+def class_table(classes: Sequence[Comparison]) -> pd.DataFrame:
     """Build the table of the classes of a pair of arms and a metric."""
-    return Table(('class', *_TESTS), [(str(one.name), *_tested(one)) for one in comparisons])
+    return text_table(('class', *_TESTS), [(str(compared.name), *_tested(compared)) for compared in classes])
 
 
-def _tested(one: Comparison) -> tuple[str, ...]:
+def _tested(compared: Comparison) -> tuple[str, ...]:
     """Return the cells of a comparison: Welch's test, then the paired one."""
     cells = []
-    for kind, difference in (('welch', one.welch), ('paired', one.paired)):
-        seeds = f' ({difference.n[0]})' if kind == 'paired' else ''
+    for seeds, difference in (('', compared.welch), (f' ({compared.paired.n[0]})', compared.paired)):
         cells += [number(difference.mean, '+.2f') + seeds, interval(difference, '+.2f')]
         cells += [probability(difference.p), probability(difference.holm)]
     return tuple(cells)
 
 
-def seeds_table(report: Report) -> Table:
+def grouped_classes(report: Report) -> list[tuple[str, str, list[Comparison]]]:
+    """Return title, metric and classes of each comparison of classes."""
+    groups = groupby(report.classes, lambda compared: (compared.arm, compared.baseline, compared.metric))
+    return [(report.title_of(arm, baseline), metric, list(group)) for (arm, baseline, metric), group in groups]
+
+
+def seeds_table(report: Report) -> pd.DataFrame:
     """Build the table of the seeds that differences need in either test, from the spread of the compared arms."""
     rows = []
-    for one in (one for one in report.comparisons if one.which == 'last'):
-        arms = [report.result(name).values('last', one.metric) for name in (one.arm, one.baseline)]
-        head = (report.title_of(one.arm, one.baseline), label(one.metric))
+    for compared in report.comparisons_at('last'):
+        arms = [report.result(name).values('last', compared.metric) for name in (compared.arm, compared.baseline)]
+        head = (report.title_of(compared.arm, compared.baseline), label(compared.metric))
         spreads = (
-            ('unpaired', one.welch, pooled([list(values.values()) for values in arms])),
-            ('paired', one.paired, of_differences(*arms)),
+            ('unpaired', compared.welch, pooled([list(values.values()) for values in arms])),
+            ('paired', compared.paired, of_differences(*arms)),
         )
         for test, difference, spread in spreads:
             if spread is not None and difference.note != NO_SPREAD and spread.std:
                 rows.append((*head, test, *_needed(spread, test == 'paired')))
     heads = [f'to find {difference:g} points' for difference in DIFFERENCES]
-    return Table(('arm − baseline', 'metric', 'test', f'std ({INTERVAL})', *heads), rows, 3)
+    return text_table(('arm − baseline', 'metric', 'test', f'std ({INTERVAL})', *heads), rows, 3)
 
 
 def _needed(spread: Spread, paired: bool) -> Iterator[str]:
@@ -141,33 +139,73 @@ def _needed(spread: Spread, paired: bool) -> Iterator[str]:
         yield '{} ({} to {})'.format(*seeds)
 
 
-def grouped_classes(report: Report) -> list[tuple[str, str, list[Comparison]]]:
-    """Return title, metric and classes of each comparison of classes."""
-    groups = groupby(report.classes, lambda one: (one.arm, one.baseline, one.metric))
-    return [(report.title_of(arm, baseline), metric, list(group)) for (arm, baseline, metric), group in groups]
+def cost_table(report: Report) -> pd.DataFrame:
+    """Build the table of every arm's cost."""
+    rows = []
+    for result in report.results:
+        count, known, seconds = result.parameters, result.known, result.mean_cost('train_seconds')
+        flops = f'{known.flops / 1e9:.2f} ({" x ".join(map(str, known.size))})' if known and known.flops else DASH
+        rows.append((
+            result.name,
+            number(count and count / 1e6, '.3f'),
+            flops,
+            number(result.mean_cost('peak_memory_mib'), ',.0f'),
+            number(result.mean_cost('seconds_per_iter'), '.3f'),
+            DASH if seconds is None else clock(seconds),
+            number(result.gpu_hours),
+        ))  # fmt: skip
+    runs = [run for result in report.results for run in result.counted]
+    kinds = ' or '.join(dict.fromkeys(run.cost['memory_kind'] for run in runs if run.cost.get('memory_kind')))
+    memory = f'peak memory (MiB{", " + kinds if kinds else ""})'
+    columns = ('arm', 'parameters (M)', 'GFLOPs (one image)', memory, 's / iteration', 'a run (h:mm:ss)')
+    return text_table((*columns, 'GPU hours, all runs'), rows)
+
+
+def provenance_table(report: Report) -> pd.DataFrame:
+    """Build the table of what each arm was trained from, with and on."""
+    rows = []
+    for result in report.results:
+        identity, record = result.identity, result.first.record if result.first else {}
+        code, checkpoint = identity.get('code') or {}, identity.get('checkpoint') or {}
+        config = str(record.get('config') or '').rpartition('/')[2].removesuffix('.py')
+        commit = f'(commit {code["commit"][:9]})' if code.get('commit') else ''
+        rows.append((
+            result.name,
+            f'{config} {_short(identity.get("config"))}'.strip(),
+            ', '.join(map(str, result.summary['seeds'])) or DASH,
+            _batch(record),
+            identity.get('batch_policy') or DASH,
+            (identity.get('amp') or 'fp32') if identity else DASH,
+            f'{checkpoint["name"]} {_short(checkpoint.get("sha256"))}'.strip() if checkpoint else DASH,
+            ' '.join(filter(None, (code.get('version'), _short(code.get('source')), commit))) or DASH,
+            _recorded(result.counted, 'host'),
+            _recorded(result.counted, 'device'),
+        ))  # fmt: skip
+    columns = (
+        'arm', 'config', 'seeds', 'total batch', 'batch policy', 'precision', 'starts from',
+        'mmlape', 'host', 'device',
+    )  # fmt: skip
+    return text_table(columns, rows, len(columns))
+
+
+def _batch(record: dict) -> str:
+    if record.get('total_batch') is None:
+        return DASH
+    keys = ('world_size', 'images_per_process', 'accumulation')
+    factors = ' x '.join(str(record[key]) for key in keys if record.get(key) is not None)
+    return f'{factors} = {record["total_batch"]}' if factors else str(record['total_batch'])
+
+
+def _short(digest: str | None) -> str:
+    return (digest or '')[:10]
+
+
+def _recorded(runs: Sequence[Run], key: str) -> str:
+    return ', '.join(dict.fromkeys(str(run.record[key]) for run in runs if run.record.get(key))) or DASH
 
 
 def console_table(report: Report) -> ConsoleTable:
     """Build the table of results for the terminal, without its long columns."""
-    table, found = _without(results_table(report), ('model', f'best: {INTERVAL}')), ConsoleTable()
-    found.title = Text(report.title)
-    for place, column in enumerate(table.columns):
-        found.add_column(column, justify='left' if place < table.text_columns else 'right', overflow='fold')
-    for _, rows in groupby(table.rows, lambda row: row[0]):
-        for row in rows:
-            found.add_row(*map(Text, row))
-        found.add_section()
-    return found
-
-
-def _without_empty(table: Table, optional: Sequence[str]) -> Table:
-    """Drop those of the optional columns that are empty."""
-    columns = [(column, [row[place] for row in table.rows]) for place, column in enumerate(table.columns)]
-    return _without(table, [name for name, cells in columns if name in optional and set(cells) <= {DASH}])
-
-
-def _without(table: Table, names: Sequence[str]) -> Table:
-    """Drop columns."""
-    kept = [place for place, column in enumerate(table.columns) if column not in names]
-    columns, *rows = (tuple(row[place] for place in kept) for row in (table.columns, *table.rows))
-    return Table(columns, rows, sum(place < table.text_columns for place in kept))
+    table = results_table(report).drop(columns=f'best: {INTERVAL}')
+    table = table.droplevel('model') if 'model' in table.index.names else table
+    return tables.console_table(table, report.title, sections=True)

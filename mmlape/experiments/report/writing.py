@@ -5,11 +5,10 @@ from pathlib import Path
 from mmlape.errors import DataError
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.data import write_data
+from mmlape.experiments.report.document import write_html, write_markdown
 from mmlape.experiments.report.figures import draw
 from mmlape.experiments.report.fractions import plot_fractions
-from mmlape.experiments.report.html import write_html
 from mmlape.experiments.report.latex import write_latex
-from mmlape.experiments.report.markdown import write_markdown
 
 
 def write_report(report: Report, folder: str | Path) -> list[Path]:

@@ -44,7 +44,7 @@ class Options:
         seeds: Of every rate.
         images: 800, or 1000 to train the chosen rate once more with the images of validation.
         work_dir: Receives ``<set>-lr<rate>/seed_<S>``.
-        gpus: Processes of one run.
+        processes: Of one run.
         extra: Further options of ``mmlape train``.
         prune: Whether to delete the checkpoints of the other rates once a set is tested.
     """
@@ -53,14 +53,14 @@ class Options:
     seeds: Sequence[int]
     images: int = 800
     work_dir: Path = Path('work_dirs/vtab')
-    gpus: int = 1
+    processes: int = 1
     extra: Sequence[str] = ()
     prune: bool = False
 
     def study(self, arms: Sequence[Arm]) -> Study:
         """Return the study of some arms."""
         with quiet_logger():
-            return Study(arms, self.seeds, self.work_dir, self.gpus, self.extra)
+            return Study(arms, self.seeds, self.work_dir, self.processes, self.extra)
 
 
 @dataclass(frozen=True, eq=False)

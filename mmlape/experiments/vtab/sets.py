@@ -14,7 +14,7 @@ from mmlape.engine.config import load_config
 from mmlape.engine.optim import build_model, quiet_logger
 from mmlape.errors import CheckpointError, ConfigError, DataError, listed
 from mmlape.experiments.arm import Arm
-from mmlape.experiments.vtab.paper import FIGURES
+from mmlape.experiments.vtab.paper import paper_table
 
 ALL_IMAGES = 'train_dataloader.dataset.ann_file=train800val200.txt'
 """The option that trains on the 200 images of validation, too."""
@@ -26,7 +26,7 @@ class VtabSet:
 
     Attributes:
         name, group: As ``vtab`` of its config says.
-        config: Its file, or ``mmlape::vtab/name``.
+        config: Its file, or ``mmlape::classification/vtab/name``.
         cfg_options: ``key=value`` changes: the data root, the checkpoint to start from, and the user's.
         cfg: The config with these changes.
     """
@@ -84,9 +84,10 @@ def read_sets(
     if absent and not (skip and sets):
         raise DataError(
             f'{len(absent)} of {len(names)} sets are missing below {data} ({listed(list(absent.values()), 3)}): put '
-            'them there (configs/vtab/README.md says where they are found), or leave them out by --skip-missing'
+            'them there (configs/classification/vtab/README.md says where they are found), or leave them out by '
+            '--skip-missing'
         )
-    groups = [*FIGURES, *(one.group for one in sets)]
+    groups = [*paper_table()['Groups'], *(one.group for one in sets)]
     return sorted(sets, key=lambda one: groups.index(one.group)), absent
 
 

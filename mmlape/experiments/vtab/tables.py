@@ -1,20 +1,19 @@
 """The results as tables: for the terminal, as Markdown, JSON and CSV, with the paper's figures beside ours."""
 
-import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.table import Table as ConsoleTable
+import pandas as pd
 
 from mmlape.experiments.averages import moments
-from mmlape.experiments.formats import DASH, interval, mean_std, number
-from mmlape.experiments.report.markdown import markdown_table
-from mmlape.experiments.report.tables import INTERVAL, Table
-from mmlape.experiments.vtab.paper import GROUPS, SOURCE, paper_figures, paper_model
+from mmlape.experiments.formats import DASH, interval, number
+from mmlape.experiments.report.tables import INTERVAL, mean_std_n
+from mmlape.experiments.vtab.paper import paper_figures, paper_model, paper_table, set_groups
 from mmlape.experiments.vtab.protocol import METRIC, Options, SetResult
 from mmlape.files import atomic_path, write_json
+from mmlape.tables import markdown_table, text_table
 
 
 @dataclass(frozen=True)
@@ -77,8 +76,8 @@ def build_report(results: Sequence[SetResult], options: Options, absent: Mapping
     model = models.pop() if len(models) == 1 else None
     paper = paper_figures(model)
     groups = {result.one.name: result.one.group for result in results}
-    if set(groups) <= set(GROUPS):
-        groups = GROUPS
+    if set(groups) <= set(set_groups()):
+        groups = set_groups()
     values = {result.one.name: result.test['values'] for result in results if result.test}
     means = [
         _mean(group, [name for name in groups if group in (groups[name], 'all')], values, paper)
@@ -92,26 +91,28 @@ def build_report(results: Sequence[SetResult], options: Options, absent: Mapping
     notes = [
         f'Test accuracy in percent of the rate with the best mean validation accuracy, among {rates}; seeds {seeds}.',
         f'Trained on the list train800, validated on val200{again}.',
-        *[f'{one.one.name}: {one.reason}.' for one in results if one.test and one.reason],
+        *[f'{result.one.name}: {result.reason}.' for result in results if result.test and result.reason],
         *([f'In no mean: {"; ".join(left_out)}.'] if left_out else []),
-        *([f"The paper's figures: {SOURCE}; in the rows of means, over the same sets as ours."] if model else []),
     ]
+    if model:
+        source = f"{paper_table()['Paper']}; the paper's, not measured by us"
+        notes.append(f"The paper's figures: {source}; in the rows of means, over the same sets as ours.")
     return VtabReport(results, means, model, paper, notes)
 
 
 def _mean(name: str, members: Sequence[str], values: Mapping[str, Mapping], paper: Mapping[str, float]) -> Mean:
     """Average the sets of a group seed by seed, then over the seeds."""
-    have = tuple(one for one in members if one in values)
-    missing = tuple(one for one in members if one not in values)
+    have = tuple(member for member in members if member in values)
+    missing = tuple(member for member in members if member not in values)
     if not have:
         return Mean(name, have, missing, None, None)
-    rows = {seed: {METRIC: math.fsum(values[one][seed] for one in have) / len(have)} for seed in values[have[0]]}
-    known = all(one in paper for one in have)
-    figure = math.fsum(paper[one] for one in have) / len(have) if known else None
+    rows = {seed: {METRIC: math.fsum(values[member][seed] for member in have) / len(have)} for seed in values[have[0]]}
+    known = all(member in paper for member in have)
+    figure = math.fsum(paper[member] for member in have) / len(have) if known else None
     return Mean(name, have, missing, moments(rows)[METRIC], figure)
 
 
-def results_table(report: VtabReport) -> Table:
+def results_table(report: VtabReport) -> pd.DataFrame:
     """Build the table: a row a set, then a row a mean."""
     rows = []
     for result in report.results:
@@ -121,28 +122,15 @@ def results_table(report: VtabReport) -> Table:
         rows.append((result.one.name, result.one.group, rate, validation, *cells))
     for mean in report.means:
         rows.append((f'mean of {mean.title}', '', '', '', *_cells(mean.test, mean.paper)))
-    paper = f"{report.model}, paper's" if report.model else "paper's"
-    columns = ('set', 'group', 'rate', 'validation', 'test: mean ± std (n)', INTERVAL, paper, 'difference')
-    return Table(columns if report.model else columns[:-2], [row[: None if report.model else -2] for row in rows], 2)
+    columns = ['set', 'group', 'rate', 'validation', 'test: mean ± std (n)', INTERVAL, "paper's", 'difference']
+    table = text_table(columns, rows, 2)
+    return table.rename(columns={"paper's": f"{report.model}, paper's"}) if report.model else table.iloc[:, :-2]
 
 
 def _cells(test: Mapping | None, paper: float | None) -> tuple[str, ...]:
     """Return mean with deviation and n, interval, the paper's figure and the difference from it."""
-    mean = DASH if test is None else f'{mean_std(test)} ({test["n"]})'
     difference = None if test is None or paper is None else test['mean'] - paper
-    return mean, interval(test), number(paper, '.1f'), number(difference, '+.2f')
-
-
-def console_table(report: VtabReport) -> ConsoleTable:
-    """Build the table for the terminal."""
-    table, found = results_table(report), ConsoleTable(title='VTAB')
-    for place, column in enumerate(table.columns):
-        found.add_column(column, justify='left' if place < table.text_columns else 'right', overflow='fold')
-    for place, row in enumerate(table.rows):
-        if place == len(report.results):
-            found.add_section()
-        found.add_row(*row)
-    return found
+    return mean_std_n(test), interval(test), number(paper, '.1f'), number(difference, '+.2f')
 
 
 def write_results(report: VtabReport, options: Options) -> list[Path]:
@@ -152,10 +140,9 @@ def write_results(report: VtabReport, options: Options) -> list[Path]:
         notes = '\n'.join(f'- {note}' for note in report.notes)
         partial.write_text(f'# VTAB\n\n{markdown_table(results_table(report))}\n\n{notes}\n', encoding='utf-8')
     write_json(files[1], as_json(report, options))
-    with atomic_path(files[2]) as partial, open(partial, 'w', encoding='utf-8', newline='') as file:
-        writer = csv.writer(file)
-        writer.writerow(('set', 'group', 'split', 'rate', 'chosen', 'seed', 'accuracy'))
-        writer.writerows(_rows(report))
+    with atomic_path(files[2]) as partial:
+        columns = ['set', 'group', 'split', 'rate', 'chosen', 'seed', 'accuracy']
+        pd.DataFrame(_values(report), columns=columns).to_csv(partial, index=False)
     return files
 
 
@@ -167,27 +154,27 @@ def as_json(report: VtabReport, options: Options) -> dict:
         images=options.images,
         model=report.model,
         sets={
-            one.one.name: dict(
-                group=one.one.group,
-                config=one.one.config,
-                validation={f'{rate:g}': entry for rate, entry in one.validation.items()},
-                rate=one.rate,
-                test=one.test,
-                paper=report.paper.get(one.one.name),
-                reason=one.reason,
+            result.one.name: dict(
+                group=result.one.group,
+                config=result.one.config,
+                validation={f'{rate:g}': entry for rate, entry in result.validation.items()},
+                rate=result.rate,
+                test=result.test,
+                paper=report.paper.get(result.one.name),
+                reason=result.reason,
             )
-            for one in report.results
+            for result in report.results
         },
         means={mean.name: {key: value for key, value in vars(mean).items() if key != 'name'} for mean in report.means},
         notes=list(report.notes),
     )
 
 
-def _rows(report: VtabReport):
-    for one in report.results:
-        head = (one.one.name, one.one.group)
-        for rate, entry in one.validation.items():
+def _values(report: VtabReport) -> Iterator[tuple]:
+    for result in report.results:
+        head = (result.one.name, result.one.group)
+        for rate, entry in result.validation.items():
             for seed, value in entry['values'].items():
-                yield (*head, 'validation', f'{rate:g}', rate == one.rate, seed, value)
-        for seed, value in (one.test or {'values': {}})['values'].items():
-            yield (*head, 'test', f'{one.rate:g}', True, seed, value)
+                yield (*head, 'validation', f'{rate:g}', rate == result.rate, seed, value)
+        for seed, value in (result.test or {'values': {}})['values'].items():
+            yield (*head, 'test', f'{result.rate:g}', True, seed, value)

@@ -229,8 +229,10 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
-    model_names = name_models('{}-adapter', ARCHS)
     checkpoint_adapter = ViTAdapterCheckpointAdapter()
+    model_names = name_models('{}-adapter', ARCHS)
+    paper_name = 'DeiT'
+    paper_adapter = 'ViT-Adapter'
 
     def __init__(
         self,

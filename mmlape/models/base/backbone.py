@@ -38,10 +38,10 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
     ``forward``. What follows from that is done after the constructor, see ``complete``.
 
     Attributes:
-        model_names: Arguments by the names of models that ``mmlape.get_model`` takes; a subclass has its own.
         checkpoint_adapter: Knows the backbone's checkpoint files.
         load_report: Of the checkpoint that ``init_cfg`` names, once it is loaded.
         recorded_arguments: Arguments that files record, because neither names nor shapes of tensors tell them.
+        model_names: Arguments by the names of models that ``mmlape.get_model`` takes; a subclass has its own.
         out_types: Forms of the outputs.
         out_type: One of them.
         out_indices: Layers, or stages, to return, counted from 0.
@@ -62,9 +62,9 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
     """
 
-    model_names: ClassVar[Mapping[str, dict]] = {}
     checkpoint_adapter: CheckpointAdapter = CheckpointAdapter()
     load_report: LoadReport | None = None
+    model_names: ClassVar[Mapping[str, dict]] = {}
     out_types: ClassVar[tuple[str, ...]] = ('raw', 'featmap', 'avg_featmap')
     layers_name: ClassVar[str] = 'blocks'
     table_name: ClassVar[str] = 'pos_embed'

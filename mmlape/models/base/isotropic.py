@@ -4,7 +4,6 @@ x = [prefix; tokens(image)];  x <- layer_l(x, PE)
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -14,9 +13,8 @@ from torch import Tensor, nn
 from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
-from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.patch_embed import PATCH_NORMS
-from mmlape.models.layers.transformer_layer import build_layers, full_precision, growing_rates
+from mmlape.models.layers.transformer_layer import full_precision
 from mmlape.models.position import AttentionSlot, Stream
 
 OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
@@ -25,9 +23,8 @@ OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
 class IsotropicBackbone(BaseBackbone):
     """The parts and the outputs that such backbones share.
 
-    A subclass sets ``arch`` (with ``num_layers``, ``num_heads`` and ``feedforward_channels``), calls ``set_outputs``,
-    ``add_prefix_tokens`` and ``build_layers`` in its constructor, and defines ``embed`` and ``forward``; see
-    ``BaseBackbone`` for what else it must have.
+    A subclass calls ``set_outputs`` and ``add_prefix_tokens`` in its constructor, and defines ``embed`` and
+    ``forward``; see ``BaseBackbone`` for what else it must have.
 
     Attributes:
         arch: Widths, depth and heads.
@@ -76,39 +73,6 @@ class IsotropicBackbone(BaseBackbone):
                 f'pe_type, not pe_joining={given["pe_joining"]!r} with pe_type={given["pe_type"]!r}'
             )
         return build(self.embed_dims, eps=eps)
-
-    def build_layers(
-        self,
-        layer_type: Callable[..., nn.Module],
-        attention: dict[str, Any],
-        drop_path_rate: float = 0.0,
-        windows: Sequence[int | None] | None = None,
-        **options,
-    ) -> nn.ModuleList:
-        """Build the layers, each with position encodings of its own inside attention.
-
-        Args:
-            layer_type: Class of a layer.
-            attention: Arguments of ``MultiheadAttention`` beside widths, windows and encodings.
-            drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
-            windows: Side of each layer's windows, or None for global attention; by default all are global.
-            **options: Arguments of ``layer_type`` beside widths, joining, norm of the PE and stochastic depth.
-        """
-        depth = self.arch['num_layers']
-        own = dict(embed_dims=self.embed_dims, num_heads=self.arch['num_heads'], **attention)
-        return build_layers(
-            layer_type,
-            MultiheadAttention,
-            [
-                dict(own, window_size=window, slot=self.slot(number, window))
-                for number, window in enumerate(windows or [None] * depth)
-            ],
-            self.position,
-            growing_rates(drop_path_rate, depth),
-            embed_dims=self.embed_dims,
-            feedforward_channels=self.arch['feedforward_channels'],
-            **options,
-        )
 
     def slot(self, layer: int, window: int | None = None) -> AttentionSlot:
         """Return what a layer's encodings inside attention are attached to; ``window`` is the side of its windows."""

@@ -14,6 +14,8 @@ from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.ceit.checkpoint import ARCHS, CeiTCheckpointAdapter
 from mmlape.models.ceit.layers import ImageToTokens, LayerClassAttention, LeFFLayer
 from mmlape.models.grid import Grid
+from mmlape.models.layers.attention import MultiheadAttention
+from mmlape.models.layers.transformer_layer import build_layers, growing_rates
 from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.registry import MODELS
 
@@ -55,6 +57,7 @@ class CeiT(IsotropicBackbone):
     """
 
     model_names = name_models('ceit-{}', ARCHS)
+    paper_name = 'CeiT'
     checkpoint_adapter = CeiTCheckpointAdapter()
     embedding_names = ('i2t.',)
     patch_size = 16
@@ -79,7 +82,8 @@ class CeiT(IsotropicBackbone):
     ):
         super().__init__(init_cfg)
         arch = self.arch = resolve_arch(arch, ARCHS)
-        dims, depth = arch['embed_dims'], arch['num_layers']
+        dims, depth, heads = arch['embed_dims'], arch['num_layers'], arch['num_heads']
+        hidden = arch['feedforward_channels']
         self.embed_dims = dims
         self.in_channels = in_channels
         self.frozen_stages = frozen_stages
@@ -101,10 +105,15 @@ class CeiT(IsotropicBackbone):
         self.add_prefix_tokens(dict(cls_token=1))
         self.add_tables(depth)
         self.pos_drop = nn.Dropout(drop_rate)
-        self.blocks = self.build_layers(
+        attn = dict(embed_dims=dims, num_heads=heads, proj_drop_rate=drop_rate)
+        self.blocks = build_layers(
             LeFFLayer,
-            attention=dict(proj_drop_rate=drop_rate),
-            drop_path_rate=drop_path_rate,
+            MultiheadAttention,
+            [dict(attn, slot=self.slot(i)) for i in range(depth)],
+            self.position,
+            growing_rates(drop_path_rate, depth),
+            embed_dims=dims,
+            feedforward_channels=hidden,
             bn_cfg=bn_cfg,
             norm_cfg=norm_cfg,
             with_cp=with_cp,
@@ -112,11 +121,7 @@ class CeiT(IsotropicBackbone):
         self.lca = self.pos_layer_embed = None
         if out_type == 'cls_token':
             self.lca = LayerClassAttention(
-                embed_dims=dims,
-                num_heads=arch['num_heads'],
-                feedforward_channels=arch['feedforward_channels'],
-                drop_rate=drop_rate,
-                norm_cfg=norm_cfg,
+                embed_dims=dims, num_heads=heads, feedforward_channels=hidden, drop_rate=drop_rate, norm_cfg=norm_cfg
             )
             self.pos_layer_embed = nn.Parameter(torch.zeros(1, depth, dims))
         self.norm = build_norm_layer(norm_cfg, dims)[1]

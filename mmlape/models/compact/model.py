@@ -13,9 +13,11 @@ from mmlape.models.base.archs import VARIANTS, name_models
 from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone
 from mmlape.models.compact.checkpoint import CompactCheckpointAdapter
 from mmlape.models.compact.layers import TOKENIZERS, CompactLayer
-from mmlape.models.compact.options import ARCHS, check_out_type, check_patch_norm, resolve_arch
+from mmlape.models.compact.options import ARCHS, check_out_type, check_patch_norm, paper_name, resolve_arch
 from mmlape.models.grid import Grid
+from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear
+from mmlape.models.layers.transformer_layer import build_layers, growing_rates
 from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.registry import MODELS
 
@@ -61,6 +63,7 @@ class CompactTransformer(IsotropicBackbone):
         **name_models('{}', [arch for arch in ARCHS if not arch.startswith('cct')]),
         **name_models('{}', [arch for arch in ARCHS if arch.startswith('cct')], {'lape': VARIANTS['lape']}),
     }
+    paper_name = staticmethod(paper_name)
     checkpoint_adapter = CompactCheckpointAdapter()
     table_name = 'positional_emb'
     embedding_names = ('tokenizer.', 'norm_pre.')
@@ -104,10 +107,20 @@ class CompactTransformer(IsotropicBackbone):
         self.add_tables(depth)
         self.norm_pre = self.build_norm_pre(patch_norm, norm_cfg['eps'])
 
-        self.blocks = self.build_layers(
+        attn = dict(
+            embed_dims=self.embed_dims,
+            num_heads=self.arch['num_heads'],
+            qkv_bias=False,
+            attn_drop_rate=attn_drop_rate,
+        )
+        self.blocks = build_layers(
             CompactLayer,
-            attention=dict(qkv_bias=False, attn_drop_rate=attn_drop_rate),
-            drop_path_rate=drop_path_rate,
+            MultiheadAttention,
+            [dict(attn, slot=self.slot(i)) for i in range(depth)],
+            self.position,
+            growing_rates(drop_path_rate, depth),
+            embed_dims=self.embed_dims,
+            feedforward_channels=self.arch['feedforward_channels'],
             norm_cfg=norm_cfg,
             with_cp=with_cp,
         )

@@ -32,6 +32,14 @@ ARCHS = {
 }
 
 
+def paper_name(arch: str | dict) -> str:
+    """Return the family of an arch as the papers name it."""
+    arch = ARCHS[arch] if isinstance(arch, str) else arch
+    if arch['tokenizer']['type'] == 'conv':
+        return 'CCT'
+    return 'ViT-Lite' if arch['pooling'] == 'cls_token' else 'CVT'
+
+
 def resolve_arch(arch: str | dict) -> dict:
     """Return widths, depth, ``tokenizer`` and ``pooling`` of a name or a dict."""
     arch = archs.resolve_arch(arch, ARCHS)

@@ -78,6 +78,7 @@ class Learnable(AbsolutePosition):
         std: Standard deviation of the initial values; by default that of the backbone, 0.02 for most.
     """
 
+    paper_name = 'learnable'
     trainable = True
 
     def __init__(self, std: float | None = None):
@@ -94,6 +95,8 @@ class Learnable(AbsolutePosition):
 class Sincos1d(AbsolutePosition):
     """Fixed sinusoids over the token index, prefix tokens included."""
 
+    paper_name = 'sincos1d'
+
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
         """Build the table."""
         return sincos_1d(num_prefix + grid[0] * grid[1], embed_dims)[None]
@@ -103,6 +106,8 @@ class Sincos1d(AbsolutePosition):
 class Sincos2d(AbsolutePosition):
     """Fixed sinusoids over column and row; zeros for prefix tokens."""
 
+    paper_name = 'sincos2d'
+
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
         """Build the table."""
         return sincos_2d(grid, embed_dims, num_prefix)[None]
@@ -111,6 +116,8 @@ class Sincos2d(AbsolutePosition):
 @POSITION_ENCODINGS.register_module('sine')
 class Sine(AbsolutePosition):
     """DETR's fixed sinusoids: over the row (first half of the channels), then the column, as angles up to 2 pi."""
+
+    paper_name = 'sine'
 
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
         """Build the table, zero for prefix tokens."""
@@ -127,6 +134,7 @@ class Sine(AbsolutePosition):
 class Sincos2dMoco(AbsolutePosition):
     """Fixed sinusoids over column and row as big_vision has them; zeros for prefix tokens."""
 
+    paper_name = 'sincos2d-moco'
     unstored = True
 
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:

@@ -24,6 +24,7 @@ class Alibi2d(AttentionPosition):
         ConfigError: For a factor that is not positive.
     """
 
+    paper_name = 'ALiBi'
     windows = True
 
     def __init__(self, slope: float = 1.0):

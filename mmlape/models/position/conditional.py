@@ -28,6 +28,8 @@ class ConditionalPosition(LayerPosition):
         ConfigError: For a side that is not odd, or no layer.
     """
 
+    paper_name = 'CPE'
+
     def __init__(self, after: int | Sequence[int] = (0,), kernel_size: int = 3):
         self.after = (after,) if isinstance(after, int) else tuple(after)
         if not self.after:

@@ -44,6 +44,8 @@ class Shaw(_Clipped):
         ratio: Offsets are clipped at the integer part of twice as much.
     """
 
+    paper_name = 'Shaw'
+
 
 @POSITION_ENCODINGS.register_module('axial-deeplab')
 class AxialDeepLab(_Clipped):
@@ -53,6 +55,7 @@ class AxialDeepLab(_Clipped):
         ratio: Offsets are clipped at the integer part of twice as much.
     """
 
+    paper_name = 'Axial-DeepLab'
     sides = 'qkv'
 
 
@@ -82,6 +85,8 @@ class Huang(_Bucketed):
     Args:
         ratio: Offsets are clipped at the integer part of twice as much.
     """
+
+    paper_name = 'Huang'
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register ``rpe_table``, (d, buckets), zero."""
@@ -115,6 +120,8 @@ class TransformerXL(_Bucketed):
     Args:
         ratio: Offsets are clipped at the integer part of twice as much.
     """
+
+    paper_name = 'Transformer-XL'
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register ``rpe_proj``, ``rpe_key_bias`` (u) and ``rpe_offset_bias`` (v)."""
@@ -154,6 +161,7 @@ class Sasa(AttentionPosition):
     The tables are made for one grid; other grids get them resized.
     """
 
+    paper_name = 'SASA'
     windows = True
     has_grid = True
 

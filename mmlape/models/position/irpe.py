@@ -50,6 +50,7 @@ class ImageRPE(AttentionPosition):
         ConfigError: For unknown names and combinations without a meaning.
     """
 
+    paper_name = 'iRPE'
     windows = True
 
     def __init__(

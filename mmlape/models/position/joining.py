@@ -45,6 +45,7 @@ class Joining:
         shares_norm: Whether a layer's norm of the tokens also norms the PE.
     """
 
+    paper_name = 'Default'
     name: str
     table_per_layer = False
     with_norm = False
@@ -92,6 +93,7 @@ class Joining:
 class SharedJoining(Joining):
     """The one PE is added to the residual stream before every layer."""
 
+    paper_name = 'Shared'
     at_input = False
 
     def enter(self, x: Tensor, pe: Stream) -> Tensor:
@@ -108,6 +110,7 @@ class SharedJoining(Joining):
 class UnsharedJoining(SharedJoining):
     """Every layer adds a trainable PE of its own to the residual stream."""
 
+    paper_name = 'Unshared'
     table_per_layer = True
 
     def join(self, x, pe, norm, pe_norm):
@@ -120,6 +123,7 @@ class UnsharedJoining(SharedJoining):
 class LaPEJoining(Joining):
     """Attention's input gets the PE that the previous layer passed on, through a norm of the layer's own."""
 
+    paper_name = 'LaPE'
     with_norm = True
     at_input = False
     shares_norm = False
@@ -139,6 +143,8 @@ class LaPEJoining(Joining):
 @JOININGS.register_module('lape-shared')
 class LaPESharedJoining(LaPEJoining):
     """Attention's input gets the one PE through a norm of the layer's own."""
+
+    paper_name = 'LaPE, sharing PE'
 
     def join(self, x, pe, norm, pe_norm):
         """Add the normed PE to attention's input, and pass the PE on without the norm."""

@@ -43,6 +43,7 @@ class RelativePositionBias(AttentionPosition):
     the key axis, eps 1e-5, which is resized along.
     """
 
+    paper_name = 'RPE'
     normed_joinings = ('lape',)
     windows = True
     has_grid = True

@@ -105,6 +105,8 @@ class AxialRotary(Rotary):
         ConfigError: For unknown names, or a reference beside normalised coordinates.
     """
 
+    paper_name = 'RoPE'
+
     def __init__(
         self,
         theta: float = 100.0,
@@ -140,6 +142,7 @@ class MixedRotary(Rotary):
         theta: Base of the initial lengths.
     """
 
+    paper_name = 'RoPE-Mixed'
     windows = True
 
     def __init__(self, theta: float = 10.0):

@@ -69,13 +69,15 @@ class SwinTransformer(BaseBackbone):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
-    model_names = name_models(
-        'swin-{}', swin_options.ARCHS, {**VARIANTS, 'lape': dict(pe_type='learnable', pe_joining='lape')}
-    )
     checkpoint_adapter = SwinCheckpointAdapter()
     layers_name = 'layers'
     table_name = 'absolute_pos_embed'
     embedding_names = ('patch_embed.',)
+    model_names = name_models(
+        'swin-{}', swin_options.ARCHS, {**VARIANTS, 'lape': dict(pe_type='learnable', pe_joining='lape')}
+    )
+    paper_name = 'Swin'
+    paper_sizes = {'tiny': 'T'}
 
     def __init__(
         self,

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from mmlape.models.base.archs import name_models, resolve_arch
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
-from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
+from mmlape.models.layers.attention import MultiheadAttention
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, growing_rates
 from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.models.t2t.checkpoint import ARCHS, T2TCheckpointAdapter
 from mmlape.models.t2t.layers import TokensToToken
@@ -55,6 +56,7 @@ class T2TViT(IsotropicBackbone):
     """
 
     model_names = name_models('{}', ARCHS)
+    paper_name = 'T2T-ViT'
     checkpoint_adapter = T2TCheckpointAdapter()
     embedding_names = ('tokens_to_token.',)
     patch_size = 16
@@ -100,11 +102,16 @@ class T2TViT(IsotropicBackbone):
         self.add_prefix_tokens(dict(cls_token=1))
         self.add_tables(depth)
         self.pos_drop = nn.Dropout(drop_rate)
-        self.blocks = self.build_layers(
+        attn = dict(embed_dims=self.embed_dims, num_heads=arch['num_heads'], qkv_bias=False, proj_drop_rate=drop_rate)
+        self.blocks = build_layers(
             TransformerEncoderLayer,
-            attention=dict(qkv_bias=False, proj_drop_rate=drop_rate),
+            MultiheadAttention,
+            [dict(attn, slot=self.slot(i)) for i in range(depth)],
+            self.position,
+            growing_rates(drop_path_rate, depth),
+            embed_dims=self.embed_dims,
+            feedforward_channels=arch['feedforward_channels'],
             drop_rate=drop_rate,
-            drop_path_rate=drop_path_rate,
             norm_cfg=norm_cfg,
             with_cp=with_cp,
         )

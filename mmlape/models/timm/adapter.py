@@ -53,6 +53,7 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
     """
 
     checkpoint_adapter = TimmViTAdapterCheckpointAdapter()
+    paper_name = None
 
     def __init__(
         self,

@@ -49,9 +49,10 @@ class TimmViT(IsotropicBackbone):
         StackError: If timm is missing or too old.
     """
 
-    model_names = TimmNames()
     checkpoint_adapter = TimmCheckpointAdapter()
     table_name = TABLE
+    model_names = TimmNames()
+    paper_name = None
     prefix_tokens = ()
     layers_name = f'{VIT}blocks'
     embedding_names = (f'{VIT}patch_embed.', f'{VIT}norm_pre.')
@@ -163,8 +164,8 @@ class TimmViT(IsotropicBackbone):
         with self.vit_mode(x):
             maps = self.vit.patch_embed(x)  # (B, rows, columns, D)
             hw = int(maps.shape[1]), int(maps.shape[2])
-            embedded = self.vit._pos_embed(maps)
-            tokens, rope = embedded if isinstance(embedded, tuple) else (embedded, None)  # Eva returns both
+            tokens = self.vit._pos_embed(maps)
+            tokens, rope = tokens if isinstance(tokens, tuple) else (tokens, None)  # Eva returns both
             return self.vit.norm_pre(tokens), rope, hw
 
     def run_layers(

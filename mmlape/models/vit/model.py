@@ -9,9 +9,10 @@ from mmlape.errors import ConfigError
 from mmlape.models.base.archs import name_models, resolve_arch
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
+from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
-from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, growing_rates
 from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 from mmlape.models.vit.layouts import TOKENS
@@ -74,8 +75,9 @@ class VisionTransformer(IsotropicBackbone):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
-    model_names = name_models('{}', ARCHS)
     checkpoint_adapter = ViTCheckpointAdapter()
+    model_names = name_models('{}', ARCHS)
+    paper_name = 'DeiT'
 
     def __init__(
         self,
@@ -110,10 +112,10 @@ class VisionTransformer(IsotropicBackbone):
     ):
         super().__init__(init_cfg)
         self.arch = resolve_arch(arch, ARCHS)
-        self.embed_dims = self.arch['embed_dims']
+        self.embed_dims, depth = self.arch['embed_dims'], self.arch['num_layers']
         self.in_channels, self.patch_size = in_channels, patch_size
         self.grid: Grid = self.grid_of(img_size)
-        self.set_outputs(out_type, out_indices, self.arch['num_layers'])
+        self.set_outputs(out_type, out_indices, depth)
         if out_type == 'cls_token' and not with_cls_token:
             raise ConfigError("out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'")
         self.pe_type, self.pe_joining = pe_type, pe_joining
@@ -127,18 +129,28 @@ class VisionTransformer(IsotropicBackbone):
         tokens = dict.fromkeys(self.prefix_tokens, 1) if with_cls_token else {}
         tokens |= {'reg_token': num_registers} if num_registers else {}
         self.add_prefix_tokens(tokens)
-        self.add_tables(self.arch['num_layers'])
+        self.add_tables(depth)  # here, since initial values by seed depend on the order
         self.norm_pre = self.build_norm_pre(patch_norm, eps)
         self.pos_drop = nn.Dropout(drop_rate)
 
-        windows = resolve_windows(window_attn, window_size, self.arch['num_layers'], self.num_prefix, self.position)
+        windows = resolve_windows(window_attn, window_size, depth, self.num_prefix, self.position)
         self.norm_placement = resolve_norm_placement(norm_placement)
-        self.blocks = self.build_layers(
+        attn = dict(
+            embed_dims=self.embed_dims,
+            num_heads=self.arch['num_heads'],
+            qkv_bias=qkv_bias,
+            attn_drop_rate=attn_drop_rate,
+            proj_drop_rate=drop_rate,
+        )
+        self.blocks = build_layers(
             TransformerEncoderLayer,
-            attention=dict(qkv_bias=qkv_bias, attn_drop_rate=attn_drop_rate, proj_drop_rate=drop_rate),
-            windows=windows,
+            MultiheadAttention,
+            [dict(attn, window_size=window, slot=self.slot(i, window)) for i, window in enumerate(windows)],
+            self.position,
+            growing_rates(drop_path_rate, depth),
+            embed_dims=self.embed_dims,
+            feedforward_channels=self.arch['feedforward_channels'],
             drop_rate=drop_rate,
-            drop_path_rate=drop_path_rate,
             layer_scale_init_value=layer_scale_init_value,
             norm_cfg=norm_cfg,
             norm_placement=self.norm_placement,
@@ -212,6 +224,7 @@ class DistilledVisionTransformer(VisionTransformer):
     """
 
     model_names = name_models('{}-distilled', ARCHS)
+    paper_name = 'DeiT'
     prefix_tokens = ('cls_token', 'dist_token')
 
     def format(self, x: Tensor, hw: Grid) -> Tensor | tuple[Tensor, ...]:

@@ -1,8 +1,0 @@
-"""CVT-7/4 on CIFAR-10, LaPE. Expect 94.690 % top-1 (the LaPE paper's); not run by us.
-
-tools/train.py configs/cifar/cvt-7-4-lape_1xb128-310e_cifar10.py
-"""
-
-_base_ = './cvt-7-4-default_1xb128-310e_cifar10.py'
-
-model = dict(backbone=dict(pe_joining='lape'))

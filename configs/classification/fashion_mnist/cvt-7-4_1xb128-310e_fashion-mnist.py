@@ -1,0 +1,8 @@
+"""CVT-7/4 on Fashion-MNIST, default PE; not run by us, no paper's figure.
+
+tools/train.py configs/classification/fashion_mnist/cvt-7-4_1xb128-310e_fashion-mnist.py
+"""
+
+_base_ = './cct-7-3x1_1xb128-310e_fashion-mnist.py'
+
+model = dict(backbone=dict(arch='cvt-7/4'))

@@ -1,0 +1,8 @@
+"""CeiT-Ti on ImageNet-1K, LaPE. Expect 76.87 % top-1 (the LaPE paper's); not run by us.
+
+tools/dist_train.sh configs/classification/imagenet/ceit-tiny-lape_4xb256-300e_in1k.py 4
+"""
+
+_base_ = './ceit-tiny_4xb256-300e_in1k.py'
+
+model = dict(backbone=dict(pe_joining='lape'))

@@ -1,0 +1,14 @@
+"""CeiT-Ti on ImageNet-1K, default PE. Expect 76.52 % top-1 (the LaPE paper's); not run by us.
+
+tools/dist_train.sh configs/classification/imagenet/ceit-tiny_4xb256-300e_in1k.py 4
+"""
+
+_base_ = [
+    '../../_base_/models/ceit.py',
+    '../../_base_/datasets/imagenet.py',
+    '../../_base_/schedules/deit_300e.py',
+]
+custom_hooks = [
+    dict(type='mmlape.KeptEMAHook', momentum=4e-5, update_buffers=True),
+    dict(type='mmlape.SecondEvaluationHook', name='crop_1.0', changes=dict(ResizeEdge=dict(scale=224))),
+]

@@ -1,0 +1,9 @@
+"""DeiT-B on ImageNet-1K, default PE. Expect 81.64 % top-1 (the LaPE paper's; the DPN paper has 81.8); not run by us.
+
+tools/dist_train.sh configs/classification/imagenet/deit-base_4xb256-300e_in1k.py 4
+"""
+
+_base_ = './deit-tiny_4xb256-300e_in1k.py'
+
+embed_dims = 768
+model = dict(backbone=dict(arch='deit-base'), head=dict(in_channels=embed_dims))

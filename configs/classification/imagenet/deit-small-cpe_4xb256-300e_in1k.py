@@ -1,0 +1,8 @@
+"""DeiT-S on ImageNet-1K, conditional encoding alone. Expect 79.9 % top-1 (the CPVT paper's); not run by us.
+
+tools/dist_train.sh configs/classification/imagenet/deit-small-cpe_4xb256-300e_in1k.py 4
+"""
+
+_base_ = './deit-small_4xb256-300e_in1k.py'
+
+model = dict(backbone=dict(pe_type='cpe'))

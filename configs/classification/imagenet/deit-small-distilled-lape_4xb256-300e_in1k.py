@@ -1,0 +1,8 @@
+"""Distilled DeiT-S, LaPE. Expect 81.48 % top-1 (the LaPE paper's); not run by us.
+
+tools/dist_train.sh configs/classification/imagenet/deit-small-distilled-lape_4xb256-300e_in1k.py 4
+"""
+
+_base_ = './deit-small-distilled_4xb256-300e_in1k.py'
+
+model = dict(backbone=dict(pe_joining='lape'))

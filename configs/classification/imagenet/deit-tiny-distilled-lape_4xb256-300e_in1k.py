@@ -1,0 +1,8 @@
+"""Distilled DeiT-Ti, LaPE. Expect 74.97 % top-1 (the LaPE paper's); not run by us.
+
+tools/dist_train.sh configs/classification/imagenet/deit-tiny-distilled-lape_4xb256-300e_in1k.py 4
+"""
+
+_base_ = './deit-tiny-distilled_4xb256-300e_in1k.py'
+
+model = dict(backbone=dict(pe_joining='lape'))

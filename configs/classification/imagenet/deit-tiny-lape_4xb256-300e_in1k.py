@@ -1,0 +1,8 @@
+"""DeiT-Ti on ImageNet-1K, LaPE. Expect 73.11 % top-1 (the LaPE paper's); not run by us.
+
+tools/dist_train.sh configs/classification/imagenet/deit-tiny-lape_4xb256-300e_in1k.py 4
+"""
+
+_base_ = './deit-tiny_4xb256-300e_in1k.py'
+
+model = dict(backbone=dict(pe_joining='lape'))

@@ -1,0 +1,8 @@
+"""DeiT-Ti on ImageNet-1K, axial rotary encoding alone. No paper's figure with this recipe; not run by us.
+
+tools/dist_train.sh configs/classification/imagenet/deit-tiny-rope_4xb256-300e_in1k.py 4
+"""
+
+_base_ = './deit-tiny_4xb256-300e_in1k.py'
+
+model = dict(backbone=dict(pe_type='rope'))

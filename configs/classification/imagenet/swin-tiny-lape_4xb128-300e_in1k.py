@@ -1,0 +1,8 @@
+"""Swin-T on ImageNet-1K, LaPE. Expect 81.25 % top-1 (the LaPE paper's); not run by us.
+
+tools/dist_train.sh configs/classification/imagenet/swin-tiny-lape_4xb128-300e_in1k.py 4
+"""
+
+_base_ = './swin-tiny_4xb128-300e_in1k.py'
+
+model = dict(backbone=dict(pe_joining='lape'))

@@ -1,0 +1,8 @@
+"""DETR-R50, sine PE and contextual iRPE with h for g. Expect 40.4 box AP (the iRPE paper's); not run by us.
+
+tools/dist_train.sh configs/detection/detr_r50-irpe-product-clip-k-9x9_8xb2-150e_coco.py 8
+"""
+
+_base_ = './detr_r50_8xb2-150e_coco.py'
+
+model = dict(pe_type=['sine', dict(type='irpe', ratio=2.0, index='clip')])

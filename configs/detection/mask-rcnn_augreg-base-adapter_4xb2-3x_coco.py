@@ -1,0 +1,16 @@
+"""Mask R-CNN with AugReg-B, ViT-Adapter: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/detection/mask-rcnn_augreg-base-adapter_4xb2-3x_coco.py 4
+"""
+
+_base_ = './mask-rcnn_dinov2-small-adapter_4xb2-3x_coco.py'
+
+embed_dims = 768
+model = dict(
+    data_preprocessor=_base_.half,
+    backbone=dict(
+        vit=dict(model_name='vit_base_patch16_224.augreg_in21k'),
+        init_cfg=dict(checkpoint='hf-hub:timm/vit_base_patch16_224.augreg_in21k'),
+    ),
+    neck=dict(in_channels=[embed_dims] * 4),
+)

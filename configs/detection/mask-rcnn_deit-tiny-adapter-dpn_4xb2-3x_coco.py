@@ -1,0 +1,8 @@
+"""Mask R-CNN, ViT-Adapter-Ti, default PE and Dual PatchNorm. The papers give no figure for it; not run by us.
+
+tools/dist_train.sh configs/detection/mask-rcnn_deit-tiny-adapter-dpn_4xb2-3x_coco.py 4
+"""
+
+_base_ = './mask-rcnn_deit-tiny-adapter_4xb2-3x_coco.py'
+
+model = dict(backbone=dict(patch_norm='dual', init_cfg=dict(checkpoint='pretrained/deit_tiny_dpn.pth')))

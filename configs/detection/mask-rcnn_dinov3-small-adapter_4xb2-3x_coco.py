@@ -1,0 +1,15 @@
+"""Mask R-CNN with DINOv3-S, the adapter reads it frozen: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/detection/mask-rcnn_dinov3-small-adapter_4xb2-3x_coco.py 4
+"""
+
+_base_ = './mask-rcnn_dinov2-small-adapter_4xb2-3x_coco.py'
+
+model = dict(
+    backbone=dict(
+        vit=dict(model_name='vit_small_patch16_dinov3.lvd1689m', drop_path_rate=0.0, frozen=True),
+        mode='read-only',
+        vit_feature_source='interaction',
+        init_cfg=dict(checkpoint='hf-hub:timm/vit_small_patch16_dinov3.lvd1689m'),
+    ),
+)

@@ -1,8 +1,0 @@
-"""DETR-R50, sine PE and iRPE biases, 150 epochs. Expect 40.6 box AP (the iRPE paper's); not run by us.
-
-tools/dist_train.sh configs/detr/detr_r50-default-irpe-product-bias-k-9x9_8xb2-150e_coco.py 8
-"""
-
-_base_ = './detr_r50-default_8xb2-150e_coco.py'
-
-model = dict(pe_type=['sine', dict(type='irpe', mode='bias', ratio=2.0)])

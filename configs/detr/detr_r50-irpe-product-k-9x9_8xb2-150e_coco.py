@@ -1,8 +1,0 @@
-"""DETR-R50, contextual iRPE alone, 150 epochs. Expect 38.7 box AP (the iRPE paper's); not run by us.
-
-tools/dist_train.sh configs/detr/detr_r50-irpe-product-k-9x9_8xb2-150e_coco.py 8
-"""
-
-_base_ = './detr_r50-default_8xb2-150e_coco.py'
-
-model = dict(pe_type=[dict(type='irpe', ratio=2.0)])

@@ -1,8 +1,0 @@
-"""DETR-R50 without a PE of the image, 150 epochs. Expect 30.4 box AP (the iRPE paper's); not run by us.
-
-tools/dist_train.sh configs/detr/detr_r50-none_8xb2-150e_coco.py 8
-"""
-
-_base_ = './detr_r50-default_8xb2-150e_coco.py'
-
-model = dict(pe_type='none')

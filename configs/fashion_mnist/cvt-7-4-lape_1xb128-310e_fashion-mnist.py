@@ -1,8 +1,0 @@
-"""CVT-7/4 on Fashion-MNIST, LaPE; not run by us, no paper's figure.
-
-tools/train.py configs/fashion_mnist/cvt-7-4-lape_1xb128-310e_fashion-mnist.py
-"""
-
-_base_ = './cvt-7-4-default_1xb128-310e_fashion-mnist.py'
-
-model = dict(backbone=dict(pe_joining='lape'))

@@ -1,8 +1,0 @@
-"""ViT-B/16, DPN, and a linear layer on ADE20K. Expect 46.1 mIoU (the DPN paper's, mean of ten seeds); not run by us.
-
-tools/dist_train.sh configs/linear/linear_vit-base-p16-default-dpn_4xb4-161664i_ade20k.py 4
-"""
-
-_base_ = './linear_vit-base-p16-default_4xb4-161664i_ade20k.py'
-
-model = dict(backbone=dict(patch_norm='dual', init_cfg=dict(checkpoint='pretrained/vit_base_p16_dpn.pth')))

@@ -1,8 +1,0 @@
-"""Mask R-CNN, ViT-Adapter-Ti, LaPE and Dual PatchNorm. The papers give no figure for it; not run by us.
-
-tools/dist_train.sh configs/mask_rcnn/mask-rcnn_deit-tiny-adapter-lape-dpn_4xb2-3x_coco.py 4
-"""
-
-_base_ = './mask-rcnn_deit-tiny-adapter-lape_4xb2-3x_coco.py'
-
-model = dict(backbone=dict(patch_norm='dual', init_cfg=dict(checkpoint='pretrained/deit_tiny_lape_dpn.pth')))

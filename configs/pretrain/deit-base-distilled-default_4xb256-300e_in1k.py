@@ -1,9 +1,0 @@
-"""Distilled DeiT-B, default PE. Expect 83.05 % top-1 (the LaPE paper's); not run by us.
-
-tools/dist_train.sh configs/pretrain/deit-base-distilled-default_4xb256-300e_in1k.py 4
-"""
-
-_base_ = './deit-tiny-distilled-default_4xb256-300e_in1k.py'
-
-embed_dims = 768
-model = dict(backbone=dict(arch='deit-base'), head=dict(in_channels=embed_dims))

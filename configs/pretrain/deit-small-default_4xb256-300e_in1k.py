@@ -1,9 +1,0 @@
-"""DeiT-S on ImageNet-1K, default PE. Expect 80.00 % top-1 (the LaPE paper's; the DPN paper has 80.1); not run by us.
-
-tools/dist_train.sh configs/pretrain/deit-small-default_4xb256-300e_in1k.py 4
-"""
-
-_base_ = './deit-tiny-default_4xb256-300e_in1k.py'
-
-embed_dims = 384
-model = dict(backbone=dict(arch='deit-small'), head=dict(in_channels=embed_dims))

@@ -1,8 +1,0 @@
-"""Distilled DeiT-S, LaPE. Expect 81.48 % top-1 (the LaPE paper's); not run by us.
-
-tools/dist_train.sh configs/pretrain/deit-small-distilled-lape_4xb256-300e_in1k.py 4
-"""
-
-_base_ = './deit-small-distilled-default_4xb256-300e_in1k.py'
-
-model = dict(backbone=dict(pe_joining='lape'))

@@ -1,8 +1,0 @@
-"""Distilled DeiT-Ti, LaPE. Expect 74.97 % top-1 (the LaPE paper's); not run by us.
-
-tools/dist_train.sh configs/pretrain/deit-tiny-distilled-lape_4xb256-300e_in1k.py 4
-"""
-
-_base_ = './deit-tiny-distilled-default_4xb256-300e_in1k.py'
-
-model = dict(backbone=dict(pe_joining='lape'))

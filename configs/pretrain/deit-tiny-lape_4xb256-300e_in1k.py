@@ -1,8 +1,0 @@
-"""DeiT-Ti on ImageNet-1K, LaPE. Expect 73.11 % top-1 (the LaPE paper's); not run by us.
-
-tools/dist_train.sh configs/pretrain/deit-tiny-lape_4xb256-300e_in1k.py 4
-"""
-
-_base_ = './deit-tiny-default_4xb256-300e_in1k.py'
-
-model = dict(backbone=dict(pe_joining='lape'))

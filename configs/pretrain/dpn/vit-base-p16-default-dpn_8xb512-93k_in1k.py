@@ -1,8 +1,0 @@
-"""ViT-B/16 on ImageNet-1K, Dual PatchNorm. Expect 81.1 % top-1 (the DPN paper's); not run by us.
-
-tools/dist_train.sh configs/pretrain/dpn/vit-base-p16-default-dpn_8xb512-93k_in1k.py 8
-"""
-
-_base_ = './vit-base-p16-default_8xb512-93k_in1k.py'
-
-model = dict(backbone=dict(patch_norm='dual'))

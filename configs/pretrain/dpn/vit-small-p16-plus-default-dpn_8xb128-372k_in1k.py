@@ -1,8 +1,0 @@
-"""ViT-S/16+ on ImageNet-1K, Dual PatchNorm. Expect 80.2 % top-1 (the DPN paper's); not run by us.
-
-tools/dist_train.sh configs/pretrain/dpn/vit-small-p16-plus-default-dpn_8xb128-372k_in1k.py 8
-"""
-
-_base_ = './vit-small-p16-plus-default_8xb128-372k_in1k.py'
-
-model = dict(backbone=dict(patch_norm='dual'))

@@ -1,8 +1,0 @@
-"""A small DeiT on single digits, product contextual iRPE on k: about a minute and a half on two CPU cores.
-
-tools/train.py configs/pretrain/irpe/deit-mini-default-irpe-product-k_1xb32-5e_mini-digits.py
-"""
-
-_base_ = '../deit-mini-default_1xb32-5e_mini-digits.py'
-
-model = dict(backbone=dict(pe_type=['learnable', dict(type='irpe')]))

@@ -1,8 +1,0 @@
-"""Swin-S on ImageNet-1K, relative bias only. Expect 83.17 % top-1 (the LaPE paper's); not run by us.
-
-tools/dist_train.sh configs/pretrain/swin/swin-small-rpe_4xb128-300e_in1k.py 4
-"""
-
-_base_ = './swin-tiny-rpe_4xb128-300e_in1k.py'
-
-model = dict(backbone=dict(arch='small', drop_path_rate=0.3))

@@ -1,0 +1,15 @@
+"""A linear head with DINOv2-B, registers, frozen: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/segmentation/linear_dinov2-base_4xb4-40k_ade20k.py 4
+"""
+
+_base_ = './linear_dinov2-small_4xb4-40k_ade20k.py'
+
+embed_dims = 768
+model = dict(
+    backbone=dict(
+        model_name='vit_base_patch14_reg4_dinov2.lvd142m',
+        init_cfg=dict(checkpoint='hf-hub:timm/vit_base_patch14_reg4_dinov2.lvd142m'),
+    ),
+    decode_head=dict(in_channels=embed_dims, channels=embed_dims),
+)

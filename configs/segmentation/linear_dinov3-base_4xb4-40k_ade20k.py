@@ -1,0 +1,15 @@
+"""A linear head with DINOv3-B, frozen: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/segmentation/linear_dinov3-base_4xb4-40k_ade20k.py 4
+"""
+
+_base_ = './linear_dinov2-small_4xb4-40k_ade20k.py'
+
+embed_dims = 768
+model = dict(
+    backbone=dict(
+        model_name='vit_base_patch16_dinov3.lvd1689m',
+        init_cfg=dict(checkpoint='hf-hub:timm/vit_base_patch16_dinov3.lvd1689m'),
+    ),
+    decode_head=dict(in_channels=embed_dims, channels=embed_dims),
+)

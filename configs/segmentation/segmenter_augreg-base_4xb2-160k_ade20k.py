@@ -1,0 +1,16 @@
+"""Segmenter with AugReg-B, trained: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/segmentation/segmenter_augreg-base_4xb2-160k_ade20k.py 4
+"""
+
+_base_ = './segmenter_dinov2-small_4xb2-160k_ade20k.py'
+
+embed_dims = 768
+model = dict(
+    data_preprocessor=_base_.half,
+    backbone=dict(
+        model_name='vit_base_patch16_224.augreg_in21k',
+        init_cfg=dict(checkpoint='hf-hub:timm/vit_base_patch16_224.augreg_in21k'),
+    ),
+    decode_head=dict(in_channels=embed_dims, channels=embed_dims, embed_dims=embed_dims, num_heads=embed_dims // 64),
+)

@@ -1,0 +1,8 @@
+"""Segmenter (mask transformer) over T2T-ViT-7, LaPE; not run by us, no paper's figure.
+
+tools/dist_train.sh configs/segmentation/segmenter_t2t-vit-7-lape_4xb2-160k_ade20k.py 4
+"""
+
+_base_ = './segmenter_t2t-vit-7_4xb2-160k_ade20k.py'
+
+model = dict(backbone=dict(pe_joining='lape', init_cfg=dict(checkpoint='pretrained/t2t_vit_7_lape.pth')))

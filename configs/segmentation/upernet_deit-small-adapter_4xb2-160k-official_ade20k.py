@@ -1,0 +1,11 @@
+"""UperNet, ViT-Adapter-S, default PE, official rates. Expect 45.073 mIoU if the paper has them; not run by us.
+
+tools/dist_train.sh configs/segmentation/upernet_deit-small-adapter_4xb2-160k-official_ade20k.py 4
+"""
+
+_base_ = './upernet_deit-small-adapter_4xb2-160k_ade20k.py'
+
+optim_wrapper = dict(
+    optimizer=dict(lr=6e-5, weight_decay=0.01),
+    paramwise_cfg=dict(layer_decay_rate=0.95, flat_decay_mult=0.0),
+)

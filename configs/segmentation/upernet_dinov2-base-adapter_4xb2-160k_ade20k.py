@@ -1,0 +1,16 @@
+"""UperNet with DINOv2-B, registers, ViT-Adapter: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/segmentation/upernet_dinov2-base-adapter_4xb2-160k_ade20k.py 4
+"""
+
+_base_ = './upernet_dinov2-small-adapter_4xb2-160k_ade20k.py'
+
+embed_dims = 768
+model = dict(
+    backbone=dict(
+        vit=dict(model_name='vit_base_patch14_reg4_dinov2.lvd142m'),
+        init_cfg=dict(checkpoint='hf-hub:timm/vit_base_patch14_reg4_dinov2.lvd142m'),
+    ),
+    decode_head=dict(in_channels=[embed_dims] * 4),
+    auxiliary_head=dict(in_channels=embed_dims),
+)

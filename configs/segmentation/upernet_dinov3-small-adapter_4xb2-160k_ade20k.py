@@ -1,0 +1,14 @@
+"""UperNet with DINOv3-S, the adapter reads it frozen: not run by us, no paper's figure.
+
+tools/dist_train.sh configs/segmentation/upernet_dinov3-small-adapter_4xb2-160k_ade20k.py 4
+"""
+
+_base_ = './upernet_dinov2-small-adapter_4xb2-160k_ade20k.py'
+
+model = dict(
+    backbone=dict(
+        vit=dict(model_name='vit_small_patch16_dinov3.lvd1689m', drop_path_rate=0.0, frozen=True),
+        mode='read-only',
+        init_cfg=dict(checkpoint='hf-hub:timm/vit_small_patch16_dinov3.lvd1689m'),
+    ),
+)

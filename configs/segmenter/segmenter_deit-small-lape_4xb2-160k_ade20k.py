@@ -1,8 +1,0 @@
-"""Seg-S-Mask/16, LaPE. Expect 42.808 mIoU (the paper's, mean of five seeds); not run by us.
-
-tools/dist_train.sh configs/segmenter/segmenter_deit-small-lape_4xb2-160k_ade20k.py 4
-"""
-
-_base_ = './segmenter_deit-small-default_4xb2-160k_ade20k.py'
-
-model = dict(backbone=dict(pe_joining='lape', init_cfg=dict(checkpoint='pretrained/deit_small_lape.pth')))

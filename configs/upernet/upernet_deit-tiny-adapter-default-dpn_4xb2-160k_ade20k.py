@@ -1,8 +1,0 @@
-"""UperNet, ViT-Adapter-Ti, default PE and Dual PatchNorm. The papers give no figure for it; not run by us.
-
-tools/dist_train.sh configs/upernet/upernet_deit-tiny-adapter-default-dpn_4xb2-160k_ade20k.py 4
-"""
-
-_base_ = './upernet_deit-tiny-adapter-default_4xb2-160k_ade20k.py'
-
-model = dict(backbone=dict(patch_norm='dual', init_cfg=dict(checkpoint='pretrained/deit_tiny_dpn.pth')))

@@ -1,8 +1,0 @@
-"""UperNet, Swin-T, default PE. Not run by us; no paper's figure.
-
-tools/dist_train.sh configs/upernet/upernet_swin-tiny-default_4xb4-160k_ade20k.py 4
-"""
-
-_base_ = './upernet_swin-tiny-rpe_4xb4-160k_ade20k.py'
-
-model = dict(backbone=dict(pe_type='learnable', init_cfg=dict(checkpoint='pretrained/swin_tiny_default.pth')))

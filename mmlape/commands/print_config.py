@@ -1,0 +1,35 @@
+"""`mmlape print-config`: what a config resolves to, how it differs from another, where its values come from."""
+
+import argparse
+
+from mmlape.engine.options import add_config
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.description = (
+        'Print the values of a config, with those of its bases, as a config file: an arm of a study becomes a config '
+        'of its own by `mmlape print-config studies/NAME.yml:ARM > FILE.py`.'
+    )
+    add_config(parser)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument('--diff', metavar='OTHER', help='print only the values that differ from this config')
+    how.add_argument('--from', dest='sources', action='store_true', help='print the file that each value comes from')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the values."""
+    from mmlape.analysis.config_values import differing_values, value_sources
+    from mmlape.engine.config import load_config
+
+    if args.sources:
+        for key, value, source in value_sources(args.config, args.cfg_options):
+            print(f'{key} = {value}  # {source}')
+        return 0
+    cfg = load_config(args.config, args.cfg_options)
+    if not args.diff:
+        print(cfg.pretty_text)
+        return 0
+    for key, ours, theirs in differing_values(cfg, load_config(args.diff)):
+        print(f'{key}: {ours} -> {theirs}')
+    return 0

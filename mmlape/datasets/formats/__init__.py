@@ -1,0 +1,48 @@
+"""The dataset formats that can be checked and re-rooted: COCO's, ADE20K's, ImageNet's, Sun397's, CIFAR's and others.
+
+A format of your own is a subclass of `DataSource` in `FORMATS`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from mmengine import Config
+
+from mmlape.datasets.formats.arrays import CifarSource, FashionMNISTSource
+from mmlape.datasets.formats.base import DataSource
+from mmlape.datasets.formats.coco import CocoSource
+from mmlape.datasets.formats.folder import FolderSource, SunSource
+from mmlape.datasets.formats.segmentation import SegmentationSource
+from mmlape.datasets.sources import SPLITS, iter_unwrapped, resolve_class
+
+FORMATS: dict[str, type[DataSource]] = {
+    'CocoDataset': CocoSource,
+    'BaseSegDataset': SegmentationSource,
+    'CustomDataset': FolderSource,
+    'SUN397': SunSource,
+    'CIFAR10': CifarSource,
+    'GzippedFashionMNIST': FashionMNISTSource,
+}
+"""The format of the dataset classes of these names and of their subclasses."""
+
+
+def iter_sources(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[DataSource]:
+    """Yield the datasets of known format of a config's data loaders, without wrappers such as RepeatDataset."""
+    for split in splits:
+        loader = cfg.get(f'{split}_dataloader')
+        for dataset in iter_unwrapped(loader['dataset']) if loader and loader.get('dataset') else ():
+            cls = resolve_class(dataset.get('type'), cfg.get('default_scope'), 'DATASETS')
+            names = [base.__name__ for base in cls.__mro__] if cls else []
+            source_class = next((FORMATS[name] for name in names if name in FORMATS), None)
+            if source_class:
+                yield source_class(split, dataset, cls)
+
+
+def distinct(sources: Iterable[DataSource]) -> Iterator[DataSource]:
+    """Yield the datasets on this machine; one that two splits share is yielded once."""
+    done = set()
+    for source in sources:
+        options = source.option('test_mode'), source.option('split')
+        key = source.ann_file, source.image_dir, source.label_dir, source.classes, *options
+        if source.is_local and key not in done:
+            done.add(key)
+            yield source

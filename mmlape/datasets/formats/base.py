@@ -1,0 +1,267 @@
+"""A dataset of a config: the paths and classes that it reads, and the check of what is there.
+
+`check_structure` comes first, then the images one by one. Both yield issues and never stop at one: the quick check
+raises the first error, the full check collects all.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mmengine.logging import print_log
+
+from mmlape.datasets.image_files import open_image, require_size
+from mmlape.datasets.issues import ERROR, DataIssue
+from mmlape.datasets.palette import class_palette
+from mmlape.datasets.sources import default_argument, read_lines
+from mmlape.errors import DataError
+
+MAX_NAMES = 8
+
+
+@dataclass
+class DataSummary:
+    """The contents of a dataset.
+
+    Attributes:
+        images: The number of images; None where they were not counted.
+        seen: The labels that occur: in all annotations, or in the sample where ``sampled`` is set.
+        labels: How often each label occurs: in instances, pixels, or images.
+        facts: Further counts, by what they count.
+    """
+
+    split: str
+    path: str
+    images: int | None
+    num_classes: int
+    seen: set[int] = field(default_factory=set)
+    sampled: bool = True
+    classes: tuple[str, ...] = ()
+    labels: Counter = field(default_factory=Counter)
+    facts: Counter = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        images = '' if self.images is None else f'{self.images} images, '
+        where = ' in the sample' if self.sampled else ''
+        return f'{self.split} data {self.path}: {images}{len(self.seen)} of {self.num_classes} classes seen{where}'
+
+
+@dataclass(frozen=True)
+class ImageEntry:
+    """An image to check.
+
+    Attributes:
+        path: The image's file.
+        annotation: What the dataset has for it: a COCO record, the path of a label map, a label, or None.
+    """
+
+    path: str
+    annotation: Any = None
+
+
+@dataclass
+class ImageFacts:
+    """The issues of an image, and how often each label occurs in its label map."""
+
+    issues: list[DataIssue] = field(default_factory=list)
+    labels: Counter = field(default_factory=Counter)
+
+
+class DataSource:
+    """One dataset of a config, with its paths resolved. A subclass describes a format and checks it.
+
+    A format overrides the class attributes and `check_structure` and, where its files need it, `check_annotation`,
+    `read_classes`, `set_classes` and `guarded_transforms`. The two checks may raise `DataError` where nothing further
+    can be checked.
+
+    Args:
+        split: 'train', 'val' or 'test'.
+        cfg: The dataset's own part of the config, to be read or changed.
+        dataset_class: The class that ``cfg`` builds.
+
+    Attributes:
+        root: The data root; may be ''.
+        ann_file: The annotation file or list; '' where it has none.
+        image_dir: The directory of the images.
+        label_dir: The directory of the label maps; '' where it has none.
+        classes: The class names in label order; None where only the data has them.
+        explicit: Whether the config, not the class, names the classes.
+        entries: The images that exist, for `check_image`; `check_structure` fills them in.
+        summary: The contents; all checks fill them in.
+    """
+
+    instructions = 'Put the data where the config expects it'
+    """How to obtain data of this format."""
+    mini_folder = ''
+    """The folder of the mini data that has this format; '' for none."""
+    pack_transform = ''
+    """The transform that packs a sample of this format."""
+    classes_optional = False
+    """Whether data of this format may lack a list of its classes."""
+    selects_classes = False
+    """Whether the dataset class skips the annotations of classes that the config does not name."""
+
+    def __init__(self, split: str, cfg: dict, dataset_class: type) -> None:
+        self.split, self.cfg, self.dataset_class = split, cfg, dataset_class
+        self.root = os.path.expanduser(cfg.get('data_root') or '')
+        prefix = cfg.get('data_prefix') or {}
+        if not isinstance(prefix, dict):
+            prefix = dict(img_path=prefix)
+        labels = prefix.get('seg_map_path')
+        self.image_dir = os.path.join(self.root, prefix.get('img') or prefix.get('img_path') or '')
+        self.label_dir = os.path.join(self.root, labels) if labels else ''
+        self.ann_file = os.path.join(self.root, cfg['ann_file']) if cfg.get('ann_file') else ''
+        given = (cfg.get('metainfo') or {}).get('classes')
+        classes = given or self.class_metainfo
+        if isinstance(classes, str):  # MMEngine takes a path to a list too
+            classes = read_lines(classes) if os.path.isfile(classes) else [classes]
+        self.classes = tuple(classes) if classes else None
+        self.explicit = bool(given)
+        classes = self.classes or ()
+        self.summary = DataSummary(split, self.ann_file or self.image_dir, None, len(classes), classes=classes)
+        self.entries: Sequence[ImageEntry] = []
+
+    @property
+    def class_metainfo(self) -> tuple[str, ...]:
+        """The class names that the dataset class defines; () for none."""
+        return tuple(getattr(self.dataset_class, 'METAINFO', {}).get('classes') or ())
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its paths are on this machine's file system."""
+        return not any('://' in path for path in (self.root, self.ann_file, self.image_dir))
+
+    def option(self, name: str) -> Any:
+        """Return an argument's value: the config's, or the default of the nearest class that has one."""
+        return self.cfg[name] if name in self.cfg else default_argument(self.dataset_class, name)
+
+    def has_transform(self, **options: Any) -> bool:
+        """Return whether a transform of its pipeline is given all these options."""
+        pipeline = self.cfg.get('pipeline') or ()
+        return any(all(step.get(key) == value for key, value in options.items()) for step in pipeline)
+
+    def read_classes(self) -> tuple[str, ...] | None:
+        """Read the class names from the data; None where it is missing or lists none."""
+        return None
+
+    def set_classes(self, classes: tuple[str, ...]) -> None:
+        """Write class names and colours into ``cfg``."""
+        palette = class_palette(len(classes))
+        self.cfg['metainfo'] = {**(self.cfg.get('metainfo') or {}), 'classes': classes, 'palette': palette}
+
+    def guarded_transforms(self) -> dict[str, dict]:
+        """Return the options that replace transforms of these names by ones whose errors name the file."""
+        return {}
+
+    def hint(self) -> str:
+        """Explain how to get such data, and how to point a config at it."""
+        folder = self.mini_folder
+        if folder and os.path.isdir(nested := os.path.join(self.root, folder)):
+            return f'Did you mean --cfg-options data_root={nested}?'
+        parent, name = os.path.split(self.root.rstrip('/'))
+        elsewhere = 'if it is elsewhere, pass --cfg-options data_root=DIR.'
+        if name == folder and os.path.basename(parent).startswith('mini'):
+            overwrite = ' --overwrite' if os.path.isdir(parent) else ''
+            return f'Generate it with "mmlape make-mini-data {parent}{overwrite}"; {elsewhere}'
+        mini = (
+            ' For a first try, run "mmlape make-mini-data data/mini" and pass '
+            f'--cfg-options data_root=data/mini/{folder}.'
+        )
+        return f'{self.instructions}; {elsewhere}' + mini * bool(folder)
+
+    def check_structure(self, complete: bool) -> Iterator[DataIssue]:
+        """Check paths, class names and annotations; fill in ``entries`` and ``summary``.
+
+        Args:
+            complete: Whether to read everything, or only what takes about a second.
+        """
+        yield from ()
+
+    def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
+        """Check an entry's annotation against its image of ``size`` (width, height); may run in a thread."""
+
+    def structure_issues(self, complete: bool) -> Iterator[DataIssue]:
+        """Run `check_structure`, with its `DataError` as a last issue."""
+        try:
+            yield from self.check_structure(complete)
+        except DataError as error:
+            yield DataIssue(ERROR, 'cannot be read', str(error))
+
+    def check_image(self, entry: ImageEntry, smallest: int) -> ImageFacts:
+        """Decode an image, with sides of ``smallest`` or more, and check its annotation; may run in a thread."""
+        try:
+            image = open_image(entry.path)
+        except DataError as error:
+            return ImageFacts([DataIssue(ERROR, 'unreadable image', str(error))])
+        facts = ImageFacts()
+        try:
+            require_size(entry.path, *image.size, smallest)
+        except DataError as error:
+            facts.issues.append(DataIssue(ERROR, 'image smaller than a patch', str(error)))
+        self.check_annotation(entry, image.size, facts)
+        return facts
+
+    def count(self, facts: ImageFacts) -> None:
+        """Add the labels of an image to the summary."""
+        self.summary.labels.update(facts.labels)
+        self.summary.seen |= set(facts.labels)
+
+    def unseen(self) -> list[str]:
+        """Return the classes of the config that occur nowhere."""
+        classes, labels = self.summary.classes, self.summary.labels
+        wanted = self.classes or classes
+        return [name for label, name in enumerate(classes) if name in wanted and not labels[label]]
+
+    def require(self, path: str, what: str, exists: Callable[[str], bool] = os.path.isdir) -> None:
+        """Raise DataError unless a path of the config is '' or exists."""
+        if path and not exists(path):
+            raise DataError(f'{what} {path} of the {self.split} data does not exist. {self.hint()}')
+
+    def match_classes(self, names: Sequence[str], where: str) -> Iterator[DataIssue]:
+        """Compare the class names of the data with the config's, which may be a selection in some formats."""
+        if self.classes is None or tuple(names) == self.classes:
+            return
+        extra = [name for name in names if name not in self.classes]
+        missing = [name for name in self.classes if name not in names]
+        selection = self.selects_classes and self.explicit and not missing
+        if selection and [name for name in names if name in self.classes] == list(self.classes):
+            print_log(f'{where}: not in the config, so not used: {shorten(extra)}', logger='current')
+            return
+        if extra or missing:
+            parts = [f'only in the data: {shorten(extra)}'] * bool(extra)
+            parts += [f'only in the config: {shorten(missing)}'] * bool(missing)
+            difference = '; '.join(parts)
+        else:
+            difference = f'same names in another order: data {shorten(names)}, config {shorten(self.classes)}'
+        root = self.root.rstrip('/') or self.image_dir
+        yield DataIssue(
+            ERROR,
+            'class names differ',
+            f'{where} do not match the classes of the config ({difference}). Pass --cfg-options data_root={root} to '
+            f'take classes and num_classes from the data, or set metainfo=dict(classes=...) of the {self.split} '
+            'dataset.',
+        )
+
+
+def files_below(root: str, suffix: str | tuple[str, ...], keep_suffix: bool = False) -> Iterator[str]:
+    """Yield the paths of the files with a suffix below ``root``, relative to it, unsorted.
+
+    Args:
+        root: A directory; links are followed.
+        suffix: One suffix or several.
+        keep_suffix: Whether the paths keep it, and its upper-case spelling counts too.
+    """
+    for folder, _, names in os.walk(root, followlinks=True):
+        for name in names:
+            if name.endswith(suffix) or (keep_suffix and name.lower().endswith(suffix)):
+                path = os.path.relpath(os.path.join(folder, name), root)
+                yield path if keep_suffix else path[: -len(suffix)]
+
+
+def shorten(names: Iterable) -> str:
+    """Join the first few names, and say how many more there are."""
+    names = [str(name) for name in names]
+    more = len(names) - MAX_NAMES
+    return ', '.join(names[:MAX_NAMES]) + (f' and {more} more' if more > 0 else '')

@@ -1,0 +1,142 @@
+"""ADE20K's format: images, and label maps of the same names."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from mmlape.datasets.formats.base import DataSource, ImageEntry, ImageFacts, files_below, shorten
+from mmlape.datasets.image_files import open_image
+from mmlape.datasets.issues import ERROR, WARNING, DataIssue
+from mmlape.datasets.sources import read_lines
+from mmlape.errors import DataError
+
+
+class SegmentationSource(DataSource):
+    """ADE20K's format: images, and label maps of the same names; `classes.txt` may list the classes."""
+
+    instructions = (
+        'ADE20K: unpack http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip so that the data root '
+        'holds images/{training,validation}/*.jpg and annotations/{training,validation}/*.png'
+    )
+    mini_folder = 'ade'
+    pack_transform = 'PackSegInputs'
+    classes_optional = True
+
+    @property
+    def class_list(self) -> str:
+        """The path where a list of the classes may be."""
+        return os.path.join(self.root, 'classes.txt')
+
+    def read_classes(self) -> tuple[str, ...] | None:
+        """Read `classes.txt` of the data root."""
+        return tuple(read_lines(self.class_list)) if os.path.isfile(self.class_list) else None
+
+    def set_classes(self, classes: tuple[str, ...]) -> None:
+        """Write class names; a dataset class with names of its own, which takes no others, becomes BaseSegDataset."""
+        if self.class_metainfo:
+            options = {name: self.option(name) for name in ('img_suffix', 'seg_map_suffix', 'reduce_zero_label')}
+            scope = str(self.cfg['type']).rpartition('.')[0]
+            self.cfg.update(options, type=f'{scope}.BaseSegDataset' if scope else 'BaseSegDataset')
+        super().set_classes(classes)
+
+    def guarded_transforms(self) -> dict[str, dict]:
+        """Check label ids while loading."""
+        guard = dict(type='mmlape.LoadSegAnnotations', num_classes=len(self.classes or ()) or 255)
+        return {'LoadAnnotations': guard, 'mmseg.LoadAnnotations': guard}
+
+    def check_structure(self, complete: bool) -> Iterator[DataIssue]:
+        """Check paths, class names and pairs of files."""
+        self.require(self.root, 'Data root')
+        self.require(self.image_dir, 'Image directory')
+        self.require(self.label_dir, 'Label map directory')
+        known = self.class_metainfo
+        if known and not set(self.classes) <= set(known):
+            unknown = shorten([name for name in self.classes if name not in known])
+            raise DataError(
+                f'The config gives {self.dataset_class.__name__} the classes {unknown}, which it does not have: '
+                "use type='BaseSegDataset' with reduce_zero_label=True."
+            )
+        listed = self.read_classes()
+        if listed is not None:
+            yield from self.match_classes(listed, self.class_list)
+        if not self.classes:
+            raise DataError(f'The config names no classes for {self.image_dir}: set metainfo=dict(classes=...).')
+        stems = self._stems()
+        if not stems:
+            raise DataError(f'{self.image_dir} has no {self.option("img_suffix")} images. {self.hint()}')
+        self.summary.path, self.summary.images = self.image_dir, len(stems)
+        self.summary.classes = known or self.classes  # ids refer to all of them where a dataset selects some
+        self.num_ids, self.first = len(self.summary.classes), int(bool(self.option('reduce_zero_label')))
+        yield from self._pair_files(stems)
+
+    def _stems(self) -> list[str]:
+        """Return the image names, without suffix, relative to the image directory; from the list if there is one."""
+        if self.ann_file:
+            self.require(self.ann_file, 'List of images', os.path.isfile)
+            return read_lines(self.ann_file)
+        return sorted(files_below(self.image_dir, self.option('img_suffix')))
+
+    def _pair_files(self, stems: list[str]) -> Iterator[DataIssue]:
+        image_suffix, label_suffix = self.option('img_suffix'), self.option('seg_map_suffix')
+        present = set(files_below(self.label_dir, label_suffix)) if self.label_dir else set()
+        missing = [stem for stem in stems if stem not in present] if self.label_dir else []
+        if missing:
+            message = (
+                f'{len(missing)} of {len(stems)} images in {self.image_dir} have no label map in '
+                f'{self.label_dir}; the first is {missing[0]}{label_suffix}. {self.hint()}'
+            )
+            yield DataIssue(ERROR, 'label map missing', message, len(missing))
+        unpaired = sorted(present - set(stems)) if not self.ann_file else []
+        if unpaired:
+            message = f'{len(unpaired)} label maps in {self.label_dir} have no image: {shorten(unpaired)}.'
+            yield DataIssue(WARNING, 'label map without image', message, len(unpaired))
+        self.entries = [
+            ImageEntry(
+                os.path.join(self.image_dir, stem + image_suffix),
+                os.path.join(self.label_dir, stem + label_suffix) if stem in present else None,
+            )
+            for stem in stems
+        ]
+
+    def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
+        """Check the size and the ids of a label map, and count its pixels."""
+        path = entry.annotation
+        if path is None:
+            return
+        try:
+            labels = np.asarray(open_image(path))
+        except DataError as error:
+            facts.issues.append(DataIssue(ERROR, 'unreadable label map', str(error)))
+            return
+        if labels.ndim != 2:
+            message = f'Label map {path} has {labels.shape[-1]} channels; it must have one, of label ids.'
+            facts.issues.append(DataIssue(ERROR, 'label map with colours', message))
+            return
+        if labels.shape[::-1] != size:
+            message = f'Label map {path} is {labels.shape[1]} x {labels.shape[0]} pixels, its image {size}.'
+            facts.issues.append(DataIssue(ERROR, 'label map of another size', message))
+        ignored = {255, self.option('ignore_index')} | ({0} if self.first else set())
+        ids, counts = np.unique(labels, return_counts=True)
+        found = Counter({int(i): int(count) for i, count in zip(ids, counts) if int(i) not in ignored})
+        unknown = sorted(label for label in found if not self.first <= label < self.first + self.num_ids)
+        if unknown:
+            message = unknown_labels_message(path, unknown, self.num_ids, bool(self.first))
+            facts.issues.append(DataIssue(ERROR, 'label outside the classes', message))
+        elif not found:
+            message = f'Label map {path} has no labelled pixel.'
+            facts.issues.append(DataIssue(WARNING, 'image without labels', message))
+        facts.labels = Counter({label - self.first: count for label, count in found.items() if label not in unknown})
+
+
+def unknown_labels_message(path: str, labels: list[int], num_classes: int, reduce_zero_label: bool) -> str:
+    """Return the message about label ids, as stored in the file, that no class has."""
+    first, last = int(reduce_zero_label), num_classes - 1 + int(reduce_zero_label)
+    ids = ', '.join(map(str, labels[:8])) + (', ...' if len(labels) > 8 else '')
+    unlabelled = '0 and 255' if reduce_zero_label else '255'
+    return (
+        f'Label map {path} has the label id {ids}, but the dataset has {num_classes} classes: '
+        f'ids {first} to {last} are allowed, and {unlabelled} for unlabelled pixels. '
+        'Correct the label map, or the classes and reduce_zero_label of the dataset.'
+    )

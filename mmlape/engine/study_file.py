@@ -1,0 +1,336 @@
+"""Study files: one YAML file a grid of ablations, whose arms are a base config with overrides.
+
+    title: DPN, Table 6
+    paper: DPN (TMLR 2023)            # whose the figures are; needed as soon as an arm has one
+    table: Table 6
+    runs: not stated                  # how many runs a figure is of
+    dataset: ImageNet-1K
+    metric: top-1                     # of the figures, as metafiles name it
+    relative_to: dual                 # figures are differences from this arm; without it they are scores
+    seeds: [121, 122, 123]
+    bases:                            # or `base: CONFIG` for a single one
+      b16: mmlape::classification/imagenet/vit-base-p16_8xb512-93k_in1k
+      s16: mmlape::classification/imagenet/vit-small-p16_8xb512-93k_in1k
+    arms:
+      rms:                            # on the first base; on the others its name is rms-s16
+        overrides: {model.backbone.patch_norm: rms}
+        figure: {b16: 0.0, s16: -0.1}
+
+An arm is trained alone as ``FILE.yml:ARM``, and is the config ``FILE-ARM``. One without overrides is its base, whose
+figures are in the metafile.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mmlape.errors import ConfigError
+from mmlape.mim import PREFIX, mim_root
+
+_REFERENCE = re.compile(r'(?P<file>.+\.ya?ml)(?::(?P<arm>[^:/]+))?')
+_NAME = re.compile(r'[\w+][\w.+-]*')
+_STUDY_KEYS = (
+    'title', 'paper', 'table', 'runs', 'dataset', 'metric', 'relative_to', 'seeds', 'base', 'bases', 'arms',
+)  # fmt: skip
+_ARM_KEYS = ('title', 'base', 'bases', 'overrides', 'figure')
+
+
+@dataclass(frozen=True)
+class StudyArm:
+    """An arm of a study file on one base.
+
+    Attributes:
+        name: Unique in the file.
+        title: What it is, for a reader.
+        base: Its config.
+        overrides: Changes of the base by dotted keys, as ``--cfg-options`` takes them.
+        figure: The paper's figure as it is printed; None if the study has none for it.
+        relative_to: The arm that the figure is the difference from; None if it is a score.
+    """
+
+    name: str
+    title: str
+    base: str
+    overrides: Mapping[str, Any]
+    figure: str | None = None
+    relative_to: str | None = None
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """A study as its file describes it.
+
+    Attributes:
+        file: As the user named it: a path, or ``mmlape::studies/NAME.yml``.
+        title: What is compared.
+        arms: All arms, row by row: an arm of the file on each of its bases.
+        seeds: What every arm is trained with; empty if the file has none.
+        paper: Whose the figures are, such as 'DPN (TMLR 2023)'; empty without figures.
+        table: Which table or section of the paper.
+        runs: How many runs a figure is of, as the paper says it.
+        dataset: What they were measured on.
+        metric: What they are, as metafiles name it: 'top-1'.
+    """
+
+    file: str
+    title: str
+    arms: tuple[StudyArm, ...]
+    seeds: tuple[int, ...] = ()
+    paper: str = ''
+    table: str = ''
+    runs: str = 'not stated'
+    dataset: str = ''
+    metric: str = 'top-1'
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return Path(self.file).stem
+
+    def reference(self, arm: StudyArm) -> str:
+        """Return what commands take as the config of an arm."""
+        return f'{self.file}:{arm.name}'
+
+    def config_file(self, arm: StudyArm) -> str:
+        """Return the file that an arm would be as a config: beside the study, named after both."""
+        return str(Path(self.file).with_name(f'{self.name}-{arm.name}.py'))
+
+    def choose(self, names: Iterable[str]) -> list[StudyArm]:
+        """Return arms by name, in this order.
+
+        Raises:
+            ConfigError: There is no such arm; the message lists similar ones.
+        """
+        known = {arm.name: arm for arm in self.arms}
+        for name in names:
+            if name not in known:
+                raise ConfigError(f"{self.file} has no arm '{name}'; {_similar(name, known)}")
+        return [known[name] for name in names]
+
+
+def is_study(path: str | Path) -> bool:
+    """Return whether a path names a study file, or an arm of one, and not a config."""
+    return _REFERENCE.fullmatch(str(path)) is not None
+
+
+def read_study(path: str | Path) -> StudyFile:
+    """Read a study file.
+
+    Args:
+        path: ``FILE.yml`` or ``FILE.yml:ARM``, which has that arm only; FILE is a path or ``mmlape::studies/NAME``.
+
+    Raises:
+        ConfigError: There is no such file or arm, or something in the file is wrong; the message names file and key.
+    """
+    match = _REFERENCE.fullmatch(str(path))
+    if match is None:
+        raise ConfigError(f'{path} is no study file: its name ends with .yml')
+    study = _Reader(match['file']).study()
+    if match['arm'] is None:
+        return study
+    return StudyFile(**{**vars(study), 'arms': tuple(study.choose([match['arm']]))})
+
+
+def read_arm(path: str | Path) -> tuple[StudyFile, StudyArm]:
+    """Return the arm that ``FILE.yml:ARM`` names, with its study.
+
+    Raises:
+        ConfigError: As `read_study`, or the path names a complete study.
+    """
+    study = read_study(path)
+    if ':' not in str(path).removeprefix(PREFIX):
+        arms = ', '.join(arm.name for arm in study.arms)
+        raise ConfigError(f'{path} is a study: name one of its arms, as {path}:{study.arms[0].name} (of {arms})')
+    return study, study.arms[0]
+
+
+def find_arm(config: str) -> tuple[StudyFile, StudyArm] | None:
+    """Return the study and the arm that a run was trained on, from the config that its record names; None for others.
+
+    Args:
+        config: ``FILE.yml:ARM``, or the arm's config file as ``StudyFile.config_file`` returns it. A study that is not
+            in its place any more is looked for among those of this package.
+    """
+    folder, _, name = str(config).removeprefix(PREFIX).rpartition('/')
+    name = re.sub(r'\.ya?ml:', '-', name)
+    for place in (Path(folder), _packaged()):
+        for file in sorted(place.glob('*.yml')):
+            if not name.startswith(f'{file.stem}-'):
+                continue
+            arm_name = name.removeprefix(f'{file.stem}-').removesuffix('.py')
+            study = read_study(file)
+            arm = next((arm for arm in study.arms if arm.name == arm_name), None)
+            if arm:
+                return study, arm
+    return None
+
+
+def _packaged() -> Path:
+    """Return the folder of this package's studies."""
+    return mim_root() / 'studies'
+
+
+def _similar(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, [str(one) for one in known], n=3, cutoff=0.6)
+    return f'did you mean {" or ".join(close)}?' if close else f'there are: {", ".join(map(str, known))}'
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's plain values: ``on`` is a word (iRPE has ``on: k``), 1e-3 a number. No key may be given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        keys = [key.value for key, _ in node.value]
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        if twice is not None:
+            raise yaml.constructor.ConstructorError(None, None, f"'{twice}' is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in resolvers if tag != 'tag:yaml.org,2002:bool']
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver('tag:yaml.org,2002:bool', re.compile('true|false'), list('tf'))
+_Loader.add_implicit_resolver(
+    'tag:yaml.org,2002:float', re.compile(r'[-+]?\d+(\.\d*)?[eE][-+]?\d+'), list('-+0123456789')
+)
+
+
+class _Reader:
+    """Reads one study file.
+
+    Args:
+        file: As the user named it.
+    """
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.path = mim_root() / file.removeprefix(PREFIX) if file.startswith(PREFIX) else Path(file)
+        if not self.path.is_file():
+            known = {path.name for folder in (self.path.parent, _packaged()) for path in folder.glob('*.yml')}
+            hint = f'; {_similar(self.path.name, sorted(known))}' if known else ''
+            raise ConfigError(f'study {file} does not exist{hint}')
+        text = self.path.read_text(encoding='utf-8')
+        try:
+            self.content = yaml.load(text, _Loader)
+            # figures as they are printed: 80.50 has two decimals in the paper
+            self.printed = yaml.load(text, yaml.BaseLoader)
+        except yaml.YAMLError as error:
+            mark = getattr(error, 'problem_mark', None)
+            line = f':{mark.line + 1}' if mark else ''
+            raise ConfigError(f'{file}{line} does not parse: {getattr(error, "problem", None) or error}') from error
+
+    def study(self) -> StudyFile:
+        """Return the study.
+
+        Raises:
+            ConfigError: Something in the file is wrong.
+        """
+        content = self._mapping('the file', self.content, _STUDY_KEYS)
+        entries = self._mapping('arms', content.get('arms'))
+        if not entries:
+            raise ConfigError(f'{self.file}: arms: there are none')
+        bases = self._bases('', content)
+        arms = [arm for name in entries for arm in self._arms(str(name), bases)]
+        names = [arm.name for arm in arms]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice:
+            raise ConfigError(f"{self.file}: arms: two are named '{twice}'")
+        if any(arm.figure for arm in arms) and not content.get('paper'):
+            raise ConfigError(f'{self.file}: paper: arms have figures, so name their source: paper: NAME (VENUE YEAR)')
+        for arm in arms:
+            if arm.relative_to:
+                self._require_known('relative_to', arm.relative_to, names)
+        texts = ('title', 'paper', 'table', 'runs', 'dataset', 'metric')
+        given = {key: str(content[key]) for key in texts if content.get(key) is not None}
+        return StudyFile(self.file, arms=tuple(arms), seeds=self._seeds(), **{'title': self.path.stem, **given})
+
+    def _arms(self, name: str, bases: Mapping[str, str]) -> Iterator[StudyArm]:
+        """Yield an arm on each of its bases."""
+        where = f'arm {name}'
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"{self.file}: {where}: a name consists of letters, digits, '_', '-', '+' and '.'")
+        entry = self._mapping(where, self.content['arms'][name] or {}, _ARM_KEYS)
+        if isinstance(entry.get('bases'), list):
+            for key in entry['bases']:
+                self._require_known(f'{where}: bases', key, bases)
+            chosen = {key: bases[key] for key in entry['bases']}
+        else:
+            chosen = self._bases(f'{where}: ', entry) or bases
+        if not chosen:
+            raise ConfigError(f'{self.file}: {where} has no base: give base: CONFIG for it or for the study')
+        overrides = self._mapping(f'{where}: overrides', entry.get('overrides') or {})
+        figures = self._figures(where, (self.printed['arms'][name] or {}).get('figure'), chosen)
+        first, relative_to = next(iter(bases or chosen)), self.content.get('relative_to')
+        for key, base in chosen.items():
+            suffix = f'-{key}' if key and key != first else ''
+            yield StudyArm(
+                name + suffix,
+                str(entry.get('title', name)) + (f', {key}' if key and len(bases) > 1 else ''),
+                base,
+                overrides,
+                figures.get(key),
+                f'{relative_to}{suffix}' if relative_to and figures.get(key) else None,
+            )
+
+    def _figures(self, where: str, given: Any, bases: Mapping[str, str]) -> dict[str, str]:
+        """Return the printed figure of an arm on each base that has one."""
+        if given is None:
+            return {}
+        figures = given if isinstance(given, dict) else {next(iter(bases)): given}
+        if not isinstance(given, dict) and len(bases) > 1:
+            raise ConfigError(f'{self.file}: {where}: figure: give one for each base: {{{next(iter(bases))}: ...}}')
+        for key, text in figures.items():
+            self._require_known(f'{where}: figure', key, bases)
+            try:
+                float(text)
+            except (TypeError, ValueError):
+                raise ConfigError(f'{self.file}: {where}: figure: {text} is no number') from None
+        return figures
+
+    def _bases(self, where: str, content: Mapping) -> dict[str, str]:
+        """Return the configs of ``base`` or ``bases`` by name."""
+        if content.get('base') is not None and content.get('bases') is not None:
+            raise ConfigError(f'{self.file}: {where}base and bases: give one of the two')
+        if content.get('base') is not None:
+            return {'': self._config(f'{where}base', content['base'])}
+        given = self._mapping(f'{where}bases', content.get('bases') or {})
+        return {str(key): self._config(f'{where}bases: {key}', value) for key, value in given.items()}
+
+    def _config(self, where: str, value: Any) -> str:
+        """Return a base; a path is relative to the study, as ``_base_`` is to a config."""
+        if not isinstance(value, str):
+            raise ConfigError(f'{self.file}: {where}: {value!r} is no config')
+        if '::' in value:
+            return value
+        path = self.path.parent / value
+        if not path.is_file():
+            raise ConfigError(f'{self.file}: {where}: {path} does not exist')
+        return str(path)
+
+    def _seeds(self) -> tuple[int, ...]:
+        seeds = self.content.get('seeds') or []
+        if not isinstance(seeds, list) or not all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds):
+            raise ConfigError(f'{self.file}: seeds: {seeds} is no list of numbers between 0 and 2**32 - 1')
+        return tuple(seeds)
+
+    def _mapping(self, where: str, value: Any, known: Iterable[str] | None = None) -> dict:
+        """Return a mapping whose keys are known.
+
+        Raises:
+            ConfigError: It is none, or has another key.
+        """
+        if not isinstance(value, dict):
+            raise ConfigError(f'{self.file}: {where} is no mapping of keys to values')
+        for key in value if known else ():
+            self._require_known(where, key, known)
+        return value
+
+    def _require_known(self, where: str, key: Any, known: Iterable[str]) -> None:
+        if key not in known:
+            raise ConfigError(f"{self.file}: {where}: unknown '{key}'; {_similar(str(key), known)}")

@@ -1,0 +1,89 @@
+"""Tables for every reader: frames of text, written as Markdown, HTML, LaTeX and for the terminal.
+
+The index of a frame holds its columns of text, the first ones of a row; the columns right of them are numbers, which
+are aligned to the right. CSV is written by pandas alone.
+"""
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd
+from rich.table import Table as ConsoleTable
+from rich.text import Text
+
+_MARKDOWN = str.maketrans({character: f'\\{character}' for character in '\\`*_[]<>|$'})
+
+
+def text_table(columns: Sequence[str], rows: Iterable[Sequence], text_columns: int = 1) -> pd.DataFrame:
+    """Build a table of text.
+
+    Args:
+        columns: Its heads.
+        rows: As long as ``columns``.
+        text_columns: How many columns at the left are text.
+    """
+    frame = pd.DataFrame(list(rows), columns=list(columns), dtype=object)
+    return frame.set_index(list(columns[:text_columns]))
+
+
+def rows_of(frame: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Return the rows of a table, columns of text first."""
+    return list(frame.reset_index().itertuples(index=False, name=None))
+
+
+def heads_of(frame: pd.DataFrame) -> list[str]:
+    """Return the heads of a table, those of text first."""
+    return [*frame.index.names, *frame.columns]
+
+
+def markdown_text(text: str) -> str:
+    """Escape text for Markdown."""
+    return text.translate(_MARKDOWN)
+
+
+def markdown_table(frame: pd.DataFrame) -> str:
+    """Return a table as Markdown."""
+    rule = ['---'] * frame.index.nlevels + ['---:'] * len(frame.columns)
+    heads, *rows = ([markdown_text(str(cell)) for cell in row] for row in (heads_of(frame), *rows_of(frame)))
+    return '\n'.join(f'| {" | ".join(row)} |' for row in (heads, rule, *rows))
+
+
+def html_table(frame: pd.DataFrame, prefixes: Mapping[str, str] | None = None) -> str:
+    """Return a table as HTML of the class ``text<N>``, N being the number of its columns of text.
+
+    Args:
+        frame: The table.
+        prefixes: HTML to be put before those cells of the first column that have this text.
+    """
+    flat = frame.reset_index().map(lambda cell: html.escape(str(cell)))
+    flat.columns = [html.escape(name) for name in flat.columns]
+    for text, prefix in (prefixes or {}).items():
+        flat.iloc[:, 0] = flat.iloc[:, 0].replace(html.escape(text), prefix + html.escape(text))
+    with pd.option_context('display.max_colwidth', None):  # else pandas cuts long cells
+        return flat.to_html(index=False, escape=False, border=0, justify='left', classes=f'text{frame.index.nlevels}')
+
+
+def latex_table(frame: pd.DataFrame, caption: str, column_format: str) -> str:
+    """Return a table whose cells are LaTeX as a float with booktabs' rules."""
+    options = dict(index=False, escape=False, position='ht')
+    text = frame.reset_index().to_latex(caption=caption, column_format=column_format, **options)
+    return text.replace('\\caption', '\\centering\\small\\setlength{\\tabcolsep}{4pt}\n\\caption', 1)
+
+
+def console_table(frame: pd.DataFrame, title: str | None = None, sections: bool = False) -> ConsoleTable:
+    """Build a table for the terminal.
+
+    Args:
+        frame: The table.
+        title: Its title.
+        sections: Whether a line stands between rows whose first cells differ.
+    """
+    table, last = ConsoleTable(title=None if title is None else Text(title)), None
+    for place, head in enumerate(heads_of(frame)):
+        table.add_column(head, justify='left' if place < frame.index.nlevels else 'right', overflow='fold')
+    for row in rows_of(frame):
+        if sections and last not in (None, row[0]):
+            table.add_section()
+        table.add_row(*(Text(str(cell)) for cell in row))
+        last = row[0]
+    return table

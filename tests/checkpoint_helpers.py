@@ -1,0 +1,78 @@
+"""Checkpoint files in the layouts that are read, and what loads them exactly."""
+
+import os
+
+import numpy as np
+import torch
+
+from mmlape.checkpoint import read_checkpoint
+from mmlape.checkpoint.records import KEY, read_record, record_of
+
+
+def save(path, tensors, wrapper='model', **extra):
+    torch.save({wrapper: tensors, **extra} if wrapper else tensors, path)
+    return str(path)
+
+
+def assert_same(model, source, except_=()):
+    expected = source.state_dict()
+    for name, value in model.state_dict().items():
+        if name in expected and name not in except_:
+            assert torch.equal(value, expected[name]), name
+
+
+class Payload:
+    """An object whose unpickling makes the folder ``path``."""
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def to_flax(source):
+    """The inverse of what is tested: DeiT names and shapes to Flax's, as AugReg writes them."""
+    out = {}
+    for name, value in source.state_dict().items():
+        value = value.numpy()
+        if name == 'cls_token':
+            out['cls'] = value
+        elif name == 'pos_embed':
+            out['Transformer/posembed_input/pos_embedding'] = value
+        elif name == 'patch_embed.proj.weight':
+            out['embedding/kernel'] = value.transpose(2, 3, 1, 0)
+        elif name == 'patch_embed.proj.bias':
+            out['embedding/bias'] = value
+        elif name.startswith('patch_embed.norm'):
+            leaf = {'weight': 'scale', 'bias': 'bias'}[name.split('.')[-1]]
+            if 'norm0' in name:
+                value = value.reshape(3, 8, 8).transpose(1, 2, 0).reshape(-1)
+            out[f'embedding/ln{name.split(".")[1][-1]}/{leaf}'] = value
+        elif name.startswith('norm.'):
+            out[f'Transformer/encoder_norm/{"scale" if name.endswith("weight") else "bias"}'] = value
+        else:
+            _, layer, *rest = name.split('.')
+            prefix = f'Transformer/encoderblock_{layer}'
+            module, leaf = '.'.join(rest[:-1]), rest[-1]
+            if module == 'attn.qkv':
+                for part, piece in zip(('query', 'key', 'value'), np.split(value, 3)):
+                    piece = piece.T.reshape(24, 3, 8) if leaf == 'weight' else piece.reshape(3, 8)
+                    kernel = 'kernel' if leaf == 'weight' else 'bias'
+                    out[f'{prefix}/MultiHeadDotProductAttention_1/{part}/{kernel}'] = piece
+            elif module == 'attn.proj':
+                kernel, piece = ('kernel', value.T.reshape(3, 8, 24)) if leaf == 'weight' else ('bias', value)
+                out[f'{prefix}/MultiHeadDotProductAttention_1/out/{kernel}'] = piece
+            elif module.startswith('mlp.fc'):
+                kernel, piece = ('kernel', value.T) if leaf == 'weight' else ('bias', value)
+                out[f'{prefix}/MlpBlock_3/Dense_{int(module[-1]) - 1}/{kernel}'] = piece
+            else:
+                number = {'norm1': 0, 'norm2': 2}[module]
+                out[f'{prefix}/LayerNorm_{number}/{"scale" if leaf == "weight" else "bias"}'] = value
+    return out
+
+
+def record_in(path):
+    return read_record(read_checkpoint(path), path)
+
+
+def run_file(path, model, **extra):
+    """A checkpoint as a training run writes it."""
+    return save(path, model.state_dict(), 'state_dict', meta={'iter': 3, KEY: record_of(model).plain()}, **extra)
