@@ -21,8 +21,8 @@ def resolve_class(name: Any, default_scope: str | None, registry: str) -> type |
     if inspect.isclass(name):
         return name
     scope, _, bare = str(name).rpartition('.')
-    found = getattr(import_module(f'{scope or default_scope or "mmengine"}.registry'), registry).get(bare)
-    return found if inspect.isclass(found) else None
+    cls = getattr(import_module(f'{scope or default_scope or "mmengine"}.registry'), registry).get(bare)
+    return cls if inspect.isclass(cls) else None
 
 
 def default_argument(cls: type[Any], name: str) -> Any:

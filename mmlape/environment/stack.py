@@ -36,8 +36,8 @@ class StackProblem:
 
 def presence_problem(module: str) -> StackProblem | None:
     """Return what is wrong with a package according to its metadata, without importing it."""
-    found = installed(module)
-    if found is None:
+    distribution = installed(module)
+    if distribution is None:
         return StackProblem(f'{module} is not installed', install_line(module))
     package = PACKAGES[module]
     if len(package.installed) > 1:
@@ -45,8 +45,9 @@ def presence_problem(module: str) -> StackProblem | None:
         both = f'{sys.executable} -m pip uninstall -y {" ".join(package.installed)} && {install_line(module)}'
         return StackProblem(what, both)
     oldest = package.oldest
-    if is_older(found[1], oldest):
-        return StackProblem(f'{found[0]} {found[1]} is too old: mmlape needs {oldest} or newer', install_line(module))
+    if is_older(distribution[1], oldest):
+        what = f'{distribution[0]} {distribution[1]} is too old: mmlape needs {oldest} or newer'
+        return StackProblem(what, install_line(module))
     return None
 
 
@@ -138,12 +139,12 @@ def require_stack(*modules: str, ops: bool = True) -> None:
         StackError: Something is missing, too old or broken; the message has a line for each that fixes it.
     """
     wanted = dict.fromkeys(('torch', 'mmengine', 'mmcv', *modules)) if modules else PACKAGES
-    found = [presence_problem(module) for module in wanted]
-    if not any(found):
-        found = [import_problem(module) for module in wanted if modules or module in ('torch', 'mmengine', 'mmcv')]
-    if not any(found) and ops:
-        found.append(ops_problem())
-    problems = merged([problem for problem in found if problem])
+    results = [presence_problem(module) for module in wanted]
+    if not any(results):
+        results = [import_problem(module) for module in wanted if modules or module in ('torch', 'mmengine', 'mmcv')]
+    if not any(results) and ops:
+        results.append(ops_problem())
+    problems = merged([problem for problem in results if problem])
     if problems:
         lines = [f'  {problem}' for problem in problems]
         lines.append(f'  or everything at once: {everything_line()}')

@@ -147,11 +147,11 @@ class CocoMetric(MMDetCocoMetric):
         limit = evaluation.params.maxDets.index(MAX_DETECTIONS)
         precision = evaluation.eval['precision'][:, :, :, 0, limit]  # (IoU thresholds, recalls, classes)
         precision = np.where(precision > -1, precision, np.nan)
-        found = {}
+        class_ap = {}
         for category in self._coco_api.load_cats(self.cat_ids):
             ap = precision[:, :, evaluation.params.catIds.index(category['id'])]  # pycocotools has sorted the ids
-            found[category['name']] = float(np.nan if np.isnan(ap).all() else np.nanmean(ap))
-        return found
+            class_ap[category['name']] = float(np.nan if np.isnan(ap).all() else np.nanmean(ap))
+        return class_ap
 
 
 def _quietly(function, *args):

@@ -126,9 +126,9 @@ def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
             coco.add(scene, jpeg)
             ade.add(scene, jpeg)
         coco.close()
-        found = len(coco.annotations)
-        rows.append(dict(format='COCO', split=split, path=coco.folder.relative_to(root), images=count, objects=found))
-        rows.append(dict(format='ADE20K', split=split, path=ade.images.relative_to(root), images=count, objects=found))
+        total = len(coco.annotations)
+        rows.append(dict(format='COCO', split=split, path=coco.folder.relative_to(root), images=count, objects=total))
+        rows.append(dict(format='ADE20K', split=split, path=ade.images.relative_to(root), images=count, objects=total))
     return rows
 
 
@@ -175,8 +175,8 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
                 path = f'images/{split}/{number:05d}.png'
                 (folder / path).write_bytes(writers.encode_png(scene.image))
                 lines[split].append(f'{path} {labels[VTAB_SETS.index(name)]}')
-            found = len(lines[split])
-            rows.append(dict(format='VTAB', split=split, path=folder.relative_to(root), images=found, objects=found))
+            total = len(lines[split])
+            rows.append(dict(format='VTAB', split=split, path=folder.relative_to(root), images=total, objects=total))
         lines['train800val200'] = lines['train800'] + lines['val200']
         for split, content in lines.items():
             (folder / f'{split}.txt').write_text('\n'.join(content) + '\n')

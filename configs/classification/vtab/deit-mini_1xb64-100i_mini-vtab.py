@@ -1,6 +1,6 @@
-"""A small DeiT on the mini VTAB's digits: for the tests, some seconds on two CPU cores.
+"""A small DeiT on a set of the mini VTAB: digits, or an arm of studies/vtab-mini.yml; some seconds on two CPU cores.
 
-tools/train.py configs/classification/vtab/deit-mini_1xb64-100i_mini-vtab-digits.py
+tools/train.py configs/classification/vtab/deit-mini_1xb64-100i_mini-vtab.py
 """
 
 _base_ = [
@@ -9,10 +9,11 @@ _base_ = [
     '../../_base_/datasets/vtab.py',
     '../../_base_/schedules/vtab_2500.py',
 ]
-vtab = dict(name='mini-digits', group='natural')
-num_classes = 10
+# MMEngine reads these from the environment; the arms of the study set them
+vtab = dict(name='mini-{{$VTAB_SET:digits}}', group='{{$VTAB_GROUP:natural}}')
+num_classes = int('{{$VTAB_CLASSES:10}}')
 img_size = _base_.crop
-data_root = 'data/mini/vtab/digits/'
+data_root = 'data/mini/vtab/{{$VTAB_SET:digits}}/'
 pipeline = _base_.pipeline
 pipeline[1].update(scale=(img_size, img_size))
 dataset = dict(
