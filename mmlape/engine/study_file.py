@@ -296,7 +296,7 @@ class _Reader:
                 f'{relative_to}{suffix}' if relative_to and figures.get(key) else None,
             )
 
-    def _figures(self, where: str, given: Any, bases: Mapping[str, str]) -> dict[str, str]:
+    def _figures(self, where: str, given: Any, bases: Mapping[str, _Base]) -> dict[str, str]:
         """Return the printed figure of an arm on each base that has one."""
         if given is None:
             return {}
