@@ -57,7 +57,11 @@ setup(
     license='Apache-2.0',
     python_requires='>=3.10',
     packages=find_packages(include=['mmlape', 'mmlape.*']),
-    package_data={'mmlape': ['requirements.txt'], 'mmlape.experiments.report': ['page.html']},
+    package_data={
+        'mmlape': ['requirements.txt'],
+        'mmlape.analysis': ['dataset_page.html'],
+        'mmlape.experiments.report': ['page.html'],
+    },
     # Light packages only: the MM packages come as the maintained forks or the original distributions, torch as the
     # machine needs it. `mmlape doctor` lists what is missing.
     install_requires=[
