@@ -4,9 +4,19 @@ Importing the package imports neither torch nor a model: the registries import m
 names them.
 """
 
+from importlib import import_module
+
 from mmlape.mim import config_path, register_prefix
+from mmlape.mmcv_ops import lend_ops
 
 __version__ = '0.1.0'
-__all__ = ['__version__', 'config_path']
+__all__ = ['__version__', 'config_path', 'get_model', 'list_models']
 
+lend_ops()
 register_prefix()
+
+
+def __getattr__(name: str):
+    if name not in ('get_model', 'list_models'):
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return getattr(import_module('mmlape.models.names'), name)

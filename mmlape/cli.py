@@ -29,10 +29,12 @@ COMMANDS = {
     'checkpoint': 'inspect, convert or publish a checkpoint; average the weights of several',
     'export-onnx': "write a config's backbone as an ONNX graph, checked against PyTorch",
     'print-config': 'print what a config resolves to, how it differs from another, where its values come from',
+    'list-models': 'print the names of the models that mmlape.get_model builds',
     'print-params': "print the parameter groups of a config's optimiser",
     'model-cost': 'count parameters and FLOPs of a config, by part',
     'demo': 'run the full pipeline on the mini data, in less than ten minutes on two cores',
     'doctor': 'check the installation, and print the command that fixes each problem',
+    'install-ops': "let MM's own tools do without a compiled mmcv",
 }
 
 
@@ -99,7 +101,7 @@ def _run(run, args: argparse.Namespace) -> int:
         print('mmlape: interrupted', file=sys.stderr)
         return 130
     except SystemExit as stop:  # a signal that a run has recorded, or an error that another process prints
-        return stop.code or 0
+        return stop.code or 0  # type: ignore[return-value]
 
 
 def _stack_error() -> MMLaPEError | None:

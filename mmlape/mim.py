@@ -1,4 +1,4 @@
-"""Where configs and tools are (`.mim`, OpenMMLab's convention), and their prefix `mmlape::`."""
+"""Where configs, studies and tools are (`.mim`, OpenMMLab's convention), and their prefix `mmlape::`."""
 
 import difflib
 from pathlib import Path
@@ -10,7 +10,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def mim_root() -> Path:
-    """Return the folder that holds `configs`, `tools` and `model-index.yml`: `.mim`, or the repository's root."""
+    """Return the folder that holds `configs`, `studies`, `tools` and `model-index.yml`: `.mim`, or the root."""
     mim = _PACKAGE / '.mim'
     return mim if (mim / 'configs').is_dir() else _PACKAGE.parent
 

@@ -2,11 +2,48 @@
 
 import os
 import shutil
+from pathlib import Path
 
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 
 import pytest
 import torch
+
+SLOW = Path(__file__).with_name('slow.txt')
+
+
+def pytest_addoption(parser):
+    parser.addoption('--record-slow', action='store_true', help='write the tests that take three seconds to slow.txt')
+
+
+def pytest_configure(config):
+    if config.getoption('record_slow') and not hasattr(config, 'workerinput'):
+        config.pluginmanager.register(SlowTests())
+
+
+def pytest_collection_modifyitems(items):
+    slow = set(SLOW.read_text().split())
+    for item in items:
+        if _function(item.nodeid) in slow:
+            item.add_marker('slow')
+
+
+def _function(nodeid: str) -> str:
+    return nodeid.partition('[')[0]
+
+
+class SlowTests:
+    """Writes `SLOW`: the functions of which a case took three seconds, set-up included."""
+
+    def __init__(self):
+        self.seconds = {}
+
+    def pytest_runtest_logreport(self, report):
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
+
+    def pytest_sessionfinish(self):
+        slow = {_function(nodeid) for nodeid, seconds in self.seconds.items() if seconds > 3}
+        SLOW.write_text(''.join(f'{name}\n' for name in sorted(slow)))
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import forking_python
 import numpy as np
 from PIL import Image
 
+REAL = {'PYTHON': sys.executable}
 GUARD = 1800  # seconds after which a subprocess counts as hanging
 ROOT = Path(__file__).resolve().parent.parent
 CLASSES = ('left', 'right', 'below')
@@ -122,20 +124,31 @@ def write_config(folder: Path, data_root: Path, extra: str = '', name: str = 'ti
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's variables for a child on one thread, with the package importable."""
+    """This process's variables for a child on one thread, with the package importable; PYTHON is one that forks."""
     paths = [str(ROOT), str(ROOT / 'tests'), *filter(None, [os.environ.get('PYTHONPATH')])]
-    child = {**os.environ, 'PYTHONPATH': os.pathsep.join(paths), 'OMP_NUM_THREADS': '1', 'PYTHON': sys.executable}
-    return {**child, **more}
+    child = {**os.environ, 'PYTHONPATH': os.pathsep.join(paths), 'OMP_NUM_THREADS': '1'}
+    return {**child, 'PYTHON': more.get('PYTHON') or forking_python.executable(), **more}
+
+
+def command_of(words: Iterable[object], python: str) -> list[str]:
+    """The words of a call, by that Python where they start with a file of Python's or with the interpreter."""
+    words = [str(word) for word in words]
+    if words[0].endswith('.py'):
+        return [python, *words]
+    return [python if words[0] == sys.executable else words[0], *words[1:]]
 
 
 def run(*command: object, cwd: Path, status: int = 0, **more: str) -> str:
-    """Runs a tool and returns what it printed on both streams; fails unless it ends with ``status``."""
-    words = [str(word) for word in command]
-    words = [sys.executable, *words] if words[0].endswith('.py') else words
+    """Runs a tool and returns what it printed on both streams; fails unless it ends with ``status``.
+
+    It runs in a fork, and so does what it starts; with ``**REAL`` the interpreter is started.
+    """
+    variables = environment(**more)
+    words = command_of(command, variables['PYTHON'])
     done = subprocess.run(
         words,
         cwd=cwd,
-        env=environment(**more),
+        env=variables,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -146,12 +159,12 @@ def run(*command: object, cwd: Path, status: int = 0, **more: str) -> str:
 
 
 def start(*command: object, cwd: Path, **more: str) -> subprocess.Popen:
-    """Starts a tool in a process group of its own and leaves it running."""
-    words = [sys.executable, *(str(word) for word in command)]
+    """Starts a tool as ``run`` does, in a process group of its own, and leaves it running."""
+    variables = environment(**more)
     return subprocess.Popen(
-        words,
+        command_of(command, variables['PYTHON']),
         cwd=cwd,
-        env=environment(**more),
+        env=variables,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -59,11 +59,11 @@ def _safe_globals() -> list:
     return [HistoryBuffer, (_history_method, 'builtins.getattr'), argparse.Namespace, *arrays]
 
 
-def _load_torch(path: Path, map_location: str):
+def _load_torch(path: Path, map_location: str, mmap: bool):
     if _trusted:
-        return torch.load(path, map_location=map_location, weights_only=False)
+        return torch.load(path, map_location=map_location, weights_only=False, mmap=mmap)
     with torch.serialization.safe_globals(_safe_globals()):
-        return torch.load(path, map_location=map_location, weights_only=True)
+        return torch.load(path, map_location=map_location, weights_only=True, mmap=mmap)
 
 
 ADDRESSES = (
@@ -90,12 +90,13 @@ def load_from_file(filename: str, map_location: str | None = None) -> dict:
     return read_checkpoint(filename, map_location or 'cpu')
 
 
-def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu') -> dict:
+def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bool = False) -> dict:
     """Read a checkpoint file, whose kind is recognised by its content.
 
     Args:
         path: A PyTorch, safetensors or NumPy (``.npz``) file of any name, or an http(s) address, which is downloaded.
         map_location: The device of the tensors.
+        mmap: Whether the tensors of a PyTorch file stay there until they are used.
 
     Returns:
         What the file holds; a flat dict of tensors for safetensors and NumPy archives, with a safetensors file's
@@ -121,7 +122,7 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu') -> dict:
         elif kind == 'npz':
             content = {name: value.to(map_location) for name, value in read_npz(path).items()}
         else:
-            content = _load_torch(path, map_location)
+            content = _load_torch(path, map_location, mmap)
     except pickle.UnpicklingError as error:
         raise CheckpointError(_unpickling_message(path, str(error))) from error
     except Exception as error:

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
 
     from mmlape.analysis.size_sweep import collect, draw_sweep, main_metric, sweep, sweep_table
     from mmlape.console import console
-    from mmlape.engine.config import load_config
+    from mmlape.engine.config import config_name, load_config
     from mmlape.errors import CheckpointError, ConfigError
     from mmlape.evaluation.names import label
     from mmlape.files import write_json
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if missing:
         raise CheckpointError(f'checkpoint {missing[0]}: no such file')
     configs = [load_config(config, args.cfg_options) for config, _ in pairs]
-    arms = [Path(config).stem for config, _ in pairs]
+    arms = [config_name(cfg) for cfg in configs]
     names = [f'{arm} ({i})' if arms.count(arm) > 1 else arm for i, arm in enumerate(arms, 1)]
     out, results = Path(args.out), {}
     for name, cfg, (_, checkpoint) in zip(names, configs, pairs):

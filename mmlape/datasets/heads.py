@@ -1,7 +1,7 @@
 """What of a config must fit the data: the heads' numbers of classes, the patch size, the evaluators' files."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mmengine import Config
@@ -31,14 +31,13 @@ def _with_num_classes(name: str, node: Any) -> Iterator[tuple[str, dict]]:
             yield from _with_num_classes(f'{name}[{index}]', value)
 
 
-def reads_head(cfg: Config, split: str) -> bool:
+def reads_head(evaluators: dict | Sequence[dict] | None, default_scope: str | None) -> bool:
     """Return whether a split's classes are those of the heads: not where all its metrics have ``reads_head = False``.
 
     Few-shot accuracy is such a metric: a model is evaluated on classes that it was not trained on.
     """
-    evaluators = cfg.get(f'{split}_evaluator') or [{}]
-    evaluators = evaluators if isinstance(evaluators, (list, tuple)) else [evaluators]
-    metrics = [resolve_class(one['type'], cfg.get('default_scope'), 'METRICS') for one in evaluators if 'type' in one]
+    parts = [evaluators] if isinstance(evaluators, dict) else evaluators or []
+    metrics = [resolve_class(part['type'], default_scope, 'METRICS') for part in parts if 'type' in part]
     return not metrics or any(getattr(metric, 'reads_head', True) for metric in metrics)
 
 
@@ -54,7 +53,7 @@ def patch_size(cfg: Config) -> int:
 
 def check_heads(cfg: Config, source: DataSource) -> None:
     """Raise DataError if a head has another number of outputs than the data has classes."""
-    if not reads_head(cfg, source.split):
+    if not reads_head(cfg.get(f'{source.split}_evaluator'), cfg.get('default_scope')):
         return
     expected = len(source.classes) if source.classes else source.summary.num_classes
     for name, head in iter_heads(cfg):

@@ -66,8 +66,10 @@ def _reroot(node: Any, old: str, new: str, visited: set[int]) -> int:
 
 def _take_classes(cfg: Config) -> list[str]:
     sources = list(iter_sources(cfg))
-    changes, classes = _agree([source for source in sources if reads_head(cfg, source.split)])
-    others, _ = _agree([source for source in sources if not reads_head(cfg, source.split)])
+    scope = cfg.get('default_scope')
+    bound = {split: reads_head(cfg.get(f'{split}_evaluator'), scope) for split in SPLITS}
+    changes, classes = _agree([source for source in sources if bound[source.split]])
+    others, _ = _agree([source for source in sources if not bound[source.split]])
     changes += others
     if not classes:
         return changes
@@ -80,14 +82,14 @@ def _take_classes(cfg: Config) -> list[str]:
 
 def _agree(sources: list[DataSource]) -> tuple[list[str], tuple[str, ...]]:
     """Give datasets the classes that are found in their data; return the changes and the classes, () for none."""
-    found = [(source, classes) for source in sources if (classes := source.read_classes())]
-    if not found:
+    listed = [(source, classes) for source in sources if (classes := source.read_classes())]
+    if not listed:
         missing = next((source for source in sources if not source.classes_optional), None)
         if missing is not None and not missing.classes:
             raise DataError(f'No classes found for {missing.root}. {missing.hint()}')
         return [], ()
-    first, classes = found[0]
-    for source, names in found:
+    first, classes = listed[0]
+    for source, names in listed:
         if names != classes:
             difference = sorted(set(names) ^ set(classes)) or 'their order'
             raise DataError(

@@ -20,7 +20,8 @@ from mmlape.datasets.transforms import guard_loading
 from mmlape.engine import hooks
 from mmlape.engine.distributed.processes import init_processes, on_every_process, on_main_process
 from mmlape.engine.distributed.sharding import distribution, set_model_wrapper
-from mmlape.engine.plan import check_model, default_work_dir, require_keys
+from mmlape.engine.optim import InitialModel
+from mmlape.engine.plan import default_work_dir, require_keys
 from mmlape.engine.runner import Runner
 from mmlape.errors import TrainingError
 from mmlape.files import write_json
@@ -62,11 +63,12 @@ def test(
     """
     require_keys(cfg, TEST_KEYS, 'tested')
     cfg = copy.deepcopy(cfg)
-    init_processes(launcher, cfg)
+    init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
     work_dir = default_work_dir(cfg, work_dir)
     file = Path(out or work_dir / name).absolute()
     predictions = work_dir / 'predictions' if save_pred is True else Path(save_pred).absolute() if save_pred else None
     weights = on_every_process(lambda: _weights(checkpoint))
+    initial = on_every_process(lambda: InitialModel.build(cfg, 0))
     on_main_process(lambda: _check_inputs(cfg, work_dir, file, predictions, None if out else checkpoint))
     cfg.work_dir, cfg.launcher, cfg.load_from, cfg.resume = str(work_dir), launcher, None, False
     hooks.install(cfg, 'PerClassHook')
@@ -74,7 +76,7 @@ def test(
         cfg.custom_hooks.append(dict(type='mmlape.SavePredictionsHook', out_dir=str(predictions)))
     set_model_wrapper(cfg, distribution(cfg))
     guard_loading(cfg)
-    runner = _runner(cfg)
+    runner = _runner(cfg, initial)
     fill_model(runner.bare_model, weights, str(checkpoint))
     result = _result(cfg, checkpoint, runner, runner.test())
     if is_main_process():
@@ -103,7 +105,6 @@ def _check_inputs(
         raise TrainingError(
             f'{out} has the metrics of {other}: give --out {named}, another --work-dir, or --out {out} to replace them'
         )
-    check_model(cfg)
     check_data(cfg, ('test',))
     check_writable(work_dir)
     check_writable(out.parent, '--out')
@@ -114,19 +115,19 @@ def _check_inputs(
 def tested_checkpoint(file: Path) -> str | None:
     """Return the checkpoint whose metrics are in a file; None if there is no such file, or it says nothing."""
     try:
-        found = json.loads(file.read_text(encoding='utf-8'))
+        content = json.loads(file.read_text(encoding='utf-8'))
     except (OSError, ValueError):
         return None
-    return found.get('checkpoint') if isinstance(found, dict) else None
+    return content.get('checkpoint') if isinstance(content, dict) else None
 
 
-def _runner(cfg: Config) -> Runner:
+def _runner(cfg: Config, initial: InitialModel) -> Runner:
     """Return a runner without the training and validation parts."""
     parts = copy.deepcopy(cfg)
     unused = ('train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr')
     for key in (*unused, 'val_dataloader', 'val_cfg', 'val_evaluator'):
         parts[key] = None
-    return Runner.from_cfg(parts)
+    return Runner.from_cfg(parts, initial)
 
 
 def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) -> dict:

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import re
 import textwrap
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -70,12 +71,12 @@ def _unknown(cfg: Config) -> Iterator[tuple[str, str]]:
     known, scope = runner_keys(), cfg.get('default_scope') or 'mmengine'
     for key in cfg:
         if key not in known and _close(key, known, _ALMOST) and _is_unread(key, cfg.text):
-            yield key, unknown_key('', key, known)
+            yield key, _unknown_key('', key, known)
     for where, node in _dicts({key: value for key, value in cfg.items() if key in known}, ''):
-        names, complete = accepted(cfg, node, where)
+        names, complete = _accepted(scope, node, where)
         for key in node:
             if key not in names and (complete or _close(key, names)):
-                yield f'{where}.{key}', unknown_key(where, key, names)
+                yield f'{where}.{key}', _unknown_key(where, key, names)
         name = node.get('type')
         if isinstance(name, str) and not find_classes(name, scope) and not re.fullmatch(_IN_MODEL, where):
             is_hook = re.fullmatch(_HOOK, where) is not None
@@ -84,6 +85,47 @@ def _unknown(cfg: Config) -> Iterator[tuple[str, str]]:
                 hint = f'did you mean {" or ".join(close)}? ' if close else ''
                 hint += 'A type of your own needs its module in custom_imports'
                 yield f'{where}.type', f"'{where}' is of the unknown type '{name}': {hint}"
+
+
+def check_override(cfg: dict, key: str, source: str = '--cfg-options') -> None:
+    """Check that ``key`` changes an existing value, or adds one that is accepted there.
+
+    A new part is accepted if the class that is built there, the runner or the data loader has an argument of that
+    name. Where the accepted arguments are unknown, the last part may be new, with a warning, unless it resembles an
+    existing one.
+
+    Args:
+        cfg: The configuration.
+        key: Dotted.
+        source: Where it is given, for messages.
+
+    Raises:
+        ConfigError: A part does not exist; the message names it and similar ones.
+    """
+    parts, scope = key.split('.'), cfg.get('default_scope') or 'mmengine'
+    node: Any = cfg
+    for depth, part in enumerate(parts):
+        where = '.'.join(parts[:depth])
+        children = _children_of(node)
+        if children is None:
+            raise ConfigError(f"{source} {key}: '{where}' is the value {node!r} and has no keys")
+        if part in children:
+            node = children[part]
+            continue
+        if isinstance(node, list | tuple):
+            raise ConfigError(f'{source} {key}: {_unknown_key(where, part, children)}')
+        _check_new(scope, node, where, part, f'{source} {key}', leaf=depth == len(parts) - 1)
+        return
+
+
+def _check_new(scope: str, node: dict, where: str, part: str, option: str, leaf: bool) -> None:
+    names, complete = _accepted(scope, node, where)
+    if part in names:
+        return
+    known = {*names, *node}
+    if complete or not leaf or _close(part, node):
+        raise ConfigError(f'{option}: {_unknown_key(where, part, known)}')
+    warnings.warn(f'{option} adds a new key that nothing in the configuration had', stacklevel=2)
 
 
 def _close(key: str, names: Iterable[str], cutoff: float = _ALIKE) -> list[str]:
@@ -98,21 +140,21 @@ def _is_unread(key: str, text: str) -> bool:
 
 def _dicts(node: Any, where: str) -> Iterator[tuple[str, dict]]:
     """Yield every dict in a configuration with its place."""
-    children = children_of(node)
+    children = _children_of(node)
     if where and hasattr(node, 'items'):
         yield where, children
     for key, child in (children or {}).items():
         yield from _dicts(child, f'{where}.{key}' if where else str(key))
 
 
-def children_of(node: Any) -> dict[str, Any] | None:
+def _children_of(node: Any) -> dict[str, Any] | None:
     """Return the entries of a dict, or of a list by their numbers; None of anything else."""
     if isinstance(node, list | tuple):
         return {str(index): child for index, child in enumerate(node)}
     return dict(node.items()) if hasattr(node, 'items') else None
 
 
-def unknown_key(where: str, part: str, known: Iterable[str]) -> str:
+def _unknown_key(where: str, part: str, known: Iterable[str]) -> str:
     """Say that a place has no such key, and which it has."""
     known = sorted(map(str, known))
     close = difflib.get_close_matches(part, known, n=3, cutoff=0.5)
@@ -131,7 +173,7 @@ def runner_keys() -> frozenset[str]:
     return frozenset({*inspect.signature(Runner.__init__).parameters} - {'self', 'cfg'} | _RUNNER_EXTRAS)
 
 
-def accepted(cfg: dict, node: dict, where: str) -> tuple[set[str], bool]:
+def _accepted(scope: str, node: dict, where: str) -> tuple[set[str], bool]:
     """Return the keys that are accepted at a place, and whether these are all."""
     if not where:
         return set(runner_keys()), False
@@ -142,9 +184,9 @@ def accepted(cfg: dict, node: dict, where: str) -> tuple[set[str], bool]:
         return set(inspect.signature(DataLoader.__init__).parameters) | extras, True
     if 'type' not in node:
         return set(), False
-    found = [_arguments(one) for one in find_classes(node['type'], cfg.get('default_scope') or 'mmengine')]
-    complete = bool(found) and all(complete for _, complete in found) and not re.fullmatch(_IN_MODEL, where)
-    return extras.union(*(names for names, _ in found)), complete
+    arguments = [_arguments(built) for built in find_classes(node['type'], scope)]
+    complete = bool(arguments) and all(complete for _, complete in arguments) and not re.fullmatch(_IN_MODEL, where)
+    return extras.union(*(names for names, _ in arguments)), complete
 
 
 @functools.cache
@@ -152,28 +194,28 @@ def find_classes(name: Any, scope: str) -> tuple[Any, ...]:
     """Return what a type may stand for, in any registry; None is among it if a package cannot be imported."""
     if not isinstance(name, str):
         return (name,)
-    found = {}
+    classes = {}
     try:
         importlib.import_module(f'{scope}.registry')
         for registry in (getattr(registries, known) for known in _REGISTRIES):
             with registry.switch_scope_and_registry(scope if scope in registry.children else None) as scoped:
                 built = scoped.get(name)
-            found |= {} if built is None else {id(built): built}
+            classes |= {} if built is None else {id(built): built}
     except (ImportError, AssertionError):  # MM packages assert each other's versions
-        return (*found.values(), None)
-    return tuple(found.values())
+        return (*classes.values(), None)
+    return tuple(classes.values())
 
 
 def _type_names(scope: str) -> list[str]:
     """Return the names of all types that are registered, in this package with its scope."""
-    found = []
+    types = []
     for root in (getattr(registries, known) for known in _REGISTRIES):
         for registry in (root, *(child for name, child in root.children.items() if name in (scope, 'mmlape'))):
             if hasattr(registry, 'import_all'):
                 registry.import_all()
             prefix = 'mmlape.' if registry.scope == 'mmlape' else ''
-            found += [prefix + name for name in registry.module_dict]
-    return found
+            types += [prefix + name for name in registry.module_dict]
+    return types
 
 
 @functools.cache
@@ -183,7 +225,7 @@ def _arguments(built: Any) -> tuple[set[str], bool]:
         return set(), False
     makers = [built]
     if inspect.isclass(built):
-        makers = [base.__init__ for base in built.__mro__ if '__init__' in vars(base)]
+        makers = [vars(base)['__init__'] for base in built.__mro__ if '__init__' in vars(base)]
     names, complete = {'type', '_scope_'}, None
     for maker in makers:
         try:

@@ -1,4 +1,4 @@
-"""Optimiser groups as they are built, and a bfloat16 wrapper that also runs on the CPU."""
+"""A run's model, its optimiser's groups as they are built, and a bfloat16 wrapper that also runs on the CPU."""
 
 import contextlib
 import copy
@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from mmengine.config import Config
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from mmlape.engine.paramwise import parameter_rules
+from mmlape.engine.seeding import isolated, random_states
 from mmlape.errors import ConfigError
 from mmlape.registry import OPTIM_WRAPPERS
 
@@ -131,6 +133,22 @@ def build_model(cfg: Config) -> nn.Module:
     if cfg.get('data_preprocessor') and 'data_preprocessor' not in model_cfg:
         model_cfg = dict(model_cfg, data_preprocessor=cfg.data_preprocessor)
     return ROOT_MODELS.build(model_cfg)
+
+
+class InitialModel(NamedTuple):
+    """A model that is built before its runner, and the states of the random generators after that."""
+
+    model: nn.Module
+    states: tuple
+
+    @classmethod
+    def build(cls, cfg: Config, seed: int) -> 'InitialModel':
+        """Build the model as a run with this seed starts with it.
+
+        An error in its configuration is raised here, before anything is written and before MMEngine logs pages.
+        """
+        with quiet_logger(), isolated(seed):
+            return cls(build_model(cfg), random_states())
 
 
 def parameter_groups(cfg: Config) -> list[ParameterGroup]:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from mmengine.config import Config
 
+from mmlape.datasets.formats import iter_sources
+from mmlape.datasets.formats.base import DataSource
 from mmlape.engine.batch import Batch, apply_batch_policy
 from mmlape.engine.config import config_name
 from mmlape.engine.distributed.sharding import distribution
-from mmlape.engine.optim import build_model, quiet_logger, set_amp
+from mmlape.engine.optim import set_amp
 from mmlape.engine.schedule import check_schedule
 from mmlape.errors import ConfigError
 from mmlape.runs.identity import collect
@@ -25,9 +27,10 @@ class RunPlan:
         cfg: The configuration that is trained, with precision, accumulation and schedule applied.
         work_dir: An absolute path.
         batch: The images of one optimiser step.
-        batch_policy: 'recipe', 'unknown' or a value of :data:`mmlape.engine.batch.POLICIES`.
+        batch_policy: 'recipe', 'unknown' or one of :data:`mmlape.engine.batch.POLICIES`.
         distributed: 'ddp' or 'fsdp'.
         seed: None for that of the resumed run, or a random one.
+        sources: The datasets of known format; they read and change parts of ``cfg``.
     """
 
     cfg: Config
@@ -35,7 +38,8 @@ class RunPlan:
     batch: Batch
     batch_policy: str
     distributed: str
-    seed: int | None = None
+    seed: int | None
+    sources: list[DataSource]
 
     @cached_property
     def identity(self) -> dict:
@@ -59,12 +63,13 @@ def plan_run(
         work_dir: See :func:`default_work_dir`.
         seed: By default the configuration's ``randomness.seed``.
         amp: 'bf16' or 'fp16' for mixed precision.
-        batch: A key of :data:`mmlape.engine.batch.POLICIES`.
+        batch: One of :data:`mmlape.engine.batch.POLICIES`.
 
     Raises:
         ConfigError: The configuration cannot be trained like this.
     """
     require_keys(cfg, TRAIN_KEYS, 'trained')
+    work_dir = default_work_dir(cfg, work_dir)
     check_schedule(cfg)
     if amp:
         set_amp(cfg, amp)
@@ -75,7 +80,7 @@ def plan_run(
     if unknown:
         raise ConfigError(f'randomness has no {min(unknown)}: its keys are seed, deterministic and diff_rank_seed')
     seed = randomness.get('seed') if seed is None else seed
-    return RunPlan(cfg, default_work_dir(cfg, work_dir), images, policy, distributed, seed)
+    return RunPlan(cfg, work_dir, images, policy, distributed, seed, list(iter_sources(cfg)))
 
 
 def require_keys(cfg: Config, keys: tuple[str, ...], purpose: str) -> None:
@@ -88,9 +93,3 @@ def require_keys(cfg: Config, keys: tuple[str, ...], purpose: str) -> None:
 def default_work_dir(cfg: Config, work_dir: str | Path | None) -> Path:
     """Return the given work dir, else the configuration's own, else ``work_dirs/<name of the configuration>``."""
     return Path(work_dir or cfg.get('work_dir') or Path('work_dirs') / config_name(cfg)).absolute()
-
-
-def check_model(cfg: Config) -> None:
-    """Build the model once, so that an error in its configuration is raised before MMEngine logs pages."""
-    with quiet_logger():
-        build_model(cfg)

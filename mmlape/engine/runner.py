@@ -26,14 +26,16 @@ from mmlape.checkpoint.loading import fill_model, warn_of_normalisation
 from mmlape.checkpoint.reading import guard_mmengine
 from mmlape.checkpoint.records import KEY, record_of
 from mmlape.datasets.fraction import data_fraction, with_fraction
-from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_tensor
-from mmlape.engine.optim import group_parameters, quiet_logger
+from mmlape.datasets.transforms import guard_loading
+from mmlape.engine import hooks
+from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_tensor, set_model_wrapper
+from mmlape.engine.optim import InitialModel, group_parameters, quiet_logger
 from mmlape.engine.plan import RunPlan
-from mmlape.engine.seeding import Batches, seeded_dataloader
+from mmlape.engine.seeding import Batches, seeded_dataloader, set_random_states
 from mmlape.errors import CheckpointError, MMLaPEError, NotFiniteError
 from mmlape.files import atomic_path
 from mmlape.runs.record import RunRecord
-from mmlape.runs.resume import read_resumable
+from mmlape.runs.resume import RunStart, read_resumable
 from mmlape.runs.stopping import StopRequest, init_worker
 
 _NUMBERS = itertools.count(1)
@@ -42,9 +44,15 @@ _NUMBERS = itertools.count(1)
 class Runner(_Runner):
     """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code.
 
-    The trainer sets ``plan``, ``record`` and ``stop``, which the hooks of a training run use.
+    The trainer sets ``record`` and ``stop``, which the hooks of a training run use.
+
+    Args:
+        *args: Those of MMEngine's runner.
+        initial: The model, if it is built already.
+        **kwargs: Those of MMEngine's runner.
 
     Attributes:
+        plan: The plan of a training run.
         diff_rank_seed: Whether the model's randomness differs from process to process.
     """
 
@@ -53,13 +61,44 @@ class Runner(_Runner):
     stop: StopRequest
     diff_rank_seed: bool
 
+    def __init__(self, *args, initial: InitialModel | None = None, **kwargs) -> None:
+        self.initial = initial
+        super().__init__(*args, **kwargs)
+
     @classmethod
-    def from_cfg(cls, cfg: Config) -> 'Runner':
+    def of_run(
+        cls, plan: RunPlan, start: RunStart, initial: InitialModel, launcher: str, deterministic: bool | None
+    ) -> 'Runner':
+        """Build the runner of a training run: complete the plan's configuration with what every run has."""
+        cfg = plan.cfg
+        guard_loading(cfg, plan.sources)
+        cfg.work_dir, cfg.launcher = str(plan.work_dir), launcher
+        cfg.resume = start.checkpoint is not None
+        if start.checkpoint:
+            cfg.load_from = start.checkpoint
+        hooks.install(cfg, *hooks.ALWAYS)
+        set_model_wrapper(cfg, plan.distributed)
+        cfg.randomness = dict(cfg.get('randomness') or {}, seed=start.identity['seed'])
+        if deterministic is not None:
+            cfg.randomness.deterministic = deterministic
+        runner = cls.from_cfg(cfg, initial)
+        runner.plan = plan
+        return runner
+
+    @classmethod
+    def from_cfg(cls, cfg: Config, initial: InitialModel | None = None) -> 'Runner':
         """Build a runner with a state of its own; MMEngine shares it between runs started in the same second."""
         guard_mmengine()
         cfg = copy.deepcopy(cfg)
         cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
-        return super().from_cfg(cfg)
+        return _Runner.from_cfg.__func__(functools.partial(cls, initial=initial), cfg)
+
+    def build_model(self, model: nn.Module | dict) -> nn.Module:
+        """Build the model; one that is built already leaves random numbers as if it was built here."""
+        if self.initial is None:
+            return super().build_model(model)
+        set_random_states(self.initial.states)
+        return self.initial.model
 
     def set_randomness(
         self, seed: int | None, diff_rank_seed: bool | None = None, deterministic: bool | None = None

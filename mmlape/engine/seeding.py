@@ -31,19 +31,29 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def random_states() -> tuple:
+    """Return the states of the CPU generators of Python, NumPy and torch."""
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()
+
+
+def set_random_states(states: tuple) -> None:
+    """Set what :func:`random_states` returned."""
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+
+
 @contextlib.contextmanager
 def isolated(seed: int) -> Iterator[None]:
     """Run a block on freshly seeded CPU generators, then restore their states."""
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    states = random_states()
     random.seed(seed)
     np.random.seed(seed)
     torch.default_generator.manual_seed(seed)
     try:
         yield
     finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
+        set_random_states(states)
 
 
 class SeededIndex(int):
@@ -68,7 +78,7 @@ class SeededDataset(Dataset):
     """
 
     def __init__(self, dataset: dict | Dataset) -> None:
-        vars(self)['dataset'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
+        self.__dict__['dataset'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
 
     def __len__(self) -> int:
         return len(self.dataset)

@@ -13,12 +13,9 @@ from mmengine.logging import print_log
 
 import mmlape
 from mmlape.datasets.checks.quick import check_data
-from mmlape.datasets.transforms import guard_loading
-from mmlape.engine import hooks
 from mmlape.engine.distributed.processes import init_processes, on_every_process, on_main_process
-from mmlape.engine.distributed.sharding import set_model_wrapper
-from mmlape.engine.optim import check_precision
-from mmlape.engine.plan import RunPlan, check_model, plan_run
+from mmlape.engine.optim import InitialModel, check_precision
+from mmlape.engine.plan import RunPlan, plan_run
 from mmlape.engine.runner import Runner
 from mmlape.errors import MissingCheckpointError
 from mmlape.files import write_json
@@ -27,8 +24,7 @@ from mmlape.runs.failures import record_failure
 from mmlape.runs.identity import SETTINGS, checkpoint_keys, is_missing
 from mmlape.runs.machine import describe_machine
 from mmlape.runs.record import RunRecord, read_record
-from mmlape.runs.resume import RunStart, acquire
-from mmlape.runs.stopping import StopRequest
+from mmlape.runs.resume import RunStart, acquire, initial_seed
 
 
 def train(
@@ -68,10 +64,14 @@ def train(
         DataError, CheckpointError, TrainingError: Later; ``run.json`` then holds the reason.
     """
     cfg = copy.deepcopy(cfg)
-    init_processes(launcher, cfg)
+    init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
     on_every_process(lambda: check_precision(amp))
     plan = on_every_process(lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch))
-    start = on_main_process(lambda: _start(plan, resume, allow_different_software))
+    seed = on_main_process(lambda: initial_seed(plan.work_dir, plan.seed, resume))
+    initial = on_every_process(lambda: InitialModel.build(plan.cfg, seed))
+    start = on_main_process(
+        lambda: acquire(plan.work_dir, plan.identity, cfg.filename, resume, allow_different_software, seed)
+    )
     if start.finished:
         print_log(f'{plan.work_dir} holds a finished run: nothing to do', 'current')
         return read_record(plan.work_dir)
@@ -82,18 +82,15 @@ def train(
         with record_failure(record) as stop:
             record.begin()
             on_main_process(lambda: _check_inputs(plan, start))
-            _complete(plan, start, launcher, deterministic)
-            _run(plan, record, stop)
+            torch.set_flush_denormal(True)  # on the CPU, vanishing gradients otherwise cost ten times the time
+            runner = Runner.of_run(plan, start, initial, launcher, deterministic)
+            runner.record, runner.stop = record, stop
+            runner.train()
         record.finish()
         if is_main_process():
             with contextlib.suppress(OSError):  # a full disk costs the figure, not the run
                 plot_run(plan.work_dir)
     return record.fields
-
-
-def _start(plan: RunPlan, resume: bool | str, allow_different_software: bool) -> RunStart:
-    check_model(plan.cfg)
-    return acquire(plan.work_dir, plan.identity, plan.cfg.filename, resume, allow_different_software)
 
 
 def _record(plan: RunPlan, start: RunStart) -> RunRecord:
@@ -125,29 +122,7 @@ def _record(plan: RunPlan, start: RunStart) -> RunRecord:
 def _check_inputs(plan: RunPlan, start: RunStart) -> None:
     """Write ``settings.json``; check the data, and that the checkpoints to start from are there."""
     write_json(plan.work_dir / SETTINGS, start.identity['settings'])
-    check_data(plan.cfg, ('train', 'val'))
+    check_data(plan.cfg, ('train', 'val'), plan.sources)
     for key, path in checkpoint_keys(plan.cfg):
         if is_missing(path) and not (start.checkpoint and key == 'load_from'):
             raise MissingCheckpointError(f'{key}={path}: there is no such file')
-
-
-def _complete(plan: RunPlan, start: RunStart, launcher: str, deterministic: bool | None) -> None:
-    """Add to the configuration what every run has."""
-    cfg = plan.cfg
-    guard_loading(cfg)
-    cfg.work_dir, cfg.launcher = str(plan.work_dir), launcher
-    cfg.resume = start.checkpoint is not None
-    if start.checkpoint:
-        cfg.load_from = start.checkpoint
-    hooks.install(cfg, *hooks.ALWAYS)
-    set_model_wrapper(cfg, plan.distributed)
-    cfg.randomness = dict(cfg.get('randomness') or {}, seed=start.identity['seed'])
-    if deterministic is not None:
-        cfg.randomness.deterministic = deterministic
-
-
-def _run(plan: RunPlan, record: RunRecord, stop: StopRequest) -> None:
-    torch.set_flush_denormal(True)  # on the CPU, vanishing gradients otherwise cost ten times the time
-    runner = Runner.from_cfg(plan.cfg)
-    runner.plan, runner.record, runner.stop = plan, record, stop
-    runner.train()

@@ -48,22 +48,23 @@ def acquire(
     config: str | None,
     resume: bool | str,
     allow_different_software: bool = False,
+    new_seed: int | None = None,
 ) -> RunStart:
     """Lock the work dir for a run; no other process gets it before the lock is closed.
 
     Args:
         work_dir: Made if it does not exist.
-        identity: See :func:`mmlape.runs.identity.collect`. A seed of None becomes the resumed run's, or random.
+        identity: See :func:`mmlape.runs.identity.collect`. A seed of None becomes the resumed run's, or ``new_seed``.
         config: The configuration's file.
         resume: See :func:`find_checkpoint`.
         allow_different_software: Whether a run may be resumed with other code or another stack.
+        new_seed: See :func:`initial_seed`; by default random.
 
     Raises:
         TrainingError: The work dir is in use, cannot be written to, or belongs to another run.
         CheckpointError: There is nothing to resume from where ``resume`` points, or it is unusable.
     """
-    source = Path(resume).absolute().parent if isinstance(resume, str) else work_dir
-    previous = read_record(source) if resume else None
+    source, previous = _previous(work_dir, resume)
     start = RunStart(dict(identity), previous, read_evaluations(source) if previous else [])
     if previous:
         if start.identity['seed'] is None:
@@ -76,17 +77,30 @@ def acquire(
     start.lock = lock_run(work_dir)
     try:
         _remove_partial_checkpoints(work_dir)
-        found = find_checkpoint(work_dir, resume, log=lambda text: print_log(text, 'current'))
-        if found:
-            meta = read_resumable(found)['meta']
-            _require_same_seed(found, meta.get('seed'), start.identity)
-            start.checkpoint, start.iteration = str(found), int(meta['iter'])
+        checkpoint = find_checkpoint(work_dir, resume, log=lambda text: print_log(text, 'current'))
+        if checkpoint:
+            meta = read_resumable(checkpoint, mmap=True)['meta']
+            _require_same_seed(checkpoint, meta.get('seed'), start.identity)
+            start.checkpoint, start.iteration = str(checkpoint), int(meta['iter'])
     except BaseException:
         os.close(start.lock)
         raise
     if start.identity['seed'] is None:
-        start.identity['seed'] = random.SystemRandom().randrange(2**31)
+        start.identity['seed'] = initial_seed(work_dir, None, False) if new_seed is None else new_seed
     return start
+
+
+def initial_seed(work_dir: Path, seed: int | None, resume: bool | str) -> int:
+    """Return the seed of a run's initial weights: the given one, else that of the resumed record, else a random."""
+    previous = _previous(work_dir, resume)[1] or {}
+    known = [value for value in (seed, previous.get('seed')) if value is not None]
+    return known[0] if known else random.SystemRandom().randrange(2**31)
+
+
+def _previous(work_dir: Path, resume: bool | str) -> tuple[Path, dict | None]:
+    """Return the folder of the run to resume, and its record if there is one."""
+    source = Path(resume).absolute().parent if isinstance(resume, str) else work_dir
+    return source, read_record(source) if resume else None
 
 
 def find_checkpoint(work_dir: str | Path, resume: bool | str, log: Callable[[str], None] = print) -> Path | None:
@@ -103,14 +117,14 @@ def find_checkpoint(work_dir: str | Path, resume: bool | str, log: Callable[[str
     """
     work_dir = Path(work_dir)
     if resume is True:
-        found = None
+        newest = None
         for path in checkpoints(work_dir):
             if is_complete(path):
-                found = path
+                newest = path
                 break
             log(f'{path} is damaged (killed while writing?): skipped')
-        log(f'resuming from {found}' if found else f'nothing to resume in {work_dir}: starting from the beginning')
-        return found
+        log(f'resuming from {newest}' if newest else f'nothing to resume in {work_dir}: starting from the beginning')
+        return newest
     if not resume:
         _require_unused(work_dir)
         return None
@@ -132,13 +146,18 @@ def is_complete(path: str | Path) -> bool:
         return False
 
 
-def read_resumable(path: str | Path, map_location: str = 'cpu') -> dict:
+def read_resumable(path: str | Path, map_location: str = 'cpu', mmap: bool = False) -> dict:
     """Read a checkpoint that also holds the optimiser's state and the position.
+
+    Args:
+        path: The file.
+        map_location: The device of the tensors.
+        mmap: Whether to leave the tensors in the file until they are used.
 
     Raises:
         CheckpointError: It holds weights only.
     """
-    checkpoint = read_checkpoint(path, map_location)
+    checkpoint = read_checkpoint(path, map_location, mmap)
     missing = [key for key in RESUME_KEYS if not isinstance(checkpoint.get(key), Mapping)]
     missing += [f'meta.{key}' for key in ('iter', 'epoch') if not missing and key not in checkpoint['meta']]
     if missing:
@@ -183,24 +202,24 @@ def _require_same_run(start: RunStart, source: Path, config: str | None, softwar
         print_log(f'{source}/run.json has no identity: only its seed can be compared', 'current')
         return
     software = software_differences(known, start.identity)
-    found = differences(known, start.identity, for_resume=True)
+    lines = differences(known, start.identity, for_resume=True)
     if software_may_differ:
-        found = [line for line in found if line not in software]
+        lines = [line for line in lines if line not in software]
         start.software_changes = software
-    if not found:
+    if not lines:
         return
     before = start.previous.get('config')
     if before and config and Path(before).name != Path(config).name:
-        found.insert(0, f'config file: {before} -> {config}')
+        lines.insert(0, f'config file: {before} -> {config}')
     raise TrainingError(
-        f'{source} holds a run that differs from this one ({listed(found)}): {_advice(found, software)}'
+        f'{source} holds a run that differs from this one ({listed(lines)}): {_advice(lines, software)}'
     )
 
 
-def _advice(found: list[str], software: list[str]) -> str:
-    if all(line in software for line in found):
+def _advice(lines: list[str], software: list[str]) -> str:
+    if all(line in software for line in lines):
         return '--allow-different-software resumes it nevertheless, and run.json notes it'
-    if any('train_cfg.max_' in line for line in found):
+    if any('train_cfg.max_' in line for line in lines):
         return (
             'a run keeps its length, because its learning rates follow from it; to train longer, start a new run '
             'from its weights with --cfg-options load_from=CHECKPOINT --work-dir ANOTHER'

@@ -240,5 +240,5 @@ def test_an_image_below_one_patch_is_one_line(segmenter, tmp_path, capsys):
 def test_the_tool_shows_an_error_without_a_traceback(segmenter, tmp_path):
     config, checkpoint, _ = segmenter
     tool = tiny.ROOT / 'tools' / 'image_demo.py'
-    output = tiny.run(tool, 'none.png', config, checkpoint, '--out', 'out.png', cwd=tmp_path, status=1)
+    output = tiny.run(tool, 'none.png', config, checkpoint, '--out', 'out.png', cwd=tmp_path, status=1, **tiny.REAL)
     assert 'mmlape: error: Image none.png does not exist' in output and 'Traceback' not in output

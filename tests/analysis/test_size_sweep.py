@@ -87,7 +87,7 @@ def test_the_tool(tmp_path):
     assert found['tiny (1)']['24']['mIoU'] != found['tiny (1)']['32']['mIoU']
     assert (tmp_path / 'sweep/size_sweep.png').stat().st_size > 5000
     (tmp_path / 'sweep/tiny (2)/size_32/metrics.json').unlink()
-    again = tiny.run(*command, cwd=tmp_path)
+    again = tiny.run(*command, cwd=tmp_path, **tiny.REAL)
     assert 'tiny (2): size 32' in again and 'tiny (1): size' not in again and 'tiny (2): size 24' not in again
     assert json.loads((tmp_path / 'sweep/size_sweep.json').read_text()) == found
 

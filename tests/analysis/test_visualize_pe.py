@@ -241,7 +241,7 @@ def test_command(tmp_path):
     config = tiny.write_config(tmp_path, tmp_path, "model['backbone']['patch_norm'] = 'dual'\n")
     tool = tiny.ROOT / 'tools' / 'visualize_pe.py'
     options = ['--size', 48, 32, '--layers', 1, '--cfg-options', 'model.backbone.pe_type=sincos1d']
-    said = tiny.run(tool, config, config, '--out', tmp_path / 'out', *options, cwd=tmp_path)
+    said = tiny.run(tool, config, config, '--out', tmp_path / 'out', *options, cwd=tmp_path, **tiny.REAL)
     assert 'tiny (1): cosine similarity on 6 x 4 tokens' in said and 'layer 1' in said and 'layer 0' not in said
     files = {'position_correlation.png', 'pe_table.png', 'patch_norm.png', 'filters_0.png', 'filters_1.png'}
     assert {path.name for path in (tmp_path / 'out').iterdir()} == files | {'position.npz'}

@@ -16,6 +16,7 @@ from test_recipes import learning_rates, options
 from mmlape.checkpoint import load_model
 from mmlape.datasets.checks.quick import check_data
 from mmlape.engine.config import load_config
+from mmlape.engine.study_file import read_study
 from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, DataError
 from mmlape.models import VisionTransformer
@@ -49,6 +50,10 @@ def recipe(arch='vit-small-p16', tail='8xb512-93k_in1k', dpn=''):
     return load(FOLDER / FOLDERS[tail.rpartition('_')[2]] / f'{arch}{dpn}_{tail}.py')
 
 
+def arm(study, name):
+    return load_config(f'mmlape::studies/{study}.yml:{name}')
+
+
 def expected(name):
     """Magnitude, mixup and dropout of a config by what its name says."""
     arch, schedule = name['arch'], name['schedule']
@@ -65,14 +70,19 @@ def test_every_model_of_the_paper_has_its_recipes():
     names = {path.stem for path in DPN}
     arms = [(arch, arm) for arch in ARCHS for arm in ('', '-dpn')]
     wanted = {f'{arch}{arm}_8xb512-93k_in1k' for arch, arm in arms}
-    wanted |= {f'{arch}{arm}_8xb512-{length}_in21k' for arch, arm in arms for length in ('93k', '930k')}
-    wanted |= {f'{arch}-dpn-{part}_8xb512-93k_in1k' for arch in ARCHS for part in ABLATIONS}
+    wanted |= {f'{arch}_8xb512-93k_in21k' for arch in ARCHS}
     wanted |= {f'{PLUS[0]}{arm}_8xb128-372k_in1k' for arm in ('', '-dpn')}
     base = [(arch, arm) for arch, arm in arms if arch.startswith('vit-base')]
-    lengths = ('300e', '300e-aug', '600e-aug')
-    wanted |= {f'{arch}{arm}_4xb128-{length}_sun397' for arch, arm in base for length in lengths}
+    wanted |= {f'{arch}_4xb128-{length}_sun397' for arch, arm in base for length in ('300e', '300e-aug')}
     wanted |= {f'{arch}{arm}_4xb128-5k-ft384_in1k' for arch, arm in base}
     assert names == wanted
+    for study, count in (
+        ('dpn-table6', len(ARCHS) * (1 + len(ABLATIONS))),
+        ('dpn-imagenet21k', len(ARCHS) * 4),
+        ('dpn-sun397', 2 * 2 * 3),
+        ('dpn-placement', 3 * 3 + 2),
+    ):
+        assert len(read_study(ROOT / 'studies' / f'{study}.yml').arms) == count
 
 
 @pytest.mark.parametrize('path', DPN, ids=short)
@@ -147,10 +157,10 @@ def test_schedule_is_big_visions(tail, length, warmup, lr, tmp_path):
 
 
 def test_lengths_and_crops():
-    assert recipe('vit-base-p16', '8xb512-930k_in21k').train_cfg.max_iters == 930_000
+    assert arm('dpn-imagenet21k', 'dpn-930k').train_cfg.max_iters == 930_000
     assert recipe('vit-small-p16-plus', '8xb128-372k_in1k').train_cfg.max_iters * 1024 == 93_000 * 4096
-    for length, epochs in (('300e', 300), ('600e-aug', 600)):
-        cfg = recipe('vit-base-p16', f'4xb128-{length}_sun397')
+    for name, epochs in (('plain-b16', 300), ('plain-600e-b16-aug', 600)):
+        cfg = arm('dpn-sun397', name)
         warmup, cosine = cfg.param_scheduler
         assert (cfg.train_cfg.max_epochs, warmup.end, cosine.begin) == (epochs, epochs // 10, epochs // 10)
     for tail, sizes in (('8xb512-93k_in1k', (224, 256, 224)), ('4xb128-5k-ft384_in1k', (384, 418, 384))):
@@ -162,9 +172,9 @@ def test_lengths_and_crops():
         assert crop.interpolation == 'bilinear' and (small.edge, small.interpolation) == ('short', 'area')
 
 
-@pytest.mark.parametrize('dpn', ['', '-dpn', '-dpn-learnable-only', '-dpn-post-posemb'])
-def test_only_kernels_decay(dpn):
-    cfg = recipe('vit-tiny-p16', dpn=dpn)
+@pytest.mark.parametrize('part', ['', 'dual', 'learnable-only', 'post-posemb'])
+def test_only_kernels_decay(part):
+    cfg = arm('dpn-table6', f'{part}-ti16') if part else recipe('vit-tiny-p16')
     model = build_without_data(cfg)
     decay = options(model, cfg.optim_wrapper)
     kernels = {name for name, p in model.named_parameters() if p.ndim > 1 and not name.endswith(('embed', 'token'))}
@@ -343,7 +353,7 @@ FEW = {
 def test_two_steps_on_imagenet_21k_and_25_shot(digits, tmp_path):
     """Classes of the head come from the 21k folder; the metric is few-shot on the other data."""
     shutil.rmtree(digits / 'imagenet21k' / 'train' / 'nine')
-    path = FOLDER / 'imagenet21k' / 'vit-base-p16-dpn_8xb512-93k_in21k.py'
+    path = 'mmlape::studies/dpn-imagenet21k.yml:dpn-93k'
     cfg = load_config(path, {'data_root': f'{digits}/', **FEW, 'val_dataloader.dataset.shots': (1, 2)})
     assert cfg.model.head.num_classes == cfg.model.data_preprocessor.num_classes == 9
     check_data(cfg)

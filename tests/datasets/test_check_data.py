@@ -320,7 +320,7 @@ def test_command(tmp_path, capsys):
     assert '13 images' in output and '0 kinds of error' in output and '0 kinds of warning' in output
     for name in TINY.values():
         (data / name).write_bytes((data / name).read_bytes()[:-40])
-    output = tiny.run(tool, config, '--browse', tmp_path / 'page', '--num', 2, cwd=tmp_path, status=1)
+    output = tiny.run(tool, config, '--browse', tmp_path / 'page', '--num', 2, cwd=tmp_path, status=1, **tiny.REAL)
     assert '2 kinds of error' in output and '3.png' in output and '4.png' in output
     assert (tmp_path / 'page' / 'index.html').stat().st_size > 10_000
     assert json.loads((tmp_path / 'found.json').read_text())['data'][0]['classes'].keys() == set(tiny.CLASSES)

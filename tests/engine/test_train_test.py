@@ -304,7 +304,7 @@ def tested(config, whole):
     """What ``tools/test.py`` printed and wrote for the run, in the run's own work dir."""
     tool = tiny.ROOT / 'tools' / 'test.py'
     best = whole[0] / 'iter_12.pth'
-    printed = tiny.run(tool, config, best, '--work-dir', whole[0], '--save-pred', cwd=config.parent)
+    printed = tiny.run(tool, config, best, '--work-dir', whole[0], '--save-pred', cwd=config.parent, **tiny.REAL)
     return printed, json.loads((whole[0] / 'metrics.json').read_text()), whole[0] / 'predictions'
 
 

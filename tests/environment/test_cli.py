@@ -4,11 +4,14 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import mmlape
 from mmlape.cli import COMMANDS, main
+
+TOOLS = Path(__file__).parents[2] / 'tools'
 
 
 def call(*args: str, **env: str) -> subprocess.CompletedProcess:
@@ -52,6 +55,13 @@ def test_every_command_has_a_module_and_help(name, capsys):
     assert callable(module.run)
     assert main([name, '--help']) == 0
     assert f'usage: mmlape {name}' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('tool', sorted(path.stem for path in TOOLS.glob('*.py')))
+def test_every_tool_is_its_command(tool):
+    done = subprocess.run([sys.executable, TOOLS / f'{tool}.py', '--help'], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f'usage: mmlape {tool.replace("_", "-")}' in done.stdout
 
 
 def test_bad_option_is_bad_usage(capsys):

@@ -3,7 +3,7 @@
 import json
 import sys
 
-from tiny import ROOT, run
+from tiny import REAL, ROOT, run
 
 
 def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path):
@@ -28,5 +28,5 @@ def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path):
     assert 'init_weights' not in printed  # MMEngine's lines a parameter
     assert all(line.count(' left') <= 1 for line in printed.splitlines()), 'one estimate of the time left'
     assert printed.startswith('[0:00:00, about 0:0')
-    again = run(*command, cwd=tmp_path)
+    again = run(*command, cwd=tmp_path, **REAL)
     assert 'skipped' in again and 'started' not in again

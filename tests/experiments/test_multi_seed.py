@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +20,7 @@ def _run(config, work_dir, *options, status=0, **more):
 
 
 def _start(config, work_dir, *options, **more):
-    command = [sys.executable, MULTI_SEED, *options, '--work-dir', work_dir]
-    return subprocess.Popen(
-        [str(word) for word in command], cwd=config.parent, env=tiny.environment(**more), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    return tiny.start(MULTI_SEED, *options, '--work-dir', work_dir, cwd=config.parent, **more)
 
 
 def _log(work_dir, arm, seed):
@@ -54,7 +48,7 @@ def _processes(word: Path) -> list[str]:
 def test_two_arms_and_two_seeds_side_by_side_with_one_that_fails(config, tmp_path):
     arms = (config.name, '--arm', 'default', config.name, 'model.backbone.pe_joining=default')
     options = (*arms, '--seeds', 7, 3, '--parallel', 2, *SHORT)
-    said = _run(config, tmp_path / 'work', *options, '--dry-run')
+    said = _run(config, tmp_path / 'work', *options, '--dry-run', **tiny.REAL)
     assert said.count(' start ') == 4 and not (tmp_path / 'work').exists()
 
     (tmp_path / 'tiny').mkdir()

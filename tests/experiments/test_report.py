@@ -150,7 +150,7 @@ def test_pairs_of_long_names_are_called_as_in_the_paper_where_that_tells_them_ap
 
 def test_arms_that_differ_in_more_than_their_settings_are_pointed_out(tmp_path):
     write_run(tmp_path / 'plain', 1, 40.0, chosen=settings('default'))
-    other = synthetic.identity(1, settings(), total_batch=16, batch_policy='allowed-mismatch')
+    other = synthetic.identity(1, settings(), total_batch=16, batch_policy='allow-batch-mismatch')
     write_run(tmp_path / 'wide', 1, 41.0, identity=other)
     write_run(tmp_path / 'old', 1, 41.0, chosen=False)
     warnings = build(_arms(tmp_path), 'x').warnings
@@ -621,7 +621,7 @@ def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path)
     shutil.copytree(tiny.ROOT / 'docs' / 'images', tmp_path / 'drawn' / 'Segmenter')
     said = tiny.run(
         tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', 'out', '--images', 'drawn', '--arms', LAPE, DEFAULT,
-        '--metric', 'mIoU', 'aAcc', '--baseline', LAPE, cwd=tmp_path,
+        '--metric', 'mIoU', 'aAcc', '--baseline', LAPE, cwd=tmp_path, **tiny.REAL,
     )  # fmt: skip
     assert 'not counted' not in said and '36.50 ± 0.31 (5)' in said
     names = {'index.html', 'report.md', 'tables.tex', 'report.tex', 'report.json'}
@@ -676,7 +676,7 @@ def test_a_report_needs_no_torch(work_dir, tmp_path):
 
 def test_sample_size_from_a_number_is_a_table(tmp_path):
     tool = tiny.ROOT / 'tools' / 'sample_size.py'
-    said = tiny.run(tool, '--std', 0.6, '--difference', 0.4, 0.8, 1.4, cwd=tmp_path)
+    said = tiny.run(tool, '--std', 0.6, '--difference', 0.4, 0.8, 1.4, cwd=tmp_path, **tiny.REAL)
     rows = [row.split()[1::2] for row in said.splitlines() if row.startswith('│')]
     assert rows == [['0.4', '37'], ['0.8', '10'], ['1.4', '5']]
 

@@ -153,7 +153,7 @@ def test_series_of_other_subsets_stay_apart(tmp_path):
         dict(checkpoint=dict(name='deit.pth', sha256='d' * 64)),
         dict(checkpoint=None),
         dict(total_batch=16),
-        dict(batch_policy='allowed-mismatch'),
+        dict(batch_policy='allow-batch-mismatch'),
         dict(amp='bf16'),
     ],
     ids=str,

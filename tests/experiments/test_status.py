@@ -58,7 +58,7 @@ def test_every_state_is_told_from_the_disk(work_dir):
 
 
 def test_the_command_prints_a_table_or_json_and_watches(work_dir):
-    said = tiny.run(STATUS, work_dir, cwd=work_dir)
+    said = tiny.run(STATUS, work_dir, cwd=work_dir, **tiny.REAL)
     assert '2 running, 1 broken, 1 failed, 1 finished' in said and 'mIoU 43.21 at 20' in said and '30 of 90' in said
     assert '[/gloo/pair.cc:5] Connection [rank0] closed' in ' '.join(said.replace('│', ' ').split()), 'no markup'
     listed = json.loads(tiny.run(STATUS, work_dir, '--json', cwd=work_dir))

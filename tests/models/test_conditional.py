@@ -51,7 +51,8 @@ def test_follows_its_layers_only(after):
         layer.cpe.weight.copy_(-nn.init.dirac_(torch.empty_like(layer.cpe.weight), groups=16))
     for number, out in enumerate(model(torch.randn(1, 3, 20, 28))):
         assert out[:, :1].any()
-        assert (out[:, 1:].abs().sum().item() < 1e-4) is (number in after)
+        left = out[:, 1:].abs().sum().item()
+        assert left < 1e-4 if number in after else left > 1e-3
 
 
 @pytest.mark.parametrize('with_cp', [False, True])

@@ -215,7 +215,7 @@ def test_a_public_file_is_described_and_loaded(options, tmp_path):
     from mmlape.checkpoint.reading import read_checkpoint
 
     kind, weights = recognise_backbone(read_checkpoint(file), file)
-    config = kind.describe_checkpoint(weights, str(file))[1]
+    config = kind.checkpoint_adapter.describe(kind, weights, str(file)).config
     told = config['pe_type'][1]
     assert {key: told[key] for key in options} == options and told['type'] == 'irpe'
     loaded = vit(**{key: value for key, value in told.items() if key != 'type'})

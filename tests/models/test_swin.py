@@ -16,13 +16,14 @@ from mmlape.models import SwinTransformer, VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import resolve_position
 from mmlape.models.swin.layers import (
+    PatchMerging,
     ShiftedWindowAttention,
     apart_in,
     assemble,
+    merge_cells,
     partition,
 )
 from mmlape.models.swin.layouts import LAYOUTS
-from mmlape.models.swin.patch_merging import PatchMerging, merge_cells
 from mmlape.registry import MODELS
 
 

@@ -8,7 +8,8 @@ import torch
 from synthetic import identity, settings, write_run
 
 from mmlape.checkpoint.describing import sha256
-from mmlape.experiments.multi_seed import make_launcher, run_study
+from mmlape.experiments.launchers.local import LocalLauncher
+from mmlape.experiments.multi_seed import run_study
 from mmlape.experiments.report import ArmRuns, build
 from mmlape.experiments.study import Arm, Study
 from mmlape.models import VisionTransformer
@@ -72,7 +73,7 @@ def test_the_plan_warns_of_weights_of_different_origin(files, tmp_path, capsys, 
         start = {'type': 'Pretrained', 'checkpoint': files[chosen]} if chosen else None
         arms.append(Arm(name, config, (f'model.backbone.pe_joining={name}', f'model.backbone.init_cfg={start}')))
     study = Study(arms, [1], tmp_path / 'work')
-    assert run_study(study, make_launcher('pytorch'), dry_run=True) == 0
+    assert run_study(study, LocalLauncher(), dry_run=True) == 0
     printed = ' '.join(capsys.readouterr().out.split())
     assert ('warning: the arms start from different pretrainings' in printed) == bool(said)
     for text in said or ():

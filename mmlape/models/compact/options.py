@@ -1,7 +1,8 @@
 """Arguments of ViT-Lite, CVT and CCT, checked; each function raises ConfigError with the valid choices."""
 
 from mmlape.errors import ConfigError
-from mmlape.models.compact.tokenizer import TOKENIZERS, conv_stride
+from mmlape.models.base import archs
+from mmlape.models.compact.layers import TOKENIZERS, conv_stride
 
 POOLINGS = ('cls_token', 'sequence_pool')
 _SIZES = {2: (128, 2, 128), 4: (128, 2, 128), 6: (256, 4, 512), 7: (256, 4, 512), 14: (384, 6, 1152)}
@@ -41,15 +42,7 @@ def paper_name(arch: str | dict) -> str:
 
 def resolve_arch(arch: str | dict) -> dict:
     """Return widths, depth, ``tokenizer`` and ``pooling`` of a name or a dict."""
-    keys = list(ARCHS['cct-7/3x1'])
-    if isinstance(arch, str):
-        if arch not in ARCHS:
-            raise ConfigError(f'unknown arch={arch!r}; choose one of: {", ".join(ARCHS)}, or a dict with {keys}')
-        return ARCHS[arch]
-    if set(arch) != set(keys):
-        raise ConfigError(f'arch must have exactly the keys {sorted(keys)}, not {sorted(arch)}')
-    if arch['embed_dims'] % arch['num_heads']:
-        raise ConfigError(f'arch: embed_dims={arch["embed_dims"]} is not a multiple of num_heads={arch["num_heads"]}')
+    arch = archs.resolve_arch(arch, ARCHS)
     if arch['pooling'] not in POOLINGS:
         raise ConfigError(f'arch: unknown pooling={arch["pooling"]!r}; choose one of: {", ".join(POOLINGS)}')
     if arch['tokenizer'].get('type') not in TOKENIZERS:
@@ -57,7 +50,7 @@ def resolve_arch(arch: str | dict) -> dict:
             "arch: tokenizer must be dict(type='patch', patch_size=P) or dict(type='conv', kernel_size=K, "
             f'num_convs=N), not {dict(arch["tokenizer"])}'
         )
-    return dict(arch)
+    return arch
 
 
 def patch_side(tokenizer: dict) -> int:

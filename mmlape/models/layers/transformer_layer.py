@@ -6,6 +6,7 @@ Parameter names are those of DeiT and timm; ``gamma1`` and ``gamma2`` are ViT-Ad
 """
 
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
@@ -17,7 +18,15 @@ from torch.utils.checkpoint import checkpoint
 from mmlape.models.grid import Grid
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.norm_placement import PRE, GroupScale, NormPlacement
-from mmlape.models.position import AttentionInput, Joining, LayerPosition, Stream, attaching, build_pe_norm
+from mmlape.models.position import (
+    AttentionInput,
+    Joining,
+    LayerPosition,
+    Position,
+    Stream,
+    attaching,
+    build_pe_norm,
+)
 
 
 def full_precision(x: Tensor) -> Tensor:
@@ -216,3 +225,39 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         """Return what ``BaseTransformerLayer`` does; norms of the sums also norm a PE in the stream."""
         x, seen, pe = super().join_position(x, pe)
         return self.sum_norm2(self.residual_scale(self.sum_norm1(x))), seen, pe
+
+
+def growing_rates(drop_path_rate: float, num_layers: int) -> list[float]:
+    """Return the stochastic depth of each layer, which grows linearly from 0 to that of the last one."""
+    return [drop_path_rate * i / max(1, num_layers - 1) for i in range(num_layers)]
+
+
+def build_layers(
+    layer: Callable[..., nn.Module],
+    attention: Callable[..., nn.Module],
+    attn_options: Sequence[dict],
+    position: Position,
+    drop_path_rates: Sequence[float],
+    **options,
+) -> nn.ModuleList:
+    """Build the layers of a model, or of one of its stages.
+
+    Args:
+        layer: Class of the layers.
+        attention: Class of their attention.
+        attn_options: Arguments of each layer's attention but for ``encodings``; ``slot`` is among them.
+        position: The position encodings of the model.
+        drop_path_rates: Stochastic depth of each layer.
+        **options: Further arguments of all layers.
+    """
+    # seeded initial values depend on the order: each layer's attention, then the rest of that layer
+    return nn.ModuleList(
+        layer(
+            attn=attention(encodings=position.build_inside(), **own),
+            joining=position.joining,
+            pe_norm=position.pe_norm,
+            drop_path_rate=rate,
+            **options,
+        )
+        for own, rate in zip(attn_options, drop_path_rates)
+    )

@@ -1,18 +1,34 @@
-"""Self-attention in windows of a grid, shifted in every second layer (Swin, ICCV 2021, section 3.2).
+"""The layers of a Swin Transformer (ICCV 2021): attention in shifted windows, and the merging of patches.
+
+Every second layer shifts its windows (section 3.2). Tokens that are neighbours only because the grid was rolled do not
+see each other:
 
     out = unroll(merge(Attention(windows(roll(x)))))
 
-In shifted windows, tokens that are neighbours only because the grid was rolled do not see each other.
+From stage to stage, four neighbouring tokens become one of twice the width. The PE of a layer-adaptive joining goes
+the same way, through a norm of its own and the shared linear map:
+
+    x' = Linear(LN(concat(x_00, x_10, x_01, x_11)))
 """
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from mmcv.cnn import build_norm_layer
+from torch import Tensor, nn
 
 from mmlape.models.cached_tensors import cached_tensor
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.position import AttentionInput
+from mmlape.models.layers.linear import Linear
+from mmlape.models.layers.patch_embed import PatchEmbed
+from mmlape.models.layers.transformer_layer import full_precision
+from mmlape.models.position import AttentionInput, build_pe_norm
+
+
+class SwinPatchEmbed(PatchEmbed):
+    """The stem, with Swin's name of the norm after the linear map."""
+
+    post_name = 'norm'
 
 
 @cached_tensor(maxsize=32)
@@ -67,7 +83,7 @@ class ShiftedWindowAttention(MultiheadAttention):
         proj_drop_rate: Dropout of the output.
         window_size: Side of a window in tokens.
         encodings: Position encodings inside this attention.
-        place: Where they are attached; needed where there are any.
+        slot: Where they are attached; needed where there are any.
         shift: By how many tokens windows are shifted.
         pad_small_map: What happens to a map whose short side is at most a window. True pads and shifts it like any
             other, as mmdetection, mmsegmentation and mmpretrain's option of this name do. False shrinks the windows to
@@ -98,6 +114,7 @@ class ShiftedWindowAttention(MultiheadAttention):
             (B, N, D)
         """
         (height, width), (side, shift) = hw, self.windows_of(hw)
+        # padded before the projection, whose bias the padding then has as keys and values: so is the public code's
         grid = (ceil_div(height, side) * side, ceil_div(width, side) * side)
         parts = [_windows(part, hw, grid, side, shift) for part in ((x,) if isinstance(x, Tensor) else x)]
         x = parts[0] if isinstance(x, Tensor) else AttentionInput(*parts)
@@ -107,3 +124,58 @@ class ShiftedWindowAttention(MultiheadAttention):
         out = assemble(out, grid, side)
         out = out.roll((shift, shift), (1, 2)) if shift else out
         return self.proj_drop(self.proj(out[:, :height, :width].flatten(1, 2)))
+
+
+def merged_grid(grid: Grid) -> Grid:
+    """Return the grid after merging; an odd side is padded."""
+    return tuple((side + 1) // 2 for side in grid)
+
+
+def merge_cells(x: Tensor, grid: Grid) -> Tensor:
+    """Concatenate the cells (row, column) = (0,0) (1,0) (0,1) (1,1) of tokens (B, H * W, C): (B, H/2 * W/2, 4C)."""
+    (height, width), channels = grid, x.shape[-1]
+    rows, columns = merged_grid(grid)
+    x = x.unflatten(1, grid)
+    if (2 * rows, 2 * columns) != (height, width):
+        x = F.pad(x, (0, 0, 0, 2 * columns - width, 0, 2 * rows - height))
+    x = x.reshape(-1, rows, 2, columns, 2, channels).permute(0, 1, 3, 4, 2, 5)
+    return x.reshape(-1, rows * columns, 4 * channels)
+
+
+class PatchMerging(nn.Module):
+    """The step from one stage to the next.
+
+    Args:
+        embed_dims: Channels C of the tokens; there are 2C afterwards.
+        norm_cfg: Of the norm of the 4C values.
+        pe_norm: A key of ``PE_NORMS`` where the PE goes through a norm of its own.
+    """
+
+    def __init__(self, embed_dims: int, norm_cfg: dict, pe_norm: str | None = None):
+        super().__init__()
+        self.norm = build_norm_layer(norm_cfg, 4 * embed_dims)[1]
+        self.pe_norm = build_pe_norm(pe_norm, 4 * embed_dims, norm_cfg) if pe_norm else None
+        self.reduction = Linear(4 * embed_dims, 2 * embed_dims, bias=False)
+
+    def forward(self, x: Tensor, grid: Grid) -> Tensor:
+        """Merge tokens (B, N, C) to (B, N / 4, 2C)."""
+        return full_precision(self.reduction(self.norm(merge_cells(x, grid))))
+
+    def merge_position(self, pe: Tensor, grid: Grid) -> Tensor:
+        """Merge a PE (1, N, C) to (1, N / 4, 2C), by its own norm if there is one, else by that of the tokens."""
+        norm = self.norm if self.pe_norm is None else self.pe_norm
+        return full_precision(self.reduction(norm(merge_cells(pe, grid))))
+
+
+class SwinStage(nn.Module):
+    """Layers on one grid, and the step to the next one.
+
+    Args:
+        blocks: The layers.
+        downsample: The step; None in the last stage.
+    """
+
+    def __init__(self, blocks: nn.ModuleList, downsample: PatchMerging | None):
+        super().__init__()
+        self.blocks = blocks
+        self.downsample = downsample

@@ -9,39 +9,24 @@ import torch
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
-from mmlape.models.grid import Grid, ceil_div, contiguous, to_maps
-from mmlape.models.layers.patch_embed import PatchEmbed
-from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, full_precision
+from mmlape.models.base.archs import VARIANTS, name_models
+from mmlape.models.base.backbone import BaseBackbone
+from mmlape.models.grid import Grid, contiguous, to_maps
+from mmlape.models.layers.transformer_layer import (
+    TransformerEncoderLayer,
+    build_layers,
+    full_precision,
+    growing_rates,
+)
 from mmlape.models.position import AttentionSlot, PositionType, Stream
 from mmlape.models.swin import options as swin_options
-from mmlape.models.swin.checkpoint import SwinCheckpoints
-from mmlape.models.swin.layers import ShiftedWindowAttention
-from mmlape.models.swin.patch_merging import PatchMerging, merged_grid
+from mmlape.models.swin.checkpoint import SwinCheckpointAdapter
+from mmlape.models.swin.layers import PatchMerging, ShiftedWindowAttention, SwinPatchEmbed, SwinStage, merged_grid
 from mmlape.registry import MODELS
 
 
-class SwinPatchEmbed(PatchEmbed):
-    """The stem, with Swin's name of the norm after the linear map."""
-
-    post_name = 'norm'
-
-
-class SwinStage(nn.Module):
-    """Layers on one grid, and the step to the next one.
-
-    Args:
-        blocks: The layers.
-        downsample: The step; None in the last stage.
-    """
-
-    def __init__(self, blocks: Sequence[nn.Module], downsample: PatchMerging | None):
-        super().__init__()
-        self.blocks = nn.ModuleList(blocks)
-        self.downsample = downsample
-
-
 @MODELS.register_module()
-class SwinTransformer(SwinCheckpoints):
+class SwinTransformer(BaseBackbone):
     """Swin; the default arguments are those of Swin-T, ``pe_type='learnable', pe_joining='lape'`` makes it LaPE's.
 
     Images of any size of at least one patch work: images are padded to complete patches, maps to complete windows and
@@ -84,6 +69,13 @@ class SwinTransformer(SwinCheckpoints):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    checkpoint_adapter = SwinCheckpointAdapter()
+    layers_name = 'layers'
+    table_name = 'absolute_pos_embed'
+    embedding_names = ('patch_embed.',)
+    model_names = name_models(
+        'swin-{}', swin_options.ARCHS, {**VARIANTS, 'lape': dict(pe_type='learnable', pe_joining='lape')}
+    )
     paper_name = 'Swin'
     paper_sizes = {'tiny': 'T'}
 
@@ -128,18 +120,19 @@ class SwinTransformer(SwinCheckpoints):
 
         eps = self.norm_cfg.get('eps', 1e-5)
         norm_cfg = {**self.norm_cfg, 'eps': eps}
-        self.untraced = dict(patch_norm=patch_norm, norm_cfg=norm_cfg, pad_small_map=pad_small_map)
+        self.recorded_arguments = dict(patch_norm=patch_norm, norm_cfg=norm_cfg, pad_small_map=pad_small_map)
         self.patch_embed = SwinPatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
         self.add_tables(len(self.arch['depths']))
         self.pos_drop = nn.Dropout(drop_rate)
-        attention = (qkv_bias, attn_drop_rate, drop_rate)
         self.table_windows = swin_options.table_windows(self.window_sizes, self.grid, pad_small_map)
-        self.layers = nn.ModuleList(self._build_stages(attention, pad_small_map, drop_path_rate, with_cp))
+        attn = dict(
+            qkv_bias=qkv_bias, attn_drop_rate=attn_drop_rate, proj_drop_rate=drop_rate, pad_small_map=pad_small_map
+        )
+        options = dict(drop_rate=drop_rate, norm_cfg=self.norm_cfg, with_cp=with_cp)
+        self.layers = nn.ModuleList(self._build_stages(attn, drop_path_rate, options))
         for stage in sorted(set(self.out_indices)):
             setattr(self, f'norm{stage}', build_norm_layer(self.norm_cfg, self.dims_of(stage))[1])
         self.layers.apply(self.init_linear)
-        self.add_encodings()
-        self.freeze()
 
     # building
 
@@ -147,36 +140,44 @@ class SwinTransformer(SwinCheckpoints):
         """Return the width of a stage's tokens."""
         return self.embed_dims * 2**stage
 
-    def _build_stages(
-        self, attention: tuple, pad_small_map: bool, drop_path_rate: float, with_cp: bool
-    ) -> Iterator[SwinStage]:
-        """Build the stages; ``attention`` has the arguments of an attention behind its heads."""
+    def _build_stages(self, attn: dict, drop_path_rate: float, options: dict) -> Iterator[SwinStage]:
+        """Build the stages.
+
+        Args:
+            attn: Arguments of every attention.
+            drop_path_rate: Stochastic depth of the last layer.
+            options: Further arguments of every layer.
+        """
         depths, heads = self.arch['depths'], self.arch['num_heads']
-        position, drop_rate = self.position, attention[-1]
-        total, layer = sum(depths), 0
+        rates = growing_rates(drop_path_rate, sum(depths))
+        first = 0  # the number of the stage's first layer, counted over all stages
         for stage, depth in enumerate(depths):
-            dims, window, blocks = self.dims_of(stage), self.window_sizes[stage], []
-            side = self.table_windows[stage]
-            for number in range(depth):
-                slot = AttentionSlot(layer, (side, side), 0, position.normed, self.interpolate_mode, window=True)
-                shifting = dict(shift=window // 2 if number % 2 else 0, pad_small_map=pad_small_map)
-                inside = (window, position.build_inside(), slot)
-                attn = ShiftedWindowAttention(dims, heads[stage], *attention, *inside, **shifting)
-                rate = drop_path_rate * layer / max(1, total - 1)
-                norms = (position.pe_norm, self.norm_cfg, with_cp)
-                blocks.append(
-                    TransformerEncoderLayer(dims, attn, position.joining, 4 * dims, drop_rate, rate, 0.0, *norms)
-                )
-                layer += 1
+            dims, window, side = self.dims_of(stage), self.window_sizes[stage], self.table_windows[stage]
+            slots = [
+                AttentionSlot(first + i, (side, side), 0, self.position.normed, self.interpolate_mode, window=True)
+                for i in range(depth)
+            ]
+            attn = dict(attn, embed_dims=dims, num_heads=heads[stage], window_size=window)
+            blocks = build_layers(
+                TransformerEncoderLayer,
+                ShiftedWindowAttention,
+                [dict(attn, shift=window // 2 if i % 2 else 0, slot=slot) for i, slot in enumerate(slots)],
+                self.position,
+                rates[first : first + depth],
+                embed_dims=dims,
+                feedforward_channels=4 * dims,
+                **options,
+            )
+            pe_norm = self.position.pe_norm if self.pe_hierarchy == 'merge' else None
             last = stage == len(depths) - 1
-            pe_norm = position.pe_norm if self.pe_hierarchy == 'merge' else None
             yield SwinStage(blocks, None if last else PatchMerging(dims, self.norm_cfg, pe_norm))
+            first += depth
 
     # position
 
     def add_tables(self, num_layers: int) -> None:
         """Add the table of the absolute PE, or one for each of ``num_layers`` stages."""
-        if self.position.absolute is None:
+        if self.position.absolute is None or self.pe_names:
             return
         count = 1 if self.pe_hierarchy == 'merge' else num_layers
         self.pe_names = [f'{self.table_name}{stage or ""}' for stage in range(count)]
@@ -232,6 +233,16 @@ class SwinTransformer(SwinCheckpoints):
                 x, pe = self.next_position(number + 1, stage.downsample(x, grid), pe, grid)
                 grid = merged_grid(grid)
 
+    def table_grid(self, name: str, grid: Grid) -> Grid:
+        """Return the grid of a PE table; the number behind its name is that of its stage."""
+        for _ in range(int(name.removeprefix(self.table_name) or 0)):
+            grid = merged_grid(grid)
+        return grid
+
+    def absent_parts(self) -> tuple[str, ...]:
+        """Return the norms of the stages whose output is not asked for."""
+        return tuple(f'norm{stage}.' for stage in range(len(self.layers)) if stage not in self.out_indices)
+
     # running
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -268,10 +279,6 @@ class SwinTransformer(SwinCheckpoints):
         return x.mean(dim=1) if self.out_type == 'avg_featmap' else contiguous(to_maps(x, grid))
 
     # structure
-
-    def grid_of(self, size: tuple[int, int]) -> Grid:
-        """Return the first stage's grid for an image of (height, width) pixels."""
-        return tuple(ceil_div(side, self.patch_size) for side in size)
 
     @property
     def all_layers(self) -> Sequence[nn.Module]:

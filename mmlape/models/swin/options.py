@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from mmlape.errors import ConfigError
+from mmlape.models.base import archs
 from mmlape.models.grid import Grid
 from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.position import Position, PositionType, joinings, resolve_position
-from mmlape.models.swin.patch_merging import merged_grid
+from mmlape.models.swin.layers import merged_grid
 
 
 def _arch(embed_dims: int, third: int, num_heads: int) -> dict:
@@ -19,14 +20,7 @@ HIERARCHIES = ('merge', 'stage')
 
 def resolve_arch(arch: str | dict) -> dict:
     """Return ``embed_dims``, ``depths`` and ``num_heads`` of a name or a dict."""
-    keys = set(ARCHS['tiny'])
-    if isinstance(arch, str):
-        if arch not in ARCHS:
-            names = ', '.join(ARCHS)
-            raise ConfigError(f'unknown arch={arch!r}; choose one of: {names}, or a dict with {sorted(keys)}')
-        return ARCHS[arch]
-    if set(arch) != keys:
-        raise ConfigError(f'arch must have exactly the keys {sorted(keys)}, not {sorted(arch)}')
+    arch = archs.resolve_arch(arch, ARCHS)
     depths, heads = tuple(arch['depths']), tuple(arch['num_heads'])
     if len(depths) != len(heads):
         raise ConfigError(f'arch: depths has {len(depths)} stages, num_heads {len(heads)}')

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -17,6 +18,32 @@ OLDEST = '1.0.20'
 """The first timm with DINOv3."""
 PREFIX_TOKENS = ('cls_token', 'dist_token', 'reg_token')
 """In the order in which they precede the patches."""
+
+
+MODULES = ('vision_transformer', 'deit', 'eva')
+"""Of timm's models, those whose classes are plain ViTs."""
+
+
+class TimmNames(Mapping):
+    """``model_names`` of timm's plain ViTs: 'timm/' and timm's name, which may have a tag of weights."""
+
+    prefix = 'timm/'
+
+    def __getitem__(self, name: str) -> dict:
+        if not name.startswith(self.prefix):
+            raise KeyError(name)
+        # of a name that timm does not know, ``find_model`` has the closest ones
+        return dict(model_name=name.removeprefix(self.prefix))
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            timm = timm_package()
+        except StackError:  # without timm, the other models are still listed
+            return iter(())
+        return (self.prefix + name for name in timm.list_models(module=MODULES))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class TimmSource(NamedTuple):
@@ -58,11 +85,10 @@ class TimmSource(NamedTuple):
         timm = timm_package()
         names = [self.name] if '.' in self.name else timm.list_models(f'{self.architecture}.*', pretrained=True)
         cfgs = [timm.get_pretrained_cfg(name) for name in names]
-        found = {(cfg.mean, cfg.std) for cfg in cfgs} if cfgs else {()}
-        parts = found.pop()
-        if found or not parts:
+        if len({(cfg.mean, cfg.std) for cfg in cfgs}) != 1:
             return None
-        values = (tuple(round(255 * value, 4) for value in part) for part in parts)
+        # timm's images are in [0, 1], mmlape's in [0, 255]
+        values = (tuple(round(255 * value, 4) for value in part) for part in (cfgs[0].mean, cfgs[0].std))
         return Normalisation(*values, f"timm's pretrained_cfg of {names[0]}")
 
 
@@ -93,11 +119,10 @@ def find_model(name: str) -> TimmSource:
     """
     timm = timm_package()
     if name.startswith(HUB):
-        name = name.removeprefix(HUB)
-        known = name.removeprefix('timm/')
-        if not timm.is_model(known):
-            return _hub_model(name)
-        name = known
+        repository = name.removeprefix(HUB)
+        name = repository.removeprefix('timm/')
+        if not timm.is_model(name):
+            return _hub_model(repository)
     if not timm.is_model(name):
         names = timm.list_models(pretrained='.' in name)
         close = difflib.get_close_matches(name, names, 4, 0.5)
@@ -173,6 +198,7 @@ def build_vit(source: TimmSource, with_prefix: bool, keep_norm: bool, options: d
     options = {key: value for key, value in options.items() if value is not None}
     if not with_prefix:
         registers, norm = ('num_reg_tokens', 'use_fc_norm') if hasattr(plain, 'rope') else ('reg_tokens', 'fc_norm')
+        # without a class token timm pools by the mean, which would move a final norm behind the pooling
         moved = isinstance(plain.norm, nn.Identity)
         options |= {'class_token': False, registers: 0, 'global_pool': 'avg', norm: moved}
     options |= dict(num_classes=0, dynamic_img_size=True, dynamic_img_pad=True)
@@ -185,5 +211,6 @@ def build_vit(source: TimmSource, with_prefix: bool, keep_norm: bool, options: d
     vit.head, vit.head_drop, vit.fc_norm, vit.attn_pool = nn.Identity(), nn.Identity(), nn.Identity(), None
     if not keep_norm:
         vit.norm = nn.Identity()
+    # the optimiser asks every module for the names of its position encodings, which do not decay
     vit.pe_names = [name for name, _ in vit.named_parameters() if name.startswith(('pos_embed', 'rope.'))]
     return vit

@@ -13,22 +13,6 @@ def _arch(embed_dims: int, num_heads: int) -> dict:
 ARCHS = {'deit-tiny': _arch(192, 3), 'deit-small': _arch(384, 6), 'deit-base': _arch(768, 12)}
 
 
-def resolve_arch(arch: str | dict, archs: dict[str, dict] = ARCHS) -> dict:
-    """Return the entry of a name in ``archs``, or a dict with the same keys."""
-    keys = set(next(iter(archs.values())))
-    if isinstance(arch, str):
-        if arch not in archs:
-            raise ConfigError(
-                f'unknown arch={arch!r}; choose one of: {", ".join(archs)}, or a dict with {sorted(keys)}'
-            )
-        return archs[arch]
-    if set(arch) != keys:
-        raise ConfigError(f'arch must have exactly the keys {sorted(keys)}, not {sorted(arch)}')
-    if arch['embed_dims'] % arch['num_heads']:
-        raise ConfigError(f'arch: embed_dims={arch["embed_dims"]} is not a multiple of num_heads={arch["num_heads"]}')
-    return dict(arch)
-
-
 def _per_layer(key: str, value, num_layers: int) -> list:
     values = list(value) if isinstance(value, Sequence) else [value] * num_layers
     if len(values) != num_layers:

@@ -1,8 +1,0 @@
-"""ViT of 7 x 7 patches, 10,000 images of Fashion-MNIST, no PE; ours: docs/results/position.md.
-
-tools/train.py configs/classification/fashion_mnist/vit-mini-p4-none_1xb128-5e_fashion-mnist-10k.py
-"""
-
-_base_ = './vit-mini-p4_1xb128-5e_fashion-mnist-10k.py'
-
-model = dict(backbone=dict(pe_type='none'))

@@ -1,9 +1,0 @@
-"""ViT of 7 x 7 patches, 10,000 images of Fashion-MNIST, a relative bias; ours: docs/results/position.md.
-
-tools/train.py configs/classification/fashion_mnist/vit-mini-p4-rpe_1xb128-5e_fashion-mnist-10k.py
-"""
-
-_base_ = './vit-mini-p4_1xb128-5e_fashion-mnist-10k.py'
-
-model = dict(backbone=dict(pe_type='rpe'))
-optim_wrapper = dict(paramwise_cfg=dict(position_lr_mult=_base_.table_rate))

@@ -1,8 +1,0 @@
-"""ViT-B/32, Table 6's no-learnable. Expect 0.2 points below Dual PatchNorm (the DPN paper's); not run by us.
-
-tools/dist_train.sh configs/classification/imagenet/vit-base-p32-dpn-no-learnable_8xb512-93k_in1k.py 8
-"""
-
-_base_ = './vit-base-p32_8xb512-93k_in1k.py'
-
-model = dict(backbone=dict(patch_norm='no-learnable'))

@@ -1,8 +1,0 @@
-"""ViT-Ti/16 on ImageNet-21k, Dual PatchNorm, 930k steps. Expect 61.2 % 25-shot (the DPN paper's); not run by us.
-
-tools/dist_train.sh configs/classification/imagenet21k/vit-tiny-p16-dpn_8xb512-930k_in21k.py 8
-"""
-
-_base_ = './vit-tiny-p16_8xb512-930k_in21k.py'
-
-model = dict(backbone=dict(patch_norm='dual'))

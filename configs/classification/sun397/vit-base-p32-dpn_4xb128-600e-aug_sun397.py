@@ -1,8 +1,0 @@
-"""ViT-B/32 on Sun397, augmented, longer, Dual PatchNorm. Expect 56.0 % top-1 (the DPN paper's); not run by us.
-
-tools/dist_train.sh configs/classification/sun397/vit-base-p32-dpn_4xb128-600e-aug_sun397.py 4
-"""
-
-_base_ = './vit-base-p32_4xb128-600e-aug_sun397.py'
-
-model = dict(backbone=dict(patch_norm='dual'))

@@ -1,0 +1,68 @@
+"""Models by name, as mmpretrain and timm have them: which there are, and how one is built."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from mmengine.model import BaseModule
+
+from mmlape.errors import ConfigError
+from mmlape.registry import MODELS
+
+
+def list_models(pattern: str = '*') -> list[str]:
+    """Return the names that ``get_model`` takes, sorted.
+
+    Args:
+        pattern: Which, with ``*`` and ``?`` as in a shell: 'swin*', '*-lape', 'timm/*dinov3*'.
+    """
+    return sorted(name for _, names in _named() for name in names if fnmatchcase(name, pattern))
+
+
+def get_model(name: str, pretrained: str | Path | None = None, **overrides) -> BaseModule:
+    """Build a backbone by its name.
+
+    Args:
+        name: One that ``list_models`` returns.
+        pretrained: A checkpoint of any layout that the backbone knows, loaded as ``init_cfg`` loads it; None keeps
+            the initial values.
+        **overrides: Arguments of the backbone that replace those of the name, such as ``out_type='featmap'``.
+
+    Raises:
+        ConfigError: For an unknown name, with the closest ones; and for arguments that the backbone refuses.
+        CheckpointError: If the checkpoint does not fit the model.
+    """
+    kind, options = find_model(name)
+    options = {**options, **overrides}
+    if pretrained is not None:
+        if 'init_cfg' in options:
+            raise ConfigError(f'get_model({name!r}): pretrained and init_cfg each name weights: give one of them')
+        options['init_cfg'] = dict(type='Pretrained', checkpoint=str(pretrained))
+    model = MODELS.build(dict(type=kind, **options))
+    if pretrained is not None:
+        model.init_weights()
+    return model
+
+
+def find_model(name: str) -> tuple[type, dict]:
+    """Return the class of a model, and its arguments.
+
+    Raises:
+        ConfigError: If there is no model of that name; the message has the closest ones.
+    """
+    for kind, names in _named():
+        if name in names:
+            return kind, names[name]
+    close = difflib.get_close_matches(name, list_models(), 4, 0.5)
+    hint = f'the closest names: {", ".join(close)}' if close else 'mmlape list-models prints the names'
+    raise ConfigError(f'no model {name!r}; {hint}')
+
+
+def _named() -> Iterator[tuple[type, Mapping[str, dict]]]:
+    """Yield every registered class that names its models; a subclass does not have those of its base."""
+    MODELS.import_from_location()
+    for kind in dict.fromkeys(MODELS.module_dict.values()):
+        names = vars(kind).get('model_names')
+        if names is not None:
+            yield kind, names

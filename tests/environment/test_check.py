@@ -1,0 +1,78 @@
+"""`make check` chooses the tests of what has changed."""
+
+import subprocess
+
+import pytest
+from check import Deadline, changed_files, select
+
+FILES = {
+    'tests/tiny.py': 'import os',
+    'tests/runs_helper.py': 'from tiny import run',
+    'tests/models/test_vit.py': 'from mmlape.models import ViT',
+    'tests/models/test_swin.py': 'import pytest',
+    'tests/checkpoint/test_files.py': 'def test():\n    from mmlape.models.swin import layouts',
+    'tests/checkpoint/test_swin_checkpoints.py': 'import torch',
+    'tests/configs/test_configs.py': 'import torch',
+    'tests/runs/test_resume.py': 'import runs_helper',
+    'tests/slurm/test_slurm.py': 'import tiny',
+    'tests/environment/test_cli.py': 'from mmlape.cli import main',
+}
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ('changed', 'expected'),
+    [
+        (['tests/models/test_vit.py'], ['models/test_vit']),
+        (['tests/models/test_deleted.py'], []),
+        (['mmlape/models/vit/model.py'], ['models/test_vit', 'models/test_swin']),
+        (['mmlape/models/swin/layouts.py'], ['checkpoint/test_files', 'models/test_swin', 'models/test_vit']),
+        (['mmlape/models/swin/checkpoint.py'],
+         ['checkpoint/test_swin_checkpoints', 'models/test_swin', 'models/test_vit']),
+        (['tests/tiny.py'], ['runs/test_resume']),
+        (['mmlape/cli.py'], ['environment/test_cli']),
+        (['configs/segmenter/a.py', 'README.md'], ['configs/test_configs']),
+        (['README.md'], []),
+    ],
+)  # fmt: skip
+def test_the_tests_of_a_change(root, changed, expected):
+    assert select(changed, root) == [f'tests/{name}.py' for name in expected]
+
+
+def test_changed_are_commits_edits_and_new_files(root, monkeypatch):
+    def git(*words):
+        subprocess.run(['git', '-c', 'user.name=a', '-c', 'user.email=a@b.c', *words], cwd=root, check=True)
+
+    monkeypatch.setattr('check.ROOT', root)
+    git('init', '-q', '-b', 'main')
+    git('add', '.')
+    git('commit', '-q', '-m', 'first')
+    assert changed_files() == []
+    git('checkout', '-q', '-b', 'other')
+    (root / 'tests/tiny.py').write_text('import sys')
+    git('commit', '-q', '-a', '-m', 'second')
+    (root / 'tests/runs/test_resume.py').write_text('import sys')
+    (root / 'new.py').touch()
+    assert changed_files() == ['new.py', 'tests/runs/test_resume.py', 'tests/tiny.py']
+    assert changed_files('HEAD') == ['new.py', 'tests/runs/test_resume.py']
+
+
+def test_the_run_stops_in_time():
+    class Report:
+        nodeid, failed = 'a', False
+
+    class Manager:
+        shouldstop = False
+
+    for seconds, stops in ((100, False), (-1, True)):
+        deadline = Deadline(seconds)
+        deadline.manager = Manager()
+        deadline.pytest_runtest_logreport(Report)
+        assert bool(deadline.manager.shouldstop) is stops and deadline.done == {'a'}

@@ -1,0 +1,212 @@
+"""A Python for the tools that the tests start: each call is a fork of one process that has imported the libraries.
+
+`executable()` starts that server once a process of the tests, and returns the path of a program to be called as
+``python`` is. It stands in ``sys.executable`` of the forks too, so what a tool starts is forked as well. A fork is a
+process of its own: it can be killed, and ends as Python does. It differs from a Python that was started in its parent,
+its session, and in what is read when the interpreter starts (``PYTHON...``, ``OMP_NUM_THREADS``).
+"""
+
+import atexit
+import functools
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+IMPORTED = (
+    'torch', 'torch.distributed.launcher.api', 'timm', 'mmcv', 'matplotlib.pyplot',
+    *(f'{package}.{part}' for package in ('mmpretrain', 'mmdet', 'mmseg')
+      for part in ('datasets', 'evaluation', 'models', 'visualization')),
+    'mmlape.engine.trainer', 'mmlape.engine.evaluator', 'mmlape.experiments.scheduler',
+)  # fmt: skip
+TITLE = 4000  # characters of a command line that the forks write over their server's
+
+
+@functools.cache
+def executable() -> str:
+    """Return the Python to start tools with; with a GPU the interpreter itself, since CUDA does not survive a fork."""
+    import torch
+
+    if sys.platform != 'linux' or torch.cuda.is_available():
+        return sys.executable
+    folder = Path(tempfile.mkdtemp(prefix='forking-python-'))
+    program = folder / 'python'
+    client = Path(__file__).with_name('forking_client.py').read_text()
+    program.write_text(f'#!{sys.executable} -IS\n{client}')
+    program.chmod(0o755)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder / 'socket'))
+        listening.listen(64)
+        command = [sys.executable, __file__, str(listening.fileno()), str(folder), 'x' * TITLE]
+        environment = {**os.environ, 'OMP_NUM_THREADS': '1'}
+        server = subprocess.Popen(
+            command, stdin=subprocess.PIPE, pass_fds=[listening.fileno()], env=environment, start_new_session=True
+        )
+    atexit.register(server.stdin.close)  # the server ends with its input
+    return str(program)
+
+
+class Server:
+    """Forks a process for each connection, and sends its number and its exit status.
+
+    Args:
+        listening: Where calls come in; the server ends when its standard input does.
+    """
+
+    def __init__(self, listening: socket.socket) -> None:
+        self.listening, self.calls = listening, {}
+        self.events = selectors.DefaultSelector()
+        self.ended = socket.socketpair()
+        for end in self.ended:
+            end.setblocking(False)
+        signal.set_wakeup_fd(self.ended[1].fileno())
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for source in (sys.stdin.buffer, listening, self.ended[0]):
+            self.events.register(source, selectors.EVENT_READ)
+
+    def serve(self) -> tuple | None:
+        """Serve calls until the tests end: None; in each fork: what it is to do."""
+        while True:
+            for key, _ in self.events.select():
+                if key.fileobj is sys.stdin.buffer:
+                    for fork in self.calls.values():
+                        _kill(fork)
+                    return None
+                if key.fileobj is self.listening:
+                    call = self._fork()
+                    if call:
+                        return call
+                elif key.fileobj is self.ended[0]:
+                    self._report()
+                elif key.fileobj in self.calls:  # the client is gone: it was killed
+                    _kill(self.calls[key.fileobj])
+                    self._forget(key.fileobj)
+
+    def _fork(self) -> tuple | None:
+        import marshal
+
+        client, _ = self.listening.accept()
+        size, streams, *_ = socket.recv_fds(client, 8, 3)
+        if len(size) < 8:
+            client.close()
+            return None
+        with client.makefile('rb') as file:
+            call = marshal.loads(file.read(int.from_bytes(size, 'little')))
+        fork = os.fork()
+        if not fork:
+            os.setsid()
+            self._leave(client)
+            for number, stream in enumerate(streams):
+                os.dup2(stream, number)
+                os.close(stream)
+            return call
+        for stream in streams:
+            os.close(stream)
+        self.calls[client] = fork
+        self.events.register(client, selectors.EVENT_READ)
+        client.sendall(fork.to_bytes(8, 'little'))
+        return None
+
+    def _leave(self, client: socket.socket) -> None:
+        """Close in a fork what belongs to the server."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self.events.close()
+        for end in (self.listening, client, *self.ended, *self.calls):
+            end.close()
+
+    def _report(self) -> None:
+        self.ended[0].recv(4096)
+        while True:
+            try:
+                number, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not number:
+                return
+            client = next((client for client, fork in self.calls.items() if fork == number), None)
+            if client:
+                client.sendall(os.waitstatus_to_exitcode(status).to_bytes(8, 'little', signed=True))
+                self._forget(client)
+
+    def _forget(self, client: socket.socket) -> None:
+        del self.calls[client]
+        self.events.unregister(client)
+        client.close()
+
+
+def _kill(fork: int) -> None:
+    for kill in (os.kill, os.killpg):
+        try:
+            kill(fork, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def become(
+    words: list[str], unbuffered: bool, program: str, folder: str, environment: dict[str, str]
+) -> tuple[str, str]:
+    """Give a fork the state of a Python that was started so; return what it is to run: a module, a file or text."""
+    import numpy
+
+    os.chdir(folder)
+    ours = os.environ.get('PYTHONPATH', '').split(os.pathsep)
+    os.environ.clear()
+    os.environ.update(environment)
+    kind = words[0] if words[0] in ('-m', '-c') else ''
+    what, sys.argv = (words[1], [kind, *words[2:]]) if kind else (words[0], words)
+    first = {'-m': folder, '-c': ''}.get(kind, str(Path(what).resolve().parent))
+    rest = [path for path in sys.path[1:] if path not in ours]
+    sys.path[:] = [first, *filter(None, environment.get('PYTHONPATH', '').split(os.pathsep)), *rest]
+    sys.path_importer_cache.clear()
+    sys.executable = program
+    sys.stdout.reconfigure(write_through=unbuffered)
+    numpy.random.seed()
+    _set_title(words)
+    return kind, what
+
+
+def _set_title(words: list[str]) -> None:
+    """Have ``ps`` and ``/proc`` show the call."""
+    import ctypes
+
+    fields = Path('/proc/self/stat').read_text().rpartition(')')[2].split()
+    start, end = map(int, fields[45:47])
+    title = '\0'.join(['python', *words]).encode()[: end - start - 1]
+    ctypes.memmove(start, title.ljust(end - start, b'\0'), end - start)
+
+
+def execute(kind: str, what: str) -> None:
+    """Run a module, a file or text as Python's main module."""
+    import runpy
+    import types
+
+    if kind == '-m':
+        runpy._run_module_as_main(what)
+        return
+    main = sys.modules['__main__'] = types.ModuleType('__main__')
+    main.__builtins__ = __builtins__
+    if not kind:
+        main.__file__ = what
+    text = what if kind else Path(what).read_text(encoding='utf-8')
+    exec(compile(text, '<string>' if kind else what, 'exec'), main.__dict__)
+
+
+if __name__ == '__main__':
+    import gc
+    from importlib import import_module
+
+    for name in IMPORTED:
+        import_module(name)
+    assert len(os.listdir('/proc/self/task')) == 1, 'a thread would be missing in the forks'
+    gc.freeze()
+    call = Server(socket.socket(fileno=int(sys.argv[1]))).serve()
+    if call:
+        execute(*become(*call))
+    else:
+        shutil.rmtree(sys.argv[2])

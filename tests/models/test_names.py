@@ -1,0 +1,109 @@
+"""Models by name: what is listed, what is built, and with which weights."""
+
+import re
+
+import pytest
+import torch
+
+import mmlape
+from mmlape.checkpoint.converting import write_tensors
+from mmlape.checkpoint.records import record_of
+from mmlape.cli import main
+from mmlape.errors import CheckpointError, ConfigError
+from mmlape.models import TimmViT, VisionTransformer
+from mmlape.registry import MODELS
+
+SMALL = dict(arch=dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64), img_size=32)
+OURS = [name for name in mmlape.list_models() if not name.startswith('timm/')]
+
+
+@pytest.mark.parametrize('name', OURS)
+def test_every_model_is_what_its_name_says(name):
+    with torch.device('meta'):
+        model = mmlape.get_model(name)
+    names = list(model.state_dict())
+    # LaPE's norms of the PE, and the norm of a patch's values, have names in every family
+    assert any('.pe_norm.' in own for own in names) == ('-lape' in name)
+    assert any(re.search(r'\bnorm0\.weight', own) for own in names) == name.endswith('-dpn')
+
+
+def test_names_are_found_by_pattern():
+    assert mmlape.list_models('swin-tiny*') == ['swin-tiny', 'swin-tiny-dpn', 'swin-tiny-lape', 'swin-tiny-lape-dpn']
+    assert set(mmlape.list_models('*-lape')) == {name for name in OURS if name.endswith('-lape')}
+    assert 't2t-vit-7' in OURS and 'cct-7-3x1' in OURS and 'deit-base-adapter-lape-dpn' in OURS
+    assert 'timm/vit_small_patch16_dinov3' in mmlape.list_models('timm/*dinov3')
+    assert mmlape.list_models('no-such-model*') == []
+
+
+def test_arguments_replace_those_of_the_name():
+    model = mmlape.get_model('deit-tiny-lape', **SMALL, pe_joining='shared', out_type='featmap')
+    assert (model.embed_dims, model.out_type, model.position.joining.name) == (32, 'featmap', 'shared')
+    assert not any('.pe_norm.' in name for name in model.state_dict())
+
+
+def test_models_of_timm_are_built_by_timms_names():
+    model = mmlape.get_model('timm/vit_tiny_patch16_224.augreg_in21k', img_size=32)
+    assert type(model) is TimmViT and model.source.name == 'vit_tiny_patch16_224.augreg_in21k'
+    with pytest.raises(ConfigError, match='the closest names: .*vit_small_patch16_224'):
+        mmlape.get_model('timm/vit_smal_patch16_224')
+
+
+@pytest.mark.parametrize(
+    'name, message',
+    [
+        ('deit-tiny-lap', 'the closest names: deit-tiny-lape'),
+        ('swim-tiny', 'the closest names: swin-tiny'),
+        ('q', 'mmlape list-models prints the names'),
+    ],
+)
+def test_an_unknown_name_has_the_closest_ones(name, message):
+    with pytest.raises(ConfigError, match=f"no model '{name}'; {message}"):
+        mmlape.get_model(name)
+
+
+def test_a_checkpoint_is_loaded_and_must_fit(tmp_path):
+    path = tmp_path / 'lape.pth'
+    trained = mmlape.get_model('deit-tiny-lape', **SMALL)
+    write_tensors(trained.state_dict(), path, 'state_dict', record=record_of(trained))
+    model = mmlape.get_model('deit-tiny-lape', pretrained=path, **SMALL)
+    assert all(torch.equal(value, trained.state_dict()[name]) for name, value in model.state_dict().items())
+    assert model.load_report.path == str(path)
+    with pytest.raises(CheckpointError, match="with LaPE, but the model has pe_joining='default'"):
+        mmlape.get_model('deit-tiny', pretrained=path, **SMALL)
+    with pytest.raises(ConfigError, match='pretrained and init_cfg each name weights'):
+        mmlape.get_model('deit-tiny', pretrained=path, init_cfg=dict(type='Pretrained', checkpoint='x'), **SMALL)
+
+
+@pytest.fixture
+def own():
+    """A user's backbone with a name, and one derived from it without."""
+
+    class OwnViT(VisionTransformer):
+        model_names = {'own-vit-lape': dict(**SMALL, pe_joining='lape')}
+
+    class DerivedViT(OwnViT):
+        pass
+
+    before = dict(MODELS.module_dict)
+    for kind in (OwnViT, DerivedViT):
+        MODELS.register_module(module=kind)
+    yield OwnViT
+    MODELS.module_dict.clear()
+    MODELS.module_dict.update(before)
+
+
+def test_a_users_backbone_is_listed_and_built(own, capsys):
+    assert mmlape.list_models('own*') == ['own-vit-lape']
+    assert type(mmlape.get_model('own-vit-lape')) is own
+    assert main(['list-models', 'own*']) == 0
+    line = r"own-vit-lape  OwnViT\(arch={.*}, img_size=32, pe_joining='lape'\)\n"
+    assert re.fullmatch(line, capsys.readouterr().out)
+
+
+def test_the_command_prints_a_line_for_each_name(capsys):
+    assert main(['list-models', 't2t-vit-7*']) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == mmlape.list_models('t2t-vit-7*')
+    assert lines[0].split(maxsplit=1)[1] == "T2TViT(arch='t2t-vit-7')"
+    assert main(['list-models', 'no-such*']) == 1
+    assert capsys.readouterr().out == "no model matches 'no-such*'\n"
