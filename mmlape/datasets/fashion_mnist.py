@@ -86,7 +86,8 @@ def idx_files(data_root: str, split: str) -> tuple[str, str]:
     if split not in STEMS:
         raise DataError(f'Fashion-MNIST has no split {split!r}: choose train or test.')
     root, stem = os.path.expanduser(data_root), STEMS[split]
-    return tuple(os.path.join(root, f'{stem}-{part}-ubyte.gz') for part in ('images-idx3', 'labels-idx1'))
+    images, labels = (os.path.join(root, f'{stem}-{part}-ubyte.gz') for part in ('images-idx3', 'labels-idx1'))
+    return images, labels
 
 
 def read_pair(image_file: str, label_file: str) -> tuple[np.ndarray, np.ndarray]:

@@ -225,7 +225,7 @@ def _arguments(built: Any) -> tuple[set[str], bool]:
         return set(), False
     makers = [built]
     if inspect.isclass(built):
-        makers = [base.__init__ for base in built.__mro__ if '__init__' in vars(base)]
+        makers = [vars(base)['__init__'] for base in built.__mro__ if '__init__' in vars(base)]
     names, complete = {'type', '_scope_'}, None
     for maker in makers:
         try:

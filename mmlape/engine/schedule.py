@@ -6,8 +6,10 @@ from mmlape.errors import ConfigError
 
 _COUNTS = ('begin', 'end', 'warmup', 'T_max', 'total_steps', 'step_size', 'milestones', 'periods')
 """Arguments of schedulers that count iterations, where ``by_epoch`` is False."""
-_UNCHANGED = ('ConstantLR', 'LinearLR', 'CosineAnnealingLR', 'PolyLR', 'MultiStepLR', 'StepLR', 'OneCycleLR')
-_UNCHANGED += ('CosineRestartLR', 'WarmupCosineLR')
+_UNCHANGED = (
+    'ConstantLR', 'LinearLR', 'CosineAnnealingLR', 'PolyLR', 'MultiStepLR', 'StepLR', 'OneCycleLR', 'CosineRestartLR',
+    'WarmupCosineLR',
+)  # fmt: skip
 """Schedulers whose other arguments do not depend on how finely time is counted."""
 
 

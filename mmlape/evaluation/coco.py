@@ -16,8 +16,10 @@ from mmlape.errors import ConfigError, DataError
 from mmlape.evaluation.per_class import flatten_per_class
 from mmlape.registry import METRICS
 
-STATS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
-STATS += ('AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000')
+STATS = (
+    'mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l',
+    'AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000',
+)  # fmt: skip
 """MMDetection's names of `COCOeval.stats`, in order."""
 MAX_DETECTIONS = 100  # of an image, by the definition of `mAP`
 

@@ -139,7 +139,7 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
     rows = []
     cells = scenes.cells_along(min(options.size), options.digit_size[1])
     zoom = options.crop * cells / min(options.size)
-    digit_size = tuple(max(1, round(side * zoom)) for side in options.digit_size)
+    least, most = (max(1, round(side * zoom)) for side in options.digit_size)
     for split in scenes.SPLITS:
         count = options.digits if split == 'train' else max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
         rng = _generator(options, f'{split} digits')
@@ -148,7 +148,7 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)
         for number in _progress(range(count), f'{split} digits'):
-            scene = scenes.compose(scans, backgrounds, (options.crop, options.crop), 1, digit_size, rng)
+            scene = scenes.compose(scans, backgrounds, (options.crop, options.crop), 1, (least, most), rng)
             digit = scene.digits[0]
             name = f'{number:05d}_scan{digit.scan:04d}.png'
             (folder / scenes.DIGIT_NAMES[digit.label] / name).write_bytes(writers.encode_png(scene.image))
