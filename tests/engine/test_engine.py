@@ -385,7 +385,7 @@ def test_the_banner_counts_images():
     assert '4' in line and 'x 2 images x 1 accumulated = 8 images a step (batch policy: recipe)' in line
     assert warning is None
     line, warning = banner_of(1, 2, 'accumulate', accumulation=2)
-    assert 'x 1 images x 4 accumulated = 8 images a step (batch policy: accumulation)' in line and warning is None
+    assert 'x 1 images x 4 accumulated = 8 images a step (batch policy: accumulate)' in line and warning is None
     line, warning = banner_of(2, 1, 'allow-batch-mismatch')
     assert '= 2 images a step' in line and '2 images a step instead of 8' in warning
     line, warning = banner_of(2, 1, 'auto-scale-lr')

@@ -69,8 +69,8 @@ def test_the_costs_of_all_parts_are_added(resumed):
     assert 0 < resumed.before['cost']['train_seconds'] < EARLIER
     assert EARLIER < resumed.after['cost']['train_seconds'] < 2 * EARLIER
     assert 0 < resumed.after['cost']['seconds_per_iter'] < EARLIER / 10, 'the mean of the iterations of this part'
-    hours = resumed.after['cost']['train_seconds'] / 3600 if torch.cuda.is_available() else None
-    assert resumed.after['cost']['gpu_hours'] == pytest.approx(hours, rel=1e-4)
+    hours = pytest.approx(resumed.after['cost']['train_seconds'] / 3600, rel=1e-4)
+    assert resumed.after['cost']['gpu_hours'] == (hours if torch.cuda.is_available() else None)
 
 
 def test_the_best_evaluation_is_that_of_the_rule(resumed):
