@@ -626,9 +626,9 @@ BY_FILE = {
         ('convert: LaPE shared in its file', "'unshared', 'lape']", "'unshared', 'lape', 'lape-shared']"),
     ],
     'mmlape/checkpoint/targets.py': [
-        ('convert: encodings not asked for', 'found = self._encodings_missing(', 'found = [] and ('),
+        ('convert: encodings not asked for', 'missing = self._encodings_missing(', 'missing = [] and ('),
         ('convert: kinds beside the only one', 'len(choice) == len(names) and', ''),
-        ('convert: other tensors dropped', 'return found or list(', 'return found or [] and list('),
+        ('convert: other tensors dropped', 'return missing or list(', 'return missing or [] and list('),
         ('convert: the default for any value', '[defaults[key]] if key in defaults else ()', 'None'),
         ('convert: heads always', 'return self.names is None or all(', 'return True or all('),
         ('convert: clashes not asked for', 'if self.clashes else []', 'if False else []'),
