@@ -77,7 +77,6 @@ OWN_TESTS = {
     'mmlape/models/names.py': OF_NAMES,
     'mmlape/models/base/archs.py': OF_NAMES,
     'configs/_base_/models/vit_big_vision.py': OF_DPN,
-    'configs/_base_/datasets/big_vision.py': OF_DPN,
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
     'mmlape/models/timm/checkpoint.py': OF_TIMM_FILES,
     'mmlape/models/base/tensor_names.py': OF_DESCRIPTIONS,
@@ -316,7 +315,7 @@ BY_FILE = {
         ('timm: prefix tokens of the PE are patches', "self.num_prefix: int = self.vit.num_prefix_tokens",
          'self.num_prefix: int = min(1, self.vit.num_prefix_tokens)'),
         ('timm: rotary angles left out', 'options = {} if pe is None', 'options = {} if True'),
-        ('timm: one rotary table for all layers', 'pe[number] if one_each', 'pe[0] if one_each'),
+        ('timm: one rotary table for all layers', 'pe[number] if per_layer', 'pe[0] if per_layer'),
         ('timm: norm of the first input missing', 'return self.vit.norm_pre(tokens), rope, hw',
          'return tokens, rope, hw'),
         ('timm: a frozen ViT keeps activations', 'stack.enter_context(torch.no_grad())', 'pass'),
@@ -345,8 +344,8 @@ BY_FILE = {
          'torch.zeros(1, count, self.embed_dims)'),
     ],
     'mmlape/models/layers/transformer_layer.py': [
-        ('layers: drop path rates i / layers', 'i / max(1, num_layers - 1)', 'i / num_layers'),
-        ('layers: one drop path rate', 'drop_path_rate * i / max(1, num_layers - 1)', 'drop_path_rate'),
+        ('drop path: rates i / layers', 'i / max(1, num_layers - 1)', 'i / num_layers'),
+        ('drop path: one rate', 'drop_path_rate * i / max(1, num_layers - 1)', 'drop_path_rate'),
         ('drop path of the FFN missing', 'self.drop_path(out), self.gamma2', 'out, self.gamma2'),
         ('drop path of the attention missing', 'self.drop_path(out), self.gamma1', 'out, self.gamma1'),
         ('LaPE: PE seen by the FFN', 'pe = self.join(x, pe)\n        out =', 'pe = self.join(x, pe)\n'
@@ -823,7 +822,14 @@ BY_FILE = {
         ('big_vision: mean over the classes', "type='CrossEntropyLoss', use_sigmoid=True",
          "type='CrossEntropyLoss', use_sigmoid=True, loss_weight=1e-3"),
         ('big_vision: no bias of the head', 'val=0.0, bias=-6.9', 'val=0.0'),
-        ('big_vision: PE std 0.02', 'std=embed_dims**-0.5', 'std=0.02'),
+        ('big_vision: PE std 0.02', 'std=width**-0.5', 'std=0.02'),
+        ('RandAugment: contrast with the mean of the image', 'mmlape.BigVisionContrast', 'Contrast'),
+        ('RandAugment: skipped half of the time', 'prob=1.0', 'prob=0.5'),
+        ('RandAugment: Posterize by the other end', "'Posterize', magnitude_range=(0, 4)",
+         "'Posterize', magnitude_range=(4, 0)"),
+        ('RandAugment: identity at 0', '(-0.9, 0.9)', '(0, 0.9)'),
+        ('RandAugment: moved by a share of another size', '100 / 224', '100 / 256'),
+        ('RandAugment: half the hole', 'magnitude_range=(0, 80)', 'magnitude_range=(0, 40)'),
     ],
     'mmlape/datasets/big_vision.py': [
         ('contrast: the mean of the image', 'image.shape[0] * image.shape[1] // 256', 'int(image.mean())'),
@@ -849,15 +855,6 @@ BY_FILE = {
         ('timm: the cosine rises again', 'min((self.last_step - self.skipped) / self.length, 1.0)',
          '(self.last_step - self.skipped) / self.length'),
     ],
-    'configs/_base_/datasets/big_vision.py': [
-        ('RandAugment: contrast with the mean of the image', 'mmlape.BigVisionContrast', 'Contrast'),
-        ('RandAugment: skipped half of the time', 'prob=1.0', 'prob=0.5'),
-        ('RandAugment: Posterize by the other end', "'Posterize', magnitude_range=(0, 4)",
-         "'Posterize', magnitude_range=(4, 0)"),
-        ('RandAugment: identity at 0', '(-0.9, 0.9)', '(0, 0.9)'),
-        ('RandAugment: moved by a share of another size', '100 / img_size', '100 / 256'),
-        ('RandAugment: half the hole', 'magnitude_range=(0, 80)', 'magnitude_range=(0, 40)'),
-    ],
     'configs/_base_/schedules/big_vision_93k.py': [
         ('big_vision: weight decay of the schedule', 'weight_decay=0.1', 'weight_decay=1e-4'),
         ('big_vision: class token decays', 'cls_token=dict(decay_mult=0.0)', ''),
@@ -871,7 +868,7 @@ BY_FILE = {
         ("seeds: the arms' spread for that of the pairs", 'compared.paired, of_differences(*arms)',
          'compared.paired, pooled([list(values.values()) for values in arms])'),
     ],
-    'configs/_base_/schedules/adamw.py': [
+    'configs/_base_/default_runtime.py': [
         ('decay: level_embed decays', 'level_embed=no_decay, ', ''),
         ('decay: batch norms decay', 'norm_decay_mult=0.0,', ''),
         ('decay: biases decay', ', bias=no_decay', ''),
@@ -884,7 +881,7 @@ BY_FILE = {
     'configs/_base_/schedules/sgd_160k.py': [
         ('decay: Segmenter decays', 'weight_decay=0.0', 'weight_decay=0.05'),
     ],
-    'configs/_base_/models/segmenter_vit.py': [
+    'configs/_base_/models/segmenter.py': [
         ('Segmenter: one layer in the mask transformer', 'num_layers=2', 'num_layers=1'),
     ],
 }  # fmt: skip

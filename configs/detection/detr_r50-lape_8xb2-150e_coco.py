@@ -3,6 +3,9 @@
 tools/dist_train.sh configs/detection/detr_r50-lape_8xb2-150e_coco.py 8
 """
 
-_base_ = './detr_r50_8xb2-150e_coco.py'
-
+_base_ = [
+    '../_base_/models/detr_r50.py',
+    '../_base_/datasets/coco_detection.py',
+    '../_base_/schedules/detr_150e.py',
+]
 model = dict(pe_joining='lape')

@@ -3,7 +3,10 @@
 tools/dist_train.sh configs/detection/detr_r50_8xb2-300e_coco.py 8
 """
 
-_base_ = './detr_r50_8xb2-150e_coco.py'
-
+_base_ = [
+    '../_base_/models/detr_r50.py',
+    '../_base_/datasets/coco_detection.py',
+    '../_base_/schedules/detr_150e.py',
+]
 train_cfg = dict(max_epochs=300)
 param_scheduler = [dict(type='MultiStepLR', milestones=[200], gamma=0.1, by_epoch=True)]

@@ -3,6 +3,14 @@
 tools/dist_train.sh configs/detection/mask-rcnn_deit-small-adapter-lape_4xb2-3x_coco.py 4
 """
 
-_base_ = './mask-rcnn_deit-small-adapter_4xb2-3x_coco.py'
-
-model = dict(backbone=dict(pe_joining='lape', init_cfg=dict(checkpoint='pretrained/deit_small_lape.pth')))
+_base_ = [
+    '../_base_/models/mask_rcnn_vit-adapter.py',
+    '../_base_/datasets/coco_instance.py',
+    '../_base_/schedules/adamw_3x.py',
+]
+model = dict(
+    backbone=dict(
+        **_base_.sizes.small.backbone, pe_joining='lape', init_cfg=dict(checkpoint='pretrained/deit_small_lape.pth')
+    ),
+    neck=_base_.sizes.small.neck,
+)

@@ -3,14 +3,14 @@
 tools/dist_train.sh configs/detection/mask-rcnn_deit-small-adapter_4xb2-3x_coco.py 4
 """
 
-_base_ = './mask-rcnn_deit-tiny-adapter_4xb2-3x_coco.py'
-
-embed_dims = 384
+_base_ = [
+    '../_base_/models/mask_rcnn_vit-adapter.py',
+    '../_base_/datasets/coco_instance.py',
+    '../_base_/schedules/adamw_3x.py',
+]
 model = dict(
     backbone=dict(
-        arch='deit-small',
-        drop_path_rate=0.2,
-        init_cfg=dict(checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth'),
+        **_base_.sizes.small.backbone, init_cfg=dict(checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth')
     ),
-    neck=dict(in_channels=[embed_dims] * 4),
+    neck=_base_.sizes.small.neck,
 )

@@ -3,6 +3,9 @@
 tools/dist_train.sh configs/detection/mask-rcnn_deit-tiny-adapter-dpn_4xb2-3x_coco.py 4
 """
 
-_base_ = './mask-rcnn_deit-tiny-adapter_4xb2-3x_coco.py'
-
+_base_ = [
+    '../_base_/models/mask_rcnn_vit-adapter.py',
+    '../_base_/datasets/coco_instance.py',
+    '../_base_/schedules/adamw_3x.py',
+]
 model = dict(backbone=dict(patch_norm='dual', init_cfg=dict(checkpoint='pretrained/deit_tiny_dpn.pth')))

@@ -3,13 +3,14 @@
 tools/dist_train.sh configs/detection/mask-rcnn_dinov2-base-adapter_4xb2-3x_coco.py 4
 """
 
-_base_ = './mask-rcnn_dinov2-small-adapter_4xb2-3x_coco.py'
-
-embed_dims = 768
+_base_ = [
+    '../_base_/models/mask_rcnn_timm.py',
+    '../_base_/datasets/coco_instance.py',
+    '../_base_/schedules/adamw_3x.py',
+]
+name = 'vit_base_patch14_reg4_dinov2.lvd142m'
 model = dict(
-    backbone=dict(
-        vit=dict(model_name='vit_base_patch14_reg4_dinov2.lvd142m'),
-        init_cfg=dict(checkpoint='hf-hub:timm/vit_base_patch14_reg4_dinov2.lvd142m'),
-    ),
-    neck=dict(in_channels=[embed_dims] * 4),
+    backbone=dict(vit=dict(model_name=name), init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')),
+    **_base_.sizes.base,
 )
+optim_wrapper = dict(paramwise_cfg=_base_.paramwise)

@@ -3,13 +3,17 @@
 tools/dist_train.sh configs/detection/mask-rcnn_dinov3-small-adapter_4xb2-3x_coco.py 4
 """
 
-_base_ = './mask-rcnn_dinov2-small-adapter_4xb2-3x_coco.py'
-
+_base_ = [
+    '../_base_/models/mask_rcnn_timm.py',
+    '../_base_/datasets/coco_instance.py',
+    '../_base_/schedules/adamw_3x.py',
+]
+name = 'vit_small_patch16_dinov3.lvd1689m'
 model = dict(
     backbone=dict(
-        vit=dict(model_name='vit_small_patch16_dinov3.lvd1689m', drop_path_rate=0.0, frozen=True),
-        mode='read-only',
-        vit_feature_source='interaction',
-        init_cfg=dict(checkpoint='hf-hub:timm/vit_small_patch16_dinov3.lvd1689m'),
+        vit=dict(model_name=name, drop_path_rate=0.0, frozen=True),
+        **_base_.read_only,
+        init_cfg=dict(checkpoint=f'hf-hub:timm/{name}'),
     ),
 )
+optim_wrapper = dict(paramwise_cfg=_base_.paramwise)

@@ -8,10 +8,6 @@ _base_ = [
     '../_base_/datasets/coco_instance.py',
     '../_base_/schedules/adamw_3x.py',
 ]
-# the public recipe has no crop of 1024 at the end
-train_pipeline = [*_base_.train_pipeline[:-2], _base_.train_pipeline[-1]]
-train_dataloader = dict(batch_size=4, dataset=dict(pipeline=train_pipeline))
-# the public recipe decays biases, and batch norms
-decays = dict(_delete_=True, custom_keys=dict(norm=dict(decay_mult=0.0)))
-optim_wrapper = dict(paramwise_cfg=decays)
+train_dataloader = dict(batch_size=4, dataset=dict(pipeline=_base_.uncropped_pipeline))
+optim_wrapper = dict(paramwise_cfg=_base_.decay)
 auto_scale_lr = dict(base_batch_size=16)

@@ -5,9 +5,7 @@ tools/dist_train.sh configs/segmentation/linear_dinov2-small_4xb4-40k_ade20k.py 
 
 _base_ = [
     '../_base_/models/linear_timm.py',
-    '../_base_/models/foundation.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/linear_40k.py',
 ]
-model = dict(data_preprocessor=dict(size=_base_.crop_size))
 train_dataloader = dict(batch_size=4)

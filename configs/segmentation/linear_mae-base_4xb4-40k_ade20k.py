@@ -3,13 +3,14 @@
 tools/dist_train.sh configs/segmentation/linear_mae-base_4xb4-40k_ade20k.py 4
 """
 
-_base_ = './linear_dinov2-small_4xb4-40k_ade20k.py'
-
-embed_dims = 768
+_base_ = [
+    '../_base_/models/linear_timm.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/linear_40k.py',
+]
+name = 'vit_base_patch16_224.mae'
 model = dict(
-    backbone=dict(
-        model_name='vit_base_patch16_224.mae',
-        init_cfg=dict(checkpoint='hf-hub:timm/vit_base_patch16_224.mae'),
-    ),
-    decode_head=dict(in_channels=embed_dims, channels=embed_dims),
+    backbone=dict(model_name=name, init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')),
+    decode_head=_base_.sizes.base,
 )
+train_dataloader = dict(batch_size=4)

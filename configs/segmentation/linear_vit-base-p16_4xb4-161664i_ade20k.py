@@ -8,9 +8,4 @@ _base_ = [
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/linear_128e.py',
 ]
-model = dict(
-    data_preprocessor=dict(size=_base_.crop_size),
-    backbone=dict(img_size=_base_.crop_size),
-    test_cfg=dict(crop_size=_base_.crop_size, stride=(341, 341)),
-)
 train_dataloader = dict(batch_size=4)

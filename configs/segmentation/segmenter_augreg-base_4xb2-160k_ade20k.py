@@ -3,14 +3,15 @@
 tools/dist_train.sh configs/segmentation/segmenter_augreg-base_4xb2-160k_ade20k.py 4
 """
 
-_base_ = './segmenter_dinov2-small_4xb2-160k_ade20k.py'
-
-embed_dims = 768
+_base_ = [
+    '../_base_/models/segmenter.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/sgd_160k.py',
+]
+name = 'vit_base_patch16_224.augreg_in21k'
+init = dict(type='Pretrained', checkpoint=f'hf-hub:timm/{name}')
 model = dict(
-    data_preprocessor=_base_.half,
-    backbone=dict(
-        model_name='vit_base_patch16_224.augreg_in21k',
-        init_cfg=dict(checkpoint='hf-hub:timm/vit_base_patch16_224.augreg_in21k'),
-    ),
-    decode_head=dict(in_channels=embed_dims, channels=embed_dims, embed_dims=embed_dims, num_heads=embed_dims // 64),
+    data_preprocessor=dict(mean=[127.5] * 3, std=[127.5] * 3),
+    backbone=dict(_delete_=True, **_base_.timm, model_name=name, init_cfg=init),
+    decode_head=_base_.widths[768],
 )

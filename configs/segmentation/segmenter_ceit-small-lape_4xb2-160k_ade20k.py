@@ -3,6 +3,13 @@
 tools/dist_train.sh configs/segmentation/segmenter_ceit-small-lape_4xb2-160k_ade20k.py 4
 """
 
-_base_ = './segmenter_ceit-small_4xb2-160k_ade20k.py'
-
-model = dict(backbone=dict(pe_joining='lape', init_cfg=dict(checkpoint='pretrained/ceit_small_lape.pth')))
+_base_ = [
+    '../_base_/models/segmenter.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/sgd_160k.py',
+]
+init = dict(type='Pretrained', checkpoint='pretrained/ceit_small_lape.pth')
+model = dict(
+    backbone=dict(_delete_=True, **_base_.ceit, arch='small', pe_joining='lape', init_cfg=init),
+    decode_head=_base_.widths[384],
+)

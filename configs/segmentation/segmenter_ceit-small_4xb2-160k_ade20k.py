@@ -3,10 +3,13 @@
 tools/dist_train.sh configs/segmentation/segmenter_ceit-small_4xb2-160k_ade20k.py 4
 """
 
-_base_ = './segmenter_ceit-tiny_4xb2-160k_ade20k.py'
-
-embed_dims = 384
+_base_ = [
+    '../_base_/models/segmenter.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/sgd_160k.py',
+]
+init = dict(type='Pretrained', checkpoint='pretrained/ceit_small_patch16_224.pth')
 model = dict(
-    backbone=dict(arch='small', init_cfg=dict(checkpoint='pretrained/ceit_small_patch16_224.pth')),
-    decode_head=dict(in_channels=embed_dims, channels=embed_dims, embed_dims=embed_dims, num_heads=embed_dims // 64),
+    backbone=dict(_delete_=True, **_base_.ceit, arch='small', init_cfg=init),
+    decode_head=_base_.widths[384],
 )

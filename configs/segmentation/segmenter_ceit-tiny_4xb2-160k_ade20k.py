@@ -3,19 +3,13 @@
 tools/dist_train.sh configs/segmentation/segmenter_ceit-tiny_4xb2-160k_ade20k.py 4
 """
 
-_base_ = './segmenter_deit-tiny_4xb2-160k_ade20k.py'
-
-embed_dims = 192
+_base_ = [
+    '../_base_/models/segmenter.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/sgd_160k.py',
+]
+init = dict(type='Pretrained', checkpoint='pretrained/ceit_tiny_patch16_224.pth')
 model = dict(
-    backbone=dict(
-        _delete_=True,
-        type='mmlape.CeiT',
-        arch='tiny',
-        img_size=_base_.crop_size,
-        out_type='featmap',
-        drop_path_rate=0.1,
-        bn_cfg=dict(type='SyncBN'),
-        init_cfg=dict(type='Pretrained', checkpoint='pretrained/ceit_tiny_patch16_224.pth'),
-    ),
-    decode_head=dict(in_channels=embed_dims, channels=embed_dims, embed_dims=embed_dims, num_heads=embed_dims // 64),
+    backbone=dict(_delete_=True, **_base_.ceit, arch='tiny', init_cfg=init),
+    decode_head=_base_.widths[192],
 )

@@ -3,6 +3,20 @@
 tools/dist_train.sh configs/segmentation/segmenter_deit-small-lape_4xb2-160k-mmseg_ade20k.py 4
 """
 
-_base_ = './segmenter_deit-small_4xb2-160k-mmseg_ade20k.py'
-
-model = dict(backbone=dict(pe_joining='lape', init_cfg=dict(checkpoint='pretrained/deit_small_lape.pth')))
+_base_ = [
+    '../_base_/models/segmenter.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/sgd_160k.py',
+]
+model = dict(
+    backbone=dict(arch='deit-small', pe_joining='lape', init_cfg=dict(checkpoint='pretrained/deit_small_lape.pth')),
+    decode_head=dict(
+        **_base_.widths[384],
+        drop_rate=0.0,
+        attn_drop_rate=0.0,
+        drop_path_rate=0.1,
+        loss_decode=dict(avg_non_ignore=False),
+    ),
+    test_cfg=dict(stride=(480, 480)),
+)
+param_scheduler = [dict(type='PolyLR', power=0.9, eta_min=1e-4, by_epoch=False, begin=0)]

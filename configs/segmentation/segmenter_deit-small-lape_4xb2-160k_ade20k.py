@@ -3,6 +3,12 @@
 tools/dist_train.sh configs/segmentation/segmenter_deit-small-lape_4xb2-160k_ade20k.py 4
 """
 
-_base_ = './segmenter_deit-small_4xb2-160k_ade20k.py'
-
-model = dict(backbone=dict(pe_joining='lape', init_cfg=dict(checkpoint='pretrained/deit_small_lape.pth')))
+_base_ = [
+    '../_base_/models/segmenter.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/sgd_160k.py',
+]
+model = dict(
+    backbone=dict(arch='deit-small', pe_joining='lape', init_cfg=dict(checkpoint='pretrained/deit_small_lape.pth')),
+    decode_head=_base_.widths[384],
+)

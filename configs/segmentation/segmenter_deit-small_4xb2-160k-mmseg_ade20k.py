@@ -3,10 +3,20 @@
 tools/dist_train.sh configs/segmentation/segmenter_deit-small_4xb2-160k-mmseg_ade20k.py 4
 """
 
-_base_ = './segmenter_deit-tiny_4xb2-160k-mmseg_ade20k.py'
-
-embed_dims = 384
+_base_ = [
+    '../_base_/models/segmenter.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/sgd_160k.py',
+]
 model = dict(
     backbone=dict(arch='deit-small', init_cfg=dict(checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth')),
-    decode_head=dict(in_channels=embed_dims, channels=embed_dims, embed_dims=embed_dims, num_heads=embed_dims // 64),
+    decode_head=dict(
+        **_base_.widths[384],
+        drop_rate=0.0,
+        attn_drop_rate=0.0,
+        drop_path_rate=0.1,
+        loss_decode=dict(avg_non_ignore=False),
+    ),
+    test_cfg=dict(stride=(480, 480)),
 )
+param_scheduler = [dict(type='PolyLR', power=0.9, eta_min=1e-4, by_epoch=False, begin=0)]

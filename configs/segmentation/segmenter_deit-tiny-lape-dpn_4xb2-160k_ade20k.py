@@ -3,6 +3,11 @@
 tools/dist_train.sh configs/segmentation/segmenter_deit-tiny-lape-dpn_4xb2-160k_ade20k.py 4
 """
 
-_base_ = './segmenter_deit-tiny-lape_4xb2-160k_ade20k.py'
-
-model = dict(backbone=dict(patch_norm='dual', init_cfg=dict(checkpoint='pretrained/deit_tiny_lape_dpn.pth')))
+_base_ = [
+    '../_base_/models/segmenter.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/sgd_160k.py',
+]
+model = dict(
+    backbone=dict(pe_joining='lape', patch_norm='dual', init_cfg=dict(checkpoint='pretrained/deit_tiny_lape_dpn.pth'))
+)

@@ -4,12 +4,7 @@ tools/dist_train.sh configs/segmentation/segmenter_deit-tiny_4xb2-160k_ade20k.py
 """
 
 _base_ = [
-    '../_base_/models/segmenter_vit.py',
+    '../_base_/models/segmenter.py',
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/sgd_160k.py',
 ]
-model = dict(
-    data_preprocessor=dict(size=_base_.crop_size),
-    backbone=dict(img_size=_base_.crop_size),
-    test_cfg=dict(crop_size=_base_.crop_size, stride=_base_.crop_size),
-)

@@ -3,6 +3,15 @@
 tools/dist_train.sh configs/segmentation/upernet_deit-small-adapter-dpn_4xb2-160k_ade20k.py 4
 """
 
-_base_ = './upernet_deit-small-adapter_4xb2-160k_ade20k.py'
-
-model = dict(backbone=dict(patch_norm='dual', init_cfg=dict(checkpoint='pretrained/deit_small_dpn.pth')))
+_base_ = [
+    '../_base_/models/upernet_vit-adapter.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/adamw_160k.py',
+]
+model = dict(
+    backbone=dict(
+        **_base_.sizes.small.backbone, patch_norm='dual', init_cfg=dict(checkpoint='pretrained/deit_small_dpn.pth')
+    ),
+    decode_head=_base_.sizes.small.decode_head,
+    auxiliary_head=_base_.sizes.small.auxiliary_head,
+)

@@ -3,8 +3,18 @@
 tools/dist_train.sh configs/segmentation/upernet_deit-small-adapter_4xb2-160k-official_ade20k.py 4
 """
 
-_base_ = './upernet_deit-small-adapter_4xb2-160k_ade20k.py'
-
+_base_ = [
+    '../_base_/models/upernet_vit-adapter.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/adamw_160k.py',
+]
+model = dict(
+    backbone=dict(
+        **_base_.sizes.small.backbone, init_cfg=dict(checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth')
+    ),
+    decode_head=_base_.sizes.small.decode_head,
+    auxiliary_head=_base_.sizes.small.auxiliary_head,
+)
 optim_wrapper = dict(
     optimizer=dict(lr=6e-5, weight_decay=0.01),
     paramwise_cfg=dict(layer_decay_rate=0.95, flat_decay_mult=0.0),

@@ -3,15 +3,15 @@
 tools/dist_train.sh configs/segmentation/upernet_deit-small-adapter_4xb2-160k_ade20k.py 4
 """
 
-_base_ = './upernet_deit-tiny-adapter_4xb2-160k_ade20k.py'
-
-embed_dims = 384
+_base_ = [
+    '../_base_/models/upernet_vit-adapter.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/adamw_160k.py',
+]
 model = dict(
     backbone=dict(
-        arch='deit-small',
-        drop_path_rate=0.2,
-        init_cfg=dict(checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth'),
+        **_base_.sizes.small.backbone, init_cfg=dict(checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth')
     ),
-    decode_head=dict(in_channels=[embed_dims] * 4),
-    auxiliary_head=dict(in_channels=embed_dims),
+    decode_head=_base_.sizes.small.decode_head,
+    auxiliary_head=_base_.sizes.small.auxiliary_head,
 )

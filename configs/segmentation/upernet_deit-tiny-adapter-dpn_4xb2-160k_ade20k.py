@@ -3,6 +3,9 @@
 tools/dist_train.sh configs/segmentation/upernet_deit-tiny-adapter-dpn_4xb2-160k_ade20k.py 4
 """
 
-_base_ = './upernet_deit-tiny-adapter_4xb2-160k_ade20k.py'
-
+_base_ = [
+    '../_base_/models/upernet_vit-adapter.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/adamw_160k.py',
+]
 model = dict(backbone=dict(patch_norm='dual', init_cfg=dict(checkpoint='pretrained/deit_tiny_dpn.pth')))

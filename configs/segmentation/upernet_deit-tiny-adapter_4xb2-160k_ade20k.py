@@ -8,6 +8,3 @@ _base_ = [
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/adamw_160k.py',
 ]
-model = dict(
-    data_preprocessor=dict(size=_base_.crop_size), test_cfg=dict(crop_size=_base_.crop_size, stride=(341, 341))
-)

@@ -3,14 +3,14 @@
 tools/dist_train.sh configs/segmentation/upernet_dinov2-base-adapter_4xb2-160k_ade20k.py 4
 """
 
-_base_ = './upernet_dinov2-small-adapter_4xb2-160k_ade20k.py'
-
-embed_dims = 768
+_base_ = [
+    '../_base_/models/upernet_timm.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/adamw_160k.py',
+]
+name = 'vit_base_patch14_reg4_dinov2.lvd142m'
 model = dict(
-    backbone=dict(
-        vit=dict(model_name='vit_base_patch14_reg4_dinov2.lvd142m'),
-        init_cfg=dict(checkpoint='hf-hub:timm/vit_base_patch14_reg4_dinov2.lvd142m'),
-    ),
-    decode_head=dict(in_channels=[embed_dims] * 4),
-    auxiliary_head=dict(in_channels=embed_dims),
+    backbone=dict(vit=dict(model_name=name), init_cfg=dict(checkpoint=f'hf-hub:timm/{name}')),
+    **_base_.sizes.base,
 )
+optim_wrapper = dict(paramwise_cfg=_base_.paramwise)

@@ -3,12 +3,17 @@
 tools/dist_train.sh configs/segmentation/upernet_dinov3-small-adapter_4xb2-160k_ade20k.py 4
 """
 
-_base_ = './upernet_dinov2-small-adapter_4xb2-160k_ade20k.py'
-
+_base_ = [
+    '../_base_/models/upernet_timm.py',
+    '../_base_/datasets/ade20k.py',
+    '../_base_/schedules/adamw_160k.py',
+]
+name = 'vit_small_patch16_dinov3.lvd1689m'
 model = dict(
     backbone=dict(
-        vit=dict(model_name='vit_small_patch16_dinov3.lvd1689m', drop_path_rate=0.0, frozen=True),
+        vit=dict(model_name=name, drop_path_rate=0.0, frozen=True),
         mode='read-only',
-        init_cfg=dict(checkpoint='hf-hub:timm/vit_small_patch16_dinov3.lvd1689m'),
+        init_cfg=dict(checkpoint=f'hf-hub:timm/{name}'),
     ),
 )
+optim_wrapper = dict(paramwise_cfg=_base_.paramwise)

@@ -8,9 +8,6 @@ _base_ = [
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/adamw_160k.py',
 ]
-model = dict(data_preprocessor=dict(size=_base_.crop_size))
 train_dataloader = dict(batch_size=4)
-# the public recipe decays biases, and batch norms
-decays = dict(_delete_=True, custom_keys=dict(norm=dict(decay_mult=0.0)))
-optim_wrapper = dict(optimizer=dict(lr=6e-5, weight_decay=0.01), paramwise_cfg=decays)
+optim_wrapper = dict(optimizer=dict(lr=6e-5, weight_decay=0.01), paramwise_cfg=_base_.decay)
 auto_scale_lr = dict(base_batch_size=16)

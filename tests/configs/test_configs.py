@@ -376,7 +376,7 @@ def test_pages_agree_with_metafiles_and_configs():
         assert [value for one in quoted for value in one['Metrics'].values()] == [float(number) for number in numbers]
         papers = {'-irpe-': 'iRPE (ICCV 2021)', 'detr_': 'iRPE (ICCV 2021)', '-cpe_': 'CPVT (ICLR 2023)'}
         paper = next((paper for part, paper in papers.items() if part in name), 'LaPE (ICCV 2023)')
-        dpns = configs[name] in DPN or re.search('vtab-|linear_vit|ln-|normformer|sub-ln', name)
+        dpns = configs[name] in DPN or re.search('linear_vit', name)
         of_dpn = ['DPN (TMLR 2023)'] * bool((numbers and dpns) or 'DPN' in score)
         others = len(numbers) > 0 and '-dpn' not in name and not dpns
         assert [one['Paper'] for one in quoted] == [paper] * others + of_dpn

@@ -39,6 +39,8 @@ erasing = dict(
 )
 flip = dict(type='RandomFlip', prob=0.5, direction='horizontal')
 train_pipeline = [crops, flip, operation, operation, dict(type='PackInputs')]
+# of the public code's two files of CIFAR-10, that of CCT-7/3x1 does not erase
+erased_pipeline = [crops, flip, operation, operation, erasing, dict(type='PackInputs')]
 train_dataloader = dict(
     batch_size=128,
     num_workers=4,

@@ -13,7 +13,7 @@ crop_size = (1024, 1024)
 longest_side = 1333
 scales = [(side, longest_side) for side in range(480, 801, 32)]
 
-train_pipeline = [
+resized = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
     dict(type='RandomFlip', prob=0.5),
@@ -32,9 +32,10 @@ train_pipeline = [
             ],
         ],
     ),
-    dict(type='RandomCrop', crop_type='absolute_range', crop_size=crop_size, allow_negative_crop=True),
-    dict(type='PackDetInputs'),
 ]
+last_crop = dict(type='RandomCrop', crop_type='absolute_range', crop_size=crop_size, allow_negative_crop=True)
+train_pipeline = [*resized, last_crop, dict(type='PackDetInputs')]
+uncropped_pipeline = [*resized, dict(type='PackDetInputs')]  # Swin's public recipe has no last crop
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(longest_side, 800), keep_ratio=True),

@@ -1,11 +1,13 @@
 """The mini data in COCO's layout: handwritten digits on photographs, at half their size."""
 
-_base_ = './coco_instance.py'
+default_scope = 'mmdet'
+visualizer = dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')], name='visualizer')
 
 data_root = 'data/mini/coco/'
+train_ann_file = 'annotations/instances_train2017.json'
+val_ann_file = 'annotations/instances_val2017.json'
 crop_size = (128, 128)
 classes = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine')
-dataset = dict(data_root=data_root, metainfo=dict(classes=classes))
 
 # no flips: a mirrored digit is no digit
 train_pipeline = [
@@ -21,9 +23,36 @@ test_pipeline = [
     dict(type='PackDetInputs', meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor')),
 ]
 train_dataloader = dict(
-    batch_size=4, num_workers=2, dataset=dict(filter_cfg=dict(min_size=1), pipeline=train_pipeline, **dataset)
+    batch_size=4,
+    num_workers=2,
+    persistent_workers=True,
+    sampler=dict(type='DefaultSampler', shuffle=True),
+    batch_sampler=dict(type='AspectRatioBatchSampler'),
+    dataset=dict(
+        type='CocoDataset',
+        data_root=data_root,
+        metainfo=dict(classes=classes),
+        ann_file=train_ann_file,
+        data_prefix=dict(img='train2017/'),
+        filter_cfg=dict(filter_empty_gt=True, min_size=1),
+        pipeline=train_pipeline,
+    ),
 )
-val_dataloader = dict(num_workers=1, dataset=dict(pipeline=test_pipeline, **dataset))
+val_dataloader = dict(
+    batch_size=1,
+    num_workers=1,
+    persistent_workers=True,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(
+        type='CocoDataset',
+        data_root=data_root,
+        metainfo=dict(classes=classes),
+        ann_file=val_ann_file,
+        data_prefix=dict(img='val2017/'),
+        test_mode=True,
+        pipeline=test_pipeline,
+    ),
+)
 test_dataloader = val_dataloader
-val_evaluator = dict(ann_file=data_root + _base_.val_ann_file)
+val_evaluator = dict(type='mmlape.CocoMetric', ann_file=data_root + val_ann_file, metric=['bbox', 'segm'])
 test_evaluator = val_evaluator

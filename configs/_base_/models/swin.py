@@ -1,14 +1,14 @@
-"""Swin-T as an image classifier, for 1000 classes."""
+"""Swin-T as an image classifier, for 1000 classes; `sizes` is what Swin-S changes. Both end 768 wide."""
 
-num_features = 768
+sizes = dict(tiny=dict(arch='tiny', drop_path_rate=0.2), small=dict(arch='small', drop_path_rate=0.3))
 model = dict(
     type='ImageClassifier',
     data_preprocessor=dict(num_classes=1000, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True),
-    backbone=dict(type='mmlape.SwinTransformer', arch='tiny', img_size=224, pe_type='rpe', drop_path_rate=0.2),
+    backbone=dict(type='mmlape.SwinTransformer', img_size=224, pe_type='rpe', **sizes['tiny']),
     head=dict(
         type='LinearClsHead',
         num_classes=1000,
-        in_channels=num_features,
+        in_channels=768,
         loss=dict(type='LabelSmoothLoss', label_smooth_val=0.1, mode='original'),
         init_cfg=dict(type='TruncNormal', layer='Linear', std=0.02),
     ),

@@ -1,10 +1,32 @@
-"""UperNet's schedule: AdamW at 2e-5, 1,500 iterations of linear warm-up, then linear decay to 0."""
+"""UperNet's schedule: 160,000 iterations of AdamW at 2e-5, 1,500 of linear warm-up, then linear decay to 0.
 
-_base_ = ['./160k.py', './adamw.py']
+`train_cfg.max_iters` is the only length: the learning rate decays until training ends.
+"""
 
-warmup_iters = 1500
+_base_ = '../default_runtime.py'
+
+interval = 16000
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=160000, val_interval=interval)
+val_cfg = dict(type='ValLoop')
+test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(optimizer=dict(lr=2e-5))
+warmup_iters = 1500
 param_scheduler = [
     dict(type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=warmup_iters),
     dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=warmup_iters),
 ]
+default_hooks = dict(
+    logger=dict(type='LoggerHook', interval=50, log_metric_by_epoch=False),
+    checkpoint=dict(
+        type='CheckpointHook',
+        by_epoch=False,
+        interval=interval,
+        max_keep_ckpts=2,
+        save_best='mIoU',
+        rule='greater',
+        save_last=True,
+    ),
+)
+log_processor = dict(by_epoch=False)
+# the learning rate is for 4 GPUs x 2 images
+auto_scale_lr = dict(enable=False, base_batch_size=8)

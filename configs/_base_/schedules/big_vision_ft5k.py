@@ -7,6 +7,7 @@ train_cfg = dict(type='IterBasedTrainLoop', max_iters=5_000, val_interval=500)
 val_cfg = dict()
 test_cfg = dict()
 optim_wrapper = dict(
+    _delete_=True,
     type='OptimWrapper',
     constructor='mmlape.ParamwiseOptimWrapperConstructor',
     optimizer=dict(type='SGD', lr=0.03, momentum=0.9, weight_decay=0.0),

@@ -10,6 +10,7 @@ train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=150, val_interval=1)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(
+    _delete_=True,
     type='OptimWrapper',
     constructor='mmlape.ParamwiseOptimWrapperConstructor',
     optimizer=dict(type='AdamW', lr=1e-4, weight_decay=1e-4),

@@ -1,6 +1,6 @@
 """Pretraining on the digits, in epochs: AdamW, half an epoch of warm-up, then a cosine to 1e-5."""
 
-_base_ = ['../default_runtime.py', './adamw.py']
+_base_ = '../default_runtime.py'
 
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=5, val_interval=5)
 val_cfg = dict()

@@ -3,6 +3,11 @@
 tools/train.py configs/classification/cifar/cct-7-3x1-lape_1xb128-310e_cifar10.py
 """
 
-_base_ = './cct-7-3x1_1xb128-310e_cifar10.py'
-
-model = dict(backbone=dict(pe_joining='lape'))
+_base_ = [
+    '../../_base_/models/compact.py',
+    '../../_base_/datasets/cifar10_randaugment.py',
+    '../../_base_/schedules/compact_310e.py',
+]
+model = dict(backbone=dict(pe_joining='lape'), train_cfg=dict(augments=_base_.augments))
+# no mixup and no CutMix after 175 epochs, as in the public code
+custom_hooks = [dict(type='SwitchRecipeHook', schedule=[dict(action_epoch=176, batch_augments=None)])]

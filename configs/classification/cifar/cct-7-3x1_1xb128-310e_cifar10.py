@@ -8,8 +8,6 @@ _base_ = [
     '../../_base_/datasets/cifar10_randaugment.py',
     '../../_base_/schedules/compact_310e.py',
 ]
-model = dict(
-    train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]),
-)
+model = dict(train_cfg=dict(augments=_base_.augments))
 # no mixup and no CutMix after 175 epochs, as in the public code
 custom_hooks = [dict(type='SwitchRecipeHook', schedule=[dict(action_epoch=176, batch_augments=None)])]

@@ -8,12 +8,10 @@ _base_ = [
     '../../_base_/datasets/cifar100_randaugment.py',
     '../../_base_/schedules/compact_310e.py',
 ]
-num_classes = 100
 model = dict(
-    data_preprocessor=dict(num_classes=num_classes, mean=_base_.mean, std=_base_.std),
-    head=dict(num_classes=num_classes),
-    train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]),
+    data_preprocessor=dict(num_classes=100, mean=_base_.mean, std=_base_.std),
+    head=dict(num_classes=100),
+    train_cfg=dict(augments=_base_.augments),
 )
 optim_wrapper = dict(optimizer=dict(lr=6e-4))
-param_scheduler = _base_.param_scheduler
-param_scheduler[0].update(warmup_start=1e-6)
+param_scheduler = [dict(type='mmlape.WarmupCosineLR', warmup=10, warmup_start=1e-6, eta_min=1e-5, T_max=300)]

@@ -3,6 +3,9 @@
 tools/train.py configs/classification/cifar/deit-tiny-lape_1xb128-300e_cifar10.py
 """
 
-_base_ = './deit-tiny_1xb128-300e_cifar10.py'
-
+_base_ = [
+    '../../_base_/models/deit_cifar.py',
+    '../../_base_/datasets/cifar10.py',
+    '../../_base_/schedules/cifar_300e.py',
+]
 model = dict(backbone=dict(pe_joining='lape'))

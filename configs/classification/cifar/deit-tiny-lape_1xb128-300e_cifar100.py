@@ -3,6 +3,10 @@
 tools/train.py configs/classification/cifar/deit-tiny-lape_1xb128-300e_cifar100.py
 """
 
-_base_ = './deit-tiny_1xb128-300e_cifar100.py'
-
-model = dict(backbone=dict(pe_joining='lape'))
+_base_ = [
+    '../../_base_/models/deit_cifar.py',
+    '../../_base_/datasets/cifar100.py',
+    '../../_base_/schedules/cifar_300e.py',
+]
+model = dict(data_preprocessor=dict(num_classes=100), head=dict(num_classes=100), backbone=dict(pe_joining='lape'))
+optim_wrapper = dict(optimizer=dict(lr=6e-4))  # LaPE's Table I has a rate for each of the two datasets

@@ -3,6 +3,9 @@
 tools/train.py configs/classification/digits/deit-mini-ln-post-post_1xb32-5e_mini-digits.py
 """
 
-_base_ = './deit-mini_1xb32-5e_mini-digits.py'
-
+_base_ = [
+    '../../_base_/models/deit_digits.py',
+    '../../_base_/datasets/mini_digits.py',
+    '../../_base_/schedules/mini_digits.py',
+]
 model = dict(backbone=dict(norm_placement='post'))

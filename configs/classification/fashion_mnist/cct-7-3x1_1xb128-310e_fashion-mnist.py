@@ -11,5 +11,5 @@ _base_ = [
 model = dict(
     data_preprocessor=_base_.normalisation,
     backbone=_base_.grey,
-    train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]),
+    train_cfg=dict(augments=_base_.augments),
 )

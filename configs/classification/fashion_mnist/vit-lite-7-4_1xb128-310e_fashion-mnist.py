@@ -3,6 +3,13 @@
 tools/train.py configs/classification/fashion_mnist/vit-lite-7-4_1xb128-310e_fashion-mnist.py
 """
 
-_base_ = './cct-7-3x1_1xb128-310e_fashion-mnist.py'
-
-model = dict(backbone=dict(arch='vit-lite-7/4'))
+_base_ = [
+    '../../_base_/models/compact.py',
+    '../../_base_/datasets/fashion_mnist.py',
+    '../../_base_/schedules/compact_310e.py',
+]
+model = dict(
+    data_preprocessor=_base_.normalisation,
+    backbone=dict(**_base_.grey, arch='vit-lite-7/4'),
+    train_cfg=dict(augments=_base_.augments),
+)

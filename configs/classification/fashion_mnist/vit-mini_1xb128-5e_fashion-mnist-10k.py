@@ -3,16 +3,10 @@
 tools/train.py configs/classification/fashion_mnist/vit-mini_1xb128-5e_fashion-mnist-10k.py
 """
 
-_base_ = './vit-lite-mini_1xb128-5e_fashion-mnist-10k.py'
-
-mini = _base_.compact_mini
-model = dict(
-    backbone=dict(
-        _delete_=True,
-        type='mmlape.VisionTransformer',
-        arch={key: mini[key] for key in ('embed_dims', 'num_layers', 'num_heads', 'feedforward_channels')},
-        patch_size=mini.tokenizer.patch_size,
-        init_cfg=dict(type='TruncNormal', layer='Linear', std=_base_.init_std),
-        **_base_.grey,
-    ),
-)
+_base_ = [
+    '../../_base_/models/compact_mini.py',
+    '../../_base_/datasets/fashion_mnist.py',
+    '../../_base_/schedules/fashion_mnist_mini.py',
+]
+model = dict(backbone=dict(_delete_=True, **_base_.vit, patch_size=7))
+train_dataloader = dict(dataset=dict(indices=10000))

@@ -3,6 +3,11 @@
 tools/dist_train.sh configs/classification/imagenet/ceit-small-lape_4xb256-300e_in1k.py 4
 """
 
-_base_ = './ceit-small_4xb256-300e_in1k.py'
-
-model = dict(backbone=dict(pe_joining='lape'))
+_base_ = [
+    '../../_base_/models/ceit.py',
+    '../../_base_/datasets/imagenet.py',
+    '../../_base_/schedules/deit_300e.py',
+]
+model = dict(backbone=dict(**_base_.sizes.small.backbone, pe_joining='lape'), head=_base_.sizes.small.head)
+# an average of weights and batch statistics is kept beside them
+custom_hooks = [dict(type='mmlape.KeptEMAHook', momentum=4e-5, update_buffers=True), *_base_.custom_hooks]

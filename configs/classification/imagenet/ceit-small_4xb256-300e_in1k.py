@@ -3,7 +3,11 @@
 tools/dist_train.sh configs/classification/imagenet/ceit-small_4xb256-300e_in1k.py 4
 """
 
-_base_ = './ceit-tiny_4xb256-300e_in1k.py'
-
-embed_dims = 384
-model = dict(backbone=dict(arch='small'), head=dict(in_channels=embed_dims))
+_base_ = [
+    '../../_base_/models/ceit.py',
+    '../../_base_/datasets/imagenet.py',
+    '../../_base_/schedules/deit_300e.py',
+]
+model = _base_.sizes.small
+# an average of weights and batch statistics is kept beside them
+custom_hooks = [dict(type='mmlape.KeptEMAHook', momentum=4e-5, update_buffers=True), *_base_.custom_hooks]

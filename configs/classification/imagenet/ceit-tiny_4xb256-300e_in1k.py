@@ -8,7 +8,5 @@ _base_ = [
     '../../_base_/datasets/imagenet.py',
     '../../_base_/schedules/deit_300e.py',
 ]
-custom_hooks = [
-    dict(type='mmlape.KeptEMAHook', momentum=4e-5, update_buffers=True),
-    dict(type='mmlape.SecondEvaluationHook', name='crop_1.0', changes=dict(ResizeEdge=dict(scale=224))),
-]
+# an average of weights and batch statistics is kept beside them
+custom_hooks = [dict(type='mmlape.KeptEMAHook', momentum=4e-5, update_buffers=True), *_base_.custom_hooks]

@@ -3,7 +3,10 @@
 tools/dist_train.sh configs/classification/imagenet/deit-base-distilled_4xb256-300e_in1k.py 4
 """
 
-_base_ = './deit-tiny-distilled_4xb256-300e_in1k.py'
-
-embed_dims = 768
-model = dict(backbone=dict(arch='deit-base'), head=dict(in_channels=embed_dims))
+_base_ = [
+    '../../_base_/models/deit_distilled.py',
+    '../../_base_/datasets/imagenet.py',
+    '../../_base_/schedules/deit_300e.py',
+]
+custom_imports = dict(imports=['mmlape.models.classifiers.distillation'], allow_failed_imports=False)
+model = _base_.sizes.base

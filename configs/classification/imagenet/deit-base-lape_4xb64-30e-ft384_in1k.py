@@ -3,7 +3,17 @@
 tools/dist_train.sh configs/classification/imagenet/deit-base-lape_4xb64-30e-ft384_in1k.py 4
 """
 
-_base_ = './deit-base_4xb64-30e-ft384_in1k.py'
-
-pretrained = 'pretrained/deit_base_lape.pth'
-model = dict(backbone=dict(pe_joining='lape', init_cfg=dict(checkpoint=pretrained)))
+_base_ = [
+    '../../_base_/models/deit.py',
+    '../../_base_/datasets/imagenet_384.py',
+    '../../_base_/schedules/deit_ft30e.py',
+]
+model = dict(
+    backbone=dict(
+        **_base_.sizes.base.backbone,
+        pe_joining='lape',
+        img_size=_base_.img_size,
+        init_cfg=dict(type='Pretrained', checkpoint='pretrained/deit_base_lape.pth'),
+    ),
+    head=_base_.sizes.base.head,
+)

@@ -3,6 +3,12 @@
 tools/dist_train.sh configs/classification/imagenet/deit-small-irpe-product-qk_4xb256-300e_in1k.py 4
 """
 
-_base_ = './deit-small-irpe-product-k_4xb256-300e_in1k.py'
-
-model = dict(backbone=dict(pe_type=['learnable', dict(type='irpe', on='qk')]))
+_base_ = [
+    '../../_base_/models/deit.py',
+    '../../_base_/datasets/imagenet.py',
+    '../../_base_/schedules/deit_300e.py',
+]
+model = dict(
+    backbone=dict(**_base_.sizes.small.backbone, pe_type=['learnable', dict(type='irpe', on='qk')]),
+    head=_base_.sizes.small.head,
+)

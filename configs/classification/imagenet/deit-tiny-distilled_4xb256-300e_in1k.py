@@ -5,13 +5,9 @@ The teacher is timm's RegNetY-16GF; set ``model.teacher_checkpoint`` to its file
 tools/dist_train.sh configs/classification/imagenet/deit-tiny-distilled_4xb256-300e_in1k.py 4
 """
 
-_base_ = './deit-tiny_4xb256-300e_in1k.py'
-
+_base_ = [
+    '../../_base_/models/deit_distilled.py',
+    '../../_base_/datasets/imagenet.py',
+    '../../_base_/schedules/deit_300e.py',
+]
 custom_imports = dict(imports=['mmlape.models.classifiers.distillation'], allow_failed_imports=False)
-model = dict(
-    type='mmlape.DistilledImageClassifier',
-    backbone=dict(type='mmlape.DistilledVisionTransformer'),
-    head=dict(type='mmlape.DistilledClsHead'),
-    teacher=dict(type='TimmClassifier', model_name='regnety_160'),
-    teacher_checkpoint='pretrained/regnety_160.pth',
-)

@@ -3,6 +3,9 @@
 tools/dist_train.sh configs/classification/imagenet/deit-tiny-lape-dpn_4xb256-300e_in1k.py 4
 """
 
-_base_ = './deit-tiny-lape_4xb256-300e_in1k.py'
-
-model = dict(backbone=dict(patch_norm='dual'))
+_base_ = [
+    '../../_base_/models/deit.py',
+    '../../_base_/datasets/imagenet.py',
+    '../../_base_/schedules/deit_300e.py',
+]
+model = dict(backbone=dict(pe_joining='lape', patch_norm='dual'))

@@ -8,6 +8,3 @@ _base_ = [
     '../../_base_/datasets/imagenet.py',
     '../../_base_/schedules/deit_300e.py',
 ]
-model = dict(
-    train_cfg=dict(augments=[dict(type='Mixup', alpha=0.8), dict(type='CutMix', alpha=1.0)]),
-)

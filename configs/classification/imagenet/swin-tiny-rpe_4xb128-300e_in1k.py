@@ -8,4 +8,5 @@ _base_ = [
     '../../_base_/datasets/imagenet.py',
     '../../_base_/schedules/swin_300e.py',
 ]
+# each image once an epoch
 train_dataloader = dict(batch_size=128, sampler=dict(_delete_=True, type='DefaultSampler', shuffle=True))

@@ -3,6 +3,11 @@
 tools/dist_train.sh configs/classification/imagenet/swin-tiny_4xb128-300e_in1k.py 4
 """
 
-_base_ = './swin-tiny-rpe_4xb128-300e_in1k.py'
-
+_base_ = [
+    '../../_base_/models/swin.py',
+    '../../_base_/datasets/imagenet.py',
+    '../../_base_/schedules/swin_300e.py',
+]
 model = dict(backbone=dict(pe_type='learnable'))
+# each image once an epoch
+train_dataloader = dict(batch_size=128, sampler=dict(_delete_=True, type='DefaultSampler', shuffle=True))

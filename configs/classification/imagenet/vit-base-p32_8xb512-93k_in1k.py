@@ -3,13 +3,17 @@
 tools/dist_train.sh configs/classification/imagenet/vit-base-p32_8xb512-93k_in1k.py 8
 """
 
-_base_ = './vit-small-p16_8xb512-93k_in1k.py'
-
+_base_ = [
+    '../../_base_/models/vit_big_vision.py',
+    '../../_base_/datasets/imagenet_big_vision.py',
+    '../../_base_/schedules/big_vision_93k.py',
+]
+custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], allow_failed_imports=False)
 # medium2
-embed_dims = 768
 model = dict(
-    backbone=dict(
-        arch='deit-base', patch_size=32, pe_type=dict(std=embed_dims**-0.5), drop_rate=0.1, drop_path_rate=0.1
-    ),
-    head=dict(in_channels=embed_dims, hidden_dim=embed_dims),
+    backbone=dict(**_base_.sizes.base.backbone, patch_size=32, drop_rate=0.1, drop_path_rate=0.1),
+    head=_base_.sizes.base.head,
+    train_cfg=dict(augments=[dict(type='mmlape.RolledMixup', alpha=0.5)]),
 )
+train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=15), *_base_.after]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))

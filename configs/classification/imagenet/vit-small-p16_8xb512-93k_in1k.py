@@ -8,7 +8,10 @@ _base_ = [
     '../../_base_/datasets/imagenet_big_vision.py',
     '../../_base_/schedules/big_vision_93k.py',
 ]
-
-# AugReg's medium2; other sizes change magnitude and mixup
 custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], allow_failed_imports=False)
-model = dict(train_cfg=dict(augments=[dict(type='mmlape.RolledMixup', alpha=0.5)]))
+# medium2
+model = dict(
+    train_cfg=dict(augments=[dict(type='mmlape.RolledMixup', alpha=0.5)]),
+)
+train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=15), *_base_.after]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))

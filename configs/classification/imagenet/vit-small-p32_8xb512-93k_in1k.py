@@ -3,11 +3,17 @@
 tools/dist_train.sh configs/classification/imagenet/vit-small-p32_8xb512-93k_in1k.py 8
 """
 
-_base_ = './vit-small-p16_8xb512-93k_in1k.py'
-
+_base_ = [
+    '../../_base_/models/vit_big_vision.py',
+    '../../_base_/datasets/imagenet_big_vision.py',
+    '../../_base_/schedules/big_vision_93k.py',
+]
+custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], allow_failed_imports=False)
 # medium1, and no tanh layer
 model = dict(
     backbone=dict(patch_size=32),
     head=dict(hidden_dim=None),
     train_cfg=dict(augments=[dict(type='mmlape.RolledMixup', alpha=0.2)]),
 )
+train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=15), *_base_.after]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))

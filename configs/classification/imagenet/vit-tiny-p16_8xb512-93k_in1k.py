@@ -3,15 +3,17 @@
 tools/dist_train.sh configs/classification/imagenet/vit-tiny-p16_8xb512-93k_in1k.py 8
 """
 
-_base_ = './vit-small-p16_8xb512-93k_in1k.py'
-
-# light1: magnitude 0, no mixup
-embed_dims = 192
+_base_ = [
+    '../../_base_/models/vit_big_vision.py',
+    '../../_base_/datasets/imagenet_big_vision.py',
+    '../../_base_/schedules/big_vision_93k.py',
+]
+custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], allow_failed_imports=False)
+# light1
 model = dict(
-    backbone=dict(arch='deit-tiny', pe_type=dict(std=embed_dims**-0.5)),
-    head=dict(in_channels=embed_dims, hidden_dim=embed_dims),
+    backbone=dict(**_base_.sizes.tiny.backbone),
+    head=_base_.sizes.tiny.head,
     train_cfg=None,
 )
-train_pipeline = _base_.train_pipeline
-train_pipeline[3].update(magnitude_level=0)
+train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=0), *_base_.after]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))

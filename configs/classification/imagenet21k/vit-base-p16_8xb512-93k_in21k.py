@@ -3,16 +3,20 @@
 tools/dist_train.sh configs/classification/imagenet21k/vit-base-p16_8xb512-93k_in21k.py 8
 """
 
-_base_ = './vit-small-p16_8xb512-93k_in21k.py'
-
-# light2: magnitude 10, mixup 0.2
+_base_ = [
+    '../../_base_/models/vit_big_vision.py',
+    '../../_base_/datasets/imagenet21k.py',
+    '../../_base_/schedules/big_vision_93k.py',
+]
 custom_imports = dict(imports=['mmlape', 'mmlape.models.classifiers.mixup'], allow_failed_imports=False)
-embed_dims = 768
+# as big_vision's public config: the mean of the patches, no tanh layer, no dropout; light2
+num_classes = _base_.num_classes
 model = dict(
-    backbone=dict(arch='deit-base', pe_type=dict(std=embed_dims**-0.5)),
-    head=dict(in_channels=embed_dims),
+    data_preprocessor=dict(num_classes=num_classes),
+    backbone=dict(**_base_.sizes.base.backbone, with_cls_token=False, out_type='avg_featmap'),
+    head=dict(in_channels=768, num_classes=num_classes, hidden_dim=None, init_cfg=dict(bias=-10.0)),
     train_cfg=dict(augments=[dict(type='mmlape.RolledMixup', alpha=0.2)]),
 )
-train_pipeline = _base_.train_pipeline
-train_pipeline[3].update(magnitude_level=10)
+train_pipeline = [*_base_.before, dict(_base_.randaugment, magnitude_level=10), *_base_.after]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+train_cfg = dict(val_interval=31_000)

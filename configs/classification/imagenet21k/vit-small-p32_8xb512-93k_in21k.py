@@ -3,12 +3,16 @@
 tools/dist_train.sh configs/classification/imagenet21k/vit-small-p32_8xb512-93k_in21k.py 8
 """
 
-_base_ = './vit-small-p16_8xb512-93k_in21k.py'
-
-# no augmentation but crops and flips
+_base_ = [
+    '../../_base_/models/vit_big_vision.py',
+    '../../_base_/datasets/imagenet21k.py',
+    '../../_base_/schedules/big_vision_93k.py',
+]
+# as big_vision's public config: the mean of the patches, no tanh layer, no dropout, and only crops and flips
+num_classes = _base_.num_classes
 model = dict(
-    backbone=dict(patch_size=32),
+    data_preprocessor=dict(num_classes=num_classes),
+    backbone=dict(patch_size=32, with_cls_token=False, out_type='avg_featmap'),
+    head=dict(num_classes=num_classes, hidden_dim=None, init_cfg=dict(bias=-10.0)),
 )
-train_pipeline = _base_.train_pipeline
-train_pipeline.pop(3)
-train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+train_cfg = dict(val_interval=31_000)

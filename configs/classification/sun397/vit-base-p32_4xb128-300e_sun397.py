@@ -8,18 +8,11 @@ _base_ = [
     '../../_base_/datasets/sun397.py',
     '../../_base_/schedules/sun397_300e.py',
 ]
-
-# no augmentation but crops and flips; dropout 0.1 and stochastic depth 0.1 as for ImageNet-1K are our choice
-embed_dims = 768
+# no augmentation but crops and flips
+# dropout 0.1 and stochastic depth 0.1 as for ImageNet-1K are our choice
 num_classes = _base_.num_classes
 model = dict(
     data_preprocessor=dict(num_classes=num_classes),
-    backbone=dict(
-        arch='deit-base',
-        patch_size=32,
-        pe_type=dict(std=embed_dims**-0.5),
-        drop_rate=0.1,
-        drop_path_rate=0.1,
-    ),
-    head=dict(num_classes=num_classes, in_channels=embed_dims, hidden_dim=embed_dims, init_cfg=dict(bias=-6.0)),
+    backbone=dict(**_base_.sizes.base.backbone, patch_size=32, drop_rate=0.1, drop_path_rate=0.1),
+    head=dict(**_base_.sizes.base.head, num_classes=num_classes, init_cfg=dict(bias=-6.0)),
 )

@@ -89,11 +89,11 @@ class DETR(PlainDETR):
     def init_weights(self) -> None:
         """Initialise as DETR; a table inside attention gets Xavier's values as in the public code, if it is zero."""
         tables = [table for layer in self.encoder.layers for table in layer.self_attn.tables()]
-        kept = {table: table.detach().clone() for table in tables if table.any()}
+        initial = {table: table.detach().clone() for table in tables if table.any()}
         if not load_pretrained(self):
             super().init_weights()
             with torch.no_grad():
-                for table, value in kept.items():
+                for table, value in initial.items():
                     table.copy_(value)
 
     @property

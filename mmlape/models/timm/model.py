@@ -165,18 +165,18 @@ class TimmViT(IsotropicBackbone):
             maps = self.vit.patch_embed(x)  # (B, rows, columns, D)
             hw = int(maps.shape[1]), int(maps.shape[2])
             tokens = self.vit._pos_embed(maps)
-            tokens, rope = tokens if isinstance(tokens, tuple) else (tokens, None)
+            tokens, rope = tokens if isinstance(tokens, tuple) else (tokens, None)  # Eva returns both
             return self.vit.norm_pre(tokens), rope, hw
 
     def run_layers(
         self, x: Tensor, pe: Tensor | None, hw: Grid, start: int, stop: int
     ) -> tuple[Tensor, Tensor | None]:
         """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, P + N, D); ``pe`` has rotary angles or None."""
-        one_each = getattr(self.vit, 'rope_mixed', False)
+        per_layer = getattr(self.vit, 'rope_mixed', False)  # trained frequencies, other ones in each layer
         with self.vit_mode(x):
             for number in range(start, stop):
                 layer = self.vit.blocks[number]
-                options = {} if pe is None else dict(rope=pe[number] if one_each else pe)
+                options = {} if pe is None else dict(rope=pe[number] if per_layer else pe)
                 if self.with_cp and torch.is_grad_enabled():
                     x = recompute(layer, x, use_reentrant=False, **options)
                 else:
@@ -187,7 +187,7 @@ class TimmViT(IsotropicBackbone):
         """Return the tokens (B, P + N, D) of a layer that is returned: through the final norm, in full precision."""
         with self.vit_mode(x):
             x = self.final_norm(x)
-        return x.float() if self.frozen_dtype else x
+        return x.float() if self.frozen_dtype else x  # what follows is trained, in its own precision
 
 
 def _init_cfg(source, pretrained: bool, checkpoint: str | None, init_cfg) -> dict | list[dict] | None:
