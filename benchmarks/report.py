@@ -5,6 +5,7 @@ from pathlib import Path
 
 from benchmarks.timing import ratio
 from mmlape.errors import ConfigError
+from mmlape.tables import markdown_table, text_table
 
 COLUMNS = (
     'case',
@@ -46,15 +47,11 @@ def markdown(results: dict) -> str:
         lines.append(f'- {name}: {matrix:,.0f} GFLOP/s in a matrix product, {bandwidth:,.1f} GB/s in a copy')
     lines += ['', LEGEND]
     for suite in dict.fromkeys(result['suite'] for result in results['results']):
-        lines += ['', f'## {suite}', '', _row(COLUMNS), _row(['---'] * len(COLUMNS))]
         chosen = [result for result in results['results'] if result['suite'] == suite]
-        lines += [_row(cells) for result in chosen for cells in _cells(result)]
+        table = text_table(COLUMNS, [cells for result in chosen for cells in _cells(result)], text_columns=5)
+        lines += ['', f'## {suite}', '', markdown_table(table)]
         lines += _remarks(chosen)
     return '\n'.join(lines) + '\n'
-
-
-def _row(cells) -> str:
-    return f'| {" | ".join(map(str, cells))} |'
 
 
 def _cells(result: dict) -> list[list[str]]:

@@ -51,7 +51,7 @@ CASES = {
 
 
 class Net(BaseModel):
-    """Regression of one number, with batch statistics of all processes and a part that no loss needs."""
+    """Regression of one number, with batch statistics and a part that no loss needs."""
 
     def __init__(self, backbone):
         super().__init__()

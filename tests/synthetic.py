@@ -21,7 +21,7 @@ def identity(seed, chosen=None, **more):
     chosen, loads = chosen or settings(), ['model.backbone.init_cfg.checkpoint']
     text = json.dumps(chosen, sort_keys=True)
     return {
-        'config': hashlib.sha256(text.encode()).hexdigest(),
+        'settings_sha256': hashlib.sha256(text.encode()).hexdigest(),
         'seed': seed,
         'world_size': 4,
         'total_batch': 8,

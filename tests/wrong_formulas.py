@@ -50,6 +50,11 @@ OF_FILES = (
     '-k',
     'row or token or table or timm or sinusoids or own_files',
 )
+OF_LAYOUTS = (
+    'tests/checkpoint/test_dpn_checkpoints.py',
+    *OF_FILES[:-1],
+    f'{OF_FILES[-1]} or vit_pytorchs or open_clip',
+)
 OF_TARGETS = ('tests/checkpoint/test_convert.py', '-k', 'reasons or contract or heads or switch or compact')
 OF_NAMES = ('tests/models/test_names.py',)
 OF_TIMM_FILES = ('tests/checkpoint/test_timm_weights.py',)
@@ -63,8 +68,8 @@ OF_DESCRIPTIONS = (
     'prints or sinusoids or windows_of_each or number_of_stages or same_tables or own_files or ratio or says_what',
 )
 OWN_TESTS = {
-    'mmlape/models/position/stored.py': OF_FILES,
-    'mmlape/models/vit/layouts.py': OF_FILES,
+    'mmlape/models/base/tables.py': OF_FILES,
+    'mmlape/models/vit/layouts.py': OF_LAYOUTS,
     'mmlape/models/vit/targets.py': OF_TARGETS,
     'mmlape/checkpoint/targets.py': OF_TARGETS,
     'mmlape/models/classifiers/mixup.py': OF_DPN,
@@ -73,9 +78,9 @@ OWN_TESTS = {
     'configs/_base_/models/vit_big_vision.py': OF_DPN,
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
     'mmlape/models/timm/checkpoint.py': OF_TIMM_FILES,
-    'mmlape/models/base/stored_position.py': OF_DESCRIPTIONS,
-    'mmlape/models/base/stored_arch.py': OF_DESCRIPTIONS,
-    'mmlape/models/vit/stored.py': OF_DESCRIPTIONS,
+    'mmlape/models/base/tensor_names.py': OF_DESCRIPTIONS,
+    'mmlape/models/base/named_arch.py': OF_DESCRIPTIONS,
+    'mmlape/models/vit/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/models/swin/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/models/swin/layouts.py': OF_DESCRIPTIONS,
     'mmlape/datasets/big_vision.py': OF_DPN,
@@ -133,7 +138,7 @@ BY_FILE = {
         ('stem: no ReLU', 'nn.ReLU(inplace=True)', 'nn.Identity()'),
         ('stem: leaky ReLU', 'nn.ReLU(inplace=True)', 'nn.LeakyReLU(0.01, inplace=True)'),
     ],
-    'mmlape/models/adapter/branch.py': [
+    'mmlape/models/adapter/model.py': [
         ('level_embed left out', '.transpose(1, 2) + embed', '.transpose(1, 2) + 0 * embed'),
         ('level_embed reversed', 'zip(levels, self.level_embed)', 'zip(levels, self.level_embed.flip(0))'),
         ('adapter: eps 1e-5 of the norms', "dict(type='LN', eps=1e-6)", "dict(type='LN', eps=1e-5)"),
@@ -162,9 +167,8 @@ BY_FILE = {
         ('initial level_embed: zero', 'torch.randn(3, dims)', 'torch.zeros(3, dims)'),
         ('initial rays: overwritten by those of linear maps', 'module.reset_parameters()', 'pass'),
         ('initial convolutions: by fan in', 'module.out_channels //', 'module.in_channels //'),
-    ],
-    'mmlape/models/adapter/model.py': [
-        ('initial injector gamma: one', 'init_values: float = 0.0', 'init_values: float = 1.0'),
+        ('initial injector gamma: one', 'init_values=init_values,\n            interaction',
+         'init_values=init_values or 1.0,\n            interaction'),
         ('initial LayerScale of the adapter: 1e-5', 'layer_scale_init_value: float = 1.0',
          'layer_scale_init_value: float = 1e-5'),
     ],
@@ -175,12 +179,15 @@ BY_FILE = {
          '(0, 0, 0, num_prefix - prefix)'),
     ],
     'mmlape/models/vit/model.py': [
+        ('dropout of embeddings missing', 'return self.pos_drop(x)', 'return x + 0 * self.pos_drop(x)'),
+        ('post-posemb: norm before the PE', 'x, pe = self.add_position(x, hw)  # (B, P + N, D)\n        ', '',
+         'x = self.norm_pre(x)\n', 'x = self.norm_pre(x)\n        x, pe = self.add_position(x, hw)\n'),
         ('patch norms: eps always 1e-5', "norm_cfg.get('eps', 1e-5)", '1e-5'),
         ('Sub-LN: the initial weights of the recipe', 'weight.copy_(value)', 'pass'),
         ('distilled: tokens exchanged', "('cls_token', 'dist_token')", "('dist_token', 'cls_token')"),
-        ('drop path: rates i / layers', 'i / max(1, depth - 1)', 'i / depth'),
-        ('drop path: one rate', 'drop_path_rate * i / max(1, depth - 1)', 'drop_path_rate'),
-        ('attention dropout: the other rate', 'attn_drop_rate, drop_rate)', 'drop_rate, attn_drop_rate)'),
+        ('attention dropout: the other rate', 'attn_drop_rate=attn_drop_rate,\n            proj_drop_rate=drop_rate',
+         'attn_drop_rate=drop_rate,\n            proj_drop_rate=attn_drop_rate'),
+        ('drop path: none', 'growing_rates(drop_path_rate, depth)', 'growing_rates(0.0, depth)'),
     ],
     'mmlape/models/names.py': [
         ('model names: a subclass has those of its base', "vars(kind).get('model_names')",
@@ -252,13 +259,14 @@ BY_FILE = {
         ('CeiT: no drop path', 'growing_rates(drop_path_rate, depth)', 'growing_rates(0.0, depth)'),
         ('CeiT: no PE over layers', ' + self.pos_layer_embed)', ' + 0 * self.pos_layer_embed)'),
         ('CeiT: class token instead of LCA', 'last = self.norm(self.lca(', 'last = self.norm(x[:, 0] + 0 * self.lca('),
-        ('CeiT: class tokens before the layers', 'tokens.append(x[:, 0])', 'pass',
-         'x, pe = self.run_layers(x, pe, hw, i, i + 1)',
-         'tokens.append(x[:, 0])\n            x, pe = self.run_layers(x, pe, hw, i, i + 1)'),
+        ('CeiT: class tokens before the layers', 'x, pe = layer(x, pe, hw)\n            tokens.append(x[:, 0])',
+         'tokens.append(x[:, 0])\n            x, pe = layer(x, pe, hw)'),
         ('CeiT: initial PE over layers random', 'torch.zeros(1, depth, dims)', 'torch.randn(1, depth, dims)'),
         ('CeiT: dropout of attention weights', 'proj_drop_rate=drop_rate',
          'proj_drop_rate=drop_rate, attn_drop_rate=drop_rate'),
         ('CeiT: no dropout of attention', 'proj_drop_rate=drop_rate', 'proj_drop_rate=0.0'),
+    ],
+    'mmlape/models/ceit/checkpoint.py': [
         ('CeiT: heads of S', "'small': _arch(6)", "'small': dict(_arch(6), num_heads=12)"),
     ],
     'mmlape/models/compact/layers.py': [
@@ -301,7 +309,7 @@ BY_FILE = {
         ('timm: prefix tokens of the PE are patches', "self.num_prefix: int = self.vit.num_prefix_tokens",
          'self.num_prefix: int = min(1, self.vit.num_prefix_tokens)'),
         ('timm: rotary angles left out', 'options = {} if pe is None', 'options = {} if True'),
-        ('timm: one rotary table for all layers', 'pe[number] if one_each', 'pe[0] if one_each'),
+        ('timm: one rotary table for all layers', 'pe[number] if per_layer', 'pe[0] if per_layer'),
         ('timm: norm of the first input missing', 'return self.vit.norm_pre(tokens), rope, hw',
          'return tokens, rope, hw'),
         ('timm: a frozen ViT keeps activations', 'stack.enter_context(torch.no_grad())', 'pass'),
@@ -325,16 +333,13 @@ BY_FILE = {
     'mmlape/models/base/isotropic.py': [
         ('autocast: tokens half without a PE', 'full_precision(self.position.joining.enter(x, pe))',
          'self.position.joining.enter(x, pe)'),
-        ('post-posemb: norm before the PE', 'x = full_precision(self.position.joining.enter(x, pe))\n        ', '',
-         'x = self.norm_pre(x)\n', 'x = self.norm_pre(x)\n        x = self.position.joining.enter(x, pe)\n'),
         ('final norm missing', 'self.final_norm(x) if last', 'x + 0 * self.final_norm(x) if last'),
-        ('dropout of embeddings missing', 'return self.pos_drop(x)', 'return x + 0 * self.pos_drop(x)'),
         ('initial class token: zero', 'trunc_normal_(torch.zeros(1, count, self.embed_dims), std=0.02)',
          'torch.zeros(1, count, self.embed_dims)'),
     ],
     'mmlape/models/layers/transformer_layer.py': [
-        ('layers: drop path rates i / layers', 'i / max(1, num_layers - 1)', 'i / num_layers'),
-        ('layers: one drop path rate', 'drop_path_rate * i / max(1, num_layers - 1)', 'drop_path_rate'),
+        ('drop path: rates i / layers', 'i / max(1, num_layers - 1)', 'i / num_layers'),
+        ('drop path: one rate', 'drop_path_rate * i / max(1, num_layers - 1)', 'drop_path_rate'),
         ('drop path of the FFN missing', 'self.drop_path(out), self.gamma2', 'out, self.gamma2'),
         ('drop path of the attention missing', 'self.drop_path(out), self.gamma1', 'out, self.gamma1'),
         ('LaPE: PE seen by the FFN', 'pe = self.join(x, pe)\n        out =', 'pe = self.join(x, pe)\n'
@@ -379,16 +384,6 @@ BY_FILE = {
          '{2 if module.endswith("_0") else 1}'),
         ('big_vision: moments of the optimiser read', 'if only_params and name == key:', 'if False:'),
         ('big_vision: written heads of 32', 'HEAD_DIMS = 64', 'HEAD_DIMS = 32'),
-    ],
-    'mmlape/models/vit/stem_layouts.py': [
-        ('vit-pytorch: LN0 in the order of its file', "stem_order(out[f'patch_embed.norm0.{leaf}'])",
-         "out[f'patch_embed.norm0.{leaf}']"),
-        ('vit-pytorch: kernel in the order of its file', "stem_order(out['patch_embed.proj.weight'].t()).t()",
-         "out['patch_embed.proj.weight']"),
-        ("open_clip: attention's LayerScale for the FFN's", "ls_1.gamma': 'blocks.#.gamma1'",
-         "ls_1.gamma': 'blocks.#.gamma2'", "ls_2.gamma': 'blocks.#.gamma2'", "ls_2.gamma': 'blocks.#.gamma1'"),
-        ('open_clip: last norm before the layers', "'ln_pre.': 'norm_pre.',", "'ln_post.': 'norm_pre.',",
-         "'ln_post.': 'norm.',", "'ln_pre.': 'norm.',"),
     ],
     'mmlape/models/layers/norm_placement.py': [
         ('placement: post is before as well', "BranchNorms(place != 'post',", 'BranchNorms(True,'),
@@ -498,23 +493,24 @@ BY_FILE = {
         ('RPE: prefix behind the patches', '(prefix, 0, prefix, 0)', '(0, prefix, 0, prefix)'),
         ('RPE: drawn of one head', 'self.bias(attn, grid).mean(0)', 'self.bias(attn, grid)[0]'),
     ],
-    'mmlape/models/base/stored_position.py': [
+    'mmlape/models/base/tensor_names.py': [
         ('a file: the PE resized twice', '{} if rows == columns == default else', '{} if rows == columns else'),
         ('a file: grid transposed', 'rows, columns = (side * patch_size', 'columns, rows = (side * patch_size'),
-        ('a file: heads of the record unused', "if 'num_heads' in weights.known:", 'if False:'),
-        ('a file: readings left out', "open_ |= {'pe_type': position.readings} if position.readings else {}", 'pass'),
-        ('a file: readings beside a record', "in inside if 'pe_type' not in weights.known for", 'in inside for'),
+        ('a file: heads of the record unused', "if 'num_heads' in weights.recorded:", 'if False:'),
+        ('a file: readings left out', "open_ |= {'pe_type': position.ambiguous} if position.ambiguous else {}",
+         'pass'),
+        ('a file: readings beside a record', "() if 'pe_type' in weights.recorded else inside", 'inside'),
         ('a file: heads that do not divide', 'if dims % heads == 0)', 'if dims % heads >= 0)'),
     ],
-    'mmlape/models/base/stored_arch.py': [
-        ('a file: stem of other pixels', '**position.img_size(cls.patch_size)', '**position.img_size(8)'),
+    'mmlape/models/base/named_arch.py': [
+        ('a file: stem of other pixels', 'position.img_size(self.patch_size)', 'position.img_size(8)'),
     ],
-    'mmlape/models/vit/stored.py': [
-        ('a file: an arch of other heads', 'heads = NAMES.heads(weights) or dims // 64', 'heads = dims // 64'),
+    'mmlape/models/vit/checkpoint.py': [
+        ('a file: an arch of other heads', 'heads = NAMES.infer_heads(weights) or dims // 64', 'heads = dims // 64'),
     ],
     'mmlape/models/swin/checkpoint.py': [
         ('a file: Swin windows of the first stage', 'sides[0] if len(set(sides)) == 1 else tuple(sides)', 'sides[0]'),
-        ('a file: Swin grid of a window', 'found if NAMES.tables(weights) else', 'found if True else'),
+        ('a file: Swin grid of a window', 'position if NAMES.tables(weights) else', 'position if True else'),
     ],
     'mmlape/models/swin/layouts.py': [
         ("a file: Swin merging of timm's by the fourth stage", r'[1-9]\d*\.downsample', r'3\.downsample'),
@@ -584,21 +580,22 @@ BY_FILE = {
         ('DETR: positions of the queries for the keys', 'torch.zeros_like(pe)', 'None'),
         ('DETR: sine always in float32', '.to(self.query_embedding.weight.dtype)', ''),
         ('initial DETR: other values for all tables', 'table.copy_(value)', 'pass'),
-        ("DETR file: the constructor's tables", 'if self.load_report is None:', 'if True:'),
+        ("DETR file: the constructor's tables", 'if not load_pretrained(self):',
+         'load_pretrained(self)\n        if True:'),
         ('DETR: default grid transposed', '(25, 42)', '(42, 25)'),
     ],
     'mmlape/models/detr/checkpoint.py': [
         ('DETR file: another id without a class', '(0, 12, 26,', '(0, 13, 26,'),
         ('DETR file: no object first', 'UNUSED_IDS = (0,', 'UNUSED_IDS = (91,'),
     ],
-    'mmlape/models/position/stored.py': [
+    'mmlape/models/base/tables.py': [
         ('a file: any table taken for sinusoids', 'if not recorded and not', 'if False and not'),
         ('a file: recorded sinusoids refused', 'if not recorded and not', 'if not'),
         ('PE file: another row for one that it lacks', 'resized.new_zeros(', 'resized.new_ones('),
-        ('PE file: tokens in the order of the file', 'for token, count in place.tokens.items():',
-         'for token, count in reversed(place.tokens.items()):'),
+        ('PE file: tokens in the order of the file', 'for token, count in tokens.items():',
+         'for token, count in reversed(tokens.items()):'),
         ('PE file: first patches for prefix rows', 'resized[:, :num_prefix].split', 'resized[:, -num_prefix:].split'),
-        ('PE file: a row of no token is new', 'if token not in rows and place.used:', 'if token not in rows:'),
+        ('PE file: a row of no token is new', 'if token not in rows and model.num_prefix:', 'if token not in rows:'),
     ],
     'mmlape/models/vit/layouts.py': [
         ("timm's file: LayerScales exchanged", "(r'\\.ls([12])\\.gamma$', r'.gamma\\1')",
@@ -606,10 +603,18 @@ BY_FILE = {
         ("timm's file: LayerScales written exchanged", "(r'\\.gamma([12])$', r'.ls\\1.gamma')",
          "(r'\\.gamma1$', r'.ls2.gamma'), (r'\\.gamma2$', r'.ls1.gamma')"),
         ("timm's file: a bias of the stem before its norm", "k != 'patch_embed.proj.bias' or", 'True or'),
+        ('vit-pytorch: LN0 in the order of its file', "stem_order(out[f'patch_embed.norm0.{leaf}'])",
+         "out[f'patch_embed.norm0.{leaf}']"),
+        ('vit-pytorch: kernel in the order of its file', "stem_order(out['patch_embed.proj.weight'].t()).t()",
+         "out['patch_embed.proj.weight']"),
+        ("open_clip: attention's LayerScale for the FFN's", "ls_1.gamma': 'blocks.#.gamma1'",
+         "ls_1.gamma': 'blocks.#.gamma2'", "ls_2.gamma': 'blocks.#.gamma2'", "ls_2.gamma': 'blocks.#.gamma1'"),
+        ('open_clip: last norm before the layers', "'ln_pre.': 'norm_pre.',", "'ln_post.': 'norm_pre.',",
+         "'ln_post.': 'norm.',", "'ln_pre.': 'norm.',"),
     ],
     'mmlape/models/vit/targets.py': [
         ('convert: any stem bias lost', 'tensors[\'patch_embed.proj.bias\'].any()', 'False'),
-        ('convert: heads of the mean', "weights.known.get('out_type') == 'avg_featmap'", 'False'),
+        ('convert: heads of the mean', "weights.recorded.get('out_type') == 'avg_featmap'", 'False'),
         ('convert: exact GELU for big_vision', "'act_cfg': [TANH_GELU],", "'act_cfg': None,"),
         ('convert: LaPE shared in its file', "'unshared', 'lape']", "'unshared', 'lape', 'lape-shared']"),
     ],

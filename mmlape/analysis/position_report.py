@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from rich.table import Table
 
 from mmlape.analysis.position import MOST_CELLS, PositionView, pe_table, token_grid, view_positions
 from mmlape.analysis.position_figures import draw_filters, draw_positions, draw_scales, draw_tables
 from mmlape.analysis.subjects import Subject
 from mmlape.console import console
 from mmlape.models.grid import Grid
+from mmlape.tables import console_table, text_table
 
 
 def write_figures(
@@ -92,14 +92,12 @@ def numbers_table(views: Sequence[PositionView]) -> None:
     out = console()
     for view in views:
         rows, columns = view.grid
-        table = Table('', title=f'{view.name}: {view.kind} on {rows} x {columns} tokens', title_justify='left')
-        for head in ('all pairs', 'neighbours in a row', 'in a column', 'locality'):
-            table.add_column(head, justify='right')
-        for layer in view.layers:
-            table.add_row(
-                layer.label, *(f'{layer.numbers[key]:.3f}' for key in ('mean', 'beside', 'above', 'locality'))
-            )
-        out.print(table)
+        numbers = [
+            (layer.label, *(f'{layer.numbers[key]:.3f}' for key in ('mean', 'beside', 'above', 'locality')))
+            for layer in view.layers
+        ]
+        table = text_table(('', 'all pairs', 'neighbours in a row', 'in a column', 'locality'), numbers)
+        out.print(console_table(table, f'{view.name}: {view.kind} on {rows} x {columns} tokens'))
     out.print(
         'locality: how well nearness orders the pairs (Spearman); 1 means that nearer tokens are always more alike'
     )

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 from mmengine.config import Config
-from rich.table import Table
 
 from mmlape.datasets.sources import iter_unwrapped
 from mmlape.engine.evaluator import test
 from mmlape.errors import ConfigError
 from mmlape.evaluation.names import is_defined, label, points, ranked
+from mmlape.tables import text_table
 
 SIZED = ('scale', 'crop_size')  # of transforms
 WINDOW = ('crop_size', 'stride')  # of test_cfg
@@ -36,7 +37,7 @@ def at_size(cfg: Config, size: int) -> Config:
         ConfigError: If the test pipeline has no size, and the task is not classification.
     """
     cfg = copy.deepcopy(cfg)
-    datasets = list(iter_unwrapped(cfg.test_dataloader.dataset))
+    datasets: list[Any] = list(iter_unwrapped(cfg.test_dataloader.dataset))
     if cfg.model.get('type', '').endswith('ImageClassifier'):
         for dataset in datasets:
             _add_resize(dataset.pipeline, size)
@@ -74,7 +75,7 @@ def _own_size(pipeline: Sequence[dict], name: str) -> int:
 def _scaled(value: Any, factor: float) -> Any:
     if isinstance(value, int | float):
         return max(1, round(value * factor))
-    return type(value)(_scaled(one, factor) for one in value)
+    return type(value)(_scaled(side, factor) for side in value)
 
 
 def sweep(cfg: Config, checkpoint: str, sizes: Sequence[int], folder: Path) -> dict[int, dict[str, float | None]]:
@@ -89,7 +90,7 @@ def sweep(cfg: Config, checkpoint: str, sizes: Sequence[int], folder: Path) -> d
     Returns:
         The metrics of each size, as the metric returned them.
     """
-    found = {}
+    metrics = {}
     for number, size in enumerate(sizes, 1):
         file = folder / f'size_{size}' / 'metrics.json'
         stamp = file.with_name('checkpoint.json')
@@ -99,8 +100,8 @@ def sweep(cfg: Config, checkpoint: str, sizes: Sequence[int], folder: Path) -> d
             print(f'{folder.name}: size {size}, {number} of {len(sizes)}')
             test(at_size(cfg, size), checkpoint, file.parent, out=file)
             stamp.write_text(wanted)
-        found[size] = json.loads(file.read_text())['metrics']
-    return found
+        metrics[size] = json.loads(file.read_text())['metrics']
+    return metrics
 
 
 def collect(
@@ -114,22 +115,22 @@ def collect(
         arms: The arm of each model, in the order of ``results``; models of one arm are its seeds.
     """
     values: dict[str, dict[int, list[float]]] = {}
-    for arm, found in zip(arms, results.values()):
-        for size in sorted(found):
-            value = found[size].get(metric)
+    for arm, by_size in zip(arms, results.values()):
+        for size in sorted(by_size):
+            value = by_size[size].get(metric)
             if is_defined(metric, value):
                 values.setdefault(arm, {}).setdefault(size, []).append(points(metric, value))
     return values
 
 
-def sweep_table(values: dict[str, dict[int, list[float]]], metric: str) -> Table:
+def sweep_table(values: dict[str, dict[int, list[float]]]) -> pd.DataFrame:
     """Build a table of a metric: a row an arm, a column a size; mean ± sample standard deviation over its models."""
-    sizes = sorted({size for found in values.values() for size in found})
-    table = Table('model', 'n', *map(str, sizes), title=f'{label(metric)} by the shorter side of the test images')
-    for arm, found in values.items():
-        count = max(map(len, found.values()))
-        table.add_row(arm, str(count), *(_mean_and_std(found.get(size, [])) for size in sizes))
-    return table
+    sizes = sorted({size for by_size in values.values() for size in by_size})
+    rows = [
+        (arm, max(map(len, by_size.values())), *(_mean_and_std(by_size.get(size, [])) for size in sizes))
+        for arm, by_size in values.items()
+    ]
+    return text_table(('model', 'n', *map(str, sizes)), rows)
 
 
 def _mean_and_std(values: list[float]) -> str:
@@ -140,18 +141,18 @@ def _mean_and_std(values: list[float]) -> str:
 
 def main_metric(results: dict[str, dict[int, dict]]) -> str:
     """Return the metric that a short table shows."""
-    return ranked(name for found in results.values() for metrics in found.values() for name in metrics)[0]
+    return ranked(name for by_size in results.values() for metrics in by_size.values() for name in metrics)[0]
 
 
 def draw_sweep(values: dict[str, dict[int, list[float]]], metric: str, path: Path) -> None:
     """Draw a metric over the sizes, a line an arm; bars are sample standard deviations over its models."""
     figure = Figure((9, 4.2), layout='constrained')
     ax = figure.subplots()
-    for arm, found in values.items():
-        deviations = [np.std(some, ddof=1) if len(some) > 1 else 0 for some in found.values()]
-        ax.errorbar(list(found), list(map(np.mean, found.values())), deviations, marker='o', capsize=2, label=arm)
+    for arm, by_size in values.items():
+        deviations = [np.std(some, ddof=1) if len(some) > 1 else 0 for some in by_size.values()]
+        ax.errorbar(list(by_size), list(map(np.mean, by_size.values())), deviations, marker='o', capsize=2, label=arm)
     ax.set_xscale('log', base=2)
-    ax.xaxis.set_major_locator(FixedLocator(sorted({size for found in values.values() for size in found})))
+    ax.xaxis.set_major_locator(FixedLocator(sorted({size for by_size in values.values() for size in by_size})))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(ScalarFormatter())
     ax.set(xlabel='shorter side of the test images', ylabel=label(metric))

@@ -91,7 +91,7 @@ def _from_run(folder: Path, options: OpenOptions) -> Subject:
 
 
 def _from_config(path: str, checkpoint: str | None, options: OpenOptions) -> BaseBackbone:
-    cfg = load_config(path, options.cfg_options)
+    cfg = load_config(path, list(options.cfg_options or ()))
     backbone = (cfg.get('model') or {}).get('backbone') or {}
     init_default_scope(cfg.get('default_scope', 'mmengine'))
     model = MODELS.build(backbone) if backbone else None
@@ -112,7 +112,7 @@ def _from_config(path: str, checkpoint: str | None, options: OpenOptions) -> Bas
 def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     """Build a plain ViT with the file's stem, norms and PE; an adapter's own parts are left out."""
     backbone, weights = recognise_backbone(read_checkpoint(path), path)
-    config = backbone.config_to_view(weights, grid, path)
+    config = backbone.checkpoint_adapter.view(backbone, weights, grid, path)
     if '?' in str(config):
         raise CheckpointError(f'checkpoint {path} does not say all of its model: name its config too, CONFIG@{path}')
     model = MODELS.build(config)

@@ -65,7 +65,7 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     Args:
         src: The file to read.
         dst: The file to write.
-        to: One of the backbone's ``checkpoint_targets``; for a ViT 'mmlape' (our names), 'classifier' (a complete
+        to: One of the ``targets`` of the backbone's adapter; for a ViT 'mmlape' (our names), 'classifier' (a complete
             model of ``configs/classification``), 'timm' (LayerScale as timm has it), 'lape' (the official file: under
             ``model``), 'big_vision' or 'open_clip'.
         overwrite: Whether ``dst`` may be there already.
@@ -78,12 +78,13 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
             has no such target.
     """
     backbone, weights = recognise_backbone(content := read_checkpoint(src), src)
-    targets = backbone.checkpoint_targets()
+    adapter = backbone.checkpoint_adapter
+    targets = adapter.targets()
     if to not in targets:
         raise CheckpointError(f'unknown target {to!r}; choose one of: {", ".join(targets)}')
     target = targets[to]
-    told = backbone.told_arguments(weights)
-    missing = target.missing(weights, told, backbone.untraced)
+    arguments = adapter.arguments(backbone, weights)
+    missing = target.missing(weights, arguments, adapter.assumed_arguments)
     if missing:
         raise CheckpointError(f'{src}: the {to} layout has no place for {", ".join(missing)}; use --to mmlape')
     if target.wrapper and Path(dst).suffix == '.npz':
@@ -98,10 +99,12 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
 
 def _check_without_record(backbone: type, weights: Weights, dst: str | Path) -> None:
     """Refuse a file that has no place for the record, where that tells what tensors do not."""
-    told, without = (
-        {**backbone.untraced, **backbone.told_arguments(one)} for one in (weights, replace(weights, known={}))
+    adapter = backbone.checkpoint_adapter
+    recorded, assumed = (
+        {**adapter.assumed_arguments, **adapter.arguments(backbone, known)}
+        for known in (weights, replace(weights, recorded={}))
     )
-    lost = [f'{key}={value!r}' for key, value in told.items() if without.get(key) != value]
+    lost = [f'{key}={value!r}' for key, value in recorded.items() if assumed.get(key) != value]
     if lost:
         raise CheckpointError(f'{dst}: an .npz has no place for {", ".join(lost)}; write a .pth or .safetensors')
 

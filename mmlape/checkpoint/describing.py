@@ -34,7 +34,8 @@ def inspect(path: str | Path) -> dict[str, object]:
     content = read_checkpoint(path)
     tensors = state_dict_of(content, path)
     backbone, weights = recognise_backbone(content, path)
-    rows, config, notes = backbone.described(weights, str(path))
+    adapter = backbone.checkpoint_adapter
+    rows, config, notes = adapter.describe(backbone, weights, str(path))
     if weights.dropped or weights.heads:
         notes = [*notes, f'{len(weights.dropped) + len(weights.heads)} tensors of heads and necks are left out']
     averages = [key for key in AVERAGES if key in content]
@@ -52,10 +53,10 @@ def inspect(path: str | Path) -> dict[str, object]:
         'sha256': sha256(local_path(path)),
         'layout': weights.layout,
         **rows,
-        'parameters': f'{_count(weights.tensors):,} in the {backbone.config_key}, {_count(tensors):,} in the file',
+        'parameters': f'{_count(weights.tensors):,} in the {adapter.config_key}, {_count(tensors):,} in the file',
         'dtype': ', '.join(f'{name} ({count})' for name, count in dtypes.items()),
         'images': f'{images}: {images.source}' if images else 'the file does not say how they were normalised',
-        'to load it': f'{backbone.config_key}={_call(config)}',
+        'to load it': f'{adapter.config_key}={_call(config)}',
         'mind': '; '.join(notes) or 'nothing',
     }
 

@@ -1,6 +1,6 @@
 """Recognise the layout of a checkpoint from its keys, and give its tensors the names of a backbone here.
 
-Backbones bring their layouts; nothing here knows one of them.
+Backbones name the adapters that have layouts; nothing here knows one of them.
 """
 
 import re
@@ -66,7 +66,7 @@ class Weights:
         tensors: Of the backbone, by name.
         heads: Of a classifier, ``head.*``, ``head_dist.*`` and ``pre_logits.*``.
         dropped: Keys that belong to something else (detection and segmentation heads, necks).
-        known: What the file records of the backbone, see ``mmlape.checkpoint.records``.
+        recorded: What the file records of the backbone, see ``mmlape.checkpoint.records``.
         normalisation: Of the images; None if it is unknown.
     """
 
@@ -74,13 +74,13 @@ class Weights:
     tensors: Tensors
     heads: Tensors = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
-    known: dict[str, Any] = field(default_factory=dict)
+    recorded: dict[str, Any] = field(default_factory=dict)
     normalisation: Normalisation | None = None
 
     @property
     def grid(self) -> tuple[int, int] | None:
         """The recorded grid of the PE; None if it is unknown."""
-        return tuple(self.known['grid']) if 'grid' in self.known else None
+        return tuple(self.recorded['grid']) if 'grid' in self.recorded else None
 
     def has(self, pattern: str) -> bool:
         """Check whether a name matches the regular expression from its beginning."""
@@ -127,9 +127,9 @@ def recognise(
             named = layout.rename(own) if layout.rename else own
             weights = Weights(layout.name, dict(named)) if layout.complete else _sort(layout.name, named)
             record = read_record(content, str(path))
-            weights.known, weights.normalisation = record.backbone, record.normalisation or layout.normalisation
+            weights.recorded, weights.normalisation = record.backbone, record.normalisation or layout.normalisation
             return weights
-    names = ', '.join(dict.fromkeys(layout.name for layout in layouts)) or 'none: the backbone has no checkpoint_signs'
+    names = ', '.join(dict.fromkeys(layout.name for layout in layouts)) or 'none: its checkpoint_adapter has no signs'
     first = sorted(_strip_backbone(stored))[:6]
     raise CheckpointError(
         f'checkpoint {path}: matches no known layout ({names}); its first keys are {first}'
@@ -138,13 +138,13 @@ def recognise(
 
 
 def backbones() -> Iterator[type]:
-    """Yield every registered backbone, or complete model, that brings layouts; those imported on first use last."""
+    """Yield every registered backbone, or complete model, with an adapter; those imported on first use last."""
     MODELS.import_from_location()
     registered = list(MODELS.module_dict.values())
-    yield from (kind for kind in registered if getattr(kind, 'checkpoint_layouts', None))
+    yield from (kind for kind in registered if hasattr(kind, 'checkpoint_adapter'))
     MODELS.import_all()
     later = (kind for kind in MODELS.module_dict.values() if kind not in registered)
-    yield from (kind for kind in later if getattr(kind, 'checkpoint_layouts', None))
+    yield from (kind for kind in later if hasattr(kind, 'checkpoint_adapter'))
 
 
 def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weights]:
@@ -162,10 +162,12 @@ def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weigh
     """
     layouts, stored = [], state_dict_of(content, path)
     for kind in backbones():
-        layouts += kind.checkpoint_layouts()
-        if any(layout.named(stored) is not None for layout in kind.checkpoint_layouts()):
-            weights = recognise(content, kind.checkpoint_layouts(), path)
-            if kind.owns_checkpoint(weights):
+        adapter = kind.checkpoint_adapter
+        own = adapter.layouts(kind)
+        layouts += own
+        if any(layout.named(stored) is not None for layout in own):
+            weights = recognise(content, own, path)
+            if adapter.owns(kind, weights):
                 return kind, weights
     recognise(content, layouts, path)
     raise CheckpointError(f'checkpoint {path}: no registered backbone takes it for its own')

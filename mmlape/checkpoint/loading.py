@@ -1,6 +1,6 @@
 """Load weights into a model exactly, and report what happened: an error for everything unexplained.
 
-What of a file belongs into a backbone is the backbone's own knowledge (``mmlape.models.base.backbone``).
+What of a file belongs into a backbone is the knowledge of its adapter (``mmlape.models.base.checkpoint``).
 """
 
 import logging
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mmlape.checkpoint.key_maps import Layout, Weights, recognise, whose_file
 from mmlape.checkpoint.normalisation import Normalisation, normalisation_of
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
-from mmlape.checkpoint.records import Recorded, ambiguity, mismatch, read_record, recorded_parts
+from mmlape.checkpoint.records import Recorder, ambiguity, mismatch, read_record, recorded_parts
 from mmlape.errors import CheckpointError, ConfigError
 
 
@@ -88,20 +88,28 @@ def summary_of_resized(resized: dict[str, str]) -> str:
     return '; '.join(f'resized {_summary(names)}: {how}' for how, names in changes.items())
 
 
-class Loadable(Recorded, Protocol):
-    """What a backbone says about checkpoints; see ``mmlape.models.base.backbone.BaseBackbone``."""
+class Adapter(Recorder, Protocol):
+    """What the loader asks of an adapter; see ``mmlape.models.base.checkpoint.CheckpointAdapter``."""
 
+    def layouts(self, kind: type) -> tuple[Layout, ...]:
+        """Return how files of a class of models are recognised and translated."""
+
+    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
+        """Return a file's tensors as a model takes them."""
+
+    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
+        """Check whether a tensor that the file lacks may keep its initial values."""
+
+    def resize(self, model: nn.Module, state_dict: dict, prefix: str, grid: tuple[int, int] | None) -> dict[str, str]:
+        """Resize the PE in a state dict to a model's grid, in place; return what was resized, and how."""
+
+
+class Loadable(Protocol):
+    """A backbone, or a complete model, that names its checkpoint adapter."""
+
+    checkpoint_adapter: Adapter
     load_report: LoadReport | None
     """Of the checkpoint that ``init_cfg`` names."""
-
-    def checkpoint_layouts(self) -> tuple[Layout, ...]:
-        """Return how its files are recognised and translated."""
-
-    def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
-        """Return a file's tensors as this model takes them."""
-
-    def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
-        """Check whether a tensor that the file lacks may keep its initial values."""
 
 
 def load_backbone(
@@ -132,18 +140,19 @@ def load_backbone(
         CheckpointError: For an unreadable file, an unknown layout, no match at all, or anything strict refuses.
     """
     options, content = LoadOptions(grid, allow_joining_mismatch), read_checkpoint(checkpoint)
-    weights = recognise(content, model.checkpoint_layouts(), checkpoint, model)
+    adapter = model.checkpoint_adapter
+    weights = recognise(content, adapter.layouts(type(model)), checkpoint, model)
     report = LoadReport(str(checkpoint), weights.layout, dropped=[*weights.heads, *weights.dropped])
     report.normalisation = weights.normalisation
-    tensors = model.fit_checkpoint(weights, options, report)
-    different = mismatch(weights.known, model.checkpoint_record())
+    tensors = adapter.fit(model, weights, options, report)
+    different = mismatch(weights.recorded, adapter.record(model))
     if different and allow_joining_mismatch:
         report.notes.append(different)
     elif different:
         report.warnings.append(f'{different}: its weights fit, but were trained as another function')
     elif not allow_joining_mismatch:
-        report.notes += filter(None, [ambiguity(weights.known, model)])
-    _load(model, tensors, report, lambda name: model.may_be_new(name, weights, options), strict, content)
+        report.notes += filter(None, [ambiguity(weights.recorded, model)])
+    _load(model, tensors, report, lambda name: adapter.may_be_new(model, name, weights, options), strict, content)
     return report
 
 
@@ -151,6 +160,17 @@ def is_pretrained(cfg: Mapping) -> bool:
     """Check whether an ``init_cfg`` names a checkpoint: MMEngine's 'Pretrained', by scoped name or by class."""
     kind = cfg.get('type')
     return getattr(kind, '__name__', str(kind)).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
+
+
+def load_pretrained(model: Loadable) -> bool:
+    """Load the checkpoint that a model's ``init_cfg`` names; return whether it names one."""
+    cfgs = model.init_cfg if isinstance(model.init_cfg, list) else [model.init_cfg or {}]
+    if not any(is_pretrained(cfg) for cfg in cfgs):
+        return False
+    if not model.is_init:
+        model.load_report = load_init_cfg(model, cfgs)
+        model.is_init = True
+    return True
 
 
 def load_init_cfg(model: Loadable, cfgs: list[dict]) -> LoadReport:
@@ -211,18 +231,19 @@ def fill_model(
         known = record.backbones.get(name, {})
         if resize:
             grid = known.get('grid') and tuple(known['grid'])
-            report.resized |= backbone.resize_stored(tensors, f'{name}.' if name else '', grid)
-        different = mismatch(known, backbone.checkpoint_record())
+            report.resized |= backbone.checkpoint_adapter.resize(backbone, tensors, f'{name}.' if name else '', grid)
+        different = mismatch(known, backbone.checkpoint_adapter.record(backbone))
         if different:
             report.problems.append(f'wrong {name or "backbone"}: {different}')
         report.notes += filter(None, [ambiguity(known, backbone)])
-    layouts = [layout for layout in getattr(model, 'checkpoint_layouts', tuple)() if layout.complete]
+    adapter: Adapter | None = getattr(model, 'checkpoint_adapter', None)
+    layouts = [layout for layout in adapter.layouts(type(model)) if layout.complete] if adapter else []
     options, weights = LoadOptions(), recognise(content, layouts, path, model) if layouts else None
     if weights:
-        report.layout, tensors = weights.layout, model.fit_checkpoint(weights, options, report)
+        report.layout, tensors = weights.layout, adapter.fit(model, weights, options, report)
 
     def may_be_new(name: str) -> bool:
-        return name.startswith(tuple(fresh)) or bool(weights and model.may_be_new(name, weights, options))
+        return name.startswith(tuple(fresh)) or bool(weights and adapter.may_be_new(model, name, weights, options))
 
     report.dropped += [name for name in tensors if name.startswith(tuple(fresh))]
     tensors = {name: value for name, value in tensors.items() if name not in report.dropped}

@@ -5,14 +5,14 @@
      'mean': [123.675, 116.28, 103.53], 'std': [58.395, 57.12, 57.375]}
 
 A PyTorch file has it as ``meta['mmlape']``, a safetensors file as JSON in its metadata. What stands there of a
-backbone is the backbone's own knowledge (``checkpoint_record``).
+backbone is the knowledge of its checkpoint adapter.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from torch import nn
 
@@ -24,18 +24,20 @@ ADAPTED = ('grid', 'window_attn', 'window_size', 'pad_small_map', 'out_type')
 """Entries that a task adapts, so that they may differ."""
 
 
-@runtime_checkable
-class Recorded(Protocol):
-    """What a backbone says of itself; see ``mmlape.models.base.backbone.BaseBackbone``."""
+class Recorder(Protocol):
+    """What an adapter says of a model; see ``mmlape.models.base.checkpoint.CheckpointAdapter``."""
 
-    def checkpoint_record(self) -> dict[str, Any]:
-        """Return its record: plain values by the names of its arguments."""
+    def record(self, model: nn.Module) -> dict[str, Any]:
+        """Return the record of a model: plain values by the names of its arguments."""
 
-    def resize_stored(self, state_dict: dict, prefix: str, grid: tuple[int, int] | None) -> dict[str, str]:
-        """Resize the PE in a state dict to this model's grid, in place; return what was resized, and how."""
-
-    def ambiguous_options(self) -> dict[str, list[str]]:
+    def ambiguous_options(self, model: nn.Module) -> dict[str, list[str]]:
         """Return, for each argument whose value no key tells, the values that leave the same keys."""
+
+
+class Recorded(Protocol):
+    """A backbone, or a complete model, that names its checkpoint adapter."""
+
+    checkpoint_adapter: Recorder
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,14 @@ class Record:
 
 def record_of(model: nn.Module) -> Record:
     """Return what a file of a model's weights has to record."""
-    found = {name: part.checkpoint_record() for name, part in recorded_parts(model).items()}
-    return Record(_plain(found), normalisation_of(model))
+    records = {name: part.checkpoint_adapter.record(part) for name, part in recorded_parts(model).items()}
+    return Record(_plain(records), normalisation_of(model))
 
 
 def recorded_parts(model: nn.Module) -> dict[str, Recorded]:
     """Return the backbones in a model, by name."""
-    return {name: part for name, part in model.named_modules() if isinstance(part, Recorded)}
+    # asked of the class: wrappers such as torch.compile's pass attributes of what they wrap on
+    return {name: part for name, part in model.named_modules() if hasattr(type(part), 'checkpoint_adapter')}
 
 
 def read_record(content: Mapping, path: str | Path) -> Record:
@@ -122,9 +125,10 @@ def mismatch(stored: dict[str, Any], own: dict[str, Any]) -> str:
 
 def ambiguity(stored: dict[str, Any], backbone: Recorded) -> str:
     """Say which values of a backbone's arguments a file leaves open; '' if none."""
-    own = backbone.checkpoint_record()
-    found = {key: names for key, names in backbone.ambiguous_options().items() if key not in stored}
-    open_ = {key: names for key, names in found.items() if any(name != own.get(key) for name in names)}
+    own = backbone.checkpoint_adapter.record(backbone)
+    options = backbone.checkpoint_adapter.ambiguous_options(backbone)
+    unrecorded = {key: names for key, names in options.items() if key not in stored}
+    open_ = {key: names for key, names in unrecorded.items() if any(name != own.get(key) for name in names)}
     questions = ', or '.join(f'{key} {" or ".join(names)}' for key, names in open_.items())
     taken = ', '.join(str(own.get(key)) for key in open_)
     return f'the file does not say whether it has {questions}; taken as {taken}' if open_ else ''

@@ -21,13 +21,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a table, or JSON."""
+    import json
     import warnings
 
     from mmengine.logging import MMLogger
 
     from mmlape.analysis.cost import input_shape, model_cost
+    from mmlape.console import console
     from mmlape.engine.config import config_name, load_config
     from mmlape.engine.optim import build_model
+    from mmlape.tables import console_table, text_table
 
     shape = height_width(args.shape, '--shape')
     MMLogger.get_instance('mmengine').setLevel('ERROR')
@@ -39,28 +42,15 @@ def run(args: argparse.Namespace) -> int:
         parts = [vars(part) for part in model_cost(build_model(cfg), size)]
         total = {key: sum(part[key] for part in parts) for key in ('params', 'flops')}
         results.append(dict(config=config_name(cfg), shape=list(size), **total, parts=parts))
-    _print_json(results) if args.json else _print_table(results)
-    return 0
-
-
-def _print_json(results: list[dict]) -> None:
-    import json
-
-    print(json.dumps(results, indent=2))
-
-
-def _print_table(results: list[dict]) -> None:
-    from rich.table import Table
-
-    from mmlape.console import console
-
-    output = console()
+    if args.json:
+        print(json.dumps(results, indent=2))
+        return 0
     for result in results:
         height, width = result['shape']
-        output.print(f'{result["config"]}, one image of {height} x {width}')
-        table = Table('part')
-        table.add_column('parameters', justify='right')
-        table.add_column('GFLOPs', justify='right')
-        for row in [*result['parts'], dict(result, name='total')]:
-            table.add_row(row['name'], f'{row["params"]:,}', f'{row["flops"] / 1e9:.1f}')
-        output.print(table)
+        rows = [
+            (part['name'], f'{part["params"]:,}', f'{part["flops"] / 1e9:.1f}')
+            for part in (*result['parts'], dict(result, name='total'))
+        ]
+        title = f'{result["config"]}, one image of {height} x {width}'
+        console().print(console_table(text_table(('part', 'parameters', 'GFLOPs'), rows), title))
+    return 0

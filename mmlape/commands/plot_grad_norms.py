@@ -26,11 +26,11 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from matplotlib.figure import Figure
-    from rich.table import Table
 
     from mmlape.analysis.gradient_norms import plot_norms, read_norms
     from mmlape.console import console
     from mmlape.errors import ConfigError
+    from mmlape.tables import console_table, text_table
 
     if args.last < 1:
         raise ConfigError(f'--last {args.last}: give 1 iteration or more')
@@ -39,12 +39,12 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f'--out {args.out}: unknown file type; supported endings: {", ".join(known)}')
     arms = read_norms(args.work_dirs)
     plot_norms(arms, args.out, args.last)
-    table = Table('part', title=f'gradient norm, mean of the last {args.last} iterations')
     norms = [dict(zip(arm.parts, arm.by_depth(args.last).mean(0))) for arm in arms]
-    for arm in arms:
-        table.add_column(f'{arm.name} (n={len(arm.runs)})', justify='right')
-    for part in dict.fromkeys(part for arm in arms for part in arm.parts):
-        table.add_row(part, *(f'{found[part]:.4g}' if part in found else '-' for found in norms))
-    console().print(table)
+    rows = [
+        (part, *(f'{by_part[part]:.4g}' if part in by_part else '-' for by_part in norms))
+        for part in dict.fromkeys(part for arm in arms for part in arm.parts)
+    ]
+    table = text_table(('part', *(f'{arm.name} (n={len(arm.runs)})' for arm in arms)), rows)
+    console().print(console_table(table, f'gradient norm, mean of the last {args.last} iterations'))
     print(f'wrote {args.out}')
     return 0

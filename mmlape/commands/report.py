@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--metric', nargs='+', metavar='KEY', help="such as mIoU coco/bbox_mAP; default: the papers' metrics")
     add('--out', metavar='DIR', help='default: WORK_DIR/report')
     add('--title', metavar='TEXT', help='default: the name of the work dir')
-    add('--pictures', metavar='DIR', help='images to show; sub-folders become captions')
+    add('--images', metavar='DIR', help='images to show; sub-folders become captions')
     add(
         '--allow-different-software',
         action='store_true',
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         args.arms,
         args.baseline,
         args.metric,
-        args.pictures,
+        args.images,
         args.allow_different_software,
     )
     console().print(console_table(report))

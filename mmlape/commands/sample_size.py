@@ -26,6 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.console import console
     from mmlape.errors import ConfigError
     from mmlape.experiments.sample_size import given_spread, pilot_spread, sample_size_table
+    from mmlape.tables import console_table
 
     if (args.std is None) == (args.work_dir is None):
         raise ConfigError('the spread comes from WORK_DIR or from --std: give one of them')
@@ -41,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
     print(
         f'standard deviation{" of the differences" if args.paired else ""}: {spread.std:.2f} points, {source}{known}'
     )
-    console().print(table)
+    title = f'seeds in each arm for a power of {args.power:g}, {"paired" if args.paired else "unpaired"} test'
+    console().print(console_table(table, title))
     if ends:
         print('The outer columns are for the ends of the interval: a small pilot estimates its spread poorly.')
     return 0

@@ -26,9 +26,11 @@ def run(args: argparse.Namespace) -> int:
 
     from mmlape.analysis.size_sweep import collect, draw_sweep, main_metric, sweep, sweep_table
     from mmlape.console import console
-    from mmlape.engine.config import load_config
+    from mmlape.engine.config import config_name, load_config
     from mmlape.errors import CheckpointError, ConfigError
+    from mmlape.evaluation.names import label
     from mmlape.files import write_json
+    from mmlape.tables import console_table
 
     apply_trust(args)
     pairs = list(zip(args.models[::2], args.models[1::2]))
@@ -40,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if missing:
         raise CheckpointError(f'checkpoint {missing[0]}: no such file')
     configs = [load_config(config, args.cfg_options) for config, _ in pairs]
-    arms = [Path(config).stem for config, _ in pairs]
+    arms = [config_name(cfg) for cfg in configs]
     names = [f'{arm} ({i})' if arms.count(arm) > 1 else arm for i, arm in enumerate(arms, 1)]
     out, results = Path(args.out), {}
     for name, cfg, (_, checkpoint) in zip(names, configs, pairs):
@@ -49,6 +51,6 @@ def run(args: argparse.Namespace) -> int:
     metric = main_metric(results)
     values = collect(results, metric, arms)
     draw_sweep(values, metric, out / 'size_sweep.png')
-    console().print(sweep_table(values, metric))
+    console().print(console_table(sweep_table(values), f'{label(metric)} by the shorter side of the test images'))
     print(f'wrote {out / "size_sweep.json"} and {out / "size_sweep.png"}')
     return 0

@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         'models',
-        nargs='*',
+        nargs='+',
         metavar='MODEL',
         help='a config, a checkpoint of any known layout, CONFIG@CHECKPOINT, or the folder of a run',
     )
@@ -30,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add('--token', type=int, nargs=2, metavar=('ROW', 'COLUMN'), help='the token of the single maps; default: centre')
     add('--grid', type=int, nargs=2, metavar=('ROWS', 'COLUMNS'), help="of a checkpoint's PE, if it is not square")
-    add('--buckets', action='store_true', help="draw iRPE's mappings of offsets to buckets, too; needs no model")
     add(
         '--bias-maps',
         action='store_true',
@@ -70,17 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
     from mmlape.analysis.position_report import numbers_table, write_figures
     from mmlape.analysis.subjects import OpenOptions, open_models
-    from mmlape.errors import ConfigError
 
-    if args.buckets:
-        from mmlape.analysis.bucket_figures import write_bucket_figures
-
-        for file in write_bucket_figures(args.out):
-            print(f'wrote {file}')
-    elif not args.models:
-        raise ConfigError('visualize-pe: name a model, or pass --buckets')
-    if not args.models:
-        return 0
     apply_trust(args)
     size = height_width(args.size, '--size')
     options = OpenOptions(args.cfg_options, args.untrained, tuple(args.grid) if args.grid else None)

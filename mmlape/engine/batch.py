@@ -12,13 +12,9 @@ from mmengine.config import Config
 from mmlape.engine.schedule import stretch
 from mmlape.errors import ConfigError
 
-POLICIES = {
-    'auto-scale-lr': 'auto-scale-lr',
-    'accumulate': 'accumulation',
-    'allow-batch-mismatch': 'allowed-mismatch',
-}
-"""The options of ``mmlape train`` and the batch policy that each stands for. Without one the policy is 'recipe', or
-'unknown' where the configuration names no ``base_batch_size``."""
+POLICIES = ('auto-scale-lr', 'accumulate', 'allow-batch-mismatch')
+"""The batch policies that are options of ``mmlape train``. Without one the policy is 'recipe', or 'unknown' where the
+configuration names no ``base_batch_size``."""
 
 
 @dataclass(frozen=True)
@@ -43,20 +39,20 @@ class Batch:
         )
 
 
-def apply_batch_policy(cfg: Config, world_size: int, option: str | None) -> tuple[Batch, str]:
+def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tuple[Batch, str]:
     """Make the total batch the recipe's, or what was chosen instead.
 
     Args:
         cfg: Changed in place by 'auto-scale-lr' (which the runner carries out) and by 'accumulate', which accumulates
             over as many iterations as the recipe's batch needs and stretches what is counted in iterations.
         world_size: Number of processes.
-        option: A key of ``POLICIES``, or None.
+        policy: One of ``POLICIES``, or None.
 
     Returns:
         The batch that is trained, and its policy.
 
     Raises:
-        ConfigError: The batch is not the recipe's and no option was chosen; the message shows all three, computed. Or
+        ConfigError: The batch is not the recipe's and no policy was chosen; the message shows all three, computed. Or
             the chosen one is not possible.
     """
     accumulation = int(cfg.optim_wrapper.get('accumulative_counts', 1))
@@ -64,23 +60,23 @@ def apply_batch_policy(cfg: Config, world_size: int, option: str | None) -> tupl
     scale = cfg.get('auto_scale_lr') or {}
     base = scale.get('base_batch_size')
     if not base:
-        if option in ('auto-scale-lr', 'accumulate'):
-            raise ConfigError(f'--{option}: {cfg.filename} has no auto_scale_lr.base_batch_size')
+        if policy in ('auto-scale-lr', 'accumulate'):
+            raise ConfigError(f'--{policy}: {cfg.filename} has no auto_scale_lr.base_batch_size')
         return batch, 'unknown'
     if batch.total == base:
         return batch, 'recipe'
-    option = option or ('auto-scale-lr' if scale.get('enable') else None)
-    if option is None:
+    policy = policy or ('auto-scale-lr' if scale.get('enable') else None)
+    if policy is None:
         raise ConfigError(_mismatch(cfg, batch, base))
-    scale['enable'] = option == 'auto-scale-lr'
-    if option == 'accumulate':
+    scale['enable'] = policy == 'auto-scale-lr'
+    if policy == 'accumulate':
         if base % batch.total:
             raise ConfigError(f'--accumulate: {_not_divisible(base, batch)}')
         factor = base // batch.total
         cfg.optim_wrapper.accumulative_counts = batch.accumulation * factor
         stretch(cfg, factor)
         batch = replace(batch, accumulation=batch.accumulation * factor)
-    return batch, POLICIES[option]
+    return batch, policy
 
 
 def _not_divisible(base: int, batch: Batch) -> str:

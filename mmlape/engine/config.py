@@ -1,10 +1,14 @@
 """Configurations: found by path or ``mmlape::`` name, changed by checked overrides, moved to another data root."""
 
 import ast
+import contextlib
 import copy
 import difflib
 import importlib.util
+import logging
+import os
 import traceback
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,11 +129,29 @@ def _read_arm(path: str | Path) -> Config:
     """Read the base of an arm and apply its overrides; the file is named as the arm's own config would be."""
     study, arm = read_arm(path)
     try:
-        base = _read(resolve_path(arm.base))
+        with _environment(arm.variables):
+            base = _read(resolve_path(arm.base))
     except ConfigError as error:
         raise ConfigError(f'{study.file}: arm {arm.name}: base: {error}') from error
     apply_options(base, copy.deepcopy(dict(arm.overrides)), f'{study.file}: arm {arm.name}: overrides:')
     return Config(base._cfg_dict, cfg_text=base.text, filename=study.config_file(arm))
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, from which MMEngine takes the values of ``{{$NAME:default}}``, for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    logging.disable(logging.INFO)  # of a line for each variable
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _syntax_place(file: Path | str, error: SyntaxError) -> str:
@@ -137,9 +159,9 @@ def _syntax_place(file: Path | str, error: SyntaxError) -> str:
     for candidate in [Path(file), *_bases(Path(file))]:
         try:
             ast.parse(candidate.read_text(encoding='utf-8'))
-        except SyntaxError as found:
-            line = (found.text or '').strip()
-            return f'{candidate}:{found.lineno}: {found.msg}' + (f": '{line}'" if line else '')
+        except SyntaxError as inner:
+            line = (inner.text or '').strip()
+            return f'{candidate}:{inner.lineno}: {inner.msg}' + (f": '{line}'" if line else '')
         except OSError:
             continue
     return str(error)

@@ -27,7 +27,7 @@ class RunPlan:
         cfg: The configuration that is trained, with precision, accumulation and schedule applied.
         work_dir: An absolute path.
         batch: The images of one optimiser step.
-        batch_policy: 'recipe', 'unknown' or a value of :data:`mmlape.engine.batch.POLICIES`.
+        batch_policy: 'recipe', 'unknown' or one of :data:`mmlape.engine.batch.POLICIES`.
         distributed: 'ddp' or 'fsdp'.
         seed: None for that of the resumed run, or a random one.
         sources: The datasets of known format; they read and change parts of ``cfg``.
@@ -63,7 +63,7 @@ def plan_run(
         work_dir: See :func:`default_work_dir`.
         seed: By default the configuration's ``randomness.seed``.
         amp: 'bf16' or 'fp16' for mixed precision.
-        batch: A key of :data:`mmlape.engine.batch.POLICIES`.
+        batch: One of :data:`mmlape.engine.batch.POLICIES`.
 
     Raises:
         ConfigError: The configuration cannot be trained like this.

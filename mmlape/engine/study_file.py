@@ -10,10 +10,11 @@
     seeds: [121, 122, 123]
     bases:                            # or `base: CONFIG` for a single one
       b16: mmlape::classification/imagenet/vit-base-p16_8xb512-93k_in1k
-      s16: mmlape::classification/imagenet/vit-small-p16_8xb512-93k_in1k
+      s16: {base: mmlape::classification/imagenet/vit-small-p16_8xb512-93k_in1k, title: S/16, overrides: {}}
     arms:
       rms:                            # on the first base; on the others its name is rms-s16
         overrides: {model.backbone.patch_norm: rms}
+        variables: {}                 # of the base: the values of its {{$NAME:default}}
         figure: {b16: 0.0, s16: -0.1}
 
 An arm is trained alone as ``FILE.yml:ARM``, and is the config ``FILE-ARM``. One without overrides is its base, whose
@@ -25,7 +26,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -37,7 +38,8 @@ _NAME = re.compile(r'[\w+][\w.+-]*')
 _STUDY_KEYS = (
     'title', 'paper', 'table', 'runs', 'dataset', 'metric', 'relative_to', 'seeds', 'base', 'bases', 'arms',
 )  # fmt: skip
-_ARM_KEYS = ('title', 'base', 'bases', 'overrides', 'figure')
+_ARM_KEYS = ('title', 'base', 'bases', 'overrides', 'variables', 'figure')
+_BASE_KEYS = ('title', 'base', 'overrides')
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,10 @@ class StudyArm:
         name: Unique in the file.
         title: What it is, for a reader.
         base: Its config.
+        base_name: The base's name in the study; empty if it has a single one.
+        base_title: The base's title.
         overrides: Changes of the base by dotted keys, as ``--cfg-options`` takes them.
+        variables: Values of the base's ``{{$NAME:default}}``, which MMEngine takes from the environment.
         figure: The paper's figure as it is printed; None if the study has none for it.
         relative_to: The arm that the figure is the difference from; None if it is a score.
     """
@@ -56,9 +61,18 @@ class StudyArm:
     name: str
     title: str
     base: str
+    base_name: str
+    base_title: str
     overrides: Mapping[str, Any]
+    variables: Mapping[str, str]
     figure: str | None = None
     relative_to: str | None = None
+
+
+class _Base(NamedTuple):
+    config: str
+    title: str = ''
+    overrides: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -250,7 +264,7 @@ class _Reader:
         given = {key: str(content[key]) for key in texts if content.get(key) is not None}
         return StudyFile(self.file, arms=tuple(arms), seeds=self._seeds(), **{'title': self.path.stem, **given})
 
-    def _arms(self, name: str, bases: Mapping[str, str]) -> Iterator[StudyArm]:
+    def _arms(self, name: str, bases: Mapping[str, _Base]) -> Iterator[StudyArm]:
         """Yield an arm on each of its bases."""
         where = f'arm {name}'
         if not _NAME.fullmatch(name):
@@ -259,21 +273,25 @@ class _Reader:
         if isinstance(entry.get('bases'), list):
             for key in entry['bases']:
                 self._require_known(f'{where}: bases', key, bases)
-            chosen = {key: bases[key] for key in entry['bases']}
+            chosen: Mapping[str, str] = {key: bases[key] for key in entry['bases']}
         else:
             chosen = self._bases(f'{where}: ', entry) or bases
         if not chosen:
             raise ConfigError(f'{self.file}: {where} has no base: give base: CONFIG for it or for the study')
         overrides = self._mapping(f'{where}: overrides', entry.get('overrides') or {})
+        variables = self._mapping(f'{where}: variables', entry.get('variables') or {})
         figures = self._figures(where, (self.printed['arms'][name] or {}).get('figure'), chosen)
         first, relative_to = next(iter(bases or chosen)), self.content.get('relative_to')
         for key, base in chosen.items():
             suffix = f'-{key}' if key and key != first else ''
             yield StudyArm(
                 name + suffix,
-                str(entry.get('title', name)) + (f', {key}' if key and len(bases) > 1 else ''),
-                base,
-                overrides,
+                ', '.join(filter(None, [str(entry.get('title', name)), base.title])),
+                base.config,
+                key,
+                base.title,
+                {**base.overrides, **overrides},
+                {str(variable): str(value) for variable, value in variables.items()},
                 figures.get(key),
                 f'{relative_to}{suffix}' if relative_to and figures.get(key) else None,
             )
@@ -293,14 +311,21 @@ class _Reader:
                 raise ConfigError(f'{self.file}: {where}: figure: {text} is no number') from None
         return figures
 
-    def _bases(self, where: str, content: Mapping) -> dict[str, str]:
-        """Return the configs of ``base`` or ``bases`` by name."""
+    def _bases(self, where: str, content: Mapping) -> dict[str, _Base]:
+        """Return ``base`` or ``bases`` by name."""
         if content.get('base') is not None and content.get('bases') is not None:
             raise ConfigError(f'{self.file}: {where}base and bases: give one of the two')
         if content.get('base') is not None:
-            return {'': self._config(f'{where}base', content['base'])}
+            return {'': _Base(self._config(f'{where}base', content['base']))}
         given = self._mapping(f'{where}bases', content.get('bases') or {})
-        return {str(key): self._config(f'{where}bases: {key}', value) for key, value in given.items()}
+        return {str(key): self._base(f'{where}bases: {key}', str(key), value) for key, value in given.items()}
+
+    def _base(self, where: str, key: str, value: Any) -> _Base:
+        if not isinstance(value, dict):
+            return _Base(self._config(where, value), key)
+        entry = self._mapping(where, value, _BASE_KEYS)
+        overrides = self._mapping(f'{where}: overrides', entry.get('overrides') or {})
+        return _Base(self._config(f'{where}: base', entry.get('base')), str(entry.get('title', key)), overrides)
 
     def _config(self, where: str, value: Any) -> str:
         """Return a base; a path is relative to the study, as ``_base_`` is to a config."""

@@ -208,7 +208,7 @@ class Demo:
             self.progress.log(f'{step.name}: drawing predictions')
             model = self._load(step, self.checkpoint(step.name))
             with _quiet():
-                drawn = compare_on_dataset(model, IMAGES, folder / 'pictures' / self._arm(step.name).name)
+                drawn = compare_on_dataset(model, IMAGES, folder / 'images' / self._arm(step.name).name)
             images[f'{step.name}: predictions beside ground truth'] = drawn
         time = f'This call took {clock(self.progress.seconds)} on {os.cpu_count()} cores.'
         report = build(

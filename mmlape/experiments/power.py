@@ -5,7 +5,7 @@ to 2.9 times the estimate, and the seeds needed grow with its square. So both en
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,7 +47,7 @@ def pooled(arms: Sequence[Sequence[float]]) -> Spread | None:
     freedom = sum(len(values) - 1 for values in arms)
     if not freedom:
         return None
-    return Spread(math.sqrt(sum(values.var(ddof=1) * (len(values) - 1) for values in arms) / freedom), freedom)
+    return Spread(math.sqrt(sum(np.var(values, ddof=1) * (len(values) - 1) for values in arms) / freedom), freedom)
 
 
 def of_differences(values: Mapping[int, float], baseline: Mapping[int, float]) -> Spread | None:
@@ -64,7 +64,7 @@ def power(difference: float, std: float, seeds: int, paired: bool = False) -> fl
         seeds: Their number in each of two arms.
         paired: Whether the test is on the differences over common seeds.
     """
-    test, effect = TTestPower() if paired else TTestIndPower(), abs(difference) / std
+    test, effect = _test(paired), abs(difference) / std
     both = test.power(effect, seeds, 1 - CONFIDENCE)
     # The probability of the wrong sign may underflow to NaN; it is left out then.
     return float(test.power(effect, seeds, (1 - CONFIDENCE) / 2, alternative='larger') if np.isnan(both) else both)
@@ -91,17 +91,16 @@ def seeds_needed(difference: float, std: float, wanted: float = POWER, paired: b
         raise ConfigError(f'a standard deviation of {std} gives no number of seeds: it must be positive')
     if not 1 - CONFIDENCE < wanted < 1:
         raise ConfigError(f'a power of {wanted} is out of range: give one between {1 - CONFIDENCE:.2f} and 1')
-    return _least(lambda seeds: power(difference, std, seeds, paired) >= wanted)
+    if power(difference, std, LEAST, paired) >= wanted:
+        return LEAST
+    if power(difference, std, MOST, paired) < wanted:
+        return None
+    options = dict(effect_size=abs(difference) / std, alpha=1 - CONFIDENCE, power=wanted)
+    seeds = math.ceil(_test(paired).solve_power(**options))
+    while power(difference, std, seeds, paired) < wanted:  # the solver stops early where a probability underflows
+        seeds += 1
+    return seeds
 
 
-def _least(enough: Callable[[int], bool]) -> int | None:
-    """Return the smallest number, from 3 on, that is enough; larger ones must be enough, too."""
-    low, high = LEAST - 1, LEAST
-    while not enough(high):
-        low, high = high, 2 * high
-        if high > MOST:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+def _test(paired: bool) -> TTestPower | TTestIndPower:
+    return TTestPower() if paired else TTestIndPower()

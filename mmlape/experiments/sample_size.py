@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.table import Table
+import pandas as pd
 
 from mmlape.errors import ConfigError, DataError
 from mmlape.evaluation.names import label
 from mmlape.experiments.power import MOST, POWER, Spread, of_differences, pooled, seeds_needed
 from mmlape.experiments.report.arms import ArmResult, ArmRuns, average
 from mmlape.runs.run import read_arms
+from mmlape.tables import text_table
 
 
 def given_spread(std: float, pilot_seeds: int | None = None) -> Spread:
@@ -51,16 +52,17 @@ def pilot_spread(
         DataError: There are no runs, or fewer than two finished seeds.
     """
     runs = read_arms(work_dir, arms)
-    results = [average(ArmRuns(name, found), allow_software) for name, found in runs.items()]
+    results = [average(ArmRuns(name, seeds), allow_software) for name, seeds in runs.items()]
     metric = metric or _common_metric(results)
     values = {result.name: result.values('last', metric) for result in results}
-    values = {name: found for name, found in values.items() if found}
+    values = {name: by_seed for name, by_seed in values.items() if by_seed}
     if not values:
         known = sorted({name for result in results for name in result.summary['last']['metrics']})
         raise ConfigError(f'--metric {metric}: no finished run has it; there are: {", ".join(known) or "none"}')
     if paired and len(values) != 2:
         raise ConfigError(f'--paired needs two arms, not {len(values)}: choose them with --arms; {", ".join(values)}')
-    spread = of_differences(*values.values()) if paired else pooled([list(one.values()) for one in values.values()])
+    by_arm = [list(by_seed.values()) for by_seed in values.values()]
+    spread = of_differences(*values.values()) if paired else pooled(by_arm)
     if spread is None:
         raise DataError(f'{work_dir}: the spread needs two finished seeds')
     return spread, f'{label(metric)} of the last evaluation of {", ".join(values)}'
@@ -68,15 +70,16 @@ def pilot_spread(
 
 def _common_metric(results: Sequence[ArmResult]) -> str:
     """Return the first metric of the arms, if all have the same."""
-    found = list(dict.fromkeys(result.metrics[0] for result in results if result.metrics))
-    if len(found) != 1:
-        raise ConfigError(f'--metric: choose one of {", ".join(found)}' if found else '--metric: no run has finished')
-    return found[0]
+    metrics = list(dict.fromkeys(result.metrics[0] for result in results if result.metrics))
+    if len(metrics) != 1:
+        choices = f'choose one of {", ".join(metrics)}' if metrics else 'no run has finished'
+        raise ConfigError(f'--metric: {choices}')
+    return metrics[0]
 
 
 def sample_size_table(
     spread: Spread, differences: Sequence[float], power: float = POWER, paired: bool = False
-) -> Table:
+) -> pd.DataFrame:
     """Build the table of seeds: a row per difference, a column per standard deviation.
 
     Args:
@@ -86,10 +89,8 @@ def sample_size_table(
         paired: As in `power.seeds_needed`.
     """
     stds = (spread.std, *(spread.interval() or ()))
-    table = Table(title=f'seeds in each arm for a power of {power:g}, {"paired" if paired else "unpaired"} test')
-    for head in ('difference', *(f'std {std:.2f}' for std in stds)):
-        table.add_column(head, justify='right')
-    for difference in differences:
-        needed = [seeds_needed(difference, std, power, paired) for std in stds]
-        table.add_row(f'{difference:g}', *(str(seeds or f'> {MOST}') for seeds in needed))
-    return table
+    rows = [
+        (f'{difference:g}', *(seeds_needed(difference, std, power, paired) or f'> {MOST}' for std in stds))
+        for difference in differences
+    ]
+    return text_table(('difference', *(f'std {std:.2f}' for std in stds)), rows)

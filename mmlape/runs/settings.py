@@ -1,7 +1,7 @@
-"""The part of a configuration that decides a run's results, without what may differ from machine to machine.
+"""The settings of a run: the part of its configuration that decides results, without what may differ by machine.
 
-Left out are paths (work dir, data root, checkpoints, whose bytes are compared separately), workers, logging,
-activation checkpointing and hooks that change no result. The train batch and the precision are compared separately.
+docs/experiments.md lists for users what counts. The train batch, the precision and the bytes of checkpoints are
+compared separately.
 """
 
 import hashlib
@@ -12,15 +12,17 @@ from typing import Any
 from mmlape.datasets.fraction import data_fraction
 from mmlape.registry import HOOKS
 
-_KEPT = (
+COUNTED = (
     'default_scope', 'model', 'data_preprocessor', 'train_dataloader', 'val_dataloader', 'val_evaluator', 'train_cfg',
     'val_cfg', 'optim_wrapper', 'param_scheduler', 'load_fresh', 'load_strict', 'sync_bn',
     'efficient_conv_bn_eval',
 )  # fmt: skip
-_DROPPED = {
+"""Keys at the top of a configuration that count."""
+IGNORED = {
     'num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'collect_device', 'collect_dir',
     'outfile_prefix', 'with_cp', 'checkpoint', 'teacher_checkpoint', 'use_deterministic_algorithms',
 }  # fmt: skip
+"""Keys below them that do not count, wherever they are."""
 _PREFIX_SCOPE = ('_scope_', 'mmlape')
 _PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWrapper': 'bf16'}
 
@@ -38,7 +40,7 @@ def settings(cfg: dict) -> dict:
     cfg = dict(cfg.items())
     named = [value for key, value in leaves(cfg) if key.split('.')[-1] == 'data_root' and isinstance(value, str)]
     roots = sorted({root.rstrip('/') for root in named} - {''}, key=len, reverse=True)
-    kept = {key: cfg[key] for key in _KEPT if cfg.get(key) is not None}
+    kept = {key: cfg[key] for key in COUNTED if cfg.get(key) is not None}
     fraction = data_fraction(cfg)
     if fraction:
         kept['data_fraction'] = dict(share=str(fraction.share), seed=fraction.seed)
@@ -72,7 +74,7 @@ def _plain(node: Any, roots: list[str]) -> Any:
     """Return ``node`` as JSON values, without what may differ and with data roots as ``DATA``."""
     if isinstance(node, dict):
         # MMEngine adds this scope to a base read as `mmlape::...`; mmlape/registry.py says why it has no meaning
-        kept = {key: child for key, child in node.items() if key not in _DROPPED and (key, child) != _PREFIX_SCOPE}
+        kept = {key: child for key, child in node.items() if key not in IGNORED and (key, child) != _PREFIX_SCOPE}
         return {str(key): _plain(child, roots) for key, child in kept.items()}
     if isinstance(node, list | tuple):
         return [_plain(child, roots) for child in node]

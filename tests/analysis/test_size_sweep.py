@@ -13,6 +13,7 @@ from mmengine.registry import TRANSFORMS
 from mmlape.analysis.size_sweep import at_size, collect, sweep_table
 from mmlape.cli import main
 from mmlape.errors import ConfigError
+from mmlape.tables import rows_of
 
 RESIZE = """
 test_pipeline.insert(1, dict(type='Resize', scale=(32, 32), keep_ratio=True))
@@ -60,8 +61,7 @@ def test_checkpoints_of_one_config_are_averaged():
     results = {'a (1)': {28: {'mIoU': 30.0}, 36: {'mIoU': 20.0}}, 'a (2)': {28: {'mIoU': 32.0}, 36: {'mIoU': None}}}
     values = collect(results, 'mIoU', ['a', 'a'])
     assert values == {'a': {28: [30.0, 32.0], 36: [20.0]}}
-    columns = [list(column.cells) for column in sweep_table(values, 'mIoU').columns]
-    assert columns == [['a'], ['2'], ['31.00 ± 1.41'], ['20.00']]
+    assert rows_of(sweep_table(values)) == [('a', 2, '31.00 ± 1.41', '20.00')]
 
 
 def test_the_tool(tmp_path):

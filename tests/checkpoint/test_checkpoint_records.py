@@ -98,7 +98,7 @@ def test_a_foreign_file_that_does_not_tell_is_loaded_with_a_note(tmp_path, warni
 def test_everything_that_is_written_keeps_the_record(tmp_path, suffix):
     model = Segmentor(pe_joining='lape-shared', pe_norm='affine', img_size=(48, 16))
     path, other = (run_file(tmp_path / name, model) for name in ('a.pth', 'b.pth'))
-    expected = model.backbone.checkpoint_record()
+    expected = model.backbone.checkpoint_adapter.record(model.backbone)
     assert expected['grid'] == [6, 2] and expected['pe_norm'] == 'affine'
     file, _ = publish(path, tmp_path / f'published{suffix}')
     average([path, other], tmp_path / f'mean{suffix}')

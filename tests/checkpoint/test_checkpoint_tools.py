@@ -20,8 +20,8 @@ from mmlape.checkpoint.records import KEY, record_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
 from mmlape.models import DistilledVisionTransformer, VisionTransformer, ViTAdapter
-from mmlape.models.base.stored_position import usual_heads
-from mmlape.models.vit.stored import arch_of
+from mmlape.models.base.tensor_names import usual_heads
+from mmlape.models.vit.checkpoint import infer_arch
 from mmlape.registry import MODELS
 
 TOOL = str(Path(__file__).parents[2] / 'tools' / 'checkpoint.py')
@@ -217,14 +217,18 @@ def test_inspect_prints_no_arch_of_other_heads():
         tensors = VisionTransformer('deit-tiny', pe_type='none').state_dict()
     for heads, name in ((3, 'deit-tiny'), (12, None)):
         record = {KEY: {'backbones': {'': dict(num_heads=heads)}}}
-        weights = recognise({'state_dict': tensors, 'meta': record}, VisionTransformer.checkpoint_layouts(), 'a.pth')
-        assert arch_of(weights)['name'] == name
+        weights = recognise(
+            {'state_dict': tensors, 'meta': record},
+            VisionTransformer.checkpoint_adapter.layouts(VisionTransformer),
+            'a.pth',
+        )
+        assert infer_arch(weights)[0] == name
 
 
 def test_the_description_of_an_adapter_is_complete():
     model = ViTAdapter('deit-tiny', pe_joining='lape', patch_norm='dual', deform_num_heads=6)
-    weights = recognise({'state_dict': model.state_dict()}, model.checkpoint_layouts(), 'a.pth')
-    rows, config, notes = ViTAdapter.describe_checkpoint(weights, 'a.pth')
+    weights = recognise({'state_dict': model.state_dict()}, model.checkpoint_adapter.layouts(type(model)), 'a.pth')
+    rows, config, notes = ViTAdapter.checkpoint_adapter.describe(ViTAdapter, weights, 'a.pth')
     assert rows == {
         'arch': 'deit-tiny',
         'embed_dims': 192,

@@ -191,7 +191,7 @@ def test_the_papers_five_models_are_named(size, arch, patch_size, dims, class_ro
         shapes |= {f'{block}/{mlp}/Dense_0/kernel': (dims, 4 * dims), f'{block}/{mlp}/Dense_0/bias': (4 * dims,)}
         shapes |= {f'{block}/{mlp}/Dense_1/kernel': (4 * dims, dims), f'{block}/{mlp}/Dense_1/bias': (dims,)}
     kind, weights = recognise_backbone({name: zero.expand(shape) for name, shape in shapes.items()})
-    _, config, notes = kind.describe_checkpoint(weights, 'a.npz')
+    _, config, notes = kind.checkpoint_adapter.describe(kind, weights, 'a.npz')
     assert config.pop('type') == 'mmlape.VisionTransformer' and config['arch'] == arch
     assert config.get('patch_size', 16) == patch_size and config.get('with_prefix_pe', True) == class_row
     assert any(f'hidden_dim={dims}' in note for note in notes)
@@ -257,7 +257,7 @@ def test_vit_pytorchs_stem(tmp_path, pool):
         i: (tensors[f'to_patch_embedding.{i}.weight'], tensors[f'to_patch_embedding.{i}.bias']) for i in (1, 2, 3)
     }
     x = F.linear(F.layer_norm(x, x.shape[-1:], *parts[1]), *parts[2])
-    torch.testing.assert_close(model.tokenize(image)[0], F.layer_norm(x, (D,), *parts[3]), atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(model.patch_embed(image)[0], F.layer_norm(x, (D,), *parts[3]), atol=2e-4, rtol=1e-4)
 
 
 def open_clip_file(input_patchnorm: bool, layer_scale: bool = False) -> dict[str, Tensor]:

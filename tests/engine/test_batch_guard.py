@@ -34,10 +34,10 @@ def recipe(images=2, base=8, accumulation=1, **scale):
         (recipe(), 4, 'auto-scale-lr', 'recipe', (1, 100)),
         (recipe(), 1, 'auto-scale-lr', 'auto-scale-lr', (1, 100)),
         (recipe(enable=True), 1, None, 'auto-scale-lr', (1, 100)),
-        (recipe(enable=True), 1, 'accumulate', 'accumulation', (4, 400)),
-        (recipe(), 2, 'accumulate', 'accumulation', (2, 200)),
-        (recipe(accumulation=2), 1, 'accumulate', 'accumulation', (4, 200)),
-        (recipe(), 8, 'allow-batch-mismatch', 'allowed-mismatch', (1, 100)),
+        (recipe(enable=True), 1, 'accumulate', 'accumulate', (4, 400)),
+        (recipe(), 2, 'accumulate', 'accumulate', (2, 200)),
+        (recipe(accumulation=2), 1, 'accumulate', 'accumulate', (4, 200)),
+        (recipe(), 8, 'allow-batch-mismatch', 'allow-batch-mismatch', (1, 100)),
         (recipe(base=None), 3, None, 'unknown', (1, 100)),
     ],
 )
@@ -47,7 +47,7 @@ def test_a_policy_is_applied(cfg, processes, way, policy, lasting):
     assert (cfg.optim_wrapper.accumulative_counts, cfg.train_cfg.max_iters) == lasting
     if policy != 'recipe':  # which leaves the switch as it is
         assert bool((cfg.auto_scale_lr or {}).get('enable')) == (policy == 'auto-scale-lr')
-    if policy in ('recipe', 'accumulation') and cfg.auto_scale_lr:
+    if policy in ('recipe', 'accumulate') and cfg.auto_scale_lr:
         assert batch.total == 8
 
 
@@ -152,7 +152,7 @@ def test_accumulation_repeats_the_recipe(tmp_path, monkeypatch, capsys):
     cfg.train_dataloader.batch_size = 4
     whole = train(cfg, tmp_path / 'whole', seed=1)
     assert len(accumulated) == len(steps.rates) == 4 and accumulated == steps.rates == [0.1, 0.1] + [0.1 * 0.1] * 2
-    assert (run['identity']['batch_policy'], whole['identity']['batch_policy']) == ('accumulation', 'recipe')
+    assert (run['identity']['batch_policy'], whole['identity']['batch_policy']) == ('accumulate', 'recipe')
     assert run['iter'] == 8 and whole['iter'] == 4
     assert [entry['step'] for entry in tiny.evaluations(tmp_path / 'accumulated')] == [4, 8]
     assert tiny.difference(tmp_path / 'accumulated' / 'iter_8.pth', tmp_path / 'whole' / 'iter_4.pth') < 1e-6

@@ -99,7 +99,7 @@ def test_the_seeds_of_an_arm_are_its_own_and_those_planned(tmp_path):
     [
         ({'total_batch': 16}, 'total_batch: 8 -> 16'),
         ({'world_size': 2}, 'world_size: 4 -> 2'),
-        ({'batch_policy': 'allowed-mismatch'}, 'batch_policy: recipe -> allowed-mismatch'),
+        ({'batch_policy': 'allow-batch-mismatch'}, 'batch_policy: recipe -> allow-batch-mismatch'),
         ({'amp': 'bf16'}, 'amp: None -> bf16'),
         ({'checkpoint': {'name': 'deit.pth', 'sha256': 'd' * 64}}, 'checkpoint: .*cccccccc.* -> .*dddddddd'),
         ({'code': {'version': '0.3.0', 'source': 'x' * 64, 'commit': None}}, 'code: mmlape 0.2.0 -> 0.3.0'),

@@ -16,7 +16,7 @@ def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path):
     for name in ('Segmenter, default PE', 'Segmenter, LaPE', 'Mask R-CNN ViT-Adapter', 'UperNet ViT-Adapter', 'DeiT'):
         assert name in report and name in page and name in printed
     linked = [line.split('(')[-1].rstrip(')') for line in report.splitlines() if line.startswith('![')]
-    assert sum(path.startswith('pictures/') for path in linked) == 4 * 3
+    assert sum(path.startswith('images/') for path in linked) == 4 * 3
     assert all((folder / path).stat().st_size > 1000 for path in linked)
     assert page.count('data:image/png') >= 4 * 3
     numbers = json.loads((folder / 'report.json').read_text())

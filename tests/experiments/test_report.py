@@ -26,6 +26,8 @@ from mmlape.experiments.report.figures import draw
 from mmlape.experiments.report.latex import escape, write_latex
 from mmlape.experiments.report.paper import index_entry
 from mmlape.experiments.report.tables import comparison_table, early_table, results_table, seeds_table
+from mmlape.models import SwinTransformer
+from mmlape.registry import MODELS
 from mmlape.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.runs.identity import checkpoint_keys, collect
 from mmlape.runs.paper_model import paper_model
@@ -148,7 +150,7 @@ def test_pairs_of_long_names_are_called_as_in_the_paper_where_that_tells_them_ap
 
 def test_arms_that_differ_in_more_than_their_settings_are_pointed_out(tmp_path):
     write_run(tmp_path / 'plain', 1, 40.0, chosen=settings('default'))
-    other = synthetic.identity(1, settings(), total_batch=16, batch_policy='allowed-mismatch')
+    other = synthetic.identity(1, settings(), total_batch=16, batch_policy='allow-batch-mismatch')
     write_run(tmp_path / 'wide', 1, 41.0, identity=other)
     write_run(tmp_path / 'old', 1, 41.0, chosen=False)
     warnings = build(_arms(tmp_path), 'x').warnings
@@ -341,6 +343,18 @@ def test_the_papers_figures_stand_beside_the_same_model_only(report, folder, tmp
         assert (found and found.results['mIoU']) == figure
 
 
+def test_an_arm_of_a_study_has_the_studys_figure():
+    rms, plain = (index_entry(f'studies/dpn-table6.yml:{arm}') for arm in ('rms', 'dual'))
+    assert rms.results == {'accuracy/top1': '0.0 relative to dual (DPN)'}
+    assert plain.results == {'accuracy/top1': '81.1 (DPN)'}, 'its base'
+    assert (rms.length, rms.batch) == (plain.length, plain.batch) == (('Iterations', 93000), 4096)
+    assert index_entry('work_dirs/lape-table7-sincos1d.py').results == {'accuracy/top1': '67.70'}
+    assert index_entry('lape-table7.yml:learnable') == index_entry('deit-tiny_4xb256-300e_in1k')
+    (quotation,) = index_entry('lape-table7.yml:rpe').quotations
+    assert (quotation.paper, quotation.short) == ('LaPE (ICCV 2023), Table 7', 'LaPE')
+    assert index_entry('lape-table7.yml:nothing') is None
+
+
 def test_a_checkpoint_of_another_joining_has_no_star():
     chosen = settings('lape')
     assert paper_model('x', {**synthetic.identity(1), 'settings': chosen}).pretrained == 'DeiT-Ti*'
@@ -435,6 +449,36 @@ def test_other_backbones_have_the_papers_names(options, words):
     model = paper_model('x', {'settings': {'model': dict(type='mmpretrain.ImageClassifier', backbone=options)}})
     assert (model.name, model.method) == words
     assert model.plain == (model.method == 'Default')
+
+
+@pytest.mark.parametrize('kind', ['mmlape.MyConvNet', 'MyConvNet', 'my_models.MyConvNet'])
+def test_an_unknown_backbone_is_called_by_its_class(kind):
+    backbone = dict(type=kind, arch='tiny', pe_joining='lape')
+    model = paper_model('x', {'settings': {'model': dict(type='mmpretrain.ImageClassifier', backbone=backbone)}})
+    assert (model.name, model.method) == ('MyConvNet-Ti', 'LaPE')
+
+
+def test_a_backbone_that_inherits_has_a_name_of_its_own(monkeypatch):
+    class Wide(SwinTransformer):
+        pass
+
+    class Named(SwinTransformer):
+        paper_name = 'Swin V3'
+
+    for cls, name in ((Wide, 'Wide-T'), (Named, 'Swin V3-T')):
+        monkeypatch.setitem(MODELS.module_dict, cls.__name__, cls)
+        backbone = dict(type=f'mmlape.{cls.__name__}', arch='tiny')
+        model = paper_model('x', {'settings': {'model': dict(type='mmpretrain.ImageClassifier', backbone=backbone)}})
+        assert (model.name, model.method) == (name, 'RPE')
+
+
+def test_names_are_those_that_the_run_recorded(tmp_path):
+    recorded = dict(name='', pretrained='none', method='Fourier', plain=False)
+    for seed, paper in ((1, recorded), (2, None)):
+        write_run(tmp_path / f'arm{seed}', seed, 40.0, identity=synthetic.identity(seed, paper=paper), config='c.py')
+    first, second = build(_arms(tmp_path), 'x').results
+    assert (first.model.name, first.model.method) == ('c', 'Fourier')
+    assert (second.model.name, second.model.method) == ('Seg-T-Mask/16', 'LaPE'), 'an older record'
 
 
 @pytest.mark.parametrize(
@@ -576,7 +620,7 @@ def test_a_band_is_mean_and_deviation_at_common_iterations():
 def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path):
     shutil.copytree(tiny.ROOT / 'docs' / 'images', tmp_path / 'drawn' / 'Segmenter')
     said = tiny.run(
-        tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', 'out', '--pictures', 'drawn', '--arms', LAPE, DEFAULT,
+        tiny.ROOT / 'tools' / 'report.py', work_dir, '--out', 'out', '--images', 'drawn', '--arms', LAPE, DEFAULT,
         '--metric', 'mIoU', 'aAcc', '--baseline', LAPE, cwd=tmp_path, **tiny.REAL,
     )  # fmt: skip
     assert 'not counted' not in said and '36.50 ± 0.31 (5)' in said
@@ -585,7 +629,7 @@ def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path)
     assert names <= {file.name for file in (tmp_path / 'out').iterdir()}
     page = _Page((tmp_path / 'out' / 'index.html').read_text())
     assert any(image.startswith('data:image/png') for image in page.images) and 'Segmenter' in page.text
-    assert '](pictures/Segmenter/' in (tmp_path / 'out' / 'report.md').read_text()
+    assert '](images/Segmenter/' in (tmp_path / 'out' / 'report.md').read_text()
     compared = json.loads((tmp_path / 'out' / 'report.json').read_text())['comparisons']
     assert {(one['arm'], one['baseline'], one['metric']) for one in compared if one['class'] is None} == {
         (DEFAULT, LAPE, 'mIoU'),
@@ -604,7 +648,7 @@ def test_the_commands_status_tells_that_runs_are_missing(work_dir, tmp_path, cap
         (('--arms', 'x'), 'no arm x in'),
         (('--metric', 'mIou'), '--metric mIou: no run has it; there are: aAcc, coco/bbox_mAP'),
         (('--baseline', 'x'), '--baseline x: no such arm'),
-        (('--pictures', '.'), '--pictures .: no png'),
+        (('--images', '.'), '--images .: no png'),
         (('--out', '/proc/nothing'), 'cannot write the report into /proc/nothing'),
     ],
 )

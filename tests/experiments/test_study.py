@@ -184,7 +184,7 @@ def test_arms_on_fractions(config):
     study = Study(found, (4,))
     assert [one.get('data_fraction') for one in study.configs.values()] == ['1/16', '1/4', None]
     assert study.plan()[0].train_args[-2:] == ('train_cfg.max_iters=3', 'data_fraction=1/16')
-    assert len({study._identity(one, 4)['config'] for one in found}) == 3
+    assert len({study._identity(one, 4)['settings_sha256'] for one in found}) == 3
     with pytest.raises(ConfigError, match='data_fraction=2: give a number above 0'):
         on_fractions([arm], ['1', '2'])
     with pytest.raises(ConfigError, match=r'arms: tiny\+1of4 given twice'):

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,21 +21,21 @@ from mmlape.checkpoint import load_model
 from mmlape.cli import main
 from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.engine.config import load_config
+from mmlape.engine.study_file import read_study
 from mmlape.errors import CheckpointError, DataError
 from mmlape.experiments.averages import moments
 from mmlape.experiments.vtab import protocol
-from mmlape.experiments.vtab.paper import paper_figures, paper_model, paper_table, set_groups
 from mmlape.experiments.vtab.protocol import METRIC, Options, SetResult, choose, evaluate
-from mmlape.experiments.vtab.sets import VtabSet, read_sets
+from mmlape.experiments.vtab.sets import VtabSet, VtabSets, read_sets
 from mmlape.experiments.vtab.tables import build_report, results_table, write_results
 from mmlape.tables import rows_of
 
-GROUPS, MODELS = set_groups(), paper_table()['Models']
-CONFIGS = sorted((ROOT / 'configs' / 'classification' / 'vtab').glob('vit-*.py'))
-MINI = {
-    path.stem.rpartition('-')[2]: path
-    for path in (ROOT / 'configs' / 'classification' / 'vtab').glob('deit-mini-*.py')
-}
+STUDY = read_study(ROOT / 'studies' / 'vtab.yml')
+ARMS = {arm.name: arm for arm in STUDY.arms if arm.base_name == 'b32'}
+GROUPS = {name: arm.variables['VTAB_GROUP'] for name, arm in ARMS.items()}
+FIGURES = {name: float(arm.figure) for name, arm in ARMS.items()}
+MINI_STUDY = ROOT / 'studies' / 'vtab-mini.yml'
+MINI = {name: f'{MINI_STUDY}:{name}' for name in ('digits', 'textures', 'counts')}
 PRETRAIN = ROOT / 'configs/classification/digits/deit-mini_1xb32-5e_mini-digits.py'
 # folder of the published lists: classes
 PUBLISHED = {
@@ -66,10 +67,10 @@ def checkpoint(tmp_path_factory):
 
 def test_the_sets_are_vtabs():
     found = {group: {} for group in PUBLISHED}
-    for path in CONFIGS:
-        cfg = load(path)
+    for name, arm in ARMS.items():
+        cfg = load_config(STUDY.reference(arm))
         found[cfg.vtab.group][Path(cfg.data_root).name] = cfg.model.head.num_classes
-        assert GROUPS[cfg.vtab.name] == cfg.vtab.group and path.stem.endswith(f'_vtab-{cfg.vtab.name}')
+        assert (cfg.vtab.name, cfg.vtab.group) == (name, GROUPS[name])
         assert cfg.model.data_preprocessor.num_classes == cfg.model.head.num_classes
         lists = {split: cfg[f'{split}_dataloader'].dataset.ann_file for split in ('train', 'val', 'test')}
         assert lists == dict(train='train800.txt', val='val200.txt', test='test.txt')
@@ -77,13 +78,12 @@ def test_the_sets_are_vtabs():
             dataset = cfg[f'{split}_dataloader'].dataset
             assert (dataset.data_root, len(dataset.metainfo.classes)) == (cfg.data_root, cfg.model.head.num_classes)
             assert [step.type for step in dataset.pipeline] == ['LoadImageFromFile', 'Resize', 'PackInputs']
-    assert found == PUBLISHED and len(CONFIGS) == len(GROUPS) == 19
-    assert [list(GROUPS.values()).count(group) for group in PUBLISHED] == [7, 4, 8]
+    assert found == PUBLISHED and len(GROUPS) == 19
 
 
 def test_recipe():
     """2,500 steps of 512, of SGD without decay: the rate rises for 200 steps, then falls as half a cosine to 0."""
-    cfg = load(CONFIGS[0])
+    cfg = load_config(STUDY.reference(ARMS['dtd']))
     assert (cfg.train_cfg.max_iters, cfg.train_dataloader.batch_size) == (2500, 512)
     assert cfg.optim_wrapper.clip_grad == dict(max_norm=1.0)
     chosen = dict(cfg.optim_wrapper.optimizer)
@@ -105,7 +105,7 @@ def test_recipe():
 
 
 def test_loss_sums_over_classes_and_averages_over_images_and_the_head_starts_at_zero():
-    model = build(load(MINI['textures']))
+    model = build(load_config(MINI['textures']))
     model.head.init_weights()
     assert not any(parameter.any() for parameter in model.head.parameters())
     rng = np.random.default_rng(0)
@@ -122,24 +122,40 @@ def test_loss_sums_over_classes_and_averages_over_images_and_the_head_starts_at_
     assert float(loss) == pytest.approx(crosses.sum(axis=1).mean(), rel=1e-5)
 
 
-def test_paper_model():
-    figures = {model: paper_figures(model) for model in MODELS}
-    assert figures['B/32']['caltech101'] == 87.1 and figures['B/16 + DPN']['norb-elevation'] == 36.2
-    cfg = load(CONFIGS[0])
-    assert paper_model(cfg.model) == 'B/32'
-    backbone = cfg.model.backbone
-    changes = (dict(patch_norm='dual'), 'B/32 + DPN'), (dict(patch_size=16), 'B/16'), (dict(pe_joining='lape'), None)
-    for change, name in (*changes, (dict(patch_norm='pre'), None), (dict(arch='deit-small'), None)):
-        assert paper_model(dict(backbone=dict(backbone, **change))) == name
-    assert paper_figures(None) == {}
+def test_the_figures_are_those_of_the_model(data, checkpoint):
+    """Table 3's four models; a model that options change has none."""
+    names = ('b32', 'b32-dpn', 'b16', 'b16-dpn')
+    figures = {
+        base: {arm.title.partition(',')[0]: arm.figure for arm in STUDY.arms if arm.base_name == base}
+        for base in names
+    }
+    assert [figures[base]['Caltech101'] for base in names] == ['87.1', '87.7', '86.1', '86.6']
+    assert figures['b16-dpn']['SmallNORB'] == '36.2' and all(len(rows) == 16 for rows in figures.values())
+    models = []
+    for base in names:
+        arm = next(arm for arm in STUDY.arms if arm.base_name == base)
+        backbone = load_config(STUDY.reference(arm)).model.backbone
+        models.append((arm.base_title, backbone.patch_size, backbone.get('patch_norm', 'none')))
+    assert models == [
+        ('B/32', 32, 'none'),
+        ('B/32 + DPN', 32, 'dual'),
+        ('B/16', 16, 'none'),
+        ('B/16 + DPN', 16, 'dual'),
+    ]
+    common = ([ROOT / 'studies' / 'vtab.yml'], checkpoint, data.parent / 'sets')
+    for name in ('dtd', 'svhn'):
+        (data.parent / 'sets' / name).mkdir(parents=True, exist_ok=True)
+    sets = read_sets(*common, base='b16', names=['dtd', 'svhn'])
+    assert [(one.name, one.figure) for one in sets.sets] == [('dtd', 60.1), ('svhn', 76.7)] and sets.model == 'B/16'
+    sets = read_sets(*common, ['model.backbone.pe_joining=lape'], names=['dtd'])
+    assert sets.model is None and sets.sets[0].figure is None
 
 
 # ---------------------------------------------------------------- the choice and the means
 
 
 def make_set(name='dtd', group='natural'):
-    cfg = Config(dict(data_root='nowhere/', model=load(CONFIGS[0]).model))
-    return VtabSet(name, group, f'{name}.py', (), cfg)
+    return VtabSet(name, group, f'{name}.py', (), Config(dict(data_root='nowhere/')), FIGURES[name])
 
 
 def write_arm(work_dir, one, rate, values, **more):
@@ -225,7 +241,9 @@ def test_means_by_group_say_which_sets_they_are_over(tmp_path):
     results = [result_of(name, values[name]) for name in GROUPS if name not in ('svhn', 'dmlab', 'eurosat')]
     results.append(SetResult(make_set('svhn'), {}, reason='lr 0.1: seed 2: missing'))
     options = Options((0.01,), (1, 2, 3), work_dir=tmp_path)
-    report = build_report(results, options, {'dmlab': 'no folder data/dmlab'})
+    trained = [result.vtab_set for result in results]
+    sets = VtabSets(trained, GROUPS, {'dmlab': 'no folder data/dmlab'}, 'B/32')
+    report = build_report(results, options, sets)
     assert [mean.title for mean in report.means] == [
         'natural, 6 of 7 sets', 'specialized, 3 of 4 sets', 'structured, 7 of 8 sets', 'all, 16 of 19 sets',
     ]  # fmt: skip
@@ -235,11 +253,13 @@ def test_means_by_group_say_which_sets_they_are_over(tmp_path):
         by_seed = np.mean([values[name] for name in over], axis=0)
         assert mean.test['mean'] == pytest.approx(by_seed.mean()) and mean.test['n'] == 3
         assert mean.test['std'] == pytest.approx(by_seed.std(ddof=1))
-        assert mean.paper == pytest.approx(np.mean([paper_figures('B/32')[name] for name in over]))
+        assert mean.paper == pytest.approx(np.mean([FIGURES[name] for name in over]))
     left_out = next(note for note in report.notes if note.startswith('In no mean'))
     assert 'svhn (lr 0.1: seed 2: missing)' in left_out and 'dmlab (no folder data/dmlab)' in left_out
     assert 'eurosat (not asked for)' in left_out and not report.complete
-    assert any("the paper's, not measured by us" in note for note in report.notes)
+    assert any("The paper's figures are for B/32, not measured by us" in note for note in report.notes)
+    changed = VtabSets([replace(one, figure=None) for one in trained], GROUPS, {})
+    assert build_report(results, options, changed).model is None
 
     table = results_table(report)
     cells = next(row for row in rows_of(table) if row[0] == 'dtd')
@@ -288,6 +308,10 @@ def test_bad_input_is_one_line_before_training(data, checkpoint, tmp_path, capsy
     assert '\n' not in line and not (tmp_path / 'work').exists()
     assert 'is no set of VTAB' in refused(capsys, PRETRAIN, checkpoint, *common)
     assert 'two configs of the set mini-digits' in refused(capsys, configs[0], configs[0], checkpoint, *common)
+    line = refused(capsys, MINI_STUDY, checkpoint, *common, '--sets', 'digits')
+    assert "--sets: no set 'digits'; there are: mini-digits, mini-textures, mini-counts" in line
+    line = refused(capsys, ROOT / 'studies' / 'vtab.yml', checkpoint, *common, '--base', 'b8')
+    assert "has no base 'b8'; there are: b32, b32-dpn, b16, b16-dpn" in line
 
 
 def test_a_checkpoint_of_another_architecture_is_one_line(data, checkpoint, tmp_path, capsys):
@@ -308,7 +332,7 @@ def test_a_checkpoint_of_another_architecture_is_one_line(data, checkpoint, tmp_
 
 def test_all_but_the_head_is_loaded(checkpoint):
     torch.manual_seed(1)  # another head than the checkpoint's
-    cfg = load(MINI['digits'])  # as many classes as the checkpoint has
+    cfg = load_config(MINI['digits'])  # as many classes as the checkpoint has
     model = build(cfg)
     report = load_model(model, checkpoint, fresh=cfg.load_fresh)
     stored = torch.load(checkpoint)['state_dict']
@@ -330,9 +354,13 @@ def _without(checkpoint, start):
 def test_missing_sets_are_skipped_if_asked_for(data, checkpoint, tmp_path):
     (tmp_path / 'vtab').mkdir()
     (tmp_path / 'vtab' / 'counts').symlink_to(data / 'counts')
-    sets, absent = read_sets([MINI['digits'], MINI['counts']], checkpoint, tmp_path / 'vtab', skip=True)
+    found = read_sets([MINI['digits'], MINI['counts']], checkpoint, tmp_path / 'vtab', skip=True)
+    sets = found.sets
     assert [one.name for one in sets] == ['mini-counts']
-    assert absent == {'mini-digits': f'no folder {tmp_path}/vtab/digits'}
+    assert found.absent == {'mini-digits': f'no folder {tmp_path}/vtab/digits'}
+    assert found.groups == {'mini-digits': 'natural', 'mini-counts': 'structured'}
+    found = read_sets([MINI_STUDY], checkpoint, tmp_path / 'vtab', names=['mini-counts'])
+    assert [one.name for one in found.sets] == ['mini-counts'] and len(found.groups) == 3 and not found.absent
     assert sets[0].cfg.load_from == str(checkpoint)
     with pytest.raises(DataError, match='1 of 1 sets are missing'):
         read_sets([MINI['digits']], checkpoint, tmp_path / 'vtab', skip=True)

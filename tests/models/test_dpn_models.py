@@ -117,5 +117,5 @@ def test_the_standard_deviation_of_a_learnable_table_is_an_argument():
     arch = dict(embed_dims=384, num_layers=1, num_heads=6, feedforward_channels=8)
     model = VisionTransformer(arch, 64, 8, pe_type=pe_type)
     assert model.pos_embed.std().item() == pytest.approx(384**-0.5, rel=0.05)
-    assert model.checkpoint_record()['pe_type'] == 'learnable'
+    assert model.checkpoint_adapter.record(model)['pe_type'] == 'learnable'
     assert CompactTransformer('cvt-2/4', pe_type=dict(type='learnable', std=0.1)).positional_emb.std().item() < 0.11

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from irpe_buckets import bucket_map
 from mmengine.config import Config
 from mmengine.structures import InstanceData, PixelData
 from mmpretrain.structures import DataSample
@@ -14,7 +15,6 @@ from PIL import Image
 
 from mmlape.analysis import size_sweep
 from mmlape.analysis.bias_maps import bias_terms, read_images, write_bias_maps
-from mmlape.analysis.bucket_figures import bucket_map
 from mmlape.analysis.cost import _attention_flops
 from mmlape.analysis.gradient_norms import NormArm, _spread
 from mmlape.analysis.position import cosines, view_positions

@@ -12,6 +12,7 @@ import torch
 
 from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.registry import JOININGS, MODELS, POSITION_ENCODINGS
+from mmlape.runs.paper_model import paper_model
 
 MODULES = ('my_positions', 'my_joining', 'my_backbone')
 ARCH = dict(embed_dims=32, num_layers=4, num_heads=2, feedforward_channels=64)
@@ -97,6 +98,30 @@ def test_draw_count_export_and_evaluate(trained):
     assert (trained / 'backbone.onnx').is_file()
     run(trained, 'test', 'my_config.py', file, '--out', 'metrics.json')
     assert 'mIoU' in json.loads((trained / 'metrics.json').read_text())['metrics']
+
+
+def test_the_report_names_them(trained):
+    printed = run(trained, 'report', 'complete', '--out', 'report')
+    assert 'complete' in printed
+    model = json.loads((trained / 'report' / 'report.json').read_text())['arms']['complete']['model']
+    assert model['name'].endswith(' ConvStemViT') and model['pretrained'] == 'none'
+    assert (model['method'], model['plain']) == ('QueryKeyJoining, Fourier + Distance', False)
+
+
+@pytest.mark.usefixtures('imported')
+@pytest.mark.parametrize(
+    ('options', 'method'),
+    [
+        (dict(pe_type='distance'), 'Distance'),
+        (dict(pe_type=['learnable', 'distance']), 'Default + Distance'),
+        (dict(pe_type='fourier', pe_joining='lape'), 'LaPE, Fourier'),
+        (dict(pe_joining='query-key'), 'QueryKeyJoining'),
+    ],
+)
+def test_tables_call_them_by_their_classes(options, method):
+    backbone = dict(type='mmlape.ConvStemViT', **options)
+    model = paper_model('x', {'settings': {'model': dict(type='mmpretrain.ImageClassifier', backbone=backbone)}})
+    assert (model.name, model.method, model.plain) == ('ConvStemViT', method, False)
 
 
 @pytest.mark.usefixtures('imported')

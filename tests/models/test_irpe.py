@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 from golden_models import load
+from irpe_buckets import RATIOS, bucket_map
+from irpe_buckets import main as draw_buckets
 from torch import nn
 
 from mmlape.analysis.bias_maps import bias_terms
-from mmlape.analysis.bucket_figures import RATIOS, bucket_map
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.describing import inspect
 from mmlape.checkpoint.records import KEY, record_of
@@ -214,7 +215,7 @@ def test_a_public_file_is_described_and_loaded(options, tmp_path):
     from mmlape.checkpoint.reading import read_checkpoint
 
     kind, weights = recognise_backbone(read_checkpoint(file), file)
-    config = kind.describe_checkpoint(weights, str(file))[1]
+    config = kind.checkpoint_adapter.describe(kind, weights, str(file)).config
     told = config['pe_type'][1]
     assert {key: told[key] for key in options} == options and told['type'] == 'irpe'
     loaded = vit(**{key: value for key, value in told.items() if key != 'type'})
@@ -366,11 +367,9 @@ def test_the_papers_figures_of_buckets(tmp_path, capsys):
         'cross': [[14, 14], [14, 14]],
         'product': [[16], [49]],
     }
-    assert main(['visualize-pe', '--buckets', '--out', str(tmp_path)]) == 0
+    assert draw_buckets(['--out', str(tmp_path)]) == 0
     for name in ('buckets.png', 'indexes.png'):
         assert (tmp_path / name).stat().st_size > 10_000
-    assert main(['visualize-pe', '--out', str(tmp_path)]) == 1
-    assert 'name a model, or pass --buckets' in capsys.readouterr().err
 
 
 def test_learned_bias_maps(tmp_path, capsys):

@@ -21,7 +21,7 @@ from mmlape.errors import TrainingError
 from mmlape.runs import identity as identities
 from mmlape.runs.identity import checkpoint_keys, collect, differences, joined_digest, read_identity
 from mmlape.runs.record import lock_run, running_in
-from mmlape.runs.settings import digest, named_differences, precision, settings
+from mmlape.runs.settings import COUNTED, IGNORED, digest, named_differences, precision, settings
 
 PLAN = dict(world_size=1, total_batch=2)
 DETECTOR = 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
@@ -47,7 +47,7 @@ def identity_of(path, *options, seed=3, plan=PLAN, policy='recipe'):
     ],
 )
 def test_what_may_differ_does_not_count(config, option):
-    assert identity_of(config, option)['config'] == identity_of(config)['config']
+    assert identity_of(config, option)['settings_sha256'] == identity_of(config)['settings_sha256']
 
 
 @pytest.mark.parametrize(
@@ -158,10 +158,17 @@ def test_no_key_of_a_configuration_is_forgotten():
     assert runner_keys() <= named, runner_keys() - named
 
 
+def test_the_page_for_users_lists_every_key_that_counts_or_does_not():
+    page = (tiny.ROOT / 'docs' / 'experiments.md').read_text()
+    counts, ignored = page.partition('Settings are these keys')[2].partition('Inside these keys')[::2]
+    assert [key for key in COUNTED if f'`{key}`' not in counts] == []
+    assert [key for key in IGNORED if f'`{key}`' not in ignored] == []
+
+
 def test_the_place_of_the_data_does_not_count_but_its_parts_do(config, tmp_path):
     moved = tiny.write_data(tmp_path / 'moved')
     here, there = identity_of(config), identity_of(config, f'data_root={moved}')
-    assert here['config'] == there['config'] and str(moved) not in json.dumps(there['settings'])
+    assert here['settings_sha256'] == there['settings_sha256'] and str(moved) not in json.dumps(there['settings'])
     other = identity_of(config, 'train_dataloader.dataset.data_prefix.img_path=images/validation')
     assert any('img_path' in line for line in differences(here, other, for_resume=True))
 
@@ -221,8 +228,8 @@ def test_what_must_be_equal_depends_on_the_purpose(config):
     processes = identity_of(config, plan=dict(world_size=2, total_batch=2))
     assert differences(mine, processes, for_resume=True) == []
     assert 'world_size: 1 -> 2' in differences(mine, processes, for_resume=False)
-    batch = identity_of(config, plan=dict(world_size=1, total_batch=4), policy='allowed-mismatch')
-    lines = ['total_batch: 2 -> 4', 'batch_policy: recipe -> allowed-mismatch']
+    batch = identity_of(config, plan=dict(world_size=1, total_batch=4), policy='allow-batch-mismatch')
+    lines = ['total_batch: 2 -> 4', 'batch_policy: recipe -> allow-batch-mismatch']
     assert differences(mine, batch, for_resume=True) == lines
 
 
@@ -307,7 +314,7 @@ def test_a_run_records_its_identity(config, tmp_path):
     expected = identity_of(config, seed=5)
     assert {**expected, 'settings': None} == {**identity, 'settings': None}
     assert identity['settings'] == expected['settings'] == json.loads((tmp_path / 'settings.json').read_text())
-    assert digest(identity['settings']) == identity['config']
+    assert digest(identity['settings']) == identity['settings_sha256']
     assert record['device'] and record['host'] and record['updated'] > 1.7e9 and record['failure'] is None
     cost = record['cost']
     assert cost['parameters'] == 28723 and cost['seconds_per_iter'] > 0 and cost['train_seconds'] > 0

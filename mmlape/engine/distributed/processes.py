@@ -3,6 +3,7 @@
 import atexit
 import ctypes
 import datetime
+import logging
 import os
 import shutil
 import signal
@@ -14,10 +15,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from mmengine.dist import all_gather_object, get_rank, get_world_size, init_dist, is_distributed
+from mmengine.logging import print_log
 from mmengine.model import MMDistributedDataParallel as _MMDistributedDataParallel
+from mmengine.model import revert_sync_batchnorm
 from torch import nn
 
-from mmlape.engine.distributed.sync_bn import convert_sync_bn
 from mmlape.errors import MMLaPEError, TrainingError
 from mmlape.registry import MODEL_WRAPPERS
 
@@ -175,15 +177,21 @@ def any_process(flag: bool, device: torch.device | str = 'cpu') -> bool:
 
 @MODEL_WRAPPERS.register_module()
 class MMDistributedDataParallel(_MMDistributedDataParallel):
-    """MMEngine's wrapper that also works on the CPU.
-
-    On the CPU it takes no ``device_ids``, and the model's SyncBatchNorm layers become :class:`GroupBatchNorm`, because
-    torch's own accept GPU tensors only.
-    """
+    """MMEngine's wrapper that also works on the CPU, without ``device_ids`` (see :func:`runnable_on_cpu`)."""
 
     def __init__(self, module: nn.Module, device_ids: list[int] | None = None, **kwargs) -> None:
-        devices = {parameter.device.type for parameter in module.parameters()}
-        if devices == {'cpu'}:
-            device_ids = None
-            module = convert_sync_bn(module, dist.new_group())
+        if device_type(module) == 'cpu':
+            module, device_ids = runnable_on_cpu(module), None
         super().__init__(module=module, device_ids=device_ids, **kwargs)
+
+
+def device_type(module: nn.Module) -> str:
+    """Return the type of a model's device."""
+    return next(module.parameters()).device.type
+
+
+def runnable_on_cpu(module: nn.Module) -> nn.Module:
+    """Replace SyncBatchNorm layers, which take GPU tensors only, by batch norms over a process's own images."""
+    if any(isinstance(part, nn.SyncBatchNorm) for part in module.modules()):
+        print_log('on the CPU, SyncBN takes the statistics of each process alone', 'current', logging.WARNING)
+    return revert_sync_batchnorm(module)

@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from mmlape.engine.distributed.sync_bn import convert_sync_bn
+from mmlape.engine.distributed.processes import device_type, runnable_on_cpu
 from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.registry import MODEL_WRAPPERS
@@ -92,16 +92,11 @@ def summed(part: Tensor, like: Tensor) -> Tensor:
 
 @MODEL_WRAPPERS.register_module()
 class ShardedModel(nn.Module):
-    """A model wrapper of MMEngine around a model that is unsharded until :meth:`shard`.
-
-    On the CPU, the model's SyncBatchNorm layers become :class:`mmlape.engine.distributed.sync_bn.GroupBatchNorm`.
-    """
+    """A model wrapper of MMEngine around a model that is unsharded until :meth:`shard`."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        if _device_type(module) == 'cpu':
-            module = convert_sync_bn(module, dist.new_group())
-        self.module = module
+        self.module = runnable_on_cpu(module) if device_type(module) == 'cpu' else module
         self.sharded = False
 
     def shard(self, optim_wrapper: OptimWrapper) -> None:
@@ -150,10 +145,6 @@ class ShardedModel(nn.Module):
         return self.module.test_step(data)
 
 
-def _device_type(module: nn.Module) -> str:
-    return next(module.parameters()).device.type
-
-
 def _units(module: nn.Module) -> list[nn.Module]:
     """Return the modules that are gathered as one: the backbone's, then the model with everything else."""
     backbone = getattr(module, 'backbone', None)
@@ -161,7 +152,7 @@ def _units(module: nn.Module) -> list[nn.Module]:
 
 
 def _fully_shard(module: nn.Module) -> None:
-    kind = _device_type(module)
+    kind = device_type(module)
     if kind == 'cpu' and not hasattr(FSDPModule, 'set_force_sum_reduction_for_comms'):
         raise ConfigError(
             f'distributed=fsdp: on the CPU, torch {torch.__version__} sums gradients that it should average; install '

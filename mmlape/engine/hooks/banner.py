@@ -19,7 +19,7 @@ def banner(plan: RunPlan) -> tuple[str, str | None]:
     line += f"the recipe's learning rate ({lr}) is for {base}"
     if plan.batch_policy == 'auto-scale-lr':
         return f'{line} and is multiplied by {total / base:g}', None
-    if plan.batch_policy == 'allowed-mismatch':
+    if plan.batch_policy == 'allow-batch-mismatch':
         return line, (
             f'{total} images a step instead of {base}, with the learning rate for {base} (--allow-batch-mismatch): '
             "results will differ from the recipe's"

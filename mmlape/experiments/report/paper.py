@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from mmlape.engine.study_file import find_arm
 from mmlape.mim import mim_root
 
 METRICS = {
@@ -95,16 +96,16 @@ def read_metafiles(kind: str) -> dict[str, dict]:
 
 
 def index_entry(config: str, parameters: int | None = None) -> IndexEntry | None:
-    """Return the entry of a config; None if there is none.
+    """Return the entry of a config or of an arm of a study; None if there is none.
 
     Args:
-        config: Its name or its file.
+        config: Its name or its file, or ``STUDY.yml:ARM``.
         parameters: The number that the trained model has, if it was counted. If it differs from the config's, the
             model is another one (other classes, another position embedding), which has no entry.
     """
     entry = read_metafiles('Models').get(Path(config).stem)
     if entry is None:
-        return None
+        return _arm_entry(config, parameters)
     facts = entry.get('Metadata', {})
     counts = {key: int(facts[key]) for key in ('Parameters', 'FLOPs', 'Training Batch') if key in facts}
     if parameters and counts.get('Parameters') not in (None, parameters):
@@ -118,6 +119,21 @@ def index_entry(config: str, parameters: int | None = None) -> IndexEntry | None
         tuple(map(_quotation, entry.get('Paper Results', ()))),
         _fractions(entry['Paper Fractions']) if 'Paper Fractions' in entry else {},
     )
+
+
+def _arm_entry(config: str, parameters: int | None) -> IndexEntry | None:
+    """Return the entry of an arm of a study: the study's figure for it, and its base's length and batch."""
+    study, arm = find_arm(config) or (None, None)
+    if arm is None or not arm.overrides:
+        return arm and index_entry(arm.base, parameters)
+    base = index_entry(arm.base)
+    kept = base and not any(key.startswith(('train_cfg', 'train_dataloader')) for key in arm.overrides)
+    quotations = ()
+    if arm.figure is not None:
+        figure = f'{arm.figure} relative to {arm.relative_to}' if arm.relative_to else arm.figure
+        paper = f'{study.paper}, {study.table}' if study.table else study.paper
+        quotations = (Quotation(paper, study.runs, study.dataset, {METRICS.get(study.metric, study.metric): figure}),)
+    return IndexEntry(length=base.length if kept else None, batch=base.batch if kept else None, quotations=quotations)
 
 
 def _quotation(result: dict) -> Quotation:

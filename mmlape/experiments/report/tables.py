@@ -171,7 +171,7 @@ def provenance_table(report: Report) -> pd.DataFrame:
         commit = f'(commit {code["commit"][:9]})' if code.get('commit') else ''
         rows.append((
             result.name,
-            f'{config} {_short(identity.get("config"))}'.strip(),
+            f'{config} {_short(identity.get("settings_sha256"))}'.strip(),
             ', '.join(map(str, result.summary['seeds'])) or DASH,
             _batch(record),
             identity.get('batch_policy') or DASH,

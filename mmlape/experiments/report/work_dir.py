@@ -52,7 +52,7 @@ def report_work_dir(
         title or folder.resolve().name,
         baseline,
         allow_software,
-        images=_copy_images(Path(images), out / 'pictures') if images else {},
+        images=_copy_images(Path(images), out / 'images') if images else {},
     )
     return report, write_report(report, out)
 
@@ -76,7 +76,7 @@ def _with_metrics(arms: Sequence[ArmRuns], metrics: Sequence[str]) -> list[ArmRu
 
 def _copy_images(folder: Path, out: Path) -> dict[str, list[Path]]:
     """Copy the images of a folder beside the report, so that this can be moved; return them by caption."""
-    found = {}
+    copies = {}
     for file in sorted(folder.rglob('*')):
         if file.suffix.lower() not in IMAGE_SUFFIXES:
             continue
@@ -85,7 +85,7 @@ def _copy_images(folder: Path, out: Path) -> dict[str, list[Path]]:
         if copy.resolve() != file.resolve():
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
-        found.setdefault(' / '.join(place.parts[:-1]) or 'Images', []).append(copy)
-    if not found:
-        raise DataError(f'--pictures {folder}: no png, jpg, svg, webp or gif file there')
-    return found
+        copies.setdefault(' / '.join(place.parts[:-1]) or 'Images', []).append(copy)
+    if not copies:
+        raise DataError(f'--images {folder}: no png, jpg, svg, webp or gif file there')
+    return copies

@@ -68,7 +68,7 @@ class SetResult:
     """What the runs of a set have given.
 
     Attributes:
-        one: The set.
+        vtab_set: The set.
         validation: Mean, deviation and ``values`` over seeds, as `mmlape.experiments.averages.moments` has them, of
             the last validation accuracy by rate.
         rate: The chosen one; None while runs are missing.
@@ -76,7 +76,7 @@ class SetResult:
         reason: Why there is no rate or no test accuracy; else what is to be said about the choice.
     """
 
-    one: VtabSet
+    vtab_set: VtabSet
     validation: dict[float, dict]
     rate: float | None = None
     test: dict | None = None
@@ -85,11 +85,11 @@ class SetResult:
     @property
     def test_list(self) -> Path:
         """The list of the test split."""
-        return Path(self.one.cfg.data_root) / 'test.txt'
+        return Path(self.vtab_set.cfg.data_root) / 'test.txt'
 
     def arm(self, images: int) -> Arm:
         """Return the runs of the chosen rate."""
-        return self.one.arm(self.rate, images)
+        return self.vtab_set.arm(self.rate, images)
 
     def runs(self, options: Options) -> list[Run]:
         """Return the runs to test."""
@@ -115,7 +115,7 @@ def run_sets(
         ConfigError: The precision is not supported here, or options do not fit each other.
         TrainingError: See `Scheduler.run`.
     """
-    study = options.study([one.arm(rate) for one in sets for rate in options.rates])
+    study = options.study([entry.arm(rate) for entry in sets for rate in options.rates])
     if isinstance(launcher, LocalLauncher):
         check_precision(study.options.amp)
     plan = _set_by_set(study)
@@ -127,7 +127,7 @@ def run_sets(
     Scheduler(plan, launcher, log).run(wait)
     if not wait:
         return []
-    results = [choose(one, options, study.options.allow_different_software) for one in sets]
+    results = [choose(entry, options, study.options.allow_different_software) for entry in sets]
     chosen = [result for result in results if result.rate is not None]
     if options.images == 1000 and chosen:
         log(f'once more on 1000 images: {len(chosen)} sets x {len(options.seeds)} seeds')
@@ -142,27 +142,27 @@ def _set_by_set(study: Study) -> list[PlannedRun]:
     return sorted(study.plan(), key=lambda planned: order.index(planned.arm.name.rpartition('-lr')[0]))
 
 
-def choose(one: VtabSet, options: Options, allow_software: bool = False) -> SetResult:
+def choose(vtab_set: VtabSet, options: Options, allow_software: bool = False) -> SetResult:
     """Choose the rate of the best mean validation accuracy over all seeds, the lower one of equals.
 
     A rate with a run that diverged cannot be chosen. While a run of another rate is missing, none is.
     """
-    found, diverged, missing = {}, [], []
+    complete, diverged, missing = {}, [], []
     for rate in sorted(options.rates):
-        runs = read_seeds(options.work_dir / one.arm(rate).name, options.seeds)
+        runs = read_seeds(options.work_dir / vtab_set.arm(rate).name, options.seeds)
         summary = summarise(runs, allow_software)
         entry = summary['last']['metrics'].get(METRIC)
         if entry and entry['n'] == len(options.seeds):
-            found[rate] = entry
+            complete[rate] = entry
         elif any(outcome.startswith('diverged') for outcome in summary['unfinished'].values()):
             diverged.append(f'lr {rate:g} diverged')
         else:
             lines = [f'seed {seed}: {outcome}' for seed, outcome in summary['unfinished'].items()]
             missing.append(f'lr {rate:g}: {"; ".join(lines)}')
-    if missing or not found:
-        return SetResult(one, found, reason='; '.join([*missing, *diverged]))
-    best = max(found, key=lambda rate: found[rate]['mean'])  # the first of equals
-    return SetResult(one, found, best, reason='; '.join(diverged))
+    if missing or not complete:
+        return SetResult(vtab_set, complete, reason='; '.join([*missing, *diverged]))
+    best = max(complete, key=lambda rate: complete[rate]['mean'])  # the first of equals
+    return SetResult(vtab_set, complete, best, reason='; '.join(diverged))
 
 
 def evaluate(
@@ -178,7 +178,7 @@ def evaluate(
     """
     runs = {result: result.runs(options) for result in results if result.rate is not None}
     images = {result: len(read_lines(str(result.test_list))) for result in runs}
-    progress = Progress(sum(images[result] * len(found) for result, found in runs.items()), log)
+    progress = Progress(sum(images[result] * len(set_runs) for result, set_runs in runs.items()), log)
     evaluated = []
     for result in results:
         unfinished = [f'seed {run.seed}: {run.outcome}' for run in runs.get(result, ()) if not run.counts]
@@ -234,6 +234,6 @@ def _prune(result: SetResult, options: Options) -> None:
     for rate in options.rates:
         if rate == result.rate:
             continue
-        for run in read_seeds(options.work_dir / result.one.arm(rate).name, options.seeds):
+        for run in read_seeds(options.work_dir / result.vtab_set.arm(rate).name, options.seeds):
             for path in checkpoints(run.folder):
                 path.unlink()

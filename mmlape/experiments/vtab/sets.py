@@ -1,7 +1,7 @@
-"""The sets of a VTAB benchmark: what their configs say, and what is checked of data and checkpoint before training."""
+"""The sets of a VTAB benchmark, the arms of a study: what is checked of data and checkpoint before training."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from mmlape.checkpoint.loading import warn_of_normalisation
 from mmlape.datasets.checks.quick import check_data
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import build_model, quiet_logger
+from mmlape.engine.study_file import is_study, read_study
 from mmlape.errors import CheckpointError, ConfigError, DataError, listed
 from mmlape.experiments.arm import Arm
-from mmlape.experiments.vtab.paper import paper_table
 
 ALL_IMAGES = 'train_dataloader.dataset.ann_file=train800val200.txt'
 """The option that trains on the 200 images of validation, too."""
@@ -26,9 +26,10 @@ class VtabSet:
 
     Attributes:
         name, group: As ``vtab`` of its config says.
-        config: Its file, or ``mmlape::classification/vtab/name``.
+        config: An arm of a study, or a config.
         cfg_options: ``key=value`` changes: the data root, the checkpoint to start from, and the user's.
         cfg: The config with these changes.
+        figure: The paper's figure for its test split; None without one, or if the model is another one.
     """
 
     name: str
@@ -36,6 +37,7 @@ class VtabSet:
     config: str
     cfg_options: tuple[str, ...]
     cfg: Config
+    figure: float | None = None
 
     def arm(self, rate: float, images: int = 800) -> Arm:
         """Return the runs with a learning rate: trained on 800 images, or on 1000 with those of validation."""
@@ -44,51 +46,96 @@ class VtabSet:
         return Arm(f'{self.name}-lr{rate:g}{suffix}', self.config, (*self.cfg_options, *more))
 
 
+@dataclass(frozen=True)
+class VtabSets:
+    """The sets that are trained, and those that they are part of.
+
+    Attributes:
+        sets: Group by group.
+        groups: The group of every set of the study, those included that are not trained.
+        absent: Why sets are left out, by name.
+        model: The study's name of the model; None for configs, or if options change the study's model.
+    """
+
+    sets: Sequence[VtabSet]
+    groups: Mapping[str, str]
+    absent: Mapping[str, str]
+    model: str | None = None
+
+
 def read_sets(
-    configs: Sequence[str], checkpoint: str, data: str | Path, cfg_options: Sequence[str] = (), skip: bool = False
-) -> tuple[list[VtabSet], dict[str, str]]:
-    """Read the configs of sets.
+    configs: Sequence[str],
+    checkpoint: str,
+    data: str | Path,
+    cfg_options: Sequence[str] = (),
+    skip: bool = False,
+    base: str | None = None,
+    names: Sequence[str] = (),
+) -> VtabSets:
+    """Read the sets of a study, or of configs.
 
     Args:
-        configs: Their files.
+        configs: A study, or files of configs.
         checkpoint: To start from: a complete model, of which ``load_fresh`` is left out, or a backbone.
         data: Holds a folder for each set, of the name that the config's ``data_root`` ends with.
         cfg_options: Changes of every config.
         skip: Whether to leave out sets whose folder is missing.
-
-    Returns:
-        The sets, group by group, and why others are left out, by name.
+        base: Which base of the study, that is, which model; default: the first one.
+        names: Which sets; default: all.
 
     Raises:
-        ConfigError: A config is of no set, or two are of the same one.
+        ConfigError: A config is of no set, two are of the same one, or there is no such base or set.
         DataError: Folders are missing, and ``skip`` is not set.
     """
-    sets, absent = [], {}
-    start = _start(checkpoint)
-    for config in configs:
+    arms = [arm for config in configs for arm in _arms(str(config), base)]
+    start, same_model = _start(checkpoint), not any(option.startswith('model.') for option in cfg_options)
+    sets, groups, absent = [], {}, {}
+    for config, figure, _ in arms:
         cfg = load_config(config)
         about = cfg.get('vtab')
         if not about:
             raise ConfigError(f"{config} is no set of VTAB: it has no vtab=dict(name='...', group='...')")
+        if about.name in groups:
+            raise ConfigError(f'two configs of the set {about.name}')
+        groups[about.name] = about.group
+        if names and about.name not in names:
+            continue
         folder = Path(data) / Path(cfg.data_root).name
         if not folder.is_dir():
             absent[about.name] = f'no folder {folder}'
             continue
         options = (f'data_root={str(folder)!r}', *start, *cfg_options)
         with quiet_logger():
-            sets.append(VtabSet(about.name, about.group, str(config), options, load_config(config, list(options))))
-    names = [one.name for one in sets] + list(absent)
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ConfigError(f'two configs of the set {", ".join(twice)}')
+            cfg = load_config(config, list(options))
+        sets.append(VtabSet(about.name, about.group, config, options, cfg, figure if same_model else None))
+    unknown = [name for name in names if name not in groups]
+    if unknown:
+        raise ConfigError(f"--sets: no set '{unknown[0]}'; there are: {', '.join(groups)}")
     if absent and not (skip and sets):
         raise DataError(
-            f'{len(absent)} of {len(names)} sets are missing below {data} ({listed(list(absent.values()), 3)}): put '
-            'them there (configs/classification/vtab/README.md says where they are found), or leave them out by '
-            '--skip-missing'
+            f'{len(absent)} of {len(sets) + len(absent)} sets are missing below {data} '
+            f'({listed(list(absent.values()), 3)}): put them there (configs/classification/vtab/README.md says where '
+            'they are found), or leave them out by --skip-missing'
         )
-    groups = [*paper_table()['Groups'], *(one.group for one in sets)]
-    return sorted(sets, key=lambda one: groups.index(one.group)), absent
+    order = list(dict.fromkeys(groups.values()))
+    models = {model for *_, model in arms}
+    model = models.pop() if same_model and len(models) == 1 else None
+    return VtabSets(sorted(sets, key=lambda entry: order.index(entry.group)), groups, absent, model)
+
+
+def _arms(config: str, base: str | None) -> list[tuple[str, float | None, str | None]]:
+    """Return config, the paper's figure and the model of each set of a study, or of one config."""
+    if not is_study(config):
+        return [(config, None, None)]
+    study = read_study(config)
+    bases = list(dict.fromkeys(arm.base_name for arm in study.arms))
+    if base is not None and base not in bases:
+        raise ConfigError(f"--base: {config} has no base '{base}'; there are: {', '.join(bases)}")
+    return [
+        (study.reference(arm), None if arm.figure is None else float(arm.figure), arm.base_title or None)
+        for arm in study.arms
+        if arm.base_name == (base or bases[0])
+    ]
 
 
 def _start(checkpoint: str) -> tuple[str, ...]:
@@ -108,18 +155,18 @@ def check_sets(sets: Iterable[VtabSet], images: int = 800) -> None:
         CheckpointError: The checkpoint is of another architecture.
     """
     errors, models = [], set()
-    for one in sets:
+    for entry in sets:
         try:
             with quiet_logger():
-                check_data(one.cfg)
+                check_data(entry.cfg)
                 if images == 1000:
-                    check_data(load_config(one.config, [*one.cfg_options, ALL_IMAGES]), ('train',))
+                    check_data(load_config(entry.config, [*entry.cfg_options, ALL_IMAGES]), ('train',))
         except DataError as error:
-            errors.append(f'{one.name}: {error}')
-        model = json.dumps([one.cfg.model.backbone, {**one.cfg.model.head, 'num_classes': None}], default=str)
+            errors.append(f'{entry.name}: {error}')
+        model = json.dumps([entry.cfg.model.backbone, {**entry.cfg.model.head, 'num_classes': None}], default=str)
         if model not in models:
             models.add(model)
-            check_start(one.cfg)
+            check_start(entry.cfg)
     if errors:
         raise DataError('\n'.join(errors))
 

@@ -10,8 +10,8 @@ import pandas as pd
 from mmlape.experiments.averages import moments
 from mmlape.experiments.formats import DASH, interval, number
 from mmlape.experiments.report.tables import INTERVAL, mean_std_n
-from mmlape.experiments.vtab.paper import paper_figures, paper_model, paper_table, set_groups
 from mmlape.experiments.vtab.protocol import METRIC, Options, SetResult
+from mmlape.experiments.vtab.sets import VtabSets
 from mmlape.files import atomic_path, write_json
 from mmlape.tables import markdown_table, text_table
 
@@ -47,7 +47,7 @@ class VtabReport:
     Attributes:
         results: Of the sets.
         means: Of the groups, and of all sets.
-        model: The paper's name of the model; None if the paper has none like it.
+        model: The study's name of the model; None if the paper has no figures for it.
         paper: The paper's figures by set.
         notes: How they came about, and what is left out, a sentence each.
     """
@@ -64,26 +64,22 @@ class VtabReport:
         return all(result.test for result in self.results)
 
 
-def build_report(results: Sequence[SetResult], options: Options, absent: Mapping[str, str]) -> VtabReport:
+def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets) -> VtabReport:
     """Collect the results.
 
     Args:
         results: Of the sets.
         options: How they were trained.
-        absent: Why sets were left out, by name.
+        sets: What they are part of.
     """
-    models = {paper_model(result.one.cfg.model) for result in results}
-    model = models.pop() if len(models) == 1 else None
-    paper = paper_figures(model)
-    groups = {result.one.name: result.one.group for result in results}
-    if set(groups) <= set(set_groups()):
-        groups = set_groups()
-    values = {result.one.name: result.test['values'] for result in results if result.test}
+    paper = {entry.name: entry.figure for entry in sets.sets if entry.figure is not None}
+    model, groups = sets.model if paper else None, sets.groups
+    values = {result.vtab_set.name: result.test['values'] for result in results if result.test}
     means = [
         _mean(group, [name for name in groups if group in (groups[name], 'all')], values, paper)
         for group in [*dict.fromkeys(groups.values()), 'all']
     ]
-    reasons = {result.one.name: result.reason for result in results if not result.test} | dict(absent)
+    reasons = {result.vtab_set.name: result.reason for result in results if not result.test} | dict(sets.absent)
     left_out = [f'{name} ({reasons.get(name, "not asked for")})' for name in means[-1].left_out]
     rates = ', '.join(f'{rate:g}' for rate in sorted(options.rates))
     seeds = ', '.join(map(str, options.seeds))
@@ -91,12 +87,11 @@ def build_report(results: Sequence[SetResult], options: Options, absent: Mapping
     notes = [
         f'Test accuracy in percent of the rate with the best mean validation accuracy, among {rates}; seeds {seeds}.',
         f'Trained on the list train800, validated on val200{again}.',
-        *[f'{result.one.name}: {result.reason}.' for result in results if result.test and result.reason],
+        *[f'{result.vtab_set.name}: {result.reason}.' for result in results if result.test and result.reason],
         *([f'In no mean: {"; ".join(left_out)}.'] if left_out else []),
     ]
     if model:
-        source = f"{paper_table()['Paper']}; the paper's, not measured by us"
-        notes.append(f"The paper's figures: {source}; in the rows of means, over the same sets as ours.")
+        notes.append(f"The paper's figures are for {model}, not measured by us; means are over the same sets as ours.")
     return VtabReport(results, means, model, paper, notes)
 
 
@@ -118,8 +113,8 @@ def results_table(report: VtabReport) -> pd.DataFrame:
     for result in report.results:
         chosen = result.validation.get(result.rate)
         rate, validation = (f'{result.rate:g}', number(chosen['mean'])) if chosen else (DASH, DASH)
-        cells = _cells(result.test, report.paper.get(result.one.name))
-        rows.append((result.one.name, result.one.group, rate, validation, *cells))
+        cells = _cells(result.test, report.paper.get(result.vtab_set.name))
+        rows.append((result.vtab_set.name, result.vtab_set.group, rate, validation, *cells))
     for mean in report.means:
         rows.append((f'mean of {mean.title}', '', '', '', *_cells(mean.test, mean.paper)))
     columns = ['set', 'group', 'rate', 'validation', 'test: mean ± std (n)', INTERVAL, "paper's", 'difference']
@@ -154,13 +149,13 @@ def as_json(report: VtabReport, options: Options) -> dict:
         images=options.images,
         model=report.model,
         sets={
-            result.one.name: dict(
-                group=result.one.group,
-                config=result.one.config,
+            result.vtab_set.name: dict(
+                group=result.vtab_set.group,
+                config=result.vtab_set.config,
                 validation={f'{rate:g}': entry for rate, entry in result.validation.items()},
                 rate=result.rate,
                 test=result.test,
-                paper=report.paper.get(result.one.name),
+                paper=report.paper.get(result.vtab_set.name),
                 reason=result.reason,
             )
             for result in report.results
@@ -172,7 +167,7 @@ def as_json(report: VtabReport, options: Options) -> dict:
 
 def _values(report: VtabReport) -> Iterator[tuple]:
     for result in report.results:
-        head = (result.one.name, result.one.group)
+        head = (result.vtab_set.name, result.vtab_set.group)
         for rate, entry in result.validation.items():
             for seed, value in entry['values'].items():
                 yield (*head, 'validation', f'{rate:g}', rate == result.rate, seed, value)

@@ -4,29 +4,43 @@ Loader, optimiser, gradient norms, sharding, position analysis, export and data 
 of a backbone, so that a new one is one file.
 """
 
-from abc import abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from mmengine.model import BaseModule
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
+from mmlape.checkpoint.loading import LoadReport, load_pretrained
 from mmlape.errors import ConfigError
-from mmlape.models.base.checkpoint import LoadableBackbone
-from mmlape.models.grid import Grid
+from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.position import Position, Stream, resolve_position
 
 
-class BaseBackbone(LoadableBackbone):
+class _Completed(ABCMeta):
+    """Complete each backbone behind its constructor, whichever class the constructor is of."""
+
+    def __call__(cls, *args, **kwargs):
+        backbone = super().__call__(*args, **kwargs)
+        backbone.complete()
+        return backbone
+
+
+class BaseBackbone(BaseModule, metaclass=_Completed):
     """A backbone: layers one after the other, with or without position encodings.
 
-    A subclass sets ``embed_dims`` and ``grid``, defines its layers (a module list ``layers_name``, or ``all_layers``),
-    ``grid_of`` and ``forward``, and calls ``add_tables``, ``add_encodings`` behind its layers, and ``freeze`` in its
-    constructor if it has a PE, or ``frozen_stages``.
+    A subclass sets ``embed_dims``, ``grid``, ``position`` and ``frozen_stages`` in its constructor, builds its layers
+    (a module list ``layers_name``, or ``all_layers``) with ``position.build_inside()`` in their attention, and defines
+    ``forward``. What follows from that is done after the constructor, see ``complete``.
 
     Attributes:
+        checkpoint_adapter: Knows the backbone's checkpoint files.
+        load_report: Of the checkpoint that ``init_cfg`` names, once it is loaded.
+        recorded_arguments: Arguments that files record, because neither names nor shapes of tensors tell them.
         model_names: Arguments by the names of models that ``mmlape.get_model`` takes; a subclass has its own.
         out_types: Forms of the outputs.
         out_type: One of them.
@@ -48,6 +62,8 @@ class BaseBackbone(LoadableBackbone):
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
     """
 
+    checkpoint_adapter: CheckpointAdapter = CheckpointAdapter()
+    load_report: LoadReport | None = None
     model_names: ClassVar[Mapping[str, dict]] = {}
     out_types: ClassVar[tuple[str, ...]] = ('raw', 'featmap', 'avg_featmap')
     layers_name: ClassVar[str] = 'blocks'
@@ -68,6 +84,44 @@ class BaseBackbone(LoadableBackbone):
     def __init__(self, init_cfg: dict | list[dict] | None = None):
         super().__init__(init_cfg)
         self.position: Position = resolve_position('none', 'default', 'layernorm')
+        self.recorded_arguments: dict[str, Any] = {}
+
+    def complete(self) -> None:
+        """Do what follows from the arguments, after every constructor.
+
+        The absolute PE's tables and the encodings between layers are added where the constructor has not done so (the
+        order of random initial values is then its own), and ``frozen_stages`` is applied.
+
+        Raises:
+            ConfigError: If the layers lack something that ``position`` says.
+        """
+        self.add_tables(self.num_layers)
+        self.add_encodings()
+        self._check_layers()
+        self.freeze()
+        self.checkpoint_adapter.attach(self)
+
+    def _check_layers(self) -> None:
+        """Refuse layers without what the position encodings need in each of them."""
+        position, model = self.position, type(self).__name__
+        declared = [cfg['type'] for cfg in position.inside]
+        for number, layer in enumerate(self.all_layers if declared or position.pe_norm else ()):
+            built = [encoding.name for encoding in getattr(getattr(layer, 'attention', None), 'encodings', ())]
+            if built != declared:
+                raise ConfigError(
+                    f'{model}: pe_type says {declared or "nothing"} inside attention, but layer {number} has '
+                    f'{built or "nothing"}; build its attention with encodings=self.position.build_inside() and a slot'
+                )
+            if position.pe_norm and getattr(layer, 'pe_norm', None) is None:
+                raise ConfigError(
+                    f'{model}: pe_joining={position.joining.name!r} norms the PE in each layer, but layer {number} '
+                    'has no pe_norm; build it with pe_norm=self.position.pe_norm'
+                )
+
+    def init_weights(self) -> None:
+        """Load the checkpoint of ``init_cfg``; without one, the weights made by the constructor stay."""
+        if not load_pretrained(self):
+            super().init_weights()
 
     # structure
 
@@ -86,9 +140,14 @@ class BaseBackbone(LoadableBackbone):
         """How many layers there are."""
         return len(self.all_layers)
 
+    def grid_of(self, size: int | tuple[int, int]) -> Grid:
+        """Return the grid of tokens of an image of (height, width) pixels, or of a square one."""
+        height, width = (size, size) if isinstance(size, int) else size
+        return ceil_div(height, self.patch_size), ceil_div(width, self.patch_size)
+
     @abstractmethod
-    def grid_of(self, size: tuple[int, int]) -> Grid:
-        """Return the grid of tokens of an image of (height, width) pixels."""
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return one output per out index of images (B, C, H, W)."""
 
     def shard_units(self) -> Sequence[nn.Module]:
         """Return the parts that sharded training (FSDP) gathers one at a time."""
@@ -191,10 +250,21 @@ class BaseBackbone(LoadableBackbone):
 
     # position
 
+    def table_tokens(self) -> dict[str, int]:
+        """Return the prefix tokens that the PE tables have rows for, and how many each."""
+        return dict.fromkeys(self.prefix_tokens[: self.pe_prefix], 1)
+
+    def table_grid(self, name: str, grid: Grid) -> Grid:
+        """Return the grid of a PE table of a model whose first layer's tokens have the grid ``grid``."""
+        return grid
+
+    def absent_parts(self) -> tuple[str, ...]:
+        """Return beginnings of names of tensors that other models of this class have; a file's are left out."""
+        return tuple(name for name in type(self).prefix_tokens if name not in self.prefix_tokens)
+
     def add_tables(self, num_layers: int) -> None:
-        """Add the absolute PE: parameters if it is trainable, else buffers that checkpoints carry as well."""
-        kind = self.position.absolute
-        if kind is None:
+        """Add the absolute PE, if it is not there yet: parameters if it is trainable, else buffers, saved as well."""
+        if self.position.absolute is None or self.pe_names:
             return
         per_layer = self.position.joining.table_per_layer
         self.pe_names = [f'{self.table_name}{i}' for i in range(num_layers)] if per_layer else [self.table_name]
@@ -211,11 +281,13 @@ class BaseBackbone(LoadableBackbone):
             self.register_buffer(name, table)
 
     def add_encodings(self) -> None:
-        """Let the encodings between layers follow theirs.
+        """Let the encodings between layers follow theirs, if they do not yet.
 
         Raises:
             ConfigError: If one follows a layer that is not there.
         """
+        if not self.position.between or any(layer.encodings for layer in self.all_layers):
+            return
         for number, layer in enumerate(self.all_layers):
             for encoding in self.position.build_between():
                 wrong = [after for after in encoding.after if not 0 <= after < self.num_layers]

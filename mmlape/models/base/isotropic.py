@@ -1,17 +1,15 @@
-"""A backbone whose layers all have the same tokens: a tokenizer, prefix tokens, layers, a final norm.
+"""A backbone whose layers all have the same tokens: how such backbones are built, and steps of their forward.
 
-x = [prefix; tokenize(image)];  x <- layer_l(x, PE)
+x = [prefix; tokens(image)];  x <- layer_l(x, PE)
 """
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Weights
-from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
@@ -23,12 +21,13 @@ OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
 
 
 class IsotropicBackbone(BaseBackbone):
-    """The forward of such a backbone, and the forms of its outputs.
+    """The parts and the outputs that such backbones share.
 
-    A subclass calls ``set_outputs`` and ``add_prefix_tokens`` in its constructor, and defines ``tokenize``; see
-    ``BaseBackbone`` for what else it must have.
+    A subclass calls ``set_outputs`` and ``add_prefix_tokens`` in its constructor, and defines ``embed`` and
+    ``forward``; see ``BaseBackbone`` for what else it must have.
 
     Attributes:
+        arch: Widths, depth and heads.
         final_norm_name: The name of the norm after the last layer, which may be None.
         norm_pre: Norm of the first layer's input; None for none.
         pos_drop: Dropout of the first layer's input.
@@ -37,6 +36,7 @@ class IsotropicBackbone(BaseBackbone):
     final_norm_name: ClassVar[str] = 'norm'
     out_types: ClassVar[tuple[str, ...]] = OUT_TYPES
     prefix_tokens: tuple[str, ...] = ('cls_token',)
+    arch: dict[str, Any]
 
     def __init__(self, init_cfg: dict | list[dict] | None = None):
         super().__init__(init_cfg)
@@ -75,32 +75,37 @@ class IsotropicBackbone(BaseBackbone):
         return build(self.embed_dims, eps=eps)
 
     def slot(self, layer: int, window: int | None = None) -> AttentionSlot:
-        """Return where a layer's encodings inside attention are attached; ``window`` is the side of its windows."""
-        grid = (window, window) if window else self.grid
-        normed, mode = self.position.normed, self.interpolate_mode
-        return AttentionSlot(layer, grid, self.num_prefix, normed, mode, window is not None)
+        """Return what a layer's encodings inside attention are attached to; ``window`` is the side of its windows."""
+        return AttentionSlot(
+            layer=layer,
+            grid=(window, window) if window else self.grid,
+            num_prefix=self.num_prefix,
+            normed=self.position.normed,
+            interpolate_mode=self.interpolate_mode,
+            window=window is not None,
+        )
 
     # running
 
     @abstractmethod
-    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Return the tokens (B, N, D) of images (B, C, H, W) of any size, and their grid."""
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
 
     @property
     def final_norm(self) -> nn.Module | None:
         """The norm after the last layer."""
         return getattr(self, self.final_norm_name)
 
-    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
-        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
-        x, hw = self.tokenize(x)
+    def add_position(self, x: Tensor, hw: Grid) -> tuple[Tensor, Stream]:
+        """Put the prefix tokens before tokens (B, N, D), and let the PE enter.
+
+        Returns:
+            Tokens (B, P + N, D), with the PE if its joining adds it at the input, and the PE for the first layer.
+        """
         prefix = [getattr(self, name).expand(len(x), -1, -1) for name in self.prefix_tokens]
         x = torch.cat((*prefix, x), dim=1) if prefix else x
         pe = self.position_stream(hw, self.num_prefix)
-        x = full_precision(self.position.joining.enter(x, pe))
-        if self.norm_pre is not None:
-            x = self.norm_pre(x)
-        return self.pos_drop(x), pe, hw
+        return full_precision(self.position.joining.enter(x, pe)), pe
 
     def run_layers(self, x: Tensor, pe: Stream, hw: Grid, start: int, stop: int) -> tuple[Tensor, Stream]:
         """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, N, D)."""
@@ -114,25 +119,9 @@ class IsotropicBackbone(BaseBackbone):
             return x[:, :0], x
         return x[:, : self.num_prefix], x[:, self.num_prefix :]
 
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Extract features.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
-
-        Raises:
-            ValueError: If a side of the images is smaller than a patch.
-        """
-        x, pe, hw = self.embed(x)
-        outs, start = {}, 0
-        for index in sorted(set(self.out_indices)):
-            x, pe = self.run_layers(x, pe, hw, start, index + 1)
-            start = index + 1
-            outs[index] = self.format(self.normed(x, start == self.num_layers), hw)
-        return tuple(outs[index] for index in self.out_indices)
+    def output(self, x: Tensor, hw: Grid, number: int) -> Tensor | tuple[Tensor, ...]:
+        """Return the output of a layer with tokens (B, P + N, D): through the final norm behind the last one."""
+        return self.format(self.normed(x, number + 1 == self.num_layers), hw)
 
     def normed(self, x: Tensor, last: bool) -> Tensor:
         """Return the tokens (B, P + N, D) of a layer that is returned; the final norm applies to the last layer."""
@@ -147,21 +136,7 @@ class IsotropicBackbone(BaseBackbone):
         _, patches = self.split_prefix(x)  # (B, N, D)
         return patches.mean(dim=1) if self.out_type == 'avg_featmap' else contiguous(to_maps(patches, hw))
 
-    # checkpoints
-
-    def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
-        """Return a file's tensors without tokens, tables and the final norm where this model lacks them."""
-        tensors = super().fit_checkpoint(weights, options, report)
-        unwanted = [name for name in self.optional_tokens(weights) if name not in self.prefix_tokens]
-        if self.position.absolute is None and not self.position.inside:
-            unwanted += self.stored_names.tables(weights)
-        if self.final_norm is None:
-            unwanted += [name for name in tensors if name.startswith(f'{self.final_norm_name}.')]
-        for name in unwanted:
-            if tensors.pop(name, None) is not None:
-                report.dropped.append(name)
-        return tensors
-
-    def optional_tokens(self, weights: Weights) -> tuple[str, ...]:
-        """Return the prefix tokens of a file, which a model may do without."""
-        return tuple(name for name in type(self).prefix_tokens if name in weights.tensors)
+    def absent_parts(self) -> tuple[str, ...]:
+        """Return the prefix tokens that do not run along, and the final norm if there is none."""
+        norm = () if self.final_norm is not None else (f'{self.final_norm_name}.',)
+        return super().absent_parts() + norm

@@ -86,6 +86,7 @@ class LocallyEnhancedFFN(nn.Module):
 
     def forward(self, x: Tensor, hw: Grid) -> Tensor:
         """Map tokens (B, P + N, D) with N patches of grid ``hw``."""
+        # the class token has no neighbours to convolve with
         prefix, patches = x.split([x.shape[1] - hw[0] * hw[1], hw[0] * hw[1]], dim=1)
         maps = channels_last(to_maps(patches, hw))
         maps = self.act(self.bn1(self.conv1(maps)))

@@ -4,40 +4,24 @@ x = [cls; i2t(image)];  x <- layer_l(x, PE);  LN(LCA(x_1[cls] + p_1, ..., x_L[cl
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Weights
-from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.models.base.archs import name_models, resolve_arch
-from mmlape.models.base.stored_arch import NamedArchBackbone
+from mmlape.models.base.isotropic import IsotropicBackbone
+from mmlape.models.ceit.checkpoint import ARCHS, CeiTCheckpointAdapter
 from mmlape.models.ceit.layers import ImageToTokens, LayerClassAttention, LeFFLayer
-from mmlape.models.grid import Grid, ceil_div
+from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import build_layers, growing_rates
-from mmlape.models.position import PositionType, resolve_position
+from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.registry import MODELS
 
 
-def _arch(num_heads: int) -> dict:
-    embed_dims = 64 * num_heads
-    return dict(
-        embed_dims=embed_dims,
-        num_layers=12,
-        num_heads=num_heads,
-        feedforward_channels=4 * embed_dims,
-        stem_channels=64,
-    )
-
-
-ARCHS = {'tiny': _arch(3), 'small': _arch(6), 'base': _arch(12)}
-
-
 @MODELS.register_module()
-class CeiT(NamedArchBackbone):
+class CeiT(IsotropicBackbone):
     """CeiT with a choice of position encodings, their joining (LaPE) and Dual PatchNorm.
 
     Images of any size of at least 16 pixels work, padded with zeros on the right and the bottom to multiples of 16, so
@@ -74,15 +58,9 @@ class CeiT(NamedArchBackbone):
 
     model_names = name_models('ceit-{}', ARCHS)
     paper_name = 'CeiT'
-    archs = ARCHS
-    stem = 'i2t'
-    stored_widths: ClassVar[dict[str, str]] = {
-        'embed_dims': 'i2t.proj.weight',
-        'feedforward_channels': 'blocks.0.leff.conv1.weight',
-        'stem_channels': 'i2t.backbone.conv.weight',
-    }
+    checkpoint_adapter = CeiTCheckpointAdapter()
     embedding_names = ('i2t.',)
-    checkpoint_signs = (r'i2t\.proj\.', r'blocks\.0\.leff\.')
+    patch_size = 16
 
     def __init__(
         self,
@@ -109,11 +87,11 @@ class CeiT(NamedArchBackbone):
         self.embed_dims = dims
         self.in_channels = in_channels
         self.frozen_stages = frozen_stages
-        self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
+        self.grid: Grid = self.grid_of(img_size)
         self.set_outputs(out_type, out_indices, depth)
         self.position = resolve_position(pe_type, pe_joining, pe_norm)
 
-        self.untraced = {'patch_norm': patch_norm}
+        self.recorded_arguments = {'patch_norm': patch_norm}
         bn_cfg = bn_cfg or dict(type='BN')
         norm_cfg = dict(type='LN', eps=1e-6)
         self.i2t = ImageToTokens(
@@ -148,16 +126,12 @@ class CeiT(NamedArchBackbone):
             self.pos_layer_embed = nn.Parameter(torch.zeros(1, depth, dims))
         self.norm = build_norm_layer(norm_cfg, dims)[1]
         self.apply(self.init_linear)
-        self.add_encodings()
-        self.freeze()
 
-    def grid_of(self, size: tuple[int, int]) -> Grid:
-        """Return the grid of tokens of an image of (height, width) pixels."""
-        return tuple(ceil_div(side, self.patch_size) for side in size)
-
-    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Return the tokens (B, N, D) of images (B, C, H, W), and their grid."""
-        return self.i2t(x)
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
+        x, hw = self.i2t(x)  # (B, N, D)
+        x, pe = self.add_position(x, hw)  # (B, P + N, D)
+        return self.pos_drop(x), pe, hw
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Extract features.
@@ -171,29 +145,22 @@ class CeiT(NamedArchBackbone):
         Raises:
             ValueError: If a side of the images is smaller than a patch.
         """
-        if self.lca is None:
-            return super().forward(x)
         x, pe, hw = self.embed(x)
+        if self.lca is None:
+            outs = {}
+            for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
+                x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
+                if number in self.out_indices:
+                    outs[number] = self.output(x, hw, number)
+            return tuple(outs[number] for number in self.out_indices)
         tokens = []
-        for i in range(self.num_layers):
-            x, pe = self.run_layers(x, pe, hw, i, i + 1)
+        for layer in self.blocks:
+            x, pe = layer(x, pe, hw)
             tokens.append(x[:, 0])
         last = self.norm(self.lca(torch.stack(tokens, dim=1) + self.pos_layer_embed))
         outs = [*tokens[:-1], last]
         return tuple(outs[index] for index in self.out_indices)
 
-    # checkpoints
-
-    @classmethod
-    def infer_options(cls, weights: Weights) -> dict:
-        """Return ``out_type`` for a file without LCA."""
-        return {} if weights.has(r'lca\.') else {'out_type': 'featmap'}
-
-    def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
-        """Return a file's tensors without LCA where this model has none."""
-        tensors = super().fit_checkpoint(weights, options, report)
-        unwanted = [name for name in tensors if name.startswith(('lca.', 'pos_layer_embed'))]
-        for name in unwanted if self.lca is None else ():
-            del tensors[name]
-            report.dropped.append(name)
-        return tensors
+    def absent_parts(self) -> tuple[str, ...]:
+        """Return LCA's parts where this model has none."""
+        return super().absent_parts() + (() if self.lca else ('lca.', 'pos_layer_embed'))

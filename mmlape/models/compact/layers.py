@@ -59,7 +59,7 @@ class ConvTokenizer(nn.Module):
         ConfigError: If the kernels have no centre.
     """
 
-    hidden_channels = 64
+    hidden_channels = 64  # of all but the last convolution, in every size of the public code
 
     def __init__(self, in_channels: int, embed_dims: int, kernel_size: int = 3, num_convs: int = 1):
         super().__init__()

@@ -10,20 +10,20 @@ from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.models.base.archs import VARIANTS, name_models
-from mmlape.models.base.isotropic import OUT_TYPES
-from mmlape.models.compact.checkpoint import CompactCheckpoints
+from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone
+from mmlape.models.compact.checkpoint import CompactCheckpointAdapter
 from mmlape.models.compact.layers import TOKENIZERS, CompactLayer
 from mmlape.models.compact.options import ARCHS, check_out_type, check_patch_norm, paper_name, resolve_arch
-from mmlape.models.grid import Grid, ceil_div
+from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.transformer_layer import build_layers, growing_rates
-from mmlape.models.position import PositionType, resolve_position
+from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.registry import MODELS
 
 
 @MODELS.register_module()
-class CompactTransformer(CompactCheckpoints):
+class CompactTransformer(IsotropicBackbone):
     """ViT-Lite, CVT or CCT; the default arguments are those of the public CCT-7/3x1 for 32x32 pixels.
 
     Images of any size work: patches are padded to completeness with zeros on the right and the bottom, convolutions
@@ -64,6 +64,7 @@ class CompactTransformer(CompactCheckpoints):
         **name_models('{}', [arch for arch in ARCHS if arch.startswith('cct')], {'lape': VARIANTS['lape']}),
     }
     paper_name = staticmethod(paper_name)
+    checkpoint_adapter = CompactCheckpointAdapter()
     table_name = 'positional_emb'
     embedding_names = ('tokenizer.', 'norm_pre.')
     prefix_tokens = ('class_emb',)
@@ -97,9 +98,9 @@ class CompactTransformer(CompactCheckpoints):
 
         self.tokenizer = self._build_tokenizer(in_channels, patch_norm)
         self.patch_size = self.tokenizer.patch_size
-        self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
+        self.grid: Grid = self.grid_of(img_size)
         self.set_outputs(check_out_type(out_type, self.arch['pooling']), out_indices, depth)
-        self.untraced = {'patch_norm': patch_norm, 'out_type': self.out_type}
+        self.recorded_arguments = {'patch_norm': patch_norm, 'out_type': self.out_type}
         self.add_prefix_tokens({'class_emb': 1} if self.arch['pooling'] == 'cls_token' else {})
         if self.position.absolute is not None and 'std' not in vars(self.position.absolute):
             self.position.absolute.std = 0.2
@@ -127,8 +128,6 @@ class CompactTransformer(CompactCheckpoints):
         # outputs of another form would leave it without a gradient
         self.attention_pool = Linear(self.embed_dims, 1) if self.out_type == 'sequence_pool' else None
         self.apply(self._init)
-        self.add_encodings()
-        self.freeze()
 
     def _build_tokenizer(self, in_channels: int, patch_norm: str) -> nn.Module:
         options = dict(self.arch['tokenizer'])
@@ -146,13 +145,35 @@ class CompactTransformer(CompactCheckpoints):
         elif module is self and self.num_prefix:
             nn.init.zeros_(self.class_emb)
 
-    def grid_of(self, size: tuple[int, int]) -> Grid:
-        """Return the grid of tokens of an image of (height, width) pixels."""
-        return tuple(ceil_div(side, self.patch_size) for side in size)
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Extract features.
 
-    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Return the tokens (B, N, D) of images (B, C, H, W), and their grid."""
-        return self.tokenizer(x)
+        Args:
+            x: Images (B, C, H, W).
+
+        Returns:
+            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
+
+        Raises:
+            DataError: If a side of the images is smaller than a patch.
+        """
+        x, pe, hw = self.embed(x)
+        outs = {}
+        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
+            x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
+            if number in self.out_indices:
+                outs[number] = self.output(x, hw, number)
+        return tuple(outs[number] for number in self.out_indices)
+
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
+        x, hw = self.tokenizer(x)  # (B, N, D)
+        x, pe = self.add_position(x, hw)  # (B, P + N, D)
+        return (x if self.norm_pre is None else self.norm_pre(x)), pe, hw
+
+    def absent_parts(self) -> tuple[str, ...]:
+        """Return the pooling's weights where this model has none."""
+        return super().absent_parts() + (() if self.attention_pool else ('attention_pool.',))
 
     def format(self, x: Tensor, hw: Grid) -> Tensor | tuple[Tensor, ...]:
         """Return tokens (B, P + N, D) of a layer in the form that ``out_type`` says."""

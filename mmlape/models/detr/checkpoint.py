@@ -4,17 +4,17 @@ The original class head has a row for each COCO category id from 0 to 90 and one
 for each of the 80 categories and one for no object.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
-from mmlape.models.base.checkpoint import LoadableBackbone
-from mmlape.models.base.stored_position import TensorNames
+from mmlape.models.base.checkpoint import CheckpointAdapter, Description
+from mmlape.models.base.tensor_names import TensorNames
 from mmlape.models.grid import Grid
 from mmlape.models.position import joinings
 
@@ -73,30 +73,25 @@ MMDET = Layout(
 )
 
 
-class DETRCheckpoints(LoadableBackbone):
-    """The half of DETR that deals with checkpoints, of the complete model; it needs no mmdetection."""
+class DETRCheckpointAdapter(CheckpointAdapter):
+    """The files of the complete model; it needs no mmdetection."""
 
+    names = NAMES
     config_key: ClassVar[str] = 'model'
-    stored_names: ClassVar[TensorNames] = NAMES
-    pe_names: ClassVar[tuple[str, ...]] = ()
-    pe_prefix: ClassVar[int] = 0
 
-    @classmethod
-    def checkpoint_layouts(cls) -> tuple[Layout, ...]:
+    def layouts(self, kind: type) -> tuple[Layout, ...]:
         """Return the original names and mmdetection's."""
         return ORIGINAL, MMDET
 
-    @classmethod
-    def checkpoint_targets(cls) -> dict[str, Target]:
+    def targets(self) -> dict[str, Target]:
         """Return mmdetection's names, with its class head."""
         return {'mmlape': Target(contiguous_classes, wrapper='state_dict')}
 
-    @classmethod
-    def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
-        """Describe widths, position encodings and class head."""
-        tensors, position = weights.tensors, NAMES.position(weights)
-        fitting, norms = _stored_joinings(weights), NAMES.norms(weights)
-        if 'pe_type' not in weights.known:
+    def infer(self, kind: type, weights: Weights) -> Description:
+        """Infer widths, position encodings and class head."""
+        tensors, position = weights.tensors, NAMES.infer_position(weights)
+        fitting, norms = _infer_joinings(weights), NAMES.infer_norms(weights)
+        if 'pe_type' not in weights.recorded:
             inside = position.pe_type
             position = position._replace(pe_type='sine' if inside == 'none' else ['sine', inside])
         layers = {name.split('.')[2] for name in tensors if name.startswith('encoder.layers.')}
@@ -110,25 +105,25 @@ class DETRCheckpoints(LoadableBackbone):
             'pe_joining': ' or '.join(fitting),
             'pe_norm': ' or '.join(norms) or 'none',
         }
-        config = dict(type='mmlape.DETR', pe_type=position.pe_type, pe_joining=fitting[0])
+        config: dict[str, Any] = dict(pe_type=position.pe_type, pe_joining=fitting[0])
         if norms and norms[0] != 'layernorm':
             config['pe_norm'] = norms[0]
-        notes = [] if weights.known else ["the file does not say whether it was trained with the absolute PE, 'sine'"]
+        notes = []
+        if not weights.recorded:
+            notes.append("the file does not say whether it was trained with the absolute PE, 'sine'")
         if len(fitting) > 1:
             notes.append(f'the file does not say whether pe_joining is {" or ".join(fitting)}')
-        notes += NAMES.notes(weights, position)
-        return rows, dict(config, init_cfg=dict(type='Pretrained', checkpoint=path)), notes
+        return Description(rows, config, notes + NAMES.notes(weights, position))
 
-    @classmethod
-    def config_to_view(cls, weights: Weights, grid: Grid | None, path: str) -> dict:
+    def view(self, kind: type, weights: Weights, grid: Grid | None, path: str) -> dict:
         """Refuse, since only backbones are drawn."""
         raise CheckpointError(
             f'checkpoint {path}: of a complete DETR, and only position encodings of backbones are drawn'
         )
 
-    def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
-        """Return a file's tensors as this model takes them, of COCO's class head the rows that it has."""
-        tensors, own = super().fit_checkpoint(weights, options, report), self.state_dict()
+    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
+        """Return a file's tensors as a model takes them, of COCO's class head the rows that it has."""
+        tensors, own = super().fit(model, weights, options, report), model.state_dict()
         reduced = contiguous_classes(tensors)
         for name in CLASS_HEAD:
             if name in tensors and tensors[name].shape != own[name].shape == reduced[name].shape:
@@ -136,16 +131,16 @@ class DETRCheckpoints(LoadableBackbone):
                 report.resized[name] = f'{BY_ID} -> {len(reduced[name])}, by class and for no object'
         return tensors
 
-    def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
+    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial value; the original's frozen batch norms have no counters."""
-        return name.endswith('.num_batches_tracked') or super().may_be_new(name, weights, options)
+        return name.endswith('.num_batches_tracked') or super().may_be_new(model, name, weights, options)
 
-    def ambiguous_options(self) -> dict[str, list[str]]:
+    def ambiguous_options(self, model: nn.Module) -> dict[str, list[str]]:
         """Return the arguments whose value no key tells, with the values that leave the keys of this model's."""
-        found = super().ambiguous_options()
-        if 'pe_joining' in found:
-            found['pe_joining'] = [name for name in found['pe_joining'] if name in fitting_joinings()]
-        return found
+        options = super().ambiguous_options(model)
+        if 'pe_joining' in options:
+            options['pe_joining'] = [name for name in options['pe_joining'] if name in fitting_joinings()]
+        return options
 
 
 def fitting_joinings() -> list[str]:
@@ -153,5 +148,5 @@ def fitting_joinings() -> list[str]:
     return [name for name, joining in joinings().items() if joining.name == 'default' or joining.with_norm]
 
 
-def _stored_joinings(weights: Weights) -> list[str]:
-    return [name for name in NAMES.joinings(weights) if name in fitting_joinings()]
+def _infer_joinings(weights: Weights) -> list[str]:
+    return [name for name in NAMES.infer_joinings(weights) if name in fitting_joinings()]

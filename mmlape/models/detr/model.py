@@ -4,14 +4,16 @@
 """
 
 import copy
+from typing import Any, ClassVar
 
 import torch
 from mmdet.models.detectors import DETR as PlainDETR
 from mmdet.models.layers import DetrTransformerDecoder, SinePositionalEncoding
 from torch import Tensor, nn
 
+from mmlape.checkpoint.loading import LoadReport, load_pretrained
 from mmlape.errors import ConfigError
-from mmlape.models.detr.checkpoint import DETRCheckpoints, fitting_joinings
+from mmlape.models.detr.checkpoint import DETRCheckpointAdapter, fitting_joinings
 from mmlape.models.detr.layers import Encoder
 from mmlape.models.grid import Grid
 from mmlape.models.position import PositionType, resolve_position
@@ -19,7 +21,7 @@ from mmlape.registry import MODELS
 
 
 @MODELS.register_module()
-class DETR(DETRCheckpoints, PlainDETR):
+class DETR(PlainDETR):
     """mmdetection's detector with an encoder of ours.
 
     The sinusoids know the padding of each image. The decoder's keys get them as they are, whatever the joining, and
@@ -37,6 +39,13 @@ class DETR(DETRCheckpoints, PlainDETR):
     Raises:
         ConfigError: For another absolute kind or joining, a kind between layers, or what ``resolve_position`` refuses.
     """
+
+    checkpoint_adapter = DETRCheckpointAdapter()
+    load_report: LoadReport | None = None
+    # what an adapter asks of a model: the sinusoids are no table
+    pe_names: ClassVar[tuple[str, ...]] = ()
+    pe_prefix: ClassVar[int] = 0
+    recorded_arguments: ClassVar[dict[str, Any]] = {}
 
     def __init__(
         self,
@@ -63,6 +72,11 @@ class DETR(DETRCheckpoints, PlainDETR):
         kwargs = copy.deepcopy(kwargs)  # mmdetection writes into them, and could not build a second model
         super().__init__(encoder=dict(copy.deepcopy(encoder), position=position, grid=grid), **kwargs)
         self.position, self.grid = position, grid
+        self.checkpoint_adapter.attach(self)
+
+    def absent_parts(self) -> tuple[str, ...]:
+        """Return nothing: a file has no other parts than the model."""
+        return ()
 
     def _init_layers(self) -> None:
         """Build what mmdetection's method builds, with our encoder."""
@@ -75,11 +89,11 @@ class DETR(DETRCheckpoints, PlainDETR):
     def init_weights(self) -> None:
         """Initialise as DETR; a table inside attention gets Xavier's values as in the public code, if it is zero."""
         tables = [table for layer in self.encoder.layers for table in layer.self_attn.tables()]
-        kept = {table: table.detach().clone() for table in tables if table.any()}
-        super().init_weights()
-        if self.load_report is None:
+        initial = {table: table.detach().clone() for table in tables if table.any()}
+        if not load_pretrained(self):
+            super().init_weights()
             with torch.no_grad():
-                for table, value in kept.items():
+                for table, value in initial.items():
                     table.copy_(value)
 
     @property

@@ -128,11 +128,11 @@ class AttentionPosition:
     def infer_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
         """Return the arguments that the tensors of a stored attention tell, where they are not the defaults.
 
-        Where several fit (``readings``), they are those of the first.
+        Where several fit (``ambiguous_options``), they are those of the first.
         """
         return {}
 
-    def readings(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
+    def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
         """Return in words, the most usual first, which arguments leave such tensors; none if names and shapes tell."""
         return []
 

@@ -149,7 +149,7 @@ class TransformerXL(_Bucketed):
         """Check for the linear map."""
         return 'rpe_proj.weight' in attn
 
-    def readings(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
+    def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
         """Return that no tensor depends on the ratio."""
         return [f'transformer-xl with ratio={self.buckets.alpha:g}', 'transformer-xl with another ratio']
 

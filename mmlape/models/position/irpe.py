@@ -148,7 +148,7 @@ class ImageRPE(AttentionPosition):
         method, beta = next(iter(steps.items()))
         return dict(method=method, **told, ratio=_PUBLISHED.get(beta, beta / 2))
 
-    def readings(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
+    def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
         """Return the methods with their ratios, and the earlier kinds, that leave such tables."""
         told, steps = self._stored(attn, num_prefix)
         found = []

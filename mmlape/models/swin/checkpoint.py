@@ -1,17 +1,16 @@
 """What a Swin Transformer says about its checkpoints: arch, windows, position encodings and stem of a file."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
-from mmlape.errors import CheckpointError
-from mmlape.models.base.backbone import BaseBackbone
-from mmlape.models.base.stored_position import HEADS_ASSUMED, InferredPosition, TensorNames, usual_heads
-from mmlape.models.grid import Grid
+from mmlape.models.base.checkpoint import CheckpointAdapter, Description
+from mmlape.models.base.tensor_names import HEADS_ASSUMED, InferredPosition, TensorNames, usual_heads
 from mmlape.models.position import AbsolutePosition, AttentionPosition, kinds
 from mmlape.models.position.relative_bias import INDEX, TABLE
 from mmlape.models.swin.layouts import LAYOUTS, num_stages, to_mmpretrain, to_swin, to_timm
@@ -42,7 +41,7 @@ def arch_of(weights: Weights) -> dict:
     blocks = {(int(match[1]), int(match[2])) for match in found if match}
     stages = range(num_stages(weights.tensors))
     depths = tuple(sum(place[0] == stage for place in blocks) for stage in stages)
-    heads = tuple(weights.known.get('num_heads') or (of_stage(stage).heads(weights) for stage in stages))
+    heads = tuple(weights.recorded.get('num_heads') or (of_stage(stage).infer_heads(weights) for stage in stages))
     dims = weights.tensors['patch_embed.proj.weight'].shape[0]
     return dict(embed_dims=dims, depths=depths, num_heads=None if None in heads else heads)
 
@@ -75,20 +74,6 @@ def hierarchy_of(weights: Weights) -> str:
     return 'stage' if len(NAMES.tables(weights)) > 1 else 'merge'
 
 
-def patch_norm_of(weights: Weights) -> str:
-    """Return 'dual', 'pre', 'post', 'rms' or 'none', from the norms in the stem."""
-    pre, post = (weights.has(rf'patch_embed\.{name}\.') for name in ('norm0', 'norm'))
-    if pre and post and not weights.has(r'patch_embed\.norm0\.bias$'):
-        return 'rms'
-    return {(True, True): 'dual', (True, False): 'pre', (False, True): 'post', (False, False): 'none'}[pre, post]
-
-
-def stored_position(weights: Weights, grid: Grid | None = None) -> InferredPosition:
-    """Return the position encodings of a file; only an absolute one has a grid, the others have a window's."""
-    found = NAMES.position(weights, 0, grid)
-    return found if NAMES.tables(weights) else found._replace(grid=None, needs_grid=False)
-
-
 def position_options(weights: Weights, position: InferredPosition) -> dict:
     """Return the arguments of the model that concern its position encodings."""
     options = NAMES.options(weights, position)
@@ -119,51 +104,49 @@ TIMM = dict(
 )
 
 
-class SwinCheckpoints(BaseBackbone):
-    """The half of a Swin Transformer that deals with checkpoints."""
+class SwinCheckpointAdapter(CheckpointAdapter):
+    """Microsoft's names, which are ours, timm's and MMPretrain's."""
 
-    layers_name = 'layers'
-    table_name = NAMES.table
-    stored_names = NAMES
-    embedding_names = ('patch_embed.',)
-    untraced: ClassVar[dict[str, Any]] = {
+    names = NAMES
+    assumed_arguments: ClassVar[Mapping[str, Any]] = {
         'patch_norm': 'post',
         'norm_cfg': dict(type='LN', eps=1e-5),
         'pad_small_map': False,
     }
-    pe_hierarchy: str = 'merge'
-    table_windows: tuple[int, ...]
 
-    @classmethod
-    def checkpoint_layouts(cls) -> tuple[Layout, ...]:
+    def layouts(self, kind: type) -> tuple[Layout, ...]:
         """Return Microsoft's layout, timm's and mmpretrain's."""
         return LAYOUTS
 
-    @classmethod
-    def checkpoint_targets(cls) -> dict[str, Target]:
+    def targets(self) -> dict[str, Target]:
         """Return this package's layout and the public ones."""
         return {
-            **super().checkpoint_targets(),
+            **super().targets(),
             'swin': Target(to_swin, 'model', clashes=own_windows, **PUBLIC),
             'timm': Target(to_timm, **TIMM),  # no table, always a norm in the stem
             'mmpretrain': Target(to_mmpretrain, 'state_dict', clashes=own_windows, **PUBLIC),
         }
 
-    @classmethod
-    def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
-        """Describe arch, windows, position encodings and stem."""
-        shape, position = arch_of(weights), stored_position(weights)
+    def infer_position(self, weights: Weights) -> InferredPosition:
+        """Return the position encodings of a file; only an absolute one has a grid, the others have a window's."""
+        position = NAMES.infer_position(weights)
+        return position if NAMES.tables(weights) else position._replace(grid=None, needs_grid=False)
+
+    def infer(self, kind: type, weights: Weights) -> Description:
+        """Infer arch, windows, position encodings and stem."""
+        shape, position = arch_of(weights), self.infer_position(weights)
         name, window = arch_name(shape), window_of(weights)
-        patch_size = weights.tensors['patch_embed.proj.weight'].shape[-1]
+        stem = weights.tensors['patch_embed.proj.weight']
+        patch_norm = NAMES.infer_patch_norm(weights, post='norm')
         rows = {
             'arch': name or 'custom',
             'embed_dims': shape['embed_dims'],
             'depths': shape['depths'],
-            'patch_size': patch_size,
+            'patch_size': stem.shape[-1],
             'window_size': window or 'unknown',
             **NAMES.rows(weights, position),
             'pe_hierarchy': hierarchy_of(weights) if NAMES.tables(weights) else '',
-            'patch_norm': patch_norm_of(weights),
+            'patch_norm': patch_norm,
         }
         arch, notes = name, NAMES.notes(weights, position)
         if not name:
@@ -172,75 +155,39 @@ class SwinCheckpoints(BaseBackbone):
             notes += [] if shape['num_heads'] else [HEADS_ASSUMED]
         if not window:
             notes.append('window_size leaves no trace in a file without a bias table: the usual 7 is assumed')
-        config = dict(type=f'mmlape.{cls.__name__}', arch=arch, **position_options(weights, position))
+        config = dict(arch=arch, **position_options(weights, position))
         different = dict(
-            patch_size=(patch_size, 4), window_size=(window or 7, 7), patch_norm=(rows['patch_norm'], 'post')
+            patch_size=(stem.shape[-1], 4),
+            in_channels=(stem.shape[1], 3),
+            window_size=(window or 7, 7),
+            patch_norm=(patch_norm, 'post'),
         )
         config |= {key: value for key, (value, default) in different.items() if value != default}
         if 'layers.0.blocks.0.attn.qkv.bias' not in weights.tensors:
             config['qkv_bias'] = False
-        config |= position.img_size(patch_size)
-        return rows, dict(config, init_cfg=dict(type='Pretrained', checkpoint=path)), notes
+        return Description(rows, config | position.img_size(stem.shape[-1]), notes)
 
-    @classmethod
-    def config_to_view(cls, weights: Weights, grid: Grid | None, path: str) -> dict:
-        """Return a model with the file's stem, norms and position encodings."""
-        position = stored_position(weights, grid)
-        if position.needs_grid:
-            raise CheckpointError(
-                f'checkpoint {path}: its position embedding is of no square grid, pass --grid ROWS COLUMNS'
-            )
-        stem, arch = weights.tensors['patch_embed.proj.weight'], arch_of(weights)
-        return dict(
-            type=f'mmlape.{cls.__name__}',
-            arch=dict(arch, num_heads=arch['num_heads'] or (1,) * len(arch['depths'])),
-            **position.img_size(stem.shape[-1]),
-            patch_size=stem.shape[-1],
-            in_channels=stem.shape[1],
-            window_size=window_of(weights) or 7,
-            out_type='raw',
-            patch_norm=patch_norm_of(weights),
-            **position_options(weights, position),
-        )
-
-    def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
-        """Return a file's tensors as this model takes them.
-
-        The indices of bias tables are the model's own; norms of outputs and, where the model has no position encoding
-        at all, PE tables are left out where the model lacks them.
-        """
+    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
+        """Return a file's tensors as a model takes them; the indices of bias tables are the model's own."""
         windows = window_of(weights)
-        if isinstance(windows, tuple) and windows != self.table_windows:
+        if isinstance(windows, tuple) and windows != model.table_windows:
             report.warnings.append(
-                f'the stages of the file have windows of {windows}, those of the model {self.table_windows}: '
+                f'the stages of the file have windows of {windows}, those of the model {model.table_windows}: '
                 f'window_size={windows} takes its tables as they are'
             )
-        tensors, own = super().fit_checkpoint(weights, options, report), self.state_dict()
+        tensors, own = super().fit(model, weights, options, report), model.state_dict()
         tensors = {name: value for name, value in tensors.items() if not name.endswith(INDEX)}
         tensors |= {name: value for name, value in own.items() if name.endswith(INDEX)}
-        tables = self.stored_names.tables(weights)
         stored = hierarchy_of(weights)
-        if self.position.absolute is not None and tables and stored != self.pe_hierarchy:
+        if model.position.absolute is not None and NAMES.tables(weights) and stored != model.pe_hierarchy:
             report.problems.append(
-                f'wrong pe_hierarchy: that of the file is {stored!r}, the model has {self.pe_hierarchy!r}'
+                f'wrong pe_hierarchy: that of the file is {stored!r}, the model has {model.pe_hierarchy!r}'
             )
-        unwanted = [name for name in tensors if re.match(r'norm\d+\.', name) and name not in own]
-        if self.position.absolute is None and not self.position.inside:
-            unwanted += tables
-        for name in unwanted:
-            del tensors[name]
-            report.dropped.append(name)
         return tensors
 
-    def table_grid(self, name: str, grid: Grid) -> Grid:
-        """Return the grid of a PE table; the number behind its name is that of its stage."""
-        for _ in range(int(name.removeprefix(self.table_name) or 0)):
-            grid = tuple((side + 1) // 2 for side in grid)
-        return grid
-
-    def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
+    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial values: norms of outputs may, which a classifier lacks."""
         norm = re.match(r'norm\d+\.', name)
         if norm:
             return not weights.has(re.escape(norm[0]))
-        return super().may_be_new(name, weights, options)
+        return super().may_be_new(model, name, weights, options)

@@ -83,7 +83,7 @@ class ShiftedWindowAttention(MultiheadAttention):
         proj_drop_rate: Dropout of the output.
         window_size: Side of a window in tokens.
         encodings: Position encodings inside this attention.
-        place: Where they are attached; needed where there are any.
+        slot: Where they are attached; needed where there are any.
         shift: By how many tokens windows are shifted.
         pad_small_map: What happens to a map whose short side is at most a window. True pads and shifts it like any
             other, as mmdetection, mmsegmentation and mmpretrain's option of this name do. False shrinks the windows to
@@ -114,6 +114,7 @@ class ShiftedWindowAttention(MultiheadAttention):
             (B, N, D)
         """
         (height, width), (side, shift) = hw, self.windows_of(hw)
+        # padded before the projection, whose bias the padding then has as keys and values: so is the public code's
         grid = (ceil_div(height, side) * side, ceil_div(width, side) * side)
         parts = [_windows(part, hw, grid, side, shift) for part in ((x,) if isinstance(x, Tensor) else x)]
         x = parts[0] if isinstance(x, Tensor) else AttentionInput(*parts)

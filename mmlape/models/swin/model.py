@@ -10,7 +10,8 @@ from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.models.base.archs import VARIANTS, name_models
-from mmlape.models.grid import Grid, ceil_div, contiguous, to_maps
+from mmlape.models.base.backbone import BaseBackbone
+from mmlape.models.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.transformer_layer import (
     TransformerEncoderLayer,
     build_layers,
@@ -19,13 +20,13 @@ from mmlape.models.layers.transformer_layer import (
 )
 from mmlape.models.position import AttentionSlot, PositionType, Stream
 from mmlape.models.swin import options as swin_options
-from mmlape.models.swin.checkpoint import SwinCheckpoints
+from mmlape.models.swin.checkpoint import SwinCheckpointAdapter
 from mmlape.models.swin.layers import PatchMerging, ShiftedWindowAttention, SwinPatchEmbed, SwinStage, merged_grid
 from mmlape.registry import MODELS
 
 
 @MODELS.register_module()
-class SwinTransformer(SwinCheckpoints):
+class SwinTransformer(BaseBackbone):
     """Swin; the default arguments are those of Swin-T, ``pe_type='learnable', pe_joining='lape'`` makes it LaPE's.
 
     Images of any size of at least one patch work: images are padded to complete patches, maps to complete windows and
@@ -68,6 +69,10 @@ class SwinTransformer(SwinCheckpoints):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    checkpoint_adapter = SwinCheckpointAdapter()
+    layers_name = 'layers'
+    table_name = 'absolute_pos_embed'
+    embedding_names = ('patch_embed.',)
     model_names = name_models(
         'swin-{}', swin_options.ARCHS, {**VARIANTS, 'lape': dict(pe_type='learnable', pe_joining='lape')}
     )
@@ -115,7 +120,7 @@ class SwinTransformer(SwinCheckpoints):
 
         eps = self.norm_cfg.get('eps', 1e-5)
         norm_cfg = {**self.norm_cfg, 'eps': eps}
-        self.untraced = dict(patch_norm=patch_norm, norm_cfg=norm_cfg, pad_small_map=pad_small_map)
+        self.recorded_arguments = dict(patch_norm=patch_norm, norm_cfg=norm_cfg, pad_small_map=pad_small_map)
         self.patch_embed = SwinPatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
         self.add_tables(len(self.arch['depths']))
         self.pos_drop = nn.Dropout(drop_rate)
@@ -128,8 +133,6 @@ class SwinTransformer(SwinCheckpoints):
         for stage in sorted(set(self.out_indices)):
             setattr(self, f'norm{stage}', build_norm_layer(self.norm_cfg, self.dims_of(stage))[1])
         self.layers.apply(self.init_linear)
-        self.add_encodings()
-        self.freeze()
 
     # building
 
@@ -174,7 +177,7 @@ class SwinTransformer(SwinCheckpoints):
 
     def add_tables(self, num_layers: int) -> None:
         """Add the table of the absolute PE, or one for each of ``num_layers`` stages."""
-        if self.position.absolute is None:
+        if self.position.absolute is None or self.pe_names:
             return
         count = 1 if self.pe_hierarchy == 'merge' else num_layers
         self.pe_names = [f'{self.table_name}{stage or ""}' for stage in range(count)]
@@ -230,6 +233,16 @@ class SwinTransformer(SwinCheckpoints):
                 x, pe = self.next_position(number + 1, stage.downsample(x, grid), pe, grid)
                 grid = merged_grid(grid)
 
+    def table_grid(self, name: str, grid: Grid) -> Grid:
+        """Return the grid of a PE table; the number behind its name is that of its stage."""
+        for _ in range(int(name.removeprefix(self.table_name) or 0)):
+            grid = merged_grid(grid)
+        return grid
+
+    def absent_parts(self) -> tuple[str, ...]:
+        """Return the norms of the stages whose output is not asked for."""
+        return tuple(f'norm{stage}.' for stage in range(len(self.layers)) if stage not in self.out_indices)
+
     # running
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -266,10 +279,6 @@ class SwinTransformer(SwinCheckpoints):
         return x.mean(dim=1) if self.out_type == 'avg_featmap' else contiguous(to_maps(x, grid))
 
     # structure
-
-    def grid_of(self, size: tuple[int, int]) -> Grid:
-        """Return the first stage's grid for an image of (height, width) pixels."""
-        return tuple(ceil_div(side, self.patch_size) for side in size)
 
     @property
     def all_layers(self) -> Sequence[nn.Module]:

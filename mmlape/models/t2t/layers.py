@@ -76,7 +76,7 @@ class TokenPerformer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, N, in_dims) to (B, N, dims)."""
-        k, q, v = self.kqv(self.norm1(x)).chunk(3, dim=-1)
+        k, q, v = self.kqv(self.norm1(x)).chunk(3, dim=-1)  # in the order of the public code's weights
         wide = torch.promote_types(v.dtype, torch.float32)
         with _without_autocast(v.device.type):
             y = self._attend(k.to(wide), q.to(wide), v.to(wide))
@@ -138,7 +138,7 @@ class TokensToToken(nn.Module):
         Raises:
             ValueError: If a side is smaller than 16 pixels.
         """
-        x = complete_patches(x, STRIDE)
+        x = complete_patches(x, STRIDE)  # the strides 4, 2 and 2 of the splits then leave no rest
         height, width = (int(side) for side in x.shape[-2:])
         x = self.attention1(_split(x, 7, 4, 2))
         x = self.attention2(_split(to_maps(x, (height // 4, width // 4)), 3, 2, 1))

@@ -4,45 +4,23 @@ x = [cls; tokens_to_token(image)];  x <- layer_l(x, PE);  LN(x)
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Weights
 from mmlape.models.base.archs import name_models, resolve_arch
-from mmlape.models.base.stored_arch import NamedArchBackbone
-from mmlape.models.grid import Grid, ceil_div
+from mmlape.models.base.isotropic import IsotropicBackbone
+from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, growing_rates
-from mmlape.models.position import PositionType, resolve_position
+from mmlape.models.position import PositionType, Stream, resolve_position
+from mmlape.models.t2t.checkpoint import ARCHS, T2TCheckpointAdapter
 from mmlape.models.t2t.layers import TokensToToken
 from mmlape.registry import MODELS
 
 
-def _arch(num_layers: int, num_heads: int, mlp_ratio: int) -> dict:
-    embed_dims = 64 * num_heads
-    return dict(
-        embed_dims=embed_dims,
-        num_layers=num_layers,
-        num_heads=num_heads,
-        feedforward_channels=mlp_ratio * embed_dims,
-        token_dims=64,
-    )
-
-
-ARCHS = {
-    't2t-vit-7': _arch(7, 4, 2),
-    't2t-vit-10': _arch(10, 4, 2),
-    't2t-vit-12': _arch(12, 4, 2),
-    't2t-vit-14': _arch(14, 6, 3),
-    't2t-vit-19': _arch(19, 7, 3),
-    't2t-vit-24': _arch(24, 8, 3),
-}
-
-
 @MODELS.register_module()
-class T2TViT(NamedArchBackbone):
+class T2TViT(IsotropicBackbone):
     """T2T-ViT with a choice of position encodings, their joining (LaPE) and Dual PatchNorm.
 
     Images of any size of at least 16 pixels work, padded with zeros on the right and the bottom to multiples of 16, so
@@ -79,15 +57,9 @@ class T2TViT(NamedArchBackbone):
 
     model_names = name_models('{}', ARCHS)
     paper_name = 'T2T-ViT'
-    archs = ARCHS
-    stem = 'tokens_to_token'
-    stored_widths: ClassVar[dict[str, str]] = {
-        'embed_dims': 'tokens_to_token.project.weight',
-        'feedforward_channels': 'blocks.0.mlp.fc1.weight',
-        'token_dims': 'tokens_to_token.attention1.norm2.weight',
-    }
+    checkpoint_adapter = T2TCheckpointAdapter()
     embedding_names = ('tokens_to_token.',)
-    checkpoint_signs = (r'tokens_to_token\.project\.', r'blocks\.0\.attn\.qkv\.')
+    patch_size = 16
 
     def __init__(
         self,
@@ -113,8 +85,8 @@ class T2TViT(NamedArchBackbone):
         self.embed_dims = arch['embed_dims']
         self.in_channels = in_channels
         self.frozen_stages = frozen_stages
-        self.untraced = {'patch_norm': patch_norm}
-        self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
+        self.recorded_arguments = {'patch_norm': patch_norm}
+        self.grid: Grid = self.grid_of(img_size)
         self.set_outputs(out_type, out_indices, depth)
         self.position = resolve_position(pe_type, pe_joining, pe_norm)
 
@@ -145,18 +117,29 @@ class T2TViT(NamedArchBackbone):
         )
         self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1]
         self.apply(self.init_linear)
-        self.add_encodings()
-        self.freeze()
 
-    def grid_of(self, size: tuple[int, int]) -> Grid:
-        """Return the grid of tokens of an image of (height, width) pixels."""
-        return tuple(ceil_div(side, self.patch_size) for side in size)
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Extract features.
 
-    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Return the tokens (B, N, D) of images (B, C, H, W), and their grid."""
-        return self.tokens_to_token(x)
+        Args:
+            x: Images (B, C, H, W).
 
-    @classmethod
-    def infer_options(cls, weights: Weights) -> dict:
-        """Return ``tokens_type`` where it is not the default."""
-        return {} if weights.has(r'tokens_to_token\.attention1\.w$') else {'tokens_type': 'transformer'}
+        Returns:
+            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
+
+        Raises:
+            DataError: If a side of the images is smaller than a patch.
+        """
+        x, pe, hw = self.embed(x)
+        outs = {}
+        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
+            x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
+            if number in self.out_indices:
+                outs[number] = self.output(x, hw, number)
+        return tuple(outs[number] for number in self.out_indices)
+
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
+        x, hw = self.tokens_to_token(x)  # (B, N, D)
+        x, pe = self.add_position(x, hw)  # (B, P + N, D)
+        return self.pos_drop(x), pe, hw

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmlape.checkpoint.key_maps import Layout, Weights
-from mmlape.checkpoint.loading import LoadOptions
 from mmlape.errors import ConfigError
-from mmlape.models.adapter.branch import AdapterMixin, infer_options, resolve_interactions
-from mmlape.models.timm.checkpoint import DINOV3_ADAPTER, DINOV3_PARTS, VIT, WITH_ADAPTER
+from mmlape.models.adapter.model import AdapterMixin
+from mmlape.models.adapter.options import resolve_interactions
+from mmlape.models.timm.checkpoint import TimmViTAdapterCheckpointAdapter
 from mmlape.models.timm.model import TimmViT
 from mmlape.models.timm.pretrained import find_model, skeleton
 from mmlape.registry import MODELS
@@ -53,6 +52,7 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    checkpoint_adapter = TimmViTAdapterCheckpointAdapter()
     paper_name = None
 
     def __init__(
@@ -91,37 +91,6 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
     def read_patches(self, x: Tensor) -> Tensor:
         """Return the patches (B, N, D) that the pyramid reads: through the final norm in 'read-only'."""
         return self.normed(self.split_prefix(x)[1], last=False)
-
-    # checkpoints
-
-    @classmethod
-    def checkpoint_layouts(cls) -> tuple[Layout, ...]:
-        """Return those of the ViT, and of DINOv3's own adapter."""
-        return (DINOV3_ADAPTER, DINOV3_PARTS, *super().checkpoint_layouts())
-
-    @classmethod
-    def owns_checkpoint(cls, weights: Weights) -> bool:
-        """Check for the adapter's own parts."""
-        return weights.layout in WITH_ADAPTER
-
-    @classmethod
-    def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
-        """Describe the ViT, and the mode."""
-        rows, config, notes = super().describe_checkpoint(weights, path)
-        mode = 'inject' if weights.has(r'interactions\.0\.injector\.') else 'read-only'
-        vit = {key: value for key, value in config.items() if key not in ('type', 'init_cfg')}
-        options = dict(type=config['type'], vit=vit, mode=mode)
-        if vit.get('patch_size', PATCH) != PATCH:
-            options['patch14'] = PATCH14[0]
-        options |= infer_options(
-            weights.tensors, int(rows['width']), {'deform_ratio': 0.5} if mode == MODES[1] else {}
-        )
-        notes = ['layers, deform_num_heads and vit_feature_source leave no trace in a file', *notes]
-        return rows, dict(options, init_cfg=config['init_cfg']), notes
-
-    def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
-        """Check whether a tensor may keep its initial values: over a plain ViT the adapter's own parts may."""
-        return not name.startswith(VIT) and weights.layout not in WITH_ADAPTER
 
 
 def _checked(vit: dict, mode: str) -> dict:

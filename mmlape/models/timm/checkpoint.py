@@ -4,7 +4,7 @@ import contextlib
 import io
 import sys
 from inspect import signature
-from typing import ClassVar
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -12,9 +12,11 @@ from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
-from mmlape.models.base.isotropic import IsotropicBackbone
+from mmlape.models.adapter.checkpoint import infer_options
+from mmlape.models.base.checkpoint import CheckpointAdapter, Description
 from mmlape.models.grid import Grid, square_grid
-from mmlape.models.timm.pretrained import PREFIX_TOKENS, TimmSource
+from mmlape.models.timm.pretrained import PREFIX_TOKENS
+from mmlape.models.vit.layouts import EVA
 
 VIT = 'vit.'
 TABLE = f'{VIT}pos_embed'
@@ -43,7 +45,6 @@ DINOV3_PARTS = Layout(
 )
 WITH_ADAPTER = (ADAPTER.name, DINOV3_ADAPTER.name)
 OWN = Layout('mmlape-timm', (r'vit\.blocks\.0\.',))
-EVA = r'blocks\.0\.(attn\.(q_bias|q_proj|bias_mask)|mlp\.fc1_[gx]|gamma_1)|storage_tokens'
 LAYOUTS = (
     ADAPTER,
     OWN,
@@ -60,85 +61,71 @@ def _timm_names(tensors: Tensors) -> Tensors:
     return rename_keys(tensors, [(r'^vit\.', '')])
 
 
-class TimmCheckpoints(IsotropicBackbone):
-    """The half of a timm ViT that deals with checkpoints.
+class TimmCheckpointAdapter(CheckpointAdapter):
+    """Files of timm, of the authors and of this package, for a model of timm that is ``vit``."""
 
-    Attributes:
-        vit: timm's model.
-        source: Which one it is.
-    """
-
-    vit: nn.Module
-    source: TimmSource
-    whole_depth: int
-    table_name: ClassVar[str] = TABLE
-
-    @classmethod
-    def checkpoint_layouts(cls) -> tuple[Layout, ...]:
+    def layouts(self, kind: type) -> tuple[Layout, ...]:
         """Return this package's layouts, and those that timm's filters take."""
         return LAYOUTS
 
-    @classmethod
-    def checkpoint_targets(cls) -> dict[str, Target]:
+    def targets(self) -> dict[str, Target]:
         """Return this package's layout, and timm's."""
         timm = Target(_timm_names, names=r'vit\..*', encodings=((),), arguments={'model_name': None})
-        return {**super().checkpoint_targets(), 'timm': timm}
+        return {**super().targets(), 'timm': timm}
 
-    @classmethod
-    def owns_checkpoint(cls, weights: Weights) -> bool:
+    def owns(self, kind: type, weights: Weights) -> bool:
         """Check for this package's names, or for those of a timm model that ``VisionTransformer`` is not."""
         if any(name.startswith('spm.') for name in weights.dropped):
             return False  # an adapter stands beside it
         plain = weights.has(r'blocks\.0\.attn\.qkv\.') and weights.has(r'blocks\.0\.mlp\.fc1\.')
         return weights.layout == OWN.name or (weights.layout == 'timm' and (weights.has(EVA) or not plain))
 
-    @classmethod
-    def describe_checkpoint(cls, weights: Weights, path: str) -> tuple[dict[str, str], dict, list[str]]:
-        """Describe the width and the recorded model; the name is the user's to know where none is recorded."""
-        name, tensors = weights.known.get('timm_model'), _timm_names(weights.tensors)
+    def infer(self, kind: type, weights: Weights) -> Description:
+        """Infer the width and the recorded model; the name is the user's to know where none is recorded."""
+        name, tensors = weights.recorded.get('timm_model'), _timm_names(weights.tensors)
         layers = {key.split('.')[1] for key in tensors if key.startswith('blocks.')}
         stem = tensors['patch_embed.proj.weight']
         rows = {'timm model': name or 'unknown', 'width': str(len(stem)), 'layers': str(len(layers))}
-        config = dict(type=f'mmlape.{cls.__name__}', model_name=name or '?')
+        config: dict[str, Any] = dict(model_name=name or '?')
         if name:
             config['patch_size'] = stem.shape[-1]
             config |= {'img_size': tuple(side * stem.shape[-1] for side in weights.grid)} if weights.grid else {}
         notes = [] if name else ["the file does not name timm's model: put its name for '?'"]
-        return rows, dict(config, init_cfg=dict(type='Pretrained', checkpoint=path)), notes
+        return Description(rows, config, notes)
 
-    def checkpoint_record(self) -> dict:
+    def record(self, model: nn.Module) -> dict[str, Any]:
         """Return timm's name of the model, which decides what keys do not tell, and the grid of its table."""
-        grid = {'grid': list(self.grid)} if self.vit.pos_embed is not None else {}
-        return {'timm_model': self.source.architecture, **grid}
+        grid = {'grid': list(model.grid)} if model.vit.pos_embed is not None else {}
+        return {'timm_model': model.source.architecture, **grid}
 
-    def fit_checkpoint(self, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
-        """Return a file's tensors as this model takes them: through timm's filter if they have not its names."""
-        report.normalisation = report.normalisation or self.source.normalisation
+    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
+        """Return a file's tensors as a model takes them: through timm's filter if they have not its names."""
+        report.normalisation = report.normalisation or model.source.normalisation
         own, below = weights.layout in (ADAPTER.name, OWN.name), weights.has(VIT)
         vit = weights.below(VIT) if below else weights.tensors
         rest = {key: value for key, value in weights.tensors.items() if below and not key.startswith(VIT)}
-        vit = self._without_prefix(dict(vit), options.grid or weights.grid, report)
+        vit = self._without_prefix(model, dict(vit), options.grid or weights.grid, report)
         stored = {key: value.shape for key, value in vit.items()}
-        table = self._resized(vit.get('pos_embed'), options.grid or weights.grid)
-        vit = vit if own else self._filtered(vit, report)
-        if table is not None and self.vit.pos_embed is not None:
+        table = self._resized(model, vit.get('pos_embed'), options.grid or weights.grid)
+        vit = vit if own else self._filtered(model, vit, report)
+        if table is not None and model.vit.pos_embed is not None:
             vit['pos_embed'] = table[:, -vit['pos_embed'].shape[1] :] if not own else table
-        self._note_resized(stored, vit, options.grid or weights.grid, report)
-        wanted = self.state_dict()
-        for key in [key for key in vit if VIT + key not in wanted and self._unused(key)]:
+        self._note_resized(model, stored, vit, options.grid or weights.grid, report)
+        wanted = model.state_dict()
+        for key in [key for key in vit if VIT + key not in wanted and self._unused(model, key)]:
             report.dropped.append(key)
             del vit[key]
         return {**rest, **{VIT + key: value for key, value in vit.items()}}
 
-    def _unused(self, key: str) -> bool:
+    def _unused(self, model: nn.Module, key: str) -> bool:
         """Check whether a tensor belongs to what this model has left out: heads, the final norm, last layers."""
         layer = int(key.split('.')[1]) if key.startswith('blocks.') else -1
-        norm = isinstance(self.vit.norm, nn.Identity) and key.startswith('norm.')
-        return norm or key.startswith(HEADS) or self.num_layers <= layer < self.whole_depth
+        norm = isinstance(model.vit.norm, nn.Identity) and key.startswith('norm.')
+        return norm or key.startswith(HEADS) or model.num_layers <= layer < model.whole_depth
 
-    def _without_prefix(self, tensors: Tensors, grid: Grid | None, report: LoadReport) -> Tensors:
+    def _without_prefix(self, model: nn.Module, tensors: Tensors, grid: Grid | None, report: LoadReport) -> Tensors:
         """Leave out prefix tokens, and their rows of the table, where this model has been built without them."""
-        if self.num_prefix:
+        if model.num_prefix:
             return tensors
         found = {key: tensors.pop(key) for key in PREFIX_TOKENS if key in tensors}
         report.dropped += list(found)
@@ -149,31 +136,31 @@ class TimmCheckpoints(IsotropicBackbone):
             tensors['pos_embed'] = table[:, table.shape[1] - grid[0] * grid[1] :]
         return tensors
 
-    def _resized(self, table: Tensor | None, grid: Grid | None) -> Tensor | None:
+    def _resized(self, model: nn.Module, table: Tensor | None, grid: Grid | None) -> Tensor | None:
         """Return a table whose grid is known on the model's grid; None where timm's filter has to do it."""
         if table is None or grid is None:
             return None
         rows = table.shape[1] - grid[0] * grid[1]
         if rows < 0:
             raise CheckpointError(f'pos_embed has {table.shape[1]} rows, which is no grid of {grid[0]} x {grid[1]}')
-        return resample_table(table, grid, self.grid, rows)
+        return resample_table(table, grid, model.grid, rows)
 
-    def _filtered(self, tensors: Tensors, report: LoadReport) -> Tensors:
+    def _filtered(self, model: nn.Module, tensors: Tensors, report: LoadReport) -> Tensors:
         """Call timm's filter of the model's file."""
-        convert = sys.modules[type(self.vit).__module__].checkpoint_filter_fn
-        if not hasattr(convert, '__wrapped__') and self.vit.__class__.__name__ == 'VisionTransformerDistilled':
+        convert = sys.modules[type(model.vit).__module__].checkpoint_filter_fn
+        if not hasattr(convert, '__wrapped__') and model.vit.__class__.__name__ == 'VisionTransformerDistilled':
             from timm.models.vision_transformer import checkpoint_filter_fn as convert
         known = signature(convert).parameters
         extra = {'adapt_layer_scale': True} if 'adapt_layer_scale' in known else {}
-        if any(part in self.source.architecture for part in BILINEAR):
+        if any(part in model.source.architecture for part in BILINEAR):
             extra |= dict(interpolation='bilinear', antialias=False)
-        self._check_bias(tensors, report)
+        self._check_bias(model, tensors, report)
         with contextlib.redirect_stdout(io.StringIO()):  # one line for each bias that a model does without
             try:
-                out = convert(dict(tensors), self.vit, **extra)
+                out = convert(dict(tensors), model.vit, **extra)
             except (KeyError, AttributeError, RuntimeError, ValueError) as error:
                 raise CheckpointError(
-                    f'checkpoint {report.path}: not of the architecture {self.source.architecture} ({error})'
+                    f'checkpoint {report.path}: not of the architecture {model.source.architecture} ({error})'
                 ) from error
         kept = {value.untyped_storage().data_ptr() for value in out.values()}
         report.dropped += [
@@ -181,43 +168,76 @@ class TimmCheckpoints(IsotropicBackbone):
         ]
         return out
 
-    def _check_bias(self, tensors: Tensors, report: LoadReport) -> None:
+    def _check_bias(self, model: nn.Module, tensors: Tensors, report: LoadReport) -> None:
         """Refuse what the filter would leave out in silence: DINOv3's biases, if they are not zero."""
-        if 'storage_tokens' not in tensors or 'vit.blocks.0.attn.q_bias' in self.state_dict():
+        if 'storage_tokens' not in tensors or 'vit.blocks.0.attn.q_bias' in model.state_dict():
             return
         for key, value in tensors.items():
             parts = value.chunk(3) if key.endswith('qkv.bias') else ()
             if parts and (parts[0].any() or parts[2].any()):
                 report.problems.append(
-                    f"{key} is not zero, and {self.source.architecture} has no such bias: take timm's "
-                    f'{self.source.architecture.removesuffix("_qkvb")}_qkvb'
+                    f"{key} is not zero, and {model.source.architecture} has no such bias: take timm's "
+                    f'{model.source.architecture.removesuffix("_qkvb")}_qkvb'
                 )
                 return
 
-    def _note_resized(self, stored: dict, vit: Tensors, grid: Grid | None, report: LoadReport) -> None:
+    def _note_resized(
+        self, model: nn.Module, stored: dict, vit: Tensors, grid: Grid | None, report: LoadReport
+    ) -> None:
         patch, table = 'patch_embed.proj.weight', 'pos_embed'
         before, after = stored.get(patch), vit.get(patch)
         if before is not None and after is not None and len(before) == 4 and before != after.shape:
             report.resized[VIT + patch] = f'{before[2]}x{before[3]} -> {after.shape[2]}x{after.shape[3]}'
-        if table in stored and table in vit and self.vit.pos_embed is not None:
-            prefix = self.vit.pos_embed.shape[1] - self.grid[0] * self.grid[1]
+        if table in stored and table in vit and model.vit.pos_embed is not None:
+            prefix = model.vit.pos_embed.shape[1] - model.grid[0] * model.grid[1]
             src = grid or square_grid(stored[table][1]) or square_grid(stored[table][1] - max(prefix, 1))
-            if src and src != self.grid:
-                report.resized[TABLE] = f'{src[0]}x{src[1]} -> {self.grid[0]}x{self.grid[1]}'
+            if src and src != model.grid:
+                report.resized[TABLE] = f'{src[0]}x{src[1]} -> {model.grid[0]}x{model.grid[1]}'
 
-    def may_be_new(self, name: str, weights: Weights, options: LoadOptions) -> bool:
+    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor that a file lacks may keep its initial values: none may."""
         return False
 
-    def _resize_tables(self, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]) -> dict:
+    def resize_tables(
+        self, model: nn.Module, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]
+    ) -> dict[str, Tensor]:
         """Return the table of such a model on this grid."""
-        table, own = stored.get(TABLE), self.vit.pos_embed
-        prefix = 0 if own is None else own.shape[1] - self.grid[0] * self.grid[1]
+        table, own = stored.get(TABLE), model.vit.pos_embed
+        prefix = 0 if own is None else own.shape[1] - model.grid[0] * model.grid[1]
         src = None if table is None or own is None else grid or square_grid(table.shape[1] - prefix)
-        if src in (None, self.grid) or src[0] * src[1] + prefix != table.shape[1]:
+        if src in (None, model.grid) or src[0] * src[1] + prefix != table.shape[1]:
             return {}
-        resized[TABLE] = f'{src[0]}x{src[1]} -> {self.grid[0]}x{self.grid[1]}'
-        return {TABLE: resample_table(table, src, self.grid, prefix)}
+        resized[TABLE] = f'{src[0]}x{src[1]} -> {model.grid[0]}x{model.grid[1]}'
+        return {TABLE: resample_table(table, src, model.grid, prefix)}
+
+
+class TimmViTAdapterCheckpointAdapter(TimmCheckpointAdapter):
+    """Files of a ViT of timm under an adapter, DINOv3's own among them."""
+
+    def layouts(self, kind: type) -> tuple[Layout, ...]:
+        """Return those of the ViT, and of DINOv3's own adapter."""
+        return (DINOV3_ADAPTER, DINOV3_PARTS, *super().layouts(kind))
+
+    def owns(self, kind: type, weights: Weights) -> bool:
+        """Check for the adapter's own parts."""
+        return weights.layout in WITH_ADAPTER
+
+    def infer(self, kind: type, weights: Weights) -> Description:
+        """Infer the ViT, and the mode."""
+        rows, vit, notes = super().infer(kind, weights)
+        mode = 'inject' if weights.has(r'interactions\.0\.injector\.') else 'read-only'
+        config = dict(vit=vit, mode=mode)
+        if vit.get('patch_size', 16) != 16:
+            config['patch14'] = 'resize-image'
+        config |= infer_options(
+            weights.tensors, int(rows['width']), {'deform_ratio': 0.5} if mode == 'read-only' else {}
+        )
+        notes = ['layers, deform_num_heads and vit_feature_source leave no trace in a file', *notes]
+        return Description(rows, config, notes)
+
+    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
+        """Check whether a tensor may keep its initial values: over a plain ViT the adapter's own parts may."""
+        return not name.startswith(VIT) and weights.layout not in WITH_ADAPTER
 
 
 def resample_table(table: Tensor, src: Grid, dst: Grid, prefix: int) -> Tensor:

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recompute
 
 from mmlape.errors import ConfigError
-from mmlape.models.grid import Grid, ceil_div, require_patch
-from mmlape.models.timm.checkpoint import VIT, TimmCheckpoints
+from mmlape.models.base.isotropic import IsotropicBackbone
+from mmlape.models.grid import Grid, require_patch
+from mmlape.models.timm.checkpoint import TABLE, VIT, TimmCheckpointAdapter
 from mmlape.models.timm.pretrained import PREFIX_TOKENS, TimmNames, build_vit, find_model
 from mmlape.registry import MODELS
 
@@ -17,7 +18,7 @@ DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
 
 
 @MODELS.register_module()
-class TimmViT(TimmCheckpoints):
+class TimmViT(IsotropicBackbone):
     """Any plain ViT of timm's registry: its classes ``VisionTransformer`` and ``Eva``.
 
     timm's model is ``vit``, so names are ``vit.`` and timm's; heads and pooling are left out, and layers behind the
@@ -48,6 +49,8 @@ class TimmViT(TimmCheckpoints):
         StackError: If timm is missing or too old.
     """
 
+    checkpoint_adapter = TimmCheckpointAdapter()
+    table_name = TABLE
     model_names = TimmNames()
     paper_name = None
     prefix_tokens = ()
@@ -110,10 +113,6 @@ class TimmViT(TimmCheckpoints):
         """Return the ViT if it is frozen."""
         return [self.vit] if self.frozen else []
 
-    def grid_of(self, size: tuple[int, int]) -> Grid:
-        """Return the grid of patches of an image of (height, width) pixels."""
-        return tuple(ceil_div(side, self.patch_size) for side in size)
-
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
         """Return a parameter's depth, as timm's ``group_matcher`` has it: the final norm is the last layer's."""
         depth, depths = super().get_layer_depth(param_name, prefix)
@@ -135,10 +134,25 @@ class TimmViT(TimmCheckpoints):
                 stack.enter_context(torch.autocast(x.device.type, DTYPES[self.frozen_dtype]))
             yield
 
-    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Return the patches' tokens (B, N, D) of images (B, C, H, W), and their grid."""
-        x = self.vit.patch_embed(x)  # (B, rows, columns, D)
-        return x.flatten(1, 2), (int(x.shape[1]), int(x.shape[2]))
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Extract features.
+
+        Args:
+            x: Images (B, C, H, W).
+
+        Returns:
+            One entry per out index, of the form that ``out_type`` says.
+
+        Raises:
+            DataError: If a side of the images is smaller than a patch.
+        """
+        x, rope, hw = self.embed(x)
+        outs, start = {}, 0
+        for number in sorted(set(self.out_indices)):
+            x, rope = self.run_layers(x, rope, hw, start, number + 1)
+            start = number + 1
+            outs[number] = self.output(x, hw, number)
+        return tuple(outs[number] for number in self.out_indices)
 
     def embed(self, x: Tensor) -> tuple[Tensor, Tensor | None, Grid]:
         """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), rotary angles or None, and the grid.
@@ -148,20 +162,21 @@ class TimmViT(TimmCheckpoints):
         """
         require_patch(x, self.vit.patch_embed.patch_size[0])
         with self.vit_mode(x):
-            tokens, hw = self.tokenize(x)
-            found = self.vit._pos_embed(tokens.unflatten(1, hw))
-            tokens, rope = found if isinstance(found, tuple) else (found, None)
+            maps = self.vit.patch_embed(x)  # (B, rows, columns, D)
+            hw = int(maps.shape[1]), int(maps.shape[2])
+            tokens = self.vit._pos_embed(maps)
+            tokens, rope = tokens if isinstance(tokens, tuple) else (tokens, None)  # Eva returns both
             return self.vit.norm_pre(tokens), rope, hw
 
     def run_layers(
         self, x: Tensor, pe: Tensor | None, hw: Grid, start: int, stop: int
     ) -> tuple[Tensor, Tensor | None]:
         """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, P + N, D); ``pe`` has rotary angles or None."""
-        one_each = getattr(self.vit, 'rope_mixed', False)
+        per_layer = getattr(self.vit, 'rope_mixed', False)  # trained frequencies, other ones in each layer
         with self.vit_mode(x):
             for number in range(start, stop):
                 layer = self.vit.blocks[number]
-                options = {} if pe is None else dict(rope=pe[number] if one_each else pe)
+                options = {} if pe is None else dict(rope=pe[number] if per_layer else pe)
                 if self.with_cp and torch.is_grad_enabled():
                     x = recompute(layer, x, use_reentrant=False, **options)
                 else:
@@ -172,7 +187,7 @@ class TimmViT(TimmCheckpoints):
         """Return the tokens (B, P + N, D) of a layer that is returned: through the final norm, in full precision."""
         with self.vit_mode(x):
             x = self.final_norm(x)
-        return x.float() if self.frozen_dtype else x
+        return x.float() if self.frozen_dtype else x  # what follows is trained, in its own precision
 
 
 def _init_cfg(source, pretrained: bool, checkpoint: str | None, init_cfg) -> dict | list[dict] | None:

@@ -85,11 +85,10 @@ class TimmSource(NamedTuple):
         timm = timm_package()
         names = [self.name] if '.' in self.name else timm.list_models(f'{self.architecture}.*', pretrained=True)
         cfgs = [timm.get_pretrained_cfg(name) for name in names]
-        found = {(cfg.mean, cfg.std) for cfg in cfgs} if cfgs else {()}
-        parts = found.pop()
-        if found or not parts:
+        if len({(cfg.mean, cfg.std) for cfg in cfgs}) != 1:
             return None
-        values = (tuple(round(255 * value, 4) for value in part) for part in parts)
+        # timm's images are in [0, 1], mmlape's in [0, 255]
+        values = (tuple(round(255 * value, 4) for value in part) for part in (cfgs[0].mean, cfgs[0].std))
         return Normalisation(*values, f"timm's pretrained_cfg of {names[0]}")
 
 
@@ -120,11 +119,10 @@ def find_model(name: str) -> TimmSource:
     """
     timm = timm_package()
     if name.startswith(HUB):
-        name = name.removeprefix(HUB)
-        known = name.removeprefix('timm/')
-        if not timm.is_model(known):
-            return _hub_model(name)
-        name = known
+        repository = name.removeprefix(HUB)
+        name = repository.removeprefix('timm/')
+        if not timm.is_model(name):
+            return _hub_model(repository)
     if not timm.is_model(name):
         names = timm.list_models(pretrained='.' in name)
         close = difflib.get_close_matches(name, names, 4, 0.5)
@@ -200,6 +198,7 @@ def build_vit(source: TimmSource, with_prefix: bool, keep_norm: bool, options: d
     options = {key: value for key, value in options.items() if value is not None}
     if not with_prefix:
         registers, norm = ('num_reg_tokens', 'use_fc_norm') if hasattr(plain, 'rope') else ('reg_tokens', 'fc_norm')
+        # without a class token timm pools by the mean, which would move a final norm behind the pooling
         moved = isinstance(plain.norm, nn.Identity)
         options |= {'class_token': False, registers: 0, 'global_pool': 'avg', norm: moved}
     options |= dict(num_classes=0, dynamic_img_size=True, dynamic_img_pad=True)
@@ -212,5 +211,6 @@ def build_vit(source: TimmSource, with_prefix: bool, keep_norm: bool, options: d
     vit.head, vit.head_drop, vit.fc_norm, vit.attn_pool = nn.Identity(), nn.Identity(), nn.Identity(), None
     if not keep_norm:
         vit.norm = nn.Identity()
+    # the optimiser asks every module for the names of its position encodings, which do not decay
     vit.pe_names = [name for name, _ in vit.named_parameters() if name.startswith(('pos_embed', 'rope.'))]
     return vit

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from mmlape.checkpoint.key_maps import Tensors, Weights
 from mmlape.errors import CheckpointError
+from mmlape.models.base.tables import with_batch_axis
 from mmlape.models.grid import square_grid
 from mmlape.models.position.absolute import Sincos2dMoco
-from mmlape.models.position.stored import with_batch_axis
 
 _LEAVES = {'scale': 'weight', 'bias': 'bias', 'kernel': 'weight'}
 HEAD_DIMS = 64
@@ -131,7 +131,7 @@ def _to_table(table: Tensor) -> Tensors:
 def other_heads(weights: Weights) -> list[str]:
     """Return the width of attention's heads if it is known not to be ``HEAD_DIMS``."""
     dims = len(weights.tensors['patch_embed.proj.weight'])
-    heads = weights.known.get('num_heads')
+    heads = weights.recorded.get('num_heads')
     wrong = dims % HEAD_DIMS or (isinstance(heads, int) and heads * HEAD_DIMS != dims)
     return [f'{heads or "any"} heads in {dims} channels (its heads have {HEAD_DIMS})'] if wrong else []
 

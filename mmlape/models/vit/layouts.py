@@ -1,16 +1,25 @@
-"""Layouts of a plain ViT in public files: how each names its tensors, in this package's (DeiT's) names.
+"""Layouts of a plain ViT in public files: how each names its tensors, from and to this package's (DeiT's) names.
 
 'deit' (DeiT, LaPE and timm), 'vit-adapter' (official or ours), 'mmpretrain', 'mmseg' (mmsegmentation's own ViT), 'jax'
 (AugReg and big_vision), 'vit-pytorch' and 'open_clip' (its image tower, and OpenAI's).
+
+vit-pytorch's stem has both norms of Dual PatchNorm, and patches of (row, column, channel). open_clip's
+``input_patchnorm`` has LN0 only, patches of (channel, row, column), as a convolution's weight has them, and CLIP's own
+norm after tokens + PE. The norms of both have eps 1e-5.
 """
 
+import re
 from dataclasses import replace
 
-from mmlape.checkpoint.key_maps import Layout, Tensors, rename_keys
+from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.normalisation import HALF
-from mmlape.models.position.stored import with_batch_axis
-from mmlape.models.vit.big_vision import from_jax, patch_side
-from mmlape.models.vit.stem_layouts import from_open_clip, from_vit_pytorch
+from mmlape.models.base.tables import with_batch_axis
+from mmlape.models.base.tensor_names import TensorNames
+from mmlape.models.grid import Grid, square_grid
+from mmlape.models.vit.big_vision import from_jax, patch_side, stem_order
+
+TOKENS = ('cls_token', 'dist_token', 'reg_token')
+NAMES = TensorNames()
 
 _MMPRETRAIN_NAMES = (
     (r'^patch_embed\.projection\.', 'patch_embed.proj.'),
@@ -32,6 +41,38 @@ _MMSEG_NAMES = (
     (r'^ln_pre\.', 'norm_pre.'),
     *_MMPRETRAIN_NAMES,
 )
+
+# beginnings of names; '#' is the number of a layer
+_VIT_PYTORCH = {
+    'to_patch_embedding.1.': 'patch_embed.norm0.',
+    'to_patch_embedding.2.': 'patch_embed.proj.',
+    'to_patch_embedding.3.': 'patch_embed.norm1.',
+    'pos_embedding': 'pos_embed',
+    'transformer.layers.#.0.norm.': 'blocks.#.norm1.',
+    'transformer.layers.#.0.to_qkv.': 'blocks.#.attn.qkv.',
+    'transformer.layers.#.0.to_out.0.': 'blocks.#.attn.proj.',
+    'transformer.layers.#.1.net.0.': 'blocks.#.norm2.',
+    'transformer.layers.#.1.net.1.': 'blocks.#.mlp.fc1.',
+    'transformer.layers.#.1.net.4.': 'blocks.#.mlp.fc2.',
+    'transformer.norm.': 'norm.',
+    'mlp_head.': 'head.',
+}
+_OPEN_CLIP = {
+    'patchnorm_pre_ln.': 'patch_embed.norm0.',
+    'conv1.': 'patch_embed.proj.',
+    'class_embedding': 'cls_token',
+    'positional_embedding': 'pos_embed',
+    'ln_pre.': 'norm_pre.',
+    'ln_post.': 'norm.',
+    'transformer.resblocks.#.ln_1.': 'blocks.#.norm1.',
+    'transformer.resblocks.#.ln_2.': 'blocks.#.norm2.',
+    'transformer.resblocks.#.attn.in_proj_': 'blocks.#.attn.qkv.',
+    'transformer.resblocks.#.attn.out_proj.': 'blocks.#.attn.proj.',
+    'transformer.resblocks.#.mlp.c_fc.': 'blocks.#.mlp.fc1.',
+    'transformer.resblocks.#.mlp.c_proj.': 'blocks.#.mlp.fc2.',
+    'transformer.resblocks.#.ls_1.gamma': 'blocks.#.gamma1',
+    'transformer.resblocks.#.ls_2.gamma': 'blocks.#.gamma2',
+}
 
 
 def _stem_as_convolution(tensors: Tensors) -> Tensors:
@@ -80,15 +121,54 @@ def _from_mmseg(tensors: Tensors) -> Tensors:
     return out
 
 
-def _from_open_clip(tensors: Tensors) -> Tensors:
-    return _stem_as_convolution(from_open_clip(tensors))
+def _rename(tensors: Tensors, names: dict[str, str]) -> Tensors:
+    pairs = [(f'^{re.escape(old)}'.replace(r'\#', r'(\d+)'), new.replace('#', r'\1')) for old, new in names.items()]
+    return rename_keys(tensors, pairs)
 
 
 def _from_vit_pytorch(tensors: Tensors) -> Tensors:
-    return _stem_as_convolution(from_vit_pytorch(tensors))
+    """Translate; a model that pools by the mean has a class token of no rows."""
+    out = _rename(tensors, _VIT_PYTORCH)
+    out['patch_embed.norm0.weight'], out['patch_embed.norm0.bias'] = (
+        stem_order(out[f'patch_embed.norm0.{leaf}']) for leaf in ('weight', 'bias')
+    )
+    out['patch_embed.proj.weight'] = stem_order(out['patch_embed.proj.weight'].t()).t()  # (D, C*P*P)
+    for name in ('pos_embed', 'cls_token'):
+        if name in out:
+            out[name] = out[name].reshape(1, -1, out[name].shape[-1])
+    if not out['cls_token'].numel():
+        del out['cls_token']
+    return _stem_as_convolution(out)
+
+
+def _from_open_clip(tensors: Tensors) -> Tensors:
+    """Translate the image tower; the text tower and the projections are marked as other parts."""
+    towers = any(name.startswith('visual.') for name in tensors)
+    image = {name.removeprefix('visual.'): value for name, value in tensors.items() if name.startswith('visual.')}
+    out = {f'/{name}': value for name, value in tensors.items() if towers and not name.startswith('visual.')}
+    # behind a pooling by attention, the last norm is of what was pooled
+    others = ('proj', 'attn_pool.', *(['ln_post.'] if any(name.startswith('attn_pool.') for name in image) else []))
+    for name, value in _rename(image if towers else tensors, _OPEN_CLIP).items():
+        out[f'/{name}' if name.startswith(others) else name] = value
+    out['cls_token'] = out['cls_token'].reshape(1, 1, -1)
+    out['pos_embed'] = out['pos_embed'][None]
+    return _stem_as_convolution(out)
+
+
+def to_open_clip(tensors: Tensors) -> Tensors:
+    """Translate back; the stem is linear where LN0 is before it, else a convolution without bias."""
+    out = {name: value for name, value in tensors.items() if name != 'patch_embed.proj.bias'}
+    if 'patch_embed.norm0.weight' in tensors:
+        out['patch_embed.proj.weight'] = out['patch_embed.proj.weight'].flatten(1)
+        out['patch_embed.proj.bias'] = tensors['patch_embed.proj.bias']
+    out['cls_token'], out['pos_embed'] = out['cls_token'].flatten(), out['pos_embed'].flatten(0, -2)
+    names = {new: old for old, new in _OPEN_CLIP.items()}
+    return {f'visual.{name}': value for name, value in _rename(out, names).items()}
 
 
 IMAGES_OF_JAX = replace(HALF, source='AugReg and big_vision')
+EVA = r'blocks\.0\.(attn\.(q_bias|q_proj|bias_mask)|mlp\.fc1_[gx]|gamma_1)|storage_tokens'
+"""Names in timm's other plain ViTs, which look like these but are ``TimmViT``'s."""
 ADAPTER = Layout('vit-adapter', (r'spm\.stem\.', r'blocks\.0\.attn\.qkv\.'), _stem_as_convolution)
 LAYOUTS = (
     ADAPTER,
@@ -99,3 +179,30 @@ LAYOUTS = (
     Layout('vit-pytorch', (r'to_patch_embedding\.2\.', r'transformer\.layers\.0\.0\.to_qkv\.'), _from_vit_pytorch),
     Layout('open_clip', (r'(visual\.)?conv1\.weight', r'(visual\.)?transformer\.resblocks\.0\.'), _from_open_clip),
 )
+
+
+def prefix_tokens(weights: Weights) -> tuple[str, ...]:
+    """Return the names of the tokens before the patches."""
+    return tuple(name for name in TOKENS if name in weights.tensors)
+
+
+def table_tokens(weights: Weights, grid: Grid | None = None) -> dict[str, int]:
+    """Return the tokens that the PE tables have rows for, and how many each.
+
+    An adapter has no class token, but keeps its row; DeiT III has one, but no row for it.
+
+    Args:
+        weights: Of the file.
+        grid: (rows, columns) of the stored PE; None for that recorded, or a square.
+    """
+    grid = grid or weights.grid
+    tokens = {name: weights.tensors[name].shape[1] for name in prefix_tokens(weights)}
+    if weights.layout == ADAPTER.name:
+        tokens = tokens or {'cls_token': 1}
+    tables = NAMES.tables(weights)
+    if tokens and tables:
+        rows = with_batch_axis(weights.tensors[tables[0]]).shape[1]
+        patches_only = rows == grid[0] * grid[1] if grid else square_grid(rows) is not None
+        if patches_only and (grid or square_grid(rows - sum(tokens.values())) is None):
+            return {}
+    return tokens

@@ -7,19 +7,21 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
 from mmlape.models.base.archs import name_models, resolve_arch
-from mmlape.models.grid import Grid, ceil_div
+from mmlape.models.base.isotropic import IsotropicBackbone
+from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
-from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
-from mmlape.models.position import PositionType, resolve_position
-from mmlape.models.vit import options as vit_options
-from mmlape.models.vit.checkpoint import ViTCheckpoints
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, growing_rates
+from mmlape.models.position import PositionType, Stream, resolve_position
+from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
+from mmlape.models.vit.layouts import TOKENS
+from mmlape.models.vit.options import ARCHS, resolve_windows
 from mmlape.registry import MODELS
 
 
 @MODELS.register_module()
-class VisionTransformer(ViTCheckpoints):
+class VisionTransformer(IsotropicBackbone):
     """Plain ViT; the default arguments are DeiT's, ``pe_joining='lape'`` makes it LaPE's.
 
     Images of any size of at least one patch work: sides are padded with zeros on the right and the bottom to complete
@@ -73,7 +75,8 @@ class VisionTransformer(ViTCheckpoints):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
-    model_names = name_models('{}', vit_options.ARCHS)
+    checkpoint_adapter = ViTCheckpointAdapter()
+    model_names = name_models('{}', ARCHS)
     paper_name = 'DeiT'
 
     def __init__(
@@ -108,11 +111,11 @@ class VisionTransformer(ViTCheckpoints):
         init_cfg: dict | list[dict] | None = None,
     ):
         super().__init__(init_cfg)
-        self.arch = resolve_arch(arch, vit_options.ARCHS)
-        self.embed_dims = self.arch['embed_dims']
+        self.arch = resolve_arch(arch, ARCHS)
+        self.embed_dims, depth = self.arch['embed_dims'], self.arch['num_layers']
         self.in_channels, self.patch_size = in_channels, patch_size
-        self.grid: Grid = self.grid_of((img_size, img_size) if isinstance(img_size, int) else tuple(img_size))
-        self.set_outputs(out_type, out_indices, self.arch['num_layers'])
+        self.grid: Grid = self.grid_of(img_size)
+        self.set_outputs(out_type, out_indices, depth)
         if out_type == 'cls_token' and not with_cls_token:
             raise ConfigError("out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'")
         self.pe_type, self.pe_joining = pe_type, pe_joining
@@ -125,18 +128,39 @@ class VisionTransformer(ViTCheckpoints):
         self.patch_embed = PatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
         tokens = dict.fromkeys(self.prefix_tokens, 1) if with_cls_token else {}
         tokens |= {'reg_token': num_registers} if num_registers else {}
-        depth = self.arch['num_layers']
         self.add_prefix_tokens(tokens)
-        self.add_tables(depth)
+        self.add_tables(depth)  # here, since initial values by seed depend on the order
         self.norm_pre = self.build_norm_pre(patch_norm, eps)
         self.pos_drop = nn.Dropout(drop_rate)
 
-        windows = vit_options.resolve_windows(window_attn, window_size, depth, self.num_prefix, self.position)
-        attention = (self.embed_dims, self.arch['num_heads'], qkv_bias, attn_drop_rate, drop_rate)
-        norms = (self.position.pe_norm, norm_cfg, with_cp)
-        rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
-        self.placement_of_norms = placement = resolve_norm_placement(norm_placement)
-        self.untraced = dict(
+        windows = resolve_windows(window_attn, window_size, depth, self.num_prefix, self.position)
+        self.norm_placement = resolve_norm_placement(norm_placement)
+        attn = dict(
+            embed_dims=self.embed_dims,
+            num_heads=self.arch['num_heads'],
+            qkv_bias=qkv_bias,
+            attn_drop_rate=attn_drop_rate,
+            proj_drop_rate=drop_rate,
+        )
+        self.blocks = build_layers(
+            TransformerEncoderLayer,
+            MultiheadAttention,
+            [dict(attn, window_size=window, slot=self.slot(i, window)) for i, window in enumerate(windows)],
+            self.position,
+            growing_rates(drop_path_rate, depth),
+            embed_dims=self.embed_dims,
+            feedforward_channels=self.arch['feedforward_channels'],
+            drop_rate=drop_rate,
+            layer_scale_init_value=layer_scale_init_value,
+            norm_cfg=norm_cfg,
+            norm_placement=self.norm_placement,
+            act_cfg=act_cfg,
+            with_cp=with_cp,
+        )
+        self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1] if final_norm else None
+        self.blocks.apply(self.init_linear)
+        self.norm_placement.scale_initial(self.blocks)
+        self.recorded_arguments = dict(
             num_heads=self.arch['num_heads'],
             patch_norm=patch_norm,
             norm_cfg={**norm_cfg, 'eps': eps},
@@ -145,52 +169,51 @@ class VisionTransformer(ViTCheckpoints):
             window_size=windows if any(windows) else 14,
             out_type=out_type,
         )
-        ffn = (act_cfg, placement)
-        self.blocks = self._build_layers(attention, windows, drop_rate, rates, layer_scale_init_value, norms, ffn)
-        self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1] if final_norm else None
-        self.blocks.apply(self.init_linear)
-        placement.scale_initial(self.blocks)
-        self.add_encodings()
-        self.freeze()
 
-    # building
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Extract features.
+
+        Args:
+            x: Images (B, C, H, W).
+
+        Returns:
+            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
+
+        Raises:
+            DataError: If a side of the images is smaller than a patch.
+        """
+        x, pe, hw = self.embed(x)
+        outs = {}
+        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
+            x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
+            if number in self.out_indices:
+                outs[number] = self.output(x, hw, number)
+        return tuple(outs[number] for number in self.out_indices)
+
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the patches' grid."""
+        x, hw = self.patch_embed(x)  # (B, N, D)
+        x, pe = self.add_position(x, hw)  # (B, P + N, D)
+        if self.norm_pre is not None:
+            x = self.norm_pre(x)
+        return self.pos_drop(x), pe, hw
 
     def init_weights(self) -> None:
         """Initialise as ``init_cfg`` says; weights for which a placement of norms has a rule keep its values."""
-        weights = self.placement_of_norms.scaled(self.blocks)
+        weights = self.norm_placement.scaled(self.blocks)
         values = [weight.clone() for weight in weights]
         super().init_weights()
         if self.load_report is None:
             for weight, value in zip(weights, values):
                 weight.copy_(value)
 
-    def _build_layers(self, attention, windows, drop_rate, drop_path_rates, layer_scale, norms, ffn) -> nn.ModuleList:
-        return nn.ModuleList(
-            TransformerEncoderLayer(
-                self.embed_dims,
-                MultiheadAttention(*attention, side, self.position.build_inside(), self.slot(i, side)),
-                self.position.joining,
-                self.arch['feedforward_channels'],
-                drop_rate,
-                rate,
-                layer_scale,
-                *norms,
-                *ffn,
-            )
-            for i, (side, rate) in enumerate(zip(windows, drop_path_rates))
-        )
-
     def table_tokens(self) -> dict[str, int]:
         """Return the prefix tokens that the PE tables have rows for, and how many each."""
         return super().table_tokens() if self.with_prefix_pe else {}
 
-    def grid_of(self, size: tuple[int, int]) -> Grid:
-        """Return the grid of patches of an image of (height, width) pixels."""
-        return tuple(ceil_div(side, self.patch_size) for side in size)
-
-    def tokenize(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Return the patches' tokens (B, N, D) of images (B, C, H, W), and their grid."""
-        return self.patch_embed(x)
+    def absent_parts(self) -> tuple[str, ...]:
+        """Return the tokens that do not run along, and the final norm if there is none."""
+        return super().absent_parts() + tuple(token for token in TOKENS if token not in self.prefix_tokens)
 
 
 @MODELS.register_module()
@@ -200,7 +223,7 @@ class DistilledVisionTransformer(VisionTransformer):
     Arguments are those of ``VisionTransformer``; ``out_type='cls_token'`` returns both tokens, 2 x (B, D).
     """
 
-    model_names = name_models('{}-distilled', vit_options.ARCHS)
+    model_names = name_models('{}-distilled', ARCHS)
     paper_name = 'DeiT'
     prefix_tokens = ('cls_token', 'dist_token')
 

@@ -2,12 +2,9 @@
 
 from mmlape.checkpoint.key_maps import CLASS_HEADS, Tensors, Weights
 from mmlape.checkpoint.targets import Target
-from mmlape.models.base.stored_position import NAMES
 from mmlape.models.position import AbsolutePosition
 from mmlape.models.vit.big_vision import other_heads, to_big_vision
-from mmlape.models.vit.layouts import to_deit, to_timm
-from mmlape.models.vit.stem_layouts import to_open_clip
-from mmlape.models.vit.stored import table_tokens
+from mmlape.models.vit.layouts import NAMES, table_tokens, to_deit, to_open_clip, to_timm
 
 GELU, TANH_GELU = dict(type='GELU'), dict(type='GELU', approximate='tanh')
 _LEAF = r'\.(weight|bias)'
@@ -35,7 +32,7 @@ def _stem_bias(weights: Weights) -> list[str]:
 
 def _mean_pooling(weights: Weights) -> list[str]:
     """Return the mean of the patches if a head reads it in spite of a class token."""
-    mean = weights.heads and 'cls_token' in weights.tensors and weights.known.get('out_type') == 'avg_featmap'
+    mean = weights.heads and 'cls_token' in weights.tensors and weights.recorded.get('out_type') == 'avg_featmap'
     return ["a head on out_type='avg_featmap' beside a class token"] if mean else []
 
 

@@ -1,0 +1,61 @@
+"""The checkpoint files of a ViT-Adapter: those of its ViT, and the adapter's own parts."""
+
+from torch import Tensor, nn
+
+from mmlape.checkpoint.key_maps import Weights
+from mmlape.checkpoint.loading import LoadOptions
+from mmlape.models.base.checkpoint import Description
+from mmlape.models.grid import Grid
+from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
+from mmlape.models.vit.layouts import ADAPTER
+
+ADAPTER_PARTS = ('level_embed', 'spm.', 'interactions.', 'up.', 'norm1.', 'norm2.', 'norm3.', 'norm4.')
+OF_THE_VIT = ('arch', 'img_size', 'pe_type', 'pe_joining', 'patch_norm', 'norm_placement')
+
+
+def infer_options(tensors: dict[str, Tensor], dims: int, defaults: dict) -> dict:
+    """Return the arguments of ``AdapterMixin.build_adapter`` that a file tells, where they are not the defaults.
+
+    Args:
+        tensors: Of the file.
+        dims: Width of the ViT's tokens.
+        defaults: Where they are not those of ``build_adapter``.
+    """
+    first = 'interactions.0.extractor'
+    hidden = tensors.get(f'{first}.ffn.fc1.weight')
+    found = dict(
+        conv_inplane=len(tensors['spm.stem.0.weight']),
+        deform_ratio=len(tensors[f'{first}.attn.value_proj.weight']) / dims,
+        cffn_ratio=None if hidden is None else len(hidden) / dims,
+    )
+    defaults = dict(conv_inplane=64, deform_ratio=1.0, cffn_ratio=0.25) | defaults
+    return {key: value for key, value in found.items() if defaults[key] != value}
+
+
+class ViTAdapterCheckpointAdapter(ViTCheckpointAdapter):
+    """Files of an adapter, the official ones among them; plain ViTs fill the ViT."""
+
+    def owns(self, kind: type, weights: Weights) -> bool:
+        """Check for the adapter's own parts."""
+        return weights.layout == ADAPTER.name
+
+    def infer(self, kind: type, weights: Weights) -> Description:
+        """Infer the ViT, and what differs from the adapter's defaults as far as it shows."""
+        rows, config, notes = super().infer(kind, weights)
+        options = infer_options(weights.tensors, len(weights.tensors['patch_embed.proj.weight']), {})
+        if 'cffn_ratio' in options and options['cffn_ratio'] is None:
+            del options['cffn_ratio']
+            options['with_cffn'] = False
+        config = {key: value for key, value in config.items() if key in OF_THE_VIT} | options
+        notes = ['windows, interaction_indexes and vit_feature_source leave no trace in a file', *notes]
+        return Description(rows, config, notes)
+
+    def view(self, kind: type, weights: Weights, grid: Grid | None, path: str) -> dict:
+        """Return a plain ViT; the adapter's own parts show no position."""
+        return ViTCheckpointAdapter().view(kind, weights, grid, path) | {'type': 'mmlape.VisionTransformer'}
+
+    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
+        """Check whether a tensor may keep its initial values: over a plain ViT the adapter's own parts may."""
+        if name.startswith(ADAPTER_PARTS):
+            return weights.layout != ADAPTER.name
+        return super().may_be_new(model, name, weights, options)

@@ -1,0 +1,175 @@
+"""What the tensors of a file tell of its position encodings: kinds, grid, joining and norm."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mmlape.checkpoint.key_maps import Weights
+from mmlape.models.base.tables import with_batch_axis
+from mmlape.models.grid import Grid, square_grid
+from mmlape.models.position import AbsolutePosition, AttentionPosition, LayerPosition, joinings_of, kinds, norms_of
+
+HEADS_ASSUMED = 'num_heads leaves no trace in a file: the usual width of a head is assumed, set the true number'
+
+
+def usual_heads(dims: int, channels: int) -> int:
+    """Return the largest number of heads that divides a width into at least so many channels each, or 1."""
+    return max(heads for heads in range(1, max(1, dims // channels) + 1) if dims % heads == 0)
+
+
+class InferredPosition(NamedTuple):
+    """What a file tells of its position encodings.
+
+    Attributes:
+        pe_type: As the model takes it; of several that fit, the first.
+        grid: Of the tables; None without tables, or where they are of no square.
+        needs_grid: Whether the user has to give the grid.
+        ambiguous: In words, what the encodings inside attention can be, where keys do not tell.
+    """
+
+    pe_type: str | dict | list[str | dict]
+    grid: Grid | None
+    needs_grid: bool
+    ambiguous: Sequence[str] = ()
+
+    @property
+    def shown(self) -> str | dict | list[str | dict]:
+        """The value of ``pe_type`` to print."""
+        return f"{self.pe_type}, or what else fits: see 'mind'" if self.ambiguous else self.pe_type
+
+    def img_size(self, patch_size: int, default: int = 224) -> dict:
+        """Return the image size that the tables are made for, where it is not the default."""
+        rows, columns = (side * patch_size for side in self.grid or (default // patch_size,) * 2)
+        return {} if rows == columns == default else {'img_size': rows if rows == columns else (rows, columns)}
+
+
+class TensorNames(NamedTuple):
+    """The names of a backbone's tensors, as its files have them.
+
+    Attributes:
+        table: Of the absolute PE.
+        layer: What those of the first layer begin with.
+        attn: What those of its attention begin with, inside the layer.
+    """
+
+    table: str = 'pos_embed'
+    layer: str = 'blocks.0.'
+    attn: str = 'attn.'
+
+    def tables(self, weights: Weights) -> list[str]:
+        """Return the names of the absolute PE's tables."""
+        return [name for name in weights.tensors if re.fullmatch(rf'{self.table}\d*', name)]
+
+    def attention(self, weights: Weights) -> dict:
+        """Return the tensors of the first attention, by the names that they have there."""
+        return weights.below(self.layer + self.attn)
+
+    def layers(self, weights: Weights) -> list[dict]:
+        """Return the tensors of each layer, by the names that they have there, in the order of the layers."""
+        pattern = re.compile(re.escape(self.layer).replace('0', r'(\d+)'))
+        matches = filter(None, map(pattern.match, weights.tensors))
+        found = {match[0]: tuple(map(int, match.groups())) for match in matches}
+        return [weights.below(start) for start in sorted(found, key=found.__getitem__)]
+
+    def infer_joinings(self, weights: Weights) -> list[str]:
+        """Return the recorded joining, or those that leave such names in a file."""
+        if 'pe_joining' in weights.recorded:
+            return [str(weights.recorded['pe_joining'])]
+        return joinings_of(weights.has(r'.*\bpe_norm\.'), f'{self.table}0' in weights.tensors)
+
+    def infer_norms(self, weights: Weights) -> list[str]:
+        """Return the recorded norm of an absolute PE, or those that leave such names in a file."""
+        if 'pe_type' in weights.recorded:
+            return [str(weights.recorded['pe_norm'])] if 'pe_norm' in weights.recorded else []
+        stored = weights.below(f'{self.layer}pe_norm.')
+        return norms_of(stored) if stored else []
+
+    def infer_heads(self, weights: Weights) -> int | None:
+        """Return the recorded heads, or those that an encoding inside attention tells; None if there is none."""
+        if 'num_heads' in weights.recorded:
+            return weights.recorded['num_heads']
+        attn = self.attention(weights)
+        return next((kind.infer_heads(attn) for kind in kinds(AttentionPosition) if kind.found_in(attn)), None)
+
+    def infer_position(self, weights: Weights, prefix: int = 0, grid: Grid | None = None) -> InferredPosition:
+        """Find the position encodings of a file.
+
+        Args:
+            weights: Of the file.
+            prefix: Rows of the tables before those of the patches.
+            grid: (rows, columns) of the stored PE, if the user gave it.
+        """
+        found: list[str | dict] = []
+        grid = grid or weights.grid
+        tables = self.tables(weights)
+        if tables:
+            table = with_batch_axis(weights.tensors[tables[0]])
+            grid = grid or square_grid(table.shape[1] - prefix)
+            fixed_first = sorted(kinds(AbsolutePosition), key=lambda kind: kind.trainable)
+            fitting = (kind.name for kind in fixed_first if kind.matches(table, grid, prefix)) if grid else ()
+            found.append(next(iter(fitting), 'learnable'))
+        attn = self.attention(weights)
+        inside = [kind for kind in kinds(AttentionPosition) if kind.found_in(attn)]
+        for kind in inside:
+            options = kind.infer_options(attn, prefix)
+            found.append(dict(type=kind.name, **options) if options else kind.name)
+            grid = grid or kind.infer_grid(attn, prefix)
+        unknown = () if 'pe_type' in weights.recorded else inside
+        ambiguous = [text for kind in unknown for text in kind.ambiguous_options(attn, prefix)]
+        layers = self.layers(weights)
+        for kind in kinds(LayerPosition):
+            options = kind.infer_options(layers)
+            if options is not None:
+                found.append(dict(type=kind.name, **options) if options else kind.name)
+        has_grid = bool(tables) or any(kind.has_grid for kind in inside)
+        pe_type = weights.recorded.get('pe_type', found if len(found) > 1 else (found or ['none'])[0])
+        return InferredPosition(pe_type, grid if has_grid else None, has_grid and grid is None, ambiguous)
+
+    def infer_patch_norm(self, weights: Weights, stem: str = 'patch_embed', post: str = 'norm1') -> str:
+        """Return the key of ``PATCH_NORMS`` that leaves such norms in a stem, and behind tokens + PE.
+
+        Args:
+            weights: Of the file.
+            stem: The name of the stem.
+            post: The name of the norm after its linear map.
+        """
+        before, after = (weights.has(rf'{stem}\.{name}\.') for name in ('norm0', post))
+        if before and after and not weights.has(rf'{stem}\.norm0\.bias$'):
+            return 'rms'
+        if weights.has(r'norm_pre\.'):
+            return 'pre-post-posemb' if before else 'post-posemb'
+        return {(True, True): 'dual', (True, False): 'pre', (False, True): 'post', (False, False): 'none'}[
+            before, after
+        ]
+
+    def options(self, weights: Weights, position: InferredPosition) -> dict:
+        """Return the arguments of a model; of several that fit, the most usual ones."""
+        norm = next(iter(self.infer_norms(weights)), 'layernorm')
+        options = dict(pe_type=position.pe_type, pe_joining=self.infer_joinings(weights)[0])
+        return options if norm == 'layernorm' else dict(options, pe_norm=norm)
+
+    def rows(self, weights: Weights, position: InferredPosition) -> dict:
+        """Return printable values by name, with all arguments that fit."""
+        grid, joinings = position.grid, self.infer_joinings(weights)
+        missing = 'no square, pass grid=(rows, columns)' if position.needs_grid else ''
+        return {
+            'pe_type': position.shown,
+            'pe grid': f'{grid[0]} x {grid[1]}' if grid else missing,
+            'pe_joining': ' or '.join(joinings if self.tables(weights) else joinings[:1]),
+            'pe_norm': ' or '.join(self.infer_norms(weights)) or 'none',
+        }
+
+    def notes(self, weights: Weights, position: InferredPosition) -> list[str]:
+        """Return what a file leaves open of its position encodings."""
+        absolute = {'pe_joining': self.infer_joinings(weights), 'pe_norm': self.infer_norms(weights)}
+        open_ = {key: found for key, found in absolute.items() if self.tables(weights) and len(found) > 1}
+        open_ |= {'pe_type': position.ambiguous} if position.ambiguous else {}
+        notes = [f'the file does not say whether {key} is {" or ".join(found)}' for key, found in open_.items()]
+        if position.needs_grid:
+            notes.append("the PE is of no square grid: add the pretraining's to init_cfg, grid=(rows, columns)")
+        return notes
+
+    def infer_arch(self, weights: Weights, name: str | None, shape: dict) -> tuple[str | dict, list[str]]:
+        """Return the argument for an arch of that name, or shape, and a note where its heads are assumed."""
+        told, usual = self.infer_heads(weights), usual_heads(shape['embed_dims'], 64)
+        return name or dict(shape, num_heads=told or usual), [] if name or told else [HEADS_ASSUMED]

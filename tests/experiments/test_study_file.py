@@ -1,0 +1,286 @@
+"""Study files: what they say, what they refuse, their arms as configs, and a study trained, killed and continued."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import tiny
+import yaml
+
+from mmlape.analysis.config_values import differing_values, value_sources
+from mmlape.cli import main
+from mmlape.engine.config import load_config
+from mmlape.engine.study_file import find_arm, is_study, read_arm, read_study
+from mmlape.errors import ConfigError
+from mmlape.experiments.arm import choose, read_arms
+from mmlape.experiments.report.paper import METRICS, index_entry
+from mmlape.models.position.joining import JOININGS
+from mmlape.models.position.pe_norm import PE_NORMS
+from mmlape.runs.record import running_in
+
+STUDIES = sorted((tiny.ROOT / 'studies').glob('*.yml'))
+GRID = """
+title: Parts of a norm
+paper: DPN (TMLR 2023)
+table: Table 6
+metric: mIoU
+relative_to: dual
+seeds: [4, 5]
+bases:
+  deep: tiny.py
+  flat: {title: Flat, base: tiny.py, overrides: {model.backbone.arch.num_layers: 1, train_cfg.max_iters: 4}}
+arms:
+  dual: {overrides: {model.backbone.patch_norm: dual}}
+  rms:
+    title: RMSNorm
+    overrides: {model.backbone.patch_norm: rms, optim_wrapper.optimizer.lr: 1e-4, train_cfg.max_iters: 5}
+    figure: {deep: 80.50, flat: -0.1}
+  irpe:
+    bases: [flat]
+    overrides: {model.backbone.pe_type: [learnable, {type: irpe, on: k}]}
+"""
+
+
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('study file')
+    return tiny.write_config(folder, tiny.write_data(folder / 'data'))
+
+
+@pytest.fixture
+def grid(config):
+    path = config.with_name('grid.yml')
+    path.write_text(GRID)
+    return path
+
+
+# what a file says
+
+
+def test_a_grid_has_its_arms_on_every_base(grid):
+    study = read_study(grid)
+    assert [arm.name for arm in study.arms] == ['dual', 'dual-flat', 'rms', 'rms-flat', 'irpe-flat']
+    assert (study.name, study.title, study.seeds, study.metric) == ('grid', 'Parts of a norm', (4, 5), 'mIoU')
+    assert (study.paper, study.table, study.runs) == ('DPN (TMLR 2023)', 'Table 6', 'not stated')
+    deep, flat = study.choose(['rms', 'rms-flat'])
+    assert [arm.figure for arm in (deep, flat)] == ['80.50', '-0.1'], 'as they are printed'
+    assert [arm.relative_to for arm in (deep, flat)] == ['dual', 'dual-flat']
+    assert [arm.title for arm in (deep, flat)] == ['RMSNorm, deep', 'RMSNorm, Flat']
+    assert study.arms[0].figure is study.arms[0].relative_to is None
+    assert Path(deep.base) == grid.with_name('tiny.py'), 'relative to the study'
+    assert deep.overrides['optim_wrapper.optimizer.lr'] == 1e-4
+    assert flat.overrides['train_cfg.max_iters'] == 5, "an arm's override wins over its base's"
+    assert study.arms[-1].overrides['model.backbone.pe_type'][1] == {'type': 'irpe', 'on': 'k'}, 'no boolean'
+
+
+def test_an_arm_is_a_config(grid):
+    cfg = load_config(f'{grid}:rms-flat', ['train_cfg.val_interval=2'])
+    assert cfg.model.backbone.patch_norm == 'rms' and cfg.model.backbone.arch.num_layers == 1
+    assert (cfg.train_cfg.max_iters, cfg.train_cfg.val_interval) == (5, 2)
+    assert cfg.filename == str(grid.with_name('grid-rms-flat.py'))
+    other = load_config(f'{grid}:rms')
+    assert other.model.backbone.arch.num_layers == 2 and other.optim_wrapper.optimizer.lr == 1e-4
+    assert load_config(grid.with_name('tiny.py')).get('patch_norm') is None, 'the base stays'
+    for name in (f'{grid}:rms-flat', cfg.filename):
+        study, arm = find_arm(name)
+        assert (study.title, arm.name) == ('Parts of a norm', 'rms-flat')
+    assert find_arm(str(grid.with_name('tiny.py'))) is None and find_arm(f'{grid}:none') is None
+    assert find_arm('/gone/dpn-table6-rms-s16.py')[1].figure == '-0.1', "this package's studies are found anywhere"
+    assert not is_study('a.py') and is_study('mmlape::studies/irpe.yml') and is_study('a.yaml:b')
+
+
+def test_variables_are_those_of_the_base_and_of_nothing_else(config, monkeypatch):
+    monkeypatch.delenv('SIDE', raising=False)
+    base = config.with_name('variable.py')
+    base.write_text("_base_ = 'tiny.py'\nside = int('{{$SIDE:32}}')\nmodel = dict(backbone=dict(img_size=side))\n")
+    path = config.with_name('sides.yml')
+    path.write_text('base: variable.py\narms: {small: {variables: {SIDE: 16}}, usual: {}}\n')
+    assert [load_config(f'{path}:{arm}').model.backbone.img_size for arm in ('small', 'usual')] == [16, 32]
+    assert 'SIDE' not in os.environ
+    monkeypatch.setenv('SIDE', '8')
+    assert load_config(f'{path}:small').model.backbone.img_size == 16 and os.environ['SIDE'] == '8'
+
+
+@pytest.mark.parametrize(
+    ('text', 'line'),
+    [
+        ('arms: {}', "bad.yml: arms: there are none"),
+        ('base: tiny.py', 'bad.yml: arms is no mapping'),
+        ('base: tiny.py\nseed: [1]\narms: {a: }', "bad.yml: the file: unknown 'seed'; did you mean seeds?"),
+        ('base: tiny.py\narms: {a: {override: {}}}', "arm a: unknown 'override'; did you mean overrides?"),
+        ('base: tiny.py\narms:\n  a: \n  b:\n  a: ', "bad.yml:3 does not parse: 'a' is given twice"),
+        ('bases: {x: tiny.py, y: tiny.py}\narms: {a: , a-y: }', "bad.yml: arms: two are named 'a-y'"),
+        ('arms: {a: {overrides: {}}}', 'arm a has no base: give base: CONFIG'),
+        ('base: tony.py\narms: {a: }', 'bad.yml: base: {folder}/tony.py does not exist'),
+        ('base: 3\narms: {a: }', 'bad.yml: base: 3 is no config'),
+        ('base: tiny.py\nbases: {x: tiny.py}\narms: {a: }', 'bad.yml: base and bases: give one of the two'),
+        ('bases: {x: tiny.py}\narms: {a: {bases: [y]}}', "arm a: bases: unknown 'y'; there are: x"),
+        ('base: tiny.py\narms: {a: {figure: 3}}', 'bad.yml: paper: arms have figures, so name their source'),
+        ('base: tiny.py\npaper: P\narms: {a: {figure: high}}', 'arm a: figure: high is no number'),
+        ('bases: {x: tiny.py, y: tiny.py}\npaper: P\narms: {a: {figure: 3}}', 'arm a: figure: give one for each base'),
+        ('bases: {x: tiny.py}\npaper: P\narms: {a: {figure: {z: 3}}}', "arm a: figure: unknown 'z'"),
+        ('base: tiny.py\npaper: P\nrelative_to: b\narms: {a: {figure: 3}}', "relative_to: unknown 'b'; there are: a"),
+        ('base: tiny.py\nseeds: [1, -1]\narms: {a: }', 'bad.yml: seeds: [1, -1] is no list of numbers'),
+        ('base: tiny.py\narms: {a/b: }', "arm a/b: a name consists of letters"),
+        ('base: tiny.py\narms: [', 'bad.yml:3 does not parse'),
+        ('base: tiny.py\narms: {a: {overrides: [1]}}', 'arm a: overrides is no mapping'),
+        ('base: mmlape::nothing\narms: {a: }', 'bad.yml: arm a: base: no config mmlape::nothing.py'),
+        ('base: tiny.py\narms: {a: {overrides: {train_cfg.max_iter: 3}}}',
+         "bad.yml: arm a: overrides: train_cfg.max_iter: "),
+        ('base: tiny.py\narms: {a: {overrides: {param_scheduler.7.end: 3}}}',
+         "bad.yml: arm a: overrides: param_scheduler.7.end: "),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_that_names_file_and_key(config, capsys, text, line):
+    path = config.with_name('bad.yml')
+    path.write_text(text + '\n')
+    assert main(['print-config', f'{path}:a']) == 1
+    said = capsys.readouterr().err.strip()
+    assert line.format(folder=config.parent) in said and str(path) in said and '\n' not in said
+
+
+def test_unknown_studies_and_arms_are_named(grid):
+    for path, line in (
+        (grid.with_name('gird.yml'), r'gird\.yml does not exist; did you mean grid\.yml'),
+        (f'{grid}:rsm', r"has no arm 'rsm'; did you mean rms\?"),
+        ('mmlape::studies/dpn-table7.yml:rms', r'does not exist; did you mean .*dpn-table6\.yml'),
+    ):
+        with pytest.raises(ConfigError, match=line):
+            load_config(path)
+    with pytest.raises(ConfigError, match='is a study: name one of its arms'):
+        read_arm(grid)
+
+
+# arms of a comparison
+
+
+def test_arms_of_studies_and_configs(grid, config):
+    arms, seeds, work_dir = read_arms([str(grid)], ['train_cfg.max_iters=2'])
+    assert (seeds, work_dir) == ((4, 5), 'work_dirs/grid')
+    assert [arm.name for arm in arms] == ['dual', 'dual-flat', 'rms', 'rms-flat', 'irpe-flat']
+    assert (arms[2].config, arms[2].cfg_options) == (f'{grid}:rms', ('train_cfg.max_iters=2',))
+    assert [arm.name for arm in choose(arms, ['rms*', 'dual'])] == ['dual', 'rms', 'rms-flat']
+    with pytest.raises(ConfigError, match="--arms: no arm 'rm'; there are: dual"):
+        choose(arms, ['rm'])
+    arms, seeds, work_dir = read_arms([f'{grid}:rms', str(config)])
+    assert [arm.name for arm in arms] == ['rms', 'tiny'] and work_dir == 'work_dirs'
+    other = grid.with_name('other.yml')
+    other.write_text('base: tiny.py\nseeds: [9]\narms: {a: }\n')
+    with pytest.raises(ConfigError, match=r'--seeds: .*grid\.yml and .*other\.yml have different ones'):
+        read_arms([str(grid), str(other)])
+
+
+# print-config
+
+
+def test_an_exported_arm_is_the_arm(grid, tmp_path, capsys):
+    assert main(['print-config', f'{grid}:rms-flat']) == 0
+    exported = tmp_path / 'exported.py'
+    exported.write_text(capsys.readouterr().out)
+    assert differing_values(load_config(exported), load_config(f'{grid}:rms-flat')) == []
+    assert main(['print-config', str(exported), '--diff', str(grid.with_name('tiny.py'))]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        'model.backbone.arch.num_layers: 1 -> 2',
+        "model.backbone.patch_norm: 'rms' -> (absent)",
+        'optim_wrapper.optimizer.lr: 0.0001 -> 0.001',
+        'train_cfg.max_iters: 5 -> 6',
+    ]
+
+
+def test_every_value_has_its_file(grid, config, monkeypatch):
+    monkeypatch.chdir(config.parent)
+    base = config.with_name('base.py')
+    base.write_text("_base_ = 'tiny.py'\nclip = 2.0\nmodel = dict(backbone=dict(patch_norm='dual'))\n")
+    variant = config.with_name('variant.py')
+    variant.write_text("_base_ = 'base.py'\ntrain_cfg = dict(max_iters=9)\nclip = _base_.clip * 2\n")
+    sources = {key: source for key, _, source in value_sources('variant.py', ['train_cfg.val_interval=1'])}
+    assert sources['train_cfg.max_iters'] == sources['clip'] == 'variant.py'
+    assert sources['model.backbone.patch_norm'] == 'base.py' and sources['model.backbone.arch.num_layers'] == 'tiny.py'
+    assert sources['train_cfg.val_interval'] == '--cfg-options'
+    sources = {key: source for key, _, source in value_sources(f'{grid}:rms-flat')}
+    assert sources['model.backbone.patch_norm'] == str(grid) and sources['model.backbone.img_size'] == 'tiny.py'
+
+
+# the studies of this package
+
+
+@pytest.mark.parametrize('path', STUDIES, ids=lambda path: path.stem)
+def test_every_arm_resolves_and_a_figure_has_one_home(path):
+    """Arms differ from each other; one without changes has its figure in the metafile, the others in the study."""
+    study = read_study(path)
+    seen = {}
+    for arm in study.arms:
+        cfg = load_config(study.reference(arm))
+        text = str({key: value for key, value in cfg.to_dict().items() if key not in ('vtab', 'data_root')})
+        assert text not in seen.values() or arm.variables, f'{arm.name} is another arm once more'
+        seen[arm.name] = text
+        known = index_entry(Path(arm.base).name + '.py')
+        assert known is not None, f'{arm.base} is in no metafile'
+        if not arm.overrides and not arm.variables:
+            assert arm.figure is None
+    assert study.metric in METRICS or study.name == 'vtab'
+    readme = (path.parent / 'README.md').read_text()
+    source = ', '.join(filter(None, [study.paper, study.table])) or 'ours'
+    assert f'| [{study.name}]({path.name}) | {len(study.arms)} | {study.title} | {source} |' in readme
+
+
+def test_the_papers_tables():
+    """Figures as the papers print them, and every kind that a table is about."""
+    table6 = read_study(tiny.ROOT / 'studies/dpn-table6.yml')
+    rows = {name: [arm.figure for arm in table6.arms if arm.name.removesuffix(f'-{arm.base_name}') == name]
+            for name in ('pre', 'no-learnable')}  # fmt: skip
+    assert rows == {
+        'pre': ['-0.1', '0.0', '-2.6', '-0.2', '-0.3'],
+        'no-learnable': ['-0.5', '0.0', '-0.2', '-0.1', '-0.1'],
+    }
+    table7 = read_study(tiny.ROOT / 'studies/lape-table7.yml')
+    figures = {arm.name: arm.figure for arm in table7.arms}
+    assert figures['sincos1d'] == '67.70' and figures['sincos2d-lape'] == '72.68' and figures['learnable-lape'] is None
+    joinings = {arm.overrides.get('model.backbone.pe_joining', 'default') for arm in table7.arms}
+    assert joinings | {'lape'} == set(JOININGS.module_dict)
+    table8 = read_study(tiny.ROOT / 'studies/lape-table8.yml')
+    assert [arm.name for arm in table8.arms] == ['default', *PE_NORMS]
+    irpe = yaml.safe_load((tiny.ROOT / 'studies/irpe.yml').read_text())['arms']
+    assert irpe['product-bias-k-per-head']['figure'] == 80.54 and irpe['product-bias-k']['figure'] == 80.05
+
+
+# the commands
+
+
+def test_the_dry_run_shows_the_study(grid, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(['multi-seed', str(grid), '--arms', 'rms*', '--dry-run']) == 0
+    said = ' '.join(capsys.readouterr().out.split())
+    assert said.count(' start ') == 4 and 'model.backbone.patch_norm=rms' in said
+    assert '80.50 mIoU, DPN (TMLR 2023), Table 6' in said and not list(tmp_path.iterdir())
+
+
+def test_a_study_is_trained_killed_and_continued(config, tmp_path):
+    """One arm of two is finished when the command is killed; the same command trains the rest."""
+    study = config.with_name('mini.yml')
+    study.write_text(
+        'base: tiny.py\nseeds: [3]\npaper: P\nmetric: mIoU\n'
+        'arms: {plain: , dual: {overrides: {model.backbone.patch_norm: dual}, figure: 41.20}}\n'
+    )
+    options = (study.name, '--parallel', 1, '--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2')
+    tool = tiny.ROOT / 'tools' / 'multi_seed.py'
+    command = tiny.start(tool, *options, '--work-dir', tmp_path, cwd=config.parent)
+    line = ''
+    while 'plain, seed 3: finished' not in line:
+        line = command.stdout.readline()
+        assert line, 'it ended before'
+    tiny.until(lambda: running_in(tmp_path / 'dual' / 'seed_3'), command)
+    command.kill()
+    os.kill(running_in(tmp_path / 'dual' / 'seed_3')['pid'], signal.SIGKILL)
+    command.communicate()
+    said = tiny.run(tool, *options, '--work-dir', tmp_path, cwd=config.parent)
+    assert 'plain, seed 3: finished before, skipped' in said and 'dual, seed 3: finished after' in said
+    record = tiny.record(tmp_path / 'dual' / 'seed_3')
+    assert record['state'] == 'finished' and Path(record['config']).name == 'mini-dual.py'
+    arm = find_arm(str(config.parent / record['config']))[1]
+    assert (arm.name, arm.figure) == ('dual', '41.20')
+    alone = tiny.train(Path(f'{study}:dual'), tmp_path / 'alone', *options[3:], '--seed', 3)
+    assert (
+        'mini-dual' in alone or tiny.record(tmp_path / 'alone')['identity']['config'] == record['identity']['config']
+    )
