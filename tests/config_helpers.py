@@ -23,12 +23,8 @@ def method_of(path: Path) -> str:
 
 
 FAMILIES = ('mask_rcnn', 'segmenter', 'upernet')
-# other values for the same model, where code and papers do not agree
-ALTERNATIVES = [path for path in CONFIGS if '160k-' in path.name]
 DEIT = [path for path in CONFIGS if 'deit-' in path.name]
-RECIPES = [
-    path for path in DEIT if method_of(path) in FAMILIES and '_mini-' not in path.name and path not in ALTERNATIVES
-]
+RECIPES = [path for path in DEIT if method_of(path) in FAMILIES and '_mini-' not in path.name]
 DETR = [path for path in CONFIGS if method_of(path) == 'detr']
 FOUNDATION = [path for path in CONFIGS if re.search('_(augreg|dinov2|dinov3|eva02|mae|timm)-', path.stem)]
 # the ViTs of Dual PatchNorm's own recipes, without the study of placements

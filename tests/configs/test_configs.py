@@ -1,8 +1,9 @@
-"""Configs: every one loads, builds and is what its name and its README say."""
+"""Configs: every one loads, builds, is what its name says, and is put together in a way that is short to read."""
 
 import ast
 import copy
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -10,16 +11,12 @@ import pytest
 import yaml
 from config_helpers import (
     ADAPTER_PARAMS,
-    ALTERNATIVES,
     BASES,
     CONFIGS,
     DATA,
     DEIT,
     DETR,
-    DPN,
     FAMILIES,
-    FOUNDATION,
-    MINI,
     PAPER,
     PARAMS,
     RECIPES,
@@ -41,30 +38,57 @@ from mmengine.utils import get_installed_path
 
 from mmlape.analysis.cost import input_shape, model_cost
 from mmlape.datasets.sources import iter_unwrapped
+from mmlape.engine.config import load_config
 from mmlape.engine.keys import check_keys
+from mmlape.engine.study_file import read_study
 from mmlape.experiments.report.paper import index_entry
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 
+DEIT_MINI = dict(embed_dims=128, num_layers=4, num_heads=4, feedforward_channels=512)
 MIM = Path(get_installed_path('mmdet')) / '.mim' / 'configs'
 
 
-def test_no_base_is_orphaned():
-    used = set()
+# how configs are written
 
-    def follow(path: Path) -> None:
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.Assign) and getattr(node.targets[0], 'id', '') == '_base_':
-                named = ast.literal_eval(node.value)
-                for name in [named] if isinstance(named, str) else named:
-                    if '::' not in name:
-                        base = (path.parent / name).resolve()
-                        used.add(base)
-                        follow(base)
 
-    for path in CONFIGS:
-        follow(path)
-    assert len(CONFIGS) > 24
-    assert sorted(used & set(BASES)) == BASES
+def bases_of(path: Path) -> list[Path]:
+    """Our files that a config names in `_base_`."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], 'id', '') == '_base_':
+            named = ast.literal_eval(node.value)
+            names = [named] if isinstance(named, str) else named
+            return [(path.parent / name).resolve() for name in names if '::' not in name]
+    return []
+
+
+def levels(path: Path) -> int:
+    return 1 + max(map(levels, bases_of(path)), default=0)
+
+
+def files(path: Path) -> set[Path]:
+    """What one has to open to know a recipe."""
+    return {path}.union(*map(files, bases_of(path)))
+
+
+def test_recipes_are_short_to_read():
+    """OpenMMLab's limit of three levels; leaves are few, and hardly one inherits another."""
+    assert 24 < len(CONFIGS) <= 200
+    assert {path.name: levels(path) for path in CONFIGS if levels(path) > 3} == {}
+    assert {path.name: len(files(path)) for path in CONFIGS if len(files(path)) > 5} == {}
+    inherit = [path for path in CONFIGS if any('_base_' not in base.parts for base in bases_of(path))]
+    assert len(inherit) <= 0.15 * len(CONFIGS)
+    assert sorted(set().union(*map(files, CONFIGS)) & set(BASES)) == BASES  # none is orphaned
+    for path in CONFIGS + BASES:
+        assert not re.search(r'\]\.(update|pop)\(|\.insert\(|del \w+\[', path.read_text()), (
+            f'{path}: edits a list by position'
+        )
+
+
+def test_a_recipe_changes_little():
+    for path in RECIPES:
+        tree = ast.parse(path.read_text())
+        code = path.read_text().splitlines()[len(ast.get_docstring(tree).splitlines()) :]
+        assert len([line for line in code if line.strip() and '_base_/' not in line]) <= 18, path
 
 
 @cache
@@ -74,38 +98,68 @@ def metafile(folder: str) -> dict[str, dict]:
     return {entry['Name']: entry for entry in entries}
 
 
+# every config
+
+
 @pytest.mark.parametrize('path', CONFIGS, ids=short)
-def test_every_config_builds(path):
-    """Model and pipelines; the number of parameters is what the metafile says and, for the recipes, the papers'."""
+def test_a_config(path):
+    """Keys, paths, pipelines, the command in its first lines; parameters as the metafile and the papers have them."""
     cfg = load(path)
-    model = build_without_data(cfg) if path in FOUNDATION + DPN else build(cfg)
+    check_keys(cfg)
+    check_paths(cfg)
+    check_command(path)
+    model = build_without_data(cfg)
     for split in ('train', 'val', 'test'):
         for dataset in iter_unwrapped(cfg[f'{split}_dataloader'].dataset):
             assert Compose(dataset.pipeline).transforms
-    name, family = parts(path), method_of(path)
     count = sum(p.numel() for p in model.parameters())
     assert metafile(folder_of(path))[path.stem]['Metadata']['Parameters'] == count
+    name, family = parts(path), method_of(path)
     size = name['arch'].removeprefix('deit-')
-    if path in DEIT:
-        assert model.backbone.embed_dims == WIDTH[size]
-    if path not in RECIPES + ALTERNATIVES:
-        return
+    assert path not in DEIT or model.backbone.embed_dims == WIDTH[size]
+    if path in RECIPES:
+        check_papers_count(family, size, count, added_params(name))
+        if name['adapter']:
+            backbone = sum(p.numel() for p in model.backbone.parameters())
+            assert backbone == ADAPTER_PARAMS[size] + added_params(name)
+
+
+def check_papers_count(family: str, size: str, count: int, added: int) -> None:
     default, paper = PARAMS[family, size]
-    added = added_params(name)
     assert count == default + added
     if family == 'segmenter':
         imagenet_head = (WIDTH[size] + 1) * 1000  # of the public code, which does not use it
-        readme = (ROOT / 'configs' / 'segmentation' / 'segmenter.md').read_text()
-        assert f'{default / 1e6:.2f}M' in readme and f'{(default + imagenet_head) / 1e6:.2f}M' in readme
+        page = (ROOT / 'configs' / 'segmentation' / 'segmenter.md').read_text()
+        assert f'{default / 1e6:.2f}M' in page and f'{(default + imagenet_head) / 1e6:.2f}M' in page
     # Segmenter-S is 26.0M, 26.4M with that head: the one count that does not round to the paper's
     assert abs(count / 1e6 - paper) < (1 if (family, size) == ('segmenter', 'small') else 0.5)
-    if name['adapter']:
-        assert sum(p.numel() for p in model.backbone.parameters()) == ADAPTER_PARAMS[size] + added
 
 
-@pytest.mark.parametrize('path', CONFIGS, ids=short)
-def test_every_key_is_known(path):
-    check_keys(load(path))
+def check_paths(cfg: Config) -> None:
+    """Every path of the data derives from data_root."""
+    roots = ('data/', '/usr/share/datasets/')  # Debian's packages of datasets
+    assert cfg.data_root.startswith(roots)
+    used = [cfg.get(f'{split}_{part}') for split in ('train', 'val', 'test') for part in ('dataloader', 'evaluator')]
+    quoted = [value[1:-1] for _, value in flat(used) if value.startswith("'")]
+    paths = [value for value in quoted if value.startswith(roots)]
+    assert paths and all(value.startswith(cfg.data_root) for value in paths)
+
+
+def check_command(path: Path) -> None:
+    command = ast.get_docstring(ast.parse(path.read_text())).splitlines()[-1]
+    gpus, name = int(parts(path)['gpus']), f'configs/{folder_of(path)}/{path.name}'
+    assert command == (f'tools/dist_train.sh {name} {gpus}' if gpus > 1 else f'tools/train.py {name}')
+
+
+def flat(value, prefix: str = '') -> set[tuple[str, str]]:
+    """(dotted key, value as text) of everything in a config."""
+    if isinstance(value, (dict, Config)):
+        items = value.items()
+    elif isinstance(value, (list, tuple)):
+        items = enumerate(value)
+    else:
+        return {(prefix, repr(value))}
+    return {leaf for key, item in items for leaf in flat(item, f'{prefix}.{key}' if prefix else str(key))}
 
 
 @pytest.mark.parametrize('path', CONFIGS, ids=short)
@@ -132,7 +186,7 @@ def test_name_says_what_the_config_is(path):
     assert backbone.get('patch_norm', 'none') == (name['part'] or ('dual' if name['dpn'] else 'none'))
     if path in DEIT:
         width = WIDTH[name['arch'].removeprefix('deit-')]
-        assert backbone.arch == (name['arch'] if width > 128 else load(MINI[0]).deit_mini)
+        assert backbone.arch == (name['arch'] if width > 128 else DEIT_MINI)
     assert cfg.train_dataloader.batch_size == int(name['batch'])
     total = int(name['gpus']) * int(name['batch']) * cfg.optim_wrapper.get('accumulative_counts', 1)
     assert cfg.auto_scale_lr == dict(enable=False, base_batch_size=total)
@@ -144,132 +198,91 @@ def test_name_says_what_the_config_is(path):
     assert cfg.data_root == DATA.get(name['data'], cfg.data_root)
 
 
-@pytest.mark.parametrize('path', CONFIGS, ids=short)
-def test_every_path_derives_from_data_root(path):
-    cfg = load(path)
-    roots = ('data/', '/usr/share/datasets/')  # Debian's packages of datasets
-    assert cfg.data_root.startswith(roots)
-    found = []
+# what a variant changes
 
-    def walk(value) -> None:
-        if isinstance(value, dict):
-            value = list(value.values())
-        if isinstance(value, (list, tuple)):
-            for item in value:
-                walk(item)
-        elif isinstance(value, str) and value.startswith(roots):
-            found.append(value)
-
-    for split in ('train', 'val', 'test'):
-        walk(cfg[f'{split}_dataloader'])
-        walk(cfg.get(f'{split}_evaluator'))
-    assert found
-    assert all(value.startswith(cfg.data_root) for value in found)
+READ = 'model|train|val|test|optim|param|default_hooks|custom_hooks|auto|data_fraction|load_'
 
 
-# how configs are written
+def read_values(cfg: Config) -> set[tuple[str, str]]:
+    """What a run reads of a config, without variables and the file that it starts from."""
+    start = r'model\.backbone\.init_cfg\.checkpoint|load_from'
+    return {(key, value) for key, value in flat(cfg) if re.match(READ, key) and not re.fullmatch(start, key)}
 
 
-@pytest.mark.parametrize('path', CONFIGS, ids=short)
-def test_config_opens_with_its_command(path):
-    doc = ast.get_docstring(ast.parse(path.read_text()))
-    command = doc.splitlines()[-1]
-    gpus, name = int(parts(path)['gpus']), f'configs/{folder_of(path)}/{path.name}'
-    assert command == (f'tools/dist_train.sh {name} {gpus}' if gpus > 1 else f'tools/train.py {name}')
+def test_a_variant_adds_what_its_name_adds():
+    """LaPE and Dual PatchNorm change one value, whatever the model, the data and the schedule."""
+    pairs = 0
+    for path in CONFIGS:
+        for word, (key, value) in (('-lape', ('pe_joining', 'lape')), ('-dpn', ('patch_norm', 'dual'))):
+            plain = path.with_name(path.name.replace(word, '', 1))
+            if word not in path.name or plain not in CONFIGS or '-lape-rpe' in path.name:  # -rpe alone has no PE
+                continue
+            changed = read_values(load(path)) ^ read_values(load(plain))
+            where = 'model' if path in DETR else 'model.backbone'
+            gone = {(f'{where}.pe_joining', "'default'")} if word == '-lape' else set()
+            assert changed - gone == {(f'{where}.{key}', repr(value))}, path.name
+            pairs += 1
+    assert pairs > 50
 
 
-@pytest.mark.parametrize('path', RECIPES, ids=short)
-def test_expected_score_is_the_papers(path):
-    first = path.read_text().splitlines()[0]
-    name = parts(path)
-    figure = PAPER.get((method_of(path), name['arch'].removeprefix('deit-'), name['joining']))
-    assert 'not run by us' in first
-    if name['dpn']:
-        assert 'give no figure' in first
-    else:
-        assert f'Expect {figure} (the paper' in first
+def test_a_size_changes_what_depends_on_it():
+    """Widths, heads and drop path; the schedule, the data and everything else stay."""
+    allowed = (
+        r'model\.backbone\.(arch|drop_path_rate)|model\.(neck|head|decode_head|auxiliary_head)\.'
+        r'(in_channels|num_heads|embed_dims|channels)(\.\d+)?'
+    )
+    for path in CONFIGS:
+        tiny = path.with_name(re.sub('-(small|base)', '-tiny', path.name, count=1))
+        if tiny in CONFIGS and tiny != path and not path.stem.startswith('vit-'):
+            changed = {key for key, _ in read_values(load(path)) ^ read_values(load(tiny))}
+            assert changed and all(re.fullmatch(allowed, key) for key in changed), path.name
 
 
-@pytest.mark.parametrize('path', RECIPES, ids=short)
-def test_variant_changes_what_its_name_says(path):
-    """At most 15 lines of code, and only the keys that the name accounts for differ from the config it inherits."""
-    tree = ast.parse(path.read_text())
-    base = next(ast.literal_eval(node.value) for node in tree.body if getattr(node, 'targets', [None])[0] is not None)
-    lines = path.read_text().rstrip().splitlines()
-    if not isinstance(base, str):
-        assert 'deit-tiny' in path.name and 'lape' not in path.name
-        return
-    code = [line for line in lines[len(ast.get_docstring(tree).splitlines()) :] if line.strip()]
-    assert len(code) <= 15
-    changed = {key for key, _ in flat(load(path)) ^ flat(load(path.parent / base))}
-    name = parts(path)
-    if name['dpn']:
-        allowed = r'model\.backbone\.patch_norm'
-    elif name['joining'] == 'lape':
-        allowed = r'model\.backbone\.pe_joining'
-    else:
-        allowed = (
-            r'embed_dims|model\.backbone\.(arch|drop_path_rate)|model\..*\.(in_channels|num_heads|embed_dims)(\.\d+)?'
-            r'|model\.decode_head\.channels'
-        )
-    unexpected = [k for k in changed if not re.fullmatch(rf'{allowed}|model\.backbone\.init_cfg\.checkpoint', k)]
-    assert not unexpected
-    assert changed - {'model.backbone.init_cfg.checkpoint'}
-
-
-def flat(value, prefix: str = '') -> set[tuple[str, str]]:
-    """(dotted key, value as text) of everything in a config."""
-    if isinstance(value, (dict, Config)):
-        items = value.items()
-    elif isinstance(value, (list, tuple)):
-        items = enumerate(value)
-    else:
-        return {(prefix, repr(value))}
-    return {leaf for key, item in items for leaf in flat(item, f'{prefix}.{key}' if prefix else str(key))}
-
-
-def values(path: Path) -> dict[str, str]:
-    return dict(flat(load(path)))
-
-
-@pytest.mark.parametrize('path', ALTERNATIVES, ids=short)
-def test_alternative_has_the_other_codes_values_and_nothing_else(path):
-    """Settings of an alternative beside those of the recipe of its name; the values are read in the public configs."""
-    tag = re.search('160k-([a-z]+)', path.stem)[1]
-    other, own = values(path.with_name(path.name.replace(f'-{tag}', ''))), values(path)
-    changed = {
-        key: (other.get(key), own.get(key)) for key in other.keys() | own.keys() if other.get(key) != own.get(key)
+def test_alternatives_have_the_other_codes_values():
+    """Values where code and papers do not agree, as they are read in the public configs."""
+    study = read_study(ROOT / 'studies' / 'ade20k-values.yml')
+    head, wrapper = 'model.decode_head.', 'optim_wrapper.'
+    mmseg = {
+        f'{head}drop_rate': ('0.1', '0.0'),
+        f'{head}attn_drop_rate': ('0.1', '0.0'),
+        f'{head}drop_path_rate': ('0.0', '0.1'),
+        f'{head}loss_decode.avg_non_ignore': ('True', 'False'),
+        'param_scheduler.0.eta_min': ('1e-05', '0.0001'),
+        'model.test_cfg.stride.0': ('512', '480'),
+        'model.test_cfg.stride.1': ('512', '480'),
     }
-    if tag == 'mmseg':
-        head = 'model.decode_head.'
-        assert changed == {
-            f'{head}drop_rate': ('0.1', '0.0'),
-            f'{head}attn_drop_rate': ('0.1', '0.0'),
-            f'{head}drop_path_rate': ('0.0', '0.1'),
-            f'{head}loss_decode.avg_non_ignore': ('True', 'False'),
-            'param_scheduler.0.eta_min': ('1e-05', '0.0001'),
-            'model.test_cfg.stride.0': ('512', '480'),
-            'model.test_cfg.stride.1': ('512', '480'),
-        }
-        return
-    wrapper = 'optim_wrapper.'
-    assert changed == {
-        f'{wrapper}optimizer.lr': ('2e-05', '0.00012' if 'tiny' in path.name else '6e-05'),
+    official = {
         f'{wrapper}optimizer.weight_decay': ('0.05', '0.01'),
         f'{wrapper}paramwise_cfg.layer_decay_rate': (None, '0.95'),
         f'{wrapper}paramwise_cfg.flat_decay_mult': (None, '0.0'),
     }
+    for arm in study.arms:
+        other, own = (dict(flat(load_config(name))) for name in (arm.base, study.reference(arm)))
+        changed = {k: (other.get(k), own.get(k)) for k in other.keys() | own.keys() if other.get(k) != own.get(k)}
+        rate = {f'{wrapper}optimizer.lr': ('2e-05', '0.00012' if 'tiny' in arm.name else '6e-05')}
+        wanted = mmseg if arm.name.endswith('mmseg') else {**official, **rate}
+        assert changed == (wanted if arm.overrides else {}), arm.name
+    assert sum(bool(arm.overrides) for arm in study.arms) == 8
+
+
+def test_expected_scores_are_the_papers():
+    for path in RECIPES:
+        first, name = path.read_text().splitlines()[0], parts(path)
+        figure = PAPER.get((method_of(path), name['arch'].removeprefix('deit-'), name['joining']))
+        assert 'not run by us' in first
+        assert ('give no figure' if name['dpn'] else f'Expect {figure} (the paper') in first, path.name
 
 
 # the recipes
 
 
-@pytest.mark.parametrize('path', RECIPES, ids=short)
-def test_recipe(path):
-    cfg, family = load(path), method_of(path)
+@pytest.mark.parametrize('size', ['tiny', 'small'])
+@pytest.mark.parametrize('family', FAMILIES)
+def test_recipe(family, size):
+    cfg = load(find(family, size))
     backbone, pre = cfg.model.backbone, cfg.model.data_preprocessor
     assert (pre.mean, pre.std, pre.bgr_to_rgb) == ([123.675, 116.28, 103.53], [58.395, 57.12, 57.375], True)
-    wide = 'small' in path.name and family != 'segmenter'
+    wide = size == 'small' and family != 'segmenter'
     assert backbone.drop_path_rate == (0.2 if wide else 0.1)
     assert cfg.crop_size == ((1024, 1024) if family == 'mask_rcnn' else (512, 512))
     wrapper = cfg.optim_wrapper
@@ -335,7 +348,7 @@ def test_windows(family):
     assert [block.attn.window_size for block in blocks] == windowed
 
 
-# READMEs and metafiles
+# the index
 
 
 def test_model_index_lists_every_config_once():
@@ -355,54 +368,55 @@ def test_model_index_lists_every_config_once():
     assert sorted(listed) == sorted(str(path.relative_to(ROOT)) for path in CONFIGS)
 
 
-def test_pages_agree_with_metafiles_and_configs():
-    """Parameters are those that the models are held to above, scores those that the configs expect."""
-    pages = [*(ROOT / 'configs').rglob('*.md'), ROOT / 'docs' / 'foundation-configs.md']
-    row = r'^\| \[(.+?)\]\((.+?)\) \|.*?\| ([\d.]+)M \| ([\d.]+) \|(?: ([\d.]+|none) \|)? (.+?) \| (.+?) \|$'
-    rows = [(page, *found) for page in pages for found in re.findall(row, page.read_text(), re.M)]
-    configs = {path.stem: path for path in CONFIGS}
-    assert sorted(name for _, name, *_ in rows) == sorted(name for name in configs if '_mini-' not in name)
-    for page, name, link, millions, gflops, early, score, ours in rows:
-        folder = folder_of(configs[name])
-        model = metafile(folder)[name]
-        assert (page.parent / link).resolve() == configs[name]
-        assert millions == f'{model["Metadata"]["Parameters"] / 1e6:.3f}'
-        assert gflops == f'{model["Metadata"]["FLOPs"] / 1e9:.1f}'
-        expected = re.search(r'Expect (.+); not run by us', configs[name].read_text().splitlines()[0])
-        numbers = re.findall(r'\d+\.\d+', expected[1]) if expected else []
-        assert re.findall(r'\d+\.\d+', score) == numbers
-        quoted = [one for one in model.get('Paper Results', []) if 'Epoch' not in one]
-        after = [one for one in model.get('Paper Results', []) if 'Epoch' in one]
-        assert [(one['Epoch'], one['Metrics']) for one in after] == (
-            [(100, {'top-1': float(early)})] if early not in ('', 'none') else []
-        )
-        assert [value for one in quoted for value in one['Metrics'].values()] == [float(number) for number in numbers]
-        papers = {'-irpe-': 'iRPE (ICCV 2021)', 'detr_': 'iRPE (ICCV 2021)', '-cpe_': 'CPVT (ICLR 2023)'}
-        paper = next((paper for part, paper in papers.items() if part in name), 'LaPE (ICCV 2023)')
-        dpns = configs[name] in DPN or re.search('linear_vit', name)
-        of_dpn = ['DPN (TMLR 2023)'] * bool((numbers and dpns) or 'DPN' in score)
-        others = len(numbers) > 0 and '-dpn' not in name and not dpns
-        assert [one['Paper'] for one in quoted] == [paper] * others + of_dpn
-        assert {one['Runs'] for one in quoted if 'LaPE' in one['Paper']} <= {
-            'not stated' if folder.endswith('imagenet') else 'mean of five seeds'
-        }
-        run = folder.endswith('fashion_mnist') and 'mini' in name
-        assert ours == 'not run by us' or (
-            run and re.search(r'\.\./docs/results/(fashion-mnist|dpn|position)\.md', ours)
-        )
+def test_the_catalogue_is_that_of_the_metafiles():
+    sys.path.insert(0, str(ROOT / 'docs'))
+    from catalogue import catalogue
+
+    assert (ROOT / 'configs' / 'README.md').read_text() == catalogue(), 'run python docs/catalogue.py'
+
+
+def test_metafiles_quote_what_configs_expect():
+    """The scores of a config's first line are those of its entry, each of the right paper."""
+    papers = {'-irpe-': 'iRPE (ICCV 2021)', 'detr_': 'iRPE (ICCV 2021)', '-cpe_': 'CPVT (ICLR 2023)'}
+    for path in CONFIGS:
+        expected = re.search(r'Expect (.+); not run by us', path.read_text().splitlines()[0])
+        numbers = [float(number) for number in re.findall(r'\d+\.\d+', expected[1])] if expected else []
+        results = metafile(folder_of(path))[path.stem].get('Paper Results', [])
+        quoted = [one for one in results if 'Epoch' not in one]
+        assert [value for one in quoted for value in one['Metrics'].values()] == numbers, path.name
+        assert all(one['Epoch'] == 100 for one in results if 'Epoch' in one)
+        of_dpn = bool(re.match('(linear_)?vit-', path.stem)) and not re.match('vit-(lite|mini)', path.stem)
+        paper = next((paper for part, paper in papers.items() if part in path.stem), 'LaPE (ICCV 2023)')
+        both = [] if of_dpn or '-dpn' in path.stem else [paper] * bool(numbers)
+        dpn = ['DPN (TMLR 2023)'] * (bool(numbers) and (of_dpn or 'DPN' in expected[1]))
+        assert [one['Paper'] for one in quoted] == both + dpn, path.name
+        runs = 'not stated' if folder_of(path).endswith('imagenet') else 'mean of five seeds'
+        assert {one['Runs'] for one in quoted if 'LaPE' in one['Paper']} <= {runs}
+
+
+def test_every_page_has_commands_and_links_that_exist():
+    for page in (ROOT / 'configs').rglob('*.md'):
+        text = page.read_text()
+        assert (page.name == 'README.md' and page.parent.name == 'configs') or 'tools/' in text, page
+        for link in re.findall(r'\]\((?!https?:)([^)#\s]+)', text):
+            assert (page.parent / link).exists(), (page, link)
+        for config in re.findall(r'configs/[\w./-]+\.py', text):
+            assert (ROOT / config).is_file(), (page, config)
 
 
 IMAGENET = ROOT / 'configs' / 'classification' / 'imagenet'
 SHARED = ('product-bias-k', 'product-clip-bias-k')
 
 
-@pytest.mark.parametrize('path', sorted(IMAGENET.glob('deit-small-irpe-*.py')), ids=short)
-def test_irpes_heads_are_those_of_the_quoted_figures(path):
+def test_irpes_heads_are_those_of_the_quoted_figures():
     """Of the biases, 80.05 and those of g against h are of shared tables, all others of a table a head."""
-    kind = load(path).model.backbone.pe_type[1]
-    method = re.search('-irpe-(.+?)_', path.stem)[1]
-    per_head = method not in SHARED if kind.get('mode') == 'bias' else method.endswith('per-head')
-    assert kind.get('share_heads', True) == (not per_head)
+    study = read_study(ROOT / 'studies' / 'irpe.yml')
+    arms = [arm for arm in study.arms if re.match('(product|cross|euclidean|quantization)', arm.name)]
+    assert len(arms) > 10
+    for arm in arms:
+        kind = load_config(study.reference(arm)).model.backbone.pe_type[1]
+        per_head = arm.name not in SHARED if kind.get('mode') == 'bias' else arm.name.endswith('per-head')
+        assert kind.get('share_heads', True) == (not per_head), arm.name
 
 
 def test_the_figures_of_irpes_released_weights_stand_beside_the_papers():
@@ -439,7 +453,7 @@ def test_figures_that_five_seeds_cannot_give_have_a_note():
             assert bool(odd) == ('Note' in one)
             noted += odd
     assert noted == [45.073]
-    for readme in (ROOT / 'README.md', ROOT / 'configs' / 'segmentation' / 'README.md'):
+    for readme in (ROOT / 'README.md', ROOT / 'configs' / 'segmentation' / 'upernet.md'):
         assert re.search(r'45\.073.{0,80}(cannot|\*)', readme.read_text()), readme
 
 

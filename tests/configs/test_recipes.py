@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from config_helpers import ALTERNATIVES, CONFIGS, FAMILIES, MINI, ROOT, build, find, load, method_of, short
+from config_helpers import CONFIGS, FAMILIES, MINI, ROOT, build, find, load, method_of, short
 from mmengine.config import Config
 from mmengine.hooks import ParamSchedulerHook
 from mmengine.model import BaseModel, revert_sync_batchnorm
@@ -17,6 +17,8 @@ from timm.scheduler import CosineLRScheduler
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
+
+from mmlape.engine.config import load_config
 
 # the optimiser's groups
 
@@ -120,7 +122,7 @@ def test_the_public_detection_code_decays_832_norms_that_the_recipe_does_not():
 @pytest.mark.parametrize(('size', 'lr'), [('tiny', 12e-5), ('small', 6e-5)])
 def test_official_upernet_has_the_public_constructors_groups(size, lr):
     """No decay for one-dimensional parameters; embeddings are layer 0, layer k trains at 0.95**(13 - k)."""
-    cfg = load(next(path for path in ALTERNATIVES if path.name.startswith(f'upernet_deit-{size}-adapter_')))
+    cfg = load_config(f'mmlape::studies/ade20k-values.yml:upernet-{size}-official')
     model = build(cfg)
     optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
     groups = {id(p): group for group in optimizer.param_groups for p in group['params']}
@@ -223,8 +225,8 @@ def test_3x_schedule(tmp_path):
 
 
 def test_mmsegmentations_segmenter_schedule(tmp_path):
-    path = next(path for path in ALTERNATIVES if 'segmenter_deit-tiny-lape' in path.name)
-    rates = learning_rates(load(path), tmp_path, 2500)
+    cfg = load_config('mmlape::studies/ade20k-values.yml:segmenter-tiny-lape-mmseg')
+    rates = learning_rates(cfg, tmp_path, 2500)
     for i in (0, 80_000, 159_000):
         assert rates[i] == pytest.approx((1e-3 - 1e-4) * (1 - i / 159_999) ** 0.9 + 1e-4, rel=1e-4)
 

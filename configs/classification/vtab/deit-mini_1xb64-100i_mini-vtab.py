@@ -5,17 +5,19 @@ tools/train.py configs/classification/vtab/deit-mini_1xb64-100i_mini-vtab.py
 
 _base_ = [
     '../../_base_/models/vit_vtab.py',
-    '../../_base_/models/deit_mini.py',
     '../../_base_/datasets/vtab.py',
     '../../_base_/schedules/vtab_2500.py',
 ]
 # MMEngine reads these from the environment; the arms of the study set them
 vtab = dict(name='mini-{{$VTAB_SET:digits}}', group='{{$VTAB_GROUP:natural}}')
 num_classes = int('{{$VTAB_CLASSES:10}}')
-img_size = _base_.crop
+img_size = 64
 data_root = 'data/mini/vtab/{{$VTAB_SET:digits}}/'
-pipeline = _base_.pipeline
-pipeline[1].update(scale=(img_size, img_size))
+pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', scale=(img_size, img_size)),
+    dict(type='PackInputs'),
+]
 dataset = dict(
     data_root=data_root, metainfo=dict(classes=[str(label) for label in range(num_classes)]), pipeline=pipeline
 )
@@ -26,7 +28,7 @@ test_dataloader = val_dataloader
 model = dict(
     data_preprocessor=dict(num_classes=num_classes, mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375]),
     backbone=dict(
-        arch=dict(_delete_=True, **_base_.deit_mini),
+        arch=dict(_delete_=True, embed_dims=128, num_layers=4, num_heads=4, feedforward_channels=512),
         img_size=img_size,
         patch_size=16,
         out_type='avg_featmap',
@@ -34,13 +36,14 @@ model = dict(
         pe_type='learnable',
         act_cfg=None,
     ),
-    head=dict(num_classes=num_classes, in_channels=_base_.deit_mini.embed_dims, hidden_dim=None),
+    head=dict(num_classes=num_classes, in_channels=128, hidden_dim=None),
 )
 warmup_iters = 10
 train_cfg = dict(max_iters=100, val_interval=100)
 optim_wrapper = dict(optimizer=dict(lr=3e-2))
-param_scheduler = _base_.param_scheduler
-param_scheduler[0].update(start_factor=1 / warmup_iters, end=warmup_iters)
-param_scheduler[1].update(begin=warmup_iters)
+param_scheduler = [
+    dict(type='LinearLR', start_factor=1 / warmup_iters, by_epoch=False, begin=0, end=warmup_iters),
+    dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=False, begin=warmup_iters),
+]
 default_hooks = dict(checkpoint=dict(interval=50))
 auto_scale_lr = dict(base_batch_size=64)

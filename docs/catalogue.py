@@ -1,0 +1,62 @@
+"""Write configs/README.md, the catalogue, from the metafiles and the first line of each config."""
+
+import ast
+import re
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAD = """# Configs
+
+Made by `python docs/catalogue.py` from the metafiles. Parameters and FLOPs are exact; FLOPs are for one image of the
+config's size, a multiply-add is one (`mmlape model-cost CONFIG`). The figures are the papers'. We have trained none of
+these but the small models of Fashion-MNIST, whose results are in [docs/results](../docs/results). Grids of ablations
+are [studies](../studies).
+"""
+
+
+def what(config: Path) -> str:
+    """Return the model of a config, by its first line, without expectation and provenance."""
+    line = ast.get_docstring(ast.parse(config.read_text())).splitlines()[0]
+    return re.split(r'[;.:] (?:Expect|not run|Not run|for the|for a|The papers?)\b|, (?:about|some) ', line)[0].rstrip(
+        '.'
+    )
+
+
+def figures(model: dict) -> str:
+    """Return '45.6 box AP, 40.7 mask AP (LaPE)' for each paper."""
+    quoted = []
+    for result in model.get('Paper Results', []):
+        values = ', '.join(f'{value} {metric}' for metric, value in result['Metrics'].items())
+        after = f' after {result["Epoch"]} epochs' if 'Epoch' in result else ''
+        star = r'\*' if 'Note' in result else ''
+        quoted.append(f'{values}{star}{after} ({result["Paper"].partition(" (")[0]})')
+    return '; '.join(quoted)
+
+
+def section(metafile: Path) -> str:
+    """Return the heading, table and notes of a folder."""
+    folder = metafile.parent
+    name = folder.relative_to(ROOT / 'configs').as_posix()
+    lines = [f'## {name}', '', f'How they are trained: [{name}]({name}/README.md).', '']
+    lines += ['| config | model | parameters | GFLOPs | the papers |', '| --- | --- | --- | --- | --- |']
+    # strings, so that figures keep their last zeros
+    models = yaml.load(metafile.read_text(), yaml.BaseLoader)['Models']
+    for model in models:
+        path, facts = ROOT / model['Config'], model['Metadata']
+        size = f'{int(facts["Parameters"]) / 1e6:.3f}M | {int(facts["FLOPs"]) / 1e9:.1f}'
+        link = path.relative_to(ROOT / 'configs').as_posix()
+        lines.append(f'| [{model["Name"]}]({link}) | {what(path)} | {size} | {figures(model)} |')
+    notes = dict.fromkeys(one['Note'] for model in models for one in model.get('Paper Results', []) if 'Note' in one)
+    return '\n'.join([*lines, *(f'\n\\* {note}' for note in notes)]) + '\n'
+
+
+def catalogue() -> str:
+    """Return the text of configs/README.md."""
+    index = yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']
+    return '\n'.join([HEAD, *(section(ROOT / file) for file in index)])
+
+
+if __name__ == '__main__':
+    (ROOT / 'configs' / 'README.md').write_text(catalogue())
