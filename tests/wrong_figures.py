@@ -520,7 +520,7 @@ BY_FILE = {
         ('study: arm by arm', 'for seed in self.seeds for arm in self.arms',
          'for arm in self.arms for seed in self.seeds'),
         ('study: a finished run is resumed', "{'finished': 'skip', 'missing': 'start'}", "{'missing': 'start'}"),
-        ('study: a finished run of other processes', "run.finished and run.identity['world_size'] != self.gpus",
+        ('study: a finished run of other processes', "run.finished and run.identity['world_size'] != self.processes",
          'False'),
         ('study: mixed software', "if planned.action != 'skip' or self.options", 'if True or self.options'),
         ('study: changes of the config are lost', "['--cfg-options', *arm.cfg_options] if arm.cfg_options else []",
