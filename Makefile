@@ -1,22 +1,29 @@
 # `make demo` and `make test` create the environment that they need; later calls start in seconds.
-# PYTHON=/path/to/python selects the interpreter, VENV=/elsewhere the folder of the environment.
+# PYTHON=/path/to/python selects the interpreter, VENV=/elsewhere the folder of the environment. OPS=compiled compiles
+# mmcv's ops, which come from torchvision otherwise.
 
 VENV ?= .venv
 STAMP := $(VENV)/.ready
-export PYTHON
+export PYTHON OPS
 
 # Parallel tests; many start processes of their own.
 WORKERS ?= 2
 
-.PHONY: setup demo check test test-slurm mutants bench lint doctor
+.PHONY: setup lock demo check test test-slurm mutants bench lint doctor
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
 	@echo 'set-up: $(VENV) is ready'
 
 # The stamp is written only after every step of the set-up has succeeded.
-$(STAMP): mmlape/requirements.txt setup.py
-	@python="$$(sh bootstrap/choose_python.sh $(VENV))" && "$$python" bootstrap $(VENV) && touch $@
+$(STAMP): mmlape/requirements.txt pyproject.toml setup.py
+	@sh bootstrap/setup.sh $(VENV) && touch $@
+
+# New versions of everything that pyproject.toml allows; ARGS='--upgrade-package timm' of one package.
+lock: $(STAMP)
+	@$(VENV)/uv/bin/uv pip compile -q --universal --python-version 3.10 --generate-hashes --no-annotate \
+		--extra stack --extra dev --custom-compile-command 'make lock' pyproject.toml -o mmlape/requirements.txt \
+		$(or $(ARGS),--upgrade)
 
 demo: $(STAMP)
 	@$(VENV)/bin/python -m mmlape demo $(ARGS)
@@ -32,18 +39,19 @@ test-slurm: $(STAMP)
 # mutmut's.
 mutants: $(STAMP)
 	@$(if $(ARGS),,$(VENV)/bin/python tests/wrong_formulas.py)
-	@$(VENV)/bin/python -m pip install -q $$(grep '^mutmut' mmlape/requirements.txt)
+	@$(VENV)/uv/bin/uv pip install -q --python $(VENV) mutmut==3.8.1
 	@OMP_NUM_THREADS=1 $(VENV)/bin/python -m mutmut run --max-children $(WORKERS) $(ARGS)
 	@$(VENV)/bin/python -m mutmut results
 
 bench: $(STAMP)
 	@$(VENV)/bin/python -m benchmarks $(or $(ARGS),all)
 
-# Style, and the order of the packages.
+# Style, the order of the packages, types.
 lint: $(STAMP)
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/python tests/import_graph.py
+	@$(VENV)/bin/mypy
 
 # Lint, and the fast tests of what has changed since main; ARGS=COMMIT compares with another commit.
 check: lint

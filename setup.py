@@ -1,11 +1,12 @@
-"""Package mmlape; the wheel carries configs, studies, tools and model index under `mmlape/.mim`, for OpenMMLab."""
+"""Let the wheel carry configs, studies, tools and model index under `mmlape/.mim`, where OpenMMLab looks.
 
-import re
-import runpy
+All else about the package stands in pyproject.toml.
+"""
+
 import shutil
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
@@ -41,42 +42,4 @@ class BuildWithMim(build_py):
             link.symlink_to(Path('..', '..', name))
 
 
-def version() -> str:
-    """Read the version without importing the package."""
-    return re.search(r"^__version__ = '(.+)'", (ROOT / 'mmlape' / '__init__.py').read_text(), re.M)[1]
-
-
-PINS = runpy.run_path(str(ROOT / 'mmlape' / 'environment' / 'pins.py'))['read_pins']()
-
-setup(
-    name='mmlape',
-    version=version(),
-    description='LaPE and Dual PatchNorm backbones, and a ViT-Adapter that carries both, for OpenMMLab',
-    long_description=(ROOT / 'README.md').read_text(encoding='utf-8') if (ROOT / 'README.md').exists() else '',
-    long_description_content_type='text/markdown',
-    license='Apache-2.0',
-    python_requires='>=3.10',
-    packages=find_packages(include=['mmlape', 'mmlape.*']),
-    package_data={'mmlape': ['requirements.txt'], 'mmlape.experiments.report': ['page.html']},
-    # Light packages only: the MM packages come as the maintained forks or the original distributions, torch as the
-    # machine needs it. `mmlape doctor` lists what is missing.
-    install_requires=[
-        'jinja2',
-        'matplotlib',
-        'numpy',
-        'packaging',
-        'pandas',
-        'pillow',
-        'pyyaml',
-        'rich',
-        'scikit-learn',
-        'scipy',
-        'statsmodels',
-    ],
-    extras_require={
-        'stack': PINS['torch'] + PINS['mmcv'] + PINS['mm'] + PINS['runtime'],
-        'dev': PINS['dev'],
-    },
-    entry_points={'console_scripts': ['mmlape = mmlape.cli:main']},
-    cmdclass={'build_py': BuildWithMim},
-)
+setup(cmdclass={'build_py': BuildWithMim})

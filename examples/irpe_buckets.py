@@ -30,7 +30,7 @@ def bucket_map(buckets: Buckets, grid: Grid, cell: tuple[int, int]) -> list[np.n
 def draw_buckets(path: str | Path, grid: Grid = (14, 14)) -> None:
     """Draw each mapping for a query in the corner and one in the centre: a colour a bucket, a star at the query."""
     cells = ((0, 0), (grid[0] // 2, grid[1] // 2))
-    rows = [(method, Buckets(method, *(ratio * n for n in (1, 2, 8)))) for method, ratio in RATIOS.items()]
+    rows = [(method, Buckets(method, ratio, 2 * ratio, 8 * ratio)) for method, ratio in RATIOS.items()]
     panels = [
         (f'{method}{" " + ("rows", "columns")[table] if buckets.tables > 1 else ""}, {len(np.unique(shown))} buckets',
          shown, cell)

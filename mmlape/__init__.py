@@ -7,10 +7,12 @@ names them.
 from importlib import import_module
 
 from mmlape.mim import config_path, register_prefix
+from mmlape.mmcv_ops import lend_ops
 
 __version__ = '0.1.0'
 __all__ = ['__version__', 'config_path', 'get_model', 'list_models']
 
+lend_ops()
 register_prefix()
 
 

@@ -34,6 +34,7 @@ COMMANDS = {
     'model-cost': 'count parameters and FLOPs of a config, by part',
     'demo': 'run the full pipeline on the mini data, in less than ten minutes on two cores',
     'doctor': 'check the installation, and print the command that fixes each problem',
+    'install-ops': "let MM's own tools do without a compiled mmcv",
 }
 
 
@@ -100,7 +101,7 @@ def _run(run, args: argparse.Namespace) -> int:
         print('mmlape: interrupted', file=sys.stderr)
         return 130
     except SystemExit as stop:  # a signal that a run has recorded, or an error that another process prints
-        return stop.code or 0
+        return stop.code or 0  # type: ignore[return-value]
 
 
 def _stack_error() -> MMLaPEError | None:

@@ -28,7 +28,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         raise
 
 
-def write_json(path: str | Path, content: dict) -> None:
-    """Write a dict as indented JSON."""
+def write_json(path: str | Path, content: dict | list) -> None:
+    """Write a dict or a list as indented JSON."""
     with atomic_path(path) as partial:
         partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + '\n', encoding='utf-8')

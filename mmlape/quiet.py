@@ -44,7 +44,7 @@ def quiet_stack() -> Iterator[None]:
         yield
         return
 
-    def passes(logger: logging.Logger, record: logging.LogRecord) -> bool:
+    def passes(logger: logging.Logger, record: logging.LogRecord) -> bool | logging.LogRecord:
         return not str(record.msg).startswith(MESSAGES) and logging.Logger.filter(logger, record)
 
     def show(message: object) -> None:

@@ -2,7 +2,7 @@
 # Test with the oldest supported versions (`oldest` in mmlape/environment/packages.py) of the original MM packages:
 #     PYTHON=python3.10 tests/floors.sh [VENV [PYTEST_ARGUMENTS]]
 # By default the tests of models, checkpoints, sharding and training. docs/testing.md has the result.
-# The ops of mmcv are compiled: 10 minutes on two idle cores. A second call skips what is installed. Without a GPU,
+# A second call skips what is installed. Without a GPU,
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch's smaller wheels.
 set -eu
 cd "$(dirname "$0")/.."
@@ -10,11 +10,13 @@ venv=${1:-.floors}
 [ $# -eq 0 ] || shift
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
-pins() { # the pins of some sections; timm has a floor, deformops needs a newer Python
-    "$venv/bin/python" - "$@" <<'PY'
-import runpy, sys
-read_pins = runpy.run_path('mmlape/environment/pins.py')['read_pins']
-print('\n'.join(line for name in sys.argv[1:] for line in read_pins()[name] if not line.startswith(('timm', 'deformops'))))
+locked() { # the locked libraries, but for the stack itself, of which the oldest versions are tested
+    "$venv/bin/python" - <<'PY'
+import re
+text = open('mmlape/requirements.txt').read().replace('\\\n', ' ')
+lines = [line.partition('--hash')[0] for line in text.splitlines() if re.match(r'\w', line)]
+ours = ('torch', 'timm', 'onedl-', 'deformops', 'nvidia-', 'cuda-', 'triton', 'sympy', 'setuptools')
+print('\n'.join(line for line in lines if not line.startswith(ours)))
 PY
 }
 
@@ -31,20 +33,16 @@ install() { "$venv/bin/python" -m pip install --disable-pip-version-check -q "$@
 [ -x "$venv/bin/python" ] || "${PYTHON:-python3.10}" -m venv "$venv"
 list=$(mktemp)
 trap 'rm -f "$list"' EXIT
-pins build >"$list"
-install -r "$list"
+install 'setuptools<80' wheel
 oldest torch torchvision >"$list"
 install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} -r "$list"
-pins cv2 runtime >"$list"
-oldest timm >>"$list"
-echo 'pytest' >>"$list"
-install -r "$list"
-oldest mmengine mmdet mmseg mmpretrain >"$list"
+locked >"$list"
 install --no-deps -r "$list"
-if ! "$venv/bin/python" -c 'import torch, mmcv._ext' 2>/dev/null; then
-    MMCV_WITH_OPS=1 CFLAGS='-g0 -O2 -w' CUDA_VISIBLE_DEVICES='' install --no-deps --no-build-isolation --no-cache-dir \
-        "$(oldest mmcv)"
-fi
+oldest timm mmengine mmdet mmseg mmpretrain >"$list"
+install --no-deps -r "$list"
+# without its ops, which come from torchvision
+"$venv/bin/python" -c 'import mmcv' 2>/dev/null ||
+    MMCV_WITH_OPS=0 install --no-deps --no-build-isolation --no-cache-dir "$(oldest mmcv)"
 install --no-deps --no-build-isolation -e .
 
 "$venv/bin/python" -m mmlape doctor

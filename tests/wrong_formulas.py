@@ -338,8 +338,8 @@ BY_FILE = {
          'torch.zeros(1, count, self.embed_dims)'),
     ],
     'mmlape/models/layers/transformer_layer.py': [
-        ('layers: drop path rates i / layers', 'i / max(1, num_layers - 1)', 'i / num_layers'),
-        ('layers: one drop path rate', 'drop_path_rate * i / max(1, num_layers - 1)', 'drop_path_rate'),
+        ('drop path: rates i / layers', 'i / max(1, num_layers - 1)', 'i / num_layers'),
+        ('drop path: one rate', 'drop_path_rate * i / max(1, num_layers - 1)', 'drop_path_rate'),
         ('drop path of the FFN missing', 'self.drop_path(out), self.gamma2', 'out, self.gamma2'),
         ('drop path of the attention missing', 'self.drop_path(out), self.gamma1', 'out, self.gamma1'),
         ('LaPE: PE seen by the FFN', 'pe = self.join(x, pe)\n        out =', 'pe = self.join(x, pe)\n'

@@ -146,7 +146,7 @@ def _inline(image: np.ndarray) -> str:
     return f'<img alt="" loading="lazy" src="data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}">'
 
 
-def _chip(name: str, colour: tuple[int, int, int]) -> str:
+def _chip(name: str, colour: tuple[int, ...]) -> str:
     return f'<span class="chip"><i style="background:rgb{tuple(colour)}"></i>{html.escape(name)}</span>'
 
 

@@ -63,7 +63,7 @@ def draw_instances(
 
 def draw_label_map(
     image: np.ndarray, labels: np.ndarray, classes: Sequence[str], opacity: float = 0.55
-) -> tuple[np.ndarray, dict[str, tuple[int, int, int]]]:
+) -> tuple[np.ndarray, dict[str, tuple[int, ...]]]:
     """Draw a label map over an image.
 
     Args:
@@ -91,7 +91,7 @@ def draw_label_map(
     return np.ascontiguousarray(canvas.get_image()), colours
 
 
-def legend(colours: dict[str, tuple[int, int, int]], height: int) -> np.ndarray:
+def legend(colours: dict[str, tuple[int, ...]], height: int) -> np.ndarray:
     """Draw class names beside their colours, (height, w, 3), in as many columns as the height requires."""
     font = _font(18)
     row, square, gap = 30, 20, 12

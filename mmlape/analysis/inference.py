@@ -22,7 +22,7 @@ def init_model(
     config: str | Path | Config,
     checkpoint: str | Path | None,
     device: str | None = None,
-    cfg_options: dict | None = None,
+    cfg_options: list[str] | dict | None = None,
 ) -> nn.Module:
     """Build a config's model for inference, with attributes ``cfg``, ``task``, ``classes`` and ``annotation_steps``.
 

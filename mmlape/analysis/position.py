@@ -60,7 +60,7 @@ def correlation_maps(model: BaseBackbone, grid: Grid) -> Iterator[tuple[str, Gri
     if model.position.absolute is not None:
         if not model.position.joining.table_per_layer:
             yield 'PE', grid, cosines(pe_table(model, grid))
-        maps = map(cosines, model.layer_positions(grid))
+        maps = (cosines(rows) for rows in model.layer_positions(grid))
     elif model.position.inside:
         maps = (None if term is None else term.double().cpu().numpy() for term in model.drawn_encodings(grid))
     else:
@@ -89,7 +89,7 @@ class LayerView:
     label: str
     pairs: np.ndarray
     row: np.ndarray
-    token: Grid
+    token: tuple[int, ...]
     numbers: dict[str, float]
 
 

@@ -37,7 +37,7 @@ def at_size(cfg: Config, size: int) -> Config:
         ConfigError: If the test pipeline has no size, and the task is not classification.
     """
     cfg = copy.deepcopy(cfg)
-    datasets = list(iter_unwrapped(cfg.test_dataloader.dataset))
+    datasets: list[Any] = list(iter_unwrapped(cfg.test_dataloader.dataset))
     if cfg.model.get('type', '').endswith('ImageClassifier'):
         for dataset in datasets:
             _add_resize(dataset.pipeline, size)

@@ -91,7 +91,7 @@ def _from_run(folder: Path, options: OpenOptions) -> Subject:
 
 
 def _from_config(path: str, checkpoint: str | None, options: OpenOptions) -> BaseBackbone:
-    cfg = load_config(path, options.cfg_options)
+    cfg = load_config(path, list(options.cfg_options or ()))
     backbone = (cfg.get('model') or {}).get('backbone') or {}
     init_default_scope(cfg.get('default_scope', 'mmengine'))
     model = MODELS.build(backbone) if backbone else None

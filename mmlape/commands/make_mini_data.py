@@ -1,6 +1,7 @@
 """`mmlape make-mini-data`: write small datasets of scanned handwriting for tests and demos."""
 
 import argparse
+from typing import Any
 
 from mmlape.engine.options import height_width
 
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add('--size', type=int, nargs='+', metavar='S', default=MiniOptions.size, help='scene side, or height and width')
     add('--crop', type=int, metavar='S', default=MiniOptions.crop, help='side of a single-digit crop')
-    two = dict(type=int, nargs=2, metavar=('MIN', 'MAX'))
+    two: dict[str, Any] = dict(type=int, nargs=2, metavar=('MIN', 'MAX'))
     add('--objects', **two, default=MiniOptions.objects, help='digits in a scene')
     add('--digit-size', **two, default=MiniOptions.digit_size, help='side of a digit in pixels')
     add('--masks', choices=MASKS, default=MiniOptions.masks, help='how instance masks are written')

@@ -76,7 +76,7 @@ def _split_at_dashes(parser: argparse.ArgumentParser) -> None:
         namespace.extra = args[end + 1 :]
         return namespace, unknown
 
-    parser.parse_known_args = parse_known_args
+    vars(parser)['parse_known_args'] = parse_known_args
 
 
 def make_launcher(args: argparse.Namespace) -> 'Launcher':

@@ -47,11 +47,12 @@ def read_coco(path: str, full_read_bytes: float = FULL_READ_BYTES) -> CocoFile:
     if not isinstance(content, dict):
         raise DataError(f'Annotation file {path} is not of COCO form: a {type(content).__name__}, not an object.')
     annotations = content.get('annotations', []) if first is None else None  # a list of test images has none
-    for key, entries, fields in (
+    parts: tuple[tuple[str, Any, dict[str, Any]], ...] = (
         ('categories', content.get('categories'), dict(id=_ID, name=str)),
         ('images', content.get('images'), dict(id=_ID, file_name=str, height=_NUMBER, width=_NUMBER)),
         ('annotations', annotations if first is None else first, {}),
-    ):
+    )
+    for key, entries, fields in parts:
         _check_entries(path, key, entries, fields)
     names = [category['name'] for category in content['categories']]
     duplicates = sorted({str(name) for name in names if names.count(name) > 1})

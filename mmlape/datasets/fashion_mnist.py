@@ -43,10 +43,10 @@ def read_idx(path: str, axes: int) -> np.ndarray:
     if len(content) < header or content[:4] != bytes((0, 0, UNSIGNED_BYTES, axes)):
         raise DataError(f'{path} is no IDX file of unsigned bytes with {axes} axes. {HINT}.')
     shape = np.frombuffer(content, '>u4', axes, offset=4)
-    expected, found = int(shape.prod(dtype=np.int64)), len(content) - header
-    if found != expected:
+    expected, size = int(shape.prod(dtype=np.int64)), len(content) - header
+    if size != expected:
         sizes = ' x '.join(str(side) for side in shape)
-        raise DataError(f'{path} has {found} bytes of data for an array of {sizes}, so it is incomplete. {HINT}.')
+        raise DataError(f'{path} has {size} bytes of data for an array of {sizes}, so it is incomplete. {HINT}.')
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
@@ -86,7 +86,8 @@ def idx_files(data_root: str, split: str) -> tuple[str, str]:
     if split not in STEMS:
         raise DataError(f'Fashion-MNIST has no split {split!r}: choose train or test.')
     root, stem = os.path.expanduser(data_root), STEMS[split]
-    return tuple(os.path.join(root, f'{stem}-{part}-ubyte.gz') for part in ('images-idx3', 'labels-idx1'))
+    images, labels = (os.path.join(root, f'{stem}-{part}-ubyte.gz') for part in ('images-idx3', 'labels-idx1'))
+    return images, labels
 
 
 def read_pair(image_file: str, label_file: str) -> tuple[np.ndarray, np.ndarray]:

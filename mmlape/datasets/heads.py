@@ -36,8 +36,8 @@ def reads_head(evaluators: dict | Sequence[dict] | None, default_scope: str | No
 
     Few-shot accuracy is such a metric: a model is evaluated on classes that it was not trained on.
     """
-    evaluators = evaluators if isinstance(evaluators, (list, tuple)) else [evaluators or {}]
-    metrics = [resolve_class(part['type'], default_scope, 'METRICS') for part in evaluators if 'type' in part]
+    parts = [evaluators] if isinstance(evaluators, dict) else evaluators or []
+    metrics = [resolve_class(part['type'], default_scope, 'METRICS') for part in parts if 'type' in part]
     return not metrics or any(getattr(metric, 'reads_head', True) for metric in metrics)
 
 

@@ -82,14 +82,14 @@ def _take_classes(cfg: Config) -> list[str]:
 
 def _agree(sources: list[DataSource]) -> tuple[list[str], tuple[str, ...]]:
     """Give datasets the classes that are found in their data; return the changes and the classes, () for none."""
-    found = [(source, classes) for source in sources if (classes := source.read_classes())]
-    if not found:
+    listed = [(source, classes) for source in sources if (classes := source.read_classes())]
+    if not listed:
         missing = next((source for source in sources if not source.classes_optional), None)
         if missing is not None and not missing.classes:
             raise DataError(f'No classes found for {missing.root}. {missing.hint()}')
         return [], ()
-    first, classes = found[0]
-    for source, names in found:
+    first, classes = listed[0]
+    for source, names in listed:
         if names != classes:
             difference = sorted(set(names) ^ set(classes)) or 'their order'
             raise DataError(

@@ -21,14 +21,14 @@ def resolve_class(name: Any, default_scope: str | None, registry: str) -> type |
     if inspect.isclass(name):
         return name
     scope, _, bare = str(name).rpartition('.')
-    found = getattr(import_module(f'{scope or default_scope or "mmengine"}.registry'), registry).get(bare)
-    return found if inspect.isclass(found) else None
+    cls = getattr(import_module(f'{scope or default_scope or "mmengine"}.registry'), registry).get(bare)
+    return cls if inspect.isclass(cls) else None
 
 
-def default_argument(cls: type, name: str) -> Any:
+def default_argument(cls: type[Any], name: str) -> Any:
     """Return the default of a constructor's argument, of the nearest base class that has one; None without any."""
     for base in cls.__mro__:
-        parameter = inspect.signature(base.__init__).parameters.get(name)
+        parameter = inspect.signature(base.__init__).parameters.get(name)  # type: ignore[misc]
         if parameter is not None and parameter.default is not parameter.empty:
             return parameter.default
     return None

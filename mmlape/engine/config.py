@@ -159,9 +159,9 @@ def _syntax_place(file: Path | str, error: SyntaxError) -> str:
     for candidate in [Path(file), *_bases(Path(file))]:
         try:
             ast.parse(candidate.read_text(encoding='utf-8'))
-        except SyntaxError as found:
-            line = (found.text or '').strip()
-            return f'{candidate}:{found.lineno}: {found.msg}' + (f": '{line}'" if line else '')
+        except SyntaxError as inner:
+            line = (inner.text or '').strip()
+            return f'{candidate}:{inner.lineno}: {inner.msg}' + (f": '{line}'" if line else '')
         except OSError:
             continue
     return str(error)

@@ -115,10 +115,10 @@ def _check_inputs(
 def tested_checkpoint(file: Path) -> str | None:
     """Return the checkpoint whose metrics are in a file; None if there is no such file, or it says nothing."""
     try:
-        found = json.loads(file.read_text(encoding='utf-8'))
+        content = json.loads(file.read_text(encoding='utf-8'))
     except (OSError, ValueError):
         return None
-    return found.get('checkpoint') if isinstance(found, dict) else None
+    return content.get('checkpoint') if isinstance(content, dict) else None
 
 
 def _runner(cfg: Config, initial: InitialModel) -> Runner:

@@ -184,9 +184,9 @@ def _accepted(scope: str, node: dict, where: str) -> tuple[set[str], bool]:
         return set(inspect.signature(DataLoader.__init__).parameters) | extras, True
     if 'type' not in node:
         return set(), False
-    found = [_arguments(built) for built in find_classes(node['type'], scope)]
-    complete = bool(found) and all(complete for _, complete in found) and not re.fullmatch(_IN_MODEL, where)
-    return extras.union(*(names for names, _ in found)), complete
+    arguments = [_arguments(built) for built in find_classes(node['type'], scope)]
+    complete = bool(arguments) and all(complete for _, complete in arguments) and not re.fullmatch(_IN_MODEL, where)
+    return extras.union(*(names for names, _ in arguments)), complete
 
 
 @functools.cache
@@ -194,28 +194,28 @@ def find_classes(name: Any, scope: str) -> tuple[Any, ...]:
     """Return what a type may stand for, in any registry; None is among it if a package cannot be imported."""
     if not isinstance(name, str):
         return (name,)
-    found = {}
+    classes = {}
     try:
         importlib.import_module(f'{scope}.registry')
         for registry in (getattr(registries, known) for known in _REGISTRIES):
             with registry.switch_scope_and_registry(scope if scope in registry.children else None) as scoped:
                 built = scoped.get(name)
-            found |= {} if built is None else {id(built): built}
+            classes |= {} if built is None else {id(built): built}
     except (ImportError, AssertionError):  # MM packages assert each other's versions
-        return (*found.values(), None)
-    return tuple(found.values())
+        return (*classes.values(), None)
+    return tuple(classes.values())
 
 
 def _type_names(scope: str) -> list[str]:
     """Return the names of all types that are registered, in this package with its scope."""
-    found = []
+    types = []
     for root in (getattr(registries, known) for known in _REGISTRIES):
         for registry in (root, *(child for name, child in root.children.items() if name in (scope, 'mmlape'))):
             if hasattr(registry, 'import_all'):
                 registry.import_all()
             prefix = 'mmlape.' if registry.scope == 'mmlape' else ''
-            found += [prefix + name for name in registry.module_dict]
-    return found
+            types += [prefix + name for name in registry.module_dict]
+    return types
 
 
 @functools.cache
@@ -225,7 +225,7 @@ def _arguments(built: Any) -> tuple[set[str], bool]:
         return set(), False
     makers = [built]
     if inspect.isclass(built):
-        makers = [base.__init__ for base in built.__mro__ if '__init__' in vars(base)]
+        makers = [vars(base)['__init__'] for base in built.__mro__ if '__init__' in vars(base)]
     names, complete = {'type', '_scope_'}, None
     for maker in makers:
         try:

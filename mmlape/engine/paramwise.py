@@ -90,14 +90,14 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     def add_params(self, params: list[dict], module: nn.Module, **kwargs) -> None:
         """Add the trained parameters of ``module`` to ``params``, one group each."""
         parameters = dict(module.named_parameters())
-        for name, found in self.settings(module).items():
-            group = dict(found.options, params=[parameters[name]])
-            if found.rates:
+        for name, settings in self.settings(module).items():
+            group = dict(settings.options, params=[parameters[name]])
+            if settings.rates:
                 if self.base_lr is None:
-                    raise ConfigError(f'{found.rates[0]} needs optim_wrapper.optimizer.lr')
-                group['lr'] = self.base_lr * math.prod(rule.factor for rule in found.rates)
-            if found.decay and self.base_wd is not None:
-                group['weight_decay'] = self.base_wd * found.decay.factor
+                    raise ConfigError(f'{settings.rates[0]} needs optim_wrapper.optimizer.lr')
+                group['lr'] = self.base_lr * math.prod(rule.factor for rule in settings.rates)
+            if settings.decay and self.base_wd is not None:
+                group['weight_decay'] = self.base_wd * settings.decay.factor
             params.append(group)
 
     def settings(self, model: nn.Module) -> dict[str, Settings]:
@@ -130,11 +130,11 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     def _custom(self, name: str) -> dict[str, tuple]:
         """Return what the custom keys set for a parameter: by setting, the longest key that has it and the value."""
         keys = self.paramwise_cfg.get('custom_keys', {})
-        found = {}
+        custom = {}
         for key in sorted(sorted(keys, reverse=True), key=len):  # of two equally long ones the first in the alphabet
             if key in name:
-                found |= {setting: (f"'{key}'", value) for setting, value in keys[key].items()}
-        return found
+                custom |= {setting: (f"'{key}'", value) for setting, value in keys[key].items()}
+        return custom
 
     def _first_rule(self, setting: str, kinds: dict[str, bool]) -> Rule | None:
         """Return the rule of the first kind that a parameter is of and that the configuration has a factor for."""
@@ -159,8 +159,8 @@ def parameter_rules(model: nn.Module, optim_wrapper: dict) -> dict[str, tuple[st
     kind = ROOT_CONSTRUCTORS.get(kind) if isinstance(kind, str) else kind
     if not issubclass(kind, ParamwiseOptimWrapperConstructor):
         return {}
-    found = kind(optim_wrapper, optim_wrapper.get('paramwise_cfg')).settings(model)
-    return {name: (', '.join(map(str, one.rates)), str(one.decay or '')) for name, one in found.items()}
+    decided = kind(optim_wrapper, optim_wrapper.get('paramwise_cfg')).settings(model)
+    return {name: (', '.join(map(str, part.rates)), str(part.decay or '')) for name, part in decided.items()}
 
 
 def layer_depths(model: nn.Module) -> Callable[[str], tuple[int, int]]:

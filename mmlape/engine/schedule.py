@@ -6,17 +6,21 @@ from mmlape.errors import ConfigError
 
 _COUNTS = ('begin', 'end', 'warmup', 'T_max', 'total_steps', 'step_size', 'milestones', 'periods')
 """Arguments of schedulers that count iterations, where ``by_epoch`` is False."""
-_UNCHANGED = ('ConstantLR', 'LinearLR', 'CosineAnnealingLR', 'PolyLR', 'MultiStepLR', 'StepLR', 'OneCycleLR')
-_UNCHANGED += ('CosineRestartLR', 'WarmupCosineLR')
+_UNCHANGED = (
+    'ConstantLR', 'LinearLR', 'CosineAnnealingLR', 'PolyLR', 'MultiStepLR', 'StepLR', 'OneCycleLR', 'CosineRestartLR',
+    'WarmupCosineLR',
+)  # fmt: skip
 """Schedulers whose other arguments do not depend on how finely time is counted."""
 
 
 def schedulers(cfg: Config) -> list[tuple[str, dict]]:
     """Return the parameter schedulers of a configuration by dotted key, except those of several optimisers."""
-    found = cfg.get('param_scheduler')
-    if isinstance(found, dict):
-        return [('param_scheduler', found)] if 'type' in found else []
-    return [(f'param_scheduler.{index}', one) for index, one in enumerate(found or []) if isinstance(one, dict)]
+    configured = cfg.get('param_scheduler')
+    if isinstance(configured, dict):
+        return [('param_scheduler', configured)] if 'type' in configured else []
+    return [
+        (f'param_scheduler.{index}', part) for index, part in enumerate(configured or []) if isinstance(part, dict)
+    ]
 
 
 def check_schedule(cfg: Config) -> None:

@@ -78,7 +78,7 @@ class SeededDataset(Dataset):
     """
 
     def __init__(self, dataset: dict | Dataset) -> None:
-        vars(self)['dataset'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
+        self.__dict__['dataset'] = DATASETS.build(dataset) if isinstance(dataset, dict) else dataset
 
     def __len__(self) -> int:
         return len(self.dataset)

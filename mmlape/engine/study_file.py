@@ -273,7 +273,7 @@ class _Reader:
         if isinstance(entry.get('bases'), list):
             for key in entry['bases']:
                 self._require_known(f'{where}: bases', key, bases)
-            chosen = {key: bases[key] for key in entry['bases']}
+            chosen: Mapping[str, str] = {key: bases[key] for key in entry['bases']}
         else:
             chosen = self._bases(f'{where}: ', entry) or bases
         if not chosen:

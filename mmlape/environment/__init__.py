@@ -1,1 +1,1 @@
-"""The installed stack: versions, checks, pins."""
+"""The installed stack: versions, checks, the lines that install it."""

@@ -11,10 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 from mmlape.environment import stack
-from mmlape.environment.install import applies, everything_line, install_line, library_line
+from mmlape.environment.lock import everything_line, install_line, library_line
 from mmlape.environment.packages import PACKAGES, SAFE_TORCH, importable, installed
-from mmlape.environment.pins import read_pins
 from mmlape.environment.stack import StackProblem
+from mmlape.mmcv_ops import ops_in_use
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Check:
 
 
 def examine() -> list[Check]:
-    """Check Python, torch, CUDA, the MM packages, the compiled ops, deformops, memory, disk and compiler."""
+    """Check Python, torch, CUDA, the MM packages, mmcv's ops, deformops, memory and disk."""
     missing = stack.library_problem()
     checks = [
         Check('Python', f'{platform.python_version()} ({sys.executable})'),
@@ -60,9 +60,7 @@ def examine() -> list[Check]:
     torch_runs = packages['torch'].problem is None
     checks.append(_cuda() if torch_runs else Check('CUDA', 'unknown without torch', tried=False))
     checks += [_ops(device, torch_runs and packages['mmcv'].problem is None) for device in ('cpu', 'cuda')]
-    compiler = shutil.which('g++') or shutil.which('c++')
-    problem = None if compiler else StackProblem("mmcv's ops cannot be compiled again", 'apt-get install -y g++')
-    return [*checks, _deformops(), *_space(), Check('compiler', compiler or 'no g++', problem, needed=False)]
+    return [*checks, _deformops(), *_space()]
 
 
 def _package(module: str) -> Check:
@@ -109,12 +107,11 @@ def _ops(device: str, imports: bool) -> Check:
     if device == 'cuda' and not importlib.import_module('torch').cuda.is_available():
         return Check(name, 'not tried: no device', tried=False)
     problem = stack.ops_problem(device)
-    return Check(name, 'missing or broken' if problem else 'run (NMS, RoIAlign)', problem)
+    return Check(name, 'missing or broken' if problem else f'NMS and RoIAlign run ({ops_in_use()})', problem)
 
 
 def _deformops() -> Check:
     """Check deformable attention's Triton kernels, which have releases for some versions of Python only."""
-    line = next(line for line in read_pins()['runtime'] if line.startswith('deformops'))
     state, what = 'not installed', 'deformops is not installed: on CUDA, deformable attention is slower'
     if importable('deformops'):
         try:
@@ -122,7 +119,7 @@ def _deformops() -> Check:
             return Check('deformops', f'{version("deformops")}: Triton kernels on CUDA')
         except Exception as error:
             state, what = 'does not import', f'deformops does not import: {error}'
-    elif not applies(line):
+    elif not (3, 12) <= sys.version_info < (3, 14):
         state, what = f'has no release for Python {sys.version_info[0]}.{sys.version_info[1]}', ''
     problem = StackProblem(what, library_line('deformops')) if what else None
     return Check('deformops', f"{state}: mmcv's op stands in", problem, needed=False)
@@ -155,7 +152,7 @@ def show(checks: list[Check]) -> int:
         for problem in stack.merged([check.problem for check in checks if check.mark == mark]):
             print(f'{kind}: {problem.what}\n    {problem.fix}')
     broken = any(check.mark == 'FAIL' for check in checks)
-    if broken and (line := everything_line()):
-        print(f'everything at once: {line}')
+    if broken:
+        print(f'everything at once: {everything_line()}')
     print('training cannot run here' if broken else 'training can run here')
     return int(broken)

@@ -22,6 +22,11 @@ class Package:
     distributions: tuple[str, ...]
     oldest: str
 
+    @property
+    def installed(self) -> list[str]:
+        """The distributions that are installed."""
+        return [name for name in self.distributions if _version(name)]
+
 
 SAFE_TORCH = '2.10.0'
 """The first torch in which ``weights_only=True`` keeps a checkpoint from corrupting memory (CVE-2026-24747)."""
@@ -42,6 +47,14 @@ PACKAGES = {
     )
 }
 
+LIBRARIES = (
+    'addict', 'cv2', 'einops', 'ftfy', 'imageio', 'jinja2', 'mat4py', 'matplotlib', 'modelindex', 'numpy', 'onnx',
+    'onnxruntime', 'onnxscript', 'packaging', 'pandas', 'PIL', 'prettytable', 'pycocotools', 'regex', 'rich',
+    'safetensors', 'scipy', 'shapely', 'six', 'skimage', 'sklearn', 'statsmodels', 'tensorboard', 'termcolor',
+    'terminaltables', 'tqdm', 'yaml', 'yapf',
+)  # fmt: skip
+"""Modules of the libraries that mmlape and the MM packages import."""
+
 
 def importable(module: str) -> bool:
     """Return whether Python finds a module, without importing it."""
@@ -58,9 +71,13 @@ def installed(module: str) -> tuple[str, str] | None:
     """
     if not importable(module):
         return None
-    for name in PACKAGES[module].distributions:
-        try:
-            return name, version(name)
-        except PackageNotFoundError:
-            continue
+    for name in PACKAGES[module].installed:
+        return name, _version(name) or '?'
     return f'{module} (not installed, on the path only)', '?'
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None

@@ -1,19 +1,26 @@
-"""Problems of the stack (torch, the MM packages, mmcv's compiled ops), each with the line that fixes it.
+"""Problems of the stack (torch, the MM packages, mmcv's ops), each with the line that fixes it.
 
 Nothing heavy is imported before it is asked for.
 """
 
 import importlib
 import re
+import sys
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
-from mmlape.environment.install import applies, everything_line, install_line, library_line
-from mmlape.environment.packages import PACKAGES, importable, installed
-from mmlape.environment.pins import read_pins
+from mmlape.environment.lock import everything_line, install_line, library_line
+from mmlape.environment.packages import LIBRARIES, PACKAGES, importable, installed
 from mmlape.errors import StackError
 
-_DISTRIBUTIONS = {'cv2': 'opencv-python-headless', 'PIL': 'pillow', 'yaml': 'pyyaml', 'skimage': 'scikit-image'}
+_DISTRIBUTIONS = {
+    'PIL': 'pillow',
+    'cv2': 'opencv-python-headless',
+    'modelindex': 'model-index',
+    'skimage': 'scikit-image',
+    'sklearn': 'scikit-learn',
+    'yaml': 'pyyaml',
+}
+"""Distributions whose name is not that of their module."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +36,18 @@ class StackProblem:
 
 def presence_problem(module: str) -> StackProblem | None:
     """Return what is wrong with a package according to its metadata, without importing it."""
-    found = installed(module)
-    if found is None:
+    distribution = installed(module)
+    if distribution is None:
         return StackProblem(f'{module} is not installed', install_line(module))
-    oldest = PACKAGES[module].oldest
-    if is_older(found[1], oldest):
-        return StackProblem(f'{found[0]} {found[1]} is too old: mmlape needs {oldest} or newer', install_line(module))
+    package = PACKAGES[module]
+    if len(package.installed) > 1:
+        what = f'{" and ".join(package.installed)} are both installed, and write into one folder'
+        both = f'{sys.executable} -m pip uninstall -y {" ".join(package.installed)} && {install_line(module)}'
+        return StackProblem(what, both)
+    oldest = package.oldest
+    if is_older(distribution[1], oldest):
+        what = f'{distribution[0]} {distribution[1]} is too old: mmlape needs {oldest} or newer'
+        return StackProblem(what, install_line(module))
     return None
 
 
@@ -49,18 +62,7 @@ def _numbers(text: str) -> list[int]:
 
 def library_problem() -> StackProblem | None:
     """Return which of the libraries that mmlape and the MM packages import are not installed at all."""
-    missing = []
-    for line in read_pins()['runtime']:
-        requirement, _, marker = line.partition(';')
-        name = requirement.partition('==')[0].strip()
-        if name in PACKAGES or name == 'deformops' or name in missing or not applies(marker):
-            continue
-        try:
-            version(name)
-        except PackageNotFoundError:
-            missing.append(name)
-    if not importable('cv2'):
-        missing.append(_DISTRIBUTIONS['cv2'])
+    missing = [_DISTRIBUTIONS.get(name, name) for name in LIBRARIES if not importable(name)]
     return StackProblem(f'not installed: {", ".join(missing)}', library_line(*missing)) if missing else None
 
 
@@ -88,11 +90,11 @@ def _import_fix(module: str, error: Exception) -> str:
 
 
 def ops_problem(device: str = 'cpu') -> StackProblem | None:
-    """Return why mmcv's compiled ops cannot be used on a device, or None.
+    """Return why mmcv's ops cannot be used on a device, or None.
 
     NMS and RoIAlign are run, because an extension may load and still lack an operator.
     """
-    line = install_line('mmcv', cuda=device == 'cuda')
+    line = install_line('mmcv')  # without compiled ops, for which mmlape has its own
     try:
         import torch
 
@@ -104,12 +106,12 @@ def ops_problem(device: str = 'cpu') -> StackProblem | None:
         pooled = importlib.import_module('mmcv.ops').roi_align(image.to(device), box.to(device), 2).cpu()
     except ModuleNotFoundError as error:
         if (error.name or '').startswith('mmcv._ext'):
-            return StackProblem("mmcv has no compiled ops ('mmcv._ext' is missing)", line)
+            return StackProblem("mmcv has no ops ('mmcv._ext' is missing)", f'{sys.executable} -m mmlape install-ops')
         return StackProblem(f'mmcv does not import: {first_line(error)}', _import_fix('mmcv', error))
     except Exception as error:
-        return StackProblem(f"mmcv's compiled ops do not run on {device.upper()}: {first_line(error)}", line)
+        return StackProblem(f"mmcv's ops do not run on {device.upper()}: {first_line(error)}", line)
     if kept != [0, 2] or not torch.allclose(pooled, torch.full_like(pooled, 3.0)):
-        return StackProblem(f"mmcv's compiled ops are wrong on {device.upper()}: NMS keeps {kept} of [0, 2]", line)
+        return StackProblem(f"mmcv's ops are wrong on {device.upper()}: NMS keeps {kept} of [0, 2]", line)
     return None
 
 
@@ -131,20 +133,19 @@ def require_stack(*modules: str, ops: bool = True) -> None:
 
     Args:
         modules: Import names to require; torch, mmengine and mmcv in any case. Without names, all packages.
-        ops: Require mmcv's compiled ops too, and run one.
+        ops: Require mmcv's ops too, and run two.
 
     Raises:
         StackError: Something is missing, too old or broken; the message has a line for each that fixes it.
     """
     wanted = dict.fromkeys(('torch', 'mmengine', 'mmcv', *modules)) if modules else PACKAGES
-    found = [presence_problem(module) for module in wanted]
-    if not any(found):
-        found = [import_problem(module) for module in wanted if modules or module in ('torch', 'mmengine', 'mmcv')]
-    if not any(found) and ops:
-        found.append(ops_problem())
-    problems = merged([problem for problem in found if problem])
+    results = [presence_problem(module) for module in wanted]
+    if not any(results):
+        results = [import_problem(module) for module in wanted if modules or module in ('torch', 'mmengine', 'mmcv')]
+    if not any(results) and ops:
+        results.append(ops_problem())
+    problems = merged([problem for problem in results if problem])
     if problems:
         lines = [f'  {problem}' for problem in problems]
-        if everything := everything_line():
-            lines.append(f'  or everything at once: {everything}')
+        lines.append(f'  or everything at once: {everything_line()}')
         raise StackError('\n'.join(['the stack cannot be used (`mmlape doctor` tells more):', *lines]))

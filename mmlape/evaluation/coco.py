@@ -16,8 +16,10 @@ from mmlape.errors import ConfigError, DataError
 from mmlape.evaluation.per_class import flatten_per_class
 from mmlape.registry import METRICS
 
-STATS = ('mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
-STATS += ('AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000')
+STATS = (
+    'mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l',
+    'AR@100', 'AR@300', 'AR@1000', 'AR_s@1000', 'AR_m@1000', 'AR_l@1000',
+)  # fmt: skip
 """MMDetection's names of `COCOeval.stats`, in order."""
 MAX_DETECTIONS = 100  # of an image, by the definition of `mAP`
 
@@ -145,11 +147,11 @@ class CocoMetric(MMDetCocoMetric):
         limit = evaluation.params.maxDets.index(MAX_DETECTIONS)
         precision = evaluation.eval['precision'][:, :, :, 0, limit]  # (IoU thresholds, recalls, classes)
         precision = np.where(precision > -1, precision, np.nan)
-        found = {}
+        class_ap = {}
         for category in self._coco_api.load_cats(self.cat_ids):
             ap = precision[:, :, evaluation.params.catIds.index(category['id'])]  # pycocotools has sorted the ids
-            found[category['name']] = float(np.nan if np.isnan(ap).all() else np.nanmean(ap))
-        return found
+            class_ap[category['name']] = float(np.nan if np.isnan(ap).all() else np.nanmean(ap))
+        return class_ap
 
 
 def _quietly(function, *args):

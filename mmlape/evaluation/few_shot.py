@@ -120,7 +120,9 @@ class FewShotMetric(BaseMetric):
             single = {}
             for seed in range(ranks.shape[1]):
                 chosen = torch.from_numpy(ranks[:, seed] < shots)
-                found = ridge_labels(support[chosen], support_labels[chosen], features[is_query], num_classes, self.l2)
-                single[f'{shots}-shot-seed-{seed}'] = 100 * float((found == truth).double().mean())
+                predicted = ridge_labels(
+                    support[chosen], support_labels[chosen], features[is_query], num_classes, self.l2
+                )
+                single[f'{shots}-shot-seed-{seed}'] = 100 * float((predicted == truth).double().mean())
             values |= {f'{shots}-shot': float(np.mean(list(single.values()))), **single}
         return values

@@ -65,10 +65,10 @@ def label(metric: str) -> str:
     """Return a metric's name in tables: 'box AP small' for 'coco/bbox_mAP_s'; its key where it has no name."""
     if metric in LABELS:
         return LABELS[metric]
-    found = _COCO.search(metric)
-    if not found or found[2] not in _SIZES:
+    match = _COCO.search(metric)
+    if not match or match[2] not in _SIZES:
         return metric
-    return f'{LABELS[f"{found[1]}_AP"]} {_SIZES[found[2]]}'
+    return f'{LABELS[f"{match[1]}_AP"]} {_SIZES[match[2]]}'
 
 
 def task_of(metrics: Container[str]) -> str | None:

@@ -47,7 +47,7 @@ def pooled(arms: Sequence[Sequence[float]]) -> Spread | None:
     freedom = sum(len(values) - 1 for values in arms)
     if not freedom:
         return None
-    return Spread(math.sqrt(sum(values.var(ddof=1) * (len(values) - 1) for values in arms) / freedom), freedom)
+    return Spread(math.sqrt(sum(np.var(values, ddof=1) * (len(values) - 1) for values in arms) / freedom), freedom)
 
 
 def of_differences(values: Mapping[int, float], baseline: Mapping[int, float]) -> Spread | None:

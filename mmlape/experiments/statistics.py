@@ -85,7 +85,7 @@ def welch(values: Sequence[float], baseline: Sequence[float]) -> Difference:
     n = (len(values), len(baseline))
     if min(n) == 0:
         return Difference(None, n, note=TOO_FEW)
-    mean = float(values.mean() - baseline.mean())
+    mean = float(np.mean(values) - np.mean(baseline))
     if min(n) < LEAST:
         return Difference(mean, n, note=TOO_FEW)
     if _std(values) == 0 and _std(baseline) == 0:

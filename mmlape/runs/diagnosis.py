@@ -39,10 +39,10 @@ def log_tail(log: str | Path) -> str:
 def oom_kills() -> int:
     """Return how many processes the kernel of this machine has killed for lack of memory."""
     try:
-        found = re.search(r'^oom_kill (\d+)$', Path('/proc/vmstat').read_text(), re.MULTILINE)
+        match = re.search(r'^oom_kill (\d+)$', Path('/proc/vmstat').read_text(), re.MULTILINE)
     except OSError:
         return 0
-    return int(found[1]) if found else 0
+    return int(match[1]) if match else 0
 
 
 def diagnose(status: int | None, lines: list[str], out_of_memory: bool = False) -> dict[str, str]:

@@ -117,13 +117,13 @@ def commit() -> str | None:
 @cache
 def stack_versions() -> dict[str, str]:
     """Return the installed versions of what computes: torch, the MM packages, timm, deformops, NumPy."""
-    found = {module: entry[1] for module in PACKAGES if (entry := installed(module))}
+    versions = {module: entry[1] for module in PACKAGES if (entry := installed(module))}
     for name in _OTHERS:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def read_identity(work_dir: str | Path) -> dict | None:
@@ -132,10 +132,10 @@ def read_identity(work_dir: str | Path) -> dict | None:
     if not isinstance(identity, dict):
         return None
     try:
-        found = json.loads((Path(work_dir) / SETTINGS).read_text(encoding='utf-8'))
+        content = json.loads((Path(work_dir) / SETTINGS).read_text(encoding='utf-8'))
     except (OSError, ValueError):
         return identity
-    return dict(identity, settings=found) if digest(found) == identity.get('settings_sha256') else identity
+    return dict(identity, settings=content) if digest(content) == identity.get('settings_sha256') else identity
 
 
 def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
@@ -148,48 +148,48 @@ def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
         for_resume: Whether ``other`` resumes from ``mine``: seeds must then be equal, and the number of processes may
             change. Otherwise they are averaged: seeds must differ.
     """
-    found = []
+    lines = []
     if mine.get('settings_sha256') != other.get('settings_sha256'):
         named = (
             named_differences(mine['settings'], other['settings'])
             if 'settings' in mine and 'settings' in other
             else []
         )
-        found += [f'config: {line}' for line in named] or ['config: other settings']
+        lines += [f'config: {line}' for line in named] or ['config: other settings']
     if for_resume and mine.get('seed') != other.get('seed'):
-        found.append(f'seed: {mine.get("seed")} -> {other.get("seed")}')
+        lines.append(f'seed: {mine.get("seed")} -> {other.get("seed")}')
     if not for_resume and mine.get('seed') == other.get('seed'):
-        found.append(f'seed: both have {mine.get("seed")}')
+        lines.append(f'seed: both have {mine.get("seed")}')
     for key in ('total_batch', 'batch_policy', 'amp') + (() if for_resume else ('world_size',)):
         if mine.get(key) != other.get(key):
-            found.append(f'{key}: {mine.get(key)} -> {other.get(key)}')
-    found += _other_weights(mine.get('checkpoint'), other.get('checkpoint'))
-    return found + software_differences(mine, other)
+            lines.append(f'{key}: {mine.get(key)} -> {other.get(key)}')
+    lines += _other_weights(mine.get('checkpoint'), other.get('checkpoint'))
+    return lines + software_differences(mine, other)
 
 
 def software_differences(mine: dict, other: dict) -> list[str]:
     """Return the part of :func:`differences` that is about installed software: ``code`` and ``stack``."""
     code = [{key: (run.get('code') or {}).get(key) for key in ('version', 'source')} for run in (mine, other)]
-    found = []
+    lines = []
     if code[0] != code[1]:
         same = code[0]['version'] == code[1]['version']
         what = 'other modules' if same else f'{code[0]["version"]} -> {code[1]["version"]}'
         commits = [(run.get('code') or {}).get('commit') for run in (mine, other)]
         where = f' (commit {commits[0][:9]} -> {commits[1][:9]})' if all(commits) and commits[0] != commits[1] else ''
-        found.append(f'code: mmlape {what}{where}')
+        lines.append(f'code: mmlape {what}{where}')
     stacks = mine.get('stack') or {}, other.get('stack') or {}
     for name in dict.fromkeys([*stacks[0], *stacks[1]]):
-        one, two = (stack.get(name, 'none') for stack in stacks)
-        if one != two:
-            found.append(f'stack: {name} {one} -> {two}')
-    return found
+        before, after = (stack.get(name, 'none') for stack in stacks)
+        if before != after:
+            lines.append(f'stack: {name} {before} -> {after}')
+    return lines
 
 
 def _other_weights(mine: dict | None, other: dict | None) -> list[str]:
     """Compare weights by their bytes, or by file name where a file is not here."""
-    one, two = mine or {}, other or {}
-    known = one.get('sha256') and two.get('sha256')
-    if one.get('sha256') == two.get('sha256') if known else one.get('name') == two.get('name'):
+    first, second = mine or {}, other or {}
+    known = first.get('sha256') and second.get('sha256')
+    if first.get('sha256') == second.get('sha256') if known else first.get('name') == second.get('name'):
         return []
-    shown = [f'{run["name"]} ({(run["sha256"] or "not here")[:8]})' if run else 'none' for run in (one, two)]
+    shown = [f'{run["name"]} ({(run["sha256"] or "not here")[:8]})' if run else 'none' for run in (first, second)]
     return [f'checkpoint: {shown[0]} -> {shown[1]}']

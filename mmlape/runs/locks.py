@@ -17,8 +17,8 @@ _acquired: dict[int, tuple[int, int]] = {}  # descriptor -> device and inode of 
 
 
 def _identity(descriptor: int) -> tuple[int, int]:
-    found = os.fstat(descriptor)
-    return found.st_dev, found.st_ino
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
 
 
 def _drop_inherited() -> None:

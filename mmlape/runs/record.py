@@ -38,14 +38,14 @@ def read_evaluations(work_dir: str | Path) -> list[dict]:
     except OSError:
         return record.get('evaluations', [])  # where older versions have them
     end = record['last']['step'] if record.get('last') else 0
-    found: list[dict] = []
+    evaluations: list[dict] = []
     for line in lines:
         try:
             entry = json.loads(line)
         except ValueError:  # a kill while it was written
             break
-        found = [old for old in found if old['step'] < entry['step']] + [entry]
-    return [entry for entry in found if entry['step'] <= end]
+        evaluations = [old for old in evaluations if old['step'] < entry['step']] + [entry]
+    return [entry for entry in evaluations if entry['step'] <= end]
 
 
 def lock_run(work_dir: str | Path) -> int:
@@ -78,12 +78,12 @@ def checkpoints(work_dir: str | Path) -> list[Path]:
 
     They are ``iter_N.pth`` and ``epoch_N.pth``, and ``epoch_N_iter_M.pth`` of a run that was stopped after N epochs.
     """
-    found = []
+    numbered = []
     for path in Path(work_dir).glob('*.pth'):
         match = re.fullmatch(r'(?:iter|epoch)_(\d+)(?:_iter_(\d+))?\.pth', path.name)
         if match:
-            found.append((int(match[1]), int(match[2] or 0), path))
-    return [path for *_, path in sorted(found, reverse=True)]
+            numbered.append((int(match[1]), int(match[2] or 0), path))
+    return [path for *_, path in sorted(numbered, reverse=True)]
 
 
 def check_writable(folder: Path, option: str = '--work-dir') -> None:

@@ -77,11 +77,11 @@ def acquire(
     start.lock = lock_run(work_dir)
     try:
         _remove_partial_checkpoints(work_dir)
-        found = find_checkpoint(work_dir, resume, log=lambda text: print_log(text, 'current'))
-        if found:
-            meta = read_resumable(found, mmap=True)['meta']
-            _require_same_seed(found, meta.get('seed'), start.identity)
-            start.checkpoint, start.iteration = str(found), int(meta['iter'])
+        checkpoint = find_checkpoint(work_dir, resume, log=lambda text: print_log(text, 'current'))
+        if checkpoint:
+            meta = read_resumable(checkpoint, mmap=True)['meta']
+            _require_same_seed(checkpoint, meta.get('seed'), start.identity)
+            start.checkpoint, start.iteration = str(checkpoint), int(meta['iter'])
     except BaseException:
         os.close(start.lock)
         raise
@@ -117,14 +117,14 @@ def find_checkpoint(work_dir: str | Path, resume: bool | str, log: Callable[[str
     """
     work_dir = Path(work_dir)
     if resume is True:
-        found = None
+        newest = None
         for path in checkpoints(work_dir):
             if is_complete(path):
-                found = path
+                newest = path
                 break
             log(f'{path} is damaged (killed while writing?): skipped')
-        log(f'resuming from {found}' if found else f'nothing to resume in {work_dir}: starting from the beginning')
-        return found
+        log(f'resuming from {newest}' if newest else f'nothing to resume in {work_dir}: starting from the beginning')
+        return newest
     if not resume:
         _require_unused(work_dir)
         return None
@@ -202,24 +202,24 @@ def _require_same_run(start: RunStart, source: Path, config: str | None, softwar
         print_log(f'{source}/run.json has no identity: only its seed can be compared', 'current')
         return
     software = software_differences(known, start.identity)
-    found = differences(known, start.identity, for_resume=True)
+    lines = differences(known, start.identity, for_resume=True)
     if software_may_differ:
-        found = [line for line in found if line not in software]
+        lines = [line for line in lines if line not in software]
         start.software_changes = software
-    if not found:
+    if not lines:
         return
     before = start.previous.get('config')
     if before and config and Path(before).name != Path(config).name:
-        found.insert(0, f'config file: {before} -> {config}')
+        lines.insert(0, f'config file: {before} -> {config}')
     raise TrainingError(
-        f'{source} holds a run that differs from this one ({listed(found)}): {_advice(found, software)}'
+        f'{source} holds a run that differs from this one ({listed(lines)}): {_advice(lines, software)}'
     )
 
 
-def _advice(found: list[str], software: list[str]) -> str:
-    if all(line in software for line in found):
+def _advice(lines: list[str], software: list[str]) -> str:
+    if all(line in software for line in lines):
         return '--allow-different-software resumes it nevertheless, and run.json notes it'
-    if any('train_cfg.max_' in line for line in found):
+    if any('train_cfg.max_' in line for line in lines):
         return (
             'a run keeps its length, because its learning rates follow from it; to train longer, start a new run '
             'from its weights with --cfg-options load_from=CHECKPOINT --work-dir ANOTHER'

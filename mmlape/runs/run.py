@@ -97,13 +97,15 @@ def read_run(folder: str | Path, seed: int | None = None) -> Run:
     record, arm = read_record(folder), folder.absolute().parent.name
     if record is None:
         return Run(folder, seed, 'missing', arm=arm)
-    found = record.get('seed')
-    if seed is not None and found is not None and found != seed:
-        raise DataError(f'{folder} holds a run with seed {found}, not {seed}: move it away, or use another --work-dir')
+    recorded = record.get('seed')
+    if seed is not None and recorded is not None and recorded != seed:
+        raise DataError(
+            f'{folder} holds a run with seed {recorded}, not {seed}: move it away, or use another --work-dir'
+        )
     state = record.get('state', 'missing')
     if state == 'running' and running_in(folder) is None:
         state = 'broken'
-    seed, identity = seed if found is None else found, read_identity(folder)
+    seed, identity = seed if recorded is None else recorded, read_identity(folder)
     outcome = {key: record.get(key) for key in ('reason', 'last', 'best')}
     return Run(folder, seed, state, **outcome, arm=arm, identity=identity, record=record)
 
@@ -132,20 +134,20 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
         DataError: There are no runs, or no arms of these names.
     """
     folder = Path(work_dir)
-    found = {folder.absolute().name: read_arm(folder)}
-    if not any(found.values()):
+    arms = {folder.absolute().name: read_arm(folder)}
+    if not any(arms.values()):
         # part by part, so that deit-tiny_... stands before deit-tiny-lape_...
         folders = sorted(folder.glob('*/'), key=lambda path: path.name.split('_'))
-        found = {path.name: runs for path in folders if (runs := read_arm(path))}
-    if not found:
+        arms = {path.name: runs for path in folders if (runs := read_arm(path))}
+    if not arms:
         raise DataError(
             f'no runs in {folder}: expected a run.json, <run>/run.json or <arm>/seed_<number>/run.json, as '
             '`mmlape train` and `mmlape multi-seed` write'
         )
-    unknown = [name for name in names or () if name not in found]
+    unknown = [name for name in names or () if name not in arms]
     if unknown:
-        raise DataError(f'no arm {", ".join(unknown)} in {folder}; there are: {", ".join(found)}')
-    return {name: found[name] for name in names or found}
+        raise DataError(f'no arm {", ".join(unknown)} in {folder}; there are: {", ".join(arms)}')
+    return {name: arms[name] for name in names or arms}
 
 
 def write_planned(folder: str | Path, seeds: Sequence[int]) -> None:
@@ -160,10 +162,10 @@ def write_planned(folder: str | Path, seeds: Sequence[int]) -> None:
 
 def _planned_in(folder: Path) -> list[int]:
     try:
-        found = json.loads((folder / PLANNED).read_text(encoding='utf-8'))
+        content = json.loads((folder / PLANNED).read_text(encoding='utf-8'))
     except (OSError, ValueError):
         return []
-    return [seed for seed in found if isinstance(seed, int)] if isinstance(found, list) else []
+    return [seed for seed in content if isinstance(seed, int)] if isinstance(content, list) else []
 
 
 def _seeds_in(folder: Path) -> list[int]:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import random
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,7 @@ from mmlape.engine import seeding
 from mmlape.engine.evaluator import _number
 from mmlape.engine.hooks import AccumulationHook, NaNGuardHook, ReseedHook, RunRecordHook, SecondEvaluationHook
 from mmlape.engine.hooks.run_record import _finite
+from mmlape.engine.optim import InitialModel
 from mmlape.engine.runner import Runner
 from mmlape.engine.schedule import check_schedule
 from mmlape.errors import ConfigError, NotFiniteError
@@ -32,6 +34,18 @@ def test_every_groups_rate_is_multiplied_by_the_share_of_the_batch():
     Runner.scale_lr(runner, wrapper, dict(enable=False, base_batch_size=64))
     Runner.scale_lr(runner, wrapper, None)
     assert [group['lr'] for group in groups] == pytest.approx([0.1, 0.025])
+
+
+def test_a_model_built_before_its_runner_is_the_one_that_the_runner_builds(tmp_path):
+    """Its weights, and the random numbers after it, which initialise what is not initialised yet."""
+    options = dict(work_dir=str(tmp_path), randomness=dict(seed=3), log_level='ERROR', default_scope='mmpretrain')
+    cfg = Config(dict(options, model=dict(type='LinearClsHead', num_classes=3, in_channels=4)))
+    seen = []
+    for initial in (None, InitialModel.build(cfg, 3)):
+        runner = Runner.from_cfg(cfg, initial)
+        numbers = torch.rand(1).item(), np.random.rand(), random.random()
+        seen.append((*numbers, *runner.model.state_dict()['fc.weight'].flatten().tolist()))
+    assert seen[0] == seen[1]
 
 
 @pytest.mark.parametrize('value', [math.nan, math.inf, -math.inf])

@@ -1,4 +1,4 @@
-"""Set-up: pins, choice of the interpreter, the stamp, progress and advice."""
+"""Set-up: the lock, the stamp, and what the script does where something is missing."""
 
 import os
 import re
@@ -9,10 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
-from mmlape.environment.pins import pinned_version, read_pins
+from mmlape.environment.lock import LOCK, locked
+
+try:
+    import tomllib
+except ImportError:  # before Python 3.11
+    tomllib = pytest.importorskip('tomli')
 
 ROOT = Path(__file__).resolve().parents[2]
+PYTHONS = ('3.10', '3.11', '3.12', '3.13')
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess:
@@ -21,97 +28,42 @@ def run(*command: str | Path, cwd: Path = ROOT, **env: str) -> subprocess.Comple
     return subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd=cwd, env=merged)
 
 
-def script(path: Path, text: str) -> Path:
-    """Write a program."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
+# the lock
 
 
-# pins
+def lines() -> list[Requirement]:
+    """The requirements of the lock."""
+    text = LOCK.read_text().replace('\\\n', ' ')
+    return [Requirement(line.partition('--hash')[0]) for line in text.splitlines() if line and line[0] not in '# ']
 
 
-def test_every_pin_is_exact():
-    pins = read_pins()
-    assert {'build', 'torch', 'mmcv', 'mm', 'cv2', 'runtime', 'dev'} <= set(pins)
-    for lines in pins.values():
-        for line in lines:
-            assert re.fullmatch(r'[a-z][a-z0-9-]*==[\d.]+(; python_version .*)?', line), line
+@pytest.mark.parametrize('python', PYTHONS)
+def test_each_python_gets_one_version_of_what_the_package_asks_for(python):
+    here = dict(python_version=python, python_full_version=f'{python}.1', sys_platform='linux', extra='')
+    versions: dict[str, str] = {}
+    for line in lines():
+        if line.marker is None or line.marker.evaluate(here):
+            assert versions.setdefault(line.name, str(line.specifier)) == str(line.specifier)
+    project = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
+    extras = project['optional-dependencies']
+    for wanted in map(Requirement, [*project['dependencies'], *extras['stack'], *extras['dev']]):
+        if wanted.name != 'opencv-python' and (wanted.marker is None or wanted.marker.evaluate(here)):
+            assert versions[wanted.name].removeprefix('==') in wanted.specifier, wanted
 
 
-def test_each_python_gets_one_version_of_a_package():
-    from packaging.requirements import Requirement
-
-    for minor in (10, 11, 12, 13):
-        seen: dict[str, str] = {}
-        for line in (line for lines in read_pins().values() for line in lines):
-            requirement = Requirement(line)
-            if requirement.marker and not requirement.marker.evaluate({'python_version': f'3.{minor}'}):
-                continue
-            assert seen.setdefault(requirement.name, line) == line
-        assert {'numpy', 'scipy', 'matplotlib', 'scikit-learn', 'pillow'} <= set(seen)
+def test_the_lock_has_hashes_and_no_addresses():
+    text = LOCK.read_text()
+    assert '://' not in text and 'index-url' not in text
+    for block in re.split(r'\n(?=\w)', text.partition('\n')[2]):
+        if '==' in block:
+            assert re.search(r'--hash=sha256:[0-9a-f]{64}', block), block[:80]
+    assert len(locked()['torch']) == 1 < len(locked()['numpy'])
 
 
-def test_a_pin_before_the_first_section_is_an_error(tmp_path: Path):
-    (tmp_path / 'pins.txt').write_text('numpy==1.0\n# [late] too late\n')
-    with pytest.raises(ValueError, match="'numpy==1.0' stands before the first section"):
-        read_pins(tmp_path / 'pins.txt')
-
-
-def test_pinned_version():
-    assert f'torch=={pinned_version("torch")}' in read_pins()['torch']
-    with pytest.raises(KeyError, match='no-such-package'):
-        pinned_version('no-such-package')
-
-
-# the interpreter
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Path:
-    """A folder of programs to use as PATH, with the few tools that the script calls."""
-    folder = tmp_path / 'bin'
-    folder.mkdir()
-    (folder / 'sh').symlink_to(shutil.which('sh'))
-    return folder
-
-
-def choose(machine: Path, python: str = '') -> subprocess.CompletedProcess:
-    chooser = ROOT / 'bootstrap' / 'choose_python.sh'
-    return run(machine / 'sh', chooser, 'no-venv', cwd=machine, PATH=str(machine), HOME=str(machine), PYTHON=python)
-
-
-def test_first_interpreter_that_runs(machine: Path):
-    """A shim that exists and fails is passed over, and so is a Python that is too old."""
-    script(machine / 'python3.12', '#!/bin/sh\necho "pyenv: command not found" >&2; exit 127\n')
-    script(machine / 'python3', '#!/bin/sh\nexit 1\n')
-    script(machine / 'python3.11', '#!/bin/sh\nexit 0\n')
-    done = choose(machine)
-    assert (done.returncode, done.stdout) == (0, 'python3.11\n')
-
-
-def test_python_312_comes_first_even_from_pyenv(machine: Path):
-    script(machine / 'python3', '#!/bin/sh\nexit 0\n')
-    mine = script(machine / '.pyenv' / 'versions' / '3.12.9' / 'bin' / 'python', '#!/bin/sh\nexit 0\n')
-    assert choose(machine).stdout == f'{mine}\n'
-
-
-def test_no_interpreter_says_what_to_install(machine: Path):
-    script(machine / 'python3', '#!/bin/sh\n[ "$1" = -V ] && echo Python 3.9.2\nexit 1\n')
-    done = choose(machine)
-    assert done.returncode == 1
-    assert 'no Python >= 3.10 was found' in done.stderr
-    assert 'python3 is Python 3.9.2' in done.stderr
-    assert 'apt-get install -y python3 python3-venv python3-dev' in done.stderr
-
-
-def test_a_named_interpreter_is_taken_or_refused(machine: Path):
-    assert choose(machine, sys.executable).stdout == f'{sys.executable}\n'
-    old = script(machine / 'old', '#!/bin/sh\n[ "$1" = -V ] && echo Python 3.8.1\nexit 1\n')
-    done = choose(machine, str(old))
-    assert done.returncode == 1
-    assert 'older than Python 3.10' in done.stderr
+def test_the_scripts_uv_makes_the_lock():
+    """`make lock` uses the uv of the set-up; the version stands there alone."""
+    assert len(re.findall(r'uv_version=[\d.]+\n', (ROOT / 'bootstrap' / 'setup.sh').read_text())) == 1
+    assert 'uv/bin/uv pip compile' in run('make', '-n', 'lock').stdout
 
 
 # make
@@ -119,20 +71,13 @@ def test_a_named_interpreter_is_taken_or_refused(machine: Path):
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The real Makefile over a stand-in for the installation, which takes minutes: it counts its calls."""
-    for name in ('Makefile', 'setup.py'):
+    """The real Makefile over a stand-in for the set-up: it counts its calls."""
+    for name in ('Makefile', 'setup.py', 'pyproject.toml'):
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / 'mmlape').mkdir()
-    shutil.copy(ROOT / 'mmlape' / 'requirements.txt', tmp_path / 'mmlape')
+    shutil.copy(LOCK, tmp_path / 'mmlape')
     (tmp_path / 'bootstrap').mkdir()
-    shutil.copy(ROOT / 'bootstrap' / 'choose_python.sh', tmp_path / 'bootstrap')
-    (tmp_path / 'bootstrap' / '__main__.py').write_text(
-        'import pathlib, sys\n'
-        'calls = pathlib.Path("calls")\n'
-        'calls.write_text((calls.read_text() if calls.exists() else "") + sys.argv[1] + "\\n")\n'
-        'pathlib.Path(sys.argv[1], "bin").mkdir(parents=True, exist_ok=True)\n'
-        'sys.exit(pathlib.Path("broken").exists())\n'
-    )
+    (tmp_path / 'bootstrap' / 'setup.sh').write_text('echo "$1" >>calls; mkdir -p "$1"; [ ! -e broken ]\n')
     return tmp_path
 
 
@@ -140,31 +85,31 @@ def calls(project: Path) -> int:
     return len((project / 'calls').read_text().splitlines())
 
 
-def test_set_up_runs_once_and_again_after_a_change_of_the_pins(project: Path):
+def test_set_up_runs_once_and_again_after_a_change_of_the_lock(project: Path):
     for _ in range(2):
-        done = run('make', 'setup', f'PYTHON={sys.executable}', cwd=project)
+        done = run('make', 'setup', cwd=project)
         assert done.returncode == 0, done.stderr
         assert calls(project) == 1
     later = (project / '.venv' / '.ready').stat().st_mtime + 10
     os.utime(project / 'mmlape' / 'requirements.txt', (later, later))
-    assert run('make', 'setup', f'PYTHON={sys.executable}', cwd=project).returncode == 0
+    assert run('make', 'setup', cwd=project).returncode == 0
     assert calls(project) == 2
 
 
 def test_a_failed_set_up_leaves_no_stamp(project: Path):
     (project / 'broken').touch()
-    assert run('make', 'setup', f'PYTHON={sys.executable}', cwd=project).returncode != 0
+    assert run('make', 'setup', cwd=project).returncode != 0
     assert not (project / '.venv' / '.ready').exists()
     (project / 'broken').unlink()
-    assert run('make', 'setup', f'PYTHON={sys.executable}', cwd=project).returncode == 0
+    assert run('make', 'setup', cwd=project).returncode == 0
     assert calls(project) == 2
 
 
 @pytest.mark.parametrize('target', ['demo', 'test', 'lint', 'doctor'])
 def test_every_target_sets_up_what_it_needs(project: Path, target: str):
     plan = run('make', '-n', target, cwd=project).stdout
-    assert 'bootstrap .venv' in plan
-    assert plan.index('bootstrap .venv') < plan.index('.venv/bin/')
+    assert 'bootstrap/setup.sh .venv' in plan
+    assert plan.index('bootstrap/setup.sh .venv') < plan.index('.venv/bin/')
 
 
 def test_make_test_runs_lint_and_pytest(project: Path):
@@ -172,88 +117,103 @@ def test_make_test_runs_lint_and_pytest(project: Path):
     assert plan.index('ruff check') < plan.index('ruff format --check') < plan.index('-m pytest')
 
 
-# the installation
+# the script
 
 
-def test_unreachable_index_stops_with_the_log_and_advice(tmp_path: Path):
-    """The real installer, against an index that refuses the connection."""
-    nowhere = {
-        'PIP_INDEX_URL': 'http://127.0.0.1:9/simple',
-        'PIP_EXTRA_INDEX_URL': '',
-        'PIP_FIND_LINKS': '',
-        'PIP_CONFIG_FILE': os.devnull,
-        'PIP_RETRIES': '1',
-        'PIP_NO_CACHE_DIR': '1',
-    }
-    done = run(sys.executable, ROOT / 'bootstrap', tmp_path / 'venv', **nowhere)
+TOOLS = ('sh', 'date', 'mkdir', 'df', 'awk', 'cut', 'sed', 'dirname', 'cp')
+
+
+def script(path: Path, text: str) -> Path:
+    """Write a program."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\n{text}\n')
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """A folder of programs to use as PATH; its uv and pip write what they are asked for to `calls`."""
+    folder = tmp_path / 'bin'
+    folder.mkdir()
+    for name in TOOLS:
+        (folder / name).symlink_to(shutil.which(name))
+    version = re.search(r'uv_version=(\S+)', (ROOT / 'bootstrap' / 'setup.sh').read_text())[1]
+    made = script(tmp_path / 'made', f'echo "venv $*" >>{tmp_path}/calls')
+    uv = script(
+        tmp_path / 'uv',
+        f'echo "uv $*" >>{tmp_path}/calls\n'
+        f'case "$*" in --version) echo uv {version};; *"python find"*3.12) echo {folder}/python3;; '
+        f'*"python find"*) exit 1;; *requirements.txt) [ ! -e {tmp_path}/offline ];; '
+        f'venv*) mkdir -p {tmp_path}/venv/bin; cp {made} {tmp_path}/venv/bin/python; '
+        f'cp {made} {tmp_path}/venv/bin/mmlape;; esac',
+    )
+    script(
+        folder / 'python3',
+        f'case "$*" in "-m venv"*) mkdir -p "$3/bin"; cp {uv} "$3/bin/uv"; cp {made} "$3/bin/python";; '
+        '-V) echo Python 3.12.0;; esac',
+    )
+    return folder
+
+
+def set_up(machine: Path, **env: str) -> subprocess.CompletedProcess:
+    venv = machine.parent / 'venv'
+    env = {'PATH': str(machine), 'HOME': str(machine), 'PYTHON': '', **env}
+    return run(machine / 'sh', ROOT / 'bootstrap' / 'setup.sh', venv, cwd=machine, **env)
+
+
+def test_the_lock_is_installed_then_the_package_then_the_ops(machine: Path):
+    done = set_up(machine)
+    assert done.returncode == 0, done.stderr
+    assert 'ready in' in done.stdout
+    asked = (machine.parent / 'calls').read_text()
+    order = [
+        'pip install -q uv==',
+        'python find',
+        'uv venv',
+        '--require-hashes -r',
+        '-e .',
+        'venv install-ops',
+        'mmdet',
+    ]
+    assert [asked.index(part) for part in order] == sorted(asked.index(part) for part in order)
+    assert 'MMCV' not in asked and '--no-binary' not in asked
+
+
+def test_without_network_it_says_so_and_continues_later(machine: Path):
+    (machine.parent / 'offline').touch()
+    done = set_up(machine)
     assert done.returncode == 1
-    assert 'about 10 minutes' in done.stdout  # said beforehand
-    assert 'FAILED: build-tools' in done.stderr
-    assert 'build-tools.log' in done.stderr
-    assert 'what to do: The package index could not be reached' in done.stderr
-    assert 'Traceback' not in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith('set-up: FAILED: the packages cannot be installed')
+    assert 'check the network' in done.stderr
+    (machine.parent / 'offline').unlink()
+    assert set_up(machine).returncode == 0
 
 
-def test_missing_compiler_stops_before_anything_is_downloaded(tmp_path: Path):
-    empty = tmp_path / 'bin'
-    empty.mkdir()
-    done = run(sys.executable, ROOT / 'bootstrap', tmp_path / 'venv', PATH=str(empty), CXX='', MMLAPE_NO_APT='1')
+def test_a_python_that_is_not_there_is_named(machine: Path):
+    done = set_up(machine, PYTHON='3.9')
+    assert done.returncode == 1 and 'FAILED: no Python 3.9 was found; name one' in done.stderr
+
+
+def test_without_pythons_venv_module_it_says_what_to_install(machine: Path):
+    script(machine / 'python3', 'exit 1')
+    done = set_up(machine)
     assert done.returncode == 1
-    assert 'the C++ compiler (g++)' in done.stdout
-    assert 'apt-get install -y --no-install-recommends g++' in done.stderr
-    assert not (tmp_path / 'venv').exists()
+    assert 'apt-get install -y python3 python3-venv' in done.stderr
+    assert not (machine.parent / 'calls').exists()
 
 
-def test_progress_counts_compiled_files(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(ROOT / 'bootstrap')
-    from live import Progress
-
-    now = 0.0
-    progress = Progress('mmcv', lambda: now)
-    progress.feed('Collecting onedl-mmcv==2.3.6')
-    assert progress.text() == 'mmcv: 0:00 Collecting onedl-mmcv==2.3.6'
-    now = 20.0
-    progress.feed('  [1/80] c++ -MMD -MF nms.o -c nms.cpp')
-    assert progress.text() == 'mmcv: compiled 1 of 80 files (1 %), 0:20 gone'
-    now = 60.0
-    progress.feed('  [21/80] c++ -c roi_align.cpp')  # 20 files in 40 s, 59 to go
-    assert progress.text() == 'mmcv: compiled 21 of 80 files (26 %), 1:00 gone, about 1:58 left'
-    progress.feed('  [80/80] c++ -c last.cpp')
-    assert progress.text() == 'mmcv: compiled 80 of 80 files (100 %), 1:00 gone, linking'
+def test_a_full_disk_is_seen_before_the_downloads(machine: Path):
+    (machine / 'df').unlink()
+    script(machine / 'df', 'echo "x 9 9 3000000 1% /"')
+    done = set_up(machine)
+    assert done.returncode == 1 and 'has 3 GB free, and the environment needs 8 GB' in done.stderr
 
 
-def test_long_command_keeps_its_output_and_fails_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
-    monkeypatch.syspath_prepend(ROOT / 'bootstrap')
-    import live
-
-    monkeypatch.setattr(live, 'PERIOD', 0.05)
-    code = 'import time\nfor k in range(5):\n    print(f"[{k + 1}/5] c++", flush=True)\n    time.sleep(0.1)'
-    live.run('mmcv', [sys.executable, '-c', code], tmp_path / 'logs' / 'mmcv.log')
-    assert (tmp_path / 'logs' / 'mmcv.log').read_text().count('c++') == 5
-    shown = capsys.readouterr().out
-    assert 'of 5 files' in shown
-    assert 'mmcv: done in 0:0' in shown
-    with pytest.raises(live.StepFailed) as failure:
-        live.run('mmcv', [sys.executable, '-c', 'raise SystemExit("error: no luck")'], tmp_path / 'mmcv.log')
-    assert failure.value.log.read_text() == 'error: no luck\n'
-
-
-@pytest.mark.parametrize(
-    'line, words',
-    [
-        ('OSError: [Errno 28] No space left on device', 'The disk is full'),
-        ("NewConnectionError('...: Failed to establish a new connection')", 'could not be reached'),
-        ('pybind.h:3:10: fatal error: Python.h: No such file or directory', 'apt-get install -y python3-dev'),
-        ('/bin/sh: 1: g++: not found', 'apt-get install -y g++'),
-        ("error: command 'g++' failed: No such file or directory", 'apt-get install -y g++'),
-        ('c++: fatal error: Killed signal terminated program cc1plus', 'MAX_JOBS=1'),
-        ('ERROR: No matching distribution found for numpy==2.5.5', 'Python 3.12'),
-        ('something that nobody has seen before', 'Read the log'),
-    ],
-)
-def test_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, words: str):
-    monkeypatch.syspath_prepend(ROOT / 'bootstrap')
-    from advice import advise
-
-    (tmp_path / 'log').write_text(f'before\n{line}\nafter\n')
-    assert words in advise(tmp_path / 'log')
+def test_an_unreachable_index_stops_the_real_uv(tmp_path: Path):
+    """The real Python and pip, against an index that refuses the connection."""
+    nowhere = {'PIP_INDEX_URL': 'http://127.0.0.1:9/simple', 'PIP_EXTRA_INDEX_URL': '', 'PIP_FIND_LINKS': '',
+               'PIP_CONFIG_FILE': os.devnull, 'PIP_RETRIES': '0', 'PIP_NO_CACHE_DIR': '1'}  # fmt: skip
+    done = run('sh', ROOT / 'bootstrap' / 'setup.sh', tmp_path / 'venv', PYTHON=sys.executable, **nowhere)
+    assert done.returncode == 1
+    assert 'cannot be installed by pip (see above): check the network' in done.stderr.splitlines()[-1]

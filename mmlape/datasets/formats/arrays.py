@@ -4,6 +4,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from mmlape.datasets.fashion_mnist import HINT, idx_files, read_pair
 from mmlape.datasets.formats.base import DataSource
@@ -16,7 +17,7 @@ class CifarSource(DataSource):
 
     pack_transform = 'PackInputs'
 
-    def __init__(self, split: str, cfg: dict, dataset_class: type) -> None:
+    def __init__(self, split: str, cfg: dict, dataset_class: type[Any]) -> None:
         super().__init__(split, cfg, dataset_class)
         self.summary.path = self.image_dir = os.path.join(self.root, dataset_class.base_folder)
         self.instructions = (
@@ -52,7 +53,7 @@ class FashionMNISTSource(DataSource):
     instructions = HINT
     pack_transform = 'PackInputs'
 
-    def __init__(self, split: str, cfg: dict, dataset_class: type) -> None:
+    def __init__(self, split: str, cfg: dict, dataset_class: type[Any]) -> None:
         super().__init__(split, cfg, dataset_class)
         self.files = idx_files(self.root, self.option('split'))
         self.summary.path = self.files[0]

@@ -103,7 +103,7 @@ class DataSource:
     selects_classes = False
     """Whether the dataset class skips the annotations of classes that the config does not name."""
 
-    def __init__(self, split: str, cfg: dict, dataset_class: type) -> None:
+    def __init__(self, split: str, cfg: dict, dataset_class: type[Any]) -> None:
         self.split, self.cfg, self.dataset_class = split, cfg, dataset_class
         self.root = os.path.expanduser(cfg.get('data_root') or '')
         prefix = cfg.get('data_prefix') or {}
@@ -121,7 +121,7 @@ class DataSource:
         self.explicit = bool(given)
         classes = self.classes or ()
         self.summary = DataSummary(split, self.ann_file or self.image_dir, None, len(classes), classes=classes)
-        self.entries: Sequence[ImageEntry] = []
+        self.entries: list[ImageEntry] = []
 
     @property
     def class_metainfo(self) -> tuple[str, ...]:
@@ -197,7 +197,8 @@ class DataSource:
             return ImageFacts([DataIssue(ERROR, 'unreadable image', str(error))])
         facts = ImageFacts()
         try:
-            require_size(entry.path, *image.size, smallest)
+            width, height = image.size
+            require_size(entry.path, width, height, smallest)
         except DataError as error:
             facts.issues.append(DataIssue(ERROR, 'image smaller than a patch', str(error)))
         self.check_annotation(entry, image.size, facts)

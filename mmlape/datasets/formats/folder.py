@@ -77,8 +77,8 @@ class FolderSource(DataSource):
         self.summary.classes = self.classes if len(self.classes or ()) == len(names) else tuple(names)
         for label, name in enumerate(names):
             folder = os.path.join(self.image_dir, name)
-            found = self._images(folder)
-            images = sorted(found) if complete else [image for image in [next(found, None)] if image]
+            files = self._images(folder)
+            images = sorted(files) if complete else [image for image in [next(files, None)] if image]
             if not images:
                 message = f'{folder} has no images, so this class cannot be learnt. {self.hint()}'
                 yield DataIssue(ERROR, 'class without images', message)

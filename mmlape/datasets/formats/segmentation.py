@@ -119,15 +119,15 @@ class SegmentationSource(DataSource):
             facts.issues.append(DataIssue(ERROR, 'label map of another size', message))
         ignored = {255, self.option('ignore_index')} | ({0} if self.first else set())
         ids, counts = np.unique(labels, return_counts=True)
-        found = Counter({int(i): int(count) for i, count in zip(ids, counts) if int(i) not in ignored})
-        unknown = sorted(label for label in found if not self.first <= label < self.first + self.num_ids)
+        pixels = Counter({int(i): int(count) for i, count in zip(ids, counts) if int(i) not in ignored})
+        unknown = sorted(label for label in pixels if not self.first <= label < self.first + self.num_ids)
         if unknown:
             message = unknown_labels_message(path, unknown, self.num_ids, bool(self.first))
             facts.issues.append(DataIssue(ERROR, 'label outside the classes', message))
-        elif not found:
+        elif not pixels:
             message = f'Label map {path} has no labelled pixel.'
             facts.issues.append(DataIssue(WARNING, 'image without labels', message))
-        facts.labels = Counter({label - self.first: count for label, count in found.items() if label not in unknown})
+        facts.labels = Counter({label - self.first: count for label, count in pixels.items() if label not in unknown})
 
 
 def unknown_labels_message(path: str, labels: list[int], num_classes: int, reduce_zero_label: bool) -> str:

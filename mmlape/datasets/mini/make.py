@@ -126,9 +126,9 @@ def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
             coco.add(scene, jpeg)
             ade.add(scene, jpeg)
         coco.close()
-        found = len(coco.annotations)
-        rows.append(dict(format='COCO', split=split, path=coco.folder.relative_to(root), images=count, objects=found))
-        rows.append(dict(format='ADE20K', split=split, path=ade.images.relative_to(root), images=count, objects=found))
+        total = len(coco.annotations)
+        rows.append(dict(format='COCO', split=split, path=coco.folder.relative_to(root), images=count, objects=total))
+        rows.append(dict(format='ADE20K', split=split, path=ade.images.relative_to(root), images=count, objects=total))
     return rows
 
 
@@ -139,7 +139,7 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
     rows = []
     cells = scenes.cells_along(min(options.size), options.digit_size[1])
     zoom = options.crop * cells / min(options.size)
-    digit_size = tuple(max(1, round(side * zoom)) for side in options.digit_size)
+    least, most = (max(1, round(side * zoom)) for side in options.digit_size)
     for split in scenes.SPLITS:
         count = options.digits if split == 'train' else max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
         rng = _generator(options, f'{split} digits')
@@ -148,7 +148,7 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)
         for number in _progress(range(count), f'{split} digits'):
-            scene = scenes.compose(scans, backgrounds, (options.crop, options.crop), 1, digit_size, rng)
+            scene = scenes.compose(scans, backgrounds, (options.crop, options.crop), 1, (least, most), rng)
             digit = scene.digits[0]
             name = f'{number:05d}_scan{digit.scan:04d}.png'
             (folder / scenes.DIGIT_NAMES[digit.label] / name).write_bytes(writers.encode_png(scene.image))
@@ -175,8 +175,8 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
                 path = f'images/{split}/{number:05d}.png'
                 (folder / path).write_bytes(writers.encode_png(scene.image))
                 lines[split].append(f'{path} {labels[VTAB_SETS.index(name)]}')
-            found = len(lines[split])
-            rows.append(dict(format='VTAB', split=split, path=folder.relative_to(root), images=found, objects=found))
+            total = len(lines[split])
+            rows.append(dict(format='VTAB', split=split, path=folder.relative_to(root), images=total, objects=total))
         lines['train800val200'] = lines['train800'] + lines['val200']
         for split, content in lines.items():
             (folder / f'{split}.txt').write_text('\n'.join(content) + '\n')

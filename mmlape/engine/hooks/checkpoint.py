@@ -110,12 +110,12 @@ def checkpoint_bytes(runner) -> int:
     size = sum(value.numel() * value.element_size() for value in runner.bare_model.state_dict().values())
     size *= 1 + any(hasattr(hook, 'ema_model') for hook in runner.hooks)
     wrapper = runner.optim_wrapper
-    for one in wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]:
-        settings = one.optimizer.defaults
+    for part in wrapper.values() if isinstance(wrapper, OptimWrapperDict) else [wrapper]:
+        settings = part.optimizer.defaults
         copies = len(settings['betas']) if 'betas' in settings else bool(settings.get('momentum'))
         size += sum(
             copies * value.numel() * value.element_size()
-            for group in one.optimizer.param_groups
+            for group in part.optimizer.param_groups
             for value in group['params']
             if value.requires_grad
         )

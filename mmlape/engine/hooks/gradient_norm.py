@@ -1,6 +1,6 @@
 """Log the norm of the gradients by depth while a model trains (DPN, TMLR 2023, Figures 2 and 4)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from mmengine.hooks import Hook
@@ -34,7 +34,7 @@ def parameter_parts(model: nn.Module) -> dict[str, list[nn.Parameter]]:
     return {part: parts[part] for part in order if parts[part]}
 
 
-def gradient_norms(parts: dict[str, Sequence[nn.Parameter]], scale: float = 1.0) -> dict[str, float]:
+def gradient_norms(parts: Mapping[str, Sequence[nn.Parameter]], scale: float = 1.0) -> dict[str, float]:
     """Return the L2 norm of each part's gradients, and of all as 'all'; synchronises with the device once.
 
     A collective call if the parameters are sharded.

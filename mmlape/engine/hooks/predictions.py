@@ -54,9 +54,9 @@ class SavePredictionsHook(Hook):
         if not self.rows:
             return
         size = len(runner.test_loop.dataloader.dataset)
-        found = collect_results(self.rows, size, 'cpu', str(self.out_dir / '.gather'))
+        gathered = collect_results(self.rows, size, 'cpu', str(self.out_dir / '.gather'))
         if is_main_process():
-            _write_rows(self.out_dir / 'predictions.json', [row for rows in found for row in rows])
+            _write_rows(self.out_dir / 'predictions.json', [row for rows in gathered for row in rows])
 
     def _save_map(self, sample, dataset) -> None:
         root = (getattr(dataset, 'data_prefix', None) or {}).get('img_path', '')
@@ -80,9 +80,11 @@ def _write_rows(path: Path, rows: list[dict]) -> None:
 def _instances(sample, dataset) -> list[dict]:
     from pycocotools import mask as coco_mask
 
-    found = sample.pred_instances
+    instances = sample.pred_instances
     rows = []
-    for i, (box, score, label) in enumerate(zip(found.bboxes.tolist(), found.scores.tolist(), found.labels.tolist())):
+    for i, (box, score, label) in enumerate(
+        zip(instances.bboxes.tolist(), instances.scores.tolist(), instances.labels.tolist())
+    ):
         left, top, right, bottom = box
         row = dict(
             image_id=sample.img_id,
@@ -90,8 +92,8 @@ def _instances(sample, dataset) -> list[dict]:
             bbox=[round(value, 3) for value in (left, top, right - left, bottom - top)],
             score=score,
         )
-        if 'masks' in found:
-            mask = found.masks[i]
+        if 'masks' in instances:
+            mask = instances.masks[i]
             if not isinstance(mask, dict):
                 mask = coco_mask.encode(np.asfortranarray(torch.as_tensor(mask).cpu(), np.uint8))
             counts = mask['counts']

@@ -60,13 +60,13 @@ class SecondEvaluationHook(Hook):
         loader = copy.deepcopy(cfg[key])
         steps = loader['dataset'].get('pipeline') or []
         for kind, arguments in self.changes.items():
-            found = [step for step in steps if step['type'] == kind]
-            if not found:
+            matching = [step for step in steps if step['type'] == kind]
+            if not matching:
                 raise ConfigError(
                     f"SecondEvaluationHook '{self.name}': {key} has no transform {kind}; change the hook in "
                     'custom_hooks together with the pipeline, or remove it'
                 )
-            for step in found:
+            for step in matching:
                 step.update(arguments)
         loader['persistent_workers'] = False
         return loader

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import mmlape
 from mmlape.experiments.launchers.devices import Slot
@@ -70,11 +71,11 @@ class Launcher(ABC):
             TrainingError: The run could not be started.
         """
 
-    def refresh(self, jobs: Sequence[Job]) -> None:  # noqa: B027  (optional)
+    def refresh(self, jobs: Sequence[Any]) -> None:  # noqa: B027  (optional)
         """Update the states of jobs, where `Job.poll` cannot ask for them."""
 
     @abstractmethod
-    def stop(self, jobs: Sequence[Job]) -> str:
+    def stop(self, jobs: Sequence[Any]) -> str:
         """Stop jobs, or leave them running; return a message about it."""
 
 

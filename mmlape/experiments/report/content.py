@@ -142,7 +142,7 @@ def _warnings(results: Sequence[ArmResult], pairs: Sequence[tuple[ArmResult, Arm
                 for result, start in zip((other, arm), starts)
             ]
             yield f'Two pretrainings are compared, too, one of them {DEIT}: {", ".join(names)}. {PRETRAIN}.'
-        lines = differences(other.identity, arm.identity, for_resume=False)
-        lines = [line for line in lines if not line.startswith(_OF_ARMS)]
-        if lines:
-            yield f'{arm.name} and {other.name} differ in more than their settings: {"; ".join(lines)}.'
+        unequal = differences(other.identity, arm.identity, for_resume=False)
+        unequal = [line for line in unequal if not line.startswith(_OF_ARMS)]
+        if unequal:
+            yield f'{arm.name} and {other.name} differ in more than their settings: {"; ".join(unequal)}.'

@@ -115,9 +115,9 @@ def _plot(every: Sequence[tuple[int, Series]], metric: str, path: Path) -> None:
             figures = [float(text.split()[0]) for text in quoted.values()]
             name = f"{text_of(series.name)}, the paper's"
             axes.plot(list(quoted), figures, 'x', color=colour(place), ms=7, label=name)
-    shares = sorted({share for _, series in every for share in series.arms})
+    ticks = sorted({share for _, series in every for share in series.arms})
     axes.set_xscale('log', base=2)
-    axes.set_xticks([float(share) for share in shares], [str(share) for share in shares])
+    axes.set_xticks([float(share) for share in ticks], [str(share) for share in ticks])
     axes.minorticks_off()
     axes.set(xlabel='fraction of the training images', ylabel=f'{label(metric)}, validation')
     figure.legend(loc='outside lower center', frameon=False)

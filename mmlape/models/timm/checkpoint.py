@@ -16,6 +16,7 @@ from mmlape.models.adapter.checkpoint import infer_options
 from mmlape.models.base.checkpoint import CheckpointAdapter, Description
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.timm.pretrained import PREFIX_TOKENS
+from mmlape.models.vit.layouts import EVA
 
 VIT = 'vit.'
 TABLE = f'{VIT}pos_embed'
@@ -44,7 +45,6 @@ DINOV3_PARTS = Layout(
 )
 WITH_ADAPTER = (ADAPTER.name, DINOV3_ADAPTER.name)
 OWN = Layout('mmlape-timm', (r'vit\.blocks\.0\.',))
-EVA = r'blocks\.0\.(attn\.(q_bias|q_proj|bias_mask)|mlp\.fc1_[gx]|gamma_1)|storage_tokens'
 LAYOUTS = (
     ADAPTER,
     OWN,

@@ -165,7 +165,7 @@ class TimmViT(IsotropicBackbone):
             maps = self.vit.patch_embed(x)  # (B, rows, columns, D)
             hw = int(maps.shape[1]), int(maps.shape[2])
             tokens = self.vit._pos_embed(maps)
-            tokens, rope = tokens if isinstance(tokens, tuple) else (tokens, None)
+            tokens, rope = tokens if isinstance(tokens, tuple) else (tokens, None)  # Eva returns both
             return self.vit.norm_pre(tokens), rope, hw
 
     def run_layers(

@@ -15,7 +15,7 @@ from mmlape.models.base.tables import with_batch_axis
 from mmlape.models.base.tensor_names import InferredPosition
 from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import BranchNorms, NormPlacement, placements, resolve_norm_placement
-from mmlape.models.vit.layouts import ADAPTER, LAYOUTS, NAMES, prefix_tokens, table_tokens
+from mmlape.models.vit.layouts import ADAPTER, EVA, LAYOUTS, NAMES, prefix_tokens, table_tokens
 from mmlape.models.vit.options import ARCHS
 from mmlape.models.vit.targets import TARGETS
 
@@ -76,7 +76,9 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         return {**super().targets(), **TARGETS}
 
     def owns(self, kind: type, weights: Weights) -> bool:
-        """Check for the prefix tokens of this class."""
+        """Check for the prefix tokens of this class, and for nothing of timm's other ViTs and their adapters."""
+        if weights.has(EVA) or any(name.startswith('spm.') for name in weights.dropped):
+            return False
         stored = tuple(name for name in prefix_tokens(weights) if name != 'reg_token')
         return weights.layout != ADAPTER.name and stored in (kind.prefix_tokens, ())
 

@@ -167,6 +167,8 @@ def to_open_clip(tensors: Tensors) -> Tensors:
 
 
 IMAGES_OF_JAX = replace(HALF, source='AugReg and big_vision')
+EVA = r'blocks\.0\.(attn\.(q_bias|q_proj|bias_mask)|mlp\.fc1_[gx]|gamma_1)|storage_tokens'
+"""Names in timm's other plain ViTs, which look like these but are ``TimmViT``'s."""
 ADAPTER = Layout('vit-adapter', (r'spm\.stem\.', r'blocks\.0\.attn\.qkv\.'), _stem_as_convolution)
 LAYOUTS = (
     ADAPTER,

@@ -1,0 +1,26 @@
+"""`mmlape install-ops`: put the ops on torchvision's kernels beside an mmcv without compiled ops."""
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.description = (
+        "Write NMS, soft NMS, RoIAlign, the focal loss and deformable attention on torchvision's kernels into mmcv's "
+        'folder of this environment, as `mmcv/_ext.py`. The commands of mmlape do without it; the tools of mmdet, '
+        'mmseg and mmpretrain need it where mmcv is not compiled. A compiled mmcv goes first.'
+    )
+    parser.add_argument('--remove', action='store_true', help='delete the file again')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write or delete the file."""
+    from mmlape.mmcv_ops import COMPILED, install_ops, ops_in_use, remove_ops
+
+    if args.remove:
+        print(f'deleted {remove_ops()}')
+    elif ops_in_use() == COMPILED:
+        print('mmcv has compiled ops: nothing to do')
+    else:
+        print(f'wrote {install_ops()}')
+    return 0

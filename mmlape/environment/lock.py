@@ -1,0 +1,53 @@
+"""Shell lines that install what is missing, at the versions of `requirements.txt`; standard library only."""
+
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+from mmlape.environment.packages import PACKAGES
+
+LOCK = Path(__file__).resolve().parents[1] / 'requirements.txt'
+"""Every package of the stack with version and hashes, for each supported Python, as `make lock` writes it."""
+
+
+@cache
+def locked() -> dict[str, set[str]]:
+    """Return the versions of each package of the lock; several where it depends on Python."""
+    versions: dict[str, set[str]] = {}
+    for name, version in re.findall(r'^([\w.-]+)==([^ ;\\]+)', LOCK.read_text(encoding='utf-8'), re.MULTILINE):
+        versions.setdefault(name, set()).add(version)
+    return versions
+
+
+def pinned(name: str) -> str:
+    """Return `name==version`, or the name alone where the version depends on Python."""
+    versions = locked().get(name, set())
+    return f'{name}=={next(iter(versions))}' if len(versions) == 1 else name
+
+
+def install_line(module: str) -> str:
+    """Return the shell line that installs a package of the stack, by its import name, into the running environment."""
+    names = ('torch', 'torchvision') if module in ('torch', 'torchvision') else (PACKAGES[module].distributions[0],)
+    if module == 'mmdet':
+        names += ('imaug',)
+    # the MM packages ask for both packages of OpenCV; mmcv is taken without ops, which mmlape brings
+    flags = '--no-deps --no-cache-dir --force-reinstall ' if module == 'mmcv' else '--no-deps '
+    return f'{_pip()} {flags if module.startswith("mm") else ""}{" ".join(map(pinned, names))}'
+
+
+def library_line(*names: str) -> str:
+    """Return the shell line that installs libraries."""
+    return f'{_pip()} {" ".join(map(pinned, names))}'
+
+
+def everything_line() -> str:
+    """Return the line that installs the complete stack again."""
+    root = Path(__file__).resolve().parents[2]
+    if (root / 'bootstrap' / 'setup.sh').exists():
+        return f'make -B -C {root} setup'
+    return f'{_pip()} --no-deps -r {LOCK}'
+
+
+def _pip() -> str:
+    return f'{sys.executable} -m pip install'

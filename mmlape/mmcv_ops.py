@@ -1,0 +1,75 @@
+"""The ops of an mmcv that was installed without a compiler: `mmcv._ext` on torchvision's kernels.
+
+Importing mmlape lends them to this process. MM's own tools import mmdet before mmlape: `mmlape install-ops` is for
+them. Python prefers a compiled extension to both.
+"""
+
+import importlib.util
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
+from pathlib import Path
+
+from mmlape.errors import StackError
+
+NAME = 'mmcv._ext'
+SOURCE = Path(__file__).with_name('mmcv_ext.py')
+COMPILED, INSTALLED, LENT, MISSING = 'compiled', 'installed', 'lent', 'missing'
+
+
+class _Finder:
+    """Finds `mmcv._ext` where nothing else does, as the last of Python's finders."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        return importlib.util.spec_from_file_location(NAME, SOURCE) if name == NAME else None
+
+
+def lend_ops() -> None:
+    """Let this process import `mmcv._ext` where mmcv has none."""
+    if _Finder not in sys.meta_path:
+        sys.meta_path.append(_Finder)
+
+
+def mmcv_folder() -> Path:
+    """Return the folder of the installed mmcv, without importing it.
+
+    Raises:
+        StackError: mmcv is not installed.
+    """
+    spec = importlib.util.find_spec('mmcv')
+    if spec is None or not spec.submodule_search_locations:
+        raise StackError(f'mmcv is not installed for {sys.executable}: pip install onedl-mmcv')
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def ops_in_use() -> str:
+    """Return whether `mmcv._ext` is 'compiled', 'installed' beside mmcv, 'lent' by mmlape, or 'missing'."""
+    try:
+        folder = mmcv_folder()
+    except StackError:
+        return MISSING
+    if any((folder / f'_ext{suffix}').exists() for suffix in EXTENSION_SUFFIXES):
+        return COMPILED
+    return INSTALLED if (folder / '_ext.py').exists() else LENT if _Finder in sys.meta_path else MISSING
+
+
+def install_ops() -> Path:
+    """Write the module into mmcv's folder, and return its path."""
+    target = mmcv_folder() / '_ext.py'
+    target.write_bytes(SOURCE.read_bytes())
+    return target
+
+
+def remove_ops() -> Path:
+    """Delete the module from mmcv's folder, and return its path.
+
+    Raises:
+        StackError: There is none, or the file there is not ours.
+    """
+    target = mmcv_folder() / '_ext.py'
+    if not target.exists():
+        raise StackError(f'{target}: there is nothing to remove')
+    if 'FROM_WHEELS' not in target.read_text(encoding='utf-8', errors='replace'):
+        raise StackError(f'{target} was not written by `mmlape install-ops`: it stays; delete it by hand')
+    target.unlink()
+    return target
