@@ -392,7 +392,7 @@ BY_FILE = {
         ('averages: unfinished runs, too', 'done = [run for run in runs if run.counts]',
          'done = [run for run in runs if run.last]'),
         ('averages: undefined values count', 'if is_defined(metric or name, value)}', 'if value is not None}'),
-        ('averages: AP of classes as it is', 'name: {one: entry_in_points(name, entry)',
+        ('averages: AP of classes as it is', 'name: {label: entry_in_points(name, entry)',
          'name: {one: entry_in_points(one, entry)'),
         ('averages: intervals as they are', "for key in ('mean', 'std', 'low', 'high')", "for key in ('mean', 'std')"),
         ('averages: other iterations', 'if len(steps) > 1:', 'if len(steps) > 2:'),
