@@ -393,7 +393,7 @@ BY_FILE = {
          'done = [run for run in runs if run.last]'),
         ('averages: undefined values count', 'if is_defined(metric or name, value)}', 'if value is not None}'),
         ('averages: AP of classes as it is', 'name: {label: entry_in_points(name, entry)',
-         'name: {one: entry_in_points(one, entry)'),
+         'name: {label: entry_in_points(label, entry)'),
         ('averages: intervals as they are', "for key in ('mean', 'std', 'low', 'high')", "for key in ('mean', 'std')"),
         ('averages: other iterations', 'if len(steps) > 1:', 'if len(steps) > 2:'),
         ('averages: other runs', 'for other in known[1:]:', 'for other in known[2:]:'),
