@@ -94,15 +94,15 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
     key = next((run.best['key'] for run in done if run.best), None)
     summary = {'seeds': [run.seed for run in done], 'unfinished': unfinished, 'key': key}
     for which in EVALUATIONS:
-        found = {run.seed: getattr(run, which) for run in done if getattr(run, which)}
-        names = dict.fromkeys(name for entry in found.values() for name in entry.get('per_class') or {})
+        evaluations = {run.seed: getattr(run, which) for run in done if getattr(run, which)}
+        names = dict.fromkeys(name for entry in evaluations.values() for name in entry.get('per_class') or {})
         summary[which] = {
-            'n': len(found),
-            'steps': {str(seed): entry['step'] for seed, entry in found.items()},
-            'metrics': moments({seed: entry['metrics'] for seed, entry in found.items()}),
+            'n': len(evaluations),
+            'steps': {str(seed): entry['step'] for seed, entry in evaluations.items()},
+            'metrics': moments({seed: entry['metrics'] for seed, entry in evaluations.items()}),
             'per_class': {
                 name: moments(
-                    {seed: (entry.get('per_class') or {}).get(name, {}) for seed, entry in found.items()}, name
+                    {seed: (entry.get('per_class') or {}).get(name, {}) for seed, entry in evaluations.items()}, name
                 )
                 for name in names
             },
@@ -132,7 +132,7 @@ def in_points(summary: dict) -> dict:
         part = summary[which]
         metrics = {name: entry_in_points(name, entry) for name, entry in part['metrics'].items()}
         per_class = {
-            name: {one: entry_in_points(name, entry) for one, entry in rows.items()}
+            name: {label: entry_in_points(name, entry) for label, entry in rows.items()}
             for name, rows in part['per_class'].items()
         }
         scaled[which] = {**part, 'metrics': metrics, 'per_class': per_class}

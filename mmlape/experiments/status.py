@@ -102,31 +102,31 @@ def _metric(run: Run) -> tuple[str, float | None, int] | None:
     return (names[0], run.last['metrics'][names[0]], run.last['step']) if names else None
 
 
-def table(found: Sequence[Row]) -> Table:
+def table(runs: Sequence[Row]) -> Table:
     """Build the table of runs, with how many there are of each state."""
-    counts = {state: sum(one.state == state for one in found) for state in dict.fromkeys(one.state for one in found)}
+    counts = {state: sum(run.state == state for run in runs) for state in dict.fromkeys(run.state for run in runs)}
     result = Table(
         'arm', 'seed', 'state', 'iteration', 'left', 'last metric', 'host', 'reason',
         title=', '.join(f'{count} {state}' for state, count in counts.items()),
     )  # fmt: skip
-    for number, one in enumerate(found):
-        if number and found[number - 1].arm != one.arm:
+    for number, run in enumerate(runs):
+        if number and runs[number - 1].arm != run.arm:
             result.add_section()
-        progress = '' if one.iter is None else f'{one.iter} of {one.max_iters or "?"}'
-        metric = f'{one.metric[0]} {show(*one.metric[:2])} at {one.metric[2]}' if one.metric else ''
-        style = STYLES.get(one.state)
+        progress = '' if run.iter is None else f'{run.iter} of {run.max_iters or "?"}'
+        metric = f'{run.metric[0]} {show(*run.metric[:2])} at {run.metric[2]}' if run.metric else ''
+        style = STYLES.get(run.state)
         result.add_row(
-            one.arm, str(one.seed), f'[{style}]{one.state}[/]' if style else one.state, progress,
-            '' if one.eta is None else clock(one.eta), metric, one.host or '', escape(one.reason or ''),
+            run.arm, str(run.seed), f'[{style}]{run.state}[/]' if style else run.state, progress,
+            '' if run.eta is None else clock(run.eta), metric, run.host or '', escape(run.reason or ''),
         )  # fmt: skip
     return result
 
 
-def as_json(found: Sequence[Row]) -> str:
+def as_json(runs: Sequence[Row]) -> str:
     """Return the runs as JSON: a list of objects with `Row`'s fields; ``metric`` has name, value and step."""
     listed = [
-        dict(asdict(one), metric=one.metric and dict(zip(('name', 'value', 'step'), one.metric, strict=True)))
-        for one in found
+        dict(asdict(run), metric=run.metric and dict(zip(('name', 'value', 'step'), run.metric, strict=True)))
+        for run in runs
     ]
     return json.dumps(listed, indent=2, ensure_ascii=False)
 

@@ -194,8 +194,8 @@ class Study:
         if len(known) < 2 and not (known & {DEIT, 'no weights'} and None in provenances.values()):
             return []
         lines = (
-            f'{name} from {starts[name] or "no weights"}' + (f' ({found})' if starts[name] and found else '')
-            for name, found in provenances.items()
+            f'{name} from {starts[name] or "no weights"}' + (f' ({source})' if starts[name] and source else '')
+            for name, source in provenances.items()
         )
         return [f'the arms start from different pretrainings, which are compared, too: {"; ".join(lines)}. {PRETRAIN}']
 

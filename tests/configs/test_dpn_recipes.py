@@ -73,13 +73,14 @@ def test_every_model_of_the_paper_has_its_recipes():
     wanted |= {f'{PLUS[0]}{arm}_8xb128-372k_in1k' for arm in ('', '-dpn')}
     base = [(arch, arm) for arch, arm in arms if arch.startswith('vit-base')]
     wanted |= {f'{arch}_4xb128-{length}_sun397' for arch, arm in base for length in ('300e', '300e-aug')}
-    wanted |= {f'{arch}{arm}_4xb128-5k-ft384_in1k' for arch, arm in base}
+    wanted |= {f'{arch}_4xb128-5k-ft384_in1k' for arch, arm in base}
     assert names == wanted
     for study, count in (
         ('dpn-table6', len(ARCHS) * (1 + len(ABLATIONS))),
         ('dpn-imagenet21k', len(ARCHS) * 4),
         ('dpn-sun397', 2 * 2 * 3),
         ('dpn-placement', 3 * 3 + 2),
+        ('dpn-ft384', 2 * 2),
     ):
         assert len(read_study(ROOT / 'studies' / f'{study}.yml').arms) == count
 

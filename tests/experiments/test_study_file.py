@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+import trouble
 import yaml
 
 from mmlape.analysis.config_values import differing_values, value_sources
@@ -256,31 +257,25 @@ def test_the_dry_run_shows_the_study(grid, tmp_path, monkeypatch, capsys):
     assert '80.50 mIoU, DPN (TMLR 2023), Table 6' in said and not list(tmp_path.iterdir())
 
 
-def test_a_study_is_trained_killed_and_continued(config, tmp_path):
-    """One arm of two is finished when the command is killed; the same command trains the rest."""
-    study = config.with_name('mini.yml')
-    study.write_text(
+def test_a_study_is_trained_killed_and_continued(tmp_path):
+    """The first arm waits in its evaluation while it and the command are killed; the same command trains both arms."""
+    tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data'), trouble.CONFIG)
+    (tmp_path / 'mini.yml').write_text(
         'base: tiny.py\nseeds: [3]\npaper: P\nmetric: mIoU\n'
         'arms: {plain: , dual: {overrides: {model.backbone.patch_norm: dual}, figure: 41.20}}\n'
     )
-    options = (study.name, '--parallel', 1, '--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2')
-    tool = tiny.ROOT / 'tools' / 'multi_seed.py'
-    command = tiny.start(tool, *options, '--work-dir', tmp_path, cwd=config.parent)
-    line = ''
-    while 'plain, seed 3: finished' not in line:
-        line = command.stdout.readline()
-        assert line, 'it ended before'
-    tiny.until(lambda: running_in(tmp_path / 'dual' / 'seed_3'), command)
+    tool, work_dir = tiny.ROOT / 'tools' / 'multi_seed.py', tmp_path / 'work_dirs' / 'mini'
+    command = tiny.start(tool, 'mini.yml', '--parallel', 1, cwd=tmp_path, TROUBLE='wait:3')
+    log = work_dir / 'plain' / 'logs' / 'seed_3.log'
+    tiny.until(lambda: log.exists() and 'waiting' in log.read_text(), command)
     command.kill()
-    os.kill(running_in(tmp_path / 'dual' / 'seed_3')['pid'], signal.SIGKILL)
+    os.kill(running_in(work_dir / 'plain' / 'seed_3')['pid'], signal.SIGKILL)
     command.communicate()
-    said = tiny.run(tool, *options, '--work-dir', tmp_path, cwd=config.parent)
-    assert 'plain, seed 3: finished before, skipped' in said and 'dual, seed 3: finished after' in said
-    record = tiny.record(tmp_path / 'dual' / 'seed_3')
-    assert record['state'] == 'finished' and Path(record['config']).name == 'mini-dual.py'
-    arm = find_arm(str(config.parent / record['config']))[1]
+    said = tiny.run(tool, 'mini.yml', '--parallel', 1, cwd=tmp_path)
+    assert 'plain, seed 3: resumed' in said and said.count(': finished after') == 2
+    record = tiny.record(work_dir / 'dual' / 'seed_3')
+    assert record['state'] == 'finished' and record['config'] == 'mini-dual.py'
+    arm = find_arm(str(tmp_path / record['config']))[1]
     assert (arm.name, arm.figure) == ('dual', '41.20')
-    alone = tiny.train(Path(f'{study}:dual'), tmp_path / 'alone', *options[3:], '--seed', 3)
-    assert (
-        'mini-dual' in alone or tiny.record(tmp_path / 'alone')['identity']['config'] == record['identity']['config']
-    )
+    first = tiny.record(work_dir / 'plain' / 'seed_3')
+    assert first['identity']['settings_sha256'] != record['identity']['settings_sha256']

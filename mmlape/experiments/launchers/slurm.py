@@ -246,8 +246,8 @@ def _final_state(number: str) -> str:
     if result.returncode == 0 and result.stdout.strip():
         return result.stdout.split()[0]
     result = _slurm('scontrol', 'show', 'job', number, '--oneliner')
-    found = re.search(r'\bJobState=(\S+)', result.stdout)
-    return found[1] if found else 'vanished'
+    match = re.search(r'\bJobState=(\S+)', result.stdout)
+    return match[1] if match else 'vanished'
 
 
 def _slurm(*command: str) -> subprocess.CompletedProcess:
