@@ -80,7 +80,7 @@ OWN_TESTS = {
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
     'mmlape/models/timm/checkpoint.py': OF_TIMM_FILES,
     'mmlape/models/base/tensor_names.py': OF_DESCRIPTIONS,
-    'mmlape/models/base/named_arch.py': OF_DESCRIPTIONS,
+    'mmlape/models/base/shapes.py': OF_DESCRIPTIONS,
     'mmlape/models/vit/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/models/swin/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/models/swin/layouts.py': OF_DESCRIPTIONS,
@@ -266,8 +266,6 @@ BY_FILE = {
         ('CeiT: dropout of attention weights', 'proj_drop_rate=drop_rate',
          'proj_drop_rate=drop_rate, attn_drop_rate=drop_rate'),
         ('CeiT: no dropout of attention', 'proj_drop_rate=drop_rate', 'proj_drop_rate=0.0'),
-    ],
-    'mmlape/models/ceit/checkpoint.py': [
         ('CeiT: heads of S', "'small': _arch(6)", "'small': dict(_arch(6), num_heads=12)"),
     ],
     'mmlape/models/compact/layers.py': [
@@ -303,6 +301,7 @@ BY_FILE = {
         ('compact: initial linear maps of PyTorch', 'self.init_linear(module)', 'pass'),
         ('compact: initial convolutions of PyTorch', 'nn.init.kaiming_normal_(module.weight)', 'pass'),
         ('compact: no attention dropout by default', 'attn_drop_rate: float = 0.1', 'attn_drop_rate: float = 0.0'),
+        ('compact: heads of 7 layers', '7: (256, 4, 512)', '7: (256, 8, 512)'),
     ],
     'mmlape/models/timm/model.py': [
         ('timm: the last layer alone is normed', 'x = self.final_norm(x)\n',
@@ -503,8 +502,8 @@ BY_FILE = {
         ('a file: readings beside a record', "() if 'pe_type' in weights.recorded else inside", 'inside'),
         ('a file: heads that do not divide', 'if dims % heads == 0)', 'if dims % heads >= 0)'),
     ],
-    'mmlape/models/base/named_arch.py': [
-        ('a file: stem of other pixels', 'position.img_size(self.patch_size)', 'position.img_size(8)'),
+    'mmlape/models/base/shapes.py': [
+        ('a file: stem of other pixels', 'position.img_size(self.infer_patch_size(shape)', 'position.img_size(8'),
     ],
     'mmlape/models/vit/checkpoint.py': [
         ('a file: an arch of other heads', 'heads = NAMES.infer_heads(weights) or dims // 64', 'heads = dims // 64'),
@@ -773,9 +772,6 @@ BY_FILE = {
     ],
     'mmlape/models/vit/options.py': [
         ('DeiT: heads of S', '_arch(384, 6)', '_arch(384, 12)'),
-    ],
-    'mmlape/models/compact/options.py': [
-        ('compact: heads of 7 layers', '7: (256, 4, 512)', '7: (256, 8, 512)'),
     ],
     'mmlape/analysis/cost.py': [
         ('cost: as many keys as queries', 'queries * key[2]', 'queries * queries'),
