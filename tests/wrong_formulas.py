@@ -83,7 +83,6 @@ OWN_TESTS = {
     'mmlape/models/base/shapes.py': OF_DESCRIPTIONS,
     'mmlape/models/vit/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/models/swin/checkpoint.py': OF_DESCRIPTIONS,
-    'mmlape/models/swin/layouts.py': OF_DESCRIPTIONS,
     'mmlape/datasets/big_vision.py': OF_DPN,
     'mmlape/models/initial.py': (
         'tests/configs/test_dpn_recipes.py',
@@ -511,8 +510,6 @@ BY_FILE = {
     'mmlape/models/swin/checkpoint.py': [
         ('a file: Swin windows of the first stage', 'sides[0] if len(set(sides)) == 1 else tuple(sides)', 'sides[0]'),
         ('a file: Swin grid of a window', 'position if NAMES.tables(weights) else', 'position if True else'),
-    ],
-    'mmlape/models/swin/layouts.py': [
         ("a file: Swin merging of timm's by the fourth stage", r'[1-9]\d*\.downsample', r'3\.downsample'),
         ('a file: Swin merging of others taken for timm', r"absent=r'layers\.0\.downsample\.'", 'absent=None'),
     ],
@@ -746,11 +743,8 @@ BY_FILE = {
          'self.norm if self.pe_norm is None else self.pe_norm', 'self.norm'),
         ('Swin: the PE is merged without a norm', 'self.reduction(norm(merge_cells(pe, grid)))',
          'self.reduction(merge_cells(pe, grid))'),
-    ],
-    'mmlape/models/swin/options.py': [
         ('Swin: tables for windows that are not shrunk', 'window if pad_small_map else min(window, *grid)', 'window'),
         ('Swin: tables for the first grid', 'grid = merged_grid(grid)', 'pass'),
-        ('Swin: heads of T', '_arch(96, 6, 3)', '_arch(96, 6, 6)'),
     ],
     'mmlape/models/swin/model.py': [
         ('Swin: the PE is merged as it was before the layers', 'self.position.joining.change_grid(pe, lambda',
@@ -769,6 +763,7 @@ BY_FILE = {
          'attn_drop_rate=drop_rate, proj_drop_rate=attn_drop_rate'),
         ('Swin: no dropout of embeddings', 'nn.Dropout(drop_rate)', 'nn.Dropout(0.0)'),
         ('Swin: no dropout of the FFN', 'dict(drop_rate=drop_rate', 'dict(drop_rate=0.0'),
+        ('Swin: heads of T', '_arch(96, 6, 3)', '_arch(96, 6, 6)'),
     ],
     'mmlape/models/vit/options.py': [
         ('DeiT: heads of S', '_arch(384, 6)', '_arch(384, 12)'),
