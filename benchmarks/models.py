@@ -44,7 +44,7 @@ def compact(settings: Settings, arch: str, size: int, **changes) -> nn.Module:
 
 def swin_arch(settings: Settings) -> dict:
     """Return the arch of the Swin that goes by the size of the measured ViT."""
-    from mmlape.models.swin.options import ARCHS
+    from mmlape.models.swin.model import ARCHS
 
     if settings.arch == 'mini':
         return dict(embed_dims=12, depths=(1, 1, 2, 1), num_heads=(1, 2, 4, 8))

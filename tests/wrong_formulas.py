@@ -80,10 +80,9 @@ OWN_TESTS = {
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
     'mmlape/models/timm/checkpoint.py': OF_TIMM_FILES,
     'mmlape/models/base/tensor_names.py': OF_DESCRIPTIONS,
-    'mmlape/models/base/named_arch.py': OF_DESCRIPTIONS,
+    'mmlape/models/base/shapes.py': OF_DESCRIPTIONS,
     'mmlape/models/vit/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/models/swin/checkpoint.py': OF_DESCRIPTIONS,
-    'mmlape/models/swin/layouts.py': OF_DESCRIPTIONS,
     'mmlape/datasets/big_vision.py': OF_DPN,
     'mmlape/models/initial.py': (
         'tests/configs/test_dpn_recipes.py',
@@ -271,8 +270,6 @@ BY_FILE = {
         ('CeiT: dropout of attention weights', 'proj_drop_rate=drop_rate',
          'proj_drop_rate=drop_rate, attn_drop_rate=drop_rate'),
         ('CeiT: no dropout of attention', 'proj_drop_rate=drop_rate', 'proj_drop_rate=0.0'),
-    ],
-    'mmlape/models/ceit/checkpoint.py': [
         ('CeiT: heads of S', "'small': _arch(6)", "'small': dict(_arch(6), num_heads=12)"),
     ],
     'mmlape/models/compact/layers.py': [
@@ -308,6 +305,7 @@ BY_FILE = {
         ('compact: initial linear maps of PyTorch', 'self.init_linear(module)', 'pass'),
         ('compact: initial convolutions of PyTorch', 'nn.init.kaiming_normal_(module.weight)', 'pass'),
         ('compact: no attention dropout by default', 'attn_drop_rate: float = 0.1', 'attn_drop_rate: float = 0.0'),
+        ('compact: heads of 7 layers', '7: (256, 4, 512)', '7: (256, 8, 512)'),
     ],
     'mmlape/models/timm/model.py': [
         ('timm: the last layer alone is normed', 'x = self.final_norm(x)\n',
@@ -508,8 +506,8 @@ BY_FILE = {
         ('a file: readings beside a record', "() if 'pe_type' in weights.recorded else inside", 'inside'),
         ('a file: heads that do not divide', 'if dims % heads == 0)', 'if dims % heads >= 0)'),
     ],
-    'mmlape/models/base/named_arch.py': [
-        ('a file: stem of other pixels', 'position.img_size(self.patch_size)', 'position.img_size(8)'),
+    'mmlape/models/base/shapes.py': [
+        ('a file: stem of other pixels', 'position.img_size(self.infer_patch_size(shape)', 'position.img_size(8'),
     ],
     'mmlape/models/vit/checkpoint.py': [
         ('a file: an arch of other heads', 'heads = NAMES.infer_heads(weights) or dims // 64', 'heads = dims // 64'),
@@ -517,8 +515,6 @@ BY_FILE = {
     'mmlape/models/swin/checkpoint.py': [
         ('a file: Swin windows of the first stage', 'sides[0] if len(set(sides)) == 1 else tuple(sides)', 'sides[0]'),
         ('a file: Swin grid of a window', 'position if NAMES.tables(weights) else', 'position if True else'),
-    ],
-    'mmlape/models/swin/layouts.py': [
         ("a file: Swin merging of timm's by the fourth stage", r'[1-9]\d*\.downsample', r'3\.downsample'),
         ('a file: Swin merging of others taken for timm', r"absent=r'layers\.0\.downsample\.'", 'absent=None'),
     ],
@@ -752,11 +748,8 @@ BY_FILE = {
          'self.norm if self.pe_norm is None else self.pe_norm', 'self.norm'),
         ('Swin: the PE is merged without a norm', 'self.reduction(norm(merge_cells(pe, grid)))',
          'self.reduction(merge_cells(pe, grid))'),
-    ],
-    'mmlape/models/swin/options.py': [
         ('Swin: tables for windows that are not shrunk', 'window if pad_small_map else min(window, *grid)', 'window'),
         ('Swin: tables for the first grid', 'grid = merged_grid(grid)', 'pass'),
-        ('Swin: heads of T', '_arch(96, 6, 3)', '_arch(96, 6, 6)'),
     ],
     'mmlape/models/swin/model.py': [
         ('Swin: the PE is merged as it was before the layers', 'self.position.joining.change_grid(pe, lambda',
@@ -775,12 +768,10 @@ BY_FILE = {
          'attn_drop_rate=drop_rate, proj_drop_rate=attn_drop_rate'),
         ('Swin: no dropout of embeddings', 'nn.Dropout(drop_rate)', 'nn.Dropout(0.0)'),
         ('Swin: no dropout of the FFN', 'dict(drop_rate=drop_rate', 'dict(drop_rate=0.0'),
+        ('Swin: heads of T', '_arch(96, 6, 3)', '_arch(96, 6, 6)'),
     ],
     'mmlape/models/vit/options.py': [
         ('DeiT: heads of S', '_arch(384, 6)', '_arch(384, 12)'),
-    ],
-    'mmlape/models/compact/options.py': [
-        ('compact: heads of 7 layers', '7: (256, 4, 512)', '7: (256, 8, 512)'),
     ],
     'mmlape/analysis/cost.py': [
         ('cost: as many keys as queries', 'queries * key[2]', 'queries * queries'),

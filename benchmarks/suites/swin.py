@@ -14,7 +14,7 @@ def timm_swin(settings: Settings, size: int, weights: dict[str, Tensor]) -> nn.M
     """Build timm's, which returns the mean of the tokens."""
     from timm.models.swin_transformer import SwinTransformer
 
-    from mmlape.models.swin.layouts import to_timm
+    from mmlape.models.swin.checkpoint import to_timm
 
     arch = swin_arch(settings)
     model = SwinTransformer(
@@ -27,10 +27,10 @@ def timm_swin(settings: Settings, size: int, weights: dict[str, Tensor]) -> nn.M
 
 def to_mmpretrain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Bring parameters or gradients of ours into the names and the order of mmpretrain's backbone."""
-    from mmlape.models.swin import layouts as swin_layouts
+    from mmlape.models.swin import checkpoint
 
-    found = swin_layouts.to_mmpretrain(tensors)
-    return {name.removeprefix('backbone.'): value for name, value in found.items()}
+    renamed = checkpoint.to_mmpretrain(tensors)
+    return {name.removeprefix('backbone.'): value for name, value in renamed.items()}
 
 
 def mmpretrain_swin(settings: Settings, size: int, weights: dict[str, Tensor]) -> nn.Module:
@@ -52,7 +52,7 @@ def _gradients(rename: Callable) -> Callable:
 
 
 def _to_timm(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    from mmlape.models.swin.layouts import to_timm
+    from mmlape.models.swin.checkpoint import to_timm
 
     return to_timm(tensors)
 

@@ -14,7 +14,8 @@ from mmengine.config import Config
 from model_helpers import is_normal, is_uniform
 from torch import nn
 
-from mmlape.models.compact.options import resolve_arch
+from mmlape.models.base.archs import resolve_arch
+from mmlape.models.compact.model import ARCHS as COMPACT
 
 LAYERS = dict(embed_dims=48, num_layers=3, num_heads=3, feedforward_channels=96)
 ARCHS = {
@@ -40,7 +41,7 @@ def shrunk(cfg: Config) -> str:
     kind = backbone['type'].removeprefix('mmlape.')
     arch = dict(ARCHS[kind])
     if kind == 'CompactTransformer':
-        arch = {**resolve_arch(backbone['arch']), **arch}
+        arch = {**resolve_arch(backbone['arch'], COMPACT), **arch}
     backbone.update(arch=arch, img_size=64 if kind == 'SwinTransformer' else 96)
     for key in ('drop_rate', 'drop_path_rate', 'attn_drop_rate'):
         backbone.pop(key, None)

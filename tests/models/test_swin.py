@@ -15,6 +15,7 @@ from mmlape.errors import ConfigError
 from mmlape.models import SwinTransformer, VisionTransformer
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.position import resolve_position
+from mmlape.models.swin.checkpoint import LAYOUTS
 from mmlape.models.swin.layers import (
     PatchMerging,
     ShiftedWindowAttention,
@@ -23,7 +24,6 @@ from mmlape.models.swin.layers import (
     merge_cells,
     partition,
 )
-from mmlape.models.swin.layouts import LAYOUTS
 from mmlape.registry import MODELS
 
 

@@ -1,38 +1,25 @@
-"""The archs of CeiT, and what its checkpoint files tell."""
+"""The checkpoint files of CeiT; the public code's names are ours."""
 
 from typing import Any
 
 from mmlape.checkpoint.key_maps import Weights
-from mmlape.models.base.named_arch import NamedArchAdapter
+from mmlape.models.base.shapes import ShapesAdapter
 
 
-def _arch(num_heads: int) -> dict:
-    embed_dims = 64 * num_heads
-    return dict(
-        embed_dims=embed_dims,
-        num_layers=12,
-        num_heads=num_heads,
-        feedforward_channels=4 * embed_dims,
-        stem_channels=64,
-    )
+class CeiTCheckpointAdapter(ShapesAdapter):
+    """Describes CeiT's files."""
 
-
-ARCHS = {'tiny': _arch(3), 'small': _arch(6), 'base': _arch(12)}
-
-
-class CeiTCheckpointAdapter(NamedArchAdapter):
-    """The public code's names, which are ours."""
+    stem = 'i2t'
 
     def __init__(self):
-        super().__init__(
-            signs=(r'i2t\.proj\.', r'blocks\.0\.leff\.'),
-            archs=ARCHS,
-            stem='i2t',
-            widths={
-                'embed_dims': 'i2t.proj.weight',
-                'feedforward_channels': 'blocks.0.leff.conv1.weight',
-                'stem_channels': 'i2t.backbone.conv.weight',
-            },
+        super().__init__(signs=(r'i2t\.proj\.', r'blocks\.0\.leff\.'))
+
+    def infer_shape(self, weights: Weights) -> dict[str, Any]:
+        """Return widths."""
+        return dict(
+            embed_dims=len(weights.tensors['i2t.proj.weight']),
+            feedforward_channels=len(weights.tensors['blocks.0.leff.conv1.weight']),
+            stem_channels=len(weights.tensors['i2t.backbone.conv.weight']),
         )
 
     def infer_options(self, weights: Weights) -> dict[str, Any]:

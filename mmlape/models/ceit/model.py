@@ -11,13 +11,27 @@ from torch import Tensor, nn
 
 from mmlape.models.base.archs import name_models, resolve_arch
 from mmlape.models.base.isotropic import IsotropicBackbone
-from mmlape.models.ceit.checkpoint import ARCHS, CeiTCheckpointAdapter
+from mmlape.models.ceit.checkpoint import CeiTCheckpointAdapter
 from mmlape.models.ceit.layers import ImageToTokens, LayerClassAttention, LeFFLayer
 from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import build_layers, growing_rates
 from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.registry import MODELS
+
+
+def _arch(num_heads: int) -> dict:
+    embed_dims = 64 * num_heads
+    return dict(
+        embed_dims=embed_dims,
+        num_layers=12,
+        num_heads=num_heads,
+        feedforward_channels=4 * embed_dims,
+        stem_channels=64,
+    )
+
+
+ARCHS = {'tiny': _arch(3), 'small': _arch(6), 'base': _arch(12)}
 
 
 @MODELS.register_module()

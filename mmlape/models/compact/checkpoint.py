@@ -1,14 +1,14 @@
 """What ViT-Lite, CVT and CCT say about their checkpoints: the public layout, and what a file tells of a model."""
 
 import re
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.targets import Target
-from mmlape.models.base.checkpoint import CheckpointAdapter, Description
-from mmlape.models.base.tensor_names import InferredPosition, TensorNames
-from mmlape.models.compact.options import ARCHS, patch_side
+from mmlape.models.base.checkpoint import Description
+from mmlape.models.base.shapes import ShapesAdapter
+from mmlape.models.base.tensor_names import TensorNames
+from mmlape.models.compact.layers import patch_side
 from mmlape.models.position import AbsolutePosition
 
 CLASS_TOKEN, POOL = 'class_emb', 'attention_pool.'
@@ -50,32 +50,13 @@ PUBLIC = Target(
 )
 
 
-def arch_of(weights: Weights) -> tuple[str | None, dict]:
-    """Return the name of an arch, or None, and its values apart from the heads."""
-    tensors = weights.tensors
-    stems = [name for name in tensors if re.fullmatch(r'tokenizer\.conv_layers\.\d+\.0\.weight', name)]
-    side = tensors[stems[0]].shape[-1]
-    patches = 'tokenizer.conv_layers.0.0.bias' in tensors
-    hidden, dims = tensors['blocks.0.linear1.weight'].shape
-    arch = dict(
-        embed_dims=dims,
-        num_layers=1 + max(int(m[1]) for name in tensors if (m := re.match(r'blocks\.(\d+)\.', name))),
-        feedforward_channels=hidden,
-        tokenizer=dict(type='patch', patch_size=side)
-        if patches
-        else dict(type='conv', kernel_size=side, num_convs=len(stems)),
-        pooling='cls_token' if CLASS_TOKEN in tensors else 'sequence_pool',
-    )
-    heads = NAMES.infer_heads(weights)
-    fitting = (name for name, known in ARCHS.items() if dict(arch, num_heads=heads or known['num_heads']) == known)
-    return next(fitting, None), arch
-
-
-class CompactCheckpointAdapter(CheckpointAdapter):
+class CompactCheckpointAdapter(ShapesAdapter):
     """The public code's names, with ``classifier.`` and without."""
 
     names = NAMES
-    assumed_arguments: ClassVar[Mapping[str, Any]] = {'patch_norm': 'none'}
+    stem = 'tokenizer'
+    class_token = CLASS_TOKEN
+    default_img_size = 32
 
     def layouts(self, kind: type) -> tuple[Layout, ...]:
         """Return the public code's layout and ours."""
@@ -85,26 +66,36 @@ class CompactCheckpointAdapter(CheckpointAdapter):
         """Return this package's layout, and that of the public code."""
         return {**super().targets(), 'compact-transformers': PUBLIC}
 
-    def infer_position(self, weights: Weights) -> InferredPosition:
-        """Return a file's position encodings."""
-        return NAMES.infer_position(weights, prefix=int(CLASS_TOKEN in weights.tensors))
+    def infer_shape(self, weights: Weights) -> dict[str, Any]:
+        """Return widths, tokenizer and pooling."""
+        tensors = weights.tensors
+        stems = [name for name in tensors if re.fullmatch(r'tokenizer\.conv_layers\.\d+\.0\.weight', name)]
+        side = tensors[stems[0]].shape[-1]
+        hidden, dims = tensors['blocks.0.linear1.weight'].shape
+        # only the convolution of patches has a bias
+        patches = 'tokenizer.conv_layers.0.0.bias' in tensors
+        tokenizer = dict(patch_size=side) if patches else dict(kernel_size=side, num_convs=len(stems))
+        return dict(
+            embed_dims=dims,
+            feedforward_channels=hidden,
+            tokenizer=dict(type='patch' if patches else 'conv', **tokenizer),
+            pooling='cls_token' if CLASS_TOKEN in tensors else 'sequence_pool',
+        )
+
+    def infer_patch_size(self, shape: dict[str, Any]) -> int:
+        """Return the side in pixels that a token stands for."""
+        return patch_side(shape['tokenizer'])
+
+    def infer_options(self, weights: Weights) -> dict[str, Any]:
+        """Return the channels of images that have not three, and ``out_type`` for a file without pooling."""
+        channels = weights.tensors['tokenizer.conv_layers.0.0.weight'].shape[1]
+        options = {} if channels == 3 else {'in_channels': channels}
+        pooled = CLASS_TOKEN in weights.tensors or weights.has(POOL)
+        return options if pooled else {**options, 'out_type': 'featmap'}
 
     def infer(self, kind: type, weights: Weights) -> Description:
-        """Infer arch, position encodings and stem."""
-        name, shape = arch_of(weights)
-        position, patch_norm = self.infer_position(weights), NAMES.infer_patch_norm(weights, 'tokenizer')
-        rows = {'arch': name or 'custom', **shape, **NAMES.rows(weights, position), 'patch_norm': patch_norm}
-        arch, notes = NAMES.infer_arch(weights, name, shape)
-        channels = weights.tensors['tokenizer.conv_layers.0.0.weight'].shape[1]
-        config: dict[str, Any] = dict(arch=arch)
-        if position.grid:
-            config |= position.img_size(patch_side(shape['tokenizer']), default=0)
-        if channels != 3:
-            config['in_channels'] = channels
-        if CLASS_TOKEN not in weights.tensors and not weights.has(POOL):
-            config['out_type'] = 'featmap'
-        config |= dict(NAMES.options(weights, position), patch_norm=patch_norm)
-        notes += NAMES.notes(weights, position)
+        """Infer shapes, position encodings and norms of the stem."""
+        rows, config, notes = super().infer(kind, weights)
         if weights.normalisation is None:
             notes.append("images: the public weights want their dataset's mean and std")
         return Description(rows, config, notes)

@@ -40,6 +40,13 @@ def conv_stride(kernel_size: int) -> int:
     return max(1, kernel_size // 2 - 1)
 
 
+def patch_side(tokenizer: dict) -> int:
+    """Return the side in pixels that a token of a tokenizer stands for."""
+    if tokenizer['type'] == 'patch':
+        return tokenizer['patch_size']
+    return (2 * conv_stride(tokenizer['kernel_size'])) ** tokenizer['num_convs']
+
+
 class ConvTokenizer(nn.Module):
     """Convolutions without bias, each followed by ReLU and a max pooling of 3x3 with stride 2; any image size.
 

@@ -9,17 +9,52 @@ import torch
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
-from mmlape.models.base.archs import VARIANTS, name_models
+from mmlape.errors import ConfigError
+from mmlape.models.base.archs import VARIANTS, name_models, resolve_arch
 from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone
 from mmlape.models.compact.checkpoint import CompactCheckpointAdapter
 from mmlape.models.compact.layers import TOKENIZERS, CompactLayer
-from mmlape.models.compact.options import ARCHS, check_out_type, check_patch_norm, paper_name, resolve_arch
 from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.transformer_layer import build_layers, growing_rates
 from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.registry import MODELS
+
+POOLINGS = ('cls_token', 'sequence_pool')
+_SIZES = {2: (128, 2, 128), 4: (128, 2, 128), 6: (256, 4, 512), 7: (256, 4, 512), 14: (384, 6, 1152)}
+_CONVS = ((2, 3, 2), (4, 3, 2), (6, 3, 1), (6, 3, 2), (7, 3, 1), (7, 3, 2), (7, 7, 2), (14, 7, 2))
+
+
+def _arch(num_layers: int, tokenizer: dict, pooling: str) -> dict:
+    embed_dims, num_heads, hidden = _SIZES[num_layers]
+    return dict(
+        embed_dims=embed_dims,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        feedforward_channels=hidden,
+        tokenizer=tokenizer,
+        pooling=pooling,
+    )
+
+
+_PATCHES = dict(type='patch', patch_size=4)
+ARCHS = {
+    **{f'vit-lite-{n}/4': _arch(n, _PATCHES, 'cls_token') for n in (2, 4, 6, 7)},
+    **{f'cvt-{n}/4': _arch(n, _PATCHES, 'sequence_pool') for n in (2, 4, 6, 7)},
+    **{
+        f'cct-{n}/{k}x{convs}': _arch(n, dict(type='conv', kernel_size=k, num_convs=convs), 'sequence_pool')
+        for n, k, convs in _CONVS
+    },
+}
+
+
+def _paper_name(arch: str | dict) -> str:
+    """Return the family of an arch as the papers name it."""
+    arch = ARCHS[arch] if isinstance(arch, str) else arch
+    if arch['tokenizer']['type'] == 'conv':
+        return 'CCT'
+    return 'ViT-Lite' if arch['pooling'] == 'cls_token' else 'CVT'
 
 
 @MODELS.register_module()
@@ -63,7 +98,7 @@ class CompactTransformer(IsotropicBackbone):
         **name_models('{}', [arch for arch in ARCHS if not arch.startswith('cct')]),
         **name_models('{}', [arch for arch in ARCHS if arch.startswith('cct')], {'lape': VARIANTS['lape']}),
     }
-    paper_name = staticmethod(paper_name)
+    paper_name = staticmethod(_paper_name)
     checkpoint_adapter = CompactCheckpointAdapter()
     table_name = 'positional_emb'
     embedding_names = ('tokenizer.', 'norm_pre.')
@@ -89,7 +124,7 @@ class CompactTransformer(IsotropicBackbone):
         init_cfg: dict | list[dict] | None = None,
     ):
         super().__init__(init_cfg)
-        self.arch = resolve_arch(arch)
+        self.arch = _resolve_arch(arch)
         self.embed_dims, depth = self.arch['embed_dims'], self.arch['num_layers']
         self.in_channels = in_channels
         self.interpolate_mode, self.frozen_stages = interpolate_mode, frozen_stages
@@ -99,7 +134,7 @@ class CompactTransformer(IsotropicBackbone):
         self.tokenizer = self._build_tokenizer(in_channels, patch_norm)
         self.patch_size = self.tokenizer.patch_size
         self.grid: Grid = self.grid_of(img_size)
-        self.set_outputs(check_out_type(out_type, self.arch['pooling']), out_indices, depth)
+        self.set_outputs(_check_out_type(out_type, self.arch['pooling']), out_indices, depth)
         self.recorded_arguments = {'patch_norm': patch_norm, 'out_type': self.out_type}
         self.add_prefix_tokens({'class_emb': 1} if self.arch['pooling'] == 'cls_token' else {})
         if self.position.absolute is not None and 'std' not in vars(self.position.absolute):
@@ -132,7 +167,7 @@ class CompactTransformer(IsotropicBackbone):
     def _build_tokenizer(self, in_channels: int, patch_norm: str) -> nn.Module:
         options = dict(self.arch['tokenizer'])
         kind = options.pop('type')
-        check_patch_norm(patch_norm, kind)
+        _check_patch_norm(patch_norm, kind)
         if kind == 'patch':
             options['patch_norm'] = patch_norm
         return TOKENIZERS[kind](in_channels, self.embed_dims, **options)
@@ -181,3 +216,36 @@ class CompactTransformer(IsotropicBackbone):
             return super().format(x, hw)
         weights = self.attention_pool(x).softmax(dim=1)  # (B, N, 1)
         return (weights.mT @ x).squeeze(1)
+
+
+def _resolve_arch(arch: str | dict) -> dict:
+    """Return widths, depth, ``tokenizer`` and ``pooling`` of a name or a dict."""
+    arch = resolve_arch(arch, ARCHS)
+    if arch['pooling'] not in POOLINGS:
+        raise ConfigError(f'arch: unknown pooling={arch["pooling"]!r}; choose one of: {", ".join(POOLINGS)}')
+    if arch['tokenizer'].get('type') not in TOKENIZERS:
+        raise ConfigError(
+            "arch: tokenizer must be dict(type='patch', patch_size=P) or dict(type='conv', kernel_size=K, "
+            f'num_convs=N), not {dict(arch["tokenizer"])}'
+        )
+    return arch
+
+
+def _check_out_type(out_type: str | None, pooling: str) -> str:
+    """Return the form of the outputs; None is the arch's own pooling."""
+    other = next(name for name in POOLINGS if name != pooling)
+    if out_type == other:
+        raise ConfigError(
+            f"out_type={other!r} needs an arch with pooling={other!r}, this one's is {pooling!r}; choose one of: "
+            f'{pooling}, featmap, avg_featmap, raw'
+        )
+    return out_type or pooling
+
+
+def _check_patch_norm(patch_norm: str, tokenizer: str) -> None:
+    """Refuse Dual PatchNorm where there are no patches."""
+    if patch_norm != 'none' and tokenizer != 'patch':
+        raise ConfigError(
+            f"patch_norm={patch_norm!r} norms the raw values of a patch and its token, but CCT's convolutions overlap "
+            "and have no patches; leave patch_norm='none', or choose an arch of ViT-Lite or CVT"
+        )

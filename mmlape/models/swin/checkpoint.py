@@ -1,4 +1,8 @@
-"""What a Swin Transformer says about its checkpoints: arch, windows, position encodings and stem of a file."""
+"""The checkpoint files of a Swin Transformer: how public ones name its tensors, and what a file tells of its model.
+
+Layouts are 'swin' (Microsoft, also its detectors and segmentors, and this package), 'timm' (each merging belongs to
+the stage after it), 'mmpretrain' (also mmdetection and mmsegmentation; the values to merge are in another order).
+"""
 
 import re
 from collections.abc import Mapping
@@ -6,15 +10,117 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Layout, Weights
+from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.checkpoint import CheckpointAdapter, Description
 from mmlape.models.base.tensor_names import HEADS_ASSUMED, InferredPosition, TensorNames, usual_heads
+from mmlape.models.grid import square_grid
 from mmlape.models.position import AbsolutePosition, AttentionPosition, kinds
-from mmlape.models.position.relative_bias import INDEX, TABLE
-from mmlape.models.swin.layouts import LAYOUTS, num_stages, to_mmpretrain, to_swin, to_timm
-from mmlape.models.swin.options import ARCHS, table_windows
+from mmlape.models.position.relative_bias import INDEX, TABLE, offset_index
+from mmlape.models.swin.layers import table_windows
+
+_MMPRETRAIN_NAMES = (
+    (r'^patch_embed\.projection\.', 'patch_embed.proj.'),
+    (r'^stages\.(\d+)\.blocks\.(\d+)\.attn\.w_msa\.', r'layers.\1.blocks.\2.attn.'),
+    (r'^stages\.(\d+)\.blocks\.(\d+)\.ffn\.layers\.0\.0\.', r'layers.\1.blocks.\2.mlp.fc1.'),
+    (r'^stages\.(\d+)\.blocks\.(\d+)\.ffn\.layers\.1\.', r'layers.\1.blocks.\2.mlp.fc2.'),
+    (r'^stages\.', 'layers.'),
+)
+_TO_MMPRETRAIN_NAMES = (
+    (r'^patch_embed\.proj\.', 'backbone.patch_embed.projection.'),
+    (r'^layers\.(\d+)\.blocks\.(\d+)\.attn\.', r'backbone.stages.\1.blocks.\2.attn.w_msa.'),
+    (r'^layers\.(\d+)\.blocks\.(\d+)\.mlp\.fc1\.', r'backbone.stages.\1.blocks.\2.ffn.layers.0.0.'),
+    (r'^layers\.(\d+)\.blocks\.(\d+)\.mlp\.fc2\.', r'backbone.stages.\1.blocks.\2.ffn.layers.1.'),
+    (r'^layers\.', 'backbone.stages.'),
+    (r'^head\.(?=weight|bias)', 'head.fc.'),
+    (r'^(?!head\.)', 'backbone.'),
+)
+_MERGED = r'\.downsample\.(norm|pe_norm|reduction)\.'
+_CELLS = (0, 2, 1, 3)
+"""The cells by row of mmpretrain, in Microsoft's order: by column; and the reverse."""
+
+
+def num_stages(tensors: Tensors) -> int:
+    """Return the number of stages."""
+    return 1 + max(int(found[1]) for name in tensors if (found := re.match(r'layers\.(\d+)\.blocks\.', name)))
+
+
+def _by_cell(value: Tensor) -> Tensor:
+    """Reorder the last axis, 4C values of merged cells, from mmpretrain's (channel, cell) to (cell, channel)."""
+    return value.unflatten(-1, (-1, 4)).movedim(-1, -2)[..., _CELLS, :].flatten(-2)
+
+
+def _by_channel(value: Tensor) -> Tensor:
+    """Reverse ``_by_cell``."""
+    return value.unflatten(-1, (4, -1))[..., _CELLS, :].movedim(-2, -1).flatten(-2)
+
+
+def _from_swin(tensors: Tensors) -> Tensors:
+    """Rename the classifier's norm, which is that of the last stage's output; masks depend on the size alone."""
+    tensors = {name: value for name, value in tensors.items() if not name.endswith('.attn_mask')}
+    return rename_keys(tensors, [(r'^norm\.', f'norm{num_stages(tensors) - 1}.')])
+
+
+def _from_timm(tensors: Tensors) -> Tensors:
+    stages = range(1, num_stages(tensors))
+    return _from_swin(
+        rename_keys(tensors, [(rf'^layers\.{i}\.downsample\.', f'layers.{i - 1}.downsample.') for i in stages])
+    )
+
+
+def _from_mmpretrain(tensors: Tensors) -> Tensors:
+    tensors = _from_swin(rename_keys(tensors, _MMPRETRAIN_NAMES))
+    return {name: _by_cell(value) if re.search(_MERGED, name) else value for name, value in tensors.items()}
+
+
+def to_swin(tensors: Tensors) -> Tensors:
+    """Give the norm behind a classifier's last stage its name, if it is the only one; complete the indices."""
+    last = num_stages(tensors) - 1
+    alone = not any(re.match(rf'norm[0-{max(last - 1, 0)}]\.', name) for name in tensors) or last == 0
+    names = [(rf'^norm{last}\.', 'norm.')] if alone else []
+    return rename_keys(_with_indices(tensors), [*names, (r'^head\.fc\.', 'head.')])
+
+
+def to_timm(tensors: Tensors) -> Tensors:
+    """Move each merging to the stage after it; timm computes indices itself."""
+    tensors = {name: value for name, value in to_swin(tensors).items() if not name.endswith(INDEX)}
+    stages = range(num_stages(tensors) - 1)
+    names = [(rf'^layers\.{i}\.downsample\.', f'layers.{i + 1}.downsample.') for i in stages]
+    return rename_keys(tensors, [*names, (r'^head\.(?=weight|bias)', 'head.fc.')])
+
+
+def to_mmpretrain(tensors: Tensors) -> Tensors:
+    """Rename and reorder for a classifier of MMPretrain, or the backbone of MMDetection and MMSegmentation."""
+    out = {name: _by_channel(v) if re.search(_MERGED, name) else v for name, v in _with_indices(tensors).items()}
+    return rename_keys(out, _TO_MMPRETRAIN_NAMES)
+
+
+def _with_indices(tensors: Tensors) -> Tensors:
+    """Add the index that belongs to each bias table, which not every layout stores."""
+    out = dict(tensors)
+    for name, table in tensors.items():
+        span = square_grid(len(table)) if name.endswith(TABLE) else None
+        if span:
+            out[name.removesuffix(TABLE) + INDEX] = offset_index(tuple((side + 1) // 2 for side in span))
+    return out
+
+
+_V2 = 'its attention (cosines, a network for the bias) and its norms are not those of mmlape.SwinTransformer'
+_BLOCK = r'layers\.0\.blocks\.0\.attn\.qkv\.'
+LAYOUTS = (
+    Layout('Swin V2', (r'(layers|stages)\.0\.blocks\.0\.attn\.(w_msa\.)?cpb_mlp\.',), refused=_V2),
+    Layout(
+        'timm',
+        (_BLOCK, r'layers\.[1-9]\d*\.downsample\.reduction\.', r'patch_embed\.proj\.'),
+        _from_timm,
+        absent=r'layers\.0\.downsample\.',
+    ),
+    Layout('swin', (_BLOCK, r'patch_embed\.proj\.'), _from_swin),
+    Layout(
+        'mmpretrain', (r'stages\.0\.blocks\.0\.attn\.w_msa\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain
+    ),
+)
 
 NAMES = TensorNames('absolute_pos_embed', 'layers.0.blocks.0.')
 LARGEST_GRID = 512  # side of a map, beyond which no later stage's is smaller than a window
@@ -51,9 +157,9 @@ def of_stage(stage: int) -> TensorNames:
     return TensorNames(NAMES.table, f'layers.{stage}.blocks.0.')
 
 
-def arch_name(arch: dict) -> str | None:
+def arch_name(arch: dict, archs: Mapping[str, dict]) -> str | None:
     """Return the name of an arch; heads that are unknown are taken for those of the name."""
-    for name, known in ARCHS.items():
+    for name, known in archs.items():
         if all(arch[key] in (known[key], None) for key in known):
             return name
     return None
@@ -105,7 +211,11 @@ TIMM = dict(
 
 
 class SwinCheckpointAdapter(CheckpointAdapter):
-    """Microsoft's names, which are ours, timm's and MMPretrain's."""
+    """Microsoft's names, which are ours, timm's and MMPretrain's.
+
+    Args:
+        archs: Arguments of the model by the name of an arch.
+    """
 
     names = NAMES
     assumed_arguments: ClassVar[Mapping[str, Any]] = {
@@ -113,6 +223,10 @@ class SwinCheckpointAdapter(CheckpointAdapter):
         'norm_cfg': dict(type='LN', eps=1e-5),
         'pad_small_map': False,
     }
+
+    def __init__(self, archs: Mapping[str, dict]):
+        super().__init__()
+        self.archs = archs
 
     def layouts(self, kind: type) -> tuple[Layout, ...]:
         """Return Microsoft's layout, timm's and mmpretrain's."""
@@ -135,7 +249,7 @@ class SwinCheckpointAdapter(CheckpointAdapter):
     def infer(self, kind: type, weights: Weights) -> Description:
         """Infer arch, windows, position encodings and stem."""
         shape, position = arch_of(weights), self.infer_position(weights)
-        name, window = arch_name(shape), window_of(weights)
+        name, window = arch_name(shape, self.archs), window_of(weights)
         stem = weights.tensors['patch_embed.proj.weight']
         patch_norm = NAMES.infer_patch_norm(weights, post='norm')
         rows = {

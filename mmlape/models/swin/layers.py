@@ -11,6 +11,8 @@ the same way, through a norm of its own and the shared linear map:
     x' = Linear(LN(concat(x_00, x_10, x_01, x_11)))
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
@@ -165,6 +167,15 @@ class PatchMerging(nn.Module):
         """Merge a PE (1, N, C) to (1, N / 4, 2C), by its own norm if there is one, else by that of the tokens."""
         norm = self.norm if self.pe_norm is None else self.pe_norm
         return full_precision(self.reduction(norm(merge_cells(pe, grid))))
+
+
+def table_windows(windows: Sequence[int], grid: Grid, pad_small_map: bool) -> tuple[int, ...]:
+    """Return the side that each stage's bias tables are made for: a window shrunk to a small map has a small table."""
+    sides = []
+    for window in windows:
+        sides.append(window if pad_small_map else min(window, *grid))
+        grid = merged_grid(grid)
+    return tuple(sides)
 
 
 class SwinStage(nn.Module):

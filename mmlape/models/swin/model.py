@@ -9,20 +9,36 @@ import torch
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
-from mmlape.models.base.archs import VARIANTS, name_models
+from mmlape.errors import ConfigError
+from mmlape.models.base.archs import VARIANTS, name_models, resolve_arch
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
+from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.layers.transformer_layer import (
     TransformerEncoderLayer,
     build_layers,
     full_precision,
     growing_rates,
 )
-from mmlape.models.position import AttentionSlot, PositionType, Stream
-from mmlape.models.swin import options as swin_options
+from mmlape.models.position import AttentionSlot, Position, PositionType, Stream, joinings, resolve_position
 from mmlape.models.swin.checkpoint import SwinCheckpointAdapter
-from mmlape.models.swin.layers import PatchMerging, ShiftedWindowAttention, SwinPatchEmbed, SwinStage, merged_grid
+from mmlape.models.swin.layers import (
+    PatchMerging,
+    ShiftedWindowAttention,
+    SwinPatchEmbed,
+    SwinStage,
+    merged_grid,
+    table_windows,
+)
 from mmlape.registry import MODELS
+
+
+def _arch(embed_dims: int, third: int, num_heads: int) -> dict:
+    return dict(embed_dims=embed_dims, depths=(2, 2, third, 2), num_heads=tuple(num_heads * 2**i for i in range(4)))
+
+
+ARCHS = {'tiny': _arch(96, 6, 3), 'small': _arch(96, 18, 3), 'base': _arch(128, 18, 4)}
+HIERARCHIES = ('merge', 'stage')
 
 
 @MODELS.register_module()
@@ -69,13 +85,11 @@ class SwinTransformer(BaseBackbone):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
-    checkpoint_adapter = SwinCheckpointAdapter()
+    checkpoint_adapter = SwinCheckpointAdapter(ARCHS)
     layers_name = 'layers'
     table_name = 'absolute_pos_embed'
     embedding_names = ('patch_embed.',)
-    model_names = name_models(
-        'swin-{}', swin_options.ARCHS, {**VARIANTS, 'lape': dict(pe_type='learnable', pe_joining='lape')}
-    )
+    model_names = name_models('swin-{}', ARCHS, {**VARIANTS, 'lape': dict(pe_type='learnable', pe_joining='lape')})
     paper_name = 'Swin'
     paper_sizes = {'tiny': 'T'}
 
@@ -106,17 +120,17 @@ class SwinTransformer(BaseBackbone):
     ):
         super().__init__(init_cfg)
         self.in_channels = in_channels
-        self.arch = swin_options.resolve_arch(arch)
+        self.arch = _resolve_arch(arch)
         self.embed_dims, self.patch_size = self.arch['embed_dims'], patch_size
-        self.window_sizes = swin_options.resolve_windows(window_size, len(self.arch['depths']))
+        self.window_sizes = _resolve_windows(window_size, len(self.arch['depths']))
         size = (img_size, img_size) if isinstance(img_size, int) else tuple(img_size)
-        swin_options.check_sizes(size, patch_size, patch_norm)
+        _check_sizes(size, patch_size, patch_norm)
         self.grid: Grid = self.grid_of(size)
         self.set_outputs(out_type, out_indices, len(self.arch['depths']), 'stage')
         self.strides = tuple(patch_size * 2**i for i in self.out_indices) if out_type == 'featmap' else ()
         self.interpolate_mode, self.frozen_stages, self.pe_hierarchy = interpolate_mode, frozen_stages, pe_hierarchy
         self.norm_cfg = norm_cfg or dict(type='LN')
-        self.position = swin_options.resolve_swin_position(pe_type, pe_joining, pe_norm, pe_hierarchy)
+        self.position = _resolve_swin_position(pe_type, pe_joining, pe_norm, pe_hierarchy)
 
         eps = self.norm_cfg.get('eps', 1e-5)
         norm_cfg = {**self.norm_cfg, 'eps': eps}
@@ -124,7 +138,7 @@ class SwinTransformer(BaseBackbone):
         self.patch_embed = SwinPatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
         self.add_tables(len(self.arch['depths']))
         self.pos_drop = nn.Dropout(drop_rate)
-        self.table_windows = swin_options.table_windows(self.window_sizes, self.grid, pad_small_map)
+        self.table_windows = table_windows(self.window_sizes, self.grid, pad_small_map)
         attn = dict(
             qkv_bias=qkv_bias, attn_drop_rate=attn_drop_rate, proj_drop_rate=drop_rate, pad_small_map=pad_small_map
         )
@@ -305,3 +319,65 @@ class SwinTransformer(BaseBackbone):
         norms = [f'norm{stage}' for stage in self.out_indices if stage < self.frozen_stages]
         stages = list(self.layers[: self.frozen_stages])
         return [self.patch_embed, *stages, *(getattr(self, name) for name in norms)]
+
+
+def _resolve_arch(arch: str | dict) -> dict:
+    """Return ``embed_dims``, ``depths`` and ``num_heads`` of a name or a dict."""
+    arch = resolve_arch(arch, ARCHS)
+    depths, heads = tuple(arch['depths']), tuple(arch['num_heads'])
+    if len(depths) != len(heads):
+        raise ConfigError(f'arch: depths has {len(depths)} stages, num_heads {len(heads)}')
+    if not depths or min(depths) < 1:
+        raise ConfigError(f'arch: every stage needs a layer, but depths={depths}')
+    for stage, count in enumerate(heads):
+        dims = arch['embed_dims'] * 2**stage
+        if dims % count:
+            raise ConfigError(f'arch: the width {dims} of stage {stage} is not a multiple of its {count} heads')
+    return dict(embed_dims=arch['embed_dims'], depths=depths, num_heads=heads)
+
+
+def _resolve_swin_position(pe_type: PositionType, pe_joining: str, pe_norm: str, pe_hierarchy: str) -> Position:
+    """Look position encodings and their joining up; they must fit windows and stages."""
+    position = resolve_position(pe_type, pe_joining, pe_norm)
+    if position.joining.table_per_layer:
+        fitting = [
+            name
+            for name, other in joinings().items()
+            if not other.table_per_layer and (position.absolute is None or other.fits(position.absolute))
+        ]
+        raise ConfigError(
+            f'pe_joining={pe_joining!r} has a table for each layer, which cannot go from stage to stage; choose '
+            f'pe_joining from: {", ".join(fitting)}'
+        )
+    unfit = [repr(kind.name) for kind in position.build_inside() if not kind.windows]
+    if unfit:
+        raise ConfigError(f'pe_type={pe_type!r}: {", ".join(unfit)} does not work in windows; leave it out')
+    if pe_hierarchy not in HIERARCHIES:
+        raise ConfigError(f'unknown pe_hierarchy={pe_hierarchy!r}; choose one of: {", ".join(HIERARCHIES)}')
+    if pe_hierarchy != 'merge' and position.absolute is None:
+        raise ConfigError(
+            f'pe_hierarchy={pe_hierarchy!r} would have no effect without an absolute kind in pe_type={pe_type!r}; '
+            "leave it at its default, 'merge'"
+        )
+    return position
+
+
+def _resolve_windows(window_size: int | Sequence[int], num_stages: int) -> tuple[int, ...]:
+    """Return the side of a window of each stage."""
+    sides = (window_size,) * num_stages if isinstance(window_size, int) else tuple(window_size)
+    if len(sides) != num_stages:
+        raise ConfigError(f'window_size has {len(sides)} values, the model {num_stages} stages')
+    if min(sides) < 1:
+        raise ConfigError(f'window_size={window_size} must be at least 1')
+    return sides
+
+
+def _check_sizes(img_size: tuple[int, int], patch_size: int, patch_norm: str) -> None:
+    """Check sizes that the parts of the model would take without a word, and the norms of the stem."""
+    if min(img_size) < patch_size:
+        raise ConfigError(f'img_size={img_size} has a side smaller than patch_size={patch_size}')
+    if patch_norm in PATCH_NORMS and PATCH_NORMS[patch_norm][2] is not None:
+        fitting = ', '.join(name for name, norms in PATCH_NORMS.items() if norms[2] is None)
+        raise ConfigError(
+            f'patch_norm={patch_norm!r} norms tokens + PE, which Swin does not; choose one of: {fitting}'
+        )

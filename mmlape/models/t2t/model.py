@@ -14,9 +14,30 @@ from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, growing_rates
 from mmlape.models.position import PositionType, Stream, resolve_position
-from mmlape.models.t2t.checkpoint import ARCHS, T2TCheckpointAdapter
+from mmlape.models.t2t.checkpoint import T2TCheckpointAdapter
 from mmlape.models.t2t.layers import TokensToToken
 from mmlape.registry import MODELS
+
+
+def _arch(num_layers: int, num_heads: int, mlp_ratio: int) -> dict:
+    embed_dims = 64 * num_heads
+    return dict(
+        embed_dims=embed_dims,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        feedforward_channels=mlp_ratio * embed_dims,
+        token_dims=64,
+    )
+
+
+ARCHS = {
+    't2t-vit-7': _arch(7, 4, 2),
+    't2t-vit-10': _arch(10, 4, 2),
+    't2t-vit-12': _arch(12, 4, 2),
+    't2t-vit-14': _arch(14, 6, 3),
+    't2t-vit-19': _arch(19, 7, 3),
+    't2t-vit-24': _arch(24, 8, 3),
+}
 
 
 @MODELS.register_module()
