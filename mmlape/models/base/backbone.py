@@ -4,6 +4,7 @@ Loader, optimiser, gradient norms, sharding, position analysis, export and data 
 of a backbone, so that a new one is one file.
 """
 
+import inspect
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -28,6 +29,12 @@ class _Completed(ABCMeta):
         backbone = super().__call__(*args, **kwargs)
         backbone.complete()
         return backbone
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """The constructor's, which ``__call__`` would hide."""
+        first, *arguments = inspect.signature(cls.__init__).parameters.values()
+        return inspect.Signature(arguments)
 
 
 class BaseBackbone(BaseModule, metaclass=_Completed):
