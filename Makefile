@@ -55,7 +55,7 @@ lint: $(STAMP)
 
 # Lint, and the fast tests of what has changed since main; ARGS=COMMIT compares with another commit.
 check: lint
-	@$(VENV)/bin/python tests/check.py $(ARGS)
+	@WORKERS=$(WORKERS) $(VENV)/bin/python tests/check.py $(ARGS)
 
 doctor: $(STAMP)
 	@$(VENV)/bin/python -m mmlape doctor

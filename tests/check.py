@@ -9,6 +9,7 @@ the tests that import it, and a module or config also those of the folder and of
 """
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -118,8 +119,8 @@ def main(commit: str = '') -> int:
         print(f'  {name}')
     deadline = Deadline(LIMIT)
     # small portions, so that what is first in the list runs first
-    options = ['-n', '2', '--dist', 'load', '--maxschedchunk', '8', '-m', 'not slow', '--no-header']
-    status = pytest.main([*options, *tests], plugins=[deadline])
+    workers = ['-n', os.environ.get('WORKERS', '2'), '--dist', 'load', '--maxschedchunk', '8']
+    status = pytest.main([*workers, '-m', 'not slow', '--no-header', *tests], plugins=[deadline])
     left = deadline.collected - len(deadline.done)
     print(f'fast tests that ran: {len(deadline.done)}; left out, as {LIMIT} s were over: {left}; `make test` runs all')
     only_stopped = left > 0 and status == pytest.ExitCode.INTERRUPTED and not deadline.failed

@@ -30,6 +30,21 @@ LAYERS = (
 )
 
 
+# the same inside a folder that is large enough to have an order of its own
+INSIDE = {
+    'models': (
+        ('grid', 'cached_tensors', 'initial'),
+        ('position',),
+        ('layers',),
+        ('base',),
+        ('vit', 'swin', 't2t', 'ceit', 'compact', 'detr', 'classifiers'),
+        ('adapter',),
+        ('timm',),
+        ('names', '__init__'),
+    ),
+}
+
+
 def read(package: Path) -> dict[str, set[str]]:
     """Return, by the dotted name of each module of a package, the modules of the package that it imports."""
     files = {_name(file, package): file for file in sorted(package.rglob('*.py')) if '.mim' not in file.parts}
@@ -74,12 +89,17 @@ def upward(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
     return sorted((name, other) for name in graph for other in graph[name] if _level(other) > _level(name))
 
 
-def _level(name: str) -> int:
-    part = (name.split('.') + ['__init__'])[1]
-    try:
-        return next(level for level, layer in enumerate(LAYERS) if part in layer)
-    except StopIteration:
-        raise ValueError(f'{name}: {part} has no place in LAYERS of {Path(__file__).name}') from None
+def _level(name: str) -> tuple[int, int]:
+    """Return the level of a module's folder, and inside a folder with an order of its own that of the folder there."""
+    folder, inner = (*name.split('.')[1:], '__init__', '__init__')[:2]
+    return _find(folder, LAYERS, 'LAYERS', name), _find(inner, INSIDE.get(folder, ((inner,),)), 'INSIDE', name)
+
+
+def _find(part: str, layers: tuple[tuple[str, ...], ...], table: str, name: str) -> int:
+    for level, layer in enumerate(layers):
+        if part in layer:
+            return level
+    raise ValueError(f'{name}: {part} has no place in {table} of {Path(__file__).name}')
 
 
 def problems(package: Path) -> list[str]:

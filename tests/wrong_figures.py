@@ -79,6 +79,7 @@ OWN_TESTS = {
         '-k',
         QUICK,
     ),
+    'mmlape/analysis/drawing.py': ('tests/analysis/test_image_demo.py', '-k', 'drawn or threshold or stands'),
     'mmlape/analysis/inference.py': ('tests/analysis/test_image_demo.py', '-k', 'classes_come'),
     'mmlape/checkpoint/': OF_CHECKPOINTS,
 }
@@ -742,12 +743,16 @@ BY_FILE = {
         ('bucket maps: columns first', 'place = cell[0] * grid[1] + cell[1]', 'place = cell[1] * grid[0] + cell[0]'),
     ],
     'mmlape/analysis/predictions.py': [
-        ('lists: the least certain first', "sorted(found, key=lambda row: -row['score'])",
-         "sorted(found, key=lambda row: row['score'])"),
+        ('lists: the least certain first', "sorted(listed, key=lambda row: -row['score'])",
+         "sorted(listed, key=lambda row: row['score'])"),
         ('lists: at the threshold is below', 'if score >= score_thr]', 'if score > score_thr]'),
         ('lists: shares of the classes that occur', 'counts / counts.sum()', 'counts / counts.max()'),
         ('lists: three classes', 'topk(min(5, len(classes)))', 'topk(min(3, len(classes)))'),
-        ('lists: the second class', 'best = int(scores.argmax())', 'best = int(scores.argmin())'),
+    ],
+    'mmlape/analysis/drawing.py': [
+        ('drawings: at the threshold is below', 'objects[objects.scores >= score_thr]', 'objects[objects.scores > score_thr]'),
+        ('drawings: boxes and masks of the small image', 'large.shape[0] / image.shape[0]', '1.0'),
+        ('drawings: prediction left of the truth', "SIDES, KINDS = ('gt', 'pred')", "SIDES, KINDS = ('pred', 'gt')"),
     ],
     'mmlape/analysis/inference.py': [
         ('inference: classes of the config', 'return list(names)\n\n\ndef _class_names',

@@ -18,6 +18,7 @@ from forked_pytest import ROOT, copy_package, import_libraries, start, wait
 TESTS = (
     'tests/models/test_golden.py',
     'tests/models/test_model_behaviour.py',
+    'tests/models/test_own_backbone.py',
     'tests/models/test_position.py',
     'tests/models/test_deform_attn.py',
     'tests/models/test_irpe.py',
@@ -173,6 +174,11 @@ BY_FILE = {
          'layer_scale_init_value: float = 1e-5'),
     ],
     'mmlape/models/base/backbone.py': [
+        ('a backbone: tables forgotten', '        self.add_tables(self.num_layers)\n', ''),
+        ('a backbone: encodings between layers forgotten', '        self.add_encodings()\n', ''),
+        ('a backbone: freezing forgotten', '        self.freeze()\n', ''),
+        ('a backbone: layers not checked', '        self._check_layers()\n', ''),
+        ('a backbone: state dicts not attended', '        self.checkpoint_adapter.attach(self)\n', ''),
         ('initial linear maps: std 0.01', '(module.weight, std=0.02)', '(module.weight, std=0.01)'),
         ('PE: last row dropped for the class row', 'table[:, prefix:]', 'table[:, :-prefix]'),
         ('PE: rows of zeros after those of the patches', '(0, 0, num_prefix - prefix, 0)',
@@ -619,9 +625,9 @@ BY_FILE = {
         ('convert: LaPE shared in its file', "'unshared', 'lape']", "'unshared', 'lape', 'lape-shared']"),
     ],
     'mmlape/checkpoint/targets.py': [
-        ('convert: encodings not asked for', 'found = self._encodings_missing(', 'found = [] and ('),
+        ('convert: encodings not asked for', 'missing = self._encodings_missing(', 'missing = [] and ('),
         ('convert: kinds beside the only one', 'len(choice) == len(names) and', ''),
-        ('convert: other tensors dropped', 'return found or list(', 'return found or [] and list('),
+        ('convert: other tensors dropped', 'return missing or list(', 'return missing or [] and list('),
         ('convert: the default for any value', '[defaults[key]] if key in defaults else ()', 'None'),
         ('convert: heads always', 'return self.names is None or all(', 'return True or all('),
         ('convert: clashes not asked for', 'if self.clashes else []', 'if False else []'),

@@ -5,22 +5,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import mmcv
-import numpy as np
 from mmengine import Config
 from mmengine.registry import DATASETS, init_default_scope
-from mmengine.structures import BaseDataElement, InstanceData
+from mmengine.structures import BaseDataElement
 from torch import nn
 
-from mmlape.analysis.drawing import (
-    beside,
-    check_image_path,
-    draw_instances,
-    draw_label_map,
-    enlarge,
-    legend,
-    titled,
-    write_image,
-)
+from mmlape.analysis.drawing import check_image_path, draw_sample, write_image
 from mmlape.analysis.inference import init_model, predict
 from mmlape.datasets.formats import CocoSource, SegmentationSource
 from mmlape.datasets.image_files import open_image
@@ -59,27 +49,11 @@ def predict_and_draw(
     check_image_path(out)
     model = init_model(config, checkpoint, device, cfg_options)
     prediction = predict(model, image)
-    write_image(draw(mmcv.imread(str(image), channel_order='rgb'), prediction, model.classes, score_thr), out)
+    drawing = draw_sample(
+        mmcv.imread(str(image), channel_order='rgb'), prediction, model.classes, score_thr, ('pred',)
+    )
+    write_image(drawing, out)
     return list_prediction(prediction, model.classes, score_thr)
-
-
-def draw(image: np.ndarray, prediction: BaseDataElement, classes: Sequence[str], score_thr: float = 0.3) -> np.ndarray:
-    """Draw a prediction on an image: objects, a label map with a legend, or a class.
-
-    Args:
-        image: (H, W, 3), RGB.
-        prediction: The result of `predict`.
-        classes: Name of each label.
-        score_thr: Objects with a lower score are not drawn.
-    """
-    if 'pred_instances' in prediction:
-        return draw_instances(image, prediction.pred_instances, classes, score_thr)
-    if 'pred_sem_seg' in prediction:
-        drawn, colours = draw_label_map(image, prediction.pred_sem_seg.data[0].numpy(), classes)
-        return beside([drawn, legend(colours, drawn.shape[0])])
-    scores = prediction.pred_score
-    best = int(scores.argmax())
-    return titled(enlarge(image), f'{classes[best]}: {100 * float(scores[best]):.1f} %')
 
 
 def list_prediction(prediction: BaseDataElement, classes: Sequence[str], score_thr: float = 0.3) -> list[dict]:
@@ -92,44 +66,15 @@ def list_prediction(prediction: BaseDataElement, classes: Sequence[str], score_t
     if 'pred_instances' in prediction:
         objects = prediction.pred_instances
         rows = zip(objects.labels.tolist(), objects.scores.tolist(), objects.bboxes.tolist())
-        found = [{'class': classes[k], 'score': score, 'box': box} for k, score, box in rows if score >= score_thr]
-        return sorted(found, key=lambda row: -row['score'])
+        listed = [{'class': classes[k], 'score': score, 'box': box} for k, score, box in rows if score >= score_thr]
+        return sorted(listed, key=lambda row: -row['score'])
     if 'pred_sem_seg' in prediction:
         labels, counts = prediction.pred_sem_seg.data.unique(return_counts=True)
         shares = (counts / counts.sum()).tolist()
-        found = [{'class': classes[k], 'share': share} for k, share in zip(labels.tolist(), shares)]
-        return sorted(found, key=lambda row: -row['share'])
+        listed = [{'class': classes[k], 'share': share} for k, share in zip(labels.tolist(), shares)]
+        return sorted(listed, key=lambda row: -row['share'])
     scores, labels = prediction.pred_score.topk(min(5, len(classes)))
     return [{'class': classes[k], 'score': score} for k, score in zip(labels.tolist(), scores.tolist())]
-
-
-def draw_comparison(
-    image: np.ndarray,
-    ground_truth: InstanceData | np.ndarray,
-    prediction: InstanceData | np.ndarray,
-    classes: Sequence[str],
-    score_thr: float = 0.3,
-) -> np.ndarray:
-    """Draw the ground truth of an image beside a prediction.
-
-    Args:
-        image: (H, W, 3), RGB.
-        ground_truth: Objects, or a label map (H, W).
-        prediction: The same kind.
-        classes: Name of each label.
-        score_thr: Predicted objects with a lower score are not drawn.
-
-    Returns:
-        One image with two titled halves, and a legend for label maps.
-    """
-    if isinstance(ground_truth, InstanceData):
-        left = draw_instances(image, ground_truth, classes)
-        right = draw_instances(image, prediction, classes, score_thr)
-        return beside([titled(left, 'ground truth'), titled(right, 'prediction')])
-    left, colours = draw_label_map(image, ground_truth, classes)
-    right, found = draw_label_map(image, prediction, classes)
-    names = legend({**colours, **found}, left.shape[0])
-    return beside([titled(left, 'ground truth'), titled(right, 'prediction'), titled(names, '')])
 
 
 def compare_on_dataset(
@@ -160,11 +105,8 @@ def compare_on_dataset(
     for index in indices:
         truth = dataset[index]['data_samples']
         image = mmcv.imread(truth.img_path, channel_order='rgb')
-        prediction = predict(model, truth.img_path)
-        if model.task == 'detection':
-            pair = truth.gt_instances, prediction.pred_instances
-        else:
-            pair = truth.gt_sem_seg.data[0].numpy(), prediction.pred_sem_seg.data[0].numpy()
+        predicted = 'pred_instances' if model.task == 'detection' else 'pred_sem_seg'
+        truth.set_field(predict(model, truth.img_path).get(predicted), predicted)
         paths.append(Path(out_dir) / f'{Path(truth.img_path).stem}.png')
-        write_image(draw_comparison(image, *pair, model.classes, score_thr), paths[-1])
+        write_image(draw_sample(image, truth, model.classes, score_thr), paths[-1])
     return paths

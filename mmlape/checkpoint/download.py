@@ -81,12 +81,12 @@ def _hub_file(name: str) -> Path:
         from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
         for candidate in files:
-            found = try_to_load_from_cache(repository, candidate, revision=revision or None)
-            if isinstance(found, str):
-                return Path(found)
+            cached = try_to_load_from_cache(repository, candidate, revision=revision or None)
+            if isinstance(cached, str):
+                return Path(cached)
         for candidate in files:
             try:
-                found = hf_hub_download(repository, candidate, revision=revision or None, etag_timeout=TIMEOUT)
+                downloaded = hf_hub_download(repository, candidate, revision=revision or None, etag_timeout=TIMEOUT)
             except Exception as error:  # of the hub, of its HTTP client, of the file system
                 reason = ' '.join(str(error).split())[:150]
                 if type(error).__name__ == 'EntryNotFoundError':
@@ -94,7 +94,7 @@ def _hub_file(name: str) -> Path:
                 break
             with contextlib.suppress(Exception):
                 hf_hub_download(repository, 'config.json', revision=revision or None)
-            return Path(found)
+            return Path(downloaded)
     page = f'https://huggingface.co/{repository}/resolve/{revision or "main"}/{files[0]}'
     raise CheckpointError(
         f'checkpoint {name}: neither cached nor to be downloaded ({reason}); download {page} where there is a '

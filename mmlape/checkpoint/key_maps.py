@@ -180,9 +180,9 @@ def whose_file(content: Mapping, path: object, model: nn.Module) -> str:
     except CheckpointError:
         return ''
     own = {type(part) for part in recorded_parts(model).values()}
-    if not own or any(issubclass(one, kind) or issubclass(kind, one) for one in own):
+    if not own or any(issubclass(other, kind) or issubclass(kind, other) for other in own):
         return ''
-    names = ' and '.join(sorted(one.__name__ for one in own))
+    names = ' and '.join(sorted(other.__name__ for other in own))
     return f'; it is a file of mmlape.{kind.__name__} ({weights.layout} layout), and the model has {names}'
 
 

@@ -67,14 +67,14 @@ def stored_normalisation(content: Mapping, recorded: Mapping, path: str | Path) 
     meta, args = content.get('meta'), content.get('args')
     meta = meta if isinstance(meta, Mapping) else {}
     args = vars(args) if isinstance(args, Namespace) else {}
-    found = [
+    sources = [
         _make(recorded, 1, 'recorded'),
         _make(_preprocessor(meta.get('cfg')), 1, 'data_preprocessor of the stored config'),
         _make(_pretrained_cfg(meta, local_path(path)), 255, "timm's pretrained_cfg"),
         _make(args, 255, "timm's training arguments"),
         _named(IMAGENET, "DeiT's training arguments") if 'data_set' in args else None,
     ]
-    return next(filter(None, found), None)
+    return next(filter(None, sources), None)
 
 
 def _named(known: Normalisation, source: str) -> Normalisation:

@@ -47,14 +47,14 @@ class Target:
         """
         if self.names is None:
             return []
-        found = self._encodings_missing(told.get('pe_type', 'none'))
+        missing = self._encodings_missing(told.get('pe_type', 'none'))
         for key, value in told.items():
             taken = self.arguments.get(key, [defaults[key]] if key in defaults else ())
             if key != 'pe_type' and taken is not None and value not in taken:
-                found.append(f'{key}={value!r}')
-        found += self.clashes(weights) if self.clashes else []
+                missing.append(f'{key}={value!r}')
+        missing += self.clashes(weights) if self.clashes else []
         others = [name for name in weights.tensors if not re.fullmatch(self.names, name)]
-        return found or list(dict.fromkeys(re.sub(r'\.\d+\.', '.*.', name) for name in others))
+        return missing or list(dict.fromkeys(re.sub(r'\.\d+\.', '.*.', name) for name in others))
 
     def takes_heads(self, weights: Weights) -> bool:
         """Check whether there is a place for a classifier's heads."""
@@ -77,8 +77,8 @@ def _kind(name: str) -> type:
 
 
 def _fits(name: str, choice: tuple[str | type, ...]) -> bool:
-    return any(issubclass(_kind(name), one) if isinstance(one, type) else name == one for one in choice)
+    return any(issubclass(_kind(name), entry) if isinstance(entry, type) else name == entry for entry in choice)
 
 
 def _spelt(choice: tuple[str | type, ...]) -> str:
-    return ' and '.join(one.acts if isinstance(one, type) else repr(one) for one in choice) or "'none'"
+    return ' and '.join(entry.acts if isinstance(entry, type) else repr(entry) for entry in choice) or "'none'"

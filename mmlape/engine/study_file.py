@@ -273,7 +273,7 @@ class _Reader:
         if isinstance(entry.get('bases'), list):
             for key in entry['bases']:
                 self._require_known(f'{where}: bases', key, bases)
-            chosen: Mapping[str, str] = {key: bases[key] for key in entry['bases']}
+            chosen: Mapping[str, _Base] = {key: bases[key] for key in entry['bases']}
         else:
             chosen = self._bases(f'{where}: ', entry) or bases
         if not chosen:
@@ -296,7 +296,7 @@ class _Reader:
                 f'{relative_to}{suffix}' if relative_to and figures.get(key) else None,
             )
 
-    def _figures(self, where: str, given: Any, bases: Mapping[str, str]) -> dict[str, str]:
+    def _figures(self, where: str, given: Any, bases: Mapping[str, _Base]) -> dict[str, str]:
         """Return the printed figure of an arm on each base that has one."""
         if given is None:
             return {}

@@ -28,9 +28,10 @@ def pinned(name: str) -> str:
 
 def install_line(module: str) -> str:
     """Return the shell line that installs a package of the stack, by its import name, into the running environment."""
-    names = ('torch', 'torchvision') if module in ('torch', 'torchvision') else (PACKAGES[module].distributions[0],)
+    torchs = ('torch', 'torchvision')
+    names = list(torchs) if module in torchs else [PACKAGES[module].distributions[0]]
     if module == 'mmdet':
-        names += ('imaug',)
+        names.append('imaug')
     # the MM packages ask for both packages of OpenCV; mmcv is taken without ops, which mmlape brings
     flags = '--no-deps --no-cache-dir --force-reinstall ' if module == 'mmcv' else '--no-deps '
     return f'{_pip()} {flags if module.startswith("mm") else ""}{" ".join(map(pinned, names))}'

@@ -113,7 +113,7 @@ def _method(encoded: dict, joining: str) -> str:
     for registry in (JOININGS, POSITION_ENCODINGS):
         registry.import_from_location()
     known = _model_class(encoded)
-    argument = inspect.signature(known).parameters.get('pe_type') if known else None
+    argument = inspect.signature(known.__init__).parameters.get('pe_type') if known else None
     usual = _types('learnable' if argument is None else argument.default)
     names = _types(encoded['pe_type']) if 'pe_type' in encoded else usual
     if names == ['none']:

@@ -21,6 +21,8 @@ from mmlape.engine.optim import InitialModel
 from mmlape.engine.runner import Runner
 from mmlape.engine.schedule import check_schedule
 from mmlape.errors import ConfigError, NotFiniteError
+from mmlape.models import VisionTransformer
+from mmlape.models.position.base import resize_absolute
 from mmlape.runs import machine
 
 
@@ -194,3 +196,16 @@ def test_gpu_hours_are_of_all_processes_and_memory_is_in_mebibytes(monkeypatch):
     monkeypatch.setattr(machine.resource, 'getrusage', lambda who: SimpleNamespace(ru_maxrss=5 * 2**10))
     found = machine.cost(1800.0, None, 7)
     assert (found['gpu_hours'], found['peak_memory_mib']) == (None, 5.0)
+
+
+def test_load_from_resizes_the_pe_of_another_image_size(tmp_path):
+    arch = dict(embed_dims=16, num_layers=1, num_heads=2, feedforward_channels=32)
+    source, model = (VisionTransformer(arch, side, 8) for side in (32, 48))
+    torch.save({'state_dict': source.state_dict()}, tmp_path / 'small.pth')
+    runner = SimpleNamespace(
+        _has_loaded=False, _resume=False, _load_from=str(tmp_path / 'small.pth'), cfg={}, bare_model=model, model=model
+    )
+    Runner.load_or_resume(runner)
+    expected = resize_absolute(source.pos_embed, (4, 4), (6, 6), num_prefix=1)
+    torch.testing.assert_close(model.pos_embed, expected)
+    assert torch.equal(model.cls_token, source.cls_token) and runner._has_loaded

@@ -48,5 +48,25 @@ def test_a_folder_without_a_place_is_an_error(package: Path):
         problems(package)
 
 
+def test_the_folders_inside_models_have_an_order_too(tmp_path):
+    files = {
+        'layers/attention.py': 'from mmlape.models.position.base import Slot\n',
+        'position/base.py': 'from mmlape.models.layers.norm import Norm\n',
+        'layers/norm.py': 'from mmlape.models.vit.model import ViT\n',
+        'vit/model.py': 'import mmlape.models.grid\n',
+        'grid.py': '',
+    }
+    for name, text in files.items():
+        path = tmp_path / 'mmlape' / 'models' / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    graph = read(tmp_path / 'mmlape')
+    assert circles(graph) == []
+    assert [tuple(name.removeprefix('mmlape.models.') for name in pair) for pair in upward(graph)] == [
+        ('layers.norm', 'vit.model'),
+        ('position.base', 'layers.norm'),
+    ]
+
+
 def test_imports_of_the_package_point_down():
     assert problems(ROOT / 'mmlape') == []

@@ -125,10 +125,10 @@ def _arm_entry(config: str, parameters: int | None) -> IndexEntry | None:
     """Return the entry of an arm of a study: the study's figure for it, and its base's length and batch."""
     study, arm = find_arm(config) or (None, None)
     if arm is None or not arm.overrides:
-        return arm and index_entry(arm.base, parameters)
+        return index_entry(arm.base, parameters) if arm else None
     base = index_entry(arm.base)
     kept = base and not any(key.startswith(('train_cfg', 'train_dataloader')) for key in arm.overrides)
-    quotations = ()
+    quotations: tuple[Quotation, ...] = ()
     if arm.figure is not None:
         figure = f'{arm.figure} relative to {arm.relative_to}' if arm.relative_to else arm.figure
         paper = f'{study.paper}, {study.table}' if study.table else study.paper

@@ -23,13 +23,13 @@ def infer_options(tensors: dict[str, Tensor], dims: int, defaults: dict) -> dict
     """
     first = 'interactions.0.extractor'
     hidden = tensors.get(f'{first}.ffn.fc1.weight')
-    found = dict(
+    options = dict(
         conv_inplane=len(tensors['spm.stem.0.weight']),
         deform_ratio=len(tensors[f'{first}.attn.value_proj.weight']) / dims,
         cffn_ratio=None if hidden is None else len(hidden) / dims,
     )
     defaults = dict(conv_inplane=64, deform_ratio=1.0, cffn_ratio=0.25) | defaults
-    return {key: value for key, value in found.items() if defaults[key] != value}
+    return {key: value for key, value in options.items() if defaults[key] != value}
 
 
 class ViTAdapterCheckpointAdapter(ViTCheckpointAdapter):

@@ -68,8 +68,8 @@ class TensorNames(NamedTuple):
         """Return the tensors of each layer, by the names that they have there, in the order of the layers."""
         pattern = re.compile(re.escape(self.layer).replace('0', r'(\d+)'))
         matches = filter(None, map(pattern.match, weights.tensors))
-        found = {match[0]: tuple(map(int, match.groups())) for match in matches}
-        return [weights.below(start) for start in sorted(found, key=found.__getitem__)]
+        numbers = {match[0]: tuple(map(int, match.groups())) for match in matches}
+        return [weights.below(start) for start in sorted(numbers, key=numbers.__getitem__)]
 
     def infer_joinings(self, weights: Weights) -> list[str]:
         """Return the recorded joining, or those that leave such names in a file."""
@@ -99,7 +99,7 @@ class TensorNames(NamedTuple):
             prefix: Rows of the tables before those of the patches.
             grid: (rows, columns) of the stored PE, if the user gave it.
         """
-        found: list[str | dict] = []
+        entries: list[str | dict] = []
         grid = grid or weights.grid
         tables = self.tables(weights)
         if tables:
@@ -107,12 +107,12 @@ class TensorNames(NamedTuple):
             grid = grid or square_grid(table.shape[1] - prefix)
             fixed_first = sorted(kinds(AbsolutePosition), key=lambda kind: kind.trainable)
             fitting = (kind.name for kind in fixed_first if kind.matches(table, grid, prefix)) if grid else ()
-            found.append(next(iter(fitting), 'learnable'))
+            entries.append(next(iter(fitting), 'learnable'))
         attn = self.attention(weights)
         inside = [kind for kind in kinds(AttentionPosition) if kind.found_in(attn)]
         for kind in inside:
             options = kind.infer_options(attn, prefix)
-            found.append(dict(type=kind.name, **options) if options else kind.name)
+            entries.append(dict(type=kind.name, **options) if options else kind.name)
             grid = grid or kind.infer_grid(attn, prefix)
         unknown = () if 'pe_type' in weights.recorded else inside
         ambiguous = [text for kind in unknown for text in kind.ambiguous_options(attn, prefix)]
@@ -120,9 +120,9 @@ class TensorNames(NamedTuple):
         for kind in kinds(LayerPosition):
             options = kind.infer_options(layers)
             if options is not None:
-                found.append(dict(type=kind.name, **options) if options else kind.name)
+                entries.append(dict(type=kind.name, **options) if options else kind.name)
         has_grid = bool(tables) or any(kind.has_grid for kind in inside)
-        pe_type = weights.recorded.get('pe_type', found if len(found) > 1 else (found or ['none'])[0])
+        pe_type = weights.recorded.get('pe_type', entries if len(entries) > 1 else (entries or ['none'])[0])
         return InferredPosition(pe_type, grid if has_grid else None, has_grid and grid is None, ambiguous)
 
     def infer_patch_norm(self, weights: Weights, stem: str = 'patch_embed', post: str = 'norm1') -> str:
@@ -162,9 +162,9 @@ class TensorNames(NamedTuple):
     def notes(self, weights: Weights, position: InferredPosition) -> list[str]:
         """Return what a file leaves open of its position encodings."""
         absolute = {'pe_joining': self.infer_joinings(weights), 'pe_norm': self.infer_norms(weights)}
-        open_ = {key: found for key, found in absolute.items() if self.tables(weights) and len(found) > 1}
+        open_ = {key: values for key, values in absolute.items() if self.tables(weights) and len(values) > 1}
         open_ |= {'pe_type': position.ambiguous} if position.ambiguous else {}
-        notes = [f'the file does not say whether {key} is {" or ".join(found)}' for key, found in open_.items()]
+        notes = [f'the file does not say whether {key} is {" or ".join(values)}' for key, values in open_.items()]
         if position.needs_grid:
             notes.append("the PE is of no square grid: add the pretraining's to init_cfg, grid=(rows, columns)")
         return notes

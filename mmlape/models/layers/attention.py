@@ -28,11 +28,11 @@ class MultiheadAttention(nn.Module):
         proj_drop_rate: Dropout of the output.
         window_size: Side of a window in tokens, or None for global attention.
         encodings: Position encodings inside this attention.
-        slot: Where they are attached; needed where there are any.
+        slot: What they are attached to; it may be None only without encodings.
 
     Attributes:
-        head_scale: Of the heads' outputs, side by side (B, N, D); a layer may set one.
-        norm: Of what the output projection reads; a layer may set one.
+        head_scale: Scales the heads' outputs, side by side (B, N, D). It is the identity unless a layer sets another.
+        norm: Norms what the output projection reads. It is the identity unless a layer sets another.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class MultiheadAttention(nn.Module):
             k: Keys.
             v: Values.
             hw: Grid of the patch tokens.
-            apart: Whether a query must not see a key, (W, N, N), where B are the W windows of one image after another.
+            apart: Which keys a query must not see, (W, N, N) bool; B then counts the W windows of each image in turn.
         """
         terms = [encoding.logits(self, q, k, hw) for encoding in self.encodings]
         terms = [term for term in terms if term is not None]

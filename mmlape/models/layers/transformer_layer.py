@@ -46,7 +46,7 @@ class FFN(nn.Module):
     """Two linear maps with an activation between them, by default the exact GELU.
 
     Attributes:
-        norm: Of the hidden units after the activation; a layer may set one.
+        norm: Norms the hidden units after the activation. It is the identity unless a layer sets another.
     """
 
     def __init__(

@@ -122,5 +122,5 @@ def _rank(squared: Tensor) -> Tensor:
 def _of_grid(buckets: Buckets, grid: Grid, num_prefix: int, device: torch.device | None) -> tuple[Tensor, ...]:
     cells = torch.cartesian_prod(*(torch.arange(side, device=device) for side in grid))  # (N, 2)
     rows, columns = (cells[:, None] - cells[None]).unbind(-1)
-    found = buckets.of_offsets(rows, columns)
-    return tuple(F.pad(ids, (num_prefix, 0, num_prefix, 0), value=buckets.count) for ids in found)
+    tables = buckets.of_offsets(rows, columns)
+    return tuple(F.pad(ids, (num_prefix, 0, num_prefix, 0), value=buckets.count) for ids in tables)

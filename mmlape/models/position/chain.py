@@ -43,8 +43,8 @@ class _Link(torch.autograd.Function):
         parameters = {name: value.requires_grad_() for name, value in ctx.parameters.items()}
         with torch.enable_grad():
             out = functional_call(ctx.norm, parameters, pe)
-        found = torch.autograd.grad(out, (pe, *parameters.values()), gradient)
-        return None, *found
+        gradients = torch.autograd.grad(out, (pe, *parameters.values()), gradient)
+        return None, *gradients
 
 
 def _received(link) -> Tensor:

@@ -151,24 +151,24 @@ class ImageRPE(AttentionPosition):
     def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
         """Return the methods with their ratios, and the earlier kinds, that leave such tables."""
         told, steps = self._stored(attn, num_prefix)
-        found = []
+        texts = []
         for method, beta in steps.items():
             same = told['mode'] == 'contextual' and 'q' not in told['on'] and method in ('product', 'cross')
             reading = '' if same else ', reading code/paper'
-            found.append(f'irpe with method={method!r}, {_ratios(beta)}, index piecewise/clip{reading}')
+            texts.append(f'irpe with method={method!r}, {_ratios(beta)}, index piecewise/clip{reading}')
         for name, kind in POSITION_ENCODINGS.module_dict.items():
             clipped = dict(mode='contextual', on=getattr(kind, 'sides', None), share_heads=True)
-            found += [f'{name} with {_ratios(steps["product"])}'] if told == clipped and 'product' in steps else []
-        return found
+            texts += [f'{name} with {_ratios(steps["product"])}'] if told == clipped and 'product' in steps else []
+        return texts
 
     def _stored(self, attn: dict[str, Tensor], num_prefix: int) -> tuple[dict, dict[str, int]]:
         """Return the arguments that names and shapes tell, and for each method that fits the largest index."""
-        found = {name: table for name, table in attn.items() if name.startswith('rpe_')}
-        name, table = next(iter(found.items()))
+        tables = {name: table for name, table in attn.items() if name.startswith('rpe_')}
+        name, table = next(iter(tables.items()))
         count = table.shape[1 if name.startswith('rpe_v.') else -1] - bool(num_prefix)
         told = dict(
             mode='bias' if name.endswith(LEAVES['bias']) else 'contextual',
-            on=''.join(side for side in 'qkv' if any(name.startswith(f'rpe_{side}.') for name in found)),
+            on=''.join(side for side in 'qkv' if any(name.startswith(f'rpe_{side}.') for name in tables)),
             share_heads=len(table) == 1,
         )
         if any(part in name for part in CROSS):
@@ -181,8 +181,8 @@ class ImageRPE(AttentionPosition):
 
     def infer_heads(self, attn: dict[str, Tensor]) -> int | None:
         """Return the number of tables, or what widths tell; None if heads share biases."""
-        found = {name: table for name, table in attn.items() if name.startswith('rpe_')}
-        name, table = next(iter(found.items()))
+        tables = {name: table for name, table in attn.items() if name.startswith('rpe_')}
+        name, table = next(iter(tables.items()))
         if len(table) > 1:
             return len(table)
         if table.ndim == 2 or 'proj.weight' not in attn:

@@ -26,8 +26,8 @@ def same_parameters(pe_norm: str) -> list[str]:
 def norms_of(stored: dict[str, Tensor]) -> list[str]:
     """Return the norms whose parameters a stored ``pe_norm`` has, the most usual one first."""
     weight = 'weight' in stored and ('channel' if len(stored['weight']) > 1 else 'scalar')
-    found = [name for name in PE_NORMS if _parameters(name) == (weight, 'bias' in stored)]
-    return found[::-1]
+    names = [name for name in PE_NORMS if _parameters(name) == (weight, 'bias' in stored)]
+    return names[::-1]
 
 
 def _parameters(pe_norm: str) -> tuple[str | bool, bool]:

@@ -1,0 +1,120 @@
+"""A user's backbone that calls nothing: its base does what follows; an adapter of its own reads its files."""
+
+import pickle
+from copy import deepcopy
+
+import pytest
+import torch
+
+from mmlape.checkpoint import load_backbone
+from mmlape.checkpoint.key_maps import Layout, rename_keys
+from mmlape.errors import ConfigError
+from mmlape.models import VisionTransformer
+from mmlape.models.base.backbone import BaseBackbone
+from mmlape.models.layers.attention import MultiheadAttention
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
+from mmlape.models.position import AttentionSlot, resolve_position
+from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
+
+ARCH = dict(embed_dims=32, num_layers=4, num_heads=2, feedforward_channels=64)
+
+
+class Forgetful(BaseBackbone):
+    """A user's backbone that calls nothing of its base but the constructor."""
+
+    def __init__(self, pe_type, pe_joining='default', inside=True, pe_norms=True, frozen_stages=-1):
+        super().__init__()
+        self.embed_dims, self.patch_size, self.frozen_stages = 16, 8, frozen_stages
+        self.grid = self.grid_of(32)
+        self.position = resolve_position(pe_type, pe_joining, 'layernorm')
+        self.patch_embed = torch.nn.Conv2d(3, 16, 8, 8)
+        attn = dict(embed_dims=16, num_heads=2)
+        self.blocks = torch.nn.ModuleList(
+            TransformerEncoderLayer(
+                embed_dims=16,
+                attn=MultiheadAttention(
+                    **attn,
+                    encodings=self.position.build_inside() if inside else (),
+                    slot=AttentionSlot(number, self.grid, normed=self.position.normed),
+                ),
+                joining=self.position.joining,
+                feedforward_channels=32,
+                pe_norm=self.position.pe_norm if pe_norms else None,
+            )
+            for number in range(2)
+        )
+
+    def forward(self, x):
+        maps = self.patch_embed(x)
+        grid, pe = maps.shape[-2:], self.position_stream(maps.shape[-2:], 0)
+        tokens = self.position.joining.enter(maps.flatten(2).transpose(1, 2), pe)
+        for layer in self.blocks:
+            tokens, pe = layer(tokens, pe, grid)
+        return (tokens,)
+
+
+def test_a_backbone_cannot_forget_its_position_encodings_or_freezing():
+    torch.manual_seed(0)
+    model = Forgetful(['learnable', 'cpe', 'rpe'], frozen_stages=1)
+    names = set(model.state_dict())
+    assert {'pos_embed', 'blocks.0.cpe.weight', 'blocks.1.attn.relative_position_bias_table'} <= names
+    frozen = {name for name, value in model.named_parameters() if not value.requires_grad}
+    assert frozen == {name for name, _ in model.named_parameters() if not name.startswith('blocks.1.')}
+    image = torch.randn(1, 3, 32, 32)
+    plain = Forgetful('learnable')
+    plain.load_state_dict({name: value for name, value in model.state_dict().items() if name in plain.state_dict()})
+    assert not torch.allclose(model(image)[0], plain(image)[0]), 'the convolution between layers acts'
+    record = model.checkpoint_adapter.record(model)
+    assert record['pe_type'] == ['learnable', 'cpe', 'rpe'] and record['grid'] == [4, 4]
+
+
+def test_the_step_behind_the_constructor_is_done_once_and_copied():
+    """Copies and pickles keep what it has done: nothing is added, drawn or frozen a second time."""
+    model = Forgetful(['learnable', 'cpe'], frozen_stages=0)
+    for copy in (deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert list(copy.state_dict()) == list(model.state_dict())
+        assert all(torch.equal(a, b) for a, b in zip(copy.state_dict().values(), model.state_dict().values()))
+        assert copy.state_dict()._metadata['']['grid'] == (4, 4)
+        larger = dict(model.state_dict())
+        larger['pos_embed'] = torch.zeros(1, 64, 16)
+        copy.load_state_dict(larger)  # resized by the copy's own hook
+        assert not copy.pos_embed.any() and model.pos_embed.any()
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        (
+            dict(pe_type='rpe', inside=False),
+            r"Forgetful: pe_type says \['rpe'\] inside attention, but layer 0 has nothi",
+        ),
+        (
+            dict(pe_type='learnable', pe_joining='lape', pe_norms=False),
+            r"pe_joining='lape' norms the PE .* no pe_norm",
+        ),
+        (dict(pe_type=dict(type='cpe', after=(3,))), r'after=3 is no layer'),
+        (dict(pe_type='none', frozen_stages=3), r'frozen_stages=3'),
+    ],
+)
+def test_what_position_declares_and_the_layers_lack_is_an_error(options, message):
+    with pytest.raises(ConfigError, match=message):
+        Forgetful(**options)
+
+
+def test_a_user_replaces_the_adapter(tmp_path):
+    """Of files with other names: a subclass of one class and a method, no change in the package."""
+
+    class Own(ViTCheckpointAdapter):
+        def layouts(self, kind):
+            other = Layout('own', (r'body\.0\.',), lambda tensors: rename_keys(tensors, [(r'^body\.', 'blocks.')]))
+            return (other, *super().layouts(kind))
+
+    class OwnViT(VisionTransformer):
+        checkpoint_adapter = Own()
+
+    model, source = OwnViT(ARCH, 32, 8), OwnViT(ARCH, 32, 8)
+    file = tmp_path / 'own.pth'
+    torch.save({name.replace('blocks.', 'body.'): value for name, value in source.state_dict().items()}, file)
+    report = load_backbone(model, str(file))
+    assert report.layout == 'own' and len(report.loaded) == report.total
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), source.state_dict().values()))
