@@ -266,7 +266,7 @@ def test_the_source_s_hash_is_of_what_computes(tmp_path, monkeypatch):
 
 def test_a_training_s_work_dir_is_locked_while_it_lasts(config, tmp_path):
     words = (tiny.ROOT / 'tools' / 'train.py', config, '--work-dir', tmp_path / 'run', '--seed', 1)
-    running = tiny.start(*words, cwd=config.parent, TROUBLE='wait:3')
+    running = tiny.start(*words, cwd=config.parent, TROUBLE='wait:3', **tiny.REAL)
     for line in running.stdout:
         if line.startswith('waiting'):
             break
