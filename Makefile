@@ -5,6 +5,8 @@
 VENV ?= .venv
 STAMP := $(VENV)/.ready
 export PYTHON OPS
+# Compiled modules are kept: without them, each process compiles the libraries again, which takes 5 s.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Parallel tests; many start processes of their own.
 WORKERS ?= 2

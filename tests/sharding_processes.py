@@ -107,7 +107,7 @@ def compare(case, rank):
     two.load_state_dict(copy.deepcopy(one.state_dict()))
     fsdp.shard(two)  # in the middle of a run, as one that is resumed
     assert all(isinstance(p, DTensor) for p in fsdp.parameters())
-    tolerance = dict(rtol=0, atol=1e-2 if case == 'bfloat16' else 1e-6)
+    tolerance = dict(rtol=0, atol=1e-2 if case == 'bfloat16' else 5e-6)
     for steps in ((3, 4), (5, 6)):
         losses = train(ddp, one, rank, steps), train(fsdp, two, rank, steps)
         torch.testing.assert_close(*map(torch.tensor, losses), **tolerance)

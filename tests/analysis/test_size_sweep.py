@@ -43,7 +43,7 @@ def test_classification():
 
 
 def test_images_of_an_array_are_resized():
-    cfg = load(ROOT / 'configs/classification/fashion_mnist/vit-lite-mini-lape_1xb128-5e_fashion-mnist-10k.py')
+    cfg = load(ROOT / 'configs/classification/fashion_mnist/vit-lite-mini_1xb128-5e_fashion-mnist-10k.py')
     steps = at_size(cfg, 42).test_dataloader.dataset.pipeline
     assert [step['type'] for step in steps] == ['mmpretrain.Resize', 'PackInputs'] and steps[0]['scale'] == 42
     image = TRANSFORMS.build(steps[0])(dict(img=np.zeros((28, 28, 1), np.uint8)))['img']

@@ -17,7 +17,7 @@ from mmlape.datasets.fashion_mnist import GzippedFashionMNIST
 from mmlape.errors import DataError
 from mmlape.registry import DATASETS
 
-MINI = ROOT / 'configs' / 'classification' / 'fashion_mnist' / 'cvt-mini-lape_1xb128-5e_fashion-mnist-10k.py'
+MINI = ROOT / 'configs' / 'classification' / 'fashion_mnist' / 'cvt-mini_1xb128-5e_fashion-mnist-10k.py'
 COUNTS = {'train': 24, 't10k': 16}
 
 

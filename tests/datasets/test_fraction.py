@@ -199,4 +199,4 @@ def test_the_linear_decoder_on_two_fractions_with_two_seeds(pristine, tmp_path):
     assert tiny.run(*command, '--dry-run', cwd=tmp_path).count('skip') == 4
     assert main(['report', str(tmp_path / 'runs')]) == 0
     report = (tmp_path / 'runs' / 'report' / 'report.md').read_text()
-    assert '| arm | metric | of the images | 1/2 | 1 |' in report
+    assert '| series | metric | of the images | 1/2 | 1 |' in report

@@ -123,7 +123,9 @@ def test_other_settings_are_named_key_by_key(tmp_path):
 
     for seed, joining in ((1, 'lape'), (2, 'default')):
         chosen = settings(joining)
-        write_run(tmp_path, seed, 60.0, chosen=chosen, identity=synthetic.identity(seed, settings_sha256=digest(chosen)))
+        write_run(
+            tmp_path, seed, 60.0, chosen=chosen, identity=synthetic.identity(seed, settings_sha256=digest(chosen))
+        )
     with pytest.raises(DataError, match=r'config: model\.backbone\.pe_joining.*lape.*default'):
         summarise(read_seeds(tmp_path))
 

@@ -9,11 +9,12 @@ from functools import cache
 
 import pytest
 import torch
-from config_helpers import CONFIGS, DETR, build, load, short
+from config_helpers import CONFIGS, DETR, ROOT, build, load, short
 from mmengine.config import Config
 from model_helpers import is_normal, is_uniform
 from torch import nn
 
+from mmlape.engine.config import load_config
 from mmlape.models.base.archs import resolve_arch
 from mmlape.models.compact.model import ARCHS as COMPACT
 
@@ -112,7 +113,7 @@ def test_what_a_classifier_starts_with(path):
 
 def test_what_sub_ln_starts_with():
     """DeiT's 0.02 times sqrt(ln 24) for values, outputs and the FFN of twelve layers; the recipe's for the rest."""
-    cfg = load(next(path for path in CLASSIFIERS if 'sub-ln' in path.stem))
+    cfg = load_config(ROOT / 'studies/dpn-placement.yml:sub-ln')
     backbone = build(cfg).backbone
     backbone.init_weights()
     gain = math.log(24) ** 0.5

@@ -184,6 +184,22 @@ class MMDistributedDataParallel(_MMDistributedDataParallel):
             module, device_ids = runnable_on_cpu(module), None
         super().__init__(module=module, device_ids=device_ids, **kwargs)
 
+    def train(self, mode: bool = True) -> 'MMDistributedDataParallel':
+        """Set the mode; a collective call."""
+        if self.training and not mode:
+            share_buffers(self.module)
+        return super().train(mode)
+
+
+def share_buffers(module: nn.Module) -> None:
+    """Give every process the buffers of process 0, which checkpoints hold.
+
+    Batch norms average over a process's own images, so that without this an evaluation in several processes would not
+    be that of the checkpoint.
+    """
+    for buffer in module.buffers():
+        dist.broadcast(buffer, 0)
+
 
 def device_type(module: nn.Module) -> str:
     """Return the type of a model's device."""

@@ -33,8 +33,7 @@ class _Completed(ABCMeta):
     @property
     def __signature__(cls) -> inspect.Signature:
         """The constructor's, which ``__call__`` would hide."""
-        first, *arguments = inspect.signature(cls.__init__).parameters.values()
-        return inspect.Signature(arguments)
+        return inspect.Signature(list(inspect.signature(cls.__init__).parameters.values())[1:])
 
 
 class BaseBackbone(BaseModule, metaclass=_Completed):
