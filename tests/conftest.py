@@ -8,6 +8,7 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 
 import pytest
 import torch
+from mmengine.logging import MMLogger
 
 SLOW = Path(__file__).with_name('slow.txt')
 
@@ -49,6 +50,13 @@ class SlowTests:
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _loggers():
+    """MMEngine's loggers write to what a test captured, which is closed behind it."""
+    yield
+    MMLogger._instance_dict.clear()
 
 
 @pytest.fixture(scope='session')
