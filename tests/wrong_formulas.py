@@ -54,7 +54,7 @@ OF_FILES = (
 OF_LAYOUTS = (
     'tests/checkpoint/test_dpn_checkpoints.py',
     *OF_FILES[:-1],
-    f'{OF_FILES[-1]} or vit_pytorchs or open_clip',
+    f'{OF_FILES[-1]} or vit_pytorchs or open_clip or reasons or contract or heads or switch or compact',
 )
 OF_TARGETS = ('tests/checkpoint/test_convert.py', '-k', 'reasons or contract or heads or switch or compact')
 OF_NAMES = ('tests/models/test_names.py',)
@@ -71,11 +71,9 @@ OF_DESCRIPTIONS = (
 OWN_TESTS = {
     'mmlape/models/base/tables.py': OF_FILES,
     'mmlape/models/vit/layouts.py': OF_LAYOUTS,
-    'mmlape/models/vit/targets.py': OF_TARGETS,
     'mmlape/checkpoint/targets.py': OF_TARGETS,
     'mmlape/models/classifiers/mixup.py': OF_DPN,
     'mmlape/models/names.py': OF_NAMES,
-    'mmlape/models/base/archs.py': OF_NAMES,
     'configs/_base_/models/vit_big_vision.py': OF_DPN,
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
     'mmlape/models/timm/checkpoint.py': OF_TIMM_FILES,
@@ -111,6 +109,13 @@ BY_FILE = {
         ('deform: centres at corners', 'torch.linspace(0.5, rows - 0.5,', 'torch.linspace(0.0, rows - 1.0,'),
         ('initial rays: one length', 'torch.arange(1, points + 1)', 'torch.ones(points)'),
         ('initial rays: (y, x)', '(angle.cos(), angle.sin())', '(angle.sin(), angle.cos())'),
+        ('row sums: gradient of rows without weights', 'weights.reshape(-1).index_select(0, pair)',
+         'torch.ones_like(weights).reshape(-1)'),
+        ('row sums: rows of other queries', 'pair // index.shape[1]', 'pair % len(gradient)'),
+        ('row sums: weights without a second derivative', '(rows[index] * gradient[:, None]).sum',
+         '(rows[index] * gradient[:, None]).detach().sum'),
+        ('row sums: weights by the mean where a graph is made', '(rows[index] * gradient[:, None]).sum',
+         '(rows[index] * gradient[:, None]).mean'),
     ],
     'mmlape/models/adapter/layers.py': [
         ('injector and extractor: norms of queries and features exchanged',
@@ -130,8 +135,6 @@ BY_FILE = {
         ('interaction: activations kept', 'if self.with_cp and torch.is_grad_enabled()', 'if False'),
         ('ConvFFN: convolution after the GELU', 'self.act(self.dwconv(self.fc1(x), shapes))',
          'self.dwconv(self.act(self.fc1(x)), shapes)'),
-    ],
-    'mmlape/models/adapter/spatial_prior.py': [
         ('stem: fc3 and fc4 exchanged', '(self.fc1, self.fc2, self.fc3, self.fc4)',
          '(self.fc1, self.fc2, self.fc4, self.fc3)'),
         ('stem: average for max pooling', 'nn.MaxPool2d(3, 2, 1)', 'nn.AvgPool2d(3, 2, 1)'),
@@ -199,8 +202,6 @@ BY_FILE = {
          "getattr(kind, 'model_names', None)"),
         ('model names: the checkpoint is not loaded', 'model.init_weights()', 'pass'),
         ('model names: the arguments of the name win', '{**options, **overrides}', '{**overrides, **options}'),
-    ],
-    'mmlape/models/base/archs.py': [
         ('model names: variants of the first arch alone', 'for name, own in named.items()',
          'for name, own in list(named.items())[:1]'),
     ],
@@ -458,6 +459,7 @@ BY_FILE = {
         ('resize: align_corners', "mode.endswith('-corners')", 'True'),
         ('resize: corners are not aligned', "mode.endswith('-corners')", 'False'),
         ('resize: rows and columns exchanged', 'reshape(1, -1, *src)', 'reshape(1, -1, *src).mT'),
+        ('kept while recording', 'return build(*args)\n            return', 'return keep(*args)\n            return'),
     ],
     'mmlape/models/position/base.py': [
         ('decay: the last of two encodings alone has parameters',
@@ -496,6 +498,12 @@ BY_FILE = {
         ('RPE: stored norm as it is', 'if all(name in stored for name in names):', 'if False:'),
         ('RPE: prefix behind the patches', '(prefix, 0, prefix, 0)', '(0, prefix, 0, prefix)'),
         ('RPE: drawn of one head', 'self.bias(attn, grid).mean(0)', 'self.bias(attn, grid)[0]'),
+        ('ALiBi: farther is nearer', 'return -slopes', 'return slopes'),
+        ('device: slopes of ALiBi on the CPU', 'num_heads + 1, dtype=torch.float32, device=device)',
+         'num_heads + 1, dtype=torch.float32)'),
+        ('ALiBi: slopes from 1', '-8 * head / attn.num_heads', '-8 * (head - 1) / attn.num_heads'),
+        ('ALiBi: no factor of the slopes', 'self.slope * 2 **', '2 **'),
+        ('ALiBi: city blocks', '.norm(dim=-1)', '.abs().sum(-1)'),
     ],
     'mmlape/models/base/tensor_names.py': [
         ('a file: the PE resized twice', '{} if rows == columns == default else', '{} if rows == columns else'),
@@ -544,8 +552,6 @@ BY_FILE = {
         ('initial iRPE: random', 'torch.zeros(shape)', 'torch.randn(shape)'),
         ('iRPE: biases of queries drawn as of keys', "term.mT if side == 'q' and self.buckets.reading == 'code' else",
          'term if True else'),
-    ],
-    'mmlape/models/position/buckets.py': [
         ('device: buckets on the CPU', 'torch.arange(side, device=device) for side in grid))  # (N, 2)',
          'torch.arange(side) for side in grid))'),
         ('buckets: offset of key from query', 'cells[:, None] - cells[None]', 'cells[None] - cells[:, None]'),
@@ -613,8 +619,6 @@ BY_FILE = {
          "ls_1.gamma': 'blocks.#.gamma2'", "ls_2.gamma': 'blocks.#.gamma2'", "ls_2.gamma': 'blocks.#.gamma1'"),
         ('open_clip: last norm before the layers', "'ln_pre.': 'norm_pre.',", "'ln_post.': 'norm_pre.',",
          "'ln_post.': 'norm.',", "'ln_pre.': 'norm.',"),
-    ],
-    'mmlape/models/vit/targets.py': [
         ('convert: any stem bias lost', 'tensors[\'patch_embed.proj.bias\'].any()', 'False'),
         ('convert: heads of the mean', "weights.recorded.get('out_type') == 'avg_featmap'", 'False'),
         ('convert: exact GELU for big_vision', "'act_cfg': [TANH_GELU],", "'act_cfg': None,"),
@@ -661,14 +665,9 @@ BY_FILE = {
          'attn.freqs if attn.freqs.dtype.itemsize > 2 else attn.freqs.float()', 'attn.freqs'),
         ('rotary: scaled coordinates in windows', "coordinates == 'index' and reference is None",
          "coordinates == 'index'"),
-    ],
-    'mmlape/models/position/rotation.py': [
         ('rotation: backwards', 'torch.complex(cos, sin)', 'torch.complex(cos, -sin)'),
         ('rotation: halves backwards', 'torch.cat((-sin, sin)', 'torch.cat((sin, -sin)'),
         ('rotation: recorded backwards', 'torch.stack((-sin, sin), dim', 'torch.stack((sin, -sin), dim'),
-    ],
-    'mmlape/models/cached_tensors.py': [
-        ('kept while recording', 'return build(*args)\n            return', 'return keep(*args)\n            return'),
     ],
     'mmlape/models/position/conditional.py': [
         ('CPE: no skip', 'patches + term', 'term'),
@@ -677,42 +676,20 @@ BY_FILE = {
         ('CPE: no padding with zeros', 'padding=side // 2,', "padding=side // 2, padding_mode='replicate',"),
         ('CPE: not depthwise', ', groups=embed_dims', ''),
     ],
-    'mmlape/models/position/alibi.py': [
-        ('ALiBi: farther is nearer', 'return -slopes', 'return slopes'),
-        ('device: slopes of ALiBi on the CPU', 'num_heads + 1, dtype=torch.float32, device=device)',
-         'num_heads + 1, dtype=torch.float32)'),
-        ('ALiBi: slopes from 1', '-8 * head / attn.num_heads', '-8 * (head - 1) / attn.num_heads'),
-        ('ALiBi: no factor of the slopes', 'self.slope * 2 **', '2 **'),
-        ('ALiBi: city blocks', '.norm(dim=-1)', '.abs().sum(-1)'),
-    ],
-    'mmlape/models/position/chain.py': [
+    'mmlape/models/position/joining.py': [
         ('chain of norms: backward from its start', 'pe = _received(ctx).detach()', 'pe = gradient.detach()'),
         ('chain of norms: a link left out', 'for after in reversed(links):', 'for after in reversed(links[:1]):'),
-    ],
-    'mmlape/models/adapter/row_sums.py': [
-        ('row sums: gradient of rows without weights', 'weights.reshape(-1).index_select(0, pair)',
-         'torch.ones_like(weights).reshape(-1)'),
-        ('row sums: rows of other queries', 'pair // index.shape[1]', 'pair % len(gradient)'),
-        ('row sums: weights without a second derivative', '(rows[index] * gradient[:, None]).sum',
-         '(rows[index] * gradient[:, None]).detach().sum'),
-        ('row sums: weights by the mean where a graph is made', '(rows[index] * gradient[:, None]).sum',
-         '(rows[index] * gradient[:, None]).mean'),
-    ],
-    'mmlape/models/position/joining.py': [
-        ('LaPE: PE added at the input too', 'shares_norm = False\n\n    def enter',
-         'shares_norm = False\n\n    def leave'),
+        ('LaPE: PE added at the input too', 'or not self.at_input else',
+         'or not (self.at_input or self.with_norm) else'),
         ('LaPE: no chain', 'pe = chained_norm(pe_norm, pe)\n        return x, norm(x) + pe,',
          'return x, norm(x) + pe_norm(pe),'),
         ('LaPE: PE inside the norm', 'norm(x) + pe, pe', 'norm(x + pe), pe'),
         ('lape-shared: a chain', 'norm(x) + pe_norm(pe), pe', 'norm(x) + pe_norm(pe), pe_norm(pe)'),
         ('shared: PE not kept in the residual stream', 'x = x + pe\n        return x, norm(x), pe',
          'return x, norm(x + pe), pe'),
-        ('shared: PE added at the input too', 'at_input = False\n\n    def enter',
-         'at_input = False\n\n    def enter(self, x, pe):\n'
-         '        return x if isinstance(pe, tuple) else x + pe\n\n    def leave'),
+        ('shared: PE added at the input too', 'or not self.at_input else',
+         'or isinstance(pe, tuple) or self.with_norm else'),
         ('unshared: the first table in every layer', 'norm(x), pe[1:]', 'norm(x), pe'),
-    ],
-    'mmlape/models/position/pe_norm.py': [
         ('PE norm: eps 1e-5', '(norm_cfg, dims)', '(dict(norm_cfg, eps=1e-5), dims)'),
         ("PE norm: eps 1e-5 of 'norm'", 'eps=self.eps)', 'eps=1e-5)'),
         ('PE norm: scaled before it is standardised', 'pe = F.layer_norm(pe, (self.dims,), eps=self.eps)\n',

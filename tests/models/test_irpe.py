@@ -18,8 +18,7 @@ from mmlape.checkpoint.records import KEY, record_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import VisionTransformer, ViTAdapter
-from mmlape.models.position.buckets import Buckets
-from mmlape.models.position.irpe import ImageRPE
+from mmlape.models.position.irpe import Buckets, ImageRPE
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
 RECORDED = sorted(name for name in load('irpe') if name.startswith('buckets/'))

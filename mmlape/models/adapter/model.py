@@ -18,10 +18,7 @@ from torch import Tensor, nn
 from mmlape.errors import ConfigError
 from mmlape.models.adapter.checkpoint import ViTAdapterCheckpointAdapter
 from mmlape.models.adapter.deform_attn import Cells, MSDeformAttn
-from mmlape.models.adapter.layers import InteractionBlock, split_maps
-from mmlape.models.adapter.options import check_adapter, resolve_interactions
-from mmlape.models.adapter.spatial_prior import SpatialPriorModule
-from mmlape.models.base.archs import name_models
+from mmlape.models.adapter.layers import InteractionBlock, SpatialPriorModule, split_maps
 from mmlape.models.grid import (
     Grid,
     ceil_div,
@@ -31,6 +28,7 @@ from mmlape.models.grid import (
     require_patch,
     to_maps,
 )
+from mmlape.models.names import name_models
 from mmlape.models.vit.model import VisionTransformer
 from mmlape.models.vit.options import ARCHS
 from mmlape.registry import MODELS
@@ -275,3 +273,31 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     def table_tokens(self) -> dict[str, int]:
         """Return the class row of the pretraining, which no token of this model has."""
         return {'cls_token': 1} if self.with_prefix_pe else {}
+
+
+def resolve_interactions(indexes: Sequence[Sequence[int]] | None, num_layers: int) -> list[tuple[int, int]]:
+    """Return layer ranges [start, stop) from pairs of first and last layer; None splits the layers into four.
+
+    Raises:
+        ConfigError: If the pairs do not cover the layers in order.
+    """
+    if indexes is None:
+        bounds = [round(i * num_layers / 4) for i in range(5)]
+        return list(zip(bounds, bounds[1:]))
+    ranges = [(pair[0], pair[-1] + 1) for pair in indexes]
+    starts, stops = zip(*ranges)
+    if starts != (0, *stops[:-1]) or stops[-1] != num_layers or any(a >= b for a, b in ranges):
+        raise ConfigError(f'interaction_indexes={indexes} must cover the {num_layers} layers in order, without gaps')
+    return ranges
+
+
+def check_adapter(source: str | None, interactions: int, value_dims: int, num_heads: int) -> None:
+    """Check what maps get of the ViT, and the width of the deformable attention's heads."""
+    if source not in ('last', 'interaction', None):
+        raise ConfigError(f'unknown vit_feature_source={source!r}; choose one of: last, interaction')
+    if source == 'interaction' and interactions != 4:
+        raise ConfigError(f"vit_feature_source='interaction' needs four interactions, not {interactions}")
+    if value_dims % num_heads:
+        raise ConfigError(
+            f'embed_dims * deform_ratio = {value_dims} is not a multiple of deform_num_heads={num_heads}'
+        )

@@ -9,13 +9,13 @@ import torch
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
-from mmlape.models.base.archs import name_models, resolve_arch
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.ceit.checkpoint import CeiTCheckpointAdapter
 from mmlape.models.ceit.layers import ImageToTokens, LayerClassAttention, LeFFLayer
 from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import build_layers, growing_rates
+from mmlape.models.names import name_models, resolve_arch
 from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.registry import MODELS
 

@@ -10,7 +10,6 @@ from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.base.archs import VARIANTS, name_models, resolve_arch
 from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone
 from mmlape.models.compact.checkpoint import CompactCheckpointAdapter
 from mmlape.models.compact.layers import TOKENIZERS, CompactLayer
@@ -18,6 +17,7 @@ from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.transformer_layer import build_layers, growing_rates
+from mmlape.models.names import VARIANTS, name_models, resolve_arch
 from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.registry import MODELS
 

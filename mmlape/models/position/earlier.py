@@ -18,8 +18,7 @@ from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid, resize_map
 from mmlape.models.position.absolute import sincos_2d
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
-from mmlape.models.position.buckets import Buckets
-from mmlape.models.position.irpe import ImageRPE
+from mmlape.models.position.irpe import Buckets, ImageRPE
 from mmlape.registry import POSITION_ENCODINGS
 
 

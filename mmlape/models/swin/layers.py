@@ -18,8 +18,7 @@ import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
-from mmlape.models.cached_tensors import cached_tensor
-from mmlape.models.grid import Grid, ceil_div
+from mmlape.models.grid import Grid, cached_tensor, ceil_div
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.patch_embed import PatchEmbed

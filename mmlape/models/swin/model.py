@@ -10,7 +10,6 @@ from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.base.archs import VARIANTS, name_models, resolve_arch
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.patch_embed import PATCH_NORMS
@@ -20,6 +19,7 @@ from mmlape.models.layers.transformer_layer import (
     full_precision,
     growing_rates,
 )
+from mmlape.models.names import VARIANTS, name_models, resolve_arch
 from mmlape.models.position import AttentionSlot, Position, PositionType, Stream, joinings, resolve_position
 from mmlape.models.swin.checkpoint import SwinCheckpointAdapter
 from mmlape.models.swin.layers import (

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
-from mmlape.models.base.archs import name_models, resolve_arch
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, growing_rates
+from mmlape.models.names import name_models, resolve_arch
 from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.models.t2t.checkpoint import T2TCheckpointAdapter
 from mmlape.models.t2t.layers import TokensToToken

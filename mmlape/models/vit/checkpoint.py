@@ -15,9 +15,8 @@ from mmlape.models.base.tables import with_batch_axis
 from mmlape.models.base.tensor_names import InferredPosition
 from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import BranchNorms, NormPlacement, placements, resolve_norm_placement
-from mmlape.models.vit.layouts import ADAPTER, EVA, LAYOUTS, NAMES, prefix_tokens, table_tokens
+from mmlape.models.vit.layouts import ADAPTER, EVA, LAYOUTS, NAMES, TARGETS, prefix_tokens, table_tokens
 from mmlape.models.vit.options import ARCHS
-from mmlape.models.vit.targets import TARGETS
 
 LAYER_SCALE = r'blocks\.\d+\.gamma[12]$'
 TANH_GELU = "act_cfg=dict(type='GELU', approximate='tanh')"

@@ -6,13 +6,13 @@ from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.base.archs import name_models, resolve_arch
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, growing_rates
+from mmlape.models.names import name_models, resolve_arch
 from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 from mmlape.models.vit.layouts import TOKENS
