@@ -66,10 +66,10 @@ OF_DESCRIPTIONS = (
     'tests/models/test_irpe.py',
     'tests/models/test_swin.py',
     '-k',
-    'prints or sinusoids or windows_of_each or number_of_stages or same_tables or own_files or ratio or says_what',
+    'prints or sinusoids or windows_of_each or number_of_stages or such_tables or own_files or ratio or says_what',
 )
 OWN_TESTS = {
-    'mmlape/models/base/tables.py': OF_FILES,
+    'mmlape/models/base/checkpoint.py': (*OF_FILES[:-1], f'{OF_FILES[-1]} or prints'),
     'mmlape/models/vit/layouts.py': OF_LAYOUTS,
     'mmlape/checkpoint/targets.py': OF_TARGETS,
     'mmlape/models/classifiers/mixup.py': OF_DPN,
@@ -78,7 +78,6 @@ OWN_TESTS = {
     'configs/_base_/schedules/big_vision_93k.py': OF_DPN,
     'mmlape/models/timm/checkpoint.py': OF_TIMM_FILES,
     'mmlape/models/base/tensor_names.py': OF_DESCRIPTIONS,
-    'mmlape/models/base/shapes.py': OF_DESCRIPTIONS,
     'mmlape/models/vit/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/models/swin/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/datasets/big_vision.py': OF_DPN,
@@ -196,6 +195,7 @@ BY_FILE = {
         ('attention dropout: the other rate', 'attn_drop_rate=attn_drop_rate,\n            proj_drop_rate=drop_rate',
          'attn_drop_rate=drop_rate,\n            proj_drop_rate=attn_drop_rate'),
         ('drop path: none', 'growing_rates(drop_path_rate, depth)', 'growing_rates(0.0, depth)'),
+        ('DeiT: heads of S', '_arch(384, 6)', '_arch(384, 12)'),
     ],
     'mmlape/models/names.py': [
         ('model names: a subclass has those of its base', "vars(kind).get('model_names')",
@@ -509,13 +509,19 @@ BY_FILE = {
         ('a file: the PE resized twice', '{} if rows == columns == default else', '{} if rows == columns else'),
         ('a file: grid transposed', 'rows, columns = (side * patch_size', 'columns, rows = (side * patch_size'),
         ('a file: heads of the record unused', "if 'num_heads' in weights.recorded:", 'if False:'),
-        ('a file: readings left out', "open_ |= {'pe_type': position.ambiguous} if position.ambiguous else {}",
-         'pass'),
+        ('a file: readings left out', 'for what in position.untold]', 'for what in ()]'),
         ('a file: readings beside a record', "() if 'pe_type' in weights.recorded else inside", 'inside'),
         ('a file: heads that do not divide', 'if dims % heads == 0)', 'if dims % heads >= 0)'),
     ],
-    'mmlape/models/base/shapes.py': [
-        ('a file: stem of other pixels', 'position.img_size(self.infer_patch_size(shape)', 'position.img_size(8'),
+    'mmlape/models/base/checkpoint.py': [
+        ('a file: stem of other pixels', '.img_size(self.infer_patch_size(kind, shape)', '.img_size(8'),
+        ('a file: any table taken for sinusoids', 'if not recorded and not', 'if False and not'),
+        ('a file: recorded sinusoids refused', 'if not recorded and not', 'if not'),
+        ('PE file: another row for one that it lacks', 'resized.new_zeros(', 'resized.new_ones('),
+        ('PE file: tokens in the order of the file', 'for token, count in tokens.items():',
+         'for token, count in reversed(tokens.items()):'),
+        ('PE file: first patches for prefix rows', 'resized[:, :num_prefix].split', 'resized[:, -num_prefix:].split'),
+        ('PE file: a row of no token is new', 'if token not in rows and model.num_prefix:', 'if token not in rows:'),
     ],
     'mmlape/models/vit/checkpoint.py': [
         ('a file: an arch of other heads', 'heads = NAMES.infer_heads(weights) or dims // 64', 'heads = dims // 64'),
@@ -538,11 +544,10 @@ BY_FILE = {
         ('a file: patch size left out', "config['patch_size'] = stem", "patch_size = stem"),
     ],
     'mmlape/models/position/irpe.py': [
-        ('iRPE file: bucket of prefix tokens counted', '- bool(num_prefix)\n        told', '\n        told'),
-        ('iRPE file: ratios up to twice', 'ratio < {(beta + 1) / 2:g}', 'ratio < {beta + 1:g}'),
-        ('iRPE file: distances left out', 'product | dict.fromkeys(distances, count // 2)',
-         'product or dict.fromkeys(distances, count // 2)'),
-        ('iRPE file: Shaw on any side', 'if told == clipped and', 'if told and'),
+        ('iRPE file: bucket of prefix tokens counted', '- bool(num_prefix)\n        side', '\n        side'),
+        ('iRPE file: product for any count', 'elif side * side == count and side % 2:', 'elif True:'),
+        ('iRPE file: Euclidean distances alone', "'quantization' if count == 133 else", ''),
+        ('iRPE file: indices of one sign', "'product', side // 2", "'product', side"),
         ('iRPE: query table at the other offset', "term.mT if side == 'q' else term)", 'term)'),
         ('iRPE: tables of queries and keys exchanged', "(('k', q), ('q', k))", "(('q', q), ('k', k))"),
         ('iRPE: contextual term not scaled', '(x * scale) @ table', 'x @ table'),
@@ -595,15 +600,6 @@ BY_FILE = {
     'mmlape/models/detr/checkpoint.py': [
         ('DETR file: another id without a class', '(0, 12, 26,', '(0, 13, 26,'),
         ('DETR file: no object first', 'UNUSED_IDS = (0,', 'UNUSED_IDS = (91,'),
-    ],
-    'mmlape/models/base/tables.py': [
-        ('a file: any table taken for sinusoids', 'if not recorded and not', 'if False and not'),
-        ('a file: recorded sinusoids refused', 'if not recorded and not', 'if not'),
-        ('PE file: another row for one that it lacks', 'resized.new_zeros(', 'resized.new_ones('),
-        ('PE file: tokens in the order of the file', 'for token, count in tokens.items():',
-         'for token, count in reversed(tokens.items()):'),
-        ('PE file: first patches for prefix rows', 'resized[:, :num_prefix].split', 'resized[:, -num_prefix:].split'),
-        ('PE file: a row of no token is new', 'if token not in rows and model.num_prefix:', 'if token not in rows:'),
     ],
     'mmlape/models/vit/layouts.py': [
         ("timm's file: LayerScales exchanged", "(r'\\.ls([12])\\.gamma$', r'.gamma\\1')",
@@ -746,9 +742,6 @@ BY_FILE = {
         ('Swin: no dropout of embeddings', 'nn.Dropout(drop_rate)', 'nn.Dropout(0.0)'),
         ('Swin: no dropout of the FFN', 'dict(drop_rate=drop_rate', 'dict(drop_rate=0.0'),
         ('Swin: heads of T', '_arch(96, 6, 3)', '_arch(96, 6, 6)'),
-    ],
-    'mmlape/models/vit/options.py': [
-        ('DeiT: heads of S', '_arch(384, 6)', '_arch(384, 12)'),
     ],
     'mmlape/analysis/cost.py': [
         ('cost: as many keys as queries', 'queries * key[2]', 'queries * queries'),

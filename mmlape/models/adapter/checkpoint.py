@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions
-from mmlape.models.base.checkpoint import Description
+from mmlape.models.base.tensor_names import Description
 from mmlape.models.grid import Grid
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 from mmlape.models.vit.layouts import ADAPTER

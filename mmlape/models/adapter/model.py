@@ -29,8 +29,7 @@ from mmlape.models.grid import (
     to_maps,
 )
 from mmlape.models.names import name_models
-from mmlape.models.vit.model import VisionTransformer
-from mmlape.models.vit.options import ARCHS
+from mmlape.models.vit.model import ARCHS, VisionTransformer
 from mmlape.registry import MODELS
 
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')

@@ -47,6 +47,7 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
         checkpoint_adapter: Knows the backbone's checkpoint files.
         load_report: Of the checkpoint that ``init_cfg`` names, once it is loaded.
         recorded_arguments: Arguments that files record, because neither names nor shapes of tensors tell them.
+        archs: What the argument ``arch`` stands for, by name.
         model_names: Arguments by the names of models that ``mmlape.get_model`` takes; a subclass has its own.
         out_types: Forms of the outputs.
         out_type: One of them.
@@ -70,6 +71,7 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
 
     checkpoint_adapter: CheckpointAdapter = CheckpointAdapter()
     load_report: LoadReport | None = None
+    archs: ClassVar[Mapping[str, dict]] = {}
     model_names: ClassVar[Mapping[str, dict]] = {}
     out_types: ClassVar[tuple[str, ...]] = ('raw', 'featmap', 'avg_featmap')
     layers_name: ClassVar[str] = 'blocks'

@@ -9,8 +9,8 @@ import torch
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
+from mmlape.models.base.checkpoint import ShapesAdapter
 from mmlape.models.base.isotropic import IsotropicBackbone
-from mmlape.models.ceit.checkpoint import CeiTCheckpointAdapter
 from mmlape.models.ceit.layers import ImageToTokens, LayerClassAttention, LeFFLayer
 from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
@@ -72,7 +72,16 @@ class CeiT(IsotropicBackbone):
 
     model_names = name_models('ceit-{}', ARCHS)
     paper_name = 'CeiT'
-    checkpoint_adapter = CeiTCheckpointAdapter()
+    checkpoint_adapter = ShapesAdapter(
+        signs=(r'i2t\.proj\.', r'blocks\.0\.leff\.'),
+        stem='i2t',
+        widths=dict(
+            embed_dims='i2t.proj.weight',
+            feedforward_channels='blocks.0.leff.conv1.weight',
+            stem_channels='i2t.backbone.conv.weight',
+        ),
+        without={'pos_layer_embed': dict(out_type='featmap')},
+    )
     embedding_names = ('i2t.',)
     patch_size = 16
 

@@ -121,6 +121,7 @@ class TransformerXL(_Bucketed):
     """
 
     paper_name = 'Transformer-XL'
+    untold = 'ratio'
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register ``rpe_proj``, ``rpe_key_bias`` (u) and ``rpe_offset_bias`` (v)."""
@@ -147,10 +148,6 @@ class TransformerXL(_Bucketed):
     def found_in(self, attn: dict[str, Tensor]) -> bool:
         """Check for the linear map."""
         return 'rpe_proj.weight' in attn
-
-    def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
-        """Return that no tensor depends on the ratio."""
-        return [f'transformer-xl with ratio={self.buckets.alpha:g}', 'transformer-xl with another ratio']
 
 
 @POSITION_ENCODINGS.register_module('sasa')

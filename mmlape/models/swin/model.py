@@ -85,7 +85,8 @@ class SwinTransformer(BaseBackbone):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
-    checkpoint_adapter = SwinCheckpointAdapter(ARCHS)
+    archs = ARCHS
+    checkpoint_adapter = SwinCheckpointAdapter()
     layers_name = 'layers'
     table_name = 'absolute_pos_embed'
     embedding_names = ('patch_embed.',)

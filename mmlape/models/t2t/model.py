@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
+from mmlape.models.base.checkpoint import ShapesAdapter
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, growing_rates
 from mmlape.models.names import name_models, resolve_arch
 from mmlape.models.position import PositionType, Stream, resolve_position
-from mmlape.models.t2t.checkpoint import T2TCheckpointAdapter
 from mmlape.models.t2t.layers import TokensToToken
 from mmlape.registry import MODELS
 
@@ -78,7 +78,17 @@ class T2TViT(IsotropicBackbone):
 
     model_names = name_models('{}', ARCHS)
     paper_name = 'T2T-ViT'
-    checkpoint_adapter = T2TCheckpointAdapter()
+    checkpoint_adapter = ShapesAdapter(
+        signs=(r'tokens_to_token\.project\.', r'blocks\.0\.attn\.qkv\.'),
+        stem='tokens_to_token',
+        widths=dict(
+            embed_dims='tokens_to_token.project.weight',
+            feedforward_channels='blocks.0.mlp.fc1.weight',
+            token_dims='tokens_to_token.attention1.norm2.weight',
+        ),
+        # only performers have random features
+        without={'tokens_to_token.attention1.w': dict(tokens_type='transformer')},
+    )
     embedding_names = ('tokens_to_token.',)
     patch_size = 16
 

@@ -13,7 +13,8 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.adapter.checkpoint import infer_options
-from mmlape.models.base.checkpoint import CheckpointAdapter, Description
+from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.tensor_names import Description
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.timm.pretrained import PREFIX_TOKENS
 from mmlape.models.vit.layouts import EVA

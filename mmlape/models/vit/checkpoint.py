@@ -10,13 +10,11 @@ from torch import Tensor, nn
 from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
-from mmlape.models.base.checkpoint import CheckpointAdapter, Description
-from mmlape.models.base.tables import with_batch_axis
-from mmlape.models.base.tensor_names import InferredPosition
+from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.tensor_names import HEADS_ASSUMED, Description, InferredPosition, usual_heads, with_batch_axis
 from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import BranchNorms, NormPlacement, placements, resolve_norm_placement
 from mmlape.models.vit.layouts import ADAPTER, EVA, LAYOUTS, NAMES, TARGETS, prefix_tokens, table_tokens
-from mmlape.models.vit.options import ARCHS
 
 LAYER_SCALE = r'blocks\.\d+\.gamma[12]$'
 TANH_GELU = "act_cfg=dict(type='GELU', approximate='tanh')"
@@ -36,7 +34,7 @@ def infer_norm_placement(weights: Weights) -> str | dict:
     return next((given for given in placements() if resolve_norm_placement(given) == stored), 'pre')
 
 
-def infer_arch(weights: Weights) -> tuple[str | None, dict[str, int]]:
+def infer_arch(weights: Weights, archs: Mapping[str, dict]) -> tuple[str | None, dict[str, int]]:
     """Return the name of the arch, or None, and its widths and depth."""
     dims = len(weights.tensors['patch_embed.proj.weight'])
     shape = dict(
@@ -45,7 +43,7 @@ def infer_arch(weights: Weights) -> tuple[str | None, dict[str, int]]:
         feedforward_channels=len(weights.tensors['blocks.0.mlp.fc1.weight']),
     )
     heads = NAMES.infer_heads(weights) or dims // 64
-    return next((name for name, arch in ARCHS.items() if arch == {**shape, 'num_heads': heads}), None), shape
+    return next((name for name, arch in archs.items() if arch == {**shape, 'num_heads': heads}), None), shape
 
 
 def is_clip(weights: Weights) -> bool:
@@ -91,7 +89,8 @@ class ViTCheckpointAdapter(CheckpointAdapter):
 
     def infer(self, kind: type, weights: Weights) -> Description:
         """Infer arch, tokens, position encodings, norms and stem."""
-        (name, shape), position = infer_arch(weights), self.infer_position(weights)
+        (name, shape), position = infer_arch(weights, kind.archs), self.infer_position(weights)
+        heads, encodings = NAMES.infer_heads(weights), NAMES.describe(weights, position)
         patch_size, patch_norm = weights.tensors['patch_embed.proj.weight'].shape[-1], NAMES.infer_patch_norm(weights)
         counts = {token: weights.tensors[token].shape[1] for token in prefix_tokens(weights)}
         tokens = [token if count == 1 else f'{token} ({count})' for token, count in counts.items()]
@@ -99,22 +98,22 @@ class ViTCheckpointAdapter(CheckpointAdapter):
             'arch': name or 'custom',
             **shape,
             'patch_size': patch_size,
-            **NAMES.rows(weights, position),
+            **encodings.rows,
             'patch_norm': patch_norm,
             'norm_placement': infer_norm_placement(weights),
             'prefix tokens': ', '.join(tokens) or 'none',
             'LayerScale': 'yes' if weights.has(LAYER_SCALE) else 'no',
             'adapter': 'yes' if weights.layout == ADAPTER.name else 'no',
         }
-        arch, notes = NAMES.infer_arch(weights, name, shape)
         config = dict(
-            arch=arch,
+            arch=name or dict(shape, num_heads=heads or usual_heads(shape['embed_dims'], 64)),
             **position.img_size(patch_size),
-            **NAMES.options(weights, position),
+            **encodings.config,
             patch_norm=patch_norm,
             **self._other_options(weights),
         )
-        return Description(rows, config, NAMES.notes(weights, position) + self._notes(weights) + notes)
+        notes = encodings.notes + self._notes(weights)
+        return Description(rows, config, notes if name or heads else [*notes, HEADS_ASSUMED])
 
     def _other_options(self, weights: Weights) -> dict[str, Any]:
         """Return what differs from the defaults of ``VisionTransformer``, apart from arch and position."""

@@ -14,8 +14,7 @@ from dataclasses import replace
 from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.normalisation import HALF
 from mmlape.checkpoint.targets import Target
-from mmlape.models.base.tables import with_batch_axis
-from mmlape.models.base.tensor_names import TensorNames
+from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position import AbsolutePosition
 from mmlape.models.vit.big_vision import from_jax, other_heads, patch_side, stem_order, to_big_vision
