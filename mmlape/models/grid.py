@@ -83,13 +83,10 @@ def contiguous(x: Tensor) -> Tensor:
 
 
 def cached_tensor(maxsize: int) -> Callable[[Callable], Callable]:
-    """Keep the last results of a function of hashable arguments, such as indices and angles of a grid.
+    """Keep the last ``maxsize`` results of a function of hashable arguments, such as indices and angles of a grid.
 
     Where operations are recorded (compilers, exports, fake tensors) or transformed, results are built anew: their
     tensors must not outlive them.
-
-    Args:
-        maxsize: How many results are kept.
     """
 
     def decorate(build: Callable) -> Callable:

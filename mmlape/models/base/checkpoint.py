@@ -98,13 +98,7 @@ class CheckpointAdapter:
         return {key: value for key, value in told.items() if key not in SIZES}
 
     def view(self, kind: type, weights: Weights, grid: Grid | None, path: str) -> dict:
-        """Return the configuration of a model that shows the position encodings of a file.
-
-        Args:
-            kind: The backbone.
-            weights: Of the file.
-            grid: (rows, columns) of the stored PE; None for a square.
-            path: The file.
+        """Return the configuration of a model that shows the position encodings of a file with a PE of ``grid``.
 
         Raises:
             CheckpointError: If the file does not tell enough.
@@ -138,24 +132,14 @@ class CheckpointAdapter:
     # fit
 
     def infer_table_tokens(self, model: nn.Module, weights: Weights, grid: Grid | None) -> dict[str, int]:
-        """Return the prefix tokens that a file's PE tables have rows for, and how many each.
-
-        Args:
-            model: The model that the file is read for.
-            weights: Of the file.
-            grid: (rows, columns) of the stored PE; None for a square.
-        """
+        """Return the prefix tokens that a file's PE tables, of ``grid``, have rows for, and how many each."""
         known = dict.fromkeys((*type(model).prefix_tokens, *model.prefix_tokens), 1)
         return {name: count for name, count in known.items() if name in weights.tensors}
 
     def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them: resized, without what it has no place for.
 
-        Args:
-            model: The model.
-            weights: Of the file, as one of ``layouts`` translated them.
-            options: Of loading.
-            report: Gets what was dropped and resized, and problems.
+        ``report`` gets what was dropped and resized, and problems.
 
         Raises:
             CheckpointError: If the weights cannot be meant for this model.
@@ -194,13 +178,9 @@ class CheckpointAdapter:
     def resize(
         self, model: nn.Module, state_dict: dict[str, Tensor], prefix: str, grid: Grid | None
     ) -> dict[str, str]:
-        """Resize the PE in a state dict of such a model to the model's grid, in place.
+        """Resize the PE in a state dict, also of a model that contains this one, to the model's grid, in place.
 
-        Args:
-            model: The model.
-            state_dict: Also of a model that contains the backbone.
-            prefix: What its names begin with.
-            grid: (rows, columns) of the stored PE; None if they are unknown.
+        The names begin with ``prefix``; ``grid`` is that of the stored PE, None if it is unknown.
 
         Returns:
             What was resized, and how, by name.
@@ -349,16 +329,9 @@ def _fit_table(
 ) -> Tensor:
     """Return the rows of a model's prefix tokens, then the patches resized to its grid, (1, rows, D).
 
-    Tokens without a row get one of zeros, which is what no row means where the PE is added to the tokens.
-
-    Args:
-        table: (rows, D) or (1, rows, D).
-        name: Its name.
-        stored: Prefix tokens that it has rows for, and how many each.
-        grid: Its grid; None for a square.
-        model: The model.
-        report: Gets what is dropped, resized and new.
-        recorded: Whether the file records this kind, so that it may have been resized.
+    Tokens without a row get one of zeros, which is what no row means where the PE is added to the tokens. The table
+    has rows for the tokens ``stored``, how many each, and for ``grid``; None for a square. One whose kind the file has
+    ``recorded`` may have been resized.
     """
     kind, own, tokens = model.position.absolute, model.table_grid(name, model.grid), model.table_tokens()
     table = with_batch_axis(table)

@@ -4,6 +4,7 @@ x = [prefix; tokens(image)];  x <- layer_l(x, PE)
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -13,8 +14,9 @@ from torch import Tensor, nn
 from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
+from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.patch_embed import PATCH_NORMS
-from mmlape.models.layers.transformer_layer import full_precision
+from mmlape.models.layers.transformer_layer import BaseTransformerLayer, build_layers, full_precision, growing_rates
 from mmlape.models.position import AttentionSlot, Stream
 
 OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
@@ -73,6 +75,37 @@ class IsotropicBackbone(BaseBackbone):
                 f'pe_type, not pe_joining={given["pe_joining"]!r} with pe_type={given["pe_type"]!r}'
             )
         return build(self.embed_dims, eps=eps)
+
+    def build_blocks(
+        self,
+        layer: type[BaseTransformerLayer],
+        attn: dict,
+        drop_path_rate: float,
+        windows: Sequence[int | None] | None = None,
+        **options,
+    ) -> nn.ModuleList:
+        """Build the layers of ``arch``.
+
+        Args:
+            layer: Their class.
+            attn: Arguments of their attention beside its widths and encodings.
+            drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
+            windows: The side of each layer's windows, None for global attention.
+            **options: Further arguments of all layers.
+        """
+        depth, dims = self.arch['num_layers'], self.embed_dims
+        attn = dict(attn, embed_dims=dims, num_heads=self.arch['num_heads'])
+        windows = windows or [None] * depth
+        return build_layers(
+            layer,
+            MultiheadAttention,
+            [dict(attn, window_size=side, slot=self.slot(i, side)) for i, side in enumerate(windows)],
+            self.position,
+            growing_rates(drop_path_rate, depth),
+            embed_dims=dims,
+            feedforward_channels=self.arch['feedforward_channels'],
+            **options,
+        )
 
     def slot(self, layer: int, window: int | None = None) -> AttentionSlot:
         """Return what a layer's encodings inside attention are attached to; ``window`` is the side of its windows."""

@@ -106,13 +106,7 @@ class TensorNames(NamedTuple):
         return next((kind.infer_heads(attn) for kind in kinds(AttentionPosition) if kind.found_in(attn)), None)
 
     def infer_position(self, weights: Weights, prefix: int = 0, grid: Grid | None = None) -> InferredPosition:
-        """Find the position encodings of a file.
-
-        Args:
-            weights: Of the file.
-            prefix: Rows of the tables before those of the patches.
-            grid: (rows, columns) of the stored PE, if the user gave it.
-        """
+        """Find the position encodings of a file, whose tables have ``prefix`` rows before those of the patches."""
         entries: list[str | dict] = []
         grid = grid or weights.grid
         tables = self.tables(weights)
@@ -142,10 +136,7 @@ class TensorNames(NamedTuple):
     def infer_patch_norm(self, weights: Weights, stem: str = 'patch_embed', post: str = 'norm1') -> str:
         """Return the key of ``PATCH_NORMS`` that leaves such norms in a stem, and behind tokens + PE.
 
-        Args:
-            weights: Of the file.
-            stem: The name of the stem.
-            post: The name of the norm after its linear map.
+        ``post`` is the name of the norm after the stem's linear map.
         """
         before, after = (weights.has(rf'{stem}\.{name}\.') for name in ('norm0', post))
         if before and after and not weights.has(rf'{stem}\.norm0\.bias$'):

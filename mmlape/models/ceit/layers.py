@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import torch
 from mmcv.cnn import build_norm_layer
-from mmcv.cnn.bricks import DropPath
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -108,10 +107,7 @@ class LeFFLayer(BaseTransformerLayer):
         joining: The joining method.
         feedforward_channels: Hidden width of the FFN.
         bn_cfg: Of the FFN's batch norms.
-        drop_path_rate: Stochastic depth of both branches.
-        pe_norm: A key of ``PE_NORMS`` where the layer norms the PE.
-        norm_cfg: Of the layer's norms.
-        with_cp: Recompute activations in the backward pass to save memory.
+        **kwargs: Of ``BaseTransformerLayer``.
     """
 
     def __init__(
@@ -121,15 +117,11 @@ class LeFFLayer(BaseTransformerLayer):
         joining: Joining,
         feedforward_channels: int,
         bn_cfg: dict,
-        drop_path_rate: float = 0.0,
-        pe_norm: str | None = None,
-        norm_cfg: dict | None = None,
-        with_cp: bool = False,
+        **kwargs,
     ):
-        super().__init__(embed_dims, attn, joining, pe_norm, norm_cfg, with_cp)
+        super().__init__(embed_dims, attn, joining, **kwargs)
         self.norm2 = build_norm_layer(self.norm_cfg, embed_dims)[1]
         self.leff = LocallyEnhancedFFN(embed_dims, feedforward_channels, bn_cfg)
-        self.drop_path = DropPath(drop_path_rate) if drop_path_rate else nn.Identity()
 
     def run(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
         """Run the layer, keeping all activations."""

@@ -9,7 +9,6 @@ Parameter names are those of the public code.
 
 import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
-from mmcv.cnn.bricks import DropPath
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
@@ -104,31 +103,17 @@ class CompactLayer(BaseTransformerLayer):
         attn: The attention module.
         joining: The joining method; the PE joins at ``pre_norm`` only.
         feedforward_channels: Hidden width of the MLP.
-        drop_path_rate: Stochastic depth of both branches.
-        pe_norm: A key of ``PE_NORMS`` where the layer norms the PE.
-        norm_cfg: Of the layer's norms.
-        with_cp: Recompute activations in the backward pass to save memory.
+        **kwargs: Of ``BaseTransformerLayer``.
     """
 
     norm_name = 'pre_norm'
     attn_name = 'self_attn'
 
-    def __init__(
-        self,
-        embed_dims: int,
-        attn: nn.Module,
-        joining: Joining,
-        feedforward_channels: int,
-        drop_path_rate: float = 0.0,
-        pe_norm: str | None = None,
-        norm_cfg: dict | None = None,
-        with_cp: bool = False,
-    ):
-        super().__init__(embed_dims, attn, joining, pe_norm, norm_cfg, with_cp)
+    def __init__(self, embed_dims: int, attn: nn.Module, joining: Joining, feedforward_channels: int, **kwargs):
+        super().__init__(embed_dims, attn, joining, **kwargs)
         self.norm1 = build_norm_layer(self.norm_cfg, embed_dims)[1]
         self.linear1 = Linear(embed_dims, feedforward_channels)
         self.linear2 = Linear(feedforward_channels, embed_dims)
-        self.drop_path = DropPath(drop_path_rate) if drop_path_rate else nn.Identity()
 
     def run(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
         """Run the layer, keeping all activations."""

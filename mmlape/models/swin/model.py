@@ -261,17 +261,7 @@ class SwinTransformer(BaseBackbone):
     # running
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Extract features.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            One entry per out index, normed, of the form that ``out_type`` says.
-
-        Raises:
-            ValueError: If a side of the images is smaller than a patch.
-        """
+        """Return one output per out index of images (B, C, H, W), each through a norm of its own."""
         x, grid = self.patch_embed(x)
         pe = self.position_stream(grid, 0)
         x = self.pos_drop(full_precision(self.position.joining.enter(x, pe)))

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from mmlape.models.base.checkpoint import ShapesAdapter
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
-from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, growing_rates
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
 from mmlape.models.names import name_models, resolve_arch
 from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.models.t2t.layers import TokensToToken
@@ -50,27 +49,15 @@ class T2TViT(IsotropicBackbone):
     same names. Attention scales its logits by the heads' width (64^-0.5), with which the public recipe trains; the
     public code's ``pretrained=True`` sets another scale.
 
+    Arguments that are not listed are those of ``VisionTransformer``.
+
     Args:
         arch: 't2t-vit-7', '-10', '-12', '-14', '-19', '-24', or a dict with ``embed_dims``, ``num_layers``,
             ``num_heads``, ``feedforward_channels`` and ``token_dims``, the width between the splits.
-        img_size: Side in pixels, or (height, width), that the PE tables are made for.
-        in_channels: Channels of the images.
-        out_indices: Layers to return; negative ones count from the end.
-        out_type: 'cls_token' (B, D); 'raw' all tokens (B, N, D); 'featmap' (B, D, rows, columns); 'avg_featmap', the
-            mean of the patch tokens (B, D).
         tokens_type: 'performer', or 'transformer' (the public T2T-ViT_t).
-        pe_type: 'sincos1d', 'sincos2d', 'learnable', 'rpe', 'none' or another kind in ``POSITION_ENCODINGS``; a dict
-            with ``type`` and arguments; or a list of those with at most one absolute kind.
-        pe_joining: How the absolute PE meets the tokens, see ``mmlape.models.position.joining``.
-        pe_norm: What norms the PE in 'lape-shared' and 'lape'.
         patch_norm: Norms before and after the last linear map of the stem, over the 9 * ``token_dims`` values of a
             window and over D: 'none', 'dual', 'pre', 'post', 'learnable-only', 'no-learnable' or 'rms'.
         drop_rate: Dropout of embeddings, projections and FFN; the performers' own is always 0.1.
-        drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
-        with_cp: Recompute activations in the backward pass to save memory.
-        frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
-        init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``;
-            further keys are passed on to it.
 
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
@@ -133,15 +120,10 @@ class T2TViT(IsotropicBackbone):
         self.add_prefix_tokens(dict(cls_token=1))
         self.add_tables(depth)
         self.pos_drop = nn.Dropout(drop_rate)
-        attn = dict(embed_dims=self.embed_dims, num_heads=arch['num_heads'], qkv_bias=False, proj_drop_rate=drop_rate)
-        self.blocks = build_layers(
+        self.blocks = self.build_blocks(
             TransformerEncoderLayer,
-            MultiheadAttention,
-            [dict(attn, slot=self.slot(i)) for i in range(depth)],
-            self.position,
-            growing_rates(drop_path_rate, depth),
-            embed_dims=self.embed_dims,
-            feedforward_channels=arch['feedforward_channels'],
+            dict(qkv_bias=False, proj_drop_rate=drop_rate),
+            drop_path_rate=drop_path_rate,
             drop_rate=drop_rate,
             norm_cfg=norm_cfg,
             with_cp=with_cp,
@@ -150,17 +132,7 @@ class T2TViT(IsotropicBackbone):
         self.apply(self.init_linear)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Extract features.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
-
-        Raises:
-            DataError: If a side of the images is smaller than a patch.
-        """
+        """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
         x, pe, hw = self.embed(x)
         outs = {}
         for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):

@@ -135,17 +135,7 @@ class TimmViT(IsotropicBackbone):
             yield
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Extract features.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            One entry per out index, of the form that ``out_type`` says.
-
-        Raises:
-            DataError: If a side of the images is smaller than a patch.
-        """
+        """Return one output per out index of images (B, C, H, W)."""
         x, rope, hw = self.embed(x)
         outs, start = {}, 0
         for number in sorted(set(self.out_indices)):

@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from mmlape.errors import ConfigError
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
-from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
-from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, growing_rates
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
 from mmlape.models.names import name_models, resolve_arch
 from mmlape.models.position import Position, PositionType, Stream, resolve_position
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
@@ -168,21 +167,11 @@ class VisionTransformer(IsotropicBackbone):
 
         windows = resolve_windows(window_attn, window_size, depth, self.num_prefix, self.position)
         self.norm_placement = resolve_norm_placement(norm_placement)
-        attn = dict(
-            embed_dims=self.embed_dims,
-            num_heads=self.arch['num_heads'],
-            qkv_bias=qkv_bias,
-            attn_drop_rate=attn_drop_rate,
-            proj_drop_rate=drop_rate,
-        )
-        self.blocks = build_layers(
+        self.blocks = self.build_blocks(
             TransformerEncoderLayer,
-            MultiheadAttention,
-            [dict(attn, window_size=window, slot=self.slot(i, window)) for i, window in enumerate(windows)],
-            self.position,
-            growing_rates(drop_path_rate, depth),
-            embed_dims=self.embed_dims,
-            feedforward_channels=self.arch['feedforward_channels'],
+            dict(qkv_bias=qkv_bias, attn_drop_rate=attn_drop_rate, proj_drop_rate=drop_rate),
+            drop_path_rate=drop_path_rate,
+            windows=windows,
             drop_rate=drop_rate,
             layer_scale_init_value=layer_scale_init_value,
             norm_cfg=norm_cfg,
@@ -204,17 +193,7 @@ class VisionTransformer(IsotropicBackbone):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Extract features.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
-
-        Raises:
-            DataError: If a side of the images is smaller than a patch.
-        """
+        """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
         x, pe, hw = self.embed(x)
         outs = {}
         for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
