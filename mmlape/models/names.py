@@ -41,12 +41,8 @@ def name_models(
 ) -> dict[str, dict]:
     """Return the arguments of models by name, for the ``model_names`` of a backbone.
 
-    An arch 'tiny' and the pattern 'swin-{}' give 'swin-tiny', 'swin-tiny-lape', 'swin-tiny-dpn', 'swin-tiny-lape-dpn'.
-
-    Args:
-        pattern: The name, with ``{}`` for that of the arch, whose slashes become hyphens.
-        archs: Names of archs.
-        variants: What each variant adds to the arguments, by the suffix of its name.
+    An arch 'tiny' and the pattern 'swin-{}' give 'swin-tiny', 'swin-tiny-lape', 'swin-tiny-dpn', 'swin-tiny-lape-dpn';
+    slashes of an arch become hyphens. ``variants`` have what the suffix of a name adds to the arguments.
     """
     named = {pattern.format(arch.replace('/', '-')): dict(arch=arch) for arch in archs}
     for suffix, options in variants.items():

@@ -230,17 +230,7 @@ class MSDeformAttn(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, query: Tensor, query_cells: Cells, feat: Tensor, feat_cells: Cells) -> Tensor:
-        """Attend.
-
-        Args:
-            query: (B, Q, D), one query per cell of ``query_cells``.
-            query_cells: Where the queries are.
-            feat: Cells of the pyramid that is read, (B, S, D).
-            feat_cells: Its levels.
-
-        Returns:
-            (B, Q, D).
-        """
+        """Attend with queries (B, Q, D), one per cell of ``query_cells``, to features (B, S, D) of ``feat_cells``."""
         heads, levels, points = self.samples
         value = self.value_proj(feat).unflatten(-1, (heads, -1))  # (B, S, heads, d)
         offsets = self.sampling_offsets(query).unflatten(-1, (heads, levels, points, 2))

@@ -55,13 +55,7 @@ class ConvFFN(nn.Module):
 class DeformableExchange(nn.Module):
     """What injector and extractor share: queries read features by deformable attention, each normed before.
 
-    Args:
-        embed_dims: Width D of tokens and cells.
-        n_levels: Levels of the features.
-        num_heads: Heads of deformable attention.
-        n_points: Places that it samples per head and level.
-        ratio: Width of its values relative to ``embed_dims``.
-        norm_cfg: Of the norms.
+    Features have ``n_levels`` levels; ``ratio`` is the width of the values relative to ``embed_dims``.
     """
 
     def __init__(self, embed_dims: int, n_levels: int, num_heads: int, n_points: int, ratio: float, norm_cfg: dict):
@@ -160,13 +154,7 @@ def _conv_bn_relu(in_channels: int, out_channels: int, stride: int) -> list[nn.M
 
 
 class SpatialPriorModule(nn.Module):
-    """A convolutional stem and three stages: images to maps at strides 4, 8, 16, 32.
-
-    Args:
-        inplanes: Channels after the stem.
-        embed_dims: Channels D of each map.
-        in_channels: Channels of the images.
-    """
+    """A convolutional stem of ``inplanes`` channels and three stages: images to maps at strides 4, 8, 16, 32."""
 
     def __init__(self, inplanes: int, embed_dims: int, in_channels: int = 3):
         super().__init__()

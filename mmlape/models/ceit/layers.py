@@ -40,18 +40,7 @@ class ConvStem(nn.Module):
 
 
 class ImageToTokens(PatchEmbed):
-    """Image to tokens at stride 16: patches of 4x4 cells of the stem's map.
-
-    Images of any size are padded as in ``PatchEmbed``.
-
-    Args:
-        in_channels: Channels of the image.
-        channels: Of the stem.
-        embed_dims: Channels D of a token.
-        patch_norm: Norms before and after the patches' linear map, see ``norms_around``.
-        eps: Of those norms.
-        bn_cfg: Of the batch norm.
-    """
+    """Image to tokens at stride 16: patches of 4x4 cells of the map of a stem with ``channels``; padded as there."""
 
     def __init__(self, in_channels: int, channels: int, embed_dims: int, patch_norm: str, eps: float, bn_cfg: dict):
         norms_around(patch_norm)
@@ -165,15 +154,7 @@ class LastTokenAttention(MultiheadAttention):
 
 
 class LayerClassAttention(nn.Module):
-    """Layer-wise class attention: the last layer's class token attends to those of all layers.
-
-    Args:
-        embed_dims: Width D of the tokens.
-        num_heads: Heads of the attention.
-        feedforward_channels: Hidden width of the FFN.
-        drop_rate: Dropout of the attention's output and of the FFN.
-        norm_cfg: Of the norms.
-    """
+    """Layer-wise class attention: the last layer's class token attends to those of all layers."""
 
     def __init__(self, embed_dims: int, num_heads: int, feedforward_channels: int, drop_rate: float, norm_cfg: dict):
         super().__init__()

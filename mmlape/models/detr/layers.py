@@ -51,13 +51,9 @@ class EncoderAttention(NamedAttention):
                 encoding.attach(self, slot)
 
     def forward(self, x: Tensor, seen: Tensor, padding: Tensor | None, hw: Grid) -> Tensor:
-        """Attend, and add the tokens.
+        """Attend, and add the tokens x (B, N, D), of which the values are projected; see ``Encoder.forward``.
 
-        Args:
-            x: Tokens (B, N, D), of which the values are projected.
-            seen: What queries and keys are projected from, (B, N, D).
-            padding: Which tokens are no part of the image, (B, N); None if all are.
-            hw: Grid of the tokens.
+        Queries and keys are projected from ``seen``.
         """
         dims = 2 * self.embed_dims
         weight, bias = self.attn.in_proj_weight, self.attn.in_proj_bias

@@ -117,16 +117,10 @@ class PatchEmbed(nn.Module):
         setattr(self, self.post_name, post(embed_dims, eps=eps) if post else None)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Embed the patches.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            Tokens (B, N, D) and the grid (rows, columns), N = rows * columns.
+        """Map images (B, C, H, W) to tokens (B, N, D) and their grid.
 
         Raises:
-            ValueError: If a side of the images is smaller than a patch.
+            DataError: If a side of the images is smaller than a patch.
         """
         p = self.patch_size
         x = complete_patches(x, p)

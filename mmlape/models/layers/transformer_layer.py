@@ -117,12 +117,7 @@ class BaseTransformerLayer(nn.Module):
         return getattr(self, self.attn_name)
 
     def forward(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
-        """Run the layer.
-
-        Args:
-            x: Tokens (B, N, D).
-            pe: The PE as the previous layer passed it on.
-            hw: Grid of the patch tokens.
+        """Run the layer on tokens (B, N, D), with the PE as the previous layer passed it on, and the patches' grid.
 
         Returns:
             Tokens (B, N, D), and the PE for the next layer.

@@ -207,17 +207,10 @@ def position_parameters(model: nn.Module) -> set[str]:
 
 
 def resize_absolute(table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str = 'bicubic') -> Tensor:
-    """Resize an absolute PE from grid ``src`` to grid ``dst``; the first ``num_prefix`` rows are kept as they are.
+    """Resize an absolute PE (1, num_prefix + N_src, D) to grid ``dst``; the prefix rows are kept as they are.
 
-    Args:
-        table: (1, num_prefix + N_src, D).
-        src: Its grid.
-        dst: The grid of the result.
-        num_prefix: Rows of prefix tokens.
-        mode: Of ``torch.nn.functional.interpolate``; or 'tile', which repeats the PE.
-
-    Returns:
-        (1, num_prefix + N_dst, D); ``table`` itself when the grids are equal.
+    The mode is one of ``torch.nn.functional.interpolate``; or 'tile', which repeats the PE. Where the grids are equal,
+    the table itself is returned.
 
     Raises:
         ValueError: If the number of rows is not ``num_prefix`` plus the cells of ``src``.

@@ -27,15 +27,9 @@ PAIRS = ('interleaved', 'half')
 
 
 def rotation(angles: Tensor, pairs: str, dtype: torch.dtype) -> Tensor:
-    """Return what ``turn`` takes of angles (..., N, d / 2): a, of cosines, and b, of sines.
+    """Return what ``turn`` takes of angles (..., N, d / 2), for products of a real dtype: cosines and sines.
 
-    Args:
-        angles: Of any floating dtype.
-        pairs: A name in ``PAIRS``.
-        dtype: Real dtype of the products.
-
-    Returns:
-        (..., N, d / 2) complex, or (2, ..., N, d) for the pairs 'half' and where graphs are recorded.
+    Complex, (..., N, d / 2); or (2, ..., N, d) for the pairs 'half' and where graphs are recorded.
     """
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
     if pairs == 'half':
@@ -47,13 +41,7 @@ def rotation(angles: Tensor, pairs: str, dtype: torch.dtype) -> Tensor:
 
 
 def turn(x: Tensor, by: Tensor, pairs: str) -> Tensor:
-    """Turn the channels of x (..., N, d); products have the dtype of ``by``, the result that of ``x``.
-
-    Args:
-        x: Queries or keys.
-        by: Of ``rotation``.
-        pairs: The same as there.
-    """
+    """Turn the channels of x (..., N, d) by a ``rotation`` of the same pairs; products have its dtype."""
     if by.is_complex():
         wide = x.to(by.real.dtype)
         wide = wide if wide.stride(-1) == 1 else wide.contiguous()

@@ -156,13 +156,7 @@ class SwinTransformer(BaseBackbone):
         return self.embed_dims * 2**stage
 
     def _build_stages(self, attn: dict, drop_path_rate: float, options: dict) -> Iterator[SwinStage]:
-        """Build the stages.
-
-        Args:
-            attn: Arguments of every attention.
-            drop_path_rate: Stochastic depth of the last layer.
-            options: Further arguments of every layer.
-        """
+        """Build the stages; ``attn`` are arguments of every attention, ``options`` of every layer."""
         depths, heads = self.arch['depths'], self.arch['num_heads']
         rates = growing_rates(drop_path_rate, sum(depths))
         first = 0  # the number of the stage's first layer, counted over all stages
@@ -211,13 +205,9 @@ class SwinTransformer(BaseBackbone):
         return self._table(0, grid)
 
     def next_position(self, stage: int, x: Tensor, pe: Stream, grid: Grid) -> tuple[Tensor, Stream]:
-        """Return the tokens and the PE that a stage's first layer receives.
+        """Return the tokens (B, N, D) and the PE that a stage's first layer receives.
 
-        Args:
-            stage: The stage, from 1.
-            x: Its tokens (B, N, D), merged.
-            pe: The PE as the last stage passed it on.
-            grid: Of the last stage.
+        They come from the merged tokens, and the PE as the last stage, of ``grid``, passed it on.
         """
         if self.pe_hierarchy == 'merge':
             merging = self.layers[stage - 1].downsample

@@ -188,13 +188,10 @@ def prefix_tokens(weights: Weights) -> tuple[str, ...]:
 
 
 def table_tokens(weights: Weights, grid: Grid | None = None) -> dict[str, int]:
-    """Return the tokens that the PE tables have rows for, and how many each.
+    """Return the tokens that the PE tables, of ``grid``, have rows for, and how many each.
 
-    An adapter has no class token, but keeps its row; DeiT III has one, but no row for it.
-
-    Args:
-        weights: Of the file.
-        grid: (rows, columns) of the stored PE; None for that recorded, or a square.
+    An adapter has no class token, but keeps its row; DeiT III has one, but no row for it. Without a grid it is that
+    recorded, or a square.
     """
     grid = grid or weights.grid
     tokens = {name: weights.tensors[name].shape[1] for name in prefix_tokens(weights)}
