@@ -572,7 +572,7 @@ BY_FILE = {
         ('buckets: code ranks squares', "squared if self.reading == 'code' else _rank(squared)", '_rank(squared)'),
         ('buckets: h without its bound', '.clamp(-int(self.beta), int(self.beta)).long()', '.long()'),
     ],
-    'mmlape/models/detr/layers.py': [
+    'mmlape/models/detr/model.py': [
         ('autocast: DETR, tokens half', 'x = full_precision(x)', 'x = x + 0'),
         ('DETR: PE in the values, too', 'F.linear(x, weight[dims:]', 'F.linear(seen, weight[dims:]'),
         ('DETR: no PE in queries and keys', 'F.linear(seen, weight[:dims]', 'F.linear(x, weight[:dims]'),
@@ -586,8 +586,6 @@ BY_FILE = {
         ('DETR: no dropout of attention weights', 'embed_dims // num_heads, self.attn.dropout',
          'embed_dims // num_heads, 0.0'),
         ('DETR: no dropout of the output', 'self.dropout_layer(self.proj_drop(out))', 'self.proj_drop(out)'),
-    ],
-    'mmlape/models/detr/model.py': [
         ('DETR: sine without sine in the encoder', 'None if without else pe', 'pe'),
         ('DETR: sine without sine in the decoder', 'torch.zeros_like(pe) if without else pe', 'pe'),
         ('DETR: positions of the queries for the keys', 'torch.zeros_like(pe)', 'None'),

@@ -20,7 +20,7 @@ from mmlape.checkpoint.converting import convert, write_tensors
 from mmlape.checkpoint.describing import inspect
 from mmlape.checkpoint.records import record_of
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models.detr.layers import EncoderAttention
+from mmlape.models.detr.model import EncoderAttention
 from mmlape.models.position import AbsolutePosition, AttentionSlot, kinds, resolve_position
 
 GOLDEN = Path(__file__).parents[1] / 'golden'

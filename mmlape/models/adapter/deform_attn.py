@@ -192,14 +192,9 @@ def multi_scale_deformable_attention(
 
 
 class MSDeformAttn(nn.Module):
-    """Deformable attention from queries into a pyramid, with the official parameter names.
+    """Deformable attention from queries into a pyramid of ``n_levels``, with the official parameter names.
 
-    Args:
-        embed_dims: Width D of queries and features.
-        n_levels: Levels of the pyramid.
-        num_heads: Heads.
-        n_points: Places sampled per head and level.
-        ratio: Width of the values relative to ``embed_dims``.
+    Each head samples ``n_points`` places a level; ``ratio`` is the width of the values relative to ``embed_dims``.
     """
 
     def __init__(self, embed_dims: int, n_levels: int, num_heads: int, n_points: int, ratio: float = 1.0):

@@ -3,12 +3,12 @@
     x <- inject(x, c);  x <- layers(x);  c <- extract(c, x)
 
 x are the ViT's patch tokens, c the cells of a convolutional pyramid at strides 8, 16 and 32, in this order. Any ViT
-will do (``AdapterMixin`` asks what ``PlainViT`` says); over ours it is ``ViTAdapter``.
+will do, see ``AdapterMixin``; over ours it is ``ViTAdapter``.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -38,33 +38,18 @@ FIXED = (('with_cls_token', False), ('num_registers', 0), ('final_norm', False),
 STRIDES = (4, 8, 16, 32)
 
 
-class PlainViT(Protocol):
-    """What the adapter asks of a ViT; ``state`` is whatever the ViT's layers pass on beside the tokens."""
-
-    embed_dims: int
-    num_layers: int
-    patch_size: int
-
-    def embed(self, x: Tensor) -> tuple[Tensor, Any, Grid]:
-        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), the state, and the patches' grid."""
-
-    def run_layers(self, x: Tensor, pe: Any, hw: Grid, start: int, stop: int) -> tuple[Tensor, Any]:
-        """Run layers ``start`` to ``stop`` (exclusive); return tokens and state."""
-
-    def split_prefix(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Split tokens into those before the patches, (B, P, D), and the patches, (B, N, D)."""
-
-
 class AdapterMixin(nn.Module):
     """The adapter's parts and its forward, for a module that is a ViT or holds one.
 
-    A subclass calls ``build_adapter`` at the end of its constructor; its ViT is ``self.plain_vit``.
+    A subclass calls ``build_adapter`` at the end of its constructor; its ViT is ``self.plain_vit``. Of it are asked
+    ``embed_dims``, ``num_layers``, ``patch_size`` and the methods ``embed``, ``run_layers`` and ``split_prefix`` of
+    ``IsotropicBackbone``, whose state is whatever the layers pass on beside the tokens.
     """
 
     strides = STRIDES
 
     @property
-    def plain_vit(self) -> PlainViT:
+    def plain_vit(self) -> Any:
         """The ViT below the adapter: by default the module itself."""
         return self
 

@@ -84,19 +84,11 @@ class LocallyEnhancedFFN(nn.Module):
 
 
 class LeFFLayer(BaseTransformerLayer):
-    """A transformer layer with ``LocallyEnhancedFFN``.
+    """A transformer layer with ``LocallyEnhancedFFN``; other arguments are those of ``BaseTransformerLayer``.
 
         x <- x + Attention(join(x, pe));  x <- x + LeFF(LN(x))
 
     A class token's second branch is the norm itself: it ends as z + LN(z), as in the public code.
-
-    Args:
-        embed_dims: Width D of the tokens.
-        attn: The attention module.
-        joining: The joining method.
-        feedforward_channels: Hidden width of the FFN.
-        bn_cfg: Of the FFN's batch norms.
-        **kwargs: Of ``BaseTransformerLayer``.
     """
 
     def __init__(

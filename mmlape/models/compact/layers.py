@@ -52,15 +52,6 @@ class ConvTokenizer(nn.Module):
     Stride and padding follow the kernel size K as in the public code, max(1, K // 2 - 1) and K // 2. A side of n
     pixels then becomes ceil(n / patch_size) tokens.
 
-    Args:
-        in_channels: Channels of the image.
-        embed_dims: Channels D of a token.
-        kernel_size: Side K of the kernels.
-        num_convs: How many convolutions there are.
-
-    Attributes:
-        patch_size: Side in pixels that a token stands for.
-
     Raises:
         ConfigError: If the kernels have no centre.
     """

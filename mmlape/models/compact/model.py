@@ -145,9 +145,13 @@ class CompactTransformer(IsotropicBackbone):
     def _build_tokenizer(self, in_channels: int, patch_norm: str) -> nn.Module:
         options = dict(self.arch['tokenizer'])
         kind = options.pop('type')
-        _check_patch_norm(patch_norm, kind)
         if kind == 'patch':
             options['patch_norm'] = patch_norm
+        elif patch_norm != 'none':
+            raise ConfigError(
+                f"patch_norm={patch_norm!r} norms the raw values of a patch and its token, but CCT's convolutions "
+                "overlap and have no patches; leave patch_norm='none', or choose an arch of ViT-Lite or CVT"
+            )
         return TOKENIZERS[kind](in_channels, self.embed_dims, **options)
 
     @torch.no_grad()
@@ -208,12 +212,3 @@ def _check_out_type(out_type: str | None, pooling: str) -> str:
             f'{pooling}, featmap, avg_featmap, raw'
         )
     return out_type or pooling
-
-
-def _check_patch_norm(patch_norm: str, tokenizer: str) -> None:
-    """Refuse Dual PatchNorm where there are no patches."""
-    if patch_norm != 'none' and tokenizer != 'patch':
-        raise ConfigError(
-            f"patch_norm={patch_norm!r} norms the raw values of a patch and its token, but CCT's convolutions overlap "
-            "and have no patches; leave patch_norm='none', or choose an arch of ViT-Lite or CVT"
-        )

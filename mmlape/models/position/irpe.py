@@ -99,14 +99,9 @@ class Buckets:
         return (index(squared if self.reading == 'code' else _rank(squared)) + middle,)
 
     def of_grid(self, grid: Grid, num_prefix: int, device: torch.device | None = None) -> tuple[Tensor, ...]:
-        """Return the bucket of every pair of tokens, (P + N, P + N) a table; a prefix token's pairs have the last one.
+        """Return the bucket of every pair of tokens of a grid, (P + N, P + N), one tensor a table.
 
-        The last few results are kept.
-
-        Args:
-            grid: Of the N patches.
-            num_prefix: Tokens P before them; with any, tables have one bucket more than ``count``.
-            device: Of the result.
+        Pairs with one of the P prefix tokens have a bucket of their own, the last one.
         """
         return _of_grid(self, tuple(grid), num_prefix, device)
 

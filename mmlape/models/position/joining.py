@@ -56,13 +56,10 @@ def _parameters(pe_norm: str) -> tuple[str | bool, bool]:
 
 
 class PENorm(nn.Module):
-    """A part of LayerNorm for a PE.
+    """A part of LayerNorm for a PE (N, D), as a value of ``PE_NORMS`` says.
 
-    Args:
-        dims: Channels D of the PE (N, D).
-        formula: A value of ``PE_NORMS``; ``Norm`` subtracts the mean over the channels and divides by the standard
-            deviation, ``scalar`` is one parameter, ``channel`` and ``bias`` are D.
-        eps: Of the variance.
+    ``Norm`` subtracts the mean over the channels and divides by the standard deviation, ``scalar`` is one parameter,
+    ``channel`` and ``bias`` are D.
     """
 
     def __init__(self, dims: int, formula: str, eps: float):
@@ -89,14 +86,10 @@ def build_pe_norm(pe_norm: str, dims: int, norm_cfg: dict) -> nn.Module:
 
 
 def chained_norm(norm: nn.Module, pe: Tensor) -> Tensor:
-    """Norm a PE; in backward its value is computed again from the start of the chain instead of being kept.
+    """Norm a PE (1, N, D); in backward its value is computed again from the start of the chain instead of being kept.
 
     The PE is that of one image, so the second time costs little, and it comes when the last layer has been freed.
-    Compilers decide themselves what to keep.
-
-    Args:
-        norm: A norm without state; a chain begins where ``pe`` does not come from this function.
-        pe: (1, N, D).
+    Compilers decide themselves what to keep. The norm has no state; a chain begins where ``pe`` is not from here.
     """
     if not torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return norm(pe)

@@ -160,12 +160,7 @@ def table_windows(windows: Sequence[int], grid: Grid, pad_small_map: bool) -> tu
 
 
 class SwinStage(nn.Module):
-    """Layers on one grid, and the step to the next one.
-
-    Args:
-        blocks: The layers.
-        downsample: The step; None in the last stage.
-    """
+    """Layers on one grid, and the step to the next one; None in the last stage."""
 
     def __init__(self, blocks: nn.ModuleList, downsample: PatchMerging | None):
         super().__init__()

@@ -117,29 +117,25 @@ class ViTCheckpointAdapter(CheckpointAdapter):
 
     def _other_options(self, weights: Weights) -> dict[str, Any]:
         """Return what differs from the defaults of ``VisionTransformer``, apart from arch and position."""
-        tensors, options = weights.tensors, {}
+        tensors = weights.tensors
         _, channels, _, patch_size = tensors['patch_embed.proj.weight'].shape
-        if patch_size != 16:
-            options['patch_size'] = patch_size
-        if channels != 3:
-            options['in_channels'] = channels
-        if 'cls_token' not in tensors:
-            options.update(with_cls_token=False, out_type='featmap')
-        if 'reg_token' in tensors:
-            options['num_registers'] = tensors['reg_token'].shape[1]
-        if prefix_tokens(weights) and NAMES.tables(weights) and not table_tokens(weights):
-            options['with_prefix_pe'] = False
-        if (placement := infer_norm_placement(weights)) != 'pre':
-            options['norm_placement'] = placement
-        if 'blocks.0.attn.qkv.bias' not in tensors:
-            options['qkv_bias'] = False
-        if 'blocks.0.gamma1' in tensors:
-            options['layer_scale_init_value'] = 1e-5
+        tokens, eps = prefix_tokens(weights), 1e-6
         if weights.layout in ('mmseg', 'vit-pytorch', 'open_clip') or is_clip(weights):
-            options['norm_cfg'] = dict(type='LN', eps=1e-5)
-        if 'norm.weight' not in tensors:
-            options['final_norm'] = False
-        return options
+            eps = 1e-5
+        different = dict(
+            patch_size=(patch_size, 16),
+            in_channels=(channels, 3),
+            with_cls_token=('cls_token' in tensors, True),
+            out_type=('cls_token' if 'cls_token' in tensors else 'featmap', 'cls_token'),
+            num_registers=(tensors['reg_token'].shape[1] if 'reg_token' in tensors else 0, 0),
+            with_prefix_pe=(not tokens or not NAMES.tables(weights) or bool(table_tokens(weights)), True),
+            norm_placement=(infer_norm_placement(weights), 'pre'),
+            qkv_bias=('blocks.0.attn.qkv.bias' in tensors, True),
+            layer_scale_init_value=(1e-5 if 'blocks.0.gamma1' in tensors else 0.0, 0.0),
+            norm_cfg=(dict(type='LN', eps=eps), dict(type='LN', eps=1e-6)),
+            final_norm=('norm.weight' in tensors, True),
+        )
+        return {key: value for key, (value, default) in different.items() if value != default}
 
     def _notes(self, weights: Weights) -> list[str]:
         notes = []
