@@ -194,7 +194,9 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
         """
         depth, depths = self.get_layer_depth(param_name)
         if depth == 0:
-            return 'position' if param_name in (*self.pe_names, *self.prefix_tokens) else 'patch_embed'
+            return (
+                'position' if param_name in (self.table_name, *self.pe_names, *self.prefix_tokens) else 'patch_embed'
+            )
         return f'blocks.{depth - 1}' if depth < depths - 1 else 'backbone'
 
     @staticmethod

@@ -39,10 +39,12 @@ class CheckpointAdapter:
     """The files of a backbone: recognised, described, translated, and fitted to a model.
 
     Args:
-        signs: Regular expressions that each match a key of the backbone's files. A file of other signs is of another
-            backbone; an adapter that knows several layouts overrides ``layouts``.
+        signs: Regular expressions that each match a key of the backbone's files, if they have one layout only. A file
+            of other signs is of another backbone.
 
     Attributes:
+        public_layouts: How files are recognised, and translated to this package's names; the most special first.
+        public_targets: The layouts that weights can be written in, beside this package's.
         names: The names of the tensors that belong to position encodings.
         config_key: The key of a configuration that holds such a model.
         assumed_arguments: Arguments that change what a model computes, but no name and no shape of its tensors, with
@@ -50,6 +52,8 @@ class CheckpointAdapter:
             ``recorded_arguments``.
     """
 
+    public_layouts: ClassVar[tuple[Layout, ...]] = ()
+    public_targets: ClassVar[Mapping[str, Target]] = {}
     names: ClassVar[TensorNames] = TensorNames()
     config_key: ClassVar[str] = 'backbone'
     assumed_arguments: ClassVar[Mapping[str, Any]] = {}
@@ -61,7 +65,7 @@ class CheckpointAdapter:
 
     def layouts(self, kind: type) -> tuple[Layout, ...]:
         """Return how files are recognised, and translated to this package's names; the most special layouts first."""
-        return (Layout(kind.__name__, self.signs),) if self.signs else ()
+        return (Layout(kind.__name__, self.signs),) if self.signs else self.public_layouts
 
     def owns(self, kind: type, weights: Weights) -> bool:
         """Check whether translated weights are those of this backbone, not of another one with the same layouts."""
@@ -69,7 +73,7 @@ class CheckpointAdapter:
 
     def targets(self) -> dict[str, Target]:
         """Return the layouts that weights can be written in."""
-        return {'mmlape': Target(wrapper='state_dict')}
+        return {'mmlape': Target(wrapper='state_dict'), **self.public_targets}
 
     # describe
 

@@ -146,6 +146,15 @@ class IsotropicBackbone(BaseBackbone):
             x, pe = layer(x, pe, hw)
         return x, pe
 
+    def outputs(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, ...]:
+        """Run the layers on what ``embed`` returns; return one output per out index."""
+        outs, start = {}, 0
+        for number in sorted(set(self.out_indices)):
+            x, pe = self.run_layers(x, pe, hw, start, number + 1)
+            start = number + 1
+            outs[number] = self.output(x, hw, number)
+        return tuple(outs[number] for number in self.out_indices)
+
     def split_prefix(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Split tokens (B, P + N, D) into those of the prefix and those of the patches."""
         if not self.num_prefix:  # no slice, whose backward would copy

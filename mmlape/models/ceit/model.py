@@ -147,12 +147,7 @@ class CeiT(IsotropicBackbone):
         """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
         x, pe, hw = self.embed(x)
         if self.lca is None:
-            outs = {}
-            for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
-                x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
-                if number in self.out_indices:
-                    outs[number] = self.output(x, hw, number)
-            return tuple(outs[number] for number in self.out_indices)
+            return self.outputs(x, pe, hw)
         tokens = []
         for layer in self.blocks:
             x, pe = layer(x, pe, hw)

@@ -1,7 +1,8 @@
 """What ViT-Lite, CVT and CCT say about their checkpoints: the public layout, and what a file tells of a model."""
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.targets import Target
@@ -52,6 +53,8 @@ PUBLIC = Target(
 class CompactCheckpointAdapter(ShapesAdapter):
     """The public code's names, with ``classifier.`` and without."""
 
+    public_layouts = LAYOUTS
+    public_targets: ClassVar[Mapping[str, Target]] = {'compact-transformers': PUBLIC}
     names = NAMES
     class_token = CLASS_TOKEN
 
@@ -61,14 +64,6 @@ class CompactCheckpointAdapter(ShapesAdapter):
             stem='tokenizer',
             widths=dict(embed_dims='norm.weight', feedforward_channels='blocks.0.linear1.weight'),
         )
-
-    def layouts(self, kind: type) -> tuple[Layout, ...]:
-        """Return the public code's layout and ours."""
-        return LAYOUTS
-
-    def targets(self) -> dict[str, Target]:
-        """Return this package's layout, and that of the public code."""
-        return {**super().targets(), 'compact-transformers': PUBLIC}
 
     def infer_shape(self, weights: Weights) -> dict[str, Any]:
         """Return widths, depth, tokenizer and pooling."""

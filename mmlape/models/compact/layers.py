@@ -87,15 +87,7 @@ TOKENIZERS = {'patch': PatchTokenizer, 'conv': ConvTokenizer}
 
 
 class CompactLayer(BaseTransformerLayer):
-    """The layer of Compact Transformers.
-
-    Args:
-        embed_dims: Width D of the tokens.
-        attn: The attention module.
-        joining: The joining method; the PE joins at ``pre_norm`` only.
-        feedforward_channels: Hidden width of the MLP.
-        **kwargs: Of ``BaseTransformerLayer``.
-    """
+    """The layer of Compact Transformers; the PE joins at ``pre_norm`` only."""
 
     norm_name = 'pre_norm'
     attn_name = 'self_attn'

@@ -4,6 +4,7 @@ The original class head has a row for each COCO category id from 0 to 90 and one
 for each of the 80 categories and one for no object.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -76,16 +77,10 @@ MMDET = Layout(
 class DETRCheckpointAdapter(CheckpointAdapter):
     """The files of the complete model; it needs no mmdetection."""
 
+    public_layouts = (ORIGINAL, MMDET)
+    public_targets: ClassVar[Mapping[str, Target]] = {'mmlape': Target(contiguous_classes, wrapper='state_dict')}
     names = NAMES
     config_key: ClassVar[str] = 'model'
-
-    def layouts(self, kind: type) -> tuple[Layout, ...]:
-        """Return the original names and mmdetection's."""
-        return ORIGINAL, MMDET
-
-    def targets(self) -> dict[str, Target]:
-        """Return mmdetection's names, with its class head."""
-        return {'mmlape': Target(contiguous_classes, wrapper='state_dict')}
 
     def infer(self, kind: type, weights: Weights) -> Description:
         """Infer widths, position encodings and class head."""

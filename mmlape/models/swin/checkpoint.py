@@ -207,25 +207,18 @@ TIMM = dict(
 class SwinCheckpointAdapter(CheckpointAdapter):
     """Microsoft's names, which are ours, timm's and MMPretrain's."""
 
+    public_layouts = LAYOUTS
+    public_targets: ClassVar[Mapping[str, Target]] = {
+        'swin': Target(to_swin, 'model', clashes=own_windows, **PUBLIC),
+        'timm': Target(to_timm, **TIMM),  # no table, always a norm in the stem
+        'mmpretrain': Target(to_mmpretrain, 'state_dict', clashes=own_windows, **PUBLIC),
+    }
     names = NAMES
     assumed_arguments: ClassVar[Mapping[str, Any]] = {
         'patch_norm': 'post',
         'norm_cfg': dict(type='LN', eps=1e-5),
         'pad_small_map': False,
     }
-
-    def layouts(self, kind: type) -> tuple[Layout, ...]:
-        """Return Microsoft's layout, timm's and mmpretrain's."""
-        return LAYOUTS
-
-    def targets(self) -> dict[str, Target]:
-        """Return this package's layout and the public ones."""
-        return {
-            **super().targets(),
-            'swin': Target(to_swin, 'model', clashes=own_windows, **PUBLIC),
-            'timm': Target(to_timm, **TIMM),  # no table, always a norm in the stem
-            'mmpretrain': Target(to_mmpretrain, 'state_dict', clashes=own_windows, **PUBLIC),
-        }
 
     def infer_position(self, weights: Weights) -> InferredPosition:
         """Return the position encodings of a file; only an absolute one has a grid, the others have a window's."""

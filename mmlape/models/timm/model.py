@@ -118,10 +118,6 @@ class TimmViT(IsotropicBackbone):
         depth, depths = super().get_layer_depth(param_name, prefix)
         return (self.num_layers if param_name.startswith(f'{prefix}{VIT}norm.') else depth), depths
 
-    def part_of(self, param_name: str) -> str:
-        """Return the part of the network that a parameter belongs to, for figures over depth."""
-        return 'position' if param_name == self.table_name else super().part_of(param_name)
-
     # running
 
     @contextlib.contextmanager
@@ -137,12 +133,7 @@ class TimmViT(IsotropicBackbone):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W)."""
         x, rope, hw = self.embed(x)
-        outs, start = {}, 0
-        for number in sorted(set(self.out_indices)):
-            x, rope = self.run_layers(x, rope, hw, start, number + 1)
-            start = number + 1
-            outs[number] = self.output(x, hw, number)
-        return tuple(outs[number] for number in self.out_indices)
+        return self.outputs(x, rope, hw)
 
     def embed(self, x: Tensor) -> tuple[Tensor, Tensor | None, Grid]:
         """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), rotary angles or None, and the grid.

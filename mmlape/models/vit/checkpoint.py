@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Layout, Weights
+from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
-from mmlape.checkpoint.targets import Target
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.tensor_names import HEADS_ASSUMED, Description, InferredPosition, usual_heads, with_batch_axis
 from mmlape.models.grid import Grid
@@ -55,6 +54,7 @@ def is_clip(weights: Weights) -> bool:
 class ViTCheckpointAdapter(CheckpointAdapter):
     """Files of plain ViTs in the layouts of DeiT, LaPE, timm, OpenMMLab, big_vision, open_clip and vit-pytorch."""
 
+    public_layouts, public_targets = LAYOUTS, TARGETS
     names = NAMES
     assumed_arguments: ClassVar[Mapping[str, Any]] = {
         'patch_norm': 'none',
@@ -63,14 +63,6 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         'window_attn': False,
         'window_size': 14,
     }
-
-    def layouts(self, kind: type) -> tuple[Layout, ...]:
-        """Return the layouts of plain ViTs."""
-        return LAYOUTS
-
-    def targets(self) -> dict[str, Target]:
-        """Return this package's layout and the public ones."""
-        return {**super().targets(), **TARGETS}
 
     def owns(self, kind: type, weights: Weights) -> bool:
         """Check for the prefix tokens of this class, and for nothing of timm's other ViTs and their adapters."""
