@@ -16,10 +16,7 @@ OF_THE_VIT = ('arch', 'img_size', 'pe_type', 'pe_joining', 'patch_norm', 'norm_p
 def infer_options(tensors: dict[str, Tensor], dims: int, defaults: dict) -> dict:
     """Return the arguments of ``AdapterMixin.build_adapter`` that a file tells, where they are not the defaults.
 
-    Args:
-        tensors: Of the file.
-        dims: Width of the ViT's tokens.
-        defaults: Where they are not those of ``build_adapter``.
+    The ViT's tokens have ``dims`` channels; ``defaults`` are those that are not ``build_adapter``'s.
     """
     first = 'interactions.0.extractor'
     hidden = tensors.get(f'{first}.ffn.fc1.weight')

@@ -119,13 +119,7 @@ class AdapterMixin(nn.Module):
                 module.reset_parameters()
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Extract the pyramid.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            f1, f2, f3, f4: (B, D, ceil(H / s), ceil(W / s)) for the strides s = 4, 8, 16, 32.
+        """Map images (B, C, H, W) to the pyramid: (B, D, ceil(H / s), ceil(W / s)) at the strides s = 4, 8, 16, 32.
 
         Raises:
             DataError: If a side of the images is smaller than a patch.

@@ -84,14 +84,11 @@ class IsotropicBackbone(BaseBackbone):
         windows: Sequence[int | None] | None = None,
         **options,
     ) -> nn.ModuleList:
-        """Build the layers of ``arch``.
+        """Build the layers of ``arch``, with stochastic depth that grows linearly from 0.
 
-        Args:
-            layer: Their class.
-            attn: Arguments of their attention beside its widths and encodings.
-            drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
-            windows: The side of each layer's windows, None for global attention.
-            **options: Further arguments of all layers.
+        ``attn`` are arguments of their attention beside widths and encodings, ``windows`` the side of each layer's
+        windows,
+        None for global attention, ``options`` further arguments of all layers.
         """
         depth, dims = self.arch['num_layers'], self.embed_dims
         attn = dict(attn, embed_dims=dims, num_heads=self.arch['num_heads'])

@@ -116,13 +116,9 @@ class Encoder(BaseModule):
         self.embed_dims, self.with_cp = self.layers[0].embed_dims, with_cp
 
     def forward(self, x: Tensor, pe: Tensor | None, padding: Tensor | None, hw: Grid) -> Tensor:
-        """Encode a map.
+        """Encode the tokens (B, N, D) of a map ``hw`` with an absolute PE (B, N, D), or None.
 
-        Args:
-            x: Tokens (B, N, D).
-            pe: Absolute PE (B, N, D); None without one.
-            padding: Which tokens are no part of the image, (B, N); None if all are.
-            hw: Grid of the tokens.
+        ``padding`` says which tokens are no part of the image, (B, N); None if all are.
         """
         x = full_precision(x)
         for layer in self.layers:

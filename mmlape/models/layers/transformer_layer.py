@@ -153,12 +153,9 @@ class BaseTransformerLayer(nn.Module):
 
 
 class TransformerEncoderLayer(BaseTransformerLayer):
-    """The layer of DeiT.
+    """The layer of DeiT; arguments that are not listed are those of ``BaseTransformerLayer``.
 
     Args:
-        embed_dims: Width D of the tokens.
-        attn: The attention module.
-        joining: The joining method.
         feedforward_channels: Hidden width of the FFN.
         drop_rate: Dropout of the FFN.
         layer_scale_init_value: Initial LayerScale gammas; 0 means no LayerScale.
@@ -166,7 +163,6 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         norm_placement: Where the norms are. Those before the branches are ``norm1`` and ``norm2``, those of their
             outputs ``branch_norm1`` and ``branch_norm2``, those of the sums ``sum_norm1`` and ``sum_norm2``, those
             inside ``attn.norm`` and ``mlp.norm``. Without ``norm1``, the joining has the tokens as they are.
-        **kwargs: Of ``BaseTransformerLayer``.
     """
 
     def __init__(
@@ -231,15 +227,11 @@ def build_layers(
     drop_path_rates: Sequence[float],
     **options,
 ) -> nn.ModuleList:
-    """Build the layers of a model, or of one of its stages.
+    """Build the layers of a model, or of one of its stages, each with its attention.
 
-    Args:
-        layer: Class of the layers.
-        attention: Class of their attention.
-        attn_options: Arguments of each layer's attention but for ``encodings``; ``slot`` is among them.
-        position: The position encodings of the model.
-        drop_path_rates: Stochastic depth of each layer.
-        **options: Further arguments of all layers.
+    ``attn_options`` are the arguments of each layer's attention but for ``encodings``, ``slot`` among them;
+    ``options``
+    are those of all layers.
     """
     # seeded initial values depend on the order: each layer's attention, then the rest of that layer
     return nn.ModuleList(

@@ -163,13 +163,7 @@ class LayerPosition(ABC):
 
     @abstractmethod
     def apply(self, layer: nn.Module, x: Tensor, grid: Grid) -> Tensor:
-        """Return the next layer's tokens.
-
-        Args:
-            layer: The layer that ``attach`` was called with.
-            x: Its output (B, P + N, D): prefix tokens, then the patches of the grid.
-            grid: Grid of the patch tokens.
-        """
+        """Return the next layer's tokens from this layer's, (B, P + N, D): prefix tokens, then the grid's patches."""
 
     def infer_options(self, layers: Sequence[dict[str, Tensor]]) -> dict | None:
         """Return the arguments that a file tells, where they are not the defaults; None if it is not in the file.

@@ -81,12 +81,7 @@ class Buckets:
         return 2 if self.method == 'cross' else 1
 
     def of_offsets(self, rows: Tensor, columns: Tensor) -> tuple[Tensor, ...]:
-        """Return the bucket of every offset, one tensor a table.
-
-        Args:
-            rows: Row of the query minus row of the key, integers of any shape.
-            columns: The same of the columns.
-        """
+        """Return the bucket of every offset of a query from a key, in rows and in columns, one tensor a table."""
         middle, index = int(self.beta), self._index
         if self.method == 'cross':
             return index(rows) + middle, index(columns) + middle

@@ -126,13 +126,7 @@ def merge_cells(x: Tensor, grid: Grid) -> Tensor:
 
 
 class PatchMerging(nn.Module):
-    """The step from one stage to the next.
-
-    Args:
-        embed_dims: Channels C of the tokens; there are 2C afterwards.
-        norm_cfg: Of the norm of the 4C values.
-        pe_norm: A key of ``PE_NORMS`` where the PE goes through a norm of its own.
-    """
+    """The step from one stage to the next, from C to 2C channels; with ``pe_norm``, the PE has a norm of its own."""
 
     def __init__(self, embed_dims: int, norm_cfg: dict, pe_norm: str | None = None):
         super().__init__()

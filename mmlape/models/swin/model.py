@@ -50,11 +50,12 @@ class SwinTransformer(BaseBackbone):
     resized to the grid once per forward. Parameter names are the official ones, with ``pe_norm`` beside each
     ``norm1`` and, where a PE is merged, beside ``downsample.norm``.
 
+    Arguments that are not listed are those of ``VisionTransformer``.
+
     Args:
         arch: 'tiny', 'small', 'base', or a dict with ``embed_dims``, ``depths`` and ``num_heads`` of the stages.
         img_size: Side in pixels, or (height, width), that the PE tables are made for.
         patch_size: Side of a patch in pixels.
-        in_channels: Channels of the images.
         window_size: Side of a window in tokens; one value, or one for each stage.
         pad_small_map: What happens to maps whose short side is at most a window: True pads and shifts them, as
             mmdetection and mmsegmentation do; False shrinks the windows to that side and does not shift them, as
@@ -62,7 +63,6 @@ class SwinTransformer(BaseBackbone):
         out_indices: Stages to return, each through a norm of its own; negative ones count from the end.
         out_type: 'avg_featmap', the mean of the tokens (B, D); 'raw' all tokens (B, N, D); 'featmap'
             (B, D, rows, columns).
-        qkv_bias: Whether the qkv projection has a bias.
         pe_type: 'rpe' (Swin's own, a bias table for each layer), 'learnable', 'sincos2d', 'none' or another kind in
             ``POSITION_ENCODINGS`` that works in windows; a dict with ``type`` and arguments; or a list of those with
             at most one absolute kind, such as ['learnable', 'rpe'].
@@ -71,15 +71,8 @@ class SwinTransformer(BaseBackbone):
         pe_hierarchy: What the absolute PE is in later stages: 'merge', the PE of the stage before, merged as the
             tokens are, with a norm of its own where the joining has norms; 'stage', a table of each stage.
         patch_norm: Norms of the stem: 'post', Swin's own; 'dual', Dual PatchNorm; or another of DPN's Table 6.
-        drop_rate: Dropout of embeddings, projections and FFN.
-        attn_drop_rate: Dropout of attention weights.
-        drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
         norm_cfg: Of the norms; LayerNorm with eps 1e-5 by default.
-        interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``.
-        with_cp: Recompute activations in the backward pass to save memory.
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k stages too.
-        init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``;
-            further keys are passed on to it.
 
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.

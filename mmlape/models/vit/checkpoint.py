@@ -130,25 +130,21 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         return {key: value for key, (value, default) in different.items() if value != default}
 
     def _notes(self, weights: Weights) -> list[str]:
-        notes = []
-        if weights.normalisation is None:
-            notes.append(
-                "images: weights of DeiT and LaPE want ImageNet's mean and std, those of AugReg 127.5 for both"
-            )
-        if weights.layout == 'mmseg':
-            notes.append("mmsegmentation's norms have eps 1e-5 unless its config says otherwise")
-        if weights.layout == 'jax':
-            notes.append(f'weights of big_vision may want {TANH_GELU}, which leaves no trace')
-        elif 'attn_pool.latent' in weights.dropped:
-            notes.append(f'some models of SigLIP want {TANH_GELU}, which leaves no trace')
-        if 'pre_logits.weight' in weights.heads:
-            hidden = len(weights.heads['pre_logits.weight'])
-            notes.append(f"pre_logits is of the head, dict(type='VisionTransformerClsHead', hidden_dim={hidden}, ...)")
-        if is_clip(weights):
-            notes.append(
-                "CLIP's norms have eps 1e-5, and OpenAI's own weights want act_cfg=dict(type='mmpretrain.QuickGELU')"
-            )
-        return notes
+        hidden = len(weights.heads.get('pre_logits.weight', ()))
+        siglip = weights.layout != 'jax' and 'attn_pool.latent' in weights.dropped
+        notes = {
+            "images: weights of DeiT and LaPE want ImageNet's mean and std, those of AugReg 127.5 for both": (
+                weights.normalisation is None
+            ),
+            "mmsegmentation's norms have eps 1e-5 unless its config says otherwise": weights.layout == 'mmseg',
+            f'weights of big_vision may want {TANH_GELU}, which leaves no trace': weights.layout == 'jax',
+            f'some models of SigLIP want {TANH_GELU}, which leaves no trace': siglip,
+            f"pre_logits is of the head, dict(type='VisionTransformerClsHead', hidden_dim={hidden}, ...)": hidden,
+            "CLIP's norms have eps 1e-5, and OpenAI's own weights want act_cfg=dict(type='mmpretrain.QuickGELU')": (
+                is_clip(weights)
+            ),
+        }
+        return [note for note, holds in notes.items() if holds]
 
     # fit
 
