@@ -79,7 +79,15 @@ class AdapterMixin(nn.Module):
         """
         dims = self.plain_vit.embed_dims
         self.ranges = resolve_interactions(interaction_indexes, self.plain_vit.num_layers)
-        check_adapter(vit_feature_source, len(self.ranges), int(dims * deform_ratio), deform_num_heads)
+        value_dims = int(dims * deform_ratio)
+        if vit_feature_source not in ('last', 'interaction', None):
+            raise ConfigError(f'unknown vit_feature_source={vit_feature_source!r}; choose one of: last, interaction')
+        if vit_feature_source == 'interaction' and len(self.ranges) != 4:
+            raise ConfigError(f"vit_feature_source='interaction' needs four interactions, not {len(self.ranges)}")
+        if value_dims % deform_num_heads:
+            raise ConfigError(
+                f'embed_dims * deform_ratio = {value_dims} is not a multiple of deform_num_heads={deform_num_heads}'
+            )
         self.vit_feature_source = vit_feature_source
         self.level_embed = nn.Parameter(torch.randn(3, dims))
         self.spm = SpatialPriorModule(conv_inplane, dims, in_channels)
@@ -267,15 +275,3 @@ def resolve_interactions(indexes: Sequence[Sequence[int]] | None, num_layers: in
     if starts != (0, *stops[:-1]) or stops[-1] != num_layers or any(a >= b for a, b in ranges):
         raise ConfigError(f'interaction_indexes={indexes} must cover the {num_layers} layers in order, without gaps')
     return ranges
-
-
-def check_adapter(source: str | None, interactions: int, value_dims: int, num_heads: int) -> None:
-    """Check what maps get of the ViT, and the width of the deformable attention's heads."""
-    if source not in ('last', 'interaction', None):
-        raise ConfigError(f'unknown vit_feature_source={source!r}; choose one of: last, interaction')
-    if source == 'interaction' and interactions != 4:
-        raise ConfigError(f"vit_feature_source='interaction' needs four interactions, not {interactions}")
-    if value_dims % num_heads:
-        raise ConfigError(
-            f'embed_dims * deform_ratio = {value_dims} is not a multiple of deform_num_heads={num_heads}'
-        )

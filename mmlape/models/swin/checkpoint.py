@@ -157,14 +157,6 @@ def of_stage(stage: int) -> TensorNames:
     return TensorNames(NAMES.table, f'layers.{stage}.blocks.0.')
 
 
-def arch_name(arch: dict, archs: Mapping[str, dict]) -> str | None:
-    """Return the name of an arch; heads that are unknown are taken for those of the name."""
-    for name, known in archs.items():
-        if all(arch[key] in (known[key], None) for key in known):
-            return name
-    return None
-
-
 def window_of(weights: Weights) -> int | tuple[int | None, ...] | None:
     """Return the side of a window, or of each stage's where they differ; None where nothing tells."""
     sides = []
@@ -228,7 +220,9 @@ class SwinCheckpointAdapter(CheckpointAdapter):
     def infer(self, kind: type, weights: Weights) -> Description:
         """Infer arch, windows, position encodings and stem."""
         shape, position = arch_of(weights), self.infer_position(weights)
-        name, window = arch_name(shape, kind.archs), window_of(weights)
+        # heads that are unknown are taken for those of the name
+        fitting = (name for name, arch in kind.archs.items() if all(shape[key] in (arch[key], None) for key in arch))
+        name, window = next(fitting, None), window_of(weights)
         encodings, hierarchy = NAMES.describe(weights, position), hierarchy_of(weights)
         stem = weights.tensors['patch_embed.proj.weight']
         patch_norm = NAMES.infer_patch_norm(weights, post='norm')
