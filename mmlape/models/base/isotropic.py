@@ -3,7 +3,6 @@
 x = [prefix; tokens(image)];  x <- layer_l(x, PE)
 """
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -25,16 +24,18 @@ OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
 class IsotropicBackbone(BaseBackbone):
     """The parts and the outputs that such backbones share.
 
-    A subclass calls ``set_outputs`` and ``add_prefix_tokens`` in its constructor, and defines ``embed`` and
-    ``forward``; see ``BaseBackbone`` for what else it must have.
+    A subclass calls ``set_outputs`` and ``add_prefix_tokens`` in its constructor, and defines ``forward``, from
+    ``embed`` and ``outputs``; see ``BaseBackbone`` for what else it must have.
 
     Attributes:
+        stem_name: The name of the module that maps images to tokens and their grid.
         arch: Widths, depth and heads.
         final_norm_name: The name of the norm after the last layer, which may be None.
         norm_pre: Norm of the first layer's input; None for none.
         pos_drop: Dropout of the first layer's input.
     """
 
+    stem_name: ClassVar[str] = 'patch_embed'
     final_norm_name: ClassVar[str] = 'norm'
     out_types: ClassVar[tuple[str, ...]] = OUT_TYPES
     prefix_tokens: tuple[str, ...] = ('cls_token',)
@@ -117,9 +118,13 @@ class IsotropicBackbone(BaseBackbone):
 
     # running
 
-    @abstractmethod
     def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
-        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the patches' grid."""
+        x, hw = getattr(self, self.stem_name)(x)  # (B, N, D)
+        x, pe = self.add_position(x, hw)  # (B, P + N, D)
+        if self.norm_pre is not None:
+            x = self.norm_pre(x)
+        return self.pos_drop(x), pe, hw
 
     @property
     def final_norm(self) -> nn.Module | None:

@@ -105,10 +105,10 @@ class TensorNames(NamedTuple):
         attn = self.attention(weights)
         return next((kind.infer_heads(attn) for kind in kinds(AttentionPosition) if kind.found_in(attn)), None)
 
-    def infer_position(self, weights: Weights, prefix: int = 0, grid: Grid | None = None) -> InferredPosition:
+    def infer_position(self, weights: Weights, prefix: int = 0) -> InferredPosition:
         """Find the position encodings of a file, whose tables have ``prefix`` rows before those of the patches."""
         entries: list[str | dict] = []
-        grid = grid or weights.grid
+        grid = weights.grid
         tables = self.tables(weights)
         if tables:
             table = with_batch_axis(weights.tensors[tables[0]])

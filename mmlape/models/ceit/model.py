@@ -14,7 +14,7 @@ from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.ceit.layers import ImageToTokens, LayerClassAttention, LeFFLayer
 from mmlape.models.grid import Grid
 from mmlape.models.names import name_models, resolve_arch
-from mmlape.models.position import PositionType, Stream, resolve_position
+from mmlape.models.position import PositionType, resolve_position
 from mmlape.registry import MODELS
 
 
@@ -71,6 +71,7 @@ class CeiT(IsotropicBackbone):
         ),
         without={'pos_layer_embed': dict(out_type='featmap')},
     )
+    stem_name = 'i2t'
     embedding_names = ('i2t.',)
     patch_size = 16
 
@@ -136,12 +137,6 @@ class CeiT(IsotropicBackbone):
             self.pos_layer_embed = nn.Parameter(torch.zeros(1, depth, dims))
         self.norm = build_norm_layer(norm_cfg, dims)[1]
         self.apply(self.init_linear)
-
-    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
-        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
-        x, hw = self.i2t(x)  # (B, N, D)
-        x, pe = self.add_position(x, hw)  # (B, P + N, D)
-        return self.pos_drop(x), pe, hw
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
