@@ -20,7 +20,7 @@ from PIL import Image
 from rich.table import Table
 from torch import Tensor
 
-from mmlape.analysis.subjects import OpenOptions, Subject, open_models
+from mmlape.analysis.backbones import NamedBackbone, OpenOptions, open_models
 from mmlape.console import console
 from mmlape.errors import ConfigError, DataError, MMLaPEError
 from mmlape.models.base.backbone import BaseBackbone
@@ -127,7 +127,7 @@ def write_figures(image: np.ndarray, patch: int, seed: int, folder: Path) -> lis
     return files
 
 
-def small_models(seed: int) -> list[Subject]:
+def small_models(seed: int) -> list[NamedBackbone]:
     """Return untrained ViTs, alike but for their position encoding."""
     arch, models = dict(embed_dims=96, num_layers=4, num_heads=4, feedforward_channels=192), []
     for name, options in KINDS.items():
@@ -136,7 +136,7 @@ def small_models(seed: int) -> list[Subject]:
         for path, parameter in model.named_parameters():  # a table of zeros would encode nothing
             if path.endswith('relative_position_bias_table'):
                 torch.nn.init.normal_(parameter)
-        models.append(Subject(f'untrained ViT, PE {name}', model))
+        models.append(NamedBackbone(f'untrained ViT, PE {name}', model))
     return models
 
 

@@ -60,13 +60,13 @@ OWN_TESTS = {
     'mmlape/runs/': OF_RUNS,
     'mmlape/experiments/': OF_COMPARISONS,
     'mmlape/experiments/vtab/': OF_VTAB,
-    'mmlape/experiments/launchers/': OF_LAUNCHERS,
+    'mmlape/experiments/launchers.py': OF_LAUNCHERS,
+    'mmlape/experiments/slurm.py': OF_LAUNCHERS,
     'mmlape/experiments/scheduler.py': OF_LAUNCHERS,
     'mmlape/engine/study_file.py': OF_STUDIES,
     'mmlape/experiments/arm.py': OF_STUDIES,
     'mmlape/experiments/study.py': OF_LAUNCHERS,
     'mmlape/experiments/status.py': OF_LAUNCHERS,
-    'mmlape/experiments/progress.py': OF_LAUNCHERS,
     'mmlape/experiments/multi_seed.py': OF_LAUNCHERS,
     'mmlape/engine/': OF_ENGINE,
     'mmlape/engine/few_shot.py': OF_FEW_SHOT,
@@ -80,7 +80,12 @@ OWN_TESTS = {
         QUICK,
     ),
     'mmlape/analysis/drawing.py': ('tests/analysis/test_image_demo.py', '-k', 'drawn or threshold or stands'),
-    'mmlape/analysis/inference.py': ('tests/analysis/test_image_demo.py', '-k', 'classes_come'),
+    'mmlape/analysis/inference.py': (
+        'tests/analysis/test_image_demo.py',
+        'tests/models/test_drawn_numbers.py',
+        '-k',
+        'classes_come or listed',
+    ),
     'mmlape/checkpoint/': OF_CHECKPOINTS,
 }
 """The tests of the files below a folder, or of a file."""
@@ -221,7 +226,29 @@ BY_FILE = {
          'ranks[random.permutation(images)[:shots], 0]'),
         ('few-shot: the last seed left out', 'for seed in range(seeds):', 'for seed in range(seeds - 1):'),
     ],
-    'mmlape/runs/settings.py': [
+    'mmlape/runs/identity.py': [
+        ('identity: amp not compared', "('total_batch', 'batch_policy', 'amp')", "('total_batch', 'batch_policy')"),
+        ('identity: total batch not compared', "('total_batch', 'batch_policy', 'amp')", "('batch_policy', 'amp')"),
+        ('identity: batch policy not compared', "('total_batch', 'batch_policy', 'amp')", "('total_batch', 'amp')"),
+        ('identity: processes compared at a resume', "+ (() if for_resume else ('world_size',))", "+ ('world_size',)"),
+        ('identity: processes not compared in averages', "+ (() if for_resume else ('world_size',))", ''),
+        ('identity: seeds not compared at a resume', "if for_resume and mine.get('seed') != other.get('seed')",
+         "if False and mine.get('seed') != other.get('seed')"),
+        ('identity: weights not compared',
+         "    lines += _other_weights(mine.get('checkpoint'), other.get('checkpoint'))\n", ''),
+        ('identity: weights by their name', "known = first.get('sha256') and second.get('sha256')", 'known = None'),
+        ('identity: configurations not compared', "if mine.get('settings_sha256') != other.get('settings_sha256'):", 'if False:'),
+        ('identity: software not compared', 'return lines + software_differences(mine, other)', 'return lines'),
+        ('identity: source not compared', "for key in ('version', 'source')}", "for key in ('version',)}"),
+        ('identity: the first of several weights', "' + '.join(digest['sha256'] for digest in digests)",
+         "digests[0]['sha256']"),
+        ('identity: load_from does not count', "if cfg.get('load_from'):", 'if False:'),
+        ('identity: a teacher does not count', "in ('checkpoint', 'teacher_checkpoint') and",
+         "in ('checkpoint',) and"),
+        ('identity: the source of experiments counts', "'environment', 'experiments', 'cli.py')",
+         "'environment', 'cli.py')"),
+        ('identity: the source of the engine does not count', "_AFTERWARDS = ('analysis',",
+         "_AFTERWARDS = ('engine', 'analysis',"),
         ('identity: without default_scope', "'default_scope', ", ''),
         ('identity: without model', "'model', ", ''),
         ('identity: without data_preprocessor', "'data_preprocessor', ", ''),
@@ -252,30 +279,7 @@ BY_FILE = {
          "'accumulative_counts' in wrapper"),
         ('identity: fp16 is bf16', "'AmpOptimWrapper': 'fp16'", "'AmpOptimWrapper': 'bf16'"),
         ('identity: the order of keys counts', 'json.dumps(content, sort_keys=True)', 'json.dumps(content)'),
-    ],
-    'mmlape/runs/identity.py': [
-        ('identity: amp not compared', "('total_batch', 'batch_policy', 'amp')", "('total_batch', 'batch_policy')"),
-        ('identity: total batch not compared', "('total_batch', 'batch_policy', 'amp')", "('batch_policy', 'amp')"),
-        ('identity: batch policy not compared', "('total_batch', 'batch_policy', 'amp')", "('total_batch', 'amp')"),
-        ('identity: processes compared at a resume', "+ (() if for_resume else ('world_size',))", "+ ('world_size',)"),
-        ('identity: processes not compared in averages', "+ (() if for_resume else ('world_size',))", ''),
-        ('identity: seeds not compared at a resume', "if for_resume and mine.get('seed') != other.get('seed')",
-         "if False and mine.get('seed') != other.get('seed')"),
-        ('identity: weights not compared',
-         "    lines += _other_weights(mine.get('checkpoint'), other.get('checkpoint'))\n", ''),
-        ('identity: weights by their name', "known = first.get('sha256') and second.get('sha256')", 'known = None'),
-        ('identity: configurations not compared', "if mine.get('settings_sha256') != other.get('settings_sha256'):", 'if False:'),
-        ('identity: software not compared', 'return lines + software_differences(mine, other)', 'return lines'),
-        ('identity: source not compared', "for key in ('version', 'source')}", "for key in ('version',)}"),
-        ('identity: the first of several weights', "' + '.join(digest['sha256'] for digest in digests)",
-         "digests[0]['sha256']"),
-        ('identity: load_from does not count', "if cfg.get('load_from'):", 'if False:'),
-        ('identity: a teacher does not count', "in ('checkpoint', 'teacher_checkpoint') and",
-         "in ('checkpoint',) and"),
-        ('identity: the source of experiments counts', "'environment', 'experiments', 'cli.py')",
-         "'environment', 'cli.py')"),
-        ('identity: the source of the engine does not count', "_AFTERWARDS = ('analysis',",
-         "_AFTERWARDS = ('engine', 'analysis',"),
+        ('provenance: the name decides', 'digest[:8] if digest else named and named[1]', 'named and named[1]'),
     ],
     'mmlape/runs/record.py': [
         ('record: best is the last', 'best=_best(self.evaluations, key, greater))', 'best=entry | dict(key=key))'),
@@ -299,6 +303,9 @@ BY_FILE = {
          "r'(?:iter|epoch|best_mIoU_iter)_(\\d+)"),
         ('record: lines after the last evaluation count', "return [entry for entry in evaluations if entry['step'] <= end]",
          'return evaluations'),
+        ('cost: hours of one process', 'seconds * get_world_size() / 3600', 'seconds / 3600'),
+        ('cost: minutes', 'seconds * get_world_size() / 3600', 'seconds * get_world_size() / 60'),
+        ('cost: memory in MB', 'ru_maxrss / 2**10', 'ru_maxrss / 1000'),
     ],
     'mmlape/runs/resume.py': [
         ('resume: a lock is kept after a refusal', '        os.close(start.lock)\n        raise', '        raise'),
@@ -334,15 +341,7 @@ BY_FILE = {
          "loss.setdefault(iteration, row['loss'])"),
         ('curves: iterations of any run', 'set.intersection(', 'set.union('),
     ],
-    'mmlape/runs/machine.py': [
-        ('cost: hours of one process', 'seconds * get_world_size() / 3600', 'seconds / 3600'),
-        ('cost: minutes', 'seconds * get_world_size() / 3600', 'seconds * get_world_size() / 60'),
-        ('cost: memory in MB', 'ru_maxrss / 2**10', 'ru_maxrss / 1000'),
-    ],
-    'mmlape/runs/provenance.py': [
-        ('provenance: the name decides', 'digest[:8] if digest else named and named[1]', 'named and named[1]'),
-    ],
-    'mmlape/runs/diagnosis.py': [
+    'mmlape/runs/failures.py': [
         ('diagnosis: all attempts', 'return lines[begin + 1 :]', 'return lines'),
         ('diagnosis: the first error', 'reason=errors[-1])', 'reason=errors[0])'),
     ],
@@ -357,8 +356,6 @@ BY_FILE = {
         ('tests: Bonferroni', "method='holm'", "method='bonferroni'"),
         ('tests: of the baseline minus the arm', 'np.mean(values) - np.mean(baseline)',
          'np.mean(baseline) - np.mean(values)'),
-    ],
-    'mmlape/experiments/power.py': [
         ('power: paired by place', '[values[seed] - baseline[seed] for seed in values if seed in baseline]',
          '[one - other for one, other in zip(values.values(), baseline.values())]'),
         ('power: n for n - 1', 'np.var(values, ddof=1)', 'np.var(values)'),
@@ -411,7 +408,7 @@ BY_FILE = {
          'recorded = [run.cost[key] for run in self.arm.runs'),
         ('report: hours of a run', 'return sum(known) if known', 'return sum(known) / len(known) if known'),
     ],
-    'mmlape/experiments/report/comparisons.py': [
+    'mmlape/experiments/report/content.py': [
         ('report: best compared as last', 'mine, theirs = (result.values(which, metric, name)',
          "mine, theirs = (result.values('last', metric, name)"),
         ('report: arm and baseline exchanged', 'welch(list(mine.values()), list(theirs.values()))',
@@ -477,7 +474,7 @@ BY_FILE = {
         ('arms: chosen by their beginning', 'fnmatch.fnmatchcase(arm.name, pattern) for pattern in patterns',
          'arm.name.startswith(pattern) for pattern in patterns'),
     ],
-    'mmlape/experiments/launchers/slurm.py': [
+    'mmlape/experiments/slurm.py': [
         ('Slurm: PREEMPTED is not requeued', "'TIMEOUT', 'PREEMPTED', 'NODE_FAIL'", "'TIMEOUT', 'NODE_FAIL'"),
         ('Slurm: BOOT_FAIL is not requeued', "'BOOT_FAIL', ", ''),
         ('Slurm: cancelled jobs are requeued', 'RESUMABLE = (', "RESUMABLE = ('CANCELLED', "),
@@ -490,17 +487,15 @@ BY_FILE = {
         ('Slurm: a silent controller ends jobs', '        if queue is None:\n            return\n',
          '        queue = queue or {}\n'),
     ],
-    'mmlape/experiments/launchers/local.py': [
-        ('local: one run too many', 'if running >= self.max_parallel:', 'if running > self.max_parallel:'),
-        ('local: a resumed run starts anew', "if planned.action != 'start':", "if planned.action == 'watch':"),
-        ('local: cores of one process', 'cores // (parallel * processes)', 'cores // parallel'),
-        ('local: GPUs of one process', 'len(devices) // processes if devices', 'len(devices) if devices'),
-    ],
-    'mmlape/experiments/launchers/devices.py': [
+    'mmlape/experiments/launchers.py': [
         ('GPUs: fewer are enough', 'if len(held) < count:', 'if not held:'),
         ('GPUs: a lock is kept if others are taken', '            slot.release()\n            return None',
          '            return None'),
         ('GPUs: by their place', 'names[index] if names else str(index)', 'str(index)'),
+        ('local: one run too many', 'if running >= self.max_parallel:', 'if running > self.max_parallel:'),
+        ('local: a resumed run starts anew', "if planned.action != 'start':", "if planned.action == 'watch':"),
+        ('local: cores of one process', 'cores // (parallel * processes)', 'cores // parallel'),
+        ('local: GPUs of one process', 'len(devices) // processes if devices', 'len(devices) if devices'),
     ],
     'mmlape/experiments/scheduler.py': [
         ('scheduler: the last of the plan first', 'planned = self.waiting.pop(0)', 'planned = self.waiting.pop()'),
@@ -517,6 +512,8 @@ BY_FILE = {
         ('scheduler: time left of one run', 'total / max(1, len(self.jobs))', 'total'),
         ('scheduler: time left without those that wait',
          'sum(left) + len(self.waiting) * sum(durations) / len(durations)', 'sum(left)'),
+        ('progress: skipped parts tell the pace', 'self.total -= cost', 'self.done += cost'),
+        ('progress: parts that run do not count', 'self.done + self.running()', 'self.done'),
     ],
     'mmlape/experiments/study.py': [
         ('study: arm by arm', 'for seed in self.seeds for arm in self.arms',
@@ -539,10 +536,6 @@ BY_FILE = {
         ('status: time left as it was', "round(record['eta'] - silence)", "round(record['eta'])"),
         ('status: best for last', "return (names[0], run.last['metrics'][names[0]], run.last['step'])",
          "return (names[0], run.best['metrics'][names[0]], run.best['step'])"),
-    ],
-    'mmlape/experiments/progress.py': [
-        ('progress: skipped parts tell the pace', 'self.total -= cost', 'self.done += cost'),
-        ('progress: parts that run do not count', 'self.done + self.running()', 'self.done'),
     ],
     'mmlape/engine/batch.py': [
         ('batch: without accumulation', 'return self.world_size * self.images_per_process * self.accumulation',
@@ -742,13 +735,6 @@ BY_FILE = {
     'examples/irpe_buckets.py': [
         ('bucket maps: columns first', 'place = cell[0] * grid[1] + cell[1]', 'place = cell[1] * grid[0] + cell[0]'),
     ],
-    'mmlape/analysis/predictions.py': [
-        ('lists: the least certain first', "sorted(listed, key=lambda row: -row['score'])",
-         "sorted(listed, key=lambda row: row['score'])"),
-        ('lists: at the threshold is below', 'if score >= score_thr]', 'if score > score_thr]'),
-        ('lists: shares of the classes that occur', 'counts / counts.sum()', 'counts / counts.max()'),
-        ('lists: three classes', 'topk(min(5, len(classes)))', 'topk(min(3, len(classes)))'),
-    ],
     'mmlape/analysis/drawing.py': [
         ('drawings: at the threshold is below', 'objects[objects.scores >= score_thr]', 'objects[objects.scores > score_thr]'),
         ('drawings: boxes and masks of the small image', 'large.shape[0] / image.shape[0]', '1.0'),
@@ -757,6 +743,11 @@ BY_FILE = {
     'mmlape/analysis/inference.py': [
         ('inference: classes of the config', 'return list(names)\n\n\ndef _class_names',
          'return None\n\n\ndef _class_names'),
+        ('lists: the least certain first', "sorted(listed, key=lambda row: -row['score'])",
+         "sorted(listed, key=lambda row: row['score'])"),
+        ('lists: at the threshold is below', 'if score >= score_thr]', 'if score > score_thr]'),
+        ('lists: shares of the classes that occur', 'counts / counts.sum()', 'counts / counts.max()'),
+        ('lists: three classes', 'topk(min(5, len(classes)))', 'topk(min(3, len(classes)))'),
     ],
     'examples/explain_pe.py': [
         ('article: patches by column',

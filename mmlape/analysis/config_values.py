@@ -9,7 +9,7 @@ from mmengine.config import Config
 
 from mmlape.engine.config import load_config, resolve_path
 from mmlape.engine.study_file import is_study, read_arm
-from mmlape.runs.settings import leaves
+from mmlape.runs.identity import leaves
 
 _ABSENT = '(absent)'
 

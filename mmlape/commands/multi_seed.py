@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from mmlape.engine.options import seed
 
 if TYPE_CHECKING:
-    from mmlape.experiments.launchers.base import Launcher
+    from mmlape.experiments.launchers import Launcher
 
 SEEDS = (121, 122, 123, 124, 125)
 """LaPE's."""
@@ -86,8 +86,8 @@ def make_launcher(args: argparse.Namespace) -> 'Launcher':
         ConfigError: Options contradict each other, or do not fit this machine.
     """
     from mmlape.errors import ConfigError
-    from mmlape.experiments.launchers.local import LocalLauncher
-    from mmlape.experiments.launchers.slurm import SlurmLauncher
+    from mmlape.experiments.launchers import LocalLauncher
+    from mmlape.experiments.slurm import SlurmLauncher
 
     if args.parallel is not None and args.parallel < 1:
         raise ConfigError(f'--parallel {args.parallel}: at least one')

@@ -13,7 +13,7 @@ from mmengine.logging import print_log
 from pycocotools import mask as rle
 
 from mmlape.errors import ConfigError, DataError
-from mmlape.evaluation.per_class import flatten_per_class
+from mmlape.evaluation.names import flatten_per_class
 from mmlape.registry import METRICS
 
 STATS = (

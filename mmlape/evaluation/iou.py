@@ -10,7 +10,7 @@ from mmseg.evaluation.metrics import IoUMetric as MMSegIoUMetric
 
 from mmlape.errors import DataError
 from mmlape.evaluation.label_maps import save_label_map
-from mmlape.evaluation.per_class import flatten_per_class
+from mmlape.evaluation.names import flatten_per_class
 from mmlape.registry import METRICS
 
 

@@ -6,18 +6,47 @@ counts in neither, and is listed with its reason. Runs that differ in what must 
 averaging them is an error that names the difference.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.table import Table
 
 from mmlape.errors import DataError, listed
 from mmlape.evaluation.names import is_defined, points, ranked
-from mmlape.experiments.formats import interval, number
-from mmlape.experiments.statistics import estimate
+from mmlape.experiments.statistics import Difference, estimate
 from mmlape.files import write_json
 from mmlape.runs.identity import differences, software_differences
 from mmlape.runs.run import Run
+
+DASH = '–'
+
+
+def number(value: float | None, form: str = '.2f') -> str:
+    """Return a number as text; a dash for None."""
+    return DASH if value is None else f'{value:{form}}'
+
+
+def probability(p: float | None) -> str:
+    """Return a p value as text."""
+    return '< 0.001' if p is not None and p < 0.001 else number(p, '.3f')
+
+
+def interval(entry: Mapping | Difference | None, form: str = '.2f') -> str:
+    """Return the interval of an average or of a difference, or the reason why there is none."""
+    if entry is None:
+        return DASH
+    fields = vars(entry) if isinstance(entry, Difference) else entry
+    if fields['low'] is None:
+        return f'none, {fields["note"]}'
+    return f'{number(fields["low"], form)} to {number(fields["high"], form)}'
+
+
+def mean_std(entry: Mapping | None) -> str:
+    """Return '67.75 ± 0.94'; without the deviation for a single run."""
+    if entry is None or entry['mean'] is None:
+        return DASH
+    return number(entry['mean']) + ('' if entry['std'] is None else f' ± {number(entry["std"])}')
+
 
 EVALUATIONS = ('last', 'best')
 SUMMARY = 'summary.json'

@@ -7,8 +7,8 @@ import pandas as pd
 
 from mmlape.errors import ConfigError, DataError
 from mmlape.evaluation.names import label
-from mmlape.experiments.power import MOST, POWER, Spread, of_differences, pooled, seeds_needed
 from mmlape.experiments.report.arms import ArmResult, ArmRuns, average
+from mmlape.experiments.statistics import MOST, POWER, Spread, of_differences, pooled, seeds_needed
 from mmlape.runs.run import read_arms
 from mmlape.tables import text_table
 

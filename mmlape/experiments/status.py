@@ -13,10 +13,9 @@ from rich.table import Table
 
 from mmlape.console import clock, console
 from mmlape.evaluation.names import ranked, show
-from mmlape.experiments.layout import job_file, start_lock
 from mmlape.runs.locks import lock_holder
 from mmlape.runs.record import running_in
-from mmlape.runs.run import Run, read_arms
+from mmlape.runs.run import Run, job_file, read_arms, start_lock
 
 SILENT = 900
 """Seconds without news of a running run, after which the table says so."""

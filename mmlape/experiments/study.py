@@ -19,12 +19,18 @@ from mmlape.engine.options import add_train_options
 from mmlape.engine.plan import RunPlan, plan_run
 from mmlape.errors import ConfigError, DataError, TrainingError, listed
 from mmlape.experiments.arm import Arm
-from mmlape.experiments.layout import log_file, start_lock
-from mmlape.runs.identity import checkpoint_keys, differences, is_missing, software_differences
+from mmlape.runs.identity import (
+    DEIT,
+    PRETRAIN,
+    checkpoint_keys,
+    differences,
+    is_missing,
+    provenance,
+    software_differences,
+)
 from mmlape.runs.locks import lock_holder, take_lock
-from mmlape.runs.provenance import DEIT, PRETRAIN, provenance
 from mmlape.runs.record import checkpoints, running_in
-from mmlape.runs.run import Run, read_run, seed_folder
+from mmlape.runs.run import Run, log_file, read_run, seed_folder, start_lock
 
 STUDY_OPTIONS = ('seed', 'work_dir', 'resume', 'launcher', 'cfg_options')
 """Options of training that a study sets itself."""

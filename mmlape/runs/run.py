@@ -1,6 +1,12 @@
-"""Runs on disk: ``<work dir>/<arm>/seed_<S>/run.json`` is the only state; a single run has ``<work dir>/run.json``.
+"""Runs on disk: ``run.json`` in a run's folder is the only state; a single run has ``<work dir>/run.json``.
 
-The evaluations before the last and the best one are in a file beside it (:func:`mmlape.runs.record.read_evaluations`).
+<work dir>/<arm>/
+    seed_121/              the run itself; mmlape.runs.record says what is in it
+    seeds.json             the seeds that the arm is to have
+    logs/seed_121.log      its output
+    logs/.seed_121.lock    held from before its process starts until that ends
+    slurm/seed_121.sh      its job script
+    slurm/seed_121.json    the last known state of its job
 """
 
 import json
@@ -51,7 +57,7 @@ class Run:
 
     @property
     def cost(self) -> dict:
-        """See :func:`mmlape.runs.machine.cost`; empty if unknown."""
+        """See :func:`mmlape.runs.record.cost`; empty if unknown."""
         return self.record.get('cost') or {}
 
     @property
@@ -170,3 +176,23 @@ def _planned_in(folder: Path) -> list[int]:
 
 def _seeds_in(folder: Path) -> list[int]:
     return sorted(int(path.name[5:]) for path in folder.glob('seed_*') if path.name[5:].isdecimal())
+
+
+def log_file(run: Path) -> Path:
+    """Return the file that receives the output of a run."""
+    return run.parent / 'logs' / f'{run.name}.log'
+
+
+def start_lock(run: Path) -> Path:
+    """Return the lock of the process that starts a run; training itself locks the run's folder later."""
+    return run.parent / 'logs' / f'.{run.name}.lock'
+
+
+def job_script(run: Path) -> Path:
+    """Return the sbatch script of a run."""
+    return run.parent / 'slurm' / f'{run.name}.sh'
+
+
+def job_file(run: Path) -> Path:
+    """Return the file that records the Slurm job of a run."""
+    return run.parent / 'slurm' / f'{run.name}.json'

@@ -8,9 +8,9 @@ from model_helpers import cvt, randomise, vit
 from PIL import Image
 
 from mmlape.analysis import position_figures
+from mmlape.analysis.backbones import NamedBackbone, OpenOptions, open_model, open_models
 from mmlape.analysis.position import cosines, describe_map, pe_table, token_grid, view_positions
-from mmlape.analysis.position_report import write_figures
-from mmlape.analysis.subjects import OpenOptions, Subject, open_model, open_models
+from mmlape.analysis.position_figures import write_figures
 from mmlape.checkpoint.records import KEY, record_of
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
@@ -222,7 +222,7 @@ def test_scales_of_several_sizes_are_a_row_each(tiny_arch, tmp_path, monkeypatch
         'without': vit(arch=tiny_arch),
         'L/4': randomise(VisionTransformer(large, 32, 4, patch_norm='dual')),
     }
-    write_figures([Subject(name, model) for name, model in models.items()], tmp_path)
+    write_figures([NamedBackbone(name, model) for name, model in models.items()], tmp_path)
     figure = dict(drawn)['patch_norm.png']
     panels = [axes for axes in figure.axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == ['red', 'green', 'blue'] * 2
@@ -281,7 +281,7 @@ def test_command_says_what_is_missing(tmp_path):
 def test_stages_and_windows_are_drawn_on_their_own_grids(tmp_path, options, grids):
     arch = dict(embed_dims=12, depths=(2, 2), num_heads=(2, 4))
     model = randomise(SwinTransformer(arch, 32, window_size=4, **options))
-    views, files = write_figures([Subject('swin', model)], tmp_path, token=(2, 6))
+    views, files = write_figures([NamedBackbone('swin', model)], tmp_path, token=(2, 6))
     assert files[0].stat().st_size > 10_000
     layers = [layer for layer in views[0].layers if layer.label != 'PE']
     assert [layer.row.shape for layer in layers] == grids

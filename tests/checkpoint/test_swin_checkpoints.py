@@ -7,7 +7,7 @@ import torch
 from checkpoint_helpers import assert_same, save
 from model_helpers import SWIN_ARMS, SWIN_BOTH, randomise, swin
 
-from mmlape.analysis.subjects import OpenOptions, open_model
+from mmlape.analysis.backbones import OpenOptions, open_model
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.describing import inspect

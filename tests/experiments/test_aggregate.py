@@ -119,7 +119,7 @@ def test_runs_that_differ_in_what_must_be_equal_are_not_averaged(arm, change, wo
 
 def test_other_settings_are_named_key_by_key(tmp_path):
     """The hash in the record must be that of settings.json; the package's own function makes it."""
-    from mmlape.runs.settings import digest
+    from mmlape.runs.identity import digest
 
     for seed, joining in ((1, 'lape'), (2, 'default')):
         chosen = settings(joining)

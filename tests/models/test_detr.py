@@ -14,7 +14,7 @@ from mmdet.structures import DetDataSample
 from model_helpers import randomise, tiny_detr
 from torchvision.models._meta import _COCO_CATEGORIES
 
-from mmlape.analysis.subjects import OpenOptions, open_model
+from mmlape.analysis.backbones import OpenOptions, open_model
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, write_tensors
 from mmlape.checkpoint.describing import inspect

@@ -19,11 +19,10 @@ from mmlape.engine.hooks import RunRecordHook
 from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, TrainingError
 from mmlape.experiments.averages import moments
-from mmlape.experiments.launchers.devices import Device, DevicePool
-from mmlape.experiments.launchers.local import LocalLauncher
-from mmlape.experiments.launchers.slurm import SlurmJob, SlurmLauncher
+from mmlape.experiments.launchers import Device, DevicePool, LocalLauncher
 from mmlape.experiments.multi_seed import average_arms
 from mmlape.experiments.report.arms import ArmRuns, average
+from mmlape.experiments.slurm import SlurmJob, SlurmLauncher
 from mmlape.experiments.study import Arm, PlannedRun
 from mmlape.experiments.vtab.protocol import SetResult
 from mmlape.experiments.vtab.sets import VtabSet, VtabSets

@@ -13,11 +13,119 @@ from markupsafe import Markup
 
 from mmlape.evaluation.names import label
 from mmlape.experiments.averages import EVALUATIONS
-from mmlape.experiments.report import explanations, tables
+from mmlape.experiments.report import tables
+from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.figures import Drawings, colour
 from mmlape.experiments.report.fractions import fraction_table
+from mmlape.experiments.report.paper import Quotation
+from mmlape.experiments.statistics import CONFIDENCE, LEAST
+from mmlape.runs.identity import named_differences
 from mmlape.tables import html_table, markdown_table, markdown_text
+
+RESULTS = (
+    'Last is the evaluation after the last iteration; best is the best evaluation of each run, picked on the '
+    'images that it is measured on, so its mean is optimistic. The two are never mixed. The deviation is the '
+    f"sample standard deviation over seeds, n in brackets; the interval is Student's t, {CONFIDENCE:.0%}, of the "
+    f'mean, and there is none for n < {LEAST}. Values are in points: AP times 100, others in percent.'
+)
+FRACTIONS = (
+    'Of the last evaluation. A fraction is of the training images; the validation images are all the same. A '
+    'smaller fraction is a part of a larger one, and the same for all seeds and arms unless data_fraction_seed '
+    "says otherwise. With 'run', a run's own seed decides, and the interval is over images too."
+)
+CURVES = 'Mean over the averaged runs; the band is one sample standard deviation to either side.'
+CLASSES = (
+    "Of the last evaluation, sorted by the difference; bars have Welch's interval where there are three seeds. "
+    "Holm's correction is over the classes of one table."
+)
+SEEDS = (
+    'Seeds that each of two arms needs to find a true difference with 80 % power at the 5 % level (two-sided '
+    't-test). The unpaired test takes the deviation pooled over the two arms, as if it were equal; the paired one '
+    'that of the differences over common seeds. In brackets its chi-square interval, and the seeds for either '
+    'end: few seeds know their own spread badly.'
+)
+COST = (
+    'Memory and times are means over the averaged runs, as they recorded them. GPU hours are '
+    'the sum over all runs, failed ones included. FLOPs (multiply-adds) are those of the config as published; '
+    'the command mmlape model-cost counts those of any config.'
+)
+_CROP = (
+    "The papers do not give ImageNet's crop ratio: top-1 is at 0.875, as in DeiT's later code (0.9 for T2T-ViT, as in "
+    "its own), and top-1, crop 1.0 as in LaPE's code; compare the paper's figure with both."
+)
+
+
+def tests(report: Report, which: str) -> str:
+    """Explain the tests of the comparisons at 'last' or 'best', and Holm's family."""
+    family = report.comparisons_at(which)
+    tested, pairs = (sum(getattr(pair, kind).p is not None for pair in family) for kind in ('welch', 'paired'))
+    return (
+        "Differences are in points. Welch's test takes all seeds of either arm, the paired t-test those in common; "
+        "choose one of them before you read the results. Holm's correction is over the comparisons of this table that "
+        f'have a p: {tested} of {len(family)} by Welch, {pairs} by pairs, each test a family of its own. Fewer than '
+        f'{LEAST} seeds in an arm, or values without any spread, give neither interval nor p.'
+    )
+
+
+def paper(report: Report) -> list[str]:
+    """Return the sources of the papers' figures, and which arms were not trained as published."""
+    results = [result for result in report.results if result.known and result.known.quotations]
+    quotations = [quotation for result in results for quotation in result.known.quotations]
+    if not quotations:
+        return []
+    lines = [f"The papers' figures were not measured here: {'; '.join(sources(quotations))}."]
+    lines += [f'{note}.' for note in dict.fromkeys(quotation.note for quotation in quotations if quotation.note)]
+    if any(quotation.dataset == 'ImageNet-1K' for quotation in quotations):
+        lines.append(_CROP)
+    return lines + [line for result in results for line in _not_as_published(result)]
+
+
+def sources(quotations: Iterable[Quotation]) -> list[str]:
+    """Return each source once, such as 'LaPE (ICCV 2023) on COCO, mean of five seeds'."""
+    return list(dict.fromkeys(f'{quoted.paper} on {quoted.dataset}, {_runs(quoted.runs)}' for quoted in quotations))
+
+
+def _runs(runs: str) -> str:
+    return runs if runs.startswith('mean') else f'number of runs {runs}'
+
+
+def _not_as_published(result: ArmResult) -> Iterator[str]:
+    """Yield the length and the batch of an arm where they are not its recipe's."""
+    record = result.first.record if result.first else {}
+    unit, length = result.known.length or (None, None)
+    trained = record.get('max_epochs' if unit == 'Epochs' else 'max_iters')
+    apart = [
+        f'{mine} {what} instead of {theirs}'
+        for mine, theirs, what in (
+            (trained, length, (unit or '').lower()),
+            (record.get('total_batch'), result.known.batch, 'images a batch'),
+        )
+        if mine is not None and theirs is not None and mine != theirs
+    ]
+    if apart:
+        yield f'{result.name} was not trained as published: {", ".join(apart)}.'
+
+
+def stacks(report: Report) -> list[str]:
+    """Return the versions that the arms ran with, a line for each set of versions."""
+    arms: dict[str, list[str]] = {}
+    for result in report.results:
+        if result.identity.get('stack'):
+            versions = ', '.join(f'{name} {version}' for name, version in result.identity['stack'].items())
+            arms.setdefault(versions, []).append(result.name)
+    return [f'{versions} ({", ".join(names)})' if len(arms) > 1 else versions for versions, names in arms.items()]
+
+
+def setting_lines(report: Report) -> list[str]:
+    """Return the settings in which each arm differs from its baseline, a line for each pair."""
+    lines = []
+    for arm, other in report.pairs:
+        settings = [result.identity.get('settings') for result in (other, arm)]
+        if all(settings):
+            named = [line.replace(' -> ', ' → ') for line in named_differences(*settings)]
+            lines.append(f'{other.name} → {arm.name}: {"; ".join(named) or "the same settings"}')
+    return lines
 
 
 class Part(NamedTuple):
@@ -40,9 +148,9 @@ def sections(report: Report, drawings: Drawings) -> dict[str, list[Part]]:
         '': list(_head(report)),
         'Results': list(_results(report)),
         'Differences': list(_differences(report, drawings)),
-        'Curves': [Part('text', explanations.CURVES), *_figures(drawings.curves.items())] if drawings.curves else [],
+        'Curves': [Part('text', CURVES), *_figures(drawings.curves.items())] if drawings.curves else [],
         'Classes': list(_classes(report, drawings)),
-        'Cost': [Part('table', tables.cost_table(report), 'Cost'), Part('text', explanations.COST)],
+        'Cost': [Part('table', tables.cost_table(report), 'Cost'), Part('text', COST)],
         'Images': [
             part
             for caption, files in report.images.items()
@@ -50,7 +158,7 @@ def sections(report: Report, drawings: Drawings) -> dict[str, list[Part]]:
         ],
         'Provenance': [
             Part('table', tables.provenance_table(report), 'Provenance'),
-            *_list([*explanations.stacks(report), *explanations.setting_lines(report)]),
+            *_list([*stacks(report), *setting_lines(report)]),
         ],
         'All metrics': [Part('folded', tables.metrics_table(result), result.name) for result in report.results],
     }
@@ -75,8 +183,8 @@ def _head(report: Report) -> Iterator[Part]:
 
 def _results(report: Report) -> Iterator[Part]:
     yield Part('table', tables.results_table(report), 'Results')
-    yield Part('text', explanations.RESULTS)
-    yield from _list([*report.notes, *explanations.paper(report)])
+    yield Part('text', RESULTS)
+    yield from _list([*report.notes, *paper(report)])
     early, fractions = tables.early_table(report), fraction_table(report)
     if len(early):
         yield Part('heading', 'Earlier epochs')
@@ -84,7 +192,7 @@ def _results(report: Report) -> Iterator[Part]:
     if len(fractions):
         yield Part('heading', 'Fractions of the training images')
         yield Part('table', fractions, 'Fractions of the training images')
-        yield Part('text', explanations.FRACTIONS)
+        yield Part('text', FRACTIONS)
 
 
 def _differences(report: Report, drawings: Drawings) -> Iterator[Part]:
@@ -94,18 +202,18 @@ def _differences(report: Report, drawings: Drawings) -> Iterator[Part]:
         if report.comparisons_at(which):
             yield Part('heading', f'{which.capitalize()} evaluation')
             yield Part('table', tables.comparison_table(report, which), f'Differences, {which} evaluation')
-            yield Part('text', explanations.tests(report, which))
+            yield Part('text', tests(report, which))
     seeds = tables.seeds_table(report)
     if len(seeds):
         yield Part('heading', 'Seeds needed')
         yield Part('table', seeds, 'Seeds needed')
-        yield Part('text', explanations.SEEDS)
+        yield Part('text', SEEDS)
 
 
 def _classes(report: Report, drawings: Drawings) -> Iterator[Part]:
     for number, (title, metric, group) in enumerate(tables.grouped_classes(report)):
         if number == 0:
-            yield Part('text', explanations.CLASSES)
+            yield Part('text', CLASSES)
         caption = f'{title}, {label(metric)}'
         yield Part('figure', drawings.classes[title, metric], caption)
         yield Part('folded', tables.class_table(group), f'All {len(group)} classes: {caption}')

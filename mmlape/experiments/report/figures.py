@@ -15,8 +15,7 @@ from matplotlib.lines import Line2D
 
 from mmlape.evaluation.names import label
 from mmlape.experiments.report.arms import ArmResult
-from mmlape.experiments.report.comparisons import Comparison
-from mmlape.experiments.report.content import Report
+from mmlape.experiments.report.content import Comparison, Report
 from mmlape.experiments.report.tables import INTERVAL, grouped_classes
 from mmlape.runs.curves import Band, loss_band, metric_band, read_curves
 

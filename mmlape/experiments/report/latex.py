@@ -10,11 +10,10 @@ from itertools import groupby
 from pathlib import Path
 
 from mmlape.evaluation.names import TASK_METRICS, label
-from mmlape.experiments.averages import EVALUATIONS
-from mmlape.experiments.formats import DASH, mean_std, number, probability
-from mmlape.experiments.report import explanations
+from mmlape.experiments.averages import DASH, EVALUATIONS, mean_std, number, probability
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
+from mmlape.experiments.report.document import paper, sources
 from mmlape.experiments.report.tables import paper_figure
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
 from mmlape.tables import latex_table, text_table
@@ -58,7 +57,7 @@ def _is_plain(letter: str) -> bool:
 
 def _tables(report: Report) -> Iterator[str]:
     yield '% needs \\usepackage{array,booktabs}'
-    for line in explanations.paper(report):
+    for line in paper(report):
         yield f'% note: {" ".join(line.split())}'
     for task in _CAPTIONS:
         results = [result for result in report.results if result.task == task]
@@ -94,7 +93,7 @@ def _results(task: str, results: Sequence[ArmResult]) -> str:
         'of the last evaluation. $^*$ means models pre-trained with LaPE.'
     )
     if quoted:
-        caption += f' The last column quotes {escape("; ".join(explanations.sources(quoted)))}.'
+        caption += f' The last column quotes {escape("; ".join(sources(quoted)))}.'
     return latex_table(text_table(columns, rows, 3), caption, 'lll' + 'r' * (len(columns) - 3))
 
 

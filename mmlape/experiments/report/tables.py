@@ -9,13 +9,10 @@ from rich.table import Table as ConsoleTable
 from mmlape import tables
 from mmlape.console import clock
 from mmlape.evaluation.names import label
-from mmlape.experiments.averages import EVALUATIONS
-from mmlape.experiments.formats import DASH, interval, mean_std, number, probability
-from mmlape.experiments.power import MOST, Spread, of_differences, pooled, seeds_needed
+from mmlape.experiments.averages import DASH, EVALUATIONS, interval, mean_std, number, probability
 from mmlape.experiments.report.arms import ArmResult
-from mmlape.experiments.report.comparisons import Comparison
-from mmlape.experiments.report.content import Report
-from mmlape.experiments.statistics import CONFIDENCE, NO_SPREAD
+from mmlape.experiments.report.content import Comparison, Report
+from mmlape.experiments.statistics import CONFIDENCE, MOST, NO_SPREAD, Spread, of_differences, pooled, seeds_needed
 from mmlape.runs.run import Run
 from mmlape.tables import text_table
 

@@ -20,11 +20,9 @@ from mmlape.engine.optim import check_precision, quiet_logger
 from mmlape.errors import DataError
 from mmlape.experiments.arm import Arm
 from mmlape.experiments.averages import moments, summarise
-from mmlape.experiments.launchers.base import Launcher
-from mmlape.experiments.launchers.local import LocalLauncher
+from mmlape.experiments.launchers import Launcher, LocalLauncher
 from mmlape.experiments.multi_seed import plan_table
-from mmlape.experiments.progress import Progress
-from mmlape.experiments.scheduler import Scheduler
+from mmlape.experiments.scheduler import Progress, Scheduler
 from mmlape.experiments.study import PlannedRun, Study
 from mmlape.experiments.vtab.sets import VtabSet
 from mmlape.runs.record import checkpoints

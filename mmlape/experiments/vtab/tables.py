@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from mmlape.experiments.averages import moments
-from mmlape.experiments.formats import DASH, interval, number
+from mmlape.experiments.averages import DASH, interval, moments, number
 from mmlape.experiments.report.tables import INTERVAL, mean_std_n
 from mmlape.experiments.vtab.protocol import METRIC, Options, SetResult
 from mmlape.experiments.vtab.sets import VtabSets

@@ -19,15 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mmlape.errors import ConfigError, TrainingError
-from mmlape.experiments.launchers.base import Job, Launcher, import_path
-from mmlape.experiments.launchers.devices import Slot
-from mmlape.experiments.layout import job_file, job_script
+from mmlape.experiments.launchers import Job, Launcher, Slot, import_path
 from mmlape.experiments.study import PlannedRun
 from mmlape.files import atomic_path, write_json
 from mmlape.mim import mim_root
 from mmlape.runs.failures import SLURM_STATES
 from mmlape.runs.record import read_record
-from mmlape.runs.run import Run
+from mmlape.runs.run import Run, job_file, job_script
 
 GRACE = 120
 """Seconds before the time limit at which a run is told to save and to end."""

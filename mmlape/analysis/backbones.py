@@ -36,24 +36,26 @@ class OpenOptions:
 
 
 @dataclass(frozen=True)
-class Subject:
+class NamedBackbone:
     """A backbone in evaluation mode, and its name in figures."""
 
     name: str
     model: BaseBackbone
 
 
-def open_models(texts: Sequence[str], options: OpenOptions) -> list[Subject]:
+def open_models(texts: Sequence[str], options: OpenOptions) -> list[NamedBackbone]:
     """Call `open_model` for each; names are made to differ."""
-    subjects = [open_model(text, options) for text in texts]
-    names = [subject.name for subject in subjects]
+    backbones = [open_model(text, options) for text in texts]
+    names = [backbone.name for backbone in backbones]
     return [
-        Subject(f'{subject.name} ({number})' if names.count(subject.name) > 1 else subject.name, subject.model)
-        for number, subject in enumerate(subjects, 1)
+        NamedBackbone(
+            f'{backbone.name} ({number})' if names.count(backbone.name) > 1 else backbone.name, backbone.model
+        )
+        for number, backbone in enumerate(backbones, 1)
     ]
 
 
-def open_model(text: str, options: OpenOptions) -> Subject:
+def open_model(text: str, options: OpenOptions) -> NamedBackbone:
     """Build the backbone that an argument of the command line means.
 
     Args:
@@ -66,19 +68,19 @@ def open_model(text: str, options: OpenOptions) -> Subject:
     """
     with quiet_logger():
         if Path(text).is_dir():
-            subject = _from_run(Path(text), options)
+            backbone = _from_run(Path(text), options)
         elif '@' in text and not Path(text).exists():
             config, _, checkpoint = text.partition('@')
-            subject = Subject(Path(checkpoint).stem, _from_config(config, checkpoint, options))
+            backbone = NamedBackbone(Path(checkpoint).stem, _from_config(config, checkpoint, options))
         elif Path(text).suffix in CONFIGS:
-            subject = Subject(Path(text).stem, _from_config(text, None, options))
+            backbone = NamedBackbone(Path(text).stem, _from_config(text, None, options))
         else:
-            subject = Subject(Path(text).stem, _from_checkpoint(text, options.grid))
-    subject.model.eval()
-    return subject
+            backbone = NamedBackbone(Path(text).stem, _from_checkpoint(text, options.grid))
+    backbone.model.eval()
+    return backbone
 
 
-def _from_run(folder: Path, options: OpenOptions) -> Subject:
+def _from_run(folder: Path, options: OpenOptions) -> NamedBackbone:
     files, configs = checkpoints(folder), sorted(folder.glob('*.py'))
     if not files or len(configs) != 1:
         raise CheckpointError(
@@ -87,7 +89,7 @@ def _from_run(folder: Path, options: OpenOptions) -> Subject:
         )
     folder = folder.resolve()
     name = f'{folder.parent.name}/{folder.name}' if folder.name.startswith('seed_') else folder.name
-    return Subject(name, _from_config(str(configs[0]), str(files[0]), options))
+    return NamedBackbone(name, _from_config(str(configs[0]), str(files[0]), options))
 
 
 def _from_config(path: str, checkpoint: str | None, options: OpenOptions) -> BaseBackbone:
