@@ -59,7 +59,8 @@ OWN_TESTS = {
     'mmlape/datasets/few_shot.py': OF_FEW_SHOT,
     'mmlape/runs/': OF_RUNS,
     'mmlape/experiments/': OF_COMPARISONS,
-    'mmlape/experiments/vtab/': OF_VTAB,
+    'mmlape/experiments/vtab.py': OF_VTAB,
+    'mmlape/experiments/vtab_sets.py': OF_VTAB,
     'mmlape/experiments/launchers.py': OF_LAUNCHERS,
     'mmlape/experiments/slurm.py': OF_LAUNCHERS,
     'mmlape/experiments/scheduler.py': OF_LAUNCHERS,
@@ -430,7 +431,7 @@ BY_FILE = {
         ('report: largest fraction first', 'dict(sorted(arms.items()))', 'dict(sorted(arms.items(), reverse=True))'),
         ('report: best for last by fraction', "self.arms[share].summary['last']", "self.arms[share].summary['best']"),
     ],
-    'mmlape/experiments/vtab/protocol.py': [
+    'mmlape/experiments/vtab.py': [
         ('VTAB: the rate of the best evaluations', "summary['last']['metrics'].get(METRIC)",
          "summary['best']['metrics'].get(METRIC)"),
         ('VTAB: the larger of equals', 'for rate in sorted(options.rates):',
@@ -444,17 +445,15 @@ BY_FILE = {
         ('VTAB: the oldest checkpoint is tested', 'next(iter(checkpoints(run.folder)), None)',
          'next(reversed(checkpoints(run.folder)), None)'),
         ('VTAB: tests of another list', 'stamp.read_text() != _digest(listed)', 'False'),
-        ('VTAB: the tests of validation', "self.vtab_set.cfg.data_root) / 'test.txt'",
-         "self.vtab_set.cfg.data_root) / 'val200.txt'"),
         ('VTAB: the chosen rate is pruned', 'if rate == result.rate:', 'if rate != result.rate:'),
-    ],
-    'mmlape/experiments/vtab/tables.py': [
         ('VTAB: complete with one set', 'return all(result.test for', 'return any(result.test for'),
         ('VTAB: mean over all sets of the group', '/ len(have)} for seed', '/ len(members)} for seed'),
         ("VTAB: the paper's mean over all sets", '/ len(have) if known', '/ len(members) if known'),
         ('VTAB: paper minus ours', "test['mean'] - paper", "paper - test['mean']"),
     ],
-    'mmlape/experiments/vtab/sets.py': [
+    'mmlape/experiments/vtab_sets.py': [
+        ('VTAB: the tests of validation', "self.cfg.data_root) / 'test.txt'",
+         "self.cfg.data_root) / 'val200.txt'"),
         ('VTAB: 800 images for 1000', '*([ALL_IMAGES] if images == 1000 else [])',
          '*([ALL_IMAGES] if images == 800 else [])'),
         ('VTAB: 1000 images in the folder of 800', "'-1000' if images == 1000 else ''", "''"),

@@ -48,6 +48,12 @@ def mean_std(entry: Mapping | None) -> str:
     return number(entry['mean']) + ('' if entry['std'] is None else f' ± {number(entry["std"])}')
 
 
+def mean_std_n(entry: Mapping | None) -> str:
+    """Return '67.75 ± 0.94 (2)'."""
+    text = mean_std(entry)
+    return text if text == DASH else f'{text} ({entry["n"]})'
+
+
 EVALUATIONS = ('last', 'best')
 SUMMARY = 'summary.json'
 

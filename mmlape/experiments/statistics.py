@@ -23,6 +23,7 @@ from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 from mmlape.errors import ConfigError
 
 CONFIDENCE = 0.95
+INTERVAL = f'{CONFIDENCE:.0%} interval'
 LEAST = 3
 TOO_FEW = f'n < {LEAST}'
 NO_SPREAD = 'no spread'

@@ -21,7 +21,7 @@ from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError
-from mmlape.experiments.report import ArmRuns, build, explanations, write_report
+from mmlape.experiments.report import ArmRuns, build, document, write_report
 from mmlape.experiments.report.figures import draw
 from mmlape.experiments.report.latex import escape, write_latex
 from mmlape.experiments.report.paper import index_entry
@@ -317,7 +317,7 @@ def test_five_seeds_are_said_where_the_paper_says_so(tmp_path, report):
     lines = []
     for name in ('a', 'b'):
         made = build([ArmRuns(name, read_seeds(tmp_path / name))], 'x')
-        lines.append(' '.join(explanations.paper(made)))
+        lines.append(' '.join(document.paper(made)))
         write_latex(made, tmp_path / name / 'latex')
     assert 'LaPE (ICCV 2023) on ADE20K, mean of five seeds' in lines[0] and '45.073 is the mean of no five' in lines[0]
     assert 'five' not in lines[1]

@@ -16,7 +16,8 @@ from matplotlib.lines import Line2D
 from mmlape.evaluation.names import label
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Comparison, Report
-from mmlape.experiments.report.tables import INTERVAL, grouped_classes
+from mmlape.experiments.report.tables import grouped_classes
+from mmlape.experiments.statistics import INTERVAL
 from mmlape.runs.curves import Band, loss_band, metric_band, read_curves
 
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#000000', '#8A6D00')

@@ -1,6 +1,6 @@
 """The tables of a report, the same for Markdown, HTML and the terminal: averages, tests, seeds, cost, provenance."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import pandas as pd
@@ -9,14 +9,13 @@ from rich.table import Table as ConsoleTable
 from mmlape import tables
 from mmlape.console import clock
 from mmlape.evaluation.names import label
-from mmlape.experiments.averages import DASH, EVALUATIONS, interval, mean_std, number, probability
+from mmlape.experiments.averages import DASH, EVALUATIONS, interval, mean_std_n, number, probability
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Comparison, Report
-from mmlape.experiments.statistics import CONFIDENCE, MOST, NO_SPREAD, Spread, of_differences, pooled, seeds_needed
+from mmlape.experiments.statistics import INTERVAL, MOST, NO_SPREAD, Spread, of_differences, pooled, seeds_needed
 from mmlape.runs.run import Run
 from mmlape.tables import text_table
 
-INTERVAL = f'{CONFIDENCE:.0%} interval'
 DIFFERENCES = (0.5, 1.0, 2.0)
 """Points that the table of seeds asks about."""
 _AVERAGES = tuple(f'{which}: {head}' for which in EVALUATIONS for head in ('mean ± std (n)', INTERVAL))
@@ -35,12 +34,6 @@ _TESTS = (
 def paper_figure(result: ArmResult, metric: str) -> str:
     """Return the paper's result for an arm's config, as the paper prints it."""
     return result.known.results.get(metric, DASH) if result.known else DASH
-
-
-def mean_std_n(entry: Mapping | None) -> str:
-    """Return '67.75 ± 0.94 (2)'."""
-    text = mean_std(entry)
-    return text if text == DASH else f'{text} ({entry["n"]})'
 
 
 def results_table(report: Report) -> pd.DataFrame:

@@ -39,6 +39,11 @@ class VtabSet:
     cfg: Config
     figure: float | None = None
 
+    @property
+    def test_list(self) -> Path:
+        """The list of the test split."""
+        return Path(self.cfg.data_root) / 'test.txt'
+
     def arm(self, rate: float, images: int = 800) -> Arm:
         """Return the runs with a learning rate: trained on 800 images, or on 1000 with those of validation."""
         more = (f'optim_wrapper.optimizer.lr={rate:g}', *([ALL_IMAGES] if images == 1000 else []))
@@ -166,17 +171,13 @@ def check_sets(sets: Iterable[VtabSet], images: int = 800) -> None:
         model = json.dumps([entry.cfg.model.backbone, {**entry.cfg.model.head, 'num_classes': None}], default=str)
         if model not in models:
             models.add(model)
-            check_start(entry.cfg)
+            _check_start(entry.cfg)
     if errors:
         raise DataError('\n'.join(errors))
 
 
-def check_start(cfg: Config) -> None:
-    """Load the checkpoint that a configuration starts from into its model.
-
-    Raises:
-        CheckpointError: It does not fit; the message names the first difference.
-    """
+def _check_start(cfg: Config) -> None:
+    """Load the checkpoint that a configuration starts from into its model."""
     try:
         with quiet_logger():
             model = build_model(cfg)
