@@ -48,11 +48,7 @@ def read_images(paths: Sequence[str | Path], model: BaseBackbone) -> Tensor:
 def bias_terms(model: BaseBackbone, images: Tensor) -> list[Tensor | None]:
     """Return what the encodings inside each layer's attention add to its logits, (N, N), or None.
 
-    The mean over images, windows and heads, of the patches only.
-
-    Args:
-        model: In evaluation mode.
-        images: (B, C, H, W).
+    The mean over images (B, C, H, W), windows and heads, of the patches only; the model is in evaluation mode.
     """
     found: list[Tensor | None] = [None] * model.num_layers
 
@@ -88,9 +84,6 @@ def write_bias_maps(
         layers: Counted from 0; none for all.
         cells: Patches whose queries are shown, (row, column) from 0; none for the centre.
         paths: Images; see ``read_images``.
-
-    Raises:
-        ConfigError: If a layer or a cell is not there, or nothing is added to a layer's logits.
     """
     model, layers = backbone.model, list(layers) or list(range(backbone.model.num_layers))
     if not all(0 <= layer < model.num_layers for layer in layers):

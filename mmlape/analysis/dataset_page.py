@@ -29,14 +29,7 @@ MOST_BARS = 40  # of the histogram
 
 
 def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: FullReport) -> Path:
-    """Write ``index.html``, with its images inside.
-
-    Args:
-        cfg: A config of detection, segmentation or classification.
-        folder: The folder of the page.
-        split: 'train', 'val' or 'test'.
-        num: Number of images, evenly spread over the dataset.
-        report: The full check's, for counts and issues.
+    """Write ``index.html``, with its images inside; ``report`` is the full check's, for counts and issues.
 
     Raises:
         ConfigError: The split is of no known format.

@@ -132,14 +132,7 @@ def write_figures(
     token: Grid | None = None,
     layers: Sequence[int] = (),
 ) -> tuple[list[PositionView], list[Path]]:
-    """Draw models side by side.
-
-    Args:
-        backbones: The models.
-        out: Folder of the images.
-        size: As `view_positions` takes it.
-        token: As `view_positions` takes it.
-        layers: As `view_positions` takes them.
+    """Draw models side by side; ``size``, ``token`` and ``layers`` as `view_positions` takes them.
 
     Returns:
         The numbers, and the files written: ``position_correlation.png``, ``pe_table.png``, ``patch_norm.png`` where

@@ -33,11 +33,7 @@ class Arm:
 
     @classmethod
     def parse(cls, values: Sequence[str], cfg_options: Sequence[str] = ()) -> 'Arm':
-        """Build an arm from the values of ``--arm``: NAME CONFIG [KEY=VALUE ...].
-
-        Raises:
-            ConfigError: The values are not of this form.
-        """
+        """Build an arm from the values of ``--arm``, NAME CONFIG [KEY=VALUE ...]; ConfigError for others."""
         if len(values) < 2 or any('=' not in value for value in values[2:]):
             raise ConfigError(f'--arm {" ".join(values)}: expected NAME CONFIG [KEY=VALUE ...]')
         return cls(values[0], values[1], (*cfg_options, *values[2:]))
@@ -45,10 +41,6 @@ class Arm:
 
 def read_arms(paths: Sequence[str], cfg_options: Sequence[str] = ()) -> tuple[list[Arm], tuple[int, ...], str]:
     """Return the arms of studies and configs, the studies' seeds, and the default work dir.
-
-    Args:
-        paths: Configs, studies and arms of studies.
-        cfg_options: ``key=value`` changes of every arm.
 
     Raises:
         ConfigError: A study is wrong, or two have different seeds.
@@ -69,11 +61,7 @@ def read_arms(paths: Sequence[str], cfg_options: Sequence[str] = ()) -> tuple[li
 
 
 def choose(arms: Sequence[Arm], patterns: Sequence[str]) -> list[Arm]:
-    """Return the arms whose names fit one of the patterns, as shells write them.
-
-    Raises:
-        ConfigError: None fits a pattern.
-    """
+    """Return the arms whose names fit one of the patterns, as shells write them; ConfigError if none fits one."""
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(arm.name, pattern) for arm in arms):
             raise ConfigError(f"--arms: no arm '{pattern}'; there are: {', '.join(arm.name for arm in arms)}")
@@ -81,11 +69,7 @@ def choose(arms: Sequence[Arm], patterns: Sequence[str]) -> list[Arm]:
 
 
 def on_fractions(arms: Sequence[Arm], fractions: Sequence[str]) -> list[Arm]:
-    """Return an arm for each fraction of each arm's training images, 'NAME+1of16'; on all of them it keeps its name.
-
-    Raises:
-        ConfigError: A fraction is none.
-    """
+    """Return an arm for each fraction of each arm's training images, 'NAME+1of16'; on all, it keeps its name."""
     shares = [parse_fraction(text) for text in fractions]
     return [
         replace(arm, name=f'{arm.name}+{label(share)}', cfg_options=(*arm.cfg_options, f'data_fraction={share}'))

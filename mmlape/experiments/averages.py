@@ -59,14 +59,11 @@ SUMMARY = 'summary.json'
 
 
 def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
-    """Check that runs may be averaged.
+    """Check that runs of an arm may be averaged.
 
     Runs without an identity, of older versions, may be averaged with each other only; seeds, iterations and the
-    metric of the best evaluation are compared all the same.
-
-    Args:
-        runs: Of one arm; all of them count.
-        allow_software: Whether the package's code and the stack may differ.
+    metric of the best evaluation are compared all the same. ``allow_software``: the package's code and the stack may
+    differ.
 
     Raises:
         DataError: They differ in what must be equal; the message names the runs and the difference.
@@ -146,10 +143,10 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
 
 
 def moments(rows: dict[int, dict[str, float | None]], metric: str | None = None) -> dict[str, dict]:
-    """Return the moments of each value, as in `summarise`.
+    """Return the moments of each value of ``{seed: {metric: value}}``, as in `summarise`; undefined ones are left out.
 
     Args:
-        rows: ``{seed: {metric: value}}``, or ``{seed: {class: value}}`` of one metric; undefined values are left out.
+        rows: The values; with ``metric``, ``{seed: {class: value}}`` of that metric.
         metric: That metric.
     """
     result = {}
@@ -185,17 +182,7 @@ def entry_in_points(metric: str, entry: dict) -> dict:
 def write_summary(
     folder: str | Path, runs: Sequence[Run], config: str | None = None, allow_software: bool = False
 ) -> dict:
-    """Average the runs of an arm, and write the result as ``summary.json`` into its folder.
-
-    Args:
-        folder: The folder of the arm.
-        runs: Those that do not count are listed.
-        config: The config of the runs, which is recorded.
-        allow_software: As in `check_repeats`.
-
-    Returns:
-        The content of the file: `summarise`'s result and ``config``.
-    """
+    """Average the runs of an arm; write the result, with their config, as ``summary.json`` into the arm's folder."""
     summary = {'config': config, **summarise(runs, allow_software)}
     write_json(Path(folder) / SUMMARY, summary)
     return summary

@@ -38,12 +38,7 @@ for index in range(torch.cuda.device_count()):
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU.
-
-    Args:
-        name: Its name in CUDA_VISIBLE_DEVICES.
-        key: Its UUID: the same for every process, whatever is visible to it.
-    """
+    """A GPU: its name in CUDA_VISIBLE_DEVICES, and its UUID, the same for every process, whatever is visible to it."""
 
     name: str
     key: str
@@ -51,7 +46,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for one run: the GPUs reserved for it, none on the CPU.
+    """The GPUs reserved for one run, none on the CPU.
 
     The locks are held until `release`, or until the last process that inherited them ends.
     """
@@ -71,12 +66,9 @@ class Slot:
 
 
 def visible_devices() -> list[Device]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves to this process.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves to this process; TrainingError if torch cannot list them.
 
     Another process asks for them: CUDA is not initialised here, and CUDA itself decides which GPU a number means.
-
-    Raises:
-        TrainingError: Torch cannot list them.
     """
     result = subprocess.run([sys.executable, '-c', _LIST_DEVICES], capture_output=True, text=True, check=False)
     if result.returncode:
@@ -88,23 +80,14 @@ def visible_devices() -> list[Device]:
 
 
 class DevicePool:
-    """Reserves GPUs.
-
-    Args:
-        devices: All GPUs.
-        folder: Holds the locks; default: a folder of this user in the machine's temporary folder.
-    """
+    """Reserves GPUs, by locks in a folder; by default one of this user in the machine's temporary folder."""
 
     def __init__(self, devices: Sequence[Device], folder: str | Path | None = None) -> None:
         self.devices = tuple(devices)
         self.folder = Path(folder or Path(tempfile.gettempdir()) / f'mmlape-{os.getuid()}' / 'devices')
 
     def acquire(self, count: int) -> Slot | None:
-        """Reserve ``count`` GPUs; return None, and reserve none, if fewer are free.
-
-        Raises:
-            TrainingError: The folder of the locks cannot be used.
-        """
+        """Reserve ``count`` GPUs; return None, and reserve none, if fewer are free."""
         try:
             with self._exclusive():
                 locked = [(device, take_lock(self._file(device))) for device in self.free()[:count]]
@@ -135,12 +118,7 @@ class DevicePool:
 
 @dataclass(kw_only=True)
 class Job(ABC):
-    """A run that was started.
-
-    Args:
-        planned: The run.
-        started: When it was started or found, as of `time.monotonic`.
-    """
+    """A run that was started; ``started`` is when it was started or found, as of `time.monotonic`."""
 
     planned: PlannedRun
     started: float = field(default_factory=time.monotonic)
@@ -184,11 +162,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def start(self, planned: PlannedRun, lock: int, slot: Slot) -> Job:
-        """Start or resume a run in a slot; the launcher owns ``lock``, the run's start lock, from now on.
-
-        Raises:
-            TrainingError: The run could not be started.
-        """
+        """Start or resume a run in a slot; the launcher owns ``lock``, the run's start lock, from now on."""
 
     def refresh(self, jobs: Sequence[Any]) -> None:  # noqa: B027  (optional)
         """Update the states of jobs, where `Job.poll` cannot ask for them."""
@@ -211,13 +185,7 @@ STOP_SIGNALS = ((signal.SIGTERM, 60), (signal.SIGKILL, 5))
 
 @dataclass(kw_only=True)
 class LocalJob(Job):
-    """A training process.
-
-    Args:
-        process: The process.
-        slot: Its GPUs.
-        lock: The start lock of the run.
-    """
+    """A training process."""
 
     process: subprocess.Popen
     slot: Slot

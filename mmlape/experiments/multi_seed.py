@@ -30,10 +30,6 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
 
     Returns:
         1 if a run is refused in a dry run, or does not count in the averages; else 0.
-
-    Raises:
-        ConfigError: The precision is not supported here, or a checkpoint to start from does not exist.
-        TrainingError: See `Scheduler.run`.
     """
     if isinstance(launcher, LocalLauncher):
         check_precision(study.options.amp)
@@ -86,13 +82,7 @@ def plan_table(plan: Sequence[PlannedRun], launcher: Launcher) -> Table:
 def average_arms(
     arms: Sequence[Arm], work_dir: str | Path, seeds: Sequence[int] | None, allow_software: bool = False
 ) -> int:
-    """Average every arm; print and write the results.
-
-    Args:
-        arms: The arms.
-        work_dir: Holds a folder for each arm.
-        seeds: The seeds to average; None for all in the folders.
-        allow_software: As in `averages.check_repeats`.
+    """Average every arm below a work dir over its seeds (None: all in its folder); print and write the results.
 
     Returns:
         1 if a run does not count, else 0.

@@ -14,15 +14,7 @@ from mmlape.tables import text_table
 
 
 def given_spread(std: float, pilot_seeds: int | None = None) -> Spread:
-    """Build the spread of a known standard deviation.
-
-    Args:
-        std: In points.
-        pilot_seeds: How many seeds it was estimated from, if that is known.
-
-    Raises:
-        ConfigError: Fewer than two seeds.
-    """
+    """Build the spread of a standard deviation in points, which was estimated from so many seeds, if known."""
     if pilot_seeds is not None and pilot_seeds < 2:
         raise ConfigError(f'--pilot-seeds {pilot_seeds}: a standard deviation needs two seeds or more')
     return Spread(std, pilot_seeds and pilot_seeds - 1)
@@ -80,13 +72,9 @@ def _common_metric(results: Sequence[ArmResult]) -> str:
 def sample_size_table(
     spread: Spread, differences: Sequence[float], power: float = POWER, paired: bool = False
 ) -> pd.DataFrame:
-    """Build the table of seeds: a row per difference, a column per standard deviation.
+    """Build the table of seeds: a row per difference in points, a column per standard deviation.
 
-    Args:
-        spread: The columns are its estimate, and the ends of its interval if it has one.
-        differences: In points.
-        power: The probability of finding the difference.
-        paired: As in `power.seeds_needed`.
+    The columns are the spread's estimate, and the ends of its interval if it has one.
     """
     stds = (spread.std, *(spread.interval() or ()))
     rows = [

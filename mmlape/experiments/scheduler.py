@@ -49,10 +49,7 @@ class Scheduler:
         self.oom_kills = oom_kills()
 
     def run(self, wait: bool = True) -> list[Run]:
-        """Carry the plan out.
-
-        Args:
-            wait: False starts only the runs that there is a slot for, and returns.
+        """Carry the plan out; without ``wait`` only start the runs that there is a slot for.
 
         Returns:
             The state of the runs afterwards, in the order of the plan.
@@ -95,7 +92,6 @@ class Scheduler:
                 self.log(f'{planned.label}: {job.place}; {planned.log}')
 
     def _start(self) -> None:
-        """Start waiting runs while there are free slots."""
         while self.waiting:
             slot = self.launcher.reserve(len(self.jobs))
             if slot is None:

@@ -128,20 +128,12 @@ class SlurmLauncher(Launcher):
         return Slot() if self.max_parallel is None or running < self.max_parallel else None
 
     def adopt(self, planned: PlannedRun) -> SlurmJob | None:
-        """Return the job that a run has in the queue.
-
-        Raises:
-            TrainingError: The queue cannot be read.
-        """
+        """Return the job that a run has in the queue; TrainingError if the queue cannot be read."""
         entry = self._queue(check=True).get(job_name(planned))
         return SlurmJob.of(planned, *entry) if entry else None
 
     def start(self, planned: PlannedRun, lock: int, slot: Slot) -> SlurmJob:
-        """Submit a run; the lock is held until that is done.
-
-        Raises:
-            TrainingError: Slurm refuses it.
-        """
+        """Submit a run; the lock is held until that is done. TrainingError if Slurm refuses it."""
         try:
             job = self.adopt(planned)
             if job is None:

@@ -106,12 +106,7 @@ def welch(values: Sequence[float], baseline: Sequence[float]) -> Difference:
 
 
 def paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference:
-    """Return the mean difference over the common seeds of two arms, with its t interval and p.
-
-    Args:
-        values: ``{seed: value}``.
-        baseline: The same of the other arm.
-    """
+    """Return the mean difference over the common seeds of two arms ``{seed: value}``, with its t interval and p."""
     common = [seed for seed in values if seed in baseline]
     n = (len(common), len(common))
     if not common:
@@ -205,14 +200,7 @@ def power(difference: float, std: float, seeds: int, paired: bool = False) -> fl
 def seeds_needed(difference: float, std: float, wanted: float = POWER, paired: bool = False) -> int | None:
     """Return the smallest number of seeds in each arm that reaches a power; at least 3, below which nothing is tested.
 
-    Args:
-        difference: The true difference, in the metric's unit.
-        std: As `Spread.std`.
-        wanted: The power.
-        paired: As in `power`.
-
-    Returns:
-        None if a million seeds are not enough.
+    ``difference``, ``std`` and ``paired`` as in `power`. None if a million seeds are not enough.
 
     Raises:
         ConfigError: A difference or a deviation is not positive, or the power is not between 0.05 and 1.

@@ -33,13 +33,9 @@ STYLES = {
 class Row:
     """One run.
 
-    Args:
-        arm: Its arm.
-        seed: Its seed.
-        state: 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; can be
-            resumed), 'failed' or 'finished'.
-        iter: The last iteration.
-        max_iters: The length of the run.
+    Attributes:
+        state: 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; can be resumed),
+            'failed' or 'finished'.
         eta: Seconds left, while it runs.
         metric: Name, value and iteration of the last evaluation's main metric.
         host: The machine that trains it, or trained it.
@@ -58,11 +54,7 @@ class Row:
 
 
 def rows(work_dir: str | Path) -> list[Row]:
-    """Return the runs of every arm below a work dir, or of the arm whose folder it is.
-
-    Raises:
-        DataError: There are no runs.
-    """
+    """Return the runs of every arm below a work dir, or of the arm whose folder it is; DataError if there are none."""
     return [_row(arm, run) for arm, runs in read_arms(work_dir).items() for run in runs]
 
 

@@ -40,8 +40,7 @@ STUDY_OPTIONS = ('seed', 'work_dir', 'resume', 'launcher', 'cfg_options')
 class PlannedRun:
     """One run of a study, and what is left to do.
 
-    Args:
-        arm: The arm.
+    Attributes:
         train_args: The arguments of ``mmlape train``, except ``--resume`` and the launcher.
         run: The state of its folder.
         action: 'skip' (finished), 'start', 'resume', 'watch' (another process trains it) or 'refuse'.
@@ -70,11 +69,7 @@ class PlannedRun:
         return log_file(self.folder)
 
     def acquire(self) -> int | None:
-        """Lock the run; return the descriptor of the lock, or None if another process holds it.
-
-        Raises:
-            TrainingError: The folder cannot be written to.
-        """
+        """Lock the run; return the descriptor of the lock, or None if another process holds it."""
         lock = start_lock(self.folder)
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
@@ -176,11 +171,7 @@ class Study:
         return replace(planned, action=action, reason=reason)
 
     def check_checkpoints(self, arms: Sequence[Arm]) -> None:
-        """Check that the weights which these arms start from exist.
-
-        Raises:
-            ConfigError: A file does not exist; the message names arm, key and file.
-        """
+        """Check that the weights which these arms start from exist; ConfigError with arm, key and file if not."""
         for arm in arms:
             for key, path in checkpoint_keys(self.configs[arm.name]):
                 if is_missing(path):
@@ -227,11 +218,7 @@ class Study:
 
 
 def require_startable(plan: Sequence[PlannedRun]) -> None:
-    """Check that no run is refused.
-
-    Raises:
-        TrainingError: With the reason of every refused run.
-    """
+    """Check that no run is refused; TrainingError with the reason of every refused run."""
     refused = [planned for planned in plan if planned.action == 'refuse']
     if refused:
         lines = ''.join(f'\n  {planned.label}: {planned.reason}' for planned in refused)

@@ -161,14 +161,7 @@ def choose(vtab_set: VtabSet, options: Options, allow_software: bool = False) ->
 def evaluate(
     results: Sequence[SetResult], study: Study, options: Options, log: Callable[[str], None]
 ) -> list[SetResult]:
-    """Evaluate the final checkpoints of the chosen rates on the test splits.
-
-    Args:
-        results: With their rates.
-        study: Has the arms of these rates.
-        options: How they were trained.
-        log: Receives each line of progress.
-    """
+    """Evaluate the final checkpoints of the chosen rates on the test splits; ``study`` has their arms."""
     runs = {
         result: options.runs(result.vtab_set.arm(result.rate, options.images))
         for result in results

@@ -271,16 +271,13 @@ def _signal_of(status: int | None) -> int:
 
 
 def record_diagnosis(run: Run, failure: dict, config: str, since: float) -> Run:
-    """Record the diagnosed failure of a run that ended without recording one.
+    """Record the diagnosed failure of a run that ended without recording one; return the run as it is now.
 
     Args:
         run: As read after its end.
         failure: As :func:`diagnose` returns it.
         config: For a run that never wrote a record.
         since: Start of the attempt; a failure recorded before it is an earlier attempt's.
-
-    Returns:
-        The run as it is now; unchanged if it has recorded its own failure.
     """
     if run.finished or run.state == 'running' or (run.state == 'failed' and _modified(run) >= since):
         return run

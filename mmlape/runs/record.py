@@ -106,11 +106,6 @@ def check_writable(folder: Path, option: str = '--work-dir') -> None:
 class RunRecord:
     """The content of ``run.json`` and ``evaluations.jsonl``; only rank 0's copy is written.
 
-    Args:
-        work_dir: The folder of the file.
-        fields: Known at the start: configuration, seed, batch.
-        write: Whether this process writes.
-
     Attributes:
         iteration: The current iteration, counted from 1; 0 before the first.
         evaluations: All evaluations, oldest first.
@@ -161,13 +156,7 @@ class RunRecord:
         self.update(last=entry, best=_best(self.evaluations, key, greater))
 
     def rewind(self, previous: dict | None, evaluations: list[dict], step: int) -> None:
-        """Take over an earlier part's evaluations up to the step that the run is resumed from.
-
-        Args:
-            previous: Its record.
-            evaluations: All of its evaluations.
-            step: The iteration of the checkpoint.
-        """
+        """Take over an earlier part's evaluations up to the step of the checkpoint that is resumed from."""
         self.evaluations = [old for old in evaluations if old['step'] <= step]
         best = (previous or {}).get('best')
         if best and best['step'] > step:
@@ -212,8 +201,8 @@ def cost(seconds: float, seconds_per_iter: float | None, parameters: int) -> dic
         parameters: Number of parameters, frozen ones included.
 
     Returns:
-        ``parameters``, ``peak_memory_mib`` with ``memory_kind``, ``seconds_per_iter``, ``train_seconds`` and
-        ``gpu_hours`` (over all processes; None without a GPU). Memory is that of one process, the first.
+        These, ``peak_memory_mib`` of one process, the first, with ``memory_kind``, and ``gpu_hours`` over all processes
+        (None without a GPU).
     """
     gpu = torch.cuda.is_available()
     if gpu:

@@ -147,15 +147,9 @@ def is_complete(path: str | Path) -> bool:
 
 
 def read_resumable(path: str | Path, map_location: str = 'cpu', mmap: bool = False) -> dict:
-    """Read a checkpoint that also holds the optimiser's state and the position.
+    """Read a checkpoint with the optimiser's state and the position; CheckpointError if it has only weights.
 
-    Args:
-        path: The file.
-        map_location: The device of the tensors.
-        mmap: Whether to leave the tensors in the file until they are used.
-
-    Raises:
-        CheckpointError: It holds weights only.
+    ``mmap`` leaves the tensors in the file until they are used.
     """
     checkpoint = read_checkpoint(path, map_location, mmap)
     missing = [key for key in RESUME_KEYS if not isinstance(checkpoint.get(key), Mapping)]

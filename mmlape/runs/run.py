@@ -27,15 +27,13 @@ PLANNED = 'seeds.json'
 class Run:
     """The run in a work dir, as its ``run.json`` describes it.
 
-    Args:
-        folder: The work dir.
-        seed: Its seed; None if it was never started.
+    Attributes:
+        seed: None if it was never started.
         state: 'finished', 'failed', 'running', 'broken' (killed: recorded as running, but nobody holds its lock) or
             'missing'.
         reason: Why it failed; None otherwise.
         last: ``step``, ``metrics`` and ``per_class`` of the last evaluation; None if there was none.
         best: The same of the best one, with the ``key`` of the metric that decides.
-        arm: The name of its arm.
         identity: See :func:`mmlape.runs.identity.read_identity`; None in records of older versions.
         record: All of ``run.json``.
     """
@@ -90,15 +88,7 @@ def seed_folder(folder: str | Path, seed: int) -> Path:
 
 
 def read_run(folder: str | Path, seed: int | None = None) -> Run:
-    """Read the record of a run.
-
-    Args:
-        folder: Its work dir.
-        seed: The seed that it must have; None for any.
-
-    Raises:
-        DataError: The record is another seed's.
-    """
+    """Read the record of a run; DataError if it has another seed than the given one."""
     folder = Path(folder)
     record, arm = read_record(folder), folder.absolute().parent.name
     if record is None:
@@ -157,11 +147,7 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
 
 
 def write_planned(folder: str | Path, seeds: Sequence[int]) -> None:
-    """Record which seeds an arm is to have, so that those without a run are missing ones.
-
-    Raises:
-        TrainingError: The folder cannot be written to.
-    """
+    """Record which seeds an arm is to have, so that those without a run are missing ones."""
     check_writable(Path(folder))
     write_json(Path(folder) / PLANNED, sorted(seeds))
 

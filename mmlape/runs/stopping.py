@@ -24,12 +24,7 @@ class Interrupted(SystemExit):
 
 
 class StopRequest:
-    """Whether SIGTERM has come.
-
-    Attributes:
-        received: Whether it has.
-        waits: Whether it is left to the run to stop; it raises Interrupted otherwise.
-    """
+    """Whether SIGTERM has come; if ``waits``, it is left to the run to stop, else Interrupted is raised."""
 
     def __init__(self) -> None:
         self.received = self.waits = False
@@ -67,13 +62,9 @@ def stopped_by_sigterm() -> Iterator[StopRequest]:
 
 
 def init_worker(inner: Callable[[int], None] | None, number: int) -> None:
-    """Start a data loader's worker, which SIGTERM ends only if its parent sends it.
+    """Start a data loader's worker, which SIGTERM ends only if its parent sends it; ``inner`` is called first.
 
     Slurm and a launcher send the signal to the workers, too, without which the parent could not reach its next step.
-
-    Args:
-        inner: What else is called at its start.
-        number: Of the worker.
     """
     if inner is not None:
         inner(number)

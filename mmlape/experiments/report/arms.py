@@ -37,8 +37,6 @@ class EarlyResult:
     """A metric of an arm after an epoch before the last one, which a paper quotes.
 
     Attributes:
-        epoch: The epoch.
-        metric: Its key.
         entry: Moments over the seeds of the runs that were evaluated then, in points.
         paper: The paper's figure, as it is printed.
     """
@@ -54,9 +52,8 @@ class ArmResult:
     """An arm, averaged; every value is in points.
 
     Attributes:
-        arm: The runs.
-        task: Its task; None if unknown.
-        metrics: The metrics to compare.
+        task: None if unknown.
+        metrics: Those to compare.
         summary: As `averages.summarise` returns it, in points.
         model: The paper's name of its model.
         known: The entry of its config in the metafiles; None if there is none, or if its model is another one.
@@ -151,11 +148,7 @@ def _metrics_after(run: Run, epoch: int) -> dict[str, float | None]:
 
 
 def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
-    """Average an arm.
-
-    Raises:
-        DataError: Its runs are not repeats of each other.
-    """
+    """Average an arm; DataError if its runs are not repeats of each other."""
     summary = in_points(summarise(arm.runs, allow_software))
     measured = [*summary['last']['metrics'], *summary['best']['metrics']]
     task = arm.task or task_of(measured)

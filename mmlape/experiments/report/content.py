@@ -14,12 +14,9 @@ from mmlape.runs.identity import DEIT, PRETRAIN, differences, is_published, soft
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two arms and a metric, or one of its classes.
+    """Two arms and a metric at 'last' or 'best', or one of its classes.
 
     Attributes:
-        arm, baseline: Their names.
-        which: 'last' or 'best'.
-        metric: Its key.
         name: The class; None for the metric itself.
         welch: Of all seeds of either.
         paired: Of the seeds that they have in common.
@@ -103,8 +100,6 @@ class Report:
     """The content of a report.
 
     Attributes:
-        title: Its heading.
-        results: The arms.
         comparisons: Of the metrics, at 'last' and at 'best'; each of the two is a family of Holm's correction.
         classes: Of single classes at 'last'; a pair of arms and a metric is a family.
         warnings: Reasons to doubt a comparison.

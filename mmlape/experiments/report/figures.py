@@ -50,12 +50,7 @@ class Drawings:
 
 
 def draw(report: Report, folder: Path) -> Drawings:
-    """Draw all figures of a report.
-
-    Args:
-        report: Its content.
-        folder: Where the files go.
-    """
+    """Draw all figures of a report into a folder."""
     curves = {}
     places = list(enumerate(report.results))
     for number, metric in enumerate(dict.fromkeys(result.metrics[0] for result in report.results if result.metrics)):
@@ -81,10 +76,7 @@ def plot_curves(results: Sequence[tuple[int, ArmResult]], path: Path) -> Path | 
 
     Args:
         results: Arms with a first metric in common, each with its place among the report's.
-        path: The file to write.
-
-    Returns:
-        The path; None if nothing was logged.
+        path: The file to write; it is returned, or None if nothing was logged.
     """
     metric = results[0][1].metrics[0]
     figure = Figure(figsize=(9.6, 4), layout='constrained')
@@ -167,13 +159,7 @@ def plot_differences(report: Report, path: Path) -> Path | None:
 
 
 def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> Path:
-    """Draw the differences of classes as bars with Welch's interval; of many, those at either end.
-
-    Args:
-        comparisons: One pair of arms and one metric, sorted.
-        title: The pair's.
-        path: The file to write.
-    """
+    """Draw the sorted differences of classes of a pair as bars with Welch's interval; of many, those at either end."""
     many = len(comparisons) > 2 * _MAX_CLASSES
     chosen = [*comparisons[:_MAX_CLASSES], *comparisons[-_MAX_CLASSES:]] if many else list(comparisons)
     figure = Figure(figsize=(9.6, 1.0 + 0.27 * len(chosen)), layout='constrained')

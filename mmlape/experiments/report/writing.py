@@ -21,14 +21,7 @@ from mmlape.runs.run import read_arms
 
 
 def write_report(report: Report, folder: str | Path) -> list[Path]:
-    """Write a report in all its formats.
-
-    Args:
-        report: Its content, from `build`.
-        folder: Receives the files; created if needed.
-
-    Returns:
-        The files, the page first.
+    """Write a report in all its formats into a folder; return the files, the page first.
 
     Raises:
         DataError: The folder cannot be written to.
@@ -150,7 +143,7 @@ def report_work_dir(
     images: str | Path | None = None,
     allow_software: bool = False,
 ) -> tuple[Report, list[Path]]:
-    """Average and compare the arms below a work dir, and write the report.
+    """Average and compare the arms below a work dir, and write the report; return it, and its files.
 
     Args:
         work_dir: See :func:`mmlape.runs.run.read_arms`.
@@ -161,9 +154,6 @@ def report_work_dir(
         metrics: The metrics to compare; default: the tasks'.
         images: A folder of images to show, captioned by its sub-folders.
         allow_software: As in `build`.
-
-    Returns:
-        The report, and its files.
 
     Raises:
         DataError: No run has finished, runs of an arm are not repeats of each other, or files cannot be written.
