@@ -84,6 +84,6 @@ def console_table(frame: pd.DataFrame, title: str | None = None, sections: bool 
     for row in rows_of(frame):
         if sections and last not in (None, row[0]):
             table.add_section()
-        table.add_row(*(Text(str(cell)) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
         last = row[0]
     return table

@@ -9,7 +9,7 @@ averaging them is an error that names the difference.
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rich.table import Table
+import pandas as pd
 
 from mmlape.errors import DataError, listed
 from mmlape.evaluation.names import is_defined, points, ranked
@@ -17,6 +17,7 @@ from mmlape.experiments.statistics import Difference, estimate
 from mmlape.files import write_json
 from mmlape.runs.identity import differences, software_differences
 from mmlape.runs.run import Run
+from mmlape.tables import text_table
 
 DASH = '–'
 
@@ -188,18 +189,15 @@ def write_summary(
     return summary
 
 
-def summary_table(summary: dict, title: str) -> Table:
+def summary_table(summary: dict) -> pd.DataFrame:
     """Build a table of every metric, in points: mean, standard deviation, n and 95 % interval of last, and of best."""
-    table = Table('metric', title=title)
-    for which in EVALUATIONS:
-        for column in ('mean', 'std', 'n', '95 %'):
-            table.add_column(f'{which} {column}', justify='right')
     averages = {which: in_points(summary)[which]['metrics'] for which in EVALUATIONS}
+    rows = []
     for name in ranked(averages['last'] | averages['best'], summary['key']):
-        cells = [name]
+        row = [name]
         for which in EVALUATIONS:
-            entry = averages[which].get(name)
-            fields = entry or {'mean': None, 'std': None, 'n': 0}
-            cells += [number(fields['mean']), number(fields['std']), str(fields['n']), interval(entry)]
-        table.add_row(*cells)
-    return table
+            entry = averages[which].get(name, {'mean': None, 'std': None, 'n': 0})
+            row += [number(entry['mean']), number(entry['std']), entry['n'], interval(averages[which].get(name))]
+        rows.append(row)
+    columns = (f'{which} {column}' for which in EVALUATIONS for column in ('mean', 'std', 'n', '95 %'))
+    return text_table(('metric', *columns), rows)

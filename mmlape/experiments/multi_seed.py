@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.markup import escape
 from rich.table import Table
 
 from mmlape.console import console
@@ -17,6 +16,7 @@ from mmlape.experiments.launchers import Launcher, LocalLauncher
 from mmlape.experiments.scheduler import Scheduler
 from mmlape.experiments.study import PlannedRun, Study, require_startable
 from mmlape.runs.run import read_seeds, write_planned
+from mmlape.tables import console_table, text_table
 
 
 def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: bool = True) -> int:
@@ -55,28 +55,29 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
 
 def arms_table(arms: Sequence[Arm]) -> Table:
     """Build the table of what the arms of studies change, with the paper's figures."""
-    table = Table('arm', 'base', 'overrides', "paper's figure")
+    rows = []
     for arm in arms:
-        if not is_study(arm.config):
-            table.add_row(arm.name, arm.config, escape('\n'.join(arm.cfg_options)), DASH)
-            continue
-        study, planned = read_arm(arm.config)
-        figure = planned.figure and f'{planned.figure} {study.metric}, {study.paper}, {study.table}'.rstrip(', ')
-        if planned.relative_to:
-            figure += f', relative to {planned.relative_to}'
-        changes = [*(f'{key}={value}' for key, value in planned.overrides.items()), *arm.cfg_options]
-        table.add_row(arm.name, Path(planned.base).stem, escape('\n'.join(changes)), figure or DASH)
-    return table
+        base, changes, figure = arm.config, list(arm.cfg_options), ''
+        if is_study(arm.config):
+            study, planned = read_arm(arm.config)
+            base = Path(planned.base).stem
+            changes = [*(f'{key}={value}' for key, value in planned.overrides.items()), *changes]
+            if planned.figure:
+                figure = f'{planned.figure} {study.metric}, {study.paper}, {study.table}'.rstrip(', ')
+            if planned.relative_to:
+                figure += f', relative to {planned.relative_to}'
+        rows.append((arm.name, base, '\n'.join(changes), figure or DASH))
+    return console_table(text_table(('arm', 'base', 'overrides', "paper's figure"), rows, 4))
 
 
 def plan_table(plan: Sequence[PlannedRun], launcher: Launcher) -> Table:
     """Build the table of what would be done."""
-    table = Table('arm', 'seed', 'state', 'to be done', 'reason', title=launcher.describe())
+    rows = []
     for planned in plan:
         job = launcher.adopt(planned) if planned.action in ('start', 'resume') else None
         action, reason = ('watch', job.place) if job else (planned.action, planned.reason)
-        table.add_row(planned.arm.name, str(planned.run.seed), planned.run.state, action, escape(reason))
-    return table
+        rows.append((planned.arm.name, planned.run.seed, planned.run.state, action, reason))
+    return console_table(text_table(('arm', 'seed', 'state', 'to be done', 'reason'), rows, 5), launcher.describe())
 
 
 def average_arms(
@@ -100,7 +101,8 @@ def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int] | None, allow_soft
         print(f'no finished run in {folder}: nothing to average', file=sys.stderr)
         return False
     summary = write_summary(folder, runs, arm.config, allow_software)
-    console().print(summary_table(summary, f'{arm.name}, seeds {", ".join(map(str, summary["seeds"]))}'))
+    title = f'{arm.name}, seeds {", ".join(map(str, summary["seeds"]))}'
+    console().print(console_table(summary_table(summary), title))
     for seed, outcome in summary['unfinished'].items():
         print(f'not counted: seed {seed}, {outcome}')
     others = [run.seed for run in read_seeds(folder) if run.finished and run.seed not in summary['seeds']]

@@ -76,12 +76,7 @@ class Difference:
 def estimate(values: Sequence[float]) -> Estimate:
     """Return mean, sample standard deviation, and Student's 95 % interval of the mean."""
     values, n = np.asarray(values, dtype=float), len(values)
-    if n == 0:
-        return Estimate(None, None, 0, note=TOO_FEW)
-    mean = math.fsum(values) / n
-    if n == 1:
-        return Estimate(mean, None, 1, note=TOO_FEW)
-    std = _std(values)
+    mean, std = math.fsum(values) / n if n else None, _std(values) if n > 1 else None
     if n < LEAST or std == 0:
         return Estimate(mean, std, n, note=TOO_FEW if n < LEAST else NO_SPREAD)
     low, high = DescrStatsW(values).tconfint_mean(1 - CONFIDENCE)
@@ -92,9 +87,7 @@ def welch(values: Sequence[float], baseline: Sequence[float]) -> Difference:
     """Return the difference of two arms' means with Welch's interval and p: variances and seeds may differ."""
     values, baseline = np.asarray(values, dtype=float), np.asarray(baseline, dtype=float)
     n = (len(values), len(baseline))
-    if min(n) == 0:
-        return Difference(None, n, note=TOO_FEW)
-    mean = float(np.mean(values) - np.mean(baseline))
+    mean = float(np.mean(values) - np.mean(baseline)) if min(n) else None
     if min(n) < LEAST:
         return Difference(mean, n, note=TOO_FEW)
     if _std(values) == 0 and _std(baseline) == 0:
@@ -109,10 +102,8 @@ def paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> Differ
     """Return the mean difference over the common seeds of two arms ``{seed: value}``, with its t interval and p."""
     common = [seed for seed in values if seed in baseline]
     n = (len(common), len(common))
-    if not common:
-        return Difference(None, n, note=TOO_FEW)
     differences = np.array([values[seed] - baseline[seed] for seed in common], dtype=float)
-    mean = float(differences.mean())
+    mean = float(differences.mean()) if common else None
     if len(common) < LEAST:
         return Difference(mean, n, note=TOO_FEW)
     size = max(abs(row[seed]) for row in (values, baseline) for seed in common)

@@ -3,19 +3,21 @@
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from mmlape.console import clock, console
 from mmlape.evaluation.names import ranked, show
 from mmlape.runs.locks import lock_holder
 from mmlape.runs.record import running_in
 from mmlape.runs.run import Run, job_file, read_arms, start_lock
+from mmlape.tables import console_table, text_table
 
 SILENT = 900
 """Seconds without news of a running run, after which the table says so."""
@@ -95,22 +97,23 @@ def _metric(run: Run) -> tuple[str, float | None, int] | None:
 
 def table(runs: Sequence[Row]) -> Table:
     """Build the table of runs, with how many there are of each state."""
-    counts = {state: sum(run.state == state for run in runs) for state in dict.fromkeys(run.state for run in runs)}
-    result = Table(
-        'arm', 'seed', 'state', 'iteration', 'left', 'last metric', 'host', 'reason',
-        title=', '.join(f'{count} {state}' for state, count in counts.items()),
-    )  # fmt: skip
-    for number, run in enumerate(runs):
-        if number and runs[number - 1].arm != run.arm:
-            result.add_section()
-        progress = '' if run.iter is None else f'{run.iter} of {run.max_iters or "?"}'
-        metric = f'{run.metric[0]} {show(*run.metric[:2])} at {run.metric[2]}' if run.metric else ''
-        style = STYLES.get(run.state)
-        result.add_row(
-            run.arm, str(run.seed), f'[{style}]{run.state}[/]' if style else run.state, progress,
-            '' if run.eta is None else clock(run.eta), metric, run.host or '', escape(run.reason or ''),
-        )  # fmt: skip
-    return result
+    counts = Counter(run.state for run in runs)
+    rows = [
+        (
+            run.arm,
+            run.seed,
+            Text(run.state, STYLES.get(run.state, '')),
+            '' if run.iter is None else f'{run.iter} of {run.max_iters or "?"}',
+            '' if run.eta is None else clock(run.eta),
+            f'{run.metric[0]} {show(*run.metric[:2])} at {run.metric[2]}' if run.metric else '',
+            run.host or '',
+            run.reason or '',
+        )
+        for run in runs
+    ]
+    columns = ('arm', 'seed', 'state', 'iteration', 'left', 'last metric', 'host', 'reason')
+    title = ', '.join(f'{count} {state}' for state, count in counts.items())
+    return console_table(text_table(columns, rows, len(columns)), title, sections=True)
 
 
 def as_json(runs: Sequence[Row]) -> str:

@@ -201,8 +201,8 @@ def cost(seconds: float, seconds_per_iter: float | None, parameters: int) -> dic
         parameters: Number of parameters, frozen ones included.
 
     Returns:
-        These, ``peak_memory_mib`` of one process, the first, with ``memory_kind``, and ``gpu_hours`` over all processes
-        (None without a GPU).
+        These, ``peak_memory_mib`` of one process, the first, with ``memory_kind``, and ``gpu_hours`` over all
+        processes (None without a GPU).
     """
     gpu = torch.cuda.is_available()
     if gpu:
