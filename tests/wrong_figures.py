@@ -400,7 +400,6 @@ BY_FILE = {
         ('averages: the same seed twice', 'if len(set(seeds)) != len(seeds):', 'if False:'),
     ],
     'mmlape/experiments/report/arms.py': [
-        ('report: epoch e is iteration e', 'end * epoch // epochs', 'epoch'),
         ('report: identity of a run that does not count', 'for run in self.counted if run.identity',
          'for run in self.arm.runs if run.identity'),
         ('report: seeds as text', '{int(seed): value for', '{seed: value for'),

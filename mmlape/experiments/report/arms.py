@@ -1,15 +1,14 @@
 """The arms of a report, averaged: every value in points."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
 from mmlape.evaluation.names import TASK_METRICS, is_defined, points, task_of
-from mmlape.experiments.averages import entry_in_points, in_points, moments, summarise
+from mmlape.experiments.averages import in_points, summarise
 from mmlape.experiments.report.paper import IndexEntry, index_entry
 from mmlape.runs.paper_model import PaperModel, recorded_model
-from mmlape.runs.record import read_evaluations
 from mmlape.runs.run import Run
 
 
@@ -30,21 +29,6 @@ class ArmRuns:
     task: str | None = None
     metrics: Sequence[str] = ()
     untrained: dict[str, float | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class EarlyResult:
-    """A metric of an arm after an epoch before the last one, which a paper quotes.
-
-    Attributes:
-        entry: Moments over the seeds of the runs that were evaluated then, in points.
-        paper: The paper's figure, as it is printed.
-    """
-
-    epoch: int
-    metric: str
-    entry: dict
-    paper: str
 
 
 @dataclass(frozen=True)
@@ -108,15 +92,6 @@ class ArmResult:
         entry = rows.get(metric if name is None else name)
         return {int(seed): value for seed, value in entry['values'].items()} if entry else {}
 
-    def early(self) -> Iterator[EarlyResult]:
-        """Yield what the papers quote of earlier epochs, beside the evaluations of the averaged runs after them."""
-        for quoted in self.known.quotations if self.known else ():
-            rows = {run.seed: _metrics_after(run, quoted.epoch) for run in self.counted} if quoted.epoch else {}
-            for metric, figure in quoted.figures.items() if quoted.epoch else ():
-                entry = moments({seed: {metric: row.get(metric)} for seed, row in rows.items()}).get(metric)
-                if entry and entry['n']:
-                    yield EarlyResult(quoted.epoch, metric, entry_in_points(metric, entry), figure)
-
     @property
     def parameters(self) -> int | None:
         """The number of parameters: as a run counted them, else from the metafile."""
@@ -138,13 +113,6 @@ class ArmResult:
         """Return the value of a metric before training; None if it was not measured."""
         value = self.arm.untrained.get(metric)
         return points(metric, value) if is_defined(metric, value) else None
-
-
-def _metrics_after(run: Run, epoch: int) -> dict[str, float | None]:
-    """Return the metrics of a run after an epoch; empty if it was not evaluated then."""
-    end, epochs = run.record.get('max_iters'), run.record.get('max_epochs')
-    steps = {entry['step']: entry['metrics'] for entry in read_evaluations(run.folder)} if end and epochs else {}
-    return steps.get(end * epoch // epochs, {}) if steps else {}
 
 
 def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:

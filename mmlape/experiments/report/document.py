@@ -185,10 +185,7 @@ def _results(report: Report) -> Iterator[Part]:
     yield Part('table', tables.results_table(report), 'Results')
     yield Part('text', RESULTS)
     yield from _list([*report.notes, *paper(report)])
-    early, fractions = tables.early_table(report), fraction_table(report)
-    if len(early):
-        yield Part('heading', 'Earlier epochs')
-        yield Part('table', early, 'Earlier epochs')
+    fractions = fraction_table(report)
     if len(fractions):
         yield Part('heading', 'Fractions of the training images')
         yield Part('table', fractions, 'Fractions of the training images')

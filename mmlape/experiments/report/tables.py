@@ -58,16 +58,6 @@ def _averages(result: ArmResult, metric: str) -> tuple[str, ...]:
     return tuple(cell for entry in entries for cell in (mean_std_n(entry), interval(entry)))
 
 
-def early_table(report: Report) -> pd.DataFrame:
-    """Build the table of earlier epochs that the papers quote."""
-    rows = [
-        (result.name, label(early.metric), early.epoch, mean_std_n(early.entry), interval(early.entry), early.paper)
-        for result in report.results
-        for early in result.early()
-    ]
-    return text_table(('arm', 'metric', 'after epoch', 'mean ± std (n)', INTERVAL, "paper's figure"), rows, 2)
-
-
 def metrics_table(result: ArmResult) -> pd.DataFrame:
     """Build the table of every metric of an arm."""
     known = dict.fromkeys(name for which in EVALUATIONS for name in result.summary[which]['metrics'])

@@ -81,7 +81,6 @@ def _arm(result: ArmResult) -> dict:
         'data_fraction': float(result.fraction),
         'model': vars(result.model),
         'paper': result.known.results if result.known else {},
-        'early': [vars(early) for early in result.early()],
         'untrained': {metric: result.untrained(metric) for metric in result.arm.untrained},
         **result.summary,
         'cost': {
