@@ -70,13 +70,16 @@ def latex_table(frame: pd.DataFrame, caption: str, column_format: str) -> str:
     return text.replace('\\caption', '\\centering\\small\\setlength{\\tabcolsep}{4pt}\n\\caption', 1)
 
 
-def console_table(frame: pd.DataFrame, title: str | None = None, sections: bool = False) -> ConsoleTable:
+def console_table(
+    frame: pd.DataFrame, title: str | None = None, sections: bool = False, styles: Mapping[str, str] | None = None
+) -> ConsoleTable:
     """Build a table for the terminal.
 
     Args:
         frame: The table.
         title: Its title.
         sections: Whether a line stands between rows whose first cells differ.
+        styles: Rich's style of cells that have this text.
     """
     table, last = ConsoleTable(title=None if title is None else Text(title)), None
     for place, head in enumerate(heads_of(frame)):
@@ -84,6 +87,6 @@ def console_table(frame: pd.DataFrame, title: str | None = None, sections: bool 
     for row in rows_of(frame):
         if sections and last not in (None, row[0]):
             table.add_section()
-        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        table.add_row(*(Text(str(cell), (styles or {}).get(cell, '')) for cell in row))
         last = row[0]
     return table

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from mmlape.console import clock, console
 from mmlape.evaluation.names import ranked, show
@@ -102,7 +101,7 @@ def table(runs: Sequence[Row]) -> Table:
         (
             run.arm,
             run.seed,
-            Text(run.state, STYLES.get(run.state, '')),
+            run.state,
             '' if run.iter is None else f'{run.iter} of {run.max_iters or "?"}',
             '' if run.eta is None else clock(run.eta),
             f'{run.metric[0]} {show(*run.metric[:2])} at {run.metric[2]}' if run.metric else '',
@@ -113,7 +112,7 @@ def table(runs: Sequence[Row]) -> Table:
     ]
     columns = ('arm', 'seed', 'state', 'iteration', 'left', 'last metric', 'host', 'reason')
     title = ', '.join(f'{count} {state}' for state, count in counts.items())
-    return console_table(text_table(columns, rows, len(columns)), title, sections=True)
+    return console_table(text_table(columns, rows, len(columns)), title, sections=True, styles=STYLES)
 
 
 def as_json(runs: Sequence[Row]) -> str:

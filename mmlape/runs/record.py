@@ -9,9 +9,6 @@ import socket
 import time
 from pathlib import Path
 
-import torch
-from mmengine.dist import get_world_size
-
 from mmlape.errors import TrainingError
 from mmlape.files import atomic_path, write_json
 from mmlape.runs.locks import lock_holder, read_holder, take_lock
@@ -187,6 +184,8 @@ def _best(evaluations: list[dict], key: str, greater: bool) -> dict | None:
 
 def describe_machine() -> dict[str, str]:
     """Return ``host`` and ``device``: the GPU's name, or the number of CPU cores."""
+    import torch  # here, as a report reads records without torch
+
     cores = len(os.sched_getaffinity(0))
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f'CPU, {cores} cores'
     return dict(host=socket.gethostname(), device=device)
@@ -204,6 +203,9 @@ def cost(seconds: float, seconds_per_iter: float | None, parameters: int) -> dic
         These, ``peak_memory_mib`` of one process, the first, with ``memory_kind``, and ``gpu_hours`` over all
         processes (None without a GPU).
     """
+    import torch
+    from mmengine.dist import get_world_size
+
     gpu = torch.cuda.is_available()
     if gpu:
         peak, kind = torch.cuda.max_memory_allocated() / 2**20, 'allocated on one GPU'
