@@ -48,17 +48,10 @@ def markdown_table(frame: pd.DataFrame) -> str:
     return '\n'.join(f'| {" | ".join(row)} |' for row in (heads, rule, *rows))
 
 
-def html_table(frame: pd.DataFrame, prefixes: Mapping[str, str] | None = None) -> str:
-    """Return a table as HTML of the class ``text<N>``, N being the number of its columns of text.
-
-    Args:
-        frame: The table.
-        prefixes: HTML to be put before those cells of the first column that have this text.
-    """
+def html_table(frame: pd.DataFrame) -> str:
+    """Return a table as HTML of the class ``text<N>``, N being the number of its columns of text."""
     flat = frame.reset_index().map(lambda cell: html.escape(str(cell)))
     flat.columns = [html.escape(name) for name in flat.columns]
-    for text, prefix in (prefixes or {}).items():
-        flat.iloc[:, 0] = flat.iloc[:, 0].replace(html.escape(text), prefix + html.escape(text))
     with pd.option_context('display.max_colwidth', None):  # else pandas cuts long cells
         return flat.to_html(index=False, escape=False, border=0, justify='left', classes=f'text{frame.index.nlevels}')
 

@@ -22,7 +22,7 @@ from synthetic import settings, write_log, write_run, write_study
 from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.experiments.report import ArmRuns, build, document, write_report
-from mmlape.experiments.report.figures import draw
+from mmlape.experiments.report.figures import draw_curves
 from mmlape.experiments.report.latex import escape, write_latex
 from mmlape.experiments.report.paper import index_entry
 from mmlape.experiments.report.tables import comparison_table, results_table, seeds_table
@@ -175,7 +175,7 @@ def test_arms_of_one_task_with_other_first_metrics_have_curves_of_their_own(tmp_
         write_log(work_dir, [{'loss': 1.0, 'iter': 1, 'step': 1}, {f'coco/{kind}_mAP': 0.4, 'step': 1}])
     metrics = {'boxes': 'coco/bbox_mAP', 'masks': 'coco/segm_mAP'}
     arms = [ArmRuns(arm.name, arm.runs, 'detection', (metrics[arm.name],)) for arm in _arms(tmp_path)]
-    curves = draw(build(arms, 'x'), tmp_path / 'drawn').curves
+    curves = draw_curves(build(arms, 'x'), tmp_path / 'drawn')
     assert list(curves) == ['Instance segmentation', 'Instance segmentation, mask AP']
     assert len({path.read_text() for path in curves.values()}) == 2
 

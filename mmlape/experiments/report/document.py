@@ -16,8 +16,8 @@ from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.report import tables
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
-from mmlape.experiments.report.figures import Drawings, colour
-from mmlape.experiments.report.fractions import fraction_table
+from mmlape.experiments.report.figures import draw_curves, plot_classes, plot_differences
+from mmlape.experiments.report.fractions import fraction_table, plot_fractions
 from mmlape.experiments.report.paper import Quotation
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
 from mmlape.runs.identity import named_differences
@@ -142,14 +142,15 @@ class Part(NamedTuple):
     caption: str = ''
 
 
-def sections(report: Report, drawings: Drawings) -> dict[str, list[Part]]:
-    """Return the parts of each section by its title; the first section, the head, has none."""
+def sections(report: Report, folder: Path) -> dict[str, list[Part]]:
+    """Draw the figures into a folder; return the parts of each section by its title, which the first one lacks."""
+    curves = draw_curves(report, folder) | plot_fractions(report, folder)
     parts = {
         '': list(_head(report)),
         'Results': list(_results(report)),
-        'Differences': list(_differences(report, drawings)),
-        'Curves': [Part('text', CURVES), *_figures(drawings.curves.items())] if drawings.curves else [],
-        'Classes': list(_classes(report, drawings)),
+        'Differences': list(_differences(report, folder)),
+        'Curves': [Part('text', CURVES), *_figures(curves.items())] if curves else [],
+        'Classes': list(_classes(report, folder)),
         'Cost': [Part('table', tables.cost_table(report), 'Cost'), Part('text', COST)],
         'Images': [
             part
@@ -158,33 +159,28 @@ def sections(report: Report, drawings: Drawings) -> dict[str, list[Part]]:
         ],
         'Provenance': [
             Part('table', tables.provenance_table(report), 'Provenance'),
-            *_list([*stacks(report), *setting_lines(report)]),
+            Part('list', [*stacks(report), *setting_lines(report)]),
         ],
         'All metrics': [Part('folded', tables.metrics_table(result), result.name) for result in report.results],
     }
-    return {title: content for title, content in parts.items() if content or not title}
+    kept = {title: [part for part in content if len(part.content)] for title, content in parts.items()}
+    return {title: content for title, content in kept.items() if content or not title}
 
 
 def _figures(files: Iterable[tuple[str, Path]]) -> list[Part]:
-    return [Part('figure', file, caption) for caption, file in files]
-
-
-def _list(lines: list[str]) -> list[Part]:
-    return [Part('list', lines)] if lines else []
+    return [Part('figure', str(file), caption) for caption, file in files]
 
 
 def _head(report: Report) -> Iterator[Part]:
-    if report.introduction:
-        yield Part('text', report.introduction)
-    for title, lines in (('Not counted', report.excluded), ('Warnings', report.warnings)):
-        if lines:
-            yield Part('warnings', lines, title)
+    yield Part('text', report.introduction)
+    yield Part('warnings', report.excluded, 'Not counted')
+    yield Part('warnings', report.warnings, 'Warnings')
 
 
 def _results(report: Report) -> Iterator[Part]:
     yield Part('table', tables.results_table(report), 'Results')
     yield Part('text', RESULTS)
-    yield from _list([*report.notes, *paper(report)])
+    yield Part('list', [*report.notes, *paper(report)])
     fractions = fraction_table(report)
     if len(fractions):
         yield Part('heading', 'Fractions of the training images')
@@ -192,9 +188,10 @@ def _results(report: Report) -> Iterator[Part]:
         yield Part('text', FRACTIONS)
 
 
-def _differences(report: Report, drawings: Drawings) -> Iterator[Part]:
-    if drawings.differences:
-        yield Part('figure', drawings.differences, 'Differences with their intervals, last evaluation')
+def _differences(report: Report, folder: Path) -> Iterator[Part]:
+    figure = plot_differences(report, folder / 'differences.svg')
+    if figure:
+        yield Part('figure', str(figure), 'Differences with their intervals, last evaluation')
     for which in EVALUATIONS:
         if report.comparisons_at(which):
             yield Part('heading', f'{which.capitalize()} evaluation')
@@ -207,67 +204,51 @@ def _differences(report: Report, drawings: Drawings) -> Iterator[Part]:
         yield Part('text', SEEDS)
 
 
-def _classes(report: Report, drawings: Drawings) -> Iterator[Part]:
+def _classes(report: Report, folder: Path) -> Iterator[Part]:
     for number, (title, metric, group) in enumerate(tables.grouped_classes(report)):
         if number == 0:
             yield Part('text', CLASSES)
         caption = f'{title}, {label(metric)}'
-        yield Part('figure', drawings.classes[title, metric], caption)
+        yield Part('figure', str(plot_classes(group, title, folder / f'classes-{number}.svg')), caption)
         yield Part('folded', tables.class_table(group), f'All {len(group)} classes: {caption}')
 
 
-def write_html(report: Report, path: Path, drawings: Drawings) -> Path:
+def write_html(report: Report, parts: dict[str, list[Part]], path: Path) -> Path:
     """Write a report as a page; Jinja escapes names, and images are inside."""
-    dots = {
-        result.name: f'<span class="dot" style="background:{colour(place)}"></span>'
-        for place, result in enumerate(report.results)
-    }
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters['table'] = lambda frame: Markup(html_table(frame, dots if _is_of_arms(frame) else {}))
+    environment.filters['table'] = lambda frame: Markup(html_table(frame))
     environment.filters['data_uri'] = data_uri
     template = environment.from_string((Path(__file__).parent / 'page.html').read_text(encoding='utf-8'))
-    page = template.render(title=report.title, sections=sections(report, drawings))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding='utf-8')
+    path.write_text(template.render(title=report.title, sections=parts), encoding='utf-8')
     return path
 
 
-def _is_of_arms(frame) -> bool:
-    return frame.index.names[0] == 'arm'
-
-
-def data_uri(path: Path) -> str:
+def data_uri(path: str) -> str:
     """Return an image file as a `data:` address."""
-    kind = mimetypes.guess_type(path.name)[0] or 'application/octet-stream'
-    return f'data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}'
+    kind = mimetypes.guess_type(path)[0] or 'application/octet-stream'
+    return f'data:{kind};base64,{base64.b64encode(Path(path).read_bytes()).decode()}'
 
 
-def write_markdown(report: Report, path: Path, drawings: Drawings) -> Path:
+def write_markdown(report: Report, parts: dict[str, list[Part]], path: Path) -> Path:
     """Write a report as Markdown; links to figures are relative, so its folder can be moved."""
     blocks = [f'# {markdown_text(report.title)}']
-    for title, parts in sections(report, drawings).items():
+    for title, content in parts.items():
         blocks += [f'## {title}'] if title else []
-        blocks += [_markdown(part, path.parent) for part in parts]
-    path.parent.mkdir(parents=True, exist_ok=True)
+        blocks += [_markdown(part, path.parent) for part in content]
     path.write_text('\n\n'.join(blocks) + '\n', encoding='utf-8')
     return path
 
 
 def _markdown(part: Part, folder: Path) -> str:
-    caption = f'**{markdown_text(part.caption)}**'
     if part.kind == 'heading':
         return f'### {markdown_text(part.content)}'
     if part.kind == 'text':
         return markdown_text(part.content)
-    if part.kind == 'list':
-        return _markdown_list(part.content)
-    if part.kind == 'warnings':
-        return f'{caption}\n\n{_markdown_list(part.content)}'
-    if part.kind == 'figure':
+    if part.kind in ('list', 'warnings'):
+        text = '\n'.join(f'- {markdown_text(line)}' for line in part.content)
+    elif part.kind == 'figure':
         link = quote(os.path.relpath(part.content, folder).replace(os.sep, '/'))
-        return f'{caption}\n\n![{markdown_text(part.caption)}]({link})'
-    return f'{caption}\n\n{markdown_table(part.content)}' if part.kind == 'folded' else markdown_table(part.content)
-
-
-def _markdown_list(lines: Iterable[str]) -> str:
-    return '\n'.join(f'- {markdown_text(line)}' for line in lines)
+        text = f'![{markdown_text(part.caption)}]({link})'
+    else:
+        text = markdown_table(part.content)
+    return text if part.kind in ('list', 'table') else f'**{markdown_text(part.caption)}**\n\n{text}'

@@ -5,7 +5,6 @@ Colours are Okabe and Ito's, which colour-blind readers can tell apart; every ar
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -16,7 +15,6 @@ from matplotlib.lines import Line2D
 from mmlape.evaluation.names import label
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Comparison, Report
-from mmlape.experiments.report.tables import grouped_classes
 from mmlape.experiments.statistics import INTERVAL
 from mmlape.runs.curves import Band, loss_band, metric_band, read_curves
 
@@ -34,36 +32,16 @@ _MAX_CLASSES = 12
 """Drawn at either end of the sorted classes; the table has them all."""
 
 
-@dataclass(frozen=True)
-class Drawings:
-    """The files of a report's figures.
-
-    Attributes:
-        curves: By caption.
-        differences: None if there is nothing to compare.
-        classes: By the title of the comparison and the metric, as in `tables.grouped_classes`.
-    """
-
-    curves: dict[str, Path]
-    differences: Path | None
-    classes: dict[tuple[str, str], Path]
-
-
-def draw(report: Report, folder: Path) -> Drawings:
-    """Draw all figures of a report into a folder."""
-    curves = {}
-    places = list(enumerate(report.results))
+def draw_curves(report: Report, folder: Path) -> dict[str, Path]:
+    """Draw the curves of the arms of each first metric; return the files by caption."""
+    curves, places = {}, list(enumerate(report.results))
     for number, metric in enumerate(dict.fromkeys(result.metrics[0] for result in report.results if result.metrics)):
         chosen = [(place, result) for place, result in places if result.metrics and result.metrics[0] == metric]
         path = plot_curves(chosen, folder / f'curves-{number}.svg')
         if path:
             caption = _CAPTIONS.get(chosen[0][1].task, label(metric))
             curves[f'{caption}, {label(metric)}' if caption in curves else caption] = path
-    classes = {
-        (title, metric): plot_classes(group, title, folder / f'classes-{number}.svg')
-        for number, (title, metric, group) in enumerate(grouped_classes(report))
-    }
-    return Drawings(curves, plot_differences(report, folder / 'differences.svg'), classes)
+    return curves
 
 
 def colour(place: int) -> str:

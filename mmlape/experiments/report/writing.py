@@ -11,9 +11,7 @@ from mmlape.errors import ConfigError, DataError
 from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.report.arms import ArmResult, ArmRuns
 from mmlape.experiments.report.content import Report, build
-from mmlape.experiments.report.document import write_html, write_markdown
-from mmlape.experiments.report.figures import draw
-from mmlape.experiments.report.fractions import plot_fractions
+from mmlape.experiments.report.document import sections, write_html, write_markdown
 from mmlape.experiments.report.latex import write_latex
 from mmlape.experiments.statistics import CONFIDENCE
 from mmlape.files import write_json
@@ -29,11 +27,10 @@ def write_report(report: Report, folder: str | Path) -> list[Path]:
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        drawings = draw(report, folder)
-        drawings.curves.update(plot_fractions(report, folder))
+        parts = sections(report, folder)
         return [
-            write_html(report, folder / 'index.html', drawings),
-            write_markdown(report, folder / 'report.md', drawings),
+            write_html(report, parts, folder / 'index.html'),
+            write_markdown(report, parts, folder / 'report.md'),
             *write_latex(report, folder),
             *write_data(report, folder),
         ]
