@@ -396,7 +396,7 @@ BY_FILE = {
         ('averages: intervals as they are', "for key in ('mean', 'std', 'low', 'high')", "for key in ('mean', 'std')"),
         ('averages: other iterations', 'if len(steps) > 1:', 'if len(steps) > 2:'),
         ('averages: other runs', 'for other in known[1:]:', 'for other in known[2:]:'),
-        ('averages: other software always', '    if allow_software:\n', '    if True:\n'),
+        ('averages: other software always', '        if allow_software:\n', '        if True:\n'),
         ('averages: the same seed twice', 'if len(set(seeds)) != len(seeds):', 'if False:'),
     ],
     'mmlape/experiments/report/arms.py': [
@@ -532,8 +532,8 @@ BY_FILE = {
     ],
     'mmlape/experiments/status.py': [
         ('status: time left as it was', "round(record['eta'] - silence)", "round(record['eta'])"),
-        ('status: best for last', "return (names[0], run.last['metrics'][names[0]], run.last['step'])",
-         "return (names[0], run.best['metrics'][names[0]], run.best['step'])"),
+        ('status: best for last', "metric = (names[0], run.last['metrics'][names[0]], run.last['step'])",
+         "metric = (names[0], run.best['metrics'][names[0]], run.best['step'])"),
     ],
     'mmlape/engine/batch.py': [
         ('batch: without accumulation', 'return self.world_size * self.images_per_process * self.accumulation',

@@ -124,24 +124,15 @@ def predict_and_draw(
     device: str | None = None,
     cfg_options: dict | None = None,
 ) -> list[dict]:
-    """Draw a model's prediction on an image.
+    """Draw a model's prediction on an image file, and write the drawing in the format of its suffix.
 
-    Args:
-        image: An image file.
-        config: A config of detection, segmentation or classification.
-        checkpoint: Weights for it.
-        out: The image to write, in the format of its suffix.
-        score_thr: Objects with a lower score are not drawn.
-        device: Such as 'cpu'; None for a GPU if there is one.
-        cfg_options: Overrides of the config.
+    Objects with a score below ``score_thr`` are not drawn; for the other arguments see `init_model`.
 
     Returns:
         The rows of `list_prediction`.
 
     Raises:
         DataError: The image is missing or broken, or ``out`` cannot be written.
-        ConfigError: The config is of no such task, or there is no such device.
-        CheckpointError: The weights cannot be read, or are not this model's.
     """
     open_image(str(image))
     check_image_path(out)
@@ -178,16 +169,13 @@ def list_prediction(prediction: BaseDataElement, classes: Sequence[str], score_t
 def compare_on_dataset(
     model: nn.Module, indices: Iterable[int], out_dir: str | Path, score_thr: float = 0.3
 ) -> list[Path]:
-    """Draw predictions on images of the test set beside their ground truth.
+    """Draw predictions on images of the test set beside their ground truth; return the drawings' paths.
 
     Args:
         model: A detector or segmenter from `init_model`.
         indices: Of images in the test set.
         out_dir: The folder of the drawings, named like their images.
         score_thr: Predicted objects with a lower score are not drawn.
-
-    Returns:
-        The paths of the drawings, in the order of ``indices``.
 
     Raises:
         ConfigError: The model is a classifier, or its test set has no annotations.

@@ -13,12 +13,9 @@ from mmlape.errors import ConfigError
 
 @dataclass(frozen=True)
 class Arm:
-    """One config of a comparison.
+    """One config of a comparison, with changes: a file, ``mmlape::folder/name``, or a study's arm, ``FILE.yml:ARM``.
 
-    Args:
-        name: Names its folder, and its rows in tables.
-        config: A file, ``mmlape::folder/name``, or an arm of a study, ``FILE.yml:ARM``.
-        cfg_options: ``key=value`` changes of the config.
+    Its name is that of its folder, and of its rows in tables.
     """
 
     name: str

@@ -86,29 +86,20 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
             f'but {known[0].folder} does: train it again, or average the two apart'
         )
     for other in known[1:]:
-        _compare(known[0], other, allow_software)
-
-
-def _compare(first: Run, other: Run, allow_software: bool) -> None:
-    lines = differences(first.identity, other.identity, for_resume=False)
-    software = software_differences(first.identity, other.identity)
-    if allow_software:
-        lines = [line for line in lines if line not in software]
-    if not lines:
-        return
-    hint = ', or --allow-different-software' if set(lines) <= set(software) else ''
-    raise DataError(
-        f'{first.folder} and {other.folder} are not repeats of each other ({listed(lines, 4)}): '
-        f'average them apart, in arms of their own{hint}'
-    )
+        lines = differences(known[0].identity, other.identity, for_resume=False)
+        software = software_differences(known[0].identity, other.identity)
+        if allow_software:
+            lines = [line for line in lines if line not in software]
+        if lines:
+            hint = ', or --allow-different-software' if set(lines) <= set(software) else ''
+            raise DataError(
+                f'{known[0].folder} and {other.folder} are not repeats of each other ({listed(lines, 4)}): '
+                f'average them apart, in arms of their own{hint}'
+            )
 
 
 def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
-    """Average the runs of an arm.
-
-    Args:
-        runs: Those that do not count are listed.
-        allow_software: As in `check_repeats`.
+    """Average the runs of an arm, those that count; see `check_repeats` for the others' errors.
 
     Returns:
         ``seeds`` (of the runs that count), ``unfinished`` ({seed: reason}), ``key`` (the metric that 'best' is by),
@@ -116,9 +107,6 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
         ({metric: {class: ...}}) with ``mean``, ``std`` (sample standard deviation), ``n``, ``low`` and ``high`` (95 %
         interval), ``note`` (why there is no interval) and ``values`` ({seed: value}) of each. Values are as the
         metric returned them; undefined ones are left out, and n says so.
-
-    Raises:
-        DataError: See `check_repeats`.
     """
     runs = list(runs)
     done = [run for run in runs if run.counts]

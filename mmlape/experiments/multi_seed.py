@@ -20,13 +20,7 @@ from mmlape.tables import console_table, text_table
 
 
 def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: bool = True) -> int:
-    """Train what is not finished in a study, and average every arm.
-
-    Args:
-        study: The study.
-        launcher: Starts the runs.
-        dry_run: Whether to print the plan only.
-        wait: Whether to follow the runs to their end; nothing is averaged otherwise.
+    """Train what is not finished in a study, and average every arm; without ``wait`` only start it.
 
     Returns:
         1 if a run is refused in a dry run, or does not count in the averages; else 0.

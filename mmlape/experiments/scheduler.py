@@ -242,8 +242,6 @@ class Progress:
         print: Receives each line.
         running: Returns the cost of what is done of the parts that run now.
         done: The cost of the parts that were finished here.
-        started: As of `time.monotonic`.
-        lock: Held while the numbers change, or a line is printed.
     """
 
     total: float

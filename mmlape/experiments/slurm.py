@@ -35,14 +35,7 @@ RESUMABLE = ('TIMEOUT', 'PREEMPTED', 'NODE_FAIL', 'BOOT_FAIL', 'vanished')
 
 @dataclass(kw_only=True)
 class SlurmJob(Job):
-    """A Slurm job of a run.
-
-    Args:
-        number: Its number in Slurm.
-        iteration: The iteration of the run when the job was submitted or found.
-        state: Its state in Slurm.
-        ended: Whether it has left the queue.
-    """
+    """A Slurm job of a run; ``iteration`` is the run's when the job was submitted or found."""
 
     number: str
     iteration: int

@@ -33,12 +33,10 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Estimate:
-    """The mean of an arm's values.
+    """The mean of ``n`` values of an arm, None for n = 0.
 
     Attributes:
-        mean: None for no value.
         std: Sample standard deviation (n - 1 below); None for n < 2.
-        n: How many values.
         low, high: The 95 % interval of the mean; None where there is none.
         note: Why there is no interval; None where there is one.
     """

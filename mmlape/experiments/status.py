@@ -76,7 +76,9 @@ def _row(arm: str, run: Run) -> Row:
     elif state == 'broken':
         reason = 'killed; `train --resume` or the next multi-seed resumes it'
     host = (holder or starting or {}).get('host') or record.get('host')
-    return Row(arm, run.seed, state, record.get('iter'), record.get('max_iters'), eta, _metric(run), host, reason)
+    names = ranked(run.last['metrics'], (run.best or {}).get('key')) if run.last else []
+    metric = (names[0], run.last['metrics'][names[0]], run.last['step']) if names else None
+    return Row(arm, run.seed, state, record.get('iter'), record.get('max_iters'), eta, metric, host, reason)
 
 
 def _slurm_job(folder: Path) -> dict | None:
@@ -86,12 +88,6 @@ def _slurm_job(folder: Path) -> dict | None:
     except (OSError, ValueError):
         return None
     return None if job.get('ended') else job
-
-
-def _metric(run: Run) -> tuple[str, float | None, int] | None:
-    """Return name, value and iteration of the last evaluation's main metric."""
-    names = ranked(run.last['metrics'], (run.best or {}).get('key')) if run.last else []
-    return (names[0], run.last['metrics'][names[0]], run.last['step']) if names else None
 
 
 def table(runs: Sequence[Row]) -> Table:

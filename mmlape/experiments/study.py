@@ -16,7 +16,7 @@ from mmengine.config import Config
 
 from mmlape.engine.config import load_config
 from mmlape.engine.options import add_train_options
-from mmlape.engine.plan import RunPlan, plan_run
+from mmlape.engine.plan import plan_run
 from mmlape.errors import ConfigError, DataError, TrainingError, listed
 from mmlape.experiments.arm import Arm
 from mmlape.runs.identity import (
@@ -106,7 +106,7 @@ class Study:
     processes: int = 1
     extra: Sequence[str] = ()
     configs: dict[str, Config] = field(init=False, repr=False, default_factory=dict)
-    _plans: dict[str, RunPlan] = field(init=False, repr=False, default_factory=dict)
+    _identities: dict[str, dict] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         _require_different('--seeds', self.seeds)
@@ -130,7 +130,7 @@ class Study:
             plan = plan_run(cfg, self.processes, amp=self.options.amp, batch=self.options.batch)
         except ConfigError as error:
             raise ConfigError(f'arm {arm.name}: {error}\n(options of training go after a --)') from error
-        self.configs[arm.name], self._plans[arm.name] = cfg, plan
+        self.configs[arm.name], self._identities[arm.name] = cfg, plan.identity
 
     def folder(self, arm: Arm) -> Path:
         """Return the folder of an arm's runs."""
@@ -185,7 +185,12 @@ class Study:
 
         Unknown provenances are taken for the same; DeiT published none with LaPE, so its files differ from all others.
         """
-        starts = {arm.name: _start_weights(self.configs[arm.name]) for arm in self.arms}
+        starts = {}  # the file that a model starts from, a teacher's apart
+        for arm in self.arms:
+            paths = (
+                path for key, path in checkpoint_keys(self.configs[arm.name]) if not key.endswith('teacher_checkpoint')
+            )
+            starts[arm.name] = next(paths, None)
         provenances = {name: provenance(path) if path else 'no weights' for name, path in starts.items()}
         known = set(filter(None, provenances.values()))
         if len(known) < 2 and not (known & {DEIT, 'no weights'} and None in provenances.values()):
@@ -214,7 +219,7 @@ class Study:
 
     def _identity(self, arm: Arm, seed: int) -> dict:
         """Return the identity of a run of this study."""
-        return dict(self._plans[arm.name].identity, seed=seed)
+        return dict(self._identities[arm.name], seed=seed)
 
 
 def require_startable(plan: Sequence[PlannedRun]) -> None:
@@ -223,11 +228,6 @@ def require_startable(plan: Sequence[PlannedRun]) -> None:
     if refused:
         lines = ''.join(f'\n  {planned.label}: {planned.reason}' for planned in refused)
         raise TrainingError(f'nothing was started, {len(refused)} of {len(plan)} runs are refused:{lines}')
-
-
-def _start_weights(cfg: Config) -> str | None:
-    """Return the file that a model starts from, a teacher's apart; None without one."""
-    return next((path for key, path in checkpoint_keys(cfg) if not key.endswith('teacher_checkpoint')), None)
 
 
 def _other_run(folder: Path, lines: Sequence[str], software: bool) -> str:

@@ -44,11 +44,9 @@ class Options:
     """How the sets are trained.
 
     Attributes:
-        rates: Learning rates to choose among.
-        seeds: Of every rate.
+        rates: Learning rates to choose among, each with all seeds.
         images: 800, or 1000 to train the chosen rate once more with the images of validation.
         work_dir: Receives ``<set>-lr<rate>/seed_<S>``.
-        processes: Of one run.
         extra: Further options of ``mmlape train``.
         prune: Whether to delete the checkpoints of the other rates once a set is tested.
     """
@@ -76,7 +74,6 @@ class SetResult:
     """What the runs of a set have given.
 
     Attributes:
-        vtab_set: The set.
         validation: Moments, as `averages.moments` has them, of the last validation accuracy by rate.
         rate: The chosen one; None while runs are missing.
         test: The moments of the test accuracy; None before the tests.
@@ -93,17 +90,7 @@ class SetResult:
 def run_sets(
     sets: Sequence[VtabSet], options: Options, launcher: Launcher, dry_run: bool = False, wait: bool = True
 ) -> list[SetResult]:
-    """Train what is not finished, choose the rates, and test.
-
-    Args:
-        sets: The sets, checked.
-        options: How they are trained.
-        launcher: Starts the runs.
-        dry_run: Whether to print the plan only.
-        wait: Whether to follow the runs to their end; nothing is chosen otherwise.
-
-    Returns:
-        The result of each set; empty after a dry run or without waiting.
+    """Train what is not finished, choose the rates, and test; empty after a dry run or without waiting.
 
     Raises:
         ConfigError: The precision is not supported here, or options do not fit each other.
@@ -231,11 +218,9 @@ def _prune(result: SetResult, options: Options) -> None:
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean over the sets of a group, or over all.
+    """The mean over the sets of a group, or over 'all'.
 
     Attributes:
-        name: The group, or 'all'.
-        sets: The sets that it is over.
         left_out: The sets of the group that it is not over.
         test: The moments over seeds of the mean test accuracy; None without a set.
         paper: The mean of the paper's figures over the same sets; None if one of them has none.

@@ -22,10 +22,9 @@ ALL_IMAGES = 'train_dataloader.dataset.ann_file=train800val200.txt'
 
 @dataclass(frozen=True)
 class VtabSet:
-    """One set.
+    """One set, of the name and group in ``vtab`` of its config.
 
     Attributes:
-        name, group: As ``vtab`` of its config says.
         config: An arm of a study, or a config.
         cfg_options: ``key=value`` changes: the data root, the checkpoint to start from, and the user's.
         cfg: The config with these changes.

@@ -16,19 +16,84 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from mmengine.dist import all_gather_object, get_rank
+from mmengine.dist import all_gather_object, get_rank, is_distributed
 
 from mmlape.errors import DiskSpaceError, MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
 from mmlape.files import write_json
 from mmlape.runs.record import NOTES, RECORD, RunRecord, read_record
 from mmlape.runs.run import Run, read_run
-from mmlape.runs.stopping import Interrupted, StopRequest, stopped_by_sigterm
+
+
+class Interrupted(SystemExit):
+    """SIGTERM stopped the process; it exits with the shell's status for that."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
+
+    def __str__(self) -> str:
+        return 'SIGTERM'
+
+
+class StopRequest:
+    """Whether SIGTERM has come; if ``waits``, it is left to the run to stop, else Interrupted is raised."""
+
+    def __init__(self) -> None:
+        self.received = self.waits = False
+
+    def __call__(self, number: int, _) -> None:
+        """Handle the signal."""
+        self.received = True
+        if not self.waits:
+            signal.signal(number, signal.SIG_IGN)
+            raise Interrupted
+
+
+@contextlib.contextmanager
+def stopped_by_sigterm() -> Iterator[StopRequest]:
+    """Handle SIGTERM in this process; in processes that it forks it keeps its usual effect."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    owner = os.getpid()
+
+    def stop(number: int, frame) -> None:
+        if os.getpid() == owner:
+            request(number, frame)
+            return
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield request
+    finally:
+        if not (is_distributed() and signal.getsignal(signal.SIGTERM) is signal.SIG_IGN):
+            signal.signal(signal.SIGTERM, before)
+
+
+def init_worker(inner: Callable[[int], None] | None, number: int) -> None:
+    """Start a data loader's worker, which SIGTERM ends only if its parent sends it; ``inner`` is called first.
+
+    Slurm and a launcher send the signal to the workers, too, without which the parent could not reach its next step.
+    """
+    if inner is not None:
+        inner(number)
+    if hasattr(signal, 'sigwaitinfo'):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_end_with_parents_signal, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with_parents_signal(parent: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+        pass
+    os._exit(0)
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,8 @@ def settings(cfg: dict) -> dict:
         kept['auto_scale_lr'] = dict(base_batch_size=scale.get('base_batch_size'))
     if (cfg.get('randomness') or {}).get('diff_rank_seed') is False:
         kept['randomness'] = dict(diff_rank_seed=False)
-    custom_hooks = [hook for hook in cfg.get('custom_hooks') or [] if _changes_results(hook)]
+    hooks = cfg.get('custom_hooks') or []
+    custom_hooks = [hook for hook in hooks if getattr(HOOKS.get(_class_name(hook)), 'changes_results', True)]
     kept = _plain(dict(kept, custom_hooks=custom_hooks) if custom_hooks else kept, roots)
     kept.get('train_dataloader', {}).pop('batch_size', None)
     wrapper = kept.get('optim_wrapper', {})
@@ -75,10 +76,6 @@ def settings(cfg: dict) -> dict:
 def _class_name(cfg: dict) -> str:
     kind = cfg.get('type', 'OptimWrapper')
     return getattr(kind, '__name__', str(kind)).rpartition('.')[2]
-
-
-def _changes_results(hook: dict) -> bool:
-    return getattr(HOOKS.get(_class_name(hook)), 'changes_results', True)
 
 
 def _plain(node: Any, roots: list[str]) -> Any:
@@ -165,8 +162,14 @@ def collect(cfg: dict, seed: int | None, world_size: int, total_batch: int, batc
 
 
 def joined_digest(paths: Iterable[str]) -> dict | None:
-    """Return ``name`` and ``sha256`` of checkpoints, joined by ' + '; None if there are none."""
-    digests = [checkpoint_digest(path) for path in dict.fromkeys(paths)]
+    """Return ``name`` and ``sha256`` of checkpoints, joined by ' + '; None if there are none.
+
+    The hash is None if a file is not here.
+    """
+    from mmlape.checkpoint.describing import sha256
+
+    files = [Path(path).expanduser() for path in dict.fromkeys(paths)]
+    digests = [dict(name=file.name, sha256=sha256(file) if file.is_file() else None) for file in files]
     if not digests:
         return None
     known = all(digest['sha256'] for digest in digests)
@@ -188,14 +191,6 @@ def checkpoint_keys(cfg: dict) -> Iterator[tuple[str, str]]:
 def is_missing(checkpoint: str) -> bool:
     """Return whether a checkpoint is a path, not an address, and no file is there."""
     return '://' not in checkpoint and not Path(checkpoint).expanduser().is_file()
-
-
-def checkpoint_digest(path: str | Path) -> dict:
-    """Return ``name`` and ``sha256`` of a checkpoint's file; the hash is None if there is no such file here."""
-    from mmlape.checkpoint.describing import sha256
-
-    file = Path(path).expanduser()
-    return dict(name=file.name, sha256=sha256(file) if file.is_file() else None)
 
 
 @cache

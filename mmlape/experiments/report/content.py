@@ -11,6 +11,9 @@ from mmlape.experiments.report.arms import ArmResult, ArmRuns, average
 from mmlape.experiments.statistics import Difference, holm, paired, welch
 from mmlape.runs.identity import DEIT, PRETRAIN, differences, is_published, software_differences
 
+_CLASS_METRICS = ('IoU', 'bbox_AP', 'segm_AP')
+"""The metrics by which classes are compared; class accuracies are data only."""
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -68,7 +71,9 @@ def _comparison(arm: ArmResult, other: ArmResult, which: str, metric: str, name:
 def compare_classes(arm: ArmResult, other: ArmResult) -> list[Comparison]:
     """Compare the classes of two arms at 'last', the largest gain first."""
     compared = []
-    for metric in class_metrics(arm):
+    for metric in arm.summary['last']['per_class']:
+        if metric not in _CLASS_METRICS:
+            continue
         names = [
             name for name in arm.summary['last']['per_class'][metric]
             if arm.values('last', metric, name) and other.values('last', metric, name)
@@ -76,11 +81,6 @@ def compare_classes(arm: ArmResult, other: ArmResult) -> list[Comparison]:
         family = _corrected([_comparison(arm, other, 'last', metric, name) for name in names])
         compared += sorted(family, key=lambda pair: -pair.welch.mean)
     return compared
-
-
-def class_metrics(result: ArmResult) -> list[str]:
-    """Return the metrics by which classes are compared: IoU, box AP, mask AP; class accuracies are data only."""
-    return [name for name in result.summary['last']['per_class'] if name in ('IoU', 'bbox_AP', 'segm_AP')]
 
 
 def _corrected(family: Sequence[Comparison]) -> list[Comparison]:
@@ -100,6 +100,7 @@ class Report:
     """The content of a report.
 
     Attributes:
+        pairs: The arms that are compared, each with its baseline.
         comparisons: Of the metrics, at 'last' and at 'best'; each of the two is a family of Holm's correction.
         classes: Of single classes at 'last'; a pair of arms and a metric is a family.
         warnings: Reasons to doubt a comparison.
@@ -110,6 +111,7 @@ class Report:
 
     title: str
     results: list[ArmResult]
+    pairs: list[tuple[ArmResult, ArmResult]]
     comparisons: list[Comparison]
     classes: list[Comparison]
     warnings: list[str]
@@ -137,16 +139,6 @@ class Report:
         titles = {(arm.name, other.name): _paper_title(arm, other) for arm, other in self.pairs}
         title = titles[arm, baseline]
         return title if title and list(titles.values()).count(title) == 1 else f'{arm} − {baseline}'
-
-    def result(self, name: str) -> ArmResult:
-        """Return the arm of a name."""
-        return next(result for result in self.results if result.name == name)
-
-    @property
-    def pairs(self) -> list[tuple[ArmResult, ArmResult]]:
-        """The arms that are compared, each with its baseline."""
-        names = dict.fromkeys((pair.arm, pair.baseline) for pair in self.comparisons)
-        return [(self.result(arm), self.result(baseline)) for arm, baseline in names]
 
 
 def _paper_title(arm: ArmResult, other: ArmResult) -> str | None:
@@ -185,7 +177,7 @@ def build(
     pairs = list(pairs_of(results, baseline))
     comparisons = [compared for which in EVALUATIONS for compared in compare(pairs, which)]
     classes = [compared for pair in pairs for compared in compare_classes(*pair)]
-    return Report(title, results, comparisons, classes, list(_warnings(results, pairs)), **more)
+    return Report(title, results, pairs, comparisons, classes, list(_warnings(results, pairs)), **more)
 
 
 def _warnings(results: Sequence[ArmResult], pairs: Sequence[tuple[ArmResult, ArmResult]]) -> Iterator[str]:

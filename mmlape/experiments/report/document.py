@@ -133,8 +133,7 @@ class Part(NamedTuple):
 
     Attributes:
         kind: 'heading', 'text', 'list', 'warnings', 'table', 'folded' (a table that is closed at first) or 'figure'.
-        content: A text, lines, a frame, or the file of a figure.
-        caption: Of a table or a figure.
+        content: A text, lines, a frame, or the file of a figure; empty ones are left out.
     """
 
     kind: str

@@ -27,7 +27,6 @@ class Quotation:
     Attributes:
         paper: 'LaPE (ICCV 2023)'.
         runs: How many runs a figure is of, as the paper says it.
-        dataset: What they were measured on.
         figures: As the paper prints them, ``{metric: text}``.
         note: What keeps a figure from being what the paper says; empty if nothing does.
     """
@@ -49,11 +48,9 @@ class IndexEntry:
     """The entry of a config in the metafile of its folder, or of an arm in its study.
 
     Attributes:
-        parameters, flops: Exact numbers, for one image of ``size``; None if not given.
-        size: Height and width.
+        parameters, flops: Exact numbers, for one image of ``size``, (height, width); None if not given.
         length: 'Iterations' or 'Epochs', and how many; None if not given.
         batch: The recipe's total batch.
-        quotations: The papers' figures.
         fractions: The papers' figures for fractions of the training images.
     """
 

@@ -40,21 +40,28 @@ def write_report(report: Report, folder: str | Path) -> list[Path]:
 
 _MOMENTS = ('mean', 'std', 'n', 'low', 'high', 'note')
 _TESTED = ('mean', 'low', 'high', 'p', 'holm', 'note')
+_COMPARED = ('arm', 'baseline', 'which', 'metric', 'class', 'test', 'n_arm', 'n_baseline', *_TESTED)
 
 
 def write_data(report: Report, folder: Path) -> list[Path]:
     """Write ``report.json``, ``values.csv``, ``estimates.csv`` and ``comparisons.csv``; all values are in points."""
-    write_json(folder / 'report.json', as_json(report))
-    written = [folder / 'report.json']
+    values, estimates = [], []
+    for result in report.results:
+        for which, metric, name, entry in _entries(result):
+            steps = result.summary[which]['steps']
+            for seed, value in entry['values'].items():
+                values.append((result.name, seed, which, steps[seed], metric, name, value))
+            estimates.append((result.name, which, metric, name, *(entry[key] for key in _MOMENTS)))
+    files = [folder / 'report.json']
+    write_json(files[0], as_json(report))
     for name, rows, columns in (
-        ('values', _values(report), ('arm', 'seed', 'which', 'step', 'metric', 'class', 'value')),
-        ('estimates', _estimates(report), ('arm', 'which', 'metric', 'class', *_MOMENTS)),
+        ('values', values, ('arm', 'seed', 'which', 'step', 'metric', 'class', 'value')),
+        ('estimates', estimates, ('arm', 'which', 'metric', 'class', *_MOMENTS)),
         ('comparisons', _comparisons(report), _COMPARED),
     ):
-        path = folder / f'{name}.csv'
-        pd.DataFrame(rows, columns=list(columns)).to_csv(path, index=False)
-        written.append(path)
-    return written
+        files.append(folder / f'{name}.csv')
+        pd.DataFrame(rows, columns=list(columns)).to_csv(files[-1], index=False)
+    return files
 
 
 def as_json(report: Report) -> dict:
@@ -71,7 +78,6 @@ def as_json(report: Report) -> dict:
 
 
 def _arm(result: ArmResult) -> dict:
-    identity = {key: value for key, value in result.identity.items() if key != 'settings'}
     return {
         'task': result.task,
         'metrics': list(result.metrics),
@@ -87,7 +93,7 @@ def _arm(result: ArmResult) -> dict:
             'gpu_hours': result.gpu_hours,
             'runs': {str(run.seed): run.cost for run in result.arm.runs},
         },
-        'identity': identity,
+        'identity': {key: value for key, value in result.identity.items() if key != 'settings'},
     }
 
 
@@ -100,22 +106,6 @@ def _entries(result: ArmResult) -> Iterator[tuple[str, str, str | None, dict]]:
         for metric, rows in summary['per_class'].items():
             for name, entry in rows.items():
                 yield which, metric, name, entry
-
-
-def _values(report: Report) -> Iterator[tuple]:
-    for result in report.results:
-        for which, metric, name, entry in _entries(result):
-            for seed, value in entry['values'].items():
-                yield result.name, seed, which, result.summary[which]['steps'][seed], metric, name, value
-
-
-def _estimates(report: Report) -> Iterator[tuple]:
-    for result in report.results:
-        for which, metric, name, entry in _entries(result):
-            yield result.name, which, metric, name, *(entry[key] for key in _MOMENTS)
-
-
-_COMPARED = ('arm', 'baseline', 'which', 'metric', 'class', 'test', 'n_arm', 'n_baseline', *_TESTED)
 
 
 def _comparisons(report: Report) -> Iterator[tuple]:
@@ -141,22 +131,18 @@ def report_work_dir(
 ) -> tuple[Report, list[Path]]:
     """Average and compare the arms below a work dir, and write the report; return it, and its files.
 
-    Args:
-        work_dir: See :func:`mmlape.runs.run.read_arms`.
-        out: The folder of the report; default: ``report`` in the work dir.
-        title: The heading; default: the name of the work dir.
-        names: The arms, in this order; default: all.
-        baseline: As in `build`.
-        metrics: The metrics to compare; default: the tasks'.
-        images: A folder of images to show, captioned by its sub-folders.
-        allow_software: As in `build`.
+    ``names`` are those of the arms, in this order (default: all), ``metrics`` those to compare (default: the tasks'),
+    ``images`` is a folder of images to show, captioned by its sub-folders; see `build` for the others.
 
     Raises:
         DataError: No run has finished, runs of an arm are not repeats of each other, or files cannot be written.
         ConfigError: An arm or a metric does not exist.
     """
     arms = [ArmRuns(name, runs) for name, runs in read_arms(work_dir, names).items()]
-    _require_results(arms, work_dir)
+    runs = [(arm, run) for arm in arms for run in arm.runs]
+    if not any(run.counts for _, run in runs):
+        states = '; '.join(f'{arm.name}, seed {run.seed}: {run.outcome}' for arm, run in runs)
+        raise DataError(f'no run in {work_dir} has finished, so there is nothing to report: {states}')
     folder = Path(work_dir)
     out = Path(out) if out else folder / 'report'
     report = build(
@@ -167,13 +153,6 @@ def report_work_dir(
         images=_copy_images(Path(images), out / 'images') if images else {},
     )
     return report, write_report(report, out)
-
-
-def _require_results(arms: Sequence[ArmRuns], work_dir: str | Path) -> None:
-    runs = [(arm, run) for arm in arms for run in arm.runs]
-    if not any(run.counts for _, run in runs):
-        states = '; '.join(f'{arm.name}, seed {run.seed}: {run.outcome}' for arm, run in runs)
-        raise DataError(f'no run in {work_dir} has finished, so there is nothing to report: {states}')
 
 
 def _with_metrics(arms: Sequence[ArmRuns], metrics: Sequence[str]) -> list[ArmRuns]:
