@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from mmlape.analysis.backbones import NamedBackbone
 from mmlape.analysis.position import COSINE, MOST_CELLS, PositionView, pe_table, token_grid, view_positions
 from mmlape.console import console
+from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 from mmlape.tables import console_table, text_table
 
@@ -126,7 +126,7 @@ def _save(figure: Figure, path: str | Path) -> None:
 
 
 def write_figures(
-    backbones: Sequence[NamedBackbone],
+    models: Mapping[str, BaseBackbone],
     out: Path,
     size: Grid | None = None,
     token: Grid | None = None,
@@ -138,10 +138,9 @@ def write_figures(
         The numbers, and the files written: ``position_correlation.png``, ``pe_table.png``, ``patch_norm.png`` where
         a model has such a norm, ``filters_*.png``, and ``position.npz``.
     """
-    views = [view_positions(backbone.model, backbone.name, size, token, layers) for backbone in backbones]
+    views = [view_positions(model, name, size, token, layers) for name, model in models.items()]
     files = [out / 'position_correlation.png']
     draw_positions(views, files[0])
-    models = {backbone.name: backbone.model for backbone in backbones}
     tables = {
         name: pe_table(model, token_grid(model, size)).cpu().numpy()
         for name, model in models.items()
