@@ -65,8 +65,7 @@ OWN_TESTS = {
     'mmlape/experiments/slurm.py': OF_LAUNCHERS,
     'mmlape/experiments/scheduler.py': OF_LAUNCHERS,
     'mmlape/engine/study_file.py': OF_STUDIES,
-    'mmlape/experiments/arm.py': OF_STUDIES,
-    'mmlape/experiments/study.py': OF_LAUNCHERS,
+    'mmlape/experiments/study.py': ('tests/experiments/test_study_file.py', *OF_LAUNCHERS),
     'mmlape/experiments/status.py': OF_LAUNCHERS,
     'mmlape/experiments/multi_seed.py': OF_LAUNCHERS,
     'mmlape/engine/': OF_ENGINE,
@@ -467,11 +466,6 @@ BY_FILE = {
         ('study: figures lose their decimals', "self.printed['arms'][name]", "self.content['arms'][name]"),
         ('study: a key twice is its last value', 'if twice is not None:', 'if False:'),
     ],
-    'mmlape/experiments/arm.py': [
-        ('arms: an option is lost in a study', 'study.reference(arm), tuple(cfg_options))', 'study.reference(arm), ())'),
-        ('arms: chosen by their beginning', 'fnmatch.fnmatchcase(arm.name, pattern) for pattern in patterns',
-         'arm.name.startswith(pattern) for pattern in patterns'),
-    ],
     'mmlape/experiments/slurm.py': [
         ('Slurm: PREEMPTED is not requeued', "'TIMEOUT', 'PREEMPTED', 'NODE_FAIL'", "'TIMEOUT', 'NODE_FAIL'"),
         ('Slurm: BOOT_FAIL is not requeued', "'BOOT_FAIL', ", ''),
@@ -523,6 +517,9 @@ BY_FILE = {
         ('study: changes of the config are lost', "['--cfg-options', *arm.cfg_options] if arm.cfg_options else []",
          '[]'),
         ('study: another seed is trained', "'--seed', str(seed)", "'--seed', str(self.seeds[0])"),
+        ('arms: an option is lost in a study', 'study.reference(arm), tuple(cfg_options))', 'study.reference(arm), ())'),
+        ('arms: chosen by their beginning', 'fnmatch.fnmatchcase(arm.name, pattern) for pattern in patterns',
+         'arm.name.startswith(pattern) for pattern in patterns'),
     ],
     'mmlape/experiments/multi_seed.py': [
         ('multi-seed: status 0 with runs missing', 'return 0 if all(complete) else 1',

@@ -104,9 +104,8 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from mmlape.errors import ConfigError
-    from mmlape.experiments.arm import Arm, choose, on_fractions, read_arms
     from mmlape.experiments.multi_seed import average_arms, run_study
-    from mmlape.experiments.study import Study
+    from mmlape.experiments.study import Arm, Study, choose, on_fractions, read_arms
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     arms, seeds, work_dir = read_arms(args.config, args.cfg_options)

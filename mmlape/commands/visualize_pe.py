@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from mmlape.analysis.backbones import open_models
-    from mmlape.analysis.position_figures import numbers_table, write_figures
+    from mmlape.analysis.position import numbers_table, write_figures
 
     apply_trust(args)
     size = height_width(args.size, '--size')

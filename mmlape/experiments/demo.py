@@ -22,7 +22,6 @@ from mmlape.console import clock, console
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import quiet_logger
 from mmlape.errors import TrainingError
-from mmlape.experiments.arm import Arm
 from mmlape.experiments.averages import write_summary
 from mmlape.experiments.demo_steps import (
     DATA_COST,
@@ -39,7 +38,7 @@ from mmlape.experiments.demo_steps import (
 from mmlape.experiments.launchers import LocalLauncher, visible_devices
 from mmlape.experiments.report import ArmRuns, build, console_table, write_report
 from mmlape.experiments.scheduler import Progress, Scheduler
-from mmlape.experiments.study import PlannedRun, Study
+from mmlape.experiments.study import Arm, PlannedRun, Study
 from mmlape.files import atomic_path
 from mmlape.mim import mim_root
 from mmlape.runs.failures import log_tail

@@ -10,11 +10,10 @@ from rich.table import Table
 from mmlape.console import console
 from mmlape.engine.optim import check_precision
 from mmlape.engine.study_file import is_study, read_arm
-from mmlape.experiments.arm import Arm
 from mmlape.experiments.averages import DASH, SUMMARY, summary_table, write_summary
 from mmlape.experiments.launchers import Launcher, LocalLauncher
 from mmlape.experiments.scheduler import Scheduler
-from mmlape.experiments.study import PlannedRun, Study, require_startable
+from mmlape.experiments.study import Arm, PlannedRun, Study, require_startable
 from mmlape.runs.run import read_seeds, write_planned
 from mmlape.tables import console_table, text_table
 

@@ -21,13 +21,12 @@ from mmlape.datasets.sources import read_lines
 from mmlape.engine.evaluator import test
 from mmlape.engine.optim import check_precision, quiet_logger
 from mmlape.errors import DataError
-from mmlape.experiments.arm import Arm
 from mmlape.experiments.averages import DASH, interval, mean_std_n, moments, number, summarise
 from mmlape.experiments.launchers import Launcher, LocalLauncher
 from mmlape.experiments.multi_seed import plan_table
 from mmlape.experiments.scheduler import Progress, Scheduler
 from mmlape.experiments.statistics import INTERVAL
-from mmlape.experiments.study import PlannedRun, Study
+from mmlape.experiments.study import Arm, PlannedRun, Study
 from mmlape.experiments.vtab_sets import VtabSet, VtabSets
 from mmlape.files import atomic_path, write_json
 from mmlape.runs.record import checkpoints

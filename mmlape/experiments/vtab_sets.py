@@ -14,7 +14,7 @@ from mmlape.engine.config import load_config
 from mmlape.engine.optim import build_model, quiet_logger
 from mmlape.engine.study_file import is_study, read_study
 from mmlape.errors import CheckpointError, ConfigError, DataError, listed
-from mmlape.experiments.arm import Arm
+from mmlape.experiments.study import Arm
 
 ALL_IMAGES = 'train_dataloader.dataset.ann_file=train800val200.txt'
 """The option that trains on the 200 images of validation, too."""

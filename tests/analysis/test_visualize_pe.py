@@ -7,10 +7,9 @@ import torch
 from model_helpers import cvt, randomise, vit
 from PIL import Image
 
-from mmlape.analysis import position_figures
+from mmlape.analysis import position
 from mmlape.analysis.backbones import open_model, open_models
-from mmlape.analysis.position import cosines, describe_map, pe_table, token_grid, view_positions
-from mmlape.analysis.position_figures import write_figures
+from mmlape.analysis.position import cosines, describe_map, pe_table, token_grid, view_positions, write_figures
 from mmlape.checkpoint.records import KEY, record_of
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
@@ -215,7 +214,7 @@ def test_a_checkpoint_that_does_not_say_enough(tiny_arch, tmp_path):
 def test_scales_of_several_sizes_are_a_row_each(tiny_arch, tmp_path, monkeypatch):
     """DPN, Figure 3: P x P values of a channel as an image; a model without the norm has no row."""
     drawn = []
-    monkeypatch.setattr(position_figures, '_save', lambda figure, path: drawn.append((path.name, figure)))
+    monkeypatch.setattr(position, '_save', lambda figure, path: drawn.append((path.name, figure)))
     large = dict(tiny_arch, embed_dims=64, num_layers=5)
     models = {
         'Ti/8': vit(arch=tiny_arch, patch_norm='dual'),

@@ -7,9 +7,8 @@ import pytest
 import tiny
 
 from mmlape.errors import ConfigError, TrainingError
-from mmlape.experiments.arm import on_fractions
 from mmlape.experiments.launchers import LocalLauncher
-from mmlape.experiments.study import Arm, PlannedRun, Study, require_startable
+from mmlape.experiments.study import Arm, PlannedRun, Study, on_fractions, require_startable
 from mmlape.files import write_json
 from mmlape.runs.locks import take_lock
 from mmlape.runs.record import lock_run
