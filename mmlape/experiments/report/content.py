@@ -140,6 +140,10 @@ class Report:
         title = titles[arm, baseline]
         return title if title and list(titles.values()).count(title) == 1 else f'{arm} − {baseline}'
 
+    def result(self, name: str) -> ArmResult:
+        """Return the arm of a name."""
+        return next(result for result in self.results if result.name == name)
+
 
 def _paper_title(arm: ArmResult, other: ArmResult) -> str | None:
     """Return 'Seg-T-Mask/16: LaPE − Default'; None for arms of two models, or of one method."""

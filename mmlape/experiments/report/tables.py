@@ -95,9 +95,9 @@ def grouped_classes(report: Report) -> list[tuple[str, str, list[Comparison]]]:
 
 def seeds_table(report: Report) -> pd.DataFrame:
     """Build the table of the seeds that differences need in either test, from the spread of the compared arms."""
-    rows, results = [], {result.name: result for result in report.results}
+    rows = []
     for compared in report.comparisons_at('last'):
-        arms = [results[name].values('last', compared.metric) for name in (compared.arm, compared.baseline)]
+        arms = [report.result(name).values('last', compared.metric) for name in (compared.arm, compared.baseline)]
         head = (report.title_of(compared.arm, compared.baseline), label(compared.metric))
         spreads = (
             ('unpaired', compared.welch, pooled([list(values.values()) for values in arms])),
