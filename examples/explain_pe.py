@@ -20,7 +20,7 @@ from PIL import Image
 from rich.table import Table
 from torch import Tensor
 
-from mmlape.analysis.subjects import OpenOptions, Subject, open_models
+from mmlape.analysis.backbones import open_models
 from mmlape.console import console
 from mmlape.errors import ConfigError, DataError, MMLaPEError
 from mmlape.models.base.backbone import BaseBackbone
@@ -127,16 +127,16 @@ def write_figures(image: np.ndarray, patch: int, seed: int, folder: Path) -> lis
     return files
 
 
-def small_models(seed: int) -> list[Subject]:
+def small_models(seed: int) -> dict[str, BaseBackbone]:
     """Return untrained ViTs, alike but for their position encoding."""
-    arch, models = dict(embed_dims=96, num_layers=4, num_heads=4, feedforward_channels=192), []
+    arch, models = dict(embed_dims=96, num_layers=4, num_heads=4, feedforward_channels=192), {}
     for name, options in KINDS.items():
         torch.manual_seed(seed)
         model = VisionTransformer(arch, 80, 20, out_type='avg_featmap', **options).eval()
         for path, parameter in model.named_parameters():  # a table of zeros would encode nothing
             if path.endswith('relative_position_bias_table'):
                 torch.nn.init.normal_(parameter)
-        models.append(Subject(f'untrained ViT, PE {name}', model))
+        models[f'untrained ViT, PE {name}'] = model
     return models
 
 
@@ -223,13 +223,13 @@ def run(args: argparse.Namespace) -> None:
     if len(images) > 1 or args.patch < 1:
         raise ConfigError(f'give one image and --patch of 1 or more, not {images} and {args.patch}')
     image = read_image(images[0] if images else None, args.patch)
-    subjects = open_models(models, OpenOptions()) if models else small_models(args.seed)
+    opened = open_models(models) if models else small_models(args.seed)
     for file in write_figures(image, args.patch, args.seed, Path(args.out)):
         print(f'wrote {file}')
     table = Table('model', title='largest relative change of the output when patches change places')
     table.add_column('change', justify='right')
-    for subject in subjects:
-        table.add_row(subject.name, f'{permutation_change(subject.model, image, args.seed):.1e}')
+    for name, model in opened.items():
+        table.add_row(name, f'{permutation_change(model, image, args.seed):.1e}')
     console().print(table)
 
 

@@ -48,17 +48,10 @@ def markdown_table(frame: pd.DataFrame) -> str:
     return '\n'.join(f'| {" | ".join(row)} |' for row in (heads, rule, *rows))
 
 
-def html_table(frame: pd.DataFrame, prefixes: Mapping[str, str] | None = None) -> str:
-    """Return a table as HTML of the class ``text<N>``, N being the number of its columns of text.
-
-    Args:
-        frame: The table.
-        prefixes: HTML to be put before those cells of the first column that have this text.
-    """
+def html_table(frame: pd.DataFrame) -> str:
+    """Return a table as HTML of the class ``text<N>``, N being the number of its columns of text."""
     flat = frame.reset_index().map(lambda cell: html.escape(str(cell)))
     flat.columns = [html.escape(name) for name in flat.columns]
-    for text, prefix in (prefixes or {}).items():
-        flat.iloc[:, 0] = flat.iloc[:, 0].replace(html.escape(text), prefix + html.escape(text))
     with pd.option_context('display.max_colwidth', None):  # else pandas cuts long cells
         return flat.to_html(index=False, escape=False, border=0, justify='left', classes=f'text{frame.index.nlevels}')
 
@@ -70,13 +63,16 @@ def latex_table(frame: pd.DataFrame, caption: str, column_format: str) -> str:
     return text.replace('\\caption', '\\centering\\small\\setlength{\\tabcolsep}{4pt}\n\\caption', 1)
 
 
-def console_table(frame: pd.DataFrame, title: str | None = None, sections: bool = False) -> ConsoleTable:
+def console_table(
+    frame: pd.DataFrame, title: str | None = None, sections: bool = False, styles: Mapping[str, str] | None = None
+) -> ConsoleTable:
     """Build a table for the terminal.
 
     Args:
         frame: The table.
         title: Its title.
         sections: Whether a line stands between rows whose first cells differ.
+        styles: Rich's style of cells that have this text.
     """
     table, last = ConsoleTable(title=None if title is None else Text(title)), None
     for place, head in enumerate(heads_of(frame)):
@@ -84,6 +80,6 @@ def console_table(frame: pd.DataFrame, title: str | None = None, sections: bool 
     for row in rows_of(frame):
         if sections and last not in (None, row[0]):
             table.add_section()
-        table.add_row(*(Text(str(cell)) for cell in row))
+        table.add_row(*(Text(str(cell), (styles or {}).get(cell, '')) for cell in row))
         last = row[0]
     return table

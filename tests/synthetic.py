@@ -10,7 +10,7 @@ STACK = {'torch': '2.11.0', 'mmengine': '0.10.12', 'mmcv': '2.3.6'}
 
 
 def settings(joining='lape', patch_norm='none', arch='deit-tiny', head='SegmenterMaskTransformerHead', **more):
-    """The part of a configuration that `mmlape.runs.settings.settings` keeps, shortened."""
+    """The part of a configuration that `mmlape.runs.identity.settings` keeps, shortened."""
     backbone = {'type': 'mmlape.VisionTransformer', 'arch': arch, 'pe_joining': joining, 'patch_norm': patch_norm}
     backbone['init_cfg'] = {'type': 'Pretrained'}
     return {'model': {'type': 'EncoderDecoder', 'backbone': backbone, 'decode_head': {'type': head}}, **more}

@@ -59,14 +59,14 @@ OWN_TESTS = {
     'mmlape/datasets/few_shot.py': OF_FEW_SHOT,
     'mmlape/runs/': OF_RUNS,
     'mmlape/experiments/': OF_COMPARISONS,
-    'mmlape/experiments/vtab/': OF_VTAB,
-    'mmlape/experiments/launchers/': OF_LAUNCHERS,
+    'mmlape/experiments/vtab.py': OF_VTAB,
+    'mmlape/experiments/vtab_sets.py': OF_VTAB,
+    'mmlape/experiments/launchers.py': OF_LAUNCHERS,
+    'mmlape/experiments/slurm.py': OF_LAUNCHERS,
     'mmlape/experiments/scheduler.py': OF_LAUNCHERS,
     'mmlape/engine/study_file.py': OF_STUDIES,
-    'mmlape/experiments/arm.py': OF_STUDIES,
-    'mmlape/experiments/study.py': OF_LAUNCHERS,
+    'mmlape/experiments/study.py': ('tests/experiments/test_study_file.py', *OF_LAUNCHERS),
     'mmlape/experiments/status.py': OF_LAUNCHERS,
-    'mmlape/experiments/progress.py': OF_LAUNCHERS,
     'mmlape/experiments/multi_seed.py': OF_LAUNCHERS,
     'mmlape/engine/': OF_ENGINE,
     'mmlape/engine/few_shot.py': OF_FEW_SHOT,
@@ -80,7 +80,12 @@ OWN_TESTS = {
         QUICK,
     ),
     'mmlape/analysis/drawing.py': ('tests/analysis/test_image_demo.py', '-k', 'drawn or threshold or stands'),
-    'mmlape/analysis/inference.py': ('tests/analysis/test_image_demo.py', '-k', 'classes_come'),
+    'mmlape/analysis/inference.py': (
+        'tests/analysis/test_image_demo.py',
+        'tests/models/test_drawn_numbers.py',
+        '-k',
+        'classes_come or listed',
+    ),
     'mmlape/checkpoint/': OF_CHECKPOINTS,
 }
 """The tests of the files below a folder, or of a file."""
@@ -221,7 +226,29 @@ BY_FILE = {
          'ranks[random.permutation(images)[:shots], 0]'),
         ('few-shot: the last seed left out', 'for seed in range(seeds):', 'for seed in range(seeds - 1):'),
     ],
-    'mmlape/runs/settings.py': [
+    'mmlape/runs/identity.py': [
+        ('identity: amp not compared', "('total_batch', 'batch_policy', 'amp')", "('total_batch', 'batch_policy')"),
+        ('identity: total batch not compared', "('total_batch', 'batch_policy', 'amp')", "('batch_policy', 'amp')"),
+        ('identity: batch policy not compared', "('total_batch', 'batch_policy', 'amp')", "('total_batch', 'amp')"),
+        ('identity: processes compared at a resume', "+ (() if for_resume else ('world_size',))", "+ ('world_size',)"),
+        ('identity: processes not compared in averages', "+ (() if for_resume else ('world_size',))", ''),
+        ('identity: seeds not compared at a resume', "if for_resume and mine.get('seed') != other.get('seed')",
+         "if False and mine.get('seed') != other.get('seed')"),
+        ('identity: weights not compared',
+         "    lines += _other_weights(mine.get('checkpoint'), other.get('checkpoint'))\n", ''),
+        ('identity: weights by their name', "known = first.get('sha256') and second.get('sha256')", 'known = None'),
+        ('identity: configurations not compared', "if mine.get('settings_sha256') != other.get('settings_sha256'):", 'if False:'),
+        ('identity: software not compared', 'return lines + software_differences(mine, other)', 'return lines'),
+        ('identity: source not compared', "for key in ('version', 'source')}", "for key in ('version',)}"),
+        ('identity: the first of several weights', "' + '.join(digest['sha256'] for digest in digests)",
+         "digests[0]['sha256']"),
+        ('identity: load_from does not count', "if cfg.get('load_from'):", 'if False:'),
+        ('identity: a teacher does not count', "in ('checkpoint', 'teacher_checkpoint') and",
+         "in ('checkpoint',) and"),
+        ('identity: the source of experiments counts', "'environment', 'experiments', 'cli.py')",
+         "'environment', 'cli.py')"),
+        ('identity: the source of the engine does not count', "_AFTERWARDS = ('analysis',",
+         "_AFTERWARDS = ('engine', 'analysis',"),
         ('identity: without default_scope', "'default_scope', ", ''),
         ('identity: without model', "'model', ", ''),
         ('identity: without data_preprocessor', "'data_preprocessor', ", ''),
@@ -252,30 +279,7 @@ BY_FILE = {
          "'accumulative_counts' in wrapper"),
         ('identity: fp16 is bf16', "'AmpOptimWrapper': 'fp16'", "'AmpOptimWrapper': 'bf16'"),
         ('identity: the order of keys counts', 'json.dumps(content, sort_keys=True)', 'json.dumps(content)'),
-    ],
-    'mmlape/runs/identity.py': [
-        ('identity: amp not compared', "('total_batch', 'batch_policy', 'amp')", "('total_batch', 'batch_policy')"),
-        ('identity: total batch not compared', "('total_batch', 'batch_policy', 'amp')", "('batch_policy', 'amp')"),
-        ('identity: batch policy not compared', "('total_batch', 'batch_policy', 'amp')", "('total_batch', 'amp')"),
-        ('identity: processes compared at a resume', "+ (() if for_resume else ('world_size',))", "+ ('world_size',)"),
-        ('identity: processes not compared in averages', "+ (() if for_resume else ('world_size',))", ''),
-        ('identity: seeds not compared at a resume', "if for_resume and mine.get('seed') != other.get('seed')",
-         "if False and mine.get('seed') != other.get('seed')"),
-        ('identity: weights not compared',
-         "    lines += _other_weights(mine.get('checkpoint'), other.get('checkpoint'))\n", ''),
-        ('identity: weights by their name', "known = first.get('sha256') and second.get('sha256')", 'known = None'),
-        ('identity: configurations not compared', "if mine.get('settings_sha256') != other.get('settings_sha256'):", 'if False:'),
-        ('identity: software not compared', 'return lines + software_differences(mine, other)', 'return lines'),
-        ('identity: source not compared', "for key in ('version', 'source')}", "for key in ('version',)}"),
-        ('identity: the first of several weights', "' + '.join(digest['sha256'] for digest in digests)",
-         "digests[0]['sha256']"),
-        ('identity: load_from does not count', "if cfg.get('load_from'):", 'if False:'),
-        ('identity: a teacher does not count', "in ('checkpoint', 'teacher_checkpoint') and",
-         "in ('checkpoint',) and"),
-        ('identity: the source of experiments counts', "'environment', 'experiments', 'cli.py')",
-         "'environment', 'cli.py')"),
-        ('identity: the source of the engine does not count', "_AFTERWARDS = ('analysis',",
-         "_AFTERWARDS = ('engine', 'analysis',"),
+        ('provenance: the name decides', 'digest[:8] if digest else named and named[1]', 'named and named[1]'),
     ],
     'mmlape/runs/record.py': [
         ('record: best is the last', 'best=_best(self.evaluations, key, greater))', 'best=entry | dict(key=key))'),
@@ -299,6 +303,9 @@ BY_FILE = {
          "r'(?:iter|epoch|best_mIoU_iter)_(\\d+)"),
         ('record: lines after the last evaluation count', "return [entry for entry in evaluations if entry['step'] <= end]",
          'return evaluations'),
+        ('cost: hours of one process', 'seconds * get_world_size() / 3600', 'seconds / 3600'),
+        ('cost: minutes', 'seconds * get_world_size() / 3600', 'seconds * get_world_size() / 60'),
+        ('cost: memory in MB', 'ru_maxrss / 2**10', 'ru_maxrss / 1000'),
     ],
     'mmlape/runs/resume.py': [
         ('resume: a lock is kept after a refusal', '        os.close(start.lock)\n        raise', '        raise'),
@@ -334,15 +341,7 @@ BY_FILE = {
          "loss.setdefault(iteration, row['loss'])"),
         ('curves: iterations of any run', 'set.intersection(', 'set.union('),
     ],
-    'mmlape/runs/machine.py': [
-        ('cost: hours of one process', 'seconds * get_world_size() / 3600', 'seconds / 3600'),
-        ('cost: minutes', 'seconds * get_world_size() / 3600', 'seconds * get_world_size() / 60'),
-        ('cost: memory in MB', 'ru_maxrss / 2**10', 'ru_maxrss / 1000'),
-    ],
-    'mmlape/runs/provenance.py': [
-        ('provenance: the name decides', 'digest[:8] if digest else named and named[1]', 'named and named[1]'),
-    ],
-    'mmlape/runs/diagnosis.py': [
+    'mmlape/runs/failures.py': [
         ('diagnosis: all attempts', 'return lines[begin + 1 :]', 'return lines'),
         ('diagnosis: the first error', 'reason=errors[-1])', 'reason=errors[0])'),
     ],
@@ -357,8 +356,6 @@ BY_FILE = {
         ('tests: Bonferroni', "method='holm'", "method='bonferroni'"),
         ('tests: of the baseline minus the arm', 'np.mean(values) - np.mean(baseline)',
          'np.mean(baseline) - np.mean(values)'),
-    ],
-    'mmlape/experiments/power.py': [
         ('power: paired by place', '[values[seed] - baseline[seed] for seed in values if seed in baseline]',
          '[one - other for one, other in zip(values.values(), baseline.values())]'),
         ('power: n for n - 1', 'np.var(values, ddof=1)', 'np.var(values)'),
@@ -398,11 +395,10 @@ BY_FILE = {
         ('averages: intervals as they are', "for key in ('mean', 'std', 'low', 'high')", "for key in ('mean', 'std')"),
         ('averages: other iterations', 'if len(steps) > 1:', 'if len(steps) > 2:'),
         ('averages: other runs', 'for other in known[1:]:', 'for other in known[2:]:'),
-        ('averages: other software always', '    if allow_software:\n', '    if True:\n'),
+        ('averages: other software always', '        if allow_software:\n', '        if True:\n'),
         ('averages: the same seed twice', 'if len(set(seeds)) != len(seeds):', 'if False:'),
     ],
     'mmlape/experiments/report/arms.py': [
-        ('report: epoch e is iteration e', 'end * epoch // epochs', 'epoch'),
         ('report: identity of a run that does not count', 'for run in self.counted if run.identity',
          'for run in self.arm.runs if run.identity'),
         ('report: seeds as text', '{int(seed): value for', '{seed: value for'),
@@ -411,7 +407,7 @@ BY_FILE = {
          'recorded = [run.cost[key] for run in self.arm.runs'),
         ('report: hours of a run', 'return sum(known) if known', 'return sum(known) / len(known) if known'),
     ],
-    'mmlape/experiments/report/comparisons.py': [
+    'mmlape/experiments/report/content.py': [
         ('report: best compared as last', 'mine, theirs = (result.values(which, metric, name)',
          "mine, theirs = (result.values('last', metric, name)"),
         ('report: arm and baseline exchanged', 'welch(list(mine.values()), list(theirs.values()))',
@@ -433,7 +429,7 @@ BY_FILE = {
         ('report: largest fraction first', 'dict(sorted(arms.items()))', 'dict(sorted(arms.items(), reverse=True))'),
         ('report: best for last by fraction', "self.arms[share].summary['last']", "self.arms[share].summary['best']"),
     ],
-    'mmlape/experiments/vtab/protocol.py': [
+    'mmlape/experiments/vtab.py': [
         ('VTAB: the rate of the best evaluations', "summary['last']['metrics'].get(METRIC)",
          "summary['best']['metrics'].get(METRIC)"),
         ('VTAB: the larger of equals', 'for rate in sorted(options.rates):',
@@ -447,17 +443,15 @@ BY_FILE = {
         ('VTAB: the oldest checkpoint is tested', 'next(iter(checkpoints(run.folder)), None)',
          'next(reversed(checkpoints(run.folder)), None)'),
         ('VTAB: tests of another list', 'stamp.read_text() != _digest(listed)', 'False'),
-        ('VTAB: the tests of validation', "self.vtab_set.cfg.data_root) / 'test.txt'",
-         "self.vtab_set.cfg.data_root) / 'val200.txt'"),
         ('VTAB: the chosen rate is pruned', 'if rate == result.rate:', 'if rate != result.rate:'),
-    ],
-    'mmlape/experiments/vtab/tables.py': [
         ('VTAB: complete with one set', 'return all(result.test for', 'return any(result.test for'),
         ('VTAB: mean over all sets of the group', '/ len(have)} for seed', '/ len(members)} for seed'),
         ("VTAB: the paper's mean over all sets", '/ len(have) if known', '/ len(members) if known'),
         ('VTAB: paper minus ours', "test['mean'] - paper", "paper - test['mean']"),
     ],
-    'mmlape/experiments/vtab/sets.py': [
+    'mmlape/experiments/vtab_sets.py': [
+        ('VTAB: the tests of validation', "self.cfg.data_root) / 'test.txt'",
+         "self.cfg.data_root) / 'val200.txt'"),
         ('VTAB: 800 images for 1000', '*([ALL_IMAGES] if images == 1000 else [])',
          '*([ALL_IMAGES] if images == 800 else [])'),
         ('VTAB: 1000 images in the folder of 800', "'-1000' if images == 1000 else ''", "''"),
@@ -472,12 +466,7 @@ BY_FILE = {
         ('study: figures lose their decimals', "self.printed['arms'][name]", "self.content['arms'][name]"),
         ('study: a key twice is its last value', 'if twice is not None:', 'if False:'),
     ],
-    'mmlape/experiments/arm.py': [
-        ('arms: an option is lost in a study', 'study.reference(arm), tuple(cfg_options))', 'study.reference(arm), ())'),
-        ('arms: chosen by their beginning', 'fnmatch.fnmatchcase(arm.name, pattern) for pattern in patterns',
-         'arm.name.startswith(pattern) for pattern in patterns'),
-    ],
-    'mmlape/experiments/launchers/slurm.py': [
+    'mmlape/experiments/slurm.py': [
         ('Slurm: PREEMPTED is not requeued', "'TIMEOUT', 'PREEMPTED', 'NODE_FAIL'", "'TIMEOUT', 'NODE_FAIL'"),
         ('Slurm: BOOT_FAIL is not requeued', "'BOOT_FAIL', ", ''),
         ('Slurm: cancelled jobs are requeued', 'RESUMABLE = (', "RESUMABLE = ('CANCELLED', "),
@@ -490,17 +479,15 @@ BY_FILE = {
         ('Slurm: a silent controller ends jobs', '        if queue is None:\n            return\n',
          '        queue = queue or {}\n'),
     ],
-    'mmlape/experiments/launchers/local.py': [
-        ('local: one run too many', 'if running >= self.max_parallel:', 'if running > self.max_parallel:'),
-        ('local: a resumed run starts anew', "if planned.action != 'start':", "if planned.action == 'watch':"),
-        ('local: cores of one process', 'cores // (parallel * processes)', 'cores // parallel'),
-        ('local: GPUs of one process', 'len(devices) // processes if devices', 'len(devices) if devices'),
-    ],
-    'mmlape/experiments/launchers/devices.py': [
+    'mmlape/experiments/launchers.py': [
         ('GPUs: fewer are enough', 'if len(held) < count:', 'if not held:'),
         ('GPUs: a lock is kept if others are taken', '            slot.release()\n            return None',
          '            return None'),
         ('GPUs: by their place', 'names[index] if names else str(index)', 'str(index)'),
+        ('local: one run too many', 'if running >= self.max_parallel:', 'if running > self.max_parallel:'),
+        ('local: a resumed run starts anew', "if planned.action != 'start':", "if planned.action == 'watch':"),
+        ('local: cores of one process', 'cores // (parallel * processes)', 'cores // parallel'),
+        ('local: GPUs of one process', 'len(devices) // processes if devices', 'len(devices) if devices'),
     ],
     'mmlape/experiments/scheduler.py': [
         ('scheduler: the last of the plan first', 'planned = self.waiting.pop(0)', 'planned = self.waiting.pop()'),
@@ -517,6 +504,8 @@ BY_FILE = {
         ('scheduler: time left of one run', 'total / max(1, len(self.jobs))', 'total'),
         ('scheduler: time left without those that wait',
          'sum(left) + len(self.waiting) * sum(durations) / len(durations)', 'sum(left)'),
+        ('progress: skipped parts tell the pace', 'self.total -= cost', 'self.done += cost'),
+        ('progress: parts that run do not count', 'self.done + self.running()', 'self.done'),
     ],
     'mmlape/experiments/study.py': [
         ('study: arm by arm', 'for seed in self.seeds for arm in self.arms',
@@ -528,6 +517,9 @@ BY_FILE = {
         ('study: changes of the config are lost', "['--cfg-options', *arm.cfg_options] if arm.cfg_options else []",
          '[]'),
         ('study: another seed is trained', "'--seed', str(seed)", "'--seed', str(self.seeds[0])"),
+        ('arms: an option is lost in a study', 'study.reference(arm), tuple(cfg_options))', 'study.reference(arm), ())'),
+        ('arms: chosen by their beginning', 'fnmatch.fnmatchcase(arm.name, pattern) for pattern in patterns',
+         'arm.name.startswith(pattern) for pattern in patterns'),
     ],
     'mmlape/experiments/multi_seed.py': [
         ('multi-seed: status 0 with runs missing', 'return 0 if all(complete) else 1',
@@ -537,12 +529,8 @@ BY_FILE = {
     ],
     'mmlape/experiments/status.py': [
         ('status: time left as it was', "round(record['eta'] - silence)", "round(record['eta'])"),
-        ('status: best for last', "return (names[0], run.last['metrics'][names[0]], run.last['step'])",
-         "return (names[0], run.best['metrics'][names[0]], run.best['step'])"),
-    ],
-    'mmlape/experiments/progress.py': [
-        ('progress: skipped parts tell the pace', 'self.total -= cost', 'self.done += cost'),
-        ('progress: parts that run do not count', 'self.done + self.running()', 'self.done'),
+        ('status: best for last', "metric = (names[0], run.last['metrics'][names[0]], run.last['step'])",
+         "metric = (names[0], run.best['metrics'][names[0]], run.best['step'])"),
     ],
     'mmlape/engine/batch.py': [
         ('batch: without accumulation', 'return self.world_size * self.images_per_process * self.accumulation',
@@ -742,13 +730,6 @@ BY_FILE = {
     'examples/irpe_buckets.py': [
         ('bucket maps: columns first', 'place = cell[0] * grid[1] + cell[1]', 'place = cell[1] * grid[0] + cell[0]'),
     ],
-    'mmlape/analysis/predictions.py': [
-        ('lists: the least certain first', "sorted(listed, key=lambda row: -row['score'])",
-         "sorted(listed, key=lambda row: row['score'])"),
-        ('lists: at the threshold is below', 'if score >= score_thr]', 'if score > score_thr]'),
-        ('lists: shares of the classes that occur', 'counts / counts.sum()', 'counts / counts.max()'),
-        ('lists: three classes', 'topk(min(5, len(classes)))', 'topk(min(3, len(classes)))'),
-    ],
     'mmlape/analysis/drawing.py': [
         ('drawings: at the threshold is below', 'objects[objects.scores >= score_thr]', 'objects[objects.scores > score_thr]'),
         ('drawings: boxes and masks of the small image', 'large.shape[0] / image.shape[0]', '1.0'),
@@ -757,6 +738,11 @@ BY_FILE = {
     'mmlape/analysis/inference.py': [
         ('inference: classes of the config', 'return list(names)\n\n\ndef _class_names',
          'return None\n\n\ndef _class_names'),
+        ('lists: the least certain first', "sorted(listed, key=lambda row: -row['score'])",
+         "sorted(listed, key=lambda row: row['score'])"),
+        ('lists: at the threshold is below', 'if score >= score_thr]', 'if score > score_thr]'),
+        ('lists: shares of the classes that occur', 'counts / counts.sum()', 'counts / counts.max()'),
+        ('lists: three classes', 'topk(min(5, len(classes)))', 'topk(min(3, len(classes)))'),
     ],
     'examples/explain_pe.py': [
         ('article: patches by column',

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-from mmlape.analysis.subjects import Subject
 from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
@@ -48,11 +47,7 @@ def read_images(paths: Sequence[str | Path], model: BaseBackbone) -> Tensor:
 def bias_terms(model: BaseBackbone, images: Tensor) -> list[Tensor | None]:
     """Return what the encodings inside each layer's attention add to its logits, (N, N), or None.
 
-    The mean over images, windows and heads, of the patches only.
-
-    Args:
-        model: In evaluation mode.
-        images: (B, C, H, W).
+    The mean over images (B, C, H, W), windows and heads, of the patches only; the model is in evaluation mode.
     """
     found: list[Tensor | None] = [None] * model.num_layers
 
@@ -78,21 +73,24 @@ def bias_terms(model: BaseBackbone, images: Tensor) -> list[Tensor | None]:
 
 
 def write_bias_maps(
-    subject: Subject, folder: Path, layers: Sequence[int], cells: Sequence[Grid], paths: Sequence[str] = ()
+    name: str,
+    model: BaseBackbone,
+    folder: Path,
+    layers: Sequence[int],
+    cells: Sequence[Grid],
+    paths: Sequence[str] = (),
 ) -> list[Path]:
     """Write ``bias_maps.png``, a row a layer and a column a reference cell, and ``bias_maps.npz``.
 
     Args:
-        subject: The model.
+        name: Of the model, in messages.
+        model: In evaluation mode.
         folder: Of the files.
         layers: Counted from 0; none for all.
         cells: Patches whose queries are shown, (row, column) from 0; none for the centre.
         paths: Images; see ``read_images``.
-
-    Raises:
-        ConfigError: If a layer or a cell is not there, or nothing is added to a layer's logits.
     """
-    model, layers = subject.model, list(layers) or list(range(subject.model.num_layers))
+    layers = list(layers) or list(range(model.num_layers))
     if not all(0 <= layer < model.num_layers for layer in layers):
         raise ConfigError(f'--layers: choose from 0 to {model.num_layers - 1}')
     terms, grids = bias_terms(model, read_images(paths, model)), model.layer_grids(model.grid, inside=True)
@@ -101,7 +99,7 @@ def write_bias_maps(
     arrays = {}
     for row, layer in zip(axes, layers):
         if terms[layer] is None:
-            raise ConfigError(f'{subject.name}: no position encoding adds to the logits of layer {layer}')
+            raise ConfigError(f'{name}: no position encoding adds to the logits of layer {layer}')
         grid = grids[layer]
         for ax, cell in zip(row, cells or [(grid[0] // 2, grid[1] // 2)]):
             if not (0 <= cell[0] < grid[0] and 0 <= cell[1] < grid[1]):

@@ -9,7 +9,7 @@ from mmengine.config import Config
 
 from mmlape.engine.config import load_config, resolve_path
 from mmlape.engine.study_file import is_study, read_arm
-from mmlape.runs.settings import leaves
+from mmlape.runs.identity import leaves
 
 _ABSENT = '(absent)'
 
@@ -30,19 +30,9 @@ def differing_values(first: Config, second: Config) -> list[tuple[str, str, str]
 
 
 def value_sources(path: str | Path, cfg_options: Sequence[str] | None = None) -> list[tuple[str, str, str]]:
-    """Return key, value as text and source of every value.
+    """Return key, value as text and source of every value: a file, relative to here, or '--cfg-options'.
 
     A value that a file leaves as a base of it has it comes from that base.
-
-    Args:
-        path: As `load_config` takes it.
-        cfg_options: ``key=value`` changes.
-
-    Returns:
-        The source is a file relative to the working directory, or '--cfg-options'.
-
-    Raises:
-        ConfigError: See `load_config`.
     """
     cfg = load_config(path, list(cfg_options or ()))
     values = config_values(cfg)

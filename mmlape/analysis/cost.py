@@ -26,13 +26,7 @@ BOXES, MASKS = 1000, 100
 
 @dataclass(frozen=True)
 class PartCost:
-    """What one part of a model costs for one image.
-
-    Attributes:
-        name: the attribute that holds the part.
-        params: its parameters.
-        flops: its multiply-adds.
-    """
+    """What one part of a model costs for one image: its parameters and its multiply-adds."""
 
     name: str
     params: int

@@ -29,14 +29,7 @@ MOST_BARS = 40  # of the histogram
 
 
 def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: FullReport) -> Path:
-    """Write ``index.html``, with its images inside.
-
-    Args:
-        cfg: A config of detection, segmentation or classification.
-        folder: The folder of the page.
-        split: 'train', 'val' or 'test'.
-        num: Number of images, evenly spread over the dataset.
-        report: The full check's, for counts and issues.
+    """Write ``index.html``, with its images inside; ``report`` is the full check's, for counts and issues.
 
     Raises:
         ConfigError: The split is of no known format.
@@ -57,7 +50,12 @@ def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: Fu
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(Path(__file__).with_suffix('.html').read_text(encoding='utf-8'))
     issues = [group for group in report.issues if group.split == split]
-    content = dict(facts=_facts(summary), bars=_bars(summary)) if summary else {}
+    content: dict[str, list] = {}
+    if summary:
+        images = [] if summary.images is None else [f'{summary.images:,} images']
+        seen = f'{len(summary.seen)} of {summary.num_classes} classes seen'
+        facts = [*images, seen, *(f'{count:,} {what}' for what, count in summary.facts.items())]
+        content = dict(facts=facts, bars=_bars(summary))
     page = Path(folder) / 'index.html'
     with atomic_path(page) as partial:
         text = template.render(split=split, cards=cards, summary=summary, issues=issues, most=MOST_BARS, **content)
@@ -113,12 +111,6 @@ def _as_image(inputs: torch.Tensor) -> np.ndarray:
         low, high = float(image.min()), float(image.max())
         image = (255 * (image - low) / max(high - low, 1e-6)).astype(np.uint8)
     return mmcv.bgr2rgb(np.ascontiguousarray(image))
-
-
-def _facts(summary: DataSummary) -> list[str]:
-    images = [] if summary.images is None else [f'{summary.images:,} images']
-    seen = f'{len(summary.seen)} of {summary.num_classes} classes seen'
-    return [*images, seen, *(f'{count:,} {what}' for what, count in summary.facts.items())]
 
 
 def _bars(summary: DataSummary) -> list[dict]:

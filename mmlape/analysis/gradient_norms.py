@@ -28,7 +28,6 @@ class NormArm:
     """The runs of one method.
 
     Attributes:
-        name: Its name.
         model: The model's size and patches, such as 'deit-base/16'; '' where the runs did not record it.
         runs: The norms of each run's folder.
     """
@@ -115,12 +114,8 @@ def plot_norms(arms: Sequence[NormArm], path: str | Path, last: int = LAST) -> N
     """Plot norm against depth, and the patch embedding's norm against the iteration; a colour for each arm.
 
     The two stand side by side for one model, as in Figure 2. Several models have a column each, as in Figure 4.
-    Lines are means over an arm's runs, bands and bars their sample standard deviation.
-
-    Args:
-        arms: The arms of `read_norms`.
-        path: The figure to write, in the format of its suffix.
-        last: Number of last iterations that the norm by depth is averaged over.
+    Lines are means over an arm's runs, bands and bars their sample standard deviation. The norm by depth is the mean
+    of the ``last`` iterations.
     """
     models = list(dict.fromkeys(arm.model for arm in arms))
     if len(models) == 1:

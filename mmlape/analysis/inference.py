@@ -2,8 +2,10 @@
 
 import copy
 import warnings
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import mmcv
 import torch
 from mmengine import Config
 from mmengine.model import revert_sync_batchnorm
@@ -11,8 +13,11 @@ from mmengine.registry import DATASETS, MODELS, init_default_scope
 from mmengine.structures import BaseDataElement
 from torch import nn
 
+from mmlape.analysis.drawing import check_image_path, draw_sample, write_image
 from mmlape.checkpoint import load_model, read_checkpoint
+from mmlape.datasets.formats import CocoSource, SegmentationSource
 from mmlape.datasets.heads import iter_heads
+from mmlape.datasets.image_files import open_image
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import TASKS
 from mmlape.errors import ConfigError
@@ -108,3 +113,86 @@ def _class_names(cfg: Config) -> list[str]:
     if names is None:
         raise ConfigError('the test dataset has no class names: set metainfo=dict(classes=...) in its config')
     return list(names)
+
+
+def predict_and_draw(
+    image: str | Path,
+    config: str | Path | Config,
+    checkpoint: str | Path,
+    out: str | Path,
+    score_thr: float = 0.3,
+    device: str | None = None,
+    cfg_options: dict | None = None,
+) -> list[dict]:
+    """Draw a model's prediction on an image file, and write the drawing in the format of its suffix.
+
+    Objects with a score below ``score_thr`` are not drawn; for the other arguments see `init_model`.
+
+    Returns:
+        The rows of `list_prediction`.
+
+    Raises:
+        DataError: The image is missing or broken, or ``out`` cannot be written.
+    """
+    open_image(str(image))
+    check_image_path(out)
+    model = init_model(config, checkpoint, device, cfg_options)
+    prediction = predict(model, image)
+    drawing = draw_sample(
+        mmcv.imread(str(image), channel_order='rgb'), prediction, model.classes, score_thr, ('pred',)
+    )
+    write_image(drawing, out)
+    return list_prediction(prediction, model.classes, score_thr)
+
+
+def list_prediction(prediction: BaseDataElement, classes: Sequence[str], score_thr: float = 0.3) -> list[dict]:
+    """List a prediction's objects or classes, the most certain or largest first.
+
+    Returns:
+        ``class``, ``score`` and ``box`` (x1, y1, x2, y2) of each object; or ``class`` and ``share`` of the pixels; or
+        ``class`` and ``score`` of the five most likely classes.
+    """
+    if 'pred_instances' in prediction:
+        objects = prediction.pred_instances
+        rows = zip(objects.labels.tolist(), objects.scores.tolist(), objects.bboxes.tolist())
+        listed = [{'class': classes[k], 'score': score, 'box': box} for k, score, box in rows if score >= score_thr]
+        return sorted(listed, key=lambda row: -row['score'])
+    if 'pred_sem_seg' in prediction:
+        labels, counts = prediction.pred_sem_seg.data.unique(return_counts=True)
+        shares = (counts / counts.sum()).tolist()
+        listed = [{'class': classes[k], 'share': share} for k, share in zip(labels.tolist(), shares)]
+        return sorted(listed, key=lambda row: -row['share'])
+    scores, labels = prediction.pred_score.topk(min(5, len(classes)))
+    return [{'class': classes[k], 'score': score} for k, score in zip(labels.tolist(), scores.tolist())]
+
+
+def compare_on_dataset(
+    model: nn.Module, indices: Iterable[int], out_dir: str | Path, score_thr: float = 0.3
+) -> list[Path]:
+    """Draw predictions on images of the test set beside their ground truth; return the drawings' paths.
+
+    Args:
+        model: A detector or segmenter from `init_model`.
+        indices: Of images in the test set.
+        out_dir: The folder of the drawings, named like their images.
+        score_thr: Predicted objects with a lower score are not drawn.
+
+    Raises:
+        ConfigError: The model is a classifier, or its test set has no annotations.
+    """
+    if model.task == 'classification' or not model.annotation_steps:
+        raise ConfigError('no ground truth to draw: use a detector or segmenter with LoadAnnotations')
+    init_default_scope(model.cfg.default_scope)
+    settings = copy.deepcopy(model.cfg.test_dataloader.dataset)
+    pack = (CocoSource if model.task == 'detection' else SegmentationSource).pack_transform
+    settings.pipeline = [dict(type='LoadImageFromFile'), *model.annotation_steps, dict(type=pack)]
+    dataset = DATASETS.build(settings)
+    paths = []
+    for index in indices:
+        truth = dataset[index]['data_samples']
+        image = mmcv.imread(truth.img_path, channel_order='rgb')
+        predicted = 'pred_instances' if model.task == 'detection' else 'pred_sem_seg'
+        truth.set_field(predict(model, truth.img_path).get(predicted), predicted)
+        paths.append(Path(out_dir) / f'{Path(truth.img_path).stem}.png')
+        write_image(draw_sample(image, truth, model.classes, score_thr), paths[-1])
+    return paths

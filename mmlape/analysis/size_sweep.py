@@ -27,11 +27,7 @@ WINDOW = ('crop_size', 'stride')  # of test_cfg
 
 
 def at_size(cfg: Config, size: int) -> Config:
-    """Return a configuration that tests at another size.
-
-    Args:
-        cfg: Left as it is.
-        size: The shorter side in pixels that the last resize or crop of the test pipeline leaves.
+    """Return a configuration that tests at another size: the shorter side that the last resize or crop leaves.
 
     Raises:
         ConfigError: If the test pipeline has no size, and the task is not classification.
@@ -79,16 +75,9 @@ def _scaled(value: Any, factor: float) -> Any:
 
 
 def sweep(cfg: Config, checkpoint: str, sizes: Sequence[int], folder: Path) -> dict[int, dict[str, float | None]]:
-    """Evaluate a checkpoint at several sizes.
+    """Evaluate a checkpoint at several sizes; return the metrics of each, as the metric returned them.
 
-    Args:
-        cfg: Its configuration.
-        checkpoint: Weights of the complete model.
-        sizes: Shorter sides in pixels.
-        folder: Receives ``size_<S>/metrics.json``; a size whose file is of this checkpoint is not evaluated again.
-
-    Returns:
-        The metrics of each size, as the metric returned them.
+    ``folder`` receives ``size_<S>/metrics.json``; a size whose file is of this checkpoint is not evaluated again.
     """
     metrics = {}
     for number, size in enumerate(sizes, 1):
@@ -107,13 +96,7 @@ def sweep(cfg: Config, checkpoint: str, sizes: Sequence[int], folder: Path) -> d
 def collect(
     results: dict[str, dict[int, dict]], metric: str, arms: Sequence[str]
 ) -> dict[str, dict[int, list[float]]]:
-    """Return the defined values of a metric, in points, by arm and size.
-
-    Args:
-        results: The metrics of each model and size.
-        metric: Its name.
-        arms: The arm of each model, in the order of ``results``; models of one arm are its seeds.
-    """
+    """Return the defined values of a metric, in points, by arm and size; models of one arm are its seeds."""
     values: dict[str, dict[int, list[float]]] = {}
     for arm, by_size in zip(arms, results.values()):
         for size in sorted(by_size):

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the image, and print what is in it."""
-    from mmlape.analysis.predictions import predict_and_draw
+    from mmlape.analysis.inference import predict_and_draw
 
     apply_trust(args)
     found = predict_and_draw(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from mmlape.engine.options import seed
 
 if TYPE_CHECKING:
-    from mmlape.experiments.launchers.base import Launcher
+    from mmlape.experiments.launchers import Launcher
 
 SEEDS = (121, 122, 123, 124, 125)
 """LaPE's."""
@@ -86,8 +86,8 @@ def make_launcher(args: argparse.Namespace) -> 'Launcher':
         ConfigError: Options contradict each other, or do not fit this machine.
     """
     from mmlape.errors import ConfigError
-    from mmlape.experiments.launchers.local import LocalLauncher
-    from mmlape.experiments.launchers.slurm import SlurmLauncher
+    from mmlape.experiments.launchers import LocalLauncher
+    from mmlape.experiments.slurm import SlurmLauncher
 
     if args.parallel is not None and args.parallel < 1:
         raise ConfigError(f'--parallel {args.parallel}: at least one')
@@ -104,9 +104,8 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from mmlape.errors import ConfigError
-    from mmlape.experiments.arm import Arm, choose, on_fractions, read_arms
     from mmlape.experiments.multi_seed import average_arms, run_study
-    from mmlape.experiments.study import Study
+    from mmlape.experiments.study import Arm, Study, choose, on_fractions, read_arms
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     arms, seeds, work_dir = read_arms(args.config, args.cfg_options)

@@ -67,22 +67,22 @@ def run(args: argparse.Namespace) -> int:
     """Write the figures, and print the numbers of each layer."""
     from pathlib import Path
 
-    from mmlape.analysis.position_report import numbers_table, write_figures
-    from mmlape.analysis.subjects import OpenOptions, open_models
+    from mmlape.analysis.backbones import open_models
+    from mmlape.analysis.position import numbers_table, write_figures
 
     apply_trust(args)
     size = height_width(args.size, '--size')
-    options = OpenOptions(args.cfg_options, args.untrained, tuple(args.grid) if args.grid else None)
-    subjects = open_models(args.models, options)
+    grid = tuple(args.grid) if args.grid else None
+    models = open_models(args.models, cfg_options=args.cfg_options, untrained=args.untrained, grid=grid)
     if args.bias_maps:
         from mmlape.analysis.bias_maps import write_bias_maps
 
-        for number, subject in enumerate(subjects):
-            folder = Path(args.out) / (f'model{number}' if len(subjects) > 1 else '')
-            for file in write_bias_maps(subject, folder, args.layers, args.cells, args.images):
+        for number, (name, model) in enumerate(models.items()):
+            folder = Path(args.out) / (f'model{number}' if len(models) > 1 else '')
+            for file in write_bias_maps(name, model, folder, args.layers, args.cells, args.images):
                 print(f'wrote {file}')
         return 0
-    views, files = write_figures(subjects, Path(args.out), size, args.token and tuple(args.token), args.layers)
+    views, files = write_figures(models, Path(args.out), size, args.token and tuple(args.token), args.layers)
     numbers_table(views)
     for file in files:
         print(f'wrote {file}')

@@ -44,9 +44,8 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from mmlape.console import console
-    from mmlape.experiments.vtab.protocol import RATES, Options, run_sets
-    from mmlape.experiments.vtab.sets import check_sets, read_sets
-    from mmlape.experiments.vtab.tables import build_report, results_table, write_results
+    from mmlape.experiments.vtab import RATES, Options, build_report, results_table, run_sets, write_results
+    from mmlape.experiments.vtab_sets import check_sets, read_sets
     from mmlape.tables import console_table
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

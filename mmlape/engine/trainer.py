@@ -22,8 +22,7 @@ from mmlape.files import write_json
 from mmlape.runs.curves import plot_run
 from mmlape.runs.failures import record_failure
 from mmlape.runs.identity import SETTINGS, checkpoint_keys, is_missing
-from mmlape.runs.machine import describe_machine
-from mmlape.runs.record import RunRecord, read_record
+from mmlape.runs.record import RunRecord, describe_machine, read_record
 from mmlape.runs.resume import RunStart, acquire, initial_seed
 
 

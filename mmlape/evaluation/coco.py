@@ -13,7 +13,7 @@ from mmengine.logging import print_log
 from pycocotools import mask as rle
 
 from mmlape.errors import ConfigError, DataError
-from mmlape.evaluation.per_class import flatten_per_class
+from mmlape.evaluation.names import flatten_per_class
 from mmlape.registry import METRICS
 
 STATS = (
@@ -55,14 +55,7 @@ class CocoMetric(MMDetCocoMetric):
         self.per_class = per_class
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """Compute the values over all images.
-
-        Args:
-            results: A ``(ground truth, prediction)`` for each image, as `process` collects them.
-
-        Returns:
-            The values by key, without the prefix.
-        """
+        """Compute the values by key, without the prefix, from ``(ground truth, prediction)`` of each image."""
         with tempfile.TemporaryDirectory() as folder:
             prefix = self.outfile_prefix or str(Path(folder) / 'results')
             self._load_ground_truth([truth for truth, _ in results], prefix)

@@ -100,14 +100,7 @@ class FewShotMetric(BaseMetric):
             self.results.append((feature, sample['label'], sample['ranks']))
 
     def compute_metrics(self, results: list[tuple]) -> dict[str, float]:
-        """Compute the accuracies over all images.
-
-        Args:
-            results: Feature, label and ranks of each image; a query has no ranks.
-
-        Returns:
-            The values by key, without the prefix.
-        """
+        """Compute the accuracies by key over all images, from feature, label and ranks (of a query None) of each."""
         features = torch.from_numpy(np.stack([feature for feature, _, _ in results]))
         labels = torch.tensor([label for _, label, _ in results])
         is_query = torch.tensor([ranks is None for _, _, ranks in results])

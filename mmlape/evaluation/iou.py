@@ -10,7 +10,7 @@ from mmseg.evaluation.metrics import IoUMetric as MMSegIoUMetric
 
 from mmlape.errors import DataError
 from mmlape.evaluation.label_maps import save_label_map
-from mmlape.evaluation.per_class import flatten_per_class
+from mmlape.evaluation.names import flatten_per_class
 from mmlape.registry import METRICS
 
 
@@ -87,14 +87,7 @@ class IoUMetric(MMSegIoUMetric):
         return intersection, of_prediction + of_truth - intersection, of_prediction, of_truth
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """Compute the values over all images.
-
-        Args:
-            results: The counts of `intersect_and_union` for each image.
-
-        Returns:
-            The values by key, without a prefix.
-        """
+        """Compute the values by key over all images, from the counts of `intersect_and_union` for each."""
         if self.format_only:
             print_log(f'predictions are in {self.output_dir}', 'current')
             return {}

@@ -2,6 +2,10 @@
 
 The unit is the point, a hundredth: COCO's AP and AR, recorded in [0, 1], are multiplied by 100; mIoU and accuracies
 are recorded in percent already. A run records what the metric returned.
+
+Single classes' values have the keys ``per_class/<measure>/<class>``, after a metric's prefix. MMEngine logs every key
+of every validation, and ADE20K has 300 of these, so `mmlape.engine.hooks.PerClassHook`, which every run of this
+package has, removes them before the log is written.
 """
 
 import math
@@ -74,3 +78,24 @@ def label(metric: str) -> str:
 def task_of(metrics: Container[str]) -> str | None:
     """Return the task whose main metric is among these keys; None without one."""
     return next((task for task, names in TASK_METRICS.items() if names[0] in metrics), None)
+
+
+PREFIX = 'per_class/'
+
+
+def flatten_per_class(tables: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Turn ``{measure: {class: value}}`` into metric keys."""
+    return {f'{PREFIX}{measure}/{name}': value for measure, row in tables.items() for name, value in row.items()}
+
+
+def split_per_class(metrics: dict) -> dict[str, dict[str, float]]:
+    """Remove the values of single classes from ``metrics``, in place.
+
+    Returns:
+        ``{measure: {class: value}}`` in their order.
+    """
+    tables: dict[str, dict[str, float]] = {}
+    for key in [key for key in metrics if PREFIX in key]:
+        measure, _, name = key.partition(PREFIX)[2].partition('/')
+        tables.setdefault(measure, {})[name] = metrics.pop(key)
+    return tables

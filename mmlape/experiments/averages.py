@@ -6,32 +6,65 @@ counts in neither, and is listed with its reason. Runs that differ in what must 
 averaging them is an error that names the difference.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from rich.table import Table
+import pandas as pd
 
 from mmlape.errors import DataError, listed
 from mmlape.evaluation.names import is_defined, points, ranked
-from mmlape.experiments.formats import interval, number
-from mmlape.experiments.statistics import estimate
+from mmlape.experiments.statistics import Difference, estimate
 from mmlape.files import write_json
 from mmlape.runs.identity import differences, software_differences
 from mmlape.runs.run import Run
+from mmlape.tables import text_table
+
+DASH = '–'
+
+
+def number(value: float | None, form: str = '.2f') -> str:
+    """Return a number as text; a dash for None."""
+    return DASH if value is None else f'{value:{form}}'
+
+
+def probability(p: float | None) -> str:
+    """Return a p value as text."""
+    return '< 0.001' if p is not None and p < 0.001 else number(p, '.3f')
+
+
+def interval(entry: Mapping | Difference | None, form: str = '.2f') -> str:
+    """Return the interval of an average or of a difference, or the reason why there is none."""
+    if entry is None:
+        return DASH
+    fields = vars(entry) if isinstance(entry, Difference) else entry
+    if fields['low'] is None:
+        return f'none, {fields["note"]}'
+    return f'{number(fields["low"], form)} to {number(fields["high"], form)}'
+
+
+def mean_std(entry: Mapping | None) -> str:
+    """Return '67.75 ± 0.94'; without the deviation for a single run."""
+    if entry is None or entry['mean'] is None:
+        return DASH
+    return number(entry['mean']) + ('' if entry['std'] is None else f' ± {number(entry["std"])}')
+
+
+def mean_std_n(entry: Mapping | None) -> str:
+    """Return '67.75 ± 0.94 (2)'."""
+    text = mean_std(entry)
+    return text if text == DASH else f'{text} ({entry["n"]})'
+
 
 EVALUATIONS = ('last', 'best')
 SUMMARY = 'summary.json'
 
 
 def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
-    """Check that runs may be averaged.
+    """Check that runs of an arm may be averaged.
 
     Runs without an identity, of older versions, may be averaged with each other only; seeds, iterations and the
-    metric of the best evaluation are compared all the same.
-
-    Args:
-        runs: Of one arm; all of them count.
-        allow_software: Whether the package's code and the stack may differ.
+    metric of the best evaluation are compared all the same. ``allow_software``: the package's code and the stack may
+    differ.
 
     Raises:
         DataError: They differ in what must be equal; the message names the runs and the difference.
@@ -53,29 +86,20 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
             f'but {known[0].folder} does: train it again, or average the two apart'
         )
     for other in known[1:]:
-        _compare(known[0], other, allow_software)
-
-
-def _compare(first: Run, other: Run, allow_software: bool) -> None:
-    lines = differences(first.identity, other.identity, for_resume=False)
-    software = software_differences(first.identity, other.identity)
-    if allow_software:
-        lines = [line for line in lines if line not in software]
-    if not lines:
-        return
-    hint = ', or --allow-different-software' if set(lines) <= set(software) else ''
-    raise DataError(
-        f'{first.folder} and {other.folder} are not repeats of each other ({listed(lines, 4)}): '
-        f'average them apart, in arms of their own{hint}'
-    )
+        lines = differences(known[0].identity, other.identity, for_resume=False)
+        software = software_differences(known[0].identity, other.identity)
+        if allow_software:
+            lines = [line for line in lines if line not in software]
+        if lines:
+            hint = ', or --allow-different-software' if set(lines) <= set(software) else ''
+            raise DataError(
+                f'{known[0].folder} and {other.folder} are not repeats of each other ({listed(lines, 4)}): '
+                f'average them apart, in arms of their own{hint}'
+            )
 
 
 def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
-    """Average the runs of an arm.
-
-    Args:
-        runs: Those that do not count are listed.
-        allow_software: As in `check_repeats`.
+    """Average the runs of an arm, those that count; see `check_repeats` for the others' errors.
 
     Returns:
         ``seeds`` (of the runs that count), ``unfinished`` ({seed: reason}), ``key`` (the metric that 'best' is by),
@@ -83,9 +107,6 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
         ({metric: {class: ...}}) with ``mean``, ``std`` (sample standard deviation), ``n``, ``low`` and ``high`` (95 %
         interval), ``note`` (why there is no interval) and ``values`` ({seed: value}) of each. Values are as the
         metric returned them; undefined ones are left out, and n says so.
-
-    Raises:
-        DataError: See `check_repeats`.
     """
     runs = list(runs)
     done = [run for run in runs if run.counts]
@@ -111,10 +132,10 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
 
 
 def moments(rows: dict[int, dict[str, float | None]], metric: str | None = None) -> dict[str, dict]:
-    """Return the moments of each value, as in `summarise`.
+    """Return the moments of each value of ``{seed: {metric: value}}``, as in `summarise`; undefined ones are left out.
 
     Args:
-        rows: ``{seed: {metric: value}}``, or ``{seed: {class: value}}`` of one metric; undefined values are left out.
+        rows: The values; with ``metric``, ``{seed: {class: value}}`` of that metric.
         metric: That metric.
     """
     result = {}
@@ -150,34 +171,21 @@ def entry_in_points(metric: str, entry: dict) -> dict:
 def write_summary(
     folder: str | Path, runs: Sequence[Run], config: str | None = None, allow_software: bool = False
 ) -> dict:
-    """Average the runs of an arm, and write the result as ``summary.json`` into its folder.
-
-    Args:
-        folder: The folder of the arm.
-        runs: Those that do not count are listed.
-        config: The config of the runs, which is recorded.
-        allow_software: As in `check_repeats`.
-
-    Returns:
-        The content of the file: `summarise`'s result and ``config``.
-    """
+    """Average the runs of an arm; write the result, with their config, as ``summary.json`` into the arm's folder."""
     summary = {'config': config, **summarise(runs, allow_software)}
     write_json(Path(folder) / SUMMARY, summary)
     return summary
 
 
-def summary_table(summary: dict, title: str) -> Table:
+def summary_table(summary: dict) -> pd.DataFrame:
     """Build a table of every metric, in points: mean, standard deviation, n and 95 % interval of last, and of best."""
-    table = Table('metric', title=title)
-    for which in EVALUATIONS:
-        for column in ('mean', 'std', 'n', '95 %'):
-            table.add_column(f'{which} {column}', justify='right')
     averages = {which: in_points(summary)[which]['metrics'] for which in EVALUATIONS}
+    rows = []
     for name in ranked(averages['last'] | averages['best'], summary['key']):
-        cells = [name]
+        row = [name]
         for which in EVALUATIONS:
-            entry = averages[which].get(name)
-            fields = entry or {'mean': None, 'std': None, 'n': 0}
-            cells += [number(fields['mean']), number(fields['std']), str(fields['n']), interval(entry)]
-        table.add_row(*cells)
-    return table
+            entry = averages[which].get(name, {'mean': None, 'std': None, 'n': 0})
+            row += [number(entry['mean']), number(entry['std']), entry['n'], interval(averages[which].get(name))]
+        rows.append(row)
+    columns = (f'{which} {column}' for which in EVALUATIONS for column in ('mean', 'std', 'n', '95 %'))
+    return text_table(('metric', *columns), rows)

@@ -17,13 +17,11 @@ from pathlib import Path
 
 import torch
 
-from mmlape.analysis.inference import init_model
-from mmlape.analysis.predictions import compare_on_dataset
+from mmlape.analysis.inference import compare_on_dataset, init_model
 from mmlape.console import clock, console
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import quiet_logger
 from mmlape.errors import TrainingError
-from mmlape.experiments.arm import Arm
 from mmlape.experiments.averages import write_summary
 from mmlape.experiments.demo_steps import (
     DATA_COST,
@@ -37,15 +35,13 @@ from mmlape.experiments.demo_steps import (
     run_cost,
     shortened,
 )
-from mmlape.experiments.launchers.devices import visible_devices
-from mmlape.experiments.launchers.local import LocalLauncher
-from mmlape.experiments.progress import Progress
+from mmlape.experiments.launchers import LocalLauncher, visible_devices
 from mmlape.experiments.report import ArmRuns, build, console_table, write_report
-from mmlape.experiments.scheduler import Scheduler
-from mmlape.experiments.study import PlannedRun, Study
+from mmlape.experiments.scheduler import Progress, Scheduler
+from mmlape.experiments.study import Arm, PlannedRun, Study
 from mmlape.files import atomic_path
 from mmlape.mim import mim_root
-from mmlape.runs.diagnosis import log_tail
+from mmlape.runs.failures import log_tail
 from mmlape.runs.record import checkpoints, read_record
 from mmlape.runs.run import read_seeds, seed_folder
 

@@ -5,37 +5,24 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.markup import escape
 from rich.table import Table
 
 from mmlape.console import console
 from mmlape.engine.optim import check_precision
 from mmlape.engine.study_file import is_study, read_arm
-from mmlape.experiments.arm import Arm
-from mmlape.experiments.averages import SUMMARY, summary_table, write_summary
-from mmlape.experiments.formats import DASH
-from mmlape.experiments.launchers.base import Launcher
-from mmlape.experiments.launchers.local import LocalLauncher
+from mmlape.experiments.averages import DASH, SUMMARY, summary_table, write_summary
+from mmlape.experiments.launchers import Launcher, LocalLauncher
 from mmlape.experiments.scheduler import Scheduler
-from mmlape.experiments.study import PlannedRun, Study, require_startable
+from mmlape.experiments.study import Arm, PlannedRun, Study, require_startable
 from mmlape.runs.run import read_seeds, write_planned
+from mmlape.tables import console_table, text_table
 
 
 def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: bool = True) -> int:
-    """Train what is not finished in a study, and average every arm.
-
-    Args:
-        study: The study.
-        launcher: Starts the runs.
-        dry_run: Whether to print the plan only.
-        wait: Whether to follow the runs to their end; nothing is averaged otherwise.
+    """Train what is not finished in a study, and average every arm; without ``wait`` only start it.
 
     Returns:
         1 if a run is refused in a dry run, or does not count in the averages; else 0.
-
-    Raises:
-        ConfigError: The precision is not supported here, or a checkpoint to start from does not exist.
-        TrainingError: See `Scheduler.run`.
     """
     if isinstance(launcher, LocalLauncher):
         check_precision(study.options.amp)
@@ -61,40 +48,35 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
 
 def arms_table(arms: Sequence[Arm]) -> Table:
     """Build the table of what the arms of studies change, with the paper's figures."""
-    table = Table('arm', 'base', 'overrides', "paper's figure")
+    rows = []
     for arm in arms:
-        if not is_study(arm.config):
-            table.add_row(arm.name, arm.config, escape('\n'.join(arm.cfg_options)), DASH)
-            continue
-        study, planned = read_arm(arm.config)
-        figure = planned.figure and f'{planned.figure} {study.metric}, {study.paper}, {study.table}'.rstrip(', ')
-        if planned.relative_to:
-            figure += f', relative to {planned.relative_to}'
-        changes = [*(f'{key}={value}' for key, value in planned.overrides.items()), *arm.cfg_options]
-        table.add_row(arm.name, Path(planned.base).stem, escape('\n'.join(changes)), figure or DASH)
-    return table
+        base, changes, figure = arm.config, list(arm.cfg_options), ''
+        if is_study(arm.config):
+            study, planned = read_arm(arm.config)
+            base = Path(planned.base).stem
+            changes = [*(f'{key}={value}' for key, value in planned.overrides.items()), *changes]
+            if planned.figure:
+                figure = f'{planned.figure} {study.metric}, {study.paper}, {study.table}'.rstrip(', ')
+            if planned.relative_to:
+                figure += f', relative to {planned.relative_to}'
+        rows.append((arm.name, base, '\n'.join(changes), figure or DASH))
+    return console_table(text_table(('arm', 'base', 'overrides', "paper's figure"), rows, 4))
 
 
 def plan_table(plan: Sequence[PlannedRun], launcher: Launcher) -> Table:
     """Build the table of what would be done."""
-    table = Table('arm', 'seed', 'state', 'to be done', 'reason', title=launcher.describe())
+    rows = []
     for planned in plan:
         job = launcher.adopt(planned) if planned.action in ('start', 'resume') else None
         action, reason = ('watch', job.place) if job else (planned.action, planned.reason)
-        table.add_row(planned.arm.name, str(planned.run.seed), planned.run.state, action, escape(reason))
-    return table
+        rows.append((planned.arm.name, planned.run.seed, planned.run.state, action, reason))
+    return console_table(text_table(('arm', 'seed', 'state', 'to be done', 'reason'), rows, 5), launcher.describe())
 
 
 def average_arms(
     arms: Sequence[Arm], work_dir: str | Path, seeds: Sequence[int] | None, allow_software: bool = False
 ) -> int:
-    """Average every arm; print and write the results.
-
-    Args:
-        arms: The arms.
-        work_dir: Holds a folder for each arm.
-        seeds: The seeds to average; None for all in the folders.
-        allow_software: As in `averages.check_repeats`.
+    """Average every arm below a work dir over its seeds (None: all in its folder); print and write the results.
 
     Returns:
         1 if a run does not count, else 0.
@@ -112,7 +94,8 @@ def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int] | None, allow_soft
         print(f'no finished run in {folder}: nothing to average', file=sys.stderr)
         return False
     summary = write_summary(folder, runs, arm.config, allow_software)
-    console().print(summary_table(summary, f'{arm.name}, seeds {", ".join(map(str, summary["seeds"]))}'))
+    title = f'{arm.name}, seeds {", ".join(map(str, summary["seeds"]))}'
+    console().print(console_table(summary_table(summary), title))
     for seed, outcome in summary['unfinished'].items():
         print(f'not counted: seed {seed}, {outcome}')
     others = [run.seed for run in read_seeds(folder) if run.finished and run.seed not in summary['seeds']]

@@ -7,22 +7,14 @@ import pandas as pd
 
 from mmlape.errors import ConfigError, DataError
 from mmlape.evaluation.names import label
-from mmlape.experiments.power import MOST, POWER, Spread, of_differences, pooled, seeds_needed
-from mmlape.experiments.report.arms import ArmResult, ArmRuns, average
+from mmlape.experiments.report.arms import ArmRuns, average
+from mmlape.experiments.statistics import MOST, POWER, Spread, of_differences, pooled, seeds_needed
 from mmlape.runs.run import read_arms
 from mmlape.tables import text_table
 
 
 def given_spread(std: float, pilot_seeds: int | None = None) -> Spread:
-    """Build the spread of a known standard deviation.
-
-    Args:
-        std: In points.
-        pilot_seeds: How many seeds it was estimated from, if that is known.
-
-    Raises:
-        ConfigError: Fewer than two seeds.
-    """
+    """Build the spread of a standard deviation in points, which was estimated from so many seeds, if known."""
     if pilot_seeds is not None and pilot_seeds < 2:
         raise ConfigError(f'--pilot-seeds {pilot_seeds}: a standard deviation needs two seeds or more')
     return Spread(std, pilot_seeds and pilot_seeds - 1)
@@ -45,15 +37,16 @@ def pilot_spread(
         allow_software: As in `averages.check_repeats`.
 
     Returns:
-        The spread in points, and what it is of.
-
-    Raises:
-        ConfigError: No run has the metric, or a paired spread is not of two arms.
-        DataError: There are no runs, or fewer than two finished seeds.
+        The spread in points, and what it is of. It needs two finished seeds, and, if paired, two arms.
     """
     runs = read_arms(work_dir, arms)
     results = [average(ArmRuns(name, seeds), allow_software) for name, seeds in runs.items()]
-    metric = metric or _common_metric(results)
+    if metric is None:
+        metrics = list(dict.fromkeys(result.metrics[0] for result in results if result.metrics))
+        if len(metrics) != 1:
+            choices = f'choose one of {", ".join(metrics)}' if metrics else 'no run has finished'
+            raise ConfigError(f'--metric: {choices}')
+        metric = metrics[0]
     values = {result.name: result.values('last', metric) for result in results}
     values = {name: by_seed for name, by_seed in values.items() if by_seed}
     if not values:
@@ -68,25 +61,12 @@ def pilot_spread(
     return spread, f'{label(metric)} of the last evaluation of {", ".join(values)}'
 
 
-def _common_metric(results: Sequence[ArmResult]) -> str:
-    """Return the first metric of the arms, if all have the same."""
-    metrics = list(dict.fromkeys(result.metrics[0] for result in results if result.metrics))
-    if len(metrics) != 1:
-        choices = f'choose one of {", ".join(metrics)}' if metrics else 'no run has finished'
-        raise ConfigError(f'--metric: {choices}')
-    return metrics[0]
-
-
 def sample_size_table(
     spread: Spread, differences: Sequence[float], power: float = POWER, paired: bool = False
 ) -> pd.DataFrame:
-    """Build the table of seeds: a row per difference, a column per standard deviation.
+    """Build the table of seeds: a row per difference in points, a column per standard deviation.
 
-    Args:
-        spread: The columns are its estimate, and the ends of its interval if it has one.
-        differences: In points.
-        power: The probability of finding the difference.
-        paired: As in `power.seeds_needed`.
+    The columns are the spread's estimate, and the ends of its interval if it has one.
     """
     stds = (spread.std, *(spread.interval() or ()))
     rows = [

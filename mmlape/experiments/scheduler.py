@@ -1,14 +1,15 @@
 """Carries a plan out: starts what is not finished, waits for what others train; no failure stops the other runs."""
 
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from mmlape.console import clock
-from mmlape.experiments.launchers.base import Job, Launcher
+from mmlape.experiments.launchers import Job, Launcher
 from mmlape.experiments.study import PlannedRun, require_startable
-from mmlape.runs.diagnosis import diagnose, last_part, log_tail, oom_kills, record_diagnosis
+from mmlape.runs.failures import diagnose, last_part, log_tail, oom_kills, record_diagnosis
 from mmlape.runs.record import read_record
 from mmlape.runs.run import Run, read_run
 
@@ -48,10 +49,7 @@ class Scheduler:
         self.oom_kills = oom_kills()
 
     def run(self, wait: bool = True) -> list[Run]:
-        """Carry the plan out.
-
-        Args:
-            wait: False starts only the runs that there is a slot for, and returns.
+        """Carry the plan out; without ``wait`` only start the runs that there is a slot for.
 
         Returns:
             The state of the runs afterwards, in the order of the plan.
@@ -94,7 +92,6 @@ class Scheduler:
                 self.log(f'{planned.label}: {job.place}; {planned.log}')
 
     def _start(self) -> None:
-        """Start waiting runs while there are free slots."""
         while self.waiting:
             slot = self.launcher.reserve(len(self.jobs))
             if slot is None:
@@ -225,3 +222,57 @@ def _progress(planned: PlannedRun) -> str:
     if record.get('state') != 'running' or not record.get('max_iters'):
         return f'{planned.label}: {"ending" if record.get("state") == "finished" else "preparing"}'
     return f'{planned.label}: {record.get("iter")} of {record["max_iters"]}'
+
+
+PRIOR = 60.0
+"""Seconds of the plan that the measured pace is averaged with, so that the first minutes do not jump."""
+
+
+@dataclass
+class Progress:
+    """The share of a plan that is done; logs lines with the time left.
+
+        left = (total - done) (passed + PRIOR) / (done + PRIOR)
+
+    The plan's costs are seconds on the machine that they were measured on; the last factor corrects them, the more the
+    more is done here.
+
+    Args:
+        total: The sum of the costs.
+        print: Receives each line.
+        running: Returns the cost of what is done of the parts that run now.
+        done: The cost of the parts that were finished here.
+    """
+
+    total: float
+    print: Callable[[str], None]
+    running: Callable[[], float] = lambda: 0.0
+    done: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def seconds(self) -> float:
+        """The time since the start."""
+        return time.monotonic() - self.started
+
+    def finish(self, cost: float) -> None:
+        """Count a part as done."""
+        with self.lock:
+            self.done += cost
+
+    def skip(self, cost: float) -> None:
+        """Take a part that was done before out of the plan."""
+        with self.lock:
+            self.total -= cost
+
+    def left(self) -> float:
+        """Estimate the seconds left."""
+        done = min(self.done + self.running(), self.total)
+        return (self.total - done) * (self.seconds + PRIOR) / (done + PRIOR)
+
+    def log(self, text: str) -> None:
+        """Print a line with the time passed and the time left."""
+        with self.lock:
+            left = self.left()
+            self.print(f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] {text}')

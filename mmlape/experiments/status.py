@@ -3,20 +3,20 @@
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 
 from mmlape.console import clock, console
 from mmlape.evaluation.names import ranked, show
-from mmlape.experiments.layout import job_file, start_lock
 from mmlape.runs.locks import lock_holder
 from mmlape.runs.record import running_in
-from mmlape.runs.run import Run, read_arms
+from mmlape.runs.run import Run, job_file, read_arms, start_lock
+from mmlape.tables import console_table, text_table
 
 SILENT = 900
 """Seconds without news of a running run, after which the table says so."""
@@ -34,13 +34,9 @@ STYLES = {
 class Row:
     """One run.
 
-    Args:
-        arm: Its arm.
-        seed: Its seed.
-        state: 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; can be
-            resumed), 'failed' or 'finished'.
-        iter: The last iteration.
-        max_iters: The length of the run.
+    Attributes:
+        state: 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; can be resumed),
+            'failed' or 'finished'.
         eta: Seconds left, while it runs.
         metric: Name, value and iteration of the last evaluation's main metric.
         host: The machine that trains it, or trained it.
@@ -59,11 +55,7 @@ class Row:
 
 
 def rows(work_dir: str | Path) -> list[Row]:
-    """Return the runs of every arm below a work dir, or of the arm whose folder it is.
-
-    Raises:
-        DataError: There are no runs.
-    """
+    """Return the runs of every arm below a work dir, or of the arm whose folder it is; DataError if there are none."""
     return [_row(arm, run) for arm, runs in read_arms(work_dir).items() for run in runs]
 
 
@@ -84,7 +76,9 @@ def _row(arm: str, run: Run) -> Row:
     elif state == 'broken':
         reason = 'killed; `train --resume` or the next multi-seed resumes it'
     host = (holder or starting or {}).get('host') or record.get('host')
-    return Row(arm, run.seed, state, record.get('iter'), record.get('max_iters'), eta, _metric(run), host, reason)
+    names = ranked(run.last['metrics'], (run.best or {}).get('key')) if run.last else []
+    metric = (names[0], run.last['metrics'][names[0]], run.last['step']) if names else None
+    return Row(arm, run.seed, state, record.get('iter'), record.get('max_iters'), eta, metric, host, reason)
 
 
 def _slurm_job(folder: Path) -> dict | None:
@@ -96,30 +90,25 @@ def _slurm_job(folder: Path) -> dict | None:
     return None if job.get('ended') else job
 
 
-def _metric(run: Run) -> tuple[str, float | None, int] | None:
-    """Return name, value and iteration of the last evaluation's main metric."""
-    names = ranked(run.last['metrics'], (run.best or {}).get('key')) if run.last else []
-    return (names[0], run.last['metrics'][names[0]], run.last['step']) if names else None
-
-
 def table(runs: Sequence[Row]) -> Table:
     """Build the table of runs, with how many there are of each state."""
-    counts = {state: sum(run.state == state for run in runs) for state in dict.fromkeys(run.state for run in runs)}
-    result = Table(
-        'arm', 'seed', 'state', 'iteration', 'left', 'last metric', 'host', 'reason',
-        title=', '.join(f'{count} {state}' for state, count in counts.items()),
-    )  # fmt: skip
-    for number, run in enumerate(runs):
-        if number and runs[number - 1].arm != run.arm:
-            result.add_section()
-        progress = '' if run.iter is None else f'{run.iter} of {run.max_iters or "?"}'
-        metric = f'{run.metric[0]} {show(*run.metric[:2])} at {run.metric[2]}' if run.metric else ''
-        style = STYLES.get(run.state)
-        result.add_row(
-            run.arm, str(run.seed), f'[{style}]{run.state}[/]' if style else run.state, progress,
-            '' if run.eta is None else clock(run.eta), metric, run.host or '', escape(run.reason or ''),
-        )  # fmt: skip
-    return result
+    counts = Counter(run.state for run in runs)
+    rows = [
+        (
+            run.arm,
+            run.seed,
+            run.state,
+            '' if run.iter is None else f'{run.iter} of {run.max_iters or "?"}',
+            '' if run.eta is None else clock(run.eta),
+            f'{run.metric[0]} {show(*run.metric[:2])} at {run.metric[2]}' if run.metric else '',
+            run.host or '',
+            run.reason or '',
+        )
+        for run in runs
+    ]
+    columns = ('arm', 'seed', 'state', 'iteration', 'left', 'last metric', 'host', 'reason')
+    title = ', '.join(f'{count} {state}' for state, count in counts.items())
+    return console_table(text_table(columns, rows, len(columns)), title, sections=True, styles=STYLES)
 
 
 def as_json(runs: Sequence[Row]) -> str:

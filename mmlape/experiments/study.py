@@ -7,6 +7,7 @@
 """
 
 import argparse
+import fnmatch
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,17 +15,91 @@ from pathlib import Path
 
 from mmengine.config import Config
 
+from mmlape.datasets.fraction import label, parse_fraction
 from mmlape.engine.config import load_config
 from mmlape.engine.options import add_train_options
-from mmlape.engine.plan import RunPlan, plan_run
+from mmlape.engine.plan import plan_run
+from mmlape.engine.study_file import is_study, read_study
 from mmlape.errors import ConfigError, DataError, TrainingError, listed
-from mmlape.experiments.arm import Arm
-from mmlape.experiments.layout import log_file, start_lock
-from mmlape.runs.identity import checkpoint_keys, differences, is_missing, software_differences
+from mmlape.runs.identity import (
+    DEIT,
+    PRETRAIN,
+    checkpoint_keys,
+    differences,
+    is_missing,
+    provenance,
+    software_differences,
+)
 from mmlape.runs.locks import lock_holder, take_lock
-from mmlape.runs.provenance import DEIT, PRETRAIN, provenance
 from mmlape.runs.record import checkpoints, running_in
-from mmlape.runs.run import Run, read_run, seed_folder
+from mmlape.runs.run import Run, log_file, read_run, seed_folder, start_lock
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One config of a comparison, with changes: a file, ``mmlape::folder/name``, or a study's arm, ``FILE.yml:ARM``.
+
+    Its name is that of its folder, and of its rows in tables.
+    """
+
+    name: str
+    config: str
+    cfg_options: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: str | Path, cfg_options: Sequence[str] = ()) -> 'Arm':
+        """Build an arm named after its config."""
+        name = re.split(r'/|::', str(config))[-1].removesuffix('.py')
+        return cls(name, str(config), tuple(cfg_options))
+
+    @classmethod
+    def parse(cls, values: Sequence[str], cfg_options: Sequence[str] = ()) -> 'Arm':
+        """Build an arm from the values of ``--arm``, NAME CONFIG [KEY=VALUE ...]; ConfigError for others."""
+        if len(values) < 2 or any('=' not in value for value in values[2:]):
+            raise ConfigError(f'--arm {" ".join(values)}: expected NAME CONFIG [KEY=VALUE ...]')
+        return cls(values[0], values[1], (*cfg_options, *values[2:]))
+
+
+def read_arms(paths: Sequence[str], cfg_options: Sequence[str] = ()) -> tuple[list[Arm], tuple[int, ...], str]:
+    """Return the arms of studies and configs, the studies' seeds, and the default work dir.
+
+    Raises:
+        ConfigError: A study is wrong, or two have different seeds.
+    """
+    arms, seeds, names = [], {}, set()
+    for path in paths:
+        if not is_study(path):
+            arms.append(Arm.of(path, cfg_options))
+            names.add('')
+            continue
+        study = read_study(path)
+        arms += [Arm(arm.name, study.reference(arm), tuple(cfg_options)) for arm in study.arms]
+        seeds[study.seeds] = study.file
+        names.add(study.name)
+    if len(seeds) > 1:
+        raise ConfigError(f'--seeds: {" and ".join(seeds.values())} have different ones, so give them')
+    return arms, next(iter(seeds), ()), f'work_dirs/{names.pop()}'.rstrip('/') if len(names) == 1 else 'work_dirs'
+
+
+def choose(arms: Sequence[Arm], patterns: Sequence[str]) -> list[Arm]:
+    """Return the arms whose names fit one of the patterns, as shells write them; ConfigError if none fits one."""
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(arm.name, pattern) for arm in arms):
+            raise ConfigError(f"--arms: no arm '{pattern}'; there are: {', '.join(arm.name for arm in arms)}")
+    return [arm for arm in arms if any(fnmatch.fnmatchcase(arm.name, pattern) for pattern in patterns)]
+
+
+def on_fractions(arms: Sequence[Arm], fractions: Sequence[str]) -> list[Arm]:
+    """Return an arm for each fraction of each arm's training images, 'NAME+1of16'; on all, it keeps its name."""
+    shares = [parse_fraction(text) for text in fractions]
+    return [
+        replace(arm, name=f'{arm.name}+{label(share)}', cfg_options=(*arm.cfg_options, f'data_fraction={share}'))
+        if share < 1
+        else arm
+        for arm in arms
+        for share in shares
+    ]
+
 
 STUDY_OPTIONS = ('seed', 'work_dir', 'resume', 'launcher', 'cfg_options')
 """Options of training that a study sets itself."""
@@ -34,8 +109,7 @@ STUDY_OPTIONS = ('seed', 'work_dir', 'resume', 'launcher', 'cfg_options')
 class PlannedRun:
     """One run of a study, and what is left to do.
 
-    Args:
-        arm: The arm.
+    Attributes:
         train_args: The arguments of ``mmlape train``, except ``--resume`` and the launcher.
         run: The state of its folder.
         action: 'skip' (finished), 'start', 'resume', 'watch' (another process trains it) or 'refuse'.
@@ -64,11 +138,7 @@ class PlannedRun:
         return log_file(self.folder)
 
     def acquire(self) -> int | None:
-        """Lock the run; return the descriptor of the lock, or None if another process holds it.
-
-        Raises:
-            TrainingError: The folder cannot be written to.
-        """
+        """Lock the run; return the descriptor of the lock, or None if another process holds it."""
         lock = start_lock(self.folder)
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +175,7 @@ class Study:
     processes: int = 1
     extra: Sequence[str] = ()
     configs: dict[str, Config] = field(init=False, repr=False, default_factory=dict)
-    _plans: dict[str, RunPlan] = field(init=False, repr=False, default_factory=dict)
+    _identities: dict[str, dict] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         _require_different('--seeds', self.seeds)
@@ -129,7 +199,7 @@ class Study:
             plan = plan_run(cfg, self.processes, amp=self.options.amp, batch=self.options.batch)
         except ConfigError as error:
             raise ConfigError(f'arm {arm.name}: {error}\n(options of training go after a --)') from error
-        self.configs[arm.name], self._plans[arm.name] = cfg, plan
+        self.configs[arm.name], self._identities[arm.name] = cfg, plan.identity
 
     def folder(self, arm: Arm) -> Path:
         """Return the folder of an arm's runs."""
@@ -170,11 +240,7 @@ class Study:
         return replace(planned, action=action, reason=reason)
 
     def check_checkpoints(self, arms: Sequence[Arm]) -> None:
-        """Check that the weights which these arms start from exist.
-
-        Raises:
-            ConfigError: A file does not exist; the message names arm, key and file.
-        """
+        """Check that the weights which these arms start from exist; ConfigError with arm, key and file if not."""
         for arm in arms:
             for key, path in checkpoint_keys(self.configs[arm.name]):
                 if is_missing(path):
@@ -188,7 +254,12 @@ class Study:
 
         Unknown provenances are taken for the same; DeiT published none with LaPE, so its files differ from all others.
         """
-        starts = {arm.name: _start_weights(self.configs[arm.name]) for arm in self.arms}
+        starts = {}  # the file that a model starts from, a teacher's apart
+        for arm in self.arms:
+            paths = (
+                path for key, path in checkpoint_keys(self.configs[arm.name]) if not key.endswith('teacher_checkpoint')
+            )
+            starts[arm.name] = next(paths, None)
         provenances = {name: provenance(path) if path else 'no weights' for name, path in starts.items()}
         known = set(filter(None, provenances.values()))
         if len(known) < 2 and not (known & {DEIT, 'no weights'} and None in provenances.values()):
@@ -217,24 +288,15 @@ class Study:
 
     def _identity(self, arm: Arm, seed: int) -> dict:
         """Return the identity of a run of this study."""
-        return dict(self._plans[arm.name].identity, seed=seed)
+        return dict(self._identities[arm.name], seed=seed)
 
 
 def require_startable(plan: Sequence[PlannedRun]) -> None:
-    """Check that no run is refused.
-
-    Raises:
-        TrainingError: With the reason of every refused run.
-    """
+    """Check that no run is refused; TrainingError with the reason of every refused run."""
     refused = [planned for planned in plan if planned.action == 'refuse']
     if refused:
         lines = ''.join(f'\n  {planned.label}: {planned.reason}' for planned in refused)
         raise TrainingError(f'nothing was started, {len(refused)} of {len(plan)} runs are refused:{lines}')
-
-
-def _start_weights(cfg: Config) -> str | None:
-    """Return the file that a model starts from, a teacher's apart; None without one."""
-    return next((path for key, path in checkpoint_keys(cfg) if not key.endswith('teacher_checkpoint')), None)
 
 
 def _other_run(folder: Path, lines: Sequence[str], software: bool) -> str:

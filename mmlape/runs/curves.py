@@ -26,14 +26,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Band:
-    """A curve over seeds.
-
-    Attributes:
-        steps: Iterations, (P,).
-        mean: Mean, (P,).
-        std: Sample standard deviation, (P,); None for one run.
-        n: Number of runs.
-    """
+    """A curve over ``n`` runs: iterations, mean and sample standard deviation, each (P,); no deviation for one run."""
 
     steps: np.ndarray
     mean: np.ndarray
@@ -96,11 +89,7 @@ def band(rows: Sequence[dict[int, float]]) -> Band | None:
 
 
 def plot_run(work_dir: str | Path) -> Path | None:
-    """Draw a run's training loss and validation metrics into ``work_dir/curves.png``.
-
-    Returns:
-        The figure's path; None if no loss was logged.
-    """
+    """Draw a run's training loss and validation metrics into ``work_dir/curves.png``; None if no loss was logged."""
     curves = read_curves(work_dir)
     loss = loss_band([curves])
     if loss is None:

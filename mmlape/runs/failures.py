@@ -1,7 +1,9 @@
 """Kinds of failure with their advice, and a run's failure recorded in ``run.json`` by whichever process it happens on.
 
 The process that fails first knows the cause; the others only see a broken connection, or are stopped by the launcher.
-So a process that fails leaves a note in the work dir, and process 0, which writes the record, reads the notes.
+So a process that fails leaves a note in the work dir, and process 0, which writes the record, reads the notes. A
+process that is killed cannot record its failure, nor one whose disk is full: whoever started the run diagnoses it from
+exit status and log, and corrects the record, which then still says 'running'.
 """
 
 import contextlib
@@ -13,18 +15,85 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from mmengine.dist import all_gather_object, get_rank
+from mmengine.dist import all_gather_object, get_rank, is_distributed
 
 from mmlape.errors import DiskSpaceError, MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
 from mmlape.files import write_json
-from mmlape.runs.record import NOTES, RunRecord, read_record
-from mmlape.runs.stopping import Interrupted, StopRequest, stopped_by_sigterm
+from mmlape.runs.record import NOTES, RECORD, RunRecord, read_record
+from mmlape.runs.run import Run, read_run
+
+
+class Interrupted(SystemExit):
+    """SIGTERM stopped the process; it exits with the shell's status for that."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
+
+    def __str__(self) -> str:
+        return 'SIGTERM'
+
+
+class StopRequest:
+    """Whether SIGTERM has come; if ``waits``, it is left to the run to stop, else Interrupted is raised."""
+
+    def __init__(self) -> None:
+        self.received = self.waits = False
+
+    def __call__(self, number: int, _) -> None:
+        """Handle the signal."""
+        self.received = True
+        if not self.waits:
+            signal.signal(number, signal.SIG_IGN)
+            raise Interrupted
+
+
+@contextlib.contextmanager
+def stopped_by_sigterm() -> Iterator[StopRequest]:
+    """Handle SIGTERM in this process; in processes that it forks it keeps its usual effect."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    owner = os.getpid()
+
+    def stop(number: int, frame) -> None:
+        if os.getpid() == owner:
+            request(number, frame)
+            return
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield request
+    finally:
+        if not (is_distributed() and signal.getsignal(signal.SIGTERM) is signal.SIG_IGN):
+            signal.signal(signal.SIGTERM, before)
+
+
+def init_worker(inner: Callable[[int], None] | None, number: int) -> None:
+    """Start a data loader's worker, which SIGTERM ends only if its parent sends it; ``inner`` is called first.
+
+    Slurm and a launcher send the signal to the workers, too, without which the parent could not reach its next step.
+    """
+    if inner is not None:
+        inner(number)
+    if hasattr(signal, 'sigwaitinfo'):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_end_with_parents_signal, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with_parents_signal(parent: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+        pass
+    os._exit(0)
 
 
 @dataclass(frozen=True)
@@ -197,3 +266,95 @@ def _is_alive(pid: int) -> bool:
     except OSError:  # of another user; or a system without /proc
         return True
     return status.rpartition(')')[2].split()[0] != 'Z'  # ended, but its parent has not seen it yet
+
+
+TAIL_LINES = 15
+SCANNED_LINES = 200
+_FIRST_FAILURE = re.compile(r'^mmlape: process (\d+) failed first, with exit status (-\d+)$', re.MULTILINE)
+_STOPS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def last_part(log: str | Path) -> list[str]:
+    """Return the lines that the last attempt printed."""
+    try:
+        lines = Path(log).read_text(encoding='utf-8', errors='replace').splitlines()
+    except OSError:
+        return []
+    begin = max((number for number, line in enumerate(lines) if line.startswith('$ ')), default=-1)
+    return lines[begin + 1 :]
+
+
+def log_tail(log: str | Path) -> str:
+    """Return the last lines of the last attempt, indented."""
+    return '\n'.join(f'    {line}' for line in last_part(log)[-TAIL_LINES:])
+
+
+def oom_kills() -> int:
+    """Return how many processes the kernel of this machine has killed for lack of memory."""
+    try:
+        match = re.search(r'^oom_kill (\d+)$', Path('/proc/vmstat').read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(match[1]) if match else 0
+
+
+def diagnose(status: int | None, lines: list[str], out_of_memory: bool = False) -> dict[str, str]:
+    """Return ``kind`` and ``reason`` of a failure.
+
+    Args:
+        status: The exit status, below 0 or above 128 for a signal; None if unknown.
+        lines: The lines that the run printed.
+        out_of_memory: Whether the kernel has killed processes for lack of memory meanwhile.
+    """
+    text = '\n'.join(lines[-SCANNED_LINES:])
+    first = _FIRST_FAILURE.findall(text)
+    number = -int(first[-1][1]) if first else _signal_of(status)
+    if number == signal.SIGKILL and out_of_memory:
+        return dict(kind='out-of-memory', reason='killed by the kernel: this machine ran out of memory')
+    if number:
+        name = signal.Signals(number).name if number in set(signal.Signals) else f'signal {number}'
+        if first:
+            return dict(kind='lost-worker', reason=f'process {first[-1][0]} was killed by {name}')
+        return dict(kind='interrupted' if number in _STOPS else 'error', reason=f'killed by {name}')
+    errors = [line.split('mmlape: error:')[1].strip() for line in lines if 'mmlape: error:' in line]
+    kind = kind_in(errors[-1] if errors else text).name
+    if kind == 'lost-worker' and out_of_memory:
+        return dict(kind='out-of-memory', reason='the kernel killed a process: this machine ran out of memory')
+    if errors:
+        return dict(kind=kind, reason=errors[-1])
+    cause = next((line for line in reversed(lines) if re.match(r'\S*(Error|Exception|Killed|error):?\b', line)), None)
+    ending = 'ended without a message' if status is None else f'exit status {status}'
+    line = cause or (lines[-1] if lines else None)
+    return dict(kind=kind, reason=f'{ending}: {line.strip()}' if line else ending)
+
+
+def _signal_of(status: int | None) -> int:
+    """Return the number of the signal that an exit status stands for, or 0."""
+    if status is None or not (status < 0 or 128 < status < 160):
+        return 0
+    return -status if status < 0 else status - 128
+
+
+def record_diagnosis(run: Run, failure: dict, config: str, since: float) -> Run:
+    """Record the diagnosed failure of a run that ended without recording one; return the run as it is now.
+
+    Args:
+        run: As read after its end.
+        failure: As :func:`diagnose` returns it.
+        config: For a run that never wrote a record.
+        since: Start of the attempt; a failure recorded before it is an earlier attempt's.
+    """
+    if run.finished or run.state == 'running' or (run.state == 'failed' and _modified(run) >= since):
+        return run
+    record = read_record(run.folder) or dict(config=config, seed=run.seed, iter=0, last=None, best=None)
+    record.update(state='failed', reason=failure['reason'], failure=failure, updated=time.time(), eta=None)
+    with contextlib.suppress(OSError):  # a full disk, or no folder at all: the log is left
+        write_json(Path(run.folder) / RECORD, record)
+    return read_run(run.folder, run.seed)
+
+
+def _modified(run: Run) -> float:
+    try:
+        return (Path(run.folder) / RECORD).stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,22 +1,126 @@
 """The identity of a run: what must be equal before two runs are averaged, or one is resumed from another.
 
 ``run.json`` holds the identity. Its ``settings_sha256`` is the hash of ``settings.json`` beside it, so that a
-difference can be named key by key. docs/experiments.md lists what counts.
+difference can be named key by key: of the part of the configuration that decides results, without what may differ by
+machine. docs/experiments.md lists what counts. Train batch, precision and the bytes of checkpoints are compared apart.
 """
 
 import hashlib
 import json
+import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import mmlape
+from mmlape.datasets.fraction import data_fraction
 from mmlape.environment.packages import PACKAGES, installed
+from mmlape.errors import CheckpointError
+from mmlape.registry import HOOKS
 from mmlape.runs.paper_model import paper_model
 from mmlape.runs.record import read_record
-from mmlape.runs.settings import digest, leaves, named_differences, precision, settings
+
+COUNTED = (
+    'default_scope', 'model', 'data_preprocessor', 'train_dataloader', 'val_dataloader', 'val_evaluator', 'train_cfg',
+    'val_cfg', 'optim_wrapper', 'param_scheduler', 'load_fresh', 'load_strict', 'sync_bn',
+    'efficient_conv_bn_eval',
+)  # fmt: skip
+"""Keys at the top of a configuration that count."""
+IGNORED = {
+    'num_workers', 'persistent_workers', 'pin_memory', 'prefetch_factor', 'collect_device', 'collect_dir',
+    'outfile_prefix', 'with_cp', 'checkpoint', 'teacher_checkpoint', 'use_deterministic_algorithms',
+}  # fmt: skip
+"""Keys below them that do not count, wherever they are."""
+_PREFIX_SCOPE = ('_scope_', 'mmlape')
+_PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWrapper': 'bf16'}
+
+
+def precision(cfg: dict) -> str | None:
+    """Return 'bf16' or 'fp16' if the optimiser's wrapper trains in mixed precision, else None."""
+    wrapper = cfg.get('optim_wrapper') or {}
+    if 'bfloat16' in str(wrapper.get('dtype')):
+        return 'bf16'
+    return _PRECISIONS.get(_class_name(wrapper))
+
+
+def settings(cfg: dict) -> dict:
+    """Return the part of a configuration that decides results, as JSON values."""
+    cfg = dict(cfg.items())
+    named = [value for key, value in leaves(cfg) if key.split('.')[-1] == 'data_root' and isinstance(value, str)]
+    roots = sorted({root.rstrip('/') for root in named} - {''}, key=len, reverse=True)
+    kept = {key: cfg[key] for key in COUNTED if cfg.get(key) is not None}
+    fraction = data_fraction(cfg)
+    if fraction:
+        kept['data_fraction'] = dict(share=str(fraction.share), seed=fraction.seed)
+    scale = cfg.get('auto_scale_lr') or {}
+    if scale.get('enable'):
+        kept['auto_scale_lr'] = dict(base_batch_size=scale.get('base_batch_size'))
+    if (cfg.get('randomness') or {}).get('diff_rank_seed') is False:
+        kept['randomness'] = dict(diff_rank_seed=False)
+    hooks = cfg.get('custom_hooks') or []
+    custom_hooks = [hook for hook in hooks if getattr(HOOKS.get(_class_name(hook)), 'changes_results', True)]
+    kept = _plain(dict(kept, custom_hooks=custom_hooks) if custom_hooks else kept, roots)
+    kept.get('train_dataloader', {}).pop('batch_size', None)
+    wrapper = kept.get('optim_wrapper', {})
+    if _class_name(wrapper) in _PRECISIONS:
+        for key in ('type', 'dtype', 'loss_scale'):
+            wrapper.pop(key, None)
+    if wrapper.get('accumulative_counts') == 1:
+        del wrapper['accumulative_counts']
+    return kept
+
+
+def _class_name(cfg: dict) -> str:
+    kind = cfg.get('type', 'OptimWrapper')
+    return getattr(kind, '__name__', str(kind)).rpartition('.')[2]
+
+
+def _plain(node: Any, roots: list[str]) -> Any:
+    """Return ``node`` as JSON values, without what may differ and with data roots as ``DATA``."""
+    if isinstance(node, dict):
+        # MMEngine adds this scope to a base read as `mmlape::...`; mmlape/registry.py says why it has no meaning
+        kept = {key: child for key, child in node.items() if key not in IGNORED and (key, child) != _PREFIX_SCOPE}
+        return {str(key): _plain(child, roots) for key, child in kept.items()}
+    if isinstance(node, list | tuple):
+        return [_plain(child, roots) for child in node]
+    if isinstance(node, str):
+        root = next((root for root in roots if node == root or node.startswith(f'{root}/')), None)
+        return node if root is None else ('DATA' + node[len(root) :]).rstrip('/')
+    if node is None or isinstance(node, bool | int | float):
+        return node
+    if callable(node):
+        return f'{node.__module__}.{node.__qualname__}'
+    return str(node)
+
+
+def digest(content: Any) -> str:
+    """Return the SHA-256 of a value's JSON; the order of keys does not count."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def named_differences(mine: dict, other: dict) -> list[str]:
+    """Return the differences of two results of :func:`settings`, such as 'train_cfg.max_iters 3 -> 4'."""
+    old, new = dict(leaves(mine)), dict(leaves(other))
+    keys = [key for key in dict.fromkeys([*old, *new]) if old.get(key, ...) != new.get(key, ...)]
+    return [f'{key} {_shown(old.get(key, ...))} -> {_shown(new.get(key, ...))}' for key in keys]
+
+
+def _shown(value: Any) -> str:
+    text = 'nothing' if value is ... else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f'{text[:57]}...'
+
+
+def leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys and values of nested dicts, lists and tuples; an empty one is a value."""
+    if not isinstance(node, dict | list | tuple) or not node:
+        yield key, node
+        return
+    for name, child in node.items() if isinstance(node, dict) else enumerate(node):
+        yield from leaves(child, f'{key}.{name}' if key else str(name))
+
 
 SETTINGS = 'settings.json'
 _AFTERWARDS = ('analysis', 'commands', 'environment', 'experiments', 'cli.py')
@@ -58,8 +162,14 @@ def collect(cfg: dict, seed: int | None, world_size: int, total_batch: int, batc
 
 
 def joined_digest(paths: Iterable[str]) -> dict | None:
-    """Return ``name`` and ``sha256`` of checkpoints, joined by ' + '; None if there are none."""
-    digests = [checkpoint_digest(path) for path in dict.fromkeys(paths)]
+    """Return ``name`` and ``sha256`` of checkpoints, joined by ' + '; None if there are none.
+
+    The hash is None if a file is not here.
+    """
+    from mmlape.checkpoint.describing import sha256
+
+    files = [Path(path).expanduser() for path in dict.fromkeys(paths)]
+    digests = [dict(name=file.name, sha256=sha256(file) if file.is_file() else None) for file in files]
     if not digests:
         return None
     known = all(digest['sha256'] for digest in digests)
@@ -81,14 +191,6 @@ def checkpoint_keys(cfg: dict) -> Iterator[tuple[str, str]]:
 def is_missing(checkpoint: str) -> bool:
     """Return whether a checkpoint is a path, not an address, and no file is there."""
     return '://' not in checkpoint and not Path(checkpoint).expanduser().is_file()
-
-
-def checkpoint_digest(path: str | Path) -> dict:
-    """Return ``name`` and ``sha256`` of a checkpoint's file; the hash is None if there is no such file here."""
-    from mmlape.checkpoint.describing import sha256
-
-    file = Path(path).expanduser()
-    return dict(name=file.name, sha256=sha256(file) if file.is_file() else None)
 
 
 @cache
@@ -193,3 +295,36 @@ def _other_weights(mine: dict | None, other: dict | None) -> list[str]:
         return []
     shown = [f'{run["name"]} ({(run["sha256"] or "not here")[:8]})' if run else 'none' for run in (first, second)]
     return [f'checkpoint: {shown[0]} -> {shown[1]}']
+
+
+DEIT = "DeiT's published weights"
+PRETRAIN = (
+    'The paper retrained its default arm, and no LaPE weights are public: pretrain every arm by '
+    'configs/classification/imagenet, and give the files by model.backbone.init_cfg.checkpoint'
+)
+_PUBLISHED = ('a1311bcf', 'cd65a155', 'b5f2ef4d', '8de9b5d1', 'b40b3cf7', '649709d9', 'df68dfff', 'd0272ac0')
+"""The first eight digits of the SHA-256 of DeiT's files, which their names end with: Ti, S, B, B at 384; distilled."""
+
+
+def is_published(name: str, digest: str | None = None) -> bool:
+    """Check whether a file is one that DeiT's authors published, by its SHA-256, else by its name."""
+    named = re.search(r'-([0-9a-f]{8})$', Path(name).stem)
+    return (digest[:8] if digest else named and named[1]) in _PUBLISHED
+
+
+def provenance(path: str | Path) -> str | None:
+    """Say whose pretraining a file is of; None if nothing in it tells."""
+    from mmlape.checkpoint.describing import sha256
+    from mmlape.checkpoint.reading import read_checkpoint
+
+    path = Path(path).expanduser()
+    if is_published(path.name, sha256(path) if path.is_file() else None):
+        return DEIT
+    try:
+        content = read_checkpoint(path)
+    except CheckpointError:
+        return None
+    meta = content.get('meta')
+    if isinstance(meta, dict) and {'mmengine_version', 'mmlape'} & set(meta):
+        return 'a run of mmlape or MMEngine'
+    return "a run of DeiT's or LaPE's code" if 'args' in content and 'model' in content else None

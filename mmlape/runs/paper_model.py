@@ -65,7 +65,10 @@ def paper_model(name: str, identity: dict | None) -> PaperModel:
     if any(key.startswith(('load_from', 'model.backbone.')) for key in loads):
         pretrained = _joined(family, size)
         if encoded is backbone or 'load_from' in loads:
-            pretrained += '?' if _may_mismatch(backbone) else '*' if joining.startswith('lape') else ''
+            given = backbone.get('init_cfg') or []
+            inits = given if isinstance(given, list) else [given]
+            may_mismatch = any(init.get('allow_joining_mismatch') for init in inits)
+            pretrained += '?' if may_mismatch else '*' if joining.startswith('lape') else ''
     return PaperModel(_model_name(model, backbone, family, size), pretrained, method, method == 'Default')
 
 
@@ -80,11 +83,6 @@ def _file(backbone: dict, identity: dict) -> str:
     vit = backbone.get('vit') or backbone
     start = vit.get('model_name', 'none') if vit.get('pretrained') else 'none'
     return (identity.get('checkpoint') or {}).get('name', start)
-
-
-def _may_mismatch(backbone: dict) -> bool:
-    given = backbone.get('init_cfg') or []
-    return any(init.get('allow_joining_mismatch') for init in (given if isinstance(given, list) else [given]))
 
 
 def _class_name(cfg: dict) -> str:

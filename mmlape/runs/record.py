@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import resource
 import shutil
+import socket
 import time
 from pathlib import Path
 
@@ -101,11 +103,6 @@ def check_writable(folder: Path, option: str = '--work-dir') -> None:
 class RunRecord:
     """The content of ``run.json`` and ``evaluations.jsonl``; only rank 0's copy is written.
 
-    Args:
-        work_dir: The folder of the file.
-        fields: Known at the start: configuration, seed, batch.
-        write: Whether this process writes.
-
     Attributes:
         iteration: The current iteration, counted from 1; 0 before the first.
         evaluations: All evaluations, oldest first.
@@ -156,13 +153,7 @@ class RunRecord:
         self.update(last=entry, best=_best(self.evaluations, key, greater))
 
     def rewind(self, previous: dict | None, evaluations: list[dict], step: int) -> None:
-        """Take over an earlier part's evaluations up to the step that the run is resumed from.
-
-        Args:
-            previous: Its record.
-            evaluations: All of its evaluations.
-            step: The iteration of the checkpoint.
-        """
+        """Take over an earlier part's evaluations up to the step of the checkpoint that is resumed from."""
         self.evaluations = [old for old in evaluations if old['step'] <= step]
         best = (previous or {}).get('best')
         if best and best['step'] > step:
@@ -189,3 +180,42 @@ def _best(evaluations: list[dict], key: str, greater: bool) -> dict | None:
     pick = max if greater else min
     best = pick(_scored(evaluations, key), key=lambda entry: entry['metrics'][key], default=None)
     return best and dict(best, key=key)
+
+
+def describe_machine() -> dict[str, str]:
+    """Return ``host`` and ``device``: the GPU's name, or the number of CPU cores."""
+    import torch  # here, as a report reads records without torch
+
+    cores = len(os.sched_getaffinity(0))
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f'CPU, {cores} cores'
+    return dict(host=socket.gethostname(), device=device)
+
+
+def cost(seconds: float, seconds_per_iter: float | None, parameters: int) -> dict:
+    """Return the cost of a run so far.
+
+    Args:
+        seconds: Wall-clock time, evaluations and earlier parts included.
+        seconds_per_iter: Mean over iterations, without evaluations.
+        parameters: Number of parameters, frozen ones included.
+
+    Returns:
+        These, ``peak_memory_mib`` of one process, the first, with ``memory_kind``, and ``gpu_hours`` over all
+        processes (None without a GPU).
+    """
+    import torch
+    from mmengine.dist import get_world_size
+
+    gpu = torch.cuda.is_available()
+    if gpu:
+        peak, kind = torch.cuda.max_memory_allocated() / 2**20, 'allocated on one GPU'
+    else:
+        peak, kind = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, 'resident in one process'
+    return dict(
+        parameters=parameters,
+        peak_memory_mib=round(peak, 1),
+        memory_kind=kind,
+        seconds_per_iter=seconds_per_iter,
+        train_seconds=round(seconds, 2),
+        gpu_hours=seconds * get_world_size() / 3600 if gpu else None,
+    )

@@ -25,8 +25,7 @@ class RunStart:
         identity: The run's identity, with its ``settings`` and its seed.
         previous: The record of the part that it continues; None for a new run.
         evaluations: All evaluations of that part.
-        checkpoint: The checkpoint to resume from; None to start from the beginning.
-        iteration: The iteration of that checkpoint.
+        checkpoint, iteration: The checkpoint to resume from, and its iteration; None to start from the beginning.
         finished: Whether there is nothing left to do.
         software_changes: Software that differs from an earlier part's, one line each.
         lock: Descriptor of the work dir's lock.
@@ -76,7 +75,8 @@ def acquire(
     check_writable(work_dir)
     start.lock = lock_run(work_dir)
     try:
-        _remove_partial_checkpoints(work_dir)
+        for path in work_dir.glob('.*.pth'):  # what a kill left while one was written, see mmlape.files.atomic_path
+            path.unlink(missing_ok=True)
         checkpoint = find_checkpoint(work_dir, resume, log=lambda text: print_log(text, 'current'))
         if checkpoint:
             meta = read_resumable(checkpoint, mmap=True)['meta']
@@ -147,15 +147,9 @@ def is_complete(path: str | Path) -> bool:
 
 
 def read_resumable(path: str | Path, map_location: str = 'cpu', mmap: bool = False) -> dict:
-    """Read a checkpoint that also holds the optimiser's state and the position.
+    """Read a checkpoint with the optimiser's state and the position; CheckpointError if it has only weights.
 
-    Args:
-        path: The file.
-        map_location: The device of the tensors.
-        mmap: Whether to leave the tensors in the file until they are used.
-
-    Raises:
-        CheckpointError: It holds weights only.
+    ``mmap`` leaves the tensors in the file until they are used.
     """
     checkpoint = read_checkpoint(path, map_location, mmap)
     missing = [key for key in RESUME_KEYS if not isinstance(checkpoint.get(key), Mapping)]
@@ -166,12 +160,6 @@ def read_resumable(path: str | Path, map_location: str = 'cpu', mmap: bool = Fal
             'or start a new run from its weights with --cfg-options load_from=PATH'
         )
     return checkpoint
-
-
-def _remove_partial_checkpoints(work_dir: Path) -> None:
-    """Delete what a run that was killed while writing left; see :func:`mmlape.files.atomic_path`."""
-    for path in work_dir.glob('.*.pth'):
-        path.unlink(missing_ok=True)
 
 
 def _require_unused(work_dir: Path) -> None:

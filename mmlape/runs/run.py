@@ -1,6 +1,12 @@
-"""Runs on disk: ``<work dir>/<arm>/seed_<S>/run.json`` is the only state; a single run has ``<work dir>/run.json``.
+"""Runs on disk: ``run.json`` in a run's folder is the only state; a single run has ``<work dir>/run.json``.
 
-The evaluations before the last and the best one are in a file beside it (:func:`mmlape.runs.record.read_evaluations`).
+<work dir>/<arm>/
+    seed_121/              the run itself; mmlape.runs.record says what is in it
+    seeds.json             the seeds that the arm is to have
+    logs/seed_121.log      its output
+    logs/.seed_121.lock    held from before its process starts until that ends
+    slurm/seed_121.sh      its job script
+    slurm/seed_121.json    the last known state of its job
 """
 
 import json
@@ -21,15 +27,13 @@ PLANNED = 'seeds.json'
 class Run:
     """The run in a work dir, as its ``run.json`` describes it.
 
-    Args:
-        folder: The work dir.
-        seed: Its seed; None if it was never started.
+    Attributes:
+        seed: None if it was never started.
         state: 'finished', 'failed', 'running', 'broken' (killed: recorded as running, but nobody holds its lock) or
             'missing'.
         reason: Why it failed; None otherwise.
         last: ``step``, ``metrics`` and ``per_class`` of the last evaluation; None if there was none.
         best: The same of the best one, with the ``key`` of the metric that decides.
-        arm: The name of its arm.
         identity: See :func:`mmlape.runs.identity.read_identity`; None in records of older versions.
         record: All of ``run.json``.
     """
@@ -51,7 +55,7 @@ class Run:
 
     @property
     def cost(self) -> dict:
-        """See :func:`mmlape.runs.machine.cost`; empty if unknown."""
+        """See :func:`mmlape.runs.record.cost`; empty if unknown."""
         return self.record.get('cost') or {}
 
     @property
@@ -84,15 +88,7 @@ def seed_folder(folder: str | Path, seed: int) -> Path:
 
 
 def read_run(folder: str | Path, seed: int | None = None) -> Run:
-    """Read the record of a run.
-
-    Args:
-        folder: Its work dir.
-        seed: The seed that it must have; None for any.
-
-    Raises:
-        DataError: The record is another seed's.
-    """
+    """Read the record of a run; DataError if it has another seed than the given one."""
     folder = Path(folder)
     record, arm = read_record(folder), folder.absolute().parent.name
     if record is None:
@@ -151,11 +147,7 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
 
 
 def write_planned(folder: str | Path, seeds: Sequence[int]) -> None:
-    """Record which seeds an arm is to have, so that those without a run are missing ones.
-
-    Raises:
-        TrainingError: The folder cannot be written to.
-    """
+    """Record which seeds an arm is to have, so that those without a run are missing ones."""
     check_writable(Path(folder))
     write_json(Path(folder) / PLANNED, sorted(seeds))
 
@@ -170,3 +162,23 @@ def _planned_in(folder: Path) -> list[int]:
 
 def _seeds_in(folder: Path) -> list[int]:
     return sorted(int(path.name[5:]) for path in folder.glob('seed_*') if path.name[5:].isdecimal())
+
+
+def log_file(run: Path) -> Path:
+    """Return the file that receives the output of a run."""
+    return run.parent / 'logs' / f'{run.name}.log'
+
+
+def start_lock(run: Path) -> Path:
+    """Return the lock of the process that starts a run; training itself locks the run's folder later."""
+    return run.parent / 'logs' / f'.{run.name}.lock'
+
+
+def job_script(run: Path) -> Path:
+    """Return the sbatch script of a run."""
+    return run.parent / 'slurm' / f'{run.name}.sh'
+
+
+def job_file(run: Path) -> Path:
+    """Return the file that records the Slurm job of a run."""
+    return run.parent / 'slurm' / f'{run.name}.json'

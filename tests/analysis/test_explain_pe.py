@@ -40,16 +40,16 @@ def test_patches_are_cut_row_by_row():
 
 
 def test_the_change_is_the_largest_of_an_output(monkeypatch):
-    (subject, *_), image = small_models(0), np.random.default_rng(0).random((80, 80))
+    (model, *_), image = small_models(0).values(), np.random.default_rng(0).random((80, 80))
     outputs = torch.tensor([[2.0, -8.0, 4.0], [2.5, -8.0, 2.0]], dtype=torch.float64)
-    monkeypatch.setattr(subject.model, 'forward', lambda x: (outputs,))
-    assert permutation_change(subject.model, image, 0) == 2 / 8
+    monkeypatch.setattr(model, 'forward', lambda x: (outputs,))
+    assert permutation_change(model, image, 0) == 2 / 8
 
 
 def test_the_claim():
     image = read_image(None, 20)
     assert image.shape == (60, 100)
-    changes = {subject.name.split()[-1]: permutation_change(subject.model, image, 21) for subject in small_models(21)}
+    changes = {name.split()[-1]: permutation_change(model, image, 21) for name, model in small_models(21).items()}
     assert changes.pop('none') < 1e-12
     assert set(changes) == {'default', 'LaPE', 'only'} and min(changes.values()) > 1e-4
     arch = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)

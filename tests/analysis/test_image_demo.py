@@ -10,8 +10,7 @@ from PIL import Image
 
 from mmlape.analysis import drawing
 from mmlape.analysis.drawing import draw_sample
-from mmlape.analysis.inference import init_model, predict
-from mmlape.analysis.predictions import compare_on_dataset, predict_and_draw
+from mmlape.analysis.inference import compare_on_dataset, init_model, predict, predict_and_draw
 from mmlape.cli import main
 from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.datasets.palette import class_palette

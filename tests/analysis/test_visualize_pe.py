@@ -7,10 +7,9 @@ import torch
 from model_helpers import cvt, randomise, vit
 from PIL import Image
 
-from mmlape.analysis import position_figures
-from mmlape.analysis.position import cosines, describe_map, pe_table, token_grid, view_positions
-from mmlape.analysis.position_report import write_figures
-from mmlape.analysis.subjects import OpenOptions, Subject, open_model, open_models
+from mmlape.analysis import position
+from mmlape.analysis.backbones import open_model, open_models
+from mmlape.analysis.position import cosines, describe_map, pe_table, token_grid, view_positions, write_figures
 from mmlape.checkpoint.records import KEY, record_of
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
@@ -177,9 +176,9 @@ def test_a_checkpoint_alone_shows_the_same(tiny_arch, tmp_path, cls, options):
     torch.save(
         dict(state_dict={f'backbone.{key}': value for key, value in model.state_dict().items()}), tmp_path / 'm.pth'
     )
-    subject = open_model(str(tmp_path / 'm.pth'), OpenOptions())
-    assert subject.name == 'm' and subject.model.grid == GRID
-    for mine, theirs in zip(view_positions(model, 'a').layers, view_positions(subject.model, 'b').layers, strict=True):
+    name, opened = open_model(str(tmp_path / 'm.pth'))
+    assert name == 'm' and opened.grid == GRID
+    for mine, theirs in zip(view_positions(model, 'a').layers, view_positions(opened, 'b').layers, strict=True):
         assert mine.label == theirs.label
         np.testing.assert_allclose(mine.row, theirs.row, atol=1e-6)
 
@@ -187,8 +186,8 @@ def test_a_checkpoint_alone_shows_the_same(tiny_arch, tmp_path, cls, options):
 def test_an_adapter_s_checkpoint_alone(tiny_arch, tmp_path):
     model = randomise(ViTAdapter(tiny_arch, 64, conv_inplane=4, pe_joining='lape'))
     torch.save(model.state_dict(), tmp_path / 'adapter.pth')
-    subject = open_model(str(tmp_path / 'adapter.pth'), OpenOptions())
-    for mine, theirs in zip(model.layer_positions(GRID), subject.model.layer_positions(GRID), strict=True):
+    _, opened = open_model(str(tmp_path / 'adapter.pth'))
+    for mine, theirs in zip(model.layer_positions(GRID), opened.layer_positions(GRID), strict=True):
         torch.testing.assert_close(mine, theirs)
 
 
@@ -197,15 +196,15 @@ def test_a_checkpoint_that_does_not_say_enough(tiny_arch, tmp_path):
     model = vit(arch=tiny_arch, pe_joining='lape', pe_norm='scalar-norm')
     torch.save(model.state_dict(), path)
     with pytest.raises(CheckpointError, match=f'pe_norm.* CONFIG@{path}'):
-        open_model(str(path), OpenOptions())
+        open_model(str(path))
     torch.save(dict(model=model.state_dict(), meta={KEY: record_of(model).plain()}), path)
-    opened = open_model(str(path), OpenOptions()).model
+    opened = open_model(str(path))[1]
     assert opened.position.pe_norm == 'scalar-norm', 'recorded'
     model = randomise(VisionTransformer(tiny_arch, (24, 48), 8))
     torch.save(model.state_dict(), path)
     with pytest.raises(CheckpointError, match='pass --grid ROWS COLUMNS'):
-        open_model(str(path), OpenOptions())
-    opened = open_model(str(path), OpenOptions(grid=(3, 6))).model
+        open_model(str(path))
+    opened = open_model(str(path), grid=(3, 6))[1]
     torch.testing.assert_close(pe_table(opened, (3, 6)), pe_table(model, (3, 6)))
 
 
@@ -215,14 +214,14 @@ def test_a_checkpoint_that_does_not_say_enough(tiny_arch, tmp_path):
 def test_scales_of_several_sizes_are_a_row_each(tiny_arch, tmp_path, monkeypatch):
     """DPN, Figure 3: P x P values of a channel as an image; a model without the norm has no row."""
     drawn = []
-    monkeypatch.setattr(position_figures, '_save', lambda figure, path: drawn.append((path.name, figure)))
+    monkeypatch.setattr(position, '_save', lambda figure, path: drawn.append((path.name, figure)))
     large = dict(tiny_arch, embed_dims=64, num_layers=5)
     models = {
         'Ti/8': vit(arch=tiny_arch, patch_norm='dual'),
         'without': vit(arch=tiny_arch),
         'L/4': randomise(VisionTransformer(large, 32, 4, patch_norm='dual')),
     }
-    write_figures([Subject(name, model) for name, model in models.items()], tmp_path)
+    write_figures(models, tmp_path)
     figure = dict(drawn)['patch_norm.png']
     panels = [axes for axes in figure.axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == ['red', 'green', 'blue'] * 2
@@ -257,17 +256,17 @@ def test_command_says_what_is_missing(tmp_path):
     init = "model['backbone']['init_cfg'] = dict(type='Pretrained', checkpoint='nowhere.pth')\n"
     config = tiny.write_config(tmp_path, tmp_path, init)
     with pytest.raises(CheckpointError, match='nowhere.pth.*--untrained'):
-        open_model(str(config), OpenOptions())
-    model = open_model(str(config), OpenOptions(untrained=True)).model
+        open_model(str(config))
+    model = open_model(str(config), untrained=True)[1]
     torch.save(randomise(model).state_dict(), tmp_path / 'm.pth')
-    found = open_models([f'{config}@{tmp_path}/m.pth', f'{tmp_path}/m.pth'], OpenOptions())
-    assert [subject.name for subject in found] == ['m (1)', 'm (2)']
-    for subject in found:
-        torch.testing.assert_close(subject.model.pos_embed, model.pos_embed)
+    found = open_models([f'{config}@{tmp_path}/m.pth', f'{tmp_path}/m.pth'])
+    assert list(found) == ['m (1)', 'm (2)']
+    for opened in found.values():
+        torch.testing.assert_close(opened.pos_embed, model.pos_embed)
     with pytest.raises(CheckpointError, match='not the folder of a run'):
-        open_model(str(tmp_path), OpenOptions())
+        open_model(str(tmp_path))
     (tmp_path / 'm.pth').rename(tmp_path / 'iter_3.pth')
-    assert open_model(str(tmp_path), OpenOptions()).name == tmp_path.name
+    assert open_model(str(tmp_path))[0] == tmp_path.name
 
 
 @pytest.mark.parametrize(
@@ -281,7 +280,7 @@ def test_command_says_what_is_missing(tmp_path):
 def test_stages_and_windows_are_drawn_on_their_own_grids(tmp_path, options, grids):
     arch = dict(embed_dims=12, depths=(2, 2), num_heads=(2, 4))
     model = randomise(SwinTransformer(arch, 32, window_size=4, **options))
-    views, files = write_figures([Subject('swin', model)], tmp_path, token=(2, 6))
+    views, files = write_figures({'swin': model}, tmp_path, token=(2, 6))
     assert files[0].stat().st_size > 10_000
     layers = [layer for layer in views[0].layers if layer.label != 'PE']
     assert [layer.row.shape for layer in layers] == grids

@@ -7,7 +7,7 @@ import torch
 from checkpoint_helpers import assert_same, save
 from model_helpers import SWIN_ARMS, SWIN_BOTH, randomise, swin
 
-from mmlape.analysis.subjects import OpenOptions, open_model
+from mmlape.analysis.backbones import open_model
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import convert
 from mmlape.checkpoint.describing import inspect
@@ -218,9 +218,9 @@ def test_inspect_says_what_loads_a_file(tmp_path, options, expected):
     model = MODELS.build(config | dict(window_size=4))
     model.init_weights()
     assert_same(model, source)
-    viewed = open_model(path, OpenOptions())
+    _, viewed = open_model(path)
     if not inside:
-        assert (viewed.model.pe_names, viewed.model.grid) == (source.pe_names, source.grid)
+        assert (viewed.pe_names, viewed.grid) == (source.pe_names, source.grid)
 
 
 def test_the_public_archs_are_named(tmp_path):

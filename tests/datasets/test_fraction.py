@@ -12,7 +12,7 @@ from mmlape.cli import main
 from mmlape.datasets.fraction import DataFraction, data_fraction, label, parse_fraction, with_fraction
 from mmlape.engine.config import load_config
 from mmlape.errors import ConfigError
-from mmlape.runs.settings import settings
+from mmlape.runs.identity import settings
 
 CONFIGS = tiny.ROOT / 'configs'
 FRACTIONS = [Fraction(1, share) for share in (16, 8, 4, 2, 1)]

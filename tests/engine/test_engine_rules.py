@@ -23,7 +23,7 @@ from mmlape.engine.schedule import check_schedule
 from mmlape.errors import ConfigError, NotFiniteError
 from mmlape.models import VisionTransformer
 from mmlape.models.position.base import resize_absolute
-from mmlape.runs import machine
+from mmlape.runs import record
 
 
 def test_every_groups_rate_is_multiplied_by_the_share_of_the_batch():
@@ -186,15 +186,15 @@ def test_the_second_evaluation_has_its_own_pipeline():
 
 
 def test_gpu_hours_are_of_all_processes_and_memory_is_in_mebibytes(monkeypatch):
-    monkeypatch.setattr(machine.torch.cuda, 'is_available', lambda: True)
-    monkeypatch.setattr(machine.torch.cuda, 'max_memory_allocated', lambda: 3 * 2**20)
-    monkeypatch.setattr(machine, 'get_world_size', lambda: 4)
-    found = machine.cost(1800.0, 0.25, 7)
+    monkeypatch.setattr('torch.cuda.is_available', lambda: True)
+    monkeypatch.setattr('torch.cuda.max_memory_allocated', lambda: 3 * 2**20)
+    monkeypatch.setattr('mmengine.dist.get_world_size', lambda: 4)
+    found = record.cost(1800.0, 0.25, 7)
     assert (found['gpu_hours'], found['peak_memory_mib'], found['train_seconds']) == (2.0, 3.0, 1800.0)
     assert (found['seconds_per_iter'], found['parameters'], found['memory_kind']) == (0.25, 7, 'allocated on one GPU')
-    monkeypatch.setattr(machine.torch.cuda, 'is_available', lambda: False)
-    monkeypatch.setattr(machine.resource, 'getrusage', lambda who: SimpleNamespace(ru_maxrss=5 * 2**10))
-    found = machine.cost(1800.0, None, 7)
+    monkeypatch.setattr('torch.cuda.is_available', lambda: False)
+    monkeypatch.setattr(record.resource, 'getrusage', lambda who: SimpleNamespace(ru_maxrss=5 * 2**10))
+    found = record.cost(1800.0, None, 7)
     assert (found['gpu_hours'], found['peak_memory_mib']) == (None, 5.0)
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mmlape.experiments import progress as module
-from mmlape.experiments.progress import Progress
+from mmlape.experiments import scheduler as module
+from mmlape.experiments.scheduler import Progress
 
 PARTS = (20.0, 60.0, 60.0, 90.0, 30.0, 30.0, 30.0, 80.0, 12.0, 12.0)
 

@@ -13,7 +13,7 @@ from mmlape.engine.hooks import ReseedHook
 from mmlape.engine.runner import Runner
 from mmlape.engine.trainer import train
 from mmlape.errors import ConfigError
-from mmlape.runs.settings import settings
+from mmlape.runs.identity import settings
 
 
 @pytest.fixture(autouse=True)

@@ -135,7 +135,7 @@ def test_base_by_prefix_needs_an_import_of_mmlape(elsewhere: Path, tmp_path: Pat
     code = (
         'from mmengine.config import Config\n'
         f'mine = Config.fromfile({str(mine)!r})\n'
-        'import mmlape\nfrom mmlape.runs.settings import settings\n'
+        'import mmlape\nfrom mmlape.runs.identity import settings\n'
         'assert mine.seed_of_mine == 7 and mine.model._scope_ == "mmlape"\n'
         f'assert settings(mine) == settings(Config.fromfile(mmlape.config_path({BASE!r})))\n'
     )

@@ -12,6 +12,7 @@ from mmlape.errors import DataError
 from mmlape.experiments.averages import SUMMARY, in_points, summarise, summary_table, write_summary
 from mmlape.runs.record import lock_run
 from mmlape.runs.run import read_arms, read_run, read_seeds, write_planned
+from mmlape.tables import console_table
 
 LAST = {1: 60.1234567, 2: 61.5, 3: 59.25}
 BEST = {1: 62.0, 2: 61.5, 3: 65.125}
@@ -119,7 +120,7 @@ def test_runs_that_differ_in_what_must_be_equal_are_not_averaged(arm, change, wo
 
 def test_other_settings_are_named_key_by_key(tmp_path):
     """The hash in the record must be that of settings.json; the package's own function makes it."""
-    from mmlape.runs.settings import digest
+    from mmlape.runs.identity import digest
 
     for seed, joining in ((1, 'lape'), (2, 'default')):
         chosen = settings(joining)
@@ -166,9 +167,8 @@ def test_the_table_of_a_summary(tmp_path):
     for seed in (1, 2, 3):
         metrics = {name: values[seed - 1] for name, values in last.items()}
         write_run(tmp_path, seed, metrics, {'coco/bbox_mAP': 0.5 + seed}, key='coco/bbox_mAP')
-    table = summary_table(summarise(read_seeds(tmp_path)), 'two')
-    assert table.title == 'two'
-    assert [(column.header, column.justify, *column.cells) for column in table.columns] == [
+    table = console_table(summary_table(summarise(read_seeds(tmp_path))))
+    assert [(column.header, column.justify, *map(str, column.cells)) for column in table.columns] == [
         ('metric', 'left', 'coco/bbox_mAP', 'coco/bbox_mAP_50'),
         ('last mean', 'right', '42.00', '60.00'),
         ('last std', 'right', '2.00', '0.00'),

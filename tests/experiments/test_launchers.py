@@ -10,12 +10,11 @@ import pytest
 import tiny
 
 from mmlape.errors import ConfigError, TrainingError
-from mmlape.experiments.launchers.devices import Device, DevicePool, visible_devices
-from mmlape.experiments.launchers.local import LocalLauncher
+from mmlape.experiments.launchers import Device, DevicePool, LocalLauncher, visible_devices
 
 CONTENDER = """
 import os, random, sys, time
-from mmlape.experiments.launchers.devices import Device, DevicePool
+from mmlape.experiments.launchers import Device, DevicePool
 folder, count, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 pool = DevicePool([Device(str(index), f'GPU-{index}') for index in range(5)], folder)
 print('ready', flush=True)
@@ -54,8 +53,8 @@ for mark in marks:
 SCHEDULER = """
 import sys
 from pathlib import Path
-from mmlape.experiments.launchers.devices import Device, DevicePool
-from mmlape.experiments.launchers.local import LocalLauncher
+from mmlape.experiments.launchers import Device, DevicePool
+from mmlape.experiments.launchers import LocalLauncher
 from mmlape.runs.run import Run
 from mmlape.experiments.scheduler import Scheduler
 from mmlape.experiments.study import Arm, PlannedRun
@@ -114,7 +113,7 @@ def test_a_gpu_stays_taken_as_long_as_its_training_lives(tmp_path):
     pool = DevicePool([Device('0', 'GPU-0')], tmp_path)
     holder = (
         'import subprocess, sys, time\n'
-        'from mmlape.experiments.launchers.devices import Device, DevicePool\n'
+        'from mmlape.experiments.launchers import Device, DevicePool\n'
         f'slot = DevicePool([Device("0", "GPU-0")], {str(tmp_path)!r}).acquire(1)\n'
         'child = subprocess.Popen(["sleep", "1800"], pass_fds=slot.locks)\n'
         'print(child.pid, flush=True)\n'

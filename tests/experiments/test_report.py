@@ -21,11 +21,11 @@ from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError
-from mmlape.experiments.report import ArmRuns, build, explanations, write_report
-from mmlape.experiments.report.figures import draw
+from mmlape.experiments.report import ArmRuns, build, document, write_report
+from mmlape.experiments.report.figures import draw_curves
 from mmlape.experiments.report.latex import escape, write_latex
 from mmlape.experiments.report.paper import index_entry
-from mmlape.experiments.report.tables import comparison_table, early_table, results_table, seeds_table
+from mmlape.experiments.report.tables import comparison_table, results_table, seeds_table
 from mmlape.models import SwinTransformer
 from mmlape.registry import MODELS
 from mmlape.runs.curves import MOST_POINTS, band, read_curves
@@ -175,7 +175,7 @@ def test_arms_of_one_task_with_other_first_metrics_have_curves_of_their_own(tmp_
         write_log(work_dir, [{'loss': 1.0, 'iter': 1, 'step': 1}, {f'coco/{kind}_mAP': 0.4, 'step': 1}])
     metrics = {'boxes': 'coco/bbox_mAP', 'masks': 'coco/segm_mAP'}
     arms = [ArmRuns(arm.name, arm.runs, 'detection', (metrics[arm.name],)) for arm in _arms(tmp_path)]
-    curves = draw(build(arms, 'x'), tmp_path / 'drawn').curves
+    curves = draw_curves(build(arms, 'x'), tmp_path / 'drawn')
     assert list(curves) == ['Instance segmentation', 'Instance segmentation, mask AP']
     assert len({path.read_text() for path in curves.values()}) == 2
 
@@ -317,7 +317,7 @@ def test_five_seeds_are_said_where_the_paper_says_so(tmp_path, report):
     lines = []
     for name in ('a', 'b'):
         made = build([ArmRuns(name, read_seeds(tmp_path / name))], 'x')
-        lines.append(' '.join(explanations.paper(made)))
+        lines.append(' '.join(document.paper(made)))
         write_latex(made, tmp_path / name / 'latex')
     assert 'LaPE (ICCV 2023) on ADE20K, mean of five seeds' in lines[0] and '45.073 is the mean of no five' in lines[0]
     assert 'five' not in lines[1]
@@ -385,35 +385,6 @@ def test_only_what_is_loaded_from_a_file_is_a_pretrained_model(init_cfg, more, w
     for model in (dict(backbone=backbone), dict(backbone=backbone, **teacher)):
         cfg = dict(more, model=dict(type='ImageClassifier', **model))
         assert paper_model('x', collect(cfg, 1, 1, 8, 'recipe')).pretrained == words
-
-
-def test_the_papers_figure_of_epoch_100_stands_beside_ours(tmp_path):
-    config = 'configs/classification/imagenet/deit-tiny-lape_4xb256-300e_in1k.py'
-    for seed, value in enumerate((60.0, 61.0, 62.0)):
-        run = write_run(
-            tmp_path,
-            seed,
-            {'accuracy/top1': 73.0},
-            steps=(300, 300),
-            key='accuracy/top1',
-            config=config,
-            max_epochs=300,
-        )
-        last = json.loads((run / 'run.json').read_text())['last']
-        entries = [{'step': step, 'metrics': {'accuracy/top1': value - step}} for step in (50, 200)]
-        entries.insert(1, {'step': 100, 'metrics': {'accuracy/top1': value}})
-        (run / 'evaluations.jsonl').write_text(''.join(f'{json.dumps(one)}\n' for one in [*entries, last]))
-    made = build([ArmRuns('arm', read_seeds(tmp_path))], 'x')
-    assert rows_of(results_table(made))[0][-1] == '73.11'
-    assert rows_of(early_table(made)) == [('arm', 'top-1', 100, '61.00 ± 1.00 (3)', '58.52 to 63.48', '60.36')]
-    write_report(made, tmp_path / 'report')
-    for name in ('index.html', 'report.md', 'tables.tex'):
-        assert (
-            '61.00' in (tmp_path / 'report' / name).read_text() and '60.36' in (tmp_path / 'report' / name).read_text()
-        )
-    (tmp_path / 'seed_0' / 'evaluations.jsonl').write_text('')
-    (early,) = rows_of(early_table(build([ArmRuns('arm', read_seeds(tmp_path))], 'x')))
-    assert early[3] == '61.50 ± 0.71 (2)'
 
 
 @pytest.mark.parametrize(

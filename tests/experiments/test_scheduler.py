@@ -10,8 +10,7 @@ import pytest
 from synthetic import write_run
 
 from mmlape.experiments import scheduler as module
-from mmlape.experiments.launchers.base import Job, Launcher
-from mmlape.experiments.launchers.devices import Device, DevicePool
+from mmlape.experiments.launchers import Device, DevicePool, Job, Launcher
 from mmlape.experiments.scheduler import Scheduler
 from mmlape.experiments.study import Arm, PlannedRun
 from mmlape.files import write_json

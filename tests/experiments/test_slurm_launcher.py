@@ -6,9 +6,9 @@ import os
 import pytest
 
 from mmlape.errors import ConfigError, TrainingError
-from mmlape.experiments.launchers.devices import Slot
-from mmlape.experiments.launchers.slurm import SlurmLauncher, job_name
+from mmlape.experiments.launchers import Slot
 from mmlape.experiments.scheduler import Scheduler
+from mmlape.experiments.slurm import SlurmLauncher, job_name
 from mmlape.experiments.study import Arm, PlannedRun
 from mmlape.files import write_json
 from mmlape.runs.run import Run, read_run

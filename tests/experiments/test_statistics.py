@@ -7,8 +7,20 @@ import pytest
 from scipy import stats
 
 from mmlape.errors import ConfigError
-from mmlape.experiments.power import Spread, of_differences, pooled, power, seeds_needed
-from mmlape.experiments.statistics import NO_SPREAD, TOO_FEW, Difference, estimate, holm, paired, welch
+from mmlape.experiments.statistics import (
+    NO_SPREAD,
+    TOO_FEW,
+    Difference,
+    Spread,
+    estimate,
+    holm,
+    of_differences,
+    paired,
+    pooled,
+    power,
+    seeds_needed,
+    welch,
+)
 
 # Student's sleep data, as R ships it: extra hours of sleep of ten patients, with two drugs.
 FIRST = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]

@@ -7,14 +7,12 @@ import pytest
 import tiny
 
 from mmlape.errors import ConfigError, TrainingError
-from mmlape.experiments.arm import on_fractions
-from mmlape.experiments.launchers.local import LocalLauncher
-from mmlape.experiments.layout import start_lock
-from mmlape.experiments.study import Arm, PlannedRun, Study, require_startable
+from mmlape.experiments.launchers import LocalLauncher
+from mmlape.experiments.study import Arm, PlannedRun, Study, on_fractions, require_startable
 from mmlape.files import write_json
 from mmlape.runs.locks import take_lock
 from mmlape.runs.record import lock_run
-from mmlape.runs.run import Run
+from mmlape.runs.run import Run, start_lock
 
 
 @pytest.fixture(scope='module')

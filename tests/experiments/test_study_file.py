@@ -14,8 +14,8 @@ from mmlape.cli import main
 from mmlape.engine.config import load_config
 from mmlape.engine.study_file import find_arm, is_study, read_arm, read_study
 from mmlape.errors import ConfigError
-from mmlape.experiments.arm import choose, read_arms
 from mmlape.experiments.report.paper import METRICS, index_entry
+from mmlape.experiments.study import choose, read_arms
 from mmlape.models.position.joining import JOININGS, PE_NORMS
 from mmlape.runs.record import running_in
 

@@ -23,11 +23,19 @@ from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.engine.config import load_config
 from mmlape.engine.study_file import read_study
 from mmlape.errors import CheckpointError, DataError
+from mmlape.experiments import vtab
 from mmlape.experiments.averages import moments
-from mmlape.experiments.vtab import protocol
-from mmlape.experiments.vtab.protocol import METRIC, Options, SetResult, choose, evaluate
-from mmlape.experiments.vtab.sets import VtabSet, VtabSets, read_sets
-from mmlape.experiments.vtab.tables import build_report, results_table, write_results
+from mmlape.experiments.vtab import (
+    METRIC,
+    Options,
+    SetResult,
+    build_report,
+    choose,
+    evaluate,
+    results_table,
+    write_results,
+)
+from mmlape.experiments.vtab_sets import VtabSet, VtabSets, read_sets
 from mmlape.tables import rows_of
 
 STUDY = read_study(ROOT / 'studies' / 'vtab.yml')
@@ -213,7 +221,7 @@ def test_the_final_checkpoint_is_tested_once_on_the_list_of_the_test_split(tmp_p
         (folder / 'metrics.json').write_text(json.dumps(content))
         return content
 
-    monkeypatch.setattr(protocol, 'test', test)
+    monkeypatch.setattr(vtab, 'test', test)
     study = SimpleNamespace(configs={one.arm(0.01).name: Config(dict(log_level='INFO'))})
     for expected in (71.0, 71.0):
         (result,) = evaluate([choose(one, options)], study, options, lambda line: None)

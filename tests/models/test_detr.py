@@ -14,7 +14,7 @@ from mmdet.structures import DetDataSample
 from model_helpers import randomise, tiny_detr
 from torchvision.models._meta import _COCO_CATEGORIES
 
-from mmlape.analysis.subjects import OpenOptions, open_model
+from mmlape.analysis.backbones import open_model
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, write_tensors
 from mmlape.checkpoint.describing import inspect
@@ -118,7 +118,7 @@ def test_inspect_and_convert_know_public_files(public_file, tmp_path):
     assert 'heads and necks' not in found['mind']
     assert 'names and shapes do not tell the method, ratio, index or reading of irpe' in found['mind']
     with pytest.raises(CheckpointError, match='only position encodings of backbones are drawn'):
-        open_model(str(public_file), OpenOptions())
+        open_model(str(public_file))
     convert(public_file, tmp_path / 'ours.pth', 'mmlape')
     assert inspect(tmp_path / 'ours.pth')['class head'] == '80 classes, no object'
     model = tiny_detr(pe_type=['sine', IRPE], layers=(2, 2))

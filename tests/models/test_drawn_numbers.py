@@ -17,9 +17,8 @@ from mmlape.analysis import size_sweep
 from mmlape.analysis.bias_maps import bias_terms, read_images, write_bias_maps
 from mmlape.analysis.cost import _attention_flops
 from mmlape.analysis.gradient_norms import NormArm, _spread
+from mmlape.analysis.inference import list_prediction
 from mmlape.analysis.position import cosines, view_positions
-from mmlape.analysis.predictions import list_prediction
-from mmlape.analysis.subjects import Subject
 from mmlape.models import VisionTransformer
 from mmlape.models.position.irpe import Buckets
 
@@ -160,7 +159,7 @@ def test_the_bias_of_a_patch_is_the_mean_over_images_and_heads(tmp_path):
     expected = terms[0].detach().double().numpy().mean(axis=(0, 1))[1:, 1:]
     np.testing.assert_allclose(found[1].detach().numpy(), expected, atol=1e-6)
     assert np.abs(expected - expected.T).max() > 1e-3
-    write_bias_maps(Subject('m', model), tmp_path, [1], [(2, 1)])
+    write_bias_maps('m', model, tmp_path, [1], [(2, 1)])
     row = bias_terms(model, read_images((), model))[1][2 * 5 + 1].reshape(3, 5)
     np.testing.assert_allclose(np.load(tmp_path / 'bias_maps.npz')['layer1_cell2_1'], row.numpy(), atol=1e-6)
 

@@ -19,9 +19,20 @@ from mmlape.engine.optim import build_model, set_amp
 from mmlape.engine.trainer import train
 from mmlape.errors import TrainingError
 from mmlape.runs import identity as identities
-from mmlape.runs.identity import checkpoint_keys, collect, differences, joined_digest, read_identity
+from mmlape.runs.identity import (
+    COUNTED,
+    IGNORED,
+    checkpoint_keys,
+    collect,
+    differences,
+    digest,
+    joined_digest,
+    named_differences,
+    precision,
+    read_identity,
+    settings,
+)
 from mmlape.runs.record import lock_run, running_in
-from mmlape.runs.settings import COUNTED, IGNORED, digest, named_differences, precision, settings
 
 PLAN = dict(world_size=1, total_batch=2)
 DETECTOR = 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'

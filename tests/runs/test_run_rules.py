@@ -19,14 +19,13 @@ from mmlape.engine.hooks import RunRecordHook
 from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, TrainingError
 from mmlape.experiments.averages import moments
-from mmlape.experiments.launchers.devices import Device, DevicePool
-from mmlape.experiments.launchers.local import LocalLauncher
-from mmlape.experiments.launchers.slurm import SlurmJob, SlurmLauncher
+from mmlape.experiments.launchers import Device, DevicePool, LocalLauncher
 from mmlape.experiments.multi_seed import average_arms
 from mmlape.experiments.report.arms import ArmRuns, average
+from mmlape.experiments.slurm import SlurmJob, SlurmLauncher
 from mmlape.experiments.study import Arm, PlannedRun
-from mmlape.experiments.vtab.protocol import SetResult
-from mmlape.experiments.vtab.sets import VtabSet, VtabSets
+from mmlape.experiments.vtab import SetResult
+from mmlape.experiments.vtab_sets import VtabSet, VtabSets
 from mmlape.runs.record import lock_run, running_in
 from mmlape.runs.resume import acquire
 from mmlape.runs.run import Run, read_seeds
@@ -223,9 +222,9 @@ def test_vtab_ends_with_1_if_a_set_has_no_result(tmp_path, monkeypatch, capsys, 
         entry = moments({1: {'accuracy/top1': 50.0}})['accuracy/top1']
         results.append(SetResult(one, {0.1: entry}, 0.1, entry) if done else SetResult(one, {}, reason='none'))
     monkeypatch.setattr(
-        'mmlape.experiments.vtab.sets.read_sets', lambda *args: VtabSets([], dict(dtd='natural', svhn='natural'), {})
+        'mmlape.experiments.vtab_sets.read_sets', lambda *args: VtabSets([], dict(dtd='natural', svhn='natural'), {})
     )
-    monkeypatch.setattr('mmlape.experiments.vtab.sets.check_sets', lambda *args: None)
-    monkeypatch.setattr('mmlape.experiments.vtab.protocol.run_sets', lambda *args: results)
+    monkeypatch.setattr('mmlape.experiments.vtab_sets.check_sets', lambda *args: None)
+    monkeypatch.setattr('mmlape.experiments.vtab.run_sets', lambda *args: results)
     monkeypatch.setattr('signal.signal', lambda *args: None)
     assert main(['vtab', 'a.py', 'w.pth', '--data', str(tmp_path), '--work-dir', str(tmp_path)]) == status

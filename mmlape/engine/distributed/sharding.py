@@ -25,7 +25,7 @@ from mmlape.engine.distributed.processes import device_type, runnable_on_cpu, sh
 from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.registry import MODEL_WRAPPERS
-from mmlape.runs.settings import precision
+from mmlape.runs.identity import precision
 
 KINDS = ('ddp', 'fsdp')
 

@@ -2,7 +2,7 @@
 
 from mmengine.hooks import Hook
 
-from mmlape.evaluation.per_class import split_per_class
+from mmlape.evaluation.names import split_per_class
 from mmlape.registry import HOOKS
 
 

@@ -8,7 +8,7 @@ from mmengine.runner import IterBasedTrainLoop
 
 from mmlape.engine.hooks.per_class import PerClassHook
 from mmlape.registry import HOOKS
-from mmlape.runs.machine import cost
+from mmlape.runs.record import cost
 
 
 @HOOKS.register_module()

@@ -7,7 +7,7 @@ from mmengine.runner import EpochBasedTrainLoop
 from mmlape.engine.distributed.processes import any_process
 from mmlape.engine.hooks.checkpoint import CheckpointHook, at_step
 from mmlape.registry import HOOKS
-from mmlape.runs.stopping import Interrupted
+from mmlape.runs.failures import Interrupted
 
 
 @HOOKS.register_module()

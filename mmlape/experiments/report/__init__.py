@@ -7,7 +7,6 @@ paper (``report.tex`` is a document around them), ``report.json`` and three CSV 
 from mmlape.experiments.report.arms import ArmRuns
 from mmlape.experiments.report.content import Report, build
 from mmlape.experiments.report.tables import console_table
-from mmlape.experiments.report.work_dir import report_work_dir
-from mmlape.experiments.report.writing import write_report
+from mmlape.experiments.report.writing import report_work_dir, write_report
 
 __all__ = ['ArmRuns', 'Report', 'build', 'console_table', 'report_work_dir', 'write_report']

@@ -1,15 +1,14 @@
 """The arms of a report, averaged: every value in points."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
 from mmlape.evaluation.names import TASK_METRICS, is_defined, points, task_of
-from mmlape.experiments.averages import entry_in_points, in_points, moments, summarise
+from mmlape.experiments.averages import in_points, summarise
 from mmlape.experiments.report.paper import IndexEntry, index_entry
 from mmlape.runs.paper_model import PaperModel, recorded_model
-from mmlape.runs.record import read_evaluations
 from mmlape.runs.run import Run
 
 
@@ -33,30 +32,12 @@ class ArmRuns:
 
 
 @dataclass(frozen=True)
-class EarlyResult:
-    """A metric of an arm after an epoch before the last one, which a paper quotes.
-
-    Attributes:
-        epoch: The epoch.
-        metric: Its key.
-        entry: Moments over the seeds of the runs that were evaluated then, in points.
-        paper: The paper's figure, as it is printed.
-    """
-
-    epoch: int
-    metric: str
-    entry: dict
-    paper: str
-
-
-@dataclass(frozen=True)
 class ArmResult:
     """An arm, averaged; every value is in points.
 
     Attributes:
-        arm: The runs.
-        task: Its task; None if unknown.
-        metrics: The metrics to compare.
+        task: None if unknown.
+        metrics: Those to compare.
         summary: As `averages.summarise` returns it, in points.
         model: The paper's name of its model.
         known: The entry of its config in the metafiles; None if there is none, or if its model is another one.
@@ -111,15 +92,6 @@ class ArmResult:
         entry = rows.get(metric if name is None else name)
         return {int(seed): value for seed, value in entry['values'].items()} if entry else {}
 
-    def early(self) -> Iterator[EarlyResult]:
-        """Yield what the papers quote of earlier epochs, beside the evaluations of the averaged runs after them."""
-        for quoted in self.known.quotations if self.known else ():
-            rows = {run.seed: _metrics_after(run, quoted.epoch) for run in self.counted} if quoted.epoch else {}
-            for metric, figure in quoted.figures.items() if quoted.epoch else ():
-                entry = moments({seed: {metric: row.get(metric)} for seed, row in rows.items()}).get(metric)
-                if entry and entry['n']:
-                    yield EarlyResult(quoted.epoch, metric, entry_in_points(metric, entry), figure)
-
     @property
     def parameters(self) -> int | None:
         """The number of parameters: as a run counted them, else from the metafile."""
@@ -143,19 +115,8 @@ class ArmResult:
         return points(metric, value) if is_defined(metric, value) else None
 
 
-def _metrics_after(run: Run, epoch: int) -> dict[str, float | None]:
-    """Return the metrics of a run after an epoch; empty if it was not evaluated then."""
-    end, epochs = run.record.get('max_iters'), run.record.get('max_epochs')
-    steps = {entry['step']: entry['metrics'] for entry in read_evaluations(run.folder)} if end and epochs else {}
-    return steps.get(end * epoch // epochs, {}) if steps else {}
-
-
 def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
-    """Average an arm.
-
-    Raises:
-        DataError: Its runs are not repeats of each other.
-    """
+    """Average an arm; DataError if its runs are not repeats of each other."""
     summary = in_points(summarise(arm.runs, allow_software))
     measured = [*summary['last']['metrics'], *summary['best']['metrics']]
     task = arm.task or task_of(measured)

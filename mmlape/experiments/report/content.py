@@ -1,16 +1,93 @@
 """The content of a report in any format: averages, comparisons, and warnings about them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mmlape.errors import ConfigError
 from mmlape.evaluation.names import label
 from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.report.arms import ArmResult, ArmRuns, average
-from mmlape.experiments.report.comparisons import Comparison, compare, compare_classes, pairs_of
-from mmlape.runs.identity import differences, software_differences
-from mmlape.runs.provenance import DEIT, PRETRAIN, is_published
+from mmlape.experiments.statistics import Difference, holm, paired, welch
+from mmlape.runs.identity import DEIT, PRETRAIN, differences, is_published, software_differences
+
+_CLASS_METRICS = ('IoU', 'bbox_AP', 'segm_AP')
+"""The metrics by which classes are compared; class accuracies are data only."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two arms and a metric at 'last' or 'best', or one of its classes.
+
+    Attributes:
+        name: The class; None for the metric itself.
+        welch: Of all seeds of either.
+        paired: Of the seeds that they have in common.
+    """
+
+    arm: str
+    baseline: str
+    which: str
+    metric: str
+    name: str | None
+    welch: Difference
+    paired: Difference
+
+
+def pairs_of(results: Sequence[ArmResult], baseline: str | None) -> Iterator[tuple[ArmResult, ArmResult]]:
+    """Yield every arm that has a baseline, with its baseline."""
+    for result in results:
+        rivals = [other for other in results if set(other.metrics) & set(result.metrics)]
+        if baseline is not None:
+            chosen = next((other for other in rivals if other.name == baseline), None)
+        else:
+            if result.model.named:
+                same = [other for other in rivals if other.model.name == result.model.name]
+            else:  # a lone one is compared with a model of the papers
+                same = [other for other in rivals if not other.model.named]
+                same = same if len(same) > 1 else rivals
+            same = [other for other in same if other.fraction == result.fraction]
+            chosen = next((other for other in same if other.model.plain), next(iter(same), None))
+        if chosen is not None and chosen is not result:
+            yield result, chosen
+
+
+def compare(pairs: Sequence[tuple[ArmResult, ArmResult]], which: str) -> list[Comparison]:
+    """Compare the common metrics of pairs of arms at 'last' or at 'best': a family of Holm's correction."""
+    return _corrected([
+        _comparison(arm, other, which, metric)
+        for arm, other in pairs
+        for metric in arm.metrics
+        if metric in other.metrics
+    ])  # fmt: skip
+
+
+def _comparison(arm: ArmResult, other: ArmResult, which: str, metric: str, name: str | None = None) -> Comparison:
+    mine, theirs = (result.values(which, metric, name) for result in (arm, other))
+    difference = welch(list(mine.values()), list(theirs.values()))
+    return Comparison(arm.name, other.name, which, metric, name, difference, paired(mine, theirs))
+
+
+def compare_classes(arm: ArmResult, other: ArmResult) -> list[Comparison]:
+    """Compare the classes of two arms at 'last', the largest gain first."""
+    compared = []
+    for metric in arm.summary['last']['per_class']:
+        if metric not in _CLASS_METRICS:
+            continue
+        names = [
+            name for name in arm.summary['last']['per_class'][metric]
+            if arm.values('last', metric, name) and other.values('last', metric, name)
+        ]  # fmt: skip
+        family = _corrected([_comparison(arm, other, 'last', metric, name) for name in names])
+        compared += sorted(family, key=lambda pair: -pair.welch.mean)
+    return compared
+
+
+def _corrected(family: Sequence[Comparison]) -> list[Comparison]:
+    """Correct the p values of a family by Holm, Welch's and the paired ones apart."""
+    corrected = (holm([getattr(pair, kind) for pair in family]) for kind in ('welch', 'paired'))
+    return [replace(pair, welch=first, paired=second) for pair, first, second in zip(family, *corrected)]
+
 
 _MAX_LENGTH = 60
 """Characters that the names of a pair may have together in a table."""
@@ -23,8 +100,7 @@ class Report:
     """The content of a report.
 
     Attributes:
-        title: Its heading.
-        results: The arms.
+        pairs: The arms that are compared, each with its baseline.
         comparisons: Of the metrics, at 'last' and at 'best'; each of the two is a family of Holm's correction.
         classes: Of single classes at 'last'; a pair of arms and a metric is a family.
         warnings: Reasons to doubt a comparison.
@@ -35,6 +111,7 @@ class Report:
 
     title: str
     results: list[ArmResult]
+    pairs: list[tuple[ArmResult, ArmResult]]
     comparisons: list[Comparison]
     classes: list[Comparison]
     warnings: list[str]
@@ -66,12 +143,6 @@ class Report:
     def result(self, name: str) -> ArmResult:
         """Return the arm of a name."""
         return next(result for result in self.results if result.name == name)
-
-    @property
-    def pairs(self) -> list[tuple[ArmResult, ArmResult]]:
-        """The arms that are compared, each with its baseline."""
-        names = dict.fromkeys((pair.arm, pair.baseline) for pair in self.comparisons)
-        return [(self.result(arm), self.result(baseline)) for arm, baseline in names]
 
 
 def _paper_title(arm: ArmResult, other: ArmResult) -> str | None:
@@ -110,7 +181,7 @@ def build(
     pairs = list(pairs_of(results, baseline))
     comparisons = [compared for which in EVALUATIONS for compared in compare(pairs, which)]
     classes = [compared for pair in pairs for compared in compare_classes(*pair)]
-    return Report(title, results, comparisons, classes, list(_warnings(results, pairs)), **more)
+    return Report(title, results, pairs, comparisons, classes, list(_warnings(results, pairs)), **more)
 
 
 def _warnings(results: Sequence[ArmResult], pairs: Sequence[tuple[ArmResult, ArmResult]]) -> Iterator[str]:

@@ -13,11 +13,119 @@ from markupsafe import Markup
 
 from mmlape.evaluation.names import label
 from mmlape.experiments.averages import EVALUATIONS
-from mmlape.experiments.report import explanations, tables
+from mmlape.experiments.report import tables
+from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
-from mmlape.experiments.report.figures import Drawings, colour
-from mmlape.experiments.report.fractions import fraction_table
+from mmlape.experiments.report.figures import draw_curves, plot_classes, plot_differences
+from mmlape.experiments.report.fractions import fraction_table, plot_fractions
+from mmlape.experiments.report.paper import Quotation
+from mmlape.experiments.statistics import CONFIDENCE, LEAST
+from mmlape.runs.identity import named_differences
 from mmlape.tables import html_table, markdown_table, markdown_text
+
+RESULTS = (
+    'Last is the evaluation after the last iteration; best is the best evaluation of each run, picked on the '
+    'images that it is measured on, so its mean is optimistic. The two are never mixed. The deviation is the '
+    f"sample standard deviation over seeds, n in brackets; the interval is Student's t, {CONFIDENCE:.0%}, of the "
+    f'mean, and there is none for n < {LEAST}. Values are in points: AP times 100, others in percent.'
+)
+FRACTIONS = (
+    'Of the last evaluation. A fraction is of the training images; the validation images are all the same. A '
+    'smaller fraction is a part of a larger one, and the same for all seeds and arms unless data_fraction_seed '
+    "says otherwise. With 'run', a run's own seed decides, and the interval is over images too."
+)
+CURVES = 'Mean over the averaged runs; the band is one sample standard deviation to either side.'
+CLASSES = (
+    "Of the last evaluation, sorted by the difference; bars have Welch's interval where there are three seeds. "
+    "Holm's correction is over the classes of one table."
+)
+SEEDS = (
+    'Seeds that each of two arms needs to find a true difference with 80 % power at the 5 % level (two-sided '
+    't-test). The unpaired test takes the deviation pooled over the two arms, as if it were equal; the paired one '
+    'that of the differences over common seeds. In brackets its chi-square interval, and the seeds for either '
+    'end: few seeds know their own spread badly.'
+)
+COST = (
+    'Memory and times are means over the averaged runs, as they recorded them. GPU hours are '
+    'the sum over all runs, failed ones included. FLOPs (multiply-adds) are those of the config as published; '
+    'the command mmlape model-cost counts those of any config.'
+)
+_CROP = (
+    "The papers do not give ImageNet's crop ratio: top-1 is at 0.875, as in DeiT's later code (0.9 for T2T-ViT, as in "
+    "its own), and top-1, crop 1.0 as in LaPE's code; compare the paper's figure with both."
+)
+
+
+def tests(report: Report, which: str) -> str:
+    """Explain the tests of the comparisons at 'last' or 'best', and Holm's family."""
+    family = report.comparisons_at(which)
+    tested, pairs = (sum(getattr(pair, kind).p is not None for pair in family) for kind in ('welch', 'paired'))
+    return (
+        "Differences are in points. Welch's test takes all seeds of either arm, the paired t-test those in common; "
+        "choose one of them before you read the results. Holm's correction is over the comparisons of this table that "
+        f'have a p: {tested} of {len(family)} by Welch, {pairs} by pairs, each test a family of its own. Fewer than '
+        f'{LEAST} seeds in an arm, or values without any spread, give neither interval nor p.'
+    )
+
+
+def paper(report: Report) -> list[str]:
+    """Return the sources of the papers' figures, and which arms were not trained as published."""
+    results = [result for result in report.results if result.known and result.known.quotations]
+    quotations = [quotation for result in results for quotation in result.known.quotations]
+    if not quotations:
+        return []
+    lines = [f"The papers' figures were not measured here: {'; '.join(sources(quotations))}."]
+    lines += [f'{note}.' for note in dict.fromkeys(quotation.note for quotation in quotations if quotation.note)]
+    if any(quotation.dataset == 'ImageNet-1K' for quotation in quotations):
+        lines.append(_CROP)
+    return lines + [line for result in results for line in _not_as_published(result)]
+
+
+def sources(quotations: Iterable[Quotation]) -> list[str]:
+    """Return each source once, such as 'LaPE (ICCV 2023) on COCO, mean of five seeds'."""
+    return list(dict.fromkeys(f'{quoted.paper} on {quoted.dataset}, {_runs(quoted.runs)}' for quoted in quotations))
+
+
+def _runs(runs: str) -> str:
+    return runs if runs.startswith('mean') else f'number of runs {runs}'
+
+
+def _not_as_published(result: ArmResult) -> Iterator[str]:
+    """Yield the length and the batch of an arm where they are not its recipe's."""
+    record = result.first.record if result.first else {}
+    unit, length = result.known.length or (None, None)
+    trained = record.get('max_epochs' if unit == 'Epochs' else 'max_iters')
+    apart = [
+        f'{mine} {what} instead of {theirs}'
+        for mine, theirs, what in (
+            (trained, length, (unit or '').lower()),
+            (record.get('total_batch'), result.known.batch, 'images a batch'),
+        )
+        if mine is not None and theirs is not None and mine != theirs
+    ]
+    if apart:
+        yield f'{result.name} was not trained as published: {", ".join(apart)}.'
+
+
+def stacks(report: Report) -> list[str]:
+    """Return the versions that the arms ran with, a line for each set of versions."""
+    arms: dict[str, list[str]] = {}
+    for result in report.results:
+        if result.identity.get('stack'):
+            versions = ', '.join(f'{name} {version}' for name, version in result.identity['stack'].items())
+            arms.setdefault(versions, []).append(result.name)
+    return [f'{versions} ({", ".join(names)})' if len(arms) > 1 else versions for versions, names in arms.items()]
+
+
+def setting_lines(report: Report) -> list[str]:
+    """Return the settings in which each arm differs from its baseline, a line for each pair."""
+    lines = []
+    for arm, other in report.pairs:
+        settings = [result.identity.get('settings') for result in (other, arm)]
+        if all(settings):
+            named = [line.replace(' -> ', ' → ') for line in named_differences(*settings)]
+            lines.append(f'{other.name} → {arm.name}: {"; ".join(named) or "the same settings"}')
+    return lines
 
 
 class Part(NamedTuple):
@@ -25,8 +133,7 @@ class Part(NamedTuple):
 
     Attributes:
         kind: 'heading', 'text', 'list', 'warnings', 'table', 'folded' (a table that is closed at first) or 'figure'.
-        content: A text, lines, a frame, or the file of a figure.
-        caption: Of a table or a figure.
+        content: A text, lines, a frame, or the file of a figure; empty ones are left out.
     """
 
     kind: str
@@ -34,15 +141,16 @@ class Part(NamedTuple):
     caption: str = ''
 
 
-def sections(report: Report, drawings: Drawings) -> dict[str, list[Part]]:
-    """Return the parts of each section by its title; the first section, the head, has none."""
+def sections(report: Report, folder: Path) -> dict[str, list[Part]]:
+    """Draw the figures into a folder; return the parts of each section by its title, which the first one lacks."""
+    curves = draw_curves(report, folder) | plot_fractions(report, folder)
     parts = {
         '': list(_head(report)),
         'Results': list(_results(report)),
-        'Differences': list(_differences(report, drawings)),
-        'Curves': [Part('text', explanations.CURVES), *_figures(drawings.curves.items())] if drawings.curves else [],
-        'Classes': list(_classes(report, drawings)),
-        'Cost': [Part('table', tables.cost_table(report), 'Cost'), Part('text', explanations.COST)],
+        'Differences': list(_differences(report, folder)),
+        'Curves': [Part('text', CURVES), *_figures(curves.items())] if curves else [],
+        'Classes': list(_classes(report, folder)),
+        'Cost': [Part('table', tables.cost_table(report), 'Cost'), Part('text', COST)],
         'Images': [
             part
             for caption, files in report.images.items()
@@ -50,119 +158,96 @@ def sections(report: Report, drawings: Drawings) -> dict[str, list[Part]]:
         ],
         'Provenance': [
             Part('table', tables.provenance_table(report), 'Provenance'),
-            *_list([*explanations.stacks(report), *explanations.setting_lines(report)]),
+            Part('list', [*stacks(report), *setting_lines(report)]),
         ],
         'All metrics': [Part('folded', tables.metrics_table(result), result.name) for result in report.results],
     }
-    return {title: content for title, content in parts.items() if content or not title}
+    kept = {title: [part for part in content if len(part.content)] for title, content in parts.items()}
+    return {title: content for title, content in kept.items() if content or not title}
 
 
 def _figures(files: Iterable[tuple[str, Path]]) -> list[Part]:
-    return [Part('figure', file, caption) for caption, file in files]
-
-
-def _list(lines: list[str]) -> list[Part]:
-    return [Part('list', lines)] if lines else []
+    return [Part('figure', str(file), caption) for caption, file in files]
 
 
 def _head(report: Report) -> Iterator[Part]:
-    if report.introduction:
-        yield Part('text', report.introduction)
-    for title, lines in (('Not counted', report.excluded), ('Warnings', report.warnings)):
-        if lines:
-            yield Part('warnings', lines, title)
+    yield Part('text', report.introduction)
+    yield Part('warnings', report.excluded, 'Not counted')
+    yield Part('warnings', report.warnings, 'Warnings')
 
 
 def _results(report: Report) -> Iterator[Part]:
     yield Part('table', tables.results_table(report), 'Results')
-    yield Part('text', explanations.RESULTS)
-    yield from _list([*report.notes, *explanations.paper(report)])
-    early, fractions = tables.early_table(report), fraction_table(report)
-    if len(early):
-        yield Part('heading', 'Earlier epochs')
-        yield Part('table', early, 'Earlier epochs')
+    yield Part('text', RESULTS)
+    yield Part('list', [*report.notes, *paper(report)])
+    fractions = fraction_table(report)
     if len(fractions):
         yield Part('heading', 'Fractions of the training images')
         yield Part('table', fractions, 'Fractions of the training images')
-        yield Part('text', explanations.FRACTIONS)
+        yield Part('text', FRACTIONS)
 
 
-def _differences(report: Report, drawings: Drawings) -> Iterator[Part]:
-    if drawings.differences:
-        yield Part('figure', drawings.differences, 'Differences with their intervals, last evaluation')
+def _differences(report: Report, folder: Path) -> Iterator[Part]:
+    figure = plot_differences(report, folder / 'differences.svg')
+    if figure:
+        yield Part('figure', str(figure), 'Differences with their intervals, last evaluation')
     for which in EVALUATIONS:
         if report.comparisons_at(which):
             yield Part('heading', f'{which.capitalize()} evaluation')
             yield Part('table', tables.comparison_table(report, which), f'Differences, {which} evaluation')
-            yield Part('text', explanations.tests(report, which))
+            yield Part('text', tests(report, which))
     seeds = tables.seeds_table(report)
     if len(seeds):
         yield Part('heading', 'Seeds needed')
         yield Part('table', seeds, 'Seeds needed')
-        yield Part('text', explanations.SEEDS)
+        yield Part('text', SEEDS)
 
 
-def _classes(report: Report, drawings: Drawings) -> Iterator[Part]:
+def _classes(report: Report, folder: Path) -> Iterator[Part]:
     for number, (title, metric, group) in enumerate(tables.grouped_classes(report)):
         if number == 0:
-            yield Part('text', explanations.CLASSES)
+            yield Part('text', CLASSES)
         caption = f'{title}, {label(metric)}'
-        yield Part('figure', drawings.classes[title, metric], caption)
+        yield Part('figure', str(plot_classes(group, title, folder / f'classes-{number}.svg')), caption)
         yield Part('folded', tables.class_table(group), f'All {len(group)} classes: {caption}')
 
 
-def write_html(report: Report, path: Path, drawings: Drawings) -> Path:
+def write_html(report: Report, parts: dict[str, list[Part]], path: Path) -> Path:
     """Write a report as a page; Jinja escapes names, and images are inside."""
-    dots = {
-        result.name: f'<span class="dot" style="background:{colour(place)}"></span>'
-        for place, result in enumerate(report.results)
-    }
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters['table'] = lambda frame: Markup(html_table(frame, dots if _is_of_arms(frame) else {}))
+    environment.filters['table'] = lambda frame: Markup(html_table(frame))
     environment.filters['data_uri'] = data_uri
     template = environment.from_string((Path(__file__).parent / 'page.html').read_text(encoding='utf-8'))
-    page = template.render(title=report.title, sections=sections(report, drawings))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding='utf-8')
+    path.write_text(template.render(title=report.title, sections=parts), encoding='utf-8')
     return path
 
 
-def _is_of_arms(frame) -> bool:
-    return frame.index.names[0] == 'arm'
-
-
-def data_uri(path: Path) -> str:
+def data_uri(path: str) -> str:
     """Return an image file as a `data:` address."""
-    kind = mimetypes.guess_type(path.name)[0] or 'application/octet-stream'
-    return f'data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}'
+    kind = mimetypes.guess_type(path)[0] or 'application/octet-stream'
+    return f'data:{kind};base64,{base64.b64encode(Path(path).read_bytes()).decode()}'
 
 
-def write_markdown(report: Report, path: Path, drawings: Drawings) -> Path:
+def write_markdown(report: Report, parts: dict[str, list[Part]], path: Path) -> Path:
     """Write a report as Markdown; links to figures are relative, so its folder can be moved."""
     blocks = [f'# {markdown_text(report.title)}']
-    for title, parts in sections(report, drawings).items():
+    for title, content in parts.items():
         blocks += [f'## {title}'] if title else []
-        blocks += [_markdown(part, path.parent) for part in parts]
-    path.parent.mkdir(parents=True, exist_ok=True)
+        blocks += [_markdown(part, path.parent) for part in content]
     path.write_text('\n\n'.join(blocks) + '\n', encoding='utf-8')
     return path
 
 
 def _markdown(part: Part, folder: Path) -> str:
-    caption = f'**{markdown_text(part.caption)}**'
     if part.kind == 'heading':
         return f'### {markdown_text(part.content)}'
     if part.kind == 'text':
         return markdown_text(part.content)
-    if part.kind == 'list':
-        return _markdown_list(part.content)
-    if part.kind == 'warnings':
-        return f'{caption}\n\n{_markdown_list(part.content)}'
-    if part.kind == 'figure':
+    if part.kind in ('list', 'warnings'):
+        text = '\n'.join(f'- {markdown_text(line)}' for line in part.content)
+    elif part.kind == 'figure':
         link = quote(os.path.relpath(part.content, folder).replace(os.sep, '/'))
-        return f'{caption}\n\n![{markdown_text(part.caption)}]({link})'
-    return f'{caption}\n\n{markdown_table(part.content)}' if part.kind == 'folded' else markdown_table(part.content)
-
-
-def _markdown_list(lines: Iterable[str]) -> str:
-    return '\n'.join(f'- {markdown_text(line)}' for line in lines)
+        text = f'![{markdown_text(part.caption)}]({link})'
+    else:
+        text = markdown_table(part.content)
+    return text if part.kind in ('list', 'table') else f'**{markdown_text(part.caption)}**\n\n{text}'

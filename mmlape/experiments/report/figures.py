@@ -5,7 +5,6 @@ Colours are Okabe and Ito's, which colour-blind readers can tell apart; every ar
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -15,9 +14,8 @@ from matplotlib.lines import Line2D
 
 from mmlape.evaluation.names import label
 from mmlape.experiments.report.arms import ArmResult
-from mmlape.experiments.report.comparisons import Comparison
-from mmlape.experiments.report.content import Report
-from mmlape.experiments.report.tables import INTERVAL, grouped_classes
+from mmlape.experiments.report.content import Comparison, Report
+from mmlape.experiments.statistics import INTERVAL
 from mmlape.runs.curves import Band, loss_band, metric_band, read_curves
 
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#000000', '#8A6D00')
@@ -34,41 +32,16 @@ _MAX_CLASSES = 12
 """Drawn at either end of the sorted classes; the table has them all."""
 
 
-@dataclass(frozen=True)
-class Drawings:
-    """The files of a report's figures.
-
-    Attributes:
-        curves: By caption.
-        differences: None if there is nothing to compare.
-        classes: By the title of the comparison and the metric, as in `tables.grouped_classes`.
-    """
-
-    curves: dict[str, Path]
-    differences: Path | None
-    classes: dict[tuple[str, str], Path]
-
-
-def draw(report: Report, folder: Path) -> Drawings:
-    """Draw all figures of a report.
-
-    Args:
-        report: Its content.
-        folder: Where the files go.
-    """
-    curves = {}
-    places = list(enumerate(report.results))
+def draw_curves(report: Report, folder: Path) -> dict[str, Path]:
+    """Draw the curves of the arms of each first metric; return the files by caption."""
+    curves, places = {}, list(enumerate(report.results))
     for number, metric in enumerate(dict.fromkeys(result.metrics[0] for result in report.results if result.metrics)):
         chosen = [(place, result) for place, result in places if result.metrics and result.metrics[0] == metric]
         path = plot_curves(chosen, folder / f'curves-{number}.svg')
         if path:
             caption = _CAPTIONS.get(chosen[0][1].task, label(metric))
             curves[f'{caption}, {label(metric)}' if caption in curves else caption] = path
-    classes = {
-        (title, metric): plot_classes(group, title, folder / f'classes-{number}.svg')
-        for number, (title, metric, group) in enumerate(grouped_classes(report))
-    }
-    return Drawings(curves, plot_differences(report, folder / 'differences.svg'), classes)
+    return curves
 
 
 def colour(place: int) -> str:
@@ -81,10 +54,7 @@ def plot_curves(results: Sequence[tuple[int, ArmResult]], path: Path) -> Path | 
 
     Args:
         results: Arms with a first metric in common, each with its place among the report's.
-        path: The file to write.
-
-    Returns:
-        The path; None if nothing was logged.
+        path: The file to write; it is returned, or None if nothing was logged.
     """
     metric = results[0][1].metrics[0]
     figure = Figure(figsize=(9.6, 4), layout='constrained')
@@ -136,61 +106,51 @@ def _draw_band(axes: Axes, band: Band, place: int, marker: str) -> None:
 
 def plot_differences(report: Report, path: Path) -> Path | None:
     """Draw the differences of the last evaluation with both intervals; return None if there are none."""
-    chosen = [compared for compared in report.comparisons_at('last') if compared.welch.mean is not None]
+    chosen = [compared for compared in report.comparisons_at('last') if compared.welch.mean is not None][::-1]
     if not chosen:
         return None
-    figure = Figure(figsize=(9.6, 1.1 + 0.62 * len(chosen)), layout='constrained')
-    axes = figure.subplots()
-    for place, compared in enumerate(reversed(chosen)):
-        for difference, shift, ink, marker in (
-            (compared.welch, 0.12, COLOURS[0], 'o'),
-            (compared.paired, -0.12, COLOURS[1], 's'),
-        ):
+    titles = [report.title_of(compared.arm, compared.baseline) for compared in chosen]
+    figure, axes = _rows([f'{title}\n{label(one.metric)}' for title, one in zip(titles, chosen)], 1.1, 0.62)
+    for name, test, shift, ink, marker in (
+        ("Welch's", 'welch', 0.12, COLOURS[0], 'o'),
+        ('paired', 'paired', -0.12, COLOURS[1], 's'),
+    ):
+        axes.plot([], [], f'{marker}-', color=ink, label=f'{name} {INTERVAL}')
+        for place, compared in enumerate(chosen):
+            difference = getattr(compared, test)
             if difference.mean is None:
                 continue
             if difference.low is not None:
                 axes.plot((difference.low, difference.high), (place + shift,) * 2, '-', color=ink, lw=2.4)
             axes.plot(difference.mean, place + shift, marker, color=ink, ms=6)
-    axes.plot([], [], 'o-', color=COLOURS[0], label=f"Welch's {INTERVAL}")
-    axes.plot([], [], 's-', color=COLOURS[1], label=f'paired {INTERVAL}')
-    names = [
-        text_of(f'{report.title_of(compared.arm, compared.baseline)}\n{label(compared.metric)}')
-        for compared in reversed(chosen)
-    ]
-    axes.set_yticks(range(len(chosen)), names)
-    axes.set_ylim(-0.6, len(chosen) - 0.4)
-    axes.axvline(0, color=_GREY, lw=1)
     axes.set_xlabel('points')
-    _tidy(axes)
     figure.legend(loc='outside lower center', ncols=2, frameon=False)
     return save_figure(figure, path)
 
 
 def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> Path:
-    """Draw the differences of classes as bars with Welch's interval; of many, those at either end.
-
-    Args:
-        comparisons: One pair of arms and one metric, sorted.
-        title: The pair's.
-        path: The file to write.
-    """
+    """Draw the sorted differences of classes of a pair as bars with Welch's interval; of many, those at either end."""
     many = len(comparisons) > 2 * _MAX_CLASSES
     chosen = [*comparisons[:_MAX_CLASSES], *comparisons[-_MAX_CLASSES:]] if many else list(comparisons)
-    figure = Figure(figsize=(9.6, 1.0 + 0.27 * len(chosen)), layout='constrained')
-    axes = figure.subplots()
+    figure, axes = _rows([str(compared.name) for compared in reversed(chosen)], 1.0, 0.27)
     for place, compared in enumerate(reversed(chosen)):
         gain = compared.welch
         axes.barh(place, gain.mean, color=COLOURS[0] if gain.mean >= 0 else COLOURS[1], height=0.7)
         if gain.low is not None:
             axes.plot((gain.low, gain.high), (place, place), '-', color='#222222', lw=1.1)
-    axes.set_yticks(range(len(chosen)), [text_of(str(compared.name)) for compared in reversed(chosen)])
-    axes.set_ylim(-0.6, len(chosen) - 0.4)
-    axes.axvline(0, color=_GREY, lw=1)
     if many:
         axes.axhline(_MAX_CLASSES - 0.5, color=_GREY, lw=0.8, ls=':')
     axes.set_xlabel(f'{label(comparisons[0].metric)}, {text_of(title)}, points')
-    _tidy(axes)
     return save_figure(figure, path)
+
+
+def _rows(names: Sequence[str], margin: float, height: float) -> tuple[Figure, Axes]:
+    """Return a figure of a row for each name, from below, of a height in inches, and its axes with a line at zero."""
+    figure, axes = new_axes((9.6, margin + height * len(names)))
+    axes.set_yticks(range(len(names)), list(map(text_of, names)))
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.axvline(0, color=_GREY, lw=1)
+    return figure, axes
 
 
 def text_of(name: str) -> str:

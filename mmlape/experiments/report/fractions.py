@@ -12,12 +12,12 @@ from pathlib import Path
 import pandas as pd
 
 from mmlape.evaluation.names import label
-from mmlape.experiments.formats import DASH, interval
+from mmlape.experiments.averages import DASH, interval, mean_std_n
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
 from mmlape.experiments.report.figures import colour, new_axes, save_figure, style, text_of
-from mmlape.experiments.report.tables import INTERVAL, mean_std_n
-from mmlape.runs.settings import digest
+from mmlape.experiments.statistics import INTERVAL
+from mmlape.runs.identity import digest
 from mmlape.tables import text_table
 
 _ALIKE = ('checkpoint', 'total_batch', 'batch_policy', 'amp')

@@ -10,11 +10,10 @@ from itertools import groupby
 from pathlib import Path
 
 from mmlape.evaluation.names import TASK_METRICS, label
-from mmlape.experiments.averages import EVALUATIONS
-from mmlape.experiments.formats import DASH, mean_std, number, probability
-from mmlape.experiments.report import explanations
+from mmlape.experiments.averages import DASH, EVALUATIONS, mean_std, number, probability
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
+from mmlape.experiments.report.document import paper, sources
 from mmlape.experiments.report.tables import paper_figure
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
 from mmlape.tables import latex_table, text_table
@@ -58,7 +57,7 @@ def _is_plain(letter: str) -> bool:
 
 def _tables(report: Report) -> Iterator[str]:
     yield '% needs \\usepackage{array,booktabs}'
-    for line in explanations.paper(report):
+    for line in paper(report):
         yield f'% note: {" ".join(line.split())}'
     for task in _CAPTIONS:
         results = [result for result in report.results if result.task == task]
@@ -79,26 +78,23 @@ def _results(task: str, results: Sequence[ArmResult]) -> str:
     papers = f'({", ".join(dict.fromkeys(quotation.short for quotation in quoted))} paper)'
     columns = ['Model', 'Pre-trained Model', 'PE Method', r'\#param.', 'seeds', metric]
     columns += [f'{metric} {papers}'] if quoted else []
-    early = list(dict.fromkeys((earlier.metric, earlier.epoch) for result in results for earlier in result.early()))
-    for name, epoch in early:
-        columns += [f'{label(name)}, epoch {epoch}', f'{label(name)}, epoch {epoch} {papers}']
     names = list(dict.fromkeys(result.model.name for result in results))
     ordered = sorted(results, key=lambda result: names.index(result.model.name))
     rows = []
     for name, group in groupby(ordered, lambda result: result.model.name):
         for place, result in enumerate(group):
             rule = '\\midrule\n' if rows and place == 0 else ''
-            rows.append((rule + escape(name if place == 0 else ''), *_cells(result, metrics, bool(quoted), early)))
+            rows.append((rule + escape(name if place == 0 else ''), *_cells(result, metrics, bool(quoted))))
     caption = (
         f'\\textbf{{{title}{f" on {data}" if quoted else ""}}}: mean $\\pm$ sample standard deviation over the seeds, '
         'of the last evaluation. $^*$ means models pre-trained with LaPE.'
     )
     if quoted:
-        caption += f' The last column quotes {escape("; ".join(explanations.sources(quoted)))}.'
+        caption += f' The last column quotes {escape("; ".join(sources(quoted)))}.'
     return latex_table(text_table(columns, rows, 3), caption, 'lll' + 'r' * (len(columns) - 3))
 
 
-def _cells(result: ArmResult, metrics: Sequence[str], quoted: bool, early: Sequence[tuple[str, int]]) -> list[str]:
+def _cells(result: ArmResult, metrics: Sequence[str], quoted: bool) -> list[str]:
     """Return the cells of an arm after its model's name."""
     entries = [result.summary['last']['metrics'].get(metric) for metric in metrics]
     shown = ' / '.join(escape(mean_std(entry)) for entry in entries)
@@ -110,9 +106,6 @@ def _cells(result: ArmResult, metrics: Sequence[str], quoted: bool, early: Seque
     if quoted:
         figures = [figure for metric in metrics if (figure := paper_figure(result, metric)) != DASH]
         cells.append(escape(' / '.join(figures or [DASH])))
-    known = {(earlier.metric, earlier.epoch): earlier for earlier in result.early()}
-    for key in early:
-        cells += [escape(mean_std(known[key].entry)), known[key].paper] if key in known else ['--', '--']
     return cells
 
 

@@ -27,10 +27,8 @@ class Quotation:
     Attributes:
         paper: 'LaPE (ICCV 2023)'.
         runs: How many runs a figure is of, as the paper says it.
-        dataset: What they were measured on.
         figures: As the paper prints them, ``{metric: text}``.
         note: What keeps a figure from being what the paper says; empty if nothing does.
-        epoch: The epoch after which they were measured; None for the last one.
     """
 
     paper: str
@@ -38,7 +36,6 @@ class Quotation:
     dataset: str
     figures: dict[str, str]
     note: str = ''
-    epoch: int | None = None
 
     @property
     def short(self) -> str:
@@ -51,11 +48,9 @@ class IndexEntry:
     """The entry of a config in the metafile of its folder, or of an arm in its study.
 
     Attributes:
-        parameters, flops: Exact numbers, for one image of ``size``; None if not given.
-        size: Height and width.
+        parameters, flops: Exact numbers, for one image of ``size``, (height, width); None if not given.
         length: 'Iterations' or 'Epochs', and how many; None if not given.
         batch: The recipe's total batch.
-        quotations: The papers' figures.
         fractions: The papers' figures for fractions of the training images.
     """
 
@@ -73,7 +68,7 @@ class IndexEntry:
         texts: dict[str, list[str]] = {}
         for quotation in self.quotations:
             source = '' if quotation.short == 'LaPE' else f' ({quotation.short})'
-            for metric, figure in quotation.figures.items() if quotation.epoch is None else ():
+            for metric, figure in quotation.figures.items():
                 texts.setdefault(metric, []).append(figure + source)
         return {metric: '; '.join(figures) for metric, figures in texts.items()}
 
@@ -116,7 +111,7 @@ def index_entry(config: str, parameters: int | None = None) -> IndexEntry | None
         tuple(int(side) for side in facts.get('Input Size', ())),
         next(((unit, int(facts[unit])) for unit in ('Iterations', 'Epochs') if unit in facts), None),
         counts.get('Training Batch'),
-        tuple(map(_quotation, entry.get('Paper Results', ()))),
+        tuple(_quotation(result) for result in entry.get('Paper Results', ()) if 'Epoch' not in result),
         _fractions(entry['Paper Fractions']) if 'Paper Fractions' in entry else {},
     )
 
@@ -138,8 +133,7 @@ def _arm_entry(config: str, parameters: int | None) -> IndexEntry | None:
 
 def _quotation(result: dict) -> Quotation:
     figures = {METRICS[name]: value for name, value in result['Metrics'].items() if name in METRICS}
-    epoch = int(result['Epoch']) if 'Epoch' in result else None
-    return Quotation(result['Paper'], result['Runs'], result['Dataset'], figures, result.get('Note', ''), epoch)
+    return Quotation(result['Paper'], result['Runs'], result['Dataset'], figures, result.get('Note', ''))
 
 
 def _fractions(entry: dict) -> dict[Fraction, Quotation]:

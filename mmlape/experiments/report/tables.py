@@ -1,6 +1,6 @@
 """The tables of a report, the same for Markdown, HTML and the terminal: averages, tests, seeds, cost, provenance."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import pandas as pd
@@ -9,17 +9,13 @@ from rich.table import Table as ConsoleTable
 from mmlape import tables
 from mmlape.console import clock
 from mmlape.evaluation.names import label
-from mmlape.experiments.averages import EVALUATIONS
-from mmlape.experiments.formats import DASH, interval, mean_std, number, probability
-from mmlape.experiments.power import MOST, Spread, of_differences, pooled, seeds_needed
+from mmlape.experiments.averages import DASH, EVALUATIONS, interval, mean_std_n, number, probability
 from mmlape.experiments.report.arms import ArmResult
-from mmlape.experiments.report.comparisons import Comparison
-from mmlape.experiments.report.content import Report
-from mmlape.experiments.statistics import CONFIDENCE, NO_SPREAD
+from mmlape.experiments.report.content import Comparison, Report
+from mmlape.experiments.statistics import INTERVAL, MOST, NO_SPREAD, Spread, of_differences, pooled, seeds_needed
 from mmlape.runs.run import Run
 from mmlape.tables import text_table
 
-INTERVAL = f'{CONFIDENCE:.0%} interval'
 DIFFERENCES = (0.5, 1.0, 2.0)
 """Points that the table of seeds asks about."""
 _AVERAGES = tuple(f'{which}: {head}' for which in EVALUATIONS for head in ('mean ± std (n)', INTERVAL))
@@ -38,12 +34,6 @@ _TESTS = (
 def paper_figure(result: ArmResult, metric: str) -> str:
     """Return the paper's result for an arm's config, as the paper prints it."""
     return result.known.results.get(metric, DASH) if result.known else DASH
-
-
-def mean_std_n(entry: Mapping | None) -> str:
-    """Return '67.75 ± 0.94 (2)'."""
-    text = mean_std(entry)
-    return text if text == DASH else f'{text} ({entry["n"]})'
 
 
 def results_table(report: Report) -> pd.DataFrame:
@@ -66,16 +56,6 @@ def _averages(result: ArmResult, metric: str) -> tuple[str, ...]:
     """Return the cells of a metric: mean, deviation, n and interval of last, and of best."""
     entries = [result.summary[which]['metrics'].get(metric) for which in EVALUATIONS]
     return tuple(cell for entry in entries for cell in (mean_std_n(entry), interval(entry)))
-
-
-def early_table(report: Report) -> pd.DataFrame:
-    """Build the table of earlier epochs that the papers quote."""
-    rows = [
-        (result.name, label(early.metric), early.epoch, mean_std_n(early.entry), interval(early.entry), early.paper)
-        for result in report.results
-        for early in result.early()
-    ]
-    return text_table(('arm', 'metric', 'after epoch', 'mean ± std (n)', INTERVAL, "paper's figure"), rows, 2)
 
 
 def metrics_table(result: ArmResult) -> pd.DataFrame:

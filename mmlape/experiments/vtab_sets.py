@@ -14,7 +14,7 @@ from mmlape.engine.config import load_config
 from mmlape.engine.optim import build_model, quiet_logger
 from mmlape.engine.study_file import is_study, read_study
 from mmlape.errors import CheckpointError, ConfigError, DataError, listed
-from mmlape.experiments.arm import Arm
+from mmlape.experiments.study import Arm
 
 ALL_IMAGES = 'train_dataloader.dataset.ann_file=train800val200.txt'
 """The option that trains on the 200 images of validation, too."""
@@ -22,10 +22,9 @@ ALL_IMAGES = 'train_dataloader.dataset.ann_file=train800val200.txt'
 
 @dataclass(frozen=True)
 class VtabSet:
-    """One set.
+    """One set, of the name and group in ``vtab`` of its config.
 
     Attributes:
-        name, group: As ``vtab`` of its config says.
         config: An arm of a study, or a config.
         cfg_options: ``key=value`` changes: the data root, the checkpoint to start from, and the user's.
         cfg: The config with these changes.
@@ -38,6 +37,11 @@ class VtabSet:
     cfg_options: tuple[str, ...]
     cfg: Config
     figure: float | None = None
+
+    @property
+    def test_list(self) -> Path:
+        """The list of the test split."""
+        return Path(self.cfg.data_root) / 'test.txt'
 
     def arm(self, rate: float, images: int = 800) -> Arm:
         """Return the runs with a learning rate: trained on 800 images, or on 1000 with those of validation."""
@@ -166,17 +170,13 @@ def check_sets(sets: Iterable[VtabSet], images: int = 800) -> None:
         model = json.dumps([entry.cfg.model.backbone, {**entry.cfg.model.head, 'num_classes': None}], default=str)
         if model not in models:
             models.add(model)
-            check_start(entry.cfg)
+            _check_start(entry.cfg)
     if errors:
         raise DataError('\n'.join(errors))
 
 
-def check_start(cfg: Config) -> None:
-    """Load the checkpoint that a configuration starts from into its model.
-
-    Raises:
-        CheckpointError: It does not fit; the message names the first difference.
-    """
+def _check_start(cfg: Config) -> None:
+    """Load the checkpoint that a configuration starts from into its model."""
     try:
         with quiet_logger():
             model = build_model(cfg)

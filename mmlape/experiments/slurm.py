@@ -19,15 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mmlape.errors import ConfigError, TrainingError
-from mmlape.experiments.launchers.base import Job, Launcher, import_path
-from mmlape.experiments.launchers.devices import Slot
-from mmlape.experiments.layout import job_file, job_script
+from mmlape.experiments.launchers import Job, Launcher, Slot, import_path
 from mmlape.experiments.study import PlannedRun
 from mmlape.files import atomic_path, write_json
 from mmlape.mim import mim_root
 from mmlape.runs.failures import SLURM_STATES
 from mmlape.runs.record import read_record
-from mmlape.runs.run import Run
+from mmlape.runs.run import Run, job_file, job_script
 
 GRACE = 120
 """Seconds before the time limit at which a run is told to save and to end."""
@@ -37,14 +35,7 @@ RESUMABLE = ('TIMEOUT', 'PREEMPTED', 'NODE_FAIL', 'BOOT_FAIL', 'vanished')
 
 @dataclass(kw_only=True)
 class SlurmJob(Job):
-    """A Slurm job of a run.
-
-    Args:
-        number: Its number in Slurm.
-        iteration: The iteration of the run when the job was submitted or found.
-        state: Its state in Slurm.
-        ended: Whether it has left the queue.
-    """
+    """A Slurm job of a run; ``iteration`` is the run's when the job was submitted or found."""
 
     number: str
     iteration: int
@@ -130,20 +121,12 @@ class SlurmLauncher(Launcher):
         return Slot() if self.max_parallel is None or running < self.max_parallel else None
 
     def adopt(self, planned: PlannedRun) -> SlurmJob | None:
-        """Return the job that a run has in the queue.
-
-        Raises:
-            TrainingError: The queue cannot be read.
-        """
+        """Return the job that a run has in the queue; TrainingError if the queue cannot be read."""
         entry = self._queue(check=True).get(job_name(planned))
         return SlurmJob.of(planned, *entry) if entry else None
 
     def start(self, planned: PlannedRun, lock: int, slot: Slot) -> SlurmJob:
-        """Submit a run; the lock is held until that is done.
-
-        Raises:
-            TrainingError: Slurm refuses it.
-        """
+        """Submit a run; the lock is held until that is done. TrainingError if Slurm refuses it."""
         try:
             job = self.adopt(planned)
             if job is None:

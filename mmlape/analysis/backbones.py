@@ -1,7 +1,6 @@
 """Backbones to look into, from what a user names: a config, a checkpoint, both, or the folder of a run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from mmengine.registry import MODELS, init_default_scope
@@ -20,65 +19,46 @@ SHOWN = ('pos_embed', '.norm1.', '.pe_norm.', '.attn.relative_position')
 """Parts of names that a figure shows, so a checkpoint must fill them."""
 
 
-@dataclass(frozen=True)
-class OpenOptions:
-    """How `open_model` reads what it is given.
-
-    Args:
-        cfg_options: Changes of the configs.
-        untrained: Whether configs keep their initial weights, without the checkpoint that they name.
-        grid: (rows, columns) of the PE in a checkpoint, where that is no square.
-    """
-
-    cfg_options: Sequence[str] | None = None
-    untrained: bool = False
-    grid: Grid | None = None
+def open_models(texts: Sequence[str], **options) -> dict[str, BaseBackbone]:
+    """Return the backbones of `open_model` by name; names are made to differ."""
+    opened = [open_model(text, **options) for text in texts]
+    names = [name for name, _ in opened]
+    return {
+        f'{name} ({number})' if names.count(name) > 1 else name: model
+        for number, (name, model) in enumerate(opened, 1)
+    }
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A backbone in evaluation mode, and its name in figures."""
-
-    name: str
-    model: BaseBackbone
-
-
-def open_models(texts: Sequence[str], options: OpenOptions) -> list[Subject]:
-    """Call `open_model` for each; names are made to differ."""
-    subjects = [open_model(text, options) for text in texts]
-    names = [subject.name for subject in subjects]
-    return [
-        Subject(f'{subject.name} ({number})' if names.count(subject.name) > 1 else subject.name, subject.model)
-        for number, subject in enumerate(subjects, 1)
-    ]
-
-
-def open_model(text: str, options: OpenOptions) -> Subject:
-    """Build the backbone that an argument of the command line means.
+def open_model(
+    text: str, cfg_options: Sequence[str] | None = None, untrained: bool = False, grid: Grid | None = None
+) -> tuple[str, BaseBackbone]:
+    """Build the backbone that an argument of the command line means, in evaluation mode; return its name with it.
 
     Args:
         text: ``CONFIG``, ``CHECKPOINT``, ``CONFIG@CHECKPOINT``, or the folder of a run.
-        options: How files are read.
+        cfg_options: Changes of the config.
+        untrained: Whether a config keeps its initial weights, without the checkpoint that it names.
+        grid: (rows, columns) of the PE in a checkpoint, where that is no square.
 
     Raises:
         ConfigError: If the config has no backbone of mmlape.
         CheckpointError: If a file is missing, unreadable or of another model, or does not say enough.
     """
+    config, checkpoint = (text, None) if Path(text).suffix in CONFIGS else (None, text)
+    name = Path(text).stem
+    if Path(text).is_dir():
+        name, config, checkpoint = _files_of_run(Path(text))
+    elif '@' in text and not Path(text).exists():
+        config, _, checkpoint = text.partition('@')
+        name = Path(checkpoint).stem
     with quiet_logger():
-        if Path(text).is_dir():
-            subject = _from_run(Path(text), options)
-        elif '@' in text and not Path(text).exists():
-            config, _, checkpoint = text.partition('@')
-            subject = Subject(Path(checkpoint).stem, _from_config(config, checkpoint, options))
-        elif Path(text).suffix in CONFIGS:
-            subject = Subject(Path(text).stem, _from_config(text, None, options))
-        else:
-            subject = Subject(Path(text).stem, _from_checkpoint(text, options.grid))
-    subject.model.eval()
-    return subject
+        if config is None:
+            return name, _from_checkpoint(checkpoint, grid).eval()
+        return name, _from_config(config, checkpoint, cfg_options, untrained, grid).eval()
 
 
-def _from_run(folder: Path, options: OpenOptions) -> Subject:
+def _files_of_run(folder: Path) -> tuple[str, str, str]:
+    """Return the name of a run, its config and its last checkpoint."""
     files, configs = checkpoints(folder), sorted(folder.glob('*.py'))
     if not files or len(configs) != 1:
         raise CheckpointError(
@@ -87,19 +67,21 @@ def _from_run(folder: Path, options: OpenOptions) -> Subject:
         )
     folder = folder.resolve()
     name = f'{folder.parent.name}/{folder.name}' if folder.name.startswith('seed_') else folder.name
-    return Subject(name, _from_config(str(configs[0]), str(files[0]), options))
+    return name, str(configs[0]), str(files[0])
 
 
-def _from_config(path: str, checkpoint: str | None, options: OpenOptions) -> BaseBackbone:
-    cfg = load_config(path, list(options.cfg_options or ()))
+def _from_config(
+    path: str, checkpoint: str | None, cfg_options: Sequence[str] | None, untrained: bool, grid: Grid | None
+) -> BaseBackbone:
+    cfg = load_config(path, list(cfg_options or ()))
     backbone = (cfg.get('model') or {}).get('backbone') or {}
     init_default_scope(cfg.get('default_scope', 'mmengine'))
     model = MODELS.build(backbone) if backbone else None
     if not isinstance(model, BaseBackbone):
         raise ConfigError(f'{path}: its backbone is {backbone.get("type")}, not one of mmlape')
     if checkpoint is not None:
-        load_backbone(model, checkpoint, grid=options.grid)
-    elif not options.untrained:
+        load_backbone(model, checkpoint, grid=grid)
+    elif not untrained:
         try:
             model.init_weights()
         except CheckpointError as error:

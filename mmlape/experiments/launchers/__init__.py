@@ -1,1 +1,0 @@
-"""How runs are started: as processes on this machine, or as Slurm jobs."""
