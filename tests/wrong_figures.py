@@ -193,26 +193,24 @@ BY_FILE = {
         ("mini: digits of validation are training's",
          'scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng, (0.5 / cells',
          "scenes.Scans('train', rng).sample(), scenes.Backgrounds(rng, (0.5 / cells"),
-    ],
-    'mmlape/datasets/mini/scenes.py': [
-        ('mini: splits share scans', "scans[held_out == (split == 'val')]", "scans[held_out | (split == 'train')]"),
-        ('mini: every fourth scan for validation', 'VAL_EVERY = 5', 'VAL_EVERY = 4'),
-    ],
-    'mmlape/datasets/mini/writers.py': [
         ('mini: categories from 0', 'category_id=digit.label + 1', 'category_id=digit.label'),
         ('mini: area of the box', 'area=int(digit.mask.sum())', 'area=wide * high'),
         ('mini: boxes by (row, column)', 'bbox=[left, top, wide, high]', 'bbox=[top, left, high, wide]'),
         ('mini: no border', 'labels[cv2.dilate(digit.mask.astype(np.uint8), around) > 0] = 0', 'pass'),
     ],
-    'mmlape/datasets/coco_file.py': [
-        ('COCO file: names sorted', "tuple(category['name'] for category in self.categories)",
-         "tuple(sorted(category['name'] for category in self.categories))"),
+    'mmlape/datasets/mini/scenes.py': [
+        ('mini: splits share scans', "scans[held_out == (split == 'val')]", "scans[held_out | (split == 'train')]"),
+        ('mini: every fourth scan for validation', 'VAL_EVERY = 5', 'VAL_EVERY = 4'),
+    ],
+    'mmlape/datasets/formats/coco.py': [
+        ('COCO file: names sorted', "tuple(category['name'] for category in coco['categories'])",
+         "tuple(sorted(category['name'] for category in coco['categories']))"),
     ],
     'mmlape/datasets/retarget.py': [
         ('data root: heads keep their classes', "head['num_classes'] = len(classes)", 'pass'),
         ('data root: k = classes is left out', 'k <= num_classes', 'k < num_classes'),
     ],
-    'mmlape/datasets/heads.py': [
+    'mmlape/datasets/sources.py': [
         ('data root: RPN, too', "NOT_HEADS = ('rpn_head', 'teacher')", "NOT_HEADS = ('teacher',)"),
         ('patches: the smaller side', 'max(size) if', 'min(size) if'),
     ],

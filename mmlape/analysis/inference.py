@@ -12,7 +12,7 @@ from mmengine.structures import BaseDataElement
 from torch import nn
 
 from mmlape.checkpoint import load_model, read_checkpoint
-from mmlape.datasets.heads import iter_heads
+from mmlape.datasets.sources import iter_heads
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import TASKS
 from mmlape.errors import ConfigError

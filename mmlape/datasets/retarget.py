@@ -8,8 +8,7 @@ from mmengine.logging import print_log
 
 from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.formats.base import DataSource
-from mmlape.datasets.heads import iter_heads, reads_head
-from mmlape.datasets.sources import SPLITS
+from mmlape.datasets.sources import SPLITS, iter_heads, reads_head
 from mmlape.errors import ConfigError, DataError
 
 

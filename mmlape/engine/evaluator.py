@@ -15,7 +15,7 @@ import mmlape
 from mmlape.checkpoint.loading import fill_model
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.console import console
-from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.quick_check import check_data
 from mmlape.datasets.transforms import guard_loading
 from mmlape.engine import hooks
 from mmlape.engine.distributed.processes import init_processes, on_every_process, on_main_process

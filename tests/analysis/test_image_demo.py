@@ -14,7 +14,7 @@ from mmlape.analysis.inference import init_model, predict
 from mmlape.analysis.predictions import compare_on_dataset, predict_and_draw
 from mmlape.cli import main
 from mmlape.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.datasets.palette import class_palette
+from mmlape.datasets.sources import class_palette
 from mmlape.errors import CheckpointError, ConfigError, DataError
 
 CLASSES = ('ant', 'bee', 'cat')

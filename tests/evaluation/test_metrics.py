@@ -18,7 +18,7 @@ from pycocotools import mask as rle
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from mmlape.datasets.palette import class_palette
+from mmlape.datasets.sources import class_palette
 from mmlape.engine.hooks import SavePredictionsHook
 from mmlape.engine.hooks.predictions import _instances
 from mmlape.errors import ConfigError, DataError

@@ -6,9 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mmlape.datasets.formats.base import DataSource, ImageEntry, ImageFacts, files_below, shorten
+from mmlape.datasets.formats.base import (
+    ERROR,
+    WARNING,
+    DataIssue,
+    DataSource,
+    ImageEntry,
+    ImageFacts,
+    files_below,
+    shorten,
+)
 from mmlape.datasets.image_files import open_image
-from mmlape.datasets.issues import ERROR, WARNING, DataIssue
 from mmlape.datasets.sources import read_lines
 from mmlape.errors import DataError
 
