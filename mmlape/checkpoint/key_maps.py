@@ -10,9 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mmlape.checkpoint.normalisation import Normalisation
 from mmlape.checkpoint.reading import state_dict_of
-from mmlape.checkpoint.records import read_record, recorded_parts
+from mmlape.checkpoint.records import Normalisation, read_record, recorded_parts
 from mmlape.errors import CheckpointError
 from mmlape.registry import MODELS
 

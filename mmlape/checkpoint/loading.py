@@ -13,9 +13,16 @@ from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Weights, recognise, whose_file
-from mmlape.checkpoint.normalisation import Normalisation, normalisation_of
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
-from mmlape.checkpoint.records import Recorder, ambiguity, mismatch, read_record, recorded_parts
+from mmlape.checkpoint.records import (
+    Normalisation,
+    Recorder,
+    ambiguity,
+    mismatch,
+    normalisation_of,
+    read_record,
+    recorded_parts,
+)
 from mmlape.errors import CheckpointError, ConfigError
 
 

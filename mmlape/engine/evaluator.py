@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from mmengine.config import Config
@@ -16,6 +17,7 @@ from mmlape.checkpoint.loading import fill_model
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.console import console
 from mmlape.datasets.quick_check import check_data
+from mmlape.datasets.sources import iter_unwrapped
 from mmlape.datasets.transforms import guard_loading
 from mmlape.engine import hooks
 from mmlape.engine.distributed.processes import init_processes, on_every_process, on_main_process
@@ -23,7 +25,7 @@ from mmlape.engine.distributed.sharding import distribution, set_model_wrapper
 from mmlape.engine.optim import InitialModel
 from mmlape.engine.plan import default_work_dir, require_keys
 from mmlape.engine.runner import Runner
-from mmlape.errors import TrainingError
+from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import write_json
 from mmlape.runs.record import check_writable
 
@@ -170,3 +172,39 @@ def print_metrics(result: dict) -> None:
 
 def _shown(value: float | None) -> str:
     return '-' if value is None else f'{value:.4g}'
+
+
+DATASET = 'mmlape.FewShotDataset'
+
+
+def few_shot_config(cfg: Config, shots: Sequence[int], seeds: int, l2: float, data: Config | None = None) -> Config:
+    """Return a copy of a configuration whose test measures few-shot accuracy.
+
+    Args:
+        cfg: Of the model.
+        shots: Numbers of images of a class.
+        seeds: How many choices of images there are.
+        l2: Strength of the regularisation.
+        data: The configuration whose data are used: shots of its training images, all images of its test set, both
+            with the pipeline of its test; ``cfg`` by default. A test set that is few-shot already stays.
+
+    Raises:
+        ConfigError: The data have no training or test set, or several training sets.
+    """
+    data = cfg if data is None else data
+    require_keys(data, ('train_dataloader', 'test_dataloader'), 'evaluated with few shots')
+    loader = copy.deepcopy(data.test_dataloader)
+    if loader['dataset']['type'] == DATASET:
+        datasets = loader['dataset']['datasets']
+    else:
+        support = list(iter_unwrapped(copy.deepcopy(data.train_dataloader['dataset'])))
+        if len(support) > 1:
+            raise ConfigError(f'few-shot: {data.filename} has {len(support)} training sets, but shots come from one')
+        datasets = [dict(support[0], pipeline=loader['dataset'].get('pipeline', [])), loader['dataset']]
+    loader['dataset'] = dict(type=DATASET, datasets=datasets, shots=list(shots), seeds=seeds)
+    cfg = copy.deepcopy(cfg)
+    cfg.test_dataloader, cfg.test_cfg = loader, dict()
+    cfg.test_evaluator = dict(type='mmlape.FewShotMetric', l2=l2)
+    hooks = cfg.get('custom_hooks') or []
+    cfg.custom_hooks = [hook for hook in hooks if not str(hook['type']).endswith('SecondEvaluationHook')]
+    return cfg

@@ -52,7 +52,7 @@ def train(
         deterministic: Prefer deterministic kernels; by default as the configuration's ``randomness`` says.
         launcher: 'none', 'pytorch' (torchrun) or 'slurm'.
         batch: What to do if the total batch is not the recipe's: 'auto-scale-lr', 'accumulate' or
-            'allow-batch-mismatch' (see :func:`mmlape.engine.batch.apply_batch_policy`).
+            'allow-batch-mismatch' (see :func:`mmlape.engine.plan.apply_batch_policy`).
         allow_different_software: Resume a run even if code or stack have changed since it was started.
 
     Returns:

@@ -85,7 +85,7 @@ def is_missing(checkpoint: str) -> bool:
 
 def checkpoint_digest(path: str | Path) -> dict:
     """Return ``name`` and ``sha256`` of a checkpoint's file; the hash is None if there is no such file here."""
-    from mmlape.checkpoint.describing import sha256
+    from mmlape.checkpoint.converting import sha256
 
     file = Path(path).expanduser()
     return dict(name=file.name, sha256=sha256(file) if file.is_file() else None)

@@ -27,7 +27,7 @@ def is_published(name: str, digest: str | None = None) -> bool:
 
 def provenance(path: str | Path) -> str | None:
     """Say whose pretraining a file is of; None if nothing in it tells."""
-    from mmlape.checkpoint.describing import sha256
+    from mmlape.checkpoint.converting import sha256
     from mmlape.checkpoint.reading import read_checkpoint
 
     path = Path(path).expanduser()

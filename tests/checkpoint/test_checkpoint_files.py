@@ -18,8 +18,7 @@ from model_helpers import vit
 from safetensors.torch import save_file
 
 from mmlape.checkpoint import load_backbone, read_checkpoint, reading, state_dict_of
-from mmlape.checkpoint.converting import publish
-from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.converting import inspect, publish
 from mmlape.checkpoint.download import cached_path
 from mmlape.errors import CheckpointError
 

@@ -16,7 +16,7 @@ from torch import nn
 from mmlape.engine import seeding
 from mmlape.engine.evaluator import _number
 from mmlape.engine.hooks import AccumulationHook, NaNGuardHook, ReseedHook, RunRecordHook, SecondEvaluationHook
-from mmlape.engine.hooks.run_record import _finite
+from mmlape.engine.hooks.run import _finite
 from mmlape.engine.optim import InitialModel
 from mmlape.engine.runner import Runner
 from mmlape.engine.schedule import check_schedule

@@ -16,8 +16,8 @@ from mmlape.datasets.few_shot import FewShotDataset, choose_shots
 from mmlape.datasets.quick_check import check_data
 from mmlape.datasets.sources import iter_unwrapped
 from mmlape.engine.config import load_config
+from mmlape.engine.evaluator import few_shot_config
 from mmlape.engine.evaluator import test as evaluate
-from mmlape.engine.few_shot import few_shot_config
 from mmlape.errors import ConfigError, DataError
 from mmlape.evaluation.few_shot import FewShotMetric, ridge_labels
 from mmlape.registry import DATASETS

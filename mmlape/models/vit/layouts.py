@@ -12,7 +12,7 @@ import re
 from dataclasses import replace
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
-from mmlape.checkpoint.normalisation import HALF
+from mmlape.checkpoint.records import HALF
 from mmlape.models.base.tables import with_batch_axis
 from mmlape.models.base.tensor_names import TensorNames
 from mmlape.models.grid import Grid, square_grid
