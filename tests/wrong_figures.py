@@ -657,8 +657,8 @@ BY_FILE = {
     'mmlape/engine/optim.py': [
         ('a model built early: not by the seed', 'with quiet_logger(), isolated(seed):', 'with quiet_logger():'),
         ('precision: fp16 for bf16', 'autocast(dtype=torch.bfloat16)', 'autocast(dtype=torch.float16)'),
-        ('groups: smallest first', 'key=lambda group: -group.count', 'key=lambda group: group.count'),
-        ('groups: tensors for values', 'self.count += parameter.numel()', 'self.count += 1'),
+        ('groups: smallest first', '(group.lr is None, -group.count)', '(group.lr is None, group.count)'),
+        ('groups: tensors for values', 'group.count += parameter.numel()', 'group.count += 1'),
     ],
     'mmlape/analysis/cost.py': [
         ('FLOPs: two a multiply-add', 'return self.get_total_flops() // 2 + self.samples',

@@ -7,16 +7,15 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Layout, Weights, recognise, whose_file
+from mmlape.checkpoint.key_maps import recognise, whose_file
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.checkpoint.records import (
     Normalisation,
-    Recorder,
     ambiguity,
     mismatch,
     normalisation_of,
@@ -95,32 +94,8 @@ def summary_of_resized(resized: dict[str, str]) -> str:
     return '; '.join(f'resized {_summary(names)}: {how}' for how, names in changes.items())
 
 
-class Adapter(Recorder, Protocol):
-    """What the loader asks of an adapter; see ``mmlape.models.base.checkpoint.CheckpointAdapter``."""
-
-    def layouts(self, kind: type) -> tuple[Layout, ...]:
-        """Return how files of a class of models are recognised and translated."""
-
-    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
-        """Return a file's tensors as a model takes them."""
-
-    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
-        """Check whether a tensor that the file lacks may keep its initial values."""
-
-    def resize(self, model: nn.Module, state_dict: dict, prefix: str, grid: tuple[int, int] | None) -> dict[str, str]:
-        """Resize the PE in a state dict to a model's grid, in place; return what was resized, and how."""
-
-
-class Loadable(Protocol):
-    """A backbone, or a complete model, that names its checkpoint adapter."""
-
-    checkpoint_adapter: Adapter
-    load_report: LoadReport | None
-    """Of the checkpoint that ``init_cfg`` names."""
-
-
 def load_backbone(
-    model: Loadable,
+    model: Any,
     checkpoint: str,
     grid: tuple[int, int] | None = None,
     strict: bool = True,
@@ -133,7 +108,7 @@ def load_backbone(
     records another joining, PE or PE norm is loaded with a warning.
 
     Args:
-        model: The backbone.
+        model: A backbone, or a complete model, that names its checkpoint adapter.
         checkpoint: The file.
         grid: (rows, columns) of the stored PE, needed when it is not square.
         strict: Refuse missing, unexpected and misshapen tensors; otherwise they are only reported.
@@ -169,23 +144,17 @@ def is_pretrained(cfg: Mapping) -> bool:
     return getattr(kind, '__name__', str(kind)).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
 
 
-def load_pretrained(model: Loadable) -> bool:
-    """Load the checkpoint that a model's ``init_cfg`` names; return whether it names one."""
-    cfgs = model.init_cfg if isinstance(model.init_cfg, list) else [model.init_cfg or {}]
-    if not any(is_pretrained(cfg) for cfg in cfgs):
-        return False
-    if not model.is_init:
-        model.load_report = load_init_cfg(model, cfgs)
-        model.is_init = True
-    return True
-
-
-def load_init_cfg(model: Loadable, cfgs: list[dict]) -> LoadReport:
-    """Call ``load_backbone`` with what an ``init_cfg`` of type 'Pretrained' says.
+def load_pretrained(model: Any) -> bool:
+    """Load the checkpoint that a model's ``init_cfg`` names, once; return whether it names one.
 
     Raises:
         ConfigError: For keys that ``load_backbone`` does not know, or several initialisations at once.
     """
+    cfgs = model.init_cfg if isinstance(model.init_cfg, list) else [model.init_cfg or {}]
+    if not any(is_pretrained(cfg) for cfg in cfgs):
+        return False
+    if model.is_init:
+        return True
     options = {key: value for key, value in cfgs[0].items() if key != 'type'}
     known = ('checkpoint', 'grid', 'strict', 'allow_joining_mismatch')
     unknown = [key for key in options if key not in known]
@@ -195,11 +164,17 @@ def load_init_cfg(model: Loadable, cfgs: list[dict]) -> LoadReport:
         what = f'does not know {", ".join(unknown)}' if unknown else 'names no checkpoint'
         hint = "; a prefix such as 'backbone.' is found without it" if 'prefix' in unknown else ''
         raise ConfigError(f'init_cfg of a backbone {what}: its keys are type, {", ".join(known)}{hint}')
-    return load_backbone(model, **options)
+    model.load_report, model.is_init = load_backbone(model, **options), True
+    return True
 
 
 def load_model(
-    model: nn.Module, path: str, strict: bool = True, resize: bool = False, fresh: Sequence[str] = ()
+    model: nn.Module,
+    path: str,
+    strict: bool = True,
+    resize: bool = False,
+    fresh: Sequence[str] = (),
+    content: Mapping | None = None,
 ) -> LoadReport:
     """Load a checkpoint of the same complete model (detector, segmentor, classifier), for testing or fine-tuning it.
 
@@ -213,22 +188,12 @@ def load_model(
         resize: Resize the PE of another image size.
         fresh: Beginnings of the names of tensors that keep their initial values, such as ``head.layers.head.``,
             whether the file has them or not.
+        content: What ``read_checkpoint`` has read from ``path``, if that is done.
 
     Raises:
         CheckpointError: For an unreadable file, no match at all, or, if ``strict``, any difference.
     """
-    return fill_model(model, read_checkpoint(path), path, strict, resize, fresh)
-
-
-def fill_model(
-    model: nn.Module,
-    content: Mapping,
-    path: str,
-    strict: bool = True,
-    resize: bool = False,
-    fresh: Sequence[str] = (),
-) -> LoadReport:
-    """Do what ``load_model`` does, with what ``read_checkpoint`` has read from ``path``."""
+    content = read_checkpoint(path) if content is None else content
     report = LoadReport(str(path), 'complete model')
     record = read_record(content, path)
     report.normalisation = record.normalisation
@@ -243,7 +208,7 @@ def fill_model(
         if different:
             report.problems.append(f'wrong {name or "backbone"}: {different}')
         report.notes += filter(None, [ambiguity(known, backbone)])
-    adapter: Adapter | None = getattr(model, 'checkpoint_adapter', None)
+    adapter: Any = getattr(model, 'checkpoint_adapter', None)
     layouts = [layout for layout in adapter.layouts(type(model)) if layout.complete] if adapter else []
     options, weights = LoadOptions(), recognise(content, layouts, path, model) if layouts else None
     if weights:

@@ -14,7 +14,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch import nn
 
@@ -78,13 +78,9 @@ def stored_normalisation(content: Mapping, recorded: Mapping, path: str | Path) 
         _make(_preprocessor(meta.get('cfg')), 1, 'data_preprocessor of the stored config'),
         _make(_pretrained_cfg(meta, local_path(path)), 255, "timm's pretrained_cfg"),
         _make(args, 255, "timm's training arguments"),
-        _named(IMAGENET, "DeiT's training arguments") if 'data_set' in args else None,
+        replace(IMAGENET, source="DeiT's training arguments") if 'data_set' in args else None,
     ]
     return next(filter(None, sources), None)
-
-
-def _named(known: Normalisation, source: str) -> Normalisation:
-    return Normalisation(known.mean, known.std, source)
 
 
 def _make(values: Mapping, scale: int, source: str) -> Normalisation | None:
@@ -140,22 +136,6 @@ ADAPTED = ('grid', 'window_attn', 'window_size', 'pad_small_map', 'out_type')
 """Entries that a task adapts, so that they may differ."""
 
 
-class Recorder(Protocol):
-    """What an adapter says of a model; see ``mmlape.models.base.checkpoint.CheckpointAdapter``."""
-
-    def record(self, model: nn.Module) -> dict[str, Any]:
-        """Return the record of a model: plain values by the names of its arguments."""
-
-    def ambiguous_options(self, model: nn.Module) -> dict[str, list[str]]:
-        """Return, for each argument whose value no key tells, the values that leave the same keys."""
-
-
-class Recorded(Protocol):
-    """A backbone, or a complete model, that names its checkpoint adapter."""
-
-    checkpoint_adapter: Recorder
-
-
 @dataclass(frozen=True)
 class Record:
     """What a file records.
@@ -191,8 +171,8 @@ def record_of(model: nn.Module) -> Record:
     return Record(_plain(records), normalisation_of(model))
 
 
-def recorded_parts(model: nn.Module) -> dict[str, Recorded]:
-    """Return the backbones in a model, by name."""
+def recorded_parts(model: nn.Module) -> dict[str, Any]:
+    """Return the modules in a model that name a checkpoint adapter, by name: backbones, or the complete model."""
     # asked of the class: wrappers such as torch.compile's pass attributes of what they wrap on
     return {name: part for name, part in model.named_modules() if hasattr(type(part), 'checkpoint_adapter')}
 
@@ -239,7 +219,7 @@ def mismatch(stored: dict[str, Any], own: dict[str, Any]) -> str:
     return f'trained with {theirs}, but the model has {ours}'
 
 
-def ambiguity(stored: dict[str, Any], backbone: Recorded) -> str:
+def ambiguity(stored: dict[str, Any], backbone: Any) -> str:
     """Say which values of a backbone's arguments a file leaves open; '' if none."""
     own = backbone.checkpoint_adapter.record(backbone)
     options = backbone.checkpoint_adapter.ambiguous_options(backbone)

@@ -10,10 +10,9 @@ from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.logging import print_log
 from rich.markup import escape
-from rich.table import Table
 
 import mmlape
-from mmlape.checkpoint.loading import fill_model
+from mmlape.checkpoint.loading import load_model
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.console import console
 from mmlape.datasets.quick_check import check_data
@@ -28,9 +27,14 @@ from mmlape.engine.runner import Runner
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import write_json
 from mmlape.runs.record import check_writable
+from mmlape.tables import console_table, text_table
 
 TASKS = {'mmdet': 'detection', 'mmseg': 'segmentation', 'mmpretrain': 'classification'}
 TEST_KEYS = ('model', 'test_dataloader', 'test_cfg', 'test_evaluator')
+NOT_TESTED = (
+    'train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr', 'val_dataloader', 'val_cfg',
+    'val_evaluator',
+)  # fmt: skip
 
 
 def test(
@@ -78,8 +82,11 @@ def test(
         cfg.custom_hooks.append(dict(type='mmlape.SavePredictionsHook', out_dir=str(predictions)))
     set_model_wrapper(cfg, distribution(cfg))
     guard_loading(cfg)
-    runner = _runner(cfg, initial)
-    fill_model(runner.bare_model, weights, str(checkpoint))
+    parts = copy.deepcopy(cfg)
+    for key in NOT_TESTED:
+        parts[key] = None
+    runner = Runner.from_cfg(parts, initial)
+    load_model(runner.bare_model, str(checkpoint), content=weights)
     result = _result(cfg, checkpoint, runner, runner.test())
     if is_main_process():
         write_json(file, result)
@@ -123,15 +130,6 @@ def tested_checkpoint(file: Path) -> str | None:
     return content.get('checkpoint') if isinstance(content, dict) else None
 
 
-def _runner(cfg: Config, initial: InitialModel) -> Runner:
-    """Return a runner without the training and validation parts."""
-    parts = copy.deepcopy(cfg)
-    unused = ('train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr')
-    for key in (*unused, 'val_dataloader', 'val_cfg', 'val_evaluator'):
-        parts[key] = None
-    return Runner.from_cfg(parts, initial)
-
-
 def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) -> dict:
     values = next(hook.values for hook in runner.hooks if isinstance(hook, hooks.PerClassHook))
     dataset = runner.test_loop.dataloader.dataset
@@ -154,20 +152,14 @@ def _number(value: float) -> float | None:
 
 def print_metrics(result: dict) -> None:
     """Print the overall metrics, then one row per class."""
-    terminal = console()
+    terminal, per_class = console(), result['per_class']
     terminal.print(escape(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images'))
-    overall = Table('metric', 'value')
-    for key, value in result['metrics'].items():
-        overall.add_row(key, _shown(value))
-    terminal.print(overall)
-    measures = list(result['per_class'])
-    if not measures:
-        return
-    table = Table('class', *measures)
-    names = dict.fromkeys(name for row in result['per_class'].values() for name in row)
-    for name in names:
-        table.add_row(escape(str(name)), *(_shown(result['per_class'][measure].get(name)) for measure in measures))
-    terminal.print(table)
+    rows: list[tuple[str, ...]] = [(key, _shown(value)) for key, value in result['metrics'].items()]
+    terminal.print(console_table(text_table(('metric', 'value'), rows)))
+    if per_class:
+        names = dict.fromkeys(name for row in per_class.values() for name in row)
+        rows = [(str(name), *(_shown(row.get(name)) for row in per_class.values())) for name in names]
+        terminal.print(console_table(text_table(('class', *per_class), rows)))
 
 
 def _shown(value: float | None) -> str:

@@ -11,6 +11,7 @@ RoIAlign and non-maximum suppression, whose sizes depend on the image: mmdeploy 
 
 import contextlib
 import copy
+import importlib.util
 import io
 import logging
 import warnings
@@ -88,7 +89,9 @@ def export_backbone(
             written then.
         StackError: If a package is missing.
     """
-    _require('onnx', 'onnxscript', 'onnxruntime')
+    missing = [name for name in ('onnx', 'onnxscript', 'onnxruntime') if importlib.util.find_spec(name) is None]
+    if missing:
+        raise StackError(f'the export to ONNX needs {", ".join(missing)}: pip install {" ".join(missing)}')
     model = copy.deepcopy(backbone).cpu().float().eval()
     if min(size) < model.patch_size:
         raise ExportError(f'--size {size[0]} {size[1]}: a side is smaller than a patch of {model.patch_size} pixels')
@@ -99,14 +102,6 @@ def export_backbone(
         with fuse_batch_norms(model):
             _write(model, size, partial, opset, notes or {})
         return compare(model, partial, size, tolerance)
-
-
-def _require(*names: str) -> None:
-    import importlib.util
-
-    missing = [name for name in names if importlib.util.find_spec(name) is None]
-    if missing:
-        raise StackError(f'the export to ONNX needs {", ".join(missing)}: pip install {" ".join(missing)}')
 
 
 def _write(model: nn.Module, size: Grid, path: Path, opset: int, notes: dict[str, str]) -> None:

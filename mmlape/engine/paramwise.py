@@ -149,12 +149,7 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
 
 def parameter_rules(model: nn.Module, optim_wrapper: dict) -> dict[str, tuple[str, str]]:
-    """Return what scales the learning rate and the weight decay of every trained parameter, by its name.
-
-    Args:
-        model: The model.
-        optim_wrapper: Its configuration; that of another constructor than ours has no rules.
-    """
+    """Return what scales learning rate and weight decay of every trained parameter; none with other constructors."""
     kind = optim_wrapper.get('constructor', 'DefaultOptimWrapperConstructor')
     kind = ROOT_CONSTRUCTORS.get(kind) if isinstance(kind, str) else kind
     if not issubclass(kind, ParamwiseOptimWrapperConstructor):
@@ -164,11 +159,7 @@ def parameter_rules(model: nn.Module, optim_wrapper: dict) -> dict[str, tuple[st
 
 
 def layer_depths(model: nn.Module) -> Callable[[str], tuple[int, int]]:
-    """Return the function from a parameter's name to its depth and the number of depths.
-
-    Raises:
-        ConfigError: The model has none.
-    """
+    """Return the function from a parameter's name to its depth and the number of depths, or raise ConfigError."""
     if hasattr(model, 'get_layer_depth'):
         return model.get_layer_depth
     backbone = getattr(model, 'backbone', None)

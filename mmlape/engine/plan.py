@@ -70,12 +70,16 @@ def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tupl
     if batch.total == base:
         return batch, 'recipe'
     policy = policy or ('auto-scale-lr' if scale.get('enable') else None)
+    not_divisible = (
+        f"the recipe's {base} images are no multiple of {batch.total}; change train_dataloader.batch_size or the "
+        'number of processes'
+    )
     if policy is None:
-        raise ConfigError(_mismatch(cfg, batch, base))
+        raise ConfigError(_mismatch(cfg, batch, base, not_divisible))
     scale['enable'] = policy == 'auto-scale-lr'
     if policy == 'accumulate':
         if base % batch.total:
-            raise ConfigError(f'--accumulate: {_not_divisible(base, batch)}')
+            raise ConfigError(f'--accumulate: {not_divisible}')
         factor = base // batch.total
         cfg.optim_wrapper.accumulative_counts = batch.accumulation * factor
         stretch(cfg, factor)
@@ -83,24 +87,16 @@ def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tupl
     return batch, policy
 
 
-def _not_divisible(base: int, batch: Batch) -> str:
-    return (
-        f"the recipe's {base} images are no multiple of {batch.total}; change train_dataloader.batch_size or the "
-        'number of processes'
-    )
-
-
-def _mismatch(cfg: Config, batch: Batch, base: int) -> str:
+def _mismatch(cfg: Config, batch: Batch, base: int, not_divisible: str) -> str:
+    """Say what each policy would do about a batch that is not the recipe's."""
     factor, rest = divmod(base, batch.total)
-    lr = (cfg.optim_wrapper.get('optimizer') or {}).get('lr')
+    lr, length = (cfg.optim_wrapper.get('optimizer') or {}).get('lr'), cfg.train_cfg.get('max_iters')
     scaled = f'lr {lr:g} -> {lr * batch.total / base:g}' if lr else 'scales the learning rate'
+    longer = f', train_cfg.max_iters {length} -> {length * factor}' if length else ''
+    counts = batch.accumulation * factor
+    accumulate = f"optim_wrapper.accumulative_counts={counts}{longer}: the recipe's number of steps and images"
     if rest:
-        accumulate = f'not possible: {_not_divisible(base, batch)}'
-    else:
-        length = cfg.train_cfg.get('max_iters')
-        longer = f', train_cfg.max_iters {length} -> {length * factor}' if length else ''
-        counts = batch.accumulation * factor
-        accumulate = f"optim_wrapper.accumulative_counts={counts}{longer}: the recipe's number of steps and images"
+        accumulate = f'not possible: {not_divisible}'
     return (
         f'{batch}, but the recipe is for {base} (auto_scale_lr.base_batch_size). Choose one:\n'
         f'  --auto-scale-lr         {scaled}\n'

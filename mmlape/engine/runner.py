@@ -22,7 +22,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from mmlape.checkpoint import load_model
-from mmlape.checkpoint.loading import fill_model, warn_of_normalisation
+from mmlape.checkpoint.loading import warn_of_normalisation
 from mmlape.checkpoint.reading import guard_mmengine
 from mmlape.checkpoint.records import KEY, record_of
 from mmlape.datasets.fraction import data_fraction, with_fraction
@@ -196,7 +196,7 @@ class Runner(_Runner):
         checkpoint = read_resumable(filename, map_location)
         checkpoint['meta'].pop('config', None)
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
-        fill_model(self.bare_model, checkpoint, filename)
+        load_model(self.bare_model, filename, content=checkpoint)
         self._has_loaded = True
         return checkpoint
 

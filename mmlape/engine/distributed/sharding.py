@@ -39,18 +39,19 @@ def distribution(cfg: dict) -> str:
     kind = cfg.get('distributed', 'ddp')
     if kind not in KINDS:
         raise ConfigError(f'distributed={kind!r}: choose from {", ".join(KINDS)}')
-    if kind == 'fsdp':
-        _require_shardable(cfg)
+    averaging = [str(hook.get('type')) for hook in cfg.get('custom_hooks') or []]
+    averaging = [name for name in averaging if name.endswith(('EMAHook', 'MeanTeacherHook'))]
+    reasons = [f'{name}, which averages full weights' for name in averaging]
+    keys = ('compile', 'compile_backbone', 'find_unused_parameters', 'model_wrapper_cfg')
+    reasons += [key for key in keys if cfg.get(key)]
+    reasons += ['fp16 (use bf16)'] if precision(cfg) == 'fp16' else []
+    if kind == 'fsdp' and reasons:
+        raise ConfigError(f'distributed=fsdp does not work with {"; ".join(reasons)}; use distributed=ddp')
     return kind
 
 
 def set_model_wrapper(cfg: Config, distributed: str) -> None:
-    """Have a distributed run wrap its model in a wrapper that also runs on the CPU.
-
-    Args:
-        cfg: Changed in place, unless it names a wrapper itself.
-        distributed: As :func:`distribution` returns it.
-    """
+    """Have a distributed run ('ddp' or 'fsdp') wrap its model in a wrapper that also runs on the CPU."""
     if cfg.launcher == 'none' or cfg.get('model_wrapper_cfg'):
         return
     if distributed == 'fsdp':
@@ -60,17 +61,6 @@ def set_model_wrapper(cfg: Config, distributed: str) -> None:
         cfg.model_wrapper_cfg = dict(
             type='mmlape.MMDistributedDataParallel', broadcast_buffers=False, find_unused_parameters=unused
         )
-
-
-def _require_shardable(cfg: dict) -> None:
-    averaging = [str(hook.get('type')) for hook in cfg.get('custom_hooks') or []]
-    averaging = [name for name in averaging if name.endswith(('EMAHook', 'MeanTeacherHook'))]
-    reasons = [f'{name}, which averages full weights' for name in averaging]
-    keys = ('compile', 'compile_backbone', 'find_unused_parameters', 'model_wrapper_cfg')
-    reasons += [key for key in keys if cfg.get(key)]
-    reasons += ['fp16 (use bf16)'] if precision(cfg) == 'fp16' else []
-    if reasons:
-        raise ConfigError(f'distributed=fsdp does not work with {"; ".join(reasons)}; use distributed=ddp')
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -138,13 +128,11 @@ class ShardedModel(nn.Module):
         """Train one step; every accumulated iteration is reduced, because gradients add up in the shards."""
         return self.module.train_step(data, optim_wrapper)
 
-    def val_step(self, data) -> list:
-        """Return the predictions for a validation batch."""
-        return self.module.val_step(data)
-
     def test_step(self, data) -> list:
-        """Return the predictions for a test batch."""
+        """Return the predictions for a batch."""
         return self.module.test_step(data)
+
+    val_step = test_step
 
 
 def _units(module: nn.Module) -> list[nn.Module]:
@@ -188,12 +176,7 @@ def _like(value, old: Tensor, new: DTensor):
 
 @contextlib.contextmanager
 def full_states(model: nn.Module, optim_wrapper: OptimWrapper | None) -> Iterator[None]:
-    """Make ``state_dict()`` of both return full tensors on rank 0; a collective call if the model is sharded.
-
-    Args:
-        model: In its wrapper, if it has one.
-        optim_wrapper: None if its state is not needed.
-    """
+    """Make ``state_dict()`` of both return full tensors on rank 0; a collective call if the model is sharded."""
     parts = [part for part in (getattr(model, 'module', None), optim_wrapper) if part is not None]
     parts = parts if isinstance(model, ShardedModel) and model.sharded else []
     for part in parts:

@@ -31,11 +31,7 @@ class CheckpointHook(_CheckpointHook):
     saved = 0
 
     def before_train(self, runner) -> None:
-        """Check that there is space for the checkpoints to come.
-
-        Raises:
-            DiskSpaceError: There is not.
-        """
+        """Check that there is space for the checkpoints to come; raise DiskSpaceError if not."""
         super().before_train(runner)
         if '://' not in str(self.out_dir):
             on_main_process(lambda: self._require_space(runner))
@@ -66,13 +62,7 @@ class CheckpointHook(_CheckpointHook):
             self._save_checkpoint(runner)
 
     def save_now(self, runner, epoch: int, done: int) -> None:
-        """Save when no checkpoint is due, unless that was done.
-
-        Args:
-            runner: The runner.
-            epoch: How many epochs are complete.
-            done: How many iterations are.
-        """
+        """Save when no checkpoint is due, unless that was done; ``epoch`` and ``done`` iterations are complete."""
         if self.saved == done:
             return
         step = done if not self.by_epoch else f'{epoch}_iter_{done}' if done % len(runner.train_dataloader) else epoch

@@ -6,7 +6,6 @@ import time
 
 from mmengine.dist import all_gather_object
 from mmengine.hooks import CheckpointHook, Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
 from mmlape.engine.distributed.processes import any_process
@@ -82,7 +81,7 @@ class CompileBackboneHook(Hook):
         if options is None or options is False:
             return
         options = {} if options is True else options
-        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        model = runner.bare_model
         if not isinstance(options, dict):
             raise ConfigError(f'compile_backbone={options!r}: give True, or a dict of options of torch.compile')
         if not hasattr(model, 'backbone'):
@@ -134,15 +133,11 @@ class NaNGuardHook(Hook):
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
         """Check the summed loss, which is finite only if every part is."""
-        if not outputs or 'loss' not in outputs:
-            return
-        device = outputs['loss'].device
-        if not any_process(not math.isfinite(float(outputs['loss'].detach())), device):
-            return
-        raise NotFiniteError(self._message(runner, outputs))
+        loss = (outputs or {}).get('loss')
+        if loss is not None and any_process(not math.isfinite(float(outputs['loss'].detach())), loss.device):
+            raise NotFiniteError(self._message(runner, outputs))
 
-    @staticmethod
-    def _message(runner, outputs: dict) -> str:
+    def _message(self, runner, outputs: dict) -> str:
         values = {key: float(value.detach()) for key, value in outputs.items() if 'loss' in key}
         gathered = all_gather_object(values)
         bad = []
@@ -186,8 +181,7 @@ class RunRecordHook(Hook):
             runner.logger.info(f'the evaluation at iteration {runner.iter} is missing: evaluating now')
             runner.val_loop.run()
 
-    @staticmethod
-    def _evaluation_is_due(runner) -> bool:
+    def _evaluation_is_due(self, runner) -> bool:
         if runner.val_loop is None:
             return False
         loop = runner.train_loop
@@ -232,26 +226,20 @@ class RunRecordHook(Hook):
         key, greater = self._criterion(runner, scalars)
         classes = next((hook.values for hook in runner.hooks if isinstance(hook, PerClassHook)), {})
         classes = {name: _finite(row) for name, row in classes.items()}
-        runner.record.add_evaluation(runner.iter, scalars, key, greater, **self._epoch(runner), per_class=classes)
+        epoch = {} if isinstance(runner.train_loop, IterBasedTrainLoop) else dict(epoch=runner.epoch)
+        runner.record.add_evaluation(runner.iter, scalars, key, greater, **epoch, per_class=classes)
 
-    @staticmethod
-    def _criterion(runner, metrics: dict) -> tuple[str, bool]:
+    def _criterion(self, runner, metrics: dict) -> tuple[str, bool]:
+        """Return the metric that chooses the best checkpoint, and whether more of it is better."""
         for hook in runner.hooks:
             if isinstance(hook, CheckpointHook) and hook.save_best:
                 return hook.key_indicators[0], hook.rules[0] != 'less'
         return next(iter(metrics)), True
 
-    @staticmethod
-    def _epoch(runner) -> dict:
-        if isinstance(runner.train_loop, IterBasedTrainLoop):
-            return {}
-        return dict(epoch=runner.epoch)
-
     def _progress(self, runner, done: int | None = None) -> dict:
-        epoch = self._epoch(runner)
-        if epoch:
-            epoch['max_epochs'] = runner.max_epochs
-        return dict(iter=runner.iter if done is None else done, max_iters=runner.max_iters, **epoch)
+        by_iter = isinstance(runner.train_loop, IterBasedTrainLoop)
+        epochs = {} if by_iter else dict(epoch=runner.epoch, max_epochs=runner.max_epochs)
+        return dict(iter=runner.iter if done is None else done, max_iters=runner.max_iters, **epochs)
 
     def after_train(self, runner) -> None:
         """Record that all iterations are done."""
