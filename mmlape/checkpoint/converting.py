@@ -36,10 +36,7 @@ def sha256(path: str | Path) -> str:
 
 
 def inspect(path: str | Path) -> dict[str, object]:
-    """Describe a checkpoint file.
-
-    Returns:
-        Printable values by name, in the order to print them.
+    """Describe a checkpoint file: printable values by name, in the order to print them.
 
     Raises:
         CheckpointError: If the file cannot be read, or no backbone recognises it.

@@ -105,13 +105,7 @@ def rename_keys(tensors: Tensors, names: Iterable[tuple[str, str]]) -> Tensors:
 def recognise(
     content: Mapping, layouts: Iterable[Layout], path: object = '', model: nn.Module | None = None
 ) -> Weights:
-    """Find the layout of a file's tensors, and translate them.
-
-    Args:
-        content: As ``read_checkpoint`` returns it.
-        layouts: The first that fits is taken.
-        path: The file, for messages.
-        model: What it is read for, for messages.
+    """Find the first layout that fits a file's tensors, and translate them; ``path`` and ``model`` are for messages.
 
     Raises:
         CheckpointError: If none fits, or one that cannot be loaded.
@@ -147,14 +141,7 @@ def backbones() -> Iterator[type]:
 
 
 def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weights]:
-    """Find the registered backbone that a file's tensors are of.
-
-    Args:
-        content: As ``read_checkpoint`` returns it.
-        path: The file, for messages.
-
-    Returns:
-        Its class and the translated weights.
+    """Find the class of the registered backbone that a file's tensors are of, and translate them.
 
     Raises:
         CheckpointError: If no layout of any backbone fits.

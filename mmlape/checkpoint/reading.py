@@ -31,14 +31,7 @@ _OTHERS = {b'<': 'a web page', b'version https://git-lfs': 'a pointer of Git LFS
 
 
 def kind_of(path: Path, trusted: bool = False) -> str:
-    """Recognise a file.
-
-    Args:
-        path: The file.
-        trusted: Whether an archive may unpack to any size.
-
-    Returns:
-        'torch', 'npz' or 'safetensors'.
+    """Recognise a file: 'torch', 'npz' or 'safetensors'. An archive may unpack to any size if it is ``trusted``.
 
     Raises:
         CheckpointError: If it is of another kind, or declares more than its size can hold.

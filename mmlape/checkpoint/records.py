@@ -28,13 +28,7 @@ TOLERANCE = 0.5
 
 @dataclass(frozen=True)
 class Normalisation:
-    """A mean and a standard deviation for each channel.
-
-    Attributes:
-        mean: The means.
-        std: The standard deviations.
-        source: How it is known.
-    """
+    """A mean and a standard deviation for each channel, and how they are known."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -63,13 +57,7 @@ def normalisation_of(model: nn.Module) -> Normalisation | None:
 
 
 def stored_normalisation(content: Mapping, recorded: Mapping, path: str | Path) -> Normalisation | None:
-    """Return what the weights in a file want, as far as it says so.
-
-    Args:
-        content: As ``read_checkpoint`` returns it.
-        recorded: This package's own record in it.
-        path: The file, or the address that it was read from.
-    """
+    """Return what the weights in a file want, as far as it says so; ``recorded`` is our own record in it."""
     meta, args = content.get('meta'), content.get('args')
     meta = meta if isinstance(meta, Mapping) else {}
     args = vars(args) if isinstance(args, Namespace) else {}

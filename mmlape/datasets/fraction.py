@@ -23,12 +23,7 @@ OF_RUN = 'run'
 
 @dataclass(frozen=True)
 class DataFraction:
-    """The share of the training images that a configuration trains on.
-
-    Args:
-        share: Above 0, below 1.
-        seed: Decides the permutation; 'run' stands for the run's seed.
-    """
+    """The share of the training images that a configuration trains on, and their seed ('run': the run's)."""
 
     share: Fraction
     seed: int | str = 0

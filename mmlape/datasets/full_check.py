@@ -61,8 +61,7 @@ class Duplicates:
     def issues(self, complete: bool) -> Iterator[tuple[str, DataIssue]]:
         """Yield (split, issue) for images shared with the training data, and for duplicates within a split.
 
-        Args:
-            complete: Whether all images were added: then a split that is completely trained on is an error.
+        Once all images were added, ``complete``, a split that is completely trained on is an error.
         """
         shared: dict[str, list[tuple[str, str]]] = defaultdict(list)
         for entries in self._entries.values():

@@ -23,15 +23,9 @@ SAMPLE = 32  # images that are opened
 def check_data(
     cfg: Config, splits: Sequence[str] = SPLITS, sources: Iterable[DataSource] | None = None
 ) -> list[DataSummary]:
-    """Check the datasets, heads and evaluators of a config against the files on disk.
+    """Check the datasets, heads and evaluators of a config's splits against the files on disk.
 
-    Args:
-        cfg: A config with ``train_dataloader``, ``val_dataloader`` or ``test_dataloader``.
-        splits: Which of 'train', 'val', 'test' to check.
-        sources: The datasets of ``cfg``, if they are known already.
-
-    Returns:
-        A summary of each dataset, also logged. Datasets of unknown format and on remote storage are skipped.
+    Return and log a summary of each dataset. Datasets of unknown format and on remote storage are skipped.
 
     Raises:
         DataError: The first error: a path, a class, a label id or an image, and how to fix it.

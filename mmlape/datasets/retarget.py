@@ -18,13 +18,7 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     A path of a data loader or an evaluator that starts with ``cfg.data_root`` then starts with the new root. Class
     names are those of `DataSource.read_classes`; where the data lists none, the config's classes stay. Heads are all
     dicts of ``cfg.model`` with ``num_classes``, except those below ``rpn_head`` or ``teacher``.
-
-    Args:
-        cfg: A config with a variable ``data_root``.
-        data_root: An existing directory.
-
-    Returns:
-        The changes, one line each; logged too.
+    Return the changes, one line each, which are logged too.
 
     Raises:
         ConfigError: No path of the config starts with its ``data_root``.

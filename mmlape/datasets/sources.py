@@ -13,13 +13,7 @@ NOT_HEADS = ('rpn_head', 'teacher')  # their num_classes, if any, is not the dat
 
 
 def resolve_class(name: Any, default_scope: str | None, registry: str) -> type | None:
-    """Find the class that a ``type`` of a config names; None if there is none.
-
-    Args:
-        name: A class, or its name with or without a scope.
-        default_scope: Scope of a name without one.
-        registry: Such as 'DATASETS'.
-    """
+    """Find the class that a ``type`` of a config names in a registry such as 'DATASETS'; None if there is none."""
     if inspect.isclass(name):
         return name
     scope, _, bare = str(name).rpartition('.')

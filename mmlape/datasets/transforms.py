@@ -32,10 +32,6 @@ def guard_loading(cfg: Config, sources: Sequence[DataSource] | None = None) -> N
     """Replace the loading transforms of ``cfg``, in place, by those of this module.
 
     This is for the config that the runner gets. Config files keep the plain names, which other tools look for.
-
-    Args:
-        cfg: A config.
-        sources: Its datasets, if they are known already.
     """
     load_image = dict(type='mmlape.LoadImageFromFile', smallest=patch_size(cfg))
     for source in iter_sources(cfg) if sources is None else sources:

@@ -44,12 +44,7 @@ def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None
 
 
 def apply_options(cfg: Config, options: dict[str, Any], source: str = '--cfg-options') -> None:
-    """Apply overrides by dotted keys to a configuration.
-
-    Args:
-        cfg: Changed in place.
-        options: ``data_root`` is applied first.
-        source: Where they are given, for messages.
+    """Apply overrides by dotted keys to a configuration, in place, ``data_root`` first.
 
     Raises:
         ConfigError: A key is unknown, or its value does not fit there.

@@ -38,11 +38,7 @@ TOLERANCE = 1e-4
 
 
 def build_backbone(cfg: Config, checkpoint: str | None) -> BaseBackbone:
-    """Build the backbone of a configuration's model.
-
-    Args:
-        cfg: The configuration.
-        checkpoint: Of the complete model or of the backbone alone; None leaves the weights at their initial values.
+    """Build the backbone of a configuration's model, with the weights of a checkpoint of either or the initial ones.
 
     Raises:
         ConfigError: If it is no backbone of this package.

@@ -160,10 +160,7 @@ def group_parameters(
 ) -> list[ParameterGroup]:
     """Group a model's parameters by learning rate and weight decay, largest group first, frozen ones last.
 
-    Args:
-        model: The model.
-        optim_wrapper: Its optimiser, or several.
-        rules: See :func:`mmlape.engine.paramwise.parameter_rules`; groups are then those of equal rules, too.
+    With the rules that :func:`mmlape.engine.paramwise.parameter_rules` returns, groups are those of equal rules, too.
     """
     wrappers = optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
     trained = {

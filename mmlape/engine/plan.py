@@ -144,15 +144,7 @@ def plan_run(
     amp: str | None = None,
     batch: str | None = None,
 ) -> RunPlan:
-    """Apply the options of a run to its configuration.
-
-    Args:
-        cfg: Changed in place.
-        world_size: Number of processes.
-        work_dir: See :func:`default_work_dir`.
-        seed: By default the configuration's ``randomness.seed``.
-        amp: 'bf16' or 'fp16' for mixed precision.
-        batch: One of :data:`mmlape.engine.plan.POLICIES`.
+    """Apply the options of a run to its configuration, in place; see :func:`mmlape.engine.trainer.train`.
 
     Raises:
         ConfigError: The configuration cannot be trained like this.

@@ -44,16 +44,8 @@ _NUMBERS = itertools.count(1)
 class Runner(_Runner):
     """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code.
 
-    The trainer sets ``record`` and ``stop``, which the hooks of a training run use.
-
-    Args:
-        *args: Those of MMEngine's runner.
-        initial: The model, if it is built already.
-        **kwargs: Those of MMEngine's runner.
-
-    Attributes:
-        plan: The plan of a training run.
-        diff_rank_seed: Whether the model's randomness differs from process to process.
+    The trainer sets ``record`` and ``stop``, which the hooks of a training run use. ``initial`` is the model, if
+    it is built already.
     """
 
     plan: RunPlan

@@ -163,11 +163,7 @@ def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int | None) -> S
 class SkippingBatchSampler(Sampler):
     """Batches of indices, the first of which can be skipped without loading them.
 
-    Args:
-        sampler: Yields single indices.
-        batch_size: Images in a batch.
-        drop_last: Whether an incomplete last batch is dropped.
-        batches: The configuration of another batch sampler, by aspect ratio for example; None for batches in order.
+    ``batches`` is the configuration of a batch sampler, by aspect ratio for example; None stands for batches in order.
     """
 
     def __init__(

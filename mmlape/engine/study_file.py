@@ -133,10 +133,7 @@ def is_study(path: str | Path) -> bool:
 
 
 def read_study(path: str | Path) -> StudyFile:
-    """Read a study file.
-
-    Args:
-        path: ``FILE.yml`` or ``FILE.yml:ARM``, which has that arm only; FILE is a path or ``mmlape::studies/NAME``.
+    """Read ``FILE.yml``, or ``FILE.yml:ARM`` with that arm only; FILE is a path or ``mmlape::studies/NAME``.
 
     Raises:
         ConfigError: There is no such file or arm, or something in the file is wrong; the message names file and key.
@@ -216,11 +213,7 @@ _Loader.add_implicit_resolver(
 
 
 class _Reader:
-    """Reads one study file.
-
-    Args:
-        file: As the user named it.
-    """
+    """Reads one study file, named as the user named it."""
 
     def __init__(self, file: str) -> None:
         self.file = file

@@ -233,11 +233,7 @@ class DataSource:
         return f'{self.instructions}; {elsewhere}' + mini * bool(folder)
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
-        """Check paths, class names and annotations; fill in ``entries`` and ``summary``.
-
-        Args:
-            complete: Whether to read everything, or only what takes about a second.
-        """
+        """Check paths, class names and annotations, all or some; fill in ``entries`` and ``summary``."""
         yield from ()
 
     def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
@@ -308,12 +304,9 @@ class DataSource:
 
 
 def files_below(root: str, suffix: str | tuple[str, ...], keep_suffix: bool = False) -> Iterator[str]:
-    """Yield the paths of the files with a suffix below ``root``, relative to it, unsorted.
+    """Yield the paths of the files with a suffix below ``root``, relative to it, unsorted; links are followed.
 
-    Args:
-        root: A directory; links are followed.
-        suffix: One suffix or several.
-        keep_suffix: Whether the paths keep it, and its upper-case spelling counts too.
+    Paths lose the suffix; with ``keep_suffix`` they keep it, and its upper-case spelling counts too.
     """
     for folder, _, names in os.walk(root, followlinks=True):
         for name in names:

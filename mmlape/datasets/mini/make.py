@@ -62,13 +62,7 @@ def _splice(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
 
 
 class CocoWriter:
-    """Writes one split: images at once, annotations at `close`.
-
-    Args:
-        root: Directory of the dataset.
-        split: 'train' or 'val'.
-        masks: 'polygon' or 'rle'.
-    """
+    """Writes one split below ``root``: images at once, annotations, with masks as 'polygon' or 'rle', at `close`."""
 
     def __init__(self, root: Path, split: str, masks: str) -> None:
         self.folder = root / f'{split}2017'
@@ -110,14 +104,10 @@ class CocoWriter:
 
 
 class AdeWriter:
-    """Writes one split: images, and label maps with a palette.
+    """Writes one split below ``root``: images, and label maps with a palette.
 
     Label 0 is unlabelled and lies as a thin border around each digit; digits are 1 to 10, the photograph behind them
     11 or 12.
-
-    Args:
-        root: Directory of the dataset.
-        split: 'train' or 'val'.
     """
 
     def __init__(self, root: Path, split: str) -> None:
@@ -226,13 +216,8 @@ class MiniOptions:
 def make_mini_data(root: str | Path, options: MiniOptions | None = None, overwrite: bool = False) -> list[dict]:
     """Generate the mini data below ``root``: `coco/`, `ade/`, `digits/` and, if asked for, `vtab/`.
 
-    Args:
-        root: Target directory: missing, empty, or, with ``overwrite``, earlier mini data.
-        options: Defaults to `MiniOptions()`.
-        overwrite: Replace earlier mini data, in a directory without other files.
-
-    Returns:
-        One row for each format and split: format, split, path, images, objects.
+    The target is missing, empty or, with ``overwrite``, earlier mini data alone. Return a row for each format and
+    split: format, split, path, images, objects.
 
     Raises:
         DataError: The target has other content, or cannot be written.

@@ -120,9 +120,6 @@ class SavePredictionsHook(Hook):
     - Detection: ``predictions.json``, a list of ``image_id, category_id, bbox`` (x, y, width, height), ``score`` and,
       for models with masks, ``segmentation`` (RLE).
     - Classification: ``predictions.json``, a list of ``image, label, class, score``.
-
-    Args:
-        out_dir: The folder; made if it does not exist.
     """
 
     changes_results = False

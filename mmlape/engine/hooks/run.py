@@ -154,11 +154,7 @@ class NaNGuardHook(Hook):
 
 @HOOKS.register_module()
 class RunRecordHook(Hook):
-    """Write progress and metrics through ``runner.record`` (:class:`mmlape.runs.record.RunRecord`).
-
-    Args:
-        seconds: The least time between two updates of the progress.
-    """
+    """Write metrics, and progress every few ``seconds``, through ``runner.record``."""
 
     changes_results = False
     priority = 'LOWEST'
