@@ -48,14 +48,11 @@ def inspect(path: str | Path) -> dict[str, object]:
     rows, config, notes = adapter.describe(backbone, weights, str(path))
     if weights.dropped or weights.heads:
         notes = [*notes, f'{len(weights.dropped) + len(weights.heads)} tensors of heads and necks are left out']
-    averages = [key for key in AVERAGES if key in content]
+    averages = next((key for key in AVERAGES if key in content), None)
     if averages_only(content):
-        notes = [*notes, f'the weights are averaged ones (EMA), from {averages[0]}; the file has no others']
+        notes = [*notes, f'the weights are averaged ones (EMA), from {averages}; the file has no others']
     elif averages:
-        notes = [
-            *notes,
-            f'averaged weights (EMA) are there too, under {averages[0]}: `publish --weights ema` takes them',
-        ]
+        notes = [*notes, f'averaged weights (EMA) are there too, under {averages}: `publish --weights ema` takes them']
     images = weights.normalisation
     dtypes = Counter(str(value.dtype).removeprefix('torch.') for value in weights.tensors.values())
     return {
@@ -111,15 +108,12 @@ def write_tensors(
 
             save_file(tensors, partial, {'format': 'pt', **({KEY: json.dumps(recorded)} if recorded else {})})
         elif path.suffix == '.npz':
-            np.savez(partial, **{name: _array(value) for name, value in tensors.items()})
+            # NumPy has no bfloat16
+            arrays = {name: v.float() if v.dtype == torch.bfloat16 else v for name, v in tensors.items()}
+            np.savez(partial, **{name: value.numpy() for name, value in arrays.items()})
         else:
             meta = {'meta': {KEY: recorded}} if recorded else {}
             torch.save({wrapper: tensors, **meta} if wrapper else tensors, partial)
-
-
-def _array(value: Tensor) -> np.ndarray:
-    """Return a NumPy array; bfloat16, which NumPy does not have, as float32."""
-    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
 
 
 def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) -> list[str]:

@@ -132,12 +132,12 @@ def recognise(
 
 def backbones() -> Iterator[type]:
     """Yield every registered backbone, or complete model, with an adapter; those imported on first use last."""
-    MODELS.import_from_location()
-    registered = list(MODELS.module_dict.values())
-    yield from (kind for kind in registered if hasattr(kind, 'checkpoint_adapter'))
-    MODELS.import_all()
-    later = (kind for kind in MODELS.module_dict.values() if kind not in registered)
-    yield from (kind for kind in later if hasattr(kind, 'checkpoint_adapter'))
+    known: list[type] = []
+    for import_some in (MODELS.import_from_location, MODELS.import_all):
+        import_some()
+        new = [kind for kind in MODELS.module_dict.values() if kind not in known]
+        yield from (kind for kind in new if hasattr(kind, 'checkpoint_adapter'))
+        known += new
 
 
 def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weights]:
@@ -186,12 +186,8 @@ def _strip_backbone(tensors: Tensors) -> Tensors:
 
 def _sort(layout: str, tensors: Tensors) -> Weights:
     """Separate the backbone from heads and from what else a detector or segmentor has."""
-    weights = Weights(layout, {})
-    for name, value in tensors.items():
-        if name.startswith(('/', *OTHER_PARTS)):
-            weights.dropped.append(name.removeprefix('/'))
-        elif name.startswith(CLASS_HEADS):
-            weights.heads[name] = value
-        else:
-            weights.tensors[name] = value
-    return weights
+    dropped = [name for name in tensors if name.startswith(('/', *OTHER_PARTS))]
+    own = {name: value for name, value in tensors.items() if name not in dropped}
+    heads = {name: value for name, value in own.items() if name.startswith(CLASS_HEADS)}
+    backbone = {name: value for name, value in own.items() if name not in heads}
+    return Weights(layout, backbone, heads, [name.removeprefix('/') for name in dropped])

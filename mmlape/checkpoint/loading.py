@@ -5,6 +5,7 @@ What of a file belongs into a backbone is the knowledge of its adapter (``mmlape
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,10 +82,7 @@ class LoadReport:
 
 def _summary(names: list[str]) -> str:
     """Join names with layer numbers left out: 'blocks.*.gamma1 (12)'."""
-    groups: dict[str, int] = {}
-    for name in names:
-        key = re.sub(r'\.\d+\.', '.*.', name)
-        groups[key] = groups.get(key, 0) + 1
+    groups = Counter(re.sub(r'\.\d+\.', '.*.', name) for name in names)
     return ', '.join(key if count == 1 else f'{key} ({count})' for key, count in groups.items())
 
 
@@ -261,13 +259,9 @@ def _load(
             report.problems.append(f'wrong shape: {name} is {shapes}')
         else:
             matching[name] = value
-    for name in wanted:
-        if name in tensors:
-            continue
-        if may_be_new(name):
-            report.new.append(name)
-        else:
-            report.problems.append(f'missing: {name}')
+    absent = [name for name in wanted if name not in tensors]
+    report.new += [name for name in absent if may_be_new(name)]
+    report.problems += [f'missing: {name}' for name in absent if name not in report.new]
     lost = [name for name in report.new if name in report.dropped and not name.startswith(tuple(fresh))]
     if lost:
         report.problems.append(f'dropped and new: {_summary(lost)}; the file has them, but not where such files do')

@@ -93,14 +93,12 @@ def read_npz(path: Path) -> dict[str, Tensor]:
                 shape, _, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
             if math.prod(shape) * dtype.itemsize > member.file_size:
                 raise ValueError(f'{name} declares {shape} values of {dtype} in {member.file_size} bytes')
-            tensors[name] = _tensor(np.asarray(archive[name]))
+            array = np.asarray(archive[name])
+            if dtype.itemsize == 2 and dtype.kind == 'V':
+                tensors[name] = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+            else:
+                tensors[name] = torch.from_numpy(array)
     return tensors
-
-
-def _tensor(array: np.ndarray) -> Tensor:
-    if array.dtype.itemsize == 2 and array.dtype.kind == 'V':
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
 
 
 WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
@@ -206,24 +204,19 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
         else:
             content = _load_torch(path, map_location, mmap)
     except pickle.UnpicklingError as error:
-        raise CheckpointError(_unpickling_message(path, str(error))) from error
+        refused = re.search(r'GLOBAL `?([\w.]+\w)|(getattr of \w+)', str(error))
+        if refused is None:
+            raise CheckpointError(f'checkpoint {path}: not a PyTorch file, or truncated') from error
+        raise CheckpointError(
+            f'checkpoint {path}: refused, because reading it would run code ({refused[refused.lastindex]}); ask its '
+            'author for tensors only, or, if you trust the file with this machine, pass --trust-checkpoint'
+        ) from error
     except Exception as error:
         reason = ' '.join(str(error).split())[:200]
         raise CheckpointError(f'checkpoint {path}: cannot be read, truncated or damaged? ({reason})') from error
     if not isinstance(content, Mapping):
         raise CheckpointError(f'checkpoint {path}: holds a {type(content).__name__}, not a dict of tensors')
     return dict(content)
-
-
-def _unpickling_message(path: Path, error: str) -> str:
-    refused = re.search(r'GLOBAL `?([\w.]+\w)|(getattr of \w+)', error)
-    if refused is None:
-        return f'checkpoint {path}: not a PyTorch file, or truncated'
-    code = refused[refused.lastindex]
-    return (
-        f'checkpoint {path}: refused, because reading it would run code ({code}); ask its author for tensors '
-        'only, or, if you trust the file with this machine, pass --trust-checkpoint'
-    )
 
 
 def averages_only(content: Mapping) -> bool:

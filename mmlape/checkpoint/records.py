@@ -176,7 +176,7 @@ def read_record(content: Mapping, path: str | Path) -> Record:
 
 
 def _entry(stored: object) -> dict[str, Any]:
-    """Return the record of one backbone without what cannot be meant."""
+    """Return the record of one backbone without a grid that is none."""
     sides = _mapping(stored).get('grid')
     is_grid = isinstance(sides, list) and len(sides) == 2 and all(isinstance(n, int) and n > 0 for n in sides)
     return {str(key): value for key, value in _mapping(stored).items() if key != 'grid' or is_grid}
