@@ -3,7 +3,7 @@
 import hashlib
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class Duplicates:
 
     def __init__(self) -> None:
         self._entries: dict[bytes, list[tuple[str, ImageEntry]]] = defaultdict(list)
-        self._counts: dict[str, int] = defaultdict(int)
+        self._counts: Counter[str] = Counter()
 
     def add(self, split: str, entry: ImageEntry, digest: bytes | None) -> None:
         """Add the image of a split by the hash of its file."""
@@ -69,23 +69,20 @@ class Duplicates:
             for split, entry in entries:
                 if split != 'train' and 'train' in first:
                     shared[split].append((entry.path, first['train'].path))
-                if entry is not first[split]:
-                    yield split, _duplicate(entry, first[split])
+                same = first[split]
+                if entry is not same and isinstance(entry.annotation, int) and entry.annotation != same.annotation:
+                    message = f'{entry.path} is {same.path}, of another class.'
+                    yield split, DataIssue(WARNING, 'one image, two classes', message)
+                elif entry is not same:
+                    yield split, DataIssue(WARNING, 'duplicate image', f'{entry.path} is {same.path}.')
         for split, pairs in shared.items():
             everything = complete and len(pairs) == self._counts[split]
             for path, other in pairs:
                 message = f'{path} is {other} of the train data.'
                 if everything:
-                    message = (
-                        f'All {len(pairs)} images of {split} are trained on, so its results mean nothing: {message}'
-                    )
+                    start = f'All {len(pairs)} images of {split} are trained on, so its results mean nothing'
+                    message = f'{start}: {message}'
                 yield split, DataIssue(ERROR if everything else WARNING, f'image in train and {split}', message)
-
-
-def _duplicate(entry: ImageEntry, first: ImageEntry) -> DataIssue:
-    if isinstance(entry.annotation, int) and entry.annotation != first.annotation:
-        return DataIssue(WARNING, 'one image, two classes', f'{entry.path} is {first.path}, of another class.')
-    return DataIssue(WARNING, 'duplicate image', f'{entry.path} is {first.path}.')
 
 
 class DatasetProgress(Progress):
@@ -216,36 +213,23 @@ def print_report(report: FullReport) -> None:
         images = '-' if summary.images is None else f'{summary.images:,}'
         seen = f'{len(summary.seen)} of {summary.num_classes}'
         facts = ''.join(f'\n{what}: {count:,}' for what, count in summary.facts.items())
-        path = escape(summary.path + facts)
-        table.add_row(summary.split, path, escape(_rarest(summary)), images, f'{checked:,}', seen)
-    if report.summaries:
-        out.print(table)
-    else:
-        out.print('no data on this machine of a known format: nothing was checked')
+        counts = sorted((count, label) for label, count in summary.labels.items() if label < len(summary.classes))
+        rarest = '\n'.join(f'{summary.classes[label]}: {count:,}' for count, label in counts[:RAREST_SHOWN])
+        table.add_row(summary.split, escape(summary.path + facts), escape(rarest), images, f'{checked:,}', seen)
+    nothing = 'no data on this machine of a known format: nothing was checked'
+    out.print(table if report.summaries else nothing)
     if len(report.issues):
         table = Table('', 'data', 'issue', 'count', 'examples', show_lines=True)
         for group in report.issues:
             colour = 'red' if group.severity == ERROR else 'yellow'
-            examples = '\n'.join(group.examples[:EXAMPLES_SHOWN])
-            table.add_row(
-                f'[{colour}]{group.severity}[/]', group.split, group.kind, f'{group.count:,}', escape(examples)
-            )
+            examples = escape('\n'.join(group.examples[:EXAMPLES_SHOWN]))
+            table.add_row(f'[{colour}]{group.severity}[/]', group.split, group.kind, f'{group.count:,}', examples)
         out.print(table)
     errors = len(report.issues.errors)
-    warnings = len(report.issues) - errors
+    counts = [(errors, 'error'), (len(report.issues) - errors, 'warning')]
+    kinds = ', '.join(f'{count} kind{"s" * (count != 1)} of {what}' for count, what in counts)
     interrupted = 'interrupted after ' if report.interrupted else ''
-    counts = f'{_number(errors, "error")}, {_number(warnings, "warning")}'
-    out.print(f'{interrupted}{sum(report.checked):,} images in {report.seconds:.0f} s: {counts}')
-
-
-def _number(count: int, what: str) -> str:
-    return f'{count} kind{"s" * (count != 1)} of {what}'
-
-
-def _rarest(summary: DataSummary) -> str:
-    """Return the classes that occur least often, with their counts."""
-    counts = sorted((count, label) for label, count in summary.labels.items() if label < len(summary.classes))
-    return '\n'.join(f'{summary.classes[label]}: {count:,}' for count, label in counts[:RAREST_SHOWN])
+    out.print(f'{interrupted}{sum(report.checked):,} images in {report.seconds:.0f} s: {kinds}')
 
 
 def write_report(report: FullReport, config: str, path: str | Path) -> None:

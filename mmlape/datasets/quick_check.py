@@ -33,7 +33,10 @@ def check_data(
     summaries, warnings, smallest = [], IssueLog(), patch_size(cfg)
     for source in distinct(iter_sources(cfg, splits) if sources is None else sources):
         if source.split in splits:
-            warnings.add(source.split, _raise_errors(_issues(source, smallest)))
+            for issue in _issues(source, smallest):
+                if issue.severity == ERROR:
+                    raise DataError(issue.message)
+                warnings.add(source.split, [issue])
             summaries.append(source.summary)
             print_log(str(source.summary), logger='current')
             check_heads(cfg, source)
@@ -51,13 +54,6 @@ def _issues(source: DataSource, smallest: int) -> Iterator[DataIssue]:
         facts = source.check_image(entry, smallest)
         yield from facts.issues
         source.count(facts)
-
-
-def _raise_errors(issues: Iterable[DataIssue]) -> Iterator[DataIssue]:
-    for issue in issues:
-        if issue.severity == ERROR:
-            raise DataError(issue.message)
-        yield issue
 
 
 def check_heads(cfg: Config, source: DataSource) -> None:

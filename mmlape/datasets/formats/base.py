@@ -254,8 +254,7 @@ class DataSource:
             return ImageFacts([DataIssue(ERROR, 'unreadable image', str(error))])
         facts = ImageFacts()
         try:
-            width, height = image.size
-            require_size(entry.path, width, height, smallest)
+            require_size(entry.path, image.width, image.height, smallest)
         except DataError as error:
             facts.issues.append(DataIssue(ERROR, 'image smaller than a patch', str(error)))
         self.check_annotation(entry, image.size, facts)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+from rich.progress import track
 
 import mmlape
 from mmlape.datasets.mini import scenes
@@ -143,14 +144,9 @@ def draw_labels(scene: Scene) -> np.ndarray:
     return labels
 
 
-def encode_jpeg(image: np.ndarray) -> bytes:
-    """Encode a (H, W, 3) BGR image as JPEG."""
-    return cv2.imencode('.jpg', image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1].tobytes()
-
-
-def encode_png(image: np.ndarray) -> bytes:
-    """Encode a (H, W, 3) BGR image as PNG."""
-    return cv2.imencode('.png', image)[1].tobytes()
+def encode_image(image: np.ndarray, suffix: str) -> bytes:
+    """Encode a (H, W, 3) BGR image as ``.jpg`` or ``.png``."""
+    return cv2.imencode(suffix, image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1].tobytes()
 
 
 MARKER = 'mini_data.json'
@@ -196,17 +192,14 @@ class MiniOptions:
     def __post_init__(self) -> None:
         shorter = min(self.size)
         rules = [
-            ('train', self.train >= 1, 'must be at least 1'),
-            ('val', self.val >= 1, 'must be at least 1'),
-            ('digits', self.digits >= 0, 'must not be negative'),
-            ('vtab', self.vtab >= 0, 'must not be negative'),
-            ('size', shorter >= 32, 'must be at least 32 on both sides'),
+            *((name, getattr(self, name) >= 1, 'must be at least 1') for name in ('train', 'val')),
+            *((name, getattr(self, name) >= 0, 'must not be negative') for name in ('digits', 'vtab', 'seed')),
             ('crop', self.crop >= 16, 'must be at least 16'),
+            ('size', shorter >= 32, 'must be at least 32 on both sides'),
             ('objects', 1 <= self.objects[0] <= self.objects[1], 'must be MIN MAX with 1 <= MIN <= MAX'),
             ('digit_size', 12 <= self.digit_size[0] <= self.digit_size[1], 'must be MIN MAX with 12 <= MIN <= MAX'),
             ('digit_size', self.digit_size[1] <= shorter, f'must fit into a scene of {self.size}'),
             ('masks', self.masks in MASKS, f'must be one of {MASKS}'),
-            ('seed', self.seed >= 0, 'must not be negative'),
         ]
         for name, holds, rule in rules:
             if not holds:
@@ -247,10 +240,10 @@ def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
         scans, backgrounds = scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng)
         coco = CocoWriter(root / 'coco', split, options.masks)
         ade = AdeWriter(root / 'ade', split)
-        for _ in _progress(range(count), f'{split} scenes'):
+        for _ in track(range(count), f'{split} scenes'):
             objects = int(rng.integers(options.objects[0], options.objects[1] + 1))
             scene = scenes.compose(scans, backgrounds, options.size, objects, options.digit_size, rng)
-            jpeg = encode_jpeg(scene.image)
+            jpeg = encode_image(scene.image, '.jpg')
             coco.add(scene, jpeg)
             ade.add(scene, jpeg)
         coco.close()
@@ -275,11 +268,11 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
         folder = root / 'digits' / split
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)
-        for number in _progress(range(count), f'{split} digits'):
+        for number in track(range(count), f'{split} digits'):
             scene = scenes.compose(scans, backgrounds, (options.crop, options.crop), 1, (least, most), rng)
             digit = scene.digits[0]
             name = f'{number:05d}_scan{digit.scan:04d}.png'
-            (folder / scenes.DIGIT_NAMES[digit.label] / name).write_bytes(encode_png(scene.image))
+            (folder / DIGIT_NAMES[digit.label] / name).write_bytes(encode_image(scene.image, '.png'))
         rows.append(dict(format='ImageNet', split=split, path=folder.relative_to(root), images=count, objects=count))
     return rows
 
@@ -296,12 +289,12 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
             scans, backgrounds = scenes.Scans(scans_of, rng).sample(), scenes.Backgrounds(rng, (0.25, 0.5))
             (folder / 'images' / split).mkdir(parents=True)
             lines[split] = []
-            for number in _progress(range(max(1, options.vtab // divisor)), f'{name} {split}'):
+            for number in track(range(max(1, options.vtab // divisor)), f'{name} {split}'):
                 objects = int(rng.integers(1, 5)) if name == 'counts' else 1
                 scene = scenes.compose(scans, backgrounds, crop, objects, (largest - 2, largest), rng)
                 labels = scene.digits[0].label, scene.photograph, len(scene.digits) - 1
                 path = f'images/{split}/{number:05d}.png'
-                (folder / path).write_bytes(encode_png(scene.image))
+                (folder / path).write_bytes(encode_image(scene.image, '.png'))
                 lines[split].append(f'{path} {labels[VTAB_SETS.index(name)]}')
             total = len(lines[split])
             rows.append(dict(format='VTAB', split=split, path=folder.relative_to(root), images=total, objects=total))
@@ -309,12 +302,6 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
         for split, content in lines.items():
             (folder / f'{split}.txt').write_text('\n'.join(content) + '\n')
     return rows
-
-
-def _progress(items: range, description: str) -> Iterator[int]:
-    from rich.progress import track
-
-    return track(items, description=f'{description:<12}')
 
 
 def _require_target(root: Path, overwrite: bool) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from torch import nn
 
@@ -84,7 +85,7 @@ class GradientNormHook(Hook):
         wrapper = runner.optim_wrapper
         if isinstance(wrapper, OptimWrapperDict):
             raise ConfigError(f'GradientNormHook needs a model with one optimiser, not {type(wrapper).__name__}')
-        self.parts = parameter_parts(runner.bare_model)
+        self.parts = parameter_parts(runner.model.module if is_model_wrapper(runner.model) else runner.model)
         self.due = runner.iter + 1 if runner.iter == 0 else self._next(runner.iter)
         step = wrapper.step
 

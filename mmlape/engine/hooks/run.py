@@ -6,6 +6,7 @@ import time
 
 from mmengine.dist import all_gather_object
 from mmengine.hooks import CheckpointHook, Hook
+from mmengine.model import is_model_wrapper
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
 from mmlape.engine.distributed.processes import any_process
@@ -81,7 +82,7 @@ class CompileBackboneHook(Hook):
         if options is None or options is False:
             return
         options = {} if options is True else options
-        model = runner.bare_model
+        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         if not isinstance(options, dict):
             raise ConfigError(f'compile_backbone={options!r}: give True, or a dict of options of torch.compile')
         if not hasattr(model, 'backbone'):
