@@ -26,27 +26,17 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Layout:
-    """One way in which files name the tensors of a backbone.
+    """One way in which files name the tensors of a backbone."""
 
-    Attributes:
-        name: For reports.
-        signs: Regular expressions that each match the beginning of a key.
-        rename: Translates all tensors, of heads too; None keeps the names.
-        normalisation: Of the images, if it is that of every such file.
-        complete: Whether it is a complete model, whose heads and neck belong to it.
-        absent: Regular expression that matches the beginning of no key.
-        beside: Whether parts of it stand beside ``backbone.``, so that signs and names are those of the file.
-        refused: Why such files cannot be loaded; '' if they can.
-    """
-
-    name: str
-    signs: tuple[str, ...]
-    rename: Callable[[Tensors], Tensors] | None = None
-    normalisation: Normalisation | None = None
-    complete: bool = False
-    absent: str | None = None
+    name: str  # for reports
+    signs: tuple[str, ...]  # regular expressions that each match the beginning of a key
+    rename: Callable[[Tensors], Tensors] | None = None  # translates all tensors, of heads too; None keeps the names
+    normalisation: Normalisation | None = None  # of the images, if it is that of every such file
+    complete: bool = False  # whether it is a complete model, whose heads and neck belong to it
+    absent: str | None = None  # regular expression that matches the beginning of no key
+    # whether parts of it stand beside ``backbone.``, so that signs and names are those of the file
     beside: bool = False
-    refused: str = ''
+    refused: str = ''  # why such files cannot be loaded; '' if they can
 
     def named(self, stored: Tensors) -> Tensors | None:
         """Return a file's tensors by the names that this layout knows, or None if they are not of it."""
@@ -58,23 +48,16 @@ class Layout:
 
 @dataclass
 class Weights:
-    """The backbone of a checkpoint under this package's names.
+    """The backbone of a checkpoint under this package's names."""
 
-    Attributes:
-        layout: The name of the layout.
-        tensors: Of the backbone, by name.
-        heads: Of a classifier, ``head.*``, ``head_dist.*`` and ``pre_logits.*``.
-        dropped: Keys that belong to something else (detection and segmentation heads, necks).
-        recorded: What the file records of the backbone, see ``mmlape.checkpoint.records``.
-        normalisation: Of the images; None if it is unknown.
-    """
-
-    layout: str
-    tensors: Tensors
-    heads: Tensors = field(default_factory=dict)
+    layout: str  # the name of the layout
+    tensors: Tensors  # of the backbone, by name
+    heads: Tensors = field(default_factory=dict)  # of a classifier, ``head.*``, ``head_dist.*`` and ``pre_logits.*``
+    # keys that belong to something else (detection and segmentation heads, necks)
     dropped: list[str] = field(default_factory=list)
+    # what the file records of the backbone, see ``mmlape.checkpoint.records``
     recorded: dict[str, Any] = field(default_factory=dict)
-    normalisation: Normalisation | None = None
+    normalisation: Normalisation | None = None  # of the images; None if it is unknown
 
     @property
     def grid(self) -> tuple[int, int] | None:

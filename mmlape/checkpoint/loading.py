@@ -28,47 +28,29 @@ from mmlape.errors import CheckpointError, ConfigError
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How a backbone's checkpoint is loaded.
+    """How a backbone's checkpoint is loaded."""
 
-    Attributes:
-        grid: (rows, columns) of the stored PE, needed when it is not square.
-        allow_joining_mismatch: Load a checkpoint trained with LaPE into a model without it, or the reverse; of files
-            with the same keys, do not warn that they record another joining.
-    """
-
-    grid: tuple[int, int] | None = None
+    grid: tuple[int, int] | None = None  # (rows, columns) of the stored PE, needed when it is not square
+    # load a checkpoint trained with LaPE into a model without it, or the reverse; of files with the same keys, do not
+    # warn that they record another joining
     allow_joining_mismatch: bool = False
 
 
 @dataclass
 class LoadReport:
-    """What loading did.
+    """What loading did."""
 
-    Attributes:
-        path: The file.
-        layout: The recognised layout.
-        total: How many tensors the model has.
-        loaded: Names that got the checkpoint's values.
-        new: Names that keep their initial values, and may.
-        dropped: Names of the checkpoint that this model has no place for.
-        resized: Name to 'from -> to'.
-        problems: What strict loading refuses.
-        warnings: What loads, but is probably not what was meant.
-        notes: What the file does not tell.
-        normalisation: Of the images that the weights want; None if it is unknown.
-    """
-
-    path: str
-    layout: str
-    total: int = 0
-    loaded: list[str] = field(default_factory=list)
-    new: list[str] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
-    resized: dict[str, str] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    normalisation: Normalisation | None = None
+    path: str  # the file
+    layout: str  # the recognised layout
+    total: int = 0  # how many tensors the model has
+    loaded: list[str] = field(default_factory=list)  # names that got the checkpoint's values
+    new: list[str] = field(default_factory=list)  # names that keep their initial values, and may
+    dropped: list[str] = field(default_factory=list)  # names of the checkpoint that this model has no place for
+    resized: dict[str, str] = field(default_factory=dict)  # name to 'from -> to'
+    problems: list[str] = field(default_factory=list)  # what strict loading refuses
+    warnings: list[str] = field(default_factory=list)  # what loads, but is probably not what was meant
+    notes: list[str] = field(default_factory=list)  # what the file does not tell
+    normalisation: Normalisation | None = None  # of the images that the weights want; None if it is unknown
 
     def __str__(self) -> str:
         lines = [f'checkpoint {self.path} ({self.layout} layout): loaded {len(self.loaded)} of {self.total}']

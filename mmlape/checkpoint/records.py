@@ -126,15 +126,11 @@ ADAPTED = ('grid', 'window_attn', 'window_size', 'pad_small_map', 'out_type')
 
 @dataclass(frozen=True)
 class Record:
-    """What a file records.
+    """What a file records."""
 
-    Attributes:
-        backbones: The record of each backbone, by its name in the model; '' for a backbone alone.
-        normalisation: Of the images; None if it is unknown.
-    """
-
+    # the record of each backbone, by its name in the model; '' for a backbone alone
     backbones: dict[str, dict[str, Any]] = field(default_factory=dict)
-    normalisation: Normalisation | None = None
+    normalisation: Normalisation | None = None  # of the images; None if it is unknown
 
     @property
     def backbone(self) -> dict[str, Any]:

@@ -107,21 +107,13 @@ class DatasetProgress(Progress):
 
 @dataclass
 class FullReport:
-    """The result of the full check.
+    """The result of the full check."""
 
-    Attributes:
-        issues: What is wrong.
-        summaries: One for each dataset.
-        checked: How many images were opened, for each dataset.
-        interrupted: Whether it ended before everything was checked.
-        seconds: Its duration.
-    """
-
-    issues: IssueLog = field(default_factory=IssueLog)
-    summaries: list[DataSummary] = field(default_factory=list)
-    checked: list[int] = field(default_factory=list)
-    interrupted: bool = False
-    seconds: float = 0.0
+    issues: IssueLog = field(default_factory=IssueLog)  # what is wrong
+    summaries: list[DataSummary] = field(default_factory=list)  # one for each dataset
+    checked: list[int] = field(default_factory=list)  # how many images were opened, for each dataset
+    interrupted: bool = False  # whether it ended before everything was checked
+    seconds: float = 0.0  # its duration
 
 
 def full_check(

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from mmlape.datasets.transforms import guard_loading
 from mmlape.engine import hooks
 from mmlape.engine.distributed.processes import init_processes, on_every_process, on_main_process
 from mmlape.engine.distributed.sharding import distribution, set_model_wrapper
+from mmlape.engine.hooks.run import finite
 from mmlape.engine.optim import InitialModel
 from mmlape.engine.plan import default_work_dir, require_keys
 from mmlape.engine.runner import Runner
@@ -140,14 +140,9 @@ def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) 
         mmlape=mmlape.__version__,
         images=getattr(dataset, 'num_evaluated', len(dataset)),
         world_size=get_world_size(),
-        metrics={key: _number(value) for key, value in metrics.items() if isinstance(value, int | float)},
-        per_class={measure: {name: _number(value) for name, value in row.items()} for measure, row in values.items()},
+        metrics=finite({key: value for key, value in metrics.items() if isinstance(value, int | float)}),
+        per_class={measure: finite(row) for measure, row in values.items()},
     )
-
-
-def _number(value: float) -> float | None:
-    value = float(value)
-    return value if math.isfinite(value) else None
 
 
 def print_metrics(result: dict) -> None:

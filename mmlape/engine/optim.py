@@ -83,15 +83,11 @@ def check_precision(dtype: str | None) -> None:
 
 @dataclass
 class ParameterGroup:
-    """Parameters that share their settings.
+    """Parameters that share their settings."""
 
-    Attributes:
-        lr: None for frozen parameters, as ``weight_decay`` is.
-        rules: What scales ``lr`` and ``weight_decay``: empty where nothing does or it is not known.
-    """
-
-    lr: float | None
+    lr: float | None  # None for frozen parameters, as ``weight_decay`` is
     weight_decay: float | None
+    # what scales ``lr`` and ``weight_decay``: empty where nothing does or it is not known
     rules: tuple[str, str] = ('', '')
     names: list[str] = field(default_factory=list)
     count: int = 0

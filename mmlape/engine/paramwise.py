@@ -38,17 +38,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the settings of one parameter.
+    """What decides the settings of one parameter."""
 
-    Attributes:
-        rates: Rules whose product scales the learning rate.
-        decay: The rule that scales the weight decay; None if there is none.
-        options: Further options of the optimiser, such as ``betas``.
-    """
-
-    rates: tuple[Rule, ...]
-    decay: Rule | None
-    options: dict
+    rates: tuple[Rule, ...]  # rules whose product scales the learning rate
+    decay: Rule | None  # the rule that scales the weight decay; None if there is none
+    options: dict  # further options of the optimiser, such as ``betas``
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module(

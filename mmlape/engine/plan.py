@@ -110,25 +110,15 @@ TRAIN_KEYS = ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper')
 
 @dataclass
 class RunPlan:
-    """A training run as its configuration and options describe it.
+    """A training run as its configuration and options describe it."""
 
-    Attributes:
-        cfg: The configuration that is trained, with precision, accumulation and schedule applied.
-        work_dir: An absolute path.
-        batch: The images of one optimiser step.
-        batch_policy: 'recipe', 'unknown' or one of :data:`mmlape.engine.plan.POLICIES`.
-        distributed: 'ddp' or 'fsdp'.
-        seed: None for that of the resumed run, or a random one.
-        sources: The datasets of known format; they read and change parts of ``cfg``.
-    """
-
-    cfg: Config
-    work_dir: Path
-    batch: Batch
-    batch_policy: str
-    distributed: str
-    seed: int | None
-    sources: list[DataSource]
+    cfg: Config  # the configuration that is trained, with precision, accumulation and schedule applied
+    work_dir: Path  # an absolute path
+    batch: Batch  # the images of one optimiser step
+    batch_policy: str  # 'recipe', 'unknown' or one of :data:`mmlape.engine.plan.POLICIES`
+    distributed: str  # 'ddp' or 'fsdp'
+    seed: int | None  # None for that of the resumed run, or a random one
+    sources: list[DataSource]  # the datasets of known format; they read and change parts of ``cfg``
 
     @cached_property
     def identity(self) -> dict:

@@ -44,29 +44,18 @@ _BASE_KEYS = ('title', 'base', 'overrides')
 
 @dataclass(frozen=True)
 class StudyArm:
-    """An arm of a study file on one base.
+    """An arm of a study file on one base."""
 
-    Attributes:
-        name: Unique in the file.
-        title: What it is, for a reader.
-        base: Its config.
-        base_name: The base's name in the study; empty if it has a single one.
-        base_title: The base's title.
-        overrides: Changes of the base by dotted keys, as ``--cfg-options`` takes them.
-        variables: Values of the base's ``{{$NAME:default}}``, which MMEngine takes from the environment.
-        figure: The paper's figure as it is printed; None if the study has none for it.
-        relative_to: The arm that the figure is the difference from; None if it is a score.
-    """
-
-    name: str
-    title: str
-    base: str
-    base_name: str
-    base_title: str
-    overrides: Mapping[str, Any]
+    name: str  # unique in the file
+    title: str  # what it is, for a reader
+    base: str  # its config
+    base_name: str  # the base's name in the study; empty if it has a single one
+    base_title: str  # the base's title
+    overrides: Mapping[str, Any]  # changes of the base by dotted keys, as ``--cfg-options`` takes them
+    # values of the base's ``{{$NAME:default}}``, which MMEngine takes from the environment
     variables: Mapping[str, str]
-    figure: str | None = None
-    relative_to: str | None = None
+    figure: str | None = None  # the paper's figure as it is printed; None if the study has none for it
+    relative_to: str | None = None  # the arm that the figure is the difference from; None if it is a score
 
 
 class _Base(NamedTuple):
@@ -77,29 +66,17 @@ class _Base(NamedTuple):
 
 @dataclass(frozen=True)
 class StudyFile:
-    """A study as its file describes it.
+    """A study as its file describes it."""
 
-    Attributes:
-        file: As the user named it: a path, or ``mmlape::studies/NAME.yml``.
-        title: What is compared.
-        arms: All arms, row by row: an arm of the file on each of its bases.
-        seeds: What every arm is trained with; empty if the file has none.
-        paper: Whose the figures are, such as 'DPN (TMLR 2023)'; empty without figures.
-        table: Which table or section of the paper.
-        runs: How many runs a figure is of, as the paper says it.
-        dataset: What they were measured on.
-        metric: What they are, as metafiles name it: 'top-1'.
-    """
-
-    file: str
-    title: str
-    arms: tuple[StudyArm, ...]
-    seeds: tuple[int, ...] = ()
-    paper: str = ''
-    table: str = ''
-    runs: str = 'not stated'
-    dataset: str = ''
-    metric: str = 'top-1'
+    file: str  # as the user named it: a path, or ``mmlape::studies/NAME.yml``
+    title: str  # what is compared
+    arms: tuple[StudyArm, ...]  # all arms, row by row: an arm of the file on each of its bases
+    seeds: tuple[int, ...] = ()  # what every arm is trained with; empty if the file has none
+    paper: str = ''  # whose the figures are, such as 'DPN (TMLR 2023)'; empty without figures
+    table: str = ''  # which table or section of the paper
+    runs: str = 'not stated'  # how many runs a figure is of, as the paper says it
+    dataset: str = ''  # what they were measured on
+    metric: str = 'top-1'  # what they are, as metafiles name it: 'top-1'
 
     @property
     def name(self) -> str:

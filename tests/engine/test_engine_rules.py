@@ -16,7 +16,7 @@ from torch import nn
 from mmlape.engine import seeding
 from mmlape.engine.evaluator import _number
 from mmlape.engine.hooks import AccumulationHook, NaNGuardHook, ReseedHook, RunRecordHook, SecondEvaluationHook
-from mmlape.engine.hooks.run import _finite
+from mmlape.engine.hooks.run import finite
 from mmlape.engine.optim import InitialModel
 from mmlape.engine.runner import Runner
 from mmlape.engine.schedule import check_schedule
@@ -63,7 +63,7 @@ def test_neither_weights_nor_losses_nor_metrics_are_infinite(value, monkeypatch,
     hook.after_train_iter(runner, 0, outputs=dict(loss=torch.tensor(2.0)))
     with pytest.raises(NotFiniteError, match=rf'not finite at iteration 5: loss = {value}'):
         hook.after_train_iter(runner, 0, outputs=dict(loss=torch.tensor(value)))
-    assert _finite({'a': value, 'b': 2}) == {'a': None, 'b': 2.0} and _number(value) is None and _number(2) == 2.0
+    assert finite({'a': value, 'b': 2}) == {'a': None, 'b': 2.0} and _number(value) is None and _number(2) == 2.0
 
 
 # seeds

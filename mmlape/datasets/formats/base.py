@@ -22,19 +22,12 @@ MAX_EXAMPLES = 5
 
 @dataclass(frozen=True)
 class DataIssue:
-    """Something wrong with a dataset.
+    """Something wrong with a dataset."""
 
-    Attributes:
-        severity: `ERROR` for what ends or spoils a run, `WARNING` for what a person should know.
-        kind: A few words that similar issues share.
-        message: One sentence that names the file.
-        count: How many things it is about.
-    """
-
-    severity: str
-    kind: str
-    message: str
-    count: int = 1
+    severity: str  # `ERROR` for what ends or spoils a run, `WARNING` for what a person should know
+    kind: str  # a few words that similar issues share
+    message: str  # one sentence that names the file
+    count: int = 1  # how many things it is about
 
 
 @dataclass
@@ -84,24 +77,18 @@ MAX_NAMES = 8
 
 @dataclass
 class DataSummary:
-    """The contents of a dataset.
-
-    Attributes:
-        images: The number of images; None where they were not counted.
-        seen: The labels that occur: in all annotations, or in the sample where ``sampled`` is set.
-        labels: How often each label occurs: in instances, pixels, or images.
-        facts: Further counts, by what they count.
-    """
+    """The contents of a dataset."""
 
     split: str
     path: str
-    images: int | None
+    images: int | None  # the number of images; None where they were not counted
     num_classes: int
+    # the labels that occur: in all annotations, or in the sample where ``sampled`` is set
     seen: set[int] = field(default_factory=set)
     sampled: bool = True
     classes: tuple[str, ...] = ()
-    labels: Counter = field(default_factory=Counter)
-    facts: Counter = field(default_factory=Counter)
+    labels: Counter = field(default_factory=Counter)  # how often each label occurs: in instances, pixels, or images
+    facts: Counter = field(default_factory=Counter)  # further counts, by what they count
 
     def __str__(self) -> str:
         images = '' if self.images is None else f'{self.images} images, '
@@ -111,15 +98,10 @@ class DataSummary:
 
 @dataclass(frozen=True)
 class ImageEntry:
-    """An image to check.
+    """An image to check."""
 
-    Attributes:
-        path: The image's file.
-        annotation: What the dataset has for it: a COCO record, the path of a label map, a label, or None.
-    """
-
-    path: str
-    annotation: Any = None
+    path: str  # the image's file
+    annotation: Any = None  # what the dataset has for it: a COCO record, the path of a label map, a label, or None
 
 
 @dataclass
@@ -141,32 +123,17 @@ class DataSource:
         split: 'train', 'val' or 'test'.
         cfg: The dataset's own part of the config, to be read or changed.
         dataset_class: The class that ``cfg`` builds.
-
-    Attributes:
-        root: The data root; may be ''.
-        ann_file: The annotation file or list; '' where it has none.
-        image_dir: The directory of the images.
-        label_dir: The directory of the label maps; '' where it has none.
-        classes: The class names in label order; None where only the data has them.
-        explicit: Whether the config, not the class, names the classes.
-        entries: The images that exist, for `check_image`; `check_structure` fills them in.
-        summary: The contents; all checks fill them in.
     """
 
-    instructions = 'Put the data where the config expects it'
-    """How to obtain data of this format."""
-    mini_folder = ''
-    """The folder of the mini data that has this format; '' for none."""
-    pack_transform = ''
-    """The transform that packs a sample of this format."""
-    classes_optional = False
-    """Whether data of this format may lack a list of its classes."""
-    selects_classes = False
-    """Whether the dataset class skips the annotations of classes that the config does not name."""
+    instructions = 'Put the data where the config expects it'  # how to obtain data of this format
+    mini_folder = ''  # of the mini data of this format; '' for none
+    pack_transform = ''  # packs a sample of this format
+    classes_optional = False  # whether data of this format may lack a list of its classes
+    selects_classes = False  # whether the dataset class skips annotations of classes that the config does not name
 
     def __init__(self, split: str, cfg: dict, dataset_class: type[Any]) -> None:
         self.split, self.cfg, self.dataset_class = split, cfg, dataset_class
-        self.root = os.path.expanduser(cfg.get('data_root') or '')
+        self.root = os.path.expanduser(cfg.get('data_root') or '')  # this and the other paths are '' for none
         prefix = cfg.get('data_prefix') or {}
         if not isinstance(prefix, dict):
             prefix = dict(img_path=prefix)
@@ -178,11 +145,11 @@ class DataSource:
         classes = given or self.class_metainfo
         if isinstance(classes, str):  # MMEngine takes a path to a list too
             classes = read_lines(classes) if os.path.isfile(classes) else [classes]
-        self.classes = tuple(classes) if classes else None
-        self.explicit = bool(given)
+        self.classes = tuple(classes) if classes else None  # in label order; None where only the data has them
+        self.explicit = bool(given)  # the config, not the class, names the classes
         classes = self.classes or ()
         self.summary = DataSummary(split, self.ann_file or self.image_dir, None, len(classes), classes=classes)
-        self.entries: list[ImageEntry] = []
+        self.entries: list[ImageEntry] = []  # the images that exist, found by `check_structure`
 
     @property
     def class_metainfo(self) -> tuple[str, ...]:

@@ -87,19 +87,12 @@ class Defect(NamedTuple):
 
 @dataclass(frozen=True)
 class AnnotationRules:
-    """What an annotation is checked against.
+    """What an annotation is checked against."""
 
-    Attributes:
-        labels: Label of each category id.
-        images: Record of each image id.
-        with_mask: Whether the pipeline loads masks.
-        needs_mask: Whether every annotation must have one.
-    """
-
-    labels: Mapping[int, int]
-    images: Mapping[int, dict]
-    with_mask: bool
-    needs_mask: bool
+    labels: Mapping[int, int]  # label of each category id
+    images: Mapping[int, dict]  # record of each image id
+    with_mask: bool  # whether the pipeline loads masks
+    needs_mask: bool  # whether every annotation must have one
 
     def find_defect(self, annotation: dict) -> Defect | None:
         """Return the worst defect of an annotation; None without any."""

@@ -162,31 +162,19 @@ VTAB_SETS = ('digits', 'textures', 'counts')
 
 @dataclass(frozen=True)
 class MiniOptions:
-    """Options of the mini data.
+    """Options of the mini data."""
 
-    Args:
-        train: Number of training scenes.
-        val: Number of validation scenes.
-        digits: Number of training crops of a single digit; a fifth as many are for validation.
-        size: (H, W) of a scene.
-        crop: Side of a single-digit crop, which shows one cell of a scene.
-        objects: Fewest and most digits of a scene.
-        digit_size: Smallest and largest side, in pixels, of a digit's tile.
-        masks: Format of the instance masks, 'polygon' or 'rle'.
-        seed: The same seed gives the same bytes.
-        vtab: Number of training images of each set of the mini VTAB; a quarter as many are for validation, half as
-            many for testing.
-    """
-
-    train: int = 800
-    val: int = 100
-    digits: int = 6000
-    size: tuple[int, int] = (256, 256)
-    crop: int = 64
-    objects: tuple[int, int] = (2, 4)
-    digit_size: tuple[int, int] = (96, 104)
-    masks: str = 'polygon'
-    seed: int = 0
+    train: int = 800  # number of training scenes
+    val: int = 100  # number of validation scenes
+    digits: int = 6000  # number of training crops of a single digit; a fifth as many are for validation
+    size: tuple[int, int] = (256, 256)  # (H, W) of a scene
+    crop: int = 64  # side of a single-digit crop, which shows one cell of a scene
+    objects: tuple[int, int] = (2, 4)  # fewest and most digits of a scene
+    digit_size: tuple[int, int] = (96, 104)  # smallest and largest side, in pixels, of a digit's tile
+    masks: str = 'polygon'  # format of the instance masks, 'polygon' or 'rle'
+    seed: int = 0  # the same seed gives the same bytes
+    # number of training images of each set of the mini VTAB; a quarter as many are for validation, half as many for
+    # testing
     vtab: int = 0
 
     def __post_init__(self) -> None:

@@ -217,12 +217,12 @@ class RunRecordHook(Hook):
 
     def after_val_epoch(self, runner, metrics: dict | None = None) -> None:
         """Record the metrics of an evaluation during training."""
-        scalars = _finite({key: value for key, value in (metrics or {}).items() if isinstance(value, int | float)})
+        scalars = finite({key: value for key, value in (metrics or {}).items() if isinstance(value, int | float)})
         if not scalars:
             return
         key, greater = self._criterion(runner, scalars)
         classes = next((hook.values for hook in runner.hooks if isinstance(hook, PerClassHook)), {})
-        classes = {name: _finite(row) for name, row in classes.items()}
+        classes = {name: finite(row) for name, row in classes.items()}
         epoch = {} if isinstance(runner.train_loop, IterBasedTrainLoop) else dict(epoch=runner.epoch)
         runner.record.add_evaluation(runner.iter, scalars, key, greater, **epoch, per_class=classes)
 
@@ -243,6 +243,6 @@ class RunRecordHook(Hook):
         runner.record.update(**self._progress(runner), eta=0, cost=self._cost())
 
 
-def _finite(values: dict[str, float]) -> dict[str, float | None]:
+def finite(values: dict[str, float]) -> dict[str, float | None]:
     """Return the values as JSON can hold them: None instead of NaN."""
     return {key: float(value) if math.isfinite(value) else None for key, value in values.items()}
