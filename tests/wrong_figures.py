@@ -155,7 +155,7 @@ BY_FILE = {
         ('few-shot: the default regularisation always', "dict(type='mmlape.FewShotMetric', l2=l2)",
          "dict(type='mmlape.FewShotMetric')"),
         ('few-shot: a second evaluation of it', "if not str(hook['type']).endswith('SecondEvaluationHook')", ''),
-        ('test: NaN is a value', 'return value if math.isfinite(value) else None', 'return value'),
+        ('test: NaN is a value', 'metrics=finite({key', 'metrics=dict({key'),
     ],
     'mmlape/datasets/fraction.py': [
         ('fraction: rounded down', 'round(self.share * count)', 'int(self.share * count)'),
