@@ -644,7 +644,7 @@ BY_FILE = {
         ('norms: one iteration late', 'now = runner.iter + 1\n', 'now = runner.iter + 2\n'),
     ],
     'mmlape/engine/paramwise.py': [
-        ('rates: one layer up', '(depths - 1 - depth))', '(depths - depth))'),
+        ('rates: one layer up', '** (depths - 1 - depth)', '** (depths - depth)'),
         ('rates: the shortest key', 'for key in sorted(sorted(keys, reverse=True), key=len):',
          'for key in sorted(sorted(keys), key=len, reverse=True):'),
         ('rates: bias of norms, too', 'bias=is_bias and not is_norm)', 'bias=is_bias)'),

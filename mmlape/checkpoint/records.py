@@ -82,18 +82,10 @@ def _make(values: Mapping, scale: int, source: str) -> Normalisation | None:
 
 def _pretrained_cfg(metadata: Mapping, path: Path) -> Mapping:
     """Return timm's description of weights, from a file's metadata or from the file beside it."""
-    texts = [metadata.get('pretrained_cfg')]
-    if path.name in HUB_NAMES and path.with_name('config.json').is_file():
-        texts.append(path.with_name('config.json').read_text(encoding='utf-8', errors='replace'))
-    for text in texts:
-        try:
-            values = json.loads(text) if isinstance(text, str) else text
-        except ValueError:
-            continue
-        if isinstance(values, Mapping):
-            inner = values.get('pretrained_cfg')
-            return inner if isinstance(inner, Mapping) else values
-    return {}
+    values, beside = _mapping(metadata.get('pretrained_cfg')), path.with_name('config.json')
+    if not values and path.name in HUB_NAMES and beside.is_file():
+        values = _mapping(beside.read_text(encoding='utf-8', errors='replace'))
+    return _mapping(values.get('pretrained_cfg')) or values
 
 
 def _preprocessor(text: object) -> Mapping:
@@ -167,15 +159,14 @@ def read_record(content: Mapping, path: str | Path) -> Record:
     Of files that others have written, the normalisation may be known.
     """
     stored = _mapping(_mapping(content.get('meta')).get(KEY))
-    backbones = {str(name): _entry(entry) for name, entry in _mapping(stored.get('backbones')).items()}
+    backbones = {}
+    for name, entry in _mapping(stored.get('backbones')).items():
+        backbones[str(name)] = {str(key): value for key, value in _mapping(entry).items()}
+        sides = backbones[str(name)].get('grid')
+        is_grid = isinstance(sides, list) and len(sides) == 2 and all(isinstance(n, int) and n > 0 for n in sides)
+        if not is_grid:
+            backbones[str(name)].pop('grid', None)
     return Record(backbones, stored_normalisation(content, stored, path))
-
-
-def _entry(stored: object) -> dict[str, Any]:
-    """Return the record of one backbone without a grid that is none."""
-    sides = _mapping(stored).get('grid')
-    is_grid = isinstance(sides, list) and len(sides) == 2 and all(isinstance(n, int) and n > 0 for n in sides)
-    return {str(key): value for key, value in _mapping(stored).items() if key != 'grid' or is_grid}
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

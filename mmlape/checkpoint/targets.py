@@ -33,10 +33,8 @@ class Target:
     def missing(self, weights: Weights, told: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
         """Return what of a file's model this layout has no place for.
 
-        Args:
-            weights: Of the file.
-            told: What it tells of the model's arguments, of ``defaults`` also those that are the default.
-            defaults: The arguments that leave no trace in a file but what it records.
+        ``told`` is what the file tells of the model's arguments; ``defaults`` are those of the arguments that leave no
+        trace in a file but what it records.
         """
         if self.names is None:
             return []

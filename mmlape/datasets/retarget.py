@@ -85,9 +85,8 @@ def _agree(sources: list[DataSource]) -> tuple[list[str], tuple[str, ...]]:
     for source, names in listed:
         if names != classes:
             difference = sorted(set(names) ^ set(classes)) or 'their order'
-            raise DataError(
-                f'{first.split} and {source.split} data in {source.root} have different classes: {difference}.'
-            )
+            where = f'{first.split} and {source.split} data in {source.root}'
+            raise DataError(f'{where} have different classes: {difference}.')
     others = [source for source in sources if source.classes != classes]
     for source in others:
         source.set_classes(classes)

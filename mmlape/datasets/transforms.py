@@ -116,6 +116,7 @@ class LoadSegAnnotations(BaseTransform):
 
 
 def _load(path: str, load: Callable[[dict], dict | None], results: dict) -> dict | None:
+    """Run a transform; turn whatever it raises into a BrokenSampleError."""
     try:
         return load(results)
     except BrokenSampleError:

@@ -67,18 +67,9 @@ def export_backbone(
     tolerance: float = TOLERANCE,
     notes: dict[str, str] | None = None,
 ) -> float:
-    """Write the graph, unless its numbers differ from PyTorch's.
+    """Write the graph with notes in its metadata, unless its numbers differ from PyTorch's by more than ``tolerance``.
 
-    Args:
-        backbone: Left as it is.
-        size: Height and width of the image.
-        out: The file to write; one that is there is replaced.
-        opset: Of the graph.
-        tolerance: Largest absolute difference that is accepted.
-        notes: Kept in the file's metadata.
-
-    Returns:
-        The largest absolute difference of an output on random images.
+    Return the largest absolute difference of an output on random images of one size (height, width).
 
     Raises:
         ExportError: If torch cannot export it, a difference exceeds ``tolerance``, or ``out`` is a folder; nothing is

@@ -118,7 +118,11 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             is_flat = getattr(module, own_name).ndim == 1
             kinds = dict(position=is_position, norm=is_norm, bias=is_bias, dwconv=is_depthwise, flat=is_flat)
             decay = self._first_rule('decay_mult', kinds)
-        rates = filter(None, [rate, self._depth_rule(name, depth_of)])
+        rates = [rate] if rate else []
+        if depth_of is not None:
+            depth, depths = depth_of(name)
+            factor = self.paramwise_cfg['layer_decay_rate'] ** (depths - 1 - depth)
+            rates.append(Rule(f'layer {depth} of {depths - 1}', factor))
         return Settings(tuple(rates), decay, {option: value for option, (_, value) in custom.items()})
 
     def _custom(self, name: str) -> dict[str, tuple]:
@@ -134,12 +138,6 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         """Return the rule of the first kind that a parameter is of and that the configuration has a factor for."""
         keys = [f'{kind}_{setting}' for kind, applies in kinds.items() if applies]
         return next((Rule(key, self.paramwise_cfg[key]) for key in keys if key in self.paramwise_cfg), None)
-
-    def _depth_rule(self, name: str, depth_of: Callable | None) -> Rule | None:
-        if depth_of is None:
-            return None
-        depth, depths = depth_of(name)
-        return Rule(f'layer {depth} of {depths - 1}', self.paramwise_cfg['layer_decay_rate'] ** (depths - 1 - depth))
 
 
 def parameter_rules(model: nn.Module, optim_wrapper: dict) -> dict[str, tuple[str, str]]:
