@@ -13,7 +13,7 @@ from torch import nn
 from mmlape.analysis.drawing import check_image_path, draw_sample, write_image
 from mmlape.analysis.inference import init_model, predict
 from mmlape.datasets.formats import CocoSource, SegmentationSource
-from mmlape.datasets.image_files import open_image
+from mmlape.datasets.formats.base import open_image
 from mmlape.errors import ConfigError
 
 

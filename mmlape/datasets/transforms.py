@@ -12,9 +12,8 @@ from mmcv.transforms import BaseTransform
 from mmengine import Config
 
 from mmlape.datasets.formats import iter_sources
-from mmlape.datasets.formats.base import DataSource
+from mmlape.datasets.formats.base import DataSource, looks_truncated, open_image, require_size
 from mmlape.datasets.formats.segmentation import unknown_labels_message
-from mmlape.datasets.image_files import looks_truncated, open_image, require_size
 from mmlape.datasets.sources import patch_size
 from mmlape.errors import DataError
 from mmlape.registry import TRANSFORMS

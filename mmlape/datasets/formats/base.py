@@ -11,13 +11,57 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mmengine.logging import print_log
+from PIL import Image
 
-from mmlape.datasets.image_files import open_image, require_size
 from mmlape.datasets.sources import class_palette, default_argument, read_lines
 from mmlape.errors import DataError
 
+_AGAIN = 'Download or unpack it again, or remove it from the dataset.'
+END_MARKERS = {'.jpg': b'\xff\xd9', '.jpeg': b'\xff\xd9', '.png': b'IEND'}
 ERROR, WARNING = 'error', 'warning'
 MAX_EXAMPLES = 5
+MAX_NAMES = 8
+TAIL_BYTES = 4096  # some cameras append data after the end marker
+
+
+def open_image(path: str) -> Image.Image:
+    """Decode a complete image.
+
+    Raises:
+        DataError: The file is missing, empty, truncated or no image, or its pixels are floats; the message names it.
+    """
+    try:
+        if os.path.getsize(path) == 0:
+            raise DataError(f'Image {path} is empty (0 bytes). {_AGAIN}')
+        image = Image.open(path)
+        image.load()
+    except FileNotFoundError as error:
+        raise DataError(f'Image {path} does not exist. {_AGAIN}') from error
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        reason = str(error).partition(':')[0] if isinstance(error, Image.UnidentifiedImageError) else str(error)
+        raise DataError(f'Image {path} cannot be read: {reason}. {_AGAIN}') from error
+    if image.mode == 'F':
+        raise DataError(f'Image {path} has pixels that are floats: save it with 8 bits a channel.')
+    return image
+
+
+def looks_truncated(path: str) -> bool:
+    """Return whether a local JPEG or PNG file lacks its end marker; cheap, to be confirmed with `open_image`."""
+    marker = END_MARKERS.get(os.path.splitext(path)[1].lower())
+    if marker is None or not os.path.isfile(path):
+        return False
+    with open(path, 'rb') as file:
+        file.seek(max(0, os.path.getsize(path) - TAIL_BYTES))
+        return marker not in file.read()
+
+
+def require_size(path: str, width: int, height: int, smallest: int) -> None:
+    """Raise DataError if a side of an image is below ``smallest``, the side of a model's patch."""
+    if min(width, height) < smallest:
+        raise DataError(
+            f'Image {path} is {width} x {height} pixels, smaller than one {smallest} x {smallest} patch. '
+            'Enlarge it, or remove it from the dataset.'
+        )
 
 
 @dataclass(frozen=True)
@@ -70,9 +114,6 @@ class IssueLog:
     def errors(self) -> list[IssueGroup]:
         """The groups that would end or spoil a run."""
         return [group for group in self if group.severity == ERROR]
-
-
-MAX_NAMES = 8
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """COCO's format: a directory of images, and one JSON file of annotations."""
 
+import functools
 import json
 import math
 import os
@@ -61,6 +62,12 @@ def read_coco(path: str) -> dict[str, Any]:
 def class_names(coco: dict[str, Any]) -> tuple[str, ...]:
     """Return the category names in the order of the file, which is MMDetection's label order."""
     return tuple(category['name'] for category in coco['categories'])
+
+
+@functools.lru_cache
+def _listed_classes(path: str, changed: int) -> tuple[str, ...]:
+    """Read the classes of a file once: a study moves the data of each of its arms."""
+    return class_names(read_coco(path))
 
 
 def _find_defect(entry: Any, fields: dict[str, type | tuple[type, ...]]) -> str | None:
@@ -165,7 +172,9 @@ class CocoSource(DataSource):
 
     def read_classes(self) -> tuple[str, ...] | None:
         """Read the categories."""
-        return class_names(read_coco(self.ann_file)) if os.path.isfile(self.ann_file) else None
+        if not os.path.isfile(self.ann_file):
+            return None
+        return _listed_classes(self.ann_file, os.stat(self.ann_file).st_mtime_ns)
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
         """Check paths, categories, every annotation, and that the images are there."""

@@ -14,9 +14,9 @@ from mmlape.datasets.formats.base import (
     ImageEntry,
     ImageFacts,
     files_below,
+    open_image,
     shorten,
 )
-from mmlape.datasets.image_files import open_image
 from mmlape.datasets.sources import read_lines
 from mmlape.errors import DataError
 
