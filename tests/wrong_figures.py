@@ -783,7 +783,7 @@ BY_FILE = {
         ('reader: attributes of anything',
          "if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):",
          "if name not in ('min', 'max', 'mean', 'current'):"),
-        ('reader: unrestricted', 'weights_only=True,', 'weights_only=False,'),
+        ('reader: unrestricted', 'weights_only=not _trusted,', 'weights_only=False,'),
         ('reader: the average first', 'if averages_only(content):\n        content = content[next(',
          'if any(key in content for key in AVERAGES):\n        content = content[next('),
         ('reader: one prefix only', 'while prefix := next(', 'if prefix := next('),

@@ -139,13 +139,6 @@ def _safe_globals() -> list:
     return [HistoryBuffer, (_history_method, 'builtins.getattr'), argparse.Namespace, *arrays]
 
 
-def _load_torch(path: Path, map_location: str, mmap: bool):
-    if _trusted:
-        return torch.load(path, map_location=map_location, weights_only=False, mmap=mmap)
-    with torch.serialization.safe_globals(_safe_globals()):
-        return torch.load(path, map_location=map_location, weights_only=True, mmap=mmap)
-
-
 ADDRESSES = (
     'http://', 'https://', 'torchvision://', 'modelzoo://', 'open-mmlab://', 'openmmlab://', 'mmcls://', 'pavi://',
     r'(\S+\:)?s3://', r'(\S+\:)?petrel://',
@@ -202,7 +195,8 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
         elif kind == 'npz':
             content = {name: value.to(map_location) for name, value in read_npz(path).items()}
         else:
-            content = _load_torch(path, map_location, mmap)
+            with torch.serialization.safe_globals(_safe_globals()):
+                content = torch.load(path, map_location=map_location, weights_only=not _trusted, mmap=mmap)
     except pickle.UnpicklingError as error:
         refused = re.search(r'GLOBAL `?([\w.]+\w)|(getattr of \w+)', str(error))
         if refused is None:

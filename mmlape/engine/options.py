@@ -78,7 +78,13 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     )
     add('--seed', type=seed, help='random seed; default: a random one, recorded in run.json')
     add('--deterministic', action='store_true', default=None, help='prefer deterministic kernels; slower on GPUs')
-    _add_batch_options(parser)
+    policies = parser.add_mutually_exclusive_group()  # for another total batch than the recipe's, by default an error
+    for name, help in (
+        ('auto-scale-lr', "scale the recipe's learning rate to the total batch"),
+        ('accumulate', "accumulate to the recipe's batch, and lengthen the schedule to as many images"),
+        ('allow-batch-mismatch', "train with another total batch than the recipe's"),
+    ):
+        policies.add_argument(f'--{name}', dest='batch', action='store_const', const=name, help=help)
     add_launcher(parser)
     add('--tensorboard', action='store_true', help='also log for TensorBoard, to vis_data in the work dir')
     add(
@@ -95,17 +101,6 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         help='log the gradient norm of each layer every N iterations (default 50); see plot-grad-norms',
     )
     add_trust(parser)
-
-
-def _add_batch_options(parser: argparse.ArgumentParser) -> None:
-    """Add what to do if the total batch differs from the recipe's; an error by default."""
-    policies = parser.add_mutually_exclusive_group()
-    for name, help in (
-        ('auto-scale-lr', "scale the recipe's learning rate to the total batch"),
-        ('accumulate', "accumulate to the recipe's batch, and lengthen the schedule to as many images"),
-        ('allow-batch-mismatch', "train with another total batch than the recipe's"),
-    ):
-        policies.add_argument(f'--{name}', dest='batch', action='store_const', const=name, help=help)
 
 
 def height_width(values: Sequence[int] | None, option: str) -> tuple[int, int] | None:

@@ -160,14 +160,13 @@ def _replace(optimizer, new: dict[Tensor, Tensor]) -> None:
     for group in optimizer.param_groups:
         group['params'] = [new[parameter] for parameter in group['params']]
     state = {
-        new[old]: {key: _like(value, old, new[old]) for key, value in of.items()}
-        for old, of in optimizer.state.items()
+        new[old]: {key: _like(value, new[old]) for key, value in of.items()} for old, of in optimizer.state.items()
     }
     optimizer.state.clear()
     optimizer.state.update(state)
 
 
-def _like(value, old: Tensor, new: DTensor):
+def _like(value, new: DTensor):
     """Shard a state of the parameter's shape as the parameter is; every process has all of it already."""
     if not isinstance(value, Tensor) or value.shape != new.shape:
         return value

@@ -21,14 +21,11 @@ class CheckpointHook(_CheckpointHook):
 
     A checkpoint holds no gradients. One that is due between two accumulated iterations is saved after the step of the
     optimiser that they lead to.
-
-    Attributes:
-        saved: The iteration of the last checkpoint.
     """
 
     changes_results = False
     deferred = False
-    saved = 0
+    saved = 0  # the iteration of the last checkpoint
 
     def before_train(self, runner) -> None:
         """Check that there is space for the checkpoints to come; raise DiskSpaceError if not."""

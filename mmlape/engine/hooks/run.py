@@ -135,19 +135,16 @@ class NaNGuardHook(Hook):
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
         """Check the summed loss, which is finite only if every part is."""
         loss = (outputs or {}).get('loss')
-        if loss is not None and any_process(not math.isfinite(float(outputs['loss'].detach())), loss.device):
-            raise NotFiniteError(self._message(runner, outputs))
-
-    def _message(self, runner, outputs: dict) -> str:
-        values = {key: float(value.detach()) for key, value in outputs.items() if 'loss' in key}
-        gathered = all_gather_object(values)
+        if loss is None or not any_process(not math.isfinite(float(outputs['loss'].detach())), loss.device):
+            return
+        gathered = all_gather_object({key: float(value.detach()) for key, value in outputs.items() if 'loss' in key})
         bad = []
         for rank, losses in enumerate(gathered):
             where = f' (process {rank})' if len(gathered) > 1 else ''
             bad += [f'{key} = {value}{where}' for key, value in losses.items() if not math.isfinite(value)]
         kept = checkpoints(runner.work_dir)
         last = f'the last good checkpoint is {kept[0]}' if kept else 'no checkpoint had been written'
-        return (
+        raise NotFiniteError(
             f'the loss is not finite at iteration {runner.iter + 1}: {", ".join(bad)}; {last}. '
             'A lower learning rate or gradient clipping may help; so may --amp bf16 instead of fp16'
         )
