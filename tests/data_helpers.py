@@ -5,9 +5,9 @@ import json
 import pytest
 from mmengine import Config
 
+from mmlape.datasets.checks import check_data
 from mmlape.datasets.mini.make import ADE_CLASSES
 from mmlape.datasets.mini.scenes import DIGIT_NAMES
-from mmlape.datasets.quick_check import check_data
 from mmlape.errors import DataError
 
 FOLDERS = tuple(sorted(DIGIT_NAMES))

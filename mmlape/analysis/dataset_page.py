@@ -16,9 +16,9 @@ from mmengine.structures import BaseDataElement
 from PIL import Image
 
 from mmlape.analysis.drawing import draw_sample
+from mmlape.datasets.checks import FullReport
 from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.formats.base import DataSummary
-from mmlape.datasets.full_check import FullReport
 from mmlape.datasets.sources import class_palette, spread
 from mmlape.datasets.transforms import guard_loading
 from mmlape.errors import ConfigError, DataError

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 after errors, 130 after an interrupt."""
-    from mmlape.datasets.full_check import full_check, print_report, write_report
+    from mmlape.datasets.checks import full_check, print_report, write_report
     from mmlape.engine.config import config_name, load_config
     from mmlape.engine.optim import quiet_logger
 

@@ -14,7 +14,7 @@ import mmlape
 from mmlape.checkpoint.loading import load_model
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.console import console
-from mmlape.datasets.quick_check import check_data
+from mmlape.datasets.checks import check_data
 from mmlape.datasets.sources import iter_unwrapped
 from mmlape.datasets.transforms import guard_loading
 from mmlape.engine import hooks

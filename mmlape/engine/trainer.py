@@ -12,7 +12,7 @@ from mmengine.dist import get_world_size, is_distributed, is_main_process
 from mmengine.logging import print_log
 
 import mmlape
-from mmlape.datasets.quick_check import check_data
+from mmlape.datasets.checks import check_data
 from mmlape.engine.distributed.processes import init_processes, on_every_process, on_main_process
 from mmlape.engine.optim import InitialModel, check_precision
 from mmlape.engine.plan import RunPlan, plan_run

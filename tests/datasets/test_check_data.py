@@ -14,11 +14,10 @@ from PIL import Image
 
 from mmlape.analysis.dataset_page import write_page
 from mmlape.cli import main
-from mmlape.datasets import full_check as full
-from mmlape.datasets.full_check import full_check, print_report, write_report
+from mmlape.datasets import checks as full
+from mmlape.datasets.checks import check_data, full_check, print_report, write_report
 from mmlape.datasets.mini.make import ADE_CLASSES, MiniOptions, make_mini_data
 from mmlape.datasets.mini.scenes import DIGIT_NAMES
-from mmlape.datasets.quick_check import check_data
 from mmlape.errors import DataError
 
 SPLITS = ('train', 'val')

@@ -8,10 +8,10 @@ from data_helpers import FOLDERS, ade_cfg, build, coco_cfg, edit, folder_cfg, re
 from mmengine import Config
 from PIL import Image
 
+from mmlape.datasets.checks import check_data
 from mmlape.datasets.formats.coco import read_coco
 from mmlape.datasets.mini.make import ADE_CLASSES
 from mmlape.datasets.mini.scenes import DIGIT_NAMES
-from mmlape.datasets.quick_check import check_data
 from mmlape.errors import DataError
 
 # ---------------------------------------------------------------- good data

@@ -6,10 +6,9 @@ from data_helpers import refusal
 from mmengine import Config
 from PIL import Image
 
+from mmlape.datasets.checks import check_data, full_check
 from mmlape.datasets.formats import FORMATS
 from mmlape.datasets.formats.base import WARNING, DataIssue, DataSource, ImageEntry
-from mmlape.datasets.full_check import full_check
-from mmlape.datasets.quick_check import check_data
 from mmlape.datasets.retarget import retarget_data
 from mmlape.datasets.sources import patch_size, read_lines
 from mmlape.registry import DATASETS

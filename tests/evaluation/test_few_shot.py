@@ -12,8 +12,8 @@ from mmengine.registry import init_default_scope
 from tiny import run
 
 from mmlape.cli import main
+from mmlape.datasets.checks import check_data
 from mmlape.datasets.few_shot import FewShotDataset, choose_shots
-from mmlape.datasets.quick_check import check_data
 from mmlape.datasets.sources import iter_unwrapped
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import few_shot_config
