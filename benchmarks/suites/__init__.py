@@ -16,6 +16,7 @@ SUITES = {
     'ceit': 'CeiT-Ti: LaPE beside default, and the public code where a checkout is given',
     'compact': 'CCT: LaPE beside default, and the public code where a checkout is given',
     'deform': 'the backends of deformable attention',
+    'ops': "mmcv's ops on torchvision's kernels beside the compiled ones",
     'modes': 'torch.compile, recomputed activations, channels-last',
     'models': 'complete detectors and segmentors: training steps and inference',
     'processes': 'the throughput of one process and of two',

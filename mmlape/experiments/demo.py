@@ -28,10 +28,10 @@ from mmlape.experiments.averages import write_summary
 from mmlape.experiments.demo_steps import (
     DATA_COST,
     DOWNSTREAM,
+    FIRST_SEED,
     INTRODUCTION,
     PRETRAINING,
     REPORT_COST,
-    SEEDS,
     TEST_COST,
     Step,
     run_cost,
@@ -61,13 +61,22 @@ class Demo:
     Args:
         work_dir: Receives everything but the data.
         data: The mini data; created if missing.
+        seeds: How many seeds Segmenter is trained with; three or more give intervals.
         shorten: Divides the lengths of all runs, to try the pipeline out.
         print: Receives each line of progress.
     """
 
-    def __init__(self, work_dir: str | Path, data: str | Path, shorten: int = 1, print: Callable[[str], None] = print):
+    def __init__(
+        self,
+        work_dir: str | Path,
+        data: str | Path,
+        seeds: int = 1,
+        shorten: int = 1,
+        print: Callable[[str], None] = print,
+    ):
         self.work_dir, self.data, self.shorten = Path(work_dir), Path(data), shorten
-        runs = sum(run_cost(step, shorten) * len(step.seeds) for step in (*PRETRAINING, *DOWNSTREAM))
+        self.seeds = range(FIRST_SEED, FIRST_SEED + seeds)
+        runs = sum(run_cost(step, shorten) * len(self._seeds(step)) for step in (*PRETRAINING, *DOWNSTREAM))
         total = DATA_COST + runs + 2 * TEST_COST * len(DOWNSTREAM) + REPORT_COST
         self.progress = Progress(total, print, self._running)
         self.studies: dict[str, Study] = {}
@@ -104,6 +113,9 @@ class Demo:
         self._command('make-mini-data', str(self.data), log='make-mini-data')
         self.progress.finish(DATA_COST)
 
+    def _seeds(self, step: Step) -> Sequence[int]:
+        return self.seeds if step.over_seeds else self.seeds[:1]
+
     def _study(self, step: Step, processes: int) -> Study:
         options = [f'data_root={self.data / DATASETS[step.task]}/']
         options += step.options if processes == step.processes else ()
@@ -112,7 +124,7 @@ class Demo:
         config = mim_root() / 'configs' / step.config
         if self.shorten > 1:
             options += shortened(load_config(config).train_cfg, self.shorten)
-        return Study([Arm.of(config, options)], step.seeds, self.work_dir, processes)
+        return Study([Arm.of(config, options)], self._seeds(step), self.work_dir, processes)
 
     def _arm(self, name: str) -> Arm:
         return self.studies[name].arms[0]
@@ -122,7 +134,7 @@ class Demo:
 
     def checkpoint(self, name: str) -> Path:
         """Return the last checkpoint of a step's first seed."""
-        return checkpoints(seed_folder(self._folder(name), SEEDS[0]))[0]
+        return checkpoints(seed_folder(self._folder(name), FIRST_SEED))[0]
 
     def _train(self, stage: Sequence[Step]) -> None:
         """Train steps of as many processes each, side by side: on the GPUs, else two processes on two cores."""
@@ -149,7 +161,7 @@ class Demo:
             raise TrainingError(f'{failed[0].label} failed, see {failed[0].log}')
         for step in stage:
             folder = self._folder(step.name)
-            write_summary(folder, read_seeds(folder, step.seeds), step.config, allow_software=True)
+            write_summary(folder, read_seeds(folder, self._seeds(step)), step.config, allow_software=True)
 
     def _running(self) -> float:
         """Return the cost of what runs have done that are not finished."""
@@ -181,7 +193,7 @@ class Demo:
         file = self._initial_file(step)
         if file.is_file() or self._metrics_file(step, False).is_file():
             return
-        torch.manual_seed(SEEDS[0])
+        torch.manual_seed(FIRST_SEED)
         model = self._load(step)
         with atomic_path(file) as partial:
             torch.save({'state_dict': model.state_dict()}, partial)
@@ -227,7 +239,9 @@ class Demo:
     def _runs(self, step: Step) -> ArmRuns:
         file = self._metrics_file(step, False)
         untrained = json.loads(file.read_text())['metrics'] if file.is_file() else {}
-        return ArmRuns(step.name, read_seeds(self._folder(step.name), step.seeds), step.task, untrained=untrained)
+        return ArmRuns(
+            step.name, read_seeds(self._folder(step.name), self._seeds(step)), step.task, untrained=untrained
+        )
 
 
 def _share_done(folder: Path) -> float:

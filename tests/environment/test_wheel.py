@@ -200,23 +200,6 @@ def test_unknown_config_offers_close_ones():
         config_path('mmlape::segmentation/' + name.replace('xb', 'xx'))
 
 
-@pytest.mark.parametrize(
-    'name',
-    [
-        'detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco',
-        'segmentation/segmenter_deit-mini-lape_1xb16-250i_mini-ade',
-    ],
-)
-def test_an_empty_environment_trains_with_what_the_wheel_asks_for(stack: Path, name: str):
-    """From an empty folder, by the name of a config, on mmcv without compiled ops."""
-    options = ('train_cfg.max_iters=20', 'train_cfg.val_interval=20', 'param_scheduler.1.begin=10')
-    options += ('model.backbone.init_cfg=None',)
-    command = (stack / 'bin' / 'mmlape', 'train', f'mmlape::{name}', '--work-dir', name.partition('/')[0])
-    done = run(*command, '--cfg-options', *options, cwd=stack.parent, PYTHONPATH='')
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert 'Iter(train) [20/20]' in done.stdout + done.stderr
-
-
 @pytest.fixture(scope='module')
 def stack(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and its declared dependencies alone, beside mini data."""
@@ -231,3 +214,52 @@ def stack(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert done.returncode == 0, done.stderr
     assert not list(venv.glob('lib/python*/site-packages/mmcv/_ext*'))
     return venv
+
+
+MASK_RCNN = 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
+SEGMENTER = 'mmlape::segmentation/segmenter_deit-mini-lape_1xb16-250i_mini-ade'
+DEIT = 'mmlape::classification/digits/deit-mini-lape_1xb32-5e_mini-digits'
+
+
+def short(iters: int) -> tuple[str, ...]:
+    lengths = (
+        f'train_cfg.max_iters={iters}',
+        f'train_cfg.val_interval={iters}',
+        f'param_scheduler.1.begin={iters // 2}',
+    )
+    return '--cfg-options', *lengths, 'model.backbone.init_cfg=None'
+
+
+@pytest.mark.parametrize('name', [MASK_RCNN, SEGMENTER], ids=['detection', 'segmentation'])
+def test_an_empty_environment_trains_with_what_the_wheel_asks_for(stack: Path, name: str):
+    """From an empty folder, by the name of a config, on mmcv without compiled ops."""
+    done = run(stack / 'bin' / 'mmlape', 'train', name, *short(20), cwd=stack.parent, PYTHONPATH='')
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert 'Iter(train) [20/20]' in done.stdout + done.stderr
+
+
+INFERENCE = {
+    MASK_RCNN: ('from mmdet.apis import DetInferencer', 'len(out["predictions"][0]["bboxes"])'),
+    SEGMENTER: ('from mmseg.apis import MMSegInferencer', 'out["predictions"].shape'),
+    DEIT: ('from mmpretrain import ImageClassificationInferencer', 'out[0]["pred_score"] > 0'),
+}
+
+
+def test_tools_that_import_mmdet_first_run_after_install_ops(stack: Path):
+    """MMDetection's own training script, and the inferencers of the three packages."""
+    python, folder = stack / 'bin' / 'python', stack.parent
+    assert run(stack / 'bin' / 'mmlape', 'install-ops', PYTHONPATH='').returncode == 0
+    where = run(python, '-c', f'import mmlape; print(mmlape.config_path("{MASK_RCNN}"))', cwd=folder, PYTHONPATH='')
+    script = next(stack.glob('lib/python*/site-packages/mmdet/.mim/tools/train.py'))
+    words = (python, script, where.stdout.strip(), '--work-dir', 'own', *short(2))
+    done = run(*words, cwd=folder, PYTHONPATH='')
+    assert done.returncode == 0 and 'coco/bbox_mAP: ' in done.stdout + done.stderr, done.stderr[-3000:]
+    for name, (imports, result) in INFERENCE.items():
+        weights = '"own/iter_2.pth"' if name == MASK_RCNN else 'None'
+        lines = (
+            f'{imports} as Tool\nimport glob, mmlape\nimage = sorted(glob.glob("data/mini/coco/val2017/*"))[0]\n'
+            f'out = Tool(mmlape.config_path("{name}"), {weights}, device="cpu")(image)\nprint("result", {result})'
+        )
+        done = run(python, '-c', lines, cwd=folder, PYTHONPATH='')
+        expected = {MASK_RCNN: 'result 20', SEGMENTER: 'result (256, 256)', DEIT: 'result True'}[name]
+        assert expected in done.stdout, done.stderr[-3000:]

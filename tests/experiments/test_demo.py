@@ -9,7 +9,20 @@ from tiny import REAL, ROOT, run
 def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path):
     made = ('--train', '16', '--val', '22', '--digits', '200')
     run(ROOT / 'tools' / 'make_mini_data.py', 'mini', *made, cwd=tmp_path)
-    command = (sys.executable, '-m', 'mmlape', 'demo', '--data', 'mini', '--work-dir', 'demo', '--shorten', '1000')
+    command = (
+        sys.executable,
+        '-m',
+        'mmlape',
+        'demo',
+        '--data',
+        'mini',
+        '--work-dir',
+        'demo',
+        '--seeds',
+        '3',
+        '--shorten',
+        '1000',
+    )
     printed = run(*command, cwd=tmp_path)
     folder = tmp_path / 'demo' / 'report'
     report, page = (folder / 'report.md').read_text(), (folder / 'index.html').read_text()
