@@ -64,11 +64,7 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
 
 
 def _hub_file(name: str) -> Path:
-    """Return the file of a repository: from the cache, else downloaded, with the description beside it.
-
-    Raises:
-        CheckpointError: If it is in neither place.
-    """
+    """Return the file of a repository: from the cache, else downloaded, with the description beside it; or raise."""
     owner, _, rest = name.removeprefix(HUB).partition('/')
     repository, _, file = rest.partition('/')
     repository, _, revision = f'{owner}/{repository}'.partition('@')

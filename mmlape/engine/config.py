@@ -65,11 +65,7 @@ def apply_options(cfg: Config, options: dict[str, Any], source: str = '--cfg-opt
 
 
 def add_tensorboard(cfg: Config) -> None:
-    """Make a run also log for TensorBoard, to ``vis_data`` in its work dir.
-
-    Raises:
-        ConfigError: The package is not installed.
-    """
+    """Make a run also log for TensorBoard, to ``vis_data`` in its work dir; without the package raise ConfigError."""
     if importlib.util.find_spec('tensorboard') is None:
         raise ConfigError('--tensorboard needs the package tensorboard: pip install tensorboard')
     visualizer = cfg.get('visualizer') or dict(type='Visualizer')
@@ -151,10 +147,11 @@ def _syntax_place(file: Path, error: SyntaxError) -> str:
         return f'{file}:{own.lineno}: {own.msg}' + (f": '{line}'" if line else '')
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], 'id', '') == '_base_':
-            named = ast.literal_eval(node.value)
-            bases = [file.parent / name for name in ([named] if isinstance(named, str) else named) if '::' not in name]
-            places = (_syntax_place(base, error) for base in bases)
-            return next((place for place in places if place != str(error)), str(error))
+            with contextlib.suppress(ValueError):  # of a base that is computed
+                named = ast.literal_eval(node.value)
+                bases = [file.parent / name for name in ([named] if isinstance(named, str) else named)]
+                places = (_syntax_place(base, error) for base in bases if base.is_file())
+                return next((place for place in places if place != str(error)), str(error))
     return str(error)
 
 

@@ -56,11 +56,7 @@ def float32_for_mmcv(model: nn.Module) -> Iterator[None]:
 
 
 def set_amp(cfg: Config, dtype: str) -> None:
-    """Make ``cfg`` train in mixed precision: 'bf16', or 'fp16' (GPUs only, with dynamic loss scaling).
-
-    Raises:
-        ConfigError: The optimiser wrapper is of an unknown type.
-    """
+    """Make ``cfg`` train in mixed precision: 'bf16', or 'fp16' (GPUs only, with dynamic loss scaling)."""
     wrapper = cfg.optim_wrapper
     kind = str(wrapper.get('type', 'OptimWrapper')).rpartition('.')[2]
     if kind not in ('OptimWrapper', 'AmpOptimWrapper', 'BFloat16OptimWrapper'):

@@ -104,11 +104,7 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
 
 
 def height_width(values: Sequence[int] | None, option: str) -> tuple[int, int] | None:
-    """Return the height and width that an option gives as one number or two; None if it is not given.
-
-    Raises:
-        ConfigError: There are other numbers.
-    """
+    """Return the height and width that an option gives as one number or two; None if it is not given."""
     if values and (len(values) > 2 or min(values) < 1):
         raise ConfigError(f'{option} takes one or two positive numbers, not {list(values)}')
     return (values[0], values[-1]) if values else None

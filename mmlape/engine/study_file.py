@@ -108,8 +108,7 @@ def is_study(path: str | Path) -> bool:
 def read_study(path: str | Path) -> StudyFile:
     """Read ``FILE.yml``, or ``FILE.yml:ARM`` with that arm only; FILE is a path or ``mmlape::studies/NAME``.
 
-    Raises:
-        ConfigError: There is no such file or arm, or something in the file is wrong; the message names file and key.
+    What is wrong in the file, or not there, raises ConfigError, whose message names file and key.
     """
     match = _REFERENCE.fullmatch(str(path))
     if match is None:

@@ -128,11 +128,13 @@ class ShardedModel(nn.Module):
         """Train one step; every accumulated iteration is reduced, because gradients add up in the shards."""
         return self.module.train_step(data, optim_wrapper)
 
-    def test_step(self, data) -> list:
-        """Return the predictions for a batch."""
-        return self.module.test_step(data)
+    def val_step(self, data) -> list:
+        """Return the predictions for a validation batch."""
+        return self.module.val_step(data)
 
-    val_step = test_step
+    def test_step(self, data) -> list:
+        """Return the predictions for a test batch."""
+        return self.module.test_step(data)
 
 
 def _units(module: nn.Module) -> list[nn.Module]:

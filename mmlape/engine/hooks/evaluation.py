@@ -56,11 +56,7 @@ class SecondEvaluationHook(Hook):
         self.name, self.changes = name, changes
 
     def before_run(self, runner) -> None:
-        """Check that the pipelines have the transforms to change.
-
-        Raises:
-            ConfigError: One of them is not there.
-        """
+        """Check that the pipelines have the transforms to change, or raise ConfigError."""
         for key in ('val_dataloader', 'test_dataloader'):
             if runner.cfg.get(key):
                 self._changed(runner.cfg, key)

@@ -73,11 +73,7 @@ class CompileBackboneHook(Hook):
     changes_results = False
 
     def before_run(self, runner) -> None:
-        """Mark the backbone; its first forward pass compiles it.
-
-        Raises:
-            ConfigError: ``compile_backbone`` is neither a bool nor options, or the model has no backbone.
-        """
+        """Mark the backbone, which its first forward pass compiles, or raise ConfigError."""
         options = runner.cfg.get('compile_backbone')
         if options is None or options is False:
             return
