@@ -24,6 +24,7 @@ from mmlape.errors import CheckpointError
 from mmlape.files import atomic_path
 
 NOT_PARAMETERS = ('num_batches_tracked', 'running_mean', 'running_var', 'relative_position_index')
+OUT_SUFFIXES = ('.pth', '.safetensors', '.npz')
 
 
 def sha256(path: str | Path) -> str:
@@ -76,9 +77,6 @@ def _call(options: dict) -> str:
     """Write ``dict(...)`` as in a configuration."""
     parts = (f'{key}={_call(value) if isinstance(value, dict) else repr(value)}' for key, value in options.items())
     return f'dict({", ".join(parts)})'
-
-
-OUT_SUFFIXES = ('.pth', '.safetensors', '.npz')
 
 
 def write_tensors(

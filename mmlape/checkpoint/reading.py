@@ -28,6 +28,12 @@ FREE_BYTES = 64 * 2**20
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _OTHERS = {b'<': 'a web page', b'version https://git-lfs': 'a pointer of Git LFS, without the file itself'}
+WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
+"""Keys under which training code keeps the weights, in the order they are looked for."""
+WRAPPING = ('module.', '_orig_mod.')
+"""What distributed and compiled models put before every name."""
+AVERAGES = ('state_dict_ema', 'model_ema')
+"""Keys under which timm and DeiT keep the average of the weights."""
 
 
 def kind_of(path: Path, trusted: bool = False) -> str:
@@ -99,14 +105,6 @@ def read_npz(path: Path) -> dict[str, Tensor]:
             else:
                 tensors[name] = torch.from_numpy(array)
     return tensors
-
-
-WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
-"""Keys under which training code keeps the weights, in the order they are looked for."""
-WRAPPING = ('module.', '_orig_mod.')
-"""What distributed and compiled models put before every name."""
-AVERAGES = ('state_dict_ema', 'model_ema')
-"""Keys under which timm and DeiT keep the average of the weights."""
 
 
 def _history_method(owner: type, name: str):

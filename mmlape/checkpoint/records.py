@@ -24,15 +24,19 @@ HUB_NAMES = ('model.safetensors', 'pytorch_model.bin')
 """Names of weights on the Hugging Face hub, beside which timm keeps its ``config.json``."""
 TOLERANCE = 0.5
 """Means and deviations that differ by less are the same ones, rounded."""
+KEY = 'mmlape'
+"""Of the record in ``meta``, and in the metadata of a safetensors file."""
+ADAPTED = ('grid', 'window_attn', 'window_size', 'pad_small_map', 'out_type')
+"""Entries that a task adapts, so that they may differ."""
 
 
 @dataclass(frozen=True)
 class Normalisation:
-    """A mean and a standard deviation for each channel, and how they are known."""
+    """The mean and standard deviation of each channel of the stem, (image - mean) / std, of pixels from 0 to 255."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    source: str = field(default='', compare=False)
+    source: str = field(default='', compare=False)  # how they are known
 
     def __str__(self) -> str:
         return f'mean={list(self.mean)}, std={list(self.std)}'
@@ -108,12 +112,6 @@ def _literal(node: ast.AST) -> object:
         return ast.literal_eval(node)
     except (ValueError, TypeError):
         return None
-
-
-KEY = 'mmlape'
-"""Of the record in ``meta``, and in the metadata of a safetensors file."""
-ADAPTED = ('grid', 'window_attn', 'window_size', 'pad_small_map', 'out_type')
-"""Entries that a task adapts, so that they may differ."""
 
 
 @dataclass(frozen=True)

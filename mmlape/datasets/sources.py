@@ -10,6 +10,7 @@ import numpy as np
 
 SPLITS = ('train', 'val', 'test')
 NOT_HEADS = ('rpn_head', 'teacher')  # their num_classes, if any, is not the dataset's
+GOLDEN_RATIO = 0.618034  # of the hue circle, between one class and the next
 
 
 def resolve_class(name: Any, default_scope: str | None, registry: str) -> type | None:
@@ -88,9 +89,6 @@ def spread(items: Sequence, count: int) -> list:
     """Return up to ``count`` items, evenly spread from the first to the last."""
     picks = np.unique(np.linspace(0, len(items) - 1, min(count, len(items))).round().astype(int))
     return [items[pick] for pick in picks]
-
-
-GOLDEN_RATIO = 0.618034  # of the hue circle, between one class and the next
 
 
 def class_palette(count: int) -> list[list[int]]:

@@ -35,6 +35,7 @@ NOT_TESTED = (
     'train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr', 'val_dataloader', 'val_cfg',
     'val_evaluator',
 )  # fmt: skip
+DATASET = 'mmlape.FewShotDataset'
 
 
 def test(
@@ -159,9 +160,6 @@ def print_metrics(result: dict) -> None:
 
 def _shown(value: float | None) -> str:
     return '-' if value is None else f'{value:.4g}'
-
-
-DATASET = 'mmlape.FewShotDataset'
 
 
 def few_shot_config(cfg: Config, shots: Sequence[int], seeds: int, l2: float, data: Config | None = None) -> Config:

@@ -19,11 +19,12 @@ from mmlape.runs.identity import collect
 POLICIES = ('auto-scale-lr', 'accumulate', 'allow-batch-mismatch')
 """The batch policies that are options of ``mmlape train``. Without one the policy is 'recipe', or 'unknown' where the
 configuration names no ``base_batch_size``."""
+TRAIN_KEYS = ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper')
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The images of one optimiser step."""
+    """The images of one optimiser step, to which a learning rate belongs."""
 
     world_size: int
     images_per_process: int
@@ -103,9 +104,6 @@ def _mismatch(cfg: Config, batch: Batch, base: int, not_divisible: str) -> str:
         f'  --accumulate            {accumulate}\n'
         '  --allow-batch-mismatch  trains as it is; run.json and every report note it'
     )
-
-
-TRAIN_KEYS = ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper')
 
 
 @dataclass

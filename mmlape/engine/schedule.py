@@ -15,6 +15,7 @@ _UNCHANGED = (
     'WarmupCosineLR',
 )  # fmt: skip
 """Schedulers whose other arguments do not depend on how finely time is counted."""
+_INF = int(1e9)  # MMEngine's
 
 
 def schedulers(cfg: Config) -> list[tuple[str, dict]]:
@@ -97,12 +98,15 @@ def _stretch_scheduler(key: str, scheduler: dict, factor: int) -> None:
             scheduler[name] = value * factor
 
 
-_INF = int(1e9)  # MMEngine's
-
-
 @PARAM_SCHEDULERS.register_module()
 class WarmupCosineLR(_ParamScheduler):
     """A linear warm-up and a cosine as in ``timm.scheduler.CosineLRScheduler``; MMEngine's two begin anew after it.
+
+    It is SGDR's cosine (arXiv 1608.03983) without restarts, whose time runs from the start, below the warm-up as well.
+    Of the step t, with the group's rate b:
+
+        f(t) = s + (b - s) t / w                               for t < w
+        f(t) = m + (b - m) (1 + cos(pi t / T)) / 2             for w <= t < T,  m from T on
 
     Args:
         optimizer: Its groups have their rates b.

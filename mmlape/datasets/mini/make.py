@@ -29,6 +29,15 @@ ADE_SPLITS = {'train': 'training', 'val': 'validation'}
 JPEG_QUALITY = 95
 BORDER = 1 / 40  # width of the unlabelled border around a digit, in shorter sides of the scene
 TRACE_SCALE = 2  # outlines are traced on a mask of this scale, so that they run inside the border pixels
+MARKER = 'mini_data.json'
+MASKS = ('polygon', 'rle')
+CREDITS = {
+    'digits': 'Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, as in scikit-learn',
+    'china': 'danielbuechele, https://www.flickr.com/photos/danielbuechele/6061409035, CC BY 2.0',
+    'flower': 'vultilion, https://www.flickr.com/photos/vultilion/6056698931, CC BY 2.0',
+}
+TRAIN_CROPS_PER_VAL_CROP = 5
+VTAB_SETS = ('digits', 'textures', 'counts')
 
 
 def encode_rle(mask: np.ndarray) -> dict:
@@ -147,17 +156,6 @@ def draw_labels(scene: Scene) -> np.ndarray:
 def encode_image(image: np.ndarray, suffix: str) -> bytes:
     """Encode a (H, W, 3) BGR image as ``.jpg`` or ``.png``."""
     return cv2.imencode(suffix, image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1].tobytes()
-
-
-MARKER = 'mini_data.json'
-MASKS = ('polygon', 'rle')
-CREDITS = {
-    'digits': 'Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, as in scikit-learn',
-    'china': 'danielbuechele, https://www.flickr.com/photos/danielbuechele/6061409035, CC BY 2.0',
-    'flower': 'vultilion, https://www.flickr.com/photos/vultilion/6056698931, CC BY 2.0',
-}
-TRAIN_CROPS_PER_VAL_CROP = 5
-VTAB_SETS = ('digits', 'textures', 'counts')
 
 
 @dataclass(frozen=True)

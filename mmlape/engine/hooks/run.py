@@ -66,7 +66,8 @@ class AccumulationHook(Hook):
 class CompileBackboneHook(Hook):
     """Apply the configuration's ``compile_backbone``: True, or options of ``torch.compile``.
 
-    The module is compiled in place, so no name in a checkpoint changes. Shapes are dynamic by default: the first two
+    The backbone's graph has no breaks; heads, whose shapes follow the data, stay as they are. The module is compiled
+    in place, so no name in a checkpoint changes. Shapes are dynamic by default: the first two
     or three image sizes compile, the others reuse that.
     """
 
