@@ -220,7 +220,8 @@ class RunRecordHook(Hook):
         epoch = {} if isinstance(runner.train_loop, IterBasedTrainLoop) else dict(epoch=runner.epoch)
         runner.record.add_evaluation(runner.iter, scalars, key, greater, **epoch, per_class=classes)
 
-    def _criterion(self, runner, metrics: dict) -> tuple[str, bool]:
+    @staticmethod
+    def _criterion(runner, metrics: dict) -> tuple[str, bool]:
         """Return the metric that chooses the best checkpoint, and whether more of it is better."""
         for hook in runner.hooks:
             if isinstance(hook, CheckpointHook) and hook.save_best:
