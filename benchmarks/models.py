@@ -14,7 +14,7 @@ LARGE = dict(embed_dims=1024, num_layers=24, num_heads=16, feedforward_channels=
 
 def arch_of(settings: Settings) -> dict:
     """Return the widths and the depth of the measured ViT."""
-    from mmlape.models.vit.options import ARCHS
+    from mmlape.models.vit.model import ARCHS
 
     return dict({**ARCHS, 'mini': MINI, 'deit-large': LARGE}[settings.arch])
 

@@ -14,7 +14,7 @@ import torch
 from matplotlib.figure import Figure
 
 from mmlape.models.grid import Grid
-from mmlape.models.position.buckets import Buckets
+from mmlape.models.position.irpe import Buckets
 
 RATIOS = {'euclidean': 20.0, 'quantization': 33.0, 'cross': 20.0, 'product': 1.9}
 """Of the paper's models."""

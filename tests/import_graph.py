@@ -33,14 +33,14 @@ LAYERS = (
 # the same inside a folder that is large enough to have an order of its own
 INSIDE = {
     'models': (
-        ('grid', 'cached_tensors', 'initial'),
+        ('grid', 'initial', 'names'),
         ('position',),
         ('layers',),
         ('base',),
         ('vit', 'swin', 't2t', 'ceit', 'compact', 'detr', 'classifiers'),
         ('adapter',),
         ('timm',),
-        ('names', '__init__'),
+        ('__init__',),
     ),
 }
 

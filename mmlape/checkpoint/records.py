@@ -86,9 +86,9 @@ def _make(values: Mapping, scale: int, source: str) -> Normalisation | None:
 
 def _pretrained_cfg(metadata: Mapping, path: Path) -> Mapping:
     """Return timm's description of weights, from a file's metadata or from the file beside it."""
-    values, beside = _mapping(metadata.get('pretrained_cfg')), path.with_name('config.json')
-    if not values and path.name in HUB_NAMES and beside.is_file():
-        values = _mapping(beside.read_text(encoding='utf-8', errors='replace'))
+    values = _mapping(metadata.get('pretrained_cfg'))
+    if not values and path.name in HUB_NAMES and path.with_name('config.json').is_file():
+        values = _mapping(path.with_name('config.json').read_text(encoding='utf-8', errors='replace'))
     return _mapping(values.get('pretrained_cfg')) or values
 
 

@@ -1,10 +1,13 @@
-"""Grids of tokens: their sizes, the memory layout of maps, and the one resize of values on a grid."""
+"""Grids of tokens: their sizes, the layout of maps, the one resize of values on a grid, and tensors kept by size."""
 
 import math
+from collections.abc import Callable
+from functools import lru_cache, wraps
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes, is_in_torch_dispatch_mode
 
 from mmlape.errors import DataError
 
@@ -77,3 +80,30 @@ def channels_last(x: Tensor) -> Tensor:
 def contiguous(x: Tensor) -> Tensor:
     """Copy maps into a new tensor whose strides are regular at batch 1 too, for whatever layer follows."""
     return x.clone(memory_format=torch.contiguous_format)
+
+
+def cached_tensor(maxsize: int) -> Callable[[Callable], Callable]:
+    """Keep the last ``maxsize`` results of a function of hashable arguments, such as indices and angles of a grid.
+
+    Where operations are recorded (compilers, exports, fake tensors) or transformed, results are built anew: their
+    tensors must not outlive them.
+    """
+
+    def decorate(build: Callable) -> Callable:
+        @lru_cache(maxsize)
+        def keep(*args):
+            # a kept tensor must be an ordinary one, also if the first call is in inference mode
+            with torch.inference_mode(False), _disable_current_modes():
+                return build(*args)
+
+        @wraps(build)
+        def call(*args):
+            recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode()
+            if recorded or torch._C._are_functorch_transforms_active():
+                return build(*args)
+            return keep(*args)
+
+        call.cache_clear, call.cache_info = keep.cache_clear, keep.cache_info
+        return call
+
+    return decorate

@@ -221,7 +221,7 @@ def test_inspect_prints_no_arch_of_other_heads():
             VisionTransformer.checkpoint_adapter.layouts(VisionTransformer),
             'a.pth',
         )
-        assert infer_arch(weights)[0] == name
+        assert infer_arch(weights, VisionTransformer.archs)[0] == name
 
 
 def test_the_description_of_an_adapter_is_complete():

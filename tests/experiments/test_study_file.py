@@ -16,8 +16,7 @@ from mmlape.engine.study_file import find_arm, is_study, read_arm, read_study
 from mmlape.errors import ConfigError
 from mmlape.experiments.arm import choose, read_arms
 from mmlape.experiments.report.paper import METRICS, index_entry
-from mmlape.models.position.joining import JOININGS
-from mmlape.models.position.pe_norm import PE_NORMS
+from mmlape.models.position.joining import JOININGS, PE_NORMS
 from mmlape.runs.record import running_in
 
 STUDIES = sorted((tiny.ROOT / 'studies').glob('*.yml'))

@@ -8,8 +8,13 @@ import pytest
 import torch
 from tiny import GUARD, ROOT, environment
 
-from mmlape.models.adapter.deform_attn import Cells, MSDeformAttn, available_backends, multi_scale_deformable_attention
-from mmlape.models.adapter.row_sums import row_sums
+from mmlape.models.adapter.deform_attn import (
+    Cells,
+    MSDeformAttn,
+    available_backends,
+    multi_scale_deformable_attention,
+    row_sums,
+)
 
 SHAPES = ((5, 7), (3, 4), (2, 2))
 

@@ -21,7 +21,7 @@ from mmlape.analysis.position import cosines, view_positions
 from mmlape.analysis.predictions import list_prediction
 from mmlape.analysis.subjects import Subject
 from mmlape.models import VisionTransformer
-from mmlape.models.position.buckets import Buckets
+from mmlape.models.position.irpe import Buckets
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=16)
 NAMES = ('ant', 'bee', 'cat', 'dog', 'emu', 'fox', 'gnu')

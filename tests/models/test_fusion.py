@@ -7,7 +7,7 @@ from model_helpers import randomise
 from torch import nn
 
 from mmlape.models import CeiT, ViTAdapter
-from mmlape.models.adapter.spatial_prior import SpatialPriorModule
+from mmlape.models.adapter.layers import SpatialPriorModule
 from mmlape.models.layers.fusion import fuse_batch_norms
 
 

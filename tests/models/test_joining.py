@@ -21,7 +21,7 @@ from mmlape.models.position import (
     resolve_position,
 )
 from mmlape.models.position import joining as joining_module
-from mmlape.models.position.chain import chained_norm
+from mmlape.models.position.joining import chained_norm
 
 ABSOLUTE_PE = ('learnable', 'sincos1d', 'sincos2d')
 PE_TYPES = (*ABSOLUTE_PE, 'rpe', 'none')

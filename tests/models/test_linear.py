@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from mmlape.models.adapter.row_sums import row_sums
+from mmlape.models.adapter.deform_attn import row_sums
 from mmlape.models.layers import linear as module
 from mmlape.models.layers.linear import Linear, linear
 

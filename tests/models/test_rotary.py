@@ -15,8 +15,7 @@ from torch import nn
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer, ViTAdapter
 from mmlape.models.position import AttentionSlot
-from mmlape.models.position.rotary import AxialRotary, MixedRotary
-from mmlape.models.position.rotation import rotation, turn
+from mmlape.models.position.rotary import AxialRotary, MixedRotary, rotation, turn
 
 ARCH = dict(embed_dims=48, num_layers=2, num_heads=3, feedforward_channels=32)
 HEADS, DIMS = 3, 16

@@ -10,9 +10,8 @@ from torch import nn
 from mmlape.errors import ConfigError
 from mmlape.models import ViTAdapter
 from mmlape.models.adapter.deform_attn import Cells
-from mmlape.models.adapter.layers import ConvFFN
+from mmlape.models.adapter.layers import ConvFFN, SpatialPriorModule
 from mmlape.models.adapter.model import AdapterMixin
-from mmlape.models.adapter.spatial_prior import SpatialPriorModule
 
 
 def test_counts_of_the_official_backbones():

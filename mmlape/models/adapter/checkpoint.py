@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions
-from mmlape.models.base.checkpoint import Description
+from mmlape.models.base.tensor_names import Description
 from mmlape.models.grid import Grid
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 from mmlape.models.vit.layouts import ADAPTER
@@ -16,10 +16,7 @@ OF_THE_VIT = ('arch', 'img_size', 'pe_type', 'pe_joining', 'patch_norm', 'norm_p
 def infer_options(tensors: dict[str, Tensor], dims: int, defaults: dict) -> dict:
     """Return the arguments of ``AdapterMixin.build_adapter`` that a file tells, where they are not the defaults.
 
-    Args:
-        tensors: Of the file.
-        dims: Width of the ViT's tokens.
-        defaults: Where they are not those of ``build_adapter``.
+    The ViT's tokens have ``dims`` channels; ``defaults`` are those that are not ``build_adapter``'s.
     """
     first = 'interactions.0.extractor'
     hidden = tensors.get(f'{first}.ffn.fc1.weight')

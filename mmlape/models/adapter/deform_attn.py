@@ -16,9 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.models.adapter.row_sums import row_sums
-from mmlape.models.cached_tensors import cached_tensor
-from mmlape.models.grid import Grid
+from mmlape.models.grid import Grid, cached_tensor
 from mmlape.models.layers.linear import Linear
 
 
@@ -194,14 +192,9 @@ def multi_scale_deformable_attention(
 
 
 class MSDeformAttn(nn.Module):
-    """Deformable attention from queries into a pyramid, with the official parameter names.
+    """Deformable attention from queries into a pyramid of ``n_levels``, with the official parameter names.
 
-    Args:
-        embed_dims: Width D of queries and features.
-        n_levels: Levels of the pyramid.
-        num_heads: Heads.
-        n_points: Places sampled per head and level.
-        ratio: Width of the values relative to ``embed_dims``.
+    Each head samples ``n_points`` places a level; ``ratio`` is the width of the values relative to ``embed_dims``.
     """
 
     def __init__(self, embed_dims: int, n_levels: int, num_heads: int, n_points: int, ratio: float = 1.0):
@@ -232,17 +225,7 @@ class MSDeformAttn(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, query: Tensor, query_cells: Cells, feat: Tensor, feat_cells: Cells) -> Tensor:
-        """Attend.
-
-        Args:
-            query: (B, Q, D), one query per cell of ``query_cells``.
-            query_cells: Where the queries are.
-            feat: Cells of the pyramid that is read, (B, S, D).
-            feat_cells: Its levels.
-
-        Returns:
-            (B, Q, D).
-        """
+        """Attend with queries (B, Q, D), one per cell of ``query_cells``, to features (B, S, D) of ``feat_cells``."""
         heads, levels, points = self.samples
         value = self.value_proj(feat).unflatten(-1, (heads, -1))  # (B, S, heads, d)
         offsets = self.sampling_offsets(query).unflatten(-1, (heads, levels, points, 2))
@@ -250,3 +233,63 @@ class MSDeformAttn(nn.Module):
         weights = weights.unflatten(-1, (levels, points))
         locations = query_cells.centres[:, None, None, None] + offsets / feat_cells.scale[:, None]
         return self.output_proj(multi_scale_deformable_attention(value, feat_cells.shapes, locations, weights))
+
+
+def row_sums(rows: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+    """Sum rows by weight, on the CPU; differentiable twice.
+
+        out_i = sum_k w_ik v_[j_ik]        dL/dv_r = sum_{(i, k): j_ik = r} w_ik g_i        dL/dw_ik = <g_i, v_[j_ik]>
+
+    The gradient of the rows needs the pairs (i, k) in the order of their row: they are sorted once, and
+    ``F.embedding_bag`` sums them. PyTorch's own backward of ``F.embedding_bag`` adds one row at a time.
+
+    Args:
+        rows: (R, d), float32 or float64.
+        index: Rows to sum, (N, K) in [0, R), int32.
+        weights: (N, K).
+
+    Returns:
+        (N, d).
+    """
+    return _RowSums.apply(rows, index, weights)
+
+
+class _RowSums(torch.autograd.Function):
+    @staticmethod
+    def forward(rows: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+        return F.embedding_bag(index, rows, mode='sum', per_sample_weights=weights)
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
+        rows, index, weights = ctx.saved_tensors
+        needs_rows, _, needs_weights = ctx.needs_input_grad
+        gradient = gradient.contiguous()
+        return (
+            _gradient_of_rows(gradient, index, weights, len(rows)) if needs_rows else None,
+            None,
+            _gradient_of_weights(gradient, index, rows) if needs_weights else None,
+        )
+
+
+def _gradient_of_rows(gradient: Tensor, index: Tensor, weights: Tensor, count: int) -> Tensor:
+    row, pair = index.view(-1).sort(stable=True)  # so that sums have one order
+    starts = torch.searchsorted(row, torch.arange(count, dtype=row.dtype))
+    weights = weights.reshape(-1).index_select(0, pair)
+    return F.embedding_bag(pair // index.shape[1], gradient, starts, mode='sum', per_sample_weights=weights)
+
+
+def _gradient_of_weights(gradient: Tensor, index: Tensor, rows: Tensor) -> Tensor:
+    """Take the entries of ``gradient @ rows.T`` at the places (i, j_ik), as a sparse matrix of zeros has them."""
+    bags, size = index.shape
+    # the sparse product has no second derivative, and takes no more entries than a dense matrix has
+    if torch.is_grad_enabled() or size > len(rows):
+        return (rows[index] * gradient[:, None]).sum(-1)
+    starts = torch.arange(0, bags * size + 1, size, dtype=index.dtype)
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'Sparse (CSR tensor support|invariant checks)')
+        places = torch.sparse_csr_tensor(starts, index.view(-1), rows.new_zeros(bags * size), (bags, len(rows)))
+    return torch.sparse.sampled_addmm(places, gradient, rows.t(), beta=0).values().view(bags, size)

@@ -1,4 +1,4 @@
-"""How ViT-Adapter exchanges features between ViT tokens x and pyramid cells c (arXiv 2205.08534, Eq. 1 to 3).
+"""ViT-Adapter's convolutional pyramid, and its exchange of ViT tokens x and pyramid cells c (arXiv 2205.08534).
 
 inject:   x <- x + gamma * MSDA(LN(x), LN(c))
 extract:  c <- c + MSDA(LN(c), LN(x));  c <- c + ConvFFN(LN(c))
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mmlape.models.adapter.deform_attn import Cells, MSDeformAttn
-from mmlape.models.grid import Grid
+from mmlape.models.grid import Grid, channels_last
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.transformer_layer import add_branch
 
@@ -55,13 +55,7 @@ class ConvFFN(nn.Module):
 class DeformableExchange(nn.Module):
     """What injector and extractor share: queries read features by deformable attention, each normed before.
 
-    Args:
-        embed_dims: Width D of tokens and cells.
-        n_levels: Levels of the features.
-        num_heads: Heads of deformable attention.
-        n_points: Places that it samples per head and level.
-        ratio: Width of its values relative to ``embed_dims``.
-        norm_cfg: Of the norms.
+    Features have ``n_levels`` levels; ``ratio`` is the width of the values relative to ``embed_dims``.
     """
 
     def __init__(self, embed_dims: int, n_levels: int, num_heads: int, n_points: int, ratio: float, norm_cfg: dict):
@@ -152,3 +146,37 @@ class InteractionBlock(nn.Module):
         if self.with_cp and torch.is_grad_enabled():
             return checkpoint(module, *args, use_reentrant=False)
         return module(*args)
+
+
+def _conv_bn_relu(in_channels: int, out_channels: int, stride: int) -> list[nn.Module]:
+    conv = nn.Conv2d(in_channels, out_channels, 3, stride, 1, bias=False)
+    return [conv, nn.SyncBatchNorm(out_channels), nn.ReLU(inplace=True)]
+
+
+class SpatialPriorModule(nn.Module):
+    """A convolutional stem of ``inplanes`` channels and three stages: images to maps at strides 4, 8, 16, 32."""
+
+    def __init__(self, inplanes: int, embed_dims: int, in_channels: int = 3):
+        super().__init__()
+        widths = (inplanes, 2 * inplanes, 4 * inplanes, 4 * inplanes)
+        self.stem = nn.Sequential(
+            *_conv_bn_relu(in_channels, inplanes, 2),
+            *_conv_bn_relu(inplanes, inplanes, 1),
+            *_conv_bn_relu(inplanes, inplanes, 1),
+            nn.MaxPool2d(3, 2, 1),
+        )
+        self.conv2 = nn.Sequential(*_conv_bn_relu(widths[0], widths[1], 2))
+        self.conv3 = nn.Sequential(*_conv_bn_relu(widths[1], widths[2], 2))
+        self.conv4 = nn.Sequential(*_conv_bn_relu(widths[2], widths[3], 2))
+        self.fc1, self.fc2, self.fc3, self.fc4 = (nn.Conv2d(width, embed_dims, 1) for width in widths)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """Map images (B, C, H, W) to [(B, D, H/4, W/4), ..., (B, D, H/32, W/32)], channels last in memory."""
+        x = channels_last(x)
+        maps = []
+        for stage, project in zip(
+            (self.stem, self.conv2, self.conv3, self.conv4), (self.fc1, self.fc2, self.fc3, self.fc4)
+        ):
+            x = stage(x)
+            maps.append(project(x))
+        return maps

@@ -3,12 +3,12 @@
     x <- inject(x, c);  x <- layers(x);  c <- extract(c, x)
 
 x are the ViT's patch tokens, c the cells of a convolutional pyramid at strides 8, 16 and 32, in this order. Any ViT
-will do (``AdapterMixin`` asks what ``PlainViT`` says); over ours it is ``ViTAdapter``.
+will do, see ``AdapterMixin``; over ours it is ``ViTAdapter``.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,10 +18,7 @@ from torch import Tensor, nn
 from mmlape.errors import ConfigError
 from mmlape.models.adapter.checkpoint import ViTAdapterCheckpointAdapter
 from mmlape.models.adapter.deform_attn import Cells, MSDeformAttn
-from mmlape.models.adapter.layers import InteractionBlock, split_maps
-from mmlape.models.adapter.options import check_adapter, resolve_interactions
-from mmlape.models.adapter.spatial_prior import SpatialPriorModule
-from mmlape.models.base.archs import name_models
+from mmlape.models.adapter.layers import InteractionBlock, SpatialPriorModule, split_maps
 from mmlape.models.grid import (
     Grid,
     ceil_div,
@@ -31,8 +28,8 @@ from mmlape.models.grid import (
     require_patch,
     to_maps,
 )
-from mmlape.models.vit.model import VisionTransformer
-from mmlape.models.vit.options import ARCHS
+from mmlape.models.names import name_models
+from mmlape.models.vit.model import ARCHS, VisionTransformer
 from mmlape.registry import MODELS
 
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
@@ -41,33 +38,18 @@ FIXED = (('with_cls_token', False), ('num_registers', 0), ('final_norm', False),
 STRIDES = (4, 8, 16, 32)
 
 
-class PlainViT(Protocol):
-    """What the adapter asks of a ViT; ``state`` is whatever the ViT's layers pass on beside the tokens."""
-
-    embed_dims: int
-    num_layers: int
-    patch_size: int
-
-    def embed(self, x: Tensor) -> tuple[Tensor, Any, Grid]:
-        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), the state, and the patches' grid."""
-
-    def run_layers(self, x: Tensor, pe: Any, hw: Grid, start: int, stop: int) -> tuple[Tensor, Any]:
-        """Run layers ``start`` to ``stop`` (exclusive); return tokens and state."""
-
-    def split_prefix(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Split tokens into those before the patches, (B, P, D), and the patches, (B, N, D)."""
-
-
 class AdapterMixin(nn.Module):
     """The adapter's parts and its forward, for a module that is a ViT or holds one.
 
-    A subclass calls ``build_adapter`` at the end of its constructor; its ViT is ``self.plain_vit``.
+    A subclass calls ``build_adapter`` at the end of its constructor; its ViT is ``self.plain_vit``. Of it are asked
+    ``embed_dims``, ``num_layers``, ``patch_size`` and the methods ``embed``, ``run_layers`` and ``split_prefix`` of
+    ``IsotropicBackbone``, whose state is whatever the layers pass on beside the tokens.
     """
 
     strides = STRIDES
 
     @property
-    def plain_vit(self) -> PlainViT:
+    def plain_vit(self) -> Any:
         """The ViT below the adapter: by default the module itself."""
         return self
 
@@ -97,7 +79,15 @@ class AdapterMixin(nn.Module):
         """
         dims = self.plain_vit.embed_dims
         self.ranges = resolve_interactions(interaction_indexes, self.plain_vit.num_layers)
-        check_adapter(vit_feature_source, len(self.ranges), int(dims * deform_ratio), deform_num_heads)
+        value_dims = int(dims * deform_ratio)
+        if vit_feature_source not in ('last', 'interaction', None):
+            raise ConfigError(f'unknown vit_feature_source={vit_feature_source!r}; choose one of: last, interaction')
+        if vit_feature_source == 'interaction' and len(self.ranges) != 4:
+            raise ConfigError(f"vit_feature_source='interaction' needs four interactions, not {len(self.ranges)}")
+        if value_dims % deform_num_heads:
+            raise ConfigError(
+                f'embed_dims * deform_ratio = {value_dims} is not a multiple of deform_num_heads={deform_num_heads}'
+            )
         self.vit_feature_source = vit_feature_source
         self.level_embed = nn.Parameter(torch.randn(3, dims))
         self.spm = SpatialPriorModule(conv_inplane, dims, in_channels)
@@ -137,13 +127,7 @@ class AdapterMixin(nn.Module):
                 module.reset_parameters()
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Extract the pyramid.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            f1, f2, f3, f4: (B, D, ceil(H / s), ceil(W / s)) for the strides s = 4, 8, 16, 32.
+        """Map images (B, C, H, W) to the pyramid: (B, D, ceil(H / s), ceil(W / s)) at the strides s = 4, 8, 16, 32.
 
         Raises:
             DataError: If a side of the images is smaller than a patch.
@@ -275,3 +259,19 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     def table_tokens(self) -> dict[str, int]:
         """Return the class row of the pretraining, which no token of this model has."""
         return {'cls_token': 1} if self.with_prefix_pe else {}
+
+
+def resolve_interactions(indexes: Sequence[Sequence[int]] | None, num_layers: int) -> list[tuple[int, int]]:
+    """Return layer ranges [start, stop) from pairs of first and last layer; None splits the layers into four.
+
+    Raises:
+        ConfigError: If the pairs do not cover the layers in order.
+    """
+    if indexes is None:
+        bounds = [round(i * num_layers / 4) for i in range(5)]
+        return list(zip(bounds, bounds[1:]))
+    ranges = [(pair[0], pair[-1] + 1) for pair in indexes]
+    starts, stops = zip(*ranges)
+    if starts != (0, *stops[:-1]) or stops[-1] != num_layers or any(a >= b for a, b in ranges):
+        raise ConfigError(f'interaction_indexes={indexes} must cover the {num_layers} layers in order, without gaps')
+    return ranges

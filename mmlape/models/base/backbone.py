@@ -47,6 +47,7 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
         checkpoint_adapter: Knows the backbone's checkpoint files.
         load_report: Of the checkpoint that ``init_cfg`` names, once it is loaded.
         recorded_arguments: Arguments that files record, because neither names nor shapes of tensors tell them.
+        archs: What the argument ``arch`` stands for, by name.
         model_names: Arguments by the names of models that ``mmlape.get_model`` takes; a subclass has its own.
         out_types: Forms of the outputs.
         out_type: One of them.
@@ -70,6 +71,7 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
 
     checkpoint_adapter: CheckpointAdapter = CheckpointAdapter()
     load_report: LoadReport | None = None
+    archs: ClassVar[Mapping[str, dict]] = {}
     model_names: ClassVar[Mapping[str, dict]] = {}
     out_types: ClassVar[tuple[str, ...]] = ('raw', 'featmap', 'avg_featmap')
     layers_name: ClassVar[str] = 'blocks'
@@ -153,22 +155,27 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
 
     @abstractmethod
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Return one output per out index of images (B, C, H, W)."""
+        """Extract features.
+
+        Args:
+            x: Images (B, C, H, W).
+
+        Returns:
+            One entry per out index, of the form that ``out_type`` says.
+
+        Raises:
+            DataError: If a side of the images is smaller than a patch.
+        """
 
     def shard_units(self) -> Sequence[nn.Module]:
         """Return the parts that sharded training (FSDP) gathers one at a time."""
         return self.all_layers
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Return the depth of a parameter for layer-wise learning rates; a layer's PE norm belongs to its layer.
+        """Return the depth of a parameter for layer-wise learning rates, and the number of depths.
 
-        Args:
-            param_name: Its name.
-            prefix: What the name begins with before this backbone's own names.
-
-        Returns:
-            The depth (0 for the embeddings, k + 1 for layer k, the number of layers + 1 for what follows), and the
-            number of depths.
+        It is 0 for the embeddings, k + 1 for layer k with its PE norm, and the number of layers + 1 for what follows;
+        ``prefix`` is what the parameter's name begins with before this backbone's own names.
         """
         name = param_name.removeprefix(prefix)
         depths = self.num_layers + 2
@@ -187,7 +194,9 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
         """
         depth, depths = self.get_layer_depth(param_name)
         if depth == 0:
-            return 'position' if param_name in (*self.pe_names, *self.prefix_tokens) else 'patch_embed'
+            return (
+                'position' if param_name in (self.table_name, *self.pe_names, *self.prefix_tokens) else 'patch_embed'
+            )
         return f'blocks.{depth - 1}' if depth < depths - 1 else 'backbone'
 
     @staticmethod
@@ -201,11 +210,7 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
     def set_outputs(self, out_type: str, out_indices: int | Sequence[int], count: int, part: str = 'layer') -> None:
         """Check and set ``out_type``, ``out_indices`` and ``strides``; ``patch_size`` must be set.
 
-        Args:
-            out_type: A name in ``out_types``.
-            out_indices: Parts to return; negative ones count from the end.
-            count: How many parts there are.
-            part: What a part is called.
+        Of ``out_indices``, negative ones count from the end of ``count`` parts; ``part`` is what messages call one.
 
         Raises:
             ConfigError: For an unknown form, no part at all, and one that is not there.
@@ -306,11 +311,9 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
                     layer.add_encoding(encoding)
 
     def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
-        """Resize the PE to a grid.
+        """Resize the PE to a grid of patch tokens, for a model with ``num_prefix`` tokens before them: 0, or all.
 
-        Args:
-            grid: Of the patch tokens.
-            num_prefix: Tokens before the patches: 0, or all. Those without a row in the tables get one of zeros.
+        Tokens without a row in the tables get one of zeros.
 
         Returns:
             (1, num_prefix + N, D); a tuple of those where each layer has a table; None without an absolute PE.
@@ -326,11 +329,9 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
         return tables[0] if tables else None
 
     def layer_grids(self, grid: Grid, inside: bool = False) -> list[Grid]:
-        """Return the grid of each layer's tokens.
+        """Return the grid of each layer's tokens, from that of the first layer's patches.
 
-        Args:
-            grid: Of the first layer's patch tokens.
-            inside: Return that of the tokens that attend to one another: of a window, where there are windows.
+        With ``inside``, return that of the tokens that attend to one another: of a window, where there are windows.
         """
         windows = [getattr(layer.attention, 'window_size', None) for layer in self.all_layers] if inside else []
         return [(side, side) if side else grid for side in windows] or [grid] * self.num_layers

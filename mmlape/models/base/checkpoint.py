@@ -6,10 +6,14 @@ r"""What the checkpoint files of a backbone look like, and how they fit a model:
 An adapter has no state. Methods get the class of the backbone (``kind``) where there is no model yet, else the model.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from inspect import signature
+from types import MappingProxyType
+from typing import Any, ClassVar
 
+import torch
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
@@ -17,36 +21,30 @@ from mmlape.checkpoint.key_maps import Layout, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport, summary_of_resized
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
-from mmlape.models.base.tables import fit_table, resize_inside, with_batch_axis
-from mmlape.models.base.tensor_names import InferredPosition, TensorNames
+from mmlape.models.base.tensor_names import (
+    HEADS_ASSUMED,
+    Description,
+    InferredPosition,
+    TensorNames,
+    usual_heads,
+    with_batch_axis,
+)
 from mmlape.models.grid import Grid, square_grid
 
 SIZES = ('type', 'arch', 'img_size', 'patch_size', 'in_channels', 'window_size', 'init_cfg')
 """What configurations say beside the arguments that every layout must have a place for, or refuse."""
 
 
-class Description(NamedTuple):
-    """What a file tells of its model.
-
-    Attributes:
-        rows: Printable values by name.
-        config: Arguments of the model, with what is usual where the file does not tell.
-        notes: What the file does not tell.
-    """
-
-    rows: dict[str, Any]
-    config: dict[str, Any]
-    notes: list[str]
-
-
 class CheckpointAdapter:
     """The files of a backbone: recognised, described, translated, and fitted to a model.
 
     Args:
-        signs: Regular expressions that each match a key of the backbone's files. A file of other signs is of another
-            backbone; an adapter that knows several layouts overrides ``layouts``.
+        signs: Regular expressions that each match a key of the backbone's files, if they have one layout only. A file
+            of other signs is of another backbone.
 
     Attributes:
+        public_layouts: How files are recognised, and translated to this package's names; the most special first.
+        public_targets: The layouts that weights can be written in, beside this package's.
         names: The names of the tensors that belong to position encodings.
         config_key: The key of a configuration that holds such a model.
         assumed_arguments: Arguments that change what a model computes, but no name and no shape of its tensors, with
@@ -54,6 +52,8 @@ class CheckpointAdapter:
             ``recorded_arguments``.
     """
 
+    public_layouts: ClassVar[tuple[Layout, ...]] = ()
+    public_targets: ClassVar[Mapping[str, Target]] = {}
     names: ClassVar[TensorNames] = TensorNames()
     config_key: ClassVar[str] = 'backbone'
     assumed_arguments: ClassVar[Mapping[str, Any]] = {}
@@ -65,7 +65,7 @@ class CheckpointAdapter:
 
     def layouts(self, kind: type) -> tuple[Layout, ...]:
         """Return how files are recognised, and translated to this package's names; the most special layouts first."""
-        return (Layout(kind.__name__, self.signs),) if self.signs else ()
+        return (Layout(kind.__name__, self.signs),) if self.signs else self.public_layouts
 
     def owns(self, kind: type, weights: Weights) -> bool:
         """Check whether translated weights are those of this backbone, not of another one with the same layouts."""
@@ -73,7 +73,7 @@ class CheckpointAdapter:
 
     def targets(self) -> dict[str, Target]:
         """Return the layouts that weights can be written in."""
-        return {'mmlape': Target(wrapper='state_dict')}
+        return {'mmlape': Target(wrapper='state_dict'), **self.public_targets}
 
     # describe
 
@@ -102,13 +102,7 @@ class CheckpointAdapter:
         return {key: value for key, value in told.items() if key not in SIZES}
 
     def view(self, kind: type, weights: Weights, grid: Grid | None, path: str) -> dict:
-        """Return the configuration of a model that shows the position encodings of a file.
-
-        Args:
-            kind: The backbone.
-            weights: Of the file.
-            grid: (rows, columns) of the stored PE; None for a square.
-            path: The file.
+        """Return the configuration of a model that shows the position encodings of a file with a PE of ``grid``.
 
         Raises:
             CheckpointError: If the file does not tell enough.
@@ -135,35 +129,21 @@ class CheckpointAdapter:
 
     def ambiguous_options(self, model: nn.Module) -> dict[str, list[str]]:
         """Return the arguments whose value no key tells, with the values that leave the keys of this model's."""
-        attn = model.all_layers[0].attention if model.position.inside else None
-        texts = [
-            text
-            for encoding in (attn.encodings if attn else ())
-            for text in encoding.ambiguous_options(attn.state_dict(), encoding.slot.num_prefix)
-        ]
-        return {**model.position.ambiguous_options(), 'pe_type': texts}
+        encodings = model.all_layers[0].attention.encodings if model.position.inside else ()
+        others = [f'{encoding.name} of another {encoding.untold}' for encoding in encodings if encoding.untold]
+        return {**model.position.ambiguous_options(), 'pe_type': others}
 
     # fit
 
     def infer_table_tokens(self, model: nn.Module, weights: Weights, grid: Grid | None) -> dict[str, int]:
-        """Return the prefix tokens that a file's PE tables have rows for, and how many each.
-
-        Args:
-            model: The model that the file is read for.
-            weights: Of the file.
-            grid: (rows, columns) of the stored PE; None for a square.
-        """
+        """Return the prefix tokens that a file's PE tables, of ``grid``, have rows for, and how many each."""
         known = dict.fromkeys((*type(model).prefix_tokens, *model.prefix_tokens), 1)
         return {name: count for name, count in known.items() if name in weights.tensors}
 
     def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them: resized, without what it has no place for.
 
-        Args:
-            model: The model.
-            weights: Of the file, as one of ``layouts`` translated them.
-            options: Of loading.
-            report: Gets what was dropped and resized, and problems.
+        ``report`` gets what was dropped and resized, and problems.
 
         Raises:
             CheckpointError: If the weights cannot be meant for this model.
@@ -177,8 +157,8 @@ class CheckpointAdapter:
             if name in tensors:
                 stored = self.infer_table_tokens(model, weights, grid)
                 source = grid and model.table_grid(name, grid)
-                tensors[name] = fit_table(tensors[name], name, stored, source, model, report, recorded)
-        tensors |= resize_inside(model, tensors, grid, report.resized)
+                tensors[name] = _fit_table(tensors[name], name, stored, source, model, report, recorded)
+        tensors |= _resize_inside(model, tensors, grid, report.resized)
         unwanted = set() if position.absolute or position.inside else set(self.names.tables(weights))
         for name in list(tensors):
             if name in unwanted or name.startswith(model.absent_parts()):
@@ -202,20 +182,16 @@ class CheckpointAdapter:
     def resize(
         self, model: nn.Module, state_dict: dict[str, Tensor], prefix: str, grid: Grid | None
     ) -> dict[str, str]:
-        """Resize the PE in a state dict of such a model to the model's grid, in place.
+        """Resize the PE in a state dict, also of a model that contains this one, to the model's grid, in place.
 
-        Args:
-            model: The model.
-            state_dict: Also of a model that contains the backbone.
-            prefix: What its names begin with.
-            grid: (rows, columns) of the stored PE; None if they are unknown.
+        The names begin with ``prefix``; ``grid`` is that of the stored PE, None if it is unknown.
 
         Returns:
             What was resized, and how, by name.
         """
         stored = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
         resized: dict[str, str] = {}
-        tensors = self.resize_tables(model, stored, grid, resized) | resize_inside(model, stored, grid, resized)
+        tensors = self.resize_tables(model, stored, grid, resized) | _resize_inside(model, stored, grid, resized)
         state_dict.update({prefix + name: value for name, value in tensors.items()})
         return {prefix + name: how for name, how in resized.items()}
 
@@ -235,6 +211,62 @@ class CheckpointAdapter:
                 out[name] = model.position.absolute.resize(table, src, dst, prefix, model.interpolate_mode)
                 resized[name] = f'{src[0]}x{src[1]} -> {dst[0]}x{dst[1]}'
         return out
+
+
+class ShapesAdapter(CheckpointAdapter):
+    """The files of an isotropic backbone, described by shapes; which arch has them by name is not looked up.
+
+    Args:
+        signs: As in ``CheckpointAdapter``.
+        stem: The name of the module that makes tokens of an image.
+        widths: Entries of ``arch`` that are widths, with the tensors that have so many rows.
+        without: Arguments of a file that has no tensor of a name.
+
+    Attributes:
+        class_token: The name of the class token, which has a row of the PE tables.
+    """
+
+    assumed_arguments: ClassVar[Mapping[str, Any]] = {'patch_norm': 'none'}
+    class_token: ClassVar[str] = 'cls_token'
+
+    def __init__(
+        self,
+        signs: tuple[str, ...],
+        stem: str,
+        widths: Mapping[str, str],
+        without: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+    ):
+        super().__init__(signs)
+        self.stem, self.widths, self.without = stem, widths, without
+
+    def infer_shape(self, weights: Weights) -> dict[str, Any]:
+        """Return the argument ``arch`` of the model but for ``num_heads``."""
+        layers = {match[1] for name in weights.tensors if (match := re.match(r'blocks\.(\d+)\.', name))}
+        widths = {key: len(weights.tensors[name]) for key, name in self.widths.items()}
+        return dict(widths, num_layers=len(layers))
+
+    def infer_patch_size(self, kind: type, shape: dict[str, Any]) -> int:
+        """Return the side in pixels that a token stands for."""
+        return kind.patch_size
+
+    def infer_position(self, weights: Weights) -> InferredPosition:
+        """Return the position encodings of a file."""
+        return self.names.infer_position(weights, prefix=int(self.class_token in weights.tensors))
+
+    def infer(self, kind: type, weights: Weights) -> Description:
+        """Infer shapes, position encodings and norms of the stem."""
+        shape, position = self.infer_shape(weights), self.infer_position(weights)
+        rows, config, notes = self.names.describe(weights, position)
+        lacking = [options for name, options in self.without.items() if name not in weights.tensors]
+        options = {key: value for own in lacking for key, value in own.items()}
+        patch_norm = self.names.infer_patch_norm(weights, self.stem)
+        heads = self.names.infer_heads(weights)
+        arch = dict(shape, num_heads=heads or usual_heads(shape['embed_dims'], channels=64))
+        default = signature(kind).parameters['img_size'].default
+        config = dict(arch=arch, **config, **position.img_size(self.infer_patch_size(kind, shape), default), **options)
+        config |= {} if patch_norm == 'none' else {'patch_norm': patch_norm}
+        rows = {**shape, **options, **rows, 'patch_norm': patch_norm}
+        return Description(rows, config, [*([] if heads else [HEADS_ASSUMED]), *notes])
 
 
 def _note_grid(model: nn.Module, state_dict: Mapping, prefix: str, local_metadata: dict) -> None:
@@ -272,3 +304,92 @@ def _fit_pe_norms(model: nn.Module, tensors: dict[str, Tensor], options: LoadOpt
     for name in stored:
         del tensors[name]
     report.dropped += stored
+
+
+def _infer_grid(table: Tensor, name: str, tokens: dict[str, int], grid: Grid | None, path: str) -> Grid:
+    """Return the grid of a stored table (1, rows, D); CheckpointError if its rows are not those of one."""
+    patches = table.shape[1] - sum(tokens.values())
+    grid = grid or square_grid(patches)
+    if grid is None:
+        raise CheckpointError(
+            f'checkpoint {path}: {name} has {patches} rows beside those of {", ".join(tokens) or "no prefix token"}, '
+            'which is no square grid; pass grid=(rows, columns) in init_cfg'
+        )
+    if grid[0] * grid[1] != patches:
+        raise CheckpointError(
+            f'checkpoint {path}: {name} has {patches} patch rows, which is not the grid {grid[0]}x{grid[1]}'
+        )
+    return grid
+
+
+def _fit_table(
+    table: Tensor,
+    name: str,
+    stored: dict[str, int],
+    grid: Grid | None,
+    model: nn.Module,
+    report: LoadReport,
+    recorded: bool,
+) -> Tensor:
+    """Return the rows of a model's prefix tokens, then the patches resized to its grid, (1, rows, D).
+
+    Tokens without a row get one of zeros, which is what no row means where the PE is added to the tokens. The table
+    has rows for the tokens ``stored``, how many each, and for ``grid``; None for a square. One whose kind the file has
+    ``recorded`` may have been resized.
+    """
+    kind, own, tokens = model.position.absolute, model.table_grid(name, model.grid), model.table_tokens()
+    table = with_batch_axis(table)
+    source = _infer_grid(table, name, stored, grid, report.path)
+    num_prefix = sum(stored.values())
+    if not recorded and not kind.matches(table, source, num_prefix):
+        report.problems.append(
+            f'wrong PE: {name} is not the table of pe_type={kind.name!r} on a grid of {source[0]}x{source[1]}; '
+            "if it was resized, as T2T-ViT's public code does for other images, pe_type='learnable' takes it as it is"
+        )
+    resized = kind.resize(table, source, own, num_prefix, model.interpolate_mode)
+    if source != own:
+        report.resized[name] = f'{source[0]}x{source[1]} -> {own[0]}x{own[1]}'
+    rows = dict(zip(stored, resized[:, :num_prefix].split(list(stored.values()), dim=1)))
+    report.dropped += [f'{name}[{token}]' for token in stored if token not in tokens]
+    prefix = []
+    for token, count in tokens.items():
+        # an adapter has the row of a class token that does not run along: nothing new for anyone
+        if token not in rows and model.num_prefix:
+            report.new.append(f'{name}[{token}] (zeros)')
+        prefix.append(rows.get(token, resized.new_zeros(1, count, resized.shape[2])))
+    return torch.cat((*prefix, resized[:, num_prefix:]), dim=1)
+
+
+def _resize_inside(
+    model: nn.Module, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]
+) -> dict[str, Tensor]:
+    """Return the tensors of the encodings inside attention that a model takes otherwise than a file has them.
+
+    ``grid`` is that of the file's PE, None if it is unknown; ``resized`` gets what was resized, and how, by name.
+    """
+    out: dict[str, Tensor] = {}
+    for start, layer in zip(model.layer_names, model.all_layers if model.position.inside else ()):
+        prefix = f'{start}{layer.attn_name}.'
+        attn = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
+        own = layer.attention.state_dict()
+        for encoding in layer.attention.encodings:
+            fitted = encoding.fit(attn)
+            for name in (name for name in attn if fitted[name] is not attn[name]):
+                out[prefix + name] = fitted[name]
+                resized[prefix + name] = f'{tuple(attn[name].shape)} -> {tuple(fitted[name].shape)}'
+            attn = fitted
+        if not grid and all(own[name].shape == value.shape for name, value in attn.items() if name in own):
+            continue
+        for encoding in layer.attention.encodings:
+            if not (encoding.has_grid and encoding.found_in(attn)):
+                continue
+            # tables of a window have the window's grid, whatever that of the image
+            known, dst = None if encoding.slot.window else grid, encoding.slot.grid
+            src = known or encoding.infer_grid(attn, encoding.slot.num_prefix)
+            if src in (None, dst):
+                continue
+            for name, value in encoding.resize(attn, src).items():
+                if value is not attn.get(name):
+                    out[prefix + name] = value
+                    resized[prefix + name] = f'{src[0]}x{src[1]} -> {dst[0]}x{dst[1]}'
+    return out

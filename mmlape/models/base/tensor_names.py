@@ -1,11 +1,11 @@
 """What the tensors of a file tell of its position encodings: kinds, grid, joining and norm."""
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from mmlape.checkpoint.key_maps import Weights
-from mmlape.models.base.tables import with_batch_axis
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position import AbsolutePosition, AttentionPosition, LayerPosition, joinings_of, kinds, norms_of
 
@@ -17,6 +17,25 @@ def usual_heads(dims: int, channels: int) -> int:
     return max(heads for heads in range(1, max(1, dims // channels) + 1) if dims % heads == 0)
 
 
+def with_batch_axis(table: Tensor) -> Tensor:
+    """Return a table as (1, rows, D); the public 1-D sinusoids have no batch axis."""
+    return table[None] if table.ndim == 2 else table
+
+
+class Description(NamedTuple):
+    """What a file tells of its model.
+
+    Attributes:
+        rows: Printable values by name.
+        config: Arguments of the model, with what is usual where the file does not tell.
+        notes: What the file does not tell.
+    """
+
+    rows: dict[str, Any]
+    config: dict[str, Any]
+    notes: list[str]
+
+
 class InferredPosition(NamedTuple):
     """What a file tells of its position encodings.
 
@@ -24,18 +43,13 @@ class InferredPosition(NamedTuple):
         pe_type: As the model takes it; of several that fit, the first.
         grid: Of the tables; None without tables, or where they are of no square.
         needs_grid: Whether the user has to give the grid.
-        ambiguous: In words, what the encodings inside attention can be, where keys do not tell.
+        untold: What the file leaves open of the encodings inside attention.
     """
 
     pe_type: str | dict | list[str | dict]
     grid: Grid | None
     needs_grid: bool
-    ambiguous: Sequence[str] = ()
-
-    @property
-    def shown(self) -> str | dict | list[str | dict]:
-        """The value of ``pe_type`` to print."""
-        return f"{self.pe_type}, or what else fits: see 'mind'" if self.ambiguous else self.pe_type
+    untold: tuple[str, ...] = ()
 
     def img_size(self, patch_size: int, default: int = 224) -> dict:
         """Return the image size that the tables are made for, where it is not the default."""
@@ -91,16 +105,10 @@ class TensorNames(NamedTuple):
         attn = self.attention(weights)
         return next((kind.infer_heads(attn) for kind in kinds(AttentionPosition) if kind.found_in(attn)), None)
 
-    def infer_position(self, weights: Weights, prefix: int = 0, grid: Grid | None = None) -> InferredPosition:
-        """Find the position encodings of a file.
-
-        Args:
-            weights: Of the file.
-            prefix: Rows of the tables before those of the patches.
-            grid: (rows, columns) of the stored PE, if the user gave it.
-        """
+    def infer_position(self, weights: Weights, prefix: int = 0) -> InferredPosition:
+        """Find the position encodings of a file, whose tables have ``prefix`` rows before those of the patches."""
         entries: list[str | dict] = []
-        grid = grid or weights.grid
+        grid = weights.grid
         tables = self.tables(weights)
         if tables:
             table = with_batch_axis(weights.tensors[tables[0]])
@@ -115,7 +123,7 @@ class TensorNames(NamedTuple):
             entries.append(dict(type=kind.name, **options) if options else kind.name)
             grid = grid or kind.infer_grid(attn, prefix)
         unknown = () if 'pe_type' in weights.recorded else inside
-        ambiguous = [text for kind in unknown for text in kind.ambiguous_options(attn, prefix)]
+        untold = tuple(f'the {kind.untold} of {kind.name}' for kind in unknown if kind.untold)
         layers = self.layers(weights)
         for kind in kinds(LayerPosition):
             options = kind.infer_options(layers)
@@ -123,15 +131,12 @@ class TensorNames(NamedTuple):
                 entries.append(dict(type=kind.name, **options) if options else kind.name)
         has_grid = bool(tables) or any(kind.has_grid for kind in inside)
         pe_type = weights.recorded.get('pe_type', entries if len(entries) > 1 else (entries or ['none'])[0])
-        return InferredPosition(pe_type, grid if has_grid else None, has_grid and grid is None, ambiguous)
+        return InferredPosition(pe_type, grid if has_grid else None, has_grid and grid is None, untold)
 
     def infer_patch_norm(self, weights: Weights, stem: str = 'patch_embed', post: str = 'norm1') -> str:
         """Return the key of ``PATCH_NORMS`` that leaves such norms in a stem, and behind tokens + PE.
 
-        Args:
-            weights: Of the file.
-            stem: The name of the stem.
-            post: The name of the norm after its linear map.
+        ``post`` is the name of the norm after the stem's linear map.
         """
         before, after = (weights.has(rf'{stem}\.{name}\.') for name in ('norm0', post))
         if before and after and not weights.has(rf'{stem}\.norm0\.bias$'):
@@ -142,34 +147,27 @@ class TensorNames(NamedTuple):
             before, after
         ]
 
-    def options(self, weights: Weights, position: InferredPosition) -> dict:
-        """Return the arguments of a model; of several that fit, the most usual ones."""
-        norm = next(iter(self.infer_norms(weights)), 'layernorm')
-        options = dict(pe_type=position.pe_type, pe_joining=self.infer_joinings(weights)[0])
-        return options if norm == 'layernorm' else dict(options, pe_norm=norm)
-
-    def rows(self, weights: Weights, position: InferredPosition) -> dict:
-        """Return printable values by name, with all arguments that fit."""
-        grid, joinings = position.grid, self.infer_joinings(weights)
+    def describe(self, weights: Weights, position: InferredPosition) -> Description:
+        """Describe the position encodings of a file; the arguments are the most usual of those that fit."""
+        grid, has_table = position.grid, bool(self.tables(weights))
+        joinings, norms = self.infer_joinings(weights), self.infer_norms(weights)
         missing = 'no square, pass grid=(rows, columns)' if position.needs_grid else ''
-        return {
-            'pe_type': position.shown,
+        rows = {
+            'pe_type': position.pe_type,
             'pe grid': f'{grid[0]} x {grid[1]}' if grid else missing,
-            'pe_joining': ' or '.join(joinings if self.tables(weights) else joinings[:1]),
-            'pe_norm': ' or '.join(self.infer_norms(weights)) or 'none',
+            'pe_joining': ' or '.join(joinings if has_table else joinings[:1]),
+            'pe_norm': ' or '.join(norms) or 'none',
         }
-
-    def notes(self, weights: Weights, position: InferredPosition) -> list[str]:
-        """Return what a file leaves open of its position encodings."""
-        absolute = {'pe_joining': self.infer_joinings(weights), 'pe_norm': self.infer_norms(weights)}
-        open_ = {key: values for key, values in absolute.items() if self.tables(weights) and len(values) > 1}
-        open_ |= {'pe_type': position.ambiguous} if position.ambiguous else {}
-        notes = [f'the file does not say whether {key} is {" or ".join(values)}' for key, values in open_.items()]
+        config = dict(pe_type=position.pe_type, pe_joining=joinings[0])
+        if norms and norms[0] != 'layernorm':
+            config['pe_norm'] = norms[0]
+        several = {'pe_joining': joinings, 'pe_norm': norms} if has_table else {}
+        notes = [
+            f'the file does not say whether {key} is {" or ".join(values)}'
+            for key, values in several.items()
+            if len(values) > 1
+        ]
+        notes += [f'names and shapes do not tell {what}: the usual one is assumed' for what in position.untold]
         if position.needs_grid:
             notes.append("the PE is of no square grid: add the pretraining's to init_cfg, grid=(rows, columns)")
-        return notes
-
-    def infer_arch(self, weights: Weights, name: str | None, shape: dict) -> tuple[str | dict, list[str]]:
-        """Return the argument for an arch of that name, or shape, and a note where its heads are assumed."""
-        told, usual = self.infer_heads(weights), usual_heads(shape['embed_dims'], 64)
-        return name or dict(shape, num_heads=told or usual), [] if name or told else [HEADS_ASSUMED]
+        return Description(rows, config, notes)

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import torch
 from mmcv.cnn import build_norm_layer
-from mmcv.cnn.bricks import DropPath
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -41,18 +40,7 @@ class ConvStem(nn.Module):
 
 
 class ImageToTokens(PatchEmbed):
-    """Image to tokens at stride 16: patches of 4x4 cells of the stem's map.
-
-    Images of any size are padded as in ``PatchEmbed``.
-
-    Args:
-        in_channels: Channels of the image.
-        channels: Of the stem.
-        embed_dims: Channels D of a token.
-        patch_norm: Norms before and after the patches' linear map, see ``norms_around``.
-        eps: Of those norms.
-        bn_cfg: Of the batch norm.
-    """
+    """Image to tokens at stride 16: patches of 4x4 cells of the map of a stem with ``channels``; padded as there."""
 
     def __init__(self, in_channels: int, channels: int, embed_dims: int, patch_norm: str, eps: float, bn_cfg: dict):
         norms_around(patch_norm)
@@ -96,22 +84,11 @@ class LocallyEnhancedFFN(nn.Module):
 
 
 class LeFFLayer(BaseTransformerLayer):
-    """A transformer layer with ``LocallyEnhancedFFN``.
+    """A transformer layer with ``LocallyEnhancedFFN``; other arguments are those of ``BaseTransformerLayer``.
 
         x <- x + Attention(join(x, pe));  x <- x + LeFF(LN(x))
 
     A class token's second branch is the norm itself: it ends as z + LN(z), as in the public code.
-
-    Args:
-        embed_dims: Width D of the tokens.
-        attn: The attention module.
-        joining: The joining method.
-        feedforward_channels: Hidden width of the FFN.
-        bn_cfg: Of the FFN's batch norms.
-        drop_path_rate: Stochastic depth of both branches.
-        pe_norm: A key of ``PE_NORMS`` where the layer norms the PE.
-        norm_cfg: Of the layer's norms.
-        with_cp: Recompute activations in the backward pass to save memory.
     """
 
     def __init__(
@@ -121,15 +98,11 @@ class LeFFLayer(BaseTransformerLayer):
         joining: Joining,
         feedforward_channels: int,
         bn_cfg: dict,
-        drop_path_rate: float = 0.0,
-        pe_norm: str | None = None,
-        norm_cfg: dict | None = None,
-        with_cp: bool = False,
+        **kwargs,
     ):
-        super().__init__(embed_dims, attn, joining, pe_norm, norm_cfg, with_cp)
+        super().__init__(embed_dims, attn, joining, **kwargs)
         self.norm2 = build_norm_layer(self.norm_cfg, embed_dims)[1]
         self.leff = LocallyEnhancedFFN(embed_dims, feedforward_channels, bn_cfg)
-        self.drop_path = DropPath(drop_path_rate) if drop_path_rate else nn.Identity()
 
     def run(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
         """Run the layer, keeping all activations."""
@@ -173,15 +146,7 @@ class LastTokenAttention(MultiheadAttention):
 
 
 class LayerClassAttention(nn.Module):
-    """Layer-wise class attention: the last layer's class token attends to those of all layers.
-
-    Args:
-        embed_dims: Width D of the tokens.
-        num_heads: Heads of the attention.
-        feedforward_channels: Hidden width of the FFN.
-        drop_rate: Dropout of the attention's output and of the FFN.
-        norm_cfg: Of the norms.
-    """
+    """Layer-wise class attention: the last layer's class token attends to those of all layers."""
 
     def __init__(self, embed_dims: int, num_heads: int, feedforward_channels: int, drop_rate: float, norm_cfg: dict):
         super().__init__()

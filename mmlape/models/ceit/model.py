@@ -9,14 +9,12 @@ import torch
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
-from mmlape.models.base.archs import name_models, resolve_arch
+from mmlape.models.base.checkpoint import ShapesAdapter
 from mmlape.models.base.isotropic import IsotropicBackbone
-from mmlape.models.ceit.checkpoint import CeiTCheckpointAdapter
 from mmlape.models.ceit.layers import ImageToTokens, LayerClassAttention, LeFFLayer
 from mmlape.models.grid import Grid
-from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.layers.transformer_layer import build_layers, growing_rates
-from mmlape.models.position import PositionType, Stream, resolve_position
+from mmlape.models.names import name_models, resolve_arch
+from mmlape.models.position import PositionType, resolve_position
 from mmlape.registry import MODELS
 
 
@@ -44,27 +42,18 @@ class CeiT(IsotropicBackbone):
     with other outputs does not have it. The joining concerns ``pos_embed``; ``pos_layer_embed``, a PE over layers, is
     always added to LCA's input.
 
+    Arguments that are not listed are those of ``VisionTransformer``.
+
     Args:
         arch: 'tiny', 'small', 'base', or a dict with ``embed_dims``, ``num_layers``, ``num_heads``,
             ``feedforward_channels`` and ``stem_channels``, the width of the convolutional stem.
-        img_size: Side in pixels, or (height, width), that the PE tables are made for.
-        in_channels: Channels of the images.
-        out_indices: Layers to return; negative ones count from the end.
         out_type: 'cls_token' (B, D), of the last layer through LCA; 'raw' all tokens (B, N, D); 'featmap'
             (B, D, rows, columns); 'avg_featmap', the mean of the patch tokens (B, D).
-        pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'none' or another kind in ``POSITION_ENCODINGS``; a dict
-            with ``type`` and arguments; or a list of those with at most one absolute kind.
-        pe_joining: How the absolute PE meets the tokens, see ``mmlape.models.position.joining``.
-        pe_norm: What norms the PE in 'lape-shared' and 'lape'.
         patch_norm: Norms before and after the patches' linear map, over the 4x4 cells of all stem channels and over D:
             'none', 'dual', 'pre', 'post', 'learnable-only', 'no-learnable' or 'rms'.
         drop_rate: Dropout of embeddings, of attention's projections and of LCA's FFN.
         drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0. LCA has none.
         bn_cfg: Of the batch norms in the stem and in the layers.
-        with_cp: Recompute activations in the backward pass to save memory.
-        frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
-        init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``;
-            further keys are passed on to it.
 
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
@@ -72,7 +61,17 @@ class CeiT(IsotropicBackbone):
 
     model_names = name_models('ceit-{}', ARCHS)
     paper_name = 'CeiT'
-    checkpoint_adapter = CeiTCheckpointAdapter()
+    checkpoint_adapter = ShapesAdapter(
+        signs=(r'i2t\.proj\.', r'blocks\.0\.leff\.'),
+        stem='i2t',
+        widths=dict(
+            embed_dims='i2t.proj.weight',
+            feedforward_channels='blocks.0.leff.conv1.weight',
+            stem_channels='i2t.backbone.conv.weight',
+        ),
+        without={'pos_layer_embed': dict(out_type='featmap')},
+    )
+    stem_name = 'i2t'
     embedding_names = ('i2t.',)
     patch_size = 16
 
@@ -96,8 +95,7 @@ class CeiT(IsotropicBackbone):
     ):
         super().__init__(init_cfg)
         arch = self.arch = resolve_arch(arch, ARCHS)
-        dims, depth, heads = arch['embed_dims'], arch['num_layers'], arch['num_heads']
-        hidden = arch['feedforward_channels']
+        dims, depth = arch['embed_dims'], arch['num_layers']
         self.embed_dims = dims
         self.in_channels = in_channels
         self.frozen_stages = frozen_stages
@@ -119,15 +117,10 @@ class CeiT(IsotropicBackbone):
         self.add_prefix_tokens(dict(cls_token=1))
         self.add_tables(depth)
         self.pos_drop = nn.Dropout(drop_rate)
-        attn = dict(embed_dims=dims, num_heads=heads, proj_drop_rate=drop_rate)
-        self.blocks = build_layers(
+        self.blocks = self.build_blocks(
             LeFFLayer,
-            MultiheadAttention,
-            [dict(attn, slot=self.slot(i)) for i in range(depth)],
-            self.position,
-            growing_rates(drop_path_rate, depth),
-            embed_dims=dims,
-            feedforward_channels=hidden,
+            dict(proj_drop_rate=drop_rate),
+            drop_path_rate=drop_path_rate,
             bn_cfg=bn_cfg,
             norm_cfg=norm_cfg,
             with_cp=with_cp,
@@ -135,38 +128,21 @@ class CeiT(IsotropicBackbone):
         self.lca = self.pos_layer_embed = None
         if out_type == 'cls_token':
             self.lca = LayerClassAttention(
-                embed_dims=dims, num_heads=heads, feedforward_channels=hidden, drop_rate=drop_rate, norm_cfg=norm_cfg
+                embed_dims=dims,
+                num_heads=arch['num_heads'],
+                feedforward_channels=arch['feedforward_channels'],
+                drop_rate=drop_rate,
+                norm_cfg=norm_cfg,
             )
             self.pos_layer_embed = nn.Parameter(torch.zeros(1, depth, dims))
         self.norm = build_norm_layer(norm_cfg, dims)[1]
         self.apply(self.init_linear)
 
-    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
-        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
-        x, hw = self.i2t(x)  # (B, N, D)
-        x, pe = self.add_position(x, hw)  # (B, P + N, D)
-        return self.pos_drop(x), pe, hw
-
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Extract features.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
-
-        Raises:
-            ValueError: If a side of the images is smaller than a patch.
-        """
+        """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
         x, pe, hw = self.embed(x)
         if self.lca is None:
-            outs = {}
-            for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
-                x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
-                if number in self.out_indices:
-                    outs[number] = self.output(x, hw, number)
-            return tuple(outs[number] for number in self.out_indices)
+            return self.outputs(x, pe, hw)
         tokens = []
         for layer in self.blocks:
             x, pe = layer(x, pe, hw)

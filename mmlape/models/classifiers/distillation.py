@@ -22,13 +22,7 @@ class DistilledClsHead(DeiTClsHead):
     """A linear head on each of the two tokens; mmpretrain's, which only tests, made trainable."""
 
     def loss(self, feats: tuple, data_samples: list[DataSample], teacher_score: Tensor) -> dict[str, Tensor]:
-        """Compute both halves of the loss.
-
-        Args:
-            feats: The backbone's output; its last entry is the two tokens, 2 x (B, D).
-            data_samples: B samples with labels.
-            teacher_score: (B, classes).
-        """
+        """Compute both halves of the loss from two tokens, 2 x (B, D), and the teacher's scores (B, classes)."""
         cls_token, dist_token = self.pre_logits(feats)
         by_label = self._get_loss(self.layers.head(cls_token), data_samples)['loss']
         by_teacher = F.cross_entropy(self.layers.head_dist(dist_token), teacher_score.argmax(dim=1))

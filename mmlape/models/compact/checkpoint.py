@@ -1,13 +1,13 @@
 """What ViT-Lite, CVT and CCT say about their checkpoints: the public layout, and what a file tells of a model."""
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.targets import Target
-from mmlape.models.base.checkpoint import Description
-from mmlape.models.base.shapes import ShapesAdapter
-from mmlape.models.base.tensor_names import TensorNames
+from mmlape.models.base.checkpoint import ShapesAdapter
+from mmlape.models.base.tensor_names import Description, TensorNames
 from mmlape.models.compact.layers import patch_side
 from mmlape.models.position import AbsolutePosition
 
@@ -53,49 +53,42 @@ PUBLIC = Target(
 class CompactCheckpointAdapter(ShapesAdapter):
     """The public code's names, with ``classifier.`` and without."""
 
+    public_layouts = LAYOUTS
+    public_targets: ClassVar[Mapping[str, Target]] = {'compact-transformers': PUBLIC}
     names = NAMES
-    stem = 'tokenizer'
     class_token = CLASS_TOKEN
-    default_img_size = 32
 
-    def layouts(self, kind: type) -> tuple[Layout, ...]:
-        """Return the public code's layout and ours."""
-        return LAYOUTS
-
-    def targets(self) -> dict[str, Target]:
-        """Return this package's layout, and that of the public code."""
-        return {**super().targets(), 'compact-transformers': PUBLIC}
-
-    def infer_shape(self, weights: Weights) -> dict[str, Any]:
-        """Return widths, tokenizer and pooling."""
-        tensors = weights.tensors
-        stems = [name for name in tensors if re.fullmatch(r'tokenizer\.conv_layers\.\d+\.0\.weight', name)]
-        side = tensors[stems[0]].shape[-1]
-        hidden, dims = tensors['blocks.0.linear1.weight'].shape
-        # only the convolution of patches has a bias
-        patches = 'tokenizer.conv_layers.0.0.bias' in tensors
-        tokenizer = dict(patch_size=side) if patches else dict(kernel_size=side, num_convs=len(stems))
-        return dict(
-            embed_dims=dims,
-            feedforward_channels=hidden,
-            tokenizer=dict(type='patch' if patches else 'conv', **tokenizer),
-            pooling='cls_token' if CLASS_TOKEN in tensors else 'sequence_pool',
+    def __init__(self):
+        super().__init__(
+            signs=(),
+            stem='tokenizer',
+            widths=dict(embed_dims='norm.weight', feedforward_channels='blocks.0.linear1.weight'),
         )
 
-    def infer_patch_size(self, shape: dict[str, Any]) -> int:
+    def infer_shape(self, weights: Weights) -> dict[str, Any]:
+        """Return widths, depth, tokenizer and pooling."""
+        stems = [name for name in weights.tensors if re.fullmatch(r'tokenizer\.conv_layers\.\d+\.0\.weight', name)]
+        side = weights.tensors[stems[0]].shape[-1]
+        # only the convolution of patches has a bias
+        patches = 'tokenizer.conv_layers.0.0.bias' in weights.tensors
+        tokenizer = dict(patch_size=side) if patches else dict(kernel_size=side, num_convs=len(stems))
+        return dict(
+            super().infer_shape(weights),
+            tokenizer=dict(type='patch' if patches else 'conv', **tokenizer),
+            pooling='cls_token' if CLASS_TOKEN in weights.tensors else 'sequence_pool',
+        )
+
+    def infer_patch_size(self, kind: type, shape: dict[str, Any]) -> int:
         """Return the side in pixels that a token stands for."""
         return patch_side(shape['tokenizer'])
 
-    def infer_options(self, weights: Weights) -> dict[str, Any]:
-        """Return the channels of images that have not three, and ``out_type`` for a file without pooling."""
-        channels = weights.tensors['tokenizer.conv_layers.0.0.weight'].shape[1]
-        options = {} if channels == 3 else {'in_channels': channels}
-        pooled = CLASS_TOKEN in weights.tensors or weights.has(POOL)
-        return options if pooled else {**options, 'out_type': 'featmap'}
-
     def infer(self, kind: type, weights: Weights) -> Description:
-        """Infer shapes, position encodings and norms of the stem."""
+        """Infer shapes, position encodings, norms of the stem, channels of the images, and a model without pooling."""
         rows, config, notes = super().infer(kind, weights)
+        channels = weights.tensors['tokenizer.conv_layers.0.0.weight'].shape[1]
+        config |= {} if channels == 3 else {'in_channels': channels}
+        if CLASS_TOKEN not in weights.tensors and not weights.has(POOL):
+            config['out_type'] = 'featmap'
         if weights.normalisation is None:
             notes.append("images: the public weights want their dataset's mean and std")
         return Description(rows, config, notes)

@@ -9,7 +9,6 @@ Parameter names are those of the public code.
 
 import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
-from mmcv.cnn.bricks import DropPath
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
@@ -53,15 +52,6 @@ class ConvTokenizer(nn.Module):
     Stride and padding follow the kernel size K as in the public code, max(1, K // 2 - 1) and K // 2. A side of n
     pixels then becomes ceil(n / patch_size) tokens.
 
-    Args:
-        in_channels: Channels of the image.
-        embed_dims: Channels D of a token.
-        kernel_size: Side K of the kernels.
-        num_convs: How many convolutions there are.
-
-    Attributes:
-        patch_size: Side in pixels that a token stands for.
-
     Raises:
         ConfigError: If the kernels have no centre.
     """
@@ -97,38 +87,16 @@ TOKENIZERS = {'patch': PatchTokenizer, 'conv': ConvTokenizer}
 
 
 class CompactLayer(BaseTransformerLayer):
-    """The layer of Compact Transformers.
-
-    Args:
-        embed_dims: Width D of the tokens.
-        attn: The attention module.
-        joining: The joining method; the PE joins at ``pre_norm`` only.
-        feedforward_channels: Hidden width of the MLP.
-        drop_path_rate: Stochastic depth of both branches.
-        pe_norm: A key of ``PE_NORMS`` where the layer norms the PE.
-        norm_cfg: Of the layer's norms.
-        with_cp: Recompute activations in the backward pass to save memory.
-    """
+    """The layer of Compact Transformers; the PE joins at ``pre_norm`` only."""
 
     norm_name = 'pre_norm'
     attn_name = 'self_attn'
 
-    def __init__(
-        self,
-        embed_dims: int,
-        attn: nn.Module,
-        joining: Joining,
-        feedforward_channels: int,
-        drop_path_rate: float = 0.0,
-        pe_norm: str | None = None,
-        norm_cfg: dict | None = None,
-        with_cp: bool = False,
-    ):
-        super().__init__(embed_dims, attn, joining, pe_norm, norm_cfg, with_cp)
+    def __init__(self, embed_dims: int, attn: nn.Module, joining: Joining, feedforward_channels: int, **kwargs):
+        super().__init__(embed_dims, attn, joining, **kwargs)
         self.norm1 = build_norm_layer(self.norm_cfg, embed_dims)[1]
         self.linear1 = Linear(embed_dims, feedforward_channels)
         self.linear2 = Linear(feedforward_channels, embed_dims)
-        self.drop_path = DropPath(drop_path_rate) if drop_path_rate else nn.Identity()
 
     def run(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
         """Run the layer, keeping all activations."""

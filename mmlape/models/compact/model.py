@@ -10,15 +10,13 @@ from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.base.archs import VARIANTS, name_models, resolve_arch
 from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone
 from mmlape.models.compact.checkpoint import CompactCheckpointAdapter
 from mmlape.models.compact.layers import TOKENIZERS, CompactLayer
 from mmlape.models.grid import Grid
-from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear
-from mmlape.models.layers.transformer_layer import build_layers, growing_rates
-from mmlape.models.position import PositionType, Stream, resolve_position
+from mmlape.models.names import VARIANTS, name_models, resolve_arch
+from mmlape.models.position import PositionType, resolve_position
 from mmlape.registry import MODELS
 
 POOLINGS = ('cls_token', 'sequence_pool')
@@ -65,29 +63,19 @@ class CompactTransformer(IsotropicBackbone):
     pad by themselves, and an absolute PE is resized to the grid. Parameter names are those of the public code below
     ``classifier.`` and ``tokenizer.``, with LaPE's ``blocks.N.pe_norm``.
 
+    Arguments that are not listed are those of ``VisionTransformer``.
+
     Args:
         arch: 'vit-lite-7/4', 'cvt-7/4', 'cct-7/3x1' or another size of the public code, or a dict with ``embed_dims``,
             ``num_layers``, ``num_heads``, ``feedforward_channels``, ``tokenizer`` (``dict(type='patch',
             patch_size=P)`` or ``dict(type='conv', kernel_size=K, num_convs=N)``) and ``pooling`` ('cls_token' or
             'sequence_pool').
-        img_size: Side in pixels, or (height, width), that the PE tables are made for.
-        in_channels: Channels of the images.
-        out_indices: Layers to return; negative ones count from the end.
         out_type: 'cls_token' (ViT-Lite) or 'sequence_pool' (CVT and CCT), (B, D) both; 'raw' all tokens (B, N, D);
             'featmap' (B, D, rows, columns); 'avg_featmap', the mean of the tokens of the image (B, D). None for the
             pooling of the arch.
-        pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'none' or another kind in ``POSITION_ENCODINGS``; a dict
-            with ``type`` and arguments; or a list of those with at most one absolute kind.
-        pe_joining: How the absolute PE meets the tokens, a name in ``JOININGS``.
-        pe_norm: What norms the PE in 'lape-shared' and 'lape' (LaPE, Table 8), a key of ``PE_NORMS``.
         patch_norm: 'none', 'dual', or an ablation of DPN's Table 6; ViT-Lite and CVT only.
-        attn_drop_rate: Dropout of attention weights.
-        drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
         interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``, or 'tile'; bilinear in the public
             code.
-        with_cp: Recompute activations in the backward pass to save memory.
-        frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
-        init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``.
 
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
@@ -101,6 +89,7 @@ class CompactTransformer(IsotropicBackbone):
     paper_name = staticmethod(_paper_name)
     checkpoint_adapter = CompactCheckpointAdapter()
     table_name = 'positional_emb'
+    stem_name = 'tokenizer'
     embedding_names = ('tokenizer.', 'norm_pre.')
     prefix_tokens = ('class_emb',)
     out_types = (*OUT_TYPES, 'sequence_pool')
@@ -142,20 +131,10 @@ class CompactTransformer(IsotropicBackbone):
         self.add_tables(depth)
         self.norm_pre = self.build_norm_pre(patch_norm, norm_cfg['eps'])
 
-        attn = dict(
-            embed_dims=self.embed_dims,
-            num_heads=self.arch['num_heads'],
-            qkv_bias=False,
-            attn_drop_rate=attn_drop_rate,
-        )
-        self.blocks = build_layers(
+        self.blocks = self.build_blocks(
             CompactLayer,
-            MultiheadAttention,
-            [dict(attn, slot=self.slot(i)) for i in range(depth)],
-            self.position,
-            growing_rates(drop_path_rate, depth),
-            embed_dims=self.embed_dims,
-            feedforward_channels=self.arch['feedforward_channels'],
+            dict(qkv_bias=False, attn_drop_rate=attn_drop_rate),
+            drop_path_rate=drop_path_rate,
             norm_cfg=norm_cfg,
             with_cp=with_cp,
         )
@@ -167,9 +146,13 @@ class CompactTransformer(IsotropicBackbone):
     def _build_tokenizer(self, in_channels: int, patch_norm: str) -> nn.Module:
         options = dict(self.arch['tokenizer'])
         kind = options.pop('type')
-        _check_patch_norm(patch_norm, kind)
         if kind == 'patch':
             options['patch_norm'] = patch_norm
+        elif patch_norm != 'none':
+            raise ConfigError(
+                f"patch_norm={patch_norm!r} norms the raw values of a patch and its token, but CCT's convolutions "
+                "overlap and have no patches; leave patch_norm='none', or choose an arch of ViT-Lite or CVT"
+            )
         return TOKENIZERS[kind](in_channels, self.embed_dims, **options)
 
     @torch.no_grad()
@@ -181,30 +164,9 @@ class CompactTransformer(IsotropicBackbone):
             nn.init.zeros_(self.class_emb)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Extract features.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
-
-        Raises:
-            DataError: If a side of the images is smaller than a patch.
-        """
+        """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
         x, pe, hw = self.embed(x)
-        outs = {}
-        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
-            x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
-            if number in self.out_indices:
-                outs[number] = self.output(x, hw, number)
-        return tuple(outs[number] for number in self.out_indices)
-
-    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
-        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
-        x, hw = self.tokenizer(x)  # (B, N, D)
-        x, pe = self.add_position(x, hw)  # (B, P + N, D)
-        return (x if self.norm_pre is None else self.norm_pre(x)), pe, hw
+        return self.outputs(x, pe, hw)
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the pooling's weights where this model has none."""
@@ -240,12 +202,3 @@ def _check_out_type(out_type: str | None, pooling: str) -> str:
             f'{pooling}, featmap, avg_featmap, raw'
         )
     return out_type or pooling
-
-
-def _check_patch_norm(patch_norm: str, tokenizer: str) -> None:
-    """Refuse Dual PatchNorm where there are no patches."""
-    if patch_norm != 'none' and tokenizer != 'patch':
-        raise ConfigError(
-            f"patch_norm={patch_norm!r} norms the raw values of a patch and its token, but CCT's convolutions overlap "
-            "and have no patches; leave patch_norm='none', or choose an arch of ViT-Lite or CVT"
-        )

@@ -4,7 +4,8 @@ The original class head has a row for each COCO category id from 0 to 90 and one
 for each of the 80 categories and one for no object.
 """
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +14,8 @@ from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
-from mmlape.models.base.checkpoint import CheckpointAdapter, Description
-from mmlape.models.base.tensor_names import TensorNames
+from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.tensor_names import Description, TensorNames
 from mmlape.models.grid import Grid
 from mmlape.models.position import joinings
 
@@ -76,24 +77,18 @@ MMDET = Layout(
 class DETRCheckpointAdapter(CheckpointAdapter):
     """The files of the complete model; it needs no mmdetection."""
 
+    public_layouts = (ORIGINAL, MMDET)
+    public_targets: ClassVar[Mapping[str, Target]] = {'mmlape': Target(contiguous_classes, wrapper='state_dict')}
     names = NAMES
     config_key: ClassVar[str] = 'model'
-
-    def layouts(self, kind: type) -> tuple[Layout, ...]:
-        """Return the original names and mmdetection's."""
-        return ORIGINAL, MMDET
-
-    def targets(self) -> dict[str, Target]:
-        """Return mmdetection's names, with its class head."""
-        return {'mmlape': Target(contiguous_classes, wrapper='state_dict')}
 
     def infer(self, kind: type, weights: Weights) -> Description:
         """Infer widths, position encodings and class head."""
         tensors, position = weights.tensors, NAMES.infer_position(weights)
-        fitting, norms = _infer_joinings(weights), NAMES.infer_norms(weights)
         if 'pe_type' not in weights.recorded:
             inside = position.pe_type
             position = position._replace(pe_type='sine' if inside == 'none' else ['sine', inside])
+        encodings, fitting = NAMES.describe(weights, position), _infer_joinings(weights)
         layers = {name.split('.')[2] for name in tensors if name.startswith('encoder.layers.')}
         queries, classes = tensors['query_embedding.weight'], len(tensors[CLASS_HEAD[0]])
         rows = {
@@ -101,19 +96,15 @@ class DETRCheckpointAdapter(CheckpointAdapter):
             'encoder layers': len(layers),
             'queries': len(queries),
             'class head': BY_ID if classes == ROWS else f'{classes - 1} classes, no object',
-            'pe_type': position.shown,
+            **{key: value for key, value in encodings.rows.items() if key != 'pe grid'},
             'pe_joining': ' or '.join(fitting),
-            'pe_norm': ' or '.join(norms) or 'none',
         }
-        config: dict[str, Any] = dict(pe_type=position.pe_type, pe_joining=fitting[0])
-        if norms and norms[0] != 'layernorm':
-            config['pe_norm'] = norms[0]
         notes = []
         if not weights.recorded:
             notes.append("the file does not say whether it was trained with the absolute PE, 'sine'")
         if len(fitting) > 1:
             notes.append(f'the file does not say whether pe_joining is {" or ".join(fitting)}')
-        return Description(rows, config, notes + NAMES.notes(weights, position))
+        return Description(rows, {**encodings.config, 'pe_joining': fitting[0]}, notes + encodings.notes)
 
     def view(self, kind: type, weights: Weights, grid: Grid | None, path: str) -> dict:
         """Refuse, since only backbones are drawn."""

@@ -61,15 +61,7 @@ class MultiheadAttention(nn.Module):
                 encoding.attach(self, slot)
 
     def forward(self, x: Tensor | AttentionInput, hw: Grid) -> Tensor:
-        """Attend.
-
-        Args:
-            x: Tokens (B, N, D), or what queries, keys and values are projected from.
-            hw: Grid of the patch tokens.
-
-        Returns:
-            (B, N, D)
-        """
+        """Map tokens (B, N, D), or what q, k and v are projected from, to (B, N, D); ``hw`` is the patches' grid."""
         qkv = self._project(x).unflatten(-1, (3, self.num_heads, -1))  # (B, N, 3, heads, d)
         out = self._global(qkv, hw) if self.window_size is None else self._windowed(qkv, hw)
         return self.proj_drop(self.proj(self.norm(self.head_scale(out))))
@@ -83,12 +75,7 @@ class MultiheadAttention(nn.Module):
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, hw: Grid, apart: Tensor | None = None) -> Tensor:
         """Attend with (B, heads, N, d) each.
 
-        Args:
-            q: Queries.
-            k: Keys.
-            v: Values.
-            hw: Grid of the patch tokens.
-            apart: Which keys a query must not see, (W, N, N) bool; B then counts the W windows of each image in turn.
+        ``apart`` says which keys a query must not see, (W, N, N) bool; B then counts each image's W windows in turn.
         """
         terms = [encoding.logits(self, q, k, hw) for encoding in self.encodings]
         terms = [term for term in terms if term is not None]

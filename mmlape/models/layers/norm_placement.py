@@ -132,11 +132,7 @@ def placements() -> Iterator[str | dict]:
 
 
 class GroupScale(nn.Module):
-    """A trainable scale for each group of neighbouring channels: for each head, or for each channel.
-
-    Args:
-        groups: How many scales there are.
-    """
+    """A trainable scale for each of some groups of neighbouring channels: for each head, or for each channel."""
 
     def __init__(self, groups: int):
         super().__init__()

@@ -5,6 +5,7 @@
 LN0 runs over the C*P*P raw values of each patch, LN1 over the D channels of its token.
 """
 
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -41,24 +42,18 @@ class Affine(nn.Module):
         return x * self.weight + self.bias
 
 
-def _layer_norm(dims: int, eps: float) -> nn.Module:
-    return nn.LayerNorm(dims, eps=eps)
-
-
-def _plain_norm(dims: int, eps: float) -> nn.Module:
-    return nn.LayerNorm(dims, eps=eps, elementwise_affine=False)
-
+_PlainNorm = partial(nn.LayerNorm, elementwise_affine=False)
 
 # name: (norm before the linear map, norm after it, norm after tokens + PE)
 PATCH_NORMS = {
     'none': (None, None, None),
-    'dual': (_layer_norm, _layer_norm, None),
-    'pre': (_layer_norm, None, None),
-    'post': (None, _layer_norm, None),
-    'post-posemb': (None, None, _layer_norm),
-    'pre-post-posemb': (_layer_norm, None, _layer_norm),
+    'dual': (nn.LayerNorm, nn.LayerNorm, None),
+    'pre': (nn.LayerNorm, None, None),
+    'post': (None, nn.LayerNorm, None),
+    'post-posemb': (None, None, nn.LayerNorm),
+    'pre-post-posemb': (nn.LayerNorm, None, nn.LayerNorm),
     'learnable-only': (Affine, Affine, None),
-    'no-learnable': (_plain_norm, _plain_norm, None),
+    'no-learnable': (_PlainNorm, _PlainNorm, None),
     'rms': (RMSNorm, RMSNorm, None),
 }
 
@@ -88,12 +83,7 @@ def complete_patches(x: Tensor, size: int) -> Tensor:
 class PatchEmbed(nn.Module):
     """Image to tokens, any size: sides are padded with zeros on the right and the bottom to complete patches.
 
-    Args:
-        in_channels: Channels C of the image.
-        embed_dims: Channels D of a token.
-        patch_size: Side P of a patch in pixels.
-        patch_norm: A key of ``PATCH_NORMS``.
-        eps: Of every norm here.
+    ``patch_norm`` is a key of ``PATCH_NORMS``, whose norms all have ``eps``.
 
     Attributes:
         post_name: The name of the norm after the linear map.
@@ -117,16 +107,10 @@ class PatchEmbed(nn.Module):
         setattr(self, self.post_name, post(embed_dims, eps=eps) if post else None)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Grid]:
-        """Embed the patches.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            Tokens (B, N, D) and the grid (rows, columns), N = rows * columns.
+        """Map images (B, C, H, W) to tokens (B, N, D) and their grid.
 
         Raises:
-            ValueError: If a side of the images is smaller than a patch.
+            DataError: If a side of the images is smaller than a patch.
         """
         p = self.patch_size
         x = complete_patches(x, p)

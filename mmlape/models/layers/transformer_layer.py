@@ -76,6 +76,7 @@ class BaseTransformerLayer(nn.Module):
         pe_norm: A key of ``PE_NORMS`` where the layer norms the PE.
         norm_cfg: Of the layer's norms; LayerNorm with eps 1e-6 by default.
         with_cp: Recompute activations in the backward pass to save memory.
+        drop_path_rate: Stochastic depth of the branches.
 
     Attributes:
         norm_name: The name of the norm before attention, beside which ``pe_norm`` stands.
@@ -93,6 +94,7 @@ class BaseTransformerLayer(nn.Module):
         pe_norm: str | None = None,
         norm_cfg: dict | None = None,
         with_cp: bool = False,
+        drop_path_rate: float = 0.0,
     ):
         super().__init__()
         self.norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
@@ -101,6 +103,7 @@ class BaseTransformerLayer(nn.Module):
         setattr(self, self.norm_name, build_norm_layer(self.norm_cfg, embed_dims)[1])
         self.pe_norm = build_pe_norm(pe_norm, embed_dims, self.norm_cfg) if pe_norm else None
         setattr(self, self.attn_name, attn)
+        self.drop_path = DropPath(drop_path_rate) if drop_path_rate else nn.Identity()
 
     def add_encoding(self, encoding: LayerPosition) -> None:
         """Let a position encoding follow this layer."""
@@ -114,12 +117,7 @@ class BaseTransformerLayer(nn.Module):
         return getattr(self, self.attn_name)
 
     def forward(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
-        """Run the layer.
-
-        Args:
-            x: Tokens (B, N, D).
-            pe: The PE as the previous layer passed it on.
-            hw: Grid of the patch tokens.
+        """Run the layer on tokens (B, N, D), with the PE as the previous layer passed it on, and the patches' grid.
 
         Returns:
             Tokens (B, N, D), and the PE for the next layer.
@@ -155,19 +153,12 @@ class BaseTransformerLayer(nn.Module):
 
 
 class TransformerEncoderLayer(BaseTransformerLayer):
-    """The layer of DeiT.
+    """The layer of DeiT; arguments that are not listed are those of ``BaseTransformerLayer``.
 
     Args:
-        embed_dims: Width D of the tokens.
-        attn: The attention module.
-        joining: The joining method.
         feedforward_channels: Hidden width of the FFN.
         drop_rate: Dropout of the FFN.
-        drop_path_rate: Stochastic depth of both branches.
         layer_scale_init_value: Initial LayerScale gammas; 0 means no LayerScale.
-        pe_norm: A key of ``PE_NORMS`` where the layer norms the PE.
-        norm_cfg: Of the layer's norms.
-        with_cp: Recompute activations in the backward pass to save memory.
         act_cfg: Activation of the FFN; None for the exact GELU.
         norm_placement: Where the norms are. Those before the branches are ``norm1`` and ``norm2``, those of their
             outputs ``branch_norm1`` and ``branch_norm2``, those of the sums ``sum_norm1`` and ``sum_norm2``, those
@@ -181,15 +172,12 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         joining: Joining,
         feedforward_channels: int,
         drop_rate: float = 0.0,
-        drop_path_rate: float = 0.0,
         layer_scale_init_value: float = 0.0,
-        pe_norm: str | None = None,
-        norm_cfg: dict | None = None,
-        with_cp: bool = False,
         act_cfg: dict | None = None,
         norm_placement: NormPlacement = PRE,
+        **kwargs,
     ):
-        super().__init__(embed_dims, attn, joining, pe_norm, norm_cfg, with_cp)
+        super().__init__(embed_dims, attn, joining, **kwargs)
         first, second = norm_placement.attn, norm_placement.ffn
         self.norm1 = self.norm1 if first.before else nn.Identity()
         self.branch_norm1 = self._norm(first.branch, embed_dims)
@@ -198,7 +186,6 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         self.branch_norm2 = self._norm(second.branch, embed_dims)
         self.sum_norm2 = self._norm(second.sum, embed_dims)
         self.mlp = FFN(embed_dims, feedforward_channels, drop_rate, act_cfg)
-        self.drop_path = DropPath(drop_path_rate) if drop_path_rate else nn.Identity()
         scale = float(layer_scale_init_value)
         self.gamma1 = nn.Parameter(torch.full((embed_dims,), scale)) if scale else None
         self.gamma2 = nn.Parameter(torch.full((embed_dims,), scale)) if scale else None
@@ -240,15 +227,11 @@ def build_layers(
     drop_path_rates: Sequence[float],
     **options,
 ) -> nn.ModuleList:
-    """Build the layers of a model, or of one of its stages.
+    """Build the layers of a model, or of one of its stages, each with its attention.
 
-    Args:
-        layer: Class of the layers.
-        attention: Class of their attention.
-        attn_options: Arguments of each layer's attention but for ``encodings``; ``slot`` is among them.
-        position: The position encodings of the model.
-        drop_path_rates: Stochastic depth of each layer.
-        **options: Further arguments of all layers.
+    ``attn_options`` are the arguments of each layer's attention but for ``encodings``, ``slot`` among them;
+    ``options``
+    are those of all layers.
     """
     # seeded initial values depend on the order: each layer's attention, then the rest of that layer
     return nn.ModuleList(

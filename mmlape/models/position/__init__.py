@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mmlape.models.position.absolute
-import mmlape.models.position.alibi
 import mmlape.models.position.conditional
 import mmlape.models.position.earlier
 import mmlape.models.position.irpe
@@ -20,8 +19,15 @@ from mmlape.models.position.base import (
     attaching,
     position_parameters,
 )
-from mmlape.models.position.joining import AttentionInput, Joining, Stream
-from mmlape.models.position.pe_norm import PE_NORMS, build_pe_norm, norms_of, same_parameters
+from mmlape.models.position.joining import (
+    PE_NORMS,
+    AttentionInput,
+    Joining,
+    Stream,
+    build_pe_norm,
+    norms_of,
+    same_parameters,
+)
 from mmlape.registry import JOININGS, POSITION_ENCODINGS
 
 PositionType = str | dict | Sequence[str | dict]

@@ -18,11 +18,7 @@ from mmlape.registry import POSITION_ENCODINGS
 
 
 def sincos_1d(num_tokens: int, embed_dims: int) -> Tensor:
-    """Build sinusoids over the token index: even channels sine, odd channels cosine.
-
-    Returns:
-        Float32 table (num_tokens, embed_dims).
-    """
+    """Build sinusoids over the token index, float32 (num_tokens, embed_dims): even channels sine, odd ones cosine."""
     return _waves(torch.arange(num_tokens, dtype=torch.float64), embed_dims)
 
 
@@ -35,11 +31,7 @@ def _waves(positions: Tensor, embed_dims: int) -> Tensor:
 def sincos_2d(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
     """Build sinusoids over the column (first half of the channels) and the row (second half).
 
-    Returns:
-        Float32 table (num_prefix + rows * columns, embed_dims), zero for prefix tokens.
-
-    Raises:
-        ConfigError: If ``embed_dims`` is not a multiple of 4.
+    The table is float32, (num_prefix + rows * columns, embed_dims), and zero for prefix tokens.
     """
     if embed_dims % 4:
         raise ConfigError(f"pe_type='sincos2d' needs embed_dims to be a multiple of 4, not {embed_dims}")
@@ -54,11 +46,7 @@ def sincos_2d(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
 def sincos_2d_moco(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
     """Build [sin xf, cos xf, sin yf, cos yf] of column x and row y, with f_i = 10000^(-i / (D / 4 - 1)).
 
-    Returns:
-        Float32 table (num_prefix + rows * columns, embed_dims), zero for prefix tokens.
-
-    Raises:
-        ConfigError: If ``embed_dims`` is not a multiple of 4, or not above 4.
+    The table is float32, (num_prefix + rows * columns, embed_dims), and zero for prefix tokens.
     """
     if embed_dims % 4 or embed_dims < 8:
         raise ConfigError(f"pe_type='sincos2d-moco' needs embed_dims to be 8, 12, 16 ..., not {embed_dims}")

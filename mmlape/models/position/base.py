@@ -89,6 +89,8 @@ class AttentionPosition:
     """Whether its parameters are made for one grid."""
     reads_weights = False
     """Whether ``values`` is used; attention then computes its weights explicitly."""
+    untold = ''
+    """Arguments, in words, of which names and shapes of tensors tell nothing certain."""
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Keep the slot; register parameters and buffers on ``attn``, which has ``num_heads`` and ``head_dims``."""
@@ -126,15 +128,8 @@ class AttentionPosition:
         return False
 
     def infer_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
-        """Return the arguments that the tensors of a stored attention tell, where they are not the defaults.
-
-        Where several fit (``ambiguous_options``), they are those of the first.
-        """
+        """Return the arguments that the tensors of a stored attention tell, where they are not the defaults."""
         return {}
-
-    def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
-        """Return in words, the most usual first, which arguments leave such tensors; none if names and shapes tell."""
-        return []
 
     def infer_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
         """Return the grid of a stored attention's parameters; None if it is unknown."""
@@ -168,13 +163,7 @@ class LayerPosition(ABC):
 
     @abstractmethod
     def apply(self, layer: nn.Module, x: Tensor, grid: Grid) -> Tensor:
-        """Return the next layer's tokens.
-
-        Args:
-            layer: The layer that ``attach`` was called with.
-            x: Its output (B, P + N, D): prefix tokens, then the patches of the grid.
-            grid: Grid of the patch tokens.
-        """
+        """Return the next layer's tokens from this layer's, (B, P + N, D): prefix tokens, then the grid's patches."""
 
     def infer_options(self, layers: Sequence[dict[str, Tensor]]) -> dict | None:
         """Return the arguments that a file tells, where they are not the defaults; None if it is not in the file.
@@ -212,17 +201,10 @@ def position_parameters(model: nn.Module) -> set[str]:
 
 
 def resize_absolute(table: Tensor, src: Grid, dst: Grid, num_prefix: int, mode: str = 'bicubic') -> Tensor:
-    """Resize an absolute PE from grid ``src`` to grid ``dst``; the first ``num_prefix`` rows are kept as they are.
+    """Resize an absolute PE (1, num_prefix + N_src, D) to grid ``dst``; the prefix rows are kept as they are.
 
-    Args:
-        table: (1, num_prefix + N_src, D).
-        src: Its grid.
-        dst: The grid of the result.
-        num_prefix: Rows of prefix tokens.
-        mode: Of ``torch.nn.functional.interpolate``; or 'tile', which repeats the PE.
-
-    Returns:
-        (1, num_prefix + N_dst, D); ``table`` itself when the grids are equal.
+    The mode is one of ``torch.nn.functional.interpolate``; or 'tile', which repeats the PE. Where the grids are equal,
+    the table itself is returned.
 
     Raises:
         ValueError: If the number of rows is not ``num_prefix`` plus the cells of ``src``.

@@ -7,6 +7,8 @@ With b the bucket of the offset of query i from key j, and p, u, v, r learnable,
     Axial-DeepLab (ECCV 2020)  q_i . k_j + q_i . p_b + k_j . r_b;  values too. Its terms only, not one axis at a time
     Transformer-XL (ACL 2019)  (q_i + u) . k_j + (q_i + v) . (W s_b), s sinusoids of the offset
     SASA (NeurIPS 2019)        q_i . (k_j + [p_row; p_column]), of half the width each, for every offset of the grid
+
+All but SASA have an argument ``ratio``: offsets are clipped at the integer part of twice as much.
 """
 
 import math
@@ -18,8 +20,7 @@ from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid, resize_map
 from mmlape.models.position.absolute import sincos_2d
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
-from mmlape.models.position.buckets import Buckets
-from mmlape.models.position.irpe import ImageRPE
+from mmlape.models.position.irpe import Buckets, ImageRPE
 from mmlape.registry import POSITION_ENCODINGS
 
 
@@ -27,6 +28,7 @@ class _Clipped(ImageRPE):
     """iRPE's contextual terms with h for g; a file's keys are iRPE's, so only a record tells this kind."""
 
     sides = 'kv'
+    untold = 'ratio'
 
     def __init__(self, ratio: float = 1.9):
         super().__init__(on=self.sides, ratio=ratio, index='clip', reading='paper')
@@ -38,22 +40,14 @@ class _Clipped(ImageRPE):
 
 @POSITION_ENCODINGS.register_module('shaw')
 class Shaw(_Clipped):
-    """Vectors on keys and values.
-
-    Args:
-        ratio: Offsets are clipped at the integer part of twice as much.
-    """
+    """Vectors on keys and values."""
 
     paper_name = 'Shaw'
 
 
 @POSITION_ENCODINGS.register_module('axial-deeplab')
 class AxialDeepLab(_Clipped):
-    """Vectors on queries, keys and values.
-
-    Args:
-        ratio: Offsets are clipped at the integer part of twice as much.
-    """
+    """Vectors on queries, keys and values."""
 
     paper_name = 'Axial-DeepLab'
     sides = 'qkv'
@@ -80,11 +74,7 @@ class _Bucketed(AttentionPosition):
 
 @POSITION_ENCODINGS.register_module('huang')
 class Huang(_Bucketed):
-    """One vector a bucket, on queries and on keys.
-
-    Args:
-        ratio: Offsets are clipped at the integer part of twice as much.
-    """
+    """One vector a bucket, on queries and on keys."""
 
     paper_name = 'Huang'
 
@@ -116,12 +106,10 @@ class TransformerXL(_Bucketed):
 
     The sinusoids are those of ``sincos2d`` for offsets counted from the most negative one; a pair with a prefix token
     has zeros.
-
-    Args:
-        ratio: Offsets are clipped at the integer part of twice as much.
     """
 
     paper_name = 'Transformer-XL'
+    untold = 'ratio'
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register ``rpe_proj``, ``rpe_key_bias`` (u) and ``rpe_offset_bias`` (v)."""
@@ -148,10 +136,6 @@ class TransformerXL(_Bucketed):
     def found_in(self, attn: dict[str, Tensor]) -> bool:
         """Check for the linear map."""
         return 'rpe_proj.weight' in attn
-
-    def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
-        """Return that no tensor depends on the ratio."""
-        return [f'transformer-xl with ratio={self.buckets.alpha:g}', 'transformer-xl with another ratio']
 
 
 @POSITION_ENCODINGS.register_module('sasa')

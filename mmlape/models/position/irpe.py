@@ -7,30 +7,130 @@ With b(i, j) the bucket of the offset of query i from key j, and all entries sta
                   z_i = sum_j a_ij (v_j + r^V[b(i, j)])
 
 One product of the queries (or keys) with a table and a gather replace N x N vectors; for values the weights are summed
-by bucket first. The paper has r^Q[b(i, j)], and divides biases by sqrt(d), too: ``reading='paper'``.
+by bucket first. Buckets say which offsets share an entry. With x an offset or a distance, and [.] rounding to the
+nearest integer,
+
+    g(x) = [x]                                                              |x| <= alpha
+         = sign(x) min(beta, [alpha + ln(|x|/alpha) / ln(gamma/alpha) (beta - alpha)])    else
+    h(x) = max(-beta, min(beta, [x]))                                       earlier methods
+
+The public code (microsoft/Cream) truncates beta to an integer and reads two of the mappings otherwise than the paper,
+which also has r^Q[b(i, j)] and divides biases by sqrt(d): ``reading='paper'``.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.grid import Grid
+from mmlape.models.grid import Grid, cached_tensor
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
-from mmlape.models.position.buckets import Buckets
 from mmlape.registry import POSITION_ENCODINGS
+
+METHODS = ('euclidean', 'quantization', 'cross', 'product')
+INDEXES = ('piecewise', 'clip')
+READINGS = ('code', 'paper')
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """A mapping of offsets (rows, columns) to buckets.
+
+    Attributes:
+        method: 'euclidean' and 'quantization' map distances, 'product' pairs of row and column, 'cross' rows and
+            columns apart, to a table each.
+        alpha, beta, gamma: Of g; ranges are -beta to beta.
+        index: 'piecewise' (g) or 'clip' (h).
+        reading: 'code' rounds a distance before g and takes the squared distance for its rank, as the public code
+            does; 'paper' does as the equations say, with the rank among the distances of a grid without end.
+    """
+
+    method: str = 'product'
+    alpha: float = 1.9
+    beta: float = 3.8
+    gamma: float = 15.2
+    index: str = 'piecewise'
+    reading: str = 'code'
+
+    def __post_init__(self):
+        for key, choices in (('method', METHODS), ('index', INDEXES), ('reading', READINGS)):
+            if getattr(self, key) not in choices:
+                raise ConfigError(f'irpe: unknown {key}={getattr(self, key)!r}; choose one of: {", ".join(choices)}')
+        if not 0 < self.alpha < self.gamma or not self.alpha <= self.beta or self.beta < 1:
+            raise ConfigError(
+                f'irpe: alpha={self.alpha:g}, beta={self.beta:g} and gamma={self.gamma:g} must be positive, alpha '
+                'below gamma, beta at least alpha, and beta at least 1'
+            )
+
+    @property
+    def side(self) -> int:
+        """How many values an index can have: from -beta to beta."""
+        return 2 * int(self.beta) + 1
+
+    @property
+    def count(self) -> int:
+        """How many buckets a table has, without that of prefix tokens."""
+        return self.side**2 if self.method == 'product' else self.side
+
+    @property
+    def tables(self) -> int:
+        """How many tables there are: two for 'cross', rows first."""
+        return 2 if self.method == 'cross' else 1
+
+    def of_offsets(self, rows: Tensor, columns: Tensor) -> tuple[Tensor, ...]:
+        """Return the bucket of every offset of a query from a key, in rows and in columns, one tensor a table."""
+        middle, index = int(self.beta), self._index
+        if self.method == 'cross':
+            return index(rows) + middle, index(columns) + middle
+        if self.method == 'product':
+            return ((index(rows) + middle) * self.side + index(columns) + middle,)
+        squared = rows.square() + columns.square()
+        if self.method == 'euclidean':
+            distance = squared.double().sqrt()
+            return (index(distance.round() if self.reading == 'code' else distance) + middle,)
+        return (index(squared if self.reading == 'code' else _rank(squared)) + middle,)
+
+    def of_grid(self, grid: Grid, num_prefix: int, device: torch.device | None = None) -> tuple[Tensor, ...]:
+        """Return the bucket of every pair of tokens of a grid, (P + N, P + N), one tensor a table.
+
+        Pairs with one of the P prefix tokens have a bucket of their own, the last one.
+        """
+        return _of_grid(self, tuple(grid), num_prefix, device)
+
+    def _index(self, x: Tensor) -> Tensor:
+        """Compute g or h, truncated to an integer."""
+        x, size = x.double(), x.double().abs()
+        if self.index == 'clip':
+            return x.round().clamp(-int(self.beta), int(self.beta)).long()
+        growth = (size.clamp(min=self.alpha) / self.alpha).log() / math.log(self.gamma / self.alpha)
+        far = (self.alpha + growth * (self.beta - self.alpha)).round().clamp(max=self.beta)
+        return (x.sign() * torch.where(size <= self.alpha, size.round(), far)).long()
+
+
+def _rank(squared: Tensor) -> Tensor:
+    """Return the place of squared distances among all sums of two squares, from 0."""
+    most = math.isqrt(int(squared.max())) + 1
+    squares = torch.arange(most + 1, device=squared.device).square()
+    sums = (squares[:, None] + squares).unique()
+    return torch.searchsorted(sums[sums <= squared.max()], squared.contiguous())
+
+
+@cached_tensor(maxsize=4)
+def _of_grid(buckets: Buckets, grid: Grid, num_prefix: int, device: torch.device | None) -> tuple[Tensor, ...]:
+    cells = torch.cartesian_prod(*(torch.arange(side, device=device) for side in grid))  # (N, 2)
+    rows, columns = (cells[:, None] - cells[None]).unbind(-1)
+    tables = buckets.of_offsets(rows, columns)
+    return tuple(F.pad(ids, (num_prefix, 0, num_prefix, 0), value=buckets.count) for ids in tables)
+
 
 MODES = ('bias', 'contextual')
 LEAVES = {'bias': 'lookup_table_bias', 'contextual': 'lookup_table_weight'}
 CROSS = ('rp_rows', 'rp_cols')
 _PUBLISHED = {3: 1.9, 4: 2.0, 5: 2.5, 6: 3.0, 7: 3.5, 40: 20.0, 66: 33.0}
 """The ratios of the paper's models, by the largest index."""
-
-
-def _ratios(beta: int) -> str:
-    """Return which ratios have this largest index."""
-    return f'{beta / 2:g} <= ratio < {(beta + 1) / 2:g}'
 
 
 @POSITION_ENCODINGS.register_module('irpe')
@@ -52,6 +152,7 @@ class ImageRPE(AttentionPosition):
 
     paper_name = 'iRPE'
     windows = True
+    untold = 'method, ratio, index or reading'
 
     def __init__(
         self,
@@ -143,41 +244,24 @@ class ImageRPE(AttentionPosition):
         return any(name.startswith('rpe_') and name.endswith(tuple(LEAVES.values())) for name in attn)
 
     def infer_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
-        """Return what names and shapes tell, and the first method and ratio that leave such tables."""
-        told, steps = self._stored(attn, num_prefix)
-        method, beta = next(iter(steps.items()))
-        return dict(method=method, **told, ratio=_PUBLISHED.get(beta, beta / 2))
-
-    def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
-        """Return the methods with their ratios, and the earlier kinds, that leave such tables."""
-        told, steps = self._stored(attn, num_prefix)
-        texts = []
-        for method, beta in steps.items():
-            same = told['mode'] == 'contextual' and 'q' not in told['on'] and method in ('product', 'cross')
-            reading = '' if same else ', reading code/paper'
-            texts.append(f'irpe with method={method!r}, {_ratios(beta)}, index piecewise/clip{reading}')
-        for name, kind in POSITION_ENCODINGS.module_dict.items():
-            clipped = dict(mode='contextual', on=getattr(kind, 'sides', None), share_heads=True)
-            texts += [f'{name} with {_ratios(steps["product"])}'] if told == clipped and 'product' in steps else []
-        return texts
-
-    def _stored(self, attn: dict[str, Tensor], num_prefix: int) -> tuple[dict, dict[str, int]]:
-        """Return the arguments that names and shapes tell, and for each method that fits the largest index."""
+        """Return what names and shapes tell, and the paper's method and ratio, if it has such, of those that fit."""
         tables = {name: table for name, table in attn.items() if name.startswith('rpe_')}
         name, table = next(iter(tables.items()))
         count = table.shape[1 if name.startswith('rpe_v.') else -1] - bool(num_prefix)
-        told = dict(
+        side = math.isqrt(count)
+        if any(part in name for part in CROSS):
+            method, beta = 'cross', count // 2
+        elif side * side == count and side % 2:
+            method, beta = 'product', side // 2
+        else:  # the paper has a count for each of them, the most usual of which is Euclidean's
+            method, beta = 'quantization' if count == 133 else 'euclidean', count // 2
+        return dict(
+            method=method,
             mode='bias' if name.endswith(LEAVES['bias']) else 'contextual',
             on=''.join(side for side in 'qkv' if any(name.startswith(f'rpe_{side}.') for name in tables)),
             share_heads=len(table) == 1,
+            ratio=_PUBLISHED.get(beta, beta / 2),
         )
-        if any(part in name for part in CROSS):
-            return told, dict(cross=count // 2)
-        side = math.isqrt(count)
-        product = dict(product=side // 2) if side * side == count and side % 2 else {}
-        # the paper has a count for each of them, the most usual of which is Euclidean's
-        distances = ('quantization', 'euclidean') if count == 133 else ('euclidean', 'quantization')
-        return told, product | dict.fromkeys(distances, count // 2)
 
     def infer_heads(self, attn: dict[str, Tensor]) -> int | None:
         """Return the number of tables, or what widths tell; None if heads share biases."""

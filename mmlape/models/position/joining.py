@@ -8,18 +8,132 @@ With tokens x and PE w, the attention of layer l sees
     lape          LN(x) + w_l              w_l = LN_l(w_{l-1}), w_{-1} = w, x0 = patches
     lape-shared   LN(x) + LN_l(w)          x0 = patches
 
-Only attention sees the joined input. A new joining is one class in one file, registered in ``JOININGS`` under the name
-that ``pe_joining`` takes.
+Only attention sees the joined input; LN_l is LayerNorm, or a part of it (``PE_NORMS``, Table 8). A new joining is one
+class in one file, registered in ``JOININGS`` under the name that ``pe_joining`` takes.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
+import torch.nn.functional as F
+from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.func import functional_call
 
 from mmlape.models.position.base import AbsolutePosition
-from mmlape.models.position.chain import chained_norm
 from mmlape.registry import JOININGS
+
+PE_NORMS = {
+    'identity': 'w',
+    'scalar': 'scalar*w',
+    'channel': 'channel*w',
+    'affine': 'channel*w+bias',
+    'norm': 'Norm(w)',
+    'scalar-norm': 'scalar*Norm(w)',
+    'channel-norm': 'channel*Norm(w)',
+    'layernorm': 'channel*Norm(w)+bias',
+}
+"""The formulas of Table 8 by name."""
+
+
+def same_parameters(pe_norm: str) -> list[str]:
+    """Return the norms whose parameters have the same names and shapes, itself among them."""
+    return [name for name in PE_NORMS if _parameters(name) == _parameters(pe_norm)]
+
+
+def norms_of(stored: dict[str, Tensor]) -> list[str]:
+    """Return the norms whose parameters a stored ``pe_norm`` has, the most usual one first."""
+    weight = 'weight' in stored and ('channel' if len(stored['weight']) > 1 else 'scalar')
+    names = [name for name in PE_NORMS if _parameters(name) == (weight, 'bias' in stored)]
+    return names[::-1]
+
+
+def _parameters(pe_norm: str) -> tuple[str | bool, bool]:
+    formula = PE_NORMS[pe_norm]
+    return '*' in formula and formula.split('*')[0], 'bias' in formula
+
+
+class PENorm(nn.Module):
+    """A part of LayerNorm for a PE (N, D), as a value of ``PE_NORMS`` says.
+
+    ``Norm`` subtracts the mean over the channels and divides by the standard deviation, ``scalar`` is one parameter,
+    ``channel`` and ``bias`` are D.
+    """
+
+    def __init__(self, dims: int, formula: str, eps: float):
+        super().__init__()
+        self.dims, self.eps = dims, eps
+        self.standardise = 'Norm' in formula
+        self.weight = nn.Parameter(torch.ones(dims if 'channel' in formula else 1)) if '*' in formula else None
+        self.bias = nn.Parameter(torch.zeros(dims)) if 'bias' in formula else None
+
+    def forward(self, pe: Tensor) -> Tensor:
+        """Norm a PE (1, N, D)."""
+        if self.standardise:
+            pe = F.layer_norm(pe, (self.dims,), eps=self.eps)
+        if self.weight is not None:
+            pe = pe * self.weight
+        return pe if self.bias is None else pe + self.bias
+
+
+def build_pe_norm(pe_norm: str, dims: int, norm_cfg: dict) -> nn.Module:
+    """Build the module that a layer keeps as ``pe_norm``: ``norm_cfg`` itself for 'layernorm', else a part of it."""
+    if pe_norm == 'layernorm':
+        return build_norm_layer(norm_cfg, dims)[1]
+    return PENorm(dims, PE_NORMS[pe_norm], norm_cfg.get('eps', 1e-5))
+
+
+def chained_norm(norm: nn.Module, pe: Tensor) -> Tensor:
+    """Norm a PE (1, N, D); in backward its value is computed again from the start of the chain instead of being kept.
+
+    The PE is that of one image, so the second time costs little, and it comes when the last layer has been freed.
+    Compilers decide themselves what to keep. The norm has no state; a chain begins where ``pe`` is not from here.
+    """
+    if not torch.is_grad_enabled() or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return norm(pe)
+    return _Link.apply(norm, pe, *norm.parameters())
+
+
+class _Link(torch.autograd.Function):
+    """A norm of the chain; it finds the one before it in the graph of autograd."""
+
+    @staticmethod
+    def forward(ctx, norm: nn.Module, pe: Tensor, *parameters: Tensor) -> Tensor:
+        previous = pe.grad_fn
+        ctx.previous = previous if isinstance(previous, _Link._backward_cls) else None
+        ctx.pe = None if ctx.previous else pe.detach()
+        ctx.norm = norm
+        # copies: sharded training frees the parameters of a layer after its forward
+        ctx.parameters = {name: value.detach().clone() for name, value in norm.named_parameters()}
+        return norm(pe)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        pe = _received(ctx).detach().requires_grad_()
+        if ctx.previous:
+            ctx.pe = None
+        parameters = {name: value.requires_grad_() for name, value in ctx.parameters.items()}
+        with torch.enable_grad():
+            out = functional_call(ctx.norm, parameters, pe)
+        gradients = torch.autograd.grad(out, (pe, *parameters.values()), gradient)
+        return None, *gradients
+
+
+def _received(link) -> Tensor:
+    """Return the PE that a link received, and keep on the links before it what they did, which is needed next."""
+    links = []
+    while link.pe is None:
+        links.append(link)
+        link = link.previous
+    for after in reversed(links):
+        with torch.no_grad():
+            after.pe = functional_call(link.norm, link.parameters, link.pe)
+        link = after
+    return link.pe
+
 
 Stream = Tensor | tuple[Tensor, ...] | None
 """What travels along the layers beside the tokens: the PE as the next layer receives it."""
@@ -57,8 +171,8 @@ class Joining:
         return kind.trainable or not self.table_per_layer
 
     def enter(self, x: Tensor, pe: Stream) -> Tensor:
-        """Return the tokens (B, N, D) that the first layer receives."""
-        return x if pe is None else x + pe
+        """Return the tokens (B, N, D) that the first layer receives: with the PE if it is ``at_input``."""
+        return x if pe is None or not self.at_input else x + pe
 
     def join(
         self, x: Tensor, pe: Stream, norm: Callable[[Tensor], Tensor], pe_norm: nn.Module | None
@@ -96,10 +210,6 @@ class SharedJoining(Joining):
     paper_name = 'Shared'
     at_input = False
 
-    def enter(self, x: Tensor, pe: Stream) -> Tensor:
-        """Return the tokens as they are."""
-        return x
-
     def join(self, x, pe, norm, pe_norm):
         """Add the PE to the residual stream."""
         x = x + pe
@@ -127,10 +237,6 @@ class LaPEJoining(Joining):
     with_norm = True
     at_input = False
     shares_norm = False
-
-    def enter(self, x: Tensor, pe: Stream) -> Tensor:
-        """Return the tokens as they are."""
-        return x
 
     def join(self, x, pe, norm, pe_norm):
         """Add the normed PE to attention's input, and pass it on."""

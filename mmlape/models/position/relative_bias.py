@@ -1,13 +1,17 @@
-"""Relative position bias (Swin, ICCV 2021; LaPE, ICCV 2023, Table 7): one number a head and offset of two patches.
+"""Biases on the logits that follow from the offset of two patches: Swin's table, and ALiBi's slopes.
 
-logits(i, j) += table[row_i - row_j, column_i - column_j]
+rpe        logits(i, j) += table[row_i - row_j, column_i - column_j]     (ICCV 2021; LaPE, ICCV 2023, Table 7)
+alibi2d    logits(i, j) -= slope 2^(-8 (h + 1) / heads) |p_i - p_j|      (ICLR 2022), Euclidean, for head h
 """
+
+from abc import ABC, abstractmethod
 
 import torch
 import torch.nn.functional as F
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
+from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid, resize_map, square_grid
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
 from mmlape.registry import POSITION_ENCODINGS
@@ -33,9 +37,28 @@ def _resize_affine(weight: Tensor, bias: Tensor, src: Grid, dst: Grid, mode: str
     return resize_map(torch.stack((weight, bias), dim=1), src, dst, mode).unbind(1)
 
 
+class OffsetBias(AttentionPosition, ABC):
+    """A bias on the logits of two patches; prefix tokens get none."""
+
+    windows = True
+
+    @abstractmethod
+    def bias(self, attn: nn.Module, grid: Grid, device: torch.device | None = None) -> Tensor:
+        """Return the biases of the patches of a grid, (heads, N, N)."""
+
+    def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
+        """Return the bias with zeros for prefix tokens, (1, heads, prefix + N, prefix + N)."""
+        prefix = self.slot.num_prefix
+        return F.pad(self.bias(attn, grid, q.device), (prefix, 0, prefix, 0))[None].to(q.dtype)
+
+    def drawn(self, attn: nn.Module, grid: Grid) -> Tensor:
+        """Return the mean over heads."""
+        return self.bias(attn, grid).mean(0)
+
+
 @POSITION_ENCODINGS.register_module('rpe')
-class RelativePositionBias(AttentionPosition):
-    """A bias on the logits of two patches; prefix tokens get none.
+class RelativePositionBias(OffsetBias):
+    """A trained table of biases, one number a head and offset.
 
     The table has ((2h-1) * (2w-1), heads) entries for the grid (h, w) that it is made for, which may be a window's; it
     starts at zero, in windows as Swin's from a truncated normal with standard deviation 0.02. Other grids get it
@@ -45,7 +68,6 @@ class RelativePositionBias(AttentionPosition):
 
     paper_name = 'RPE'
     normed_joinings = ('lape',)
-    windows = True
     has_grid = True
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
@@ -58,8 +80,8 @@ class RelativePositionBias(AttentionPosition):
         attn.register_buffer(INDEX, offset_index(grid))
         attn.pe_norm = nn.LayerNorm(grid[0] * grid[1]) if slot.normed else None
 
-    def bias(self, attn: nn.Module, grid: Grid) -> Tensor:
-        """Gather the bias of a grid of patches, (heads, N, N)."""
+    def bias(self, attn: nn.Module, grid: Grid, device: torch.device | None = None) -> Tensor:
+        """Gather the biases, (heads, N, N)."""
         own, mode = self.slot.grid, self.slot.interpolate_mode
         table, index = getattr(attn, TABLE), getattr(attn, INDEX)
         if grid != own:
@@ -72,11 +94,6 @@ class RelativePositionBias(AttentionPosition):
             return attn.pe_norm(bias)
         weight, shift = _resize_affine(attn.pe_norm.weight, attn.pe_norm.bias, own, grid, mode)
         return F.layer_norm(bias, weight.shape, weight, shift, attn.pe_norm.eps)
-
-    def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
-        """Return the bias with zeros for prefix tokens, (1, heads, prefix + N, prefix + N)."""
-        prefix = self.slot.num_prefix
-        return F.pad(self.bias(attn, grid), (prefix, 0, prefix, 0))[None].to(q.dtype)
 
     def resize(self, stored: dict[str, Tensor], src: Grid) -> dict[str, Tensor]:
         """Resize table and norm as ``bias`` does for another grid."""
@@ -100,6 +117,28 @@ class RelativePositionBias(AttentionPosition):
         """Return the columns of the table."""
         return attn[TABLE].shape[1]
 
-    def drawn(self, attn: nn.Module, grid: Grid) -> Tensor:
-        """Return the mean over heads."""
-        return self.bias(attn, grid).mean(0)
+
+@POSITION_ENCODINGS.register_module('alibi2d')
+class Alibi2d(OffsetBias):
+    """Attention with linear biases: a fixed slope a head; prefix tokens are at no distance from anything.
+
+    Args:
+        slope: Factor of all slopes. The paper's, 1, is for 8 heads and more: those of 2 are 1/16 and 1/256.
+
+    Raises:
+        ConfigError: For a factor that is not positive.
+    """
+
+    paper_name = 'ALiBi'
+
+    def __init__(self, slope: float = 1.0):
+        if not slope > 0:
+            raise ConfigError(f'alibi2d: slope={slope} must be positive, such as 1.0')
+        self.slope = float(slope)
+
+    def bias(self, attn: nn.Module, grid: Grid, device: torch.device | None = None) -> Tensor:
+        """Return the negative distances by slope, (heads, N, N)."""
+        cells = torch.cartesian_prod(*(torch.arange(side, dtype=torch.float32, device=device) for side in grid))
+        head = torch.arange(1, attn.num_heads + 1, dtype=torch.float32, device=device)
+        slopes = self.slope * 2 ** (-8 * head / attn.num_heads)
+        return -slopes[:, None, None] * (cells[:, None] - cells).norm(dim=-1)

@@ -5,7 +5,8 @@ With (x_2m, x_2m+1) a pair, y the row and x the column of a patch, and heads of 
     axial    angle_m = y theta^(-4m / d) for the first d/4 pairs, x theta^(-4m / d) for the others   (EVA-02, DINOv3)
     mixed    angle_m = x f_m + y g_m, f and g learnable, of each head and layer            (RoPE for ViT, ECCV 2024)
 
-A dot product of a turned query and a turned key depends on the offset of their patches only.
+A pair (a, b) turns to (a cos - b sin, b cos + a sin). A dot product of a turned query and a turned key depends on the
+offset of their patches only.
 """
 
 import math
@@ -17,11 +18,39 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.cached_tensors import cached_tensor
-from mmlape.models.grid import Grid
+from mmlape.models.grid import Grid, cached_tensor
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
-from mmlape.models.position.rotation import PAIRS, rotation, turn
 from mmlape.registry import POSITION_ENCODINGS
+
+PAIRS = ('interleaved', 'half')
+"""Neighbouring channels are a pair, or channel m and channel m + d / 2."""
+
+
+def rotation(angles: Tensor, pairs: str, dtype: torch.dtype) -> Tensor:
+    """Return what ``turn`` takes of angles (..., N, d / 2), for products of a real dtype: cosines and sines.
+
+    Complex, (..., N, d / 2); or (2, ..., N, d) for the pairs 'half' and where graphs are recorded.
+    """
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    if pairs == 'half':
+        return torch.stack((torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)))
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # neither compilers nor ONNX know complex numbers well
+        signed = torch.stack((-sin, sin), dim=-1).flatten(-2)
+        return torch.stack((cos.repeat_interleave(2, dim=-1), signed))
+    return torch.complex(cos, sin)
+
+
+def turn(x: Tensor, by: Tensor, pairs: str) -> Tensor:
+    """Turn the channels of x (..., N, d) by a ``rotation`` of the same pairs; products have its dtype."""
+    if by.is_complex():
+        wide = x.to(by.real.dtype)
+        wide = wide if wide.stride(-1) == 1 else wide.contiguous()
+        turned = torch.view_as_complex(wide.unflatten(-1, (-1, 2))) * by
+        return torch.view_as_real(turned).flatten(-2).to(x.dtype)
+    wide = x.to(by.dtype)
+    other = wide.roll(x.shape[-1] // 2, -1) if pairs == 'half' else wide.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    return torch.addcmul(wide * by[0], other, by[1]).to(x.dtype)
+
 
 COORDINATES = ('index', 'normalised')
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
-from mmlape.models.base.checkpoint import CheckpointAdapter, Description
-from mmlape.models.base.tensor_names import HEADS_ASSUMED, InferredPosition, TensorNames, usual_heads
+from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.tensor_names import HEADS_ASSUMED, Description, InferredPosition, TensorNames, usual_heads
 from mmlape.models.grid import square_grid
 from mmlape.models.position import AbsolutePosition, AttentionPosition, kinds
 from mmlape.models.position.relative_bias import INDEX, TABLE, offset_index
@@ -157,14 +157,6 @@ def of_stage(stage: int) -> TensorNames:
     return TensorNames(NAMES.table, f'layers.{stage}.blocks.0.')
 
 
-def arch_name(arch: dict, archs: Mapping[str, dict]) -> str | None:
-    """Return the name of an arch; heads that are unknown are taken for those of the name."""
-    for name, known in archs.items():
-        if all(arch[key] in (known[key], None) for key in known):
-            return name
-    return None
-
-
 def window_of(weights: Weights) -> int | tuple[int | None, ...] | None:
     """Return the side of a window, or of each stage's where they differ; None where nothing tells."""
     sides = []
@@ -178,12 +170,6 @@ def window_of(weights: Weights) -> int | tuple[int | None, ...] | None:
 def hierarchy_of(weights: Weights) -> str:
     """Return 'stage' if there are tables of later stages, else 'merge'."""
     return 'stage' if len(NAMES.tables(weights)) > 1 else 'merge'
-
-
-def position_options(weights: Weights, position: InferredPosition) -> dict:
-    """Return the arguments of the model that concern its position encodings."""
-    options = NAMES.options(weights, position)
-    return options | ({} if hierarchy_of(weights) == 'merge' else {'pe_hierarchy': 'stage'})
 
 
 def other_outputs(weights: Weights) -> list[str]:
@@ -211,35 +197,20 @@ TIMM = dict(
 
 
 class SwinCheckpointAdapter(CheckpointAdapter):
-    """Microsoft's names, which are ours, timm's and MMPretrain's.
+    """Microsoft's names, which are ours, timm's and MMPretrain's."""
 
-    Args:
-        archs: Arguments of the model by the name of an arch.
-    """
-
+    public_layouts = LAYOUTS
+    public_targets: ClassVar[Mapping[str, Target]] = {
+        'swin': Target(to_swin, 'model', clashes=own_windows, **PUBLIC),
+        'timm': Target(to_timm, **TIMM),  # no table, always a norm in the stem
+        'mmpretrain': Target(to_mmpretrain, 'state_dict', clashes=own_windows, **PUBLIC),
+    }
     names = NAMES
     assumed_arguments: ClassVar[Mapping[str, Any]] = {
         'patch_norm': 'post',
         'norm_cfg': dict(type='LN', eps=1e-5),
         'pad_small_map': False,
     }
-
-    def __init__(self, archs: Mapping[str, dict]):
-        super().__init__()
-        self.archs = archs
-
-    def layouts(self, kind: type) -> tuple[Layout, ...]:
-        """Return Microsoft's layout, timm's and mmpretrain's."""
-        return LAYOUTS
-
-    def targets(self) -> dict[str, Target]:
-        """Return this package's layout and the public ones."""
-        return {
-            **super().targets(),
-            'swin': Target(to_swin, 'model', clashes=own_windows, **PUBLIC),
-            'timm': Target(to_timm, **TIMM),  # no table, always a norm in the stem
-            'mmpretrain': Target(to_mmpretrain, 'state_dict', clashes=own_windows, **PUBLIC),
-        }
 
     def infer_position(self, weights: Weights) -> InferredPosition:
         """Return the position encodings of a file; only an absolute one has a grid, the others have a window's."""
@@ -249,7 +220,10 @@ class SwinCheckpointAdapter(CheckpointAdapter):
     def infer(self, kind: type, weights: Weights) -> Description:
         """Infer arch, windows, position encodings and stem."""
         shape, position = arch_of(weights), self.infer_position(weights)
-        name, window = arch_name(shape, self.archs), window_of(weights)
+        # heads that are unknown are taken for those of the name
+        fitting = (name for name, arch in kind.archs.items() if all(shape[key] in (arch[key], None) for key in arch))
+        name, window = next(fitting, None), window_of(weights)
+        encodings, hierarchy = NAMES.describe(weights, position), hierarchy_of(weights)
         stem = weights.tensors['patch_embed.proj.weight']
         patch_norm = NAMES.infer_patch_norm(weights, post='norm')
         rows = {
@@ -258,23 +232,24 @@ class SwinCheckpointAdapter(CheckpointAdapter):
             'depths': shape['depths'],
             'patch_size': stem.shape[-1],
             'window_size': window or 'unknown',
-            **NAMES.rows(weights, position),
-            'pe_hierarchy': hierarchy_of(weights) if NAMES.tables(weights) else '',
+            **encodings.rows,
+            'pe_hierarchy': hierarchy if NAMES.tables(weights) else '',
             'patch_norm': patch_norm,
         }
-        arch, notes = name, NAMES.notes(weights, position)
+        arch, notes = name, encodings.notes
         if not name:
             widths = (shape['embed_dims'] * 2**stage for stage in range(len(shape['depths'])))
             arch = dict(shape, num_heads=shape['num_heads'] or tuple(usual_heads(dims, 32) for dims in widths))
             notes += [] if shape['num_heads'] else [HEADS_ASSUMED]
         if not window:
             notes.append('window_size leaves no trace in a file without a bias table: the usual 7 is assumed')
-        config = dict(arch=arch, **position_options(weights, position))
+        config = dict(arch=arch, **encodings.config)
         different = dict(
             patch_size=(stem.shape[-1], 4),
             in_channels=(stem.shape[1], 3),
             window_size=(window or 7, 7),
             patch_norm=(patch_norm, 'post'),
+            pe_hierarchy=(hierarchy, 'merge'),
         )
         config |= {key: value for key, (value, default) in different.items() if value != default}
         if 'layers.0.blocks.0.attn.qkv.bias' not in weights.tensors:

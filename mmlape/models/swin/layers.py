@@ -18,8 +18,7 @@ import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
-from mmlape.models.cached_tensors import cached_tensor
-from mmlape.models.grid import Grid, ceil_div
+from mmlape.models.grid import Grid, cached_tensor, ceil_div
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.patch_embed import PatchEmbed
@@ -37,11 +36,7 @@ class SwinPatchEmbed(PatchEmbed):
 def apart_in(grid: Grid, window: int, shift: int, device: torch.device) -> Tensor:
     """Return which tokens of a window are no neighbours before the roll, (windows, N, N) bool.
 
-    Args:
-        grid: In complete windows.
-        window: Side of a window.
-        shift: By which the grid was rolled to the left and the top.
-        device: Of the result.
+    The grid, in complete windows, was rolled by ``shift`` to the left and the top.
     """
     # whether a row, or a column, has come around the border
     rows, columns = ((torch.arange(side, device=device) >= side - shift).int() for side in grid)
@@ -78,19 +73,13 @@ class ShiftedWindowAttention(MultiheadAttention):
     padding is not masked.
 
     Args:
-        embed_dims: Width D of the tokens.
-        num_heads: Heads, each of width d = D / heads.
-        qkv_bias: Whether the qkv projection has a bias.
-        attn_drop_rate: Dropout of the attention weights.
-        proj_drop_rate: Dropout of the output.
-        window_size: Side of a window in tokens.
-        encodings: Position encodings inside this attention.
-        slot: Where they are attached; needed where there are any.
+        *args: Of ``MultiheadAttention``, whose ``window_size`` is needed.
         shift: By how many tokens windows are shifted.
         pad_small_map: What happens to a map whose short side is at most a window. True pads and shifts it like any
             other, as mmdetection, mmsegmentation and mmpretrain's option of this name do. False shrinks the windows to
             its short side and does not shift them, as Microsoft's classifier does; tables of the encodings are
             resized where they are made for other windows.
+        **kwargs: Of ``MultiheadAttention``.
     """
 
     window_size: int
@@ -106,15 +95,7 @@ class ShiftedWindowAttention(MultiheadAttention):
         return min(hw), 0
 
     def forward(self, x: Tensor | AttentionInput, hw: Grid) -> Tensor:
-        """Attend.
-
-        Args:
-            x: Tokens (B, N, D), or what queries, keys and values are projected from.
-            hw: Grid of the tokens.
-
-        Returns:
-            (B, N, D)
-        """
+        """Map tokens (B, N, D), or what q, k and v are projected from, to (B, N, D); ``hw`` is their grid."""
         (height, width), (side, shift) = hw, self.windows_of(hw)
         # padded before the projection, whose bias the padding then has as keys and values: so is the public code's
         grid = (ceil_div(height, side) * side, ceil_div(width, side) * side)
@@ -145,13 +126,7 @@ def merge_cells(x: Tensor, grid: Grid) -> Tensor:
 
 
 class PatchMerging(nn.Module):
-    """The step from one stage to the next.
-
-    Args:
-        embed_dims: Channels C of the tokens; there are 2C afterwards.
-        norm_cfg: Of the norm of the 4C values.
-        pe_norm: A key of ``PE_NORMS`` where the PE goes through a norm of its own.
-    """
+    """The step from one stage to the next, from C to 2C channels; with ``pe_norm``, the PE has a norm of its own."""
 
     def __init__(self, embed_dims: int, norm_cfg: dict, pe_norm: str | None = None):
         super().__init__()
@@ -179,12 +154,7 @@ def table_windows(windows: Sequence[int], grid: Grid, pad_small_map: bool) -> tu
 
 
 class SwinStage(nn.Module):
-    """Layers on one grid, and the step to the next one.
-
-    Args:
-        blocks: The layers.
-        downsample: The step; None in the last stage.
-    """
+    """Layers on one grid, and the step to the next one; None in the last stage."""
 
     def __init__(self, blocks: nn.ModuleList, downsample: PatchMerging | None):
         super().__init__()

@@ -10,7 +10,6 @@ from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.base.archs import VARIANTS, name_models, resolve_arch
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.patch_embed import PATCH_NORMS
@@ -20,6 +19,7 @@ from mmlape.models.layers.transformer_layer import (
     full_precision,
     growing_rates,
 )
+from mmlape.models.names import VARIANTS, name_models, resolve_arch
 from mmlape.models.position import AttentionSlot, Position, PositionType, Stream, joinings, resolve_position
 from mmlape.models.swin.checkpoint import SwinCheckpointAdapter
 from mmlape.models.swin.layers import (
@@ -50,11 +50,12 @@ class SwinTransformer(BaseBackbone):
     resized to the grid once per forward. Parameter names are the official ones, with ``pe_norm`` beside each
     ``norm1`` and, where a PE is merged, beside ``downsample.norm``.
 
+    Arguments that are not listed are those of ``VisionTransformer``.
+
     Args:
         arch: 'tiny', 'small', 'base', or a dict with ``embed_dims``, ``depths`` and ``num_heads`` of the stages.
         img_size: Side in pixels, or (height, width), that the PE tables are made for.
         patch_size: Side of a patch in pixels.
-        in_channels: Channels of the images.
         window_size: Side of a window in tokens; one value, or one for each stage.
         pad_small_map: What happens to maps whose short side is at most a window: True pads and shifts them, as
             mmdetection and mmsegmentation do; False shrinks the windows to that side and does not shift them, as
@@ -62,7 +63,6 @@ class SwinTransformer(BaseBackbone):
         out_indices: Stages to return, each through a norm of its own; negative ones count from the end.
         out_type: 'avg_featmap', the mean of the tokens (B, D); 'raw' all tokens (B, N, D); 'featmap'
             (B, D, rows, columns).
-        qkv_bias: Whether the qkv projection has a bias.
         pe_type: 'rpe' (Swin's own, a bias table for each layer), 'learnable', 'sincos2d', 'none' or another kind in
             ``POSITION_ENCODINGS`` that works in windows; a dict with ``type`` and arguments; or a list of those with
             at most one absolute kind, such as ['learnable', 'rpe'].
@@ -71,21 +71,15 @@ class SwinTransformer(BaseBackbone):
         pe_hierarchy: What the absolute PE is in later stages: 'merge', the PE of the stage before, merged as the
             tokens are, with a norm of its own where the joining has norms; 'stage', a table of each stage.
         patch_norm: Norms of the stem: 'post', Swin's own; 'dual', Dual PatchNorm; or another of DPN's Table 6.
-        drop_rate: Dropout of embeddings, projections and FFN.
-        attn_drop_rate: Dropout of attention weights.
-        drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
         norm_cfg: Of the norms; LayerNorm with eps 1e-5 by default.
-        interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``.
-        with_cp: Recompute activations in the backward pass to save memory.
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k stages too.
-        init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``;
-            further keys are passed on to it.
 
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
-    checkpoint_adapter = SwinCheckpointAdapter(ARCHS)
+    archs = ARCHS
+    checkpoint_adapter = SwinCheckpointAdapter()
     layers_name = 'layers'
     table_name = 'absolute_pos_embed'
     embedding_names = ('patch_embed.',)
@@ -155,13 +149,7 @@ class SwinTransformer(BaseBackbone):
         return self.embed_dims * 2**stage
 
     def _build_stages(self, attn: dict, drop_path_rate: float, options: dict) -> Iterator[SwinStage]:
-        """Build the stages.
-
-        Args:
-            attn: Arguments of every attention.
-            drop_path_rate: Stochastic depth of the last layer.
-            options: Further arguments of every layer.
-        """
+        """Build the stages; ``attn`` are arguments of every attention, ``options`` of every layer."""
         depths, heads = self.arch['depths'], self.arch['num_heads']
         rates = growing_rates(drop_path_rate, sum(depths))
         first = 0  # the number of the stage's first layer, counted over all stages
@@ -210,13 +198,9 @@ class SwinTransformer(BaseBackbone):
         return self._table(0, grid)
 
     def next_position(self, stage: int, x: Tensor, pe: Stream, grid: Grid) -> tuple[Tensor, Stream]:
-        """Return the tokens and the PE that a stage's first layer receives.
+        """Return the tokens (B, N, D) and the PE that a stage's first layer receives.
 
-        Args:
-            stage: The stage, from 1.
-            x: Its tokens (B, N, D), merged.
-            pe: The PE as the last stage passed it on.
-            grid: Of the last stage.
+        They come from the merged tokens, and the PE as the last stage, of ``grid``, passed it on.
         """
         if self.pe_hierarchy == 'merge':
             merging = self.layers[stage - 1].downsample
@@ -260,17 +244,7 @@ class SwinTransformer(BaseBackbone):
     # running
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Extract features.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            One entry per out index, normed, of the form that ``out_type`` says.
-
-        Raises:
-            ValueError: If a side of the images is smaller than a patch.
-        """
+        """Return one output per out index of images (B, C, H, W), each through a norm of its own."""
         x, grid = self.patch_embed(x)
         pe = self.position_stream(grid, 0)
         x = self.pos_drop(full_precision(self.position.joining.enter(x, pe)))

@@ -104,15 +104,10 @@ TOKEN_LAYERS = {'performer': TokenPerformer, 'transformer': TokenTransformer}
 
 
 class TokensToToken(nn.Module):
-    """Image to tokens at stride 16, any size: sides are padded with zeros on the right and the bottom.
+    """Image to tokens (B, N, D) at stride 16, any size: sides are padded with zeros on the right and the bottom.
 
-    Args:
-        in_channels: Channels of the image.
-        embed_dims: Channels D of a token.
-        token_dims: Width between the splits.
-        tokens_type: A key of ``TOKEN_LAYERS``.
-        patch_norm: Norms before and after the last linear map, see ``norms_around``.
-        eps: Of those norms.
+    Between the splits there are ``token_dims`` channels, and layers of ``tokens_type``, a key of ``TOKEN_LAYERS``. The
+    norms before and after the last linear map are those of ``norms_around``.
 
     Raises:
         ConfigError: For an unknown ``tokens_type`` or ``patch_norm``.

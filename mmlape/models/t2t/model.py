@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
-from mmlape.models.base.archs import name_models, resolve_arch
+from mmlape.models.base.checkpoint import ShapesAdapter
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
-from mmlape.models.layers.attention import MultiheadAttention
-from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, growing_rates
-from mmlape.models.position import PositionType, Stream, resolve_position
-from mmlape.models.t2t.checkpoint import T2TCheckpointAdapter
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
+from mmlape.models.names import name_models, resolve_arch
+from mmlape.models.position import PositionType, resolve_position
 from mmlape.models.t2t.layers import TokensToToken
 from mmlape.registry import MODELS
 
@@ -50,27 +49,15 @@ class T2TViT(IsotropicBackbone):
     same names. Attention scales its logits by the heads' width (64^-0.5), with which the public recipe trains; the
     public code's ``pretrained=True`` sets another scale.
 
+    Arguments that are not listed are those of ``VisionTransformer``.
+
     Args:
         arch: 't2t-vit-7', '-10', '-12', '-14', '-19', '-24', or a dict with ``embed_dims``, ``num_layers``,
             ``num_heads``, ``feedforward_channels`` and ``token_dims``, the width between the splits.
-        img_size: Side in pixels, or (height, width), that the PE tables are made for.
-        in_channels: Channels of the images.
-        out_indices: Layers to return; negative ones count from the end.
-        out_type: 'cls_token' (B, D); 'raw' all tokens (B, N, D); 'featmap' (B, D, rows, columns); 'avg_featmap', the
-            mean of the patch tokens (B, D).
         tokens_type: 'performer', or 'transformer' (the public T2T-ViT_t).
-        pe_type: 'sincos1d', 'sincos2d', 'learnable', 'rpe', 'none' or another kind in ``POSITION_ENCODINGS``; a dict
-            with ``type`` and arguments; or a list of those with at most one absolute kind.
-        pe_joining: How the absolute PE meets the tokens, see ``mmlape.models.position.joining``.
-        pe_norm: What norms the PE in 'lape-shared' and 'lape'.
         patch_norm: Norms before and after the last linear map of the stem, over the 9 * ``token_dims`` values of a
             window and over D: 'none', 'dual', 'pre', 'post', 'learnable-only', 'no-learnable' or 'rms'.
         drop_rate: Dropout of embeddings, projections and FFN; the performers' own is always 0.1.
-        drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
-        with_cp: Recompute activations in the backward pass to save memory.
-        frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
-        init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``;
-            further keys are passed on to it.
 
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
@@ -78,7 +65,18 @@ class T2TViT(IsotropicBackbone):
 
     model_names = name_models('{}', ARCHS)
     paper_name = 'T2T-ViT'
-    checkpoint_adapter = T2TCheckpointAdapter()
+    checkpoint_adapter = ShapesAdapter(
+        signs=(r'tokens_to_token\.project\.', r'blocks\.0\.attn\.qkv\.'),
+        stem='tokens_to_token',
+        widths=dict(
+            embed_dims='tokens_to_token.project.weight',
+            feedforward_channels='blocks.0.mlp.fc1.weight',
+            token_dims='tokens_to_token.attention1.norm2.weight',
+        ),
+        # only performers have random features
+        without={'tokens_to_token.attention1.w': dict(tokens_type='transformer')},
+    )
+    stem_name = 'tokens_to_token'
     embedding_names = ('tokens_to_token.',)
     patch_size = 16
 
@@ -123,15 +121,10 @@ class T2TViT(IsotropicBackbone):
         self.add_prefix_tokens(dict(cls_token=1))
         self.add_tables(depth)
         self.pos_drop = nn.Dropout(drop_rate)
-        attn = dict(embed_dims=self.embed_dims, num_heads=arch['num_heads'], qkv_bias=False, proj_drop_rate=drop_rate)
-        self.blocks = build_layers(
+        self.blocks = self.build_blocks(
             TransformerEncoderLayer,
-            MultiheadAttention,
-            [dict(attn, slot=self.slot(i)) for i in range(depth)],
-            self.position,
-            growing_rates(drop_path_rate, depth),
-            embed_dims=self.embed_dims,
-            feedforward_channels=arch['feedforward_channels'],
+            dict(qkv_bias=False, proj_drop_rate=drop_rate),
+            drop_path_rate=drop_path_rate,
             drop_rate=drop_rate,
             norm_cfg=norm_cfg,
             with_cp=with_cp,
@@ -140,27 +133,6 @@ class T2TViT(IsotropicBackbone):
         self.apply(self.init_linear)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Extract features.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
-
-        Raises:
-            DataError: If a side of the images is smaller than a patch.
-        """
+        """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
         x, pe, hw = self.embed(x)
-        outs = {}
-        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
-            x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
-            if number in self.out_indices:
-                outs[number] = self.output(x, hw, number)
-        return tuple(outs[number] for number in self.out_indices)
-
-    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
-        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the grid."""
-        x, hw = self.tokens_to_token(x)  # (B, N, D)
-        x, pe = self.add_position(x, hw)  # (B, P + N, D)
-        return self.pos_drop(x), pe, hw
+        return self.outputs(x, pe, hw)

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmlape.errors import ConfigError
-from mmlape.models.adapter.model import AdapterMixin
-from mmlape.models.adapter.options import resolve_interactions
+from mmlape.models.adapter.model import AdapterMixin, resolve_interactions
 from mmlape.models.timm.checkpoint import TimmViTAdapterCheckpointAdapter
 from mmlape.models.timm.model import TimmViT
 from mmlape.models.timm.pretrained import find_model, skeleton

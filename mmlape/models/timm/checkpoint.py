@@ -3,8 +3,9 @@
 import contextlib
 import io
 import sys
+from collections.abc import Mapping
 from inspect import signature
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -13,7 +14,8 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.adapter.checkpoint import infer_options
-from mmlape.models.base.checkpoint import CheckpointAdapter, Description
+from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.tensor_names import Description
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.timm.pretrained import PREFIX_TOKENS
 from mmlape.models.vit.layouts import EVA
@@ -64,14 +66,10 @@ def _timm_names(tensors: Tensors) -> Tensors:
 class TimmCheckpointAdapter(CheckpointAdapter):
     """Files of timm, of the authors and of this package, for a model of timm that is ``vit``."""
 
-    def layouts(self, kind: type) -> tuple[Layout, ...]:
-        """Return this package's layouts, and those that timm's filters take."""
-        return LAYOUTS
-
-    def targets(self) -> dict[str, Target]:
-        """Return this package's layout, and timm's."""
-        timm = Target(_timm_names, names=r'vit\..*', encodings=((),), arguments={'model_name': None})
-        return {**super().targets(), 'timm': timm}
+    public_layouts = LAYOUTS
+    public_targets: ClassVar[Mapping[str, Target]] = {
+        'timm': Target(_timm_names, names=r'vit\..*', encodings=((),), arguments={'model_name': None})
+    }
 
     def owns(self, kind: type, weights: Weights) -> bool:
         """Check for this package's names, or for those of a timm model that ``VisionTransformer`` is not."""
@@ -214,9 +212,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
 class TimmViTAdapterCheckpointAdapter(TimmCheckpointAdapter):
     """Files of a ViT of timm under an adapter, DINOv3's own among them."""
 
-    def layouts(self, kind: type) -> tuple[Layout, ...]:
-        """Return those of the ViT, and of DINOv3's own adapter."""
-        return (DINOV3_ADAPTER, DINOV3_PARTS, *super().layouts(kind))
+    public_layouts = (DINOV3_ADAPTER, DINOV3_PARTS, *LAYOUTS)
 
     def owns(self, kind: type, weights: Weights) -> bool:
         """Check for the adapter's own parts."""

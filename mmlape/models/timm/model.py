@@ -24,7 +24,7 @@ class TimmViT(IsotropicBackbone):
     timm's model is ``vit``, so names are ``vit.`` and timm's; heads and pooling are left out, and layers behind the
     last one that is asked for. Images of any size of at least one patch work: sides are padded with zeros on the right
     and the bottom to complete patches, and timm resizes its PE to the grid. Attention, position encodings and
-    LayerScale are timm's; LaPE and Dual PatchNorm are ``VisionTransformer``'s.
+    LayerScale are timm's; LaPE and Dual PatchNorm are ``VisionTransformer``'s, as are the arguments not listed here.
 
     Args:
         model_name: timm's name, with or without the tag of weights, or 'hf-hub:REPOSITORY'.
@@ -32,17 +32,12 @@ class TimmViT(IsotropicBackbone):
         checkpoint: A file or address of timm's or the authors' weights instead; short for ``init_cfg``.
         img_size: Side in pixels, or (height, width), that the PE table is made for; by default timm's.
         patch_size: Another side of a patch, to which the stem's kernel is resampled; by default timm's.
-        out_indices: Layers to return; negative ones count from the end.
-        out_type: As in ``VisionTransformer``.
         final_norm: Whether every returned layer goes through the model's own final norm, as ``norm=True`` in timm;
             models whose norm comes after the pooling (EVA-02) have none.
         with_prefix: Whether class token and registers run along.
         frozen: Whether the ViT is not trained: in evaluation mode, without gradients, activations and optimiser state.
         frozen_dtype: 'bf16' or 'fp16' runs a frozen ViT under autocast.
-        drop_path_rate: Stochastic depth of the last layer.
-        with_cp: Recompute activations in the backward pass to save memory.
         model_args: Further arguments of timm's class.
-        init_cfg: As in ``VisionTransformer``.
 
     Raises:
         ConfigError: For a model that is no plain ViT, unknown names, and combinations that cannot work.
@@ -118,10 +113,6 @@ class TimmViT(IsotropicBackbone):
         depth, depths = super().get_layer_depth(param_name, prefix)
         return (self.num_layers if param_name.startswith(f'{prefix}{VIT}norm.') else depth), depths
 
-    def part_of(self, param_name: str) -> str:
-        """Return the part of the network that a parameter belongs to, for figures over depth."""
-        return 'position' if param_name == self.table_name else super().part_of(param_name)
-
     # running
 
     @contextlib.contextmanager
@@ -135,24 +126,9 @@ class TimmViT(IsotropicBackbone):
             yield
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Extract features.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            One entry per out index, of the form that ``out_type`` says.
-
-        Raises:
-            DataError: If a side of the images is smaller than a patch.
-        """
+        """Return one output per out index of images (B, C, H, W)."""
         x, rope, hw = self.embed(x)
-        outs, start = {}, 0
-        for number in sorted(set(self.out_indices)):
-            x, rope = self.run_layers(x, rope, hw, start, number + 1)
-            start = number + 1
-            outs[number] = self.output(x, hw, number)
-        return tuple(outs[number] for number in self.out_indices)
+        return self.outputs(x, rope, hw)
 
     def embed(self, x: Tensor) -> tuple[Tensor, Tensor | None, Grid]:
         """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), rotary angles or None, and the grid.

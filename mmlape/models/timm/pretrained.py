@@ -146,30 +146,21 @@ def _hub_model(repository: str) -> TimmSource:
 
 
 def skeleton(source: TimmSource) -> nn.Module:
-    """Build a model without data, and check that it is a plain ViT.
+    """Build a model without data, and check that it is a plain ViT: one grid, square patches, layers of tokens alone.
 
     Raises:
         ConfigError: If it is none.
     """
-    try:
-        with torch.device('meta'):
-            model = timm_package().create_model(source.architecture, num_classes=0)
-    except Exception as error:  # models of any kind, with errors of any kind
-        raise ConfigError(f'timm cannot build {source.architecture}: {error}') from error
-    check_plain(model, source.architecture)
-    return model
-
-
-def check_plain(model: nn.Module, name: str) -> None:
-    """Check that a model is a plain ViT: one grid, square patches, layers that take tokens alone.
-
-    Raises:
-        ConfigError: If it is none.
-    """
+    timm, name = timm_package(), source.architecture
     from timm.layers import PatchEmbed
     from timm.models.eva import Eva
     from timm.models.vision_transformer import VisionTransformer
 
+    try:
+        with torch.device('meta'):
+            model = timm.create_model(name, num_classes=0)
+    except Exception as error:  # models of any kind, with errors of any kind
+        raise ConfigError(f'timm cannot build {name}: {error}') from error
     if not isinstance(model, VisionTransformer | Eva):
         raise ConfigError(
             f'{name} is no plain ViT but a {type(model).__name__}: mmlape.TimmViT takes the models of timm whose '
@@ -179,17 +170,13 @@ def check_plain(model: nn.Module, name: str) -> None:
         raise ConfigError(f'{name} has a stem of its own ({type(model.patch_embed).__name__}), not one of patches')
     if len(set(model.patch_embed.patch_size)) > 1:
         raise ConfigError(f'{name} has patches of {model.patch_embed.patch_size}, which are not square')
+    return model
 
 
 def build_vit(source: TimmSource, with_prefix: bool, keep_norm: bool, options: dict, model_args: dict) -> nn.Module:
-    """Build a plain ViT without head, pooling and the norm after it.
+    """Build a plain ViT without head and pooling; without class token and registers, or the final norm, if not wanted.
 
-    Args:
-        source: Which model.
-        with_prefix: Whether it keeps its class token and registers.
-        keep_norm: Whether it keeps its final norm.
-        options: Arguments of timm's; None values are left out.
-        model_args: Further arguments of timm's, of the user.
+    ``options`` are arguments of timm's, of which None values are left out, ``model_args`` those of the user.
 
     Raises:
         ConfigError: If timm does not take the arguments.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmlape.checkpoint.key_maps import Tensors, Weights
 from mmlape.errors import CheckpointError
-from mmlape.models.base.tables import with_batch_axis
+from mmlape.models.base.tensor_names import with_batch_axis
 from mmlape.models.grid import square_grid
 from mmlape.models.position.absolute import Sincos2dMoco
 

@@ -7,17 +7,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Layout, Weights
+from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
-from mmlape.checkpoint.targets import Target
-from mmlape.models.base.checkpoint import CheckpointAdapter, Description
-from mmlape.models.base.tables import with_batch_axis
-from mmlape.models.base.tensor_names import InferredPosition
+from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.tensor_names import HEADS_ASSUMED, Description, InferredPosition, usual_heads, with_batch_axis
 from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import BranchNorms, NormPlacement, placements, resolve_norm_placement
-from mmlape.models.vit.layouts import ADAPTER, EVA, LAYOUTS, NAMES, prefix_tokens, table_tokens
-from mmlape.models.vit.options import ARCHS
-from mmlape.models.vit.targets import TARGETS
+from mmlape.models.vit.layouts import ADAPTER, EVA, LAYOUTS, NAMES, TARGETS, prefix_tokens, table_tokens
 
 LAYER_SCALE = r'blocks\.\d+\.gamma[12]$'
 TANH_GELU = "act_cfg=dict(type='GELU', approximate='tanh')"
@@ -37,7 +33,7 @@ def infer_norm_placement(weights: Weights) -> str | dict:
     return next((given for given in placements() if resolve_norm_placement(given) == stored), 'pre')
 
 
-def infer_arch(weights: Weights) -> tuple[str | None, dict[str, int]]:
+def infer_arch(weights: Weights, archs: Mapping[str, dict]) -> tuple[str | None, dict[str, int]]:
     """Return the name of the arch, or None, and its widths and depth."""
     dims = len(weights.tensors['patch_embed.proj.weight'])
     shape = dict(
@@ -46,7 +42,7 @@ def infer_arch(weights: Weights) -> tuple[str | None, dict[str, int]]:
         feedforward_channels=len(weights.tensors['blocks.0.mlp.fc1.weight']),
     )
     heads = NAMES.infer_heads(weights) or dims // 64
-    return next((name for name, arch in ARCHS.items() if arch == {**shape, 'num_heads': heads}), None), shape
+    return next((name for name, arch in archs.items() if arch == {**shape, 'num_heads': heads}), None), shape
 
 
 def is_clip(weights: Weights) -> bool:
@@ -58,6 +54,7 @@ def is_clip(weights: Weights) -> bool:
 class ViTCheckpointAdapter(CheckpointAdapter):
     """Files of plain ViTs in the layouts of DeiT, LaPE, timm, OpenMMLab, big_vision, open_clip and vit-pytorch."""
 
+    public_layouts, public_targets = LAYOUTS, TARGETS
     names = NAMES
     assumed_arguments: ClassVar[Mapping[str, Any]] = {
         'patch_norm': 'none',
@@ -66,14 +63,6 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         'window_attn': False,
         'window_size': 14,
     }
-
-    def layouts(self, kind: type) -> tuple[Layout, ...]:
-        """Return the layouts of plain ViTs."""
-        return LAYOUTS
-
-    def targets(self) -> dict[str, Target]:
-        """Return this package's layout and the public ones."""
-        return {**super().targets(), **TARGETS}
 
     def owns(self, kind: type, weights: Weights) -> bool:
         """Check for the prefix tokens of this class, and for nothing of timm's other ViTs and their adapters."""
@@ -92,7 +81,8 @@ class ViTCheckpointAdapter(CheckpointAdapter):
 
     def infer(self, kind: type, weights: Weights) -> Description:
         """Infer arch, tokens, position encodings, norms and stem."""
-        (name, shape), position = infer_arch(weights), self.infer_position(weights)
+        (name, shape), position = infer_arch(weights, kind.archs), self.infer_position(weights)
+        heads, encodings = NAMES.infer_heads(weights), NAMES.describe(weights, position)
         patch_size, patch_norm = weights.tensors['patch_embed.proj.weight'].shape[-1], NAMES.infer_patch_norm(weights)
         counts = {token: weights.tensors[token].shape[1] for token in prefix_tokens(weights)}
         tokens = [token if count == 1 else f'{token} ({count})' for token, count in counts.items()]
@@ -100,69 +90,61 @@ class ViTCheckpointAdapter(CheckpointAdapter):
             'arch': name or 'custom',
             **shape,
             'patch_size': patch_size,
-            **NAMES.rows(weights, position),
+            **encodings.rows,
             'patch_norm': patch_norm,
             'norm_placement': infer_norm_placement(weights),
             'prefix tokens': ', '.join(tokens) or 'none',
             'LayerScale': 'yes' if weights.has(LAYER_SCALE) else 'no',
             'adapter': 'yes' if weights.layout == ADAPTER.name else 'no',
         }
-        arch, notes = NAMES.infer_arch(weights, name, shape)
         config = dict(
-            arch=arch,
+            arch=name or dict(shape, num_heads=heads or usual_heads(shape['embed_dims'], 64)),
             **position.img_size(patch_size),
-            **NAMES.options(weights, position),
+            **encodings.config,
             patch_norm=patch_norm,
             **self._other_options(weights),
         )
-        return Description(rows, config, NAMES.notes(weights, position) + self._notes(weights) + notes)
+        notes = encodings.notes + self._notes(weights)
+        return Description(rows, config, notes if name or heads else [*notes, HEADS_ASSUMED])
 
     def _other_options(self, weights: Weights) -> dict[str, Any]:
         """Return what differs from the defaults of ``VisionTransformer``, apart from arch and position."""
-        tensors, options = weights.tensors, {}
+        tensors = weights.tensors
         _, channels, _, patch_size = tensors['patch_embed.proj.weight'].shape
-        if patch_size != 16:
-            options['patch_size'] = patch_size
-        if channels != 3:
-            options['in_channels'] = channels
-        if 'cls_token' not in tensors:
-            options.update(with_cls_token=False, out_type='featmap')
-        if 'reg_token' in tensors:
-            options['num_registers'] = tensors['reg_token'].shape[1]
-        if prefix_tokens(weights) and NAMES.tables(weights) and not table_tokens(weights):
-            options['with_prefix_pe'] = False
-        if (placement := infer_norm_placement(weights)) != 'pre':
-            options['norm_placement'] = placement
-        if 'blocks.0.attn.qkv.bias' not in tensors:
-            options['qkv_bias'] = False
-        if 'blocks.0.gamma1' in tensors:
-            options['layer_scale_init_value'] = 1e-5
+        tokens, eps = prefix_tokens(weights), 1e-6
         if weights.layout in ('mmseg', 'vit-pytorch', 'open_clip') or is_clip(weights):
-            options['norm_cfg'] = dict(type='LN', eps=1e-5)
-        if 'norm.weight' not in tensors:
-            options['final_norm'] = False
-        return options
+            eps = 1e-5
+        different = dict(
+            patch_size=(patch_size, 16),
+            in_channels=(channels, 3),
+            with_cls_token=('cls_token' in tensors, True),
+            out_type=('cls_token' if 'cls_token' in tensors else 'featmap', 'cls_token'),
+            num_registers=(tensors['reg_token'].shape[1] if 'reg_token' in tensors else 0, 0),
+            with_prefix_pe=(not tokens or not NAMES.tables(weights) or bool(table_tokens(weights)), True),
+            norm_placement=(infer_norm_placement(weights), 'pre'),
+            qkv_bias=('blocks.0.attn.qkv.bias' in tensors, True),
+            layer_scale_init_value=(1e-5 if 'blocks.0.gamma1' in tensors else 0.0, 0.0),
+            norm_cfg=(dict(type='LN', eps=eps), dict(type='LN', eps=1e-6)),
+            final_norm=('norm.weight' in tensors, True),
+        )
+        return {key: value for key, (value, default) in different.items() if value != default}
 
     def _notes(self, weights: Weights) -> list[str]:
-        notes = []
-        if weights.normalisation is None:
-            notes.append(
-                "images: weights of DeiT and LaPE want ImageNet's mean and std, those of AugReg 127.5 for both"
-            )
-        if weights.layout == 'mmseg':
-            notes.append("mmsegmentation's norms have eps 1e-5 unless its config says otherwise")
-        if weights.layout == 'jax':
-            notes.append(f'weights of big_vision may want {TANH_GELU}, which leaves no trace')
-        elif 'attn_pool.latent' in weights.dropped:
-            notes.append(f'some models of SigLIP want {TANH_GELU}, which leaves no trace')
-        if 'pre_logits.weight' in weights.heads:
-            hidden = len(weights.heads['pre_logits.weight'])
-            notes.append(f"pre_logits is of the head, dict(type='VisionTransformerClsHead', hidden_dim={hidden}, ...)")
-        if is_clip(weights):
-            notes.append(
-                "CLIP's norms have eps 1e-5, and OpenAI's own weights want act_cfg=dict(type='mmpretrain.QuickGELU')"
-            )
-        return notes
+        hidden = len(weights.heads.get('pre_logits.weight', ()))
+        siglip = weights.layout != 'jax' and 'attn_pool.latent' in weights.dropped
+        notes = {
+            "images: weights of DeiT and LaPE want ImageNet's mean and std, those of AugReg 127.5 for both": (
+                weights.normalisation is None
+            ),
+            "mmsegmentation's norms have eps 1e-5 unless its config says otherwise": weights.layout == 'mmseg',
+            f'weights of big_vision may want {TANH_GELU}, which leaves no trace': weights.layout == 'jax',
+            f'some models of SigLIP want {TANH_GELU}, which leaves no trace': siglip,
+            f"pre_logits is of the head, dict(type='VisionTransformerClsHead', hidden_dim={hidden}, ...)": hidden,
+            "CLIP's norms have eps 1e-5, and OpenAI's own weights want act_cfg=dict(type='mmpretrain.QuickGELU')": (
+                is_clip(weights)
+            ),
+        }
+        return [note for note, holds in notes.items() if holds]
 
     # fit
 

@@ -1,4 +1,4 @@
-"""Layouts of a plain ViT in public files: how each names its tensors, from and to this package's (DeiT's) names.
+"""Layouts of a plain ViT in public files: how each names its tensors, from and to ours (DeiT's), and what it can hold.
 
 'deit' (DeiT, LaPE and timm), 'vit-adapter' (official or ours), 'mmpretrain', 'mmseg' (mmsegmentation's own ViT), 'jax'
 (AugReg and big_vision), 'vit-pytorch' and 'open_clip' (its image tower, and OpenAI's).
@@ -11,12 +11,13 @@ norm after tokens + PE. The norms of both have eps 1e-5.
 import re
 from dataclasses import replace
 
-from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
+from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.records import HALF
-from mmlape.models.base.tables import with_batch_axis
-from mmlape.models.base.tensor_names import TensorNames
+from mmlape.checkpoint.targets import Target
+from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid, square_grid
-from mmlape.models.vit.big_vision import from_jax, patch_side, stem_order
+from mmlape.models.position import AbsolutePosition
+from mmlape.models.vit.big_vision import from_jax, other_heads, patch_side, stem_order, to_big_vision
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
 NAMES = TensorNames()
@@ -187,13 +188,10 @@ def prefix_tokens(weights: Weights) -> tuple[str, ...]:
 
 
 def table_tokens(weights: Weights, grid: Grid | None = None) -> dict[str, int]:
-    """Return the tokens that the PE tables have rows for, and how many each.
+    """Return the tokens that the PE tables, of ``grid``, have rows for, and how many each.
 
-    An adapter has no class token, but keeps its row; DeiT III has one, but no row for it.
-
-    Args:
-        weights: Of the file.
-        grid: (rows, columns) of the stored PE; None for that recorded, or a square.
+    An adapter has no class token, but keeps its row; DeiT III has one, but no row for it. Without a grid it is that
+    recorded, or a square.
     """
     grid = grid or weights.grid
     tokens = {name: weights.tensors[name].shape[1] for name in prefix_tokens(weights)}
@@ -206,3 +204,110 @@ def table_tokens(weights: Weights, grid: Grid | None = None) -> dict[str, int]:
         if patches_only and (grid or square_grid(rows - sum(tokens.values())) is None):
             return {}
     return tokens
+
+
+GELU, TANH_GELU = dict(type='GELU'), dict(type='GELU', approximate='tanh')
+_LEAF = r'\.(weight|bias)'
+_PLAIN = (
+    rf'(patch_embed\.proj|norm){_LEAF}|cls_token|pos_embed'
+    rf'|blocks\.\d+\.(norm[12]|attn\.(qkv|proj)|mlp\.fc[12]){_LEAF}'
+)
+_TABLE = ((AbsolutePosition,),)
+
+
+def to_classifier(tensors: Tensors) -> Tensors:
+    """Name a classifier's tensors as MMPretrain's with a ``VisionTransformerClsHead`` has them."""
+    return {
+        f'head.layers.{name}' if name.startswith(CLASS_HEADS) else f'backbone.{name}': value
+        for name, value in tensors.items()
+    }
+
+
+def _stem_bias(weights: Weights) -> list[str]:
+    """Return the bias of a stem that has none where tokens + PE are normed, unless LN0 is before it."""
+    tensors = weights.tensors
+    bare = 'norm_pre.weight' in tensors and 'patch_embed.norm0.weight' not in tensors
+    return ['a bias of the stem'] if bare and tensors['patch_embed.proj.bias'].any() else []
+
+
+def _mean_pooling(weights: Weights) -> list[str]:
+    """Return the mean of the patches if a head reads it in spite of a class token."""
+    mean = weights.heads and 'cls_token' in weights.tensors and weights.recorded.get('out_type') == 'avg_featmap'
+    return ["a head on out_type='avg_featmap' beside a class token"] if mean else []
+
+
+def _clashes_in_timm(weights: Weights) -> list[str]:
+    rows = NAMES.tables(weights) and list(table_tokens(weights))
+    wrong = 'dist_token' in weights.tensors and rows != ['cls_token', 'dist_token']
+    return _stem_bias(weights) + ['a dist_token beside registers or without a row of the PE'] * wrong
+
+
+TARGETS = {
+    'classifier': Target(to_classifier, 'state_dict', part='backbone'),
+    'timm': Target(
+        to_timm,
+        names=rf'{_PLAIN}|dist_token|reg_token|(norm_pre|patch_embed\.norm1){_LEAF}|blocks\.\d+\.gamma[12]'
+        rf'|blocks\.\d+\.((attn|mlp)\.norm|attn\.[qk]_norm){_LEAF}',
+        encodings=(*_TABLE, ()),
+        arguments={
+            'pe_joining': ['default'],
+            'patch_norm': ['none', 'post', 'post-posemb'],
+            'norm_placement': ['sub-ln'],
+            **dict.fromkeys(
+                (
+                    'with_cls_token',
+                    'num_registers',
+                    'with_prefix_pe',
+                    'qkv_bias',
+                    'layer_scale_init_value',
+                    'final_norm',
+                    'norm_cfg',
+                    'act_cfg',
+                    'out_type',
+                )
+            ),
+        },
+        clashes=_clashes_in_timm,
+    ),
+    'lape': Target(
+        to_deit,
+        'model',
+        names=rf'{_PLAIN}|dist_token|pos_embed\d+|blocks\.\d+\.(attn\.)?pe_norm{_LEAF}'
+        r'|blocks\.\d+\.attn\.relative_position_(bias_table|index)',
+        encodings=(*_TABLE, ('rpe',)),
+        arguments={
+            'pe_joining': ['default', 'shared', 'unshared', 'lape'],
+            'pe_norm': ['layernorm'],
+            'patch_norm': ['none'],
+            **dict.fromkeys(('qkv_bias', 'norm_cfg', 'out_type')),
+        },
+        clashes=_mean_pooling,
+    ),
+    'big_vision': Target(
+        lambda tensors: to_big_vision(to_deit(tensors)),
+        names=rf'{_PLAIN}|patch_embed\.norm[01]{_LEAF}',
+        encodings=_TABLE,
+        arguments={
+            'pe_joining': ['default'],
+            'patch_norm': ['none', 'dual', 'pre', 'post'],
+            'act_cfg': [TANH_GELU],
+            **dict.fromkeys(('with_cls_token', 'with_prefix_pe', 'out_type')),
+        },
+        clashes=lambda weights: other_heads(weights) + _mean_pooling(weights),
+        heads=('head.', 'pre_logits.'),
+    ),
+    'open_clip': Target(
+        to_open_clip,
+        names=rf'{_PLAIN}|(norm_pre|patch_embed\.norm0){_LEAF}|blocks\.\d+\.gamma[12]',
+        encodings=_TABLE,
+        arguments={
+            'pe_joining': ['default'],
+            'patch_norm': ['post-posemb', 'pre-post-posemb'],
+            'norm_cfg': [dict(type='LN', eps=1e-5)],
+            'act_cfg': [GELU, dict(type='mmpretrain.QuickGELU'), dict(type='QuickGELU')],
+            **dict.fromkeys(('layer_scale_init_value', 'out_type')),
+        },
+        clashes=_stem_bias,
+        heads=(),
+    ),
+}

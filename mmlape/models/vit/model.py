@@ -6,18 +6,49 @@ from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.base.archs import name_models, resolve_arch
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
-from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
-from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, growing_rates
-from mmlape.models.position import PositionType, Stream, resolve_position
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
+from mmlape.models.names import name_models, resolve_arch
+from mmlape.models.position import Position, PositionType, resolve_position
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 from mmlape.models.vit.layouts import TOKENS
-from mmlape.models.vit.options import ARCHS, resolve_windows
 from mmlape.registry import MODELS
+
+
+def _arch(embed_dims: int, num_heads: int) -> dict:
+    return dict(embed_dims=embed_dims, num_layers=12, num_heads=num_heads, feedforward_channels=4 * embed_dims)
+
+
+ARCHS = {'deit-tiny': _arch(192, 3), 'deit-small': _arch(384, 6), 'deit-base': _arch(768, 12)}
+
+
+def _per_layer(key: str, value, num_layers: int) -> list:
+    values = list(value) if isinstance(value, Sequence) else [value] * num_layers
+    if len(values) != num_layers:
+        raise ConfigError(f'{key} has {len(values)} entries for {num_layers} layers')
+    return values
+
+
+def resolve_windows(
+    window_attn: bool | Sequence[bool],
+    window_size: int | Sequence[int | None],
+    num_layers: int,
+    num_prefix: int,
+    position: Position,
+) -> list[int | None]:
+    """Return the side of each layer's windows; None for global attention."""
+    windowed = _per_layer('window_attn', window_attn, num_layers)
+    sizes = _per_layer('window_size', window_size, num_layers)
+    if any(use and not size for use, size in zip(windowed, sizes)):
+        raise ConfigError('window_size must be a positive number in every layer with window_attn')
+    unfit = [repr(kind.name) for kind in position.build_inside() if not kind.windows]
+    if any(windowed) and (num_prefix or unfit):
+        other = f' and a pe_type without {", ".join(unfit)}' if unfit else ''
+        raise ConfigError(f'window_attn needs with_cls_token=False, num_registers=0{other}')
+    return [size if use else None for use, size in zip(windowed, sizes)]
 
 
 @MODELS.register_module()
@@ -75,6 +106,7 @@ class VisionTransformer(IsotropicBackbone):
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
+    archs = ARCHS
     checkpoint_adapter = ViTCheckpointAdapter()
     model_names = name_models('{}', ARCHS)
     paper_name = 'DeiT'
@@ -135,21 +167,11 @@ class VisionTransformer(IsotropicBackbone):
 
         windows = resolve_windows(window_attn, window_size, depth, self.num_prefix, self.position)
         self.norm_placement = resolve_norm_placement(norm_placement)
-        attn = dict(
-            embed_dims=self.embed_dims,
-            num_heads=self.arch['num_heads'],
-            qkv_bias=qkv_bias,
-            attn_drop_rate=attn_drop_rate,
-            proj_drop_rate=drop_rate,
-        )
-        self.blocks = build_layers(
+        self.blocks = self.build_blocks(
             TransformerEncoderLayer,
-            MultiheadAttention,
-            [dict(attn, window_size=window, slot=self.slot(i, window)) for i, window in enumerate(windows)],
-            self.position,
-            growing_rates(drop_path_rate, depth),
-            embed_dims=self.embed_dims,
-            feedforward_channels=self.arch['feedforward_channels'],
+            dict(qkv_bias=qkv_bias, attn_drop_rate=attn_drop_rate, proj_drop_rate=drop_rate),
+            drop_path_rate=drop_path_rate,
+            windows=windows,
             drop_rate=drop_rate,
             layer_scale_init_value=layer_scale_init_value,
             norm_cfg=norm_cfg,
@@ -171,32 +193,9 @@ class VisionTransformer(IsotropicBackbone):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Extract features.
-
-        Args:
-            x: Images (B, C, H, W).
-
-        Returns:
-            One entry per out index, of the form that ``out_type`` says; the final norm applies to the last layer.
-
-        Raises:
-            DataError: If a side of the images is smaller than a patch.
-        """
+        """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
         x, pe, hw = self.embed(x)
-        outs = {}
-        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
-            x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
-            if number in self.out_indices:
-                outs[number] = self.output(x, hw, number)
-        return tuple(outs[number] for number in self.out_indices)
-
-    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
-        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the patches' grid."""
-        x, hw = self.patch_embed(x)  # (B, N, D)
-        x, pe = self.add_position(x, hw)  # (B, P + N, D)
-        if self.norm_pre is not None:
-            x = self.norm_pre(x)
-        return self.pos_drop(x), pe, hw
+        return self.outputs(x, pe, hw)
 
     def init_weights(self) -> None:
         """Initialise as ``init_cfg`` says; weights for which a placement of norms has a rule keep its values."""
