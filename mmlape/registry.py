@@ -70,7 +70,7 @@ OPTIM_WRAPPER_CONSTRUCTORS = _child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.engine
 POSITION_ENCODINGS = root.Registry('position encoding', scope='mmlape', locations=['mmlape.models.position'])
 JOININGS = root.Registry('joining', scope='mmlape', locations=['mmlape.models.position'])
 OPTIM_WRAPPERS = _child('OPTIM_WRAPPERS', 'mmlape.engine.optim')
-PARAM_SCHEDULERS = _child('PARAM_SCHEDULERS', 'mmlape.engine.warmup_cosine')
+PARAM_SCHEDULERS = _child('PARAM_SCHEDULERS', 'mmlape.engine.schedule')
 
 # the package defines nothing for the other roots, but MMEngine looks types of scope `mmlape` up there as well; without
 # a location it would warn that the package is not installed

@@ -5,9 +5,9 @@ import json
 import pytest
 from mmengine import Config
 
-from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.checks import check_data
+from mmlape.datasets.mini.make import ADE_CLASSES
 from mmlape.datasets.mini.scenes import DIGIT_NAMES
-from mmlape.datasets.mini.writers import ADE_CLASSES
 from mmlape.errors import DataError
 
 FOLDERS = tuple(sorted(DIGIT_NAMES))
@@ -99,16 +99,6 @@ def refusal(cfg, **options):
     with pytest.raises(DataError) as caught:
         check_data(cfg, **options)
     return str(caught.value)
-
-
-class Silent:
-    """A progress display that shows nothing."""
-
-    def start(self, description, total):
-        pass
-
-    def advance(self):
-        pass
 
 
 def edit(path, change):

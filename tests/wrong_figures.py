@@ -69,8 +69,9 @@ OWN_TESTS = {
     'mmlape/experiments/status.py': OF_LAUNCHERS,
     'mmlape/experiments/multi_seed.py': OF_LAUNCHERS,
     'mmlape/engine/': OF_ENGINE,
-    'mmlape/engine/few_shot.py': OF_FEW_SHOT,
-    'mmlape/engine/hooks/predictions.py': OF_METRICS,
+    'mmlape/engine/evaluator.py': ('tests/evaluation/test_few_shot.py', *OF_ENGINE),
+    'mmlape/engine/hooks/evaluation.py': ('tests/evaluation/test_metrics.py', *OF_ENGINE),
+    'mmlape/engine/schedule.py': ('tests/configs/test_recipes.py::test_rates_are_timms', *OF_ENGINE),
     'mmlape/analysis/': OF_ANALYSIS,
     'examples/': (
         'tests/analysis/test_explain_pe.py',
@@ -151,7 +152,7 @@ BY_FILE = {
         ('few-shot: features behind the head', 'head.pre_logits(inputs[0])',
          'head.layers.head(head.pre_logits(inputs[0]))'),
     ],
-    'mmlape/engine/few_shot.py': [
+    'mmlape/engine/evaluator.py': [
         ('few-shot: shots under the pipeline of training',
          "dict(support[0], pipeline=loader['dataset'].get('pipeline', []))", 'support[0]'),
         ('few-shot: queries are shots', "loader['dataset']]\n",
@@ -159,6 +160,7 @@ BY_FILE = {
         ('few-shot: the default regularisation always', "dict(type='mmlape.FewShotMetric', l2=l2)",
          "dict(type='mmlape.FewShotMetric')"),
         ('few-shot: a second evaluation of it', "if not str(hook['type']).endswith('SecondEvaluationHook')", ''),
+        ('test: NaN is a value', 'metrics=finite({key', 'metrics=dict({key'),
     ],
     'mmlape/datasets/fraction.py': [
         ('fraction: rounded down', 'round(self.share * count)', 'int(self.share * count)'),
@@ -198,26 +200,24 @@ BY_FILE = {
         ("mini: digits of validation are training's",
          'scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng, (0.5 / cells',
          "scenes.Scans('train', rng).sample(), scenes.Backgrounds(rng, (0.5 / cells"),
-    ],
-    'mmlape/datasets/mini/scenes.py': [
-        ('mini: splits share scans', "scans[held_out == (split == 'val')]", "scans[held_out | (split == 'train')]"),
-        ('mini: every fourth scan for validation', 'VAL_EVERY = 5', 'VAL_EVERY = 4'),
-    ],
-    'mmlape/datasets/mini/writers.py': [
         ('mini: categories from 0', 'category_id=digit.label + 1', 'category_id=digit.label'),
         ('mini: area of the box', 'area=int(digit.mask.sum())', 'area=wide * high'),
         ('mini: boxes by (row, column)', 'bbox=[left, top, wide, high]', 'bbox=[top, left, high, wide]'),
         ('mini: no border', 'labels[cv2.dilate(digit.mask.astype(np.uint8), around) > 0] = 0', 'pass'),
     ],
-    'mmlape/datasets/coco_file.py': [
-        ('COCO file: names sorted', "tuple(category['name'] for category in self.categories)",
-         "tuple(sorted(category['name'] for category in self.categories))"),
+    'mmlape/datasets/mini/scenes.py': [
+        ('mini: splits share scans', "scans[held_out == (split == 'val')]", "scans[held_out | (split == 'train')]"),
+        ('mini: every fourth scan for validation', 'VAL_EVERY = 5', 'VAL_EVERY = 4'),
+    ],
+    'mmlape/datasets/formats/coco.py': [
+        ('COCO file: names sorted', "tuple(category['name'] for category in coco['categories'])",
+         "tuple(sorted(category['name'] for category in coco['categories']))"),
     ],
     'mmlape/datasets/retarget.py': [
         ('data root: heads keep their classes', "head['num_classes'] = len(classes)", 'pass'),
         ('data root: k = classes is left out', 'k <= num_classes', 'k < num_classes'),
     ],
-    'mmlape/datasets/heads.py': [
+    'mmlape/datasets/sources.py': [
         ('data root: RPN, too', "NOT_HEADS = ('rpn_head', 'teacher')", "NOT_HEADS = ('teacher',)"),
         ('patches: the smaller side', 'max(size) if', 'min(size) if'),
     ],
@@ -532,7 +532,7 @@ BY_FILE = {
         ('status: best for last', "metric = (names[0], run.last['metrics'][names[0]], run.last['step'])",
          "metric = (names[0], run.best['metrics'][names[0]], run.best['step'])"),
     ],
-    'mmlape/engine/batch.py': [
+    'mmlape/engine/plan.py': [
         ('batch: without accumulation', 'return self.world_size * self.images_per_process * self.accumulation',
          'return self.world_size * self.images_per_process'),
         ('batch: accumulation replaces that of the recipe',
@@ -577,12 +577,10 @@ BY_FILE = {
          'self.sampler.skip(count)'),
         ('seeds: the first epoch again', 'self.epoch += 1', 'self.epoch += 0'),
     ],
-    'mmlape/engine/hooks/reseed.py': [
+    'mmlape/engine/hooks/run.py': [
         ('seeds: the same in every iteration', 'derive_seed(runner.seed, runner.iter, rank, _MODEL_STREAM)',
          'derive_seed(runner.seed, 0, rank, _MODEL_STREAM)'),
         ('seeds: the same in every process', 'rank = runner.rank if runner.diff_rank_seed else 0', 'rank = 0'),
-    ],
-    'mmlape/engine/hooks/run_record.py': [
         ('record: less is ignored', "hook.rules[0] != 'less'", 'True'),
         ('record: costs of the part before are forgotten',
          "self.earlier_seconds = (runner.record.fields.get('cost') or {}).get('train_seconds') or 0.0",
@@ -596,6 +594,8 @@ BY_FILE = {
         ('record: NaN is a value', 'float(value) if math.isfinite(value) else None for', 'float(value) for'),
         ('record: a missing evaluation stays missing', 'and not runner.record.has_evaluated(runner.iter):',
          'and runner.record.has_evaluated(runner.iter):'),
+        ('NaN: infinity passes', 'not math.isfinite(float(outputs[', 'math.isnan(float(outputs['),
+        ('accumulation: counted over the run', 'count(model, done % length, length)', 'count(model, done, total)'),
     ],
     'mmlape/engine/trainer.py': [
         ('record: costs are forgotten at a resume', "cost=previous.get('cost')", 'cost=None'),
@@ -613,12 +613,17 @@ BY_FILE = {
          'stale, kept = kept[limit:], kept[:limit]'),
         ('checkpoints: weights are not checked', '        runner.check_finite()\n', ''),
     ],
-    'mmlape/engine/hooks/second_evaluation.py': [
-        ('second evaluation: weights that are not averaged', "priority = 'HIGHEST'", "priority = 'LOW'"),
+    'mmlape/engine/hooks/evaluation.py': [
+        ('second evaluation: weights that are not averaged', "priority = 'HIGHEST'  # before the hooks", "priority = 'LOW'  # before the hooks"),
         ('second evaluation: after every validation', 'if last and metrics is not None:', 'if metrics is not None:'),
         ('second evaluation: while training', '        runner.model.eval()\n', '        runner.model.train()\n'),
         ('second evaluation: the given pipeline', '                step.update(arguments)\n',
          '                pass\n'),
+        ('predictions: category_id is label + 1', "dataset.cat_ids[label] if hasattr(dataset, 'cat_ids') else label",
+         'label + 1'),
+        ('predictions: corners for sides', 'right - left, bottom - top)]', 'right, bottom)]'),
+        ('predictions: masks transposed', "counts = mask['counts']",
+         "mask = dict(mask, size=mask['size'][::-1])\n            counts = mask['counts']"),
     ],
     'mmlape/engine/hooks/gradient_norm.py': [
         ('norms: mean of squares', 'index_add_(0, index, squares)', 'index_add_(0, index, squares / len(squares))'),
@@ -626,21 +631,8 @@ BY_FILE = {
         ('norms: sum of norms', 'sums.sum()[None])).sqrt()', 'sums.sqrt().sum().square()[None])).sqrt()'),
         ('norms: one iteration late', 'now = runner.iter + 1\n', 'now = runner.iter + 2\n'),
     ],
-    'mmlape/engine/hooks/predictions.py': [
-        ('predictions: category_id is label + 1', "dataset.cat_ids[label] if hasattr(dataset, 'cat_ids') else label",
-         'label + 1'),
-        ('predictions: corners for sides', 'right - left, bottom - top)]', 'right, bottom)]'),
-        ('predictions: masks transposed', "counts = mask['counts']",
-         "mask = dict(mask, size=mask['size'][::-1])\n            counts = mask['counts']"),
-    ],
-    'mmlape/engine/hooks/nan_guard.py': [
-        ('NaN: infinity passes', 'not math.isfinite(float(outputs[', 'math.isnan(float(outputs['),
-    ],
-    'mmlape/engine/hooks/accumulation.py': [
-        ('accumulation: counted over the run', 'count(model, done % length, length)', 'count(model, done, total)'),
-    ],
     'mmlape/engine/paramwise.py': [
-        ('rates: one layer up', '(depths - 1 - depth))', '(depths - depth))'),
+        ('rates: one layer up', '** (depths - 1 - depth)', '** (depths - depth)'),
         ('rates: the shortest key', 'for key in sorted(sorted(keys, reverse=True), key=len):',
          'for key in sorted(sorted(keys), key=len, reverse=True):'),
         ('rates: bias of norms, too', 'bias=is_bias and not is_norm)', 'bias=is_bias)'),
@@ -653,11 +645,8 @@ BY_FILE = {
     'mmlape/engine/optim.py': [
         ('a model built early: not by the seed', 'with quiet_logger(), isolated(seed):', 'with quiet_logger():'),
         ('precision: fp16 for bf16', 'autocast(dtype=torch.bfloat16)', 'autocast(dtype=torch.float16)'),
-        ('groups: smallest first', 'key=lambda group: -group.count', 'key=lambda group: group.count'),
-        ('groups: tensors for values', 'self.count += parameter.numel()', 'self.count += 1'),
-    ],
-    'mmlape/engine/evaluator.py': [
-        ('test: NaN is a value', 'return value if math.isfinite(value) else None', 'return value'),
+        ('groups: smallest first', '(group.lr is None, -group.count)', '(group.lr is None, group.count)'),
+        ('groups: tensors for values', 'group.count += parameter.numel()', 'group.count += 1'),
     ],
     'mmlape/analysis/cost.py': [
         ('FLOPs: two a multiply-add', 'return self.get_total_flops() // 2 + self.samples',
@@ -764,49 +753,43 @@ BY_FILE = {
          "f'{dst.stem}-{sha256(src)[:8]}{dst.suffix}'"),
         ('publish: integers are values', 'for value in tensors.values() if value.is_floating_point())\n    lines',
          'for value in tensors.values())\n    lines'),
-        ('npz: bfloat16 as it is', 'value.float() if value.dtype == torch.bfloat16 else value',
-         'value.view(torch.int16) if value.dtype == torch.bfloat16 else value'),
+        ('npz: bfloat16 as it is', 'v.float() if v.dtype == torch.bfloat16 else v',
+         'v.view(torch.int16) if v.dtype == torch.bfloat16 else v'),
+        ('inspect: buffers are parameters', 'if not name.endswith(NOT_PARAMETERS))', ')'),
+        ('inspect: parameters of the file twice', '{_count(weights.tensors):,} in the', '{_count(tensors):,} in the'),
     ],
-    'mmlape/checkpoint/containers.py': [
+    'mmlape/checkpoint/reading.py': [
         ('npz: bfloat16 as integers', 'torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)',
          'torch.from_numpy(array.view(np.int16))'),
         ('archives: any ratio', 'MAX_RATIO = 20', 'MAX_RATIO = 20_000'),
         ('npz: any declaration', 'math.prod(shape) * dtype.itemsize > member.file_size', 'False'),
-    ],
-    'mmlape/checkpoint/reading.py': [
         ('reader: any attribute of a history',
          "if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):",
          'if owner is not HistoryBuffer:'),
         ('reader: attributes of anything',
          "if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):",
          "if name not in ('min', 'max', 'mean', 'current'):"),
-        ('reader: unrestricted', 'weights_only=True,', 'weights_only=False,'),
+        ('reader: unrestricted', 'weights_only=not _trusted,', 'weights_only=False,'),
         ('reader: the average first', 'if averages_only(content):\n        content = content[next(',
          'if any(key in content for key in AVERAGES):\n        content = content[next('),
         ('reader: one prefix only', 'while prefix := next(', 'if prefix := next('),
     ],
-    'mmlape/checkpoint/normalisation.py': [
+    'mmlape/checkpoint/records.py': [
         ('normalisation: timm has bytes', '_make(_pretrained_cfg(meta, local_path(path)), 255,',
          '_make(_pretrained_cfg(meta, local_path(path)), 1,'),
         ('normalisation: stds are not compared', 'zip(self.mean + self.std, other.mean + other.std)',
          'zip(self.mean, other.mean)'),
         ('normalisation: any difference is near', 'abs(a - b) < TOLERANCE for', 'abs(a - b) > -TOLERANCE for'),
-    ],
-    'mmlape/checkpoint/records.py': [
         ('records: joinings are not compared', "ADAPTED = ('grid',", "ADAPTED = ('grid', 'pe_joining',"),
         ('records: grids are compared', "ADAPTED = ('grid', ", 'ADAPTED = ('),
         ('records: of the first backbone', 'return first if all(other == first for other in others) else {}',
          'return first'),
     ],
-    'mmlape/checkpoint/describing.py': [
-        ('inspect: buffers are parameters', 'if not name.endswith(NOT_PARAMETERS))', ')'),
-        ('inspect: parameters of the file twice', '{_count(weights.tensors):,} in the', '{_count(tensors):,} in the'),
-    ],
     'mmlape/checkpoint/loading.py': [
         ('loading: a wrong shape passes', 'elif wanted[name].shape != value.shape:',
          'elif wanted[name].ndim != value.ndim:'),
-        ('loading: missing ones pass', "            report.problems.append(f'missing: {name}')",
-         '            report.new.append(name)'),
+        ('loading: missing ones pass', "    report.problems += [f'missing: {name}' for name in absent if name not in report.new]",
+         '    report.new = absent'),
         ('loading: unexpected ones pass',
          "            report.problems.append(f'unexpected: {name} {tuple(value.shape)}')",
          '            report.dropped.append(name)'),

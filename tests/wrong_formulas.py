@@ -87,7 +87,6 @@ OWN_TESTS = {
         '-k',
         'initial or torchs_values',
     ),
-    'mmlape/engine/warmup_cosine.py': ('tests/configs/test_recipes.py', '-k', 'rates_are_timms'),
 }
 OWN_TESTS = wrong_figures.OWN_TESTS | OWN_TESTS
 """The tests of files that the tests above do not reach, or of all files below a folder."""
@@ -803,7 +802,7 @@ BY_FILE = {
         ('initial: stem narrower by what is cut off', ' / CUT_AT_TWO', ''),
         ("initial: Xavier's for torch's", 'part.reset_parameters()', 'nn.init.xavier_uniform_(part.weight)'),
     ],
-    'mmlape/engine/warmup_cosine.py': [
+    'mmlape/engine/schedule.py': [
         ('timm: the cosine begins after the warm-up', 'warmup if warmup_prefix else 0', 'warmup'),
         ('timm: the cosine begins with the warm-up', 'warmup if warmup_prefix else 0', '0'),
         ('timm: the warm-up ends a step early', 'self.last_step / self.warmup', 'self.last_step / (self.warmup - 1)'),

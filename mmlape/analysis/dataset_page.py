@@ -16,11 +16,10 @@ from mmengine.structures import BaseDataElement
 from PIL import Image
 
 from mmlape.analysis.drawing import draw_sample
-from mmlape.datasets.checks.full import FullReport
+from mmlape.datasets.checks import FullReport
 from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.formats.base import DataSummary
-from mmlape.datasets.palette import class_palette
-from mmlape.datasets.sources import spread
+from mmlape.datasets.sources import class_palette, spread
 from mmlape.datasets.transforms import guard_loading
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import atomic_path

@@ -13,7 +13,7 @@ from mmcv import imresize
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from PIL import Image
 
-from mmlape.datasets.palette import class_palette
+from mmlape.datasets.sources import class_palette
 from mmlape.errors import DataError
 from mmlape.files import atomic_path
 

@@ -16,8 +16,8 @@ from torch import nn
 from mmlape.analysis.drawing import check_image_path, draw_sample, write_image
 from mmlape.checkpoint import load_model, read_checkpoint
 from mmlape.datasets.formats import CocoSource, SegmentationSource
-from mmlape.datasets.heads import iter_heads
-from mmlape.datasets.image_files import open_image
+from mmlape.datasets.formats.base import open_image
+from mmlape.datasets.sources import iter_heads
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import TASKS
 from mmlape.errors import ConfigError

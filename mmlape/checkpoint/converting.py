@@ -1,8 +1,13 @@
-"""Write checkpoints: convert between layouts, publish, average weights. Files hold tensors and plain values only."""
+"""Describe checkpoints, convert them between layouts, publish them, average their weights.
 
+Files that are written hold tensors and plain values only.
+"""
+
+import hashlib
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +16,67 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmlape.checkpoint.describing import sha256
+from mmlape.checkpoint.download import local_path
 from mmlape.checkpoint.key_maps import Weights, recognise_backbone
 from mmlape.checkpoint.reading import AVERAGES, averages_only, read_checkpoint, state_dict_of
 from mmlape.checkpoint.records import KEY, Record, read_record
 from mmlape.errors import CheckpointError
 from mmlape.files import atomic_path
 
+NOT_PARAMETERS = ('num_batches_tracked', 'running_mean', 'running_var', 'relative_position_index')
 OUT_SUFFIXES = ('.pth', '.safetensors', '.npz')
+
+
+def sha256(path: str | Path) -> str:
+    """Compute the hex digest of a file."""
+    digest = hashlib.sha256()
+    with open(path, 'rb') as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def inspect(path: str | Path) -> dict[str, object]:
+    """Describe a checkpoint file: printable values by name, in the order to print them.
+
+    Raises:
+        CheckpointError: If the file cannot be read, or no backbone recognises it.
+    """
+    content = read_checkpoint(path)
+    tensors = state_dict_of(content, path)
+    backbone, weights = recognise_backbone(content, path)
+    adapter = backbone.checkpoint_adapter
+    rows, config, notes = adapter.describe(backbone, weights, str(path))
+    if weights.dropped or weights.heads:
+        notes = [*notes, f'{len(weights.dropped) + len(weights.heads)} tensors of heads and necks are left out']
+    averages = next((key for key in AVERAGES if key in content), None)
+    if averages_only(content):
+        notes = [*notes, f'the weights are averaged ones (EMA), from {averages}; the file has no others']
+    elif averages:
+        notes = [*notes, f'averaged weights (EMA) are there too, under {averages}: `publish --weights ema` takes them']
+    images = weights.normalisation
+    dtypes = Counter(str(value.dtype).removeprefix('torch.') for value in weights.tensors.values())
+    return {
+        'file': str(path),
+        'sha256': sha256(local_path(path)),
+        'layout': weights.layout,
+        **rows,
+        'parameters': f'{_count(weights.tensors):,} in the {adapter.config_key}, {_count(tensors):,} in the file',
+        'dtype': ', '.join(f'{name} ({count})' for name, count in dtypes.items()),
+        'images': f'{images}: {images.source}' if images else 'the file does not say how they were normalised',
+        'to load it': f'{adapter.config_key}={_call(config)}',
+        'mind': '; '.join(notes) or 'nothing',
+    }
+
+
+def _count(tensors: dict[str, Tensor]) -> int:
+    return sum(value.numel() for name, value in tensors.items() if not name.endswith(NOT_PARAMETERS))
+
+
+def _call(options: dict) -> str:
+    """Write ``dict(...)`` as in a configuration."""
+    parts = (f'{key}={_call(value) if isinstance(value, dict) else repr(value)}' for key, value in options.items())
+    return f'dict({", ".join(parts)})'
 
 
 def write_tensors(
@@ -48,15 +106,12 @@ def write_tensors(
 
             save_file(tensors, partial, {'format': 'pt', **({KEY: json.dumps(recorded)} if recorded else {})})
         elif path.suffix == '.npz':
-            np.savez(partial, **{name: _array(value) for name, value in tensors.items()})
+            # NumPy has no bfloat16
+            arrays = {name: v.float() if v.dtype == torch.bfloat16 else v for name, v in tensors.items()}
+            np.savez(partial, **{name: value.numpy() for name, value in arrays.items()})
         else:
             meta = {'meta': {KEY: recorded}} if recorded else {}
             torch.save({wrapper: tensors, **meta} if wrapper else tensors, partial)
-
-
-def _array(value: Tensor) -> np.ndarray:
-    """Return a NumPy array; bfloat16, which NumPy does not have, as float32."""
-    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
 
 
 def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) -> list[str]:

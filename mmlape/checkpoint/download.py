@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -55,10 +54,7 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
         raise CheckpointError(f'checkpoint {url}: not an address that is read; download it and name the file')
     target = cached_path(url)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _only_process(target.with_name(f'.{target.name}.lock')):
-            if not target.is_file():
-                _download(url, target)
+        _download(url, target)
     except (OSError, RuntimeError, HTTPException) as error:  # RuntimeError: torch.hub's, for another hash
         raise CheckpointError(
             f'checkpoint {url}: cannot be downloaded ({error}); download it where there is a network and name the '
@@ -68,11 +64,7 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
 
 
 def _hub_file(name: str) -> Path:
-    """Return the file of a repository: from the cache, else downloaded, with the description beside it.
-
-    Raises:
-        CheckpointError: If it is in neither place.
-    """
+    """Return the file of a repository: from the cache, else downloaded, with the description beside it; or raise."""
     owner, _, rest = name.removeprefix(HUB).partition('/')
     repository, _, file = rest.partition('/')
     repository, _, revision = f'{owner}/{repository}'.partition('@')
@@ -103,20 +95,18 @@ def _hub_file(name: str) -> Path:
 
 
 def _download(url: str, target: Path) -> None:
-    print_log(f'downloading {url} to {target}', logger='current')
-    named = _HASH.search(Path(urlparse(url).path).name)
-    timeout = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(TIMEOUT)  # torch.hub passes none, and would wait for a silent network for ever
-    try:
-        torch.hub.download_url_to_file(url, str(target), named and named[1], progress=sys.stderr.isatty())
-    finally:
-        socket.setdefaulttimeout(timeout)
-
-
-@contextlib.contextmanager
-def _only_process(lock: Path) -> Iterator[None]:
-    """Wait for the other processes of this machine that download the same file."""
-    with open(lock, 'w') as file:
+    """Download a file, unless another process of this machine that is waited for has done it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(target.with_name(f'.{target.name}.lock'), 'w') as lock:
         with contextlib.suppress(OSError):  # a file system without locks: each process downloads for itself
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.is_file():
+            return
+        print_log(f'downloading {url} to {target}', logger='current')
+        named = _HASH.search(Path(urlparse(url).path).name)
+        timeout = socket.getdefaulttimeout()
+        socket.setdefaulttimeout(TIMEOUT)  # torch.hub passes none, and would wait for a silent network for ever
+        try:
+            torch.hub.download_url_to_file(url, str(target), named and named[1], progress=sys.stderr.isatty())
+        finally:
+            socket.setdefaulttimeout(timeout)

@@ -10,9 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mmlape.checkpoint.normalisation import Normalisation
 from mmlape.checkpoint.reading import state_dict_of
-from mmlape.checkpoint.records import read_record, recorded_parts
+from mmlape.checkpoint.records import Normalisation, read_record, recorded_parts
 from mmlape.errors import CheckpointError
 from mmlape.registry import MODELS
 
@@ -27,27 +26,17 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Layout:
-    """One way in which files name the tensors of a backbone.
+    """One way in which files name the tensors of a backbone."""
 
-    Attributes:
-        name: For reports.
-        signs: Regular expressions that each match the beginning of a key.
-        rename: Translates all tensors, of heads too; None keeps the names.
-        normalisation: Of the images, if it is that of every such file.
-        complete: Whether it is a complete model, whose heads and neck belong to it.
-        absent: Regular expression that matches the beginning of no key.
-        beside: Whether parts of it stand beside ``backbone.``, so that signs and names are those of the file.
-        refused: Why such files cannot be loaded; '' if they can.
-    """
-
-    name: str
-    signs: tuple[str, ...]
-    rename: Callable[[Tensors], Tensors] | None = None
-    normalisation: Normalisation | None = None
-    complete: bool = False
-    absent: str | None = None
+    name: str  # for reports
+    signs: tuple[str, ...]  # regular expressions that each match the beginning of a key
+    rename: Callable[[Tensors], Tensors] | None = None  # translates all tensors, of heads too; None keeps the names
+    normalisation: Normalisation | None = None  # of the images, if it is that of every such file
+    complete: bool = False  # whether it is a complete model, whose heads and neck belong to it
+    absent: str | None = None  # regular expression that matches the beginning of no key
+    # whether parts of it stand beside ``backbone.``, so that signs and names are those of the file
     beside: bool = False
-    refused: str = ''
+    refused: str = ''  # why such files cannot be loaded; '' if they can
 
     def named(self, stored: Tensors) -> Tensors | None:
         """Return a file's tensors by the names that this layout knows, or None if they are not of it."""
@@ -59,23 +48,16 @@ class Layout:
 
 @dataclass
 class Weights:
-    """The backbone of a checkpoint under this package's names.
+    """The backbone of a checkpoint under this package's names."""
 
-    Attributes:
-        layout: The name of the layout.
-        tensors: Of the backbone, by name.
-        heads: Of a classifier, ``head.*``, ``head_dist.*`` and ``pre_logits.*``.
-        dropped: Keys that belong to something else (detection and segmentation heads, necks).
-        recorded: What the file records of the backbone, see ``mmlape.checkpoint.records``.
-        normalisation: Of the images; None if it is unknown.
-    """
-
-    layout: str
-    tensors: Tensors
-    heads: Tensors = field(default_factory=dict)
+    layout: str  # the name of the layout
+    tensors: Tensors  # of the backbone, by name
+    heads: Tensors = field(default_factory=dict)  # of a classifier, ``head.*``, ``head_dist.*`` and ``pre_logits.*``
+    # keys that belong to something else (detection and segmentation heads, necks)
     dropped: list[str] = field(default_factory=list)
+    # what the file records of the backbone, see ``mmlape.checkpoint.records``
     recorded: dict[str, Any] = field(default_factory=dict)
-    normalisation: Normalisation | None = None
+    normalisation: Normalisation | None = None  # of the images; None if it is unknown
 
     @property
     def grid(self) -> tuple[int, int] | None:
@@ -106,13 +88,7 @@ def rename_keys(tensors: Tensors, names: Iterable[tuple[str, str]]) -> Tensors:
 def recognise(
     content: Mapping, layouts: Iterable[Layout], path: object = '', model: nn.Module | None = None
 ) -> Weights:
-    """Find the layout of a file's tensors, and translate them.
-
-    Args:
-        content: As ``read_checkpoint`` returns it.
-        layouts: The first that fits is taken.
-        path: The file, for messages.
-        model: What it is read for, for messages.
+    """Find the first layout that fits a file's tensors, and translate them; ``path`` and ``model`` are for messages.
 
     Raises:
         CheckpointError: If none fits, or one that cannot be loaded.
@@ -139,23 +115,16 @@ def recognise(
 
 def backbones() -> Iterator[type]:
     """Yield every registered backbone, or complete model, with an adapter; those imported on first use last."""
-    MODELS.import_from_location()
-    registered = list(MODELS.module_dict.values())
-    yield from (kind for kind in registered if hasattr(kind, 'checkpoint_adapter'))
-    MODELS.import_all()
-    later = (kind for kind in MODELS.module_dict.values() if kind not in registered)
-    yield from (kind for kind in later if hasattr(kind, 'checkpoint_adapter'))
+    known: list[type] = []
+    for import_some in (MODELS.import_from_location, MODELS.import_all):
+        import_some()
+        new = [kind for kind in MODELS.module_dict.values() if kind not in known]
+        yield from (kind for kind in new if hasattr(kind, 'checkpoint_adapter'))
+        known += new
 
 
 def recognise_backbone(content: Mapping, path: object = '') -> tuple[type, Weights]:
-    """Find the registered backbone that a file's tensors are of.
-
-    Args:
-        content: As ``read_checkpoint`` returns it.
-        path: The file, for messages.
-
-    Returns:
-        Its class and the translated weights.
+    """Find the class of the registered backbone that a file's tensors are of, and translate them.
 
     Raises:
         CheckpointError: If no layout of any backbone fits.
@@ -200,12 +169,8 @@ def _strip_backbone(tensors: Tensors) -> Tensors:
 
 def _sort(layout: str, tensors: Tensors) -> Weights:
     """Separate the backbone from heads and from what else a detector or segmentor has."""
-    weights = Weights(layout, {})
-    for name, value in tensors.items():
-        if name.startswith(('/', *OTHER_PARTS)):
-            weights.dropped.append(name.removeprefix('/'))
-        elif name.startswith(CLASS_HEADS):
-            weights.heads[name] = value
-        else:
-            weights.tensors[name] = value
-    return weights
+    dropped = [name for name in tensors if name.startswith(('/', *OTHER_PARTS))]
+    own = {name: value for name, value in tensors.items() if name not in dropped}
+    heads = {name: value for name, value in own.items() if name.startswith(CLASS_HEADS)}
+    backbone = {name: value for name, value in own.items() if name not in heads}
+    return Weights(layout, backbone, heads, [name.removeprefix('/') for name in dropped])

@@ -5,63 +5,52 @@ What of a file belongs into a backbone is the knowledge of its adapter (``mmlape
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Layout, Weights, recognise, whose_file
-from mmlape.checkpoint.normalisation import Normalisation, normalisation_of
+from mmlape.checkpoint.key_maps import recognise, whose_file
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
-from mmlape.checkpoint.records import Recorder, ambiguity, mismatch, read_record, recorded_parts
+from mmlape.checkpoint.records import (
+    Normalisation,
+    ambiguity,
+    mismatch,
+    normalisation_of,
+    read_record,
+    recorded_parts,
+)
 from mmlape.errors import CheckpointError, ConfigError
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How a backbone's checkpoint is loaded.
+    """How a backbone's checkpoint is loaded."""
 
-    Attributes:
-        grid: (rows, columns) of the stored PE, needed when it is not square.
-        allow_joining_mismatch: Load a checkpoint trained with LaPE into a model without it, or the reverse; of files
-            with the same keys, do not warn that they record another joining.
-    """
-
-    grid: tuple[int, int] | None = None
+    grid: tuple[int, int] | None = None  # (rows, columns) of the stored PE, needed when it is not square
+    # load a checkpoint trained with LaPE into a model without it, or the reverse; of files with the same keys, do not
+    # warn that they record another joining
     allow_joining_mismatch: bool = False
 
 
 @dataclass
 class LoadReport:
-    """What loading did.
+    """What loading did."""
 
-    Attributes:
-        path: The file.
-        layout: The recognised layout.
-        total: How many tensors the model has.
-        loaded: Names that got the checkpoint's values.
-        new: Names that keep their initial values, and may.
-        dropped: Names of the checkpoint that this model has no place for.
-        resized: Name to 'from -> to'.
-        problems: What strict loading refuses.
-        warnings: What loads, but is probably not what was meant.
-        notes: What the file does not tell.
-        normalisation: Of the images that the weights want; None if it is unknown.
-    """
-
-    path: str
-    layout: str
-    total: int = 0
-    loaded: list[str] = field(default_factory=list)
-    new: list[str] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
-    resized: dict[str, str] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    normalisation: Normalisation | None = None
+    path: str  # the file
+    layout: str  # the recognised layout
+    total: int = 0  # how many tensors the model has
+    loaded: list[str] = field(default_factory=list)  # names that got the checkpoint's values
+    new: list[str] = field(default_factory=list)  # names that keep their initial values, and may
+    dropped: list[str] = field(default_factory=list)  # names of the checkpoint that this model has no place for
+    resized: dict[str, str] = field(default_factory=dict)  # name to 'from -> to'
+    problems: list[str] = field(default_factory=list)  # what strict loading refuses
+    warnings: list[str] = field(default_factory=list)  # what loads, but is probably not what was meant
+    notes: list[str] = field(default_factory=list)  # what the file does not tell
+    normalisation: Normalisation | None = None  # of the images that the weights want; None if it is unknown
 
     def __str__(self) -> str:
         lines = [f'checkpoint {self.path} ({self.layout} layout): loaded {len(self.loaded)} of {self.total}']
@@ -75,10 +64,7 @@ class LoadReport:
 
 def _summary(names: list[str]) -> str:
     """Join names with layer numbers left out: 'blocks.*.gamma1 (12)'."""
-    groups: dict[str, int] = {}
-    for name in names:
-        key = re.sub(r'\.\d+\.', '.*.', name)
-        groups[key] = groups.get(key, 0) + 1
+    groups = Counter(re.sub(r'\.\d+\.', '.*.', name) for name in names)
     return ', '.join(key if count == 1 else f'{key} ({count})' for key, count in groups.items())
 
 
@@ -88,32 +74,8 @@ def summary_of_resized(resized: dict[str, str]) -> str:
     return '; '.join(f'resized {_summary(names)}: {how}' for how, names in changes.items())
 
 
-class Adapter(Recorder, Protocol):
-    """What the loader asks of an adapter; see ``mmlape.models.base.checkpoint.CheckpointAdapter``."""
-
-    def layouts(self, kind: type) -> tuple[Layout, ...]:
-        """Return how files of a class of models are recognised and translated."""
-
-    def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
-        """Return a file's tensors as a model takes them."""
-
-    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
-        """Check whether a tensor that the file lacks may keep its initial values."""
-
-    def resize(self, model: nn.Module, state_dict: dict, prefix: str, grid: tuple[int, int] | None) -> dict[str, str]:
-        """Resize the PE in a state dict to a model's grid, in place; return what was resized, and how."""
-
-
-class Loadable(Protocol):
-    """A backbone, or a complete model, that names its checkpoint adapter."""
-
-    checkpoint_adapter: Adapter
-    load_report: LoadReport | None
-    """Of the checkpoint that ``init_cfg`` names."""
-
-
 def load_backbone(
-    model: Loadable,
+    model: Any,
     checkpoint: str,
     grid: tuple[int, int] | None = None,
     strict: bool = True,
@@ -126,7 +88,7 @@ def load_backbone(
     records another joining, PE or PE norm is loaded with a warning.
 
     Args:
-        model: The backbone.
+        model: A backbone, or a complete model, that names its checkpoint adapter.
         checkpoint: The file.
         grid: (rows, columns) of the stored PE, needed when it is not square.
         strict: Refuse missing, unexpected and misshapen tensors; otherwise they are only reported.
@@ -162,23 +124,17 @@ def is_pretrained(cfg: Mapping) -> bool:
     return getattr(kind, '__name__', str(kind)).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
 
 
-def load_pretrained(model: Loadable) -> bool:
-    """Load the checkpoint that a model's ``init_cfg`` names; return whether it names one."""
-    cfgs = model.init_cfg if isinstance(model.init_cfg, list) else [model.init_cfg or {}]
-    if not any(is_pretrained(cfg) for cfg in cfgs):
-        return False
-    if not model.is_init:
-        model.load_report = load_init_cfg(model, cfgs)
-        model.is_init = True
-    return True
-
-
-def load_init_cfg(model: Loadable, cfgs: list[dict]) -> LoadReport:
-    """Call ``load_backbone`` with what an ``init_cfg`` of type 'Pretrained' says.
+def load_pretrained(model: Any) -> bool:
+    """Load the checkpoint that a model's ``init_cfg`` names, once; return whether it names one.
 
     Raises:
         ConfigError: For keys that ``load_backbone`` does not know, or several initialisations at once.
     """
+    cfgs = model.init_cfg if isinstance(model.init_cfg, list) else [model.init_cfg or {}]
+    if not any(is_pretrained(cfg) for cfg in cfgs):
+        return False
+    if model.is_init:
+        return True
     options = {key: value for key, value in cfgs[0].items() if key != 'type'}
     known = ('checkpoint', 'grid', 'strict', 'allow_joining_mismatch')
     unknown = [key for key in options if key not in known]
@@ -188,11 +144,17 @@ def load_init_cfg(model: Loadable, cfgs: list[dict]) -> LoadReport:
         what = f'does not know {", ".join(unknown)}' if unknown else 'names no checkpoint'
         hint = "; a prefix such as 'backbone.' is found without it" if 'prefix' in unknown else ''
         raise ConfigError(f'init_cfg of a backbone {what}: its keys are type, {", ".join(known)}{hint}')
-    return load_backbone(model, **options)
+    model.load_report, model.is_init = load_backbone(model, **options), True
+    return True
 
 
 def load_model(
-    model: nn.Module, path: str, strict: bool = True, resize: bool = False, fresh: Sequence[str] = ()
+    model: nn.Module,
+    path: str,
+    strict: bool = True,
+    resize: bool = False,
+    fresh: Sequence[str] = (),
+    content: Mapping | None = None,
 ) -> LoadReport:
     """Load a checkpoint of the same complete model (detector, segmentor, classifier), for testing or fine-tuning it.
 
@@ -206,22 +168,12 @@ def load_model(
         resize: Resize the PE of another image size.
         fresh: Beginnings of the names of tensors that keep their initial values, such as ``head.layers.head.``,
             whether the file has them or not.
+        content: What ``read_checkpoint`` has read from ``path``, if that is done.
 
     Raises:
         CheckpointError: For an unreadable file, no match at all, or, if ``strict``, any difference.
     """
-    return fill_model(model, read_checkpoint(path), path, strict, resize, fresh)
-
-
-def fill_model(
-    model: nn.Module,
-    content: Mapping,
-    path: str,
-    strict: bool = True,
-    resize: bool = False,
-    fresh: Sequence[str] = (),
-) -> LoadReport:
-    """Do what ``load_model`` does, with what ``read_checkpoint`` has read from ``path``."""
+    content = read_checkpoint(path) if content is None else content
     report = LoadReport(str(path), 'complete model')
     record = read_record(content, path)
     report.normalisation = record.normalisation
@@ -236,7 +188,7 @@ def fill_model(
         if different:
             report.problems.append(f'wrong {name or "backbone"}: {different}')
         report.notes += filter(None, [ambiguity(known, backbone)])
-    adapter: Adapter | None = getattr(model, 'checkpoint_adapter', None)
+    adapter: Any = getattr(model, 'checkpoint_adapter', None)
     layouts = [layout for layout in adapter.layouts(type(model)) if layout.complete] if adapter else []
     options, weights = LoadOptions(), recognise(content, layouts, path, model) if layouts else None
     if weights:
@@ -289,13 +241,9 @@ def _load(
             report.problems.append(f'wrong shape: {name} is {shapes}')
         else:
             matching[name] = value
-    for name in wanted:
-        if name in tensors:
-            continue
-        if may_be_new(name):
-            report.new.append(name)
-        else:
-            report.problems.append(f'missing: {name}')
+    absent = [name for name in wanted if name not in tensors]
+    report.new += [name for name in absent if may_be_new(name)]
+    report.problems += [f'missing: {name}' for name in absent if name not in report.new]
     lost = [name for name in report.new if name in report.dropped and not name.startswith(tuple(fresh))]
     if lost:
         report.problems.append(f'dropped and new: {_summary(lost)}; the file has them, but not where such files do')

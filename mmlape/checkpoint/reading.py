@@ -6,9 +6,11 @@ hold arrays only. ``trust_checkpoints`` is the only way to full unpickling, whic
 
 import argparse
 import logging
+import math
 import os
 import pickle
 import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,16 +19,92 @@ import torch
 from mmengine.logging import print_log
 from torch import Tensor
 
-from mmlape.checkpoint.containers import kind_of, read_npz
 from mmlape.checkpoint.download import local_path
 from mmlape.errors import CheckpointError, MissingCheckpointError
 
+MAX_RATIO = 20
+FREE_BYTES = 64 * 2**20
+"""An archive may unpack to ``MAX_RATIO`` times its size (weights hardly compress), and always to ``FREE_BYTES``."""
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_OTHERS = {b'<': 'a web page', b'version https://git-lfs': 'a pointer of Git LFS, without the file itself'}
 WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
 """Keys under which training code keeps the weights, in the order they are looked for."""
 WRAPPING = ('module.', '_orig_mod.')
 """What distributed and compiled models put before every name."""
 AVERAGES = ('state_dict_ema', 'model_ema')
 """Keys under which timm and DeiT keep the average of the weights."""
+
+
+def kind_of(path: Path, trusted: bool = False) -> str:
+    """Recognise a file: 'torch', 'npz' or 'safetensors'. An archive may unpack to any size if it is ``trusted``.
+
+    Raises:
+        CheckpointError: If it is of another kind, or declares more than its size can hold.
+    """
+    with open(path, 'rb') as file:
+        head = file.read(32)
+    if head.startswith(b'PK\x03\x04'):
+        return _kind_of_archive(path, trusted)
+    if head[:1] == b'\x80' and head[1:2] <= b'\x05':  # PyTorch's format before version 1.6
+        return 'torch'
+    if head[8:9] == b'{':
+        header, size = int.from_bytes(head[:8], 'little'), path.stat().st_size
+        if header > size - 8:
+            raise CheckpointError(
+                f'checkpoint {path}: truncated or damaged, a safetensors header of {header} bytes in a file of {size}'
+            )
+        return 'safetensors'
+    what = next((what for start, what in _OTHERS.items() if head.lstrip().startswith(start)), f'{head[:12]!r}...')
+    raise CheckpointError(
+        f'checkpoint {path}: unknown kind of file ({what}); PyTorch, safetensors and NumPy (.npz) files are read'
+    )
+
+
+def _kind_of_archive(path: Path, trusted: bool) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except zipfile.BadZipFile as error:
+        raise CheckpointError(f'checkpoint {path}: cannot be read, truncated or damaged? ({error})') from error
+    declared, size = sum(member.file_size for member in members), path.stat().st_size
+    if not trusted and declared > max(FREE_BYTES, MAX_RATIO * size):
+        raise CheckpointError(
+            f'checkpoint {path}: refused, its {size:,} bytes unpack to {declared:,}, more than {MAX_RATIO} times as '
+            'many; ask its author for an uncompressed file, or, if you trust it, pass --trust-checkpoint'
+        )
+    names = [member.filename for member in members]
+    if any(name.rpartition('/')[2] == 'data.pkl' for name in names):
+        return 'torch'
+    if any(name.endswith('.npy') for name in names):
+        return 'npz'
+    raise CheckpointError(
+        f'checkpoint {path}: an archive without tensors, it holds {", ".join(names[:3]) or "nothing"}'
+    )
+
+
+def read_npz(path: Path) -> dict[str, Tensor]:
+    """Read the arrays of a NumPy archive; two bytes without a type are bfloat16, as JAX saves it.
+
+    Raises:
+        ValueError: If an array declares more values than the archive has, or its values are no numbers.
+    """
+    tensors = {}
+    with np.load(path, allow_pickle=False) as archive:
+        for member in archive.zip.infolist():
+            name, is_array, _ = member.filename.rpartition('.npy')
+            if not is_array:
+                continue
+            with archive.zip.open(member) as file:
+                shape, _, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
+            if math.prod(shape) * dtype.itemsize > member.file_size:
+                raise ValueError(f'{name} declares {shape} values of {dtype} in {member.file_size} bytes')
+            array = np.asarray(archive[name])
+            if dtype.itemsize == 2 and dtype.kind == 'V':
+                tensors[name] = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+            else:
+                tensors[name] = torch.from_numpy(array)
+    return tensors
 
 
 def _history_method(owner: type, name: str):
@@ -57,13 +135,6 @@ def _safe_globals() -> list:
     dtypes = [type(np.dtype(name)) for name in ('float64', 'float32', 'int64', 'int32', 'uint32', 'uint8', 'bool')]
     arrays = [np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar, *dtypes]
     return [HistoryBuffer, (_history_method, 'builtins.getattr'), argparse.Namespace, *arrays]
-
-
-def _load_torch(path: Path, map_location: str, mmap: bool):
-    if _trusted:
-        return torch.load(path, map_location=map_location, weights_only=False, mmap=mmap)
-    with torch.serialization.safe_globals(_safe_globals()):
-        return torch.load(path, map_location=map_location, weights_only=True, mmap=mmap)
 
 
 ADDRESSES = (
@@ -122,26 +193,22 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
         elif kind == 'npz':
             content = {name: value.to(map_location) for name, value in read_npz(path).items()}
         else:
-            content = _load_torch(path, map_location, mmap)
+            with torch.serialization.safe_globals(_safe_globals()):
+                content = torch.load(path, map_location=map_location, weights_only=not _trusted, mmap=mmap)
     except pickle.UnpicklingError as error:
-        raise CheckpointError(_unpickling_message(path, str(error))) from error
+        refused = re.search(r'GLOBAL `?([\w.]+\w)|(getattr of \w+)', str(error))
+        if refused is None:
+            raise CheckpointError(f'checkpoint {path}: not a PyTorch file, or truncated') from error
+        raise CheckpointError(
+            f'checkpoint {path}: refused, because reading it would run code ({refused[refused.lastindex]}); ask its '
+            'author for tensors only, or, if you trust the file with this machine, pass --trust-checkpoint'
+        ) from error
     except Exception as error:
         reason = ' '.join(str(error).split())[:200]
         raise CheckpointError(f'checkpoint {path}: cannot be read, truncated or damaged? ({reason})') from error
     if not isinstance(content, Mapping):
         raise CheckpointError(f'checkpoint {path}: holds a {type(content).__name__}, not a dict of tensors')
     return dict(content)
-
-
-def _unpickling_message(path: Path, error: str) -> str:
-    refused = re.search(r'GLOBAL `?([\w.]+\w)|(getattr of \w+)', error)
-    if refused is None:
-        return f'checkpoint {path}: not a PyTorch file, or truncated'
-    code = refused[refused.lastindex]
-    return (
-        f'checkpoint {path}: refused, because reading it would run code ({code}); ask its author for tensors '
-        'only, or, if you trust the file with this machine, pass --trust-checkpoint'
-    )
 
 
 def averages_only(content: Mapping) -> bool:

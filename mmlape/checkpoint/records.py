@@ -8,49 +8,119 @@ A PyTorch file has it as ``meta['mmlape']``, a safetensors file as JSON in its m
 backbone is the knowledge of its checkpoint adapter.
 """
 
+import ast
 import json
-from collections.abc import Mapping
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch import nn
 
-from mmlape.checkpoint.normalisation import Normalisation, normalisation_of, stored_normalisation
+from mmlape.checkpoint.download import local_path
 
+HUB_NAMES = ('model.safetensors', 'pytorch_model.bin')
+"""Names of weights on the Hugging Face hub, beside which timm keeps its ``config.json``."""
+TOLERANCE = 0.5
+"""Means and deviations that differ by less are the same ones, rounded."""
 KEY = 'mmlape'
 """Of the record in ``meta``, and in the metadata of a safetensors file."""
 ADAPTED = ('grid', 'window_attn', 'window_size', 'pad_small_map', 'out_type')
 """Entries that a task adapts, so that they may differ."""
 
 
-class Recorder(Protocol):
-    """What an adapter says of a model; see ``mmlape.models.base.checkpoint.CheckpointAdapter``."""
+@dataclass(frozen=True)
+class Normalisation:
+    """The mean and standard deviation of each channel of the stem, (image - mean) / std, of pixels from 0 to 255."""
 
-    def record(self, model: nn.Module) -> dict[str, Any]:
-        """Return the record of a model: plain values by the names of its arguments."""
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    source: str = field(default='', compare=False)  # how they are known
 
-    def ambiguous_options(self, model: nn.Module) -> dict[str, list[str]]:
-        """Return, for each argument whose value no key tells, the values that leave the same keys."""
+    def __str__(self) -> str:
+        return f'mean={list(self.mean)}, std={list(self.std)}'
+
+    def is_near(self, other: 'Normalisation') -> bool:
+        """Check whether both are the same, up to rounding."""
+        pairs = list(zip(self.mean + self.std, other.mean + other.std))
+        return len(self.mean) == len(other.mean) and all(abs(a - b) < TOLERANCE for a, b in pairs)
 
 
-class Recorded(Protocol):
-    """A backbone, or a complete model, that names its checkpoint adapter."""
+IMAGENET = Normalisation((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+HALF = Normalisation((127.5,) * 3, (127.5,) * 3)
 
-    checkpoint_adapter: Recorder
+
+def normalisation_of(model: nn.Module) -> Normalisation | None:
+    """Return what a model's data preprocessor does; None if it does not normalise."""
+    preprocessor = getattr(model, 'data_preprocessor', None)
+    mean, std = (getattr(preprocessor, name, None) for name in ('mean', 'std'))
+    if mean is None or std is None or mean.is_meta:
+        return None
+    return Normalisation(*(tuple(round(v, 4) for v in part.flatten().tolist()) for part in (mean, std)))
+
+
+def stored_normalisation(content: Mapping, recorded: Mapping, path: str | Path) -> Normalisation | None:
+    """Return what the weights in a file want, as far as it says so; ``recorded`` is our own record in it."""
+    meta, args = content.get('meta'), content.get('args')
+    meta = meta if isinstance(meta, Mapping) else {}
+    args = vars(args) if isinstance(args, Namespace) else {}
+    sources = [
+        _make(recorded, 1, 'recorded'),
+        _make(_preprocessor(meta.get('cfg')), 1, 'data_preprocessor of the stored config'),
+        _make(_pretrained_cfg(meta, local_path(path)), 255, "timm's pretrained_cfg"),
+        _make(args, 255, "timm's training arguments"),
+        replace(IMAGENET, source="DeiT's training arguments") if 'data_set' in args else None,
+    ]
+    return next(filter(None, sources), None)
+
+
+def _make(values: Mapping, scale: int, source: str) -> Normalisation | None:
+    """Return ``mean`` and ``std`` of a mapping, times ``scale``; None if they are not there."""
+    parts = [values.get(name) for name in ('mean', 'std')]
+    for part in parts:
+        if not isinstance(part, Sequence) or not part or not all(isinstance(v, int | float) for v in part):
+            return None
+    return Normalisation(*(tuple(round(v * scale, 4) for v in part) for part in parts), source)
+
+
+def _pretrained_cfg(metadata: Mapping, path: Path) -> Mapping:
+    """Return timm's description of weights, from a file's metadata or from the file beside it."""
+    values = _mapping(metadata.get('pretrained_cfg'))
+    if not values and path.name in HUB_NAMES and path.with_name('config.json').is_file():
+        values = _mapping(path.with_name('config.json').read_text(encoding='utf-8', errors='replace'))
+    return _mapping(values.get('pretrained_cfg')) or values
+
+
+def _preprocessor(text: object) -> Mapping:
+    """Return the literal values of the data preprocessor in the text of a configuration, which is parsed, not run."""
+    try:
+        tree = ast.parse(text) if isinstance(text, str) else ast.Module([], [])
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.keyword | ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        name = node.arg if isinstance(node, ast.keyword) else getattr(node.targets[0], 'id', '')
+        if name == 'data_preprocessor':
+            return {entry.arg: _literal(entry.value) for entry in node.value.keywords}
+    return {}
+
+
+def _literal(node: ast.AST) -> object:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return None
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a file records.
+    """What a file records."""
 
-    Attributes:
-        backbones: The record of each backbone, by its name in the model; '' for a backbone alone.
-        normalisation: Of the images; None if it is unknown.
-    """
-
+    # the record of each backbone, by its name in the model; '' for a backbone alone
     backbones: dict[str, dict[str, Any]] = field(default_factory=dict)
-    normalisation: Normalisation | None = None
+    normalisation: Normalisation | None = None  # of the images; None if it is unknown
 
     @property
     def backbone(self) -> dict[str, Any]:
@@ -75,8 +145,8 @@ def record_of(model: nn.Module) -> Record:
     return Record(_plain(records), normalisation_of(model))
 
 
-def recorded_parts(model: nn.Module) -> dict[str, Recorded]:
-    """Return the backbones in a model, by name."""
+def recorded_parts(model: nn.Module) -> dict[str, Any]:
+    """Return the modules in a model that name a checkpoint adapter, by name: backbones, or the complete model."""
     # asked of the class: wrappers such as torch.compile's pass attributes of what they wrap on
     return {name: part for name, part in model.named_modules() if hasattr(type(part), 'checkpoint_adapter')}
 
@@ -87,15 +157,14 @@ def read_record(content: Mapping, path: str | Path) -> Record:
     Of files that others have written, the normalisation may be known.
     """
     stored = _mapping(_mapping(content.get('meta')).get(KEY))
-    backbones = {str(name): _entry(entry) for name, entry in _mapping(stored.get('backbones')).items()}
+    backbones = {}
+    for name, entry in _mapping(stored.get('backbones')).items():
+        backbones[str(name)] = {str(key): value for key, value in _mapping(entry).items()}
+        sides = backbones[str(name)].get('grid')
+        is_grid = isinstance(sides, list) and len(sides) == 2 and all(isinstance(n, int) and n > 0 for n in sides)
+        if not is_grid:
+            backbones[str(name)].pop('grid', None)
     return Record(backbones, stored_normalisation(content, stored, path))
-
-
-def _entry(stored: object) -> dict[str, Any]:
-    """Return the record of one backbone without what cannot be meant."""
-    sides = _mapping(stored).get('grid')
-    is_grid = isinstance(sides, list) and len(sides) == 2 and all(isinstance(n, int) and n > 0 for n in sides)
-    return {str(key): value for key, value in _mapping(stored).items() if key != 'grid' or is_grid}
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +192,7 @@ def mismatch(stored: dict[str, Any], own: dict[str, Any]) -> str:
     return f'trained with {theirs}, but the model has {ours}'
 
 
-def ambiguity(stored: dict[str, Any], backbone: Recorded) -> str:
+def ambiguity(stored: dict[str, Any], backbone: Any) -> str:
     """Say which values of a backbone's arguments a file leaves open; '' if none."""
     own = backbone.checkpoint_adapter.record(backbone)
     options = backbone.checkpoint_adapter.ambiguous_options(backbone)

@@ -14,36 +14,27 @@ from mmlape.registry import POSITION_ENCODINGS
 
 @dataclass(frozen=True)
 class Target:
-    """A layout that weights can be written in; without ``names``, it has a place for everything.
+    """A layout that weights can be written in; without ``names``, it has a place for everything."""
 
-    Attributes:
-        rename: Translates the tensors; None keeps the names.
-        wrapper: Key of the file that holds them; None for the file itself.
-        part: Name of the backbone in a complete model.
-        names: Regular expression that the complete name of each tensor matches.
-        encodings: Position encodings that its models can have, a tuple for each choice of those together: names in
-            ``POSITION_ENCODINGS``, or base classes of any kind.
-        arguments: Values that a model's arguments can have, None for all; others have their default.
-        clashes: Returns what else has no place, such as two things that exclude one another.
-        heads: Beginnings of the names of a classifier's heads; with any other, all heads are left out.
-    """
-
-    rename: Callable[[Tensors], Tensors] | None = None
-    wrapper: str | None = None
-    part: str = ''
-    names: str | None = None
+    rename: Callable[[Tensors], Tensors] | None = None  # translates the tensors; None keeps the names
+    wrapper: str | None = None  # key of the file that holds them; None for the file itself
+    part: str = ''  # name of the backbone in a complete model
+    names: str | None = None  # regular expression that the complete name of each tensor matches
+    # position encodings that its models can have, a tuple for each choice of those together: names in
+    # ``POSITION_ENCODINGS``, or base classes of any kind
     encodings: tuple[tuple[str | type, ...], ...] = ()
+    # values that a model's arguments can have, None for all; others have their default
     arguments: Mapping[str, Sequence | None] = field(default_factory=dict)
+    # returns what else has no place, such as two things that exclude one another
     clashes: Callable[[Weights], list[str]] | None = None
+    # beginnings of the names of a classifier's heads; with any other, all heads are left out
     heads: tuple[str, ...] = ('head.', 'head_dist.')
 
     def missing(self, weights: Weights, told: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
         """Return what of a file's model this layout has no place for.
 
-        Args:
-            weights: Of the file.
-            told: What it tells of the model's arguments, of ``defaults`` also those that are the default.
-            defaults: The arguments that leave no trace in a file but what it records.
+        ``told`` is what the file tells of the model's arguments; ``defaults`` are those of the arguments that leave no
+        trace in a file but what it records.
         """
         if self.names is None:
             return []

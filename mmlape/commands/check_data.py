@@ -25,14 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 after errors, 130 after an interrupt."""
-    from mmlape.datasets.checks.full import full_check
-    from mmlape.datasets.checks.report import RichProgress, print_report, write_report
+    from mmlape.datasets.checks import full_check, print_report, write_report
     from mmlape.engine.config import config_name, load_config
     from mmlape.engine.optim import quiet_logger
 
     cfg = load_config(args.config, args.cfg_options)
-    with quiet_logger(), RichProgress() as progress:
-        report = full_check(cfg, args.splits, progress, args.sample, args.workers)
+    with quiet_logger():
+        report = full_check(cfg, args.splits, args.sample, args.workers)
     print_report(report)
     if args.json:
         write_report(report, config_name(cfg), args.json)

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == 'inspect':
         from rich.table import Table
 
-        from mmlape.checkpoint.describing import inspect
+        from mmlape.checkpoint.converting import inspect
         from mmlape.console import console
 
         found = inspect(args.file)

@@ -27,8 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Evaluate."""
     from mmlape.engine.config import load_config
-    from mmlape.engine.evaluator import test
-    from mmlape.engine.few_shot import few_shot_config
+    from mmlape.engine.evaluator import few_shot_config, test
 
     apply_trust(args)
     cfg = load_config(args.config, args.cfg_options)

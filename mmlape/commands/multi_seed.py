@@ -80,11 +80,7 @@ def _split_at_dashes(parser: argparse.ArgumentParser) -> None:
 
 
 def make_launcher(args: argparse.Namespace) -> 'Launcher':
-    """Build the launcher that the options of `add_running` describe.
-
-    Raises:
-        ConfigError: Options contradict each other, or do not fit this machine.
-    """
+    """Build the launcher that the options of `add_running` describe, or raise ConfigError."""
     from mmlape.errors import ConfigError
     from mmlape.experiments.launchers import LocalLauncher
     from mmlape.experiments.slurm import SlurmLauncher

@@ -23,11 +23,7 @@ UNSIGNED_BYTES = 0x08
 
 
 def read_idx(path: str, axes: int) -> np.ndarray:
-    """Read a gzipped IDX file of unsigned bytes.
-
-    Args:
-        path: The file.
-        axes: How many axes its array has.
+    """Read a gzipped IDX file of unsigned bytes, an array of so many axes.
 
     Raises:
         DataError: It is missing, truncated, or not such a file; the message names it.

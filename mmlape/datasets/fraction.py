@@ -23,12 +23,7 @@ OF_RUN = 'run'
 
 @dataclass(frozen=True)
 class DataFraction:
-    """The share of the training images that a configuration trains on.
-
-    Args:
-        share: Above 0, below 1.
-        seed: Decides the permutation; 'run' stands for the run's seed.
-    """
+    """The share of the training images that a configuration trains on, and their seed ('run': the run's)."""
 
     share: Fraction
     seed: int | str = 0
@@ -44,11 +39,7 @@ class DataFraction:
 
 
 def parse_fraction(value: Any) -> Fraction:
-    """Return a fraction above 0, at most 1, of a number or a text such as '1/16'.
-
-    Raises:
-        ConfigError: It is no such number.
-    """
+    """Return a fraction above 0, at most 1, of a number or a text such as '1/16', or raise ConfigError."""
     try:
         # the decimal that is written, not the binary number that a float holds
         share = Fraction(str(value))
@@ -65,11 +56,7 @@ def label(share: Fraction) -> str:
 
 
 def data_fraction(cfg: Mapping) -> DataFraction | None:
-    """Return the fraction that a configuration trains on; None for all images.
-
-    Raises:
-        ConfigError: ``data_fraction`` or ``data_fraction_seed`` has no valid value.
-    """
+    """Return the fraction that a configuration trains on; None for all images. Other values raise ConfigError."""
     share, seed = (cfg.get(key) for key in KEYS)
     share = Fraction(1) if share is None else parse_fraction(share)
     seed = 0 if seed is None else seed

@@ -8,8 +8,7 @@ from mmengine.logging import print_log
 
 from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.formats.base import DataSource
-from mmlape.datasets.heads import iter_heads, reads_head
-from mmlape.datasets.sources import SPLITS
+from mmlape.datasets.sources import SPLITS, iter_heads, reads_head
 from mmlape.errors import ConfigError, DataError
 
 
@@ -19,13 +18,7 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     A path of a data loader or an evaluator that starts with ``cfg.data_root`` then starts with the new root. Class
     names are those of `DataSource.read_classes`; where the data lists none, the config's classes stay. Heads are all
     dicts of ``cfg.model`` with ``num_classes``, except those below ``rpn_head`` or ``teacher``.
-
-    Args:
-        cfg: A config with a variable ``data_root``.
-        data_root: An existing directory.
-
-    Returns:
-        The changes, one line each; logged too.
+    Return the changes, one line each, which are logged too.
 
     Raises:
         ConfigError: No path of the config starts with its ``data_root``.
@@ -92,9 +85,8 @@ def _agree(sources: list[DataSource]) -> tuple[list[str], tuple[str, ...]]:
     for source, names in listed:
         if names != classes:
             difference = sorted(set(names) ^ set(classes)) or 'their order'
-            raise DataError(
-                f'{first.split} and {source.split} data in {source.root} have different classes: {difference}.'
-            )
+            where = f'{first.split} and {source.split} data in {source.root}'
+            raise DataError(f'{where} have different classes: {difference}.')
     others = [source for source in sources if source.classes != classes]
     for source in others:
         source.set_classes(classes)

@@ -1,23 +1,20 @@
-"""What the parts of a config stand for: classes by their names, defaults of arguments, datasets inside wrappers."""
+"""What the parts of a config stand for: classes by their names, datasets inside wrappers, heads, patches."""
 
+import colorsys
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 SPLITS = ('train', 'val', 'test')
+NOT_HEADS = ('rpn_head', 'teacher')  # their num_classes, if any, is not the dataset's
+GOLDEN_RATIO = 0.618034  # of the hue circle, between one class and the next
 
 
 def resolve_class(name: Any, default_scope: str | None, registry: str) -> type | None:
-    """Find the class that a ``type`` of a config names; None if there is none.
-
-    Args:
-        name: A class, or its name with or without a scope.
-        default_scope: Scope of a name without one.
-        registry: Name of the registry, such as 'DATASETS'.
-    """
+    """Find the class that a ``type`` of a config names in a registry such as 'DATASETS'; None if there is none."""
     if inspect.isclass(name):
         return name
     scope, _, bare = str(name).rpartition('.')
@@ -32,6 +29,44 @@ def default_argument(cls: type[Any], name: str) -> Any:
         if parameter is not None and parameter.default is not parameter.empty:
             return parameter.default
     return None
+
+
+def iter_heads(cfg: Mapping) -> Iterator[tuple[str, dict]]:
+    """Yield (dotted name, dict) of every dict with ``num_classes`` in the model and its data preprocessor."""
+    for key in ('model', 'data_preprocessor'):
+        yield from _with_num_classes(key, cfg.get(key))
+
+
+def _with_num_classes(name: str, node: Any) -> Iterator[tuple[str, dict]]:
+    if isinstance(node, dict):
+        if isinstance(node.get('num_classes'), int):
+            yield name, node
+        for key, value in node.items():
+            if key not in NOT_HEADS:
+                yield from _with_num_classes(f'{name}.{key}', value)
+    elif isinstance(node, (list, tuple)):
+        for index, value in enumerate(node):
+            yield from _with_num_classes(f'{name}[{index}]', value)
+
+
+def reads_head(evaluators: dict | Sequence[dict] | None, default_scope: str | None) -> bool:
+    """Return whether a split's classes are those of the heads: not where all its metrics have ``reads_head = False``.
+
+    Few-shot accuracy is such a metric: a model is evaluated on classes that it was not trained on.
+    """
+    parts = [evaluators] if isinstance(evaluators, dict) else evaluators or []
+    metrics = [resolve_class(part['type'], default_scope, 'METRICS') for part in parts if 'type' in part]
+    return not metrics or any(getattr(metric, 'reads_head', True) for metric in metrics)
+
+
+def patch_size(cfg: Mapping) -> int:
+    """Return the side of the backbone's patches, its default where the config has none; 1 without patches."""
+    backbone = (cfg.get('model') or {}).get('backbone') or {}
+    size = backbone.get('patch_size')
+    if size is None and 'type' in backbone:
+        cls = resolve_class(backbone['type'], cfg.get('default_scope'), 'MODELS')
+        size = default_argument(cls, 'patch_size') if cls else None
+    return max(size) if isinstance(size, (list, tuple)) else size or 1
 
 
 def read_lines(path: str) -> list[str]:
@@ -54,3 +89,13 @@ def spread(items: Sequence, count: int) -> list:
     """Return up to ``count`` items, evenly spread from the first to the last."""
     picks = np.unique(np.linspace(0, len(items) - 1, min(count, len(items))).round().astype(int))
     return [items[pick] for pick in picks]
+
+
+def class_palette(count: int) -> list[list[int]]:
+    """Return RGB colours of ``count`` classes: hues a golden angle apart, in three brightnesses."""
+    colours = []
+    for index in range(count):
+        value = (1.0, 0.75, 0.55)[index % 3]
+        red, green, blue = colorsys.hsv_to_rgb(index * GOLDEN_RATIO % 1, 0.85, value)
+        colours.append([round(255 * channel) for channel in (red, green, blue)])
+    return colours

@@ -12,10 +12,9 @@ from mmcv.transforms import BaseTransform
 from mmengine import Config
 
 from mmlape.datasets.formats import iter_sources
-from mmlape.datasets.formats.base import DataSource
+from mmlape.datasets.formats.base import DataSource, looks_truncated, open_image, require_size
 from mmlape.datasets.formats.segmentation import unknown_labels_message
-from mmlape.datasets.heads import patch_size
-from mmlape.datasets.image_files import looks_truncated, open_image, require_size
+from mmlape.datasets.sources import patch_size
 from mmlape.errors import DataError
 from mmlape.registry import TRANSFORMS
 
@@ -32,10 +31,6 @@ def guard_loading(cfg: Config, sources: Sequence[DataSource] | None = None) -> N
     """Replace the loading transforms of ``cfg``, in place, by those of this module.
 
     This is for the config that the runner gets. Config files keep the plain names, which other tools look for.
-
-    Args:
-        cfg: A config.
-        sources: Its datasets, if they are known already.
     """
     load_image = dict(type='mmlape.LoadImageFromFile', smallest=patch_size(cfg))
     for source in iter_sources(cfg) if sources is None else sources:
@@ -120,6 +115,7 @@ class LoadSegAnnotations(BaseTransform):
 
 
 def _load(path: str, load: Callable[[dict], dict | None], results: dict) -> dict | None:
+    """Run a transform; turn whatever it raises into a BrokenSampleError."""
     try:
         return load(results)
     except BrokenSampleError:

@@ -44,12 +44,7 @@ def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None
 
 
 def apply_options(cfg: Config, options: dict[str, Any], source: str = '--cfg-options') -> None:
-    """Apply overrides by dotted keys to a configuration.
-
-    Args:
-        cfg: Changed in place.
-        options: ``data_root`` is applied first.
-        source: Where they are given, for messages.
+    """Apply overrides by dotted keys to a configuration, in place, ``data_root`` first.
 
     Raises:
         ConfigError: A key is unknown, or its value does not fit there.
@@ -70,11 +65,7 @@ def apply_options(cfg: Config, options: dict[str, Any], source: str = '--cfg-opt
 
 
 def add_tensorboard(cfg: Config) -> None:
-    """Make a run also log for TensorBoard, to ``vis_data`` in its work dir.
-
-    Raises:
-        ConfigError: The package is not installed.
-    """
+    """Make a run also log for TensorBoard, to ``vis_data`` in its work dir; without the package raise ConfigError."""
     if importlib.util.find_spec('tensorboard') is None:
         raise ConfigError('--tensorboard needs the package tensorboard: pip install tensorboard')
     visualizer = cfg.get('visualizer') or dict(type='Visualizer')
@@ -90,11 +81,7 @@ def config_name(cfg: Config) -> str:
 
 
 def resolve_path(path: str | Path) -> Path | str:
-    """Return the file of a path or a ``mmlape::`` name; other packages' names are left to MMEngine.
-
-    Raises:
-        ConfigError: There is no such file.
-    """
+    """Return the file of a path or a ``mmlape::`` name, or raise ConfigError; MMEngine finds other packages' names."""
     text = str(path)
     if text.startswith(PREFIX):
         return Path(config_path(text))
@@ -103,24 +90,21 @@ def resolve_path(path: str | Path) -> Path | str:
         return text
     if file.is_file():
         return file
-    what = 'is a directory' if file.is_dir() else 'does not exist'
-    raise ConfigError(f'config {path} {what}{_similar_files(file)}')
-
-
-def _similar_files(file: Path) -> str:
     configs = mim_root() / 'configs'
     known = {near.stem: PREFIX + str(near.relative_to(configs)) for near in sorted(configs.glob('[!_]*/*.py'))}
     if file.parent.is_dir():
         known |= {near.stem: str(near) for near in file.parent.glob('*.py')}
     close = difflib.get_close_matches(file.stem, known, n=3, cutoff=0.5)
-    return f': did you mean {" or ".join(known[name] for name in close)}?' if close else ''
+    what = 'is a directory' if file.is_dir() else 'does not exist'
+    hint = f': did you mean {" or ".join(known[name] for name in close)}?' if close else ''
+    raise ConfigError(f'config {path} {what}{hint}')
 
 
 def _read(file: Path | str) -> Config:
     try:
         return Config.fromfile(file)
     except SyntaxError as error:
-        raise ConfigError(f'{file} does not parse: {_syntax_place(file, error)}') from error
+        raise ConfigError(f'{file} does not parse: {_syntax_place(Path(file), error)}') from error
     except Exception as error:
         raise ConfigError(f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}') from error
 
@@ -154,33 +138,21 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _syntax_place(file: Path | str, error: SyntaxError) -> str:
+def _syntax_place(file: Path, error: SyntaxError) -> str:
     """Return file and line of the error, which MMEngine leaves out; it may be in a base configuration."""
-    for candidate in [Path(file), *_bases(Path(file))]:
-        try:
-            ast.parse(candidate.read_text(encoding='utf-8'))
-        except SyntaxError as inner:
-            line = (inner.text or '').strip()
-            return f'{candidate}:{inner.lineno}: {inner.msg}' + (f": '{line}'" if line else '')
-        except OSError:
-            continue
-    return str(error)
-
-
-def _bases(file: Path) -> list[Path]:
     try:
         tree = ast.parse(file.read_text(encoding='utf-8'))
-    except (SyntaxError, OSError):
-        return []
+    except SyntaxError as own:
+        line = (own.text or '').strip()
+        return f'{file}:{own.lineno}: {own.msg}' + (f": '{line}'" if line else '')
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], 'id', '') == '_base_':
-            try:
+            with contextlib.suppress(ValueError):  # of a base that is computed
                 named = ast.literal_eval(node.value)
-            except ValueError:
-                return []
-            files = [file.parent / name for name in ([named] if isinstance(named, str) else named) if '::' not in name]
-            return files + [base for direct in files for base in _bases(direct)]
-    return []
+                bases = [file.parent / name for name in ([named] if isinstance(named, str) else named)]
+                places = (_syntax_place(base, error) for base in bases if base.is_file())
+                return next((place for place in places if place != str(error)), str(error))
+    return str(error)
 
 
 def _place(error: Exception) -> str:
@@ -191,11 +163,7 @@ def _place(error: Exception) -> str:
 
 
 def parse_options(options: list[str] | dict[str, Any] | None) -> dict[str, Any]:
-    """Parse ``key=value`` strings: Python literals, ``a,b`` lists, or else the text itself.
-
-    Raises:
-        ConfigError: A string has no ``=``, or its brackets do not match.
-    """
+    """Parse ``key=value`` strings: Python literals, ``a,b`` lists, or else the text itself."""
     if options is None or isinstance(options, dict):
         return dict(options or {})
     parsed = {}

@@ -2,33 +2,40 @@
 
 import copy
 import json
-import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.logging import print_log
 from rich.markup import escape
-from rich.table import Table
 
 import mmlape
-from mmlape.checkpoint.loading import fill_model
+from mmlape.checkpoint.loading import load_model
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.console import console
-from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.checks import check_data
+from mmlape.datasets.sources import iter_unwrapped
 from mmlape.datasets.transforms import guard_loading
 from mmlape.engine import hooks
 from mmlape.engine.distributed.processes import init_processes, on_every_process, on_main_process
 from mmlape.engine.distributed.sharding import distribution, set_model_wrapper
+from mmlape.engine.hooks.run import finite
 from mmlape.engine.optim import InitialModel
 from mmlape.engine.plan import default_work_dir, require_keys
 from mmlape.engine.runner import Runner
-from mmlape.errors import TrainingError
+from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import write_json
 from mmlape.runs.record import check_writable
+from mmlape.tables import console_table, text_table
 
 TASKS = {'mmdet': 'detection', 'mmseg': 'segmentation', 'mmpretrain': 'classification'}
 TEST_KEYS = ('model', 'test_dataloader', 'test_cfg', 'test_evaluator')
+NOT_TESTED = (
+    'train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr', 'val_dataloader', 'val_cfg',
+    'val_evaluator',
+)  # fmt: skip
+DATASET = 'mmlape.FewShotDataset'
 
 
 def test(
@@ -76,8 +83,11 @@ def test(
         cfg.custom_hooks.append(dict(type='mmlape.SavePredictionsHook', out_dir=str(predictions)))
     set_model_wrapper(cfg, distribution(cfg))
     guard_loading(cfg)
-    runner = _runner(cfg, initial)
-    fill_model(runner.bare_model, weights, str(checkpoint))
+    parts = copy.deepcopy(cfg)
+    for key in NOT_TESTED:
+        parts[key] = None
+    runner = Runner.from_cfg(parts, initial)
+    load_model(runner.bare_model, str(checkpoint), content=weights)
     result = _result(cfg, checkpoint, runner, runner.test())
     if is_main_process():
         write_json(file, result)
@@ -121,15 +131,6 @@ def tested_checkpoint(file: Path) -> str | None:
     return content.get('checkpoint') if isinstance(content, dict) else None
 
 
-def _runner(cfg: Config, initial: InitialModel) -> Runner:
-    """Return a runner without the training and validation parts."""
-    parts = copy.deepcopy(cfg)
-    unused = ('train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler', 'auto_scale_lr')
-    for key in (*unused, 'val_dataloader', 'val_cfg', 'val_evaluator'):
-        parts[key] = None
-    return Runner.from_cfg(parts, initial)
-
-
 def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) -> dict:
     values = next(hook.values for hook in runner.hooks if isinstance(hook, hooks.PerClassHook))
     dataset = runner.test_loop.dataloader.dataset
@@ -140,33 +141,55 @@ def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) 
         mmlape=mmlape.__version__,
         images=getattr(dataset, 'num_evaluated', len(dataset)),
         world_size=get_world_size(),
-        metrics={key: _number(value) for key, value in metrics.items() if isinstance(value, int | float)},
-        per_class={measure: {name: _number(value) for name, value in row.items()} for measure, row in values.items()},
+        metrics=finite({key: value for key, value in metrics.items() if isinstance(value, int | float)}),
+        per_class={measure: finite(row) for measure, row in values.items()},
     )
-
-
-def _number(value: float) -> float | None:
-    value = float(value)
-    return value if math.isfinite(value) else None
 
 
 def print_metrics(result: dict) -> None:
     """Print the overall metrics, then one row per class."""
-    terminal = console()
+    terminal, per_class = console(), result['per_class']
     terminal.print(escape(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images'))
-    overall = Table('metric', 'value')
-    for key, value in result['metrics'].items():
-        overall.add_row(key, _shown(value))
-    terminal.print(overall)
-    measures = list(result['per_class'])
-    if not measures:
-        return
-    table = Table('class', *measures)
-    names = dict.fromkeys(name for row in result['per_class'].values() for name in row)
-    for name in names:
-        table.add_row(escape(str(name)), *(_shown(result['per_class'][measure].get(name)) for measure in measures))
-    terminal.print(table)
+    rows: list[tuple[str, ...]] = [(key, _shown(value)) for key, value in result['metrics'].items()]
+    terminal.print(console_table(text_table(('metric', 'value'), rows)))
+    if per_class:
+        names = dict.fromkeys(name for row in per_class.values() for name in row)
+        rows = [(str(name), *(_shown(row.get(name)) for row in per_class.values())) for name in names]
+        terminal.print(console_table(text_table(('class', *per_class), rows)))
 
 
 def _shown(value: float | None) -> str:
     return '-' if value is None else f'{value:.4g}'
+
+
+def few_shot_config(cfg: Config, shots: Sequence[int], seeds: int, l2: float, data: Config | None = None) -> Config:
+    """Return a copy of a configuration whose test measures few-shot accuracy.
+
+    Args:
+        cfg: Of the model.
+        shots: Numbers of images of a class.
+        seeds: How many choices of images there are.
+        l2: Strength of the regularisation.
+        data: The configuration whose data are used: shots of its training images, all images of its test set, both
+            with the pipeline of its test; ``cfg`` by default. A test set that is few-shot already stays.
+
+    Raises:
+        ConfigError: The data have no training or test set, or several training sets.
+    """
+    data = cfg if data is None else data
+    require_keys(data, ('train_dataloader', 'test_dataloader'), 'evaluated with few shots')
+    loader = copy.deepcopy(data.test_dataloader)
+    if loader['dataset']['type'] == DATASET:
+        datasets = loader['dataset']['datasets']
+    else:
+        support = list(iter_unwrapped(copy.deepcopy(data.train_dataloader['dataset'])))
+        if len(support) > 1:
+            raise ConfigError(f'few-shot: {data.filename} has {len(support)} training sets, but shots come from one')
+        datasets = [dict(support[0], pipeline=loader['dataset'].get('pipeline', [])), loader['dataset']]
+    loader['dataset'] = dict(type=DATASET, datasets=datasets, shots=list(shots), seeds=seeds)
+    cfg = copy.deepcopy(cfg)
+    cfg.test_dataloader, cfg.test_cfg = loader, dict()
+    cfg.test_evaluator = dict(type='mmlape.FewShotMetric', l2=l2)
+    hooks = cfg.get('custom_hooks') or []
+    cfg.custom_hooks = [hook for hook in hooks if not str(hook['type']).endswith('SecondEvaluationHook')]
+    return cfg

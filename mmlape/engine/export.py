@@ -11,6 +11,7 @@ RoIAlign and non-maximum suppression, whose sizes depend on the image: mmdeploy 
 
 import contextlib
 import copy
+import importlib.util
 import io
 import logging
 import warnings
@@ -37,11 +38,7 @@ TOLERANCE = 1e-4
 
 
 def build_backbone(cfg: Config, checkpoint: str | None) -> BaseBackbone:
-    """Build the backbone of a configuration's model.
-
-    Args:
-        cfg: The configuration.
-        checkpoint: Of the complete model or of the backbone alone; None leaves the weights at their initial values.
+    """Build the backbone of a configuration's model, with the weights of a checkpoint of either or the initial ones.
 
     Raises:
         ConfigError: If it is no backbone of this package.
@@ -70,25 +67,18 @@ def export_backbone(
     tolerance: float = TOLERANCE,
     notes: dict[str, str] | None = None,
 ) -> float:
-    """Write the graph, unless its numbers differ from PyTorch's.
+    """Write the graph with notes in its metadata, unless its numbers differ from PyTorch's by more than ``tolerance``.
 
-    Args:
-        backbone: Left as it is.
-        size: Height and width of the image.
-        out: The file to write; one that is there is replaced.
-        opset: Of the graph.
-        tolerance: Largest absolute difference that is accepted.
-        notes: Kept in the file's metadata.
-
-    Returns:
-        The largest absolute difference of an output on random images.
+    Return the largest absolute difference of an output on random images of one size (height, width).
 
     Raises:
         ExportError: If torch cannot export it, a difference exceeds ``tolerance``, or ``out`` is a folder; nothing is
             written then.
         StackError: If a package is missing.
     """
-    _require('onnx', 'onnxscript', 'onnxruntime')
+    missing = [name for name in ('onnx', 'onnxscript', 'onnxruntime') if importlib.util.find_spec(name) is None]
+    if missing:
+        raise StackError(f'the export to ONNX needs {", ".join(missing)}: pip install {" ".join(missing)}')
     model = copy.deepcopy(backbone).cpu().float().eval()
     if min(size) < model.patch_size:
         raise ExportError(f'--size {size[0]} {size[1]}: a side is smaller than a patch of {model.patch_size} pixels')
@@ -99,14 +89,6 @@ def export_backbone(
         with fuse_batch_norms(model):
             _write(model, size, partial, opset, notes or {})
         return compare(model, partial, size, tolerance)
-
-
-def _require(*names: str) -> None:
-    import importlib.util
-
-    missing = [name for name in names if importlib.util.find_spec(name) is None]
-    if missing:
-        raise StackError(f'the export to ONNX needs {", ".join(missing)}: pip install {" ".join(missing)}')
 
 
 def _write(model: nn.Module, size: Grid, path: Path, opset: int, notes: dict[str, str]) -> None:

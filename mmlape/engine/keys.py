@@ -88,16 +88,11 @@ def _unknown(cfg: Config) -> Iterator[tuple[str, str]]:
 
 
 def check_override(cfg: dict, key: str, source: str = '--cfg-options') -> None:
-    """Check that ``key`` changes an existing value, or adds one that is accepted there.
+    """Check that a dotted key changes an existing value, or adds one that is accepted there.
 
     A new part is accepted if the class that is built there, the runner or the data loader has an argument of that
     name. Where the accepted arguments are unknown, the last part may be new, with a warning, unless it resembles an
-    existing one.
-
-    Args:
-        cfg: The configuration.
-        key: Dotted.
-        source: Where it is given, for messages.
+    existing one. ``source`` is where the key is given, for messages.
 
     Raises:
         ConfigError: A part does not exist; the message names it and similar ones.
@@ -114,18 +109,13 @@ def check_override(cfg: dict, key: str, source: str = '--cfg-options') -> None:
             continue
         if isinstance(node, list | tuple):
             raise ConfigError(f'{source} {key}: {_unknown_key(where, part, children)}')
-        _check_new(scope, node, where, part, f'{source} {key}', leaf=depth == len(parts) - 1)
+        names, complete = _accepted(scope, node, where)
+        if part in names:
+            return
+        if complete or depth < len(parts) - 1 or _close(part, node):
+            raise ConfigError(f'{source} {key}: {_unknown_key(where, part, {*names, *node})}')
+        warnings.warn(f'{source} {key} adds a new key that nothing in the configuration had', stacklevel=2)
         return
-
-
-def _check_new(scope: str, node: dict, where: str, part: str, option: str, leaf: bool) -> None:
-    names, complete = _accepted(scope, node, where)
-    if part in names:
-        return
-    known = {*names, *node}
-    if complete or not leaf or _close(part, node):
-        raise ConfigError(f'{option}: {_unknown_key(where, part, known)}')
-    warnings.warn(f'{option} adds a new key that nothing in the configuration had', stacklevel=2)
 
 
 def _close(key: str, names: Iterable[str], cutoff: float = _ALIKE) -> list[str]:

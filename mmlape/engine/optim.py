@@ -56,15 +56,7 @@ def float32_for_mmcv(model: nn.Module) -> Iterator[None]:
 
 
 def set_amp(cfg: Config, dtype: str) -> None:
-    """Make ``cfg`` train in mixed precision.
-
-    Args:
-        cfg: Changed in place.
-        dtype: 'bf16', or 'fp16' (GPUs only, with dynamic loss scaling).
-
-    Raises:
-        ConfigError: The optimiser wrapper is of an unknown type.
-    """
+    """Make ``cfg`` train in mixed precision: 'bf16', or 'fp16' (GPUs only, with dynamic loss scaling)."""
     wrapper = cfg.optim_wrapper
     kind = str(wrapper.get('type', 'OptimWrapper')).rpartition('.')[2]
     if kind not in ('OptimWrapper', 'AmpOptimWrapper', 'BFloat16OptimWrapper'):
@@ -87,23 +79,14 @@ def check_precision(dtype: str | None) -> None:
 
 @dataclass
 class ParameterGroup:
-    """Parameters that share their settings.
+    """Parameters that share their settings."""
 
-    Attributes:
-        lr: None for frozen parameters, as ``weight_decay`` is.
-        rules: What scales ``lr`` and ``weight_decay``: empty where nothing does or it is not known.
-    """
-
-    lr: float | None
+    lr: float | None  # None for frozen parameters, as ``weight_decay`` is
     weight_decay: float | None
+    # what scales ``lr`` and ``weight_decay``: empty where nothing does or it is not known
     rules: tuple[str, str] = ('', '')
     names: list[str] = field(default_factory=list)
     count: int = 0
-
-    def add(self, name: str, parameter: nn.Parameter) -> None:
-        """Add a parameter to the group."""
-        self.names.append(name)
-        self.count += parameter.numel()
 
     def __str__(self) -> str:
         kind = 'frozen' if self.lr is None else f'lr {self.lr:g}, weight decay {self.weight_decay:g}'
@@ -169,23 +152,21 @@ def group_parameters(
 ) -> list[ParameterGroup]:
     """Group a model's parameters by learning rate and weight decay, largest group first, frozen ones last.
 
-    Args:
-        model: The model.
-        optim_wrapper: Its optimiser, or several.
-        rules: See :func:`mmlape.engine.paramwise.parameter_rules`; groups are then those of equal rules, too.
+    With the rules that :func:`mmlape.engine.paramwise.parameter_rules` returns, groups are those of equal rules, too.
     """
     wrappers = optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
-    left = {id(parameter): name for name, parameter in model.named_parameters()}
+    trained = {
+        id(parameter): (group['lr'], group.get('weight_decay', 0.0))
+        for wrapper in wrappers
+        for group in wrapper.optimizer.param_groups
+        for parameter in group['params']
+        if parameter.requires_grad
+    }
     groups: dict[tuple, ParameterGroup] = {}
-    for group in (group for wrapper in wrappers for group in wrapper.optimizer.param_groups):
-        for parameter in group['params']:
-            if parameter.requires_grad and id(parameter) in left:
-                name = left.pop(id(parameter))
-                key = group['lr'], group.get('weight_decay', 0.0), (rules or {}).get(name, ('', ''))
-                groups.setdefault(key, ParameterGroup(*key)).add(name, parameter)
-    frozen = ParameterGroup(None, None)
     for name, parameter in model.named_parameters():
-        if id(parameter) in left:
-            frozen.add(name, parameter)
-    ordered = sorted(groups.values(), key=lambda group: -group.count)
-    return [group for group in [*ordered, frozen] if group.names]
+        rates = trained.get(id(parameter))
+        key = (*rates, (rules or {}).get(name, ('', ''))) if rates else (None, None)
+        group = groups.setdefault(key, ParameterGroup(*key))
+        group.names.append(name)
+        group.count += parameter.numel()
+    return sorted(groups.values(), key=lambda group: (group.lr is None, -group.count))

@@ -78,7 +78,13 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     )
     add('--seed', type=seed, help='random seed; default: a random one, recorded in run.json')
     add('--deterministic', action='store_true', default=None, help='prefer deterministic kernels; slower on GPUs')
-    _add_batch_options(parser)
+    policies = parser.add_mutually_exclusive_group()  # for another total batch than the recipe's, by default an error
+    for name, help in (
+        ('auto-scale-lr', "scale the recipe's learning rate to the total batch"),
+        ('accumulate', "accumulate to the recipe's batch, and lengthen the schedule to as many images"),
+        ('allow-batch-mismatch', "train with another total batch than the recipe's"),
+    ):
+        policies.add_argument(f'--{name}', dest='batch', action='store_const', const=name, help=help)
     add_launcher(parser)
     add('--tensorboard', action='store_true', help='also log for TensorBoard, to vis_data in the work dir')
     add(
@@ -97,23 +103,8 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     add_trust(parser)
 
 
-def _add_batch_options(parser: argparse.ArgumentParser) -> None:
-    """Add what to do if the total batch differs from the recipe's; an error by default."""
-    policies = parser.add_mutually_exclusive_group()
-    for name, help in (
-        ('auto-scale-lr', "scale the recipe's learning rate to the total batch"),
-        ('accumulate', "accumulate to the recipe's batch, and lengthen the schedule to as many images"),
-        ('allow-batch-mismatch', "train with another total batch than the recipe's"),
-    ):
-        policies.add_argument(f'--{name}', dest='batch', action='store_const', const=name, help=help)
-
-
 def height_width(values: Sequence[int] | None, option: str) -> tuple[int, int] | None:
-    """Return the height and width that an option gives as one number or two; None if it is not given.
-
-    Raises:
-        ConfigError: There are other numbers.
-    """
+    """Return the height and width that an option gives as one number or two; None if it is not given."""
     if values and (len(values) > 2 or min(values) < 1):
         raise ConfigError(f'{option} takes one or two positive numbers, not {list(values)}')
     return (values[0], values[-1]) if values else None

@@ -38,17 +38,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the settings of one parameter.
+    """What decides the settings of one parameter."""
 
-    Attributes:
-        rates: Rules whose product scales the learning rate.
-        decay: The rule that scales the weight decay; None if there is none.
-        options: Further options of the optimiser, such as ``betas``.
-    """
-
-    rates: tuple[Rule, ...]
-    decay: Rule | None
-    options: dict
+    rates: tuple[Rule, ...]  # rules whose product scales the learning rate
+    decay: Rule | None  # the rule that scales the weight decay; None if there is none
+    options: dict  # further options of the optimiser, such as ``betas``
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module(
@@ -124,7 +118,11 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             is_flat = getattr(module, own_name).ndim == 1
             kinds = dict(position=is_position, norm=is_norm, bias=is_bias, dwconv=is_depthwise, flat=is_flat)
             decay = self._first_rule('decay_mult', kinds)
-        rates = filter(None, [rate, self._depth_rule(name, depth_of)])
+        rates = [rate] if rate else []
+        if depth_of is not None:
+            depth, depths = depth_of(name)
+            factor = self.paramwise_cfg['layer_decay_rate'] ** (depths - 1 - depth)
+            rates.append(Rule(f'layer {depth} of {depths - 1}', factor))
         return Settings(tuple(rates), decay, {option: value for option, (_, value) in custom.items()})
 
     def _custom(self, name: str) -> dict[str, tuple]:
@@ -141,20 +139,9 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         keys = [f'{kind}_{setting}' for kind, applies in kinds.items() if applies]
         return next((Rule(key, self.paramwise_cfg[key]) for key in keys if key in self.paramwise_cfg), None)
 
-    def _depth_rule(self, name: str, depth_of: Callable | None) -> Rule | None:
-        if depth_of is None:
-            return None
-        depth, depths = depth_of(name)
-        return Rule(f'layer {depth} of {depths - 1}', self.paramwise_cfg['layer_decay_rate'] ** (depths - 1 - depth))
-
 
 def parameter_rules(model: nn.Module, optim_wrapper: dict) -> dict[str, tuple[str, str]]:
-    """Return what scales the learning rate and the weight decay of every trained parameter, by its name.
-
-    Args:
-        model: The model.
-        optim_wrapper: Its configuration; that of another constructor than ours has no rules.
-    """
+    """Return what scales learning rate and weight decay of every trained parameter; none with other constructors."""
     kind = optim_wrapper.get('constructor', 'DefaultOptimWrapperConstructor')
     kind = ROOT_CONSTRUCTORS.get(kind) if isinstance(kind, str) else kind
     if not issubclass(kind, ParamwiseOptimWrapperConstructor):
@@ -164,11 +151,7 @@ def parameter_rules(model: nn.Module, optim_wrapper: dict) -> dict[str, tuple[st
 
 
 def layer_depths(model: nn.Module) -> Callable[[str], tuple[int, int]]:
-    """Return the function from a parameter's name to its depth and the number of depths.
-
-    Raises:
-        ConfigError: The model has none.
-    """
+    """Return the function from a parameter's name to its depth and the number of depths, or raise ConfigError."""
     if hasattr(model, 'get_layer_depth'):
         return model.get_layer_depth
     backbone = getattr(model, 'backbone', None)

@@ -1,45 +1,122 @@
 """The configuration of a run, settled once: what the trainer, the evaluator and a study all work from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import torch
 from mmengine.config import Config
 
 from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.formats.base import DataSource
-from mmlape.engine.batch import Batch, apply_batch_policy
 from mmlape.engine.config import config_name
 from mmlape.engine.distributed.sharding import distribution
 from mmlape.engine.optim import set_amp
-from mmlape.engine.schedule import check_schedule
+from mmlape.engine.schedule import check_schedule, stretch
 from mmlape.errors import ConfigError
 from mmlape.runs.identity import collect
 
+POLICIES = ('auto-scale-lr', 'accumulate', 'allow-batch-mismatch')
+"""The batch policies that are options of ``mmlape train``. Without one the policy is 'recipe', or 'unknown' where the
+configuration names no ``base_batch_size``."""
 TRAIN_KEYS = ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper')
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The images of one optimiser step, to which a learning rate belongs."""
+
+    world_size: int
+    images_per_process: int
+    accumulation: int
+
+    @property
+    def total(self) -> int:
+        """Images of all processes and accumulated iterations."""
+        return self.world_size * self.images_per_process * self.accumulation
+
+    def __str__(self) -> str:
+        """Return '4 GPUs x 2 images x 1 accumulated = 8 images a step'."""
+        unit, plural = ('GPU', 's') if torch.cuda.is_available() else ('CPU process', 'es')
+        return (
+            f'{self.world_size} {unit}{plural if self.world_size > 1 else ""} x {self.images_per_process} images x '
+            f'{self.accumulation} accumulated = {self.total} images a step'
+        )
+
+
+def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tuple[Batch, str]:
+    """Make the total batch the recipe's, or what was chosen instead.
+
+    Args:
+        cfg: Changed in place by 'auto-scale-lr' (which the runner carries out) and by 'accumulate', which accumulates
+            over as many iterations as the recipe's batch needs and stretches what is counted in iterations.
+        world_size: Number of processes.
+        policy: One of ``POLICIES``, or None.
+
+    Returns:
+        The batch that is trained, and its policy.
+
+    Raises:
+        ConfigError: The batch is not the recipe's and no policy was chosen; the message shows all three, computed. Or
+            the chosen one is not possible.
+    """
+    accumulation = int(cfg.optim_wrapper.get('accumulative_counts', 1))
+    batch = Batch(world_size, int(cfg.train_dataloader.batch_size), accumulation)
+    scale = cfg.get('auto_scale_lr') or {}
+    base = scale.get('base_batch_size')
+    if not base:
+        if policy in ('auto-scale-lr', 'accumulate'):
+            raise ConfigError(f'--{policy}: {cfg.filename} has no auto_scale_lr.base_batch_size')
+        return batch, 'unknown'
+    if batch.total == base:
+        return batch, 'recipe'
+    policy = policy or ('auto-scale-lr' if scale.get('enable') else None)
+    not_divisible = (
+        f"the recipe's {base} images are no multiple of {batch.total}; change train_dataloader.batch_size or the "
+        'number of processes'
+    )
+    if policy is None:
+        raise ConfigError(_mismatch(cfg, batch, base, not_divisible))
+    scale['enable'] = policy == 'auto-scale-lr'
+    if policy == 'accumulate':
+        if base % batch.total:
+            raise ConfigError(f'--accumulate: {not_divisible}')
+        factor = base // batch.total
+        cfg.optim_wrapper.accumulative_counts = batch.accumulation * factor
+        stretch(cfg, factor)
+        batch = replace(batch, accumulation=batch.accumulation * factor)
+    return batch, policy
+
+
+def _mismatch(cfg: Config, batch: Batch, base: int, not_divisible: str) -> str:
+    """Say what each policy would do about a batch that is not the recipe's."""
+    factor, rest = divmod(base, batch.total)
+    lr, length = (cfg.optim_wrapper.get('optimizer') or {}).get('lr'), cfg.train_cfg.get('max_iters')
+    scaled = f'lr {lr:g} -> {lr * batch.total / base:g}' if lr else 'scales the learning rate'
+    longer = f', train_cfg.max_iters {length} -> {length * factor}' if length else ''
+    counts = batch.accumulation * factor
+    accumulate = f"optim_wrapper.accumulative_counts={counts}{longer}: the recipe's number of steps and images"
+    if rest:
+        accumulate = f'not possible: {not_divisible}'
+    return (
+        f'{batch}, but the recipe is for {base} (auto_scale_lr.base_batch_size). Choose one:\n'
+        f'  --auto-scale-lr         {scaled}\n'
+        f'  --accumulate            {accumulate}\n'
+        '  --allow-batch-mismatch  trains as it is; run.json and every report note it'
+    )
 
 
 @dataclass
 class RunPlan:
-    """A training run as its configuration and options describe it.
+    """A training run as its configuration and options describe it."""
 
-    Attributes:
-        cfg: The configuration that is trained, with precision, accumulation and schedule applied.
-        work_dir: An absolute path.
-        batch: The images of one optimiser step.
-        batch_policy: 'recipe', 'unknown' or one of :data:`mmlape.engine.batch.POLICIES`.
-        distributed: 'ddp' or 'fsdp'.
-        seed: None for that of the resumed run, or a random one.
-        sources: The datasets of known format; they read and change parts of ``cfg``.
-    """
-
-    cfg: Config
-    work_dir: Path
-    batch: Batch
-    batch_policy: str
-    distributed: str
-    seed: int | None
-    sources: list[DataSource]
+    cfg: Config  # the configuration that is trained, with precision, accumulation and schedule applied
+    work_dir: Path  # an absolute path
+    batch: Batch  # the images of one optimiser step
+    batch_policy: str  # 'recipe', 'unknown' or one of :data:`mmlape.engine.plan.POLICIES`
+    distributed: str  # 'ddp' or 'fsdp'
+    seed: int | None  # None for that of the resumed run, or a random one
+    sources: list[DataSource]  # the datasets of known format; they read and change parts of ``cfg``
 
     @cached_property
     def identity(self) -> dict:
@@ -55,15 +132,7 @@ def plan_run(
     amp: str | None = None,
     batch: str | None = None,
 ) -> RunPlan:
-    """Apply the options of a run to its configuration.
-
-    Args:
-        cfg: Changed in place.
-        world_size: Number of processes.
-        work_dir: See :func:`default_work_dir`.
-        seed: By default the configuration's ``randomness.seed``.
-        amp: 'bf16' or 'fp16' for mixed precision.
-        batch: One of :data:`mmlape.engine.batch.POLICIES`.
+    """Apply the options of a run to its configuration, in place; see :func:`mmlape.engine.trainer.train`.
 
     Raises:
         ConfigError: The configuration cannot be trained like this.

@@ -22,7 +22,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from mmlape.checkpoint import load_model
-from mmlape.checkpoint.loading import fill_model, warn_of_normalisation
+from mmlape.checkpoint.loading import warn_of_normalisation
 from mmlape.checkpoint.reading import guard_mmengine
 from mmlape.checkpoint.records import KEY, record_of
 from mmlape.datasets.fraction import data_fraction, with_fraction
@@ -44,16 +44,8 @@ _NUMBERS = itertools.count(1)
 class Runner(_Runner):
     """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code.
 
-    The trainer sets ``record`` and ``stop``, which the hooks of a training run use.
-
-    Args:
-        *args: Those of MMEngine's runner.
-        initial: The model, if it is built already.
-        **kwargs: Those of MMEngine's runner.
-
-    Attributes:
-        plan: The plan of a training run.
-        diff_rank_seed: Whether the model's randomness differs from process to process.
+    The trainer sets ``record`` and ``stop``, which the hooks of a training run use. ``initial`` is the model, if
+    it is built already.
     """
 
     plan: RunPlan
@@ -105,10 +97,7 @@ class Runner(_Runner):
     ) -> None:
         """Seed every process alike, because samplers need that, and prefer deterministic kernels if asked to.
 
-        Args:
-            seed: None for a random one.
-            diff_rank_seed: For :class:`mmlape.engine.hooks.ReseedHook`; None stands for True.
-            deterministic: Where torch has no deterministic kernel, it warns.
+        ``diff_rank_seed`` is for :class:`mmlape.engine.hooks.ReseedHook`; None stands for True.
         """
         super().set_randomness(seed)
         self.diff_rank_seed, self._deterministic = diff_rank_seed is not False, bool(deterministic)
@@ -127,19 +116,15 @@ class Runner(_Runner):
     def build_train_loop(self, loop: BaseLoop | dict) -> BaseLoop:
         """Build the loop on samples that are seeded by their position (see :mod:`mmlape.engine.seeding`)."""
         if not isinstance(loop, BaseLoop):
-            self._train_dataloader = seeded_dataloader(self._fractional(self._train_dataloader))
+            loader, fraction = self._train_dataloader, data_fraction(self.cfg)
+            if fraction is not None:
+                dataset = with_fraction(loader['dataset'], fraction, self.seed, self.plan.batch.total)
+                loader = type(loader)(loader, dataset=dataset)
+            self._train_dataloader = seeded_dataloader(loader)
         built = super().build_train_loop(loop)
         if isinstance(built, IterBasedTrainLoop) and hasattr(built.dataloader.batch_sampler, 'skip'):
             built.dataloader_iterator = Batches(built.dataloader)
         return built
-
-    def _fractional(self, dataloader: dict) -> dict:
-        """Return the training dataloader's configuration on the images that ``data_fraction`` leaves."""
-        fraction = data_fraction(self.cfg)
-        if fraction is None:
-            return dataloader
-        dataset = with_fraction(dataloader['dataset'], fraction, self.seed, self.plan.batch.total)
-        return type(dataloader)(dataloader, dataset=dataset)
 
     def resume(self, *args, **kwargs) -> None:
         """Resume from a checkpoint, also from one in the middle of an epoch."""
@@ -196,7 +181,7 @@ class Runner(_Runner):
         checkpoint = read_resumable(filename, map_location)
         checkpoint['meta'].pop('config', None)
         self.call_hook('after_load_checkpoint', checkpoint=checkpoint)
-        fill_model(self.bare_model, checkpoint, filename)
+        load_model(self.bare_model, filename, content=checkpoint)
         self._has_loaded = True
         return checkpoint
 
@@ -212,22 +197,20 @@ class Runner(_Runner):
         """
         if not self._has_loaded and self._load_from is not None:
             if self._resume:
-                self._resume_from(self._load_from)
+                try:
+                    self.resume(self._load_from)
+                except MMLaPEError:
+                    raise
+                except (KeyError, TypeError, ValueError, RuntimeError) as error:  # of another optimiser or schedule
+                    reason = ' '.join(f'{type(error).__name__}: {error}'.split())
+                    message = f'{self._load_from} cannot be resumed with this configuration: {reason}'
+                    raise CheckpointError(message) from error
             else:
                 options = dict(strict=self.cfg.get('load_strict', True), fresh=self.cfg.get('load_fresh', ()))
                 load_model(self.bare_model, self._load_from, resize=True, **options)
             self._has_loaded = True
         if isinstance(self.model, ShardedModel) and self.optim_wrapper is not None:
             self.model.shard(self.optim_wrapper)
-
-    def _resume_from(self, path: str) -> None:
-        try:
-            self.resume(path)
-        except MMLaPEError:
-            raise
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:  # the state of another optimiser or schedule
-            reason = ' '.join(f'{type(error).__name__}: {error}'.split())
-            raise CheckpointError(f'{path} cannot be resumed with this configuration: {reason}') from error
 
     def train(self) -> nn.Module:
         """Train; see :func:`plain_worker_errors`."""

@@ -109,14 +109,11 @@ class SeededSampler(Sampler):
 
     def __init__(self, sampler: Sampler, seed: int) -> None:
         self.sampler, self.seed = sampler, seed
-        self.epoch = 0
+        self.epoch, self.start = 0, 0
         self.rank, self.world_size = get_dist_info()
 
     def __iter__(self) -> Iterator[SeededIndex]:
-        return self._seeded(iter(self.sampler), 0)
-
-    def _seeded(self, indices: Iterator[int], start: int) -> Iterator[SeededIndex]:
-        for number, index in zip(itertools.count(start), indices):
+        for number, index in zip(itertools.count(self.start), self.sampler):
             position = number * self.world_size + self.rank
             yield SeededIndex(index, derive_seed(self.seed, self.epoch, position))
 
@@ -138,11 +135,6 @@ class SeededSampler(Sampler):
 class SeededInfiniteSampler(SeededSampler):
     """The same for an endless sampler, which has no epochs and can start anywhere."""
 
-    start = 0
-
-    def __iter__(self) -> Iterator[SeededIndex]:
-        return self._seeded(iter(self.sampler), self.start)
-
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: an endless stream has no epochs."""
 
@@ -163,11 +155,7 @@ def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int | None) -> S
 class SkippingBatchSampler(Sampler):
     """Batches of indices, the first of which can be skipped without loading them.
 
-    Args:
-        sampler: Yields single indices.
-        batch_size: Images in a batch.
-        drop_last: Whether an incomplete last batch is dropped.
-        batches: The configuration of another batch sampler, by aspect ratio for example; None for batches in order.
+    ``batches`` is the configuration of a batch sampler, by aspect ratio for example; None stands for batches in order.
     """
 
     def __init__(

@@ -44,29 +44,18 @@ _BASE_KEYS = ('title', 'base', 'overrides')
 
 @dataclass(frozen=True)
 class StudyArm:
-    """An arm of a study file on one base.
+    """An arm of a study file on one base."""
 
-    Attributes:
-        name: Unique in the file.
-        title: What it is, for a reader.
-        base: Its config.
-        base_name: The base's name in the study; empty if it has a single one.
-        base_title: The base's title.
-        overrides: Changes of the base by dotted keys, as ``--cfg-options`` takes them.
-        variables: Values of the base's ``{{$NAME:default}}``, which MMEngine takes from the environment.
-        figure: The paper's figure as it is printed; None if the study has none for it.
-        relative_to: The arm that the figure is the difference from; None if it is a score.
-    """
-
-    name: str
-    title: str
-    base: str
-    base_name: str
-    base_title: str
-    overrides: Mapping[str, Any]
+    name: str  # unique in the file
+    title: str  # what it is, for a reader
+    base: str  # its config
+    base_name: str  # the base's name in the study; empty if it has a single one
+    base_title: str  # the base's title
+    overrides: Mapping[str, Any]  # changes of the base by dotted keys, as ``--cfg-options`` takes them
+    # values of the base's ``{{$NAME:default}}``, which MMEngine takes from the environment
     variables: Mapping[str, str]
-    figure: str | None = None
-    relative_to: str | None = None
+    figure: str | None = None  # the paper's figure as it is printed; None if the study has none for it
+    relative_to: str | None = None  # the arm that the figure is the difference from; None if it is a score
 
 
 class _Base(NamedTuple):
@@ -77,29 +66,17 @@ class _Base(NamedTuple):
 
 @dataclass(frozen=True)
 class StudyFile:
-    """A study as its file describes it.
+    """A study as its file describes it."""
 
-    Attributes:
-        file: As the user named it: a path, or ``mmlape::studies/NAME.yml``.
-        title: What is compared.
-        arms: All arms, row by row: an arm of the file on each of its bases.
-        seeds: What every arm is trained with; empty if the file has none.
-        paper: Whose the figures are, such as 'DPN (TMLR 2023)'; empty without figures.
-        table: Which table or section of the paper.
-        runs: How many runs a figure is of, as the paper says it.
-        dataset: What they were measured on.
-        metric: What they are, as metafiles name it: 'top-1'.
-    """
-
-    file: str
-    title: str
-    arms: tuple[StudyArm, ...]
-    seeds: tuple[int, ...] = ()
-    paper: str = ''
-    table: str = ''
-    runs: str = 'not stated'
-    dataset: str = ''
-    metric: str = 'top-1'
+    file: str  # as the user named it: a path, or ``mmlape::studies/NAME.yml``
+    title: str  # what is compared
+    arms: tuple[StudyArm, ...]  # all arms, row by row: an arm of the file on each of its bases
+    seeds: tuple[int, ...] = ()  # what every arm is trained with; empty if the file has none
+    paper: str = ''  # whose the figures are, such as 'DPN (TMLR 2023)'; empty without figures
+    table: str = ''  # which table or section of the paper
+    runs: str = 'not stated'  # how many runs a figure is of, as the paper says it
+    dataset: str = ''  # what they were measured on
+    metric: str = 'top-1'  # what they are, as metafiles name it: 'top-1'
 
     @property
     def name(self) -> str:
@@ -115,11 +92,7 @@ class StudyFile:
         return str(Path(self.file).with_name(f'{self.name}-{arm.name}.py'))
 
     def choose(self, names: Iterable[str]) -> list[StudyArm]:
-        """Return arms by name, in this order.
-
-        Raises:
-            ConfigError: There is no such arm; the message lists similar ones.
-        """
+        """Return arms by name, in this order, or raise ConfigError."""
         known = {arm.name: arm for arm in self.arms}
         for name in names:
             if name not in known:
@@ -133,13 +106,9 @@ def is_study(path: str | Path) -> bool:
 
 
 def read_study(path: str | Path) -> StudyFile:
-    """Read a study file.
+    """Read ``FILE.yml``, or ``FILE.yml:ARM`` with that arm only; FILE is a path or ``mmlape::studies/NAME``.
 
-    Args:
-        path: ``FILE.yml`` or ``FILE.yml:ARM``, which has that arm only; FILE is a path or ``mmlape::studies/NAME``.
-
-    Raises:
-        ConfigError: There is no such file or arm, or something in the file is wrong; the message names file and key.
+    What is wrong in the file, or not there, raises ConfigError, whose message names file and key.
     """
     match = _REFERENCE.fullmatch(str(path))
     if match is None:
@@ -151,11 +120,7 @@ def read_study(path: str | Path) -> StudyFile:
 
 
 def read_arm(path: str | Path) -> tuple[StudyFile, StudyArm]:
-    """Return the arm that ``FILE.yml:ARM`` names, with its study.
-
-    Raises:
-        ConfigError: As `read_study`, or the path names a complete study.
-    """
+    """Return the arm that ``FILE.yml:ARM`` names, with its study; a path of all arms raises ConfigError."""
     study = read_study(path)
     if ':' not in str(path).removeprefix(PREFIX):
         arms = ', '.join(arm.name for arm in study.arms)
@@ -166,9 +131,8 @@ def read_arm(path: str | Path) -> tuple[StudyFile, StudyArm]:
 def find_arm(config: str) -> tuple[StudyFile, StudyArm] | None:
     """Return the study and the arm that a run was trained on, from the config that its record names; None for others.
 
-    Args:
-        config: ``FILE.yml:ARM``, or the arm's config file as ``StudyFile.config_file`` returns it. A study that is not
-            in its place any more is looked for among those of this package.
+    That is ``FILE.yml:ARM``, or what ``StudyFile.config_file`` returns. A study that is not in its place any more is
+    looked for among those of this package.
     """
     folder, _, name = str(config).removeprefix(PREFIX).rpartition('/')
     name = re.sub(r'\.ya?ml:', '-', name)
@@ -216,11 +180,7 @@ _Loader.add_implicit_resolver(
 
 
 class _Reader:
-    """Reads one study file.
-
-    Args:
-        file: As the user named it.
-    """
+    """Reads one study file, named as the user named it."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -239,36 +199,38 @@ class _Reader:
             line = f':{mark.line + 1}' if mark else ''
             raise ConfigError(f'{file}{line} does not parse: {getattr(error, "problem", None) or error}') from error
 
-    def study(self) -> StudyFile:
-        """Return the study.
+    def _error(self, message: str) -> ConfigError:
+        return ConfigError(f'{self.file}: {message}')
 
-        Raises:
-            ConfigError: Something in the file is wrong.
-        """
+    def study(self) -> StudyFile:
+        """Return the study, or raise ConfigError if something in the file is wrong."""
         content = self._mapping('the file', self.content, _STUDY_KEYS)
         entries = self._mapping('arms', content.get('arms'))
         if not entries:
-            raise ConfigError(f'{self.file}: arms: there are none')
+            raise self._error('arms: there are none')
         bases = self._bases('', content)
         arms = [arm for name in entries for arm in self._arms(str(name), bases)]
         names = [arm.name for arm in arms]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice:
-            raise ConfigError(f"{self.file}: arms: two are named '{twice}'")
+            raise self._error(f"arms: two are named '{twice}'")
         if any(arm.figure for arm in arms) and not content.get('paper'):
-            raise ConfigError(f'{self.file}: paper: arms have figures, so name their source: paper: NAME (VENUE YEAR)')
+            raise self._error('paper: arms have figures, so name their source: paper: NAME (VENUE YEAR)')
         for arm in arms:
             if arm.relative_to:
                 self._require_known('relative_to', arm.relative_to, names)
+        seeds = content.get('seeds') or []
+        if not isinstance(seeds, list) or not all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds):
+            raise self._error(f'seeds: {seeds} is no list of numbers between 0 and 2**32 - 1')
         texts = ('title', 'paper', 'table', 'runs', 'dataset', 'metric')
         given = {key: str(content[key]) for key in texts if content.get(key) is not None}
-        return StudyFile(self.file, arms=tuple(arms), seeds=self._seeds(), **{'title': self.path.stem, **given})
+        return StudyFile(self.file, arms=tuple(arms), seeds=tuple(seeds), **{'title': self.path.stem, **given})
 
     def _arms(self, name: str, bases: Mapping[str, _Base]) -> Iterator[StudyArm]:
         """Yield an arm on each of its bases."""
         where = f'arm {name}'
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{self.file}: {where}: a name consists of letters, digits, '_', '-', '+' and '.'")
+            raise self._error(f"{where}: a name consists of letters, digits, '_', '-', '+' and '.'")
         entry = self._mapping(where, self.content['arms'][name] or {}, _ARM_KEYS)
         if isinstance(entry.get('bases'), list):
             for key in entry['bases']:
@@ -277,7 +239,7 @@ class _Reader:
         else:
             chosen = self._bases(f'{where}: ', entry) or bases
         if not chosen:
-            raise ConfigError(f'{self.file}: {where} has no base: give base: CONFIG for it or for the study')
+            raise self._error(f'{where} has no base: give base: CONFIG for it or for the study')
         overrides = self._mapping(f'{where}: overrides', entry.get('overrides') or {})
         variables = self._mapping(f'{where}: variables', entry.get('variables') or {})
         figures = self._figures(where, (self.printed['arms'][name] or {}).get('figure'), chosen)
@@ -302,60 +264,49 @@ class _Reader:
             return {}
         figures = given if isinstance(given, dict) else {next(iter(bases)): given}
         if not isinstance(given, dict) and len(bases) > 1:
-            raise ConfigError(f'{self.file}: {where}: figure: give one for each base: {{{next(iter(bases))}: ...}}')
+            raise self._error(f'{where}: figure: give one for each base: {{{next(iter(bases))}: ...}}')
         for key, text in figures.items():
             self._require_known(f'{where}: figure', key, bases)
             try:
                 float(text)
             except (TypeError, ValueError):
-                raise ConfigError(f'{self.file}: {where}: figure: {text} is no number') from None
+                raise self._error(f'{where}: figure: {text} is no number') from None
         return figures
 
     def _bases(self, where: str, content: Mapping) -> dict[str, _Base]:
         """Return ``base`` or ``bases`` by name."""
         if content.get('base') is not None and content.get('bases') is not None:
-            raise ConfigError(f'{self.file}: {where}base and bases: give one of the two')
+            raise self._error(f'{where}base and bases: give one of the two')
         if content.get('base') is not None:
             return {'': _Base(self._config(f'{where}base', content['base']))}
-        given = self._mapping(f'{where}bases', content.get('bases') or {})
-        return {str(key): self._base(f'{where}bases: {key}', str(key), value) for key, value in given.items()}
-
-    def _base(self, where: str, key: str, value: Any) -> _Base:
-        if not isinstance(value, dict):
-            return _Base(self._config(where, value), key)
-        entry = self._mapping(where, value, _BASE_KEYS)
-        overrides = self._mapping(f'{where}: overrides', entry.get('overrides') or {})
-        return _Base(self._config(f'{where}: base', entry.get('base')), str(entry.get('title', key)), overrides)
+        bases = {}
+        for key, value in self._mapping(f'{where}bases', content.get('bases') or {}).items():
+            place = f'{where}bases: {key}'
+            entry = self._mapping(place, value, _BASE_KEYS) if isinstance(value, dict) else {}
+            config = self._config(f'{place}: base' if entry else place, entry.get('base') if entry else value)
+            overrides = self._mapping(f'{place}: overrides', entry.get('overrides') or {})
+            bases[str(key)] = _Base(config, str(entry.get('title', key)), overrides)
+        return bases
 
     def _config(self, where: str, value: Any) -> str:
         """Return a base; a path is relative to the study, as ``_base_`` is to a config."""
         if not isinstance(value, str):
-            raise ConfigError(f'{self.file}: {where}: {value!r} is no config')
+            raise self._error(f'{where}: {value!r} is no config')
         if '::' in value:
             return value
         path = self.path.parent / value
         if not path.is_file():
-            raise ConfigError(f'{self.file}: {where}: {path} does not exist')
+            raise self._error(f'{where}: {path} does not exist')
         return str(path)
 
-    def _seeds(self) -> tuple[int, ...]:
-        seeds = self.content.get('seeds') or []
-        if not isinstance(seeds, list) or not all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds):
-            raise ConfigError(f'{self.file}: seeds: {seeds} is no list of numbers between 0 and 2**32 - 1')
-        return tuple(seeds)
-
     def _mapping(self, where: str, value: Any, known: Iterable[str] | None = None) -> dict:
-        """Return a mapping whose keys are known.
-
-        Raises:
-            ConfigError: It is none, or has another key.
-        """
+        """Return a mapping whose keys are known, or raise ConfigError."""
         if not isinstance(value, dict):
-            raise ConfigError(f'{self.file}: {where} is no mapping of keys to values')
+            raise self._error(f'{where} is no mapping of keys to values')
         for key in value if known else ():
             self._require_known(where, key, known)
         return value
 
     def _require_known(self, where: str, key: Any, known: Iterable[str]) -> None:
         if key not in known:
-            raise ConfigError(f"{self.file}: {where}: unknown '{key}'; {_similar(str(key), known)}")
+            raise self._error(f"{where}: unknown '{key}'; {_similar(str(key), known)}")

@@ -12,7 +12,7 @@ from mmengine.dist import get_world_size, is_distributed, is_main_process
 from mmengine.logging import print_log
 
 import mmlape
-from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.checks import check_data
 from mmlape.engine.distributed.processes import init_processes, on_every_process, on_main_process
 from mmlape.engine.optim import InitialModel, check_precision
 from mmlape.engine.plan import RunPlan, plan_run
@@ -51,7 +51,7 @@ def train(
         deterministic: Prefer deterministic kernels; by default as the configuration's ``randomness`` says.
         launcher: 'none', 'pytorch' (torchrun) or 'slurm'.
         batch: What to do if the total batch is not the recipe's: 'auto-scale-lr', 'accumulate' or
-            'allow-batch-mismatch' (see :func:`mmlape.engine.batch.apply_batch_policy`).
+            'allow-batch-mismatch' (see :func:`mmlape.engine.plan.apply_batch_policy`).
         allow_different_software: Resume a run even if code or stack have changed since it was started.
 
     Returns:

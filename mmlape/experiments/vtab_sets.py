@@ -9,7 +9,7 @@ from mmengine.config import Config
 
 from mmlape.checkpoint import load_model, read_checkpoint, state_dict_of
 from mmlape.checkpoint.loading import warn_of_normalisation
-from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.checks import check_data
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import build_model, quiet_logger
 from mmlape.engine.study_file import is_study, read_study

@@ -166,7 +166,7 @@ def joined_digest(paths: Iterable[str]) -> dict | None:
 
     The hash is None if a file is not here.
     """
-    from mmlape.checkpoint.describing import sha256
+    from mmlape.checkpoint.converting import sha256
 
     files = [Path(path).expanduser() for path in dict.fromkeys(paths)]
     digests = [dict(name=file.name, sha256=sha256(file) if file.is_file() else None) for file in files]
@@ -314,7 +314,7 @@ def is_published(name: str, digest: str | None = None) -> bool:
 
 def provenance(path: str | Path) -> str | None:
     """Say whose pretraining a file is of; None if nothing in it tells."""
-    from mmlape.checkpoint.describing import sha256
+    from mmlape.checkpoint.converting import sha256
     from mmlape.checkpoint.reading import read_checkpoint
 
     path = Path(path).expanduser()

@@ -13,7 +13,7 @@ from mmlape.analysis.drawing import draw_sample
 from mmlape.analysis.inference import compare_on_dataset, init_model, predict, predict_and_draw
 from mmlape.cli import main
 from mmlape.datasets.mini.make import MiniOptions, make_mini_data
-from mmlape.datasets.palette import class_palette
+from mmlape.datasets.sources import class_palette
 from mmlape.errors import CheckpointError, ConfigError, DataError
 
 CLASSES = ('ant', 'bee', 'cat')

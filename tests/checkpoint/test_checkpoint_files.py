@@ -18,8 +18,7 @@ from model_helpers import vit
 from safetensors.torch import save_file
 
 from mmlape.checkpoint import load_backbone, read_checkpoint, reading, state_dict_of
-from mmlape.checkpoint.converting import publish
-from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.converting import inspect, publish, write_tensors
 from mmlape.checkpoint.download import cached_path
 from mmlape.errors import CheckpointError
 
@@ -90,6 +89,9 @@ def test_bfloat16_of_jax(tmp_path):
     load_backbone(model := vit(), str(tmp_path / 'b.npz'))
     assert_same(model, {name: value.float() for name, value in source.state_dict().items()})
     load_backbone(vit(img_size=48), str(tmp_path / 'b.npz'))
+    write_tensors(source.state_dict(), tmp_path / 'c.npz')  # as float32, which NumPy has
+    load_backbone(model := vit(), str(tmp_path / 'c.npz'))
+    assert_same(model, {name: value.float() for name, value in source.state_dict().items()})
 
 
 # ---------------------------------------------------------------- against their size

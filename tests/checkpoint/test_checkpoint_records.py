@@ -9,8 +9,7 @@ from model_helpers import vit
 from torch import nn
 
 from mmlape.checkpoint import load_backbone, load_model
-from mmlape.checkpoint.converting import average, convert, publish
-from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.converting import average, convert, inspect, publish
 from mmlape.checkpoint.records import KEY, Record, record_of
 from mmlape.errors import CheckpointError
 

@@ -13,8 +13,7 @@ from checkpoint_helpers import assert_same, save, to_flax
 from model_helpers import ARCH, randomise, shallow_adapter, vit
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, state_dict_of
-from mmlape.checkpoint.converting import average, convert, publish
-from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.converting import average, convert, inspect, publish
 from mmlape.checkpoint.key_maps import recognise
 from mmlape.checkpoint.records import KEY, record_of
 from mmlape.cli import main

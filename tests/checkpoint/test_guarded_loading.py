@@ -7,7 +7,7 @@ import pytest
 from data_helpers import ade_cfg, build, coco_cfg, folder_cfg
 from PIL import Image
 
-from mmlape.datasets.image_files import looks_truncated
+from mmlape.datasets.formats.base import looks_truncated
 from mmlape.datasets.transforms import guard_loading
 from mmlape.errors import DataError
 from mmlape.registry import TRANSFORMS

@@ -9,8 +9,7 @@ from model_helpers import SWIN_ARMS, SWIN_BOTH, randomise, swin
 
 from mmlape.analysis.backbones import open_model
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
-from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.converting import convert, inspect
 from mmlape.errors import CheckpointError
 from mmlape.models import SwinTransformer
 from mmlape.models.position.base import resize_absolute

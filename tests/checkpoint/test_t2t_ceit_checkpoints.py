@@ -10,8 +10,7 @@ from mmengine.registry import MODELS
 from model_helpers import TOKEN_ARCHS, new_token_vit, randomise
 
 from mmlape.checkpoint import load_backbone, read_checkpoint
-from mmlape.checkpoint.converting import convert, publish
-from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.converting import convert, inspect, publish
 from mmlape.checkpoint.records import KEY, record_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError

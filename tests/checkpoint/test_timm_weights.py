@@ -14,8 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from mmlape.checkpoint import load_backbone, read_checkpoint
-from mmlape.checkpoint.converting import convert
-from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.loading import warn_of_normalisation
 from mmlape.checkpoint.records import record_of
 from mmlape.errors import CheckpointError

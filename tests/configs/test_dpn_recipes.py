@@ -13,7 +13,7 @@ from scipy.ndimage import zoom
 from test_recipes import learning_rates, options
 
 from mmlape.checkpoint import load_model
-from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.checks import check_data
 from mmlape.engine.config import load_config
 from mmlape.engine.study_file import read_study
 from mmlape.engine.trainer import train

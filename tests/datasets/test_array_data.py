@@ -12,7 +12,7 @@ from config_helpers import ROOT, load
 from data_helpers import refusal
 from mmengine.config import Config
 
-from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.checks import check_data
 from mmlape.datasets.fashion_mnist import GzippedFashionMNIST
 from mmlape.errors import DataError
 from mmlape.registry import DATASETS

@@ -9,18 +9,15 @@ import threading
 import numpy as np
 import pytest
 import tiny
-from data_helpers import FOLDERS, Silent, ade_cfg, coco_cfg, edit, folder_cfg
+from data_helpers import FOLDERS, ade_cfg, coco_cfg, edit, folder_cfg
 from PIL import Image
 
 from mmlape.analysis.dataset_page import write_page
 from mmlape.cli import main
-from mmlape.datasets.checks import full
-from mmlape.datasets.checks.full import full_check
-from mmlape.datasets.checks.quick import check_data
-from mmlape.datasets.checks.report import print_report, write_report
-from mmlape.datasets.mini.make import MiniOptions, make_mini_data
+from mmlape.datasets import checks as full
+from mmlape.datasets.checks import check_data, full_check, print_report, write_report
+from mmlape.datasets.mini.make import ADE_CLASSES, MiniOptions, make_mini_data
 from mmlape.datasets.mini.scenes import DIGIT_NAMES
-from mmlape.datasets.mini.writers import ADE_CLASSES
 from mmlape.errors import DataError
 
 SPLITS = ('train', 'val')
@@ -36,7 +33,7 @@ def pristine(tmp_path_factory):
 
 def found(cfg, **options):
     """{(split, severity, kind): group}."""
-    report = full_check(cfg, SPLITS, Silent(), **options)
+    report = full_check(cfg, SPLITS, **options)
     return {(group.split, group.severity, group.kind): group for group in report.issues}
 
 
@@ -49,19 +46,19 @@ def train_json(mini):
 
 def test_good_data_has_no_issues_and_exact_counts(mini):
     stored = json.loads(train_json(mini).read_text())
-    report = full_check(coco_cfg(mini / 'coco'), SPLITS, Silent())
+    report = full_check(coco_cfg(mini / 'coco'), SPLITS)
     assert not len(report.issues) and report.checked == [20, 10]
     names = [DIGIT_NAMES[entry['category_id'] - 1] for entry in stored['annotations']]
     train = report.summaries[0]
     assert {train.classes[label]: count for label, count in train.labels.items()} == {
         name: names.count(name) for name in names
     }
-    report = full_check(ade_cfg(mini / 'ade'), SPLITS, Silent())
+    report = full_check(ade_cfg(mini / 'ade'), SPLITS)
     assert not len(report.issues)
     maps = [np.asarray(Image.open(path)) for path in (mini / 'ade/annotations/training').iterdir()]
     counts = np.bincount(np.concatenate([labels.ravel() for labels in maps]), minlength=13)
     assert [report.summaries[0].labels[label] for label in range(12)] == counts[1:].tolist()
-    report = full_check(folder_cfg(mini / 'digits', metainfo=dict(classes=FOLDERS)), SPLITS, Silent())
+    report = full_check(folder_cfg(mini / 'digits', metainfo=dict(classes=FOLDERS)), SPLITS)
     assert not len(report.issues)
     assert report.summaries[0].labels == {
         label: len(list((mini / 'digits/train' / name).iterdir())) for label, name in enumerate(FOLDERS)
@@ -130,7 +127,7 @@ def test_images_without_objects(mini):
     cfg = coco_cfg(mini / 'coco')
     group = found(cfg)[('train', 'warning', 'image without objects')]
     assert group.count == 2 and '000000000002.jpg, 000000000005.jpg' in group.examples[0]
-    facts = full_check(cfg, ['train'], Silent()).summaries[0].facts
+    facts = full_check(cfg, ['train']).summaries[0].facts
     assert facts['images without objects'] == 2 and facts['crowds'] > 0
 
 
@@ -168,7 +165,7 @@ def test_unreadable_images_are_all_named(mini):
 
 
 def test_a_sample_opens_only_so_many(mini):
-    report = full_check(coco_cfg(mini / 'coco'), SPLITS, Silent(), sample=4, workers=2)
+    report = full_check(coco_cfg(mini / 'coco'), SPLITS, sample=4, workers=2)
     assert report.checked == [4, 4]
 
 
@@ -222,7 +219,7 @@ def test_label_maps(mini):
 def test_label_outside_the_classes_is_not_counted(mini):
     cfg = ade_cfg(mini / 'ade', num_classes=3, metainfo=dict(classes=ADE_CLASSES[:3]))
     (mini / 'ade/classes.txt').unlink()
-    report = full_check(cfg, ['train'], Silent())
+    report = full_check(cfg, ['train'])
     assert set(report.summaries[0].labels) <= {0, 1, 2}
     group = next(group for group in report.issues if group.kind == 'label outside the classes')
     assert group.count == 20 and len(group.examples) == 5
@@ -251,7 +248,7 @@ def test_lists(mini):
     lines = [f'{name} {FOLDERS.index(name.split("/")[1])}' for name in names]
     (root / 'list.txt').write_text('\n'.join([*lines, f'{names[0]} 10', 'gone.png 1', names[0]]))
     cfg = folder_cfg(root, metainfo=dict(classes=FOLDERS), ann_file='list.txt', data_prefix='')
-    issues = {group.kind: group for group in full_check(cfg, ['train'], Silent()).issues}
+    issues = {group.kind: group for group in full_check(cfg, ['train']).issues}
     assert 'label 10 is outside' in issues['label outside the classes'].examples[0]
     missing = issues['image missing'].examples[0]
     assert missing.startswith(f'1 of the {len(names) + 2} images in {root}/list.txt ') and missing.endswith(
@@ -266,7 +263,7 @@ def test_lists(mini):
 
 def test_json(mini, tmp_path):
     edit(train_json(mini), lambda content: first(content).update(category_id=99))
-    write_report(full_check(coco_cfg(mini / 'coco'), SPLITS, Silent()), 'name', tmp_path / 'out' / 'found.json')
+    write_report(full_check(coco_cfg(mini / 'coco'), SPLITS), 'name', tmp_path / 'out' / 'found.json')
     content = json.loads((tmp_path / 'out' / 'found.json').read_text())
     assert content['errors'] == 1 and content['config'] == 'name' and not content['interrupted']
     assert content['data'][0]['images'] == content['data'][0]['checked'] == 20
@@ -287,7 +284,7 @@ def test_page(mini, tmp_path, kind):
     broken.write_bytes(b'no image')
     if kind == 'digits':
         dataset.metainfo = dict(classes=FOLDERS)
-    page = write_page(cfg, tmp_path / 'page', 'train', 4, full_check(cfg, SPLITS, Silent()))
+    page = write_page(cfg, tmp_path / 'page', 'train', 4, full_check(cfg, SPLITS))
     text = page.read_text()
     assert text.count('<img') == 2 * 3 and text.count('80 x 80') == 3, 'before and after the pipeline'
     assert broken.name in text and 'error: unreadable' in text and 'Classes' in text
@@ -296,13 +293,13 @@ def test_page(mini, tmp_path, kind):
 def test_page_of_data_that_cannot_be_built(mini, tmp_path):
     cfg = coco_cfg(mini / 'coco')
     train_json(mini).write_text('{}')
-    report = full_check(cfg, SPLITS, Silent())
+    report = full_check(cfg, SPLITS)
     with pytest.raises(DataError, match='the train data cannot be built'):
         write_page(cfg, tmp_path / 'page', 'train', 4, report)
 
 
 def test_data_of_no_known_format(capsys):
-    report = full_check(coco_cfg('s3://bucket/coco'), ['train'], Silent())
+    report = full_check(coco_cfg('s3://bucket/coco'), ['train'])
     print_report(report)
     assert 'nothing was checked' in capsys.readouterr().out
 

@@ -1,6 +1,5 @@
 """The quick check on broken mini data: every case is one message that names the file and the fix."""
 
-import json
 import shutil
 
 import numpy as np
@@ -9,10 +8,10 @@ from data_helpers import FOLDERS, ade_cfg, build, coco_cfg, edit, folder_cfg, re
 from mmengine import Config
 from PIL import Image
 
-from mmlape.datasets.checks.quick import check_data
-from mmlape.datasets.coco_file import read_coco
+from mmlape.datasets.checks import check_data
+from mmlape.datasets.formats.coco import read_coco
+from mmlape.datasets.mini.make import ADE_CLASSES
 from mmlape.datasets.mini.scenes import DIGIT_NAMES
-from mmlape.datasets.mini.writers import ADE_CLASSES
 from mmlape.errors import DataError
 
 # ---------------------------------------------------------------- good data
@@ -71,21 +70,6 @@ def test_coco_annotations_that_are_not_coco(mini, content):
     assert str(path) in refusal(coco_cfg(mini / 'coco'))
 
 
-def test_a_sample_of_a_coco_file_agrees_with_the_complete_file(mini):
-    path = mini / 'coco' / 'annotations' / 'instances_train2017.json'
-    full, part = read_coco(path), read_coco(path, full_read_bytes=0)
-    assert part.class_names == full.class_names and part.images == full.images and part.annotations is None
-    assert part.first_annotations == full.annotations and not full.first_annotations
-    path.write_text(json.dumps(json.loads(path.read_text()), indent=2, sort_keys=True))
-    assert read_coco(path, full_read_bytes=0).categories == full.categories
-    edit(path, lambda content: content.pop('categories'))
-    with pytest.raises(DataError, match='no list "categories"'):
-        read_coco(path, full_read_bytes=0)
-    path.write_text(path.read_text()[:-40])
-    with pytest.raises(DataError, match='truncated'):
-        read_coco(path, full_read_bytes=0)
-
-
 @pytest.mark.parametrize(
     'damage, message',
     [
@@ -104,17 +88,6 @@ def test_coco_entries_that_are_not_cocos(mini, damage, message):
     with pytest.raises(DataError) as error:
         read_coco(path)
     assert message in str(error.value) and str(path) in str(error.value)
-
-
-def test_annotations_of_a_big_coco_file_are_sampled(mini, monkeypatch):
-    import mmlape.datasets.formats.coco as coco_check
-
-    monkeypatch.setattr(coco_check, 'FULL_READ_BYTES', 0)
-    summary = check_data(coco_cfg(mini / 'coco'))[0]
-    assert summary.sampled and summary.seen == set(range(10)) and summary.images is None
-    path = mini / 'coco' / 'annotations' / 'instances_train2017.json'
-    edit(path, lambda content: content['annotations'][2].update(category_id=99))
-    assert 'category_id 99' in refusal(coco_cfg(mini / 'coco'))
 
 
 def test_coco_without_images_or_annotations(mini):

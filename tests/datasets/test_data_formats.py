@@ -2,18 +2,15 @@
 
 import os
 
-from data_helpers import Silent, refusal
+from data_helpers import refusal
 from mmengine import Config
 from PIL import Image
 
-from mmlape.datasets.checks.full import full_check
-from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.checks import check_data, full_check
 from mmlape.datasets.formats import FORMATS
-from mmlape.datasets.formats.base import DataSource, ImageEntry
-from mmlape.datasets.heads import patch_size
-from mmlape.datasets.issues import WARNING, DataIssue
+from mmlape.datasets.formats.base import WARNING, DataIssue, DataSource, ImageEntry
 from mmlape.datasets.retarget import retarget_data
-from mmlape.datasets.sources import read_lines
+from mmlape.datasets.sources import patch_size, read_lines
 from mmlape.registry import DATASETS
 
 
@@ -51,7 +48,7 @@ def test_a_format_of_ones_own(tmp_path, monkeypatch):
         Image.new('RGB', size).save(tmp_path / name)
     assert 'model.head.num_classes: 1 -> 2' in retarget_data(cfg, tmp_path)
     assert [summary.num_classes for summary in check_data(cfg)] == [2]
-    report = full_check(cfg, ['train'], Silent())
+    report = full_check(cfg, ['train'])
     assert [(group.kind, group.count) for group in report.issues] == [('not square', 1)] and report.checked == [2]
     (tmp_path / 'a.png').write_bytes(b'no image')
     assert str(tmp_path / 'a.png') in refusal(cfg)

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from mmlape.datasets.mini import scenes, writers
+from mmlape.datasets.mini import make, scenes
 from mmlape.datasets.mini.make import MARKER, MiniOptions, make_mini_data
 from mmlape.errors import ConfigError, DataError
 
@@ -41,7 +41,7 @@ def coco_of(root, split):
 
 
 def label_maps(root, split):
-    return sorted((root / 'ade' / 'annotations' / writers.ADE_SPLITS[split]).glob('*.png'))
+    return sorted((root / 'ade' / 'annotations' / make.ADE_SPLITS[split]).glob('*.png'))
 
 
 def test_rows_count_what_is_on_disk(tmp_path):
@@ -85,7 +85,7 @@ def test_both_formats_have_the_same_images(mini):
     coco = sorted((mini / 'coco' / 'train2017').iterdir())
     ade = sorted((mini / 'ade' / 'images' / 'training').iterdir())
     assert [path.read_bytes() for path in coco] == [path.read_bytes() for path in ade]
-    assert (mini / 'ade' / 'classes.txt').read_text().split() == list(writers.ADE_CLASSES)
+    assert (mini / 'ade' / 'classes.txt').read_text().split() == list(make.ADE_CLASSES)
     label_map = Image.open(label_maps(mini, 'train')[0])
     assert label_map.mode == 'P' and label_map.getpalette()[:3] == [0, 0, 0]
 
@@ -191,14 +191,14 @@ def test_polygons_of_several_parts_and_holes():
     mask[5:9, 6:10] = mask[12:16, 8:13] = False
     mask[13:15, 10:11] = True
     mask[21, 27] = mask[4:6, 20:29] = True
-    polygons = writers.encode_polygons(mask)
+    polygons = make.encode_polygons(mask)
     from pycocotools import mask as coco_mask
 
     filled = coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(polygons, 24, 30)))
     np.testing.assert_array_equal(filled.astype(bool), mask)
     block = np.zeros((24, 30), bool)
     block[4:10, 8:12] = True
-    corners = np.reshape(writers.encode_polygons(block), (-1, 2))
+    corners = np.reshape(make.encode_polygons(block), (-1, 2))
     assert corners.mean(axis=0).tolist() == [10, 7], 'centred on the pixels that it covers'
 
 
@@ -257,7 +257,7 @@ def test_a_failed_run_leaves_the_target_as_it_was(tmp_path, monkeypatch):
     root = tmp_path / 'mini'
     make_mini_data(root, MiniOptions(train=2, val=1, digits=0))
     before = digest(root)
-    monkeypatch.setattr(writers.CocoWriter, 'close', lambda self: 1 / 0)
+    monkeypatch.setattr(make.CocoWriter, 'close', lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         make_mini_data(tmp_path / 'new', MiniOptions(train=2, val=1, digits=0))
     with pytest.raises(ZeroDivisionError):
@@ -267,8 +267,8 @@ def test_a_failed_run_leaves_the_target_as_it_was(tmp_path, monkeypatch):
 
 def test_a_killed_process_leaves_no_dataset_and_the_next_one_cleans_up(tmp_path):
     code = (
-        'import os, sys; from mmlape.datasets.mini import make, writers\n'
-        'writers.CocoWriter.close = lambda self: os._exit(9)\n'
+        'import os, sys; from mmlape.datasets.mini import make\n'
+        'make.CocoWriter.close = lambda self: os._exit(9)\n'
         'make.make_mini_data(sys.argv[1], make.MiniOptions(train=2, val=1, digits=0))\n'
     )
     env = {**os.environ, 'PYTHONPATH': str(ROOT)}

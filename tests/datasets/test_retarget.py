@@ -9,9 +9,9 @@ from data_helpers import FOLDERS, ade_cfg, build, coco_cfg, edit, folder_cfg
 from mmengine import Config
 from PIL import Image
 
-from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.checks import check_data
+from mmlape.datasets.mini.make import ADE_CLASSES
 from mmlape.datasets.mini.scenes import DIGIT_NAMES
-from mmlape.datasets.mini.writers import ADE_CLASSES
 from mmlape.datasets.retarget import retarget_data
 from mmlape.errors import ConfigError, DataError
 

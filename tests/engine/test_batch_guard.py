@@ -6,8 +6,8 @@ import torch
 from mmengine.config import Config
 
 from mmlape.cli import main
-from mmlape.engine.batch import apply_batch_policy
 from mmlape.engine.config import load_config
+from mmlape.engine.plan import apply_batch_policy
 from mmlape.engine.schedule import check_schedule, stretch
 from mmlape.engine.trainer import train
 from mmlape.errors import ConfigError

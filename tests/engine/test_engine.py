@@ -16,8 +16,8 @@ from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmlape.engine import hooks, seeding
 from mmlape.engine.config import load_config, parse_options
 from mmlape.engine.distributed.processes import check_device_count, init_processes
-from mmlape.engine.hooks.banner import banner
-from mmlape.engine.hooks.per_class import split_per_class
+from mmlape.engine.hooks.evaluation import split_per_class
+from mmlape.engine.hooks.run import banner
 from mmlape.engine.optim import group_parameters, parameter_groups, set_amp
 from mmlape.engine.plan import plan_run
 from mmlape.engine.trainer import train

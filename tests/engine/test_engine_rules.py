@@ -14,9 +14,16 @@ from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from torch import nn
 
 from mmlape.engine import seeding
-from mmlape.engine.evaluator import _number
-from mmlape.engine.hooks import AccumulationHook, NaNGuardHook, ReseedHook, RunRecordHook, SecondEvaluationHook
-from mmlape.engine.hooks.run_record import _finite
+from mmlape.engine.evaluator import _result
+from mmlape.engine.hooks import (
+    AccumulationHook,
+    NaNGuardHook,
+    PerClassHook,
+    ReseedHook,
+    RunRecordHook,
+    SecondEvaluationHook,
+)
+from mmlape.engine.hooks.run import finite
 from mmlape.engine.optim import InitialModel
 from mmlape.engine.runner import Runner
 from mmlape.engine.schedule import check_schedule
@@ -63,7 +70,12 @@ def test_neither_weights_nor_losses_nor_metrics_are_infinite(value, monkeypatch,
     hook.after_train_iter(runner, 0, outputs=dict(loss=torch.tensor(2.0)))
     with pytest.raises(NotFiniteError, match=rf'not finite at iteration 5: loss = {value}'):
         hook.after_train_iter(runner, 0, outputs=dict(loss=torch.tensor(value)))
-    assert _finite({'a': value, 'b': 2}) == {'a': None, 'b': 2.0} and _number(value) is None and _number(2) == 2.0
+    assert finite({'a': value, 'b': 2}) == {'a': None, 'b': 2.0}
+    loop = SimpleNamespace(dataloader=SimpleNamespace(dataset=[1]))
+    tested = SimpleNamespace(hooks=[PerClassHook()], test_loop=loop)
+    tested.hooks[0].values = {'IoU': {'sky': value}}
+    result = _result(Config(dict()), 'a.pth', tested, {'a': value, 'b': 2})
+    assert result['metrics'] == {'a': None, 'b': 2.0} and result['per_class'] == {'IoU': {'sky': None}}
 
 
 # seeds

@@ -429,7 +429,7 @@ def test_ground_truth_saved_as_predictions_has_ap_1(mini, tmp_path):
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    from mmlape.engine.hooks.predictions import _instances, _write_rows
+    from mmlape.engine.hooks.evaluation import _instances, _write_rows
 
     truth = COCO(str(annotation_file(mini)))
     classes = tuple(category['name'] for category in truth.loadCats(truth.getCatIds()))
@@ -458,7 +458,7 @@ def test_ground_truth_saved_as_predictions_has_ap_1(mini, tmp_path):
 def test_a_classifier_s_predictions_name_their_class():
     from mmpretrain.structures import DataSample
 
-    from mmlape.engine.hooks.predictions import _label
+    from mmlape.engine.hooks.evaluation import _label
 
     class Digits:
         metainfo = dict(classes=('zero', 'one'))

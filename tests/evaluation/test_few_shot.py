@@ -12,12 +12,12 @@ from mmengine.registry import init_default_scope
 from tiny import run
 
 from mmlape.cli import main
-from mmlape.datasets.checks.quick import check_data
+from mmlape.datasets.checks import check_data
 from mmlape.datasets.few_shot import FewShotDataset, choose_shots
 from mmlape.datasets.sources import iter_unwrapped
 from mmlape.engine.config import load_config
+from mmlape.engine.evaluator import few_shot_config
 from mmlape.engine.evaluator import test as evaluate
-from mmlape.engine.few_shot import few_shot_config
 from mmlape.errors import ConfigError, DataError
 from mmlape.evaluation.few_shot import FewShotMetric, ridge_labels
 from mmlape.registry import DATASETS

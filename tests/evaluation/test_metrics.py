@@ -18,9 +18,9 @@ from pycocotools import mask as rle
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from mmlape.datasets.palette import class_palette
+from mmlape.datasets.sources import class_palette
 from mmlape.engine.hooks import SavePredictionsHook
-from mmlape.engine.hooks.predictions import _instances
+from mmlape.engine.hooks.evaluation import _instances
 from mmlape.errors import ConfigError, DataError
 from mmlape.evaluation import CocoMetric, IoUMetric
 from mmlape.evaluation.names import is_defined, label, ranked, show, task_of

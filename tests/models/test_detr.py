@@ -16,8 +16,7 @@ from torchvision.models._meta import _COCO_CATEGORIES
 
 from mmlape.analysis.backbones import open_model
 from mmlape.checkpoint import load_model
-from mmlape.checkpoint.converting import convert, write_tensors
-from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.converting import convert, inspect, write_tensors
 from mmlape.checkpoint.records import record_of
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models.detr.model import EncoderAttention

@@ -12,7 +12,7 @@ from torch import nn
 
 from mmlape.analysis.bias_maps import bias_terms
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.converting import inspect
 from mmlape.checkpoint.records import KEY, record_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError

@@ -14,7 +14,7 @@ from timm.models.vision_transformer import Block, ResPostBlock
 from torch import nn
 
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.converting import inspect
 from mmlape.engine.export import export_backbone
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import VisionTransformer, ViTAdapter

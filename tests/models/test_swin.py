@@ -9,7 +9,7 @@ from model_helpers import SWIN_ARCH, SWIN_ARMS, SWIN_BOTH, kept_weights, randomi
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mmlape.checkpoint import load_backbone
-from mmlape.checkpoint.describing import inspect
+from mmlape.checkpoint.converting import inspect
 from mmlape.checkpoint.key_maps import recognise
 from mmlape.errors import ConfigError
 from mmlape.models import SwinTransformer, VisionTransformer

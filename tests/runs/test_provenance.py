@@ -7,7 +7,7 @@ import tiny
 import torch
 from synthetic import identity, settings, write_run
 
-from mmlape.checkpoint.describing import sha256
+from mmlape.checkpoint.converting import sha256
 from mmlape.experiments.launchers import LocalLauncher
 from mmlape.experiments.multi_seed import run_study
 from mmlape.experiments.report import ArmRuns, build

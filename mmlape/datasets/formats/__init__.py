@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from mmengine import Config
 
-from mmlape.datasets.formats.arrays import CifarSource, FashionMNISTSource
 from mmlape.datasets.formats.base import DataSource
+from mmlape.datasets.formats.classification import CifarSource, FashionMNISTSource, FolderSource, SunSource
 from mmlape.datasets.formats.coco import CocoSource
-from mmlape.datasets.formats.folder import FolderSource, SunSource
 from mmlape.datasets.formats.segmentation import SegmentationSource
 from mmlape.datasets.sources import SPLITS, iter_unwrapped, resolve_class
 

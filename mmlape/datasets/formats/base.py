@@ -11,36 +11,125 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mmengine.logging import print_log
+from PIL import Image
 
-from mmlape.datasets.image_files import open_image, require_size
-from mmlape.datasets.issues import ERROR, DataIssue
-from mmlape.datasets.palette import class_palette
-from mmlape.datasets.sources import default_argument, read_lines
+from mmlape.datasets.sources import class_palette, default_argument, read_lines
 from mmlape.errors import DataError
 
+_AGAIN = 'Download or unpack it again, or remove it from the dataset.'
+END_MARKERS = {'.jpg': b'\xff\xd9', '.jpeg': b'\xff\xd9', '.png': b'IEND'}
+ERROR, WARNING = 'error', 'warning'
+MAX_EXAMPLES = 5
 MAX_NAMES = 8
+TAIL_BYTES = 4096  # some cameras append data after the end marker
+
+
+def open_image(path: str) -> Image.Image:
+    """Decode a complete image.
+
+    Raises:
+        DataError: The file is missing, empty, truncated or no image, or its pixels are floats; the message names it.
+    """
+    try:
+        if os.path.getsize(path) == 0:
+            raise DataError(f'Image {path} is empty (0 bytes). {_AGAIN}')
+        image = Image.open(path)
+        image.load()
+    except FileNotFoundError as error:
+        raise DataError(f'Image {path} does not exist. {_AGAIN}') from error
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        reason = str(error).partition(':')[0] if isinstance(error, Image.UnidentifiedImageError) else str(error)
+        raise DataError(f'Image {path} cannot be read: {reason}. {_AGAIN}') from error
+    if image.mode == 'F':
+        raise DataError(f'Image {path} has pixels that are floats: save it with 8 bits a channel.')
+    return image
+
+
+def looks_truncated(path: str) -> bool:
+    """Return whether a local JPEG or PNG file lacks its end marker; cheap, to be confirmed with `open_image`."""
+    marker = END_MARKERS.get(os.path.splitext(path)[1].lower())
+    if marker is None or not os.path.isfile(path):
+        return False
+    with open(path, 'rb') as file:
+        file.seek(max(0, os.path.getsize(path) - TAIL_BYTES))
+        return marker not in file.read()
+
+
+def require_size(path: str, width: int, height: int, smallest: int) -> None:
+    """Raise DataError if a side of an image is below ``smallest``, the side of a model's patch."""
+    if min(width, height) < smallest:
+        raise DataError(
+            f'Image {path} is {width} x {height} pixels, smaller than one {smallest} x {smallest} patch. '
+            'Enlarge it, or remove it from the dataset.'
+        )
+
+
+@dataclass(frozen=True)
+class DataIssue:
+    """Something wrong with a dataset."""
+
+    severity: str  # `ERROR` for what ends or spoils a run, `WARNING` for what a person should know
+    kind: str  # a few words that similar issues share
+    message: str  # one sentence that names the file
+    count: int = 1  # how many things it is about
+
+
+@dataclass
+class IssueGroup:
+    """All issues of one kind in one split, with the messages of the first few."""
+
+    split: str
+    severity: str
+    kind: str
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        others = f' (the first of {self.count})' if self.count > 1 and len(self.examples) > 1 else ''
+        return f'{self.kind}: {self.examples[0]}{others}'
+
+
+class IssueLog:
+    """Groups of issues in the order of their first issue, errors first."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, str, str], IssueGroup] = {}
+
+    def add(self, split: str, issues: Iterable[DataIssue]) -> None:
+        """Add issues of a split to their groups."""
+        for issue in issues:
+            key = split, issue.severity, issue.kind
+            group = self._groups.setdefault(key, IssueGroup(*key))
+            group.count += issue.count
+            if len(group.examples) < MAX_EXAMPLES:
+                group.examples.append(issue.message)
+
+    def __iter__(self) -> Iterator[IssueGroup]:
+        return iter(sorted(self._groups.values(), key=lambda group: group.severity != ERROR))
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    @property
+    def errors(self) -> list[IssueGroup]:
+        """The groups that would end or spoil a run."""
+        return [group for group in self if group.severity == ERROR]
 
 
 @dataclass
 class DataSummary:
-    """The contents of a dataset.
-
-    Attributes:
-        images: The number of images; None where they were not counted.
-        seen: The labels that occur: in all annotations, or in the sample where ``sampled`` is set.
-        labels: How often each label occurs: in instances, pixels, or images.
-        facts: Further counts, by what they count.
-    """
+    """The contents of a dataset."""
 
     split: str
     path: str
-    images: int | None
+    images: int | None  # the number of images; None where they were not counted
     num_classes: int
+    # the labels that occur: in all annotations, or in the sample where ``sampled`` is set
     seen: set[int] = field(default_factory=set)
     sampled: bool = True
     classes: tuple[str, ...] = ()
-    labels: Counter = field(default_factory=Counter)
-    facts: Counter = field(default_factory=Counter)
+    labels: Counter = field(default_factory=Counter)  # how often each label occurs: in instances, pixels, or images
+    facts: Counter = field(default_factory=Counter)  # further counts, by what they count
 
     def __str__(self) -> str:
         images = '' if self.images is None else f'{self.images} images, '
@@ -50,15 +139,10 @@ class DataSummary:
 
 @dataclass(frozen=True)
 class ImageEntry:
-    """An image to check.
+    """An image to check."""
 
-    Attributes:
-        path: The image's file.
-        annotation: What the dataset has for it: a COCO record, the path of a label map, a label, or None.
-    """
-
-    path: str
-    annotation: Any = None
+    path: str  # the image's file
+    annotation: Any = None  # what the dataset has for it: a COCO record, the path of a label map, a label, or None
 
 
 @dataclass
@@ -80,32 +164,17 @@ class DataSource:
         split: 'train', 'val' or 'test'.
         cfg: The dataset's own part of the config, to be read or changed.
         dataset_class: The class that ``cfg`` builds.
-
-    Attributes:
-        root: The data root; may be ''.
-        ann_file: The annotation file or list; '' where it has none.
-        image_dir: The directory of the images.
-        label_dir: The directory of the label maps; '' where it has none.
-        classes: The class names in label order; None where only the data has them.
-        explicit: Whether the config, not the class, names the classes.
-        entries: The images that exist, for `check_image`; `check_structure` fills them in.
-        summary: The contents; all checks fill them in.
     """
 
-    instructions = 'Put the data where the config expects it'
-    """How to obtain data of this format."""
-    mini_folder = ''
-    """The folder of the mini data that has this format; '' for none."""
-    pack_transform = ''
-    """The transform that packs a sample of this format."""
-    classes_optional = False
-    """Whether data of this format may lack a list of its classes."""
-    selects_classes = False
-    """Whether the dataset class skips the annotations of classes that the config does not name."""
+    instructions = 'Put the data where the config expects it'  # how to obtain data of this format
+    mini_folder = ''  # of the mini data of this format; '' for none
+    pack_transform = ''  # packs a sample of this format
+    classes_optional = False  # whether data of this format may lack a list of its classes
+    selects_classes = False  # whether the dataset class skips annotations of classes that the config does not name
 
     def __init__(self, split: str, cfg: dict, dataset_class: type[Any]) -> None:
         self.split, self.cfg, self.dataset_class = split, cfg, dataset_class
-        self.root = os.path.expanduser(cfg.get('data_root') or '')
+        self.root = os.path.expanduser(cfg.get('data_root') or '')  # this and the other paths are '' for none
         prefix = cfg.get('data_prefix') or {}
         if not isinstance(prefix, dict):
             prefix = dict(img_path=prefix)
@@ -117,11 +186,11 @@ class DataSource:
         classes = given or self.class_metainfo
         if isinstance(classes, str):  # MMEngine takes a path to a list too
             classes = read_lines(classes) if os.path.isfile(classes) else [classes]
-        self.classes = tuple(classes) if classes else None
-        self.explicit = bool(given)
+        self.classes = tuple(classes) if classes else None  # in label order; None where only the data has them
+        self.explicit = bool(given)  # the config, not the class, names the classes
         classes = self.classes or ()
         self.summary = DataSummary(split, self.ann_file or self.image_dir, None, len(classes), classes=classes)
-        self.entries: list[ImageEntry] = []
+        self.entries: list[ImageEntry] = []  # the images that exist, found by `check_structure`
 
     @property
     def class_metainfo(self) -> tuple[str, ...]:
@@ -172,11 +241,7 @@ class DataSource:
         return f'{self.instructions}; {elsewhere}' + mini * bool(folder)
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
-        """Check paths, class names and annotations; fill in ``entries`` and ``summary``.
-
-        Args:
-            complete: Whether to read everything, or only what takes about a second.
-        """
+        """Check paths, class names and annotations, all or some; fill in ``entries`` and ``summary``."""
         yield from ()
 
     def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
@@ -197,8 +262,7 @@ class DataSource:
             return ImageFacts([DataIssue(ERROR, 'unreadable image', str(error))])
         facts = ImageFacts()
         try:
-            width, height = image.size
-            require_size(entry.path, width, height, smallest)
+            require_size(entry.path, image.width, image.height, smallest)
         except DataError as error:
             facts.issues.append(DataIssue(ERROR, 'image smaller than a patch', str(error)))
         self.check_annotation(entry, image.size, facts)
@@ -247,12 +311,9 @@ class DataSource:
 
 
 def files_below(root: str, suffix: str | tuple[str, ...], keep_suffix: bool = False) -> Iterator[str]:
-    """Yield the paths of the files with a suffix below ``root``, relative to it, unsorted.
+    """Yield the paths of the files with a suffix below ``root``, relative to it, unsorted; links are followed.
 
-    Args:
-        root: A directory; links are followed.
-        suffix: One suffix or several.
-        keep_suffix: Whether the paths keep it, and its upper-case spelling counts too.
+    Paths lose the suffix; with ``keep_suffix`` they keep it, and its upper-case spelling counts too.
     """
     for folder, _, names in os.walk(root, followlinks=True):
         for name in names:

@@ -6,9 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mmlape.datasets.formats.base import DataSource, ImageEntry, ImageFacts, files_below, shorten
-from mmlape.datasets.image_files import open_image
-from mmlape.datasets.issues import ERROR, WARNING, DataIssue
+from mmlape.datasets.formats.base import (
+    ERROR,
+    WARNING,
+    DataIssue,
+    DataSource,
+    ImageEntry,
+    ImageFacts,
+    files_below,
+    open_image,
+    shorten,
+)
 from mmlape.datasets.sources import read_lines
 from mmlape.errors import DataError
 
@@ -63,20 +71,17 @@ class SegmentationSource(DataSource):
             yield from self.match_classes(listed, self.class_list)
         if not self.classes:
             raise DataError(f'The config names no classes for {self.image_dir}: set metainfo=dict(classes=...).')
-        stems = self._stems()
+        if self.ann_file:
+            self.require(self.ann_file, 'List of images', os.path.isfile)
+            stems = read_lines(self.ann_file)
+        else:
+            stems = sorted(files_below(self.image_dir, self.option('img_suffix')))
         if not stems:
             raise DataError(f'{self.image_dir} has no {self.option("img_suffix")} images. {self.hint()}')
         self.summary.path, self.summary.images = self.image_dir, len(stems)
         self.summary.classes = known or self.classes  # ids refer to all of them where a dataset selects some
         self.num_ids, self.first = len(self.summary.classes), int(bool(self.option('reduce_zero_label')))
         yield from self._pair_files(stems)
-
-    def _stems(self) -> list[str]:
-        """Return the image names, without suffix, relative to the image directory; from the list if there is one."""
-        if self.ann_file:
-            self.require(self.ann_file, 'List of images', os.path.isfile)
-            return read_lines(self.ann_file)
-        return sorted(files_below(self.image_dir, self.option('img_suffix')))
 
     def _pair_files(self, stems: list[str]) -> Iterator[DataIssue]:
         image_suffix, label_suffix = self.option('img_suffix'), self.option('seg_map_suffix')

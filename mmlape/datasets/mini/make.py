@@ -14,12 +14,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import cv2
 import numpy as np
+from rich.progress import track
 
 import mmlape
-from mmlape.datasets.mini import scenes, writers
+from mmlape.datasets.mini import scenes
+from mmlape.datasets.mini.scenes import DIGIT_NAMES, PHOTOGRAPHS, Scene
+from mmlape.datasets.sources import class_palette
 from mmlape.errors import ConfigError, DataError
 
+ADE_CLASSES = DIGIT_NAMES + PHOTOGRAPHS
+ADE_SPLITS = {'train': 'training', 'val': 'validation'}
+JPEG_QUALITY = 95
+BORDER = 1 / 40  # width of the unlabelled border around a digit, in shorter sides of the scene
+TRACE_SCALE = 2  # outlines are traced on a mask of this scale, so that they run inside the border pixels
 MARKER = 'mini_data.json'
 MASKS = ('polygon', 'rle')
 CREDITS = {
@@ -31,49 +40,152 @@ TRAIN_CROPS_PER_VAL_CROP = 5
 VTAB_SETS = ('digits', 'textures', 'counts')
 
 
-@dataclass(frozen=True)
-class MiniOptions:
-    """Options of the mini data.
+def encode_rle(mask: np.ndarray) -> dict:
+    """Encode a (H, W) bool mask as COCO's compressed run lengths, as text."""
+    from pycocotools import mask as coco_mask
 
-    Args:
-        train: Number of training scenes.
-        val: Number of validation scenes.
-        digits: Number of training crops of a single digit; a fifth as many are for validation.
-        size: (H, W) of a scene.
-        crop: Side of a single-digit crop, which shows one cell of a scene.
-        objects: Fewest and most digits of a scene.
-        digit_size: Smallest and largest side, in pixels, of a digit's tile.
-        masks: Format of the instance masks, 'polygon' or 'rle'.
-        seed: The same seed gives the same bytes.
-        vtab: Number of training images of each set of the mini VTAB; a quarter as many are for validation, half as
-            many for testing.
+    rle = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
+    return {'size': [int(side) for side in rle['size']], 'counts': rle['counts'].decode('ascii')}
+
+
+def encode_polygons(mask: np.ndarray) -> list[list[float]]:
+    """Encode a (H, W) bool mask as polygons [x1, y1, x2, y2, ...], one for each connected part.
+
+    COCO's polygons have no holes. A hole's outline is spliced into the outline around it, back and forth along one
+    line: even-odd filling then leaves the hole open.
+    """
+    large = np.repeat(np.repeat(mask.astype(np.uint8), TRACE_SCALE, axis=0), TRACE_SCALE, axis=1)
+    outlines, tree = cv2.findContours(large, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
+    polygons = {i: outlines[i].reshape(-1, 2) for i in range(len(outlines)) if tree[0, i, 3] < 0}
+    for hole, (*_, parent) in enumerate(tree[0]):
+        if parent >= 0:
+            polygons[parent] = _splice(polygons[parent], outlines[hole].reshape(-1, 2))
+    return [((points + 0.5) / TRACE_SCALE).ravel().tolist() for points in polygons.values() if len(points) >= 3]
+
+
+def _splice(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """Join two closed outlines, (N, 2) and (M, 2), at their nearest points into one of N + M + 2 points."""
+    gaps = ((outer[:, None] - inner[None]) ** 2).sum(axis=2)
+    start, entry = np.unravel_index(gaps.argmin(), gaps.shape)
+    loop = np.roll(inner, -entry, axis=0)
+    return np.concatenate([outer[: start + 1], loop, loop[:1], outer[start:]])
+
+
+class CocoWriter:
+    """Writes one split below ``root``: images at once, annotations, with masks as 'polygon' or 'rle', at `close`."""
+
+    def __init__(self, root: Path, split: str, masks: str) -> None:
+        self.folder = root / f'{split}2017'
+        self.file = root / 'annotations' / f'instances_{split}2017.json'
+        self.folder.mkdir(parents=True)
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.encode = encode_polygons if masks == 'polygon' else encode_rle
+        self.images, self.annotations = [], []
+
+    def add(self, scene: Scene, jpeg: bytes) -> None:
+        """Write the image and record its digits; ``scan`` and ``photograph`` are their sources."""
+        number = len(self.images) + 1
+        name = f'{number:012d}.jpg'
+        (self.folder / name).write_bytes(jpeg)
+        height, width = scene.image.shape[:2]
+        source = PHOTOGRAPHS[scene.photograph]
+        self.images.append(dict(id=number, file_name=name, height=height, width=width, photograph=source))
+        for digit in scene.digits:
+            left, top, wide, high = cv2.boundingRect(digit.mask.astype(np.uint8))
+            self.annotations.append(
+                dict(
+                    id=len(self.annotations) + 1,
+                    image_id=number,
+                    category_id=digit.label + 1,
+                    bbox=[left, top, wide, high],
+                    area=int(digit.mask.sum()),
+                    iscrowd=0,
+                    segmentation=self.encode(digit.mask),
+                    scan=digit.scan,
+                )
+            )
+
+    def close(self) -> None:
+        """Write the annotation file."""
+        categories = [dict(id=i + 1, name=name, supercategory='digit') for i, name in enumerate(DIGIT_NAMES)]
+        info = dict(description='Scanned digits on photographs, made by mmlape')
+        content = dict(info=info, images=self.images, annotations=self.annotations, categories=categories)
+        self.file.write_text(json.dumps(content))
+
+
+class AdeWriter:
+    """Writes one split below ``root``: images, and label maps with a palette.
+
+    Label 0 is unlabelled and lies as a thin border around each digit; digits are 1 to 10, the photograph behind them
+    11 or 12.
     """
 
-    train: int = 800
-    val: int = 100
-    digits: int = 6000
-    size: tuple[int, int] = (256, 256)
-    crop: int = 64
-    objects: tuple[int, int] = (2, 4)
-    digit_size: tuple[int, int] = (96, 104)
-    masks: str = 'polygon'
-    seed: int = 0
+    def __init__(self, root: Path, split: str) -> None:
+        self.split, self.count = split, 0
+        self.images = root / 'images' / ADE_SPLITS[split]
+        self.labels = root / 'annotations' / ADE_SPLITS[split]
+        self.images.mkdir(parents=True)
+        self.labels.mkdir(parents=True)
+        (root / 'classes.txt').write_text(''.join(f'{name}\n' for name in ADE_CLASSES))
+
+    def add(self, scene: Scene, jpeg: bytes) -> None:
+        """Write the image and its label map."""
+        from PIL import Image
+
+        self.count += 1
+        stem = f'ADE_{self.split}_{self.count:08d}'
+        (self.images / f'{stem}.jpg').write_bytes(jpeg)
+        label_map = Image.fromarray(draw_labels(scene))
+        label_map.putpalette([0, 0, 0] + [value for colour in class_palette(len(ADE_CLASSES)) for value in colour])
+        label_map.save(self.labels / f'{stem}.png')
+
+
+def draw_labels(scene: Scene) -> np.ndarray:
+    """Draw the scene's label map, (H, W) uint8."""
+    size = scene.image.shape[:2]
+    labels = np.full(size, len(DIGIT_NAMES) + 1 + scene.photograph, np.uint8)
+    border = max(1, round(BORDER * min(size)))
+    around = np.ones((2 * border + 1, 2 * border + 1), np.uint8)
+    for digit in scene.digits:
+        labels[cv2.dilate(digit.mask.astype(np.uint8), around) > 0] = 0
+    for digit in scene.digits:
+        labels[digit.mask] = digit.label + 1
+    return labels
+
+
+def encode_image(image: np.ndarray, suffix: str) -> bytes:
+    """Encode a (H, W, 3) BGR image as ``.jpg`` or ``.png``."""
+    return cv2.imencode(suffix, image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1].tobytes()
+
+
+@dataclass(frozen=True)
+class MiniOptions:
+    """Options of the mini data."""
+
+    train: int = 800  # number of training scenes
+    val: int = 100  # number of validation scenes
+    digits: int = 6000  # number of training crops of a single digit; a fifth as many are for validation
+    size: tuple[int, int] = (256, 256)  # (H, W) of a scene
+    crop: int = 64  # side of a single-digit crop, which shows one cell of a scene
+    objects: tuple[int, int] = (2, 4)  # fewest and most digits of a scene
+    digit_size: tuple[int, int] = (96, 104)  # smallest and largest side, in pixels, of a digit's tile
+    masks: str = 'polygon'  # format of the instance masks, 'polygon' or 'rle'
+    seed: int = 0  # the same seed gives the same bytes
+    # number of training images of each set of the mini VTAB; a quarter as many are for validation, half as many for
+    # testing
     vtab: int = 0
 
     def __post_init__(self) -> None:
         shorter = min(self.size)
         rules = [
-            ('train', self.train >= 1, 'must be at least 1'),
-            ('val', self.val >= 1, 'must be at least 1'),
-            ('digits', self.digits >= 0, 'must not be negative'),
-            ('vtab', self.vtab >= 0, 'must not be negative'),
-            ('size', shorter >= 32, 'must be at least 32 on both sides'),
+            *((name, getattr(self, name) >= 1, 'must be at least 1') for name in ('train', 'val')),
+            *((name, getattr(self, name) >= 0, 'must not be negative') for name in ('digits', 'vtab', 'seed')),
             ('crop', self.crop >= 16, 'must be at least 16'),
+            ('size', shorter >= 32, 'must be at least 32 on both sides'),
             ('objects', 1 <= self.objects[0] <= self.objects[1], 'must be MIN MAX with 1 <= MIN <= MAX'),
             ('digit_size', 12 <= self.digit_size[0] <= self.digit_size[1], 'must be MIN MAX with 12 <= MIN <= MAX'),
             ('digit_size', self.digit_size[1] <= shorter, f'must fit into a scene of {self.size}'),
             ('masks', self.masks in MASKS, f'must be one of {MASKS}'),
-            ('seed', self.seed >= 0, 'must not be negative'),
         ]
         for name, holds, rule in rules:
             if not holds:
@@ -83,13 +195,8 @@ class MiniOptions:
 def make_mini_data(root: str | Path, options: MiniOptions | None = None, overwrite: bool = False) -> list[dict]:
     """Generate the mini data below ``root``: `coco/`, `ade/`, `digits/` and, if asked for, `vtab/`.
 
-    Args:
-        root: Target directory: missing, empty, or, with ``overwrite``, earlier mini data.
-        options: Defaults to `MiniOptions()`.
-        overwrite: Replace earlier mini data, in a directory without other files.
-
-    Returns:
-        One row for each format and split: format, split, path, images, objects.
+    The target is missing, empty or, with ``overwrite``, earlier mini data alone. Return a row for each format and
+    split: format, split, path, images, objects.
 
     Raises:
         DataError: The target has other content, or cannot be written.
@@ -117,12 +224,12 @@ def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
     for split, count in (('train', options.train), ('val', options.val)):
         rng = _generator(options, f'{split} scenes')
         scans, backgrounds = scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng)
-        coco = writers.CocoWriter(root / 'coco', split, options.masks)
-        ade = writers.AdeWriter(root / 'ade', split)
-        for _ in _progress(range(count), f'{split} scenes'):
+        coco = CocoWriter(root / 'coco', split, options.masks)
+        ade = AdeWriter(root / 'ade', split)
+        for _ in track(range(count), f'{split} scenes'):
             objects = int(rng.integers(options.objects[0], options.objects[1] + 1))
             scene = scenes.compose(scans, backgrounds, options.size, objects, options.digit_size, rng)
-            jpeg = writers.encode_jpeg(scene.image)
+            jpeg = encode_image(scene.image, '.jpg')
             coco.add(scene, jpeg)
             ade.add(scene, jpeg)
         coco.close()
@@ -147,11 +254,11 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
         folder = root / 'digits' / split
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)
-        for number in _progress(range(count), f'{split} digits'):
+        for number in track(range(count), f'{split} digits'):
             scene = scenes.compose(scans, backgrounds, (options.crop, options.crop), 1, (least, most), rng)
             digit = scene.digits[0]
             name = f'{number:05d}_scan{digit.scan:04d}.png'
-            (folder / scenes.DIGIT_NAMES[digit.label] / name).write_bytes(writers.encode_png(scene.image))
+            (folder / DIGIT_NAMES[digit.label] / name).write_bytes(encode_image(scene.image, '.png'))
         rows.append(dict(format='ImageNet', split=split, path=folder.relative_to(root), images=count, objects=count))
     return rows
 
@@ -168,12 +275,12 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
             scans, backgrounds = scenes.Scans(scans_of, rng).sample(), scenes.Backgrounds(rng, (0.25, 0.5))
             (folder / 'images' / split).mkdir(parents=True)
             lines[split] = []
-            for number in _progress(range(max(1, options.vtab // divisor)), f'{name} {split}'):
+            for number in track(range(max(1, options.vtab // divisor)), f'{name} {split}'):
                 objects = int(rng.integers(1, 5)) if name == 'counts' else 1
                 scene = scenes.compose(scans, backgrounds, crop, objects, (largest - 2, largest), rng)
                 labels = scene.digits[0].label, scene.photograph, len(scene.digits) - 1
                 path = f'images/{split}/{number:05d}.png'
-                (folder / path).write_bytes(writers.encode_png(scene.image))
+                (folder / path).write_bytes(encode_image(scene.image, '.png'))
                 lines[split].append(f'{path} {labels[VTAB_SETS.index(name)]}')
             total = len(lines[split])
             rows.append(dict(format='VTAB', split=split, path=folder.relative_to(root), images=total, objects=total))
@@ -181,12 +288,6 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
         for split, content in lines.items():
             (folder / f'{split}.txt').write_text('\n'.join(content) + '\n')
     return rows
-
-
-def _progress(items: range, description: str) -> Iterator[int]:
-    from rich.progress import track
-
-    return track(items, description=f'{description:<12}')
 
 
 def _require_target(root: Path, overwrite: bool) -> None:

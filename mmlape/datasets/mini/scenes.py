@@ -44,12 +44,7 @@ class Scene:
 
 
 class Scans:
-    """The scanned digits of one split.
-
-    Args:
-        split: 'train' or 'val'.
-        rng: Shuffles their order.
-    """
+    """The scanned digits of one split, 'train' or 'val', in an order that ``rng`` shuffles."""
 
     def __init__(self, split: str, rng: np.random.Generator) -> None:
         from sklearn.datasets import load_digits
@@ -76,12 +71,7 @@ class Scans:
 
 
 class Backgrounds:
-    """Random crops of the photographs.
-
-    Args:
-        rng: Chooses photograph, position and scale.
-        share: Smallest and largest side of a crop, as a share of the largest that fits.
-    """
+    """Random crops of the photographs, whose side has a share of the largest that fits."""
 
     def __init__(self, rng: np.random.Generator, share: tuple[float, float] = (0.5, 1.0)) -> None:
         from sklearn.datasets import load_sample_image
@@ -107,15 +97,9 @@ class Backgrounds:
 
 
 def draw_tile(scan: np.ndarray, size: int, degrees: float) -> tuple[np.ndarray, np.ndarray]:
-    """Draw a rotated square tile, and on it a scan, enlarged smoothly and sharpened.
+    """Draw a square tile of a side in pixels, rotated counter-clockwise, and on it a scan (8, 8), smoothly enlarged.
 
-    Args:
-        scan: (8, 8) in [0, 1].
-        size: Side of the tile in pixels before rotation.
-        degrees: Angle, counter-clockwise.
-
-    Returns:
-        Tile and ink, (h, w) float32 in [0, 1]: the share of each pixel that they cover.
+    Return tile and ink, (h, w) float32 in [0, 1]: the share of each pixel that they cover.
     """
     factor = max(2, round(DRAWN_SIDE / size))
     side = round(size * 1.5) * factor
@@ -157,16 +141,7 @@ def compose(
     digit_size: tuple[int, int],
     rng: np.random.Generator,
 ) -> Scene:
-    """Compose a scene with up to ``count`` digits, one in a cell, without those that do not fit their cell.
-
-    Args:
-        scans: An iterator of `Scans.sample`.
-        backgrounds: Source of the background.
-        size: (H, W).
-        count: Number of digits.
-        digit_size: Smallest and largest side in pixels of a tile.
-        rng: Chooses sizes, angles, positions and tints.
-    """
+    """Compose a scene (H, W) with up to ``count`` digits, one in a cell, without those that do not fit their cell."""
     photograph, image = backgrounds.crop(*size)
     scene = Scene(image, photograph)
     rows, columns = (cells_along(side, digit_size[1]) for side in size)

@@ -29,8 +29,12 @@ def main(argv: Sequence[str]) -> int:
         The exit status: 0; that of the process which failed first; 1 if PORT is taken, or the other machines did not
         join; the shell's status for a signal that stopped the launcher.
     """
-    if '--standalone' not in argv and os.environ.get('NODE_RANK', '0') == '0' and _is_taken(os.environ.get('PORT')):
-        print(f'mmlape: error: {_taken_message()}', file=sys.stderr)
+    env = os.environ
+    if '--standalone' not in argv and env.get('NODE_RANK', '0') == '0' and _is_taken(env.get('PORT')):
+        several = int(env.get('NNODES', '1')) > 1
+        fix = 'the same on every machine' if several else 'or leave it out, so that a free one is chosen'
+        problem = f'port {env["PORT"]} of this machine is taken, perhaps by another run: set PORT to a free one, {fix}'
+        print(f'mmlape: error: {problem}', file=sys.stderr)
         return 1
     PContext.close = functools.partialmethod(PContext.close, timeout=PATIENCE)
     if not debugging():  # it repeats, after a worker's own error, which process failed, and that it stops the others
@@ -38,7 +42,13 @@ def main(argv: Sequence[str]) -> int:
     try:
         torchrun(list(argv))
     except RendezvousError as error:
-        print(f'mmlape: error: {_timeout_message(error)}', file=sys.stderr)
+        nodes, place = env.get('NNODES', '1'), f'{env.get("MASTER_ADDR")}:{env.get("PORT")}'
+        print(
+            f'mmlape: error: not all {nodes} machines of this run joined at {place} in time ({type(error).__name__}). '
+            'Start the same command on each, with NODE_RANK 0 on the one that MASTER_ADDR names and the same NNODES, '
+            'MASTER_ADDR and PORT; RDZV_TIMEOUT=SECONDS waits longer',
+            file=sys.stderr,
+        )
         return 1
     except ChildFailedError as error:
         rank, failure = _first_failure(error.failures)
@@ -68,21 +78,6 @@ def _is_taken(port: str | None) -> bool:
         except OSError:
             return True
     return False
-
-
-def _taken_message() -> str:
-    several = int(os.environ.get('NNODES', '1')) > 1
-    fix = 'the same on every machine' if several else 'or leave it out, so that a free one is chosen'
-    return f'port {os.environ["PORT"]} of this machine is taken, perhaps by another run: set PORT to a free one, {fix}'
-
-
-def _timeout_message(error: RendezvousError) -> str:
-    nodes, place = os.environ.get('NNODES', '1'), f'{os.environ.get("MASTER_ADDR")}:{os.environ.get("PORT")}'
-    return (
-        f'not all {nodes} machines of this run joined at {place} in time ({type(error).__name__}). Start the same '
-        'command on each, with NODE_RANK 0 on the one that MASTER_ADDR names and the same NNODES, MASTER_ADDR and '
-        'PORT; RDZV_TIMEOUT=SECONDS waits longer'
-    )
 
 
 if __name__ == '__main__':

@@ -109,25 +109,10 @@ def _first_host(nodes: str) -> str:
 
 
 def on_main_process(function: Callable[[], Any]) -> Any:
-    """Run ``function`` on rank 0 and return its result on every rank; its error ends every rank.
-
-    Raises:
-        MMLaPEError: On rank 0, as ``function`` raised it. The other ranks exit silently with status 1.
-    """
-    if not is_distributed():
-        return function()
-    answer: list[Any] = [None, None]
-    error = None
-    if get_rank() == 0:
-        try:
-            answer[0] = function()
-        except MMLaPEError as caught:
-            error, answer[1] = caught, str(caught)
-    dist.broadcast_object_list(answer, src=0)
-    if error is not None:
-        raise error
-    if answer[1] is not None:
-        raise SystemExit(1)
+    """Run ``function`` on rank 0 and return its result on every rank; its error ends every rank, as below."""
+    answer = [on_every_process(lambda: function() if get_rank() == 0 else None)]
+    if is_distributed():
+        dist.broadcast_object_list(answer, src=0)
     return answer[0]
 
 

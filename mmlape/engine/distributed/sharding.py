@@ -39,18 +39,19 @@ def distribution(cfg: dict) -> str:
     kind = cfg.get('distributed', 'ddp')
     if kind not in KINDS:
         raise ConfigError(f'distributed={kind!r}: choose from {", ".join(KINDS)}')
-    if kind == 'fsdp':
-        _require_shardable(cfg)
+    averaging = [str(hook.get('type')) for hook in cfg.get('custom_hooks') or []]
+    averaging = [name for name in averaging if name.endswith(('EMAHook', 'MeanTeacherHook'))]
+    reasons = [f'{name}, which averages full weights' for name in averaging]
+    keys = ('compile', 'compile_backbone', 'find_unused_parameters', 'model_wrapper_cfg')
+    reasons += [key for key in keys if cfg.get(key)]
+    reasons += ['fp16 (use bf16)'] if precision(cfg) == 'fp16' else []
+    if kind == 'fsdp' and reasons:
+        raise ConfigError(f'distributed=fsdp does not work with {"; ".join(reasons)}; use distributed=ddp')
     return kind
 
 
 def set_model_wrapper(cfg: Config, distributed: str) -> None:
-    """Have a distributed run wrap its model in a wrapper that also runs on the CPU.
-
-    Args:
-        cfg: Changed in place, unless it names a wrapper itself.
-        distributed: As :func:`distribution` returns it.
-    """
+    """Have a distributed run ('ddp' or 'fsdp') wrap its model in a wrapper that also runs on the CPU."""
     if cfg.launcher == 'none' or cfg.get('model_wrapper_cfg'):
         return
     if distributed == 'fsdp':
@@ -60,17 +61,6 @@ def set_model_wrapper(cfg: Config, distributed: str) -> None:
         cfg.model_wrapper_cfg = dict(
             type='mmlape.MMDistributedDataParallel', broadcast_buffers=False, find_unused_parameters=unused
         )
-
-
-def _require_shardable(cfg: dict) -> None:
-    averaging = [str(hook.get('type')) for hook in cfg.get('custom_hooks') or []]
-    averaging = [name for name in averaging if name.endswith(('EMAHook', 'MeanTeacherHook'))]
-    reasons = [f'{name}, which averages full weights' for name in averaging]
-    keys = ('compile', 'compile_backbone', 'find_unused_parameters', 'model_wrapper_cfg')
-    reasons += [key for key in keys if cfg.get(key)]
-    reasons += ['fp16 (use bf16)'] if precision(cfg) == 'fp16' else []
-    if reasons:
-        raise ConfigError(f'distributed=fsdp does not work with {"; ".join(reasons)}; use distributed=ddp')
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -172,14 +162,13 @@ def _replace(optimizer, new: dict[Tensor, Tensor]) -> None:
     for group in optimizer.param_groups:
         group['params'] = [new[parameter] for parameter in group['params']]
     state = {
-        new[old]: {key: _like(value, old, new[old]) for key, value in of.items()}
-        for old, of in optimizer.state.items()
+        new[old]: {key: _like(value, new[old]) for key, value in of.items()} for old, of in optimizer.state.items()
     }
     optimizer.state.clear()
     optimizer.state.update(state)
 
 
-def _like(value, old: Tensor, new: DTensor):
+def _like(value, new: DTensor):
     """Shard a state of the parameter's shape as the parameter is; every process has all of it already."""
     if not isinstance(value, Tensor) or value.shape != new.shape:
         return value
@@ -188,12 +177,7 @@ def _like(value, old: Tensor, new: DTensor):
 
 @contextlib.contextmanager
 def full_states(model: nn.Module, optim_wrapper: OptimWrapper | None) -> Iterator[None]:
-    """Make ``state_dict()`` of both return full tensors on rank 0; a collective call if the model is sharded.
-
-    Args:
-        model: In its wrapper, if it has one.
-        optim_wrapper: None if its state is not needed.
-    """
+    """Make ``state_dict()`` of both return full tensors on rank 0; a collective call if the model is sharded."""
     parts = [part for part in (getattr(model, 'module', None), optim_wrapper) if part is not None]
     parts = parts if isinstance(model, ShardedModel) and model.sharded else []
     for part in parts:

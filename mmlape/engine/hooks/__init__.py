@@ -4,19 +4,17 @@ One that only observes, seeds or stops has ``changes_results = False``: it is no
 :func:`mmlape.runs.identity.settings`).
 """
 
-from mmlape.engine.hooks.accumulation import AccumulationHook
-from mmlape.engine.hooks.banner import BannerHook
-from mmlape.engine.hooks.checkpoint import CheckpointHook
-from mmlape.engine.hooks.compile_backbone import CompileBackboneHook
-from mmlape.engine.hooks.ema import KeptEMAHook
+from mmlape.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
+from mmlape.engine.hooks.evaluation import PerClassHook, SavePredictionsHook, SecondEvaluationHook
 from mmlape.engine.hooks.gradient_norm import GradientNormHook
-from mmlape.engine.hooks.nan_guard import NaNGuardHook
-from mmlape.engine.hooks.per_class import PerClassHook
-from mmlape.engine.hooks.predictions import SavePredictionsHook
-from mmlape.engine.hooks.reseed import ReseedHook
-from mmlape.engine.hooks.run_record import RunRecordHook
-from mmlape.engine.hooks.second_evaluation import SecondEvaluationHook
-from mmlape.engine.hooks.stop import StopHook
+from mmlape.engine.hooks.run import (
+    AccumulationHook,
+    BannerHook,
+    CompileBackboneHook,
+    NaNGuardHook,
+    ReseedHook,
+    RunRecordHook,
+)
 
 ALWAYS = (
     'AccumulationHook', 'BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook',

@@ -1,15 +1,18 @@
-"""MMEngine's checkpoint hook, changed so that every checkpoint can be resumed and none is lost to the next."""
+"""Hooks that save: every checkpoint can be resumed, none is lost to the next, and a signal leaves one."""
 
 import os
 import shutil
 
-from mmengine.dist import is_main_process
+from mmengine.dist import barrier, is_main_process
 from mmengine.hooks import CheckpointHook as _CheckpointHook
+from mmengine.hooks import EMAHook, Hook
 from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.runner import EpochBasedTrainLoop
 
-from mmlape.engine.distributed.processes import on_main_process
+from mmlape.engine.distributed.processes import any_process, on_main_process
 from mmlape.errors import DiskSpaceError
 from mmlape.registry import HOOKS
+from mmlape.runs.failures import Interrupted
 
 
 @HOOKS.register_module()
@@ -18,21 +21,14 @@ class CheckpointHook(_CheckpointHook):
 
     A checkpoint holds no gradients. One that is due between two accumulated iterations is saved after the step of the
     optimiser that they lead to.
-
-    Attributes:
-        saved: The iteration of the last checkpoint.
     """
 
     changes_results = False
     deferred = False
-    saved = 0
+    saved = 0  # the iteration of the last checkpoint
 
     def before_train(self, runner) -> None:
-        """Check that there is space for the checkpoints to come.
-
-        Raises:
-            DiskSpaceError: There is not.
-        """
+        """Check that there is space for the checkpoints to come; raise DiskSpaceError if not."""
         super().before_train(runner)
         if '://' not in str(self.out_dir):
             on_main_process(lambda: self._require_space(runner))
@@ -63,13 +59,7 @@ class CheckpointHook(_CheckpointHook):
             self._save_checkpoint(runner)
 
     def save_now(self, runner, epoch: int, done: int) -> None:
-        """Save when no checkpoint is due, unless that was done.
-
-        Args:
-            runner: The runner.
-            epoch: How many epochs are complete.
-            done: How many iterations are.
-        """
+        """Save when no checkpoint is due, unless that was done; ``epoch`` and ``done`` iterations are complete."""
         if self.saved == done:
             return
         step = done if not self.by_epoch else f'{epoch}_iter_{done}' if done % len(runner.train_dataloader) else epoch
@@ -120,3 +110,69 @@ def checkpoint_bytes(runner) -> int:
             if value.requires_grad
         )
     return size
+
+
+@HOOKS.register_module()
+class StopHook(Hook):
+    """Save and raise Interrupted after the step of the optimiser in which the signal came to any process.
+
+    While the weights are those of a checkpoint, in an evaluation above all, the signal ends a process at once.
+    """
+
+    changes_results = False
+    priority = 'LOWEST'
+
+    def before_run(self, runner) -> None:
+        """Find the hook that saves; a run with another one than this package's is not saved."""
+        self.saving = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
+
+    def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
+        """Let the signal wait for the end of the step."""
+        runner.stop.waits = self.saving is not None
+
+    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
+        """Stop if a process was sent the signal; after the last iteration of an epoch, when that has ended."""
+        by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
+        if not (by_epoch and (runner.iter + 1) % len(runner.train_dataloader) == 0):
+            self._stop(runner, runner.epoch, runner.iter + 1)
+
+    def after_train_epoch(self, runner) -> None:
+        """Stop if a process was sent the signal."""
+        if isinstance(runner.train_loop, EpochBasedTrainLoop):
+            self._stop(runner, runner.epoch + 1, runner.iter)
+
+    def _stop(self, runner, epoch: int, done: int) -> None:
+        if self.saving is None or not at_step(runner.optim_wrapper):
+            return
+        if any_process(runner.stop.received, next(runner.model.parameters()).device):
+            self.saving.save_now(runner, epoch, done)
+            runner.record.update(iter=done)
+            barrier()  # a process that is gone ends the others, which may still write
+            raise Interrupted
+        runner.stop.waits = self.saving.saved != done
+
+    def after_train(self, runner) -> None:
+        """Let the signal act at once again."""
+        runner.stop.waits = False
+
+
+@HOOKS.register_module()
+class KeptEMAHook(EMAHook):
+    """MMEngine's ``EMAHook`` for recipes that evaluate the plain weights, such as CeiT's.
+
+    Checkpoints have the plain weights as the model's, and the average under ``state_dict_ema``, timm's name.
+    """
+
+    before_val_epoch, after_val_epoch = Hook.before_val_epoch, Hook.after_val_epoch
+    before_test_epoch, after_test_epoch = Hook.before_test_epoch, Hook.after_test_epoch
+
+    def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Add the average."""
+        checkpoint['state_dict_ema'] = self.ema_model.state_dict()
+
+    def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Resume the average; otherwise it begins as the weights that are loaded."""
+        if runner._resume and 'state_dict_ema' in checkpoint:
+            self.ema_model.load_state_dict(checkpoint['state_dict_ema'])
+        else:
+            super().after_load_checkpoint(runner, checkpoint)

@@ -6,7 +6,7 @@ import torch
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper, OptimWrapperDict
-from torch import Tensor, nn
+from torch import nn
 
 from mmlape.engine.distributed.sharding import ShardedModel, local, summed
 from mmlape.errors import ConfigError
@@ -50,15 +50,11 @@ def gradient_norms(parts: Mapping[str, Sequence[nn.Parameter]], scale: float = 1
         return {}
     names = list(parts)
     index = torch.tensor([names.index(owner) for owner in owners], device=gradients[0].device)
-    squares = _squared_norms([local(gradient) for gradient in gradients])
+    norms = torch._foreach_norm([local(gradient) for gradient in gradients], 2)
+    squares = torch.stack([norm.double() for norm in norms]).square()  # in float64, where no square overflows
     sums = summed(squares.new_zeros(len(names)).index_add_(0, index, squares), gradients[0])
-    norms = (torch.cat((sums, sums.sum()[None])).sqrt() / scale).tolist()
-    return dict(zip([*names, 'all'], norms, strict=True))
-
-
-def _squared_norms(gradients: list[Tensor]) -> Tensor:
-    """Return each gradient's squared norm in float64, where no square overflows."""
-    return torch.stack([norm.double() for norm in torch._foreach_norm(gradients, 2)]).square()
+    totals = (torch.cat((sums, sums.sum()[None])).sqrt() / scale).tolist()
+    return dict(zip([*names, 'all'], totals, strict=True))
 
 
 @HOOKS.register_module()
@@ -89,8 +85,7 @@ class GradientNormHook(Hook):
         wrapper = runner.optim_wrapper
         if isinstance(wrapper, OptimWrapperDict):
             raise ConfigError(f'GradientNormHook needs a model with one optimiser, not {type(wrapper).__name__}')
-        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
-        self.parts = parameter_parts(model)
+        self.parts = parameter_parts(runner.model.module if is_model_wrapper(runner.model) else runner.model)
         self.due = runner.iter + 1 if runner.iter == 0 else self._next(runner.iter)
         step = wrapper.step
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from mmlape.checkpoint.download import HUB, local_path
-from mmlape.checkpoint.normalisation import Normalisation
+from mmlape.checkpoint.records import Normalisation
 from mmlape.errors import ConfigError, StackError
 
 OLDEST = '1.0.20'

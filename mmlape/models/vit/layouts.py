@@ -12,7 +12,7 @@ import re
 from dataclasses import replace
 
 from mmlape.checkpoint.key_maps import CLASS_HEADS, Layout, Tensors, Weights, rename_keys
-from mmlape.checkpoint.normalisation import HALF
+from mmlape.checkpoint.records import HALF
 from mmlape.checkpoint.targets import Target
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid, square_grid

@@ -1,11 +1,13 @@
-"""ImageNet's format, a folder of images for each class or a list of files and labels, and Sun397's."""
+"""Formats of classification: ImageNet's folders or lists, Sun397's, CIFAR's and Fashion-MNIST's files."""
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
-from mmlape.datasets.formats.base import DataSource, ImageEntry, files_below
-from mmlape.datasets.issues import ERROR, DataIssue
+from mmlape.datasets.fashion_mnist import HINT, idx_files, read_pair
+from mmlape.datasets.formats.base import ERROR, DataIssue, DataSource, ImageEntry, files_below
 from mmlape.datasets.sources import read_lines
 from mmlape.errors import DataError
 
@@ -147,3 +149,57 @@ class SunSource(FolderSource):
             else:
                 self.entries.append(ImageEntry(path, label))
         yield from self._look_up(complete)
+
+
+class CifarSource(DataSource):
+    """CIFAR's files, packed for Python, whose checksums are known; with ``download=True``, MMPretrain fetches them."""
+
+    pack_transform = 'PackInputs'
+
+    def __init__(self, split: str, cfg: dict, dataset_class: type[Any]) -> None:
+        super().__init__(split, cfg, dataset_class)
+        self.summary.path = self.image_dir = os.path.join(self.root, dataset_class.base_folder)
+        self.instructions = (
+            f'{dataset_class.__name__}: unpack {dataset_class.url} there, so that {self.root.rstrip("/")} holds '
+            f'{dataset_class.base_folder}/'
+        )
+
+    def check_structure(self, complete: bool) -> Iterator[DataIssue]:
+        """Compare the checksums of all files; MMPretrain wants those of both splits."""
+        cls = self.dataset_class
+        files = [*cls.train_list, *cls.test_list, (cls.meta['filename'], cls.meta['md5'])]
+        for name, published in [] if self.option('download') else files:
+            path = os.path.join(self.image_dir, name)
+            if not os.path.isfile(path):
+                raise DataError(f'{path} does not exist. {self.hint()}')
+            with open(path, 'rb') as file:
+                md5 = hashlib.md5(file.read(), usedforsecurity=False).hexdigest()
+            if md5 != published:
+                raise DataError(
+                    f'{path} ({os.path.getsize(path):,} bytes) is truncated or another file: its MD5 sum is {md5}, '
+                    f'that of the published one {published}. {self.hint()}'
+                )
+        self.summary.seen, self.summary.sampled = set(range(self.summary.num_classes)), False
+        yield from ()
+
+
+class FashionMNISTSource(DataSource):
+    """Fashion-MNIST's gzipped IDX files."""
+
+    instructions = HINT
+    pack_transform = 'PackInputs'
+
+    def __init__(self, split: str, cfg: dict, dataset_class: type[Any]) -> None:
+        super().__init__(split, cfg, dataset_class)
+        self.files = idx_files(self.root, self.option('split'))
+        self.summary.path = self.files[0]
+
+    def check_structure(self, complete: bool) -> Iterator[DataIssue]:
+        """Check the files, and count the labels."""
+        self.require(self.root, 'Data root')
+        count = self.option('indices')
+        labels = read_pair(*self.files)[1][: count if isinstance(count, int) else None].tolist()
+        self.summary.images, self.summary.sampled = len(labels), False
+        self.summary.labels.update(Counter(labels))
+        self.summary.seen = set(labels)
+        yield from ()

@@ -1,0 +1,242 @@
+"""Hooks of every training run: seeds, steps, its log and record, and an end before a broken iteration is saved."""
+
+import logging
+import math
+import time
+
+from mmengine.dist import all_gather_object
+from mmengine.hooks import CheckpointHook, Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
+
+from mmlape.engine.distributed.processes import any_process
+from mmlape.engine.hooks.evaluation import PerClassHook
+from mmlape.engine.optim import quiet_logger
+from mmlape.engine.plan import RunPlan
+from mmlape.engine.seeding import derive_seed, seed_everything
+from mmlape.errors import ConfigError, NotFiniteError
+from mmlape.registry import HOOKS
+from mmlape.runs.record import checkpoints, cost
+
+_MODEL_STREAM = 1  # keeps these keys apart from those of the samples, which have three parts as well
+
+
+@HOOKS.register_module()
+class ReseedHook(Hook):
+    """Reseed every generator before each training iteration.
+
+    Processes differ, unless the configuration has ``randomness.diff_rank_seed=False``.
+    """
+
+    changes_results = False
+    priority = 'HIGHEST'
+
+    def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
+        """Reseed after the batch is loaded, before the forward pass."""
+        rank = runner.rank if runner.diff_rank_seed else 0
+        seed_everything(derive_seed(runner.seed, runner.iter, rank, _MODEL_STREAM))
+
+
+@HOOKS.register_module()
+class AccumulationHook(Hook):
+    """Let the last step of an epoch average over the iterations that are left.
+
+    So an epoch has the steps that larger batches would give it, and a checkpoint after it needs no gradients.
+    """
+
+    changes_results = False
+    priority = 'HIGHEST'
+
+    def before_run(self, runner) -> None:
+        """Have the optimiser's wrapper count iterations of an epoch where MMEngine gives it those of the run."""
+        loop, wrapper = runner.train_loop, runner.optim_wrapper
+        if isinstance(loop, EpochBasedTrainLoop):
+            length, count = len(loop.dataloader), wrapper.initialize_count_status
+            wrapper.initialize_count_status = lambda model, done, total: count(model, done % length, length)
+
+    def before_train_epoch(self, runner) -> None:
+        """Start the count; of an epoch that is resumed in its middle, there."""
+        if isinstance(runner.train_loop, EpochBasedTrainLoop):
+            with quiet_logger(logging.ERROR):  # a warning about batch norms comes once, at the start of the run
+                runner.optim_wrapper.initialize_count_status(runner.model, runner.iter, runner.max_iters)
+
+
+@HOOKS.register_module()
+class CompileBackboneHook(Hook):
+    """Apply the configuration's ``compile_backbone``: True, or options of ``torch.compile``.
+
+    The backbone's graph has no breaks; heads, whose shapes follow the data, stay as they are. The module is compiled
+    in place, so no name in a checkpoint changes. Shapes are dynamic by default: the first two
+    or three image sizes compile, the others reuse that.
+    """
+
+    changes_results = False
+
+    def before_run(self, runner) -> None:
+        """Mark the backbone, which its first forward pass compiles, or raise ConfigError."""
+        options = runner.cfg.get('compile_backbone')
+        if options is None or options is False:
+            return
+        options = {} if options is True else options
+        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+        if not isinstance(options, dict):
+            raise ConfigError(f'compile_backbone={options!r}: give True, or a dict of options of torch.compile')
+        if not hasattr(model, 'backbone'):
+            raise ConfigError(f'compile_backbone: {type(model).__name__} has no backbone')
+        model.backbone.compile(**{'dynamic': True, **options})
+        runner.logger.info('the backbone is compiled in its first iterations, which take minutes')
+
+
+def banner(plan: RunPlan) -> tuple[str, str | None]:
+    """Return the line about batch and policy, and a warning if results will differ from the recipe's."""
+    total = plan.batch.total
+    line = f'{plan.batch} (batch policy: {plan.batch_policy}); '
+    base = (plan.cfg.get('auto_scale_lr') or {}).get('base_batch_size')
+    lr = (plan.cfg.optim_wrapper.get('optimizer') or {}).get('lr')
+    if not base:
+        return f'{line}the recipe does not say which batch its learning rate ({lr}) is for', None
+    line += f"the recipe's learning rate ({lr}) is for {base}"
+    if plan.batch_policy == 'auto-scale-lr':
+        return f'{line} and is multiplied by {total / base:g}', None
+    if plan.batch_policy == 'allow-batch-mismatch':
+        return line, (
+            f'{total} images a step instead of {base}, with the learning rate for {base} (--allow-batch-mismatch): '
+            "results will differ from the recipe's"
+        )
+    return line, None
+
+
+@HOOKS.register_module()
+class BannerHook(Hook):
+    """Log the banner, the seed and the work dir."""
+
+    changes_results = False
+    priority = 'LOWEST'
+
+    def before_train(self, runner) -> None:
+        """Log when everything is built, before the first batch."""
+        line, warning = banner(runner.plan)
+        runner.logger.info(f'{line}; seed {runner.seed}; {runner.work_dir}')
+        if warning:
+            runner.logger.log(logging.WARNING, warning)
+
+
+@HOOKS.register_module()
+class NaNGuardHook(Hook):
+    """Raise NotFiniteError before anything is saved or logged from the broken iteration."""
+
+    changes_results = False
+    priority = 'HIGHEST'
+
+    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
+        """Check the summed loss, which is finite only if every part is."""
+        loss = (outputs or {}).get('loss')
+        if loss is None or not any_process(not math.isfinite(float(outputs['loss'].detach())), loss.device):
+            return
+        gathered = all_gather_object({key: float(value.detach()) for key, value in outputs.items() if 'loss' in key})
+        bad = []
+        for rank, losses in enumerate(gathered):
+            where = f' (process {rank})' if len(gathered) > 1 else ''
+            bad += [f'{key} = {value}{where}' for key, value in losses.items() if not math.isfinite(value)]
+        kept = checkpoints(runner.work_dir)
+        last = f'the last good checkpoint is {kept[0]}' if kept else 'no checkpoint had been written'
+        raise NotFiniteError(
+            f'the loss is not finite at iteration {runner.iter + 1}: {", ".join(bad)}; {last}. '
+            'A lower learning rate or gradient clipping may help; so may --amp bf16 instead of fp16'
+        )
+
+
+@HOOKS.register_module()
+class RunRecordHook(Hook):
+    """Write metrics, and progress every few ``seconds``, through ``runner.record``."""
+
+    changes_results = False
+    priority = 'LOWEST'
+
+    def __init__(self, seconds: float = 2.0) -> None:
+        self.seconds = seconds
+        self.updated = -math.inf
+        self.earlier_seconds = 0.0  # of earlier parts of the run
+        self.times = [0.0, 0]  # seconds of iterations, and how many
+        self.iteration_end: float | None = None  # of the last iteration; None if something else came after it
+
+    def before_train(self, runner) -> None:
+        """Record the start, and evaluate resumed weights if the run was killed before that was done."""
+        self.started, self.first = time.monotonic(), runner.iter
+        runner.record.iteration = runner.iter + 1
+        self.earlier_seconds = (runner.record.fields.get('cost') or {}).get('train_seconds') or 0.0
+        self.parameters = sum(parameter.numel() for parameter in runner.model.parameters())
+        runner.record.update(**self._progress(runner))
+        if runner.iter and self._evaluation_is_due(runner) and not runner.record.has_evaluated(runner.iter):
+            runner.logger.info(f'the evaluation at iteration {runner.iter} is missing: evaluating now')
+            runner.val_loop.run()
+
+    def _evaluation_is_due(self, runner) -> bool:
+        if runner.val_loop is None:
+            return False
+        loop = runner.train_loop
+        loop._decide_current_val_interval()
+        by_iter = isinstance(loop, IterBasedTrainLoop)
+        now, end = (loop.iter, loop.max_iters) if by_iter else (loop.epoch, loop.max_epochs)
+        return now >= loop.val_begin and (now % loop.val_interval == 0 or now == end)
+
+    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
+        """Record the progress every few seconds, and at the end."""
+        now, done = time.monotonic(), runner.iter + 1
+        runner.record.iteration = done + 1
+        if self.iteration_end is not None:
+            self.times = [self.times[0] + now - self.iteration_end, self.times[1] + 1]
+        self.iteration_end = now
+        if now - self.updated < self.seconds and done < runner.max_iters:
+            return
+        self.updated = now
+        pace = (now - self.started) / max(done - self.first, 1)
+        eta = round(pace * (runner.max_iters - done))
+        loss = float(outputs['loss'].detach()) if outputs and 'loss' in outputs else None
+        runner.record.update(**self._progress(runner, done), loss=loss, eta=eta, cost=self._cost())
+
+    def _cost(self) -> dict:
+        seconds, count = self.times
+        total = self.earlier_seconds + time.monotonic() - self.started
+        return cost(total, seconds / count if count else None, self.parameters)
+
+    def before_val(self, runner) -> None:
+        """Leave the evaluation out of the time of an iteration."""
+        self.iteration_end = None
+
+    def after_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        """Leave the checkpoint out of the time of an iteration."""
+        self.iteration_end = None
+
+    def after_val_epoch(self, runner, metrics: dict | None = None) -> None:
+        """Record the metrics of an evaluation during training."""
+        scalars = finite({key: value for key, value in (metrics or {}).items() if isinstance(value, int | float)})
+        if not scalars:
+            return
+        key, greater = self._criterion(runner, scalars)
+        classes = next((hook.values for hook in runner.hooks if isinstance(hook, PerClassHook)), {})
+        classes = {name: finite(row) for name, row in classes.items()}
+        epoch = {} if isinstance(runner.train_loop, IterBasedTrainLoop) else dict(epoch=runner.epoch)
+        runner.record.add_evaluation(runner.iter, scalars, key, greater, **epoch, per_class=classes)
+
+    @staticmethod
+    def _criterion(runner, metrics: dict) -> tuple[str, bool]:
+        """Return the metric that chooses the best checkpoint, and whether more of it is better."""
+        for hook in runner.hooks:
+            if isinstance(hook, CheckpointHook) and hook.save_best:
+                return hook.key_indicators[0], hook.rules[0] != 'less'
+        return next(iter(metrics)), True
+
+    def _progress(self, runner, done: int | None = None) -> dict:
+        by_iter = isinstance(runner.train_loop, IterBasedTrainLoop)
+        epochs = {} if by_iter else dict(epoch=runner.epoch, max_epochs=runner.max_epochs)
+        return dict(iter=runner.iter if done is None else done, max_iters=runner.max_iters, **epochs)
+
+    def after_train(self, runner) -> None:
+        """Record that all iterations are done."""
+        runner.record.update(**self._progress(runner), eta=0, cost=self._cost())
+
+
+def finite(values: dict[str, float]) -> dict[str, float | None]:
+    """Return the values as JSON can hold them: None instead of NaN."""
+    return {key: float(value) if math.isfinite(value) else None for key, value in values.items()}
