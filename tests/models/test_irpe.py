@@ -1,6 +1,7 @@
 """iRPE: buckets of any grid, both readings, counts of the paper's models, checkpoints; golden data: test_golden."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -222,35 +223,51 @@ def test_a_public_file_is_described_and_loaded(options, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(loaded.state_dict().values(), model.state_dict().values()))
 
 
+SAME_TABLES = {
+    'product 2.0': (dict(ratio=2.0), ['product', 'euclidean', 'quantization']),
+    'product 2.4': (dict(ratio=2.4), ['product', 'euclidean', 'quantization']),
+    'euclidean': (dict(method='euclidean', ratio=20), ['product', 'euclidean', 'quantization']),
+    'clip': (dict(ratio=2.0, index='clip'), ['product', 'euclidean', 'quantization']),
+    'quantization': (dict(method='quantization', ratio=33), ['quantization', 'euclidean']),
+    'cross': (dict(method='cross', ratio=20), ['cross']),
+    'qkv': (dict(on='qkv'), ['product', 'euclidean', 'quantization', 'axial-deeplab']),
+    'axial-deeplab': (dict(type='axial-deeplab'), ['product', 'euclidean', 'quantization', 'axial-deeplab']),
+    'kv': (dict(on='kv'), ['product', 'euclidean', 'quantization', 'shaw']),
+    'shaw': (dict(type='shaw'), ['product', 'euclidean', 'quantization', 'shaw']),
+    'heads apart': (dict(on='kv', share_heads=False), ['product', 'euclidean', 'quantization']),
+}
+
+
+LISTED = re.compile(r"irpe with method='(\w+)', ([\d.]+) <= ratio < ([\d.]+)|(shaw|axial-deeplab) with ([\d.]+) <=")
+
+
 def with_encoding(options):
     return VisionTransformer(ARCH, 32, 8, pe_type=['learnable', options])
 
 
-@pytest.mark.parametrize(
-    ('options', 'told'),
-    [
-        (dict(ratio=2.4), dict(method='product', on='k', share_heads=True, ratio=2.0)),
-        (dict(method='quantization', ratio=33), dict(method='quantization', on='k', share_heads=True, ratio=33.0)),
-        (dict(method='euclidean', ratio=20), dict(method='product', on='k', share_heads=True, ratio=2.0)),
-        (dict(method='euclidean', ratio=10), dict(method='euclidean', on='k', share_heads=True, ratio=10.0)),
-        (dict(method='cross', ratio=20), dict(method='cross', on='k', share_heads=True, ratio=20.0)),
-        (dict(type='shaw'), dict(method='product', on='kv', share_heads=True, ratio=1.9)),
-        (dict(on='qv', share_heads=False), dict(method='product', on='qv', share_heads=False, ratio=1.9)),
-    ],
-    ids=str,
-)
-def test_the_usual_encoding_with_such_tables_is_taken_and_the_rest_named(tmp_path, options, told):
-    """Where a file is described, and where it is loaded; what is taken has such tables."""
+def shapes(model):
+    return {name: value.shape for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize('case', SAME_TABLES)
+def test_what_leaves_the_same_tables_is_listed(tmp_path, case):
+    """Where a file is described, and where it is loaded; what is listed has such tables, from ratio to ratio."""
+    options, expected = SAME_TABLES[case]
     options = dict(dict(type='irpe'), **options)
     model = fill(with_encoding(options))
     torch.save(model.state_dict(), foreign := str(tmp_path / 'a.pth'))
-    found = inspect(foreign)
-    taken = found['pe_type'][1]
-    assert taken == dict(told, type='irpe', mode='contextual')
-    assert 'names and shapes do not tell the method, ratio, index or reading of irpe' in found['mind']
-    report = load_backbone(with_encoding(taken), foreign)
-    assert len(report.loaded) == report.total, 'the tables have such shapes'
-    assert 'pe_type irpe of another method, ratio, index or reading; taken as' in ''.join(report.notes)
+    for text in (inspect(foreign)['mind'], load_backbone(with_encoding(options), foreign).notes[0]):
+        found = LISTED.findall(text)
+        assert [method or kind for method, *_, kind, _ in found] == expected and 'index piecewise/clip' in text
+    sides = dict(shaw='kv').get(options['type'], options.get('on', 'qkv' if options['type'] != 'irpe' else 'k'))
+    told = dict(type='irpe', on=sides, share_heads=options.get('share_heads', True))
+    for method, low, high, kind, start in found:
+        if kind:
+            assert shapes(with_encoding(dict(type=kind, ratio=float(start)))) == shapes(model)
+            continue
+        assert shapes(with_encoding(dict(told, method=method, ratio=float(low)))) == shapes(model)
+        assert shapes(with_encoding(dict(told, method=method, ratio=float(high) - 1e-6))) == shapes(model)
+        assert shapes(with_encoding(dict(told, method=method, ratio=float(high)))) != shapes(model)
 
 
 def test_our_own_files_say_which_encoding_they_have(tmp_path):
@@ -258,20 +275,27 @@ def test_our_own_files_say_which_encoding_they_have(tmp_path):
     model = with_encoding(options)
     torch.save({'state_dict': model.state_dict(), 'meta': {KEY: record_of(model).plain()}}, path := tmp_path / 'a.pth')
     found = inspect(path)
-    assert 'of irpe' not in found['mind']
+    assert 'does not say whether pe_type' not in found['mind']
     assert eval(found['to load it'].removeprefix('backbone='))['pe_type'] == ['learnable', options]
     assert 'pe_type' not in ''.join(load_backbone(model, str(path)).notes)
+
+
+def test_a_load_says_as_which_ratio_it_takes_the_tables(tmp_path):
+    torch.save(fill(vit(ratio=2.0)).state_dict(), path := str(tmp_path / 'a.pth'))
+    note = load_backbone(vit(ratio=2.4), path).notes[0]
+    assert "method='product', 2 <= ratio < 2.5" in note
+    assert note.endswith("taken as default, ['learnable', {'type': 'irpe', 'ratio': 2.4}]")
 
 
 def test_of_earlier_kinds_a_file_tells_the_ratio_or_says_that_it_does_not(tmp_path):
     huang = VisionTransformer(ARCH, 32, 8, pe_type=['learnable', dict(type='huang', ratio=2.9)])
     torch.save(huang.state_dict(), path := str(tmp_path / 'a.pth'))
     found = inspect(path)
-    assert found['pe_type'] == ['learnable', dict(type='huang', ratio=2.5)] and 'of huang' not in found['mind']
+    assert found['pe_type'] == ['learnable', dict(type='huang', ratio=2.5)] and 'pe_type is' not in found['mind']
     xl = VisionTransformer(ARCH, 32, 8, pe_type=['learnable', dict(type='transformer-xl', ratio=2.9)])
     torch.save(xl.state_dict(), path)
-    assert 'names and shapes do not tell the ratio of transformer-xl' in inspect(path)['mind']
-    assert 'transformer-xl of another ratio' in load_backbone(xl, path).notes[0]
+    assert 'pe_type is transformer-xl with ratio=1.9 or transformer-xl with another ratio' in inspect(path)['mind']
+    assert 'transformer-xl with another ratio' in load_backbone(xl, path).notes[0]
 
 
 def test_an_adapter_drops_the_bucket_of_the_class_token(tmp_path):

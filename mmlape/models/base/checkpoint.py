@@ -129,9 +129,13 @@ class CheckpointAdapter:
 
     def ambiguous_options(self, model: nn.Module) -> dict[str, list[str]]:
         """Return the arguments whose value no key tells, with the values that leave the keys of this model's."""
-        encodings = model.all_layers[0].attention.encodings if model.position.inside else ()
-        others = [f'{encoding.name} of another {encoding.untold}' for encoding in encodings if encoding.untold]
-        return {**model.position.ambiguous_options(), 'pe_type': others}
+        attn = model.all_layers[0].attention if model.position.inside else None
+        texts = [
+            text
+            for encoding in (attn.encodings if attn else ())
+            for text in encoding.ambiguous_options(attn.state_dict(), encoding.slot.num_prefix)
+        ]
+        return {**model.position.ambiguous_options(), 'pe_type': texts}
 
     # fit
 

@@ -1,6 +1,7 @@
 """What the tensors of a file tell of its position encodings: kinds, grid, joining and norm."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -43,13 +44,13 @@ class InferredPosition(NamedTuple):
         pe_type: As the model takes it; of several that fit, the first.
         grid: Of the tables; None without tables, or where they are of no square.
         needs_grid: Whether the user has to give the grid.
-        untold: What the file leaves open of the encodings inside attention.
+        ambiguous: In words, what the encodings inside attention can be, where keys do not tell.
     """
 
     pe_type: str | dict | list[str | dict]
     grid: Grid | None
     needs_grid: bool
-    untold: tuple[str, ...] = ()
+    ambiguous: Sequence[str] = ()
 
     def img_size(self, patch_size: int, default: int = 224) -> dict:
         """Return the image size that the tables are made for, where it is not the default."""
@@ -123,7 +124,7 @@ class TensorNames(NamedTuple):
             entries.append(dict(type=kind.name, **options) if options else kind.name)
             grid = grid or kind.infer_grid(attn, prefix)
         unknown = () if 'pe_type' in weights.recorded else inside
-        untold = tuple(f'the {kind.untold} of {kind.name}' for kind in unknown if kind.untold)
+        ambiguous = [text for kind in unknown for text in kind.ambiguous_options(attn, prefix)]
         layers = self.layers(weights)
         for kind in kinds(LayerPosition):
             options = kind.infer_options(layers)
@@ -131,7 +132,7 @@ class TensorNames(NamedTuple):
                 entries.append(dict(type=kind.name, **options) if options else kind.name)
         has_grid = bool(tables) or any(kind.has_grid for kind in inside)
         pe_type = weights.recorded.get('pe_type', entries if len(entries) > 1 else (entries or ['none'])[0])
-        return InferredPosition(pe_type, grid if has_grid else None, has_grid and grid is None, untold)
+        return InferredPosition(pe_type, grid if has_grid else None, has_grid and grid is None, ambiguous)
 
     def infer_patch_norm(self, weights: Weights, stem: str = 'patch_embed', post: str = 'norm1') -> str:
         """Return the key of ``PATCH_NORMS`` that leaves such norms in a stem, and behind tokens + PE.
@@ -153,7 +154,9 @@ class TensorNames(NamedTuple):
         joinings, norms = self.infer_joinings(weights), self.infer_norms(weights)
         missing = 'no square, pass grid=(rows, columns)' if position.needs_grid else ''
         rows = {
-            'pe_type': position.pe_type,
+            'pe_type': f"{position.pe_type}, or what else fits: see 'mind'"
+            if position.ambiguous
+            else position.pe_type,
             'pe grid': f'{grid[0]} x {grid[1]}' if grid else missing,
             'pe_joining': ' or '.join(joinings if has_table else joinings[:1]),
             'pe_norm': ' or '.join(norms) or 'none',
@@ -161,13 +164,10 @@ class TensorNames(NamedTuple):
         config = dict(pe_type=position.pe_type, pe_joining=joinings[0])
         if norms and norms[0] != 'layernorm':
             config['pe_norm'] = norms[0]
-        several = {'pe_joining': joinings, 'pe_norm': norms} if has_table else {}
-        notes = [
-            f'the file does not say whether {key} is {" or ".join(values)}'
-            for key, values in several.items()
-            if len(values) > 1
-        ]
-        notes += [f'names and shapes do not tell {what}: the usual one is assumed' for what in position.untold]
+        choices = {'pe_joining': joinings, 'pe_norm': norms} if has_table else {}
+        several = {key: values for key, values in choices.items() if len(values) > 1}
+        several |= {'pe_type': position.ambiguous} if position.ambiguous else {}
+        notes = [f'the file does not say whether {key} is {" or ".join(values)}' for key, values in several.items()]
         if position.needs_grid:
             notes.append("the PE is of no square grid: add the pretraining's to init_cfg, grid=(rows, columns)")
         return Description(rows, config, notes)

@@ -89,8 +89,6 @@ class AttentionPosition:
     """Whether its parameters are made for one grid."""
     reads_weights = False
     """Whether ``values`` is used; attention then computes its weights explicitly."""
-    untold = ''
-    """Arguments, in words, of which names and shapes of tensors tell nothing certain."""
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Keep the slot; register parameters and buffers on ``attn``, which has ``num_heads`` and ``head_dims``."""
@@ -128,8 +126,15 @@ class AttentionPosition:
         return False
 
     def infer_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
-        """Return the arguments that the tensors of a stored attention tell, where they are not the defaults."""
+        """Return the arguments that the tensors of a stored attention tell, where they are not the defaults.
+
+        Where several fit (``ambiguous_options``), they are those of the first.
+        """
         return {}
+
+    def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
+        """Return in words, the most usual first, which arguments leave such tensors; none if names and shapes tell."""
+        return []
 
     def infer_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
         """Return the grid of a stored attention's parameters; None if it is unknown."""

@@ -28,7 +28,6 @@ class _Clipped(ImageRPE):
     """iRPE's contextual terms with h for g; a file's keys are iRPE's, so only a record tells this kind."""
 
     sides = 'kv'
-    untold = 'ratio'
 
     def __init__(self, ratio: float = 1.9):
         super().__init__(on=self.sides, ratio=ratio, index='clip', reading='paper')
@@ -109,7 +108,6 @@ class TransformerXL(_Bucketed):
     """
 
     paper_name = 'Transformer-XL'
-    untold = 'ratio'
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register ``rpe_proj``, ``rpe_key_bias`` (u) and ``rpe_offset_bias`` (v)."""
@@ -136,6 +134,10 @@ class TransformerXL(_Bucketed):
     def found_in(self, attn: dict[str, Tensor]) -> bool:
         """Check for the linear map."""
         return 'rpe_proj.weight' in attn
+
+    def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
+        """Return that no tensor depends on the ratio."""
+        return [f'transformer-xl with ratio={self.buckets.alpha:g}', 'transformer-xl with another ratio']
 
 
 @POSITION_ENCODINGS.register_module('sasa')

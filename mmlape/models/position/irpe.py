@@ -133,6 +133,11 @@ _PUBLISHED = {3: 1.9, 4: 2.0, 5: 2.5, 6: 3.0, 7: 3.5, 40: 20.0, 66: 33.0}
 """The ratios of the paper's models, by the largest index."""
 
 
+def _ratios(beta: int) -> str:
+    """Return which ratios have this largest index."""
+    return f'{beta / 2:g} <= ratio < {(beta + 1) / 2:g}'
+
+
 @POSITION_ENCODINGS.register_module('irpe')
 class ImageRPE(AttentionPosition):
     """iRPE; buckets depend on offsets only, so its tables serve any grid and any window.
@@ -152,7 +157,6 @@ class ImageRPE(AttentionPosition):
 
     paper_name = 'iRPE'
     windows = True
-    untold = 'method, ratio, index or reading'
 
     def __init__(
         self,
@@ -244,24 +248,41 @@ class ImageRPE(AttentionPosition):
         return any(name.startswith('rpe_') and name.endswith(tuple(LEAVES.values())) for name in attn)
 
     def infer_options(self, attn: dict[str, Tensor], num_prefix: int) -> dict:
-        """Return what names and shapes tell, and the paper's method and ratio, if it has such, of those that fit."""
+        """Return what names and shapes tell, and the first method and ratio that leave such tables."""
+        told, steps = self._stored(attn, num_prefix)
+        method, beta = next(iter(steps.items()))
+        return dict(method=method, **told, ratio=_PUBLISHED.get(beta, beta / 2))
+
+    def ambiguous_options(self, attn: dict[str, Tensor], num_prefix: int) -> list[str]:
+        """Return the methods with their ratios, and the earlier kinds, that leave such tables."""
+        told, steps = self._stored(attn, num_prefix)
+        texts = []
+        for method, beta in steps.items():
+            same = told['mode'] == 'contextual' and 'q' not in told['on'] and method in ('product', 'cross')
+            reading = '' if same else ', reading code/paper'
+            texts.append(f'irpe with method={method!r}, {_ratios(beta)}, index piecewise/clip{reading}')
+        for name, kind in POSITION_ENCODINGS.module_dict.items():
+            clipped = dict(mode='contextual', on=getattr(kind, 'sides', None), share_heads=True)
+            texts += [f'{name} with {_ratios(steps["product"])}'] if told == clipped and 'product' in steps else []
+        return texts
+
+    def _stored(self, attn: dict[str, Tensor], num_prefix: int) -> tuple[dict, dict[str, int]]:
+        """Return the arguments that names and shapes tell, and for each method that fits the largest index."""
         tables = {name: table for name, table in attn.items() if name.startswith('rpe_')}
         name, table = next(iter(tables.items()))
         count = table.shape[1 if name.startswith('rpe_v.') else -1] - bool(num_prefix)
-        side = math.isqrt(count)
-        if any(part in name for part in CROSS):
-            method, beta = 'cross', count // 2
-        elif side * side == count and side % 2:
-            method, beta = 'product', side // 2
-        else:  # the paper has a count for each of them, the most usual of which is Euclidean's
-            method, beta = 'quantization' if count == 133 else 'euclidean', count // 2
-        return dict(
-            method=method,
+        told = dict(
             mode='bias' if name.endswith(LEAVES['bias']) else 'contextual',
             on=''.join(side for side in 'qkv' if any(name.startswith(f'rpe_{side}.') for name in tables)),
             share_heads=len(table) == 1,
-            ratio=_PUBLISHED.get(beta, beta / 2),
         )
+        if any(part in name for part in CROSS):
+            return told, dict(cross=count // 2)
+        side = math.isqrt(count)
+        product = dict(product=side // 2) if side * side == count and side % 2 else {}
+        # the paper has a count for each of them, the most usual of which is Euclidean's
+        distances = ('quantization', 'euclidean') if count == 133 else ('euclidean', 'quantization')
+        return told, product | dict.fromkeys(distances, count // 2)
 
     def infer_heads(self, attn: dict[str, Tensor]) -> int | None:
         """Return the number of tables, or what widths tell; None if heads share biases."""
