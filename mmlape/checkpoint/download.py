@@ -1,7 +1,6 @@
 """Checkpoints named by an address: downloaded once, into the cache of torch.hub or of the Hugging Face hub."""
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -11,6 +10,7 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
+import portalocker
 import torch
 from mmengine.logging import print_log
 
@@ -98,8 +98,10 @@ def _download(url: str, target: Path) -> None:
     """Download a file, unless another process of this machine that is waited for has done it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target.with_name(f'.{target.name}.lock'), 'w') as lock:
-        with contextlib.suppress(OSError):  # a file system without locks: each process downloads for itself
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(
+            portalocker.LockException
+        ):  # a file system without locks: each process downloads for itself
+            portalocker.lock(lock, portalocker.LockFlags.EXCLUSIVE)
         if target.is_file():
             return
         print_log(f'downloading {url} to {target}', logger='current')

@@ -7,7 +7,7 @@ process inherits the lock, so a GPU stays reserved while its training lives, eve
 gone.
 """
 
-import fcntl
+import getpass
 import os
 import re
 import signal
@@ -22,11 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import portalocker
+
 import mmlape
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.experiments.study import PlannedRun
 from mmlape.mim import mim_root
 from mmlape.runs.locks import lock_holder, take_lock
+from mmlape.runs.record import available_cores
 from mmlape.runs.run import Run
 
 _LIST_DEVICES = """
@@ -84,7 +87,7 @@ class DevicePool:
 
     def __init__(self, devices: Sequence[Device], folder: str | Path | None = None) -> None:
         self.devices = tuple(devices)
-        self.folder = Path(folder or Path(tempfile.gettempdir()) / f'mmlape-{os.getuid()}' / 'devices')
+        self.folder = Path(folder or Path(tempfile.gettempdir()) / f'mmlape-{getpass.getuser()}' / 'devices')
 
     def acquire(self, count: int) -> Slot | None:
         """Reserve ``count`` GPUs; return None, and reserve none, if fewer are free."""
@@ -105,7 +108,7 @@ class DevicePool:
         """Let one process choose at a time: of two that each lock a half, neither would have enough."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with open(self.folder / '.choosing', 'w') as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            portalocker.lock(file, portalocker.LockFlags.EXCLUSIVE)
             yield
 
     def free(self) -> list[Device]:
@@ -179,7 +182,8 @@ def import_path() -> str:
     return os.pathsep.join([package, *others])
 
 
-STOP_SIGNALS = ((signal.SIGTERM, 60), (signal.SIGKILL, 5))
+_KILL = getattr(signal, 'SIGKILL', signal.SIGTERM)  # Windows has none
+STOP_SIGNALS = ((signal.SIGTERM, 60), (_KILL, 5))
 """What ends a process, and how many seconds each signal is given."""
 
 
@@ -233,7 +237,7 @@ class LocalLauncher(Launcher):
                 '(CUDA_VISIBLE_DEVICES), or use --slurm'
             )
         self.processes, self.pool = processes, pool(devices) if devices else None
-        cores = len(os.sched_getaffinity(0))
+        cores = available_cores()
         fitting = len(devices) // processes if devices else max(1, cores // processes)
         self.max_parallel = max_parallel or fitting
         parallel = min(self.max_parallel, fitting) if devices else self.max_parallel
@@ -300,12 +304,12 @@ class LocalLauncher(Launcher):
                 except subprocess.TimeoutExpired:
                     continue
         for job in jobs:
-            _signal(job.process, signal.SIGKILL)  # children that outlived the first process of their group
+            _signal(job.process, _KILL)  # children that outlived the first process of their group
         return f'{len(jobs)} stopped' if jobs else ''
 
 
 def _signal(process: subprocess.Popen, number: int) -> None:
     try:
-        os.killpg(process.pid, number)
+        os.killpg(process.pid, number) if hasattr(os, 'killpg') else process.send_signal(number)
     except (ProcessLookupError, PermissionError):
         return

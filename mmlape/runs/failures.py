@@ -271,7 +271,7 @@ def _is_alive(pid: int) -> bool:
 TAIL_LINES = 15
 SCANNED_LINES = 200
 _FIRST_FAILURE = re.compile(r'^mmlape: process (\d+) failed first, with exit status (-\d+)$', re.MULTILINE)
-_STOPS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STOPS = ('SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP')
 
 
 def last_part(log: str | Path) -> list[str]:
@@ -309,13 +309,13 @@ def diagnose(status: int | None, lines: list[str], out_of_memory: bool = False) 
     text = '\n'.join(lines[-SCANNED_LINES:])
     first = _FIRST_FAILURE.findall(text)
     number = -int(first[-1][1]) if first else _signal_of(status)
-    if number == signal.SIGKILL and out_of_memory:
-        return dict(kind='out-of-memory', reason='killed by the kernel: this machine ran out of memory')
     if number:
         name = signal.Signals(number).name if number in set(signal.Signals) else f'signal {number}'
+        if name == 'SIGKILL' and out_of_memory:
+            return dict(kind='out-of-memory', reason='killed by the kernel: this machine ran out of memory')
         if first:
             return dict(kind='lost-worker', reason=f'process {first[-1][0]} was killed by {name}')
-        return dict(kind='interrupted' if number in _STOPS else 'error', reason=f'killed by {name}')
+        return dict(kind='interrupted' if name in _STOPS else 'error', reason=f'killed by {name}')
     errors = [line.split('mmlape: error:')[1].strip() for line in lines if 'mmlape: error:' in line]
     kind = kind_in(errors[-1] if errors else text).name
     if kind == 'lost-worker' and out_of_memory:

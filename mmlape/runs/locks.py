@@ -1,16 +1,18 @@
-"""Lock files: held through `flock` until their descriptor is closed, or the last process that inherited it ends.
+"""Lock files: held until their descriptor is closed, or the last process that inherited it ends.
 
 No kill leaves one behind. A child that is passed the descriptor keeps the lock after its parent's death; a child that
 was only forked (a data loader's worker) does not.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import socket
 import time
 from pathlib import Path
+
+import portalocker
+from portalocker import LockFlags
 
 ATTEMPTS = 4  # lock_holder takes the lock for an instant
 _acquired: dict[int, tuple[int, int]] = {}  # descriptor -> device and inode of the file that it was opened for
@@ -29,7 +31,8 @@ def _drop_inherited() -> None:
     _acquired.clear()
 
 
-os.register_at_fork(after_in_child=_drop_inherited)
+if hasattr(os, 'register_at_fork'):  # Windows starts every process anew
+    os.register_at_fork(after_in_child=_drop_inherited)
 HOLDER_UNKNOWN = dict(host='unknown', pid=None, slurm_job=None, since=None)
 
 
@@ -45,16 +48,16 @@ def take_lock(path: str | Path) -> int | None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     for attempt in range(ATTEMPTS):
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            portalocker.lock(descriptor, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
             break
-        except BlockingIOError:
+        except portalocker.AlreadyLocked:
             if attempt == ATTEMPTS - 1:
                 os.close(descriptor)
                 return None
             time.sleep(0.02)
-        except OSError:
+        except portalocker.LockException as error:
             os.close(descriptor)
-            raise
+            raise OSError(*error.args[0].args) from error
     holder = dict(
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -62,7 +65,8 @@ def take_lock(path: str | Path) -> int | None:
         since=time.strftime('%Y-%m-%dT%H:%M:%S'),
     )
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.write(descriptor, json.dumps(holder).encode())
     _acquired[descriptor] = _identity(descriptor)
     return descriptor
 
@@ -74,10 +78,10 @@ def lock_holder(path: str | Path) -> dict | None:
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+        portalocker.lock(descriptor, LockFlags.SHARED | LockFlags.NON_BLOCKING)
+    except portalocker.AlreadyLocked:
         return read_holder(path) or dict(HOLDER_UNKNOWN)
-    except OSError:  # a file system without locks: nobody could take it
+    except portalocker.LockException:  # a file system without locks: nobody could take it
         return None
     finally:
         os.close(descriptor)

@@ -182,12 +182,16 @@ def _best(evaluations: list[dict], key: str, greater: bool) -> dict | None:
     return best and dict(best, key=key)
 
 
+def available_cores() -> int:
+    """Return the number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
+
 def describe_machine() -> dict[str, str]:
     """Return ``host`` and ``device``: the GPU's name, or the number of CPU cores."""
     import torch  # here, as a report reads records without torch
 
-    cores = len(os.sched_getaffinity(0))
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f'CPU, {cores} cores'
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f'CPU, {available_cores()} cores'
     return dict(host=socket.gethostname(), device=device)
 
 
