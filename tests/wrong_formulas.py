@@ -185,6 +185,9 @@ BY_FILE = {
          '(0, 0, 0, num_prefix - prefix)'),
     ],
     'mmlape/models/vit/model.py': [
+        ('dropout of embeddings missing', 'return self.pos_drop(x)', 'return x + 0 * self.pos_drop(x)'),
+        ('post-posemb: norm before the PE', 'x, pe = self.add_position(x, hw)  # (B, P + N, D)\n        ', '',
+         'x = self.norm_pre(x)\n', 'x = self.norm_pre(x)\n        x, pe = self.add_position(x, hw)\n'),
         ('patch norms: eps always 1e-5', "norm_cfg.get('eps', 1e-5)", '1e-5'),
         ('Sub-LN: the initial weights of the recipe', 'weight.copy_(value)', 'pass'),
         ('distilled: tokens exchanged', "('cls_token', 'dist_token')", "('dist_token', 'cls_token')"),
@@ -332,9 +335,6 @@ BY_FILE = {
          'drop_path_rate=0.0'),
     ],
     'mmlape/models/base/isotropic.py': [
-        ('dropout of embeddings missing', 'return self.pos_drop(x)', 'return x + 0 * self.pos_drop(x)'),
-        ('post-posemb: norm before the PE', 'x, pe = self.add_position(x, hw)  # (B, P + N, D)\n        ', '',
-         'x = self.norm_pre(x)\n', 'x = self.norm_pre(x)\n        x, pe = self.add_position(x, hw)\n'),
         ('autocast: tokens half without a PE', 'full_precision(self.position.joining.enter(x, pe))',
          'self.position.joining.enter(x, pe)'),
         ('final norm missing', 'self.final_norm(x) if last', 'x + 0 * self.final_norm(x) if last'),

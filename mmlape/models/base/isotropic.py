@@ -24,27 +24,18 @@ OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
 class IsotropicBackbone(BaseBackbone):
     """The parts and the outputs that such backbones share.
 
-    A subclass calls ``set_outputs`` and ``add_prefix_tokens`` in its constructor, and defines ``forward``, from
-    ``embed`` and ``outputs``; see ``BaseBackbone`` for what else it must have.
+    A subclass calls ``set_outputs`` and ``add_prefix_tokens`` in its constructor, and defines ``forward``; see
+    ``BaseBackbone`` for what else it must have.
 
     Attributes:
-        stem_name: The name of the module that maps images to tokens and their grid.
         arch: Widths, depth and heads.
         final_norm_name: The name of the norm after the last layer, which may be None.
-        norm_pre: Norm of the first layer's input; None for none.
-        pos_drop: Dropout of the first layer's input.
     """
 
-    stem_name: ClassVar[str] = 'patch_embed'
     final_norm_name: ClassVar[str] = 'norm'
     out_types: ClassVar[tuple[str, ...]] = OUT_TYPES
     prefix_tokens: tuple[str, ...] = ('cls_token',)
     arch: dict[str, Any]
-
-    def __init__(self, init_cfg: dict | list[dict] | None = None):
-        super().__init__(init_cfg)
-        self.norm_pre: nn.Module | None = None
-        self.pos_drop: nn.Module = nn.Identity()
 
     # building
 
@@ -88,8 +79,7 @@ class IsotropicBackbone(BaseBackbone):
         """Build the layers of ``arch``, with stochastic depth that grows linearly from 0.
 
         ``attn`` are arguments of their attention beside widths and encodings, ``windows`` the side of each layer's
-        windows,
-        None for global attention, ``options`` further arguments of all layers.
+        windows (None for global attention), ``options`` further arguments of all layers.
         """
         depth, dims = self.arch['num_layers'], self.embed_dims
         attn = dict(attn, embed_dims=dims, num_heads=self.arch['num_heads'])
@@ -118,14 +108,6 @@ class IsotropicBackbone(BaseBackbone):
 
     # running
 
-    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
-        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the patches' grid."""
-        x, hw = getattr(self, self.stem_name)(x)  # (B, N, D)
-        x, pe = self.add_position(x, hw)  # (B, P + N, D)
-        if self.norm_pre is not None:
-            x = self.norm_pre(x)
-        return self.pos_drop(x), pe, hw
-
     @property
     def final_norm(self) -> nn.Module | None:
         """The norm after the last layer."""
@@ -147,15 +129,6 @@ class IsotropicBackbone(BaseBackbone):
         for layer in self.all_layers[start:stop]:
             x, pe = layer(x, pe, hw)
         return x, pe
-
-    def outputs(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, ...]:
-        """Run the layers on what ``embed`` returns; return one output per out index."""
-        outs, start = {}, 0
-        for number in sorted(set(self.out_indices)):
-            x, pe = self.run_layers(x, pe, hw, start, number + 1)
-            start = number + 1
-            outs[number] = self.output(x, hw, number)
-        return tuple(outs[number] for number in self.out_indices)
 
     def split_prefix(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Split tokens (B, P + N, D) into those of the prefix and those of the patches."""

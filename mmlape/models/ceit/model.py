@@ -14,7 +14,7 @@ from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.ceit.layers import ImageToTokens, LayerClassAttention, LeFFLayer
 from mmlape.models.grid import Grid
 from mmlape.models.names import name_models, resolve_arch
-from mmlape.models.position import PositionType, resolve_position
+from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.registry import MODELS
 
 
@@ -71,7 +71,6 @@ class CeiT(IsotropicBackbone):
         ),
         without={'pos_layer_embed': dict(out_type='featmap')},
     )
-    stem_name = 'i2t'
     embedding_names = ('i2t.',)
     patch_size = 16
 
@@ -142,7 +141,12 @@ class CeiT(IsotropicBackbone):
         """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
         x, pe, hw = self.embed(x)
         if self.lca is None:
-            return self.outputs(x, pe, hw)
+            outs = {}
+            for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
+                x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
+                if number in self.out_indices:
+                    outs[number] = self.output(x, hw, number)
+            return tuple(outs[number] for number in self.out_indices)
         tokens = []
         for layer in self.blocks:
             x, pe = layer(x, pe, hw)
@@ -150,6 +154,12 @@ class CeiT(IsotropicBackbone):
         last = self.norm(self.lca(torch.stack(tokens, dim=1) + self.pos_layer_embed))
         outs = [*tokens[:-1], last]
         return tuple(outs[index] for index in self.out_indices)
+
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the patches' grid."""
+        x, hw = self.i2t(x)  # (B, N, D)
+        x, pe = self.add_position(x, hw)  # (B, P + N, D)
+        return self.pos_drop(x), pe, hw
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return LCA's parts where this model has none."""

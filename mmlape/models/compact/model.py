@@ -16,7 +16,7 @@ from mmlape.models.compact.layers import TOKENIZERS, CompactLayer
 from mmlape.models.grid import Grid
 from mmlape.models.layers.linear import Linear
 from mmlape.models.names import VARIANTS, name_models, resolve_arch
-from mmlape.models.position import PositionType, resolve_position
+from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.registry import MODELS
 
 POOLINGS = ('cls_token', 'sequence_pool')
@@ -89,7 +89,6 @@ class CompactTransformer(IsotropicBackbone):
     paper_name = staticmethod(_paper_name)
     checkpoint_adapter = CompactCheckpointAdapter()
     table_name = 'positional_emb'
-    stem_name = 'tokenizer'
     embedding_names = ('tokenizer.', 'norm_pre.')
     prefix_tokens = ('class_emb',)
     out_types = (*OUT_TYPES, 'sequence_pool')
@@ -166,7 +165,18 @@ class CompactTransformer(IsotropicBackbone):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
         x, pe, hw = self.embed(x)
-        return self.outputs(x, pe, hw)
+        outs = {}
+        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
+            x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
+            if number in self.out_indices:
+                outs[number] = self.output(x, hw, number)
+        return tuple(outs[number] for number in self.out_indices)
+
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the patches' grid."""
+        x, hw = self.tokenizer(x)  # (B, N, D)
+        x, pe = self.add_position(x, hw)  # (B, P + N, D)
+        return (x if self.norm_pre is None else self.norm_pre(x)), pe, hw
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the pooling's weights where this model has none."""

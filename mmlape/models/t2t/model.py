@@ -13,7 +13,7 @@ from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
 from mmlape.models.names import name_models, resolve_arch
-from mmlape.models.position import PositionType, resolve_position
+from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.models.t2t.layers import TokensToToken
 from mmlape.registry import MODELS
 
@@ -76,7 +76,6 @@ class T2TViT(IsotropicBackbone):
         # only performers have random features
         without={'tokens_to_token.attention1.w': dict(tokens_type='transformer')},
     )
-    stem_name = 'tokens_to_token'
     embedding_names = ('tokens_to_token.',)
     patch_size = 16
 
@@ -135,4 +134,15 @@ class T2TViT(IsotropicBackbone):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
         x, pe, hw = self.embed(x)
-        return self.outputs(x, pe, hw)
+        outs = {}
+        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
+            x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
+            if number in self.out_indices:
+                outs[number] = self.output(x, hw, number)
+        return tuple(outs[number] for number in self.out_indices)
+
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the patches' grid."""
+        x, hw = self.tokens_to_token(x)  # (B, N, D)
+        x, pe = self.add_position(x, hw)  # (B, P + N, D)
+        return self.pos_drop(x), pe, hw

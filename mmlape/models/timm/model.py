@@ -128,7 +128,12 @@ class TimmViT(IsotropicBackbone):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W)."""
         x, rope, hw = self.embed(x)
-        return self.outputs(x, rope, hw)
+        outs, start = {}, 0
+        for number in sorted(set(self.out_indices)):
+            x, rope = self.run_layers(x, rope, hw, start, number + 1)
+            start = number + 1
+            outs[number] = self.output(x, hw, number)
+        return tuple(outs[number] for number in self.out_indices)
 
     def embed(self, x: Tensor) -> tuple[Tensor, Tensor | None, Grid]:
         """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), rotary angles or None, and the grid.

@@ -12,7 +12,7 @@ from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
 from mmlape.models.names import name_models, resolve_arch
-from mmlape.models.position import Position, PositionType, resolve_position
+from mmlape.models.position import Position, PositionType, Stream, resolve_position
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 from mmlape.models.vit.layouts import TOKENS
 from mmlape.registry import MODELS
@@ -195,7 +195,20 @@ class VisionTransformer(IsotropicBackbone):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
         x, pe, hw = self.embed(x)
-        return self.outputs(x, pe, hw)
+        outs = {}
+        for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
+            x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
+            if number in self.out_indices:
+                outs[number] = self.output(x, hw, number)
+        return tuple(outs[number] for number in self.out_indices)
+
+    def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the patches' grid."""
+        x, hw = self.patch_embed(x)  # (B, N, D)
+        x, pe = self.add_position(x, hw)  # (B, P + N, D)
+        if self.norm_pre is not None:
+            x = self.norm_pre(x)
+        return self.pos_drop(x), pe, hw
 
     def init_weights(self) -> None:
         """Initialise as ``init_cfg`` says; weights for which a placement of norms has a rule keep its values."""
