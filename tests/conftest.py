@@ -27,6 +27,9 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if _function(item.nodeid) in slow:
             item.add_marker('slow')
+    items.sort(
+        key=lambda item: 'test_demo' not in item.nodeid
+    )  # the longest one first: nothing waits for it at the end
 
 
 def _function(nodeid: str) -> str:

@@ -18,8 +18,6 @@ def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path):
         'mini',
         '--work-dir',
         'demo',
-        '--seeds',
-        '3',
         '--shorten',
         '1000',
     )
@@ -35,7 +33,8 @@ def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path):
     numbers = json.loads((folder / 'report.json').read_text())
     assert numbers['arms']['Segmenter, LaPE']['untrained']['mIoU'] is not None
     summary = json.loads(next((tmp_path / 'demo').glob('segmenter*lape*/summary.json')).read_text())
-    assert summary['seeds'] == [121, 122] and summary['last']['metrics']['mIoU']['n'] == 2
+    assert summary['seeds'] == [121]
+    assert set(summary['last']['metrics']) >= {'mIoU'}
     record = json.loads(next((tmp_path / 'demo').glob('upernet*/seed_121/run.json')).read_text())
     assert record['world_size'] == 2
     assert 'init_weights' not in printed  # MMEngine's lines a parameter
