@@ -23,7 +23,7 @@ class Step:
         cost: Seconds on two cores of one run, with its start: the weight in estimates of the time left.
         pretrained: The step whose checkpoint it starts from.
         processes: Of one run.
-        options: Changes of the config that belong to so many processes.
+        options: Changes of the config; used where it runs in so many processes.
         over_seeds: Whether it runs once for each seed of the demo; else for the first one.
     """
 
@@ -46,6 +46,7 @@ STEPS = (
         'detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py',
         80,
         'DeiT, LaPE',
+        options=('train_cfg.val_interval=200',),
     ),
     Step(
         'Segmenter, default PE',

@@ -14,11 +14,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from mmengine.dist import all_gather_object, get_rank, get_world_size, init_dist, is_distributed
+from mmengine.dist import all_gather_object, all_reduce_params, get_rank, get_world_size, init_dist, is_distributed
 from mmengine.logging import print_log
 from mmengine.model import MMDistributedDataParallel as _MMDistributedDataParallel
 from mmengine.model import revert_sync_batchnorm
-from torch import nn
+from mmengine.optim import OptimWrapper
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmlape.errors import MMLaPEError, TrainingError
 from mmlape.registry import MODEL_WRAPPERS
@@ -169,21 +171,21 @@ class MMDistributedDataParallel(_MMDistributedDataParallel):
             module, device_ids = runnable_on_cpu(module), None
         super().__init__(module=module, device_ids=device_ids, **kwargs)
 
-    def train(self, mode: bool = True) -> 'MMDistributedDataParallel':
-        """Set the mode; a collective call."""
-        if self.training and not mode:
-            share_buffers(self.module)
-        return super().train(mode)
+    def train_step(self, data, optim_wrapper: OptimWrapper) -> dict[str, Tensor]:
+        """Train one step."""
+        losses = super().train_step(data, optim_wrapper)
+        average_statistics(self.module)
+        return losses
 
 
-def share_buffers(module: nn.Module) -> None:
-    """Give every process the buffers of process 0, which checkpoints hold.
+def average_statistics(module: nn.Module) -> None:
+    """Average the running statistics of batch norms over the processes, on the CPU; on GPUs, SyncBN has the same ones.
 
-    Batch norms average over a process's own images, so that without this an evaluation in several processes would not
-    be that of the checkpoint.
+    Without this an evaluation in several processes would not be that of the checkpoint, which process 0 writes.
     """
-    for buffer in module.buffers():
-        dist.broadcast(buffer, 0)
+    if device_type(module) == 'cpu':
+        norms = [part for part in module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
+        all_reduce_params((value for part in norms for value in (part.running_mean, part.running_var)), op='mean')
 
 
 def device_type(module: nn.Module) -> str:

@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from mmlape.engine.distributed.processes import device_type, runnable_on_cpu, share_buffers
+from mmlape.engine.distributed.processes import average_statistics, device_type, runnable_on_cpu
 from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.registry import MODEL_WRAPPERS
@@ -108,8 +108,6 @@ class ShardedModel(nn.Module):
 
     def train(self, mode: bool = True) -> 'ShardedModel':
         """Set the mode; a collective call that gathers the model to evaluate and shards it to train."""
-        if self.training and not mode:
-            share_buffers(self.module)
         super().train(mode)
         if self.sharded:
             for unit in _units(self.module):
@@ -126,7 +124,9 @@ class ShardedModel(nn.Module):
 
     def train_step(self, data, optim_wrapper: OptimWrapper) -> dict[str, Tensor]:
         """Train one step; every accumulated iteration is reduced, because gradients add up in the shards."""
-        return self.module.train_step(data, optim_wrapper)
+        losses = self.module.train_step(data, optim_wrapper)
+        average_statistics(self.module)
+        return losses
 
     def val_step(self, data) -> list:
         """Return the predictions for a validation batch."""
