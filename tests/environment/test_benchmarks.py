@@ -242,10 +242,23 @@ def test_peers_compute_the_same_with_our_weights():
             torch.testing.assert_close(patch_tokens(ours(images)), patch_tokens(theirs(images)), atol=1e-5, rtol=1e-4)
 
 
+NOTES = """
+import json, sys
+from benchmarks.comparison import Settings
+from benchmarks.suites import comparisons
+found = comparisons(sys.argv[1], Settings(arch='mini', sizes=(64,), batch=2))
+print(json.dumps({one.case: one.note() for one in found if one.work != 'forward' and callable(one.note)}))
+"""
+
+
 def notes(suite: str) -> dict[str, str]:
-    """The notes of a suite's comparisons of a backward, by case."""
-    found = comparisons(suite, Settings(arch='mini', sizes=(64,), batch=2))
-    return {one.case: one.note() for one in found if one.work != 'forward' and callable(one.note)}
+    """The notes of a suite's comparisons of a backward, by case, from a process of its own as the command is one."""
+    done = subprocess.run(
+        [sys.executable, '-W', 'ignore', '-c', NOTES, suite],
+        cwd=ROOT, env=environment(), text=True, capture_output=True, timeout=GUARD,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize('suite, cases', [('backbone', 3), ('deform', 1)])
