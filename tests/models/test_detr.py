@@ -111,11 +111,11 @@ def test_inspect_and_convert_know_public_files(public_file, tmp_path):
     found = inspect(public_file)
     irpe = dict(type='irpe', method='product', mode='contextual', on='k', share_heads=True, ratio=2.0)
     assert found['layout'] == 'original DETR'
-    assert found['pe_type'] == ['sine', irpe]
+    assert found['pe_type'] == f"{['sine', irpe]}, or what else fits: see 'mind'"
     assert found['class head'] == '92 rows by COCO category id'
     assert found['to load it'].startswith("model=dict(type='mmlape.DETR', pe_type=['sine', {'type': 'irpe'")
     assert 'heads and necks' not in found['mind']
-    assert 'names and shapes do not tell the method, ratio, index or reading of irpe' in found['mind']
+    assert "or irpe with method='euclidean', 20 <= ratio < 20.5" in found['mind']
     with pytest.raises(CheckpointError, match='only position encodings of backbones are drawn'):
         open_model(str(public_file))
     convert(public_file, tmp_path / 'ours.pth', 'mmlape')
