@@ -6,7 +6,6 @@ from types import ModuleType
 
 import torch
 
-from benchmarks.agreement import agreement
 from benchmarks.comparison import Comparison, Settings, Side
 from mmlape import mmcv_ext, mmcv_ops
 from mmlape.errors import StackError
@@ -44,7 +43,7 @@ def _comparison(settings: Settings, case: str, work: str, shape: str, call: Call
 
     def note() -> str:
         mine, other = (call(get(), settings.device)() for get in (lambda: mmcv_ext, compiled))
-        return agreement((mine.float(), {}), (other.float(), {}), 1e-5)
+        return f'outputs {float((mine - other).abs().max()):.0e} apart'
 
     sides = [Side('compiled', side(compiled)), Side("torchvision's", side(lambda: mmcv_ext))]
     return Comparison('ops', case, work, shape, 'fp32', sides, counted=False, note=note)
