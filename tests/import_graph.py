@@ -39,7 +39,7 @@ INSIDE = {
         ('base',),
         ('vit', 'swin', 't2t', 'ceit', 'compact', 'detr', 'classifiers'),
         ('adapter',),
-        ('timm',),
+        ('timm', 'mask2former', 'necks'),
         ('__init__',),
     ),
 }

@@ -68,7 +68,10 @@ OF_DESCRIPTIONS = (
     '-k',
     'prints or sinusoids or windows_of_each or number_of_stages or same_tables or own_files or ratio or says_what',
 )
+OF_MASK2FORMER = ('tests/models/test_mask2former.py',)
 OWN_TESTS = {
+    'mmlape/models/mask2former/': OF_MASK2FORMER,
+    'mmlape/models/necks/': ('tests/models/test_necks.py',),
     'mmlape/models/base/checkpoint.py': (*OF_FILES[:-1], f'{OF_FILES[-1]} or prints'),
     'mmlape/models/vit/layouts.py': OF_LAYOUTS,
     'mmlape/checkpoint/targets.py': OF_TARGETS,
@@ -572,6 +575,67 @@ BY_FILE = {
         ('buckets: distance not squared', 'rows.square() + columns.square()', 'rows.abs() + columns.abs()'),
         ('buckets: code ranks squares', "squared if self.reading == 'code' else _rank(squared)", '_rank(squared)'),
         ('buckets: h without its bound', '.clamp(-int(self.beta), int(self.beta)).long()', '.long()'),
+    ],
+    'mmlape/models/mask2former/pixel_decoder.py': [
+        ('mask2former: no embedding of levels', '.transpose(1, 2) + level)', '.transpose(1, 2) + 0 * level)'),
+        (
+            'mask2former: finest map first',
+            'zip(self.input_convs, reversed(feats[fine:]))',
+            'zip(self.input_convs, feats[fine:])',
+        ),
+        ('mask2former: no step down to stride 4', 'output(own + F.interpolate(', 'output(own + 0 * F.interpolate('),
+        (
+            'mask2former: nearest step',
+            "own.shape[-2:], mode='bilinear', align_corners=False",
+            "own.shape[-2:], mode='nearest'",
+        ),
+        (
+            'mask2former: reference points as (y, x)',
+            'cells.centres[None, :, None]',
+            'cells.centres.flip(-1)[None, :, None]',
+        ),
+        ('mask2former: attention offsets in rows', '[[(columns, rows)] for', '[[(rows, columns)] for'),
+        (
+            'mask2former: attention softmax per level',
+            'unflatten(-1, (self.num_heads, -1))\n        weights',
+            'unflatten(-1, self.samples)\n        weights',
+            'softmax(-1).unflatten(-1, self.samples[1:])',
+            'softmax(-1)',
+        ),
+        ('mask2former: boxes count twice', '/ (2 * self.num_points)', '/ self.num_points'),
+        ('mask2former: padding is read', 'values.masked_fill(key_padding_mask[..., None], 0.0)', 'values'),
+        ('mask2former: no positions', 'query if query_pos is None else query + query_pos', 'query'),
+        ('mask2former: no residual', 'out.transpose(0, 1)) + identity', 'out.transpose(0, 1)) + 0 * identity'),
+    ],
+    'mmlape/models/mask2former/head.py': [
+        ('mask2former: softmax with no object', 'classes.softmax(-1)[..., :-1]', 'classes[..., :-1].softmax(-1)'),
+        (
+            'mask2former: released order exchanged',
+            "if self.upsampled == 'masks':\n",
+            "if self.upsampled == 'scores':\n",
+            "scores if self.upsampled == 'masks' else",
+            "scores if self.upsampled == 'scores' else",
+        ),
+        (
+            'mask2former: windows of the padded size',
+            "window = (test_cfg or {}).get('mode') == 'slide'",
+            'window = False',
+        ),
+        ('mask2former: padding is cut twice', "meta.get('pad_shape') or meta['img_shape']", "meta['img_shape']"),
+        ('mask2former: corners aligned', 'align_corners=False', 'align_corners=True'),
+        ('mask2former: queries of the first layer', 'of_layers[-1] for', 'of_layers[0] for'),
+    ],
+    'mmlape/models/necks/pooling.py': [
+        ('pooling neck: subsampled', 'nn.MaxPool2d(2, 2)', 'nn.MaxPool2d(1, 2)'),
+        ('pooling neck: pools the first of the outputs', 'self.pool(outs[-1])', 'self.pool(outs[0])'),
+        ('pooling neck: 3 x 3', 'kernel_size: int = 1', 'kernel_size: int = 3'),
+    ],
+    'mmlape/models/necks/extra_attention.py': [
+        ('extra attention: no norm before', 'self.attn(self.norm1(tokens), grid)', 'self.attn(tokens, grid)'),
+        ('extra attention: on the first map', '*others, last = inputs', 'last, *others = inputs'),
+        ('extra attention: no final norm', 'to_maps(self.final_norm(tokens), grid)', 'to_maps(tokens, grid)'),
+        ('extra attention: no residual', 'return x + self.drop_path', 'return 0 * x + self.drop_path'),
+        ('extra attention: FFN reads norm1', 'self.ffn(self.norm2(tokens))', 'self.ffn(self.norm1(tokens))'),
     ],
     'mmlape/models/detr/model.py': [
         ('autocast: DETR, tokens half', 'x = full_precision(x)', 'x = x + 0'),
