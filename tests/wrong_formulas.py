@@ -56,7 +56,7 @@ OF_LAYOUTS = (
     'tests/checkpoint/test_dpn_checkpoints.py',
     'tests/checkpoint/test_beit_checkpoints.py',
     *OF_FILES[:-1],
-    f'{OF_FILES[-1]} or vit_pytorchs or open_clip or reasons or contract or heads or switch or compact',
+    f'{OF_FILES[-1]} or beit or vit_pytorchs or open_clip or reasons or contract or heads or switch or compact',
 )
 OF_BEIT = ('tests/models/test_beit.py', 'tests/models/test_golden.py', '-k', 'beit')
 OF_TARGETS = ('tests/checkpoint/test_convert.py', '-k', 'reasons or contract or heads or switch or compact')
