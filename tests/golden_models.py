@@ -24,6 +24,7 @@ from mmlape.models import (
     TimmViTAdapter,
     VisionTransformer,
     ViTAdapter,
+    ViTPyramid,
 )
 from mmlape.models.timm.pretrained import OLDEST
 
@@ -100,6 +101,7 @@ MODEL_CLASSES = {
     'TimmViTAdapter': TimmViTAdapter,
     'SwinTransformer': SwinTransformer,
     'ViTAdapter': ViTAdapter,
+    'ViTPyramid': ViTPyramid,
     'VisionTransformer': VisionTransformer,
     'distilled classifier': DistilledClassifier,
     'segmenter': SegmenterDecoder,

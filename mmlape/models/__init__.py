@@ -13,6 +13,7 @@ from mmlape.models.t2t.model import T2TViT
 from mmlape.models.timm.adapter import TimmViTAdapter
 from mmlape.models.timm.model import TimmViT
 from mmlape.models.vit.model import DistilledVisionTransformer, VisionTransformer
+from mmlape.models.vit.pyramid import ViTPyramid
 
 _ON_USE = {
     'DETR': '.detr.model',
@@ -38,6 +39,7 @@ __all__ = [
     'TimmViT',
     'TimmViTAdapter',
     'ViTAdapter',
+    'ViTPyramid',
     'VisionTransformer',
 ]
 

@@ -148,7 +148,7 @@ def test_float64_agrees_with_float32():
 @pytest.mark.parametrize(
     ('kwargs', 'message'),
     [
-        (dict(with_cls_token=True), 'works with with_cls_token=False only'),
+        (dict(num_registers=2), 'works with num_registers=0 only'),
         (dict(patch_size=8), 'works with patch_size=16 only'),
         (dict(vit_feature_source='first'), "unknown vit_feature_source='first'; choose one of: last, interaction"),
         (dict(interaction_indexes=[[0, 1], [3, 3]]), 'must cover the 4 layers in order'),

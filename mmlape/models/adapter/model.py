@@ -28,14 +28,21 @@ from mmlape.models.grid import (
     require_patch,
     to_maps,
 )
-from mmlape.models.names import name_models
-from mmlape.models.vit.model import ARCHS, VisionTransformer
+from mmlape.models.names import name_models, with_variants
+from mmlape.models.vit.bases import AUGREG, BEIT, BEIT_VARIANTS, UNI_PERCEIVER, sizes
+from mmlape.models.vit.model import DEIT, VisionTransformer
 from mmlape.registry import MODELS
 
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
 """Arguments of the ViT that the adapter's parts take too."""
-FIXED = (('with_cls_token', False), ('num_registers', 0), ('final_norm', False), ('patch_size', 16))
+FIXED = (('num_registers', 0), ('final_norm', False), ('patch_size', 16))
 STRIDES = (4, 8, 16, 32)
+DEFORM: dict[str, dict[str, Any]] = {
+    'tiny': dict(deform_num_heads=6),
+    'base': dict(deform_num_heads=12, deform_ratio=0.5),
+    'large': dict(deform_num_heads=16, deform_ratio=0.5),
+}
+"""Heads and width of the public adapters' deformable attention by size."""
 
 
 class AdapterMixin(nn.Module):
@@ -183,6 +190,11 @@ class AdapterMixin(nn.Module):
         return out
 
 
+def _sizes(name: str, options: dict, *of: str) -> dict[str, dict[str, Any]]:
+    """Return the arguments of an adapter over a base by name, with the deformable attention of its size."""
+    return {f'{key}-adapter': own | DEFORM[key.rpartition('-')[2]] for key, own in sizes(name, options, *of).items()}
+
+
 @MODELS.register_module()
 class ViTAdapter(AdapterMixin, VisionTransformer):
     """ViT-Adapter over the same ViT: any joining, position encoding and patch norm of ``VisionTransformer``.
@@ -206,15 +218,21 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         vit_feature_source: Which ViT features are added: 'last' (all four maps from the last layer, as in the public
             detection code) or 'interaction' (map k from the tokens after interaction k, as in the segmentation code).
         layer_scale_init_value: Initial LayerScale gammas.
-        **kwargs: Of ``VisionTransformer``. There is no class token, but a PE table keeps the row that a checkpoint has
-            for it; there are no registers and no final norm; ``patch_size`` is 16.
+        with_cls_token: Whether a class token runs along, as in the public segmentation code over BEiT; the pyramid
+            does not read it. A PE table has the row that a checkpoint has for it in any case.
+        **kwargs: Of ``VisionTransformer``. There are no registers and no final norm; ``patch_size`` is 16.
 
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
     """
 
     checkpoint_adapter = ViTAdapterCheckpointAdapter()
-    model_names = name_models('{}-adapter', ARCHS)
+    model_names = (
+        name_models('{}-adapter', DEIT)
+        | with_variants(_sizes('augreg', AUGREG, 'tiny', 'base', 'large'))
+        | with_variants(_sizes('beit', BEIT | dict(init_values=1e-6), 'base', 'large'), BEIT_VARIANTS)
+        | _sizes('uni-perceiver', UNI_PERCEIVER, 'base', 'large')
+    )
     paper_name = 'DeiT'
     paper_adapter = 'ViT-Adapter'
 
@@ -234,13 +252,15 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         use_extra_extractor: bool = True,
         vit_feature_source: str = 'last',
         layer_scale_init_value: float = 1.0,
+        with_cls_token: bool = False,
         **kwargs,
     ):
         for key, only in FIXED:
             if kwargs.setdefault(key, only) != only:
                 raise ConfigError(f'ViTAdapter works with {key}={only!r} only, not {kwargs[key]!r}')
         kwargs.setdefault('out_type', 'featmap')
-        super().__init__(arch, img_size, layer_scale_init_value=layer_scale_init_value, **kwargs)
+        shared = dict(layer_scale_init_value=layer_scale_init_value, with_cls_token=with_cls_token)
+        super().__init__(arch, img_size, **shared, **kwargs)
         self.add_encodings()  # drawn before the adapter's parts
         self.build_adapter(
             conv_inplane=conv_inplane,
@@ -257,7 +277,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         self.strides = AdapterMixin.strides
 
     def table_tokens(self) -> dict[str, int]:
-        """Return the class row of the pretraining, which no token of this model has."""
+        """Return the class row of the pretraining, which a model without that token has as well."""
         return {'cls_token': 1} if self.with_prefix_pe else {}
 
 
