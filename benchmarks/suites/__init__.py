@@ -17,6 +17,7 @@ SUITES = {
     'ceit': 'CeiT-Ti: LaPE beside default, and the public code where a checkout is given',
     'compact': 'CCT: LaPE beside default, and the public code where a checkout is given',
     'deform': 'the backends of deformable attention',
+    'mask2former': "Mask2Former's pixel decoder on our deformable attention and on mmcv's",
     'ops': "mmcv's ops on torchvision's kernels beside the compiled ones",
     'modes': 'torch.compile, recomputed activations, channels-last',
     'models': 'complete detectors and segmentors: training steps and inference',
