@@ -37,7 +37,8 @@ class _BiasedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(q, k, v, bias)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        # the fused kernel refuses a mask that requires a gradient
+        return F.scaled_dot_product_attention(q.detach(), k.detach(), v.detach(), attn_mask=bias.detach())
 
     @staticmethod
     @once_differentiable
@@ -51,12 +52,12 @@ class _BiasedAttention(torch.autograd.Function):
                 at = image, head
                 weights = torch.mm(q[at], k[at].mT).mul_(scale).add_(bias[shared, head]).softmax(-1)
                 torch.mm(weights.mT, gradient[at], out=dv[at])
-                logits = gradient[at] @ v[at].mT
-                logits = logits.sub_((logits * weights).sum(-1, keepdim=True)).mul_(weights)
-                torch.mm(logits, k[at], out=dq[at])
-                torch.mm(logits.mT, q[at], out=dk[at])
+                slopes = gradient[at] @ v[at].mT  # of the weights; then of the logits
+                slopes.sub_((slopes * weights).sum(-1, keepdim=True))
                 if image < len(bias):
-                    dbias[shared, head] = logits
+                    slopes = torch.mul(slopes, weights, out=dbias[shared, head])
                 else:
-                    dbias[shared, head] += logits
+                    dbias[shared, head] += slopes.mul_(weights)
+                torch.mm(slopes, k[at], out=dq[at])
+                torch.mm(slopes.mT, q[at], out=dk[at])
         return dq.mul_(scale), dk.mul_(scale), dv, dbias
