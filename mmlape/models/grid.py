@@ -103,7 +103,9 @@ def cached_tensor(maxsize: int) -> Callable[[Callable], Callable]:
 
         @wraps(build)
         def call(*args):
-            return build(*args) if is_recorded() else keep(*args)
+            if is_recorded():
+                return build(*args)
+            return keep(*args)
 
         call.cache_clear, call.cache_info = keep.cache_clear, keep.cache_info
         return call

@@ -71,6 +71,18 @@ def test_a_larger_side_is_resized_and_the_other_one_is_not():
     assert table.grad.unflatten(0, (7, 9))[1:-1].abs().min() > 0
 
 
+def test_another_grid_compiles():
+    """And what inference has kept of the spline serves training."""
+    model, image = vit(pe_type='beit', qkv_bias='qv'), torch.randn(1, 3, 48, 24)
+    with torch.inference_mode():
+        expected = model(image)[0].clone()
+    compiled = torch.compile(model, backend='eager', fullgraph=True)(image)[0]
+    torch.testing.assert_close(compiled, expected, atol=1e-4, rtol=1e-4)
+    compiled.sum().backward()
+    model(image)[0].sum().backward()
+    torch.compiler.reset()
+
+
 def test_entries_of_the_class_token():
     attn, encoding = attached(2, num_prefix=1)
     table, q = getattr(attn, TABLE).detach(), torch.zeros(1, 3, 5, 8, dtype=torch.float64)

@@ -48,8 +48,14 @@ def step_ratio(offsets: int, largest: int) -> float:
     return ratio
 
 
+@torch.compiler.assume_constant_result
+def _spline(src: int, dst: int) -> Tensor:
+    """Return what ``_kept_spline`` does, as a tensor; compilers cannot follow SciPy."""
+    return torch.from_numpy(_kept_spline(src, dst))
+
+
 @lru_cache(64)
-def _spline(src: int, dst: int) -> np.ndarray:
+def _kept_spline(src: int, dst: int) -> np.ndarray:
     """Return what maps the offsets of a side of ``src`` patches to those of ``dst``, (2 dst - 1, 2 src - 1)."""
     if src == 1:
         return np.ones((2 * dst - 1, 1))
@@ -70,7 +76,7 @@ def resize_offsets(table: Tensor, src: Grid, dst: Grid) -> Tensor:
     image = table.double().view(*spans, -1)  # (2 h - 1, 2 w - 1, heads)
     for axis, (old, new) in enumerate(zip(src, dst)):
         if old != new:
-            weights = torch.from_numpy(_spline(old, new)).to(table.device)
+            weights = _spline(old, new).to(table.device)
             image = torch.tensordot(weights, image, ([1], [axis])).movedim(0, axis)
     return image.flatten(0, 1).to(table.dtype)
 
