@@ -82,11 +82,16 @@ def contiguous(x: Tensor) -> Tensor:
     return x.clone(memory_format=torch.contiguous_format)
 
 
+def is_recorded() -> bool:
+    """Check whether operations are recorded (compilers, exports, fake tensors) or transformed (``torch.func``)."""
+    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode()
+    return recorded or torch._C._are_functorch_transforms_active()
+
+
 def cached_tensor(maxsize: int) -> Callable[[Callable], Callable]:
     """Keep the last ``maxsize`` results of a function of hashable arguments, such as indices and angles of a grid.
 
-    Where operations are recorded (compilers, exports, fake tensors) or transformed, results are built anew: their
-    tensors must not outlive them.
+    Where operations are recorded or transformed, results are built anew: their tensors must not outlive them.
     """
 
     def decorate(build: Callable) -> Callable:
@@ -98,8 +103,7 @@ def cached_tensor(maxsize: int) -> Callable[[Callable], Callable]:
 
         @wraps(build)
         def call(*args):
-            recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode()
-            if recorded or torch._C._are_functorch_transforms_active():
+            if is_recorded():
                 return build(*args)
             return keep(*args)
 

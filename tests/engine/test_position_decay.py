@@ -41,9 +41,10 @@ BACKBONES = {
 }
 # what has parameters, and where it cannot be
 TRAINED = {
-    'learnable', 'rpe', 'irpe', 'shaw', 'axial-deeplab', 'huang', 'transformer-xl', 'sasa', 'rope-mixed', 'cpe',
+    'learnable', 'rpe', 'beit', 'irpe', 'shaw', 'axial-deeplab', 'huang', 'transformer-xl', 'sasa', 'rope-mixed',
+    'cpe',
 }  # fmt: skip
-NOT_THERE = {('DETR', 'learnable'), ('DETR', 'cpe'), ('T2T-ViT', 'cpe')}
+NOT_THERE = {('DETR', 'learnable'), ('DETR', 'cpe'), ('T2T-ViT', 'cpe'), ('distilled ViT', 'beit')}
 
 
 def decays(model: nn.Module, **paramwise) -> dict[str, float]:

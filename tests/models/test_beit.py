@@ -10,8 +10,9 @@ from torch import nn
 from mmlape.errors import ConfigError
 from mmlape.models import DistilledVisionTransformer, ViTAdapter, ViTPyramid
 from mmlape.models.layers.attention import MultiheadAttention
+from mmlape.models.layers.biased import biased_attention
 from mmlape.models.position import AttentionSlot
-from mmlape.models.position.beit import BEiTBias, resize_offsets, step_ratio
+from mmlape.models.position.beit import BEiTBias, gather_bias, pair_index, resize_offsets, step_ratio
 from mmlape.models.position.relative_bias import TABLE
 
 TABLES = {'finer': (14, 20), 'crop': (14, 8), 'fitted': (6, 9)}
@@ -70,6 +71,18 @@ def test_a_larger_side_is_resized_and_the_other_one_is_not():
     assert table.grad.unflatten(0, (7, 9))[1:-1].abs().min() > 0
 
 
+def test_another_grid_compiles():
+    """And what inference has kept of the spline serves training."""
+    model, image = vit(pe_type='beit', qkv_bias='qv'), torch.randn(1, 3, 48, 24)
+    with torch.inference_mode():
+        expected = model(image)[0].clone()
+    compiled = torch.compile(model, backend='eager', fullgraph=True)(image)[0]
+    torch.testing.assert_close(compiled, expected, atol=1e-4, rtol=1e-4)
+    compiled.sum().backward()
+    model(image)[0].sum().backward()
+    torch.compiler.reset()
+
+
 def test_entries_of_the_class_token():
     attn, encoding = attached(2, num_prefix=1)
     table, q = getattr(attn, TABLE).detach(), torch.zeros(1, 3, 5, 8, dtype=torch.float64)
@@ -78,6 +91,38 @@ def test_entries_of_the_class_token():
     torch.testing.assert_close(bias[:, 1:, 0], table[-2][:, None].expand(3, 4))
     torch.testing.assert_close(bias[:, 0, 0], table[-1])
     torch.testing.assert_close(bias[:, 1:, 1:], encoding.bias(attn, (2, 2)).detach())
+
+
+@pytest.mark.parametrize('grid, num_prefix', [((3, 5), 1), ((4, 2), 0)])
+def test_biases_copied_in_runs_are_those_of_the_index(grid, num_prefix):
+    """Values and gradients, also of a gradient that is not contiguous."""
+    table = torch.randn((2 * grid[0] - 1) * (2 * grid[1] - 1) + 3 * num_prefix, 2, dtype=torch.float64)
+    one, other = table.clone().requires_grad_(), table.clone().requires_grad_()
+    fast = gather_bias(one, grid, num_prefix)
+    slow = other[pair_index(grid, num_prefix, table.device)].permute(2, 0, 1)
+    assert torch.equal(fast, slow)
+    weights = torch.randn_like(fast).mT
+    (fast * weights).sum().backward()
+    (slow * weights).sum().backward()
+    torch.testing.assert_close(one.grad, other.grad)
+
+
+@pytest.mark.parametrize('shared', [True, False])
+def test_a_trained_bias_has_the_gradients_of_the_plain_formula(shared, monkeypatch):
+    monkeypatch.setattr('mmlape.models.layers.biased.SMALLEST', 2)
+    inputs = [torch.randn(2, 3, 5, 4, dtype=torch.float64) for _ in range(3)]
+    inputs.append(torch.randn(1 if shared else 2, 3, 5, 5, dtype=torch.float64))
+    ours, plain = ([x.clone().requires_grad_() for x in inputs] for _ in range(2))
+    q, k, v, bias = plain
+    out = biased_attention(*ours)
+    assert 'BiasedAttention' in type(out.grad_fn).__name__
+    expected = (q @ k.mT / 2 + bias).softmax(-1) @ v
+    torch.testing.assert_close(out, expected)
+    weights = torch.randn_like(out)
+    (out * weights).sum().backward()
+    (expected * weights).sum().backward()
+    for a, b in zip(ours, plain, strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
 
 
 def test_biases_of_queries_and_values():

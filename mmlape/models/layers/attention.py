@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid, ceil_div
+from mmlape.models.layers.biased import biased_attention
 from mmlape.models.layers.linear import Linear
 from mmlape.models.position import AttentionInput, AttentionPosition, AttentionSlot, attaching
 
@@ -115,7 +116,9 @@ class MultiheadAttention(nn.Module):
             q, k = encoding.rotate(self, q, k, hw)
         dropout = self.attn_drop_rate if self.training else 0.0
         if not any(encoding.reads_weights for encoding in self.encodings):
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
+            if bias is not None:
+                return biased_attention(q, k, v, bias, dropout)
+            return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
         logits = q @ k.mT * self.head_dims**-0.5
         weights = F.dropout((logits if bias is None else logits + bias).softmax(-1), dropout)
         out = weights @ v
