@@ -22,6 +22,7 @@ from timm.models.vision_transformer import (
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 from timm.utils import ModelEmaV3
 from timm_helpers import DEPTH, DIMS, FORMS, ROPE, SHAPE, build, shape_of
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 import mmlape
 from mmlape.errors import ConfigError
@@ -251,6 +252,17 @@ def test_recomputed_activations_give_the_same_gradients(form, joining):
     counts.append(sum(saved) - counts[0])
     assert counts[0] < counts[1] / 2
     model.set_grad_checkpointing()
+    for mine, theirs in zip(sizes_at_once(model, images), expected, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=0)
+
+
+def test_layers_in_wrappers_that_recompute():
+    """As FSDP users have them: a layer finds its PE among its arguments, also when another size has come between."""
+    model, _ = changed('any size')
+    images = torch.randn(1, 3, 16, 40, dtype=torch.float64)
+    expected = sizes_at_once(model, images)
+    for number, block in enumerate(model.blocks):
+        model.blocks[number] = checkpoint_wrapper(block)
     for mine, theirs in zip(sizes_at_once(model, images), expected, strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=0)
 
