@@ -20,7 +20,7 @@ from mmlape.checkpoint.loading import warn_of_normalisation
 from mmlape.checkpoint.records import record_of
 from mmlape.errors import CheckpointError
 from mmlape.models import TimmViT, TimmViTAdapter, ViTAdapter
-from mmlape.models.timm.lape import table_names
+from mmlape.models.timm.joined import table_names
 
 TINY = dict(embed_dim=48, depth=3, num_heads=4)
 PARTS = dict(conv_inplane=4, deform_num_heads=4)

@@ -17,7 +17,7 @@ from mmlape.models.adapter.checkpoint import infer_options
 from mmlape.models.base.checkpoint import CheckpointAdapter, fit_pe_norms
 from mmlape.models.base.tensor_names import Description
 from mmlape.models.grid import Grid, square_grid
-from mmlape.models.timm.lape import table_names
+from mmlape.models.timm.joined import table_names
 from mmlape.models.timm.pretrained import PREFIX_TOKENS
 from mmlape.models.vit.layouts import EVA
 

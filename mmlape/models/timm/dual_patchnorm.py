@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from mmlape.errors import ConfigError
 from mmlape.models.layers.patch_embed import PATCH_NORMS, project_normed
 from mmlape.models.timm.changed import Changed, StandIn, subclass
-from mmlape.models.timm.lape import Joined, check_model
+from mmlape.models.timm.joined import Joined
+from mmlape.models.timm.lape import check_model
 
 
 def add_dual_patchnorm(model: nn.Module, patch_norm: str = 'dual') -> nn.Module:

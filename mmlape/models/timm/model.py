@@ -17,7 +17,8 @@ from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid, require_patch
 from mmlape.models.timm.checkpoint import TABLE, VIT, TimmCheckpointAdapter
 from mmlape.models.timm.dual_patchnorm import add_dual_patchnorm
-from mmlape.models.timm.lape import Joined, JoinedForward, add_lape
+from mmlape.models.timm.joined import Joined, JoinedForward
+from mmlape.models.timm.lape import add_lape
 from mmlape.models.timm.pretrained import PREFIX_TOKENS, TimmNames, build_vit, find_model
 from mmlape.registry import MODELS
 
