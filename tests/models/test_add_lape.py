@@ -176,6 +176,22 @@ def test_our_vit_is_the_same(form, options, joining):
     torch.testing.assert_close(model.forward_features(images), ours(images)[0], atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ('name', 'default', 'lape'),
+    [
+        ('deit_tiny_patch16_224', 5717416, 5722024),
+        ('deit_small_patch16_224', 22050664, 22059880),
+        ('deit_base_patch16_224', 86567656, 86586088),
+        ('deit_tiny_distilled_patch16_224', 5910800, 5915408),
+    ],
+)
+def test_parameters_are_as_many_as_the_papers(name, default, lape):
+    """Of LaPE's Table 5 and its code."""
+    model = small(name)
+    assert sum(parameter.numel() for parameter in model.parameters()) == default
+    assert sum(parameter.numel() for parameter in mmlape.add_lape(model).parameters()) == lape
+
+
 @pytest.mark.parametrize('joining', JOINED)
 def test_the_start(joining):
     """LaPE's norms standardise the table; the others join the pretrained table as it is. All else is kept."""

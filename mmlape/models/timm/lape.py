@@ -113,8 +113,8 @@ def _change_of(block: nn.Module, number: int) -> type:
     if isinstance(block, ResPostBlock | EvaBlockPostNorm):
         return JoinedPost
     raise ConfigError(
-        f'add_lape: layer {number} is a {type(block).__name__}, whose attention has no input of its own: layers can '
-        'be Block, ResPostBlock, EvaBlock and EvaBlockPostNorm'
+        f'add_lape: layer {number} is a {type(block).__name__}; layers can be Block, ResPostBlock, EvaBlock and '
+        'EvaBlockPostNorm, whose one attention comes before their FFN'
     )
 
 
