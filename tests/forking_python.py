@@ -197,33 +197,6 @@ def execute(kind: str, what: str) -> None:
     exec(compile(text, '<string>' if kind else what, 'exec'), main.__dict__)
 
 
-def end(kind: str, what: str) -> None:
-    """Execute what a fork is to run, and end it as Python does, but without clearing what the server has imported.
-
-    Clearing that memory takes 0.6 s, most of what a fork costs.
-    """
-    import atexit
-    import threading
-
-    status = 0
-    try:
-        execute(kind, what)
-    except SystemExit as error:
-        status = error.code if isinstance(error.code, int) else int(error.code is not None)
-        if status and not isinstance(error.code, int):
-            print(error.code, file=sys.stderr)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        status = 1
-    threading._shutdown()
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(status & 0xFF)
-
-
 if __name__ == '__main__':
     import gc
     from importlib import import_module
@@ -234,6 +207,6 @@ if __name__ == '__main__':
     gc.freeze()
     call = Server(socket.socket(fileno=int(sys.argv[1]))).serve()
     if call:
-        end(*become(*call))
+        execute(*become(*call))
     else:
         shutil.rmtree(sys.argv[2])
