@@ -150,7 +150,10 @@ def test_attention_encodings_are_named_by_what_they_register():
 TABLES = re.compile(
     r'.*\b(pos_embed\d*|absolute_pos_embed\d*|positional_emb|relative_position_bias_table|freqs|rpe_\w+|cpe)\b.*'
 )
-DECAYED = re.compile(r'(cct|cvt|vit-lite)-.*fashion-mnist(-10k)?|(cct|cvt|vit-lite)-.*_cifar100?|linear_vit-base-.*')
+DECAYED = re.compile(
+    r'(cct|cvt|vit-lite)-.*fashion-mnist(-10k)?|(cct|cvt|vit-lite)-.*_cifar100?|linear_vit-base-.*'
+    r'|mask2former_(?!deit-mini).*|htc_.*'
+)
 """The public recipes that decay the PE."""
 
 
