@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 os.environ.setdefault('OMP_NUM_THREADS', '1')
+gc.disable()  # until all tests are collected
 
 import pytest
 import torch
@@ -57,6 +58,7 @@ class SlowTests:
 @pytest.fixture(autouse=True, scope='module')
 def _frozen():
     """Half a million objects of the libraries stay: searching them for garbage takes half a second each time."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

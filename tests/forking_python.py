@@ -227,10 +227,12 @@ if __name__ == '__main__':
     import gc
     from importlib import import_module
 
+    gc.disable()
     for name in IMPORTED:
         import_module(name)
     assert len(os.listdir('/proc/self/task')) == 1, 'a thread would be missing in the forks'
     gc.freeze()
+    gc.enable()
     call = Server(socket.socket(fileno=int(sys.argv[1]))).serve()
     if call:
         leave(lambda: execute(*become(*call)))
