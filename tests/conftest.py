@@ -6,12 +6,12 @@ import shutil
 from pathlib import Path
 
 os.environ.setdefault('OMP_NUM_THREADS', '1')
-gc.disable()  # until all tests are collected
 
 import pytest
 import torch
 from mmengine.logging import MMLogger
 
+gc.disable()  # until all tests are collected
 if not torch.cuda.is_available():
     os.environ.setdefault('CUDA_VISIBLE_DEVICES', '')  # nobody needs to ask for the GPUs
 
