@@ -1,5 +1,6 @@
 """Shared by all tests: one thread, a fixed seed, the models' small shapes, small mini data."""
 
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -9,6 +10,10 @@ os.environ.setdefault('OMP_NUM_THREADS', '1')
 import pytest
 import torch
 from mmengine.logging import MMLogger
+
+gc.disable()  # until all tests are collected
+if not torch.cuda.is_available():
+    os.environ.setdefault('CUDA_VISIBLE_DEVICES', '')  # nobody needs to ask for the GPUs
 
 SLOW = Path(__file__).with_name('slow.txt')
 
@@ -48,6 +53,14 @@ class SlowTests:
     def pytest_sessionfinish(self):
         slow = {_function(nodeid) for nodeid, seconds in self.seconds.items() if seconds > 3}
         SLOW.write_text(''.join(f'{name}\n' for name in sorted(slow)))
+
+
+@pytest.fixture(autouse=True, scope='module')
+def _frozen():
+    """Half a million objects of the libraries stay: searching them for garbage takes half a second each time."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -25,9 +25,9 @@ def is_forkable(words):
 
 def main():
     words = [word for number, word in enumerate(sys.argv[1:]) if number or word != '-u']
-    server = socket.socket(socket.AF_UNIX)
     if not is_forkable(words):
         os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+    server = socket.socket(socket.AF_UNIX)
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     unbuffered = '-u' in sys.argv[1:2] or bool(os.environ.get('PYTHONUNBUFFERED'))
     call = marshal.dumps((words, unbuffered, os.path.abspath(__file__), os.getcwd(), dict(os.environ)))

@@ -16,10 +16,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 IMPORTED = (
-    'torch', 'torch.distributed.launcher.api', 'timm', 'mmcv', 'matplotlib.pyplot',
+    'torch', 'torch.distributed.launcher.api', 'timm', 'mmcv', 'matplotlib.pyplot', 'matplotlib.backends.backend_agg',
+    'setuptools', 'yapf.yapflib.yapf_api', 'pandas', 'statsmodels.api', 'jinja2', 'rich.console',
     *(f'{package}.{part}' for package in ('mmpretrain', 'mmdet', 'mmseg')
       for part in ('datasets', 'evaluation', 'models', 'visualization')),
     'mmlape.engine.trainer', 'mmlape.engine.evaluator', 'mmlape.experiments.scheduler',
@@ -197,16 +199,42 @@ def execute(kind: str, what: str) -> None:
     exec(compile(text, '<string>' if kind else what, 'exec'), main.__dict__)
 
 
+def leave(run: Callable[[], None]) -> None:
+    """Run what a fork is to do, and end as Python does without freeing the libraries' objects, each a copied page."""
+    import contextlib
+    import threading
+    import traceback
+
+    status = 0
+    try:
+        run()
+    except SystemExit as stop:
+        if isinstance(stop.code, str):
+            print(stop.code, file=sys.stderr)
+        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except Exception:
+        traceback.print_exc()
+        status = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # nobody reads it any more
+            stream.flush()
+    os._exit(status & 0xFF)
+
+
 if __name__ == '__main__':
     import gc
     from importlib import import_module
 
+    gc.disable()
     for name in IMPORTED:
         import_module(name)
     assert len(os.listdir('/proc/self/task')) == 1, 'a thread would be missing in the forks'
     gc.freeze()
+    gc.enable()
     call = Server(socket.socket(fileno=int(sys.argv[1]))).serve()
     if call:
-        execute(*become(*call))
+        leave(lambda: execute(*become(*call)))
     else:
         shutil.rmtree(sys.argv[2])

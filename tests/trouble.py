@@ -1,6 +1,7 @@
 """A hook that makes trouble where the variable TROUBLE says so; runs of the tests import it."""
 
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -21,8 +22,8 @@ class Trouble(Hook):
 
     - ``wait:N`` waits in the evaluation at iteration N, ``pause:N:R`` before iteration N of process R;
     - ``nan:N:R`` makes process R's input NaN in iteration N, ``memory:N:R`` has it run out of memory there,
-      ``bug:N:R`` raises an exception that nobody expects, ``kill:N:R`` kills it, ``term:N:R`` sends it and the
-      processes that it has started SIGTERM, as Slurm does.
+      ``bug:N:R`` raises an exception that nobody expects, ``kill:N:R`` kills it, ``disk:N:R`` lets no file grow
+      beyond 200 kB from then on, ``term:N:R`` sends it and the processes that it has started SIGTERM, as Slurm does.
     """
 
     priority = 'HIGHEST'
@@ -46,6 +47,8 @@ class Trouble(Hook):
             raise LookupError('nobody expects this')
         if self.kind == 'kill':
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.kind == 'disk':
+            resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
         if self.kind == 'pause':
             self.wait()
         if self.kind == 'term':

@@ -187,10 +187,10 @@ def find_classes(name: Any, scope: str) -> tuple[Any, ...]:
     classes = {}
     try:
         importlib.import_module(f'{scope}.registry')
-        for registry in (getattr(registries, known) for known in _REGISTRIES):
-            with registry.switch_scope_and_registry(scope if scope in registry.children else None) as scoped:
-                built = scoped.get(name)
-            classes |= {} if built is None else {id(built): built}
+        with registries.DefaultScope.overwrite_default_scope(scope):
+            for registry in (getattr(registries, known) for known in _REGISTRIES):
+                built = registry.children.get(scope, registry).get(name)
+                classes |= {} if built is None else {id(built): built}
     except (ImportError, AssertionError):  # MM packages assert each other's versions
         return (*classes.values(), None)
     return tuple(classes.values())

@@ -41,6 +41,26 @@ from mmlape.runs.resume import RunStart, read_resumable
 _NUMBERS = itertools.count(1)
 
 
+class FormattedOnce(Config):
+    """A configuration that keeps its text: formatting takes up to a second, and every checkpoint holds the text."""
+
+    @classmethod
+    def of(cls, cfg: Config) -> 'FormattedOnce':
+        """Take over a configuration."""
+        taken = cls.__new__(cls)
+        taken.__setstate__(cfg.__getstate__())
+        return taken
+
+    @property
+    def pretty_text(self) -> str:
+        """The configuration as Python, formatted again once a value has changed."""
+        content, text = self.__dict__.get('_formatted', (None, ''))
+        if content != repr(self._cfg_dict):
+            content, text = repr(self._cfg_dict), super().pretty_text
+            self.__dict__['_formatted'] = content, text
+        return text
+
+
 class Runner(_Runner):
     """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code.
 
@@ -81,7 +101,7 @@ class Runner(_Runner):
     def from_cfg(cls, cfg: Config, initial: InitialModel | None = None) -> 'Runner':
         """Build a runner with a state of its own; MMEngine shares it between runs started in the same second."""
         guard_mmengine()
-        cfg = copy.deepcopy(cfg)
+        cfg = FormattedOnce.of(copy.deepcopy(cfg))
         cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
         return _Runner.from_cfg.__func__(functools.partial(cls, initial=initial), cfg)
 

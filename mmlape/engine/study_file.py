@@ -21,7 +21,9 @@ An arm is trained alone as ``FILE.yml:ARM``, and is the config ``FILE-ARM``. One
 figures are in the metafile.
 """
 
+import copy
 import difflib
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -179,6 +181,12 @@ _Loader.add_implicit_resolver(
 )
 
 
+@functools.lru_cache(maxsize=8)
+def _parse(text: str) -> tuple:
+    """Return the content of a study, and with figures as they are printed: 80.50 has two decimals in the paper."""
+    return yaml.load(text, _Loader), yaml.load(text, yaml.BaseLoader)
+
+
 class _Reader:
     """Reads one study file, named as the user named it."""
 
@@ -191,9 +199,7 @@ class _Reader:
             raise ConfigError(f'study {file} does not exist{hint}')
         text = self.path.read_text(encoding='utf-8')
         try:
-            self.content = yaml.load(text, _Loader)
-            # figures as they are printed: 80.50 has two decimals in the paper
-            self.printed = yaml.load(text, yaml.BaseLoader)
+            self.content, self.printed = copy.deepcopy(_parse(text))
         except yaml.YAMLError as error:
             mark = getattr(error, 'problem_mark', None)
             line = f':{mark.line + 1}' if mark else ''

@@ -73,12 +73,15 @@ def visible_devices() -> list[Device]:
 
     Another process asks for them: CUDA is not initialised here, and CUDA itself decides which GPU a number means.
     """
+    shown = os.environ.get('CUDA_VISIBLE_DEVICES')
+    if shown == '':
+        return []
     result = subprocess.run([sys.executable, '-c', _LIST_DEVICES], capture_output=True, text=True, check=False)
     if result.returncode:
         last = (result.stderr.strip().splitlines() or ['no message'])[-1]
         raise TrainingError(f'torch cannot list the GPUs ({last}): check with `mmlape doctor`')
     uuids = re.findall(r'^device \d+ (\S+)$', result.stdout, re.MULTILINE)
-    names = [name.strip() for name in os.environ.get('CUDA_VISIBLE_DEVICES', '').split(',') if name.strip()]
+    names = [name.strip() for name in (shown or '').split(',') if name.strip()]
     return [Device(names[index] if names else str(index), uuid) for index, uuid in enumerate(uuids)]
 
 

@@ -2,10 +2,10 @@
 
 import json
 import subprocess
-import sys
 from types import SimpleNamespace
 
 import paper_costs
+import tiny
 import torch
 import torch.nn.functional as F
 from config_helpers import MINI, build, find, load, method_of
@@ -95,8 +95,9 @@ def test_attention_of_few_queries_over_many_keys_is_counted():
 
 def test_command_as_json():
     path = find('segmenter', 'tiny', '-lape')
-    command = [sys.executable, '-m', 'mmlape', 'model-cost', str(path), '--json', '--shape', '64', '96']
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    variables = tiny.environment()
+    command = [variables['PYTHON'], '-m', 'mmlape', 'model-cost', str(path), '--json', '--shape', '64', '96']
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
     (result,) = json.loads(done.stdout[done.stdout.index('[\n') :])
     assert (result['config'], result['shape'], result['params']) == (path.stem, [64, 96], 6_717_996)
     assert result['flops'] == sum(part['flops'] for part in result['parts']) > 0

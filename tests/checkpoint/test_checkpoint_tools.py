@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 import torch
 from checkpoint_helpers import assert_same, save, to_flax
 from model_helpers import ARCH, randomise, shallow_adapter, vit
@@ -341,17 +342,15 @@ def test_the_numbers_of_parameters_are_without_buffers(tmp_path):
 
 def test_the_tool_on_the_command_line(tmp_path):
     path = save(tmp_path / 'a.pth', randomise(vit(pe_joining='lape')).state_dict())
-    run = lambda *args: subprocess.run([sys.executable, TOOL, *args], capture_output=True, text=True)  # noqa: E731
-    shown = run('inspect', path)
+    shown = subprocess.run([sys.executable, TOOL, 'inspect', path], capture_output=True, text=True)
     assert shown.returncode == 0 and 'lape or lape-shared' in shown.stdout, shown.stderr
     assert (
         f"checkpoint='{path}'))\n"
         in shown.stdout.split("to load it: backbone=dict(type='mmlape.VisionTransformer'")[1]
     )
     assert hashlib.sha256(Path(path).read_bytes()).hexdigest() in shown.stdout
-    refused = run('convert', path, str(tmp_path / 'b.pth'), '--to', 'timm')
-    assert refused.returncode == 1
-    assert refused.stderr.startswith('mmlape: error: ') and 'Traceback' not in refused.stderr
+    refused = tiny.run(TOOL, 'convert', path, tmp_path / 'b.pth', '--to', 'timm', cwd=tmp_path, status=1)
+    assert refused.startswith('mmlape: error: ') and 'Traceback' not in refused
 
 
 @pytest.mark.parametrize(

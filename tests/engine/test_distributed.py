@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 
+import forking_python
 import pytest
 import tiny
 import torch
@@ -91,7 +92,8 @@ def test_two_processes_test_as_one(config, alone):
     one = evaluate(load_config(config), checkpoint, alone, save_pred=True)
     assert one == json.loads((alone / 'metrics.json').read_text())
     words = ('2', '--work-dir', config.parent / 'two', '--out', 'two/m.json', '--save-pred', 'two/maps')
-    printed = tiny.run(TOOLS / 'dist_test.sh', config, checkpoint, *words, cwd=config.parent, **tiny.REAL)
+    python = dict(tiny.REAL, PYTHON_EXEC=forking_python.executable())  # the shell's and the launcher's, the workers'
+    printed = tiny.run(TOOLS / 'dist_test.sh', config, checkpoint, *words, cwd=config.parent, **python)
     assert printed.count('metrics are in') == 1
     two = json.loads((config.parent / 'two' / 'm.json').read_text())
     assert one.pop('world_size') == 1 and two.pop('world_size') == 2
@@ -134,7 +136,8 @@ def test_a_taken_port_says_so(tmp_path):
 
 def test_processes_end_with_the_launcher_that_is_killed(config, tmp_path):
     """Its GPUs' locks end with it, so they must be free."""
-    words = (TOOLS / 'dist_train.sh', config, '2', '--work-dir', tmp_path / 'run', '--cfg-options', *OPTIONS)
+    words = (TOOLS / 'dist_train.sh', config, '1', '--work-dir', tmp_path / 'run', '--cfg-options', *OPTIONS)
+    words += ('train_dataloader.batch_size=4',)
     running = subprocess.Popen(
         [str(word) for word in words],
         cwd=config.parent,

@@ -1,5 +1,6 @@
 """Configurations and overrides, the run's record, seeding by position, atomic checkpoints, the banner."""
 
+import copy
 import json
 import os
 import pickle
@@ -20,6 +21,7 @@ from mmlape.engine.hooks.evaluation import split_per_class
 from mmlape.engine.hooks.run import banner
 from mmlape.engine.optim import group_parameters, parameter_groups, set_amp
 from mmlape.engine.plan import plan_run
+from mmlape.engine.runner import FormattedOnce
 from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, ConfigError, DataError, TrainingError
 from mmlape.runs import record
@@ -184,6 +186,16 @@ def test_overrides_that_mean_something_are_taken(config_file):
 def test_a_new_key_where_nothing_is_known_is_a_warning(config_file):
     with pytest.warns(UserWarning, match='adds a new key'):
         load_config(config_file, ['env_cfg.resource_limit=4096'])
+
+
+def test_a_configuration_is_formatted_once_until_it_changes(config_file, monkeypatch):
+    cfg = load_config(config_file)
+    kept, text = FormattedOnce.of(copy.deepcopy(cfg)), cfg.pretty_text
+    assert (kept.pretty_text, kept.filename, kept.text) == (text, cfg.filename, cfg.text)
+    monkeypatch.setattr('yapf.yapflib.yapf_api.FormatCode', lambda text, **style: (text.upper(), True))
+    assert kept.pretty_text == text
+    kept.model.backbone.patch_size = 16
+    assert 'PATCH_SIZE=16' in kept.pretty_text and cfg.model.backbone.patch_size == 8
 
 
 def test_values_are_python_or_text():

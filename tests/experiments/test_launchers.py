@@ -76,10 +76,11 @@ sys.exit(not all(run.finished for run in done))
 
 def _side_by_side(script, *arguments, count):
     """Runs a script in several processes, which all begin when all are ready."""
-    command = [sys.executable, '-c', script, *map(str, arguments)]
+    variables = tiny.environment()
+    command = [variables['PYTHON'], '-c', script, *map(str, arguments)]
     children = [
         subprocess.Popen(
-            command, env=tiny.environment(), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            command, env=variables, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
         for _ in range(count)
@@ -151,6 +152,7 @@ def test_the_gpus_are_those_that_cuda_shows_under_their_names_there(tmp_path, mo
     assert visible_devices() == [Device('2', 'uuid-2'), Device('0', 'uuid-0')]
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
     assert visible_devices() == []
+    monkeypatch.delenv('CUDA_VISIBLE_DEVICES')
     (tmp_path / 'torch' / '__init__.py').write_text('raise OSError("no such driver")')
     with pytest.raises(TrainingError, match='no such driver'):
         visible_devices()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from torch.distributed.elastic.multiprocessing.api import PContext, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
-from torch.distributed.elastic.rendezvous import RendezvousError
+from torch.distributed.elastic.rendezvous import RendezvousError, dynamic_rendezvous
 from torch.distributed.run import main as torchrun
 
 from mmlape.quiet import debugging
@@ -37,6 +37,7 @@ def main(argv: Sequence[str]) -> int:
         print(f'mmlape: error: {problem}', file=sys.stderr)
         return 1
     PContext.close = functools.partialmethod(PContext.close, timeout=PATIENCE)
+    dynamic_rendezvous.get_method_name = _method_name
     if not debugging():  # it repeats, after a worker's own error, which process failed, and that it stops the others
         logging.getLogger('torch.distributed.elastic.multiprocessing.api').setLevel(logging.CRITICAL)
     try:
@@ -67,6 +68,11 @@ def _first_failure(failures: dict[int, ProcessFailure]) -> tuple[int, ProcessFai
     return min(
         failures.items(), key=lambda item: (item[1].timestamp, item[1].exitcode in (*range(1, 256), -signal.SIGTERM))
     )
+
+
+def _method_name(depth: int = 2) -> str:
+    """Return the name of a calling function; torch's own reads the files of all callers, which takes a second."""
+    return sys._getframe(depth).f_code.co_name
 
 
 def _is_taken(port: str | None) -> bool:
