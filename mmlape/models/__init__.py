@@ -1,6 +1,6 @@
 """Backbones: import this package to register them; the registries do so by themselves.
 
-Detectors are imported on first use, since they need MMDetection.
+Detectors, heads and necks are imported on first use, since they need MMDetection or MMSegmentation.
 """
 
 from importlib import import_module
@@ -14,10 +14,14 @@ from mmlape.models.timm.adapter import TimmViTAdapter
 from mmlape.models.timm.model import TimmViT
 from mmlape.models.vit.model import DistilledVisionTransformer, VisionTransformer
 
-_DETECTORS = {'DETR': '.detr.model'}
+_ON_USE = {
+    'BNHead': '.dinov2.linear_head',
+    'DETR': '.detr.model',
+}
 
 __all__ = [
     'DETR',
+    'BNHead',
     'CeiT',
     'CompactTransformer',
     'DistilledVisionTransformer',
@@ -31,6 +35,6 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    if name not in _DETECTORS:
+    if name not in _ON_USE:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module(_DETECTORS[name], __name__), name)
+    return getattr(import_module(_ON_USE[name], __name__), name)

@@ -10,7 +10,9 @@ from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 from mmlape.models.vit.layouts import ADAPTER
 
 ADAPTER_PARTS = ('level_embed', 'spm.', 'interactions.', 'up.', 'norm1.', 'norm2.', 'norm3.', 'norm4.')
-OF_THE_VIT = ('arch', 'img_size', 'pe_type', 'pe_joining', 'patch_norm', 'norm_placement')
+OF_THE_VIT = (
+    'arch', 'img_size', 'patch_size', 'pe_type', 'pe_joining', 'patch_norm', 'norm_placement', 'ffn_type',
+)  # fmt: skip
 
 
 def infer_options(tensors: dict[str, Tensor], dims: int, defaults: dict) -> dict:
@@ -44,6 +46,8 @@ class ViTAdapterCheckpointAdapter(ViTCheckpointAdapter):
             del options['cffn_ratio']
             options['with_cffn'] = False
         config = {key: value for key, value in config.items() if key in OF_THE_VIT} | options
+        if 'cls_token' in weights.tensors:
+            config['with_cls_token'] = True
         notes = ['windows, interaction_indexes and vit_feature_source leave no trace in a file', *notes]
         return Description(rows, config, notes)
 

@@ -13,7 +13,7 @@ from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.tensor_names import HEADS_ASSUMED, Description, InferredPosition, usual_heads, with_batch_axis
 from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import BranchNorms, NormPlacement, placements, resolve_norm_placement
-from mmlape.models.vit.layouts import ADAPTER, EVA, LAYOUTS, NAMES, TARGETS, prefix_tokens, table_tokens
+from mmlape.models.vit.layouts import ADAPTER, DINOV2_GIANT, EVA, LAYOUTS, NAMES, TARGETS, prefix_tokens, table_tokens
 
 LAYER_SCALE = r'blocks\.\d+\.gamma[12]$'
 TANH_GELU = "act_cfg=dict(type='GELU', approximate='tanh')"
@@ -39,10 +39,15 @@ def infer_arch(weights: Weights, archs: Mapping[str, dict]) -> tuple[str | None,
     shape = dict(
         embed_dims=dims,
         num_layers=1 + max(int(m[1]) for name in weights.tensors if (m := re.match(r'blocks\.(\d+)\.', name))),
-        feedforward_channels=len(weights.tensors['blocks.0.mlp.fc1.weight']),
+        feedforward_channels=len(weights.tensors[f'blocks.0.mlp.{"w1" if is_gated(weights) else "fc1"}.weight']),
     )
     heads = NAMES.infer_heads(weights) or dims // 64
     return next((name for name, arch in archs.items() if arch == {**shape, 'num_heads': heads}), None), shape
+
+
+def is_gated(weights: Weights) -> bool:
+    """Check for DINOv2 giant's FFN."""
+    return 'blocks.0.mlp.w1.weight' in weights.tensors
 
 
 def is_clip(weights: Weights) -> bool:
@@ -69,7 +74,7 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         if weights.has(EVA) or any(name.startswith('spm.') for name in weights.dropped):
             return False
         stored = tuple(name for name in prefix_tokens(weights) if name != 'reg_token')
-        return weights.layout != ADAPTER.name and stored in (kind.prefix_tokens, ())
+        return weights.layout not in (ADAPTER.name, DINOV2_GIANT) and stored in (kind.prefix_tokens, ())
 
     # describe
 
@@ -122,6 +127,7 @@ class ViTCheckpointAdapter(CheckpointAdapter):
             num_registers=(tensors['reg_token'].shape[1] if 'reg_token' in tensors else 0, 0),
             with_prefix_pe=(not tokens or not NAMES.tables(weights) or bool(table_tokens(weights)), True),
             norm_placement=(infer_norm_placement(weights), 'pre'),
+            ffn_type=('swiglu' if is_gated(weights) else 'mlp', 'mlp'),
             qkv_bias=('blocks.0.attn.qkv.bias' in tensors, True),
             layer_scale_init_value=(1e-5 if 'blocks.0.gamma1' in tensors else 0.0, 0.0),
             norm_cfg=(dict(type='LN', eps=eps), dict(type='LN', eps=1e-6)),

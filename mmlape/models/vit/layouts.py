@@ -1,7 +1,8 @@
 """Layouts of a plain ViT in public files: how each names its tensors, from and to ours (DeiT's), and what it can hold.
 
-'deit' (DeiT, LaPE and timm), 'vit-adapter' (official or ours), 'mmpretrain', 'mmseg' (mmsegmentation's own ViT), 'jax'
-(AugReg and big_vision), 'vit-pytorch' and 'open_clip' (its image tower, and OpenAI's).
+'deit' (DeiT, LaPE and timm), 'dinov2-giant' (with a gated FFN), 'vit-adapter' (official or ours), 'mmpretrain',
+'mmseg' (mmsegmentation's own ViT), 'jax' (AugReg and big_vision), 'vit-pytorch' and 'open_clip' (its image tower, and
+OpenAI's).
 
 vit-pytorch's stem has both norms of Dual PatchNorm, and patches of (row, column, channel). open_clip's
 ``input_patchnorm`` has LN0 only, patches of (channel, row, column), as a convolution's weight has them, and CLIP's own
@@ -93,8 +94,20 @@ def _from_deit(tensors: Tensors) -> Tensors:
         (r'\.ls([12])\.gamma$', r'.gamma\1'),
         (r'^patch_embed\.norm\.', 'patch_embed.norm1.'),
         (r'^pre_logits\.fc\.', 'pre_logits.'),
+        (r'^mask_token$', '/mask_token'),  # of a pretraining by masked patches
     ]
     return _stem_as_convolution(rename_keys(tensors, names))
+
+
+def _from_dinov2(tensors: Tensors) -> Tensors:
+    """Split the joined first map of DINOv2 giant's gated FFN."""
+    out = {}
+    for name, value in _from_deit(tensors).items():
+        if '.mlp.w12.' in name:
+            out |= {name.replace('w12', key): half for key, half in zip(('w1', 'w2'), value.chunk(2))}
+        else:
+            out[name] = value
+    return out
 
 
 def to_deit(tensors: Tensors) -> Tensors:
@@ -170,10 +183,12 @@ def to_open_clip(tensors: Tensors) -> Tensors:
 IMAGES_OF_JAX = replace(HALF, source='AugReg and big_vision')
 EVA = r'blocks\.0\.(attn\.(q_bias|q_proj|bias_mask)|mlp\.fc1_[gx]|gamma_1)|storage_tokens'
 """Names in timm's other plain ViTs, which look like these but are ``TimmViT``'s."""
+DINOV2_GIANT = 'dinov2-giant'
 ADAPTER = Layout('vit-adapter', (r'spm\.stem\.', r'blocks\.0\.attn\.qkv\.'), _stem_as_convolution)
 LAYOUTS = (
     ADAPTER,
     Layout('deit', (r'blocks\.0\.attn\.qkv\.', r'blocks\.0\.mlp\.fc1\.', r'patch_embed\.proj\.'), _from_deit),
+    Layout(DINOV2_GIANT, (r'blocks\.0\.mlp\.w12\.', r'patch_embed\.proj\.'), _from_dinov2),
     Layout('mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain),
     Layout('mmseg', (r'layers\.0\.attn\.attn\.in_proj_weight', r'patch_embed\.projection\.weight'), _from_mmseg),
     Layout('jax', (r'(params/)?(Transformer/)?encoderblock_0/',), from_jax, IMAGES_OF_JAX),
