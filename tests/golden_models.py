@@ -37,6 +37,7 @@ ADAPTER_TOLERANCE = {torch.float64: 5e-6, torch.float32: 1e-4}
 # DINOv2 resizes its PE in float32
 RESIZED_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-5}
 TOLERANCES = {
+    'DINOv2 adapter': {torch.float64: 1e-9, torch.float32: 1e-4},
     'linear segmentor': RESIZED_TOLERANCE,
     'TimmViT': TIMM_TOLERANCE,
     'TimmViTAdapter': ADAPTER_TOLERANCE,
@@ -118,6 +119,7 @@ MODEL_CLASSES = {
     'SwinTransformer': SwinTransformer,
     'ViTAdapter': ViTAdapter,
     'VisionTransformer': VisionTransformer,
+    'DINOv2 adapter': ViTAdapter,
     'linear segmentor': LinearSegmentor,
     'distilled classifier': DistilledClassifier,
     'segmenter': SegmenterDecoder,

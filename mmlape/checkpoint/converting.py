@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mmlape.checkpoint.download import local_path
-from mmlape.checkpoint.heads import describe_heads, fitting_configs, toolbox_file
+from mmlape.checkpoint.heads import describe_heads, fitting_configs, linear_configs, toolbox_file
 from mmlape.checkpoint.key_maps import Weights, recognise_backbone
 from mmlape.checkpoint.reading import AVERAGES, averages_only, read_checkpoint, state_dict_of
 from mmlape.checkpoint.records import KEY, Record, read_record
@@ -90,6 +90,7 @@ def _head_alone(
         'sha256': sha256(local_path(path)),
         'layout': 'a head without its backbone',
         **rows,
+        'config': ', '.join(linear_configs(tensors)) or 'none of ours has such a name',
         'parameters': f'{_count(tensors):,} in the file',
         'images': str(record.normalisation or 'the file does not say how they were normalised'),
         'to load it': f"mmlape test CONFIG {path}, where CONFIG's model.backbone.init_cfg names the backbone's file",

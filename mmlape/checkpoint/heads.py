@@ -111,7 +111,7 @@ KINDS = (
     HeadKind(
         'Sparse R-CNN', 'sparse-rcnn', 'mmdet', r'rpn_head\.init_proposal', ('roi_head.bbox_head.0.fc_cls.bias', 0)
     ),
-    HeadKind('HTC++', 'htc++', 'mmdet', r'roi_head\.semantic_head\.', ('roi_head.bbox_head.0.fc_cls.bias', 1)),
+    HeadKind('HTC++', 'htc', 'mmdet', r'roi_head\.semantic_head\.', ('roi_head.bbox_head.0.fc_cls.bias', 1)),
     HeadKind(
         'Cascade Mask R-CNN',
         'cascade-mask-rcnn',
@@ -233,9 +233,22 @@ def fitting_configs(stored: Tensors, weights: Weights) -> list[str]:
         base = 'dinov2'
     elif weights.tensors.get('pos_embed', stem).shape[1] == 577:
         base = 'augreg'
-    data, configs = DATA.get((kind.toolbox, _classes(kind, tensors))), mim_root() / 'configs'
-    files = configs.rglob(f'{kind.method}_{base}-{SIZES.get(len(stem))}*_{data}*.py')
-    found = sorted(str(path.relative_to(configs)) for path in files)
+    return _named(f'{kind.method}_{base}-{SIZES.get(len(stem))}*_{DATA.get((kind.toolbox, _classes(kind, tensors)))}*')
+
+
+def linear_configs(tensors: Tensors) -> list[str]:
+    """Return the configs for a file with DINOv2's linear head alone, by the width of its norm."""
+    norm = tensors.get('decode_head.bn.weight')
+    width = 0 if norm is None else len(norm)
+    ends = [f'{size[0]}14-dinov2{end}' for dims, size in SIZES.items() for end, maps in (('', 1), ('-ms', 4))
+            if dims * maps == width]  # fmt: skip
+    return [name for end in ends for name in _named(f'linear_vit{end}_*')]
+
+
+def _named(pattern: str) -> list[str]:
+    """Return the configs of such names, below ``configs``, but for arms that change the released models."""
+    configs = mim_root() / 'configs'
+    found = sorted(str(path.relative_to(configs)) for path in configs.rglob(f'{pattern}.py'))
     return [name for name in found if not any(arm in name for arm in ARMS)]
 
 

@@ -121,7 +121,7 @@ def adapter_case(name: str, key: str, public: dict, ours: dict, hidden: int, cls
         **ours,
     )
     fixed = ['patch_embed.proj.bias'] if 'norm_pre.weight' in weights else []
-    return Case(name, 'ViTAdapter', kwargs, weights, run, inputs=(key,), gradients=() if fixed else (key,))
+    return Case(name, 'DINOv2 adapter', kwargs, weights, run, inputs=(key,), gradients=() if fixed else (key,))
 
 
 class Segmentor(nn.Module):

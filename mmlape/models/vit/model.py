@@ -236,6 +236,11 @@ class VisionTransformer(IsotropicBackbone):
             for weight, value in zip(weights, values):
                 weight.copy_(value)
 
+    def frozen_modules(self) -> list[nn.Module]:
+        """Return the modules that ``frozen_stages`` freezes; with all layers, a final norm of every layer too."""
+        every = self.norm_every and self.frozen_stages == self.num_layers
+        return super().frozen_modules() + ([self.norm] if every else [])
+
     def normed(self, x: Tensor, last: bool) -> Tensor:
         """Return the tokens (B, P + N, D) of a layer that is returned, through the final norm where it applies."""
         return super().normed(x, last or self.norm_every)
