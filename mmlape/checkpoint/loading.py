@@ -19,7 +19,7 @@ from mmlape.checkpoint.records import (
     read_record,
     recorded_parts,
 )
-from mmlape.checkpoint.released import fit_released, head_mismatch
+from mmlape.checkpoint.released import fit_released, head_mismatch, inspecting
 from mmlape.checkpoint.reports import LoadOptions, LoadReport, summary, summary_of_resized
 from mmlape.errors import CheckpointError, ConfigError
 
@@ -164,7 +164,7 @@ def load_model(
 
     report.dropped += [name for name in tensors if name.startswith(tuple(fresh))]
     tensors = {name: value for name, value in tensors.items() if name not in report.dropped}
-    _load(model, tensors, report, may_be_new, strict, content, fresh, elsewhere)
+    _load(model, tensors, report, may_be_new, strict, content, fresh, elsewhere, not record.backbones)
     return report
 
 
@@ -195,6 +195,7 @@ def _load(
     content: Mapping,
     fresh: Sequence[str] = (),
     elsewhere: Sequence[str] = (),
+    released: bool = False,
 ) -> None:
     wanted = model.state_dict()
     report.total = len(wanted)
@@ -217,6 +218,7 @@ def _load(
     hint = ''
     if report.problems:
         hint = head_mismatch(tensors, model) or whose_file(content, report.path, model)
+        hint = hint or (inspecting(tensors, report.path) if released else '')
     if not matching:
         raise CheckpointError(
             f'checkpoint {report.path}: none of its {len(tensors)} tensors fits the model; the file has '

@@ -94,11 +94,17 @@ def _load_elsewhere(name: str, backbone: Any, stored: set[str], report: LoadRepo
     return found
 
 
+def inspecting(stored: Tensors, path: str) -> str:
+    """Say what tells the configuration of a released complete model; '' for other files."""
+    complete = any(name.startswith(PARTS) for name in stored)
+    return f'; mmlape checkpoint inspect {path} prints its backbone, and the config to use' if complete else ''
+
+
 def head_mismatch(stored: Tensors, model: nn.Module) -> str:
     """Say that the heads of a file are of another kind than the model's; '' if they are not, or there are none."""
     names, own = [name for name in stored if name.startswith(PARTS)], list(model.state_dict())
     theirs, ours = kind_of_head(names), kind_of_head(own)
-    if not names or theirs is ours:
+    if not names or (theirs is ours and theirs is not None):
         return ''
     told = theirs.name if theirs else f'of no known layout (first name: {first_of_heads(names)})'
     return f'; its head is {told}, and the model has {ours.name if ours else "another one"}'
