@@ -70,6 +70,16 @@ def adapter(settings: Settings, **changes) -> nn.Module:
     return prepared(ViTAdapter(**arguments), settings)
 
 
+def beit_adapter(settings: Settings, size: int) -> nn.Module:
+    """Build our ViT-Adapter over BEiT, with a class token, for images of a size."""
+    from mmlape.models import ViTAdapter
+
+    torch.manual_seed(0)
+    arguments = dict(with_cls_token=True, pe_type='beit', qkv_bias='qv', layer_scale_init_value=0.1)
+    arguments |= dict(init_values=0.1, deform_num_heads=6, vit_feature_source='interaction')
+    return prepared(ViTAdapter(arch_of(settings), size, **arguments), settings)
+
+
 def t2t_vit(settings: Settings, size: int, **changes) -> nn.Module:
     """Build our T2T-ViT-7 for images of a size, without the performers' dropout."""
     from mmlape.models import T2TViT

@@ -21,6 +21,7 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
+from benchmarks.agreement import renamed
 from benchmarks.comparison import Settings
 from benchmarks.models import arch_of, ceit, prepared, t2t_vit, windows, without_dropout
 from mmlape.errors import ConfigError
@@ -64,6 +65,29 @@ def public_adapter(settings: Settings, weights: dict[str, Tensor]) -> nn.Module:
         window_attn=windows(arch['num_layers'])['window_attn'], window_size=[14] * arch['num_layers'],
     )  # fmt: skip
     model.load_state_dict(weights)
+    return prepared(model, settings)
+
+
+OF_BEIT = ((r'\.gamma([12])$', r'.gamma_\1'),)
+"""How the public BEiT names its parameters, from our names."""
+
+
+def public_beit_adapter(settings: Settings, size: int, weights: dict[str, Tensor]) -> nn.Module:
+    """Build the public segmentation code's ViT-Adapter over BEiT with our weights."""
+    folder = 'segmentation/mmseg_custom/models/backbones'
+    root = checkout(settings, 'vit-adapter', f'{folder}/beit_adapter.py')
+    with _stand_ins(root / 'detection'):  # the folder of the ops that both tasks share
+        build = _package('public_beit_adapter', root / folder, 'beit_adapter').BEiTAdapter
+    arch = arch_of(settings)
+    depth = arch['num_layers'] // 4
+    model = build(
+        img_size=size, embed_dim=arch['embed_dims'], depth=arch['num_layers'], num_heads=arch['num_heads'],
+        mlp_ratio=arch['feedforward_channels'] / arch['embed_dims'], qkv_bias=True, use_abs_pos_emb=False,
+        use_rel_pos_bias=True, deform_num_heads=6, conv_inplane=64, n_points=4, cffn_ratio=0.25, deform_ratio=1.0,
+        init_values=0.1, interaction_indexes=[[i * depth, (i + 1) * depth - 1] for i in range(4)],
+    )  # fmt: skip
+    indices = {name: value for name, value in model.state_dict().items() if name.endswith('relative_position_index')}
+    model.load_state_dict(renamed(weights, OF_BEIT) | indices)
     return prepared(model, settings)
 
 
@@ -242,9 +266,13 @@ def _stand_ins(root: Path) -> Iterator[None]:
         'mmdet.models': _module('mmdet.models', __path__=[]),
         'mmdet.models.builder': builder,
         'mmdet.utils': _module('mmdet.utils', get_root_logger=logging.getLogger),
+        'mmseg': _module('mmseg', __path__=[]),
+        'mmseg.models': _module('mmseg.models', __path__=[]),
+        'mmseg.models.builder': builder,
+        'mmseg.utils': _module('mmseg.utils', get_root_logger=logging.getLogger),
         'mmcv': _module('mmcv', __path__=[]),
         'mmcv.runner': _module('mmcv.runner', BaseModule=nn.Module),
-        'mmcv_custom': _module('mmcv_custom', my_load_checkpoint=None),
+        'mmcv_custom': _module('mmcv_custom', my_load_checkpoint=None, load_checkpoint=None),
         'timm.models.layers': layers,
         'timm.models.helpers': _module('timm.models.helpers', load_pretrained=None),
         'timm.models.registry': _registry,

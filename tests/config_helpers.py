@@ -16,17 +16,26 @@ BASES = sorted((ROOT / 'configs' / '_base_').rglob('*.py'))
 CONFIGS = sorted(path for path in (ROOT / 'configs').rglob('*.py') if '_base_' not in path.parts)
 
 
+METHODS = 'mask-rcnn|segmenter|upernet|linear|detr|mask2former|cascade-mask-rcnn|htc|atss|gfl|sparse-rcnn'
+
+
 def method_of(path: Path) -> str:
     """The downstream method that a name begins with, such as 'mask_rcnn'; '' for a classifier."""
-    found = re.match('(mask-rcnn|segmenter|upernet|linear|detr)_', path.stem)
+    found = re.match(f'({METHODS})_', path.stem)
     return found[1].replace('-', '_') if found else ''
 
 
 FAMILIES = ('mask_rcnn', 'segmenter', 'upernet')
+# ViT-Adapter's public code is the source of their figures
+PUBLIC = ('mask2former', 'cascade_mask_rcnn', 'htc', 'atss', 'gfl', 'sparse_rcnn')
 DEIT = [path for path in CONFIGS if 'deit-' in path.name]
 RECIPES = [path for path in DEIT if method_of(path) in FAMILIES and '_mini-' not in path.name]
 DETR = [path for path in CONFIGS if method_of(path) == 'detr']
-FOUNDATION = [path for path in CONFIGS if re.search('_(augreg|dinov2|dinov3|eva02|mae|timm)-', path.stem)]
+FOUNDATION = [
+    path
+    for path in CONFIGS
+    if re.search('_(augreg|dinov2|dinov3|eva02|mae|timm)-', path.stem) and method_of(path) not in PUBLIC
+]
 # the ViTs of Dual PatchNorm's own recipes, without the study of placements
 DPN = [
     path
@@ -35,7 +44,7 @@ DPN = [
 ]
 MINI = [path for path in DEIT if '_mini-' in path.name]
 NAME = re.compile(
-    r'((?P<method>mask-rcnn|segmenter|upernet|linear|detr)_)?(?P<arch>[a-z][a-z0-9-]*?)(?P<adapter>-adapter)?'
+    rf'((?P<method>{METHODS})_)?(?P<arch>[a-z][a-z0-9-]*?)(?P<adapter>-adapter)?'
     r'(-distilled)?(-(?P<joining>lape))?'
     r'(-(?P<norms>ln-(?:pre|post|both)-(?:pre|post|both)|normformer|sub-ln))?'
     r'(?P<pe>-sincos1d|-sincos2d|-none)?(-(?P<rpe>rpe|rope-mixed|rope|cpe|shaw|alibi2d))?(?P<irpe>-irpe[a-z0-9-]*)?'
@@ -44,6 +53,7 @@ NAME = re.compile(
 )
 DATA = {
     'coco': 'data/coco/',
+    'coco-panoptic': 'data/coco/',
     'ade20k': 'data/ade/ADEChallengeData2016/',
     'mini-coco': 'data/mini/coco/',
     'mini-ade': 'data/mini/ade/',

@@ -25,6 +25,7 @@ from mmlape.models import (
     TimmViTAdapter,
     VisionTransformer,
     ViTAdapter,
+    ViTPyramid,
 )
 from mmlape.models.timm.pretrained import OLDEST
 
@@ -118,6 +119,7 @@ MODEL_CLASSES = {
     'TimmViTAdapter': TimmViTAdapter,
     'SwinTransformer': SwinTransformer,
     'ViTAdapter': ViTAdapter,
+    'ViTPyramid': ViTPyramid,
     'VisionTransformer': VisionTransformer,
     'DINOv2 adapter': ViTAdapter,
     'linear segmentor': LinearSegmentor,

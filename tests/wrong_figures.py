@@ -632,6 +632,8 @@ BY_FILE = {
         ('norms: one iteration late', 'now = runner.iter + 1\n', 'now = runner.iter + 2\n'),
     ],
     'mmlape/engine/paramwise.py': [
+        ('rates: names of the first rate, one layer up', '(0, depth_of(name)[1]) if', '(1, depth_of(name)[1]) if'),
+        ('rates: names of the first rate are ignored', 'if name.startswith(first) else', 'if not name else'),
         ('rates: one layer up', '** (depths - 1 - depth)', '** (depths - depth)'),
         ('rates: the shortest key', 'for key in sorted(sorted(keys, reverse=True), key=len):',
          'for key in sorted(sorted(keys), key=len, reverse=True):'),

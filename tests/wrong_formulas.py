@@ -29,6 +29,7 @@ TESTS = (
     'tests/models/test_timm_adapter.py',
     'tests/models/test_swin.py',
     'tests/models/test_vit_adapter.py',
+    'tests/models/test_beit.py',
     'tests/models/test_t2t_ceit.py',
     'tests/models/test_compact.py',
     'tests/models/test_dpn_models.py',
@@ -53,9 +54,11 @@ OF_FILES = (
 )
 OF_LAYOUTS = (
     'tests/checkpoint/test_dpn_checkpoints.py',
+    'tests/checkpoint/test_beit_checkpoints.py',
     *OF_FILES[:-1],
-    f'{OF_FILES[-1]} or vit_pytorchs or open_clip or reasons or contract or heads or switch or compact',
+    f'{OF_FILES[-1]} or beit or vit_pytorchs or open_clip or reasons or contract or heads or switch or compact',
 )
+OF_BEIT = ('tests/models/test_beit.py', 'tests/models/test_golden.py', '-k', 'beit')
 OF_TARGETS = ('tests/checkpoint/test_convert.py', '-k', 'reasons or contract or heads or switch or compact')
 OF_NAMES = ('tests/models/test_names.py',)
 OF_TIMM_FILES = ('tests/checkpoint/test_timm_weights.py',)
@@ -69,11 +72,16 @@ OF_DESCRIPTIONS = (
     'prints or sinusoids or windows_of_each or number_of_stages or same_tables or own_files or ratio or says_what',
 )
 OF_RELEASED = ('tests/checkpoint/test_released_models.py',)
+OF_MASK2FORMER = ('tests/models/test_mask2former.py',)
 OWN_TESTS = {
     'mmlape/checkpoint/heads.py': OF_RELEASED,
     'mmlape/checkpoint/released.py': OF_RELEASED,
+    'mmlape/models/mask2former/': OF_MASK2FORMER,
+    'mmlape/models/necks/': ('tests/models/test_necks.py',),
     'mmlape/models/base/checkpoint.py': (*OF_FILES[:-1], f'{OF_FILES[-1]} or prints'),
     'mmlape/models/vit/layouts.py': OF_LAYOUTS,
+    'mmlape/models/vit/pyramid.py': OF_BEIT,
+    'mmlape/models/position/beit.py': OF_BEIT,
     'mmlape/checkpoint/targets.py': OF_TARGETS,
     'mmlape/models/classifiers/mixup.py': OF_DPN,
     'mmlape/models/names.py': OF_NAMES,
@@ -106,7 +114,7 @@ BY_FILE = {
     ],
     'mmlape/checkpoint/released.py': [
         ('released: the backbone of another file forgotten', 'backbone.init_weights()', 'pass'),
-        ('released: any other head', 'if not names or theirs is ours:', 'if True:'),
+        ('released: any other head', 'if not names or (theirs is ours', 'if True or (theirs is ours'),
     ],
     'mmlape/models/adapter/deform_attn.py': [
         ('device: centres of cells on the CPU', 'rows - 0.5, rows, device=device)', 'rows - 0.5, rows)'),
@@ -442,6 +450,12 @@ BY_FILE = {
         ('windows: padding at the left and the top', '(0, 0, 0, columns * s - width, 0, rows * s - height)',
          '(0, 0, columns * s - width, 0, rows * s - height, 0)', 'out[:, :height, :width]',
          'out[:, -height:, -width:]'),
+        ('BEiT: biases of queries and keys', 'torch.cat((self.q_bias, torch.zeros_like(self.q_bias), self.v_bias))',
+         'torch.cat((self.q_bias, self.v_bias, torch.zeros_like(self.q_bias)))'),
+        ('BEiT: windows padded after qkv', 'if self.pads_tokens and bias', 'if False and bias'),
+        ('BEiT: padding has no bias of values', 'qkv, bias.to(qkv.dtype))', 'qkv, bias.to(qkv.dtype).mul('
+         'torch.arange(3 * heads * d) < 2 * heads * d))'),
+        ('ViT: windows padded before qkv', "window_padding == 'before-qkv'", "window_padding != ''"),
         ('windows: padding masked', 'self._attend(q, k, v, (s, s))',
          'F.scaled_dot_product_attention(q, k, v, torch.where((k == 0).all(-1), -1e4, 0.0)[:, :, None].to(q))'),
         ('windows: global attention instead',
@@ -500,6 +514,31 @@ BY_FILE = {
         ('sincos2d-moco: rows first', '(x.sin(), x.cos(), y.sin(), y.cos())', '(y.sin(), y.cos(), x.sin(), x.cos())'),
         ('sincos2d-moco: cosines last', '(x.sin(), x.cos(), y.sin(), y.cos())',
          '(x.sin(), y.sin(), x.cos(), y.cos())'),
+    ],
+    'mmlape/models/position/beit.py': [
+        ('BEiT: offsets reversed', 'index = offset_index(grid, device)', 'index = offset_index(grid, device).mT'),
+        ('BEiT: class token as query and as key exchanged', 'first)  # the class token asks', 'first + 1)',
+         'out[1:, 0] = first + 1', 'out[1:, 0] = first'),
+        ('BEiT: class token with itself as with patches', 'out[0, 0] = first + 2', 'out[0, 0] = first'),
+        ('BEiT: steps of the resized table all alike', 'step_ratio(src - 1, dst - 1) **', '((dst - 1) / (src - 1)) *'),
+        ('BEiT: first step of another size', '** np.arange(src - 1)', '** np.arange(1, src)'),
+        ('BEiT: ratio below the least', 'RATIOS = (1.01, 1.5)', 'RATIOS = (0.5, 1.5)'),
+        ('BEiT: ratio within 1e-3', 'range(19)', 'range(9)'),
+        ('BEiT: linear between offsets', '3 if len(points) > 3 else 1', '1'),
+        ('BEiT: rows resized by columns', '([1], [axis])).movedim(0, axis)',
+         '([1], [1 - axis])).movedim(0, 1 - axis)'),
+        ('BEiT: a smaller grid has the first offsets', 'image.narrow(axis, old - new, 2', 'image.narrow(axis, 0, 2'),
+        ('BEiT: class entries dropped when resized', 'torch.cat((table, stored[TABLE][offsets:]))', 'table'),
+        ('BEiT: entries of the class token first', 'table[:-CLASS_ENTRIES]', 'table[CLASS_ENTRIES:]'),
+    ],
+    'mmlape/models/vit/pyramid.py': [
+        ('baseline: maps without norm', 'x if norm is None else norm(x)', 'x'),
+        ('baseline: average for maximum', 'F.max_pool2d(', 'F.avg_pool2d('),
+        ('baseline: GroupNorm of other groups', 'num_groups=32', 'num_groups=16'),
+        ('baseline: ReLU', 'nn.GELU()', 'nn.ReLU()'),
+        ('baseline: maps of layers reversed', 'for number in self.out_indices]',
+         'for number in self.out_indices[::-1]]'),
+        ('baseline: images padded to patches', 'pad_to_multiple(x, STRIDES[-1])', 'x'),
     ],
     'mmlape/models/position/relative_bias.py': [
         ('RPE: key minus query', 'cells[:, None] - cells[None]', 'cells[None] - cells[:, None]'),
@@ -594,6 +633,67 @@ BY_FILE = {
         ('buckets: code ranks squares', "squared if self.reading == 'code' else _rank(squared)", '_rank(squared)'),
         ('buckets: h without its bound', '.clamp(-int(self.beta), int(self.beta)).long()', '.long()'),
     ],
+    'mmlape/models/mask2former/pixel_decoder.py': [
+        ('mask2former: no embedding of levels', '.transpose(1, 2) + level)', '.transpose(1, 2) + 0 * level)'),
+        (
+            'mask2former: finest map first',
+            'zip(self.input_convs, reversed(feats[fine:]))',
+            'zip(self.input_convs, feats[fine:])',
+        ),
+        ('mask2former: no step down to stride 4', 'output(own + F.interpolate(', 'output(own + 0 * F.interpolate('),
+        (
+            'mask2former: nearest step',
+            "own.shape[-2:], mode='bilinear', align_corners=False",
+            "own.shape[-2:], mode='nearest'",
+        ),
+        (
+            'mask2former: reference points as (y, x)',
+            'cells.centres[None, :, None]',
+            'cells.centres.flip(-1)[None, :, None]',
+        ),
+        ('mask2former: attention offsets in rows', '[[(columns, rows)] for', '[[(rows, columns)] for'),
+        (
+            'mask2former: attention softmax per level',
+            'unflatten(-1, (self.num_heads, -1))\n        weights',
+            'unflatten(-1, self.samples)\n        weights',
+            'softmax(-1).unflatten(-1, self.samples[1:])',
+            'softmax(-1)',
+        ),
+        ('mask2former: boxes count twice', '/ (2 * self.num_points)', '/ self.num_points'),
+        ('mask2former: padding is read', 'values.masked_fill(key_padding_mask[..., None], 0.0)', 'values'),
+        ('mask2former: no positions', 'query if query_pos is None else query + query_pos', 'query'),
+        ('mask2former: no residual', 'out.transpose(0, 1)) + identity', 'out.transpose(0, 1)) + 0 * identity'),
+    ],
+    'mmlape/models/mask2former/head.py': [
+        ('mask2former: softmax with no object', 'classes.softmax(-1)[..., :-1]', 'classes[..., :-1].softmax(-1)'),
+        (
+            'mask2former: released order exchanged',
+            "if self.upsampled == 'masks':\n",
+            "if self.upsampled == 'scores':\n",
+            "scores if self.upsampled == 'masks' else",
+            "scores if self.upsampled == 'scores' else",
+        ),
+        (
+            'mask2former: windows of the padded size',
+            "window = (test_cfg or {}).get('mode') == 'slide'",
+            'window = False',
+        ),
+        ('mask2former: padding is cut twice', "meta.get('pad_shape') or meta['img_shape']", "meta['img_shape']"),
+        ('mask2former: corners aligned', 'align_corners=False', 'align_corners=True'),
+        ('mask2former: queries of the first layer', 'of_layers[-1] for', 'of_layers[0] for'),
+    ],
+    'mmlape/models/necks/pooling.py': [
+        ('pooling neck: subsampled', 'nn.MaxPool2d(2, 2)', 'nn.MaxPool2d(1, 2)'),
+        ('pooling neck: pools the first of the outputs', 'self.pool(outs[-1])', 'self.pool(outs[0])'),
+        ('pooling neck: 3 x 3', 'kernel_size: int = 1', 'kernel_size: int = 3'),
+    ],
+    'mmlape/models/necks/extra_attention.py': [
+        ('extra attention: no norm before', 'self.attn(self.norm1(tokens), grid)', 'self.attn(tokens, grid)'),
+        ('extra attention: on the first map', '*others, last = inputs', 'last, *others = inputs'),
+        ('extra attention: no final norm', 'to_maps(self.final_norm(tokens), grid)', 'to_maps(tokens, grid)'),
+        ('extra attention: no residual', 'return x + self.drop_path', 'return 0 * x + self.drop_path'),
+        ('extra attention: FFN reads norm1', 'self.ffn(self.norm2(tokens))', 'self.ffn(self.norm1(tokens))'),
+    ],
     'mmlape/models/detr/model.py': [
         ('autocast: DETR, tokens half', 'x = full_precision(x)', 'x = x + 0'),
         ('DETR: PE in the values, too', 'F.linear(x, weight[dims:]', 'F.linear(seen, weight[dims:]'),
@@ -622,6 +722,13 @@ BY_FILE = {
         ('DETR file: no object first', 'UNUSED_IDS = (0,', 'UNUSED_IDS = (91,'),
     ],
     'mmlape/models/vit/layouts.py': [
+        ("BEiT's file: LayerScales exchanged", "(r'\\.gamma_([12])$', r'.gamma\\1')",
+         "(r'\\.gamma_1$', r'.gamma2'), (r'\\.gamma_2$', r'.gamma1')"),
+        ("BEiT's file: the shared table in one layer", 'for layer in layers}', 'for layer in list(layers)[:1]}'),
+        ("BEiT's file: indices are kept", 'name.endswith(INDEX) or name.startswith(_PRETRAINING)',
+         'name.startswith(_PRETRAINING)'),
+        ("Uni-Perceiver's file: no time", 'places + times[:1]', 'places'),
+        ("Uni-Perceiver's file: the second time", 'places + times[:1]', 'places + times[1:2]'),
         ("timm's file: LayerScales exchanged", "(r'\\.ls([12])\\.gamma$', r'.gamma\\1')",
          "(r'\\.ls1\\.gamma$', r'.gamma2'), (r'\\.ls2\\.gamma$', r'.gamma1')"),
         ("timm's file: LayerScales written exchanged", "(r'\\.gamma([12])$', r'.ls\\1.gamma')",

@@ -10,6 +10,7 @@ SUITES = {
     'joining': 'LaPE, Dual PatchNorm and placements of the norms, beside the plain ViT',
     'position': 'encodings inside attention beside none, and the public iRPE code where a checkout is given',
     'adapter': 'ViT-Adapter: LaPE beside default, and the public code where a checkout is given',
+    'beit': 'ViT-Adapter over BEiT and the public code, where a checkout is given',
     'foundation': "the adapter over timm's DINOv3, and DINOv3's own code where a checkout is given",
     'public': 'the public LaPE code, where a checkout is given',
     't2t': 'T2T-ViT-7: LaPE beside default, and the public code where a checkout is given',

@@ -2,8 +2,9 @@
 
 Counted: convolutions, linear maps, both products of attention, and the samples of deformable attention (four cells and
 a weight, five multiply-adds a channel). Not counted: norms, activations, resizing, RoIAlign, post-processing. The
-auxiliary head of a segmentor trains only, so it has parameters and no FLOPs. RoI heads run on 1000 boxes, mask heads
-on 100. Nothing is computed: tensors without data go through the model.
+auxiliary head of a segmentor trains only, so it has parameters and no FLOPs. RoI heads run on 1000 boxes, or on a
+model's own proposals, mask heads on 100, of a cascade in every stage. Nothing is computed: tensors without data go
+through the model.
 """
 
 import math
@@ -19,7 +20,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from mmlape.errors import ConfigError
-from mmlape.models.adapter.deform_attn import MSDeformAttn
 
 BOXES, MASKS = 1000, 100
 
@@ -37,8 +37,7 @@ def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
     """Cost of each part of a model for one image.
 
     Args:
-        model: a two-stage detector, DETR, segmentor or classifier, as a configuration builds it; it ends in evaluation
-            mode.
+        model: a detector, segmentor or classifier, as a configuration builds it; it ends in evaluation mode.
         shape: (height, width) of the image.
 
     Raises:
@@ -80,20 +79,42 @@ def _run_heads(model: nn.Module, run: Callable, x: tuple[Tensor, ...], shape: tu
         states = run('decoder', model.forward_decoder, **decoder, **queries)
         run('bbox_head', model.bbox_head, **head, **states)
     elif hasattr(model, 'roi_head'):
-        run('rpn_head', model.rpn_head, x)
-        head = model.roi_head
-        run('roi_head', head.bbox_head, _pooled(head.bbox_roi_extractor, BOXES))
-        if head.with_mask:
-            run('roi_head', head.mask_head, _pooled(head.mask_roi_extractor, MASKS))
+        _run_roi_head(model, run, x)
+    elif hasattr(model, 'panoptic_head'):  # Mask2Former
+        run('panoptic_head', model.panoptic_head, x, [])
     elif hasattr(model, 'decode_head'):
-        run('decode_head', model.decode_head, x)
+        samples = [[]] if hasattr(model.decode_head, 'pixel_decoder') else []
+        run('decode_head', model.decode_head, x, *samples)
+    elif hasattr(model, 'bbox_head'):  # one stage
+        run('bbox_head', model.bbox_head, x)
     elif hasattr(model, 'head'):
         run('head', model.head, x)
     else:
         raise ConfigError(
-            f'{type(model).__name__}: only two-stage detectors, DETR, segmentors with one decode head and '
-            'classifiers can be counted'
+            f'{type(model).__name__}: only detectors with one or two stages, cascades, DETR, Mask2Former, segmentors '
+            'with one decode head and classifiers can be counted'
         )
+
+
+def _run_roi_head(model: nn.Module, run: Callable, x: tuple[Tensor, ...]) -> None:
+    head, proposals = model.roi_head, getattr(model.rpn_head, 'num_proposals', None)
+    if proposals is None:
+        run('rpn_head', model.rpn_head, x)
+    for stage, extractor in zip(_stages(head.bbox_head), _stages(head.bbox_roi_extractor)):
+        regions = _pooled(extractor, proposals or BOXES)
+        queries = [torch.zeros(1, proposals, regions.shape[1])] if proposals else []  # Sparse R-CNN
+        run('roi_head', stage, regions, *queries)
+    if getattr(head, 'with_semantic', False):
+        run('roi_head', head.semantic_head, x)
+    if head.with_mask:
+        features = []  # those of the stage before, in Hybrid Task Cascade
+        for stage, extractor in zip(_stages(head.mask_head), _stages(head.mask_roi_extractor)):
+            out = run('roi_head', stage, _pooled(extractor, MASKS), *features)
+            features = [out[1]] if isinstance(out, (list, tuple)) else []
+
+
+def _stages(part: nn.Module) -> list[nn.Module]:
+    return list(part) if isinstance(part, nn.ModuleList) else [part]
 
 
 def _pooled(extractor: nn.Module, boxes: int) -> Tensor:
@@ -112,7 +133,7 @@ class _Counter(FlopCounterMode):
     def __init__(self, model: nn.Module):
         cpu_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         super().__init__(display=False, custom_mapping={cpu_attention: _attention_flops})
-        self.modules = [module for module in model.modules() if isinstance(module, MSDeformAttn)]
+        self.modules = [module for module in model.modules() if hasattr(module, 'samples')]
         self.samples = 0
 
     def __enter__(self):
@@ -124,7 +145,7 @@ class _Counter(FlopCounterMode):
             hook.remove()
         return super().__exit__(*args)
 
-    def _add_samples(self, module: MSDeformAttn, args: tuple, out: Tensor) -> None:
+    def _add_samples(self, module: nn.Module, args: tuple, out: Tensor) -> None:
         _, levels, points = module.samples
         self.samples += 5 * levels * points * math.prod(out.shape[:2]) * module.value_proj.out_features
 

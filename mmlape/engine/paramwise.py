@@ -20,8 +20,8 @@ from mmlape.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 _NORMS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm)
 _KEYS = (
-    'custom_keys', 'layer_decay_rate', 'bias_lr_mult', 'norm_decay_mult', 'bias_decay_mult', 'dwconv_decay_mult',
-    'flat_decay_mult', 'position_lr_mult', 'position_decay_mult', 'bypass_duplicate',
+    'custom_keys', 'layer_decay_rate', 'layer_decay_first', 'bias_lr_mult', 'norm_decay_mult', 'bias_decay_mult',
+    'dwconv_decay_mult', 'flat_decay_mult', 'position_lr_mult', 'position_decay_mult', 'bypass_duplicate',
 )  # fmt: skip
 
 
@@ -57,13 +57,16 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     key sets, ``norm_decay_mult``, ``bias_decay_mult``, ``bias_lr_mult`` and so on set. ``position_lr_mult`` and
     ``position_decay_mult``, 0 by default, are those of position encodings, whatever the kind: tables, absolute and
     relative, frequencies, convolutions. ``layer_decay_rate``, of mmpretrain's constructor, scales the resulting
-    learning rate, also in detectors and segmentors, whose ``backbone`` knows a parameter's depth.
+    learning rate, also in detectors and segmentors, whose ``backbone`` knows a parameter's depth. Parameters whose
+    names begin with one of ``layer_decay_first`` train at the rate of the embeddings, as Mask2Former's queries and
+    output layers do in ViT-Adapter's public code.
 
     A parameter that several modules share is in one group, by the rules for the first of its names.
 
     Raises:
         ConfigError: ``paramwise_cfg`` has an unknown key. On the call, if it scales a learning rate that ``optimizer``
-            does not set, or if it has ``layer_decay_rate`` and nothing knows a parameter's depth.
+            does not set, if it has ``layer_decay_rate`` and nothing knows a parameter's depth, or if it has
+            ``layer_decay_first`` without that rate or with the beginning of no name.
     """
 
     def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None):
@@ -96,10 +99,24 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
     def settings(self, model: nn.Module) -> dict[str, Settings]:
         """Return what decides the settings of every trained parameter, by its name."""
-        depth_of = layer_depths(model) if 'layer_decay_rate' in self.paramwise_cfg else None
+        depth_of = self._depths(model)
         trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
         positions = position_parameters(model)
         return {name: self._settings(model, name, name in positions, depth_of) for name in trained}
+
+    def _depths(self, model: nn.Module) -> Callable[[str], tuple[int, int]] | None:
+        first = tuple(self.paramwise_cfg.get('layer_decay_first', ()))
+        where = 'optim_wrapper.paramwise_cfg.layer_decay_first'
+        if 'layer_decay_rate' not in self.paramwise_cfg:
+            if first:
+                raise ConfigError(f'{where} needs layer_decay_rate beside it')
+            return None
+        names = [name for name, _ in model.named_parameters()]
+        for start in first:
+            if not any(name.startswith(start) for name in names):
+                raise ConfigError(f'{where}: no parameter begins with {start!r}; mmlape print-params lists them')
+        depth_of = layer_depths(model)
+        return lambda name: (0, depth_of(name)[1]) if name.startswith(first) else depth_of(name)
 
     def _settings(self, model: nn.Module, name: str, is_position: bool, depth_of: Callable | None) -> Settings:
         prefix, _, own_name = name.rpartition('.')

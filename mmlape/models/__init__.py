@@ -13,23 +13,35 @@ from mmlape.models.t2t.model import T2TViT
 from mmlape.models.timm.adapter import TimmViTAdapter
 from mmlape.models.timm.model import TimmViT
 from mmlape.models.vit.model import DistilledVisionTransformer, VisionTransformer
+from mmlape.models.vit.pyramid import ViTPyramid
 
 _ON_USE = {
     'BNHead': '.dinov2.linear_head',
     'DETR': '.detr.model',
+    'Mask2FormerHead': '.mask2former.head',
+    'MSDeformAttnPixelDecoder': '.mask2former.pixel_decoder',
+    'MultiScaleDeformableAttention': '.mask2former.pixel_decoder',
+    'ChannelMapperWithPooling': '.necks.pooling',
+    'ExtraAttention': '.necks.extra_attention',
 }
 
 __all__ = [
     'DETR',
     'BNHead',
     'CeiT',
+    'ChannelMapperWithPooling',
     'CompactTransformer',
     'DistilledVisionTransformer',
+    'ExtraAttention',
+    'MSDeformAttnPixelDecoder',
+    'Mask2FormerHead',
+    'MultiScaleDeformableAttention',
     'SwinTransformer',
     'T2TViT',
     'TimmViT',
     'TimmViTAdapter',
     'ViTAdapter',
+    'ViTPyramid',
     'VisionTransformer',
 ]
 

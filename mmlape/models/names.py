@@ -44,7 +44,14 @@ def name_models(
     An arch 'tiny' and the pattern 'swin-{}' give 'swin-tiny', 'swin-tiny-lape', 'swin-tiny-dpn', 'swin-tiny-lape-dpn';
     slashes of an arch become hyphens. ``variants`` have what the suffix of a name adds to the arguments.
     """
-    named = {pattern.format(arch.replace('/', '-')): dict(arch=arch) for arch in archs}
+    return with_variants({pattern.format(arch.replace('/', '-')): dict(arch=arch) for arch in archs}, variants)
+
+
+def with_variants(
+    named: Mapping[str, dict], variants: Mapping[str, dict] = MappingProxyType(VARIANTS)
+) -> dict[str, dict]:
+    """Return the arguments of models by name, with a name more for each suffix, and suffixes together."""
+    named = dict(named)
     for suffix, options in variants.items():
         named |= {f'{name}-{suffix}': {**own, **options} for name, own in named.items()}
     return named

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import paper_costs
 import torch
 import torch.nn.functional as F
-from config_helpers import build, find, load
+from config_helpers import MINI, build, find, load, method_of
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
 from mmlape.analysis.cost import _attention_flops, _Counter, input_shape, model_cost
 from mmlape.cli import main
-from mmlape.models import ViTAdapter
+from mmlape.models import MultiScaleDeformableAttention, ViTAdapter
 
 
 def test_cost_is_torch_counter_and_hand_count_together(tiny_arch):
@@ -43,6 +43,25 @@ def test_detector_counts_its_parts():
     assert sum(part.params for part in cost.values()) == 28_068_512
     lape = {part.name: part for part in model_cost(build(load(find('mask_rcnn', 'tiny', '-lape'))), (256, 256))}
     assert {name: part.flops for name, part in lape.items()} == {name: part.flops for name, part in cost.items()}
+
+
+def test_a_cascade_counts_every_stage():
+    """Three box heads on 1000 boxes, three mask heads on 100: a convolution of the mini config's is 64 wide."""
+    cfg = load(next(path for path in MINI if method_of(path) == 'cascade_mask_rcnn'))
+    cost = {part.name: part for part in model_cost(build(cfg), (64, 64))}
+    box_head = 49 * 9 * 64 * 64 + 49 * 64 * 256 + 256 * (11 + 10 * 4)
+    mask_head = 14 * 14 * (4 * 64 * 64 * 9 + 64 * 64 * 4) + 28 * 28 * 64 * 10
+    assert cost['roi_head'].flops == 3 * (1000 * box_head + 100 * mask_head)
+
+
+def test_mask2formers_attention_is_counted():
+    """As the adapter's: four maps, and five multiply-adds a sample and channel."""
+    attention = MultiScaleDeformableAttention(32, 4, 2, 3, batch_first=True)
+    query, cells = torch.zeros(1, 7, 32), torch.zeros(1, 6 + 4, 32)
+    with _Counter(attention) as counter:
+        attention(query, value=cells, reference_points=torch.rand(1, 7, 2, 2), spatial_shapes=((2, 3), (2, 2)))
+    maps = 7 * 32 * (2 * 24 + 24 + 32) + 10 * 32 * 32
+    assert counter.multiply_adds() == maps + 5 * 2 * 3 * 7 * 32
 
 
 def test_deformable_attention_is_counted():

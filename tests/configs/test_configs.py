@@ -6,6 +6,7 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -19,6 +20,7 @@ from config_helpers import (
     FAMILIES,
     PAPER,
     PARAMS,
+    PUBLIC,
     RECIPES,
     ROOT,
     WIDTH,
@@ -72,7 +74,7 @@ def files(path: Path) -> set[Path]:
 
 def test_recipes_are_short_to_read():
     """OpenMMLab's limit of three levels; leaves are few, and hardly one inherits another."""
-    assert 24 < len(CONFIGS) <= 200
+    assert 24 < len(CONFIGS) <= 220
     assert {path.name: levels(path) for path in CONFIGS if levels(path) > 3} == {}
     assert {path.name: len(files(path)) for path in CONFIGS if len(files(path)) > 5} == {}
     inherit = [path for path in CONFIGS if any('_base_' not in base.parts for base in bases_of(path))]
@@ -102,8 +104,10 @@ def metafile(folder: str) -> dict[str, dict]:
 
 
 @pytest.mark.parametrize('path', CONFIGS, ids=short)
-def test_a_config(path):
+def test_a_config(path, monkeypatch):
     """Keys, paths, pipelines, the command in its first lines; parameters as the metafile and the papers have them."""
+    of_coco = SimpleNamespace(utils=SimpleNamespace(rgb2id=None))  # a package on no index
+    monkeypatch.setitem(sys.modules, 'panopticapi', of_coco)
     cfg = load(path)
     check_keys(cfg)
     check_paths(cfg)
@@ -187,6 +191,8 @@ def test_name_says_what_the_config_is(path):
     if path in DEIT:
         width = WIDTH[name['arch'].removeprefix('deit-')]
         assert backbone.arch == (name['arch'] if width > 128 else DEIT_MINI)
+    if method_of(path) in PUBLIC:
+        check_head(method_of(path), cfg)
     assert cfg.train_dataloader.batch_size == int(name['batch'])
     total = int(name['gpus']) * int(name['batch']) * cfg.optim_wrapper.get('accumulative_counts', 1)
     assert cfg.auto_scale_lr == dict(enable=False, base_batch_size=total)
@@ -196,6 +202,18 @@ def test_name_says_what_the_config_is(path):
     else:
         assert loop.max_epochs == (36 if schedule == '3x' else int(re.match(r'(\d+)e', schedule)[1]))
     assert cfg.data_root == DATA.get(name['data'], cfg.data_root)
+
+
+def check_head(method: str, cfg: Config) -> None:
+    """The model is that of the method's name."""
+    kind = dict(
+        cascade_mask_rcnn='CascadeRCNN', htc='HybridTaskCascade', atss='ATSS', gfl='GFL', sparse_rcnn='SparseRCNN'
+    )
+    segments = cfg.default_scope == 'mmseg'
+    assert cfg.model.type == kind.get(method, 'EncoderDecoder' if segments else 'Mask2Former')
+    if method == 'mask2former':
+        head = cfg.model.decode_head if segments else cfg.model.panoptic_head
+        assert head.type.endswith('Mask2FormerHead') and head.pixel_decoder.type == 'mmlape.MSDeformAttnPixelDecoder'
 
 
 # what a variant changes
@@ -388,6 +406,9 @@ def test_metafiles_quote_what_configs_expect():
         assert all(one['Epoch'] == 100 for one in results if 'Epoch' in one)
         of_dpn = bool(re.match('(linear_)?vit-', path.stem)) and not re.match('vit-(lite|mini)', path.stem)
         paper = next((paper for part, paper in papers.items() if part in path.stem), 'LaPE (ICCV 2023)')
+        if method_of(path) in PUBLIC:
+            paper = 'ViT-Adapter (ICLR 2023)'
+            assert all('README' in one['Source'] for one in quoted)
         both = [] if of_dpn or '-dpn' in path.stem else [paper] * bool(numbers)
         dpn = ['DPN (TMLR 2023)'] * (bool(numbers) and (of_dpn or 'DPN' in expected[1]))
         assert [one['Paper'] for one in quoted] == both + dpn, path.name

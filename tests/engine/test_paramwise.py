@@ -77,6 +77,50 @@ def test_a_backbone_that_knows_no_depths_is_named():
         build_optim_wrapper(model, WRAPPER)
 
 
+FIRST = tuple(
+    f'decode_head.{part}' for part in ('mask_embed', 'cls_embed', 'level_embed', 'query_embed', 'query_feat')
+)
+PUBLIC = dict(layer_decay_rate=RATE, flat_decay_mult=0.0, position_decay_mult=1.0)
+
+
+def public_rule(name: str, dims: int, segments: bool) -> tuple[float, float]:
+    """(share of the rate, weight decay) of ViT-Adapter's public constructor, by its facts: ids 0 to 5 for 4 layers."""
+    layer = re.match(r'backbone\.blocks\.(\d+)\.', name)
+    start = (*(f'backbone.{part}' for part in ('cls_token', 'pos_embed', 'patch_embed')), *(FIRST if segments else ()))
+    depth = int(layer[1]) + 1 if layer else 0 if name.startswith(start) else 5
+    return RATE ** (5 - depth), 0.0 if dims == 1 or name.endswith('.bias') else 0.05
+
+
+@pytest.mark.parametrize('method', ['mask2former', 'mask_rcnn'])
+def test_rates_are_those_of_the_public_constructor(method):
+    """Its two forms: in segmentors the head's queries and output layers are at the embeddings' rate."""
+    segments = method == 'mask2former'
+    cfg = load(next(path for path in MINI if method_of(path) == method and path.stem.endswith('ade') == segments))
+    init_default_scope(cfg.default_scope)
+    model = MODELS.build(cfg.model)
+    found = rates(model, **PUBLIC, **(dict(layer_decay_first=list(FIRST)) if segments else {}))
+    expected = {name: public_rule(name, p.ndim, segments) for name, p in model.named_parameters()}
+    assert found.keys() == expected.keys()
+    for name, values in found.items():
+        assert values == pytest.approx(expected[name]), name
+    assert found['backbone.pos_embed'] == (RATE**5, 0.05) and found['backbone.level_embed'] == (1.0, 0.05)
+
+
+@pytest.mark.parametrize(
+    ('paramwise', 'message'),
+    [
+        (dict(layer_decay_first=['head.']), 'layer_decay_first needs layer_decay_rate beside it'),
+        (
+            dict(layer_decay_rate=0.5, layer_decay_first=['heads.']),
+            "no parameter begins with 'heads.'; mmlape print-p",
+        ),
+    ],
+)
+def test_names_at_the_first_rate_must_be_there(paramwise, message):
+    with pytest.raises(ConfigError, match=message):
+        small(**paramwise)
+
+
 # rules compose
 
 

@@ -43,7 +43,7 @@ class Registry:
     """A registry that returns classes as they are."""
 
     @staticmethod
-    def register_module():
+    def register_module(**kwargs):
         return lambda cls: cls
 
 

@@ -148,7 +148,7 @@ def test_float64_agrees_with_float32():
 @pytest.mark.parametrize(
     ('kwargs', 'message'),
     [
-        (dict(num_registers=4), 'works with num_registers=0 only'),
+        (dict(num_registers=2), 'works with num_registers=0 only'),
         (dict(patch_size=8), 'works with patch_size=16 or 14 only'),
         (dict(ffn_type='moe'), "unknown ffn_type='moe'; choose one of: mlp, swiglu"),
         (dict(patch_padding='left'), "unknown patch_padding='left'; choose one of: end, center"),

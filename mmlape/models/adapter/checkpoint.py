@@ -7,12 +7,11 @@ from mmlape.checkpoint.loading import LoadOptions
 from mmlape.models.base.tensor_names import Description
 from mmlape.models.grid import Grid
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
-from mmlape.models.vit.layouts import ADAPTER
+from mmlape.models.vit.layouts import NAMES, is_adapter, prefix_tokens, table_tokens
 
 ADAPTER_PARTS = ('level_embed', 'spm.', 'interactions.', 'up.', 'norm1.', 'norm2.', 'norm3.', 'norm4.')
-OF_THE_VIT = (
-    'arch', 'img_size', 'patch_size', 'pe_type', 'pe_joining', 'patch_norm', 'norm_placement', 'ffn_type',
-)  # fmt: skip
+OF_THE_VIT = ('arch', 'img_size', 'pe_type', 'pe_joining', 'patch_norm', 'norm_placement', 'qkv_bias', 'norm_cfg')
+OF_THE_VIT += ('window_padding', 'patch_size', 'ffn_type')
 
 
 def infer_options(tensors: dict[str, Tensor], dims: int, defaults: dict) -> dict:
@@ -36,7 +35,7 @@ class ViTAdapterCheckpointAdapter(ViTCheckpointAdapter):
 
     def owns(self, kind: type, weights: Weights) -> bool:
         """Check for the adapter's own parts."""
-        return weights.layout == ADAPTER.name
+        return is_adapter(weights)
 
     def infer(self, kind: type, weights: Weights) -> Description:
         """Infer the ViT, and what differs from the adapter's defaults as far as it shows."""
@@ -46,8 +45,8 @@ class ViTAdapterCheckpointAdapter(ViTCheckpointAdapter):
             del options['cffn_ratio']
             options['with_cffn'] = False
         config = {key: value for key, value in config.items() if key in OF_THE_VIT} | options
-        if 'cls_token' in weights.tensors:
-            config['with_cls_token'] = True
+        config |= {'with_cls_token': True} if prefix_tokens(weights) else {}
+        config |= {'with_prefix_pe': False} if NAMES.tables(weights) and not table_tokens(weights) else {}
         notes = ['windows, interaction_indexes and vit_feature_source leave no trace in a file', *notes]
         return Description(rows, config, notes)
 
@@ -58,5 +57,5 @@ class ViTAdapterCheckpointAdapter(ViTCheckpointAdapter):
     def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial values: over a plain ViT the adapter's own parts may."""
         if name.startswith(ADAPTER_PARTS):
-            return weights.layout != ADAPTER.name
+            return not is_adapter(weights)
         return super().may_be_new(model, name, weights, options)

@@ -29,8 +29,9 @@ from mmlape.models.grid import (
     require_patch,
     to_maps,
 )
-from mmlape.models.names import name_models
-from mmlape.models.vit.model import ARCHS, VisionTransformer
+from mmlape.models.names import name_models, with_variants
+from mmlape.models.vit.bases import AUGREG, BEIT, BEIT_VARIANTS, UNI_PERCEIVER, sizes
+from mmlape.models.vit.model import DEIT, VisionTransformer
 from mmlape.registry import MODELS
 
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
@@ -38,6 +39,12 @@ SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
 FIXED = (('num_registers', 0), ('final_norm', False))
 PATCHES = (16, 14)
 STRIDES = (4, 8, 16, 32)
+DEFORM: dict[str, dict[str, Any]] = {
+    'tiny': dict(deform_num_heads=6),
+    'base': dict(deform_num_heads=12, deform_ratio=0.5),
+    'large': dict(deform_num_heads=16, deform_ratio=0.5),
+}
+"""Heads and width of the public adapters' deformable attention by size."""
 
 
 class AdapterMixin(nn.Module):
@@ -188,6 +195,11 @@ class AdapterMixin(nn.Module):
         return out
 
 
+def _sizes(name: str, options: dict, *of: str) -> dict[str, dict[str, Any]]:
+    """Return the arguments of an adapter over a base by name, with the deformable attention of its size."""
+    return {f'{key}-adapter': own | DEFORM[key.rpartition('-')[2]] for key, own in sizes(name, options, *of).items()}
+
+
 @MODELS.register_module()
 class ViTAdapter(AdapterMixin, VisionTransformer):
     """ViT-Adapter over the same ViT: any joining, position encoding and patch norm of ``VisionTransformer``.
@@ -221,7 +233,12 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     """
 
     checkpoint_adapter = ViTAdapterCheckpointAdapter()
-    model_names = name_models('{}-adapter', ARCHS)
+    model_names = (
+        name_models('{}-adapter', DEIT)
+        | with_variants(_sizes('augreg', AUGREG, 'tiny', 'base', 'large'))
+        | with_variants(_sizes('beit', BEIT | dict(init_values=1e-6), 'base', 'large'), BEIT_VARIANTS)
+        | _sizes('uni-perceiver', UNI_PERCEIVER, 'base', 'large')
+    )
     paper_name = 'DeiT'
     paper_adapter = 'ViT-Adapter'
 

@@ -9,24 +9,30 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.linear import Linear
 from mmlape.models.position import AttentionInput, AttentionPosition, AttentionSlot, attaching
+
+QKV_BIASES = (True, False, 'qv')
+WINDOW_PADDINGS = ('after-qkv', 'before-qkv')
 
 
 class MultiheadAttention(nn.Module):
     """Self-attention with a fused qkv.
 
-    A windowed grid is padded on the right and the bottom with zeros after the qkv projection, and the padding is not
-    masked, which is how the public ViT-Adapter checkpoints were trained.
+    A windowed grid is padded on the right and the bottom, and the padding is not masked, which is how the public
+    ViT-Adapter checkpoints were trained.
 
     Args:
         embed_dims: Width D of the tokens.
         num_heads: Heads, each of width d = D / heads.
-        qkv_bias: Whether the qkv projection has a bias.
+        qkv_bias: Whether the qkv projection has a bias; 'qv' gives queries and values one, ``q_bias`` and ``v_bias``.
         attn_drop_rate: Dropout of the attention weights.
         proj_drop_rate: Dropout of the output.
         window_size: Side of a window in tokens, or None for global attention.
+        window_padding: With which zeros a grid is filled to complete windows: queries, keys and values, 'after-qkv'
+            (ViT), or tokens, 'before-qkv' (BEiT and Uni-Perceiver), whose queries, keys and values are the biases.
         encodings: Position encodings inside this attention.
         slot: What they are attached to; it may be None only without encodings.
 
@@ -39,18 +45,27 @@ class MultiheadAttention(nn.Module):
         self,
         embed_dims: int,
         num_heads: int,
-        qkv_bias: bool = True,
+        qkv_bias: bool | str = True,
         attn_drop_rate: float = 0.0,
         proj_drop_rate: float = 0.0,
         window_size: int | None = None,
+        window_padding: str = 'after-qkv',
         encodings: Sequence[AttentionPosition] = (),
         slot: AttentionSlot | None = None,
     ):
         super().__init__()
+        if qkv_bias not in QKV_BIASES:
+            raise ConfigError(f"unknown qkv_bias={qkv_bias!r}; choose one of: True, False, 'qv'")
+        if window_padding not in WINDOW_PADDINGS:
+            raise ConfigError(
+                f'unknown window_padding={window_padding!r}; choose one of: {", ".join(WINDOW_PADDINGS)}'
+            )
         self.num_heads, self.head_dims = num_heads, embed_dims // num_heads
-        self.window_size = window_size
+        self.window_size, self.pads_tokens = window_size, window_padding == 'before-qkv'
         self.attn_drop_rate = attn_drop_rate
-        self.qkv = Linear(embed_dims, 3 * embed_dims, bias=qkv_bias)
+        self.qkv = Linear(embed_dims, 3 * embed_dims, bias=bool(qkv_bias) and qkv_bias != 'qv')
+        for name in ('q_bias', 'v_bias'):
+            self.register_parameter(name, nn.Parameter(torch.zeros(embed_dims)) if qkv_bias == 'qv' else None)
         self.proj = Linear(embed_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop_rate)
         self.head_scale: nn.Module = nn.Identity()
@@ -68,9 +83,16 @@ class MultiheadAttention(nn.Module):
 
     def _project(self, x: Tensor | AttentionInput) -> Tensor:
         if isinstance(x, Tensor):
-            return self.qkv(x)
-        parts = [self.qkv(part).chunk(3, dim=-1)[i] for i, part in enumerate(x)]
-        return torch.cat(parts, dim=-1)
+            qkv = self.qkv(x)
+        else:
+            qkv = torch.cat([self.qkv(part).chunk(3, dim=-1)[i] for i, part in enumerate(x)], dim=-1)
+        return qkv if self.q_bias is None else qkv + self._bias().to(qkv.dtype)
+
+    def _bias(self) -> Tensor | None:
+        """Return the biases of queries, keys and values side by side, (3 D,), or None."""
+        if self.q_bias is None:
+            return self.qkv.bias
+        return torch.cat((self.q_bias, torch.zeros_like(self.q_bias), self.v_bias))
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, hw: Grid, apart: Tensor | None = None) -> Tensor:
         """Attend with (B, heads, N, d) each.
@@ -111,7 +133,11 @@ class MultiheadAttention(nn.Module):
         batch, heads, d = qkv.shape[0], *qkv.shape[3:]
         qkv = qkv.reshape(batch, height, width, -1)
         rows, columns = ceil_div(height, s), ceil_div(width, s)
-        qkv = F.pad(qkv, (0, 0, 0, columns * s - width, 0, rows * s - height))
+        border = (0, 0, 0, columns * s - width, 0, rows * s - height)
+        qkv, bias = F.pad(qkv, border), self._bias()
+        if self.pads_tokens and bias is not None:
+            of_image = F.pad(qkv.new_ones(height, width, 1), border)
+            qkv = torch.where(of_image > 0, qkv, bias.to(qkv.dtype))  # the projection of zero
         qkv = qkv.view(batch, rows, s, columns, s, 3, heads, d).permute(5, 0, 1, 3, 6, 2, 4, 7)
         q, k, v = qkv.reshape(3, batch * rows * columns, heads, s * s, d)
         out = self._attend(q, k, v, (s, s)).view(batch, rows, columns, heads, s, s, d)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mmlape.models.position.absolute
+import mmlape.models.position.beit
 import mmlape.models.position.conditional
 import mmlape.models.position.earlier
 import mmlape.models.position.irpe

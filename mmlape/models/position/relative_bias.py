@@ -17,6 +17,8 @@ from mmlape.models.position.base import AttentionPosition, AttentionSlot
 from mmlape.registry import POSITION_ENCODINGS
 
 TABLE, INDEX = 'relative_position_bias_table', 'relative_position_index'
+CLASS_ENTRIES = 3
+"""Rows of BEiT's table for the class token: as query, as key, and both."""
 
 
 def offset_index(grid: Grid, device: torch.device | None = None) -> Tensor:
@@ -25,6 +27,16 @@ def offset_index(grid: Grid, device: torch.device | None = None) -> Tensor:
     cells = torch.cartesian_prod(rows, columns)  # (N, 2)
     offset = cells[:, None] - cells[None] + cells[-1]  # (N, N, 2), from 0
     return offset[..., 0] * (2 * grid[1] - 1) + offset[..., 1]
+
+
+def has_class_entries(table: Tensor) -> bool:
+    """Check whether a table has rows for the class token, by their number."""
+    return square_grid(len(table)) is None and square_grid(len(table) - CLASS_ENTRIES) is not None
+
+
+def is_beits(attn: dict[str, Tensor]) -> bool:
+    """Check whether the table of a stored attention, by name, is BEiT's and not Swin's, which have the same name."""
+    return TABLE in attn and ('q_bias' in attn or has_class_entries(attn[TABLE]))
 
 
 def _resize_table(table: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
@@ -105,8 +117,8 @@ class RelativePositionBias(OffsetBias):
         return out
 
     def found_in(self, attn: dict[str, Tensor]) -> bool:
-        """Check for the table."""
-        return TABLE in attn
+        """Check for the table, which must not be BEiT's; an attached one knows its own."""
+        return TABLE in attn and (hasattr(self, 'slot') or not is_beits(attn))
 
     def infer_grid(self, attn: dict[str, Tensor], num_prefix: int) -> Grid | None:
         """Return the square grid whose offsets the table has."""

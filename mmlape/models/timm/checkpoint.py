@@ -18,7 +18,7 @@ from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.tensor_names import Description
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.timm.pretrained import PREFIX_TOKENS
-from mmlape.models.vit.layouts import EVA
+from mmlape.models.vit.layouts import EVA, is_beit
 
 VIT = 'vit.'
 TABLE = f'{VIT}pos_embed'
@@ -76,7 +76,8 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         if any(name.startswith('spm.') for name in weights.dropped):
             return False  # an adapter stands beside it
         plain = weights.has(r'blocks\.0\.attn\.qkv\.') and weights.has(r'blocks\.0\.mlp\.fc1\.')
-        return weights.layout == OWN.name or (weights.layout == 'timm' and (weights.has(EVA) or not plain))
+        eva = weights.has(EVA) and not is_beit(weights)
+        return weights.layout == OWN.name or (weights.layout == 'timm' and (eva or not plain))
 
     def infer(self, kind: type, weights: Weights) -> Description:
         """Infer the width and the recorded model; the name is the user's to know where none is recorded."""

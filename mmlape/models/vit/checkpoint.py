@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Weights
@@ -13,7 +14,19 @@ from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.base.tensor_names import HEADS_ASSUMED, Description, InferredPosition, usual_heads, with_batch_axis
 from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import BranchNorms, NormPlacement, placements, resolve_norm_placement
-from mmlape.models.vit.layouts import ADAPTER, DINOV2_GIANT, EVA, LAYOUTS, NAMES, TARGETS, prefix_tokens, table_tokens
+from mmlape.models.vit.layouts import (
+    DINOV2_GIANT,
+    EVA,
+    LAYOUTS,
+    NAMES,
+    TARGETS,
+    is_adapter,
+    is_beit,
+    is_pyramid,
+    is_uni_perceiver,
+    prefix_tokens,
+    table_tokens,
+)
 
 LAYER_SCALE = r'blocks\.\d+\.gamma[12]$'
 TANH_GELU = "act_cfg=dict(type='GELU', approximate='tanh')"
@@ -67,14 +80,17 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         'act_cfg': dict(type='GELU'),
         'window_attn': False,
         'window_size': 14,
+        'window_padding': 'after-qkv',
     }
 
     def owns(self, kind: type, weights: Weights) -> bool:
         """Check for the prefix tokens of this class, and for nothing of timm's other ViTs and their adapters."""
-        if weights.has(EVA) or any(name.startswith('spm.') for name in weights.dropped):
+        eva = weights.has(EVA) and not is_beit(weights)
+        if eva or any(name.startswith('spm.') for name in weights.dropped):
             return False
         stored = tuple(name for name in prefix_tokens(weights) if name != 'reg_token')
-        return weights.layout not in (ADAPTER.name, DINOV2_GIANT) and stored in (kind.prefix_tokens, ())
+        other = is_adapter(weights) or is_pyramid(weights) or weights.layout == DINOV2_GIANT
+        return not other and stored in (kind.prefix_tokens, ())
 
     # describe
 
@@ -100,7 +116,7 @@ class ViTCheckpointAdapter(CheckpointAdapter):
             'norm_placement': infer_norm_placement(weights),
             'prefix tokens': ', '.join(tokens) or 'none',
             'LayerScale': 'yes' if weights.has(LAYER_SCALE) else 'no',
-            'adapter': 'yes' if weights.layout == ADAPTER.name else 'no',
+            'adapter': 'yes' if is_adapter(weights) else 'no',
         }
         config = dict(
             arch=name or dict(shape, num_heads=heads or usual_heads(shape['embed_dims'], 64)),
@@ -117,8 +133,9 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         tensors = weights.tensors
         _, channels, _, patch_size = tensors['patch_embed.proj.weight'].shape
         tokens, eps = prefix_tokens(weights), 1e-6
-        if weights.layout in ('mmseg', 'vit-pytorch', 'open_clip') or is_clip(weights):
+        if weights.layout in ('mmseg', 'vit-pytorch', 'open_clip') or is_clip(weights) or is_uni_perceiver(weights):
             eps = 1e-5
+        pads_tokens = is_adapter(weights) and (is_beit(weights) or is_uni_perceiver(weights))
         different = dict(
             patch_size=(patch_size, 16),
             in_channels=(channels, 3),
@@ -128,7 +145,8 @@ class ViTCheckpointAdapter(CheckpointAdapter):
             with_prefix_pe=(not tokens or not NAMES.tables(weights) or bool(table_tokens(weights)), True),
             norm_placement=(infer_norm_placement(weights), 'pre'),
             ffn_type=('swiglu' if is_gated(weights) else 'mlp', 'mlp'),
-            qkv_bias=('blocks.0.attn.qkv.bias' in tensors, True),
+            qkv_bias=('qv' if 'blocks.0.attn.q_bias' in tensors else 'blocks.0.attn.qkv.bias' in tensors, True),
+            window_padding=('before-qkv' if pads_tokens else 'after-qkv', 'after-qkv'),
             layer_scale_init_value=(1e-5 if 'blocks.0.gamma1' in tensors else 0.0, 0.0),
             norm_cfg=(dict(type='LN', eps=eps), dict(type='LN', eps=1e-6)),
             final_norm=('norm.weight' in tensors, True),
@@ -160,15 +178,22 @@ class ViTCheckpointAdapter(CheckpointAdapter):
 
     def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them; LayerScale must fit."""
+        report.problems += _other_base(model, weights)
+        weights = _with_patches_of(model, weights, report)
         _check_layer_scale(model, weights, report)
         if model.position.absolute is not None and model.num_prefix and not model.pe_prefix:
             weights = _without_prefix_rows(model, weights, options, report)
         return super().fit(model, weights, options, report)
 
     def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
-        """Check whether a tensor may keep its initial values: LayerScale may, where the file has none."""
+        """Check whether a tensor may keep its initial values.
+
+        LayerScale may where the file has none, and over BEiT's weights the table of a LaPE beside its bias.
+        """
         if re.match(LAYER_SCALE, name):
             return not weights.has(LAYER_SCALE)
+        if name in model.pe_names and options.allow_joining_mismatch and is_beit(weights):
+            return not NAMES.tables(weights)
         return super().may_be_new(model, name, weights, options)
 
 
@@ -187,6 +212,34 @@ def _without_prefix_rows(model: nn.Module, weights: Weights, options: LoadOption
             tensors[token] = tensors[token] + row
         report.notes.append(f'the rows of {name} for {", ".join(stored)} were added to the tokens')
     return replace(weights, tensors=tensors)
+
+
+def _other_base(model: nn.Module, weights: Weights) -> list[str]:
+    """Return what shows that a file is of another base than the model."""
+    stored, own = is_beit(weights), any(name.endswith('attn.q_bias') for name in model.state_dict())
+    uni_perceiver = is_uni_perceiver(weights)
+    eps, padding = (model.recorded_arguments.get(key) for key in ('norm_cfg', 'window_padding'))
+    after_qkv = padding == 'after-qkv' and is_adapter(weights)
+    found = {
+        "wrong base: the file is of BEiT, which has qkv_bias='qv' and pe_type='beit'": stored and not own,
+        "wrong base: qkv_bias='qv' is BEiT's, but the file is of another ViT": own and not stored,
+        "wrong base: the file is of Uni-Perceiver, which has patch_norm='post-posemb', with_prefix_pe=False and "
+        "norm_cfg=dict(type='LN', eps=1e-5)": uni_perceiver and (model.norm_pre is None or eps.get('eps') != 1e-5),
+        "wrong window_padding: the file's windows were padded before the qkv projection; set "
+        "window_padding='before-qkv'": after_qkv and (stored or uni_perceiver),
+    }
+    return [problem for problem, holds in found.items() if holds]
+
+
+def _with_patches_of(model: nn.Module, weights: Weights, report: LoadReport) -> Weights:
+    """Resize DINOv2's patches of 14 pixels to a model's 16, linearly as the public detection code; its PE stays."""
+    name, side = 'patch_embed.proj.weight', model.patch_size
+    kernel = weights.tensors[name]
+    if 'mask_token' not in weights.dropped or kernel.shape[-1] != 14 or side != 16:
+        return weights
+    report.resized[name] = f'14x14 -> {side}x{side}'
+    kernel = F.interpolate(kernel, (side, side), mode='bilinear', align_corners=False)
+    return replace(weights, tensors={**weights.tensors, name: kernel})
 
 
 def _check_layer_scale(model: nn.Module, weights: Weights, report: LoadReport) -> None:

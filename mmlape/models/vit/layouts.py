@@ -1,8 +1,13 @@
 """Layouts of a plain ViT in public files: how each names its tensors, from and to ours (DeiT's), and what it can hold.
 
-'deit' (DeiT, LaPE and timm), 'dinov2-giant' (with a gated FFN), 'vit-adapter' (official or ours), 'mmpretrain',
-'mmseg' (mmsegmentation's own ViT), 'jax' (AugReg and big_vision), 'vit-pytorch' and 'open_clip' (its image tower, and
-OpenAI's).
+'deit' (DeiT, LaPE, timm and AugReg's files of timm), 'dinov2-giant' (with a gated FFN), 'beit' (unilm's BEiT and
+BEiTv2), 'uni-perceiver', the official adapters over those or ours ('vit-adapter', 'beit-adapter',
+'uni-perceiver-adapter'), 'mmpretrain', 'mmseg' (mmsegmentation's own ViT), 'jax' (AugReg and big_vision),
+'vit-pytorch' and 'open_clip' (its image tower, and OpenAI's).
+
+BEiT's pretraining has one bias table for all layers, which each layer gets a copy of; stored indices of tables follow
+from their size, and are left out. Uni-Perceiver's PE is the sum of a table of places and, for one image, the first of
+eight rows for times; what belongs to other inputs is left out.
 
 vit-pytorch's stem has both norms of Dual PatchNorm, and patches of (row, column, channel). open_clip's
 ``input_patchnorm`` has LN0 only, patches of (channel, row, column), as a convolution's weight has them, and CLIP's own
@@ -18,6 +23,7 @@ from mmlape.checkpoint.targets import Target
 from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position import AbsolutePosition
+from mmlape.models.position.relative_bias import INDEX, TABLE
 from mmlape.models.vit.big_vision import from_jax, other_heads, patch_side, stem_order, to_big_vision
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
@@ -89,7 +95,10 @@ def _stem_as_convolution(tensors: Tensors) -> Tensors:
 
 
 def _from_deit(tensors: Tensors) -> Tensors:
-    """Rename timm's LayerScale and norm of the stem, and what its older versions call ``pre_logits.fc``."""
+    """Rename timm's LayerScale and norm of the stem, and what its older versions call ``pre_logits.fc``.
+
+    DINOv2's mask token is of its pretraining only.
+    """
     names = [
         (r'\.ls([12])\.gamma$', r'.gamma\1'),
         (r'^patch_embed\.norm\.', 'patch_embed.norm1.'),
@@ -108,6 +117,44 @@ def _from_dinov2(tensors: Tensors) -> Tensors:
         else:
             out[name] = value
     return out
+
+
+_SHARED_TABLE = f'rel_pos_bias.{TABLE}'
+_PRETRAINING = ('mask_token', 'lm_head.', 'cls_pt_layers.')
+
+
+def _from_beit(tensors: Tensors) -> Tensors:
+    """Rename LayerScale, copy a shared bias table to each layer, and mark indices and heads as another part's."""
+    out: Tensors = {}
+    layers = {match[1] for name in tensors if (match := re.match(r'blocks\.(\d+)\.', name))}
+    names = [(r'\.gamma_([12])$', r'.gamma\1'), (r'^fpn1\.', 'up1.'), (r'^fpn2\.0\.', 'up2.')]
+    for name, value in rename_keys(tensors, names).items():
+        if name == _SHARED_TABLE:
+            out |= {f'blocks.{layer}.attn.{TABLE}': value.clone() for layer in layers}
+        else:
+            out[f'/{name}' if name.endswith(INDEX) or name.startswith(_PRETRAINING) else name] = value
+    return out
+
+
+_UNI_PERCEIVER = (
+    (r'^layers\.(\d+)\.self_attn\.in_proj[._]', r'blocks.\1.attn.qkv.'),
+    (r'^layers\.(\d+)\.self_attn\.out_proj\.', r'blocks.\1.attn.proj.'),
+    (r'^layers\.(\d+)\.linear([12])\.', r'blocks.\1.mlp.fc\2.'),
+    (r'^layers\.(\d+)\.gamma_([12])$', r'blocks.\1.gamma\2'),
+    (r'^layers\.(\d+)\.', r'blocks.\1.'),
+    (r'^(visual|video)_embed\.embeddings_norm\.', 'norm_pre.'),
+    (r'^(visual|video)_embed\.(embeddings|patch_embed\.proj)\.', 'patch_embed.proj.'),
+    (r'^(visual|video)_embed\.(embeddings_st_pos|patch_embed)\.', ''),
+    (r'^(?=token_embed|loss_prepare|.*\.loss_prepare)', '/'),
+)
+
+
+def _from_uni_perceiver(tensors: Tensors) -> Tensors:
+    """Rename; the PE of an image is that of places plus the first time's."""
+    bare = rename_keys(tensors, [(r'^fused_encoder\.', '')])
+    out = rename_keys(bare, _UNI_PERCEIVER)
+    places, times = (out.pop(f'{name}_pos_embed.weight') for name in ('spatial', 'temporal'))
+    return out | {'pos_embed': (places + times[:1])[None], '/temporal_pos_embed.weight[1:]': times[1:]}
 
 
 def to_deit(tensors: Tensors) -> Tensors:
@@ -184,9 +231,24 @@ IMAGES_OF_JAX = replace(HALF, source='AugReg and big_vision')
 EVA = r'blocks\.0\.(attn\.(q_bias|q_proj|bias_mask)|mlp\.fc1_[gx]|gamma_1)|storage_tokens'
 """Names in timm's other plain ViTs, which look like these but are ``TimmViT``'s."""
 DINOV2_GIANT = 'dinov2-giant'
-ADAPTER = Layout('vit-adapter', (r'spm\.stem\.', r'blocks\.0\.attn\.qkv\.'), _stem_as_convolution)
+_SPM = r'spm\.stem\.'
+_BEIT = (r'blocks\.0\.attn\.q_bias', rf'(blocks\.0\.attn|rel_pos_bias)\.{TABLE}')
+_IN_UNI_PERCEIVER = (r'(fused_encoder\.)?layers\.0\.self_attn\.in_proj[._]weight', r'(visual|video)_embed\.')
+ADAPTER = Layout('vit-adapter', (_SPM, r'blocks\.0\.attn\.qkv\.'), _stem_as_convolution)
+BEIT = Layout('beit', _BEIT, _from_beit)
+BEIT_ADAPTER = Layout('beit-adapter', (_SPM, *_BEIT), _from_beit)
+UNI_PERCEIVER = Layout('uni-perceiver', _IN_UNI_PERCEIVER, _from_uni_perceiver)
+UNI_PERCEIVER_ADAPTER = Layout('uni-perceiver-adapter', (_SPM, *_IN_UNI_PERCEIVER), _from_uni_perceiver)
+ADAPTERS = (BEIT_ADAPTER, UNI_PERCEIVER_ADAPTER, ADAPTER)
+PYRAMIDS = (
+    Layout('beit-baseline', (r'(fpn|up)1\.0\.', *_BEIT), _from_beit),
+    Layout('vit-baseline', (r'up1\.0\.', r'blocks\.0\.attn\.qkv\.'), _stem_as_convolution),
+)
 LAYOUTS = (
-    ADAPTER,
+    *ADAPTERS,
+    *PYRAMIDS,
+    BEIT,
+    UNI_PERCEIVER,
     Layout('deit', (r'blocks\.0\.attn\.qkv\.', r'blocks\.0\.mlp\.fc1\.', r'patch_embed\.proj\.'), _from_deit),
     Layout(DINOV2_GIANT, (r'blocks\.0\.mlp\.w12\.', r'patch_embed\.proj\.'), _from_dinov2),
     Layout('mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain),
@@ -197,6 +259,26 @@ LAYOUTS = (
 )
 
 
+def is_adapter(weights: Weights) -> bool:
+    """Check for the layout of an adapter."""
+    return weights.layout in [layout.name for layout in ADAPTERS]
+
+
+def is_pyramid(weights: Weights) -> bool:
+    """Check for the layout of a baseline with a pyramid."""
+    return weights.layout in [layout.name for layout in PYRAMIDS]
+
+
+def is_beit(weights: Weights) -> bool:
+    """Check for BEiT's attention."""
+    return all(weights.has(sign) for sign in _BEIT)
+
+
+def is_uni_perceiver(weights: Weights) -> bool:
+    """Check for the layouts of Uni-Perceiver."""
+    return weights.layout in (UNI_PERCEIVER.name, UNI_PERCEIVER_ADAPTER.name)
+
+
 def prefix_tokens(weights: Weights) -> tuple[str, ...]:
     """Return the names of the tokens before the patches."""
     return tuple(name for name in TOKENS if name in weights.tensors)
@@ -205,12 +287,12 @@ def prefix_tokens(weights: Weights) -> tuple[str, ...]:
 def table_tokens(weights: Weights, grid: Grid | None = None) -> dict[str, int]:
     """Return the tokens that the PE tables, of ``grid``, have rows for, and how many each.
 
-    An adapter has no class token, but keeps its row; DeiT III has one, but no row for it. Without a grid it is that
-    recorded, or a square.
+    An adapter or a pyramid need not have a class token, but keeps its row; DeiT III has one, but no row for it.
+    Without a grid it is that recorded, or a square.
     """
     grid = grid or weights.grid
     tokens = {name: weights.tensors[name].shape[1] for name in prefix_tokens(weights)}
-    if weights.layout == ADAPTER.name:
+    if is_adapter(weights) or is_pyramid(weights):
         tokens = tokens or {'cls_token': 1}
     tables = NAMES.tables(weights)
     if tokens and tables:

@@ -11,18 +11,23 @@ from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import FFN_TYPES, TransformerEncoderLayer
-from mmlape.models.names import name_models, resolve_arch
+from mmlape.models.names import name_models, resolve_arch, with_variants
 from mmlape.models.position import Position, PositionType, Stream, resolve_position
+from mmlape.models.vit.bases import AUGREG, BEIT, BEIT_VARIANTS, UNI_PERCEIVER, sizes
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 from mmlape.models.vit.layouts import TOKENS
 from mmlape.registry import MODELS
 
 
-def _arch(embed_dims: int, num_heads: int) -> dict:
-    return dict(embed_dims=embed_dims, num_layers=12, num_heads=num_heads, feedforward_channels=4 * embed_dims)
+def _arch(embed_dims: int, num_heads: int, num_layers: int = 12) -> dict:
+    return dict(embed_dims=embed_dims, num_layers=num_layers, num_heads=num_heads, feedforward_channels=4 * embed_dims)
 
 
-ARCHS = {'deit-tiny': _arch(192, 3), 'deit-small': _arch(384, 6), 'deit-base': _arch(768, 12)}
+DEIT = {'deit-tiny': _arch(192, 3), 'deit-small': _arch(384, 6), 'deit-base': _arch(768, 12)}
+ARCHS = {**DEIT, 'vit-large': _arch(1024, 16, 24)}
+BEIT_OUTPUT = dict(out_type='avg_featmap', final_norm=False)
+"""What BEiT's classifiers read, through a norm of the head."""
+UNI_PERCEIVER_OUTPUT = dict(with_cls_token=False, out_type='featmap', final_norm=False)
 
 
 def _per_layer(key: str, value, num_layers: int) -> list:
@@ -61,8 +66,8 @@ class VisionTransformer(IsotropicBackbone):
     for 'unshared') and ViT-Adapter's ``gamma1`` / ``gamma2``. The arguments follow mmpretrain's ``VisionTransformer``.
 
     Args:
-        arch: 'deit-tiny', 'deit-small', 'deit-base', or a dict with ``embed_dims``, ``num_layers``, ``num_heads`` and
-            ``feedforward_channels``.
+        arch: 'deit-tiny', 'deit-small', 'deit-base', 'vit-large', or a dict with ``embed_dims``, ``num_layers``,
+            ``num_heads`` and ``feedforward_channels``.
         img_size: Side in pixels, or (height, width), that the PE tables are made for.
         patch_size: Side of a patch in pixels.
         in_channels: Channels of the images.
@@ -73,8 +78,8 @@ class VisionTransformer(IsotropicBackbone):
         num_registers: Trainable tokens after the class token (Darcet et al., ICLR 2024).
         with_prefix_pe: Whether class token and registers have rows in the PE tables. big_vision's and DeiT III's have
             none; where layers join the PE, a token without a row has one of zeros.
-        qkv_bias: Whether the qkv projection has a bias.
-        pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'irpe', 'rope', 'none' or another kind in
+        qkv_bias: Whether the qkv projection has a bias; 'qv' is BEiT's, of queries and values.
+        pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'beit', 'irpe', 'rope', 'none' or another kind in
             ``POSITION_ENCODINGS`` (docs/position.md lists them); a dict with ``type`` and arguments; or a list of
             those with at most one absolute kind.
         pe_joining: How the absolute PE meets the tokens: 'default', 'shared', 'unshared', 'lape', 'lape-shared' or
@@ -85,6 +90,8 @@ class VisionTransformer(IsotropicBackbone):
             'no-learnable', 'rms'; 'pre-post-posemb' is open_clip's ``input_patchnorm``.
         window_attn: Whether attention is windowed; one value or one per layer.
         window_size: Side of a window in tokens; one value or one per layer.
+        window_padding: What fills a grid to complete windows: zeros after the qkv projection, 'after-qkv', or before
+            it, 'before-qkv', as in the public adapters over BEiT and Uni-Perceiver.
         layer_scale_init_value: Initial LayerScale gammas; 0 means no LayerScale.
         drop_rate: Dropout of embeddings, projections and FFN.
         attn_drop_rate: Dropout of attention weights.
@@ -110,7 +117,12 @@ class VisionTransformer(IsotropicBackbone):
 
     archs = ARCHS
     checkpoint_adapter = ViTCheckpointAdapter()
-    model_names = name_models('{}', ARCHS)
+    model_names = (
+        name_models('{}', ARCHS)
+        | with_variants(sizes('augreg', AUGREG, 'tiny', 'base', 'large'))
+        | with_variants(sizes('beit', BEIT | BEIT_OUTPUT, 'base', 'large'), BEIT_VARIANTS)
+        | sizes('uni-perceiver', UNI_PERCEIVER | UNI_PERCEIVER_OUTPUT, 'base', 'large')
+    )
     paper_name = 'DeiT'
 
     def __init__(
@@ -124,13 +136,14 @@ class VisionTransformer(IsotropicBackbone):
         with_cls_token: bool = True,
         num_registers: int = 0,
         with_prefix_pe: bool = True,
-        qkv_bias: bool = True,
+        qkv_bias: bool | str = True,
         pe_type: PositionType = 'learnable',
         pe_joining: str = 'default',
         pe_norm: str = 'layernorm',
         patch_norm: str = 'none',
         window_attn: bool | Sequence[bool] = False,
         window_size: int | Sequence[int | None] = 14,
+        window_padding: str = 'after-qkv',
         layer_scale_init_value: float = 0.0,
         drop_rate: float = 0.0,
         attn_drop_rate: float = 0.0,
@@ -183,9 +196,10 @@ class VisionTransformer(IsotropicBackbone):
         self.norm_placement = resolve_norm_placement(norm_placement)
         if ffn_type != 'mlp' and self.norm_placement.scaled_init:
             raise ConfigError(f"norm_placement={norm_placement!r} scales the initial weights of ffn_type='mlp' only")
+        attn = dict(qkv_bias=qkv_bias, window_padding=window_padding)
         self.blocks = self.build_blocks(
             TransformerEncoderLayer,
-            dict(qkv_bias=qkv_bias, attn_drop_rate=attn_drop_rate, proj_drop_rate=drop_rate),
+            dict(attn, attn_drop_rate=attn_drop_rate, proj_drop_rate=drop_rate),
             drop_path_rate=drop_path_rate,
             windows=windows,
             drop_rate=drop_rate,
@@ -206,6 +220,7 @@ class VisionTransformer(IsotropicBackbone):
             act_cfg=act_cfg or dict(type='GELU'),
             window_attn=[side is not None for side in windows] if any(windows) else False,
             window_size=windows if any(windows) else 14,
+            **({'window_padding': window_padding} if any(windows) else {}),
             out_type=out_type,
         )
 
@@ -261,7 +276,7 @@ class DistilledVisionTransformer(VisionTransformer):
     Arguments are those of ``VisionTransformer``; ``out_type='cls_token'`` returns both tokens, 2 x (B, D).
     """
 
-    model_names = name_models('{}-distilled', ARCHS)
+    model_names = name_models('{}-distilled', DEIT)
     paper_name = 'DeiT'
     prefix_tokens = ('cls_token', 'dist_token')
 

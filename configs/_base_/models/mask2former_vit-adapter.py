@@ -1,0 +1,124 @@
+"""Mask2Former for semantic segmentation over ViT-Adapter-S, for 150 classes; the head is mmsegmentation's.
+
+Map k takes the features after interaction k. Scores are resized to the image, as in ViT-Adapter's released models.
+`heads`: its widths, also ViT-Adapter's. `paramwise`: its rule of learning rates and weight decay; the layer decay is
+that of its base models. Queries and output layers train at the rate of the embeddings, and all but vectors decays.
+"""
+
+# width, heads, and FFN of the encoder and of the decoder
+widths = dict(base=(256, 8, 1024, 2048), large=(1024, 32, 4096, 4096))
+dropless = dict(attn_drop=0.0, proj_drop=0.0, batch_first=True)
+ffn = dict(num_fcs=2, ffn_drop=0.0, act_cfg=dict(type='ReLU', inplace=True))
+heads = {
+    size: dict(
+        feat_channels=width,
+        out_channels=width,
+        pixel_decoder=dict(
+            type='mmlape.MSDeformAttnPixelDecoder',
+            num_outs=3,
+            norm_cfg=dict(type='GN', num_groups=32),
+            act_cfg=dict(type='ReLU'),
+            encoder=dict(
+                num_layers=6,
+                layer_cfg=dict(
+                    self_attn_cfg=dict(
+                        embed_dims=width,
+                        num_heads=num_heads,
+                        num_levels=3,
+                        num_points=4,
+                        dropout=0.0,
+                        batch_first=True,
+                    ),
+                    ffn_cfg=dict(embed_dims=width, feedforward_channels=encoder, **ffn),
+                ),
+            ),
+            positional_encoding=dict(num_feats=width // 2, normalize=True),
+        ),
+        positional_encoding=dict(num_feats=width // 2, normalize=True),
+        transformer_decoder=dict(
+            return_intermediate=True,
+            num_layers=9,
+            layer_cfg=dict(
+                self_attn_cfg=dict(embed_dims=width, num_heads=num_heads, **dropless),
+                cross_attn_cfg=dict(embed_dims=width, num_heads=num_heads, **dropless),
+                ffn_cfg=dict(embed_dims=width, feedforward_channels=decoder, **ffn),
+            ),
+        ),
+    )
+    for size, (width, num_heads, encoder, decoder) in widths.items()
+}
+paramwise = dict(
+    layer_decay_rate=0.95,
+    layer_decay_first=[
+        f'decode_head.{part}' for part in ('mask_embed', 'cls_embed', 'level_embed', 'query_embed', 'query_feat')
+    ],
+    flat_decay_mult=0.0,
+    position_decay_mult=1.0,
+)
+num_classes = 150
+model = dict(
+    type='EncoderDecoder',
+    # images are normalised as the weights expect, and padded to the crop
+    data_preprocessor=dict(
+        type='SegDataPreProcessor',
+        mean=[123.675, 116.28, 103.53],
+        std=[58.395, 57.12, 57.375],
+        bgr_to_rgb=True,
+        pad_val=0,
+        seg_pad_val=255,
+        size=(512, 512),
+        test_cfg=dict(size=(512, 512)),
+    ),
+    backbone=dict(
+        type='mmlape.ViTAdapter',
+        arch='deit-small',
+        pe_joining='default',
+        vit_feature_source='interaction',
+        drop_path_rate=0.2,
+        init_cfg=dict(type='Pretrained', checkpoint='pretrained/deit_small_patch16_224-cd65a155.pth'),
+    ),
+    decode_head=dict(
+        type='mmlape.Mask2FormerHead',
+        upsampled='scores',
+        in_channels=[384] * 4,
+        strides=[4, 8, 16, 32],
+        num_classes=num_classes,
+        num_queries=100,
+        num_transformer_feat_level=3,
+        align_corners=False,
+        loss_cls=dict(
+            type='mmdet.CrossEntropyLoss',
+            use_sigmoid=False,
+            loss_weight=2.0,
+            reduction='mean',
+            class_weight=[1.0] * num_classes + [0.1],
+        ),
+        loss_mask=dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True, reduction='mean', loss_weight=5.0),
+        loss_dice=dict(
+            type='mmdet.DiceLoss',
+            use_sigmoid=True,
+            activate=True,
+            reduction='mean',
+            naive_dice=True,
+            eps=1.0,
+            loss_weight=5.0,
+        ),
+        train_cfg=dict(
+            num_points=12544,
+            oversample_ratio=3.0,
+            importance_sample_ratio=0.75,
+            assigner=dict(
+                type='mmdet.HungarianAssigner',
+                match_costs=[
+                    dict(type='mmdet.ClassificationCost', weight=2.0),
+                    dict(type='mmdet.CrossEntropyLossCost', weight=5.0, use_sigmoid=True),
+                    dict(type='mmdet.DiceCost', weight=5.0, pred_act=True, eps=1.0),
+                ],
+            ),
+            sampler=dict(type='mmdet.MaskPseudoSampler'),
+        ),
+        **heads['base'],
+    ),
+    train_cfg=dict(),
+    test_cfg=dict(mode='slide', crop_size=(512, 512), stride=(341, 341)),
+)

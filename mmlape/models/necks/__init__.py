@@ -1,0 +1,1 @@
+"""Necks of the public ViT-Adapter code that mmdetection does not have."""

@@ -1,0 +1,138 @@
+"""The baselines beside ViT-Adapter: maps of a plain ViT at strides 4 to 32, as the public code resizes them.
+
+    f1 = deconv(GELU(norm(deconv(x_a)))),  f2 = deconv(x_b),  f3 = x_c,  f4 = max_pool(x_d)
+
+x_a ... x_d are the outputs of four layers, or of one. Over a ViT each is normed first, and the norm between the
+deconvolutions is a GroupNorm; over BEiT it is a BatchNorm, and nothing else is normed.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from mmcv.cnn import build_norm_layer
+from torch import Tensor, nn
+
+from mmlape.checkpoint.key_maps import Weights
+from mmlape.checkpoint.loading import LoadOptions
+from mmlape.errors import ConfigError
+from mmlape.models.base.tensor_names import Description
+from mmlape.models.grid import ceil_div, contiguous, pad_to_multiple, require_patch, to_maps
+from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
+from mmlape.models.vit.layouts import is_pyramid, prefix_tokens
+from mmlape.models.vit.model import VisionTransformer
+from mmlape.registry import MODELS
+
+STRIDES = (4, 8, 16, 32)
+FIXED = (('num_registers', 0), ('final_norm', False), ('patch_size', 16), ('out_type', 'featmap'))
+PARTS = ('norm1.', 'norm2.', 'norm3.', 'norm4.', 'up1.', 'up2.')
+
+
+class PyramidCheckpointAdapter(ViTCheckpointAdapter):
+    """Files of the public baselines or ours; plain ViTs fill the ViT."""
+
+    def owns(self, kind: type, weights: Weights) -> bool:
+        """Check for the deconvolutions."""
+        return is_pyramid(weights)
+
+    def infer(self, kind: type, weights: Weights) -> Description:
+        """Infer the ViT, and which norms the maps have."""
+        rows, config, notes = super().infer(kind, weights)
+        for key in ('out_type', 'final_norm', 'with_cls_token', 'with_prefix_pe'):
+            config.pop(key, None)
+        config |= {'with_cls_token': True} if prefix_tokens(weights) else {}
+        if 'norm1.weight' not in weights.tensors:
+            config |= dict(norm_maps=False, up_norm_cfg=dict(type='SyncBN'))
+        return Description(rows, config, ['out_indices and windows leave no trace in a file', *notes])
+
+    def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
+        """Check whether a tensor may keep its initial values: over a plain ViT those of the pyramid may."""
+        if name.startswith(PARTS):
+            return not is_pyramid(weights)
+        return super().may_be_new(model, name, weights, options)
+
+
+@MODELS.register_module()
+class ViTPyramid(VisionTransformer):
+    """A plain ViT whose maps are resized to a pyramid: the baselines of ViT-Adapter's repository.
+
+    ``ViTBaseline`` there is this class as it is; ``BEiTBaseline`` has ``norm_maps=False, up_norm_cfg=dict(
+    type='SyncBN'), with_cls_token=True`` and the arguments of BEiT. Images of any size of at least one patch work:
+    sides are padded with zeros to a multiple of 32 inside, and each map is cropped to ``ceil(side / stride)``.
+
+    Args:
+        arch: As in ``VisionTransformer``.
+        img_size: As in ``VisionTransformer``.
+        out_indices: Four layers, or one, that maps are made of; None for the ends of four equal parts.
+        norm_maps: Whether a norm of its own precedes each map.
+        up_norm_cfg: Of the norm between the two deconvolutions; GroupNorm with 32 groups by default.
+        layer_scale_init_value: Initial LayerScale gammas.
+        with_cls_token: Whether a class token runs along; no map has it. A PE table has its row in any case.
+        **kwargs: Of ``VisionTransformer``. There are no registers and no final norm; ``patch_size`` is 16.
+
+    Raises:
+        ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
+    """
+
+    checkpoint_adapter = PyramidCheckpointAdapter()
+
+    def __init__(
+        self,
+        arch: str | dict = 'deit-base',
+        img_size: int | tuple[int, int] = 224,
+        out_indices: int | Sequence[int] | None = None,
+        norm_maps: bool = True,
+        up_norm_cfg: dict | None = None,
+        layer_scale_init_value: float = 1.0,
+        with_cls_token: bool = False,
+        **kwargs,
+    ):
+        for key, only in FIXED:
+            if kwargs.setdefault(key, only) != only:
+                raise ConfigError(f'ViTPyramid works with {key}={only!r} only, not {kwargs[key]!r}')
+        shared = dict(layer_scale_init_value=layer_scale_init_value, with_cls_token=with_cls_token)
+        super().__init__(arch, img_size, out_indices=-1 if out_indices is None else out_indices, **shared, **kwargs)
+        if out_indices is None:
+            self.out_indices = [round((i + 1) * self.num_layers / 4) - 1 for i in range(4)]
+        if len(self.out_indices) not in (1, 4):
+            raise ConfigError(f'out_indices={out_indices!r}: a pyramid is made of four layers, or of one')
+        self.strides, dims = STRIDES, self.embed_dims
+        norm_cfg = kwargs.get('norm_cfg') or dict(type='LN', eps=1e-6)
+        for i in range(1, 5):
+            self.add_module(f'norm{i}', build_norm_layer(norm_cfg, dims)[1] if norm_maps else None)
+        self.up1 = nn.Sequential(
+            nn.ConvTranspose2d(dims, dims, 2, 2),
+            build_norm_layer(up_norm_cfg or dict(type='GN', num_groups=32), dims)[1],
+            nn.GELU(),
+            nn.ConvTranspose2d(dims, dims, 2, 2),
+        )
+        self.up2 = nn.ConvTranspose2d(dims, dims, 2, 2)
+        for deconv in (self.up1[0], self.up1[3], self.up2):
+            nn.init.normal_(deconv.weight, std=math.sqrt(2 / (4 * dims)))
+            nn.init.zeros_(deconv.bias)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Map images (B, C, H, W) to (B, D, ceil(H / s), ceil(W / s)) at the strides s = 4, 8, 16, 32.
+
+        Raises:
+            DataError: If a side of the images is smaller than a patch.
+        """
+        require_patch(x, self.patch_size)
+        height, width = x.shape[-2:]
+        tokens, pe, hw = self.embed(pad_to_multiple(x, STRIDES[-1]))
+        found, last = {}, max(self.out_indices)
+        for number, layer in enumerate(self.blocks[: last + 1]):
+            tokens, pe = layer(tokens, pe, hw)
+            found[number] = self.split_prefix(tokens)[1]  # (B, N, D)
+        used = [found[number] for number in self.out_indices] * (4 // len(self.out_indices))
+        norms = (self.norm1, self.norm2, self.norm3, self.norm4)
+        normed = [x if norm is None else norm(x) for norm, x in zip(norms, used, strict=True)]
+        maps = [contiguous(to_maps(x, hw)) for x in normed]
+        maps = [self.up1(maps[0]), self.up2(maps[1]), maps[2], F.max_pool2d(maps[3], 2)]
+        shapes = [(ceil_div(height, stride), ceil_div(width, stride)) for stride in STRIDES]
+        f1, f2, f3, f4 = (m[..., :rows, :columns] for m, (rows, columns) in zip(maps, shapes, strict=True))
+        return f1, f2, f3, f4
+
+    def table_tokens(self) -> dict[str, int]:
+        """Return the class row of the pretraining, which a model without that token has as well."""
+        return {'cls_token': 1} if self.with_prefix_pe else {}
