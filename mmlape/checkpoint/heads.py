@@ -233,7 +233,9 @@ def fitting_configs(stored: Tensors, weights: Weights) -> list[str]:
         base = 'dinov2'
     elif weights.tensors.get('pos_embed', stem).shape[1] == 577:
         base = 'augreg'
-    return _named(f'{kind.method}_{base}-{SIZES.get(len(stem))}*_{DATA.get((kind.toolbox, _classes(kind, tensors)))}*')
+    size, data = SIZES.get(len(stem), ''), DATA.get((kind.toolbox, _classes(kind, tensors)))
+    archs = [f'vit{size[:1]}14-dinov2'] * (base == 'dinov2') + [f'{base}-{size}']
+    return [name for arch in archs for name in _named(f'{kind.method}_{arch}*_{data}*')]
 
 
 def linear_configs(tensors: Tensors) -> list[str]:

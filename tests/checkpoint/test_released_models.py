@@ -22,6 +22,8 @@ from torch import nn
 
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, inspect
+from mmlape.checkpoint.heads import fitting_configs
+from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.reading import read_checkpoint
 from mmlape.errors import CheckpointError
 
@@ -274,6 +276,20 @@ def test_the_heads_of_configs_have_the_released_names(name):
     heads = [key for key in build_without_data(load(path)).state_dict() if not key.startswith('backbone.')]
     found = [[key for key in heads if re.fullmatch(pattern, key)] for pattern in KEPT[name]]
     assert all(found) and sorted(heads) == sorted(key for keys in found for key in keys)
+
+
+@pytest.mark.parametrize(
+    ('stem', 'head', 'config'),
+    [
+        ((1536, 3, 14, 14), 'decode_head.query_feat.weight', 'mask2former_vitg14-dinov2-adapter_16xb1-160k_ade20k'),
+        ((384, 3, 16, 16), 'decode_head.psp_modules.0.1.conv.weight', 'upernet_deit-small-adapter_4xb2-160k_ade20k'),
+    ],
+)
+def test_the_config_of_a_released_model_is_named(stem, head, config):
+    rows = {'decode_head.cls_embed.bias': 151, 'decode_head.conv_seg.bias': 150, head: 1}
+    weights = Weights('vit-adapter', {'patch_embed.proj.weight': torch.empty(stem)})
+    tensors = {name: torch.empty(count) for name, count in rows.items()}
+    assert fitting_configs(tensors, weights) == [f'segmentation/{config}.py']
 
 
 def test_a_released_model_is_converted_and_described(tmp_path, released):
