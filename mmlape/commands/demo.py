@@ -9,7 +9,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.description = (
         'Make the mini data, pretrain a small DeiT with default PE and with LaPE, fine-tune Segmenter with both, Mask '
-        'R-CNN and UperNet with ViT-Adapter, evaluate, average, and write a report. Six minutes on two cores; if it '
+        'R-CNN and UperNet with ViT-Adapter, evaluate, average, and write a report. Five minutes on two cores; if it '
         'is killed, the same command continues.'
     )
     add = parser.add_argument

@@ -1,7 +1,7 @@
 """The full pipeline on the mini data: pretrain, fine-tune over seeds, evaluate, average, and write one report.
 
-Every run and every test is the same command that a user would type, as a process of its own; two run side by side,
-and the last step is one run on two processes. Killed at any moment, the same call continues from there.
+Every run is the command that a user would type, as a process of its own, and two run side by side. Killed at any
+moment, the same call continues from there.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import torch
@@ -20,6 +20,7 @@ import torch
 from mmlape.analysis.inference import compare_on_dataset, init_model
 from mmlape.console import clock, console
 from mmlape.engine.config import load_config
+from mmlape.engine.evaluator import test
 from mmlape.engine.optim import quiet_logger
 from mmlape.errors import TrainingError
 from mmlape.experiments.averages import write_summary
@@ -28,9 +29,9 @@ from mmlape.experiments.demo_steps import (
     DOWNSTREAM,
     FIRST_SEED,
     INTRODUCTION,
+    PREDICTION_COST,
     PRETRAINING,
     REPORT_COST,
-    TEST_COST,
     Step,
     run_cost,
     shortened,
@@ -73,7 +74,7 @@ class Demo:
         self.work_dir, self.data, self.shorten = Path(work_dir), Path(data), shorten
         self.seeds = range(FIRST_SEED, FIRST_SEED + seeds)
         runs = sum(run_cost(step, shorten) * len(self._seeds(step)) for step in (*PRETRAINING, *DOWNSTREAM))
-        total = DATA_COST + runs + TEST_COST * (len(DOWNSTREAM) + 1) + REPORT_COST
+        total = DATA_COST + runs + PREDICTION_COST * len(DOWNSTREAM) + REPORT_COST
         self.progress = Progress(total, print, self._running)
         self.studies: dict[str, Study] = {}
         self.unfinished: dict[Path, tuple[float, float]] = {}  # cost, and the share that was done before, of each run
@@ -85,21 +86,13 @@ class Demo:
             The page of the report.
 
         Raises:
-            TrainingError: A run or a test failed; the message has the end of its log.
+            TrainingError: A run failed; the message has the end of its log.
         """
         os.environ['OMP_NUM_THREADS'] = '1'  # two processes on two cores
         self._make_data()
         self._train(PRETRAINING)
-        self._train([step for step in DOWNSTREAM if step.processes == 1])
-        self._train([step for step in DOWNSTREAM if step.processes > 1])
-        for step in DOWNSTREAM:
-            self._write_initial(step)
-        with ThreadPoolExecutor(2) as pool:
-            tests = [pool.submit(self._test, step, trained=False) for step in DOWNSTREAM]
-            tests.append(pool.submit(self._test, DOWNSTREAM[-1], trained=True))  # as a user would, of any of them
-            for test in tests:
-                test.result()
-        return self._report()
+        self._train(DOWNSTREAM)
+        return self._report(self._predictions())
 
     def _make_data(self) -> None:
         if (self.data / 'coco').is_dir():
@@ -107,24 +100,32 @@ class Demo:
             self.progress.log(f'mini data: found in {self.data}')
             return
         self.progress.log(f'mini data: writing {self.data}')
-        self._command('make-mini-data', str(self.data), log='make-mini-data')
+        file = self.work_dir / 'logs' / 'make-mini-data.log'
+        file.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, '-m', 'mmlape', 'make-mini-data', str(self.data)]
+        with open(file, 'w', encoding='utf-8') as output:
+            status = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode
+        if status:
+            raise TrainingError(
+                f'make-mini-data failed with exit status {status}; the end of {file}:\n{log_tail(file)}'
+            )
         self.progress.finish(DATA_COST)
 
     def _seeds(self, step: Step) -> Sequence[int]:
         return self.seeds if step.over_seeds else self.seeds[:1]
 
-    def _study(self, step: Step, processes: int) -> Study:
-        options = [f'data_root={self.data / DATASETS[step.task]}/']
-        options += step.options if processes == step.processes else ()
+    def _study(self, step: Step) -> Study:
+        options = [f'data_root={self.data / DATASETS[step.task]}/', *step.options]
         # two runs fill two cores: workers would only hand images over
         for loader in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
             options += [f'{loader}.num_workers=0', f'{loader}.persistent_workers=False']
         if step.pretrained:
             options.append(f'model.backbone.init_cfg.checkpoint={self.checkpoint(step.pretrained)}')
         config = mim_root() / 'configs' / step.config
-        if self.shorten > 1:
-            options += shortened(load_config(config).train_cfg, self.shorten)
-        return Study([Arm.of(config, options)], self._seeds(step), self.work_dir, processes)
+        with _quiet():
+            if self.shorten > 1:
+                options += shortened(load_config(config).train_cfg, self.shorten)
+            return Study([Arm.of(config, options)], self._seeds(step), self.work_dir, 1)
 
     def _arm(self, name: str) -> Arm:
         return self.studies[name].arms[0]
@@ -137,13 +138,12 @@ class Demo:
         return checkpoints(seed_folder(self._folder(name), FIRST_SEED))[0]
 
     def _train(self, stage: Sequence[Step]) -> None:
-        """Train steps of as many processes each, side by side: on the GPUs, else two processes on two cores."""
+        """Train side by side: on the GPUs, else two runs on two cores."""
         devices = visible_devices()
-        processes = min(stage[0].processes, len(devices) or stage[0].processes)
         for step in stage:
-            self.studies[step.name] = self._study(step, processes)
+            self.studies[step.name] = self._study(step)
         costs = {self._folder(step.name): run_cost(step, self.shorten) for step in stage}
-        launcher = LocalLauncher(processes, None if devices else max(1, 2 // processes), devices)
+        launcher = LocalLauncher(1, None if devices else 2, devices)
         plan = [planned for step in stage for planned in self.studies[step.name].plan()]
         for planned in plan:
             cost, before = costs[planned.folder.parent], _share_done(planned.folder)
@@ -168,60 +168,27 @@ class Demo:
         started = list(self.unfinished.items())
         return sum(cost * max(0.0, _share_done(folder) - before) for folder, (cost, before) in started)
 
-    def _test(self, step: Step, trained: bool) -> None:
-        """Evaluate the last checkpoint, or the initial weights, by the test command."""
-        arm, out = self._arm(step.name), self._metrics_file(step, trained)
-        if out.is_file():
-            self.progress.skip(TEST_COST)
-        else:
-            checkpoint = self.checkpoint(step.name) if trained else self._initial_file(step)
-            self._command(
-                'test', arm.config, str(checkpoint), '--work-dir', str(out.parent), '--out', str(out),
-                '--cfg-options', *arm.cfg_options, log=f'test-{arm.name}-{out.parent.name}',
-            )  # fmt: skip
-            self.progress.finish(TEST_COST)
-        self.progress.log(f'{step.name}: {"trained" if trained else "untrained"} model evaluated')
+    def _untrained(self, step: Step) -> Path:
+        """Return the file for the metrics of the model that training starts with."""
+        return self._folder(step.name) / 'untrained' / 'metrics.json'
 
-    def _metrics_file(self, step: Step, trained: bool) -> Path:
-        return self._folder(step.name) / ('test' if trained else 'untrained') / 'metrics.json'
+    def _predictions(self) -> dict[str, list[Path]]:
+        """Evaluate the untrained models, draw the trained ones' predictions, and return the drawings."""
+        images = {}
+        with ProcessPoolExecutor(2) as pool:
+            drawings = {}
+            for step in DOWNSTREAM:
+                arm, folder = self._arm(step.name), self.work_dir / 'report' / 'images' / self._arm(step.name).name
+                weights, metrics = self.checkpoint(step.name), self._untrained(step)
+                drawings[step] = pool.submit(_predict, arm.config, list(arm.cfg_options), weights, metrics, folder)
+            for step, drawn in drawings.items():
+                images[f'{step.name}: predictions beside ground truth'] = drawn.result()
+                self.progress.finish(PREDICTION_COST)
+                self.progress.log(f'{step.name}: untrained model evaluated, predictions of the trained one drawn')
+        return images
 
-    def _initial_file(self, step: Step) -> Path:
-        return self._metrics_file(step, False).with_name('initial.pth')
-
-    def _write_initial(self, step: Step) -> None:
-        """Save the model that training starts with: the pretrained backbone under new heads."""
-        file = self._initial_file(step)
-        if file.is_file() or self._metrics_file(step, False).is_file():
-            return
-        torch.manual_seed(FIRST_SEED)
-        model = self._load(step)
-        with atomic_path(file) as partial:
-            torch.save({'state_dict': model.state_dict()}, partial)
-
-    def _load(self, step: Step, checkpoint: Path | None = None) -> torch.nn.Module:
-        arm = self._arm(step.name)
-        with _quiet():
-            return init_model(arm.config, checkpoint, cfg_options=list(arm.cfg_options))
-
-    def _command(self, *args: str, log: str) -> None:
-        """Run a command of this package; its output goes to a log file."""
-        file = self.work_dir / 'logs' / f'{log}.log'
-        file.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, '-m', 'mmlape', *args]
-        with open(file, 'w', encoding='utf-8') as output:
-            status = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode
-        if status:
-            raise TrainingError(f'{log} failed with exit status {status}; the end of {file}:\n{log_tail(file)}')
-
-    def _report(self) -> Path:
-        """Average, compare, draw, and write the report."""
-        folder, images = self.work_dir / 'report', {}
-        for step in DOWNSTREAM:
-            self.progress.log(f'{step.name}: drawing predictions')
-            model = self._load(step, self.checkpoint(step.name))
-            with _quiet():
-                drawn = compare_on_dataset(model, IMAGES, folder / 'images' / self._arm(step.name).name)
-            images[f'{step.name}: predictions beside ground truth'] = drawn
+    def _report(self, images: dict[str, list[Path]]) -> Path:
+        """Average, compare, and write the report."""
         time = f'This call took {clock(self.progress.seconds)} on {os.cpu_count()} cores.'
         report = build(
             [self._runs(step) for step in (*DOWNSTREAM, *PRETRAINING)],
@@ -231,17 +198,34 @@ class Demo:
             notes=(f'Logs, checkpoints and run records are below {self.work_dir}.', time),
             images=images,
         )
-        page = write_report(report, folder)[0]
+        page = write_report(report, self.work_dir / 'report')[0]
         console().print(console_table(report))
         self.progress.print(f'report: {page}, and beside it report.md, tables.tex and the numbers as CSV and JSON')
         return page
 
     def _runs(self, step: Step) -> ArmRuns:
-        file = self._metrics_file(step, False)
+        file = self._untrained(step)
         untrained = json.loads(file.read_text())['metrics'] if file.is_file() else {}
         return ArmRuns(
             step.name, read_seeds(self._folder(step.name), self._seeds(step)), step.task, untrained=untrained
         )
+
+
+def _predict(config: str, cfg_options: list[str], trained: Path, untrained: Path, drawings: Path) -> list[Path]:
+    """Write the untrained model's metrics, unless they are there, and draw the trained one's predictions.
+
+    It runs in a process of its own, on one core.
+    """
+    torch.set_num_threads(1)
+    initial = untrained.with_name('initial.pth')  # the pretrained backbone under new heads
+    with _quiet():
+        if not untrained.is_file():
+            torch.manual_seed(FIRST_SEED)
+            state_dict = init_model(config, None, cfg_options=cfg_options).state_dict()
+            with atomic_path(initial) as partial:
+                torch.save({'state_dict': state_dict}, partial)
+            test(load_config(config, cfg_options), initial, untrained.parent, out=untrained, show=False)
+        return compare_on_dataset(init_model(config, trained, cfg_options=cfg_options), IMAGES, drawings)
 
 
 def _share_done(folder: Path) -> float:

@@ -20,10 +20,9 @@ class Step:
         name: The arm's name in the report.
         task: 'classification' (pretraining), 'segmentation' or 'detection'.
         config: Below ``configs``.
-        cost: Seconds on two cores of one run, with its start: the weight in estimates of the time left.
+        cost: Seconds of one run on two cores, or twice as many on one: the weight in estimates of the time left.
         pretrained: The step whose checkpoint it starts from.
-        processes: Of one run.
-        options: Changes of the config; used where it runs in so many processes.
+        options: Changes of the config.
         over_seeds: Whether it runs once for each seed of the demo; else for the first one.
     """
 
@@ -32,19 +31,26 @@ class Step:
     config: str
     cost: float
     pretrained: str | None = None
-    processes: int = 1
     options: tuple[str, ...] = ()
     over_seeds: bool = False
 
 
 STEPS = (
-    Step('DeiT, default PE', 'classification', 'classification/digits/deit-mini_1xb32-5e_mini-digits.py', 50),
-    Step('DeiT, LaPE', 'classification', 'classification/digits/deit-mini-lape_1xb32-5e_mini-digits.py', 50),
+    Step('DeiT, default PE', 'classification', 'classification/digits/deit-mini_1xb32-5e_mini-digits.py', 38),
+    Step('DeiT, LaPE', 'classification', 'classification/digits/deit-mini-lape_1xb32-5e_mini-digits.py', 38),
     Step(
         'Mask R-CNN ViT-Adapter, LaPE',
         'detection',
         'detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py',
-        80,
+        55,
+        'DeiT, LaPE',
+        options=('train_cfg.max_iters=150', 'train_cfg.val_interval=150'),
+    ),
+    Step(
+        'UperNet ViT-Adapter, LaPE',
+        'segmentation',
+        'segmentation/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
+        45,
         'DeiT, LaPE',
         options=('train_cfg.val_interval=200',),
     ),
@@ -52,32 +58,25 @@ STEPS = (
         'Segmenter, default PE',
         'segmentation',
         'segmentation/segmenter_deit-mini_1xb16-250i_mini-ade.py',
-        43,
+        30,
         'DeiT, default PE',
+        options=('train_cfg.max_iters=200', 'train_cfg.val_interval=200'),
         over_seeds=True,
     ),
     Step(
         'Segmenter, LaPE',
         'segmentation',
         'segmentation/segmenter_deit-mini-lape_1xb16-250i_mini-ade.py',
-        43,
+        30,
         'DeiT, LaPE',
+        options=('train_cfg.max_iters=200', 'train_cfg.val_interval=200'),
         over_seeds=True,
-    ),
-    Step(
-        'UperNet ViT-Adapter, LaPE',
-        'segmentation',
-        'segmentation/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py',
-        50,
-        'DeiT, LaPE',
-        processes=2,
-        options=('train_dataloader.batch_size=2',),
     ),
 )
 PRETRAINING = tuple(step for step in STEPS if step.task == 'classification')
 DOWNSTREAM = tuple(step for step in STEPS if step not in PRETRAINING)
-DATA_COST, START_COST, TEST_COST, REPORT_COST = 20, 4, 6, 20
-"""Seconds on two cores of the mini data, of the start of a run and of one evaluation beside others, of the report."""
+DATA_COST, START_COST, PREDICTION_COST, REPORT_COST = 20, 4, 5, 5
+"""Seconds on two cores: the mini data, the start of a run, one step's predictions, the report."""
 
 
 def run_cost(step: Step, shorten: int) -> float:

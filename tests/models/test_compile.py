@@ -123,7 +123,7 @@ def test_the_default_compiler_agrees():
     torch._dynamo.reset()
     run = torch.compile(model, fullgraph=True, dynamic=True)
     with torch.no_grad():
-        check(model, run, (64, 64), (48, 80))
+        check(model, run, (48, 80), (96, 64))  # the table's own size would be one more graph to compile
 
 
 def test_the_switch_compiles_the_backbone_in_place():

@@ -155,7 +155,8 @@ def draw_labels(scene: Scene) -> np.ndarray:
 
 def encode_image(image: np.ndarray, suffix: str) -> bytes:
     """Encode a (H, W, 3) BGR image as ``.jpg`` or ``.png``."""
-    return cv2.imencode(suffix, image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])[1].tobytes()
+    quality = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY] if suffix == '.jpg' else []  # OpenCV 5 warns of others' options
+    return cv2.imencode(suffix, image, quality)[1].tobytes()
 
 
 @dataclass(frozen=True)
