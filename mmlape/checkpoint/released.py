@@ -7,7 +7,7 @@ from torch import nn
 from mmlape.checkpoint.heads import DERIVED, PARTS, first_of_heads, kind_of_head, rename_heads
 from mmlape.checkpoint.key_maps import Tensors, recognise
 from mmlape.checkpoint.records import recorded_parts
-from mmlape.checkpoint.reports import LoadOptions, LoadReport
+from mmlape.checkpoint.reports import LoadOptions, LoadReport, summary_of_resized
 from mmlape.errors import CheckpointError
 
 
@@ -61,8 +61,11 @@ def _fit_backbone(
     if not any(key.startswith(first) for key in wanted if key in stored) and set(stored) <= set(wanted):
         return tensors, _load_elsewhere(name, backbone, set(stored), report)
     fitted, own = _translated(backbone, stored, options, report.path)
-    if {key: value.shape for key, value in fitted.items()} != wanted or own.resized or own.problems:
+    if {key: value.shape for key, value in fitted.items()} != wanted:
         return tensors, []  # strict loading names what does not fit
+    report.problems += own.problems
+    if own.resized:
+        report.problems.append(f'wrong img_size of {name}, for which it {summary_of_resized(own.resized)}')
     report.dropped += [prefix + key for key in own.dropped]
     rest = {key: value for key, value in tensors.items() if not key.startswith(prefix)}
     return rest | {prefix + key: value for key, value in fitted.items()}, []

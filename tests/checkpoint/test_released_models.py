@@ -182,6 +182,25 @@ def test_heads_that_kept_their_names_are_read(tmp_path):
     assert not report.renamed and not report.dropped
 
 
+@pytest.mark.parametrize('size', [64, 96])
+def test_a_segmentor_over_beit_is_read(tmp_path, size):
+    """Its LayerScale has another name; tables of another size are refused: the windows are those of the training."""
+    beit = dict(ADAPTER, img_size=64, pe_type='beit', qkv_bias='qv', layer_scale_init_value=1e-6, with_cls_token=True)
+    source, model = segmentor(upernet(), beit), segmentor(upernet(), dict(beit, img_size=size))
+    tensors = {re.sub(r'\.gamma([12])$', r'.gamma_\1', name): value for name, value in source.state_dict().items()}
+    index = {f'backbone.blocks.{i}.attn.relative_position_index': torch.zeros(17, 17).long() for i in range(4)}
+    file = save(tmp_path / 'b.pth', tensors | index, 'state_dict')
+    if size != 64:
+        wrong = r'wrong img_size of backbone, for which it resized blocks.*bias_table \(4\): 4x4 -> 6x6'
+        with pytest.raises(CheckpointError, match=wrong):
+            load_model(model, file)
+        return
+    report = load_model(model, file)
+    x = torch.randn(1, 3, 64, 64)
+    assert torch.equal(model.decode_head(model.backbone(x)), source.decode_head(source.backbone(x)))
+    assert set(report.dropped) == set(index) and not report.new
+
+
 def test_dinov3s_segmentor_computes_the_public_codes_logits(tmp_path):
     """Its head file has the adapter, but not the ViT, which the file of ``init_cfg`` has."""
     golden = np.load(GOLDEN / 'heads' / 'dinov3_segmentor.npz')
