@@ -110,6 +110,8 @@ BY_FILE = {
          r"attentions\.1\.', r'\1self_attn.'", r"attentions\.1\.', r'\1cross_attn.'", '1no_attn.', '1self_attn.'),
         ("released: DINOv3's norms exchanged", r'{_OF_QUERY_LAYER}norms.1.', '{_OF_QUERY_LAYER}norms.x.',
          '{_OF_QUERY_LAYER}norms.2.', '{_OF_QUERY_LAYER}norms.1.', 'norms.x.', 'norms.2.'),
+        ('released: a backbone is converted under its old names', "own, dropped = {f'backbone.{name}': value for name",
+         "own, dropped = {f'{name}': value for name"),
         ('released: no index is left out', "DERIVED = ('.relative_position_index',)", "DERIVED = ('.no_index',)"),
     ],
     'mmlape/checkpoint/released.py': [

@@ -164,7 +164,9 @@ def rename_heads(tensors: Tensors) -> tuple[Tensors, str]:
     return tensors, ''
 
 
-def toolbox_file(stored: Tensors, translate: Callable[[Tensors], tuple[Tensors, list[str]]], to: str, path: object):
+def toolbox_file(
+    stored: Tensors, translate: Callable[[Tensors], tuple[Tensors, list[str]]], to: str, path: object
+) -> tuple[Tensors, list[str]]:
     """Return the tensors of a complete model under the names of a toolbox's model over a backbone of this package.
 
     Args:
@@ -188,7 +190,7 @@ def toolbox_file(stored: Tensors, translate: Callable[[Tensors], tuple[Tensors, 
     own = {name: value for name, value in renamed.items() if name not in heads and not name.endswith(DERIVED)}
     dropped = [name for name in renamed if name.endswith(DERIVED)]
     if any(re.match(LAYER, name) for name in own):
-        backbone, left_out = translate(own)
+        backbone, left_out = translate({name.removeprefix('backbone.'): value for name, value in own.items()})
         own, dropped = {f'backbone.{name}': value for name, value in backbone.items()}, dropped + left_out
     return {**own, **heads}, dropped
 

@@ -199,6 +199,8 @@ def test_a_segmentor_over_beit_is_read(tmp_path, size):
     x = torch.randn(1, 3, 64, 64)
     assert torch.equal(model.decode_head(model.backbone(x)), source.decode_head(source.backbone(x)))
     assert set(report.dropped) == set(index) and not report.new
+    assert set(convert(file, tmp_path / 'out.pth', 'mmseg')) == set(index)
+    assert set(read_checkpoint(tmp_path / 'out.pth')['state_dict']) == set(source.state_dict())
 
 
 def test_dinov3s_segmentor_computes_the_public_codes_logits(tmp_path):
