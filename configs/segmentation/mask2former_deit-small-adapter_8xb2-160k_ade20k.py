@@ -8,5 +8,7 @@ _base_ = [
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/adamw_160k.py',
 ]
-optim_wrapper = dict(optimizer=dict(lr=3e-5), paramwise_cfg=dict(_delete_=True, **_base_.paramwise))
+optim_wrapper = dict(
+    optimizer=dict(lr=3e-5), paramwise_cfg=dict(_delete_=True, layer_decay_rate=0.95, **_base_.paramwise)
+)
 auto_scale_lr = dict(base_batch_size=16)

@@ -50,5 +50,7 @@ test_pipeline = [
 train_dataloader = dict(batch_size=1, dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
-optim_wrapper = dict(optimizer=dict(lr=3e-5), paramwise_cfg=dict(_delete_=True, **_base_.paramwise))
+optim_wrapper = dict(
+    optimizer=dict(lr=3e-5), paramwise_cfg=dict(_delete_=True, **_base_.paramwise, layer_decay_rate=0.95)
+)
 auto_scale_lr = dict(base_batch_size=16)

@@ -135,7 +135,7 @@ DERIVED = ('.relative_position_index',)
 DATA = {
     ('mmseg', 150): 'ade20k',
     ('mmseg', 19): 'cityscapes',
-    ('mmseg', 171): 'coco-stuff164k',
+    ('mmseg', 171): 'coco-stuff*',
     ('mmseg', 59): 'pascal-context-59',
     ('mmseg', 21): 'voc2012',
     ('mmdet', 80): 'coco',
@@ -237,7 +237,7 @@ def fitting_configs(stored: Tensors, weights: Weights) -> list[str]:
         base = 'augreg'
     size, data = SIZES.get(len(stem), ''), DATA.get((kind.toolbox, _classes(kind, tensors)))
     archs = [f'vit{size[:1]}14-dinov2'] * (base == 'dinov2') + [f'{base}-{size}']
-    return [name for arch in archs for name in _named(f'{kind.method}_{arch}*_{data}*')]
+    return [name for arch in archs for name in _named(f'{kind.method}_{arch}*_{data}')]
 
 
 def linear_configs(tensors: Tensors) -> list[str]:

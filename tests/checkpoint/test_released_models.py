@@ -311,6 +311,11 @@ def test_the_config_of_a_released_model_is_named(stem, head, config):
     weights = Weights('vit-adapter', {'patch_embed.proj.weight': torch.empty(stem)})
     tensors = {name: torch.empty(count) for name, count in rows.items()}
     assert fitting_configs(tensors, weights) == [f'segmentation/{config}.py']
+    beit = Weights('vit-adapter', {**weights.tensors, 'blocks.0.attn.relative_position_bias_table': torch.empty(1)})
+    beit.tensors['patch_embed.proj.weight'] = torch.empty(1024, 3, 16, 16)
+    named = fitting_configs(tensors, beit)
+    assert all(re.search(r'/(mask2former|upernet)_beit.*-large-adapter_.*_ade20k\.py$', name) for name in named)
+    assert bool(named) == ('query_feat' in head)
 
 
 def test_a_released_model_is_converted_and_described(tmp_path, released):

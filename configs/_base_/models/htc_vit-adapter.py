@@ -2,7 +2,8 @@
 
 80 classes, 183 of COCO-Stuff in the semantic branch; boxes are suppressed softly. Attention is global in the last
 layer of each interaction block and in windows of 14 x 14 tokens elsewhere. All four maps take the features of the last
-layer. `paramwise`: the layer decay of ViT-Adapter's public code, where all but vectors decays.
+layer. `beit`: what BEiT changes. `paramwise`: the layer decay of ViT-Adapter's public code, where all but vectors
+decays.
 """
 
 _base_ = 'mmdet::_base_/models/cascade-mask-rcnn_r50_fpn.py'
@@ -10,6 +11,18 @@ _base_ = 'mmdet::_base_/models/cascade-mask-rcnn_r50_fpn.py'
 paramwise = dict(layer_decay_rate=0.9, flat_decay_mult=0.0, position_decay_mult=1.0)
 embed_dims = 1024
 drop_path_rate = 0.4
+beit = dict(
+    img_size=224,
+    pe_type='beit',
+    qkv_bias='qv',
+    layer_scale_init_value=1e-6,
+    init_values=1e-6,
+    window_attn=True,
+    window_size=[14, 14, 14, 14, 14, 56] * 4,
+    window_padding='before-qkv',
+    with_cp=False,
+    init_cfg=dict(checkpoint='pretrained/beit_large_patch16_224_pt22k_ft22k.pth'),
+)
 mask_head = dict(
     type='HTCMaskHead',
     num_convs=4,
@@ -24,7 +37,7 @@ model = dict(
     backbone=dict(
         _delete_=True,
         type='mmlape.ViTAdapter',
-        arch=dict(embed_dims=embed_dims, num_layers=24, num_heads=16, feedforward_channels=4 * embed_dims),
+        arch='vit-large',
         img_size=384,
         pe_joining='default',
         window_attn=[True, True, True, True, True, False] * 4,

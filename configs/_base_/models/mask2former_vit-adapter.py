@@ -1,9 +1,9 @@
 """Mask2Former for semantic segmentation over ViT-Adapter-S, for 150 classes; the head is mmsegmentation's.
 
 Map k takes the features after interaction k. Scores are resized to the image, as in ViT-Adapter's released models.
-`heads`: its widths, also ViT-Adapter's; giant is DINOv2's. `paramwise`: its rule of learning rates and weight decay;
-the layer decay is that of its base models. Queries and output layers train at the rate of the embeddings, and all but
-vectors decays.
+`heads`: its widths, also ViT-Adapter's; giant is DINOv2's. `beit`: BEiT under the adapter, in its sizes. `paramwise`:
+its rule of learning rates and weight decay, without the layer decay's rate. Queries and output layers train at the
+rate of the embeddings, and all but vectors decays.
 """
 
 # width, heads, and FFN of the encoder and of the decoder
@@ -48,15 +48,32 @@ heads = {
     )
     for size, (width, num_heads, encoder, decoder) in widths.items()
 }
+shared_beit = dict(
+    with_cls_token=True,
+    pe_type='beit',
+    qkv_bias='qv',
+    layer_scale_init_value=1e-6,
+    init_values=1e-6,
+    deform_ratio=0.5,
+    with_cp=True,
+)
+beit = {
+    size: dict(
+        arch=arch,
+        deform_num_heads=num_heads,
+        drop_path_rate=drop_path_rate,
+        init_cfg=dict(checkpoint=f'pretrained/beit_{size}_patch16_224_pt22k_ft22k.pth'),
+        **shared_beit,
+    )
+    for size, arch, num_heads, drop_path_rate in (('base', 'deit-base', 12, 0.2), ('large', 'vit-large', 16, 0.3))
+}
 paramwise = dict(
-    layer_decay_rate=0.95,
     layer_decay_first=[
         f'decode_head.{part}' for part in ('mask_embed', 'cls_embed', 'level_embed', 'query_embed', 'query_feat')
     ],
     flat_decay_mult=0.0,
     position_decay_mult=1.0,
 )
-num_classes = 150
 model = dict(
     type='EncoderDecoder',
     # images are normalised as the weights expect, and padded to the crop
@@ -83,7 +100,7 @@ model = dict(
         upsampled='scores',
         in_channels=[384] * 4,
         strides=[4, 8, 16, 32],
-        num_classes=num_classes,
+        num_classes=150,
         num_queries=100,
         num_transformer_feat_level=3,
         align_corners=False,
@@ -92,7 +109,7 @@ model = dict(
             use_sigmoid=False,
             loss_weight=2.0,
             reduction='mean',
-            class_weight=[1.0] * num_classes + [0.1],
+            class_weight=[1.0] * 150 + [0.1],
         ),
         loss_mask=dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True, reduction='mean', loss_weight=5.0),
         loss_dice=dict(
