@@ -9,6 +9,7 @@ import pytest
 import torch
 from config_helpers import ROOT, find
 from config_helpers import load as load_config
+from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import MODELS, init_default_scope
 from model_helpers import tiny_detr
 from torch import Tensor, nn
@@ -34,7 +35,11 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}
 TIMM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-5}
 # the public adapter computes reference points in float32
 ADAPTER_TOLERANCE = {torch.float64: 5e-6, torch.float32: 1e-4}
+# DINOv2 resizes its PE in float32
+RESIZED_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-5}
 TOLERANCES = {
+    'DINOv2 adapter': {torch.float64: 1e-9, torch.float32: 1e-4},
+    'linear segmentor': RESIZED_TOLERANCE,
     'TimmViT': TIMM_TOLERANCE,
     'TimmViTAdapter': ADAPTER_TOLERANCE,
     'ViTAdapter': ADAPTER_TOLERANCE,
@@ -54,6 +59,19 @@ class DistilledClassifier(nn.Module):
 
     def forward(self, x: Tensor) -> list[Tensor]:
         return [self.head(self.backbone(x))]
+
+
+class LinearSegmentor(nn.Module):
+    """A ViT below DINOv2's head."""
+
+    def __init__(self, backbone: dict, decode_head: dict):
+        super().__init__()
+        init_default_scope('mmseg')
+        self.backbone = VisionTransformer(**backbone)
+        self.decode_head = revert_sync_batchnorm(MODELS.build(dict(type='mmlape.BNHead', **decode_head)))
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return [self.decode_head(self.backbone(x))]
 
 
 class SegmenterDecoder(nn.Module):
@@ -103,6 +121,8 @@ MODEL_CLASSES = {
     'ViTAdapter': ViTAdapter,
     'ViTPyramid': ViTPyramid,
     'VisionTransformer': VisionTransformer,
+    'DINOv2 adapter': ViTAdapter,
+    'linear segmentor': LinearSegmentor,
     'distilled classifier': DistilledClassifier,
     'segmenter': SegmenterDecoder,
 }

@@ -72,8 +72,11 @@ OF_DESCRIPTIONS = (
     '-k',
     'prints or sinusoids or windows_of_each or number_of_stages or same_tables or own_files or ratio or says_what',
 )
+OF_RELEASED = ('tests/checkpoint/test_released_models.py',)
 OF_MASK2FORMER = ('tests/models/test_mask2former.py',)
 OWN_TESTS = {
+    'mmlape/checkpoint/heads.py': OF_RELEASED,
+    'mmlape/checkpoint/released.py': OF_RELEASED,
     'mmlape/models/mask2former/': OF_MASK2FORMER,
     'mmlape/models/necks/': ('tests/models/test_necks.py',),
     'mmlape/models/base/checkpoint.py': (*OF_FILES[:-1], f'{OF_FILES[-1]} or prints'),
@@ -108,6 +111,19 @@ AT_ONCE = 2
 
 # file: (name, text, wrong text, further pairs of texts)
 BY_FILE = {
+    'mmlape/checkpoint/heads.py': [
+        ("released: Mask2Former's cross-attention is its second", r'1cross_attn.', '1no_attn.',
+         r"attentions\.1\.', r'\1self_attn.'", r"attentions\.1\.', r'\1cross_attn.'", '1no_attn.', '1self_attn.'),
+        ("released: DINOv3's norms exchanged", r'{_OF_QUERY_LAYER}norms.1.', '{_OF_QUERY_LAYER}norms.x.',
+         '{_OF_QUERY_LAYER}norms.2.', '{_OF_QUERY_LAYER}norms.1.', 'norms.x.', 'norms.2.'),
+        ('released: a backbone is converted under its old names', "own, dropped = {f'backbone.{name}': value for name",
+         "own, dropped = {f'{name}': value for name"),
+        ('released: no index is left out', "DERIVED = ('.relative_position_index',)", "DERIVED = ('.no_index',)"),
+    ],
+    'mmlape/checkpoint/released.py': [
+        ('released: the backbone of another file forgotten', 'backbone.init_weights()', 'pass'),
+        ('released: any other head', 'if not names or (theirs is ours', 'if True or (theirs is ours'),
+    ],
     'mmlape/models/adapter/deform_attn.py': [
         ('device: centres of cells on the CPU', 'rows - 0.5, rows, device=device)', 'rows - 0.5, rows)'),
         ('autocast: deformops gets weights in float32', 'locations, weights.to(dtype))', 'locations, weights)'),
@@ -154,6 +170,7 @@ BY_FILE = {
         ('stem: leaky ReLU', 'nn.ReLU(inplace=True)', 'nn.LeakyReLU(0.01, inplace=True)'),
     ],
     'mmlape/models/adapter/model.py': [
+        ("DINOv2's adapter: any side", 'require_multiple(x, multiple)', 'pass'),
         ('level_embed left out', '.transpose(1, 2) + embed', '.transpose(1, 2) + 0 * embed'),
         ('level_embed reversed', 'zip(levels, self.level_embed)', 'zip(levels, self.level_embed.flip(0))'),
         ('adapter: eps 1e-5 of the norms', "dict(type='LN', eps=1e-6)", "dict(type='LN', eps=1e-5)"),
@@ -200,6 +217,8 @@ BY_FILE = {
          '[nn.functional.pad(table, (0, 0, num_prefix - prefix, 0)) for table in tables]\n'),
     ],
     'mmlape/models/vit/model.py': [
+        ("DINOv2: layers other than the last not normed", 'last or self.norm_every', 'last'),
+        ("DINOv2: windows padded at their end", "patch_padding == 'center'", 'False'),
         ('dropout of embeddings missing', 'return self.pos_drop(x)', 'return x + 0 * self.pos_drop(x)'),
         ('post-posemb: norm before the PE', 'x, pe = self.add_position(x, hw)  # (B, P + N, D)\n        ', '',
          'x = self.norm_pre(x)\n', 'x = self.norm_pre(x)\n        x, pe = self.add_position(x, hw)\n'),
@@ -395,6 +414,7 @@ BY_FILE = {
     'mmlape/models/timm/adapter.py': [
         ('timm adapter: the pyramid reads tokens that are not normed',
          'return self.normed(self.split_prefix(x)[1], last=False)', 'return self.split_prefix(x)[1]'),
+        ('timm adapter: two grids at stride 16', "if patch14 != 'two-grids':", 'if True:'),
         ('timm adapter: patch 14 without resizing', 'if self.resizes_image:', 'if False:'),
         ('timm adapter: the image is resized by the nearest', "mode='bilinear', align_corners=False",
          "mode='nearest'"),
@@ -415,6 +435,7 @@ BY_FILE = {
          'torch.zeros(1, count, self.embed_dims)'),
     ],
     'mmlape/models/layers/transformer_layer.py': [
+        ('SwiGLU: the other gate', 'F.silu(self.w1(x)) * self.w2(x)', 'F.silu(self.w2(x)) * self.w1(x)'),
         ('drop path: rates i / layers', 'i / max(1, num_layers - 1)', 'i / num_layers'),
         ('drop path: one rate', 'drop_path_rate * i / max(1, num_layers - 1)', 'drop_path_rate'),
         ('drop path of the FFN missing', 'self.drop_path(out), self.gamma2', 'out, self.gamma2'),
@@ -532,6 +553,8 @@ BY_FILE = {
         ('DPN: RMS without eps', 'keepdim=True) + self.eps)', 'keepdim=True))'),
     ],
     'mmlape/models/grid.py': [
+        ("resize: DINOv2's without the offset", '(new + OFFSET) / old', 'new / old'),
+        ('pad: the odd row in front', 'rows // 2, columns // 2', '(rows + 1) // 2, (columns + 1) // 2'),
         ('resize: bilinear', 'mode=mode,', "mode='bilinear',"),
         ('resize: antialiased', 'align_corners=corners)', 'align_corners=corners, antialias=True)'),
         ('resize: align_corners', "mode.endswith('-corners')", 'True'),

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mmlape.checkpoint.download import local_path
+from mmlape.checkpoint.heads import describe_heads, fitting_configs, linear_configs, toolbox_file
 from mmlape.checkpoint.key_maps import Weights, recognise_backbone
 from mmlape.checkpoint.reading import AVERAGES, averages_only, read_checkpoint, state_dict_of
 from mmlape.checkpoint.records import KEY, Record, read_record
@@ -24,6 +25,7 @@ from mmlape.errors import CheckpointError
 from mmlape.files import atomic_path
 
 NOT_PARAMETERS = ('num_batches_tracked', 'running_mean', 'running_var', 'relative_position_index')
+TOOLBOXES = ('mmdet', 'mmseg')
 OUT_SUFFIXES = ('.pth', '.safetensors', '.npz')
 
 
@@ -44,9 +46,18 @@ def inspect(path: str | Path) -> dict[str, object]:
     """
     content = read_checkpoint(path)
     tensors = state_dict_of(content, path)
-    backbone, weights = recognise_backbone(content, path)
+    head, of_head = describe_heads(tensors)
+    try:
+        backbone, weights = recognise_backbone(content, path)
+    except CheckpointError:
+        if head is None:
+            raise
+        return _head_alone(path, content, tensors, of_head)
     adapter = backbone.checkpoint_adapter
     rows, config, notes = adapter.describe(backbone, weights, str(path))
+    if head:
+        of_head['config'] = ', '.join(fitting_configs(tensors, weights)) or 'none of ours has such a name'
+    rows = {**of_head, **rows}
     if weights.dropped or weights.heads:
         notes = [*notes, f'{len(weights.dropped) + len(weights.heads)} tensors of heads and necks are left out']
     averages = next((key for key in AVERAGES if key in content), None)
@@ -66,6 +77,24 @@ def inspect(path: str | Path) -> dict[str, object]:
         'images': f'{images}: {images.source}' if images else 'the file does not say how they were normalised',
         'to load it': f'{adapter.config_key}={_call(config)}',
         'mind': '; '.join(notes) or 'nothing',
+    }
+
+
+def _head_alone(
+    path: str | Path, content: dict, tensors: dict[str, Tensor], rows: dict[str, str]
+) -> dict[str, object]:
+    """Describe a file with a head, whose frozen backbone is in another file."""
+    record = read_record(content, path)
+    return {
+        'file': str(path),
+        'sha256': sha256(local_path(path)),
+        'layout': 'a head without its backbone',
+        **rows,
+        'config': ', '.join(linear_configs(tensors)) or 'none of ours has such a name',
+        'parameters': f'{_count(tensors):,} in the file',
+        'images': str(record.normalisation or 'the file does not say how they were normalised'),
+        'to load it': f"mmlape test CONFIG {path}, where CONFIG's model.backbone.init_cfg names the backbone's file",
+        'mind': 'the backbone leaves no trace in the file but its width',
     }
 
 
@@ -122,7 +151,8 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
         dst: The file to write.
         to: One of the ``targets`` of the backbone's adapter; for a ViT 'mmlape' (our names), 'classifier' (a complete
             model of ``configs/classification``), 'timm' (LayerScale as timm has it), 'lape' (the official file: under
-            ``model``), 'big_vision' or 'open_clip'.
+            ``model``), 'big_vision' or 'open_clip'. 'mmdet' and 'mmseg' write a complete released detector or
+            segmentor, heads included, as our configs' models name it.
         overwrite: Whether ``dst`` may be there already.
 
     Returns:
@@ -132,11 +162,13 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
         CheckpointError: If the target has no place for something that the file tells of its model, or the backbone
             has no such target.
     """
+    if to in TOOLBOXES:
+        return _convert_complete(src, dst, to, overwrite)
     backbone, weights = recognise_backbone(content := read_checkpoint(src), src)
     adapter = backbone.checkpoint_adapter
     targets = adapter.targets()
     if to not in targets:
-        raise CheckpointError(f'unknown target {to!r}; choose one of: {", ".join(targets)}')
+        raise CheckpointError(f'unknown target {to!r}; choose one of: {", ".join((*targets, *TOOLBOXES))}')
     target = targets[to]
     arguments = adapter.arguments(backbone, weights)
     missing = target.missing(weights, arguments, adapter.assumed_arguments)
@@ -150,6 +182,19 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     record = replace(read_record(content, src).alone(target.part), normalisation=weights.normalisation)
     write_tensors(tensors, dst, target.wrapper, overwrite, record)
     return weights.dropped + ([] if takes_heads else list(weights.heads))
+
+
+def _convert_complete(src: str | Path, dst: str | Path, to: str, overwrite: bool) -> list[str]:
+    content = read_checkpoint(src)
+
+    def translate(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+        _, weights = recognise_backbone({'state_dict': tensors}, src)
+        return weights.tensors, weights.dropped
+
+    tensors, dropped = toolbox_file(state_dict_of(content, src), translate, to, src)
+    record = read_record(content, src)
+    write_tensors(tensors, dst, 'state_dict', overwrite, record if record.plain() else None)
+    return dropped
 
 
 def _check_without_record(backbone: type, weights: Weights, dst: str | Path) -> None:

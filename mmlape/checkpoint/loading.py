@@ -4,10 +4,7 @@ What of a file belongs into a backbone is the knowledge of its adapter (``mmlape
 """
 
 import logging
-import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from mmengine.logging import print_log
@@ -16,62 +13,26 @@ from torch import Tensor, nn
 from mmlape.checkpoint.key_maps import recognise, whose_file
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.checkpoint.records import (
-    Normalisation,
     ambiguity,
     mismatch,
     normalisation_of,
     read_record,
     recorded_parts,
 )
+from mmlape.checkpoint.released import fit_released, head_mismatch, inspecting
+from mmlape.checkpoint.reports import LoadOptions, LoadReport, summary, summary_of_resized
 from mmlape.errors import CheckpointError, ConfigError
 
-
-@dataclass(frozen=True)
-class LoadOptions:
-    """How a backbone's checkpoint is loaded."""
-
-    grid: tuple[int, int] | None = None  # (rows, columns) of the stored PE, needed when it is not square
-    # load a checkpoint trained with LaPE into a model without it, or the reverse; of files with the same keys, do not
-    # warn that they record another joining
-    allow_joining_mismatch: bool = False
-
-
-@dataclass
-class LoadReport:
-    """What loading did."""
-
-    path: str  # the file
-    layout: str  # the recognised layout
-    total: int = 0  # how many tensors the model has
-    loaded: list[str] = field(default_factory=list)  # names that got the checkpoint's values
-    new: list[str] = field(default_factory=list)  # names that keep their initial values, and may
-    dropped: list[str] = field(default_factory=list)  # names of the checkpoint that this model has no place for
-    resized: dict[str, str] = field(default_factory=dict)  # name to 'from -> to'
-    problems: list[str] = field(default_factory=list)  # what strict loading refuses
-    warnings: list[str] = field(default_factory=list)  # what loads, but is probably not what was meant
-    notes: list[str] = field(default_factory=list)  # what the file does not tell
-    normalisation: Normalisation | None = None  # of the images that the weights want; None if it is unknown
-
-    def __str__(self) -> str:
-        lines = [f'checkpoint {self.path} ({self.layout} layout): loaded {len(self.loaded)} of {self.total}']
-        lines += [f'  {summary_of_resized(self.resized)}'] if self.resized else []
-        lines += [f'  new: {_summary(self.new)}'] if self.new else []
-        lines += [f'  dropped: {_summary(self.dropped)}'] if self.dropped else []
-        lines += [f'  problem: {problem}' for problem in self.problems]
-        lines += [f'  note: {note}' for note in self.notes]
-        return '\n'.join(lines)
-
-
-def _summary(names: list[str]) -> str:
-    """Join names with layer numbers left out: 'blocks.*.gamma1 (12)'."""
-    groups = Counter(re.sub(r'\.\d+\.', '.*.', name) for name in names)
-    return ', '.join(key if count == 1 else f'{key} ({count})' for key, count in groups.items())
-
-
-def summary_of_resized(resized: dict[str, str]) -> str:
-    """Return 'resized pos_embed: 14x14 -> 32x32' for names and what happened to them."""
-    changes = {how: [name for name in resized if resized[name] == how] for how in dict.fromkeys(resized.values())}
-    return '; '.join(f'resized {_summary(names)}: {how}' for how, names in changes.items())
+__all__ = [
+    'LoadOptions',
+    'LoadReport',
+    'is_pretrained',
+    'load_backbone',
+    'load_model',
+    'load_pretrained',
+    'summary_of_resized',
+    'warn_of_normalisation',
+]
 
 
 def load_backbone(
@@ -159,7 +120,8 @@ def load_model(
     """Load a checkpoint of the same complete model (detector, segmentor, classifier), for testing or fine-tuning it.
 
     If the file records another joining, PE or PE norm of a backbone, that is a difference too. A model that knows
-    other layouts of its files takes those.
+    other layouts of its files takes those; released detectors and segmentors of other code are translated, see
+    ``mmlape.checkpoint.released``.
 
     Args:
         model: The model.
@@ -191,15 +153,18 @@ def load_model(
     adapter: Any = getattr(model, 'checkpoint_adapter', None)
     layouts = [layout for layout in adapter.layouts(type(model)) if layout.complete] if adapter else []
     options, weights = LoadOptions(), recognise(content, layouts, path, model) if layouts else None
+    elsewhere: list[str] = []
     if weights:
         report.layout, tensors = weights.layout, adapter.fit(model, weights, options, report)
+    elif not record.backbones:
+        tensors, elsewhere = fit_released(model, tensors, options, report)
 
     def may_be_new(name: str) -> bool:
         return name.startswith(tuple(fresh)) or bool(weights and adapter.may_be_new(model, name, weights, options))
 
     report.dropped += [name for name in tensors if name.startswith(tuple(fresh))]
     tensors = {name: value for name, value in tensors.items() if name not in report.dropped}
-    _load(model, tensors, report, may_be_new, strict, content, fresh)
+    _load(model, tensors, report, may_be_new, strict, content, fresh, elsewhere, not record.backbones)
     return report
 
 
@@ -229,6 +194,8 @@ def _load(
     strict: bool,
     content: Mapping,
     fresh: Sequence[str] = (),
+    elsewhere: Sequence[str] = (),
+    released: bool = False,
 ) -> None:
     wanted = model.state_dict()
     report.total = len(wanted)
@@ -241,24 +208,28 @@ def _load(
             report.problems.append(f'wrong shape: {name} is {shapes}')
         else:
             matching[name] = value
-    absent = [name for name in wanted if name not in tensors]
+    absent = [name for name in wanted if name not in tensors and name not in elsewhere]
     report.new += [name for name in absent if may_be_new(name)]
     report.problems += [f'missing: {name}' for name in absent if name not in report.new]
     lost = [name for name in report.new if name in report.dropped and not name.startswith(tuple(fresh))]
     if lost:
-        report.problems.append(f'dropped and new: {_summary(lost)}; the file has them, but not where such files do')
+        report.problems.append(f'dropped and new: {summary(lost)}; the file has them, but not where such files do')
     report.loaded = list(matching)
+    hint = ''
+    if report.problems:
+        hint = head_mismatch(tensors, model) or whose_file(content, report.path, model)
+        hint = hint or (inspecting(tensors, report.path) if released else '')
     if not matching:
         raise CheckpointError(
             f'checkpoint {report.path}: none of its {len(tensors)} tensors fits the model; the file has '
-            f'{sorted(tensors)[:3]}..., the model {list(wanted)[:3]}...{whose_file(content, report.path, model)}'
+            f'{sorted(tensors)[:3]}..., the model {list(wanted)[:3]}...{hint}'
         )
     if report.problems and strict:
         shown = '\n  '.join(report.problems[:12])
         more = f'\n  ... and {len(report.problems) - 12} more' if len(report.problems) > 12 else ''
         raise CheckpointError(
             f'checkpoint {report.path} does not fit the model:\n  {shown}{more}\n'
-            f'use the configuration that it was trained with{whose_file(content, report.path, model)}'
+            f'use the configuration that it was trained with{hint}'
         )
     model.load_state_dict(matching, strict=False)
     print_log(str(report), logger='current')

@@ -10,6 +10,8 @@ import math
 import os
 import pickle
 import re
+import shutil
+import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +30,8 @@ FREE_BYTES = 64 * 2**20
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _OTHERS = {b'<': 'a web page', b'version https://git-lfs': 'a pointer of Git LFS, without the file itself'}
+PACKED = ('.pth', '.pth.tar', '.pt')
+"""Ends of the names of checkpoints that authors put into an archive of its own."""
 WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
 """Keys under which training code keeps the weights, in the order they are looked for."""
 WRAPPING = ('module.', '_orig_mod.')
@@ -37,7 +41,9 @@ AVERAGES = ('state_dict_ema', 'model_ema')
 
 
 def kind_of(path: Path, trusted: bool = False) -> str:
-    """Recognise a file: 'torch', 'npz' or 'safetensors'. An archive may unpack to any size if it is ``trusted``.
+    """Recognise a file: 'torch', 'npz', 'safetensors', or 'packed', an archive around one checkpoint.
+
+    An archive may unpack to any size if it is ``trusted``.
 
     Raises:
         CheckpointError: If it is of another kind, or declares more than its size can hold.
@@ -78,9 +84,31 @@ def _kind_of_archive(path: Path, trusted: bool) -> str:
         return 'torch'
     if any(name.endswith('.npy') for name in names):
         return 'npz'
+    if len(_checkpoints_in(names)) == 1:
+        return 'packed'
     raise CheckpointError(
         f'checkpoint {path}: an archive without tensors, it holds {", ".join(names[:3]) or "nothing"}'
     )
+
+
+def _checkpoints_in(names: list[str]) -> list[str]:
+    """Return the names of checkpoints among those of an archive's members."""
+    return [name for name in names if name.endswith(PACKED) and not name.startswith('__MACOSX/')]
+
+
+def _read_packed(path: Path, map_location: str) -> dict:
+    """Read the one checkpoint of an archive, unpacked into a temporary folder."""
+    with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory(prefix='mmlape-') as folder:
+        (name,) = _checkpoints_in(archive.namelist())
+        inner = Path(folder) / 'checkpoint.pth'
+        with archive.open(name) as source, open(inner, 'wb') as target:
+            shutil.copyfileobj(source, target)
+        try:
+            if kind_of(inner, _trusted) == 'packed':
+                raise CheckpointError(f'checkpoint {inner}: an archive in an archive; unpack it')
+            return read_checkpoint(inner, map_location)
+        except CheckpointError as error:
+            raise CheckpointError(str(error).replace(str(inner), f'{path} ({name})')) from error
 
 
 def read_npz(path: Path) -> dict[str, Tensor]:
@@ -165,7 +193,8 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
     """Read a checkpoint file, whose kind is recognised by its content.
 
     Args:
-        path: A PyTorch, safetensors or NumPy (``.npz``) file of any name, or an http(s) address, which is downloaded.
+        path: A PyTorch, safetensors or NumPy (``.npz``) file of any name, an archive (``.zip``) around one of
+            PyTorch, or an http(s) address, which is downloaded.
         map_location: The device of the tensors.
         mmap: Whether the tensors of a PyTorch file stay there until they are used.
 
@@ -183,6 +212,8 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
     if path.stat().st_size == 0:
         raise CheckpointError(f'checkpoint {path}: the file is empty; copy or download it again')
     kind = kind_of(path, _trusted)
+    if kind == 'packed':
+        return _read_packed(path, map_location)
     try:
         if kind == 'safetensors':
             from safetensors import safe_open

@@ -11,14 +11,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest='action', required=True, metavar='ACTION')
     inspect = actions.add_parser('inspect', help='print what a file contains and what loads it')
     inspect.add_argument('file')
-    convert = actions.add_parser('convert', help='write a backbone in another layout, tensors only')
+    convert = actions.add_parser('convert', help='write a backbone, or a complete model, in another layout')
     convert.add_argument('src')
     convert.add_argument('dst', help='a .pth, .safetensors or .npz file')
     convert.add_argument(
         '--to',
         required=True,
         metavar='LAYOUT',
-        help='as the backbone has them: of a ViT mmlape, classifier, timm, lape, big_vision or open_clip',
+        help='as the backbone has them: of a ViT mmlape, classifier, timm, lape, big_vision or open_clip; '
+        'mmdet and mmseg write a released detector or segmentor, heads included',
     )
     publish = actions.add_parser('publish', help='write weights only, with the hash in the name and a model card')
     publish.add_argument('src')

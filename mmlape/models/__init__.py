@@ -16,6 +16,7 @@ from mmlape.models.vit.model import DistilledVisionTransformer, VisionTransforme
 from mmlape.models.vit.pyramid import ViTPyramid
 
 _ON_USE = {
+    'BNHead': '.dinov2.linear_head',
     'DETR': '.detr.model',
     'Mask2FormerHead': '.mask2former.head',
     'MSDeformAttnPixelDecoder': '.mask2former.pixel_decoder',
@@ -26,6 +27,7 @@ _ON_USE = {
 
 __all__ = [
     'DETR',
+    'BNHead',
     'CeiT',
     'ChannelMapperWithPooling',
     'CompactTransformer',

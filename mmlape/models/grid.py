@@ -13,6 +13,8 @@ from mmlape.errors import DataError
 
 Grid = tuple[int, int]
 """(rows, columns)"""
+OFFSET = 0.1
+"""What DINOv2 adds to the sides of a grid before it computes the scale to it."""
 
 
 def ceil_div(dividend: int, divisor: int) -> int:
@@ -36,21 +38,40 @@ def require_patch(x: Tensor, size: int) -> None:
         )
 
 
-def pad_to_multiple(x: Tensor, size: int) -> Tensor:
-    """Pad the last two axes with zeros, at their ends, to multiples of ``size``."""
+def require_multiple(x: Tensor, size: int) -> None:
+    """Raise DataError if a side of images (B, C, H, W) is no multiple of ``size``."""
     height, width = x.shape[-2:]
-    return F.pad(x, (0, ceil_div(width, size) * size - width, 0, ceil_div(height, size) * size - height))
+    if height % size or width % size:
+        raise DataError(
+            f'images of {height}x{width} pixels: an adapter over patches of 14 pixels takes sides that are multiples '
+            f"of {size}; train on crops of such a side, and test in windows (test_cfg=dict(mode='slide', "
+            f'crop_size=({4 * size}, {4 * size}), ...))'
+        )
+
+
+def pad_to_multiple(x: Tensor, size: int, center: bool = False) -> Tensor:
+    """Pad the last two axes with zeros, at their ends or on both sides, to multiples of ``size``.
+
+    In the center, an odd row or column is added at the end.
+    """
+    height, width = x.shape[-2:]
+    rows, columns = ceil_div(height, size) * size - height, ceil_div(width, size) * size - width
+    top, left = (rows // 2, columns // 2) if center else (0, 0)
+    return F.pad(x, (left, columns - left, top, rows - top))
 
 
 def resize_map(values: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
     """Resize (rows * columns, C) values on a grid ``src`` to a grid ``dst``, by size, without antialiasing.
 
-    The mode is PyTorch's; 'bilinear-corners' and 'bicubic-corners' keep the values of the corners.
+    The mode is PyTorch's; 'bilinear-corners' and 'bicubic-corners' keep the values of the corners; 'bicubic-offset'
+    is DINOv2's, which scales by (side + 0.1) / side, so that values move a little towards the first row and column.
     """
     image = values.t().reshape(1, -1, *src)  # (1, C, rows, columns)
     corners = None if mode in ('nearest', 'nearest-exact', 'area') else mode.endswith('-corners')
-    mode = mode.removesuffix('-corners')
-    return F.interpolate(image, size=dst, mode=mode, align_corners=corners)[0].flatten(1).t()
+    offset = mode.endswith('-offset')
+    size = dict(scale_factor=[(new + OFFSET) / old for old, new in zip(src, dst)]) if offset else dict(size=dst)
+    mode = mode.removesuffix('-corners').removesuffix('-offset')
+    return F.interpolate(image, **size, mode=mode, align_corners=corners)[0].flatten(1).t()
 
 
 def tile_map(values: Tensor, src: Grid, dst: Grid) -> Tensor:

@@ -1,5 +1,7 @@
 """``TimmViTAdapter``: ViT-Adapter's own numbers over DeiT, both modes, both forms of patch 14; DINOv3's are golden."""
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,7 +10,7 @@ from model_helpers import randomise
 from torch import nn
 
 from mmlape.engine.hooks.gradient_norm import parameter_parts
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, DataError
 from mmlape.models import TimmViTAdapter, ViTAdapter
 from mmlape.models.adapter.layers import Extractor
 
@@ -108,6 +110,21 @@ def test_patch_14():
     assert not build(name).resizes_image and build(name).vit.patch_embed.patch_size == (16, 16)
     assert not build('vit_small_patch16_dinov3', patch14='resize-image').resizes_image
     assert build('vit_base_patch32_224', vit=dict(patch_size=16)).patch_size == 16
+
+
+def test_two_grids_are_dinov2s_adapter():
+    """At the size that the PE is made for, where nobody resizes it."""
+    model = build('vit_small_patch14_dinov2', 'inject', dict(img_size=224), patch14='two-grids')
+    model = randomise(model).double()
+    arch = dict(embed_dims=48, num_layers=4, num_heads=4, feedforward_channels=192)
+    ours = ViTAdapter(arch, 224, patch_size=14, with_cls_token=True, **PARTS).double().eval()
+    weights = {key.removeprefix('vit.'): value for key, value in model.state_dict().items()}
+    ours.load_state_dict({re.sub(r'ls([12])\.gamma', r'gamma\1', key): value for key, value in weights.items()})
+    images = torch.randn(1, 3, 224, 224).double()
+    for one, other in zip(model(images), ours(images), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
+    with pytest.raises(DataError, match='multiples of 224'):
+        model(images[..., :200])
 
 
 def test_a_frozen_vit_keeps_no_activations():

@@ -7,7 +7,7 @@ from model_helpers import DEEP_ARCH, adapter, randomise
 from timm.models.vision_transformer import VisionTransformer as TimmViT
 from torch import nn
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, DataError
 from mmlape.models import ViTAdapter
 from mmlape.models.adapter.deform_attn import Cells
 from mmlape.models.adapter.layers import ConvFFN, SpatialPriorModule
@@ -149,7 +149,11 @@ def test_float64_agrees_with_float32():
     ('kwargs', 'message'),
     [
         (dict(num_registers=2), 'works with num_registers=0 only'),
-        (dict(patch_size=8), 'works with patch_size=16 only'),
+        (dict(patch_size=8), 'works with patch_size=16 or 14 only'),
+        (dict(ffn_type='moe'), "unknown ffn_type='moe'; choose one of: mlp, swiglu"),
+        (dict(patch_padding='left'), "unknown patch_padding='left'; choose one of: end, center"),
+        (dict(ffn_type='swiglu', act_cfg=dict(type='ReLU')), "ffn_type='swiglu' has the activation SiLU"),
+        (dict(ffn_type='swiglu', norm_placement='sub-ln'), "scales the initial weights of ffn_type='mlp' only"),
         (dict(vit_feature_source='first'), "unknown vit_feature_source='first'; choose one of: last, interaction"),
         (dict(interaction_indexes=[[0, 1], [3, 3]]), 'must cover the 4 layers in order'),
         (dict(interaction_indexes=[[0, 3]], vit_feature_source='interaction'), 'needs four interactions, not 1'),
@@ -164,6 +168,22 @@ def test_what_cannot_work_is_refused(kwargs, message):
 def test_an_image_smaller_than_a_patch_is_refused():
     with pytest.raises(ValueError, match='15x40 pixels is smaller than one patch of 16x16'):
         adapter()(torch.randn(1, 3, 15, 40))
+
+
+@pytest.mark.parametrize('size', [(64, 64), (224, 512), (500, 224)])
+def test_two_grids_take_sides_that_both_divide(size):
+    model = adapter(patch_size=14)
+    with pytest.raises(DataError, match=rf'{size[0]}x{size[1]} pixels: .* multiples of 224; .*crop_size=\(896, 896\)'):
+        model(torch.zeros(1, 3, *size))
+
+
+def test_injectors_are_trained_through_a_frozen_vit():
+    model = adapter(patch_size=14, with_cls_token=True, ffn_type='swiglu', frozen_stages=4).train()
+    sum(out.square().mean() for out in model(torch.randn(1, 3, 224, 224))).backward()
+    trained = {name for name, value in model.named_parameters() if value.requires_grad}
+    of_vit = ('patch_embed.', 'blocks.', 'cls_token', 'pos_embed')
+    assert not any(name.startswith(of_vit) for name in trained)
+    assert all(value.grad.any() for name, value in model.named_parameters() if name.endswith('injector.gamma'))
 
 
 class TimmUnderAdapter(AdapterMixin):

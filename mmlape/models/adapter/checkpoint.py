@@ -11,7 +11,7 @@ from mmlape.models.vit.layouts import NAMES, is_adapter, prefix_tokens, table_to
 
 ADAPTER_PARTS = ('level_embed', 'spm.', 'interactions.', 'up.', 'norm1.', 'norm2.', 'norm3.', 'norm4.')
 OF_THE_VIT = ('arch', 'img_size', 'pe_type', 'pe_joining', 'patch_norm', 'norm_placement', 'qkv_bias', 'norm_cfg')
-OF_THE_VIT += ('window_padding',)
+OF_THE_VIT += ('window_padding', 'patch_size', 'ffn_type')
 
 
 def infer_options(tensors: dict[str, Tensor], dims: int, defaults: dict) -> dict:

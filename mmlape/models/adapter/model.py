@@ -25,6 +25,7 @@ from mmlape.models.grid import (
     channels_last,
     contiguous,
     pad_to_multiple,
+    require_multiple,
     require_patch,
     to_maps,
 )
@@ -35,7 +36,8 @@ from mmlape.registry import MODELS
 
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
 """Arguments of the ViT that the adapter's parts take too."""
-FIXED = (('num_registers', 0), ('final_norm', False), ('patch_size', 16))
+FIXED = (('num_registers', 0), ('final_norm', False))
+PATCHES = (16, 14)
 STRIDES = (4, 8, 16, 32)
 DEFORM: dict[str, dict[str, Any]] = {
     'tiny': dict(deform_num_heads=6),
@@ -137,12 +139,15 @@ class AdapterMixin(nn.Module):
         """Map images (B, C, H, W) to the pyramid: (B, D, ceil(H / s), ceil(W / s)) at the strides s = 4, 8, 16, 32.
 
         Raises:
-            DataError: If a side of the images is smaller than a patch.
+            DataError: If a side of the images is smaller than a patch, or no multiple of 224 with patches of 14.
         """
         height, width = x.shape[-2:]
         vit, side = self.plain_vit, self.plain_vit.patch_size
         require_patch(x, side)
-        x = pad_to_multiple(x, math.lcm(STRIDES[-1], side))
+        multiple = math.lcm(STRIDES[-1], side)
+        if multiple != STRIDES[-1]:  # two grids, which only such sides divide alike
+            require_multiple(x, multiple)
+        x = pad_to_multiple(x, multiple)
         c1, *levels = self.spm(x)
         c_cells = Cells.of([(int(level.shape[2]), int(level.shape[3])) for level in levels], x.device)
         flat = [level.flatten(2).transpose(1, 2) + embed for level, embed in zip(levels, self.level_embed)]
@@ -200,7 +205,8 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     """ViT-Adapter over the same ViT: any joining, position encoding and patch norm of ``VisionTransformer``.
 
     Images of any size of at least one patch work: sides are padded with zeros on the right and the bottom to a
-    multiple of 32 inside, and each map is cropped back to ``ceil(side / stride)``.
+    multiple of 32 inside, and each map is cropped back to ``ceil(side / stride)``. ``patch_size=14`` is DINOv2's own
+    adapter: the ViT keeps a grid of its own beside the pyramid's, and sides must be multiples of 224.
 
     Args:
         arch: As in ``VisionTransformer``.
@@ -218,9 +224,9 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         vit_feature_source: Which ViT features are added: 'last' (all four maps from the last layer, as in the public
             detection code) or 'interaction' (map k from the tokens after interaction k, as in the segmentation code).
         layer_scale_init_value: Initial LayerScale gammas.
-        with_cls_token: Whether a class token runs along, as in the public segmentation code over BEiT; the pyramid
-            does not read it. A PE table has the row that a checkpoint has for it in any case.
-        **kwargs: Of ``VisionTransformer``. There are no registers and no final norm; ``patch_size`` is 16.
+        with_cls_token: Whether a class token runs along, as in the public segmentation code over BEiT and DINOv2; the
+            pyramid does not read it. A PE table has the row that a checkpoint has for it in any case.
+        **kwargs: Of ``VisionTransformer``. There are no registers and no final norm; ``patch_size`` is 16 or 14.
 
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
@@ -258,6 +264,8 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         for key, only in FIXED:
             if kwargs.setdefault(key, only) != only:
                 raise ConfigError(f'ViTAdapter works with {key}={only!r} only, not {kwargs[key]!r}')
+        if kwargs.get('patch_size', PATCHES[0]) not in PATCHES:
+            raise ConfigError(f'ViTAdapter works with patch_size=16 or 14 only, not {kwargs["patch_size"]!r}')
         kwargs.setdefault('out_type', 'featmap')
         shared = dict(layer_scale_init_value=layer_scale_init_value, with_cls_token=with_cls_token)
         super().__init__(arch, img_size, **shared, **kwargs)

@@ -70,14 +70,14 @@ def norms_around(patch_norm: str) -> tuple:
     return PATCH_NORMS[patch_norm][:2]
 
 
-def complete_patches(x: Tensor, size: int) -> Tensor:
-    """Pad images (B, C, H, W) with zeros on the right and the bottom to complete patches.
+def complete_patches(x: Tensor, size: int, center: bool = False) -> Tensor:
+    """Pad images (B, C, H, W) with zeros on the right and the bottom, or on all sides, to complete patches.
 
     Raises:
         DataError: If a side is smaller than a patch.
     """
     require_patch(x, size)
-    return pad_to_multiple(x, size)
+    return pad_to_multiple(x, size, center)
 
 
 def project_normed(x: Tensor, norm: nn.Module, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -98,7 +98,7 @@ def project_normed(x: Tensor, norm: nn.Module, weight: Tensor, bias: Tensor | No
 class PatchEmbed(nn.Module):
     """Image to tokens, any size: sides are padded with zeros on the right and the bottom to complete patches.
 
-    ``patch_norm`` is a key of ``PATCH_NORMS``, whose norms all have ``eps``.
+    ``patch_norm`` is a key of ``PATCH_NORMS``, whose norms all have ``eps``; with ``center`` all sides are padded.
 
     Attributes:
         post_name: The name of the norm after the linear map.
@@ -110,13 +110,19 @@ class PatchEmbed(nn.Module):
     post_name: ClassVar[str] = 'norm1'
 
     def __init__(
-        self, in_channels: int, embed_dims: int, patch_size: int, patch_norm: str = 'none', eps: float = 1e-6
+        self,
+        in_channels: int,
+        embed_dims: int,
+        patch_size: int,
+        patch_norm: str = 'none',
+        eps: float = 1e-6,
+        center: bool = False,
     ):
         super().__init__()
         if patch_norm not in PATCH_NORMS:
             raise ConfigError(f'unknown patch_norm={patch_norm!r}; choose one of: {", ".join(PATCH_NORMS)}')
         pre, post, _ = PATCH_NORMS[patch_norm]
-        self.patch_size = patch_size
+        self.patch_size, self.center = patch_size, center
         self.norm0 = pre(in_channels * patch_size**2, eps=eps) if pre else None
         self.proj = nn.Conv2d(in_channels, embed_dims, patch_size, patch_size)
         setattr(self, self.post_name, post(embed_dims, eps=eps) if post else None)
@@ -128,7 +134,7 @@ class PatchEmbed(nn.Module):
             DataError: If a side of the images is smaller than a patch.
         """
         p = self.patch_size
-        x = complete_patches(x, p)
+        x = complete_patches(x, p, self.center)
         rows, columns = x.shape[2] // p, x.shape[3] // p
         if self.norm0 is None:
             x = self.proj(x).flatten(2).transpose(1, 2).contiguous()  # sums keep the memory layout of their first term

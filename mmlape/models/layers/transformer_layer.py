@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from mmcv.cnn import build_activation_layer, build_norm_layer
 from mmcv.cnn.bricks import DropPath
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.norm_placement import PRE, GroupScale, NormPlacement
@@ -62,6 +64,36 @@ class FFN(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, N, D) to (B, N, D)."""
         return self.drop(self.fc2(self.norm(self.drop(self.act(self.fc1(x))))))
+
+
+class SwiGLU(nn.Module):
+    """A gated feed-forward network, w3(silu(w1 x) * w2 x), with the names of DINOv2's (arXiv 2002.05202, Eq. 5).
+
+    Attributes:
+        norm: Norms the hidden units, as in ``FFN``.
+
+    Raises:
+        ConfigError: For another activation.
+    """
+
+    def __init__(
+        self, embed_dims: int, feedforward_channels: int, drop_rate: float = 0.0, act_cfg: dict | None = None
+    ):
+        super().__init__()
+        if act_cfg is not None:
+            raise ConfigError(f"ffn_type='swiglu' has the activation SiLU, and takes no act_cfg={act_cfg!r}")
+        self.w1 = Linear(embed_dims, feedforward_channels)
+        self.w2 = Linear(embed_dims, feedforward_channels)
+        self.norm: nn.Module = nn.Identity()
+        self.w3 = Linear(feedforward_channels, embed_dims)
+        self.drop = nn.Dropout(drop_rate)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, N, D) to (B, N, D)."""
+        return self.drop(self.w3(self.norm(self.drop(F.silu(self.w1(x)) * self.w2(x)))))
+
+
+FFN_TYPES: dict[str, type[FFN | SwiGLU]] = {'mlp': FFN, 'swiglu': SwiGLU}
 
 
 class BaseTransformerLayer(nn.Module):
@@ -160,6 +192,7 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         drop_rate: Dropout of the FFN.
         layer_scale_init_value: Initial LayerScale gammas; 0 means no LayerScale.
         act_cfg: Activation of the FFN; None for the exact GELU.
+        ffn_type: A key of ``FFN_TYPES``.
         norm_placement: Where the norms are. Those before the branches are ``norm1`` and ``norm2``, those of their
             outputs ``branch_norm1`` and ``branch_norm2``, those of the sums ``sum_norm1`` and ``sum_norm2``, those
             inside ``attn.norm`` and ``mlp.norm``. Without ``norm1``, the joining has the tokens as they are.
@@ -175,6 +208,7 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         layer_scale_init_value: float = 0.0,
         act_cfg: dict | None = None,
         norm_placement: NormPlacement = PRE,
+        ffn_type: str = 'mlp',
         **kwargs,
     ):
         super().__init__(embed_dims, attn, joining, **kwargs)
@@ -185,7 +219,7 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         self.norm2 = self._norm(second.before, embed_dims)
         self.branch_norm2 = self._norm(second.branch, embed_dims)
         self.sum_norm2 = self._norm(second.sum, embed_dims)
-        self.mlp = FFN(embed_dims, feedforward_channels, drop_rate, act_cfg)
+        self.mlp = FFN_TYPES[ffn_type](embed_dims, feedforward_channels, drop_rate, act_cfg)
         scale = float(layer_scale_init_value)
         self.gamma1 = nn.Parameter(torch.full((embed_dims,), scale)) if scale else None
         self.gamma2 = nn.Parameter(torch.full((embed_dims,), scale)) if scale else None

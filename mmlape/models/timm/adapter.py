@@ -21,7 +21,7 @@ from mmlape.registry import MODELS
 PATCH = 16
 """The stride of the ViT's tokens beside the pyramid."""
 MODES = ('inject', 'read-only')
-PATCH14 = ('resize-image', 'resample-kernel')
+PATCH14 = ('resize-image', 'resample-kernel', 'two-grids')
 READ_ONLY = dict(deform_num_heads=16, deform_ratio=0.5, vit_feature_source='interaction', drop_path_rate=0.3)
 """DINOv3's defaults, where they differ from ViT-Adapter's."""
 
@@ -37,9 +37,10 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         vit: Arguments of ``TimmViT`` but for its outputs and ``final_norm``.
         mode: 'inject' is ViT-Adapter's; 'read-only' is DINOv3's: no injectors, the pyramid reads the normed tokens of
             some layers, and the ViT may be frozen.
-        patch14: What a ViT of patch 14 does, since its tokens must lie at stride 16: 'resize-image' scales its image
-            by 14/16 and leaves its weights, the default of a frozen ViT; 'resample-kernel' resamples its stem to
-            patch 16, the default of a trained one.
+        patch14: What a ViT of patch 14 does beside maps at stride 16: 'resize-image' scales its image by 14/16 and
+            leaves its weights, the default of a frozen ViT; 'resample-kernel' resamples its stem to patch 16, the
+            default of a trained one; 'two-grids' keeps its own grid, as DINOv2's adapter does, for sides that are
+            multiples of 224.
         layers: The last layer of each interaction, counted from 0; by default four that divide the layers evenly.
             Layers behind the last one are left out.
         drop_path_rate: Of the extractors' ConvFFN; by default 0.3 in 'read-only', as DINOv3's, else the ViT's.
@@ -71,7 +72,8 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         super().__init__(**vit, final_norm=read_only, init_cfg=init_cfg)
         ranges = _ranges(layers, len(self.vit.blocks))
         self.keep_layers(ranges[-1][-1] + 1)
-        self.patch_size = PATCH
+        if patch14 != 'two-grids':
+            self.patch_size = PATCH
         options = dict(READ_ONLY if read_only else dict(drop_path_rate=vit.get('drop_path_rate', 0.0)))
         options |= dict(with_cp=vit.get('with_cp', False), interaction_indexes=ranges, **kwargs)
         if drop_path_rate is not None:
@@ -126,6 +128,8 @@ def _fit_patch(vit: dict, patch14: str | None) -> bool:
             f'{vit["model_name"]} has patches of {side} pixels: the adapter takes 14 or 16; '
             'vit=dict(patch_size=16) resamples its stem'
         )
+    if patch14 == 'two-grids':
+        return False
     if (patch14 or PATCH14[not vit.get('frozen')]) == 'resize-image':
         return True
     vit['patch_size'] = PATCH

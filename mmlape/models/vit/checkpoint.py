@@ -15,6 +15,7 @@ from mmlape.models.base.tensor_names import HEADS_ASSUMED, Description, Inferred
 from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import BranchNorms, NormPlacement, placements, resolve_norm_placement
 from mmlape.models.vit.layouts import (
+    DINOV2_GIANT,
     EVA,
     LAYOUTS,
     NAMES,
@@ -51,10 +52,15 @@ def infer_arch(weights: Weights, archs: Mapping[str, dict]) -> tuple[str | None,
     shape = dict(
         embed_dims=dims,
         num_layers=1 + max(int(m[1]) for name in weights.tensors if (m := re.match(r'blocks\.(\d+)\.', name))),
-        feedforward_channels=len(weights.tensors['blocks.0.mlp.fc1.weight']),
+        feedforward_channels=len(weights.tensors[f'blocks.0.mlp.{"w1" if is_gated(weights) else "fc1"}.weight']),
     )
     heads = NAMES.infer_heads(weights) or dims // 64
     return next((name for name, arch in archs.items() if arch == {**shape, 'num_heads': heads}), None), shape
+
+
+def is_gated(weights: Weights) -> bool:
+    """Check for DINOv2 giant's FFN."""
+    return 'blocks.0.mlp.w1.weight' in weights.tensors
 
 
 def is_clip(weights: Weights) -> bool:
@@ -83,7 +89,8 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         if eva or any(name.startswith('spm.') for name in weights.dropped):
             return False
         stored = tuple(name for name in prefix_tokens(weights) if name != 'reg_token')
-        return not (is_adapter(weights) or is_pyramid(weights)) and stored in (kind.prefix_tokens, ())
+        other = is_adapter(weights) or is_pyramid(weights) or weights.layout == DINOV2_GIANT
+        return not other and stored in (kind.prefix_tokens, ())
 
     # describe
 
@@ -137,6 +144,7 @@ class ViTCheckpointAdapter(CheckpointAdapter):
             num_registers=(tensors['reg_token'].shape[1] if 'reg_token' in tensors else 0, 0),
             with_prefix_pe=(not tokens or not NAMES.tables(weights) or bool(table_tokens(weights)), True),
             norm_placement=(infer_norm_placement(weights), 'pre'),
+            ffn_type=('swiglu' if is_gated(weights) else 'mlp', 'mlp'),
             qkv_bias=('qv' if 'blocks.0.attn.q_bias' in tensors else 'blocks.0.attn.qkv.bias' in tensors, True),
             window_padding=('before-qkv' if pads_tokens else 'after-qkv', 'after-qkv'),
             layer_scale_init_value=(1e-5 if 'blocks.0.gamma1' in tensors else 0.0, 0.0),

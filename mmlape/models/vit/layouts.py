@@ -1,9 +1,9 @@
 """Layouts of a plain ViT in public files: how each names its tensors, from and to ours (DeiT's), and what it can hold.
 
-'deit' (DeiT, LaPE, timm and AugReg's files of timm), 'beit' (unilm's BEiT and BEiTv2), 'uni-perceiver', the official
-adapters over those three or ours ('vit-adapter', 'beit-adapter', 'uni-perceiver-adapter'), 'mmpretrain', 'mmseg'
-(mmsegmentation's own ViT), 'jax' (AugReg and big_vision), 'vit-pytorch' and 'open_clip' (its image tower, and
-OpenAI's).
+'deit' (DeiT, LaPE, timm and AugReg's files of timm), 'dinov2-giant' (with a gated FFN), 'beit' (unilm's BEiT and
+BEiTv2), 'uni-perceiver', the official adapters over those or ours ('vit-adapter', 'beit-adapter',
+'uni-perceiver-adapter'), 'mmpretrain', 'mmseg' (mmsegmentation's own ViT), 'jax' (AugReg and big_vision),
+'vit-pytorch' and 'open_clip' (its image tower, and OpenAI's).
 
 BEiT's pretraining has one bias table for all layers, which each layer gets a copy of; stored indices of tables follow
 from their size, and are left out. Uni-Perceiver's PE is the sum of a table of places and, for one image, the first of
@@ -103,9 +103,20 @@ def _from_deit(tensors: Tensors) -> Tensors:
         (r'\.ls([12])\.gamma$', r'.gamma\1'),
         (r'^patch_embed\.norm\.', 'patch_embed.norm1.'),
         (r'^pre_logits\.fc\.', 'pre_logits.'),
-        (r'^mask_token$', '/mask_token'),
+        (r'^mask_token$', '/mask_token'),  # of a pretraining by masked patches
     ]
     return _stem_as_convolution(rename_keys(tensors, names))
+
+
+def _from_dinov2(tensors: Tensors) -> Tensors:
+    """Split the joined first map of DINOv2 giant's gated FFN."""
+    out = {}
+    for name, value in _from_deit(tensors).items():
+        if '.mlp.w12.' in name:
+            out |= {name.replace('w12', key): half for key, half in zip(('w1', 'w2'), value.chunk(2))}
+        else:
+            out[name] = value
+    return out
 
 
 _SHARED_TABLE = f'rel_pos_bias.{TABLE}'
@@ -219,6 +230,7 @@ def to_open_clip(tensors: Tensors) -> Tensors:
 IMAGES_OF_JAX = replace(HALF, source='AugReg and big_vision')
 EVA = r'blocks\.0\.(attn\.(q_bias|q_proj|bias_mask)|mlp\.fc1_[gx]|gamma_1)|storage_tokens'
 """Names in timm's other plain ViTs, which look like these but are ``TimmViT``'s."""
+DINOV2_GIANT = 'dinov2-giant'
 _SPM = r'spm\.stem\.'
 _BEIT = (r'blocks\.0\.attn\.q_bias', rf'(blocks\.0\.attn|rel_pos_bias)\.{TABLE}')
 _IN_UNI_PERCEIVER = (r'(fused_encoder\.)?layers\.0\.self_attn\.in_proj[._]weight', r'(visual|video)_embed\.')
@@ -238,6 +250,7 @@ LAYOUTS = (
     BEIT,
     UNI_PERCEIVER,
     Layout('deit', (r'blocks\.0\.attn\.qkv\.', r'blocks\.0\.mlp\.fc1\.', r'patch_embed\.proj\.'), _from_deit),
+    Layout(DINOV2_GIANT, (r'blocks\.0\.mlp\.w12\.', r'patch_embed\.proj\.'), _from_dinov2),
     Layout('mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain),
     Layout('mmseg', (r'layers\.0\.attn\.attn\.in_proj_weight', r'patch_embed\.projection\.weight'), _from_mmseg),
     Layout('jax', (r'(params/)?(Transformer/)?encoderblock_0/',), from_jax, IMAGES_OF_JAX),

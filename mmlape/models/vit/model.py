@@ -10,7 +10,7 @@ from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
-from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
+from mmlape.models.layers.transformer_layer import FFN_TYPES, TransformerEncoderLayer
 from mmlape.models.names import name_models, resolve_arch, with_variants
 from mmlape.models.position import Position, PositionType, Stream, resolve_position
 from mmlape.models.vit.bases import AUGREG, BEIT, BEIT_VARIANTS, UNI_PERCEIVER, sizes
@@ -96,14 +96,16 @@ class VisionTransformer(IsotropicBackbone):
         drop_rate: Dropout of embeddings, projections and FFN.
         attn_drop_rate: Dropout of attention weights.
         drop_path_rate: Stochastic depth of the last layer; it grows linearly from 0.
-        final_norm: Whether the last layer's output is normed.
+        final_norm: Whether the last layer's output is normed; 'every' norms that of each returned layer, as DINOv2.
         norm_cfg: Of the norms; LayerNorm with eps 1e-6 by default.
         norm_placement: Where each layer has norms: 'pre', 'post' or 'both', on the sum; 'normformer', 'sub-ln'; or a
             dict such as ``dict(attn='post', ffn='pre', on='branch')``; see ``mmlape.models.layers.norm_placement``.
         act_cfg: Activation of the FFN; the exact GELU by default.
+        ffn_type: 'mlp', or 'swiglu', DINOv2 giant's gated FFN.
+        patch_padding: Where images are padded to complete patches: at the 'end', or on all sides, 'center'.
         interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``; 'bilinear-corners', with the
-            corners aligned, is big_vision's; 'tile' repeats the PE, for windows as large as the grid that it was
-            trained on (arXiv 2311.05613).
+            corners aligned, is big_vision's; 'bicubic-offset' is that of DINOv2 without registers; 'tile' repeats the
+            PE, for windows as large as the grid that it was trained on (arXiv 2311.05613).
         with_cp: Recompute activations in the backward pass to save memory.
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
         init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``;
@@ -146,10 +148,12 @@ class VisionTransformer(IsotropicBackbone):
         drop_rate: float = 0.0,
         attn_drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
-        final_norm: bool = True,
+        final_norm: bool | str = True,
         norm_cfg: dict | None = None,
         norm_placement: str | dict = 'pre',
         act_cfg: dict | None = None,
+        ffn_type: str = 'mlp',
+        patch_padding: str = 'end',
         interpolate_mode: str = 'bicubic',
         with_cp: bool = False,
         frozen_stages: int = -1,
@@ -166,11 +170,21 @@ class VisionTransformer(IsotropicBackbone):
         self.pe_type, self.pe_joining = pe_type, pe_joining
         self.interpolate_mode, self.with_prefix_pe = interpolate_mode, with_prefix_pe
         self.frozen_stages = frozen_stages
+        for key, value, known in (
+            ('ffn_type', ffn_type, tuple(FFN_TYPES)),
+            ('patch_padding', patch_padding, ('end', 'center')),
+            ('final_norm', final_norm, (True, False, 'every')),
+        ):
+            if value not in known:
+                raise ConfigError(f'unknown {key}={value!r}; choose one of: {", ".join(map(str, known))}')
+        self.norm_every = final_norm == 'every'
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         self.position = resolve_position(pe_type, pe_joining, pe_norm)
 
         eps = norm_cfg.get('eps', 1e-5)
-        self.patch_embed = PatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
+        self.patch_embed = PatchEmbed(
+            in_channels, self.embed_dims, patch_size, patch_norm, eps, patch_padding == 'center'
+        )
         tokens = dict.fromkeys(self.prefix_tokens, 1) if with_cls_token else {}
         tokens |= {'reg_token': num_registers} if num_registers else {}
         self.add_prefix_tokens(tokens)
@@ -180,6 +194,8 @@ class VisionTransformer(IsotropicBackbone):
 
         windows = resolve_windows(window_attn, window_size, depth, self.num_prefix, self.position)
         self.norm_placement = resolve_norm_placement(norm_placement)
+        if ffn_type != 'mlp' and self.norm_placement.scaled_init:
+            raise ConfigError(f"norm_placement={norm_placement!r} scales the initial weights of ffn_type='mlp' only")
         attn = dict(qkv_bias=qkv_bias, window_padding=window_padding)
         self.blocks = self.build_blocks(
             TransformerEncoderLayer,
@@ -191,6 +207,7 @@ class VisionTransformer(IsotropicBackbone):
             norm_cfg=norm_cfg,
             norm_placement=self.norm_placement,
             act_cfg=act_cfg,
+            ffn_type=ffn_type,
             with_cp=with_cp,
         )
         self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1] if final_norm else None
@@ -233,6 +250,15 @@ class VisionTransformer(IsotropicBackbone):
         if self.load_report is None:
             for weight, value in zip(weights, values):
                 weight.copy_(value)
+
+    def frozen_modules(self) -> list[nn.Module]:
+        """Return the modules that ``frozen_stages`` freezes; with all layers, a final norm of every layer too."""
+        every = self.norm_every and self.frozen_stages == self.num_layers
+        return super().frozen_modules() + ([self.norm] if every else [])
+
+    def normed(self, x: Tensor, last: bool) -> Tensor:
+        """Return the tokens (B, P + N, D) of a layer that is returned, through the final norm where it applies."""
+        return super().normed(x, last or self.norm_every)
 
     def table_tokens(self) -> dict[str, int]:
         """Return the prefix tokens that the PE tables have rows for, and how many each."""
