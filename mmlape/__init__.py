@@ -10,13 +10,20 @@ from mmlape.mim import config_path, register_prefix
 from mmlape.mmcv_ops import lend_ops
 
 __version__ = '0.1.0'
-__all__ = ['__version__', 'config_path', 'get_model', 'list_models']
+__all__ = ['__version__', 'add_dual_patchnorm', 'add_lape', 'config_path', 'get_model', 'list_models']
+
+_LAZY = {
+    'add_dual_patchnorm': 'timm.dual_patchnorm',
+    'add_lape': 'timm.lape',
+    'get_model': 'names',
+    'list_models': 'names',
+}
 
 lend_ops()
 register_prefix()
 
 
 def __getattr__(name: str):
-    if name not in ('get_model', 'list_models'):
+    if name not in _LAZY:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module('mmlape.models.names'), name)
+    return getattr(import_module(f'mmlape.models.{_LAZY[name]}'), name)

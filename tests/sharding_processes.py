@@ -45,7 +45,11 @@ CASES = {
     'CeiT': dict(arch=dict(ARCH, stem_channels=8), img_size=32, out_type='featmap', pe_joining='lape', with_cp=True),
     'compact': dict(pe_joining='lape', patch_norm='dual'),
     'adapter': dict(arch=ARCH, img_size=64, conv_inplane=8, deform_num_heads=2, pe_joining='lape'),
-    'timm, trained': dict(vit=TIMM, conv_inplane=8, deform_num_heads=2),
+    'timm, trained': dict(
+        vit=dict(TIMM, model_name='eva02_tiny_patch14_224', patch_size=16, pe_joining='lape', patch_norm='dual'),
+        conv_inplane=8,
+        deform_num_heads=2,
+    ),
     'timm, frozen': dict(vit=dict(TIMM, frozen=True), mode='read-only', conv_inplane=8, deform_num_heads=2),
 }
 

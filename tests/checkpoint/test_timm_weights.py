@@ -13,12 +13,14 @@ from model_helpers import randomise
 from safetensors.torch import save_file
 from torch import nn
 
+import mmlape
 from mmlape.checkpoint import load_backbone, read_checkpoint
 from mmlape.checkpoint.converting import convert, inspect
 from mmlape.checkpoint.loading import warn_of_normalisation
 from mmlape.checkpoint.records import record_of
 from mmlape.errors import CheckpointError
 from mmlape.models import TimmViT, TimmViTAdapter, ViTAdapter
+from mmlape.models.timm.joined import table_names
 
 TINY = dict(embed_dim=48, depth=3, num_heads=4)
 PARTS = dict(conv_inplane=4, deform_num_heads=4)
@@ -351,3 +353,59 @@ def test_no_network_is_one_line():
     ) as raised:
         model.init_weights()
     assert '\n' not in str(raised.value) and 'checkpoint=FILE' in str(raised.value)
+
+
+CHANGES = [
+    dict(pe_joining='lape'),
+    dict(pe_joining='lape-shared', patch_norm='learnable-only'),
+    dict(pe_joining='shared', patch_norm='post'),
+    dict(pe_joining='unshared', patch_norm='rms'),
+    dict(patch_norm='pre'),
+]
+
+
+@pytest.mark.parametrize('changes', CHANGES, ids=str)
+def test_files_of_changed_models(tmp_path, changes):
+    """Such a file loads, resized to another grid, into the model that `inspect` prints, and into no other one."""
+    source = randomise(build('vit_small_patch14_reg4_dinov2', img_size=(28, 56), **changes))
+    content = dict(state_dict=source.state_dict(), meta={'mmlape': record_of(source).plain()})
+    torch.save(content, path := tmp_path / 'a.pth')
+    printed = inspect(path)['to load it']
+    assert all(f'{key}={value!r}' in printed for key, value in changes.items())
+    model = build('vit_small_patch14_reg4_dinov2', img_size=(42, 28), **changes)
+    report = load_backbone(model, str(path))
+    assert not report.new and not report.dropped and not report.warnings
+    model.load_state_dict(source.state_dict())
+    images = torch.randn(1, 3, 42, 28)
+    names = [name for name in report.resized if 'pos_embed' in name]
+    assert names == [f'vit.{name}' for name in table_names(model.vit)]
+    assert all(report.resized[name] == '2x4 -> 3x2' for name in names)
+    assert model.eval()(images)[0].isfinite().all()
+    same_grid = build('vit_small_patch14_reg4_dinov2', img_size=(28, 56), **changes)
+    load_backbone(same_grid, str(path))
+    images = torch.randn(1, 3, 28, 56)
+    assert torch.equal(same_grid.eval()(images)[0], source(images)[0])
+    if changes.get('pe_joining', 'shared') != 'shared' or 'patch_norm' in changes:
+        with pytest.raises(CheckpointError, match='trained with LaPE|unexpected: '):
+            load_backbone(build('vit_small_patch14_reg4_dinov2', img_size=(28, 56)), str(path))
+
+
+@pytest.mark.parametrize('joining', ['lape', 'unshared'])
+def test_pretrained_weights_in_a_changed_model(tmp_path, joining):
+    """They are refused unless the user asks for it; then the new parameters start as those of `add_lape`."""
+    theirs = timm_model('vit_small_patch16_224', num_classes=0)
+    model = build(img_size=96, pe_joining=joining)
+    with pytest.raises(CheckpointError, match='allow_joining_mismatch=True in init_cfg'):
+        load(model, theirs.state_dict(), tmp_path / 'a.pth')
+    report = load(model, theirs.state_dict(), tmp_path / 'a.pth', allow_joining_mismatch=True)
+    assert all('.pe_norm.' in name for name in report.new) and bool(report.new) == (joining == 'lape')
+    theirs.set_input_size((96, 96))
+    mmlape.add_lape(theirs, joining)
+    images = torch.randn(1, 3, 96, 96)
+    with torch.no_grad():
+        expected = theirs.forward_intermediates(images, 1, norm=True, intermediates_only=True)[0]
+        torch.testing.assert_close(model.eval()(images)[0], expected, atol=1e-5, rtol=1e-5)
+    if joining == 'lape':
+        torch.save(theirs.state_dict(), path := str(tmp_path / 'b.pth'))
+        with pytest.raises(CheckpointError, match="trained with LaPE, but the model has pe_joining='default'"):
+            load_backbone(build(img_size=96), path)

@@ -53,9 +53,9 @@ def test_the_papers_form_agrees_with_timm():
     assert (exact(image)[0] - features).abs().max() > 1e-5
 
 
-@pytest.mark.parametrize('options', [dict(), dict(pe_joining='lape'), dict(pe_joining='unshared', num_registers=2)])
+@pytest.mark.parametrize('options', [dict(), dict(pe_joining='shared'), dict(pe_joining='unshared', num_registers=2)])
 def test_no_row_is_a_row_of_zeros(options):
-    """Also where layers join the PE, and on another grid."""
+    """Where the PE is not normed by itself; also on another grid."""
     without = vit(with_prefix_pe=False, **options).double()
     rows = vit(**options).double()
     tensors = without.state_dict()
@@ -67,6 +67,27 @@ def test_no_row_is_a_row_of_zeros(options):
     for size in ((32, 32), (24, 48)):
         image = torch.randn(1, 3, *size, dtype=torch.float64)
         torch.testing.assert_close(without(image)[0], rows(image)[0])
+
+
+@pytest.mark.parametrize('options', [dict(), dict(pe_joining='lape-shared', num_registers=2)])
+def test_a_token_without_a_row_gets_nothing_in_any_layer(options):
+    """Class token and registers see no PE; the biases of the norms are no PE either."""
+    model = vit(with_prefix_pe=False, **{'pe_joining': 'lape', **options}).double()
+    plain = vit(with_prefix_pe=False, pe_type='none', num_registers=options.get('num_registers', 0)).double()
+    tensors = model.state_dict()
+    plain.load_state_dict({name: tensors[name] for name in plain.state_dict()})
+    rows = model.position_stream((3, 6), model.num_prefix)
+    assert rows.shape == (1, 18, 24)
+    for mine, theirs in zip(model.blocks, plain.blocks, strict=True):
+        own = mine.pe_norm(rows)
+
+        def add(module, args, out, own=own):
+            return torch.cat((out[:, :-18], out[:, -18:] + own), dim=1)
+
+        theirs.norm1.register_forward_hook(add)
+        rows = rows if model.pe_joining == 'lape-shared' else own
+    image = torch.randn(2, 3, 24, 48, dtype=torch.float64)
+    torch.testing.assert_close(model(image)[0], plain(image)[0], atol=1e-12, rtol=0)
 
 
 def test_rows_of_a_file_go_into_the_tokens_where_that_is_the_same(tmp_path):

@@ -27,14 +27,19 @@ def pad(images):
     return F.pad(images, (0, -width % 32, 0, -height % 32))
 
 
-@pytest.mark.parametrize('source', ['last', 'interaction'])
-def test_over_deit_it_is_vit_adapter(source):
-    """Without class token, at the size that the PE is made for, where nobody resizes it."""
-    model = build('deit_small_patch16_224', 'inject', dict(img_size=64, with_prefix=False), vit_feature_source=source)
-    model = randomise(model).double()
+@pytest.mark.parametrize(
+    ('source', 'changes'),
+    [('last', {}), ('interaction', {}), ('interaction', dict(pe_joining='lape', patch_norm='dual'))],
+)
+def test_over_deit_it_is_vit_adapter(source, changes):
+    """Without class token, at the size that the PE is made for, where nobody resizes it; also with LaPE and DPN."""
+    vit = dict(img_size=64, with_prefix=False, **changes)
+    model = randomise(build('deit_small_patch16_224', 'inject', vit, vit_feature_source=source)).double()
     arch = dict(embed_dims=48, num_layers=4, num_heads=4, feedforward_channels=192)
-    ours = ViTAdapter(arch, 64, vit_feature_source=source, layer_scale_init_value=0, **PARTS).double().eval()
+    options = dict(vit_feature_source=source, layer_scale_init_value=0, **PARTS, **changes)
+    ours = ViTAdapter(arch, 64, **options).double().eval()
     weights = {key.removeprefix('vit.'): value for key, value in model.state_dict().items()}
+    weights = {key.replace('patch_embed.norm.', 'patch_embed.norm1.'): value for key, value in weights.items()}
     row = torch.zeros_like(weights['pos_embed'][:, :1])
     ours.load_state_dict({**weights, 'pos_embed': torch.cat((row, weights['pos_embed']), 1)}, strict=True)
     for images in (torch.randn(2, 3, 64, 64).double(), torch.randn(1, 3, 50, 37).double()):

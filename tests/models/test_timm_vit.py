@@ -9,10 +9,12 @@ from model_helpers import randomise
 from timm.models import deit, eva, model_entrypoint, vision_transformer
 from timm.optim import param_groups_layer_decay
 
+import mmlape
 from mmlape.analysis.position import correlation_maps
 from mmlape.engine.paramwise import layer_depths
 from mmlape.errors import ConfigError
 from mmlape.models import DistilledVisionTransformer, TimmViT, TimmViTAdapter, VisionTransformer
+from mmlape.models.position.base import position_parameters
 
 TINY = dict(embed_dim=48, depth=3, num_heads=4)
 SIZES = (*TINY, 'img_size', 'patch_size', 'mlp_ratio', 'weight_init', 'ref_feat_shape', 'num_kv_heads')
@@ -124,6 +126,40 @@ def test_our_vit_has_the_same_features(tmp_path, case):
         torch.testing.assert_close(theirs(images)[0], ours.double().eval()(images)[0], atol=1e-9, rtol=0)
 
 
+@pytest.mark.parametrize('name', ['vit_small_patch14_reg4_dinov2', 'eva02_tiny_patch14_224'])
+@pytest.mark.parametrize('joining', ['lape', 'unshared'])
+def test_switches_are_the_functions(name, joining):
+    """``pe_joining`` and ``patch_norm`` are ``add_lape`` and ``add_dual_patchnorm``; layers run one by one here."""
+    model = randomise(build(name, out_indices=(0, 1), out_type='raw', pe_joining=joining, patch_norm='dual')).double()
+    plain = build(name, out_indices=(0, 1), out_type='raw').vit
+    mmlape.add_dual_patchnorm(mmlape.add_lape(plain, joining))
+    plain.double().eval().load_state_dict(model.vit.state_dict())
+    side = model.patch_size
+    images = torch.randn(2, 3, 2 * side + 1, 3 * side, dtype=torch.float64)
+    options = dict(norm=True, intermediates_only=True, output_fmt='NLC')
+    with torch.no_grad():
+        ours, theirs = model(images), plain.forward_intermediates(images, [0, 1], **options)
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.equal(one[:, model.num_prefix :], other)
+    assert not {'vit.pos_embed2', 'vit.pos_embed'} & set(model.state_dict()) or joining == 'lape'
+    decayed = [key for key, parameter in model.named_parameters() if key not in position_parameters(model)]
+    assert not [key for key in decayed if 'pos_embed' in key]
+    assert model.part_of('vit.blocks.1.attn.proj.weight') == 'blocks.1'
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        (dict(pe_joining='LaPE'), "joining='LaPE' is none of these: shared, unshared, lape, lape-shared"),
+        (dict(patch_norm='LN'), "unknown patch_norm='LN'"),
+        (dict(pe_joining='lape', patch_norm='post-posemb'), "'post-posemb' norms tokens"),
+    ],
+)
+def test_switches_without_effect_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        build('vit_small_patch16_224', **options)
+
+
 def test_outputs():
     images = torch.randn(2, 3, 32, 48)
     model = build('vit_small_patch14_reg4_dinov2', out_indices=(-2, 1)).eval()
@@ -153,9 +189,16 @@ def test_a_frozen_vit_is_only_read(dtype):
     assert torch.equal(out, full) == (dtype is None)
 
 
-@pytest.mark.parametrize('name', ['vit_small_patch14_reg4_dinov2', 'vit_small_patch16_rope_mixed_224'])
-def test_recomputed_activations_give_the_same_gradients(name):
-    models = [build(name, with_cp=with_cp) for with_cp in (False, True)]
+@pytest.mark.parametrize(
+    ('name', 'options'),
+    [
+        ('vit_small_patch14_reg4_dinov2', dict()),
+        ('vit_small_patch16_rope_mixed_224', dict()),
+        ('vit_small_patch14_reg4_dinov2', dict(pe_joining='lape')),
+    ],
+)
+def test_recomputed_activations_give_the_same_gradients(name, options):
+    models = [build(name, with_cp=with_cp, **options) for with_cp in (False, True)]
     images, kept = torch.randn(1, 3, 32, 48), []
     for model in models:
         saved = []

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from mmengine.model import BaseModule
 from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
@@ -313,17 +312,16 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
     def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
         """Resize the PE to a grid of patch tokens, for a model with ``num_prefix`` tokens before them: 0, or all.
 
-        Tokens without a row in the tables get one of zeros.
+        Tokens without a row in the tables have none here either.
 
         Returns:
-            (1, num_prefix + N, D); a tuple of those where each layer has a table; None without an absolute PE.
+            (1, rows, D) with as many rows as tokens that have one, num_prefix + N or N; a tuple of those where each
+            layer has a table; None without an absolute PE.
         """
         kind, prefix, mode = self.position.absolute, self.pe_prefix, self.interpolate_mode
         tables = [kind.resize(getattr(self, name), self.grid, grid, prefix, mode) for name in self.pe_names]
         if num_prefix < prefix:
             tables = [table[:, prefix:] for table in tables]
-        elif num_prefix > prefix:
-            tables = [F.pad(table, (0, 0, num_prefix - prefix, 0)) for table in tables]
         if self.position.joining.table_per_layer:
             return tuple(tables)
         return tables[0] if tables else None

@@ -153,7 +153,8 @@ class CheckpointAdapter:
             CheckpointError: If the weights cannot be meant for this model.
         """
         tensors, position = dict(weights.tensors), model.position
-        _fit_pe_norms(model, tensors, options, report)
+        if position.absolute is not None or position.inside:
+            fit_pe_norms(model, position.joining.name, tensors, options, report)
         grid = options.grid or weights.grid
         pe_type = weights.recorded.get('pe_type')
         recorded = pe_type is not None and pe_type == self.record(model).get('pe_type')
@@ -285,15 +286,20 @@ def _resize_loaded(model: nn.Module, state_dict: dict, prefix: str, local_metada
         print_log(f'load_state_dict: {summary_of_resized(resized)}', logger='current')
 
 
-def _fit_pe_norms(model: nn.Module, tensors: dict[str, Tensor], options: LoadOptions, report: LoadReport) -> None:
-    """Refuse norms of the PE that only one side has, unless that is allowed; then drop those of the file."""
-    if model.position.absolute is None and not model.position.inside:
-        return
+def fit_pe_norms(
+    model: nn.Module, joining: str, tensors: dict[str, Tensor], options: LoadOptions, report: LoadReport
+) -> None:
+    """Refuse norms of the PE that only one side has, unless that is allowed; then drop those of the file.
+
+    ``joining`` is the model's.
+
+    Raises:
+        CheckpointError: If that is not allowed.
+    """
     stored = [name for name in tensors if '.pe_norm.' in name]
     wanted = [name for name in model.state_dict() if '.pe_norm.' in name]
     if bool(stored) == bool(wanted):
         return
-    joining = model.position.joining.name
     if not options.allow_joining_mismatch:
         how = (
             f'with LaPE, but the model has pe_joining={joining!r}: its PE norms would be lost'

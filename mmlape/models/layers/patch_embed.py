@@ -80,6 +80,21 @@ def complete_patches(x: Tensor, size: int) -> Tensor:
     return pad_to_multiple(x, size)
 
 
+def project_normed(x: Tensor, norm: nn.Module, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Map the complete patches of images (B, C, H, W) to tokens (B, N, D), each patch through a norm first.
+
+    ``weight`` (D, C, P, Q) and ``bias`` are those of a convolution whose stride is its kernel; the norm sees the
+    values of a patch in the order (channel, row, column).
+    """
+    batch, channels, height, width = x.shape
+    p, q = weight.shape[-2:]
+    rows, columns = height // p, width // q
+    x = x[..., : rows * p, : columns * q].reshape(batch, channels, rows, p, columns, q).permute(0, 2, 4, 1, 3, 5)
+    x = norm(x.reshape(batch, rows * columns, channels * p * q))
+    # the convolution itself takes three times as long on patches that are cut already
+    return linear(x, weight.flatten(1), bias)
+
+
 class PatchEmbed(nn.Module):
     """Image to tokens, any size: sides are padded with zeros on the right and the bottom to complete patches.
 
@@ -114,14 +129,10 @@ class PatchEmbed(nn.Module):
         """
         p = self.patch_size
         x = complete_patches(x, p)
-        batch, channels, height, width = x.shape
-        rows, columns = height // p, width // p
+        rows, columns = x.shape[2] // p, x.shape[3] // p
         if self.norm0 is None:
             x = self.proj(x).flatten(2).transpose(1, 2).contiguous()  # sums keep the memory layout of their first term
         else:
-            x = x.view(batch, channels, rows, p, columns, p).permute(0, 2, 4, 1, 3, 5)
-            x = self.norm0(x.reshape(batch, rows * columns, channels * p * p))
-            # (B, N, D); the convolution itself takes three times as long on patches that are cut already
-            x = linear(x, self.proj.weight.flatten(1), self.proj.bias)
+            x = project_normed(x, self.norm0, self.proj.weight, self.proj.bias)  # (B, N, D)
         norm = getattr(self, self.post_name)
         return (x if norm is None else norm(x)), (int(rows), int(columns))

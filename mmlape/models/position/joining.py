@@ -8,8 +8,9 @@ With tokens x and PE w, the attention of layer l sees
     lape          LN(x) + w_l              w_l = LN_l(w_{l-1}), w_{-1} = w, x0 = patches
     lape-shared   LN(x) + LN_l(w)          x0 = patches
 
-Only attention sees the joined input; LN_l is LayerNorm, or a part of it (``PE_NORMS``, Table 8). A new joining is one
-class in one file, registered in ``JOININGS`` under the name that ``pe_joining`` takes.
+Only attention sees the joined input; LN_l is LayerNorm, or a part of it (``PE_NORMS``, Table 8). A PE may have fewer
+rows than there are tokens: the first tokens then get nothing, in any layer. A new joining is one class in one file,
+registered in ``JOININGS`` under the name that ``pe_joining`` takes.
 """
 
 from collections.abc import Callable
@@ -139,6 +140,12 @@ Stream = Tensor | tuple[Tensor, ...] | None
 """What travels along the layers beside the tokens: the PE as the next layer receives it."""
 
 
+def add_rows(x: Tensor, pe: Tensor) -> Tensor:
+    """Add a PE (1 or B, R, D) to the last R of the tokens (B, N, D); those before have no row, and get nothing."""
+    missing = x.shape[1] - pe.shape[1]
+    return x + (F.pad(pe, (0, 0, missing, 0)) if missing else pe)
+
+
 class AttentionInput(NamedTuple):
     """What attention projects to queries, keys and values, (B, N, D) each, where these differ."""
 
@@ -172,7 +179,25 @@ class Joining:
 
     def enter(self, x: Tensor, pe: Stream) -> Tensor:
         """Return the tokens (B, N, D) that the first layer receives: with the PE if it is ``at_input``."""
-        return x if pe is None or not self.at_input else x + pe
+        return x if pe is None or not self.at_input else add_rows(x, pe)
+
+    def advance(self, pe: Stream, pe_norm: nn.Module | None) -> tuple[Tensor | None, Stream]:
+        """Return what one layer joins, (1, N, D) or None, and the PE for the next layer.
+
+        Args:
+            pe: The PE as the previous layer passed it on; None without an absolute PE.
+            pe_norm: The layer's norm of the PE, if ``with_norm``.
+        """
+        return None, pe
+
+    def combine(
+        self, x: Tensor, own: Tensor | None, norm: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor | AttentionInput]:
+        """Return the residual stream (B, N, D) and attention's input of a layer that joins ``own``.
+
+        ``x`` is the residual stream before, ``norm`` the layer's norm of the tokens.
+        """
+        return x, norm(x)
 
     def join(
         self, x: Tensor, pe: Stream, norm: Callable[[Tensor], Tensor], pe_norm: nn.Module | None
@@ -189,7 +214,8 @@ class Joining:
             The residual stream (B, N, D); attention's input, (B, N, D) or an ``AttentionInput``; and the PE for the
             next layer.
         """
-        return x, norm(x), pe
+        own, pe = self.advance(pe, pe_norm)
+        return *self.combine(x, own, norm), pe
 
     def change_grid(self, pe: Stream, change: Callable[[Tensor], Tensor]) -> Stream:
         """Take the PE to the grid of the next stage by ``change``, which maps (1, N, D) to (1, N', D').
@@ -210,10 +236,14 @@ class SharedJoining(Joining):
     paper_name = 'Shared'
     at_input = False
 
-    def join(self, x, pe, norm, pe_norm):
+    def advance(self, pe, pe_norm):
+        """Return the one PE twice."""
+        return pe, pe
+
+    def combine(self, x, own, norm):
         """Add the PE to the residual stream."""
-        x = x + pe
-        return x, norm(x), pe
+        x = add_rows(x, own)
+        return x, norm(x)
 
 
 @JOININGS.register_module('unshared')
@@ -223,10 +253,9 @@ class UnsharedJoining(SharedJoining):
     paper_name = 'Unshared'
     table_per_layer = True
 
-    def join(self, x, pe, norm, pe_norm):
-        """Add the first PE of those left."""
-        x = x + pe[0]
-        return x, norm(x), pe[1:]
+    def advance(self, pe, pe_norm):
+        """Return the first PE of those left, and the others."""
+        return pe[0], pe[1:]
 
 
 @JOININGS.register_module('lape')
@@ -238,12 +267,16 @@ class LaPEJoining(Joining):
     at_input = False
     shares_norm = False
 
-    def join(self, x, pe, norm, pe_norm):
-        """Add the normed PE to attention's input, and pass it on."""
-        if pe is None:  # there is no table: the encodings inside attention are in their normed form
-            return x, norm(x), None
+    def advance(self, pe, pe_norm):
+        """Return the normed PE twice; without a table, the encodings inside attention are in their normed form."""
+        if pe is None:
+            return None, None
         pe = chained_norm(pe_norm, pe)
-        return x, norm(x) + pe, pe
+        return pe, pe
+
+    def combine(self, x, own, norm):
+        """Add the normed PE to attention's input."""
+        return x, norm(x) if own is None else add_rows(norm(x), own)
 
 
 @JOININGS.register_module('lape-shared')
@@ -252,6 +285,6 @@ class LaPESharedJoining(LaPEJoining):
 
     paper_name = 'LaPE, sharing PE'
 
-    def join(self, x, pe, norm, pe_norm):
-        """Add the normed PE to attention's input, and pass the PE on without the norm."""
-        return x, norm(x) + pe_norm(pe), pe
+    def advance(self, pe, pe_norm):
+        """Return the normed PE, and the PE without the norm."""
+        return pe_norm(pe), pe

@@ -14,7 +14,7 @@ from torch import Tensor
 from mmlape.errors import ConfigError
 from mmlape.models.adapter.model import AdapterMixin, resolve_interactions
 from mmlape.models.timm.checkpoint import TimmViTAdapterCheckpointAdapter
-from mmlape.models.timm.model import TimmViT
+from mmlape.models.timm.model import Running, TimmViT
 from mmlape.models.timm.pretrained import find_model, skeleton
 from mmlape.registry import MODELS
 
@@ -79,8 +79,8 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         self.build_adapter(**options, with_injectors=not read_only)
         self.strides = AdapterMixin.strides
 
-    def embed(self, x: Tensor) -> tuple[Tensor, Tensor | None, tuple[int, int]]:
-        """Return the first layer's tokens of images at stride 16, rotary angles or None, and the grid."""
+    def embed(self, x: Tensor) -> tuple[Tensor, Running, tuple[int, int]]:
+        """Return the first layer's tokens of images at stride 16, what layers need, and the grid."""
         if self.resizes_image:
             side = self.vit.patch_embed.patch_size[0]
             size = [length // PATCH * side for length in x.shape[-2:]]

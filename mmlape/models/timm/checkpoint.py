@@ -14,9 +14,10 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.adapter.checkpoint import infer_options
-from mmlape.models.base.checkpoint import CheckpointAdapter
+from mmlape.models.base.checkpoint import CheckpointAdapter, fit_pe_norms
 from mmlape.models.base.tensor_names import Description
 from mmlape.models.grid import Grid, square_grid
+from mmlape.models.timm.joined import table_names
 from mmlape.models.timm.pretrained import PREFIX_TOKENS
 from mmlape.models.vit.layouts import EVA, is_beit
 
@@ -86,6 +87,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         stem = tensors['patch_embed.proj.weight']
         rows = {'timm model': name or 'unknown', 'width': str(len(stem)), 'layers': str(len(layers))}
         config: dict[str, Any] = dict(model_name=name or '?')
+        config |= _changes(weights)
         if name:
             config['patch_size'] = stem.shape[-1]
             config |= {'img_size': tuple(side * stem.shape[-1] for side in weights.grid)} if weights.grid else {}
@@ -93,9 +95,9 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         return Description(rows, config, notes)
 
     def record(self, model: nn.Module) -> dict[str, Any]:
-        """Return timm's name of the model, which decides what keys do not tell, and the grid of its table."""
-        grid = {'grid': list(model.grid)} if model.vit.pos_embed is not None else {}
-        return {'timm_model': model.source.architecture, **grid}
+        """Return timm's name of the model, which decides what keys do not tell, the grid of its table, and changes."""
+        grid = {'grid': list(model.grid)} if table_names(model.vit) else {}
+        return {'timm_model': model.source.architecture, **grid, **model.recorded_arguments}
 
     def fit(self, model: nn.Module, weights: Weights, options: LoadOptions, report: LoadReport) -> dict[str, Tensor]:
         """Return a file's tensors as a model takes them: through timm's filter if they have not its names."""
@@ -105,10 +107,15 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         rest = {key: value for key, value in weights.tensors.items() if below and not key.startswith(VIT)}
         vit = self._without_prefix(model, dict(vit), options.grid or weights.grid, report)
         stored = {key: value.shape for key, value in vit.items()}
-        table = self._resized(model, vit.get('pos_embed'), options.grid or weights.grid)
+        if table_names(model.vit):
+            fit_pe_norms(model, model.recorded_arguments['pe_joining'], vit, options, report)
+        vit |= self._table_per_layer(model, vit, options, report)
+        names = table_names(model.vit)
+        tables = {name: self._resized(model, vit.get(name), options.grid or weights.grid) for name in names}
         vit = vit if own else self._filtered(model, vit, report)
-        if table is not None and model.vit.pos_embed is not None:
-            vit['pos_embed'] = table[:, -vit['pos_embed'].shape[1] :] if not own else table
+        for name, table in tables.items():
+            if table is not None:
+                vit[name] = table[:, -vit[name].shape[1] :] if not own else table
         self._note_resized(model, stored, vit, options.grid or weights.grid, report)
         wanted = model.state_dict()
         for key in [key for key in vit if VIT + key not in wanted and self._unused(model, key)]:
@@ -135,6 +142,26 @@ class TimmCheckpointAdapter(CheckpointAdapter):
             tensors['pos_embed'] = table[:, table.shape[1] - grid[0] * grid[1] :]
         return tensors
 
+    def _table_per_layer(
+        self, model: nn.Module, tensors: Tensors, options: LoadOptions, report: LoadReport
+    ) -> Tensors:
+        """Return a table for each layer from a file's one, which is taken out; nothing where the model has one too."""
+        names, table = table_names(model.vit), tensors.get('pos_embed')
+        if table is None or not names or 'pos_embed' in names:
+            return {}
+        if not options.allow_joining_mismatch:
+            raise CheckpointError(
+                f"checkpoint {report.path} has one table, and pe_joining='unshared' one for each layer: set the "
+                'pe_joining that it was trained with, or pass allow_joining_mismatch=True in init_cfg to start every '
+                'layer from that table'
+            )
+        prefix = getattr(model.vit, names[0]).shape[1] - model.grid[0] * model.grid[1]
+        src = options.grid or square_grid(table.shape[1] - prefix)
+        if src is None:
+            raise CheckpointError(f'checkpoint {report.path}: its PE is of no square grid, pass grid=(rows, columns)')
+        table = resample_table(tensors.pop('pos_embed'), src, model.grid, prefix)
+        return {name: table.clone() for name in names}
+
     def _resized(self, model: nn.Module, table: Tensor | None, grid: Grid | None) -> Tensor | None:
         """Return a table whose grid is known on the model's grid; None where timm's filter has to do it."""
         if table is None or grid is None:
@@ -147,7 +174,8 @@ class TimmCheckpointAdapter(CheckpointAdapter):
     def _filtered(self, model: nn.Module, tensors: Tensors, report: LoadReport) -> Tensors:
         """Call timm's filter of the model's file."""
         convert = sys.modules[type(model.vit).__module__].checkpoint_filter_fn
-        if not hasattr(convert, '__wrapped__') and model.vit.__class__.__name__ == 'VisionTransformerDistilled':
+        kind = getattr(model.vit, 'plain', type(model.vit)).__name__
+        if not hasattr(convert, '__wrapped__') and kind == 'VisionTransformerDistilled':
             from timm.models.vision_transformer import checkpoint_filter_fn as convert
         known = signature(convert).parameters
         extra = {'adapt_layer_scale': True} if 'adapt_layer_scale' in known else {}
@@ -183,31 +211,36 @@ class TimmCheckpointAdapter(CheckpointAdapter):
     def _note_resized(
         self, model: nn.Module, stored: dict, vit: Tensors, grid: Grid | None, report: LoadReport
     ) -> None:
-        patch, table = 'patch_embed.proj.weight', 'pos_embed'
+        patch = 'patch_embed.proj.weight'
         before, after = stored.get(patch), vit.get(patch)
         if before is not None and after is not None and len(before) == 4 and before != after.shape:
             report.resized[VIT + patch] = f'{before[2]}x{before[3]} -> {after.shape[2]}x{after.shape[3]}'
-        if table in stored and table in vit and model.vit.pos_embed is not None:
-            prefix = model.vit.pos_embed.shape[1] - model.grid[0] * model.grid[1]
+        for table in table_names(model.vit):
+            if table not in stored or table not in vit:
+                continue
+            prefix = getattr(model.vit, table).shape[1] - model.grid[0] * model.grid[1]
             src = grid or square_grid(stored[table][1]) or square_grid(stored[table][1] - max(prefix, 1))
             if src and src != model.grid:
-                report.resized[TABLE] = f'{src[0]}x{src[1]} -> {model.grid[0]}x{model.grid[1]}'
+                report.resized[VIT + table] = f'{src[0]}x{src[1]} -> {model.grid[0]}x{model.grid[1]}'
 
     def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
-        """Check whether a tensor that a file lacks may keep its initial values: none may."""
-        return False
+        """Check whether a tensor that a file lacks may keep its initial values: norms of the PE, if so allowed."""
+        return options.allow_joining_mismatch and '.pe_norm.' in name
 
     def resize_tables(
         self, model: nn.Module, stored: dict[str, Tensor], grid: Grid | None, resized: dict[str, str]
     ) -> dict[str, Tensor]:
         """Return the table of such a model on this grid."""
-        table, own = stored.get(TABLE), model.vit.pos_embed
-        prefix = 0 if own is None else own.shape[1] - model.grid[0] * model.grid[1]
-        src = None if table is None or own is None else grid or square_grid(table.shape[1] - prefix)
-        if src in (None, model.grid) or src[0] * src[1] + prefix != table.shape[1]:
-            return {}
-        resized[TABLE] = f'{src[0]}x{src[1]} -> {model.grid[0]}x{model.grid[1]}'
-        return {TABLE: resample_table(table, src, model.grid, prefix)}
+        out = {}
+        for name in table_names(model.vit):
+            table, own = stored.get(VIT + name), getattr(model.vit, name)
+            prefix = own.shape[1] - model.grid[0] * model.grid[1]
+            src = None if table is None else grid or square_grid(table.shape[1] - prefix)
+            if src in (None, model.grid) or src[0] * src[1] + prefix != table.shape[1]:
+                continue
+            resized[VIT + name] = f'{src[0]}x{src[1]} -> {model.grid[0]}x{model.grid[1]}'
+            out[VIT + name] = resample_table(table, src, model.grid, prefix)
+        return out
 
 
 class TimmViTAdapterCheckpointAdapter(TimmCheckpointAdapter):
@@ -234,7 +267,22 @@ class TimmViTAdapterCheckpointAdapter(TimmCheckpointAdapter):
 
     def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:
         """Check whether a tensor may keep its initial values: over a plain ViT the adapter's own parts may."""
-        return not name.startswith(VIT) and weights.layout not in WITH_ADAPTER
+        if name.startswith(VIT):
+            return super().may_be_new(model, name, weights, options)
+        return weights.layout not in WITH_ADAPTER
+
+
+def _changes(weights: Weights) -> dict[str, str]:
+    """Return the joining and the norms of the stem where they are not timm's; the usual ones of those that fit."""
+    joining = 'lape' if weights.has(r'.*blocks\.0\.pe_norm\.') else None
+    joining = 'unshared' if weights.has(r'.*pos_embed0$') else joining
+    norm = None
+    if weights.has(r'.*patch_embed\.norm0\.'):  # the norm behind may be timm's own
+        after = 'dual' if weights.has(r'.*patch_embed\.norm0\.bias$') else 'rms'
+        norm = after if weights.has(r'.*patch_embed\.norm\.') else 'pre'
+    told = dict(pe_joining=weights.recorded.get('pe_joining') or joining or 'default')
+    told['patch_norm'] = weights.recorded.get('patch_norm') or norm or 'none'
+    return {key: value for key, value in told.items() if value not in ('default', 'none')}
 
 
 def resample_table(table: Tensor, src: Grid, dst: Grid, prefix: int) -> Tensor:

@@ -1,7 +1,12 @@
-"""Plain ViTs of timm as backbones: DINOv2, DINOv3, MAE, CLIP, SigLIP, EVA-02, AugReg and others."""
+"""Plain ViTs of timm as backbones: DINOv2, DINOv3, MAE, CLIP, SigLIP, EVA-02, AugReg and others.
+
+LaPE and Dual PatchNorm are those of ``mmlape.add_lape`` and ``mmlape.add_dual_patchnorm``.
+"""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +16,25 @@ from mmlape.errors import ConfigError
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid, require_patch
 from mmlape.models.timm.checkpoint import TABLE, VIT, TimmCheckpointAdapter
+from mmlape.models.timm.dual_patchnorm import add_dual_patchnorm
+from mmlape.models.timm.joined import Joined, JoinedForward
+from mmlape.models.timm.lape import add_lape
 from mmlape.models.timm.pretrained import PREFIX_TOKENS, TimmNames, build_vit, find_model
 from mmlape.registry import MODELS
 
 DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
+
+
+class Running(NamedTuple):
+    """What the layers of one forward need beside the tokens.
+
+    Attributes:
+        layers: The layers.
+        rope: Rotary angles; None without.
+    """
+
+    layers: Sequence[Callable]
+    rope: Tensor | None
 
 
 @MODELS.register_module()
@@ -24,7 +44,7 @@ class TimmViT(IsotropicBackbone):
     timm's model is ``vit``, so names are ``vit.`` and timm's; heads and pooling are left out, and layers behind the
     last one that is asked for. Images of any size of at least one patch work: sides are padded with zeros on the right
     and the bottom to complete patches, and timm resizes its PE to the grid. Attention, position encodings and
-    LayerScale are timm's; LaPE and Dual PatchNorm are ``VisionTransformer``'s, as are the arguments not listed here.
+    LayerScale are timm's. Arguments not listed here are ``VisionTransformer``'s.
 
     Args:
         model_name: timm's name, with or without the tag of weights, or 'hf-hub:REPOSITORY'.
@@ -37,6 +57,8 @@ class TimmViT(IsotropicBackbone):
         with_prefix: Whether class token and registers run along.
         frozen: Whether the ViT is not trained: in evaluation mode, without gradients, activations and optimiser state.
         frozen_dtype: 'bf16' or 'fp16' runs a frozen ViT under autocast.
+        pe_joining: 'default' is timm's own; 'lape', 'lape-shared', 'shared' or 'unshared' as in ``mmlape.add_lape``.
+        patch_norm: 'none', or a value that ``mmlape.add_dual_patchnorm`` takes.
         model_args: Further arguments of timm's class.
 
     Raises:
@@ -67,6 +89,8 @@ class TimmViT(IsotropicBackbone):
         frozen_dtype: str | None = None,
         drop_path_rate: float = 0.0,
         with_cp: bool = False,
+        pe_joining: str = 'default',
+        patch_norm: str = 'none',
         model_args: dict | None = None,
         init_cfg: dict | list[dict] | None = None,
     ):
@@ -76,7 +100,9 @@ class TimmViT(IsotropicBackbone):
             raise ConfigError(f'frozen_dtype={frozen_dtype!r}: choose one of {", ".join(DTYPES)}, with frozen=True')
         self.source, self.frozen, self.frozen_dtype, self.with_cp = source, frozen, frozen_dtype, with_cp
         options = dict(img_size=img_size, patch_size=patch_size, drop_path_rate=drop_path_rate)
-        self.vit = build_vit(source, with_prefix, final_norm, options, model_args or {})
+        change = partial(_change, pe_joining=pe_joining, patch_norm=patch_norm)
+        self.vit = build_vit(source, with_prefix, final_norm, options, model_args or {}, change)
+        self.recorded_arguments = dict(pe_joining=pe_joining, patch_norm=patch_norm)
         self.embed_dims: int = self.vit.embed_dim
         self.patch_size: int = self.vit.patch_embed.patch_size[0]
         self.grid: Grid = tuple(self.vit.patch_embed.grid_size)
@@ -93,6 +119,8 @@ class TimmViT(IsotropicBackbone):
         """Leave out the layers behind the first ``count`` ones."""
         self.whole_depth = len(self.vit.blocks)
         self.vit.blocks = self.vit.blocks[:count]
+        if isinstance(self.vit, Joined):
+            self.vit.drop_tables()
 
     @property
     def all_layers(self) -> Sequence[nn.Module]:
@@ -127,16 +155,16 @@ class TimmViT(IsotropicBackbone):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W)."""
-        x, rope, hw = self.embed(x)
+        x, pe, hw = self.embed(x)
         outs, start = {}, 0
         for number in sorted(set(self.out_indices)):
-            x, rope = self.run_layers(x, rope, hw, start, number + 1)
+            x, pe = self.run_layers(x, pe, hw, start, number + 1)
             start = number + 1
             outs[number] = self.output(x, hw, number)
         return tuple(outs[number] for number in self.out_indices)
 
-    def embed(self, x: Tensor) -> tuple[Tensor, Tensor | None, Grid]:
-        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), rotary angles or None, and the grid.
+    def embed(self, x: Tensor) -> tuple[Tensor, Running, Grid]:
+        """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), what layers need, and the grid.
 
         Raises:
             DataError: If a side of the images is smaller than a patch.
@@ -145,19 +173,19 @@ class TimmViT(IsotropicBackbone):
         with self.vit_mode(x):
             maps = self.vit.patch_embed(x)  # (B, rows, columns, D)
             hw = int(maps.shape[1]), int(maps.shape[2])
-            tokens = self.vit._pos_embed(maps)
+            run = JoinedForward(self.vit) if isinstance(self.vit, Joined) else self.vit
+            tokens = run._pos_embed(maps)
             tokens, rope = tokens if isinstance(tokens, tuple) else (tokens, None)  # Eva returns both
-            return self.vit.norm_pre(tokens), rope, hw
+            return self.vit.norm_pre(tokens), Running(run.blocks, rope), hw
 
-    def run_layers(
-        self, x: Tensor, pe: Tensor | None, hw: Grid, start: int, stop: int
-    ) -> tuple[Tensor, Tensor | None]:
-        """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, P + N, D); ``pe`` has rotary angles or None."""
+    def run_layers(self, x: Tensor, pe: Running, hw: Grid, start: int, stop: int) -> tuple[Tensor, Running]:
+        """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, P + N, D)."""
+        rope = pe.rope
         per_layer = getattr(self.vit, 'rope_mixed', False)  # trained frequencies, other ones in each layer
         with self.vit_mode(x):
             for number in range(start, stop):
-                layer = self.vit.blocks[number]
-                options = {} if pe is None else dict(rope=pe[number] if per_layer else pe)
+                layer = pe.layers[number]
+                options = {} if rope is None else dict(rope=rope[number] if per_layer else rope)
                 if self.with_cp and torch.is_grad_enabled():
                     x = recompute(layer, x, use_reentrant=False, **options)
                 else:
@@ -169,6 +197,13 @@ class TimmViT(IsotropicBackbone):
         with self.vit_mode(x):
             x = self.final_norm(x)
         return x.float() if self.frozen_dtype else x  # what follows is trained, in its own precision
+
+
+def _change(vit: nn.Module, pe_joining: str, patch_norm: str) -> None:
+    if patch_norm != 'none':
+        add_dual_patchnorm(vit, patch_norm)
+    if pe_joining != 'default':
+        add_lape(vit, pe_joining)
 
 
 def _init_cfg(source, pretrained: bool, checkpoint: str | None, init_cfg) -> dict | list[dict] | None:

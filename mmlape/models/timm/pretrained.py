@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -173,10 +173,18 @@ def skeleton(source: TimmSource) -> nn.Module:
     return model
 
 
-def build_vit(source: TimmSource, with_prefix: bool, keep_norm: bool, options: dict, model_args: dict) -> nn.Module:
+def build_vit(
+    source: TimmSource,
+    with_prefix: bool,
+    keep_norm: bool,
+    options: dict,
+    model_args: dict,
+    change: Callable[[nn.Module], None] = lambda vit: None,
+) -> nn.Module:
     """Build a plain ViT without head and pooling; without class token and registers, or the final norm, if not wanted.
 
-    ``options`` are arguments of timm's, of which None values are left out, ``model_args`` those of the user.
+    ``options`` are arguments of timm's, of which None values are left out, ``model_args`` those of the user, and
+    ``change`` changes the model in place.
 
     Raises:
         ConfigError: If timm does not take the arguments.
@@ -198,6 +206,7 @@ def build_vit(source: TimmSource, with_prefix: bool, keep_norm: bool, options: d
     vit.head, vit.head_drop, vit.fc_norm, vit.attn_pool = nn.Identity(), nn.Identity(), nn.Identity(), None
     if not keep_norm:
         vit.norm = nn.Identity()
+    change(vit)
     # the optimiser asks every module for the names of its position encodings, which do not decay
     vit.pe_names = [name for name, _ in vit.named_parameters() if name.startswith(('pos_embed', 'rope.'))]
     return vit

@@ -77,7 +77,7 @@ class VisionTransformer(IsotropicBackbone):
         with_cls_token: Whether a class token runs along.
         num_registers: Trainable tokens after the class token (Darcet et al., ICLR 2024).
         with_prefix_pe: Whether class token and registers have rows in the PE tables. big_vision's and DeiT III's have
-            none; where layers join the PE, a token without a row has one of zeros.
+            none; a token without a row gets nothing, in any layer.
         qkv_bias: Whether the qkv projection has a bias; 'qv' is BEiT's, of queries and values.
         pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'beit', 'irpe', 'rope', 'none' or another kind in
             ``POSITION_ENCODINGS`` (docs/position.md lists them); a dict with ``type`` and arguments; or a list of

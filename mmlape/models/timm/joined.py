@@ -1,0 +1,206 @@
+"""What a ViT of timm and its layers become when the PE is joined in every layer.
+
+timm's own methods run, on stand-ins for one forward (``StandIn``). The PE of a forward is in an object of that
+forward, never in the model: forwards of several sizes, recomputed activations and copies do not meet.
+"""
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from mmlape.errors import ConfigError
+from mmlape.models.position import Joining, Stream
+from mmlape.models.timm.changed import Changed, StandIn
+
+TABLE = 'pos_embed'
+
+
+def table_names(model: nn.Module) -> list[str]:
+    """Return the names of a model's tables of the absolute PE; none if it has no such PE."""
+    joining = getattr(model, 'joining', None)
+    if joining is not None and joining.table_per_layer:
+        return [f'{TABLE}{number}' for number in range(len(model.blocks))]
+    return [] if getattr(model, TABLE, None) is None else [TABLE]
+
+
+class JoinedForward(StandIn):
+    """One forward of a changed model: timm's methods find here the PE, and layers that join it.
+
+    Attributes:
+        pos_embed: Zeros of the table's shape, which timm adds to the tokens.
+        stream: The PE as each layer receives it, by the layer's number.
+        kept: Indices (B, K, 1) of the tokens that patch dropout has kept; None if all are.
+        count: Tokens before the dropout.
+    """
+
+    def __init__(self, model: nn.Module):
+        super().__init__(model)
+        table = getattr(model, table_names(model)[0])
+        self.pos_embed = table.new_zeros(()).expand(table.shape)
+        self.stream: dict[int, Stream] = {}
+        self.kept: Tensor | None = None
+        self.count = 0
+
+    def _pos_embed(self, x: Tensor):
+        """Return what timm's method returns, without the PE in the tokens (B, N, D); x is (B, rows, columns, D)."""
+        model = self.module
+        tables = [getattr(model, name) for name in table_names(model)]
+        if model.dynamic_img_size:
+            from timm.layers import resample_abs_pos_embed
+
+            prefix = 0 if model.no_embed_class else model.num_prefix_tokens
+            src, dst = model.patch_embed.grid_size, x.shape[1:3]
+            tables = [
+                resample_abs_pos_embed(table, new_size=dst, old_size=src, num_prefix_tokens=prefix) for table in tables
+            ]
+        self.stream[0] = tuple(tables) if model.joining.table_per_layer else tables[0]
+        return model.plain._pos_embed(self, x)
+
+    @property
+    def patch_drop(self):
+        """The model's patch dropout, which notes here what it keeps; None or the identity without one."""
+        drop = self.module.patch_drop
+        return drop if drop is None or isinstance(drop, nn.Identity) else self._drop
+
+    def _drop(self, x: Tensor):
+        """Return what patch dropout returns of tokens (B, N, D)."""
+        every = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)[..., None]  # (B, N, 1)
+        out = self.module.patch_drop(every)
+        kept, *rest = out if isinstance(out, tuple) else (out,)  # Eva's also returns indices of patches
+        if kept.shape[1] < x.shape[1]:
+            self.kept, self.count = kept, x.shape[1]
+            x = x.gather(1, kept.expand(-1, -1, x.shape[2]))
+        return (x, *rest) if rest else x
+
+    def rows(self, own: Tensor | None) -> Tensor | None:
+        """Return the rows of a layer's PE (1, R, D) that the kept tokens have, (1 or B, R', D)."""
+        if own is None or self.kept is None:
+            return own
+        missing = self.count - own.shape[1]
+        return own[0, self.kept[:, missing:, 0] - missing]
+
+    @property
+    def blocks(self) -> '_Layers':
+        """The layers, each with this forward."""
+        return _Layers(partial(block, run=self) for block in self.module.blocks)
+
+
+class _Layers(tuple):
+    """Layers that can be called one after the other, as ``nn.Sequential``."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        for layer in self:
+            x = layer(x)
+        return x
+
+
+class Joined(Changed):
+    """A ViT of timm whose layers join the PE.
+
+    Attributes:
+        joining: How they do.
+    """
+
+    joining: Joining
+
+    def forward_features(self, *args, **kwargs):
+        """Run timm's method with the PE joined in every layer."""
+        return self.plain.forward_features(JoinedForward(self), *args, **kwargs)
+
+    def forward_intermediates(self, *args, **kwargs):
+        """Run timm's method with the PE joined in every layer."""
+        return self.plain.forward_intermediates(JoinedForward(self), *args, **kwargs)
+
+    def no_weight_decay(self) -> set[str]:
+        """Return timm's names, and the tables'."""
+        return {*super().no_weight_decay(), *table_names(self)}
+
+    def set_input_size(self, *args, **kwargs) -> None:
+        """Change the size as timm does, of every table."""
+        tables = [name for name in table_names(self) if name != TABLE]
+        src = self.patch_embed.grid_size
+        super().set_input_size(*args, **kwargs)
+        from timm.layers import resample_abs_pos_embed
+
+        prefix = 0 if self.no_embed_class else self.num_prefix_tokens
+        for name in tables:
+            table = getattr(self, name)
+            size = dict(new_size=self.patch_embed.grid_size, old_size=src, num_prefix_tokens=prefix)
+            setattr(self, name, nn.Parameter(resample_abs_pos_embed(table, **size), table.requires_grad))
+
+    def prune_intermediate_layers(self, *args, **kwargs):
+        """Leave out layers as timm does, and their tables."""
+        taken = super().prune_intermediate_layers(*args, **kwargs)
+        self.drop_tables()
+        return taken
+
+    def drop_tables(self) -> None:
+        """Leave out the tables of layers that are no longer there."""
+        number = len(self.blocks)
+        while f'{TABLE}{number}' in self._parameters:
+            delattr(self, f'{TABLE}{number}')
+            number += 1
+
+
+class JoinedPre(Changed):
+    """A layer of timm with a norm before attention: attention sees norm1(x) + w_l.
+
+    Attributes:
+        number: Its index in the model.
+        joining: How it joins the PE.
+        pe_norm: Its norm of the PE; None for a joining without one.
+    """
+
+    number: int
+    joining: Joining
+    pe_norm: nn.Module | None
+
+    def forward(self, x: Tensor, *args, run: JoinedForward | None = None, **kwargs) -> Tensor:
+        """Run timm's layer on tokens (B, N, D) in one forward of the model.
+
+        Raises:
+            ConfigError: If it is called by itself, where the PE would be lost.
+        """
+        if run is None:
+            raise ConfigError(
+                f'layer {self.number} joins the position embedding, which the model passes on: call the model, its '
+                'forward_features or its forward_intermediates instead of the layer'
+            )
+        own, run.stream[self.number + 1] = self.joining.advance(run.stream[self.number], self.pe_norm)
+        return self.run(x, run.rows(own), *args, **kwargs)
+
+    def run(self, x: Tensor, own: Tensor | None, *args, **kwargs) -> Tensor:
+        """Run timm's layer on tokens (B, N, D) with the PE that it joins."""
+        x, seen = self.joining.combine(x, own, self.norm1)
+        return self.plain.forward(_NormedBefore(self, seen), x, *args, **kwargs)
+
+
+class JoinedPost(JoinedPre):
+    """A layer of timm without a norm before attention: attention sees x + w_l."""
+
+    def run(self, x: Tensor, own: Tensor | None, *args, **kwargs) -> Tensor:
+        """Run timm's layer on tokens (B, N, D) with the PE that it joins."""
+        x, seen = self.joining.combine(x, own, nn.Identity())
+        return self.plain.forward(_Attending(self, seen), x, *args, **kwargs)
+
+
+class _NormedBefore(StandIn):
+    """A layer whose norm before attention has been applied."""
+
+    def __init__(self, layer: nn.Module, seen: Tensor):
+        super().__init__(layer)
+        self.seen = seen
+
+    def norm1(self, x: Tensor) -> Tensor:
+        return self.seen
+
+
+class _Attending(_NormedBefore):
+    """A layer whose attention reads other tokens than the residual stream."""
+
+    def norm1(self, x: Tensor) -> Tensor:
+        return self.module.norm1(x)
+
+    def attn(self, x: Tensor, **kwargs) -> Tensor:
+        return self.module.attn(self.seen, **kwargs)
