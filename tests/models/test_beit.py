@@ -7,6 +7,7 @@ from golden_models import load
 from model_helpers import ARCH, DEEP_ARCH, adapter, randomise, vit
 from torch import nn
 
+import mmlape
 from mmlape.errors import ConfigError
 from mmlape.models import DistilledVisionTransformer, ViTAdapter, ViTPyramid
 from mmlape.models.layers.attention import MultiheadAttention
@@ -197,6 +198,20 @@ def test_one_layer_can_fill_every_map():
     four.load_state_dict(one.state_dict())
     image = torch.randn(1, 3, 64, 32)
     assert all(torch.equal(a, b) for a, b in zip(one(image), four(image), strict=True))
+
+
+@pytest.mark.parametrize(
+    'options, count',
+    [
+        (dict(img_size=640, with_cls_token=True), 328_756_928),
+        (dict(window_attn=True, window_size=[14, 14, 14, 14, 14, 56] * 4), 327_380_032),
+    ],
+    ids=['segmentation', 'detection'],
+)
+def test_counts_of_the_public_adapters_over_beit_l(options, count):
+    with torch.device('meta'):
+        model = mmlape.get_model('beit-large-adapter', **options)
+    assert sum(p.numel() for p in model.parameters()) == count
 
 
 def test_the_pyramid_takes_any_size():
