@@ -60,7 +60,7 @@ def _child(name: str, *locations: str, kind: type[root.Registry] = ScopedRegistr
 
 MODELS = _child('MODELS', 'mmlape.models', kind=LazyRegistry)
 MODEL_WRAPPERS = _child('MODEL_WRAPPERS', 'mmlape.engine.distributed.processes', 'mmlape.engine.distributed.sharding')
-DATASETS = _child('DATASETS', 'mmlape.datasets.fashion_mnist', 'mmlape.datasets.few_shot')
+DATASETS = _child('DATASETS', 'mmlape.datasets.fashion_mnist', 'mmlape.datasets.few_shot', 'mmlape.datasets.captions')
 TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms', kind=LazyRegistry)
 DATA_SAMPLERS = _child('DATA_SAMPLERS', 'mmlape.datasets')
 WEIGHT_INITIALIZERS = _child('WEIGHT_INITIALIZERS', 'mmlape.models.initial')

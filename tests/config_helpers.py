@@ -16,7 +16,7 @@ BASES = sorted((ROOT / 'configs' / '_base_').rglob('*.py'))
 CONFIGS = sorted(path for path in (ROOT / 'configs').rglob('*.py') if '_base_' not in path.parts)
 
 
-METHODS = 'mask-rcnn|segmenter|upernet|linear|detr|mask2former|cascade-mask-rcnn|htc|atss|gfl|sparse-rcnn'
+METHODS = 'mask-rcnn|segmenter|upernet|linear|detr|mask2former|cascade-mask-rcnn|htc|atss|gfl|sparse-rcnn|lit'
 
 
 def method_of(path: Path) -> str:
@@ -58,6 +58,8 @@ DATA = {
     'mini-coco': 'data/mini/coco/',
     'mini-ade': 'data/mini/ade/',
     'mini-digits': 'data/mini/digits/',
+    'mini-captions': 'data/mini/',
+    'coco-captions': 'data/',
     'in1k': 'data/imagenet/',
     'in21k': 'data/',
     'sun397': 'data/SUN397/',

@@ -37,7 +37,7 @@ INSIDE = {
         ('position',),
         ('layers',),
         ('base',),
-        ('vit', 'swin', 't2t', 'ceit', 'compact', 'detr', 'dinov2', 'classifiers'),
+        ('vit', 'swin', 't2t', 'ceit', 'compact', 'detr', 'dinov2', 'classifiers', 'lit'),
         ('adapter',),
         ('timm', 'mask2former', 'necks'),
         ('__init__',),

@@ -17,7 +17,7 @@ OF_METRICS = ('tests/evaluation/test_metrics.py', '-k', QUICK)
 OF_FEW_SHOT = ('tests/evaluation/test_few_shot.py', '-k', QUICK)
 OF_DATA = (
     'tests/datasets/test_mini_data.py', 'tests/datasets/test_fraction.py', 'tests/datasets/test_array_data.py', 'tests/datasets/test_data_checks.py',
-    'tests/datasets/test_retarget.py', 'tests/datasets/test_data_formats.py', 'tests/checkpoint/test_guarded_loading.py', '-k', QUICK,
+    'tests/datasets/test_retarget.py', 'tests/datasets/test_data_formats.py', 'tests/datasets/test_captions.py', 'tests/checkpoint/test_guarded_loading.py', '-k', QUICK,
 )  # fmt: skip
 OF_RUNS = (
     'tests/runs/test_identity.py', 'tests/runs/test_record.py', 'tests/engine/test_engine.py', 'tests/engine/test_engine_rules.py',
@@ -55,6 +55,7 @@ OF_CHECKPOINTS = (
 OWN_TESTS = {
     'mmlape/evaluation/': OF_METRICS,
     'mmlape/evaluation/few_shot.py': OF_FEW_SHOT,
+    'mmlape/evaluation/retrieval.py': ('tests/evaluation/test_retrieval.py',),
     'mmlape/datasets/': OF_DATA,
     'mmlape/datasets/few_shot.py': OF_FEW_SHOT,
     'mmlape/runs/': OF_RUNS,
@@ -92,6 +93,11 @@ OWN_TESTS = {
 """The tests of the files below a folder, or of a file."""
 
 BY_FILE = {
+    'mmlape/evaluation/retrieval.py': [
+        ('retrieval: ties are won', '((scores > highest) | earlier)', '(scores > highest)'),
+        ('retrieval: one place too many', 'found < k', 'found <= k'),
+        ('retrieval: the first caption only', 'owners == targets[rows, None], scores', 'np.arange(len(items)) == (owners == targets[rows, None]).argmax(axis=1)[:, None], scores'),
+    ],
     'mmlape/evaluation/coco.py': [
         ('AP: crowds as objects', "annotation.setdefault('iscrowd', 0)", "annotation['iscrowd'] = 0"),
         ('AP: classes under the names in the order of the file', "evaluation.params.catIds.index(category['id'])",
@@ -206,6 +212,8 @@ BY_FILE = {
         ('mini: no border', 'labels[cv2.dilate(digit.mask.astype(np.uint8), around) > 0] = 0', 'pass'),
     ],
     'mmlape/datasets/mini/scenes.py': [
+        ('captions: above is below', "('above', 'below')", "('below', 'above')"),
+        ('captions: rows are columns', '.mean(axis=0)[::-1]', '.mean(axis=0)'),
         ('mini: splits share scans', "scans[held_out == (split == 'val')]", "scans[held_out | (split == 'train')]"),
         ('mini: every fourth scan for validation', 'VAL_EVERY = 5', 'VAL_EVERY = 4'),
     ],

@@ -73,11 +73,13 @@ OF_DESCRIPTIONS = (
     'prints or sinusoids or windows_of_each or number_of_stages or same_tables or own_files or ratio or says_what',
 )
 OF_RELEASED = ('tests/checkpoint/test_released_models.py',)
+OF_LIT = ('tests/models/test_lit.py',)
 OF_MASK2FORMER = ('tests/models/test_mask2former.py',)
 OWN_TESTS = {
     'mmlape/checkpoint/heads.py': OF_RELEASED,
     'mmlape/checkpoint/released.py': OF_RELEASED,
     'mmlape/models/mask2former/': OF_MASK2FORMER,
+    'mmlape/models/lit/': OF_LIT,
     'mmlape/models/necks/': ('tests/models/test_necks.py',),
     'mmlape/models/base/checkpoint.py': (*OF_FILES[:-1], f'{OF_FILES[-1]} or prints'),
     'mmlape/models/vit/layouts.py': OF_LAYOUTS,
@@ -111,6 +113,42 @@ AT_ONCE = 2
 
 # file: (name, text, wrong text, further pairs of texts)
 BY_FILE = {
+    'mmlape/models/lit/loss.py': [
+        ('lit: gathered texts without gradients', 'torch.cat(all_gather(x))', 'torch.cat(all_gather(x.detach()))'),
+        ('lit: every process has the first pairs', ' + get_rank() * len(images)\n', '\n'),
+        ('lit: one direction only', '(to_texts + to_images) / 2', 'to_texts'),
+        ('lit: sigmoid loss of the wrong pairs', 'offset=get_rank() * len(images)', 'offset=0'),
+        ('lit: sigmoid loss averaged over the texts', '.sum(dim=1).mean()', '.mean()'),
+        ('lit: no bias', 'gather(texts).T + bias', 'gather(texts).T'),
+    ],
+    'mmlape/models/lit/model.py': [
+        ('lit: the image tower drops paths', '        self.backbone.eval()\n', ''),
+        ('lit: the image tower learns', '.eval().requires_grad_(False)', '.eval()',
+         'with torch.no_grad():\n            features', 'if True:\n            features'),
+        ('lit: temperature is no logarithm', 'scale = self.temperature.exp()', 'scale = self.temperature'),
+        ('lit: a class is not normed again', 'classifier = _normed(embedded.mean(dim=1))',
+         'classifier = embedded.mean(dim=1)'),
+        ('lit: an old classifier stays', '        self._classifier = None\n        return self',
+         '        return self'),
+        ('lit: classes and templates exchanged', '(len(names), len(self.templates))',
+         '(len(self.templates), len(names))',
+         'embedded.mean(dim=1)', 'embedded.mean(dim=0)'),
+        ('lit: embeddings are not normed', 'x / (x.norm(dim=-1, keepdim=True) + EPS)', 'x'),
+    ],
+    'mmlape/models/lit/text.py': [
+        ('lit: padding is read', 'src_key_padding_mask=ids == self.pad', 'src_key_padding_mask=None'),
+        ('lit: the order of words does not count', 'self.token_embed(ids) + self.pos_embed[:, : ids.shape[1]]',
+         'self.token_embed(ids)'),
+        ('lit: layers start alike', '                nn.init.xavier_uniform_(module.weight)\n', ''),
+        ('lit: the last token', '[:, 0])', '[:, -1])'),
+    ],
+    'mmlape/models/lit/tokenizer.py': [
+        ('lit: the shortest piece', 'range(len(word), start, -1)', 'range(start + 1, len(word) + 1)'),
+        ('lit: accents stay', "!= 'Mn'", "!= 'XX'"),
+        ('lit: pieces inside words are whole words', "CONTINUED if start else ''", "''"),
+        ('lit: half a word is known',
+         'return [self.ids[UNKNOWN]]\n            found', 'return found\n            found'),
+    ],
     'mmlape/checkpoint/heads.py': [
         ("released: Mask2Former's cross-attention is its second", r'1cross_attn.', '1no_attn.',
          r"attentions\.1\.', r'\1self_attn.'", r"attentions\.1\.', r'\1cross_attn.'", '1no_attn.', '1self_attn.'),

@@ -34,7 +34,7 @@ class PartCost:
 
 
 def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
-    """Cost of each part of a model for one image.
+    """Cost of each part of a model for one image, and for one text of a model that reads texts.
 
     Args:
         model: a detector, segmentor or classifier, as a configuration builds it; it ends in evaluation mode.
@@ -89,10 +89,12 @@ def _run_heads(model: nn.Module, run: Callable, x: tuple[Tensor, ...], shape: tu
         run('bbox_head', model.bbox_head, x)
     elif hasattr(model, 'head'):
         run('head', model.head, x)
+    elif hasattr(model, 'tokenizer'):  # LiT: one text
+        run('text', model.text, torch.ones(1, model.tokenizer.length, dtype=torch.long))
     else:
         raise ConfigError(
             f'{type(model).__name__}: only detectors with one or two stages, cascades, DETR, Mask2Former, segmentors '
-            'with one decode head and classifiers can be counted'
+            'with one decode head, classifiers and LiT can be counted'
         )
 
 

@@ -18,13 +18,14 @@ from mmlape.datasets.sources import patch_size
 from mmlape.errors import DataError
 from mmlape.registry import TRANSFORMS
 
-__all__ = ['BigVisionContrast', 'LoadImageFromFile', 'LoadSegAnnotations']  # noqa: F822  (on first use)
+__all__ = ['BigVisionContrast', 'LoadImageFromFile', 'LoadSegAnnotations', 'RandomCaption']  # noqa: F822  (on first use)
+_ON_USE = {'BigVisionContrast': 'mmlape.datasets.big_vision', 'RandomCaption': 'mmlape.datasets.captions'}
 
 
 def __getattr__(name: str):
-    if name != 'BigVisionContrast':
+    if name not in _ON_USE:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module('mmlape.datasets.big_vision'), name)
+    return getattr(import_module(_ON_USE[name]), name)
 
 
 def guard_loading(cfg: Config, sources: Sequence[DataSource] | None = None) -> None:

@@ -1,13 +1,18 @@
-"""Metrics: `mmlape.CocoMetric` and `mmlape.IoUMetric` with the values of each class, `mmlape.FewShotMetric`.
+"""Metrics: `mmlape.CocoMetric`, `mmlape.IoUMetric` with the values of each class, `FewShotMetric`, `CaptionRecall`.
 
 Each is imported on first use: segmentation needs no MMDetection, and detection no MMSegmentation.
 """
 
 from importlib import import_module
 
-_MODULES = {'CocoMetric': '.coco', 'FewShotMetric': '.few_shot', 'IoUMetric': '.iou'}
+_MODULES = {
+    'CaptionRecall': '.retrieval',
+    'CocoMetric': '.coco',
+    'FewShotMetric': '.few_shot',
+    'IoUMetric': '.iou',
+}
 
-__all__ = ['CocoMetric', 'FewShotMetric', 'IoUMetric']
+__all__ = ['CaptionRecall', 'CocoMetric', 'FewShotMetric', 'IoUMetric']
 
 
 def __getattr__(name: str):

@@ -18,11 +18,13 @@ from mmlape.models.vit.pyramid import ViTPyramid
 _ON_USE = {
     'BNHead': '.dinov2.linear_head',
     'DETR': '.detr.model',
+    'LiT': '.lit.model',
     'Mask2FormerHead': '.mask2former.head',
     'MSDeformAttnPixelDecoder': '.mask2former.pixel_decoder',
     'MultiScaleDeformableAttention': '.mask2former.pixel_decoder',
     'ChannelMapperWithPooling': '.necks.pooling',
     'ExtraAttention': '.necks.extra_attention',
+    'TextTransformer': '.lit.text',
 }
 
 __all__ = [
@@ -33,11 +35,13 @@ __all__ = [
     'CompactTransformer',
     'DistilledVisionTransformer',
     'ExtraAttention',
+    'LiT',
     'MSDeformAttnPixelDecoder',
     'Mask2FormerHead',
     'MultiScaleDeformableAttention',
     'SwinTransformer',
     'T2TViT',
+    'TextTransformer',
     'TimmViT',
     'TimmViTAdapter',
     'ViTAdapter',

@@ -72,7 +72,7 @@ def _splice(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
 
 
 class CocoWriter:
-    """Writes one split below ``root``: images at once, annotations, with masks as 'polygon' or 'rle', at `close`."""
+    """Writes one split below ``root``: images at once; boxes, masks ('polygon' or 'rle') and captions at `close`."""
 
     def __init__(self, root: Path, split: str, masks: str) -> None:
         self.folder = root / f'{split}2017'
@@ -80,7 +80,7 @@ class CocoWriter:
         self.folder.mkdir(parents=True)
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.encode = encode_polygons if masks == 'polygon' else encode_rle
-        self.images, self.annotations = [], []
+        self.images, self.annotations, self.captions = [], [], []
 
     def add(self, scene: Scene, jpeg: bytes) -> None:
         """Write the image and record its digits; ``scan`` and ``photograph`` are their sources."""
@@ -90,6 +90,8 @@ class CocoWriter:
         height, width = scene.image.shape[:2]
         source = PHOTOGRAPHS[scene.photograph]
         self.images.append(dict(id=number, file_name=name, height=height, width=width, photograph=source))
+        for text in scenes.describe(scene):
+            self.captions.append(dict(id=len(self.captions) + 1, image_id=number, caption=text))
         for digit in scene.digits:
             left, top, wide, high = cv2.boundingRect(digit.mask.astype(np.uint8))
             self.annotations.append(
@@ -106,11 +108,14 @@ class CocoWriter:
             )
 
     def close(self) -> None:
-        """Write the annotation file."""
+        """Write the annotation files, and the vocabulary of the captions."""
         categories = [dict(id=i + 1, name=name, supercategory='digit') for i, name in enumerate(DIGIT_NAMES)]
         info = dict(description='Scanned digits on photographs, made by mmlape')
         content = dict(info=info, images=self.images, annotations=self.annotations, categories=categories)
         self.file.write_text(json.dumps(content))
+        captions = dict(info=info, images=self.images, annotations=self.captions)
+        self.file.with_name(self.file.name.replace('instances', 'captions')).write_text(json.dumps(captions))
+        self.file.with_name('vocabulary.txt').write_text('\n'.join(scenes.VOCABULARY) + '\n')
 
 
 class AdeWriter:

@@ -13,6 +13,7 @@ import numpy as np
 
 DIGIT_NAMES = ('zero', 'one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine')
 PHOTOGRAPHS = ('china', 'flower')
+SHOWN = ('a temple', 'a flower')  # what the photographs show, for captions
 SPLITS = ('train', 'val')
 VAL_EVERY = 5  # of each digit's scans, every fifth is for validation
 INK_RANGE = (0.2, 0.7)  # of the enlarged scan's full ink: no ink below, full ink above
@@ -23,6 +24,12 @@ MAX_ROTATION = 8.0  # degrees
 DARK = (10, 60)  # range of each channel of a tile, without the upper end
 LIGHT = (180, 256)  # and of a digit
 PLACEMENT_TRIES = 30
+RELATIONS = (('left of', 'right of'), ('above', 'below'))  # along the columns and the rows
+VOCABULARY = (
+    '[PAD]', '[UNK]', '[CLS]', *DIGIT_NAMES, 'a', 'an', 'temple', 'flower', 'photograph', 'of', 'on', 'and', ',',
+    'left', 'right', 'above', 'below',
+)  # fmt: skip
+"""Of the captions, as a vocabulary of BERT's form."""
 
 
 @dataclass
@@ -167,3 +174,25 @@ def compose(
         paint(image, tile, ink, top, left, rng)
         scene.digits.append(Digit(label, scan, mask))
     return scene
+
+
+def describe(scene: Scene) -> list[str]:
+    """Describe a scene in captions: of each digit alone, of each pair of neighbours in the list, and of all digits.
+
+    'a three above a seven on a photograph of a flower'
+    """
+    names = [_with_article(DIGIT_NAMES[digit.label]) for digit in scene.digits]
+    centres = [np.argwhere(digit.mask).mean(axis=0)[::-1] for digit in scene.digits]  # x, y
+    phrases = list(names)
+    for first in range(len(names) - 1):
+        offset = centres[first + 1] - centres[first]
+        axis = int(abs(offset).argmax())
+        relation = RELATIONS[axis][int(offset[axis] < 0)]
+        phrases.append(f'{names[first]} {relation} {names[first + 1]}')
+    if len(names) > 2:
+        phrases.append(f'{", ".join(names[:-1])} and {names[-1]}')
+    return [f'{phrase} on a photograph of {SHOWN[scene.photograph]}' for phrase in phrases]
+
+
+def _with_article(name: str) -> str:
+    return f'{"an" if name[0] in "aeiou" and name != "one" else "a"} {name}'

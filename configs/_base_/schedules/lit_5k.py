@@ -1,0 +1,40 @@
+"""LiT's public COCO recipe: the text tower, the loss and 5,000 steps of 4096 pairs, Adam at 1e-3, a cosine to 0.
+
+From big_vision's `lit_coco.py`, last in the parent of its commit 3b8e5ab. There the text tower is BERT-base from its
+checkpoint; here, as in Dual PatchNorm's Table 4, it is trained from scratch, at that size. Its weight decay of 0.01
+multiplies the schedule, not the rate: torch's is 0.01 / 1e-3. Only kernels decay.
+"""
+
+_base_ = '../default_runtime.py'
+
+lit = dict(
+    type='mmlape.LiT',
+    data_preprocessor=dict(mean=[127.5] * 3, std=[127.5] * 3, to_rgb=True),
+    text=dict(type='mmlape.TextTransformer', embed_dims=768, num_layers=12, num_heads=12, drop_rate=0.1),
+    tokenizer=dict(vocab_file='data/coco/annotations/bert-uncased.txt', vocab_size=30_522, length=16),
+    width=768,
+    loss='softmax',
+    classes='imagenet',
+    templates='openai_imagenet',
+)
+batch_size = 4096
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=5_000, val_interval=1_000)
+val_cfg = dict()
+test_cfg = dict()
+no_decay = dict(decay_mult=0.0)
+optim_wrapper = dict(
+    optimizer=dict(lr=1e-3, weight_decay=10.0),
+    clip_grad=dict(max_norm=1.0),
+    paramwise_cfg=dict(custom_keys=dict(token_embed=no_decay, pos_embed=no_decay, temperature=no_decay)),
+)
+warmup_iters = 150
+param_scheduler = [
+    dict(type='LinearLR', start_factor=1 / warmup_iters, by_epoch=False, begin=0, end=warmup_iters),
+    dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=False, begin=warmup_iters),
+]
+default_hooks = dict(
+    logger=dict(type='LoggerHook', interval=50, log_metric_by_epoch=False),
+    checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=1_000, max_keep_ckpts=2, save_last=True),
+)
+log_processor = dict(by_epoch=False)
+auto_scale_lr = dict(enable=False, base_batch_size=batch_size)

@@ -1,0 +1,33 @@
+"""A small text tower for the mini data, 600 steps of 64 pairs: AdamW, 30 steps of warm-up, then a cosine to 0."""
+
+_base_ = '../default_runtime.py'
+
+lit = dict(
+    type='mmlape.LiT',
+    data_preprocessor=dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], to_rgb=True),
+    text=dict(type='mmlape.TextTransformer', embed_dims=64, num_layers=2, num_heads=2),
+    tokenizer=dict(vocab_file='data/mini/coco/annotations/vocabulary.txt', vocab_size=26, length=20),
+    width=128,
+    # in the order of the folders of the digits
+    classes=['eight', 'five', 'four', 'nine', 'one', 'seven', 'six', 'three', 'two', 'zero'],
+    templates=['a {} on a photograph of a temple', 'a {} on a photograph of a flower'],
+)
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=600, val_interval=200)
+val_cfg = dict()
+test_cfg = dict()
+no_decay = dict(decay_mult=0.0)
+optim_wrapper = dict(
+    optimizer=dict(lr=1e-3),
+    clip_grad=dict(max_norm=1.0),
+    paramwise_cfg=dict(custom_keys=dict(token_embed=no_decay, pos_embed=no_decay, temperature=no_decay)),
+)
+param_scheduler = [
+    dict(type='LinearLR', start_factor=1 / 30, by_epoch=False, begin=0, end=30),
+    dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=False, begin=30),
+]
+default_hooks = dict(
+    logger=dict(type='LoggerHook', interval=50, log_metric_by_epoch=False),
+    checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=200, max_keep_ckpts=1, save_last=True),
+)
+log_processor = dict(by_epoch=False)
+auto_scale_lr = dict(enable=False, base_batch_size=64)

@@ -1,0 +1,1 @@
+"""LiT: a text tower that learns to agree with a frozen image tower."""

@@ -1,0 +1,116 @@
+"""Captions: the three formats, what is wrong with a file, the mini data's, and runs on them."""
+
+import json
+
+import numpy as np
+import pytest
+from config_helpers import ROOT
+from tiny import evaluations, run
+
+from mmlape.datasets.captions import CaptionDataset, RandomCaption
+from mmlape.datasets.mini import scenes
+from mmlape.datasets.mini.make import MiniOptions, make_mini_data
+from mmlape.datasets.mini.scenes import Digit, Scene
+from mmlape.errors import DataError
+from mmlape.models.lit.tokenizer import WordPieceTokenizer
+
+PAIRS = [('a.jpg', 'a dog'), ('b.jpg', 'two cats, asleep'), ('a.jpg', 'a black dog')]
+FILES = {
+    'c.tsv': 'a.jpg\ta dog\nb.jpg\ttwo cats, asleep\n\na.jpg\ta black dog\n',
+    'c.jsonl': '{"image": "a.jpg", "caption": ["a dog", " a black dog"]}\n'
+    '{"image": "b.jpg", "caption": "two cats, asleep"}',
+    'coco.json': json.dumps(
+        dict(
+            images=[dict(id=7, file_name='a.jpg'), dict(id=9, file_name='b.jpg'), dict(id=11, file_name='c.jpg')],
+            annotations=[dict(image_id={'a.jpg': 7, 'b.jpg': 9}[image], caption=f'{text}\n') for image, text in PAIRS],
+        )
+    ),
+    'list.json': json.dumps([dict(image=image, caption=text, image_id=1) for image, text in PAIRS]),
+}
+
+
+@pytest.mark.parametrize('name', FILES)
+def test_formats(tmp_path, name):
+    (tmp_path / name).write_text(FILES[name])
+    data = CaptionDataset(name, str(tmp_path), dict(img_path='images'))
+    found = {data[i]['img_path']: data[i]['gt_caption'] for i in range(len(data))}
+    folder = tmp_path / 'images'
+    assert found == {str(folder / 'a.jpg'): ['a dog', 'a black dog'], str(folder / 'b.jpg'): ['two cats, asleep']}
+
+
+@pytest.mark.parametrize(
+    ('name', 'content', 'reason'),
+    [
+        ('c.csv', '', "unknown format '.csv'"),
+        ('c.tsv', None, 'do not exist'),
+        ('c.tsv', '\n', 'have no caption'),
+        ('c.tsv', 'a.jpg\ta dog\nb.jpg two cats\n', r'c\.tsv, line 2: expected an image, a tab'),
+        ('c.jsonl', '{"image": "a.jpg"}', r'c\.jsonl, line 1: expected'),
+        ('c.jsonl', '{"image"', r'c\.jsonl, line 1: no JSON'),
+        ('c.json', '{"images": [], "annotations": [{"image_id": 3, "caption": "x"}]}', "neither COCO's"),
+        ('c.json', '[{"image": "a.jpg", "caption": [3]}]', 'entry 0: expected'),
+    ],
+)
+def test_wrong_files(tmp_path, name, content, reason):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=reason):
+        CaptionDataset(name, str(tmp_path))
+
+
+def test_each_caption_is_chosen():
+    np.random.seed(0)
+    chosen = {RandomCaption()(dict(gt_caption=['a', 'b', 'c']))['gt_caption'] for _ in range(40)}
+    assert chosen == {'a', 'b', 'c'}
+    assert RandomCaption()(dict(gt_caption='one'))['gt_caption'] == 'one'
+
+
+def test_scenes_are_described():
+    def digit(label, row, column):
+        mask = np.zeros((8, 8), bool)
+        mask[row, column] = True
+        return Digit(label, 0, mask)
+
+    scene = Scene(np.zeros((8, 8, 3), np.uint8), 1, [digit(3, 1, 1), digit(8, 6, 2), digit(1, 5, 7), digit(3, 4, 2)])
+    on = 'on a photograph of a flower'
+    assert scenes.describe(scene) == [
+        f'a three {on}',
+        f'an eight {on}',
+        f'a one {on}',
+        f'a three {on}',
+        f'a three above an eight {on}',
+        f'an eight left of a one {on}',
+        f'a one right of a three {on}',
+        f'a three, an eight, a one and a three {on}',
+    ]
+    above = Scene(scene.image, 0, [digit(0, 6, 3), digit(7, 1, 3)])
+    assert scenes.describe(above)[2:] == ['a zero below a seven on a photograph of a temple']
+
+
+def test_the_tools_run_the_mini_recipe(tmp_path):
+    """Two steps and both evaluations through the tools; every caption's words are in the vocabulary."""
+    make_mini_data(
+        tmp_path / 'data' / 'mini', MiniOptions(train=6, val=3, digits=100, size=(128, 128), digit_size=(48, 52))
+    )
+    notes = tmp_path / 'data' / 'mini' / 'coco' / 'annotations'
+    words = WordPieceTokenizer(str(notes / 'vocabulary.txt'), len(scenes.VOCABULARY), length=20)
+    texts = [one['caption'] for one in json.loads((notes / 'captions_train2017.json').read_text())['annotations']]
+    assert len(texts) > 12 and not (words(texts) == words.ids['[UNK]']).any()
+    assert (words(texts)[:, -1] == words.pad).all()  # none is cut off
+    config = ROOT / 'configs' / 'lit' / 'lit_vit-mini_1xb64-600i_mini-captions.py'
+    options = [
+        '--cfg-options', 'model.backbone.init_cfg=None', 'train_dataloader.batch_size=3', 'train_cfg.max_iters=2',
+        'train_cfg.val_interval=2', 'auto_scale_lr.base_batch_size=3', 'param_scheduler.0.end=1',
+        'param_scheduler.1.begin=1', 'train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False',
+    ]  # fmt: skip
+    run(ROOT / 'tools' / 'train.py', config, '--work-dir', tmp_path / 'run', *options, cwd=tmp_path)
+    assert 'retrieval/text-to-image-R@10' in evaluations(tmp_path / 'run')[-1]['metrics']
+    out = run(
+        ROOT / 'tools' / 'test.py',
+        config,
+        tmp_path / 'run' / 'iter_2.pth',
+        '--work-dir',
+        tmp_path / 'run',
+        cwd=tmp_path,
+    )
+    assert 'accuracy/top1' in out

@@ -1,0 +1,244 @@
+"""LiT: losses against NumPy, also in two processes; tokens; a frozen tower; zero-shot classes; that it learns."""
+
+import sys
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from mmpretrain.structures import DataSample
+
+from mmlape.errors import ConfigError, DataError
+from mmlape.models.lit.loss import sigmoid_loss, softmax_loss
+from mmlape.models.lit.model import LiT, canonical
+from mmlape.models.lit.tokenizer import WordPieceTokenizer, write_vocabulary
+
+COLOURS = {'red': (220, 30, 30), 'green': (30, 200, 30), 'blue': (30, 30, 220), 'white': (240, 240, 240)}
+BACKBONE = dict(
+    type='mmlape.VisionTransformer',
+    arch=dict(embed_dims=32, num_layers=1, num_heads=2, feedforward_channels=64),
+    img_size=16,
+    patch_size=8,
+    out_type='avg_featmap',
+    drop_path_rate=0.5,
+)
+
+
+def lit(folder, **changes) -> LiT:
+    """A model of tiny towers, initialised with a seed."""
+    words = write_vocabulary(folder / 'words.txt', ['a square photo of an in', *COLOURS])
+    torch.manual_seed(0)
+    options = dict(
+        backbone=BACKBONE,
+        text=dict(type='mmlape.TextTransformer', embed_dims=32, num_layers=1, num_heads=2),
+        tokenizer=dict(vocab_file=str(folder / 'words.txt'), vocab_size=len(words), length=8),
+        width=32,
+        classes=list(COLOURS),
+        templates=['a {} square', 'a photo of a {} square'],
+        data_preprocessor=dict(mean=[127.5] * 3, std=[127.5] * 3, to_rgb=False),
+    )
+    model = LiT(**{**options, **changes})
+    model.init_weights()
+    return model
+
+
+def squares(count: int, seed: int) -> tuple[dict, np.ndarray]:
+    """A batch of coloured images with a caption each, as a data loader gives it, and the colours' numbers."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(len(COLOURS), size=count)
+    images = np.array(list(COLOURS.values()))[labels][:, :, None, None] + random.normal(0, 25, (count, 3, 16, 16))
+    inputs = torch.from_numpy(images.clip(0, 255).astype(np.uint8))
+    texts = [f'a {list(COLOURS)[label]} square' for label in labels]
+    samples = [DataSample() for _ in texts]
+    for sample, text in zip(samples, texts):
+        sample.set_field(text, 'gt_caption')
+    return dict(inputs=inputs, data_samples=samples), labels
+
+
+# losses
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.sqrt((rows**2).sum(1, keepdims=True))
+
+
+def test_losses_are_numpys():
+    random = np.random.default_rng(0)
+    images, texts = unit(random.normal(size=(5, 3))), unit(random.normal(size=(5, 3)))
+    logits = 7.0 * images @ texts.T
+    softmax = sigmoid = 0.0
+    for i in range(5):
+        softmax -= np.log(np.exp(logits[i, i]) / np.exp(logits[i]).sum()) / 10
+        softmax -= np.log(np.exp(logits[i, i]) / np.exp(logits[:, i]).sum()) / 10
+        for j in range(5):
+            sigmoid += np.log1p(np.exp((-1 if i == j else 1) * (logits[i, j] - 2.71))) / 5
+    x, y, scale, bias = (torch.tensor(value, dtype=torch.float64) for value in (images, texts, [7.0], [-2.71]))
+    torch.testing.assert_close(softmax_loss(x, y, scale).item(), softmax, rtol=1e-12, atol=0)
+    torch.testing.assert_close(sigmoid_loss(x, y, scale, bias).item(), sigmoid, rtol=1e-12, atol=0)
+
+
+def test_two_processes_are_one(tmp_path):
+    script = tiny.ROOT / 'tests' / 'lit_processes.py'
+    out = tiny.run(sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', script,
+                   cwd=tmp_path)  # fmt: skip
+    assert out.count('both losses equal') == 2
+
+
+# texts
+
+
+def test_pieces_of_words(tmp_path):
+    pieces = ['[PAD]', 'un', '[UNK]', '##aff', '##able', '[CLS]', 'affable', 'cafe', ',', '!', '##a', 'una']
+    (tmp_path / 'v.txt').write_text('\n'.join(pieces) + '\n')
+    tokens = WordPieceTokenizer(str(tmp_path / 'v.txt'), len(pieces), length=6)
+    rows = tokens(['Unaffable', 'unable, CAF\u00c9!', 'zebra un', '', 'affable ' * 9, 'un' * 60])
+    assert rows.tolist() == [
+        [5, 2, 0, 0, 0, 0],  # 'una' is longer than 'un', and nothing continues it with 'ffable'
+        [5, 2, 8, 7, 9, 0],
+        [5, 2, 1, 0, 0, 0],
+        [5, 0, 0, 0, 0, 0],
+        [5, 6, 6, 6, 6, 6],
+        [5, 2, 0, 0, 0, 0],
+    ]
+    assert tokens(['unaable']).tolist() == [[5, 11, 4, 0, 0, 0]]
+    pieces.remove('una')
+    (tmp_path / 'w.txt').write_text('\n'.join(pieces) + '\n')
+    tokens = WordPieceTokenizer(str(tmp_path / 'w.txt'), len(pieces), length=6)
+    assert tokens(['unaffable', 'unable']).tolist() == [[5, 1, 3, 4, 0, 0], [5, 1, 4, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ('content', 'size', 'reason'),
+    [
+        (None, 3, 'does not exist'),
+        ('[PAD]\n[CLS]\nword', 3, r'needs a line for each of \[PAD\], \[UNK\], \[CLS\]'),
+        ('word\n[PAD]\n[CLS]\n[UNK]', 4, r'\[PAD\] first'),
+        ('[PAD]\n[UNK]\n[CLS]\nword', 3, 'vocab_size=4, not 3'),
+    ],
+)
+def test_wrong_vocabularies(tmp_path, content, size, reason):
+    path = tmp_path / 'v.txt'
+    if content is not None:
+        path.write_text(content + '\n')
+    with pytest.raises(DataError, match=reason):
+        lit(tmp_path, tokenizer=dict(vocab_file=str(path), vocab_size=size))
+
+
+def test_padding_changes_nothing(tmp_path):
+    model = lit(tmp_path).eval()
+    ids = model.tokenizer(['a red square', 'a photo of a blue square'])
+    torch.testing.assert_close(model.text(ids)[0], model.text(ids[:, :4])[0])
+    moved = model.text(ids[:, [0, 2, 1, *range(3, 8)]])
+    assert (moved - model.text(ids)).abs().amax() > 1e-3  # the order counts
+
+
+def test_layers_start_apart(tmp_path):
+    model = lit(tmp_path, text=dict(type='mmlape.TextTransformer', embed_dims=32, num_layers=2, num_heads=2))
+    one, two = (layer.linear1.weight for layer in model.text.encoder.layers)
+    assert (one - two).abs().amax() > 0.1
+
+
+# the model
+
+
+def test_the_image_tower_is_locked(tmp_path):
+    model = lit(tmp_path).train()
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+    data = model.data_preprocessor(squares(8, 0)[0], True)
+    assert torch.equal(model(data['inputs']), model(data['inputs']))  # no drop path
+    model(**data, mode='loss')['loss'].backward()
+    assert all(p.grad is None for p in model.backbone.parameters())
+    assert all(p.grad is not None for name, p in model.named_parameters() if not name.startswith('backbone.'))
+    optimizer.step()
+    moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
+    assert 'temperature' in moved and 'text.head.weight' in moved
+    assert not any(name.startswith('backbone.') for name in moved)
+    assert before['temperature'].item() == pytest.approx(np.log(10))
+
+
+def test_embeddings_loss_and_classes_are_what_the_equations_say(tmp_path):
+    model = lit(tmp_path, embed_dims=24, loss='sigmoid').eval()
+    batch, _ = squares(6, 1)
+    data = model.data_preprocessor(batch, False)
+    with torch.no_grad():
+        x = unit(model.image_head(model.backbone(data['inputs'])[-1]).numpy())
+        y = unit(model.text(model.tokenizer([s.gt_caption for s in data['data_samples']])).numpy())
+        found = model(**data, mode='loss')['loss'].item()
+        logits = 10 * x @ y.T - 2.71
+        signs = 2 * np.eye(6) - 1
+        assert found == pytest.approx(np.log1p(np.exp(-signs * logits)).sum() / 6, rel=1e-5)
+        classes = []
+        for colour in COLOURS:
+            texts = [f'a {colour} square', f'a photo of a {colour} square']
+            classes.append(unit(model.text(model.tokenizer(texts)).numpy()).mean(0))
+        scores = 10 * x @ unit(np.array(classes)).T
+        samples = model(**data, mode='predict')
+    for sample, row, image, text in zip(samples, scores, x, y):
+        np.testing.assert_allclose(sample.pred_score, np.exp(row) / np.exp(row).sum(), rtol=1e-4)
+        assert sample.pred_label.item() == row.argmax()
+        np.testing.assert_allclose(sample.image_embedding, image, atol=1e-5)
+        np.testing.assert_allclose(sample.text_embedding, text[None], atol=1e-5)
+
+
+@pytest.mark.parametrize('loss', ['softmax', 'sigmoid'])
+def test_it_learns(tmp_path, loss):
+    """Four colours over a frozen random tower; the captions alone say what they are called."""
+    model = lit(tmp_path, loss=loss)
+    held_out, labels = squares(200, 99)
+
+    def accuracy() -> float:
+        model.eval()
+        with torch.no_grad():
+            samples = model(**model.data_preprocessor(held_out, False), mode='predict')
+        return float(np.mean([sample.pred_label.item() == label for sample, label in zip(samples, labels)]))
+
+    before = accuracy()
+    model.train()
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=3e-3)
+    for step in range(60):
+        data = model.data_preprocessor(squares(32, step)[0], True)
+        optimizer.zero_grad()
+        model(**data, mode='loss')['loss'].backward()
+        optimizer.step()
+    assert before < 0.6 and accuracy() > 0.95
+
+
+@pytest.mark.parametrize(
+    ('text', 'keep', 'result'),
+    [
+        ('T-shirt/top_piece!', '', 'tshirttop piece'),
+        ('crane, the  bird', ',', 'crane, the bird'),
+        ('A bad photo of the {}.', '', 'a bad photo of the {}'),
+    ],
+)
+def test_canonical_texts(text, keep, result):
+    assert canonical(text, keep) == result
+
+
+def test_clips_names_and_templates(tmp_path):
+    model = lit(tmp_path, classes='imagenet', templates='openai_imagenet')
+    assert (len(model.classes), len(model.templates)) == (1000, 80)
+    assert 'itap of a {}' in model.templates
+
+
+@pytest.mark.parametrize(
+    ('changes', 'reason'),
+    [
+        (dict(loss='hinge'), "unknown loss='hinge'"),
+        (dict(classes='birds'), "unknown classes='birds'"),
+        (dict(templates=['a photo']), 'in the place of the class'),
+        (dict(backbone=dict(BACKBONE, out_type='featmap')), "out_type='cls_token' or 'avg_featmap'"),
+    ],
+)
+def test_wrong_settings(tmp_path, changes, reason):
+    with pytest.raises(ConfigError, match=reason):
+        lit(tmp_path, **changes)(torch.zeros(1, 3, 16, 16))
+
+
+def test_a_list_of_captions_is_not_trained_on(tmp_path):
+    model = lit(tmp_path)
+    sample = DataSample()
+    sample.set_field(['one', 'two'], 'gt_caption')
+    with pytest.raises(ConfigError, match=r'mmlape\.RandomCaption'):
+        model(torch.zeros(1, 3, 16, 16), [sample], mode='loss')
