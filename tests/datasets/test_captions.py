@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from config_helpers import ROOT
-from tiny import evaluations, run
+from tiny import difference, evaluations, run
 
 from mmlape.datasets.captions import CaptionDataset, RandomCaption
 from mmlape.datasets.mini import scenes
@@ -88,7 +88,7 @@ def test_scenes_are_described():
 
 
 def test_the_tools_run_the_mini_recipe(tmp_path):
-    """Two steps and both evaluations through the tools; every caption's words are in the vocabulary."""
+    """Two steps, at once and resumed, and both evaluations; every caption's words are in the vocabulary."""
     make_mini_data(
         tmp_path / 'data' / 'mini', MiniOptions(train=6, val=3, digits=100, size=(128, 128), digit_size=(48, 52))
     )
@@ -102,15 +102,16 @@ def test_the_tools_run_the_mini_recipe(tmp_path):
         '--cfg-options', 'model.backbone.init_cfg=None', 'train_dataloader.batch_size=3', 'train_cfg.max_iters=2',
         'train_cfg.val_interval=2', 'auto_scale_lr.base_batch_size=3', 'param_scheduler.0.end=1',
         'param_scheduler.1.begin=1', 'train_dataloader.num_workers=0', 'train_dataloader.persistent_workers=False',
+        'default_hooks.checkpoint.interval=1', 'default_hooks.checkpoint.max_keep_ckpts=2',
     ]  # fmt: skip
-    run(ROOT / 'tools' / 'train.py', config, '--work-dir', tmp_path / 'run', *options, cwd=tmp_path)
-    assert 'retrieval/text-to-image-R@10' in evaluations(tmp_path / 'run')[-1]['metrics']
-    out = run(
-        ROOT / 'tools' / 'test.py',
-        config,
-        tmp_path / 'run' / 'iter_2.pth',
-        '--work-dir',
-        tmp_path / 'run',
-        cwd=tmp_path,
+    train, first, again = ROOT / 'tools' / 'train.py', tmp_path / 'run', tmp_path / 'again'
+    run(train, config, '--work-dir', first, '--seed', 1, *options, cwd=tmp_path)
+    run(train, config, '--work-dir', again, '--resume', first / 'iter_1.pth', *options, cwd=tmp_path)
+    assert (
+        difference(first / 'iter_2.pth', again / 'iter_2.pth')
+        == 0
+        < difference(first / 'iter_1.pth', again / 'iter_2.pth')
     )
+    assert 'retrieval/text-to-image-R@10' in evaluations(first)[-1]['metrics']
+    out = run(ROOT / 'tools' / 'test.py', config, first / 'iter_2.pth', '--work-dir', first, cwd=tmp_path)
     assert 'accuracy/top1' in out

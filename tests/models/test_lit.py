@@ -16,7 +16,7 @@ from mmlape.models.lit.tokenizer import WordPieceTokenizer, write_vocabulary
 COLOURS = {'red': (220, 30, 30), 'green': (30, 200, 30), 'blue': (30, 30, 220), 'white': (240, 240, 240)}
 BACKBONE = dict(
     type='mmlape.VisionTransformer',
-    arch=dict(embed_dims=32, num_layers=1, num_heads=2, feedforward_channels=64),
+    arch=dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64),
     img_size=16,
     patch_size=8,
     out_type='avg_featmap',
