@@ -15,7 +15,7 @@ from mmlape.errors import ConfigError, DataError
 def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     """Re-root the data of ``cfg``, in place, and set its classes and every head's ``num_classes`` from the data.
 
-    A path of a data loader or an evaluator that starts with ``cfg.data_root`` then starts with the new root. Class
+    A path of a data loader, an evaluator or a tokeniser that starts with ``cfg.data_root`` then starts with the new root. Class
     names are those of `DataSource.read_classes`; where the data lists none, the config's classes stay. Heads are all
     dicts of ``cfg.model`` with ``num_classes``, except those below ``rpn_head`` or ``teacher``.
     Return the changes, one line each, which are logged too.
@@ -33,6 +33,7 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     visited: set[int] = set()
     keys = [f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator')]
     moved = sum(_reroot(cfg.get(key), old, new, visited) for key in keys)
+    _reroot((cfg.get('model') or {}).get('tokenizer'), old, new, visited)  # its vocabulary
     if not moved:
         raise ConfigError(f'No dataset of {cfg.filename or "the config"} is below its data_root {old}.')
     cfg.data_root = new

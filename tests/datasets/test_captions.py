@@ -5,15 +5,20 @@ import json
 import numpy as np
 import pytest
 from config_helpers import ROOT
+from mmengine.config import Config
+from PIL import Image
 from tiny import difference, evaluations, run
 
 from mmlape.datasets.captions import CaptionDataset, RandomCaption
+from mmlape.datasets.checks import check_data
 from mmlape.datasets.mini import scenes
 from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.datasets.mini.scenes import Digit, Scene
+from mmlape.engine.config import load_config
 from mmlape.errors import DataError
 from mmlape.models.lit.tokenizer import WordPieceTokenizer
 
+CONFIG = ROOT / 'configs' / 'lit' / 'lit_vit-mini_1xb64-600i_mini-captions.py'
 PAIRS = [('a.jpg', 'a dog'), ('b.jpg', 'two cats, asleep'), ('a.jpg', 'a black dog')]
 FILES = {
     'c.tsv': 'a.jpg\ta dog\nb.jpg\ttwo cats, asleep\n\na.jpg\ta black dog\n',
@@ -58,6 +63,33 @@ def test_wrong_files(tmp_path, name, content, reason):
         CaptionDataset(name, str(tmp_path))
 
 
+def test_the_check_before_training_finds_missing_images(tmp_path):
+    (tmp_path / 'c.tsv').write_text(FILES['c.tsv'])
+    (tmp_path / 'images').mkdir()
+    dataset = dict(
+        type='mmlape.CaptionDataset',
+        ann_file='c.tsv',
+        data_root=str(tmp_path),
+        data_prefix=dict(img_path='images'),
+        pipeline=[],
+    )
+    cfg = Config(dict(default_scope='mmpretrain', model={}, train_dataloader=dict(dataset=dataset)))
+    Image.new('RGB', (8, 8)).save(tmp_path / 'images' / 'b.jpg')
+    with pytest.raises(DataError, match=r'1 of 2 images of .*c\.tsv do not exist, first .*a\.jpg'):
+        check_data(cfg, ('train',))
+    Image.new('RGB', (8, 8)).save(tmp_path / 'images' / 'a.jpg')
+    (summary,) = check_data(cfg, ('train',))
+    assert (summary.images, summary.facts['captions']) == (2, 3)
+
+
+def test_the_vocabulary_moves_with_the_data(tmp_path):
+    for name in ('zero', 'one'):
+        (tmp_path / 'digits' / 'val' / name).mkdir(parents=True)
+    cfg = load_config(CONFIG, {'data_root': f'{tmp_path}/'})
+    assert cfg.model.tokenizer.vocab_file == f'{tmp_path}/coco/annotations/vocabulary.txt'
+    assert cfg.train_dataloader.dataset.data_root == f'{tmp_path}/coco/'
+
+
 def test_each_caption_is_chosen():
     np.random.seed(0)
     chosen = {RandomCaption()(dict(gt_caption=['a', 'b', 'c']))['gt_caption'] for _ in range(40)}
@@ -97,7 +129,6 @@ def test_the_tools_run_the_mini_recipe(tmp_path):
     texts = [one['caption'] for one in json.loads((notes / 'captions_train2017.json').read_text())['annotations']]
     assert len(texts) > 12 and not (words(texts) == words.ids['[UNK]']).any()
     assert (words(texts)[:, -1] == words.pad).all()  # none is cut off
-    config = ROOT / 'configs' / 'lit' / 'lit_vit-mini_1xb64-600i_mini-captions.py'
     options = [
         '--cfg-options', 'model.backbone.init_cfg=None', 'train_dataloader.batch_size=3', 'train_cfg.max_iters=2',
         'train_cfg.val_interval=2', 'auto_scale_lr.base_batch_size=3', 'param_scheduler.0.end=1',
@@ -105,13 +136,13 @@ def test_the_tools_run_the_mini_recipe(tmp_path):
         'default_hooks.checkpoint.interval=1', 'default_hooks.checkpoint.max_keep_ckpts=2',
     ]  # fmt: skip
     train, first, again = ROOT / 'tools' / 'train.py', tmp_path / 'run', tmp_path / 'again'
-    run(train, config, '--work-dir', first, '--seed', 1, *options, cwd=tmp_path)
-    run(train, config, '--work-dir', again, '--resume', first / 'iter_1.pth', *options, cwd=tmp_path)
+    run(train, CONFIG, '--work-dir', first, '--seed', 1, *options, cwd=tmp_path)
+    run(train, CONFIG, '--work-dir', again, '--resume', first / 'iter_1.pth', *options, cwd=tmp_path)
     assert (
         difference(first / 'iter_2.pth', again / 'iter_2.pth')
         == 0
         < difference(first / 'iter_1.pth', again / 'iter_2.pth')
     )
     assert 'retrieval/text-to-image-R@10' in evaluations(first)[-1]['metrics']
-    out = run(ROOT / 'tools' / 'test.py', config, first / 'iter_2.pth', '--work-dir', first, cwd=tmp_path)
+    out = run(ROOT / 'tools' / 'test.py', CONFIG, first / 'iter_2.pth', '--work-dir', first, cwd=tmp_path)
     assert 'accuracy/top1' in out

@@ -236,6 +236,12 @@ def test_wrong_settings(tmp_path, changes, reason):
         lit(tmp_path, **changes)(torch.zeros(1, 3, 16, 16))
 
 
+def test_a_label_without_a_name_is_an_error(tmp_path):
+    model = lit(tmp_path).eval()
+    with pytest.raises(ConfigError, match=r'label 4, but model\.classes has 4 names'):
+        model(torch.zeros(1, 3, 16, 16), [DataSample().set_gt_label(4)], mode='predict')
+
+
 def test_a_list_of_captions_is_not_trained_on(tmp_path):
     model = lit(tmp_path)
     sample = DataSample()

@@ -1,4 +1,4 @@
-"""The dataset formats that can be checked and re-rooted: COCO's, ADE20K's, ImageNet's, Sun397's, CIFAR's and others.
+"""The dataset formats that can be checked and re-rooted: COCO's, ADE20K's, ImageNet's, CIFAR's, captions and others.
 
 A format of your own is a subclass of `DataSource` in `FORMATS`.
 """
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from mmengine import Config
 
 from mmlape.datasets.formats.base import DataSource
+from mmlape.datasets.formats.captions import CaptionSource
 from mmlape.datasets.formats.classification import CifarSource, FashionMNISTSource, FolderSource, SunSource
 from mmlape.datasets.formats.coco import CocoSource
 from mmlape.datasets.formats.segmentation import SegmentationSource
@@ -20,6 +21,7 @@ FORMATS: dict[str, type[DataSource]] = {
     'SUN397': SunSource,
     'CIFAR10': CifarSource,
     'GzippedFashionMNIST': FashionMNISTSource,
+    'CaptionDataset': CaptionSource,
 }
 """The format of the dataset classes of these names and of their subclasses."""
 

@@ -171,6 +171,12 @@ class LiT(BaseModel):
         embedded = iter(self.embed_texts(texts).split([len(own) for own in captions]) if texts else ())
         scores = None
         if self.classes:
+            labels = [int(sample.gt_label.max()) for sample in samples if 'gt_label' in sample]
+            if labels and max(labels) >= len(self.classes):
+                raise ConfigError(
+                    f'LiT: the data have the label {max(labels)}, but model.classes has {len(self.classes)} names: '
+                    'set it to the names of the classes in the order of the labels'
+                )
             scores = (self.temperature.exp() * images @ self.class_embeddings().T).softmax(dim=1)
         for index, sample in enumerate(samples):
             sample.set_field(images[index], 'image_embedding')

@@ -1,0 +1,37 @@
+"""Images with captions, of `mmlape.CaptionDataset`."""
+
+import os
+from collections.abc import Iterator
+
+from mmlape.datasets.captions import read_captions
+from mmlape.datasets.formats.base import ERROR, DataIssue, DataSource, ImageEntry
+
+QUICKLY_FOUND = 100_000
+"""So many files are looked up in about a second."""
+
+
+class CaptionSource(DataSource):
+    """A file of captions, and its images."""
+
+    instructions = 'Captions: a .tsv, .jsonl or .json file, and the folder of its images'
+    pack_transform = 'PackInputs'
+    classes_optional = True
+
+    def check_structure(self, complete: bool) -> Iterator[DataIssue]:
+        """Check that the file can be read, and that each of its images exists."""
+        self.require(self.root, 'Data root')
+        self.require(self.ann_file, 'Annotation file', os.path.isfile)
+        self.require(self.image_dir, 'Image directory')
+        pairs = read_captions(self.ann_file)
+        paths = dict.fromkeys(os.path.join(self.image_dir, image) for image, _ in pairs)
+        look_up = complete or len(paths) <= QUICKLY_FOUND
+        missing = {path: None for path in paths if look_up and not os.path.isfile(path)}
+        if missing:
+            message = (
+                f'{len(missing)} of {len(paths)} images of {self.ann_file} do not exist, first {next(iter(missing))}.'
+            )
+            yield DataIssue(ERROR, 'missing image', f'{message} {self.hint()}', len(missing))
+        self.entries = [ImageEntry(path) for path in paths if path not in missing]
+        self.summary.images = len(paths)
+        self.summary.sampled = False
+        self.summary.facts['captions'] = len(pairs)
