@@ -15,9 +15,9 @@ from mmlape.errors import ConfigError, DataError
 def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     """Re-root the data of ``cfg``, in place, and set its classes and every head's ``num_classes`` from the data.
 
-    A path of a data loader, an evaluator or a tokeniser that starts with ``cfg.data_root`` then starts with the new root. Class
-    names are those of `DataSource.read_classes`; where the data lists none, the config's classes stay. Heads are all
-    dicts of ``cfg.model`` with ``num_classes``, except those below ``rpn_head`` or ``teacher``.
+    A path of a data loader, an evaluator or a tokeniser that starts with ``cfg.data_root`` then starts with the new
+    root. Class names are those of `DataSource.read_classes`; where the data lists none, the config's classes stay.
+    Heads are all dicts of ``cfg.model`` with ``num_classes``, except those below ``rpn_head`` or ``teacher``.
     Return the changes, one line each, which are logged too.
 
     Raises:
