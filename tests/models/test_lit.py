@@ -11,7 +11,7 @@ from mmpretrain.structures import DataSample
 from mmlape.errors import ConfigError, DataError
 from mmlape.models.lit.loss import sigmoid_loss, softmax_loss
 from mmlape.models.lit.model import LiT, canonical
-from mmlape.models.lit.tokenizer import WordPieceTokenizer, write_vocabulary
+from mmlape.models.lit.tokenizer import WordPieceTokenizer, split_words, write_vocabulary
 
 COLOURS = {'red': (220, 30, 30), 'green': (30, 200, 30), 'blue': (30, 30, 220), 'white': (240, 240, 240)}
 BACKBONE = dict(
@@ -85,6 +85,12 @@ def test_two_processes_are_one(tmp_path):
 
 
 # texts
+
+
+def test_words_are_berts():
+    """As ``transformers`` splits them: an underscore and a sign are words, a symbol is part of one."""
+    words = split_words("Don't x_y  $5\tna\u00efve\u00a0T-shirt\u2026 2\u00bd\u2605 \u65e5\u672cb")
+    assert ' '.join(words) == "don ' t x _ y $ 5 naive t - shirt \u2026 2\u00bd\u2605 \u65e5 \u672c b"
 
 
 def test_pieces_of_words(tmp_path):

@@ -4,7 +4,7 @@ A vocabulary with complete words alone, as `write_vocabulary` makes it of captio
 """
 
 import os
-import re
+import string
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -20,14 +20,20 @@ PAD, UNKNOWN, CLS = '[PAD]', '[UNK]', '[CLS]'
 SPECIAL = (PAD, UNKNOWN, CLS)
 CONTINUED = '##'
 """Stands before a piece inside a word."""
+CHINESE = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2CEAF), (0x2F800, 0x2FA1F))
 LONGEST = 100
 """Characters of the longest word that is split; a longer one is unknown."""
 
 
 def split_words(text: str) -> list[str]:
-    """Split a text into words and single punctuation marks, lower case and without accents."""
+    """Split a text into words, punctuation marks and Chinese characters, lower case and without accents."""
     plain = (c for c in unicodedata.normalize('NFD', text.lower()) if unicodedata.category(c) != 'Mn')
-    return re.findall(r'[^\W_]+|[^\s]', ''.join(plain))
+    return ''.join(f' {c} ' if _stands_alone(c) else c for c in plain).split()
+
+
+def _stands_alone(character: str) -> bool:
+    chinese = any(first <= ord(character) <= last for first, last in CHINESE)
+    return chinese or character in string.punctuation or unicodedata.category(character).startswith('P')
 
 
 def write_vocabulary(path: str | Path, texts: Iterable[str]) -> list[str]:
