@@ -712,6 +712,9 @@ BY_FILE = {
         ('buckets: code ranks squares', "squared if self.reading == 'code' else _rank(squared)", '_rank(squared)'),
         ('buckets: h without its bound', '.clamp(-int(self.beta), int(self.beta)).long()', '.long()'),
     ],
+    'mmlape/models/mask2former/ffn.py': [
+        ('mask2former: FFNs keep their activations', 'if not is_grad_enabled():', 'if is_grad_enabled():'),
+    ],
     'mmlape/models/mask2former/pixel_decoder.py': [
         ('mask2former: no embedding of levels', '.transpose(1, 2) + level)', '.transpose(1, 2) + 0 * level)'),
         (
