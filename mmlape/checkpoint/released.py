@@ -107,7 +107,7 @@ def head_mismatch(stored: Tensors, model: nn.Module) -> str:
     """Say that the heads of a file are of another kind than the model's; '' if they are not, or there are none."""
     names, own = [name for name in stored if name.startswith(PARTS)], list(model.state_dict())
     theirs, ours = kind_of_head(names), kind_of_head(own)
-    if not names or (theirs is ours and theirs is not None):
+    if not set(names) - set(own) or (theirs is ours and theirs is not None):
         return ''
     told = theirs.name if theirs else f'of no known layout (first name: {first_of_heads(names)})'
     return f'; its head is {told}, and the model has {ours.name if ours else "another one"}'

@@ -238,10 +238,11 @@ def test_an_empty_environment_trains_with_what_the_wheel_asks_for(stack: Path, n
     assert 'Iter(train) [20/20]' in done.stdout + done.stderr
 
 
+# MMPretrain's does not set the scope of its registries, as the others do: it goes first
 INFERENCE = (
+    (DEIT, 'None', 'mmpretrain', 'ImageClassificationInferencer', 'out[0]["pred_score"] > 0'),
     (MASK_RCNN, '"own/iter_2.pth"', 'mmdet.apis', 'DetInferencer', 'len(out["predictions"][0]["bboxes"]) == 20'),
     (SEGMENTER, 'None', 'mmseg.apis', 'MMSegInferencer', 'out["predictions"].shape == (256, 256)'),
-    (DEIT, 'None', 'mmpretrain', 'ImageClassificationInferencer', 'out[0]["pred_score"] > 0'),
 )
 
 

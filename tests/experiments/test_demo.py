@@ -35,8 +35,6 @@ def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path):
     summary = json.loads(next((tmp_path / 'demo').glob('segmenter*lape*/summary.json')).read_text())
     assert summary['seeds'] == [121]
     assert set(summary['last']['metrics']) >= {'mIoU'}
-    record = json.loads(next((tmp_path / 'demo').glob('upernet*/seed_121/run.json')).read_text())
-    assert record['world_size'] == 2
     assert 'init_weights' not in printed  # MMEngine's lines a parameter
     assert all(line.count(' left') <= 1 for line in printed.splitlines()), 'one estimate of the time left'
     assert printed.startswith('[0:00:00, about 0:0')

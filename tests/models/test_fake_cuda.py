@@ -28,6 +28,7 @@ from mmlape.models import (
     TimmViTAdapter,
     VisionTransformer,
     ViTAdapter,
+    ViTPyramid,
 )
 from mmlape.models.adapter.deform_attn import available_backends, multi_scale_deformable_attention
 from mmlape.models.base.backbone import BaseBackbone
@@ -72,6 +73,9 @@ MODELS = {
     'vit-lite': lambda: compact(PATCHES, 'cls_token', pe_type=INSIDE, **LAPE),
     'adapter': lambda: ViTAdapter(ARCH, 32, pe_type=INSIDE, **LAPE, **WINDOWS, **PARTS, **TWO),
     'adapter, no PE': lambda: ViTAdapter(ARCH, 32, pe_type='none', with_cp=True, **PARTS, **TWO),
+    'pyramid over BEiT': lambda: ViTPyramid(
+        ARCH, 32, pe_type='beit', qkv_bias='qv', out_indices=(1,), up_norm_cfg=dict(type='SyncBN')
+    ),
     'timm, rotary': lambda: TimmViT(**DINOV3),
     'timm, frozen': lambda: TimmViT(**DINOV2, frozen=True, frozen_dtype='bf16'),
     'timm adapter': lambda: TimmViTAdapter(DINOV2, 'inject', 'resize-image', layers=[0, 1], **PARTS),
