@@ -8,8 +8,8 @@ export PYTHON OPS
 # Compiled modules are kept: without them, each process compiles the libraries again, which takes 5 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Parallel tests; many start processes of their own.
-WORKERS ?= 2
+# Parallel tests, for two cores: many wait for processes that they have started, and some for a lock or a signal.
+WORKERS ?= 3
 
 .PHONY: setup lock demo check test test-slurm mutants bench lint doctor
 .DEFAULT_GOAL := setup

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny
 import torch
 from tiny import GUARD, ROOT, environment
 from torch import nn
@@ -24,20 +25,15 @@ from mmlape.models import VisionTransformer
 TINY = ('--quick', '--arch', 'mini', '--sizes', '64')
 
 
-def bench(*words: str, status: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, '-m', 'benchmarks', *words],
-        cwd=ROOT, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=GUARD,
-    )  # fmt: skip
-    assert done.returncode == status, done.stdout[-4000:]
-    return done.stdout
+def bench(*words: str, status: int = 0, **more: str) -> str:
+    return tiny.run(sys.executable, '-m', 'benchmarks', *words, cwd=ROOT, status=status, **more)
 
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory) -> tuple[Path, dict, str]:
     """A real run of two suites: the folder, the result file, and what was printed."""
     out = tmp_path_factory.mktemp('benchmarks')
-    printed = bench('joining', 'deform', *TINY, '--threads', '1', '--out', str(out))
+    printed = bench('joining', 'deform', *TINY, '--threads', '1', '--out', str(out), **tiny.REAL)
     return out, json.loads((out / 'results.json').read_text()), printed
 
 

@@ -71,10 +71,11 @@ def test_swin_is_one_graph_and_leaves_no_masks_behind(pad_small_map):
     apart_in.cache_clear()
     run, counter = compiled(model)
     with torch.no_grad():
-        run(torch.randn(1, 3, 64, 72))
-        assert apart_in.cache_info().currsize == 0
-        check(model, run, (64, 72), (66, 90))
-        assert counter.frame_count <= 3
+        if not pad_small_map:  # larger maps are padded in either case
+            run(torch.randn(1, 3, 64, 72))
+            assert apart_in.cache_info().currsize == 0
+            check(model, run, (64, 72), (66, 90))
+            assert counter.frame_count <= 3
         check(model, run, (9, 40))
 
 
