@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Configs
 
 Made by `python docs/catalogue.py` from the metafiles. Parameters and FLOPs are exact; FLOPs are for one image of the
-config's size, a multiply-add is one (`mmlape model-cost CONFIG`). The figures are the papers'. We have trained none of
-these but the small models of Fashion-MNIST, whose results are in [docs/results](../docs/results). Grids of ablations
-are [studies](../studies).
+config's size, a multiply-add is one (`mmlape model-cost CONFIG`). The figures are the papers'; mIoU ms is of images at
+several scales and flipped, which these configs do not test. We have trained none of these but the small models of
+Fashion-MNIST, whose results are in [docs/results](../docs/results). Grids of ablations are [studies](../studies).
 """
 
 

@@ -150,6 +150,9 @@ BY_FILE = {
          'return [self.ids[UNKNOWN]]\n            found', 'return found\n            found'),
     ],
     'mmlape/checkpoint/heads.py': [
+        ("released: DINOv2's table taken for AugReg's", "577: 'augreg', 1370", "1370: 'augreg', 577"),
+        ('released: baselines named as adapters', '"plain-" * plain', '"plain-" * False'),
+        ('released: upgraded heads named as plain ones', '"upgraded-" * upgraded', '"upgraded-" * False'),
         ("released: Mask2Former's cross-attention is its second", r'1cross_attn.', '1no_attn.',
          r"attentions\.1\.', r'\1self_attn.'", r"attentions\.1\.', r'\1cross_attn.'", '1no_attn.', '1self_attn.'),
         ("released: DINOv3's norms exchanged", r'{_OF_QUERY_LAYER}norms.1.', '{_OF_QUERY_LAYER}norms.x.',
@@ -160,7 +163,7 @@ BY_FILE = {
     ],
     'mmlape/checkpoint/released.py': [
         ('released: the backbone of another file forgotten', 'backbone.init_weights()', 'pass'),
-        ('released: any other head', 'if not names or (theirs is ours', 'if True or (theirs is ours'),
+        ('released: any other head', 'if not set(names) - set(own) or (theirs is ours', 'if True or (theirs is ours'),
     ],
     'mmlape/models/adapter/deform_attn.py': [
         ('device: centres of cells on the CPU', 'rows - 0.5, rows, device=device)', 'rows - 0.5, rows)'),
@@ -749,6 +752,9 @@ BY_FILE = {
         ('buckets: distance not squared', 'rows.square() + columns.square()', 'rows.abs() + columns.abs()'),
         ('buckets: code ranks squares', "squared if self.reading == 'code' else _rank(squared)", '_rank(squared)'),
         ('buckets: h without its bound', '.clamp(-int(self.beta), int(self.beta)).long()', '.long()'),
+    ],
+    'mmlape/models/mask2former/ffn.py': [
+        ('mask2former: FFNs keep their activations', 'if not is_grad_enabled():', 'if is_grad_enabled():'),
     ],
     'mmlape/models/mask2former/pixel_decoder.py': [
         ('mask2former: no embedding of levels', '.transpose(1, 2) + level)', '.transpose(1, 2) + 0 * level)'),

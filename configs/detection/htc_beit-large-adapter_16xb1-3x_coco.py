@@ -8,6 +8,6 @@ _base_ = [
     '../_base_/datasets/coco_stuffthing.py',
     '../_base_/schedules/adamw_3x.py',
 ]
-model = dict(backbone=_base_.beit)
+model = dict(backbone=_base_.beit, neck=_base_.beit_neck, test_cfg=_base_.beit_test_cfg)
 optim_wrapper = dict(paramwise_cfg=dict(_delete_=True, **_base_.paramwise))
 auto_scale_lr = dict(base_batch_size=16)

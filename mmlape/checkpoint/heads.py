@@ -138,14 +138,48 @@ DATA = {
     ('mmseg', 171): 'coco-stuff*',
     ('mmseg', 59): 'pascal-context-59',
     ('mmseg', 21): 'voc2012',
+    ('mmseg', 6): 'potsdam',
+    ('mmseg', 2): 'chase-db1',
     ('mmdet', 80): 'coco',
     ('mmdet', 133): 'coco-panoptic',
 }
 """Datasets by their number of classes, as names of configs have them."""
 SIZES = {192: 'tiny', 384: 'small', 768: 'base', 1024: 'large', 1536: 'giant', 4096: '7b'}
 """ViTs by their width, as names of configs have them."""
+BY_TABLE = {577: 'augreg', 1370: 'dinov2'}
+"""Bases by the rows of their position embedding."""
 ARMS = ('-lape', '-dpn')
 """In names of configs of other models than the released ones."""
+STUDIES = {
+    'studies/vit-adapter-coco.yml': {
+        'mask-rcnn_deit-base_coco': 'mask-rcnn-base',
+        'mask-rcnn_augreg-large_coco': 'mask-rcnn-large',
+        'mask-rcnn_uni-perceiver-base_coco': 'mask-rcnn-uniperceiver',
+        'mask-rcnn_dinov2-small_coco': 'mask-rcnn-dinov2-small',
+        'mask-rcnn_dinov2-base_coco': 'mask-rcnn-dinov2-base',
+        'mask-rcnn_dinov2-large_coco': 'mask-rcnn-dinov2-large',
+        'upgraded-mask-rcnn_deit-base_coco': 'upgraded-25e',
+        'mask-rcnn_plain-deit-tiny_coco': 'mask-rcnn-vit-tiny',
+        'mask-rcnn_plain-deit-small_coco': 'mask-rcnn-vit-small',
+        'mask-rcnn_plain-deit-base_coco': 'mask-rcnn-vit-base',
+        'mask-rcnn_plain-augreg-large_coco': 'mask-rcnn-vit-large',
+        'cascade-mask-rcnn_deit-base_coco': 'cascade-base',
+        'cascade-mask-rcnn_plain-deit-base_coco': 'cascade-vit-base',
+        'htc_uni-perceiver-large_coco': 'htc-uniperceiver',
+    },
+    'studies/vit-adapter-segmentation.yml': {
+        'upernet_deit-base_ade20k': 'upernet-base',
+        'upernet_augreg-base_ade20k': 'upernet-augreg-base',
+        'upernet_augreg-large_ade20k': 'upernet-augreg-large',
+        'upernet_uni-perceiver-large_ade20k': 'upernet-uniperceiver-large',
+        'upernet_plain-beit*-large_ade20k': 'upernet-beit-plain',
+        'upernet_beit*-large_coco-stuff*': 'upernet-stuff10k',
+        'upernet_beit*-large_pascal-context-59': 'upernet-pascal',
+        'mask2former_beit*-base_coco-stuff*': 'stuff10k-base',
+        'mask2former_beit*-base_pascal-context-59': 'pascal-base',
+    },
+}
+"""Arms of studies by what ``fitting_configs`` reads of a file, for released models that no config is named after."""
 
 
 def kind_of_head(names: Iterable[str]) -> HeadKind | None:
@@ -219,7 +253,7 @@ def _classes(kind: HeadKind, tensors: Tensors) -> int:
 def fitting_configs(stored: Tensors, weights: Weights) -> list[str]:
     """Return the configs, below ``configs``, whose names have the method, base, size and dataset of a complete model.
 
-    ``stored`` are its tensors, ``weights`` those of its backbone.
+    ``stored`` are its tensors, ``weights`` those of its backbone. Without such a config it is the arm of a study.
     """
     tensors, _ = rename_heads(stored)
     kind = kind_of_head(tensors)
@@ -233,11 +267,17 @@ def fitting_configs(stored: Tensors, weights: Weights) -> list[str]:
         base = 'dinov3'
     elif stem.shape[-1] == 14:
         base = 'dinov2'
-    elif weights.tensors.get('pos_embed', stem).shape[1] == 577:
-        base = 'augreg'
+    elif weights.layout.startswith('uni-perceiver'):
+        base = 'uni-perceiver'
+    else:
+        base = BY_TABLE.get(weights.tensors.get('pos_embed', stem).shape[1], 'deit')
     size, data = SIZES.get(len(stem), ''), DATA.get((kind.toolbox, _classes(kind, tensors)))
+    plain = weights.layout.endswith('-baseline')
+    upgraded = kind.method == 'mask-rcnn' and any('.shared_convs.' in name for name in tensors)
+    known = f'{"upgraded-" * upgraded}{kind.method}_{"plain-" * plain}{base}-{size}_{data}'
+    arms = [f'{study}:{arms[known]}' for study, arms in STUDIES.items() if known in arms]
     archs = [f'vit{size[:1]}14-dinov2'] * (base == 'dinov2') + [f'{base}-{size}']
-    return [name for arch in archs for name in _named(f'{kind.method}_{arch}*_{data}')]
+    return arms or [name for arch in archs if not plain for name in _named(f'{kind.method}_{arch}*_{data}')]
 
 
 def linear_configs(tensors: Tensors) -> list[str]:

@@ -16,9 +16,10 @@
         overrides: {model.backbone.patch_norm: rms}
         variables: {}                 # of the base: the values of its {{$NAME:default}}
         figure: {b16: 0.0, s16: -0.1}
+        also: {mask AP: 44.8}         # further figures, of other metrics; of the arm's only base
 
 An arm is trained alone as ``FILE.yml:ARM``, and is the config ``FILE-ARM``. One without overrides is its base, whose
-figures are in the metafile.
+figures are in the metafile. ``!tuple [640, 640]`` is a tuple, which some transforms need.
 """
 
 import copy
@@ -26,7 +27,7 @@ import difflib
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +41,7 @@ _NAME = re.compile(r'[\w+][\w.+-]*')
 _STUDY_KEYS = (
     'title', 'paper', 'table', 'runs', 'dataset', 'metric', 'relative_to', 'seeds', 'base', 'bases', 'arms',
 )  # fmt: skip
-_ARM_KEYS = ('title', 'base', 'bases', 'overrides', 'variables', 'figure')
+_ARM_KEYS = ('title', 'base', 'bases', 'overrides', 'variables', 'figure', 'also')
 _BASE_KEYS = ('title', 'base', 'overrides')
 
 
@@ -58,6 +59,7 @@ class StudyArm:
     variables: Mapping[str, str]
     figure: str | None = None  # the paper's figure as it is printed; None if the study has none for it
     relative_to: str | None = None  # the arm that the figure is the difference from; None if it is a score
+    also: Mapping[str, str] = field(default_factory=dict)  # further figures of the paper by metric, as printed
 
 
 class _Base(NamedTuple):
@@ -179,6 +181,7 @@ _Loader.add_implicit_resolver('tag:yaml.org,2002:bool', re.compile('true|false')
 _Loader.add_implicit_resolver(
     'tag:yaml.org,2002:float', re.compile(r'[-+]?\d+(\.\d*)?[eE][-+]?\d+'), list('-+0123456789')
 )
+_Loader.add_constructor('!tuple', lambda loader, node: tuple(loader.construct_sequence(node, deep=True)))
 
 
 @functools.lru_cache(maxsize=8)
@@ -220,7 +223,7 @@ class _Reader:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice:
             raise self._error(f"arms: two are named '{twice}'")
-        if any(arm.figure for arm in arms) and not content.get('paper'):
+        if any(arm.figure or arm.also for arm in arms) and not content.get('paper'):
             raise self._error('paper: arms have figures, so name their source: paper: NAME (VENUE YEAR)')
         for arm in arms:
             if arm.relative_to:
@@ -248,7 +251,8 @@ class _Reader:
             raise self._error(f'{where} has no base: give base: CONFIG for it or for the study')
         overrides = self._mapping(f'{where}: overrides', entry.get('overrides') or {})
         variables = self._mapping(f'{where}: variables', entry.get('variables') or {})
-        figures = self._figures(where, (self.printed['arms'][name] or {}).get('figure'), chosen)
+        printed = self.printed['arms'][name] or {}
+        figures, also = self._figures(where, printed.get('figure'), chosen), self._also(where, printed, chosen)
         first, relative_to = next(iter(bases or chosen)), self.content.get('relative_to')
         for key, base in chosen.items():
             suffix = f'-{key}' if key and key != first else ''
@@ -262,7 +266,25 @@ class _Reader:
                 {str(variable): str(value) for variable, value in variables.items()},
                 figures.get(key),
                 f'{relative_to}{suffix}' if relative_to and figures.get(key) else None,
+                also,
             )
+
+    def _also(self, where: str, printed: Mapping, bases: Mapping[str, _Base]) -> dict[str, str]:
+        """Return the printed further figures of an arm with one base."""
+        if printed.get('also') is None:
+            return {}
+        if len(bases) > 1:
+            raise self._error(f'{where}: also: needs a single base, not {", ".join(bases)}')
+        texts = self._mapping(f'{where}: also', printed['also'])
+        return {metric: self._number(f'{where}: also: {metric}', text) for metric, text in texts.items()}
+
+    def _number(self, where: str, text: Any) -> str:
+        """Return a figure as it is printed, or raise ConfigError."""
+        try:
+            float(text)
+        except (TypeError, ValueError):
+            raise self._error(f'{where}: {text} is no number') from None
+        return text
 
     def _figures(self, where: str, given: Any, bases: Mapping[str, _Base]) -> dict[str, str]:
         """Return the printed figure of an arm on each base that has one."""
@@ -273,10 +295,7 @@ class _Reader:
             raise self._error(f'{where}: figure: give one for each base: {{{next(iter(bases))}: ...}}')
         for key, text in figures.items():
             self._require_known(f'{where}: figure', key, bases)
-            try:
-                float(text)
-            except (TypeError, ValueError):
-                raise self._error(f'{where}: figure: {text} is no number') from None
+            self._number(f'{where}: figure', text)
         return figures
 
     def _bases(self, where: str, content: Mapping) -> dict[str, _Base]:

@@ -59,6 +59,8 @@ def arms_table(arms: Sequence[Arm]) -> Table:
                 figure = f'{planned.figure} {study.metric}, {study.paper}, {study.table}'.rstrip(', ')
             if planned.relative_to:
                 figure += f', relative to {planned.relative_to}'
+            further = [f'{value} {metric}' for metric, value in planned.also.items()]
+            figure = '\n'.join(filter(None, [figure, *further]))
         rows.append((arm.name, base, '\n'.join(changes), figure or DASH))
     return console_table(text_table(('arm', 'base', 'overrides', "paper's figure"), rows, 4))
 

@@ -22,9 +22,10 @@ from torch import nn
 
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, inspect
-from mmlape.checkpoint.heads import fitting_configs
+from mmlape.checkpoint.heads import STUDIES, fitting_configs
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.reading import read_checkpoint
+from mmlape.engine.study_file import read_study
 from mmlape.errors import CheckpointError
 
 GOLDEN = Path(__file__).parents[1] / 'golden'
@@ -299,6 +300,10 @@ def test_the_heads_of_configs_have_the_released_names(name):
     assert all(found) and sorted(heads) == sorted(key for keys in found for key in keys)
 
 
+MASK_RCNN = ('roi_head.mask_head.conv_logits.weight', 'roi_head.bbox_head.fc_cls.bias')
+UPERNET = ('decode_head.psp_modules.0.1.conv.weight', 'decode_head.conv_seg.bias')
+
+
 @pytest.mark.parametrize(
     ('stem', 'head', 'config'),
     [
@@ -314,8 +319,47 @@ def test_the_config_of_a_released_model_is_named(stem, head, config):
     beit = Weights('vit-adapter', {**weights.tensors, 'blocks.0.attn.relative_position_bias_table': torch.empty(1)})
     beit.tensors['patch_embed.proj.weight'] = torch.empty(1024, 3, 16, 16)
     named = fitting_configs(tensors, beit)
-    assert all(re.search(r'/(mask2former|upernet)_beit.*-large-adapter_.*_ade20k\.py$', name) for name in named)
-    assert bool(named) == ('query_feat' in head)
+    assert named and all(
+        re.search(r'/(mask2former|upernet)_beit.*-large-adapter_.*_ade20k\.py$', name) for name in named
+    )
+
+
+@pytest.mark.parametrize(
+    ('layout', 'width', 'rows', 'heads', 'arm'),
+    [
+        ('vit-adapter', 768, 197, MASK_RCNN, 'coco.yml:mask-rcnn-base'),
+        ('vit-adapter', 768, 1370, MASK_RCNN, 'coco.yml:mask-rcnn-dinov2-base'),
+        ('vit-adapter', 1024, 577, MASK_RCNN, 'coco.yml:mask-rcnn-large'),
+        (
+            'vit-adapter',
+            768,
+            197,
+            (*MASK_RCNN, 'roi_head.bbox_head.shared_convs.0.conv.weight'),
+            'coco.yml:upgraded-25e',
+        ),
+        ('uni-perceiver-adapter', 768, 196, MASK_RCNN, 'coco.yml:mask-rcnn-uniperceiver'),
+        ('vit-baseline', 192, 197, MASK_RCNN, 'coco.yml:mask-rcnn-vit-tiny'),
+        ('vit-baseline', 1024, 197, MASK_RCNN, None),
+        ('uni-perceiver-adapter', 1024, 196, UPERNET, 'segmentation.yml:upernet-uniperceiver-large'),
+        ('vit-adapter', 768, 577, UPERNET, 'segmentation.yml:upernet-augreg-base'),
+    ],
+)
+def test_the_arm_of_a_released_model_is_named(layout, width, rows, heads, arm):
+    """Where no config is of its base and size."""
+    counts = {'roi_head.bbox_head.fc_cls.bias': 81, 'decode_head.conv_seg.bias': 150}
+    tensors = {name: torch.empty(counts.get(name, 1)) for name in heads}
+    stem = dict({'patch_embed.proj.weight': torch.empty(width, 3, 16, 16)}, pos_embed=torch.empty(1, rows, width))
+    assert fitting_configs(tensors, Weights(layout, stem)) == [f'studies/vit-adapter-{arm}'] * bool(arm)
+
+
+def test_the_arms_that_are_named_exist():
+    for file, arms in STUDIES.items():
+        known = {arm.name: arm for arm in read_study(f'mmlape::{file}').arms}
+        for name, arm in arms.items():
+            method = name.removeprefix('upgraded-').partition('_')[0]
+            data = name.rpartition('_')[2].rstrip('*')
+            assert Path(known[arm].base).name.startswith(f'{method}_') or method == 'upernet', name
+            assert data in known[arm].base and not arm.endswith('lape'), name
 
 
 def test_a_released_model_is_converted_and_described(tmp_path, released):

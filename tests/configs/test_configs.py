@@ -366,6 +366,30 @@ def test_windows(family):
     assert [block.attn.window_size for block in blocks] == windowed
 
 
+@pytest.mark.parametrize(
+    ('arm', 'millions', 'more'),
+    [
+        ('coco.yml:mask-rcnn-vit-tiny', 26, 0),
+        ('coco.yml:mask-rcnn-vit-tiny-lape', 26, 0),
+        ('coco.yml:mask-rcnn-uniperceiver', 120, 0),
+        ('coco.yml:upgraded-25e', 122, -2),  # the README counts the extractors that its config has not
+        ('coco.yml:htc-beitv2-o365', 401, 0),
+        ('segmentation.yml:upernet-beit-plain-lape', 440, 1),  # not in the README
+        ('segmentation.yml:upernet-light', 126, 0),  # not in the README
+        ('segmentation.yml:upernet-pascal', 451, 0),
+        ('segmentation.yml:stuff10k-base', 120, 0),
+    ],
+)
+def test_an_arm_builds_and_has_the_readmes_parameters(arm, millions, more):
+    """One of each kind that ViT-Adapter's README has and no config is of."""
+    cfg = load_config(f'mmlape::studies/vit-adapter-{arm}')
+    count = sum(p.numel() for p in build_without_data(cfg).parameters())
+    assert round(count / 1e6 - more) == millions
+    for split in ('train', 'val', 'test'):
+        for dataset in iter_unwrapped(cfg[f'{split}_dataloader'].dataset):
+            assert Compose(dataset.pipeline).transforms
+
+
 # the index
 
 
@@ -406,7 +430,7 @@ def test_metafiles_quote_what_configs_expect():
         assert all(one['Epoch'] == 100 for one in results if 'Epoch' in one)
         of_dpn = bool(re.match('(linear_)?vit-', path.stem)) and not re.match('vit-(lite|mini)', path.stem)
         paper = next((paper for part, paper in papers.items() if part in path.stem), 'LaPE (ICCV 2023)')
-        if method_of(path) in PUBLIC:
+        if method_of(path) in PUBLIC or '_beit-' in path.stem:
             paper = 'ViT-Adapter (ICLR 2023)'
             assert all('README' in one['Source'] for one in quoted)
         both = [] if of_dpn or '-dpn' in path.stem else [paper] * bool(numbers)

@@ -224,6 +224,15 @@ def test_3x_schedule(tmp_path):
     assert rates[33 * 600] == rates[-1] == pytest.approx(1e-6)
 
 
+def test_the_upgraded_mask_rcnns_schedule(tmp_path):
+    """2,000 iterations of warm-up, then a cosine by epochs that would end at a hundredth."""
+    rates = learning_rates(load_config('mmlape::studies/vit-adapter-coco.yml:upgraded-25e'), tmp_path, 2500)
+    assert len(rates) == 25 * 2500 and rates[0] == pytest.approx(1e-7) and rates[2000] == pytest.approx(1e-4)
+    for epoch in (1, 12, 24):
+        cosine = 1e-6 + (1e-4 - 1e-6) * (1 + np.cos(np.pi * epoch / 25)) / 2
+        assert rates[epoch * 2500] == rates[epoch * 2500 + 2499] == pytest.approx(cosine, rel=1e-6)
+
+
 def test_mmsegmentations_segmenter_schedule(tmp_path):
     cfg = load_config('mmlape::studies/ade20k-values.yml:segmenter-tiny-lape-mmseg')
     rates = learning_rates(cfg, tmp_path, 2500)

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from mmcv.cnn.bricks.transformer import FFN
 from mmcv.ops import MultiScaleDeformableAttention as PlainAttention
 from mmdet.models.layers import MSDeformAttnPixelDecoder as PlainDecoder
 from mmengine.config import ConfigDict
@@ -20,14 +21,15 @@ from mmlape.models import Mask2FormerHead, MSDeformAttnPixelDecoder, MultiScaleD
 DIMS, CLASSES = 16, 3
 ATTENTION = dict(embed_dims=DIMS, num_heads=2, num_levels=3, num_points=4, dropout=0.0, batch_first=True)
 CROSS = dict(embed_dims=DIMS, num_heads=2, attn_drop=0.0, proj_drop=0.0, batch_first=True)
-FFN = dict(embed_dims=DIMS, feedforward_channels=24, num_fcs=2, ffn_drop=0.0, act_cfg=dict(type='ReLU', inplace=True))
+RELU = dict(type='ReLU', inplace=True)
+FFN_CFG = dict(embed_dims=DIMS, feedforward_channels=24, num_fcs=2, ffn_drop=0.0, act_cfg=RELU)
 DECODER = dict(
     in_channels=[6, 7, 8, 9],
     strides=[4, 8, 16, 32],
     feat_channels=DIMS,
     out_channels=DIMS,
     norm_cfg=dict(type='GN', num_groups=4),
-    encoder=dict(num_layers=2, layer_cfg=dict(self_attn_cfg=ATTENTION, ffn_cfg=FFN)),
+    encoder=dict(num_layers=2, layer_cfg=dict(self_attn_cfg=ATTENTION, ffn_cfg=FFN_CFG)),
     positional_encoding=dict(num_feats=DIMS // 2, normalize=True),
 )
 HEAD = dict(
@@ -44,7 +46,7 @@ HEAD = dict(
     transformer_decoder=dict(
         num_layers=2,
         return_intermediate=True,
-        layer_cfg=dict(self_attn_cfg=CROSS, cross_attn_cfg=CROSS, ffn_cfg=FFN),
+        layer_cfg=dict(self_attn_cfg=CROSS, cross_attn_cfg=CROSS, ffn_cfg=FFN_CFG),
     ),
     loss_cls=dict(type='mmdet.CrossEntropyLoss', class_weight=[1.0] * CLASSES + [0.1]),
     loss_mask=dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True),
@@ -200,6 +202,29 @@ def test_losses_are_mmsegmentations():
     assert len(losses[0]) == 9
     for name, loss in losses[0].items():
         torch.testing.assert_close(loss, losses[1][name], atol=1e-4, rtol=1e-4)
+
+
+def test_recomputed_ffns_change_nothing(monkeypatch):
+    """Each of the four runs again in the backward pass, in training alone; start, outputs and gradients stay."""
+    calls, forward = [], FFN.forward
+    monkeypatch.setattr(FFN, 'forward', lambda self, *args: calls.append(self) or forward(self, *args))
+    decoder = dict(HEAD['pixel_decoder'], type='mmlape.MSDeformAttnPixelDecoder')
+    x, metas, found = maps(1, 64, 64), [SegDataSample(metainfo=dict(img_shape=(64, 64)))], []
+    for with_cp in (False, True):
+        torch.manual_seed(5)
+        model = head(pixel_decoder=dict(decoder, with_cp=with_cp), with_cp=with_cp)
+        classes, masks = model(x, metas)
+        total = sum(o.sum() for o in classes) + sum(o.square().sum() for o in masks)
+        gradients = torch.autograd.grad(total, list(model.parameters()), allow_unused=True)
+        found.append([total, *(gradient for gradient in gradients if gradient is not None)])
+        assert len(calls) == (8 if with_cp else 4)
+        calls.clear()
+        with torch.no_grad():
+            model(x, metas)
+        assert len(calls) == 4
+        calls.clear()
+    for own, other in zip(*found, strict=True):
+        torch.testing.assert_close(own, other, atol=0, rtol=0)
 
 
 @pytest.fixture(scope='module')

@@ -1,21 +1,25 @@
 """Mask2Former for semantic segmentation over ViT-Adapter-S, for 150 classes; the head is mmsegmentation's.
 
 Map k takes the features after interaction k. Scores are resized to the image, as in ViT-Adapter's released models.
-`heads`: its widths, also ViT-Adapter's; giant is DINOv2's. `beit`: BEiT under the adapter, in its sizes. `paramwise`:
-its rule of learning rates and weight decay, without the layer decay's rate. Queries and output layers train at the
-rate of the embeddings, and all but vectors decays.
+`heads`: its widths, also ViT-Adapter's; giant is DINOv2's; medium and large recompute their FFNs. `beit`: BEiT under
+the adapter, in its sizes. `paramwise`: its rule of learning rates and weight decay, without the layer decay's rate.
+Queries and output layers train at the rate of the embeddings, and all but vectors decays.
 """
 
 # width, heads, and FFN of the encoder and of the decoder
-widths = dict(base=(256, 8, 1024, 2048), large=(1024, 32, 4096, 4096), giant=(1536, 32, 6144, 6144))
+widths = dict(
+    base=(256, 8, 1024, 2048), medium=(256, 8, 2048, 2048), large=(1024, 32, 4096, 4096), giant=(1536, 32, 6144, 6144)
+)
 dropless = dict(attn_drop=0.0, proj_drop=0.0, batch_first=True)
 ffn = dict(num_fcs=2, ffn_drop=0.0, act_cfg=dict(type='ReLU', inplace=True))
 heads = {
     size: dict(
         feat_channels=width,
         out_channels=width,
+        with_cp=size in ('medium', 'large'),
         pixel_decoder=dict(
             type='mmlape.MSDeformAttnPixelDecoder',
+            with_cp=size in ('medium', 'large'),
             num_outs=3,
             norm_cfg=dict(type='GN', num_groups=32),
             act_cfg=dict(type='ReLU'),

@@ -1,7 +1,23 @@
 """UperNet over ViT-Adapter-Ti, for 150 classes, with an auxiliary FCN head on the map of stride 16.
 
 Attention is global in all layers. Map k takes the features after interaction k. `sizes`: what the width changes.
+`beit`: BEiT-L of ViT-Adapter's public code under the adapter. `paramwise`: its rule of learning rates and decay, where
+all but vectors decays.
 """
+
+paramwise = dict(layer_decay_rate=0.9, flat_decay_mult=0.0, position_decay_mult=1.0)
+beit = dict(
+    arch='vit-large',
+    with_cls_token=True,
+    pe_type='beit',
+    qkv_bias='qv',
+    layer_scale_init_value=1e-6,
+    init_values=1e-6,
+    deform_num_heads=16,
+    deform_ratio=0.5,
+    with_cp=True,
+    init_cfg=dict(checkpoint='pretrained/beit_large_patch16_224_pt22k_ft22k.pth'),
+)
 
 sizes = dict(
     tiny=dict(

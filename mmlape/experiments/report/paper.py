@@ -127,7 +127,9 @@ def _arm_entry(config: str, parameters: int | None) -> IndexEntry | None:
     if arm.figure is not None:
         figure = f'{arm.figure} relative to {arm.relative_to}' if arm.relative_to else arm.figure
         paper = f'{study.paper}, {study.table}' if study.table else study.paper
-        quotations = (Quotation(paper, study.runs, study.dataset, {METRICS.get(study.metric, study.metric): figure}),)
+        figures = {METRICS.get(study.metric, study.metric): figure}
+        figures |= {METRICS[name]: text for name, text in arm.also.items() if name in METRICS}
+        quotations = (Quotation(paper, study.runs, study.dataset, figures),)
     return IndexEntry(length=base.length if kept else None, batch=base.batch if kept else None, quotations=quotations)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid
+from mmlape.models.mask2former.ffn import recompute_ffns
 from mmlape.registry import MODELS
 
 UPSAMPLED = ('masks', 'scores')
@@ -29,13 +30,15 @@ class Mask2FormerHead(PlainHead):
         *args: Of mmsegmentation's head.
         upsampled: What is resized to the image: the 'masks' of the queries before their sigmoid, or the 'scores' of
             the classes, as for the released models.
+        with_cp: Recompute the activations of the decoder's FFNs in the backward pass to save memory; those of the
+            pixel decoder have a ``with_cp`` of their own.
         **kwargs: Of mmsegmentation's head.
 
     Raises:
         ConfigError: For another ``upsampled``, or class weights that do not fit ``num_classes``.
     """
 
-    def __init__(self, *args, upsampled: str = 'masks', **kwargs):
+    def __init__(self, *args, upsampled: str = 'masks', with_cp: bool = False, **kwargs):
         if upsampled not in UPSAMPLED:
             raise ConfigError(
                 f'mmlape.Mask2FormerHead: upsampled={upsampled!r}; choose one of: {", ".join(UPSAMPLED)}'
@@ -48,6 +51,8 @@ class Mask2FormerHead(PlainHead):
                 f'needs {self.num_classes + 1}, the last one for no object: [1.0] * {self.num_classes} + [0.1]'
             )
         self.upsampled = upsampled
+        if with_cp:
+            recompute_ffns(self.transformer_decoder.layers)
 
     def predict(self, x: tuple[Tensor, ...], batch_img_metas: list[dict], test_cfg: dict) -> Tensor:
         """Return the scores of all classes, (B, classes, H, W), at the size of the window or of the padded image."""

@@ -19,6 +19,7 @@ from mmlape.errors import ConfigError
 from mmlape.models.adapter.deform_attn import Cells, multi_scale_deformable_attention
 from mmlape.models.grid import Grid, cached_tensor, to_maps
 from mmlape.models.layers.linear import linear
+from mmlape.models.mask2former.ffn import recompute_ffns
 from mmlape.registry import MODELS
 
 
@@ -98,11 +99,17 @@ def _sides(shapes: tuple[Grid, ...], device: torch.device) -> Tensor:
 class MSDeformAttnPixelDecoder(PlainDecoder):
     """mmdetection's pixel decoder on our deformable attention; arguments, parameters and their names are the same.
 
+    Args:
+        in_channels: Channels of each map, finest first.
+        *args: Of mmdetection's decoder.
+        with_cp: Recompute the FFNs' activations in the backward pass to save memory.
+        **kwargs: Of mmdetection's decoder.
+
     Raises:
         ConfigError: There are fewer maps than levels of the encoder.
     """
 
-    def __init__(self, in_channels: Sequence[int] = (256, 512, 1024, 2048), *args, **kwargs):
+    def __init__(self, in_channels: Sequence[int] = (256, 512, 1024, 2048), *args, with_cp: bool = False, **kwargs):
         super().__init__(in_channels, *args, **kwargs)
         if self.num_input_levels < self.num_encoder_levels:
             raise ConfigError(
@@ -111,6 +118,8 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
             )
         for layer in self.encoder.layers:
             layer.self_attn = MultiScaleDeformableAttention(**layer.self_attn_cfg)
+        if with_cp:
+            recompute_ffns(self.encoder.layers)
 
     def forward(self, feats: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Return the mask features at the finest stride, and ``num_outs`` maps, coarsest first.
