@@ -152,7 +152,7 @@ TABLES = re.compile(
 )
 DECAYED = re.compile(
     r'(cct|cvt|vit-lite)-.*fashion-mnist(-10k)?|(cct|cvt|vit-lite)-.*_cifar100?|linear_vit-base-.*'
-    r'|mask2former_(?!deit-mini).*|htc_.*'
+    r'|mask2former_(?!deit-mini).*|upernet_beit-.*|htc_.*'
 )
 """The public recipes that decay the PE."""
 
