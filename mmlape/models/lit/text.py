@@ -23,6 +23,8 @@ class TextTransformer(BaseModule):
         init_cfg: Of ``mmengine.model.BaseModule``.
     """
 
+    pe_names = ('pos_embed',)  # position encodings do not decay unless a config says so
+
     def __init__(
         self,
         embed_dims: int = 768,
