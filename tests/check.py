@@ -102,6 +102,9 @@ class Deadline:
         self.collected = len(ids)
         self.manager = node.config.pluginmanager.getplugin('dsession')
 
+    def pytest_collectreport(self, report):
+        self.failed |= report.failed
+
     def pytest_runtest_logreport(self, report):
         self.done.add(report.nodeid)
         self.failed |= report.failed
