@@ -294,7 +294,7 @@ def check_config(code: str, folder: Path) -> None:
                 MODELS.build({**model['backbone']})
 
 
-def script(page: Path, blocks: list[Block]) -> str:
+def script(blocks: list[Block]) -> str:
     """Return the blocks as one script of bash, which writes their files and names the block that fails."""
     lines = ['set -euo pipefail', 'trap \'echo "failed: $block" >&2\' ERR']
     for block in blocks:
