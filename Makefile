@@ -24,7 +24,7 @@ $(STAMP): mmlape/requirements.txt pyproject.toml setup.py
 # New versions of everything that pyproject.toml allows; ARGS='--upgrade-package timm' of one package.
 lock: $(STAMP)
 	@$(VENV)/uv/bin/uv pip compile -q --universal --python-version 3.10 --generate-hashes --no-annotate \
-		--extra stack --extra dev --custom-compile-command 'make lock' pyproject.toml -o mmlape/requirements.txt \
+		--extra stack --extra dev --extra docs --custom-compile-command 'make lock' pyproject.toml -o mmlape/requirements.txt \
 		$(or $(ARGS),--upgrade)
 
 demo: $(STAMP)
