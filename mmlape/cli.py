@@ -26,7 +26,7 @@ COMMANDS = {
     'plot-grad-norms': 'plot gradient norms by depth, of runs trained with --log-grad-norm',
     'check-data': "check every file and annotation of a config's data before training",
     'make-mini-data': 'write the mini data: handwritten digits in the layouts of COCO, ADE20K and ImageNet',
-    'checkpoint': 'inspect, convert or publish a checkpoint; average the weights of several',
+    'checkpoint': 'inspect, convert, publish, push or pull a checkpoint; average the weights of several',
     'export-onnx': "write a config's backbone as an ONNX graph, checked against PyTorch",
     'print-config': 'print what a config resolves to, how it differs from another, where its values come from',
     'list-models': 'print the names of the models that mmlape.get_model builds',
