@@ -3,6 +3,8 @@
 import argparse
 import importlib
 
+from mmlape.commands import COMMANDS
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
@@ -26,8 +28,6 @@ def run(args: argparse.Namespace) -> int:
 
 def complete_parser() -> argparse.ArgumentParser:
     """Return one parser with every sub-command and its options."""
-    from mmlape.cli import COMMANDS
-
     parser = argparse.ArgumentParser('mmlape')
     parser.add_argument('-V', '--version', action='store_true', help='print the version')
     commands = parser.add_subparsers()
