@@ -1,14 +1,14 @@
-"""The tutorials as a newcomer follows them: all blocks of a page in order, in an empty folder."""
+"""The tutorials, and other pages with blocks that run, as a newcomer follows them: in order, in an empty folder."""
 
 import pytest
 import tiny
 from doc_blocks import ROOT, blocks, script
 
-PAGES = sorted((ROOT / 'docs' / 'tutorials').glob('*.md'))
+PAGES = [page for page in sorted((ROOT / 'docs').rglob('*.md')) if any(block.runs for block in blocks(page))]
 
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.stem)
-def test_a_tutorial_runs_as_it_stands(page, tmp_path):
+def test_a_page_runs_as_it_stands(page, tmp_path):
     run(page, tmp_path)
 
 
@@ -20,7 +20,7 @@ def run(page, folder):
     for name, call in (('python', ''), ('mmlape', ' -m mmlape')):
         (programs / name).write_text(f'#!/bin/sh\nexec {environment["PYTHON"]}{call} "$@"\n')
         (programs / name).chmod(0o755)
-    text = script([block for block in blocks(page) if block.mode != 'check'])
+    text = script([block for block in blocks(page) if block.runs])
     (folder.parent / 'page.sh').write_text(text)
     path = f'{programs}:{environment["PATH"]}'
     return tiny.run('bash', folder.parent / 'page.sh', cwd=folder, PATH=path)
