@@ -19,14 +19,16 @@ from catalogue import what
 from figures import draw_kinds
 from mmengine.registry import Registry
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 
 import mmlape
 from mmlape import registry
-from mmlape.cli import COMMANDS
+from mmlape.commands import COMMANDS
 from mmlape.engine.study_file import read_study
 from mmlape.models.adapter.model import AdapterMixin
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position import Joining
+from mmlape.models.vit.model import VisionTransformer
 from mmlape.quiet import quiet_stack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +76,10 @@ def _parser(parser: argparse.ArgumentParser, heading: str) -> Iterator[str]:
                     one.description = one.description or f'{listed.help[0].upper()}{listed.help[1:]}.'
                     yield from _parser(one, f'{heading}#')
             elif not isinstance(action, argparse._HelpAction):
-                yield f'`{formatter._format_action_invocation(action)}`\n: {text(formatter._expand_help(action))}\n'
+                option = formatter._format_action_invocation(action)
+                if not action.help:
+                    raise ExtensionError(f'{parser.prog}: {option} has no help')
+                yield f'`{option}`\n: {text(formatter._expand_help(action))}\n'
 
 
 # models
@@ -96,13 +101,10 @@ def options() -> str:
     lines = []
     for name, kind in registered('MODELS').items():
         if issubclass(kind, BaseBackbone):
-            lines += [f'\n## {name}\n', text(_summary(kind)), '\n| argument | default | |', '| --- | --- | --- |']
+            lines += [f'\n## {name}\n', text(inspect.getdoc(kind).partition('\n\n')[0])]
+            lines += ['\n| argument | default | meaning |', '| --- | --- | --- |']
             lines += [f'| `{key}` | {default} | {said} |' for key, default, said in _arguments(kind)]
     return '\n'.join(lines)
-
-
-def _summary(kind: type) -> str:
-    return inspect.getdoc(kind).partition('\n\n')[0]
 
 
 def _arguments(kind: type) -> Iterator[tuple[str, str, str]]:
@@ -120,7 +122,7 @@ def _arguments(kind: type) -> Iterator[tuple[str, str, str]]:
 
 
 def _described(mro: tuple[type, ...], name: str) -> str:
-    """Return what the first docstring that describes an argument says; 'As in ``X``.' is looked up in X."""
+    """Return what the first docstring that describes an argument says; by default it means what it does in the ViT."""
     for base in mro:
         said = _docs(base).get(name)
         other = re.fullmatch(r'As in ``(\w+)``\.', said or '')
@@ -128,7 +130,7 @@ def _described(mro: tuple[type, ...], name: str) -> str:
             return _described(registered('MODELS')[other[1]].__mro__, name)
         if said:
             return said
-    return ''
+    return _docs(VisionTransformer).get(name, '')
 
 
 @functools.cache
@@ -148,13 +150,13 @@ def api_functions() -> str:
 
 def api_models() -> str:
     """Return the registered models."""
-    groups = {'Backbones': [], 'Backbones with ViT-Adapter': [], 'Complete models, heads, necks and their parts': []}
-    backbones, adapters, others = groups.values()
+    backbones, adapters, others = [], [], []
     for name, kind in registered('MODELS').items():
-        (
-            adapters if issubclass(kind, AdapterMixin) else backbones if issubclass(kind, BaseBackbone) else others
-        ).append(_autodoc(f'mmlape.{name}', kind, '###'))
-    return '\n'.join(f'\n## {title}\n\n{"".join(group)}' for title, group in groups.items())
+        group = adapters if issubclass(kind, AdapterMixin) else backbones if issubclass(kind, BaseBackbone) else others
+        group.append(_autodoc(f'mmlape.{name}', kind, '###'))
+    titles = ('Backbones', 'Backbones with ViT-Adapter', 'Complete models, heads, necks and their parts')
+    groups = zip(titles, (backbones, adapters, others))
+    return '\n'.join(f'\n## {title}\n\n{"".join(group)}' for title, group in groups)
 
 
 def api(titles: dict[str, str]) -> str:
@@ -231,7 +233,7 @@ def _joining(overrides: dict) -> str | None:
 def kinds() -> str:
     """Return a section with a figure for each kind of position encoding."""
     lines = []
-    for name, contract, summary, alt, file in draw_kinds(ROOT / 'build' / 'docs' / 'figures'):
+    for name, contract, summary, alt, file in draw_kinds(ROOT / 'build' / 'figures'):
         lines += [f'\n## {name}\n', f'{text(summary)} It is {contract}.\n', f'![{alt}](/{file.relative_to(ROOT)})\n']
     return '\n'.join(lines)
 
@@ -266,7 +268,7 @@ GENERATED = dict(
 
 
 def fill(app: Sphinx, page: str, source: list[str]) -> None:
-    """Write the generated parts into a page; a link to a folder goes to its README, one to the list of configs here."""
+    """Write the generated parts into a page; links to folders go to their README, those to configs/README.md here."""
     folder = (ROOT / page).parent
 
     def link(match: re.Match) -> str:
@@ -276,7 +278,7 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
         return f']({match[1].rstrip("/")}/README.md)' if (path / 'README.md').is_file() else match[0]
 
     words = re.sub(r'\]\(([^):#]+)\)', link, source[0])
-    source[0] = re.sub(r'<!-- generated: (\w+) -->', lambda match: GENERATED[match[1]](), words)
+    source[0] = re.sub(r'^<!-- generated: (\w+) -->$', lambda match: GENERATED[match[1]](), words, flags=re.M)
 
 
 def copy_configs(app: Sphinx, error: Exception | None) -> None:
