@@ -1,6 +1,6 @@
 """The generated parts of pages: `<!-- generated: NAME -->` in a page becomes what the function NAME returns.
 
-They are Markdown, made from the live package: parsers, signatures, docstrings, metafiles.
+They are Markdown, made from the live package: parsers, signatures, docstrings; `catalogue.py` reads the metafiles.
 """
 
 import argparse
@@ -10,12 +10,9 @@ import inspect
 import re
 import shutil
 from collections.abc import Iterator
-from html import escape
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-import yaml
-from catalogue import figures as paper_figures
-from catalogue import what
+from catalogue import table
 from figures import draw_kinds
 from mmengine.registry import Registry
 from sphinx.application import Sphinx
@@ -24,7 +21,6 @@ from sphinx.errors import ExtensionError
 import mmlape
 from mmlape import registry
 from mmlape.commands import COMMANDS
-from mmlape.engine.study_file import read_study
 from mmlape.models.adapter.model import AdapterMixin
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position import Joining
@@ -188,48 +184,6 @@ def _autodoc(title: str, what: type, heading: str = '##', members: bool = False)
     return f'\n{heading} {title}\n\n```{{eval-rst}}\n.. {directive}:: {path}\n{option}```\n'
 
 
-# the catalogue
-
-TASKS = dict(detection='detection', segmentation='segmentation', classification='classification', lit='text tuning')
-
-
-def catalogue() -> str:
-    """Return every config and every arm of a study as one table, which `catalogue.js` filters."""
-    rows, known = [], {}
-    for metafile in yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']:
-        for model in yaml.load((ROOT / metafile).read_text(), yaml.BaseLoader)['Models']:
-            path, name = PurePosixPath(model['Config']), model['Name']
-            known[str(path.with_suffix('')).removeprefix('configs/')] = model
-            size = f'{int(model["Metadata"]["Parameters"]) / 1e6:.1f}M'
-            joining = 'lape' if 'lape' in re.split('[-_]', name) else 'default'
-            facts = (TASKS[path.parts[1]], model['In Collection'], joining, name.rpartition('_')[2], size)
-            rows.append((str(path), name, what(ROOT / path), *facts, paper_figures(model).replace('\\', '')))
-    for file in sorted((ROOT / 'studies').glob('*.yml')):
-        study = read_study(file)
-        for arm in study.arms:
-            base = arm.base.removeprefix('mmlape::')
-            joining = _joining(arm.overrides) or ('lape' if 'lape' in re.split('[-_]', base) else 'default')
-            figure = arm.figure and f'{arm.figure} {study.metric}{" vs " + arm.relative_to if arm.relative_to else ""}'
-            quoted = f'{figure} ({study.paper.partition(" (")[0]})' if figure else ''
-            facts = (TASKS[base.partition('/')[0]], known[base]['In Collection'], joining, base.rpartition('_')[2], '')
-            rows.append(
-                (f'studies/{file.name}', f'{file.name}:{arm.name}', f'{study.title}: {arm.title}', *facts, quoted)
-            )
-    head = ('config or arm', 'what it is', 'task', 'model', 'joining', 'data', 'parameters', 'figures of the papers')
-    lines = ['```{raw} html', '<div class="table-wrapper"><table class="docutils" id="catalogue"><thead><tr>']
-    lines += [*(f'<th>{title}</th>' for title in head), '</tr></thead><tbody>']
-    for link, name, *cells in rows:
-        named = f'<a href="../../{link}"><code>{escape(name)}</code></a>'
-        lines.append(f'<tr><td>{named}</td>' + ''.join(f'<td>{escape(cell)}</td>' for cell in cells) + '</tr>')
-    return '\n'.join([*lines, '</tbody></table></div>', '```'])
-
-
-def _joining(overrides: dict) -> str | None:
-    backbone = overrides.get('model.backbone')
-    nested = backbone.get('pe_joining') if isinstance(backbone, dict) else None
-    return overrides.get('model.backbone.pe_joining') or nested
-
-
 def kinds() -> str:
     """Return a section with a figure for each kind of position encoding."""
     lines = []
@@ -244,7 +198,7 @@ GENERATED = dict(
     functions=api_functions,
     models=api_models,
     contracts=api_contracts,
-    catalogue=catalogue,
+    catalogue=table,
     kinds=kinds,
     encodings=lambda: api(dict(POSITION_ENCODINGS=('Kinds', '{}'), JOININGS=('Joinings', '{}'))),
     training=lambda: api(

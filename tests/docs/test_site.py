@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import tiny
 
+pytestmark = pytest.mark.slow  # whichever runs first builds the site
 ROOT = Path(__file__).resolve().parents[2]
 WIDTHS = (1440, 390)
 CHROMIUM = next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
@@ -111,6 +112,12 @@ def test_everything_is_described(site):
     rows = re.findall(r'<tr.*?</tr>', options, re.S)
     empty = [row for row in rows if re.search(r'<td>(<p></p>)?</td>\s*</tr>', row)]
     assert len(rows) > 200 and not empty, empty[:3]
+
+
+def test_links_of_the_catalogue(site):
+    page = site / 'docs/reference/catalogue.html'
+    links = set(re.findall(r'<td><a href="([^"]+)"', page.read_text()))
+    assert len(links) > 200 and all((page.parent / link).is_file() for link in links)
 
 
 def test_equations_need_no_script(site):
