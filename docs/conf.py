@@ -34,7 +34,8 @@ myst_enable_extensions = ['colon_fence', 'deflist', 'dollarmath', 'fieldlist']
 myst_heading_anchors = 4
 nb_execution_mode = 'force'
 nb_execution_raise_on_error = True
-nb_execution_timeout = 60
+nb_execution_timeout = 120
+nb_output_stderr = 'remove'  # warnings of libraries, with paths of the machine
 copybutton_exclude = '.linenos, .gp, .go'
 
 default_role = 'literal'  # docstrings write `name` for code
