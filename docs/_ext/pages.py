@@ -4,11 +4,14 @@ They are Markdown, made from the live package: parsers, signatures, docstrings; 
 """
 
 import argparse
+import ast
 import functools
 import importlib
 import inspect
 import re
 import shutil
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,25 +108,32 @@ def options() -> str:
 
 def _arguments(kind: type) -> Iterator[tuple[str, str, str]]:
     """Yield name, default and description of a constructor's arguments, with those that ``**kwargs`` passes on."""
-    done = {'self'}
-    for place, base in enumerate(kind.__mro__):
-        parameters = inspect.signature(base.__init__).parameters.values() if '__init__' in vars(base) else ()
-        for one in parameters:
-            if one.kind == one.POSITIONAL_OR_KEYWORD and one.name not in done:
-                done.add(one.name)
+    done = {'self'} | ({'out_indices', 'out_type'} if issubclass(kind, AdapterMixin) else set())  # it has four maps
+    for base in kind.__mro__:
+        if '__init__' not in vars(base):
+            continue
+        parameters = inspect.signature(base.__init__).parameters
+        for name, one in parameters.items():
+            if name not in done and (one.kind == one.POSITIONAL_OR_KEYWORD or f'**{name}' in _docs(base)):
                 default = '' if one.default is one.empty else f'`{one.default!r}`'.replace('|', r'\|')
-                yield one.name, default, text(_described(kind.__mro__[place:], one.name))
-        if parameters and not any(one.kind == one.VAR_KEYWORD for one in parameters):
+                shown = f'**{name}' if one.kind == one.VAR_KEYWORD else name
+                yield shown, default, text(_described(kind, name))
+        calls = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(base.__init__))))
+        given = [call for call in calls if isinstance(call, ast.Call) and ast.unparse(call.func) == 'super().__init__']
+        passed = {keyword.arg or ast.unparse(keyword.value) for call in given for keyword in call.keywords}
+        if 'kwargs' not in passed:
             return
+        fixed = getattr(sys.modules[base.__module__], 'FIXED', ())  # the base's, which have one value here
+        done |= {*parameters, *passed, *(key for key, _ in fixed)}
 
 
-def _described(mro: tuple[type, ...], name: str) -> str:
+def _described(kind: type, name: str) -> str:
     """Return what the first docstring that describes an argument says; by default it means what it does in the ViT."""
-    for base in mro:
-        said = _docs(base).get(name)
+    for base in kind.__mro__:
+        said = _docs(base).get(name) or _docs(base).get(f'**{name}')
         other = re.fullmatch(r'As in ``(\w+)``\.', said or '')
         if other:
-            return _described(registered('MODELS')[other[1]].__mro__, name)
+            return _described(registered('MODELS')[other[1]], name)
         if said:
             return said
     return _docs(VisionTransformer).get(name, '')
@@ -132,7 +142,7 @@ def _described(mro: tuple[type, ...], name: str) -> str:
 @functools.cache
 def _docs(kind: type) -> dict[str, str]:
     args = re.search(r'^Args:\n(.*?)(?:\n\n|\Z)', inspect.cleandoc(vars(kind).get('__doc__') or ''), re.S | re.M)
-    return dict(re.findall(r'^    (\w+): (.*(?:\n {8}.*)*)', args[1], re.M)) if args else {}
+    return dict(re.findall(r'^    ([\w*]+): (.*(?:\n {8}.*)*)', args[1], re.M)) if args else {}
 
 
 # the API

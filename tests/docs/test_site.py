@@ -112,6 +112,10 @@ def test_everything_is_described(site):
     rows = re.findall(r'<tr.*?</tr>', options, re.S)
     empty = [row for row in rows if re.search(r'<td>(<p></p>)?</td>\s*</tr>', row)]
     assert len(rows) > 200 and not empty, empty[:3]
+    adapter = options.partition('<section id="vitadapter">')[2].partition('<section')[0]
+    named = set(re.findall(r'<tr[^>]*><td><p><code[^>]*><span class="pre">(.+?)</span>', adapter))
+    assert {'arch', 'conv_inplane', 'pe_joining', 'patch_norm', '**kwargs'} <= named  # its own, and the ViT's
+    assert not named & {'num_registers', 'final_norm', 'out_type'}  # which it does not take
 
 
 def test_links_of_the_catalogue(site):
