@@ -58,6 +58,7 @@ OWN_TESTS = {
     'mmlape/evaluation/retrieval.py': ('tests/evaluation/test_retrieval.py',),
     'mmlape/datasets/': OF_DATA,
     'mmlape/datasets/few_shot.py': OF_FEW_SHOT,
+    'mmlape/figures.py': OF_COMPARISONS,
     'mmlape/runs/': OF_RUNS,
     'mmlape/experiments/': OF_COMPARISONS,
     'mmlape/experiments/vtab.py': OF_VTAB,
@@ -408,6 +409,10 @@ BY_FILE = {
         ('averages: other software always', '        if allow_software:\n', '        if True:\n'),
         ('averages: the same seed twice', 'if len(set(seeds)) != len(seeds):', 'if False:'),
     ],
+    'mmlape/figures.py': [
+        ('figures: markers repeat', 'place % len(_MARKERS)', 'place % 8'),
+        ('figures: styles repeat with the colours', '(place + place // len(COLOURS)) % len(_STYLES)', 'place % len(_STYLES)'),
+    ],
     'mmlape/experiments/report/arms.py': [
         ('report: identity of a run that does not count', 'for run in self.counted if run.identity',
          'for run in self.arm.runs if run.identity'),
@@ -428,6 +433,7 @@ BY_FILE = {
         ('report: other models are compared', 'if other.model.name == result.model.name]', 'if True]'),
         ('report: the last arm is the baseline', 'if other.model.plain), next(iter(same), None))',
          'if other.model.plain), next(reversed(same), None))'),
+        ('report: a given baseline was chosen', "'' if self.baseline else ' Chosen", "' Chosen"),
         ('report: Holm over all paired and unpaired', 'holm([getattr(pair, kind) for pair in family])',
          "holm([getattr(pair, 'welch') for pair in family])"),
     ],
