@@ -7,7 +7,6 @@ a number a row, of which a cosine knows nothing.
 """
 
 import math
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from mmlape.console import console
 from mmlape.errors import ConfigError
+from mmlape.figures import save_figure, wrapped
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 from mmlape.tables import console_table, text_table
@@ -212,13 +212,12 @@ def draw_positions(views: Sequence[PositionView], path: str | Path) -> None:
             place = 3 * views.index(view)
             image = _draw_view(axes[:, place : place + 2], view, labels, scale)
         figure.colorbar(image, ax=axes, location='bottom', label=kind, fraction=0.02, aspect=40, shrink=0.6, pad=0.005)
-    _save(figure, path)
+    save_figure(figure, Path(path))
 
 
 def _draw_view(axes: np.ndarray, view: PositionView, labels: list[str], scale: Normalize):
     by_label = {layer.label: layer for layer in view.layers}
-    name = '\n'.join(textwrap.wrap(view.name, NAME_WIDTH, break_on_hyphens=False))
-    axes[0, 0].set_title(f'{name}\nall pairs', fontsize=7.5, loc='left')
+    axes[0, 0].set_title(f'{wrapped(view.name, NAME_WIDTH)}\nall pairs', fontsize=7.5, loc='left')
     axes[0, 1].set_title(f'token {view.token[0]}, {view.token[1]}', fontsize=7.5, loc='left')
     image = None
     for row, label in enumerate(labels):
@@ -239,10 +238,10 @@ def draw_tables(tables: dict[str, np.ndarray], path: str | Path) -> None:
     for ax, (name, table) in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables.items()):
         limit = np.abs(table).max()
         image = ax.imshow(table, cmap='RdBu_r', vmin=-limit, vmax=limit, aspect='auto', interpolation='nearest')
-        ax.set_title(name, fontsize=9)
+        ax.set_title(wrapped(name, 60), fontsize=9)
         ax.set(xlabel='channel', ylabel='token')
         figure.colorbar(image, ax=ax, fraction=0.04)
-    _save(figure, path)
+    save_figure(figure, Path(path))
 
 
 def draw_scales(scales: dict[str, np.ndarray], path: str | Path) -> None:
@@ -258,8 +257,8 @@ def draw_scales(scales: dict[str, np.ndarray], path: str | Path) -> None:
             image = _image(ax, values)
             ax.set_title(CHANNELS[number] if len(scale) == 3 else f'channel {number}', fontsize=9)
             figure.colorbar(image, ax=ax, fraction=0.046)
-        row[0].set_ylabel('\n'.join(textwrap.wrap(name, 26, break_on_hyphens=False)), fontsize=8)
-    _save(figure, path)
+        row[0].set_ylabel(wrapped(name, 30), fontsize=8)
+    save_figure(figure, Path(path))
 
 
 def draw_filters(filters: np.ndarray, name: str, path: str | Path) -> None:
@@ -276,19 +275,14 @@ def draw_filters(filters: np.ndarray, name: str, path: str | Path) -> None:
     figure = Figure((9, 9 * rows / columns + 0.4), layout='constrained')
     ax = figure.subplots()
     _image(ax, sheet)
-    ax.set_title(f'{name}: {len(filters)} filters of the patch embedding', fontsize=9)
-    _save(figure, path)
+    ax.set_title(wrapped(f'{name}: {len(filters)} filters of the patch embedding', 110), fontsize=9)
+    save_figure(figure, Path(path))
 
 
 def _image(ax: Axes, values: np.ndarray, **options):
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     return ax.imshow(values, cmap=COLOURS, **options)
-
-
-def _save(figure: Figure, path: str | Path) -> None:
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
 
 
 def write_figures(

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mmlape.evaluation.names import RANKING, is_defined, label, points
+from mmlape.figures import tidy
 from mmlape.files import atomic_path
 
 FIGURE = 'curves.png'
@@ -106,9 +107,8 @@ def plot_run(work_dir: str | Path) -> Path | None:
     right.set(xlabel='iteration', ylabel='validation, points')
     if known:
         right.legend(frameon=False)
+    tidy(left, right)
     for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.spines[['top', 'right']].set_visible(False)
         axes.set_xlim(left=0)
     path = Path(work_dir) / FIGURE
     with atomic_path(path) as partial:
