@@ -71,6 +71,7 @@ OWN_TESTS = {
     'mmlape/experiments/status.py': OF_LAUNCHERS,
     'mmlape/experiments/multi_seed.py': OF_LAUNCHERS,
     'mmlape/engine/': OF_ENGINE,
+    'mmlape/engine/trackers.py': ('tests/engine/test_trackers.py',),
     'mmlape/engine/evaluator.py': ('tests/evaluation/test_few_shot.py', *OF_ENGINE),
     'mmlape/engine/hooks/evaluation.py': ('tests/evaluation/test_metrics.py', *OF_ENGINE),
     'mmlape/engine/schedule.py': ('tests/configs/test_recipes.py::test_rates_are_timms', *OF_ENGINE),
@@ -560,6 +561,10 @@ BY_FILE = {
         ('batch: an enabled scale stays', "scale['enable'] = policy == 'auto-scale-lr'",
          "scale['enable'] = scale.get('enable') or policy == 'auto-scale-lr'"),
         ('batch: remainders are dropped', 'if base % batch.total:', 'if base < batch.total:'),
+    ],
+    'mmlape/engine/trackers.py': [
+        ('trackers: runs of all arms have one name', "f'{arm}/{work_dir.name}'", 'work_dir.name'),
+        ('trackers: a missing package is found later', 'find_spec(name) is None', "find_spec('os') is None"),
     ],
     'mmlape/engine/schedule.py': [
         ('schedule: evaluations stay', "loop.val_interval = loop.get('val_interval', 1000) * factor", 'pass'),

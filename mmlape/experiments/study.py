@@ -20,6 +20,7 @@ from mmlape.engine.config import load_config
 from mmlape.engine.options import add_train_options
 from mmlape.engine.plan import plan_run
 from mmlape.engine.study_file import is_study, read_study
+from mmlape.engine.trackers import require_trackers
 from mmlape.errors import ConfigError, DataError, TrainingError, listed
 from mmlape.runs.identity import (
     DEIT,
@@ -166,7 +167,7 @@ class Study:
 
     Raises:
         ConfigError: A config cannot be loaded, names or seeds are not unique, or ``extra`` has options that
-            ``mmlape train`` does not take or that the study sets itself.
+            ``mmlape train`` does not take or that the study sets itself, or whose package is not installed.
     """
 
     arms: Sequence[Arm]
@@ -186,6 +187,7 @@ class Study:
         if self.processes < 1:
             raise ConfigError(f'--processes {self.processes}: at least one')
         self.options = _train_options(self.extra)
+        require_trackers(self.options)
         for arm in self.arms:
             self._load(arm)
 
