@@ -11,6 +11,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mmlape.files import atomic_path
+
 COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#000000', '#8A6D00')
 _STYLES = ('-', '--', '-.', ':')
 _MARKERS = 'os^DvPX<>ph'
@@ -55,9 +57,8 @@ def tidy(*every: Axes) -> None:
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write an SVG that is the same for the same content, or a PNG."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context({'svg.hashsalt': 'mmlape', 'svg.fonttype': 'path'}):
-        metadata = {'Date': None, 'Creator': None} if path.suffix == '.svg' else None
-        figure.savefig(path, dpi=110, metadata=metadata)
+    """Write a figure in the format of the suffix; an SVG is the same for the same content."""
+    metadata = {'Date': None, 'Creator': None} if path.suffix == '.svg' else None
+    with matplotlib.rc_context({'svg.hashsalt': 'mmlape', 'svg.fonttype': 'path'}), atomic_path(path) as partial:
+        figure.savefig(partial, dpi=110, metadata=metadata)
     return path

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 
 from mmlape.engine.hooks.gradient_norm import TAG
 from mmlape.errors import DataError
-from mmlape.figures import look, tidy, wrapped
-from mmlape.files import atomic_path
+from mmlape.figures import look, save_figure, tidy, wrapped
 from mmlape.runs.curves import read_scalars
 from mmlape.runs.identity import read_identity
 
@@ -128,8 +127,7 @@ def plot_norms(arms: Sequence[NormArm], path: str | Path, last: int = LAST) -> N
         _plot_model([arm for arm in arms if arm.model == model], depth, time, last)
         if len(models) > 1:
             depth.set_title(f'{model or "model not recorded"}, {depth.get_title()}')
-    with atomic_path(path) as partial:
-        figure.savefig(partial, dpi=110)
+    save_figure(figure, Path(path))
 
 
 def _plot_model(arms: Sequence[NormArm], left: Axes, right: Axes, last: int) -> None:
@@ -138,8 +136,7 @@ def _plot_model(arms: Sequence[NormArm], left: Axes, right: Axes, last: int) -> 
         count, drawn = len(arm.runs), look(number)
         label = wrapped(f'{arm.name} ({count} run{"s" * (count != 1)})', 60)
         _plot_depth(left, arm, last, **drawn, label=label)
-        part = arm.parts[0]
-        steps, norms = arm.over_time(part)
+        steps, norms = arm.over_time(arm.parts[0])
         mean, spread = norms.mean(0), _spread(norms)
         right.plot(steps, mean, **dict(drawn, marker=''), label=label)
         bounds = np.maximum(mean - spread, mean / 100), mean + spread
@@ -159,12 +156,9 @@ def _plot_depth(axes: Axes, arm: NormArm, last: int, **style) -> None:
     shown = [place for place, part in enumerate(arm.parts) if part not in WITHOUT_DEPTH] or [arm.parts.index('all')]
     mean, spread = means.mean(0)[shown], _spread(means)[shown]
     axes.errorbar(range(len(shown)), mean, np.minimum(spread, 0.99 * mean), capsize=3, **style)
-    axes.set_xticks(range(len(shown)), [_label(arm.parts[place]) for place in shown])
+    names = (arm.parts[place].removeprefix('blocks.') for place in shown)
+    axes.set_xticks(range(len(shown)), ['patches' if name == 'patch_embed' else name for name in names])
 
 
 def _spread(values: np.ndarray) -> np.ndarray:
     return values.std(0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
-
-
-def _label(part: str) -> str:
-    return 'patches' if part == 'patch_embed' else part.removeprefix('blocks.')

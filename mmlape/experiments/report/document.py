@@ -157,7 +157,10 @@ def sections(report: Report, folder: Path) -> dict[str, list[Part]]:
         'Differences': list(_differences(report, folder)),
         'Curves': list(_curves(report, folder)),
         'Classes': list(_classes(report, folder)),
-        'Images': [_details(caption, *_figures(files)) for caption, files in report.images.items()],
+        'Images': [
+            _details(caption, *(Part('figure', str(file), file.stem) for file in files))
+            for caption, files in report.images.items()
+        ],
         'Cost': [Part('table', tables.cost_table(report)), Part('text', COST)],
         'Provenance': [
             Part('table', tables.provenance_table(report)),
@@ -177,10 +180,6 @@ def _not_empty(parts: Iterable[Part]) -> list[Part]:
 
 def _details(caption: str, *parts: Part) -> Part:
     return Part('details', _not_empty(parts), caption)
-
-
-def _figures(files: Iterable[Path]) -> list[Part]:
-    return [Part('figure', str(file), file.stem) for file in files]
 
 
 def _results(report: Report, folder: Path) -> Iterator[Part]:

@@ -32,25 +32,20 @@ _MAX_CLASSES = 12
 
 def draw_curves(report: Report, folder: Path) -> dict[str, Path]:
     """Draw the curves of the arms of each first metric; return the files by caption."""
-    curves, places = {}, list(enumerate(report.results))
+    curves = {}
     for number, metric in enumerate(dict.fromkeys(result.metrics[0] for result in report.results if result.metrics)):
-        chosen = [(place, result) for place, result in places if result.metrics and result.metrics[0] == metric]
-        path = plot_curves(chosen, folder / f'curves-{number}.svg', report.baselines)
+        chosen = [(place, one) for place, one in enumerate(report.results) if one.metrics[:1] == (metric,)]
+        path = _plot_curves(chosen, metric, folder / f'curves-{number}.svg', report.baselines)
         if path:
             caption = _CAPTIONS.get(chosen[0][1].task, label(metric))
             curves[f'{caption}, {label(metric)}' if caption in curves else caption] = path
     return curves
 
 
-def plot_curves(results: Sequence[tuple[int, ArmResult]], path: Path, baselines: Collection[str] = ()) -> Path | None:
-    """Draw loss and first metric over the iterations: mean and one standard deviation over the averaged runs.
-
-    Args:
-        results: Arms with a first metric in common, each with its place among the report's.
-        path: The file to write; it is returned, or None if nothing was logged.
-        baselines: Names of arms to mark as such.
-    """
-    metric = results[0][1].metrics[0]
+def _plot_curves(
+    results: Sequence[tuple[int, ArmResult]], metric: str, path: Path, baselines: Collection[str]
+) -> Path | None:
+    """Draw loss and metric of arms at their places: mean and one deviation over the runs; None if none was logged."""
     figure = Figure(figsize=(_WIDTH, 4), layout='constrained')
     left, right = figure.subplots(1, 2)
     handles = []
@@ -69,13 +64,12 @@ def plot_curves(results: Sequence[tuple[int, ArmResult]], path: Path, baselines:
             right.plot(0, result.untrained(metric), 'D', color=drawn['color'], ms=5, clip_on=False)
     if not handles:
         return None
-    left.set(xlabel='iteration', ylabel='training loss')
-    right.set(xlabel='iteration', ylabel=f'{label(metric)}, validation')
     if any(result.untrained(metric) is not None for _, result in results):
         right.plot([], [], 'D', color=_GREY, ms=5, label='untrained')
         right.legend(frameon=False, loc='lower right')
     tidy(left, right)
-    for axes in (left, right):
+    for axes, name in ((left, 'training loss'), (right, f'{label(metric)}, validation')):
+        axes.set(xlabel='iteration', ylabel=name)
         axes.set_xlim(left=0)
         axes.locator_params(axis='x', nbins=5)
     left.set_ylim(bottom=0)
@@ -83,7 +77,8 @@ def plot_curves(results: Sequence[tuple[int, ArmResult]], path: Path, baselines:
     half = (len(lines) + 1) // 2
     legend = 0.3 + _LINE * max(sum(lines[:half]), sum(lines[half:]))
     figure.set_figheight(legend + max(3.2, 2 * legend))
-    figure.legend(handles=handles, loc='outside lower center', ncols=2, frameon=False, fontsize=_TEXT, handlelength=4)
+    look_of_legend = dict(frameon=False, fontsize=_TEXT, handlelength=4)
+    figure.legend(handles=handles, loc='outside lower center', ncols=2, **look_of_legend)
     return save_figure(figure, path)
 
 
@@ -92,8 +87,8 @@ def _draw_band(axes: Axes, band: Band, drawn: dict, place: int, alpha: float) ->
     every = max(1, len(band.steps) // _MARKS)
     axes.plot(band.steps, band.mean, markevery=(place % every, every), **drawn)
     if band.std is not None:
-        low, high = band.mean - band.std, band.mean + band.std
-        axes.fill_between(band.steps, low, high, color=drawn['color'], alpha=alpha, lw=0)
+        bounds = band.mean - band.std, band.mean + band.std
+        axes.fill_between(band.steps, *bounds, color=drawn['color'], alpha=alpha, lw=0)
 
 
 def plot_differences(report: Report, path: Path) -> Path | None:
