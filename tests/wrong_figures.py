@@ -60,6 +60,7 @@ OWN_TESTS = {
     'mmlape/datasets/few_shot.py': OF_FEW_SHOT,
     'mmlape/figures.py': OF_COMPARISONS,
     'mmlape/runs/': OF_RUNS,
+    'mmlape/runs/run.py': ('tests/experiments/test_status.py', *OF_RUNS),
     'mmlape/experiments/': OF_COMPARISONS,
     'mmlape/experiments/vtab.py': OF_VTAB,
     'mmlape/experiments/vtab_sets.py': OF_VTAB,

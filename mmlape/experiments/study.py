@@ -33,7 +33,7 @@ from mmlape.runs.identity import (
 )
 from mmlape.runs.locks import lock_holder, take_lock
 from mmlape.runs.record import checkpoints, running_in
-from mmlape.runs.run import Run, log_file, read_run, seed_folder, start_lock
+from mmlape.runs.run import Run, log_file, read_run, seed_folder, start_lock, write_order, write_planned
 
 
 @dataclass(frozen=True)
@@ -206,6 +206,12 @@ class Study:
     def folder(self, arm: Arm) -> Path:
         """Return the folder of an arm's runs."""
         return Path(self.work_dir) / arm.name
+
+    def write_plan(self) -> None:
+        """Record seeds and order of the arms in the work dir, where `status` and `report` read them."""
+        for arm in self.arms:
+            write_planned(self.folder(arm), self.seeds)
+        write_order(self.work_dir, [arm.name for arm in self.arms])
 
     def plan(self) -> list[PlannedRun]:
         """Plan all runs, every arm's first seed before any arm's second; read the disk, change nothing."""
