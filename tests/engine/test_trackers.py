@@ -88,13 +88,9 @@ def test_mlflow_in_a_file(config, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize('name', ['tensorboard', 'wandb', 'mlflow'])
-def test_a_tracker_that_is_not_installed_is_an_error_before_anything_starts(
-    name, config, tmp_path, monkeypatch, capsys
-):
+def test_a_tracker_that_is_not_installed_is_an_early_error(name, config, tmp_path, monkeypatch, capsys):
     find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, 'find_spec', lambda wanted, *more: None if wanted == name else find(wanted, *more)
-    )
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda wanted: None if wanted == name else find(wanted))
     work_dir = tmp_path / 'work'
     for command in (['train', str(config), f'--{name}'], ['multi-seed', str(config), '--', f'--{name}']):
         command[2:2] = ['--work-dir', str(work_dir)]
