@@ -5,7 +5,7 @@ None raises an error by itself: a wrong AP, a mean over runs that differ, a chec
 """
 
 SLOW = (
-    'the_tool', 'test_tool', 'the_command', 'test_command', 'command_line', 'two_processes', 'work_dir_is_locked',
+    'the_tool', 'test_tool', 'three_screens', 'the_command', 'test_command', 'command_line', 'two_processes', 'work_dir_is_locked',
     'forked_worker', 'real_training', 'records_its', 'software_resumes', 'without_an_identity', 'training_loads',
     'epoch_is_shorter', 'one_line_before', 'linear_decoder', 'killed', 'needs_no_torch', 'two_iterations',
     'training_logs', 'repeats', 'one_step', 'side_by_side', 'schedulers', 'processes_that', 'address', 'download',
