@@ -50,7 +50,6 @@ def _side(settings: Settings, name: str, side: str, factor: float, dtype: str) -
     def build() -> Callable[[], None]:
         import torch
         from mmengine.optim import build_optim_wrapper
-        from mmengine.runner import Runner
 
         from mmlape.engine.optim import build_model, quiet_logger
 
@@ -60,7 +59,7 @@ def _side(settings: Settings, name: str, side: str, factor: float, dtype: str) -
         with quiet_logger():
             wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
         model.train()
-        batches = _endless(Runner.build_dataloader(cfg.train_dataloader, seed=0))
+        batches = endless_batches(cfg)
 
         def step() -> None:
             with settings.autocast(dtype):
@@ -152,12 +151,15 @@ def _times(value: Any, factor: float) -> Any:
     return round(value * factor) if isinstance(value, (int, float)) else type(value)(_times(v, factor) for v in value)
 
 
-def _endless(loader: Any) -> Iterator:
-    """Yield batches for ever; the n-th is the same for every side, since the pipeline's random state is set by n."""
+def endless_batches(cfg: Any) -> Iterator:
+    """Yield training batches for ever; the n-th is the same for every side: n sets the pipeline's random state."""
     import numpy as np
     import torch
+    from mmengine.registry import init_default_scope
+    from mmengine.runner import Runner
 
-    number = 0
+    init_default_scope(cfg.default_scope)
+    loader, number = Runner.build_dataloader(cfg.train_dataloader, seed=0), 0
     while True:
         batches = iter(loader)
         while True:

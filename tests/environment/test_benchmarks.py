@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from mmengine.runner import Runner
 from tiny import GUARD, ROOT, environment
 from torch import nn
 
@@ -222,7 +221,7 @@ def test_recipes_build_over_public_backbones_and_train_on_the_same_batches(prist
     for side in ('mmseg.VisionTransformer', 'LaPE'):
         cfg = recipes.recipe(settings, 'Segmenter', side, 64 / 512)
         assert cfg.model.decode_head.num_classes == 150
-        loaders.append(recipes._endless(Runner.build_dataloader(cfg.train_dataloader, seed=0)))
+        loaders.append(recipes.endless_batches(cfg))
     for _ in range(3):
         one, other = (next(loader)['inputs'] for loader in loaders)
         assert one[0].shape == (3, 64, 64) and all(map(torch.equal, one, other))
