@@ -1,11 +1,13 @@
 """Captions: the three formats, what is wrong with a file, the mini data's, and runs on them."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from config_helpers import ROOT
 from mmengine.config import Config
+from mmengine.dataset import Compose
 from PIL import Image
 from tiny import difference, evaluations, run
 
@@ -15,7 +17,8 @@ from mmlape.datasets.mini import scenes
 from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.datasets.mini.scenes import Digit, Scene
 from mmlape.engine.config import load_config
-from mmlape.errors import DataError
+from mmlape.engine.hooks import ImageFeatureHook
+from mmlape.errors import ConfigError, DataError
 from mmlape.models.lit.tokenizer import WordPieceTokenizer
 
 CONFIG = ROOT / 'configs' / 'lit' / 'lit_vit-mini_1xb64-600i_mini-captions.py'
@@ -90,6 +93,18 @@ def test_the_vocabulary_moves_with_the_data(tmp_path):
     assert cfg.train_dataloader.dataset.data_root == f'{tmp_path}/coco/'
 
 
+def test_features_of_changing_images_are_not_kept(tmp_path):
+    flipped = SimpleNamespace(pipeline=Compose([dict(type='RandomFlip', prob=0.5)]))
+    runner = SimpleNamespace(bare_model=SimpleNamespace(image_features=None), cfg=None)
+    for dataset, named in ((flipped, 'RandomFlip'), (SimpleNamespace(), 'this dataset')):
+        runner.train_dataloader = SimpleNamespace(dataset=dataset)
+        with pytest.raises(ConfigError, match=f'{named}.* may change them: remove the transform or the hook'):
+            ImageFeatureHook(str(tmp_path)).before_train(runner)
+    runner.bare_model = SimpleNamespace()
+    with pytest.raises(ConfigError, match=r'only mmlape\.LiT'):
+        ImageFeatureHook(str(tmp_path)).before_train(runner)
+
+
 def test_each_caption_is_chosen():
     np.random.seed(0)
     chosen = {RandomCaption()(dict(gt_caption=['a', 'b', 'c']))['gt_caption'] for _ in range(40)}
@@ -144,5 +159,18 @@ def test_the_tools_run_the_mini_recipe(tmp_path):
         < difference(first / 'iter_1.pth', again / 'iter_2.pth')
     )
     assert 'retrieval/text-to-image-R@10' in evaluations(first)[-1]['metrics']
+    cached = tmp_path / 'cached.py'
+    hook = "dict(type='mmlape.ImageFeatureHook', folder='features')"
+    cached.write_text(f"_base_ = '{CONFIG}'\ncustom_hooks = [{hook}]\n")
+    # resumed, with the second batch's features to compute; then with those to compute that are left
+    for name, start in (('one', ('--resume', first / 'iter_1.pth')), ('two', ('--seed', 1))):
+        run(train, cached, '--work-dir', tmp_path / name, *start, *options, cwd=tmp_path)
+        assert difference(first / 'iter_2.pth', tmp_path / name / 'iter_2.pth') == 0
+    (file,) = (tmp_path / 'features').iterdir()
+    features = np.load(file)
+    assert np.isfinite(features).all()
+    np.save(file, features[::-1])
+    run(train, cached, '--work-dir', tmp_path / 'wrong', '--seed', 1, *options, cwd=tmp_path)
+    assert difference(first / 'iter_2.pth', tmp_path / 'wrong' / 'iter_2.pth') > 0  # they are used
     out = run(ROOT / 'tools' / 'test.py', CONFIG, first / 'iter_2.pth', '--work-dir', first, cwd=tmp_path)
     assert 'accuracy/top1' in out

@@ -10,7 +10,8 @@ f is frozen, g and t are trained; at test time the classes' names, put into temp
 import math
 import re
 import runpy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import mmpretrain
@@ -96,6 +97,9 @@ class LiT(BaseModel):
         self.temperature = nn.Parameter(torch.full((1,), float(temperature)))
         self.bias = nn.Parameter(torch.full((1,), float(bias))) if loss == 'sigmoid' else None
         self._classifier: Tensor | None = None
+        self.width = width
+        self.image_features: Callable[[Sequence[DataSample], Callable[[], Tensor]], Tensor] | None = None
+        """Returns the features of samples, with what computes them; `mmlape.ImageFeatureHook` sets it."""
 
     def init_weights(self) -> None:
         """Check the vocabulary as well, before the first step."""
@@ -124,7 +128,9 @@ class LiT(BaseModel):
 
     def embed_images(self, inputs: Tensor) -> Tensor:
         """Return the embeddings (B, D) of images (B, 3, H, W), of length 1."""
-        features = self.extract_feat(inputs)
+        return self._embed(self.extract_feat(inputs))
+
+    def _embed(self, features: Tensor) -> Tensor:
         return _normed(self.image_head(features) if self.image_head else features)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
@@ -156,7 +162,9 @@ class LiT(BaseModel):
                 'LiT trains on one caption an image: end the pipeline with mmlape.RandomCaption and '
                 f"PackInputs(algorithm_keys=['{TEXTS}'])"
             )
-        images, embedded = self.embed_images(inputs).float(), self.embed_texts(texts).float()
+        compute = partial(self.extract_feat, inputs)
+        features = self.image_features(data_samples, compute) if self.image_features else compute()
+        images, embedded = self._embed(features.to(inputs.device)).float(), self.embed_texts(texts).float()
         scale = self.temperature.exp()
         if self.bias is None:
             return dict(loss=softmax_loss(images, embedded, scale))
