@@ -22,7 +22,7 @@ class CaptionSource(DataSource):
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
         """Check that the file can be read, and that each of its images exists."""
         self.require(self.root, 'Data root')
-        self.require(self.ann_file, 'Annotation file', glob)
+        self.require(self.ann_file, 'Annotation file', lambda pattern: bool(glob(pattern)))
         self.require(self.image_dir, 'Image directory')
         pairs = read_captions(self.ann_file)
         images = dict.fromkeys(image_path(self.image_dir, image) for image, _ in pairs)

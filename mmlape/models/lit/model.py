@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
 from mmlape.models.lit.loss import sigmoid_loss, softmax_loss
+from mmlape.models.lit.pretrained import TransformersTokenizer
 from mmlape.models.lit.tokenizer import WordPieceTokenizer
 from mmlape.registry import MODELS
 
@@ -49,7 +50,8 @@ class LiT(BaseModel):
     Args:
         backbone: The image tower, whose last output is (B, width): ``out_type='cls_token'`` or 'avg_featmap'.
         text: The text tower, with `TextTransformer`'s two methods ``build`` and ``forward``.
-        tokenizer: Arguments of `WordPieceTokenizer`: ``vocab_file``, ``vocab_size`` and ``length``.
+        tokenizer: Arguments of `WordPieceTokenizer`: ``vocab_file``, ``vocab_size`` and ``length``; or, with ``name``,
+            of `TransformersTokenizer`.
         width: Width of the image tower's output.
         embed_dims: None to compare in the image tower's own space; else the width of a common space, to which a
             trained linear layer maps the images too.
@@ -88,7 +90,7 @@ class LiT(BaseModel):
         super().__init__(data_preprocessor=preprocessor, init_cfg=init_cfg)
         self.classes = _named(classes, CLASSES, 'classes')
         self.templates = _templates(templates)
-        self.tokenizer = WordPieceTokenizer(**tokenizer)
+        self.tokenizer = (TransformersTokenizer if 'name' in tokenizer else WordPieceTokenizer)(**tokenizer)
         self.backbone = MODELS.build(backbone).eval().requires_grad_(False)
         self.text = MODELS.build(text)
         shape = self.tokenizer.vocab_size, self.tokenizer.length, self.tokenizer.pad
