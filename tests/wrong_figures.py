@@ -338,6 +338,8 @@ BY_FILE = {
         ('runs: a kill is no failure', "if state == 'running' and running_in(folder) is None:", 'if False:'),
         ('runs: other seeds are read', 'if seed is not None and recorded is not None and recorded != seed:', 'if False:'),
         ('runs: planned seeds are not missing', '*_planned_in(folder)}', '}'),
+        ('runs: a part of the arms comes first', '{*known} <= {*names}', 'True'),
+        ('runs: arms by name', '(places.get(path.name, len(places)), path.name', '(0, path.name'),
         ('runs: best for last', "for key in ('reason', 'last', 'best')}",
          "for key in ('reason', 'last', 'best')}\n    outcome['last'] = outcome['best']"),
     ],
@@ -537,6 +539,7 @@ BY_FILE = {
     ],
     'mmlape/experiments/status.py': [
         ('status: time left as it was', "round(record['eta'] - silence)", "round(record['eta'])"),
+        ('status: images of one process', 'images[0] * images[1] / seconds', 'images[1] / seconds'),
         ('status: best for last', "metric = (names[0], run.last['metrics'][names[0]], run.last['step'])",
          "metric = (names[0], run.best['metrics'][names[0]], run.best['step'])"),
     ],

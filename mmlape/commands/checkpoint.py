@@ -10,9 +10,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their options."""
     actions = parser.add_subparsers(dest='action', required=True, metavar='ACTION')
     inspect = actions.add_parser('inspect', help='print what a file contains and what loads it')
-    inspect.add_argument('file')
+    inspect.add_argument('file', help='a checkpoint of any known layout')
     convert = actions.add_parser('convert', help='write a backbone, or a complete model, in another layout')
-    convert.add_argument('src')
+    convert.add_argument('src', help='a checkpoint of any known layout')
     convert.add_argument('dst', help='a .pth, .safetensors or .npz file')
     convert.add_argument(
         '--to',
@@ -22,19 +22,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'mmdet and mmseg write a released detector or segmentor, heads included',
     )
     publish = actions.add_parser('publish', help='write weights only, with the hash in the name and a model card')
-    publish.add_argument('src')
+    publish.add_argument('src', help='a checkpoint of a run')
     publish.add_argument('dst', help='name without hash; a .pth or .safetensors file')
-    publish.add_argument('--weights', choices=('plain', 'ema'), default='plain')
+    publish.add_argument('--weights', choices=('plain', 'ema'), default='plain', help='default: plain')
     push = actions.add_parser('push', help='publish as a repository of the Hugging Face hub: weights, config and card')
-    push.add_argument('src')
-    push.add_argument('repository', metavar='OWNER/NAME')
-    push.add_argument('--weights', choices=('plain', 'ema'), default='plain')
+    push.add_argument('src', help='a checkpoint of a run')
+    push.add_argument('repository', metavar='OWNER/NAME', help='is made if it is not there')
+    push.add_argument('--weights', choices=('plain', 'ema'), default='plain', help='default: plain')
     push.add_argument('--private', action='store_true', help='only its owners see a new repository')
     pull = actions.add_parser('pull', help='download such a repository')
     pull.add_argument('repository', metavar='OWNER/NAME[@REVISION]')
     pull.add_argument('folder', metavar='DIR', help='receives weights, config and card')
     average = actions.add_parser('average', help='average the weights (not the results) of checkpoints of one model')
-    average.add_argument('files', nargs='+')
+    average.add_argument('files', nargs='+', help='checkpoints of one model')
     average.add_argument('--out', required=True, help='a .pth or .safetensors file')
     for action in (inspect, convert, publish, push, pull, average):
         add_trust(action)
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help='modules that register own classes',
         )
     for action in (convert, push, pull, average):
-        action.add_argument('--overwrite', action='store_true', help='where something is there already')
+        action.add_argument('--overwrite', action='store_true', help='replace what is there already')
 
 
 def run(args: argparse.Namespace) -> int:
