@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Parallel tests, for two cores: many wait for processes that they have started, and some for a lock or a signal.
 WORKERS ?= 3
 
-.PHONY: setup lock demo check test test-slurm mutants bench lint doctor
+.PHONY: setup lock demo check test test-slurm mutants bench lint docs docs-serve doctor
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -24,7 +24,7 @@ $(STAMP): mmlape/requirements.txt pyproject.toml setup.py
 # New versions of everything that pyproject.toml allows; ARGS='--upgrade-package timm' of one package.
 lock: $(STAMP)
 	@$(VENV)/uv/bin/uv pip compile -q --universal --python-version 3.10 --generate-hashes --no-annotate \
-		--extra stack --extra dev --custom-compile-command 'make lock' pyproject.toml -o mmlape/requirements.txt \
+		--extra stack --extra dev --extra docs --custom-compile-command 'make lock' pyproject.toml -o mmlape/requirements.txt \
 		$(or $(ARGS),--upgrade)
 
 demo: $(STAMP)
@@ -58,6 +58,15 @@ lint: $(STAMP)
 # Lint, and the fast tests of what has changed since main; ARGS=COMMIT compares with another commit.
 check: lint
 	@WORKERS=$(WORKERS) $(VENV)/bin/python tests/check.py $(ARGS)
+
+# The documentation site, into build/docs; a warning, such as a broken link, is an error.
+docs: $(STAMP)
+	@rm -rf build/docs
+	@$(VENV)/bin/python -m sphinx -c docs -W --keep-going -q -j 2 . build/docs $(ARGS)
+	@echo 'wrote build/docs/index.html'
+
+docs-serve: docs
+	@$(VENV)/bin/python -m http.server -d build/docs $(or $(PORT),8000)
 
 doctor: $(STAMP)
 	@$(VENV)/bin/python -m mmlape doctor

@@ -8,6 +8,7 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
+from rich.progress_bar import ProgressBar
 from rich.table import Table as ConsoleTable
 from rich.text import Text
 
@@ -49,8 +50,13 @@ def markdown_table(frame: pd.DataFrame) -> str:
 
 
 def html_table(frame: pd.DataFrame) -> str:
-    """Return a table as HTML of the class ``text<N>``, N being the number of its columns of text."""
+    """Return a table as HTML of the class ``text<N>``, N being the number of its columns of text.
+
+    Text that a row shares with the one above, column by column up to the first difference, is not repeated.
+    """
     flat = frame.reset_index().map(lambda cell: html.escape(str(cell)))
+    text = flat.iloc[:, : frame.index.nlevels]
+    flat[text.columns] = text.mask(text.eq(text.shift()).cummin(axis=1), '')
     flat.columns = [html.escape(name) for name in flat.columns]
     with pd.option_context('display.max_colwidth', None):  # else pandas cuts long cells
         return flat.to_html(index=False, escape=False, border=0, justify='left', classes=f'text{frame.index.nlevels}')
@@ -74,12 +80,13 @@ def console_table(
         sections: Whether a line stands between rows whose first cells differ.
         styles: Rich's style of cells that have this text.
     """
-    table, last = ConsoleTable(title=None if title is None else Text(title)), None
+    table, last, styles = ConsoleTable(title=None if title is None else Text(title)), None, styles or {}
     for place, head in enumerate(heads_of(frame)):
         table.add_column(head, justify='left' if place < frame.index.nlevels else 'right', overflow='fold')
     for row in rows_of(frame):
         if sections and last not in (None, row[0]):
             table.add_section()
-        table.add_row(*(Text(str(cell), (styles or {}).get(cell, '')) for cell in row))
+        texts = (cell if isinstance(cell, ProgressBar) else Text(str(cell), styles.get(cell, '')) for cell in row)
+        table.add_row(*texts)
         last = row[0]
     return table

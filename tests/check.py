@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 80
 BY_FOLDER = {
     'configs': 'configs', 'studies': 'experiments', 'benchmarks': 'environment', 'bootstrap': 'environment',
-    'tools': 'environment', 'docs': 'environment',
+    'tools': 'environment', 'docs': 'docs',
     'mmlape/commands': 'environment', 'mmlape/environment': 'environment',
 }  # fmt: skip
 """The folder of tests of what has none of its own name."""

@@ -3,6 +3,7 @@
 Files that are written hold tensors and plain values only.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -255,6 +256,18 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
     Raises:
         CheckpointError: If there are no such weights.
     """
+    tensors, record = weights_to_publish(src, weights)
+    dst = Path(dst)
+    write_tensors(tensors, dst, 'state_dict', overwrite=True, record=record)
+    named = dst.with_name(f'{dst.stem}-{sha256(dst)[:8]}{dst.suffix}')
+    os.replace(dst, named)
+    card = named.with_suffix('.md')
+    card.write_text(model_card(named, Path(src), weights, tensors))
+    return named, card
+
+
+def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor], Record]:
+    """Return the weights of a checkpoint and what it records; arguments and errors are those of `publish`."""
     content = read_checkpoint(src)
     record = read_record(content, src)
     averages = [key for key in AVERAGES if key in content]
@@ -269,35 +282,41 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
         content = {'state_dict': content['ema_state_dict']}
     tensors = {name.removeprefix('module.'): value for name, value in state_dict_of(content, src).items()}
     tensors.pop('steps', None)  # EMAHook's own counter
-    dst = Path(dst)
-    write_tensors(tensors, dst, 'state_dict', overwrite=True, record=record)
-    named = dst.with_name(f'{dst.stem}-{sha256(dst)[:8]}{dst.suffix}')
-    os.replace(dst, named)
-    card = named.with_suffix('.md')
-    card.write_text(_card(named, Path(src), weights, tensors))
-    return named, card
+    return tensors, record
 
 
-def _card(file: Path, src: Path, weights: str, tensors: dict[str, Tensor]) -> str:
+def model_card(file: Path, src: Path, weights: str, tensors: dict[str, Tensor]) -> str:
     """Write the model card: what it is, its hash, and the records of the run that stand beside the source."""
     total = sum(value.numel() for value in tensors.values() if value.is_floating_point())
     lines = [f'# {file.stem}', '', f'- file: `{file.name}`', f'- SHA-256: `{sha256(file)}`']
     lines += [f'- values: {total:,}', f'- weights: {weights}', f'- made from: `{src.name}`']
-    for name in ('run.json', 'metrics.json'):
-        try:
-            record = json.loads((src.parent / name).read_text())
-        except (OSError, ValueError):
-            continue
-        if Path(record.get('checkpoint') or src).resolve() == src.resolve():  # metrics may be of another one
-            record.pop('host', None)
-            shown = json.dumps(record, indent=2, ensure_ascii=False)
-            lines += ['', f'## {name}', '', '```json', _without_folders(shown), '```']
-    for config in sorted(src.parent.glob('*.py'))[:1]:
-        lines += ['', f'## {config.name}', '', '```python', _without_folders(config.read_text().strip()), '```']
+    for name, record in run_records(src).items():
+        host = record.pop('host', None)
+        text = without_folders(json.dumps(record, indent=2, ensure_ascii=False))
+        text = re.sub(rf'(?<![\w.-]){re.escape(host)}(?![\w-])', 'HOST', text) if host else text
+        lines += ['', f'## {name}', '', '```json', text, '```']
+    for config in run_config(src):
+        lines += ['', f'## {config.name}', '', '```python', without_folders(config.read_text().strip()), '```']
     return '\n'.join(lines) + '\n'
 
 
-def _without_folders(text: str) -> str:
+def run_records(src: Path) -> dict[str, dict]:
+    """Return the records of the run that stand beside a checkpoint and belong to it, by name of the file."""
+    found = {}
+    for name in ('run.json', 'metrics.json'):
+        with contextlib.suppress(OSError, ValueError):
+            record = json.loads((src.parent / name).read_text())
+            if Path(record.get('checkpoint') or src).resolve() == src.resolve():  # metrics may be of another one
+                found[name] = record
+    return found
+
+
+def run_config(src: Path) -> list[Path]:
+    """Return the config that a run has written beside its checkpoint; none elsewhere."""
+    return sorted(src.parent.glob('*.py'))[:1]
+
+
+def without_folders(text: str) -> str:
     """Return text whose absolute paths are names only; in quotes they may have spaces."""
     text = re.sub(r"""(['"])~?/[^'"\n]*?([^'"/\n]+)/?\1""", r'\1\2\1', text)
     return re.sub(r'(?<![\w.:/~])~?/(?:[\w.+@=-]+/)*([\w.+@=-]+)', r'\1', text)

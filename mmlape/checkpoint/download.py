@@ -71,6 +71,7 @@ def _hub_file(name: str) -> Path:
     files, reason = [file] if file else HUB_FILES, 'huggingface_hub is not installed'
     with contextlib.suppress(ImportError):
         from huggingface_hub import hf_hub_download, try_to_load_from_cache
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
         for candidate in files:
             cached = try_to_load_from_cache(repository, candidate, revision=revision or None)
@@ -81,7 +82,7 @@ def _hub_file(name: str) -> Path:
                 downloaded = hf_hub_download(repository, candidate, revision=revision or None, etag_timeout=TIMEOUT)
             except Exception as error:  # of the hub, of its HTTP client, of the file system
                 reason = ' '.join(str(error).split())[:150]
-                if type(error).__name__ == 'EntryNotFoundError':
+                if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
                     continue
                 break
             with contextlib.suppress(Exception):

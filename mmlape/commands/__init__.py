@@ -1,1 +1,29 @@
 """One module per sub-command, with ``add_arguments(parser)`` and ``run(args)``; heavy imports are inside ``run``."""
+
+# name -> one line of help; the module is mmlape.commands.NAME, with `add_arguments(parser)` and `run(args) -> status`
+COMMANDS = {
+    'train': 'train a config',
+    'test': 'evaluate a checkpoint: box and mask AP, mIoU, accuracy',
+    'multi-seed': 'train a study or configs with several seeds, here or as Slurm jobs, and average',
+    'status': 'show the runs below a work dir: state, time left, last metric, host',
+    'vtab': 'fine-tune a pretrained model on the sets of VTAB-1k, and average',
+    'report': 'average and compare arms: a page, Markdown, LaTeX, CSV, JSON',
+    'sample-size': 'compute how many seeds a difference needs, from the spread of a pilot',
+    'few-shot': "measure few-shot accuracy of a classifier's features, such as 25-shot on ImageNet",
+    'size-sweep': 'evaluate trained models at several test sizes, as a table and a figure',
+    'image-demo': "draw a model's prediction on an image",
+    'visualize-pe': 'draw the position embedding of each layer, its correlation, and the patch embedding',
+    'plot-grad-norms': 'plot gradient norms by depth, of runs trained with --log-grad-norm',
+    'check-data': "check every file and annotation of a config's data before training",
+    'make-mini-data': 'write the mini data: handwritten digits in the layouts of COCO, ADE20K and ImageNet',
+    'checkpoint': 'inspect, convert, publish, push or pull a checkpoint; average the weights of several',
+    'export-onnx': "write a config's backbone as an ONNX graph, checked against PyTorch",
+    'print-config': 'print what a config resolves to, how it differs from another, where its values come from',
+    'list-models': 'print the names of the models that mmlape.get_model builds',
+    'print-params': "print the parameter groups of a config's optimiser",
+    'model-cost': 'count parameters and FLOPs of a config, by part',
+    'demo': 'run the full pipeline on the mini data, in less than ten minutes on two cores',
+    'completion': 'print the script with which a shell completes this command',
+    'doctor': 'check the installation, and print the command that fixes each problem',
+    'install-ops': "let MM's own tools do without a compiled mmcv",
+}

@@ -1,4 +1,4 @@
-"""`mmlape checkpoint`: inspect, convert, publish a checkpoint, or average the weights of several."""
+"""`mmlape checkpoint`: inspect, convert, publish, push or pull a checkpoint, or average the weights of several."""
 
 import argparse
 import importlib
@@ -10,9 +10,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the actions and their options."""
     actions = parser.add_subparsers(dest='action', required=True, metavar='ACTION')
     inspect = actions.add_parser('inspect', help='print what a file contains and what loads it')
-    inspect.add_argument('file')
+    inspect.add_argument('file', help='a checkpoint of any known layout')
     convert = actions.add_parser('convert', help='write a backbone, or a complete model, in another layout')
-    convert.add_argument('src')
+    convert.add_argument('src', help='a checkpoint of any known layout')
     convert.add_argument('dst', help='a .pth, .safetensors or .npz file')
     convert.add_argument(
         '--to',
@@ -22,13 +22,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'mmdet and mmseg write a released detector or segmentor, heads included',
     )
     publish = actions.add_parser('publish', help='write weights only, with the hash in the name and a model card')
-    publish.add_argument('src')
+    publish.add_argument('src', help='a checkpoint of a run')
     publish.add_argument('dst', help='name without hash; a .pth or .safetensors file')
-    publish.add_argument('--weights', choices=('plain', 'ema'), default='plain')
+    publish.add_argument('--weights', choices=('plain', 'ema'), default='plain', help='default: plain')
+    push = actions.add_parser('push', help='publish as a repository of the Hugging Face hub: weights, config and card')
+    push.add_argument('src', help='a checkpoint of a run')
+    push.add_argument('repository', metavar='OWNER/NAME', help='is made if it is not there')
+    push.add_argument('--weights', choices=('plain', 'ema'), default='plain', help='default: plain')
+    push.add_argument('--private', action='store_true', help='only its owners see a new repository')
+    pull = actions.add_parser('pull', help='download such a repository')
+    pull.add_argument('repository', metavar='OWNER/NAME[@REVISION]', help='a branch, tag or commit after @')
+    pull.add_argument('folder', metavar='DIR', help='receives weights, config and card')
     average = actions.add_parser('average', help='average the weights (not the results) of checkpoints of one model')
-    average.add_argument('files', nargs='+')
+    average.add_argument('files', nargs='+', help='checkpoints of one model')
     average.add_argument('--out', required=True, help='a .pth or .safetensors file')
-    for action in (inspect, convert, publish, average):
+    for action in (inspect, convert, publish, push, pull, average):
         add_trust(action)
         action.add_argument(
             '--import',
@@ -38,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar='MODULE',
             help='modules that register own classes',
         )
-    for action in (convert, average):
-        action.add_argument('--overwrite', action='store_true')
+    for action in (convert, push, pull, average):
+        action.add_argument('--overwrite', action='store_true', help='replace what is there already')
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,6 +78,17 @@ def run(args: argparse.Namespace) -> int:
         print(f'wrote {args.dst}{left_out}')
     elif args.action == 'publish':
         print('wrote {} and {}'.format(*converting.publish(args.src, args.dst, args.weights)))
+    elif args.action == 'push':
+        from mmlape.checkpoint.hub import push
+
+        print(f'pushed to {push(args.src, args.repository, args.weights, args.private, args.overwrite)}')
+    elif args.action == 'pull':
+        from mmlape.checkpoint.hub import CONFIG, pull
+
+        files = pull(args.repository, args.folder, args.overwrite)
+        print(f'wrote {", ".join(map(str, files))}')
+        if len(files) > 1 and files[1].name == CONFIG:
+            print(f'to test it: mmlape test {files[1]} {files[0]}')
     else:
         converting.average(args.files, args.out, args.overwrite)
         print(f'wrote {args.out}, the mean weights of {len(args.files)} checkpoints')

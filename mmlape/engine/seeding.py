@@ -9,7 +9,7 @@ not even on the number of processes.
 import contextlib
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,13 +43,17 @@ def set_random_states(states: tuple) -> None:
     torch.set_rng_state(states[2])
 
 
+def _seed_cpu(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+
+
 @contextlib.contextmanager
 def isolated(seed: int) -> Iterator[None]:
     """Run a block on freshly seeded CPU generators, then restore their states."""
     states = random_states()
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.default_generator.manual_seed(seed)
+    _seed_cpu(seed)
     try:
         yield
     finally:
@@ -84,10 +88,24 @@ class SeededDataset(Dataset):
         return len(self.dataset)
 
     def __getitem__(self, index: int):
-        if not isinstance(index, SeededIndex):
-            return self.dataset[index]
-        with isolated(index.seed):
-            return self.dataset[int(index)]
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list:
+        """Return the samples of a batch, as DataLoader asks for them.
+
+        The generators' states are kept once a batch: to read and restore them costs ten times as much as to seed.
+        """
+        states = random_states()
+        try:
+            return [self._sample(index) for index in indices]
+        finally:
+            if any(isinstance(index, SeededIndex) for index in indices):
+                set_random_states(states)
+
+    def _sample(self, index: int):
+        if isinstance(index, SeededIndex):
+            _seed_cpu(index.seed)
+        return self.dataset[int(index)]
 
     def __getattr__(self, name: str):
         if name == 'dataset' or name.startswith('__'):

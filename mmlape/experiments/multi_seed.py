@@ -14,7 +14,7 @@ from mmlape.experiments.averages import DASH, SUMMARY, summary_table, write_summ
 from mmlape.experiments.launchers import Launcher, LocalLauncher
 from mmlape.experiments.scheduler import Scheduler
 from mmlape.experiments.study import Arm, PlannedRun, Study, require_startable
-from mmlape.runs.run import read_seeds, write_planned
+from mmlape.runs.run import read_seeds
 from mmlape.tables import console_table, text_table
 
 
@@ -38,8 +38,7 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
     study.check_checkpoints([arm for arm in study.arms if arm in to_train])
     print(launcher.describe(), flush=True)
     require_startable(plan)
-    for arm in study.arms:
-        write_planned(study.folder(arm), study.seeds)
+    study.write_plan()
     Scheduler(plan, launcher, functools.partial(print, flush=True)).run(wait)
     if not wait:
         return 0

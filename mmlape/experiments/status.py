@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from mmlape.console import clock, console
@@ -37,6 +38,7 @@ class Row:
     Attributes:
         state: 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; can be resumed),
             'failed' or 'finished'.
+        images_per_second: Of all processes, without evaluations; of a run that has ended, its last part's.
         eta: Seconds left, while it runs.
         metric: Name, value and iteration of the last evaluation's main metric.
         host: The machine that trains it, or trained it.
@@ -48,6 +50,7 @@ class Row:
     state: str
     iter: int | None = None
     max_iters: int | None = None
+    images_per_second: float | None = None
     eta: int | None = None
     metric: tuple[str, float | None, int] | None = None
     host: str | None = None
@@ -78,7 +81,15 @@ def _row(arm: str, run: Run) -> Row:
     host = (holder or starting or {}).get('host') or record.get('host')
     names = ranked(run.last['metrics'], (run.best or {}).get('key')) if run.last else []
     metric = (names[0], run.last['metrics'][names[0]], run.last['step']) if names else None
-    return Row(arm, run.seed, state, record.get('iter'), record.get('max_iters'), eta, metric, host, reason)
+    done, end, speed = record.get('iter'), record.get('max_iters'), _images_per_second(run)
+    return Row(arm, run.seed, state, done, end, speed, eta, metric, host, reason)
+
+
+def _images_per_second(run: Run) -> float | None:
+    """Return the throughput of a run; None until it is known."""
+    images = [run.record.get(key) for key in ('world_size', 'images_per_process')]
+    seconds = run.cost.get('seconds_per_iter')
+    return images[0] * images[1] / seconds if seconds and all(images) else None
 
 
 def _slurm_job(folder: Path) -> dict | None:
@@ -98,7 +109,9 @@ def table(runs: Sequence[Row]) -> Table:
             run.arm,
             run.seed,
             run.state,
+            ProgressBar(run.max_iters or 1, run.iter or 0, width=12),
             '' if run.iter is None else f'{run.iter} of {run.max_iters or "?"}',
+            '' if run.images_per_second is None else f'{run.images_per_second:.1f}',
             '' if run.eta is None else clock(run.eta),
             f'{run.metric[0]} {show(*run.metric[:2])} at {run.metric[2]}' if run.metric else '',
             run.host or '',
@@ -106,7 +119,7 @@ def table(runs: Sequence[Row]) -> Table:
         )
         for run in runs
     ]
-    columns = ('arm', 'seed', 'state', 'iteration', 'left', 'last metric', 'host', 'reason')
+    columns = ('arm', 'seed', 'state', 'progress', 'iteration', 'images/s', 'left', 'last metric', 'host', 'reason')
     title = ', '.join(f'{count} {state}' for state, count in counts.items())
     return console_table(text_table(columns, rows, len(columns)), title, sections=True, styles=STYLES)
 

@@ -2,7 +2,8 @@
 
 ``run.json`` holds the identity. Its ``settings_sha256`` is the hash of ``settings.json`` beside it, so that a
 difference can be named key by key: of the part of the configuration that decides results, without what may differ by
-machine. docs/experiments.md lists what counts. Train batch, precision and the bytes of checkpoints are compared apart.
+machine. docs/how-to/experiments.md lists what counts. Train batch, precision and the bytes of checkpoints are
+compared apart.
 """
 
 import hashlib
@@ -34,7 +35,8 @@ IGNORED = {
     'outfile_prefix', 'with_cp', 'checkpoint', 'teacher_checkpoint', 'use_deterministic_algorithms',
 }  # fmt: skip
 """Keys below them that do not count, wherever they are."""
-_PREFIX_SCOPE = ('_scope_', 'mmlape')
+PREFIX_SCOPE = ('_scope_', 'mmlape')
+"""The key and value that MMEngine adds to what a base has that was read as ``mmlape::...``."""
 _PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWrapper': 'bf16'}
 
 
@@ -82,7 +84,7 @@ def _plain(node: Any, roots: list[str]) -> Any:
     """Return ``node`` as JSON values, without what may differ and with data roots as ``DATA``."""
     if isinstance(node, dict):
         # MMEngine adds this scope to a base read as `mmlape::...`; mmlape/registry.py says why it has no meaning
-        kept = {key: child for key, child in node.items() if key not in IGNORED and (key, child) != _PREFIX_SCOPE}
+        kept = {key: child for key, child in node.items() if key not in IGNORED and (key, child) != PREFIX_SCOPE}
         return {str(key): _plain(child, roots) for key, child in kept.items()}
     if isinstance(node, list | tuple):
         return [_plain(child, roots) for child in node]
@@ -123,7 +125,7 @@ def leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
 
 
 SETTINGS = 'settings.json'
-_AFTERWARDS = ('analysis', 'commands', 'environment', 'experiments', 'cli.py')
+_AFTERWARDS = ('analysis', 'commands', 'figures.py', 'environment', 'experiments', 'cli.py')
 """Parts of this package that start runs or read their results."""
 _OTHERS = ('numpy', 'pycocotools', 'deformops')
 

@@ -1,5 +1,6 @@
 """Runs on disk: ``run.json`` in a run's folder is the only state; a single run has ``<work dir>/run.json``.
 
+<work dir>/arms.json       the arms in the order of the command or the study
 <work dir>/<arm>/
     seed_121/              the run itself; mmlape.runs.record says what is in it
     seeds.json             the seeds that the arm is to have
@@ -10,7 +11,8 @@
 """
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from mmlape.runs.record import check_writable, read_record, running_in
 
 PLANNED = 'seeds.json'
 """The seeds that an arm is to have, in its folder."""
+ORDER = 'arms.json'
+"""The arms of an experiment in their order, in its folder."""
 
 
 @dataclass(frozen=True)
@@ -120,21 +124,21 @@ def read_arm(folder: str | Path) -> list[Run]:
 
 
 def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[str, list[Run]]:
-    """Return the runs of every arm below a work dir, or of the one arm whose folder it is.
+    """Return the runs of every arm below a work dir, at any depth, or of the one arm whose folder it is.
 
     Args:
-        work_dir: Holds ``<arm>/seed_<S>``, or ``seed_<S>``; or work dirs of single runs, or is one.
-        names: The arms, in this order; by default all, sorted.
+        work_dir: Holds ``<arm>/seed_<S>`` or work dirs of single runs, itself or in folders below it, by whose path an
+            arm is then called.
+        names: The arms, in this order; by default all, in the order of the command that started them, then by name.
 
     Raises:
         DataError: There are no runs, or no arms of these names.
     """
     folder = Path(work_dir)
-    arms = {folder.absolute().name: read_arm(folder)}
-    if not any(arms.values()):
-        # part by part, so that deit-tiny_... stands before deit-tiny-lape_...
-        folders = sorted(folder.glob('*/'), key=lambda path: path.name.split('_'))
-        arms = {path.name: runs for path in folders if (runs := read_arm(path))}
+    arms = {}
+    for path in _folders(folder, set()):
+        if runs := read_arm(path):
+            arms[folder.absolute().name if path == folder else path.relative_to(folder).as_posix()] = runs
     if not arms:
         raise DataError(
             f'no runs in {folder}: expected a run.json, <run>/run.json or <arm>/seed_<number>/run.json, as '
@@ -146,18 +150,43 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
     return {name: arms[name] for name in names or arms}
 
 
+def _folders(folder: Path, known: set[Path]) -> Iterator[Path]:
+    """Yield a folder and those below it that may be arms, each once; links may form circles."""
+    if folder.resolve() in known:
+        return
+    known.add(folder.resolve())
+    yield folder
+    below = [path for path in folder.glob('*/') if path.is_dir() and not re.match(r'\.|seed_\d+$', path.name)]
+    places = {name: place for place, name in enumerate(_listed(folder / ORDER, str))}
+    # part by part, so that deit-tiny_... stands before deit-tiny-lape_...
+    for path in sorted(below, key=lambda path: (places.get(path.name, len(places)), path.name.split('_'))):
+        yield from _folders(path, known)
+
+
 def write_planned(folder: str | Path, seeds: Sequence[int]) -> None:
     """Record which seeds an arm is to have, so that those without a run are missing ones."""
     check_writable(Path(folder))
     write_json(Path(folder) / PLANNED, sorted(seeds))
 
 
+def write_order(work_dir: str | Path, names: Sequence[str]) -> None:
+    """Record the order of the arms; a command that names only some of those recorded leaves their order as it is."""
+    file = Path(work_dir) / ORDER
+    known = _listed(file, str)
+    write_json(file, list(dict.fromkeys([*names, *known] if {*known} <= {*names} else [*known, *names])))
+
+
 def _planned_in(folder: Path) -> list[int]:
+    return _listed(folder / PLANNED, int)
+
+
+def _listed(file: Path, kind: type) -> list:
+    """Return the entries of a kind in a file that holds a list; none if it cannot be read."""
     try:
-        content = json.loads((folder / PLANNED).read_text(encoding='utf-8'))
+        content = json.loads(file.read_text(encoding='utf-8'))
     except (OSError, ValueError):
         return []
-    return [seed for seed in content if isinstance(seed, int)] if isinstance(content, list) else []
+    return [entry for entry in content if isinstance(entry, kind)] if isinstance(content, list) else []
 
 
 def _seeds_in(folder: Path) -> list[int]:

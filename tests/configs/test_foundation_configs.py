@@ -11,7 +11,7 @@ from mmengine.registry import init_default_scope
 from mmlape.analysis.cost import input_shape, model_cost
 from mmlape.engine.optim import build_model, parameter_groups
 
-README = (ROOT / 'docs' / 'foundation-configs.md').read_text()
+README = (ROOT / 'docs' / 'how-to' / 'foundation-configs.md').read_text()
 TASKS = ('linear', 'mask-rcnn', 'segmenter', 'upernet')
 MODELS = ('augreg-base', 'dinov2-base', 'dinov2-small', 'dinov3-base', 'dinov3-small', 'eva02-small', 'mae-base')
 FULL = [path for path in FOUNDATION if '_mini-' not in path.stem]

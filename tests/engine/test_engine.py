@@ -289,6 +289,19 @@ def test_seeding_a_sample_leaves_the_generators_alone():
     assert (random.random(), np.random.rand(), torch.rand(1)) == expected
 
 
+def test_a_batch_is_its_samples_one_by_one():
+    sampler = seeding.SeededSampler(DefaultSampler(Noise(), seed=3), 3)
+    alone = read(sampler, 10)
+    seeding.seed_everything(1)
+    expected = random.random(), np.random.rand(), torch.rand(1)
+    seeding.seed_everything(1)
+    assert seeding.SeededDataset(Noise()).__getitems__(list(sampler)) == alone
+    assert (random.random(), np.random.rand(), torch.rand(1)) == expected
+    seeding.seed_everything(1)
+    plain, _ = seeding.SeededDataset(Noise()).__getitems__([3, 4])  # without seeds: the common generators go on
+    assert plain[1:] == (*expected[:2], expected[2].item()) and random.random() != expected[0]
+
+
 def test_a_seeded_index_is_an_index_and_travels_to_a_worker():
     index = pickle.loads(pickle.dumps(seeding.SeededIndex(7, 99)))
     assert index == 7 and index.seed == 99 and list(range(9))[index] == 7

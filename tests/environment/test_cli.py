@@ -135,3 +135,20 @@ def test_the_package_imports_without_a_working_mmengine(content, tmp_path):
         code = f'import sys; sys.path.insert(0, {str(tmp_path)!r}); '
     done = subprocess.run([sys.executable, '-c', code + 'import mmlape'], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_shell_completes_commands_actions_and_options(tmp_path):
+    pytest.importorskip('shtab')
+    (tmp_path / 'mmlape').write_text(call('completion', 'bash').stdout)
+    (tmp_path / 'one.py').touch()
+    for typed, found in (
+        ('che', 'check-data checkpoint'),
+        ('checkpoint pu', 'publish push pull'),
+        ('train --res', '--resume'),
+        ('train one', 'one.py'),
+    ):
+        words = ['mmlape', *typed.split()]
+        script = f'. ./mmlape; COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}; _shtab_mmlape mmlape '
+        script += f'{words[-1]}; echo ${{COMPREPLY[@]}}'
+        done = subprocess.run(['bash', '-c', script], cwd=tmp_path, capture_output=True, text=True)
+        assert done.stdout.split() == found.split(), done.stderr

@@ -46,7 +46,7 @@ def test_each_python_gets_one_version_of_what_the_package_asks_for(python):
             assert versions.setdefault(line.name, str(line.specifier)) == str(line.specifier)
     project = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
     extras = project['optional-dependencies']
-    for wanted in map(Requirement, [*project['dependencies'], *extras['stack'], *extras['dev']]):
+    for wanted in map(Requirement, [*project['dependencies'], *extras['stack'], *extras['dev'], *extras['docs']]):
         if wanted.name != 'opencv-python' and (wanted.marker is None or wanted.marker.evaluate(here)):
             assert versions[wanted.name].removeprefix('==') in wanted.specifier, wanted
 

@@ -10,6 +10,7 @@ import pytest
 import tiny
 
 from mmlape.runs.record import running_in
+from mmlape.runs.run import read_arms
 
 MULTI_SEED, STATUS = (tiny.ROOT / 'tools' / name for name in ('multi_seed.py', 'status.py'))
 SHORT = ('--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2')
@@ -83,7 +84,7 @@ def test_two_arms_and_two_seeds_side_by_side_with_one_that_fails(config, tmp_pat
     said = _run(config, tmp_path, config.name, '--seeds', 3, '--aggregate-only')
     assert 'not counted: seeds 7' in said
     shown = tiny.run(STATUS, tmp_path, cwd=tmp_path)
-    assert '4 finished' in shown and '2 of 2' in shown
+    assert '4 finished' in shown and '2 of 2' in shown and list(read_arms(tmp_path)) == ['tiny', 'default']
 
 
 def test_kills_lose_nothing_and_start_nothing_twice(config, tmp_path):

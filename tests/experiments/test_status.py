@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 
 import pytest
@@ -12,7 +13,7 @@ from mmlape.experiments.status import rows
 from mmlape.files import write_json
 from mmlape.runs.locks import take_lock
 from mmlape.runs.record import lock_run
-from mmlape.runs.run import write_planned
+from mmlape.runs.run import write_order, write_planned
 
 STATUS = tiny.ROOT / 'tools' / 'status.py'
 
@@ -28,7 +29,8 @@ def work_dir(tmp_path):
     """One run of each state, seeds 1 to 8; the locks of those that run."""
     arm, now = tmp_path / 'arm', time.time()
     metrics = dict(step=20, metrics={'aAcc': 10.0, 'mIoU': 43.21})
-    running = _record(arm, 1, 'running', eta=100, updated=now - 40, host='node7', last=metrics)
+    batch = dict(world_size=4, images_per_process=3, accumulation=2, cost=dict(seconds_per_iter=0.5))
+    running = _record(arm, 1, 'running', eta=100, updated=now - 40, host='node7', last=metrics, **batch)
     silent = _record(arm, 2, 'running', eta=100, updated=now - 3600, host='node8')
     _record(arm, 3, 'running')
     _record(arm, 4, 'failed', reason='[/gloo/pair.cc:5] Connection [rank0] closed')
@@ -49,6 +51,7 @@ def test_every_state_is_told_from_the_disk(work_dir):
     states = ['running', 'running', 'broken', 'failed', 'finished', 'starting', 'queued', 'missing']
     assert [found[seed].state for seed in range(1, 9)] == states
     assert found[1].eta in (59, 60) and found[1].metric == ('mIoU', 43.21, 20) and found[1].reason is None
+    assert found[1].images_per_second == 24 and found[2].images_per_second is None, 'of an iteration, not of a step'
     assert found[1].host == os.uname().nodename and found[6].host == os.uname().nodename
     assert found[2].eta == 0 and found[2].reason.startswith('no news for 1:00:0')
     assert 'resumes it' in found[3].reason and found[4].reason.startswith('[/gloo')
@@ -60,6 +63,7 @@ def test_every_state_is_told_from_the_disk(work_dir):
 def test_the_command_prints_a_table_or_json_and_watches(work_dir):
     said = tiny.run(STATUS, work_dir, cwd=work_dir, **tiny.REAL)
     assert '2 running, 1 broken, 1 failed, 1 finished' in said and 'mIoU 43.21 at 20' in said and '30 of 90' in said
+    assert re.search(r'━{4} *│ *30 of 90 *│ *24\.0 ', said), 'a third of a bar of twelve'
     assert '[/gloo/pair.cc:5] Connection [rank0] closed' in ' '.join(said.replace('│', ' ').split()), 'no markup'
     listed = json.loads(tiny.run(STATUS, work_dir, '--json', cwd=work_dir))
     assert [row['seed'] for row in listed] == list(range(1, 9))
@@ -85,6 +89,28 @@ def test_runs_of_train_are_shown_and_no_seed_is_invented(tmp_path):
         ('one', 5, 'finished'), ('two', 6, 'finished'),
     ]  # fmt: skip
     assert [(row.arm, row.seed) for row in rows(tmp_path / 'two')] == [('two', 6)]
+
+
+def test_runs_are_found_at_any_depth_each_once(tmp_path):
+    """A folder of several experiments, one run of `mmlape train` beside them, and a link that closes a circle."""
+    for arm in ('exp/b', 'exp/a', 'sub/other/c'):
+        _record(tmp_path / arm, 1, 'finished')
+    write_json(tmp_path / 'single' / 'run.json', dict(seed=5, state='finished'))
+    (tmp_path / 'single' / '20260101_000000').mkdir()
+    (tmp_path / 'sub' / 'circle').symlink_to(tmp_path)
+    write_order(tmp_path / 'exp', ['b', 'a'])
+    assert [row.arm for row in rows(tmp_path)] == ['exp/b', 'exp/a', 'single', 'sub/other/c']
+    assert [row.arm for row in rows(tmp_path / 'exp')] == ['b', 'a']
+
+
+def test_arms_keep_the_order_of_the_command(tmp_path):
+    for arm in 'abcd':
+        _record(tmp_path / arm, 1, 'finished')
+    for named, shown in (('cb', 'cbad'), ('b', 'cbad'), ('bd', 'cbda'), ('dbca', 'dbca')):
+        write_order(tmp_path, list(named))
+        assert ''.join(row.arm for row in rows(tmp_path)) == shown
+    (tmp_path / 'arms.json').write_text('["d", ')
+    assert ''.join(row.arm for row in rows(tmp_path)) == 'abcd', 'a file that cannot be read'
 
 
 def test_a_folder_without_runs_is_an_error(tmp_path):

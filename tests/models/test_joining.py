@@ -31,7 +31,7 @@ VALID = [*TABLED, ('rpe', 'default'), ('rpe', 'lape'), ('none', 'default')]
 
 
 def test_these_are_all_there_is():
-    page = (Path(__file__).parents[2] / 'docs' / 'position.md').read_text()
+    page = (Path(__file__).parents[2] / 'docs' / 'reference' / 'position.md').read_text()
     listed = set(re.findall(r'^\| `([a-z0-9-]+)` \|', page, re.M))
     bases = (AbsolutePosition, AttentionPosition, LayerPosition)
     assert {kind.name for base in bases for kind in kinds(base)} == listed

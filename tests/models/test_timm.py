@@ -29,7 +29,7 @@ REFUSED = {
     'GluMlp': r'wrong shape: blocks\.0\.mlp\.fc2\.weight',
 }
 NO_TRACE = ('ResPostBlock',)
-"""Names and shapes are those of a plain ViT: the file cannot tell (docs/checkpoints.md)."""
+"""Names and shapes are those of a plain ViT: the file cannot tell (docs/how-to/checkpoints.md)."""
 
 
 class _Called(Exception):

@@ -171,7 +171,7 @@ def test_no_key_of_a_configuration_is_forgotten():
 
 
 def test_the_page_for_users_lists_every_key_that_counts_or_does_not():
-    page = (tiny.ROOT / 'docs' / 'experiments.md').read_text()
+    page = (tiny.ROOT / 'docs' / 'how-to' / 'experiments.md').read_text()
     counts, ignored = page.partition('Settings are these keys')[2].partition('Inside these keys')[::2]
     assert [key for key in COUNTED if f'`{key}`' not in counts] == []
     assert [key for key in IGNORED if f'`{key}`' not in ignored] == []

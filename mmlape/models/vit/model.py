@@ -80,8 +80,8 @@ class VisionTransformer(IsotropicBackbone):
             none; a token without a row gets nothing, in any layer.
         qkv_bias: Whether the qkv projection has a bias; 'qv' is BEiT's, of queries and values.
         pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'beit', 'irpe', 'rope', 'none' or another kind in
-            ``POSITION_ENCODINGS`` (docs/position.md lists them); a dict with ``type`` and arguments; or a list of
-            those with at most one absolute kind.
+            ``POSITION_ENCODINGS`` (docs/reference/position.md lists them); a dict with ``type`` and arguments; or a
+            list of those with at most one absolute kind.
         pe_joining: How the absolute PE meets the tokens: 'default', 'shared', 'unshared', 'lape', 'lape-shared' or
             another name in ``JOININGS``; see ``mmlape.models.position.joining``.
         pe_norm: What norms the PE in 'lape-shared' and 'lape' (LaPE, Table 8): 'identity', 'scalar', 'channel',

@@ -1,0 +1,87 @@
+"""Figures of the kinds of position encoding, drawn from live models of 14 x 14 patches."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+import mmlape.models.position as positions
+from mmlape.models.vit.model import VisionTransformer
+
+SIDE = 14
+GRID = (SIDE, SIDE)
+ARCH = dict(embed_dims=64, num_layers=2, num_heads=4, feedforward_channels=64)
+PLACES = {'the corner': (0, 0), 'the upper edge': (0, SIDE // 2), 'the centre': (SIDE // 2, SIDE // 2)}
+
+
+def draw_kinds(folder: Path) -> Iterator[tuple[str, str, str, str, Path]]:
+    """Draw each registered kind; yield its name, contract, docstring's first line, alternative text and file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind in positions.kinds(object):
+        torch.manual_seed(0)
+        arch = dict(pe_type=kind.name, with_cls_token=False, out_type='featmap')
+        model = VisionTransformer(ARCH, 16 * SIDE, **arch).eval()
+        encoding = positions.position_parameters(model)
+        for path, parameter in model.named_parameters():
+            if path in encoding:  # tables that start as zeros would show nothing
+                nn.init.trunc_normal_(parameter)
+        draw = next(draw for base, draw in DRAWN.items() if isinstance(kind, base))
+        with torch.no_grad():
+            title, maps = draw(model)
+        file = folder / f'{kind.name}.png'
+        _draw(maps, title).savefig(file)
+        summary = type(kind).__doc__.partition('\n')[0]
+        alt = f'{kind.name}: {title[0].lower()}{title[1:]}, three maps of {SIDE} x {SIDE} patches: {"; ".join(maps)}'
+        yield kind.name, kind.acts, summary, alt, file
+
+
+def _absolute(model: VisionTransformer) -> tuple[str, dict[str, Tensor]]:
+    table = nn.functional.normalize(model.pos_embed[0, -SIDE * SIDE :], dim=1)
+    return 'Cosine similarity of the PE', {place: _row(table @ table.T, cell) for place, cell in PLACES.items()}
+
+
+def _inside(model: VisionTransformer) -> tuple[str, dict[str, Tensor]]:
+    """Let every query and key be the same vector: what is left of the logits is the encoding."""
+    attn = model.all_layers[0].attention
+    tokens = SIDE * SIDE + model.num_prefix
+    q = torch.randn(attn.head_dims).expand(1, attn.num_heads, tokens, -1)
+    encoding = attn.encodings[0]
+    turned, other = encoding.rotate(attn, q, q, GRID)
+    change = (turned @ other.mT - q @ q.mT) / attn.head_dims**0.5
+    term = encoding.logits(attn, q, q, GRID)
+    added = (change if term is None else change + term)[0, 0, model.num_prefix :, model.num_prefix :]
+    return 'Added to the logits of a query', {place: _row(added, cell) for place, cell in PLACES.items()}
+
+
+def _between(model: VisionTransformer) -> tuple[str, dict[str, Tensor]]:
+    layer = model.all_layers[0]
+    encoding = model.position.build_between()[0]
+    out = encoding.apply(layer, torch.ones(1, SIDE * SIDE, model.embed_dims), GRID)[0] - 1
+    return 'Added to equal tokens', {f'channel {c}': out[:, c].reshape(GRID) for c in range(3)}
+
+
+def _row(matrix: Tensor, cell: tuple[int, int]) -> Tensor:
+    return matrix[cell[0] * SIDE + cell[1]].reshape(GRID)
+
+
+DRAWN = {
+    positions.AbsolutePosition: _absolute,
+    positions.AttentionPosition: _inside,
+    positions.LayerPosition: _between,
+}
+
+
+def _draw(maps: dict[str, Tensor], title: str) -> Figure:
+    figure = Figure((7.2, 2.6), dpi=100, layout='constrained')
+    limit = max(float(values.abs().max()) for values in maps.values())
+    for ax, (place, values) in zip(figure.subplots(1, len(maps)), maps.items()):
+        image = ax.imshow(np.asarray(values), cmap='RdBu_r', vmin=-limit, vmax=limit)
+        ax.set(title=place, xticks=(), yticks=())
+        if place in PLACES:
+            ax.plot(*PLACES[place][::-1], 'ko', markersize=5, markeredgecolor='w')
+    figure.colorbar(image, ax=figure.axes, shrink=0.8)
+    figure.suptitle(title, fontsize=11)
+    return figure

@@ -1,0 +1,59 @@
+"""The documentation site, for `make docs`. Its source folder is the repository, so links of files are the site's."""
+
+import sys
+import warnings
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / 'docs'), str(ROOT / 'docs' / '_ext')]
+warnings.filterwarnings('ignore')  # of the libraries; Sphinx has its own
+
+from mmlape import __version__  # noqa: E402
+
+project = 'mmlape'
+author = copyright = 'The mmlape authors'
+version = release = __version__
+
+root_doc = 'docs/index'
+include_patterns = ['docs/**', 'configs/**/*.md', 'studies/*.md', 'CHANGELOG.md', 'CONTRIBUTING.md']
+exclude_patterns = [
+    'configs/README.md',
+    'build',
+    'data',
+    'dist',
+    'mutants',
+    'work_dirs',
+    '.*',
+    '**/.ipynb_checkpoints',
+]
+
+extensions = [
+    'myst_nb', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon', 'sphinx_copybutton', 'sphinx_design', 'mathml', 'pages',
+]  # fmt: skip
+myst_enable_extensions = ['colon_fence', 'deflist', 'dollarmath', 'fieldlist']
+myst_heading_anchors = 4
+nb_execution_mode = 'force'
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+nb_output_stderr = 'remove'  # warnings of libraries, with paths of the machine
+copybutton_exclude = '.linenos, .gp, .go'
+
+default_role = 'literal'  # docstrings write `name` for code
+add_module_names = False
+autodoc_member_order = 'bysource'
+autodoc_typehints_format = 'short'
+maximum_signature_line_length = 80
+toc_object_entries = False
+
+html_theme = 'furo'
+html_title = f'mmlape {version}'
+html_favicon = '_static/icon.svg'
+html_static_path = ['_static']
+html_css_files = ['site.css']
+html_js_files = [('catalogue.js', {'defer': 'defer'})]
+html_additional_pages = {'index': 'start.html'}
+templates_path = ['_templates']
+html_copy_source = False
+html_math_renderer = 'mathml'
+pygments_style = 'friendly'
+pygments_dark_style = 'github-dark'

@@ -1,0 +1,92 @@
+"""Every code block of the documentation is run, or checked: commands, options, configs, imports."""
+
+import re
+from pathlib import Path
+
+import pytest
+from doc_blocks import ROOT, Block, blocks, check, parser_of
+
+PAGES = [ROOT / 'README.md', ROOT / 'CONTRIBUTING.md', ROOT / 'studies' / 'README.md']
+PAGES += sorted([*(ROOT / 'docs').rglob('*.md'), *(ROOT / 'configs').rglob('*.md')])
+
+
+@pytest.fixture(autouse=True)
+def _checkout(monkeypatch):
+    """The reader is in a checkout, and has the weights."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr('mmlape.experiments.study.is_missing', lambda path: False)
+
+
+@pytest.mark.parametrize(
+    'page', [page for page in PAGES if blocks(page)], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_what_a_page_shows_exists(page, tmp_path):
+    found = blocks(page)
+    files = {block.file for block in found}
+    for number, block in enumerate(block for block in found if not block.runs):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        try:
+            check(block, files, folder)
+        except Exception as error:
+            pytest.fail(f'{block}: {error!r}')
+
+
+@pytest.mark.parametrize('page', PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_in_sentences_exist(page):
+    for command in re.findall(r'`((?:mmlape(?= [a-z])|tools/\w+\.py) [^`]+)`', page.read_text()):
+        program, *words = command.split()
+        name = words.pop(0) if program == 'mmlape' else Path(program).stem.replace('_', '-')
+        known = options_of(parser_of(name))
+        unknown = [word for word in words if word.startswith('--') and word.partition('=')[0] not in known]
+        assert not unknown, f'`{command}`: there is no {unknown}'
+
+
+def options_of(parser):
+    """Return the options of a parser and of the parsers of its commands."""
+    inner = [one for action in parser._actions if isinstance(action.choices, dict) for one in action.choices.values()]
+    return {'--', *parser._option_string_actions}.union(*map(options_of, inner))
+
+
+TINY = 'configs/segmentation/segmenter_deit-tiny_4xb2-160k_ade20k.py'
+
+
+@pytest.mark.parametrize(
+    ('language', 'code', 'reason'),
+    [
+        ('bash', 'mmlape trian CONFIG', "no command 'trian'"),
+        ('bash', 'tools/train.py CONFIG --sed 1', 'does not take'),
+        ('bash', 'tools/trian.py CONFIG', 'there is no'),
+        ('bash', 'mmlape train configs/no.py', 'does not exist'),
+        ('bash', 'for c in studies/lape-table7.yml:{rpe,no}; do mmlape model-cost $c; done', "no arm 'no'"),
+        ('bash', f'mmlape train {TINY} --cfg-options model.backbone.pe_join=lape', 'pe_joining'),
+        ('bash', f'tools/multi_seed.py {TINY} -- --no-such-option', 'does not take'),
+        ('bash', f'tools/dist_train.sh {TINY} 4 --resum', 'does not take'),
+        ('bash', 'python my_tool.py', 'no file my_tool.py'),
+        ('bash', 'python -m benchmarks adapter --no-such-option', 'does not know'),
+        ('bash', 'make dmeo', 'unknown'),
+        ('bash', "pip install '.[stak]'", 'unknown'),
+        ('bash', 'mmlapse train', 'unknown'),
+        ('bash', 'mmlape train $CONFIG', 'unbound'),
+        ('python', 'import mmlape\n\nmmlape.add_lap(model)', 'Undefined name `model`'),
+        ('python', 'import mmlape\n\nmmlape.add_lap(1)', "no attribute 'add_lap'"),
+        ('python', 'from mmlape.models import NoSuchModel', 'NoSuchModel'),
+        ('python', "backbone = dict(type='mmlape.VisionTransformer', pe_join='lape')", 'pe_joining'),
+        ('python', "backbone = dict(type='mmlape.VisionTransformer', pe_type='no')", 'choose one of'),
+        ('python', "pe_type = dict(type='irpe', on='no')", 'on='),
+    ],
+)
+def test_what_does_not_exist_is_an_error(language, code, reason, tmp_path, capsys):
+    with pytest.raises(Exception) as raised:
+        check(Block(ROOT / 'README.md', 1, language, code, '', ''), set(), tmp_path)
+    assert reason in f'{raised.value}{raised.value!r}{capsys.readouterr().err}'
+
+
+def test_a_block_is_code_that_is_known_or_text(tmp_path):
+    page = tmp_path / 'page.md'
+    page.write_text('```sh\nls\n```\n')
+    with pytest.raises(AssertionError, match="'sh' is none of"):
+        blocks(page)
+    page.write_text('- a list\n\n  ```bash\n  ls\n  ```\n')
+    with pytest.raises(AssertionError, match='indented'):
+        blocks(page)
