@@ -152,34 +152,35 @@ ARMS = ('-lape', '-dpn')
 """In names of configs of other models than the released ones."""
 STUDIES = {
     'studies/vit-adapter-coco.yml': {
-        'mask-rcnn_deit-base_coco': 'mask-rcnn-base',
-        'mask-rcnn_augreg-large_coco': 'mask-rcnn-large',
-        'mask-rcnn_uni-perceiver-base_coco': 'mask-rcnn-uniperceiver',
-        'mask-rcnn_dinov2-small_coco': 'mask-rcnn-dinov2-small',
-        'mask-rcnn_dinov2-base_coco': 'mask-rcnn-dinov2-base',
-        'mask-rcnn_dinov2-large_coco': 'mask-rcnn-dinov2-large',
-        'upgraded-mask-rcnn_deit-base_coco': 'upgraded-25e',
-        'mask-rcnn_plain-deit-tiny_coco': 'mask-rcnn-vit-tiny',
-        'mask-rcnn_plain-deit-small_coco': 'mask-rcnn-vit-small',
-        'mask-rcnn_plain-deit-base_coco': 'mask-rcnn-vit-base',
-        'mask-rcnn_plain-augreg-large_coco': 'mask-rcnn-vit-large',
-        'cascade-mask-rcnn_deit-base_coco': 'cascade-base',
-        'cascade-mask-rcnn_plain-deit-base_coco': 'cascade-vit-base',
-        'htc_uni-perceiver-large_coco': 'htc-uniperceiver',
+        'mask-rcnn-base': 'mask-rcnn_deit-base_coco',
+        'mask-rcnn-large': 'mask-rcnn_augreg-large_coco',
+        'mask-rcnn-uniperceiver': 'mask-rcnn_uni-perceiver-base_coco',
+        'mask-rcnn-dinov2-small': 'mask-rcnn_dinov2-small_coco',
+        'mask-rcnn-dinov2-base': 'mask-rcnn_dinov2-base_coco',
+        'mask-rcnn-dinov2-large': 'mask-rcnn_dinov2-large_coco',
+        'upgraded-25e': 'upgraded-mask-rcnn_deit-base_coco',
+        'mask-rcnn-vit-tiny': 'mask-rcnn_plain-deit-tiny_coco',
+        'mask-rcnn-vit-small': 'mask-rcnn_plain-deit-small_coco',
+        'mask-rcnn-vit-base': 'mask-rcnn_plain-deit-base_coco',
+        'mask-rcnn-vit-large': 'mask-rcnn_plain-augreg-large_coco',
+        'cascade-base': 'cascade-mask-rcnn_deit-base_coco',
+        'cascade-vit-base': 'cascade-mask-rcnn_plain-deit-base_coco',
+        'htc-uniperceiver': 'htc_uni-perceiver-large_coco',
     },
     'studies/vit-adapter-segmentation.yml': {
-        'upernet_deit-base_ade20k': 'upernet-base',
-        'upernet_augreg-base_ade20k': 'upernet-augreg-base',
-        'upernet_augreg-large_ade20k': 'upernet-augreg-large',
-        'upernet_uni-perceiver-large_ade20k': 'upernet-uniperceiver-large',
-        'upernet_plain-beit*-large_ade20k': 'upernet-beit-plain',
-        'upernet_beit*-large_coco-stuff*': 'upernet-stuff10k',
-        'upernet_beit*-large_pascal-context-59': 'upernet-pascal',
-        'mask2former_beit*-base_coco-stuff*': 'stuff10k-base',
-        'mask2former_beit*-base_pascal-context-59': 'pascal-base',
+        'upernet-base': 'upernet_deit-base_ade20k',
+        'upernet-augreg-base': 'upernet_augreg-base_ade20k',
+        'upernet-augreg-large': 'upernet_augreg-large_ade20k',
+        'upernet-uniperceiver-large': 'upernet_uni-perceiver-large_ade20k',
+        'upernet-beit-plain': 'upernet_plain-beit*-large_ade20k',
+        'upernet-stuff10k': 'upernet_beit*-large_coco-stuff*',
+        'upernet-stuff164k': 'upernet_beit*-large_coco-stuff*',
+        'upernet-pascal': 'upernet_beit*-large_pascal-context-59',
+        'stuff10k-base': 'mask2former_beit*-base_coco-stuff*',
+        'pascal-base': 'mask2former_beit*-base_pascal-context-59',
     },
 }
-"""Arms of studies by what ``fitting_configs`` reads of a file, for released models that no config is named after."""
+"""Arms of studies, and what ``fitting_configs`` reads of their files, for models that no config is named after."""
 
 
 def kind_of_head(names: Iterable[str]) -> HeadKind | None:
@@ -275,7 +276,7 @@ def fitting_configs(stored: Tensors, weights: Weights) -> list[str]:
     plain = weights.layout.endswith('-baseline')
     upgraded = kind.method == 'mask-rcnn' and any('.shared_convs.' in name for name in tensors)
     known = f'{"upgraded-" * upgraded}{kind.method}_{"plain-" * plain}{base}-{size}_{data}'
-    arms = [f'{study}:{arms[known]}' for study, arms in STUDIES.items() if known in arms]
+    arms = [f'{study}:{arm}' for study, arms in STUDIES.items() for arm, of in arms.items() if of == known]
     archs = [f'vit{size[:1]}14-dinov2'] * (base == 'dinov2') + [f'{base}-{size}']
     return arms or [name for arch in archs if not plain for name in _named(f'{kind.method}_{arch}*_{data}')]
 

@@ -23,6 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar='DIR',
         help='save predictions: label PNGs, COCO JSON, or labels; default: predictions in the work dir',
     )
+    add(
+        '--tta',
+        nargs='*',
+        type=float,
+        metavar='RATIO',
+        help="test-time augmentation: images at these ratios of the config's size (default: 0.5 to 1.75 in steps of "
+        "0.25), as they are and flipped; or the config's tta_pipeline and tta_model",
+    )
     add_launcher(parser)
     add_trust(parser)
 
@@ -40,5 +48,7 @@ def run(args: argparse.Namespace) -> int:
         out=args.out,
         save_pred=args.save_pred,
         launcher=args.launcher,
+        name='metrics.json' if args.tta is None else 'metrics-tta.json',
+        tta=args.tta,
     )
     return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.logging import print_log
+from mmengine.registry import MODELS
 from rich.markup import escape
 
 import mmlape
@@ -24,6 +25,7 @@ from mmlape.engine.hooks.run import finite
 from mmlape.engine.optim import InitialModel
 from mmlape.engine.plan import default_work_dir, require_keys
 from mmlape.engine.runner import Runner
+from mmlape.engine.tta import augment
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import write_json
 from mmlape.runs.record import check_writable
@@ -48,6 +50,7 @@ def test(
     launcher: str = 'none',
     show: bool = True,
     name: str = 'metrics.json',
+    tta: Sequence[float] | None = None,
 ) -> dict:
     """Evaluate a checkpoint on the test set of a configuration, write ``metrics.json`` and print a table.
 
@@ -60,6 +63,8 @@ def test(
         launcher: See :func:`mmlape.engine.trainer.train`.
         show: Whether to print the table.
         name: The name of the file by default.
+        tta: Ratios of sizes for test-time augmentation; () for those of :mod:`mmlape.engine.tta`, None for no
+            augmentation.
 
     Returns:
         The content of the file: ``config``, ``checkpoint``, ``task``, ``images``, ``metrics`` and ``per_class``
@@ -70,6 +75,7 @@ def test(
     """
     require_keys(cfg, TEST_KEYS, 'tested')
     cfg = copy.deepcopy(cfg)
+    merging = None if tta is None else augment(cfg, tta)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
     work_dir = default_work_dir(cfg, work_dir)
     file = Path(out or work_dir / name).absolute()
@@ -88,6 +94,8 @@ def test(
         parts[key] = None
     runner = Runner.from_cfg(parts, initial)
     load_model(runner.bare_model, str(checkpoint), content=weights)
+    if merging:
+        runner.model = MODELS.build(dict(merging, module=runner.bare_model))
     result = _result(cfg, checkpoint, runner, runner.test())
     if is_main_process():
         write_json(file, result)

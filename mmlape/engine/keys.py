@@ -31,10 +31,16 @@ _ALMOST = 0.885
 nearest of the usual ones, is 0.88 like `tta_pipeline`."""
 _LOADER = r'(train|val|test)_dataloader'
 _HOOK = r'(default|custom)_hooks\.\w+'
+PARAMWISE_KEYS = (
+    'custom_keys', 'layer_decay_rate', 'layer_decay_first', 'bias_lr_mult', 'norm_decay_mult', 'bias_decay_mult',
+    'dwconv_decay_mult', 'flat_decay_mult', 'position_lr_mult', 'position_decay_mult', 'bypass_duplicate',
+)  # fmt: skip
+"""What our constructor reads of ``optim_wrapper.paramwise_cfg``."""
 _EXTRAS = {
     _LOADER: {'dataset', 'num_batch_per_epoch', 'disable_subprocess_warning', 'type', '_scope_'},
     _HOOK: {'priority'},
     r'optim_wrapper': {'constructor', 'paramwise_cfg'},
+    r'optim_wrapper\.paramwise_cfg': set(PARAMWISE_KEYS),
     r'param_scheduler(\.\w+)*': {'convert_to_iter_based'},
     r'train_cfg': {'by_epoch'},
     r'model\..*norm_cfg': {'requires_grad'},
@@ -173,7 +179,7 @@ def _accepted(scope: str, node: dict, where: str) -> tuple[set[str], bool]:
 
         return set(inspect.signature(DataLoader.__init__).parameters) | extras, True
     if 'type' not in node:
-        return set(), False
+        return extras, False
     arguments = [_arguments(built) for built in find_classes(node['type'], scope)]
     complete = bool(arguments) and all(complete for _, complete in arguments) and not re.fullmatch(_IN_MODEL, where)
     return extras.union(*(names for names, _ in arguments)), complete

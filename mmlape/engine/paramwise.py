@@ -14,15 +14,12 @@ from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as ROOT_CONSTRUCTORS
 from mmengine.utils.dl_utils.parrots_wrapper import _BatchNorm, _InstanceNorm
 from torch import nn
 
+from mmlape.engine.keys import PARAMWISE_KEYS
 from mmlape.errors import ConfigError
 from mmlape.models.position import position_parameters
 from mmlape.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 _NORMS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm)
-_KEYS = (
-    'custom_keys', 'layer_decay_rate', 'layer_decay_first', 'bias_lr_mult', 'norm_decay_mult', 'bias_decay_mult',
-    'dwconv_decay_mult', 'flat_decay_mult', 'position_lr_mult', 'position_decay_mult', 'bypass_duplicate',
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,11 +74,11 @@ class ParamwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
     def _validate_cfg(self) -> None:
         super()._validate_cfg()
-        unknown = [key for key in self.paramwise_cfg if key not in _KEYS]
+        unknown = [key for key in self.paramwise_cfg if key not in PARAMWISE_KEYS]
         if unknown:
             raise ConfigError(
-                f'optim_wrapper.paramwise_cfg has no {", ".join(unknown)}: its keys are {", ".join(_KEYS)}; other '
-                'parameters are reached by custom_keys'
+                f'optim_wrapper.paramwise_cfg has no {", ".join(unknown)}: its keys are {", ".join(PARAMWISE_KEYS)}; '
+                'other parameters are reached by custom_keys'
             )
 
     def add_params(self, params: list[dict], module: nn.Module, **kwargs) -> None:

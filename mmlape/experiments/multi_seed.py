@@ -27,8 +27,6 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
     if isinstance(launcher, LocalLauncher):
         check_precision(study.options.amp)
     plan = study.plan()
-    to_train = {planned.arm for planned in plan if planned.action in ('start', 'resume')}
-    study.check_checkpoints([arm for arm in study.arms if arm in to_train])
     for warning in study.warnings():
         print(f'warning: {warning}', flush=True)
     if dry_run:
@@ -36,6 +34,8 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
             console().print(arms_table(study.arms))
         console().print(plan_table(plan, launcher))
         return 1 if any(planned.action == 'refuse' for planned in plan) else 0
+    to_train = {planned.arm for planned in plan if planned.action in ('start', 'resume')}
+    study.check_checkpoints([arm for arm in study.arms if arm in to_train])
     print(launcher.describe(), flush=True)
     require_startable(plan)
     study.write_plan()

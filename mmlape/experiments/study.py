@@ -244,18 +244,22 @@ class Study:
             return replace(planned, action='watch', reason=f'process {holder["pid"]} on {holder["host"]}')
         state = planned.run.state
         action = {'finished': 'skip', 'missing': 'start'}.get(state, 'resume')
-        reason = planned.run.outcome if state in ('failed', 'broken') or planned.run.partial else ''
-        return replace(planned, action=action, reason=reason)
+        reasons = [planned.run.outcome] if state in ('failed', 'broken') or planned.run.partial else []
+        reasons += [f'missing: {path}' for _, path in self._missing(arm) if action != 'skip']
+        return replace(planned, action=action, reason='; '.join(reasons))
+
+    def _missing(self, arm: Arm) -> list[tuple[str, str]]:
+        """Return key and path of the weights that an arm starts from and that are not there."""
+        return [(key, path) for key, path in checkpoint_keys(self.configs[arm.name]) if is_missing(path)]
 
     def check_checkpoints(self, arms: Sequence[Arm]) -> None:
         """Check that the weights which these arms start from exist; ConfigError with arm, key and file if not."""
         for arm in arms:
-            for key, path in checkpoint_keys(self.configs[arm.name]):
-                if is_missing(path):
-                    raise ConfigError(
-                        f'arm {arm.name}: {key}={path}: there is no such file; give one by --cfg-options '
-                        f'{key}=FILE, or for this arm alone by --arm {arm.name} {arm.config} {key}=FILE'
-                    )
+            for key, path in self._missing(arm):
+                raise ConfigError(
+                    f'arm {arm.name}: {key}={path}: there is no such file; give one by --cfg-options '
+                    f'{key}=FILE, or for this arm alone by --arm {arm.name} {arm.config} {key}=FILE'
+                )
 
     def warnings(self) -> list[str]:
         """Return reasons to doubt a comparison of the arms: pretrained weights of different provenance.

@@ -352,10 +352,19 @@ def test_the_arm_of_a_released_model_is_named(layout, width, rows, heads, arm):
     assert fitting_configs(tensors, Weights(layout, stem)) == [f'studies/vit-adapter-{arm}'] * bool(arm)
 
 
+def test_both_datasets_of_171_classes_are_named():
+    stem = {'patch_embed.proj.weight': torch.empty(1024, 3, 16, 16)}
+    table = {'blocks.0.attn.relative_position_bias_table': torch.empty(1)}
+    named = fitting_configs(
+        {UPERNET[0]: torch.empty(1), UPERNET[1]: torch.empty(171)}, Weights('vit-adapter', stem | table)
+    )
+    assert named == [f'studies/vit-adapter-segmentation.yml:upernet-stuff{images}' for images in ('10k', '164k')]
+
+
 def test_the_arms_that_are_named_exist():
     for file, arms in STUDIES.items():
         known = {arm.name: arm for arm in read_study(f'mmlape::{file}').arms}
-        for name, arm in arms.items():
+        for arm, name in arms.items():
             method = name.removeprefix('upgraded-').partition('_')[0]
             data = name.rpartition('_')[2].rstrip('*')
             assert Path(known[arm].base).name.startswith(f'{method}_') or method == 'upernet', name

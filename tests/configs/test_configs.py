@@ -378,6 +378,7 @@ def test_windows(family):
         ('segmentation.yml:upernet-light', 126, 0),  # not in the README
         ('segmentation.yml:upernet-pascal', 451, 0),
         ('segmentation.yml:stuff10k-base', 120, 0),
+        ('segmentation.yml:m2f-dinov3-7b', 7643, 0),  # 6716 of them the ViT's; not in the README
     ],
 )
 def test_an_arm_builds_and_has_the_readmes_parameters(arm, millions, more):

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import random
+import warnings
 import zipfile
 
 import numpy as np
@@ -186,6 +187,9 @@ def test_overrides_that_mean_something_are_taken(config_file):
 def test_a_new_key_where_nothing_is_known_is_a_warning(config_file):
     with pytest.warns(UserWarning, match='adds a new key'):
         load_config(config_file, ['env_cfg.resource_limit=4096'])
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        load_config(config_file, ['optim_wrapper.paramwise_cfg.layer_decay_rate=0.9'])
 
 
 def test_a_configuration_is_formatted_once_until_it_changes(config_file, monkeypatch):

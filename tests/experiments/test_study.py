@@ -8,6 +8,7 @@ import tiny
 
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.experiments.launchers import LocalLauncher
+from mmlape.experiments.multi_seed import run_study
 from mmlape.experiments.study import Arm, PlannedRun, Study, on_fractions, require_startable
 from mmlape.files import write_json
 from mmlape.runs.locks import take_lock
@@ -73,6 +74,11 @@ def test_a_missing_checkpoint_is_named_with_arm_key_and_file(config, tmp_path):
     ]
     study = Study(arms, (4,), tmp_path)
     study.check_checkpoints(arms[:2])
+    assert [one.reason for one in study.plan()] == ['', '', 'missing: /no/weights.pth']
+    assert run_study(study, LocalLauncher(1), dry_run=True) == 0
+    with pytest.raises(ConfigError, match='arm bad: '):
+        run_study(study, LocalLauncher(1))
+    assert not (tmp_path / 'bad').exists()
     with pytest.raises(ConfigError, match=r'arm bad: model\.backbone\.init_cfg\.checkpoint=/no/weights\.pth: there'):
         study.check_checkpoints(arms)
     loading = Arm('loading', str(config), ('load_from=/no/where.pth',))

@@ -167,7 +167,7 @@ class AdapterMixin(nn.Module):
             features.append(patches)
 
         c2, c3, c4 = split_maps(c, c_cells.shapes)
-        maps = [c1 + self.up(channels_last(c2)), c2, c3, c4]
+        maps = [self.up(channels_last(c2)).add_(c1), c2, c3, c4]
         if self.vit_feature_source:
             maps = self._add_features(maps, features, hw)
         outs = []

@@ -16,7 +16,7 @@ from mmdet.models.layers import MSDeformAttnPixelDecoder as PlainDecoder
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.adapter.deform_attn import Cells, multi_scale_deformable_attention
+from mmlape.models.adapter.deform_attn import Cells, multi_scale_deformable_attention, sample_weights
 from mmlape.models.grid import Grid, cached_tensor, to_maps
 from mmlape.models.layers.linear import linear
 from mmlape.models.mask2former.ffn import recompute_ffns
@@ -72,8 +72,7 @@ class MultiScaleDeformableAttention(PlainAttention):
         if key_padding_mask is not None:
             values = values.masked_fill(key_padding_mask[..., None], 0.0)
         offsets = _apply(self.sampling_offsets, query).unflatten(-1, (*self.samples, 2))  # (B, Q, heads, L, points, 2)
-        weights = _apply(self.attention_weights, query).unflatten(-1, (self.num_heads, -1))
-        weights = weights.softmax(-1).unflatten(-1, self.samples[1:])
+        weights = sample_weights(_apply(self.attention_weights, query), self.samples)
         centres = reference_points[:, :, None, :, None, :2]
         if reference_points.shape[-1] == 2:
             locations = centres + offsets / _sides(shapes, query.device)
