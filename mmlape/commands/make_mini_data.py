@@ -1,4 +1,6 @@
-"""`mmlape make-mini-data`: write small datasets of scanned handwriting for tests and demos."""
+"""Compose scanned digits on photographs (both from scikit-learn) and write them as COCO (DIR/coco), as ADE20K
+(DIR/ade), as single digits for classification (DIR/digits) and, with --vtab, as three sets with VTAB's lists
+(DIR/vtab). The same seed gives the same bytes."""
 
 import argparse
 from typing import Any
@@ -10,11 +12,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; their defaults are those of `mmlape.datasets.mini.make.MiniOptions`."""
     from mmlape.datasets.mini.make import MASKS, MiniOptions
 
-    parser.description = (
-        'Compose scanned digits on photographs (both from scikit-learn) and write them as COCO (DIR/coco), '
-        'as ADE20K (DIR/ade), as single digits for classification (DIR/digits) and, with --vtab, as three sets with '
-        "VTAB's lists (DIR/vtab). The same seed gives the same bytes."
-    )
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     parser.add_argument('root', metavar='DIR', help='destination, for example data/mini')
     add = parser.add_argument
