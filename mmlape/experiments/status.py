@@ -33,28 +33,22 @@ STYLES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One run.
-
-    Attributes:
-        state: 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; can be resumed),
-            'failed' or 'finished'.
-        images_per_second: Of all processes, without evaluations; of a run that has ended, its last part's.
-        eta: Seconds left, while it runs.
-        metric: Name, value and iteration of the last evaluation's main metric.
-        host: The machine that trains it, or trained it.
-        reason: Why it is not running, or how long it has been silent.
-    """
+    """One run."""
 
     arm: str
     seed: int | None
+    # 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; can be resumed), 'failed'
+    # or 'finished'
     state: str
     iter: int | None = None
     max_iters: int | None = None
+    # of all processes, without evaluations; of a run that has ended, its last part's
     images_per_second: float | None = None
-    eta: int | None = None
+    eta: int | None = None  # seconds left, while it runs
+    # name, value and iteration of the last evaluation's main metric
     metric: tuple[str, float | None, int] | None = None
-    host: str | None = None
-    reason: str | None = None
+    host: str | None = None  # the machine that trains it, or trained it
+    reason: str | None = None  # why it is not running, or how long it has been silent
 
 
 def rows(work_dir: str | Path) -> list[Row]:

@@ -107,20 +107,13 @@ STUDY_OPTIONS = ('seed', 'work_dir', 'resume', 'launcher', 'cfg_options')
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a study, and what is left to do.
-
-    Attributes:
-        train_args: The arguments of ``mmlape train``, except ``--resume`` and the launcher.
-        run: The state of its folder.
-        action: 'skip' (finished), 'start', 'resume', 'watch' (another process trains it) or 'refuse'.
-        reason: What the state alone does not tell.
-    """
+    """One run of a study, and what is left to do."""
 
     arm: Arm
-    train_args: tuple[str, ...]
-    run: Run
-    action: str
-    reason: str = ''
+    train_args: tuple[str, ...]  # the arguments of ``mmlape train``, except ``--resume`` and the launcher
+    run: Run  # the state of its folder
+    action: str  # 'skip' (finished), 'start', 'resume', 'watch' (another process trains it) or 'refuse'
+    reason: str = ''  # what the state alone does not tell
 
     @property
     def folder(self) -> Path:

@@ -29,28 +29,18 @@ ORDER = 'arms.json'
 
 @dataclass(frozen=True)
 class Run:
-    """The run in a work dir, as its ``run.json`` describes it.
-
-    Attributes:
-        seed: None if it was never started.
-        state: 'finished', 'failed', 'running', 'broken' (killed: recorded as running, but nobody holds its lock) or
-            'missing'.
-        reason: Why it failed; None otherwise.
-        last: ``step``, ``metrics`` and ``per_class`` of the last evaluation; None if there was none.
-        best: The same of the best one, with the ``key`` of the metric that decides.
-        identity: See :func:`mmlape.runs.identity.read_identity`; None in records of older versions.
-        record: All of ``run.json``.
-    """
+    """The run in a work dir, as its ``run.json`` describes it."""
 
     folder: Path
-    seed: int | None
+    seed: int | None  # None if it was never started
+    # 'finished', 'failed', 'running', 'broken' (killed: recorded as running, but nobody holds its lock) or 'missing'
     state: str
-    reason: str | None = None
-    last: dict | None = None
-    best: dict | None = None
+    reason: str | None = None  # why it failed; None otherwise
+    last: dict | None = None  # ``step``, ``metrics`` and ``per_class`` of the last evaluation; None if there was none
+    best: dict | None = None  # the same of the best one, with the ``key`` of the metric that decides
     arm: str = ''
-    identity: dict | None = None
-    record: dict = field(default_factory=dict)
+    identity: dict | None = None  # see :func:`mmlape.runs.identity.read_identity`; None in records of older versions
+    record: dict = field(default_factory=dict)  # all of ``run.json``
 
     @property
     def finished(self) -> bool:

@@ -37,22 +37,18 @@ READINGS = ('code', 'paper')
 
 @dataclass(frozen=True)
 class Buckets:
-    """A mapping of offsets (rows, columns) to buckets.
+    """A mapping of offsets (rows, columns) to buckets."""
 
-    Attributes:
-        method: 'euclidean' and 'quantization' map distances, 'product' pairs of row and column, 'cross' rows and
-            columns apart, to a table each.
-        alpha, beta, gamma: Of g; ranges are -beta to beta.
-        index: 'piecewise' (g) or 'clip' (h).
-        reading: 'code' rounds a distance before g and takes the squared distance for its rank, as the public code
-            does; 'paper' does as the equations say, with the rank among the distances of a grid without end.
-    """
-
+    # 'euclidean' and 'quantization' map distances, 'product' pairs of row and column, 'cross' rows and columns apart,
+    # to a table each
     method: str = 'product'
+    # alpha, beta, gamma: of g; ranges are -beta to beta
     alpha: float = 1.9
     beta: float = 3.8
     gamma: float = 15.2
-    index: str = 'piecewise'
+    index: str = 'piecewise'  # 'piecewise' (g) or 'clip' (h)
+    # 'code' rounds a distance before g and takes the squared distance for its rank, as the public code does; 'paper'
+    # does as the equations say, with the rank among the distances of a grid without end
     reading: str = 'code'
 
     def __post_init__(self):

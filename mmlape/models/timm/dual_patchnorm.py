@@ -54,17 +54,11 @@ def add_dual_patchnorm(model: nn.Module, patch_norm: str = 'dual') -> nn.Module:
 
 
 class PatchNormed(Changed):
-    """timm's patch embedding with a norm before the linear map.
+    """timm's patch embedding with a norm before the linear map."""
 
-    Attributes:
-        patch_norm: A key of ``PATCH_NORMS``.
-        norms_position: Whether the model norms tokens + PE.
-        norm0: The norm of a patch's values, or None.
-    """
-
-    patch_norm: str
-    norms_position: bool
-    norm0: nn.Module | None
+    patch_norm: str  # a key of ``PATCH_NORMS``
+    norms_position: bool  # whether the model norms tokens + PE
+    norm0: nn.Module | None  # the norm of a patch's values, or None
 
     def forward(self, x: Tensor) -> Tensor:
         """Run timm's method on images (B, C, H, W)."""
