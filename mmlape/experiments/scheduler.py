@@ -236,18 +236,12 @@ class Progress:
 
     The plan's costs are seconds on the machine that they were measured on; the last factor corrects them, the more the
     more is done here.
-
-    Args:
-        total: The sum of the costs.
-        print: Receives each line.
-        running: Returns the cost of what is done of the parts that run now.
-        done: The cost of the parts that were finished here.
     """
 
-    total: float
-    print: Callable[[str], None]
-    running: Callable[[], float] = lambda: 0.0
-    done: float = 0.0
+    total: float  # the sum of the costs
+    print: Callable[[str], None]  # receives each line
+    running: Callable[[], float] = lambda: 0.0  # returns the cost of what is done of the parts that run now
+    done: float = 0.0  # the cost of the parts that were finished here
     started: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -150,23 +150,16 @@ class PlannedRun:
 class Study:
     """Arms x seeds.
 
-    Args:
-        arms: With different names.
-        seeds: Different numbers.
-        work_dir: Holds a folder for each arm.
-        processes: Of one run, one per GPU; without GPUs they are CPU processes.
-        extra: Further options of ``mmlape train``, the same for all runs.
-
     Raises:
         ConfigError: A config cannot be loaded, names or seeds are not unique, or ``extra`` has options that
             ``mmlape train`` does not take or that the study sets itself.
     """
 
-    arms: Sequence[Arm]
-    seeds: Sequence[int]
-    work_dir: str | Path = 'work_dirs'
-    processes: int = 1
-    extra: Sequence[str] = ()
+    arms: Sequence[Arm]  # with different names
+    seeds: Sequence[int]  # different numbers
+    work_dir: str | Path = 'work_dirs'  # holds a folder for each arm
+    processes: int = 1  # of one run, one per GPU; without GPUs they are CPU processes
+    extra: Sequence[str] = ()  # further options of ``mmlape train``, the same for all runs
     configs: dict[str, Config] = field(init=False, repr=False, default_factory=dict)
     _identities: dict[str, dict] = field(init=False, repr=False, default_factory=dict)
 

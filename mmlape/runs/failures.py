@@ -98,20 +98,13 @@ def _end_with_parents_signal(parent: int) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of failure.
+    """A kind of failure."""
 
-    Args:
-        name: As in ``run.json``.
-        summary: What happened.
-        advice: What to do about it.
-        errors: Exceptions of this kind.
-        pattern: Found in the message of a RuntimeError of this kind, and in the log of a process that died of it.
-    """
-
-    name: str
-    summary: str = ''
-    advice: str = ''
-    errors: tuple[type[BaseException], ...] = ()
+    name: str  # as in ``run.json``
+    summary: str = ''  # what happened
+    advice: str = ''  # what to do about it
+    errors: tuple[type[BaseException], ...] = ()  # exceptions of this kind
+    # found in the message of a RuntimeError of this kind, and in the log of a process that died of it
     pattern: str = '(?!)'
 
     def explain(self, error: BaseException, where: str) -> str:
