@@ -14,6 +14,7 @@ from rich.table import Table
 
 from mmlape.console import clock, console
 from mmlape.evaluation.names import ranked, show
+from mmlape.files import read_json
 from mmlape.runs.locks import lock_holder
 from mmlape.runs.record import running_in
 from mmlape.runs.run import Run, job_file, read_arms, start_lock
@@ -88,11 +89,8 @@ def _images_per_second(run: Run) -> float | None:
 
 def _slurm_job(folder: Path) -> dict | None:
     """Return the Slurm job of a run, if it had not ended when its state was recorded last."""
-    try:
-        job = json.loads(job_file(folder).read_text(encoding='utf-8'))
-    except (OSError, ValueError):
-        return None
-    return None if job.get('ended') else job
+    job = read_json(job_file(folder))
+    return None if job is None or job.get('ended') else job
 
 
 def table(runs: Sequence[Row]) -> Table:

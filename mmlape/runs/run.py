@@ -10,14 +10,13 @@
     slurm/seed_121.json    the last known state of its job
 """
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mmlape.errors import DataError
-from mmlape.files import write_json
+from mmlape.files import read_json, write_json
 from mmlape.runs.identity import read_identity
 from mmlape.runs.record import check_writable, read_record, running_in
 
@@ -172,11 +171,7 @@ def _planned_in(folder: Path) -> list[int]:
 
 def _listed(file: Path, kind: type) -> list:
     """Return the entries of a kind in a file that holds a list; none if it cannot be read."""
-    try:
-        content = json.loads(file.read_text(encoding='utf-8'))
-    except (OSError, ValueError):
-        return []
-    return [entry for entry in content if isinstance(entry, kind)] if isinstance(content, list) else []
+    return [entry for entry in read_json(file, list) or () if isinstance(entry, kind)]
 
 
 def _seeds_in(folder: Path) -> list[int]:
