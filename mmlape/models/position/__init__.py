@@ -62,25 +62,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Position:
-    """The position encodings of a model.
+    """The position encodings of a model."""
 
-    Attributes:
-        absolute: The absolute kind; None without one.
-        inside: Arguments of the kinds inside attention, of which each layer builds its own.
-        joining: How the absolute PE meets the tokens.
-        pe_norm: A key of ``PE_NORMS``; None where no layer norms an absolute PE.
-        normed: Whether the kinds inside attention are in their normed form.
-        between: Arguments of the kinds between layers, of which each layer before one builds its own.
-        given: Arguments of all kinds, without ``INITIAL``.
-    """
-
-    absolute: AbsolutePosition | None
-    inside: tuple[dict, ...]
-    joining: Joining
-    pe_norm: str | None = None
-    normed: bool = False
+    absolute: AbsolutePosition | None  # the absolute kind; None without one
+    inside: tuple[dict, ...]  # arguments of the kinds inside attention, of which each layer builds its own
+    joining: Joining  # how the absolute PE meets the tokens
+    pe_norm: str | None = None  # a key of ``PE_NORMS``; None where no layer norms an absolute PE
+    normed: bool = False  # whether the kinds inside attention are in their normed form
+    # arguments of the kinds between layers, of which each layer before one builds its own
     between: tuple[dict, ...] = ()
-    given: tuple[dict, ...] = ()
+    given: tuple[dict, ...] = ()  # arguments of all kinds, without ``INITIAL``
 
     def options(self) -> dict:
         """Return ``pe_type``, ``pe_joining`` and, where one norms an absolute PE, ``pe_norm``."""
