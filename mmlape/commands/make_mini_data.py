@@ -37,23 +37,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the data, and print a table of it."""
+    from dataclasses import fields
+
     from rich.table import Table
 
     from mmlape.console import console
     from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 
-    options = MiniOptions(
-        train=args.train,
-        val=args.val,
-        digits=args.digits,
-        size=height_width(args.size, '--size'),
-        crop=args.crop,
-        objects=tuple(args.objects),
-        digit_size=tuple(args.digit_size),
-        masks=args.masks,
-        seed=args.seed,
-        vtab=args.vtab,
-    )
+    given = {option.name: getattr(args, option.name) for option in fields(MiniOptions)}
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    options = MiniOptions(**{**given, 'size': height_width(args.size, '--size')})
     rows = make_mini_data(args.root, options, overwrite=args.overwrite)
     table = Table('format', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}')
     for row in rows:

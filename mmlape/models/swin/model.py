@@ -13,12 +13,7 @@ from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.patch_embed import PATCH_NORMS
-from mmlape.models.layers.transformer_layer import (
-    TransformerEncoderLayer,
-    build_layers,
-    full_precision,
-    growing_rates,
-)
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, full_precision, growing_rates
 from mmlape.models.names import VARIANTS, name_models, resolve_arch
 from mmlape.models.position import AttentionSlot, Position, PositionType, Stream, joinings, resolve_position
 from mmlape.models.swin.checkpoint import SwinCheckpointAdapter
