@@ -11,7 +11,7 @@ import mmlape.models.position.earlier
 import mmlape.models.position.irpe
 import mmlape.models.position.relative_bias
 import mmlape.models.position.rotary  # noqa: F401  (these register kinds)
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 from mmlape.models.position.base import (
     AbsolutePosition,
     AttentionPosition,
@@ -140,8 +140,7 @@ def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str) -> Po
     given = [cfg for cfg in given if cfg.get('type') != 'none' or len(given) > 1]
     built = [_build(POSITION_ENCODINGS, cfg, 'pe_type', ('none',)) for cfg in given]
     joining = _build(JOININGS, pe_joining, 'pe_joining')
-    if pe_norm not in PE_NORMS:
-        raise ConfigError(f'unknown pe_norm={pe_norm!r}; choose one of: {", ".join(PE_NORMS)}')
+    require_choice('pe_norm', pe_norm, PE_NORMS)
     absolute = [kind for kind in built if isinstance(kind, AbsolutePosition)]
     if len(absolute) > 1:
         names = ', '.join(kind.name for kind in absolute)

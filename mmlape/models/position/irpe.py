@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 from mmlape.models.grid import Grid, cached_tensor
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
 from mmlape.registry import POSITION_ENCODINGS
@@ -53,8 +53,7 @@ class Buckets:
 
     def __post_init__(self):
         for key, choices in (('method', METHODS), ('index', INDEXES), ('reading', READINGS)):
-            if getattr(self, key) not in choices:
-                raise ConfigError(f'irpe: unknown {key}={getattr(self, key)!r}; choose one of: {", ".join(choices)}')
+            require_choice(key, getattr(self, key), choices, 'irpe: ')
         if not 0 < self.alpha < self.gamma or not self.alpha <= self.beta or self.beta < 1:
             raise ConfigError(
                 f'irpe: alpha={self.alpha:g}, beta={self.beta:g} and gamma={self.gamma:g} must be positive, alpha '
@@ -168,8 +167,7 @@ class ImageRPE(AttentionPosition):
         if len(steps) != 3:
             raise ConfigError(f'irpe: ratio={ratio!r} must be a number or (alpha, beta, gamma)')
         self.buckets = Buckets(method, *steps, index, reading)
-        if mode not in MODES:
-            raise ConfigError(f'irpe: unknown mode={mode!r}; choose one of: {", ".join(MODES)}')
+        require_choice('mode', mode, MODES, 'irpe: ')
         if not on or len(set(on)) < len(on) or set(on) - set('qkv'):
             raise ConfigError(f"irpe: on={on!r} must name one or more of q, k and v once, such as 'k' or 'qkv'")
         if mode == 'bias' and 'v' in on:

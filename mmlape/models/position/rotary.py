@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 from mmlape.models.grid import Grid, cached_tensor
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
 from mmlape.registry import POSITION_ENCODINGS
@@ -143,9 +143,8 @@ class AxialRotary(Rotary):
         reference: Grid | None = None,
         pairs: str = 'interleaved',
     ):
-        for key, value, choices in (('coordinates', coordinates, COORDINATES), ('pairs', pairs, PAIRS)):
-            if value not in choices:
-                raise ConfigError(f'rope: unknown {key}={value!r}; choose one of: {", ".join(choices)}')
+        require_choice('coordinates', coordinates, COORDINATES, 'rope: ')
+        require_choice('pairs', pairs, PAIRS, 'rope: ')
         if reference and coordinates == 'normalised':
             raise ConfigError("rope: reference scales indices; leave it out with coordinates='normalised'")
         self.coordinates = _Axial(float(theta), coordinates, tuple(reference) if reference else None)
