@@ -39,6 +39,13 @@ def without_ops(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def forked_doctor(hide: str, *modules: str, cwd: Path) -> str:
+    """What the doctor prints, with status 1, in a fork that forgets modules and whose imports `hide` changes."""
+    forget = f'for name in [name for name in sys.modules if name.startswith({modules})]:\n    del sys.modules[name]\n'
+    doctor = 'from mmlape.cli import main\nsys.exit(main(["doctor"]))\n'
+    return tiny.run(sys.executable, '-c', hide + forget + doctor, cwd=cwd, status=1)
+
+
 def fake_distribution(folder: Path, module: str, distribution: str, version: str) -> None:
     """Write an installed package that has metadata and an empty module."""
     (folder / module).mkdir()
@@ -80,15 +87,19 @@ def test_broken_extension(tmp_path: Path):
     symbol = (
         HIDE.format(name='mmcv._ext').replace('ModuleNotFoundError', 'ImportError').replace('No module named', '_ZN')
     )
-    forget = 'for name in [name for name in sys.modules if name.startswith(("mmcv._ext", "mmcv.ops"))]:\n'
-    forget += '    del sys.modules[name]\n'
-    doctor = 'from mmlape.cli import main\nsys.exit(main(["doctor"]))\n'
-    printed = tiny.run(sys.executable, '-c', symbol + forget + doctor, cwd=tmp_path, status=1)
+    printed = forked_doctor(symbol, 'mmcv._ext', 'mmcv.ops', cwd=tmp_path)
     assert "mmcv's ops do not run on CPU: _ZN" in printed
     assert f'{install_line("mmcv").removeprefix(sys.executable)}\n' in printed
 
 
-@pytest.mark.parametrize('module', ['torch', 'mmcv', 'mmdet'])
+def test_missing_mmdet(tmp_path: Path):
+    printed = forked_doctor(HIDE.format(name='mmdet'), 'mmdet', cwd=tmp_path)
+    assert 'mmdet is not installed' in printed
+    assert f'{install_line("mmdet").removeprefix(sys.executable)}\n' in printed
+    assert 'Traceback' not in printed
+
+
+@pytest.mark.parametrize('module', ['torch', 'mmcv'])
 def test_missing_package(tmp_path: Path, module: str):
     (tmp_path / 'sitecustomize.py').write_text(HIDE.format(name=module))
     done = python('-m', 'mmlape', 'doctor', path=tmp_path)
