@@ -4,7 +4,10 @@ import os
 from collections.abc import Iterator
 
 from mmlape.datasets.captions import read_captions
-from mmlape.datasets.formats.base import ERROR, QUICKLY_FOUND, DataIssue, DataSource, ImageEntry
+from mmlape.datasets.formats.base import ERROR, DataIssue, DataSource, ImageEntry
+
+QUICKLY_FOUND = 100_000
+"""So many files are looked up in about a second."""
 
 
 class CaptionSource(DataSource):

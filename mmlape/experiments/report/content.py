@@ -17,15 +17,21 @@ _CLASS_METRICS = ('IoU', 'bbox_AP', 'segm_AP')
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two arms and a metric at 'last' or 'best', or one of its classes."""
+    """Two arms and a metric at 'last' or 'best', or one of its classes.
+
+    Attributes:
+        name: The class; None for the metric itself.
+        welch: Of all seeds of either.
+        paired: Of the seeds that they have in common.
+    """
 
     arm: str
     baseline: str
     which: str
     metric: str
-    name: str | None  # the class; None for the metric itself
-    welch: Difference  # of all seeds of either
-    paired: Difference  # of the seeds that they have in common
+    name: str | None
+    welch: Difference
+    paired: Difference
 
 
 def pairs_of(results: Sequence[ArmResult], baseline: str | None) -> Iterator[tuple[ArmResult, ArmResult]]:
@@ -91,18 +97,27 @@ _OF_ARMS = ('config:', 'checkpoint:', 'seed:')
 
 @dataclass(frozen=True)
 class Report:
-    """The content of a report."""
+    """The content of a report.
+
+    Attributes:
+        pairs: The arms that are compared, each with its baseline.
+        comparisons: Of the metrics, at 'last' and at 'best'; each of the two is a family of Holm's correction.
+        classes: Of single classes at 'last'; a pair of arms and a metric is a family.
+        warnings: Reasons to doubt a comparison.
+        introduction: A paragraph before everything else.
+        notes: Sentences after the first table.
+        images: Files by caption.
+    """
 
     title: str
     results: list[ArmResult]
-    pairs: list[tuple[ArmResult, ArmResult]]  # the arms that are compared, each with its baseline
-    # of the metrics, at 'last' and at 'best'; each of the two is a family of Holm's correction
+    pairs: list[tuple[ArmResult, ArmResult]]
     comparisons: list[Comparison]
-    classes: list[Comparison]  # of single classes at 'last'; a pair of arms and a metric is a family
-    warnings: list[str]  # reasons to doubt a comparison
-    introduction: str = ''  # a paragraph before everything else
-    notes: tuple[str, ...] = ()  # sentences after the first table
-    images: dict[str, list[Path]] = field(default_factory=dict)  # files by caption
+    classes: list[Comparison]
+    warnings: list[str]
+    introduction: str = ''
+    notes: tuple[str, ...] = ()
+    images: dict[str, list[Path]] = field(default_factory=dict)
 
     @property
     def excluded(self) -> list[str]:

@@ -129,10 +129,15 @@ def setting_lines(report: Report) -> list[str]:
 
 
 class Part(NamedTuple):
-    """A part of a section."""
+    """A part of a section.
 
-    kind: str  # 'heading', 'text', 'list', 'warnings', 'table', 'folded' (a table that is closed at first) or 'figure'
-    content: Any  # a text, lines, a frame, or the file of a figure; empty ones are left out
+    Attributes:
+        kind: 'heading', 'text', 'list', 'warnings', 'table', 'folded' (a table that is closed at first) or 'figure'.
+        content: A text, lines, a frame, or the file of a figure; empty ones are left out.
+    """
+
+    kind: str
+    content: Any
     caption: str = ''
 
 
