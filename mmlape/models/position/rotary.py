@@ -190,9 +190,8 @@ class MixedRotary(Rotary):
     def angles(self, attn: nn.Module, grid: Grid, device: torch.device) -> Tensor:
         """Return the angles, (heads, N, d / 2)."""
         freqs = attn.freqs if attn.freqs.dtype.itemsize > 2 else attn.freqs.float()
-        y, x = torch.cartesian_prod(*(torch.arange(side, device=device, dtype=freqs.dtype) for side in grid)).unbind(
-            -1
-        )
+        cells = torch.cartesian_prod(*(torch.arange(side, device=device, dtype=freqs.dtype) for side in grid))
+        y, x = cells.unbind(-1)
         return x[:, None] * freqs[0][:, None] + y[:, None] * freqs[1][:, None]  # no matmul, which autocast would round
 
     def found_in(self, attn: dict[str, Tensor]) -> bool:
