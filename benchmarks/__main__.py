@@ -110,6 +110,9 @@ def measure_all(args: argparse.Namespace, command: str) -> Path:
     for dtype in settings.dtypes:
         results['rates'][f'{settings.device} {dtype}'] = floor.rates(settings.device, dtype, settings.quick)
     todo = [(suite, comparison) for suite in suites for comparison in comparisons(suite, settings)]
+    timed_too = [one for one in todo if one[0] != 'memory' or one[1].suite in suites]
+    if len({suite for suite, _ in timed_too}) == len(suites):  # the memory of what is named beside it
+        todo = timed_too
     started, out = time.monotonic(), Path(args.out)
     for done, (suite, comparison) in enumerate(todo):
         passed = time.monotonic() - started

@@ -1,12 +1,19 @@
-"""Write configs/README.md, the catalogue, from the metafiles and the first line of each config."""
+"""Write configs/README.md, the catalogue, from the metafiles and the first line of each config.
+
+The site has the same as one table, with the arms of the studies.
+"""
 
 import ast
 import re
-from pathlib import Path
+from html import escape
+from pathlib import Path, PurePosixPath
 
 import yaml
 
+from mmlape.engine.study_file import read_study
+
 ROOT = Path(__file__).resolve().parents[1]
+TASKS = dict(detection='detection', segmentation='segmentation', classification='classification', lit='text tuning')
 HEAD = """# Configs
 
 Made by `python docs/catalogue.py` from the metafiles. Parameters and FLOPs are exact; FLOPs are for one image of the
@@ -56,6 +63,43 @@ def catalogue() -> str:
     """Return the text of configs/README.md."""
     index = yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']
     return '\n'.join([HEAD, *(section(ROOT / file) for file in index)])
+
+
+def table() -> str:
+    """Return every config and every arm of a study as one table of the site, which `catalogue.js` filters."""
+    rows, known = [], {}
+    for metafile in yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']:
+        for model in yaml.load((ROOT / metafile).read_text(), yaml.BaseLoader)['Models']:
+            path, name = PurePosixPath(model['Config']), model['Name']
+            known[str(path.with_suffix('')).removeprefix('configs/')] = model
+            size = f'{int(model["Metadata"]["Parameters"]) / 1e6:.1f}M'
+            joining = 'lape' if 'lape' in re.split('[-_]', name) else 'default'
+            facts = (TASKS[path.parts[1]], model['In Collection'], joining, name.rpartition('_')[2], size)
+            rows.append((str(path), name, what(ROOT / path), *facts, figures(model).replace('\\', '')))
+    for file in sorted((ROOT / 'studies').glob('*.yml')):
+        study = read_study(file)
+        for arm in study.arms:
+            base = arm.base.removeprefix('mmlape::')
+            joining = _joining(arm.overrides) or ('lape' if 'lape' in re.split('[-_]', base) else 'default')
+            figure = arm.figure and f'{arm.figure} {study.metric}{" vs " + arm.relative_to if arm.relative_to else ""}'
+            quoted = f'{figure} ({study.paper.partition(" (")[0]})' if figure else ''
+            facts = (TASKS[base.partition('/')[0]], known[base]['In Collection'], joining, base.rpartition('_')[2], '')
+            rows.append(
+                (f'studies/{file.name}', f'{file.name}:{arm.name}', f'{study.title}: {arm.title}', *facts, quoted)
+            )
+    head = ('config or arm', 'what it is', 'task', 'model', 'joining', 'data', 'parameters', 'figures of the papers')
+    lines = ['```{raw} html', '<div class="table-wrapper"><table class="docutils" id="catalogue"><thead><tr>']
+    lines += [*(f'<th>{title}</th>' for title in head), '</tr></thead><tbody>']
+    for link, name, *cells in rows:
+        named = f'<a href="../../{link}"><code>{escape(name)}</code></a>'
+        lines.append(f'<tr><td>{named}</td>' + ''.join(f'<td>{escape(cell)}</td>' for cell in cells) + '</tr>')
+    return '\n'.join([*lines, '</tbody></table></div>', '```'])
+
+
+def _joining(overrides: dict) -> str | None:
+    backbone = overrides.get('model.backbone')
+    nested = backbone.get('pe_joining') if isinstance(backbone, dict) else None
+    return overrides.get('model.backbone.pe_joining') or nested
 
 
 if __name__ == '__main__':

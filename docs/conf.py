@@ -1,4 +1,4 @@
-"""The documentation site, for `make docs`: its source folder is the repository, so links between files are the site's."""
+"""The documentation site, for `make docs`. Its source folder is the repository, so links of files are the site's."""
 
 import sys
 import warnings
@@ -30,11 +30,12 @@ exclude_patterns = [
 extensions = [
     'myst_nb', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon', 'sphinx_copybutton', 'sphinx_design', 'mathml', 'pages',
 ]  # fmt: skip
-myst_enable_extensions = ['deflist', 'dollarmath', 'fieldlist']
+myst_enable_extensions = ['colon_fence', 'deflist', 'dollarmath', 'fieldlist']
 myst_heading_anchors = 4
 nb_execution_mode = 'force'
 nb_execution_raise_on_error = True
-nb_execution_timeout = 60
+nb_execution_timeout = 120
+nb_output_stderr = 'remove'  # warnings of libraries, with paths of the machine
 copybutton_exclude = '.linenos, .gp, .go'
 
 default_role = 'literal'  # docstrings write `name` for code
@@ -46,6 +47,7 @@ toc_object_entries = False
 
 html_theme = 'furo'
 html_title = f'mmlape {version}'
+html_favicon = '_static/icon.svg'
 html_static_path = ['_static']
 html_css_files = ['site.css']
 html_js_files = [('catalogue.js', {'defer': 'defer'})]

@@ -69,6 +69,7 @@ HOOKS = _child('HOOKS', 'mmlape.engine.hooks')
 OPTIM_WRAPPER_CONSTRUCTORS = _child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.engine.paramwise')
 POSITION_ENCODINGS = root.Registry('position encoding', scope='mmlape', locations=['mmlape.models.position'])
 JOININGS = root.Registry('joining', scope='mmlape', locations=['mmlape.models.position'])
+VISBACKENDS = _child('VISBACKENDS', 'mmlape.engine.trackers')
 OPTIM_WRAPPERS = _child('OPTIM_WRAPPERS', 'mmlape.engine.optim')
 PARAM_SCHEDULERS = _child('PARAM_SCHEDULERS', 'mmlape.engine.schedule')
 

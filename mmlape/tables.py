@@ -50,8 +50,13 @@ def markdown_table(frame: pd.DataFrame) -> str:
 
 
 def html_table(frame: pd.DataFrame) -> str:
-    """Return a table as HTML of the class ``text<N>``, N being the number of its columns of text."""
+    """Return a table as HTML of the class ``text<N>``, N being the number of its columns of text.
+
+    Text that a row shares with the one above, column by column up to the first difference, is not repeated.
+    """
     flat = frame.reset_index().map(lambda cell: html.escape(str(cell)))
+    text = flat.iloc[:, : frame.index.nlevels]
+    flat[text.columns] = text.mask(text.eq(text.shift()).cummin(axis=1), '')
     flat.columns = [html.escape(name) for name in flat.columns]
     with pd.option_context('display.max_colwidth', None):  # else pandas cuts long cells
         return flat.to_html(index=False, escape=False, border=0, justify='left', classes=f'text{frame.index.nlevels}')

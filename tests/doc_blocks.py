@@ -1,9 +1,9 @@
 """The code blocks of the documentation: found, checked without being run, and run as a newcomer would.
 
 ``bash``, ``python`` and ``yaml`` blocks are code; ``text`` is what a command prints, or a layout of folders. A code
-block whose first line is ``# NAME.py`` is that file. ``<!-- run -->`` before a block has the tests run it,
-``<!-- check -->`` has them check it only. ``<!-- run: A=1 -->`` sets variables behind the block, so that a page takes
-less time; ``<!-- check: model -->`` lists names that the reader has defined.
+block whose first line is ``# NAME.py`` is that file. The blocks of a tutorial run, those of other pages are checked.
+``<!-- run -->`` or ``<!-- check -->`` before a block says otherwise. ``<!-- run: A=1 -->`` sets variables behind it,
+so that a page takes less time; ``<!-- check: model -->`` lists names and files that the reader has.
 """
 
 import argparse
@@ -30,14 +30,14 @@ from mmlape.experiments.study import read_arms
 from mmlape.registry import MODELS
 
 ROOT = tiny.ROOT
-LANGUAGES = ('bash', 'python', 'yaml', 'text')
+LANGUAGES = {'bash': 'bash', 'python': 'python', '{code-cell} python': 'python', 'yaml': 'yaml', 'text': 'text'}
 BLOCK = re.compile(
     r'^(?:<!-- (?P<mode>run|check)(?:: (?P<note>.*))? -->\n)?```(?P<language>.*)\n(?P<code>(?s:.*?))^```$', re.M
 )
 FILE = re.compile(r'# ([\w./-]+\.(?:py|yml))\n')
 OWN = re.compile(r'[A-Z][A-Z_]*(\.\w+)?')
 """A file or name of the reader: CONFIG, CHECKPOINT, OUT.pth."""
-FOREIGN = ('apt-get', 'cat', 'cp', 'curl', 'git', 'ls', 'mkdir', 'pre-commit', 'tar', 'uv')
+FOREIGN = ('apt-get', 'cat', 'cp', 'curl', 'docker', 'git', 'ls', 'mkdir', 'pre-commit', 'tar', 'uv')
 """Programs whose arguments are not checked."""
 
 
@@ -56,6 +56,11 @@ class Block:
         return f'{os.path.relpath(self.page, ROOT)}:{self.line}'
 
     @property
+    def runs(self) -> bool:
+        """Whether the tests run it, rather than check it."""
+        return self.mode == 'run' or (self.mode != 'check' and self.page.parent.name == 'tutorials')
+
+    @property
     def file(self) -> str:
         """The file that the block is; '' if it is none."""
         named = FILE.match(self.code)
@@ -68,10 +73,12 @@ def blocks(page: Path) -> list[Block]:
     found = []
     for match in BLOCK.finditer(text):
         line = text.count('\n', 0, match.start('language')) + 1
-        found.append(Block(page, line, *(match[key] or '' for key in ('language', 'code', 'mode', 'note'))))
-        assert match['language'] in LANGUAGES, f'{found[-1]}: {match["language"]!r} is none of {LANGUAGES}'
+        language = LANGUAGES.get(match['language'], match['language'])
+        found.append(Block(page, line, language, match['code'], match['mode'] or '', match['note'] or ''))
+        known = language in LANGUAGES or re.match(r'\{\w+\}', language)  # or a directive of the site
+        assert known, f'{found[-1]}: {language!r} is none of {", ".join(LANGUAGES)}'
     assert text.count('```') == 2 * len(found), f'{page}: a block is indented, or has no end'
-    return [block for block in found if block.language != 'text']
+    return [block for block in found if block.language in ('bash', 'python', 'yaml')]
 
 
 def check(block: Block, files: set[str], folder: Path) -> None:
@@ -87,11 +94,11 @@ def check(block: Block, files: set[str], folder: Path) -> None:
         MMLaPEError: A config, a study's arm, or a change of it does not resolve.
     """
     if block.language == 'bash':
-        own = ''.join(f'{name}={name}\n' for name in block.note.split())
+        own = ''.join(f'{name}={name}\n' for name in block.note.split() if name.isidentifier())
         calls = record(own + block.code, folder)
         assert calls or '=' in block.code, 'no command'
         for program, *words in calls:
-            check_call(program, words, files)
+            check_call(program, words, {*files, *block.note.split()})
     elif block.language == 'python':
         check_python(block, files, folder)
     else:
@@ -118,9 +125,8 @@ def record(code: str, folder: Path) -> list[list[str]]:
         elif not path.exists():
             path.symlink_to(stub)
     (folder / 'calls').touch()
-    done = subprocess.run(
-        ['/bin/bash', '-c', PRELUDE + code], cwd=folder, env={'PATH': '/none'}, text=True, capture_output=True
-    )
+    code = PRELUDE + re.sub(r'>+ *[~\w./$-]+', '', code)  # nothing is written
+    done = subprocess.run(['/bin/bash', '-c', code], cwd=folder, env={'PATH': '/none'}, text=True, capture_output=True)
     assert not done.returncode, done.stderr
     return [words.split('\x1f')[:-1] for words in (folder / 'calls').read_text().split('\x1e')[:-1]]
 
@@ -206,7 +212,7 @@ def check_mmlape(name: str, words: list[str]) -> None:
     config = getattr(args, 'config', None)
     if isinstance(config, str) and not OWN.fullmatch(config) and (ROOT / config.partition(':')[0]).is_file():
         load(config, *(getattr(args, 'cfg_options', None) or ()))
-    if name == 'multi-seed' and not any(OWN.fullmatch(word) for word in words):
+    if name == 'multi-seed' and not args.slurm and not any(OWN.fullmatch(word) for word in words):
         plan(*[word for word in words if word != '--dry-run'])
 
 
@@ -294,15 +300,16 @@ def check_config(code: str, folder: Path) -> None:
                 MODELS.build({**model['backbone']})
 
 
-def script(page: Path, blocks: list[Block]) -> str:
+def script(blocks: list[Block]) -> str:
     """Return the blocks as one script of bash, which writes their files and names the block that fails."""
     lines = ['set -euo pipefail', 'trap \'echo "failed: $block" >&2\' ERR']
+    python = ''.join(block.code for block in blocks if block.language == 'python' and not block.file)
     for block in blocks:
         lines.append(f'block={shlex.quote(str(block))}')
         if block.language == 'bash':
             lines += [block.code, block.note]
-        else:
-            name = block.file or f'block_{block.line}.py'
-            lines += [f"cat > {name} <<'END OF FILE'\n{block.code}END OF FILE"]
-            lines += [f'python {name}'] if not block.file else []
+        elif block.file:
+            lines.append(f"cat > {block.file} <<'END OF FILE'\n{block.code}END OF FILE")
+    if python:  # one program, as the cells of a notebook are
+        lines.append(f"cat > cells.py <<'END OF FILE'\n{python}END OF FILE\npython cells.py")
     return '\n'.join(lines)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = (
     ('errors',),
     ('files',),
-    ('console', 'quiet', 'tables'),
+    ('console', 'figures', 'quiet', 'tables'),
     ('mmcv_ext',),
     ('mmcv_ops', 'mim', '__init__'),
     ('registry',),

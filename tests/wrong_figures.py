@@ -5,7 +5,7 @@ None raises an error by itself: a wrong AP, a mean over runs that differ, a chec
 """
 
 SLOW = (
-    'the_tool', 'test_tool', 'the_command', 'test_command', 'command_line', 'two_processes', 'work_dir_is_locked',
+    'the_tool', 'test_tool', 'three_screens', 'the_command', 'test_command', 'command_line', 'two_processes', 'work_dir_is_locked',
     'forked_worker', 'real_training', 'records_its', 'software_resumes', 'without_an_identity', 'training_loads',
     'epoch_is_shorter', 'one_line_before', 'linear_decoder', 'killed', 'needs_no_torch', 'two_iterations',
     'training_logs', 'repeats', 'one_step', 'side_by_side', 'schedulers', 'processes_that', 'address', 'download',
@@ -58,7 +58,9 @@ OWN_TESTS = {
     'mmlape/evaluation/retrieval.py': ('tests/evaluation/test_retrieval.py',),
     'mmlape/datasets/': OF_DATA,
     'mmlape/datasets/few_shot.py': OF_FEW_SHOT,
+    'mmlape/figures.py': OF_COMPARISONS,
     'mmlape/runs/': OF_RUNS,
+    'mmlape/runs/run.py': ('tests/experiments/test_status.py', *OF_RUNS),
     'mmlape/experiments/': OF_COMPARISONS,
     'mmlape/experiments/vtab.py': OF_VTAB,
     'mmlape/experiments/vtab_sets.py': OF_VTAB,
@@ -70,6 +72,7 @@ OWN_TESTS = {
     'mmlape/experiments/status.py': OF_LAUNCHERS,
     'mmlape/experiments/multi_seed.py': OF_LAUNCHERS,
     'mmlape/engine/': OF_ENGINE,
+    'mmlape/engine/trackers.py': ('tests/engine/test_trackers.py',),
     'mmlape/engine/evaluator.py': ('tests/evaluation/test_few_shot.py', *OF_ENGINE),
     'mmlape/engine/hooks/evaluation.py': ('tests/evaluation/test_metrics.py', *OF_ENGINE),
     'mmlape/engine/schedule.py': ('tests/configs/test_recipes.py::test_rates_are_timms', *OF_ENGINE),
@@ -408,6 +411,10 @@ BY_FILE = {
         ('averages: other software always', '        if allow_software:\n', '        if True:\n'),
         ('averages: the same seed twice', 'if len(set(seeds)) != len(seeds):', 'if False:'),
     ],
+    'mmlape/figures.py': [
+        ('figures: markers repeat', 'place % len(_MARKERS)', 'place % 8'),
+        ('figures: styles repeat with the colours', '(place + place // len(COLOURS)) % len(_STYLES)', 'place % len(_STYLES)'),
+    ],
     'mmlape/experiments/report/arms.py': [
         ('report: identity of a run that does not count', 'for run in self.counted if run.identity',
          'for run in self.arm.runs if run.identity'),
@@ -428,6 +435,7 @@ BY_FILE = {
         ('report: other models are compared', 'if other.model.name == result.model.name]', 'if True]'),
         ('report: the last arm is the baseline', 'if other.model.plain), next(iter(same), None))',
          'if other.model.plain), next(reversed(same), None))'),
+        ('report: a given baseline was chosen', "'' if self.baseline else ' Chosen", "' Chosen"),
         ('report: Holm over all paired and unpaired', 'holm([getattr(pair, kind) for pair in family])',
          "holm([getattr(pair, 'welch') for pair in family])"),
     ],
@@ -554,6 +562,10 @@ BY_FILE = {
         ('batch: an enabled scale stays', "scale['enable'] = policy == 'auto-scale-lr'",
          "scale['enable'] = scale.get('enable') or policy == 'auto-scale-lr'"),
         ('batch: remainders are dropped', 'if base % batch.total:', 'if base < batch.total:'),
+    ],
+    'mmlape/engine/trackers.py': [
+        ('trackers: runs of all arms have one name', "f'{arm}/{work_dir.name}'", 'work_dir.name'),
+        ('trackers: a missing package is found later', 'find_spec(name) is None', "find_spec('os') is None"),
     ],
     'mmlape/engine/schedule.py': [
         ('schedule: evaluations stay', "loop.val_interval = loop.get('val_interval', 1000) * factor", 'pass'),

@@ -1,4 +1,4 @@
-"""Peak memory of what other suites time, each side in a fresh process."""
+"""Peak memory of what other suites time, each side in a fresh process; of suites named beside it, theirs alone."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ from benchmarks.comparison import Comparison, Settings
 
 SOURCES = (
     'joining', 'position', 'public', 'adapter', 'foundation', 'swin', 't2t', 'ceit', 'compact', 'deform', 'modes',
-    'models',
+    'models', 'recipes',
 )  # fmt: skip
 
 

@@ -81,7 +81,7 @@ def _draw(maps: dict[str, Tensor], title: str) -> Figure:
         image = ax.imshow(np.asarray(values), cmap='RdBu_r', vmin=-limit, vmax=limit)
         ax.set(title=place, xticks=(), yticks=())
         if place in PLACES:
-            ax.plot(*PLACES[place][::-1], 'k.', markersize=5)
+            ax.plot(*PLACES[place][::-1], 'ko', markersize=5, markeredgecolor='w')
     figure.colorbar(image, ax=figure.axes, shrink=0.8)
     figure.suptitle(title, fontsize=11)
     return figure

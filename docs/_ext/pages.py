@@ -1,32 +1,33 @@
 """The generated parts of pages: `<!-- generated: NAME -->` in a page becomes what the function NAME returns.
 
-They are Markdown, made from the live package: parsers, signatures, docstrings, metafiles.
+They are Markdown, made from the live package: parsers, signatures, docstrings; `catalogue.py` reads the metafiles.
 """
 
 import argparse
+import ast
 import functools
 import importlib
 import inspect
 import re
 import shutil
+import sys
+import textwrap
 from collections.abc import Iterator
-from html import escape
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-import yaml
-from catalogue import figures as paper_figures
-from catalogue import what
+from catalogue import table
 from figures import draw_kinds
 from mmengine.registry import Registry
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 
 import mmlape
 from mmlape import registry
-from mmlape.cli import COMMANDS
-from mmlape.engine.study_file import read_study
+from mmlape.commands import COMMANDS
 from mmlape.models.adapter.model import AdapterMixin
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position import Joining
+from mmlape.models.vit.model import VisionTransformer
 from mmlape.quiet import quiet_stack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +75,10 @@ def _parser(parser: argparse.ArgumentParser, heading: str) -> Iterator[str]:
                     one.description = one.description or f'{listed.help[0].upper()}{listed.help[1:]}.'
                     yield from _parser(one, f'{heading}#')
             elif not isinstance(action, argparse._HelpAction):
-                yield f'`{formatter._format_action_invocation(action)}`\n: {text(formatter._expand_help(action))}\n'
+                option = formatter._format_action_invocation(action)
+                if not action.help:
+                    raise ExtensionError(f'{parser.prog}: {option} has no help')
+                yield f'`{option}`\n: {text(formatter._expand_help(action))}\n'
 
 
 # models
@@ -96,45 +100,49 @@ def options() -> str:
     lines = []
     for name, kind in registered('MODELS').items():
         if issubclass(kind, BaseBackbone):
-            lines += [f'\n## {name}\n', text(_summary(kind)), '\n| argument | default | |', '| --- | --- | --- |']
+            lines += [f'\n## {name}\n', text(inspect.getdoc(kind).partition('\n\n')[0])]
+            lines += ['\n| argument | default | meaning |', '| --- | --- | --- |']
             lines += [f'| `{key}` | {default} | {said} |' for key, default, said in _arguments(kind)]
     return '\n'.join(lines)
 
 
-def _summary(kind: type) -> str:
-    return inspect.getdoc(kind).partition('\n\n')[0]
-
-
 def _arguments(kind: type) -> Iterator[tuple[str, str, str]]:
     """Yield name, default and description of a constructor's arguments, with those that ``**kwargs`` passes on."""
-    done = {'self'}
-    for place, base in enumerate(kind.__mro__):
-        parameters = inspect.signature(base.__init__).parameters.values() if '__init__' in vars(base) else ()
-        for one in parameters:
-            if one.kind == one.POSITIONAL_OR_KEYWORD and one.name not in done:
-                done.add(one.name)
+    done = {'self'} | ({'out_indices', 'out_type'} if issubclass(kind, AdapterMixin) else set())  # it has four maps
+    for base in kind.__mro__:
+        if '__init__' not in vars(base):
+            continue
+        parameters = inspect.signature(base.__init__).parameters
+        for name, one in parameters.items():
+            if name not in done and (one.kind == one.POSITIONAL_OR_KEYWORD or f'**{name}' in _docs(base)):
                 default = '' if one.default is one.empty else f'`{one.default!r}`'.replace('|', r'\|')
-                yield one.name, default, text(_described(kind.__mro__[place:], one.name))
-        if parameters and not any(one.kind == one.VAR_KEYWORD for one in parameters):
+                shown = f'**{name}' if one.kind == one.VAR_KEYWORD else name
+                yield shown, default, text(_described(kind, name))
+        calls = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(base.__init__))))
+        given = [call for call in calls if isinstance(call, ast.Call) and ast.unparse(call.func) == 'super().__init__']
+        passed = {keyword.arg or ast.unparse(keyword.value) for call in given for keyword in call.keywords}
+        if 'kwargs' not in passed:
             return
+        fixed = getattr(sys.modules[base.__module__], 'FIXED', ())  # the base's, which have one value here
+        done |= {*parameters, *passed, *(key for key, _ in fixed)}
 
 
-def _described(mro: tuple[type, ...], name: str) -> str:
-    """Return what the first docstring that describes an argument says; 'As in ``X``.' is looked up in X."""
-    for base in mro:
-        said = _docs(base).get(name)
+def _described(kind: type, name: str) -> str:
+    """Return what the first docstring that describes an argument says; by default it means what it does in the ViT."""
+    for base in kind.__mro__:
+        said = _docs(base).get(name) or _docs(base).get(f'**{name}')
         other = re.fullmatch(r'As in ``(\w+)``\.', said or '')
         if other:
-            return _described(registered('MODELS')[other[1]].__mro__, name)
+            return _described(registered('MODELS')[other[1]], name)
         if said:
             return said
-    return ''
+    return _docs(VisionTransformer).get(name, '')
 
 
 @functools.cache
 def _docs(kind: type) -> dict[str, str]:
     args = re.search(r'^Args:\n(.*?)(?:\n\n|\Z)', inspect.cleandoc(vars(kind).get('__doc__') or ''), re.S | re.M)
-    return dict(re.findall(r'^    (\w+): (.*(?:\n {8}.*)*)', args[1], re.M)) if args else {}
+    return dict(re.findall(r'^    ([\w*]+): (.*(?:\n {8}.*)*)', args[1], re.M)) if args else {}
 
 
 # the API
@@ -148,13 +156,13 @@ def api_functions() -> str:
 
 def api_models() -> str:
     """Return the registered models."""
-    groups = {'Backbones': [], 'Backbones with ViT-Adapter': [], 'Complete models, heads, necks and their parts': []}
-    backbones, adapters, others = groups.values()
+    backbones, adapters, others = [], [], []
     for name, kind in registered('MODELS').items():
-        (
-            adapters if issubclass(kind, AdapterMixin) else backbones if issubclass(kind, BaseBackbone) else others
-        ).append(_autodoc(f'mmlape.{name}', kind, '###'))
-    return '\n'.join(f'\n## {title}\n\n{"".join(group)}' for title, group in groups.items())
+        group = adapters if issubclass(kind, AdapterMixin) else backbones if issubclass(kind, BaseBackbone) else others
+        group.append(_autodoc(f'mmlape.{name}', kind, '###'))
+    titles = ('Backbones', 'Backbones with ViT-Adapter', 'Complete models, heads, necks and their parts')
+    groups = zip(titles, (backbones, adapters, others))
+    return '\n'.join(f'\n## {title}\n\n{"".join(group)}' for title, group in groups)
 
 
 def api(titles: dict[str, str]) -> str:
@@ -186,52 +194,10 @@ def _autodoc(title: str, what: type, heading: str = '##', members: bool = False)
     return f'\n{heading} {title}\n\n```{{eval-rst}}\n.. {directive}:: {path}\n{option}```\n'
 
 
-# the catalogue
-
-TASKS = dict(detection='detection', segmentation='segmentation', classification='classification', lit='text tuning')
-
-
-def catalogue() -> str:
-    """Return every config and every arm of a study as one table, which `catalogue.js` filters."""
-    rows, known = [], {}
-    for metafile in yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']:
-        for model in yaml.load((ROOT / metafile).read_text(), yaml.BaseLoader)['Models']:
-            path, name = PurePosixPath(model['Config']), model['Name']
-            known[str(path.with_suffix('')).removeprefix('configs/')] = model
-            size = f'{int(model["Metadata"]["Parameters"]) / 1e6:.1f}M'
-            joining = 'lape' if 'lape' in re.split('[-_]', name) else 'default'
-            facts = (TASKS[path.parts[1]], model['In Collection'], joining, name.rpartition('_')[2], size)
-            rows.append((str(path), name, what(ROOT / path), *facts, paper_figures(model).replace('\\', '')))
-    for file in sorted((ROOT / 'studies').glob('*.yml')):
-        study = read_study(file)
-        for arm in study.arms:
-            base = arm.base.removeprefix('mmlape::')
-            joining = _joining(arm.overrides) or ('lape' if 'lape' in re.split('[-_]', base) else 'default')
-            figure = arm.figure and f'{arm.figure} {study.metric}{" vs " + arm.relative_to if arm.relative_to else ""}'
-            quoted = f'{figure} ({study.paper.partition(" (")[0]})' if figure else ''
-            facts = (TASKS[base.partition('/')[0]], known[base]['In Collection'], joining, base.rpartition('_')[2], '')
-            rows.append(
-                (f'studies/{file.name}', f'{file.name}:{arm.name}', f'{study.title}: {arm.title}', *facts, quoted)
-            )
-    head = ('config or arm', 'what it is', 'task', 'model', 'joining', 'data', 'parameters', 'figures of the papers')
-    lines = ['```{raw} html', '<div class="table-wrapper"><table class="docutils" id="catalogue"><thead><tr>']
-    lines += [*(f'<th>{title}</th>' for title in head), '</tr></thead><tbody>']
-    for link, name, *cells in rows:
-        named = f'<a href="../../{link}"><code>{escape(name)}</code></a>'
-        lines.append(f'<tr><td>{named}</td>' + ''.join(f'<td>{escape(cell)}</td>' for cell in cells) + '</tr>')
-    return '\n'.join([*lines, '</tbody></table></div>', '```'])
-
-
-def _joining(overrides: dict) -> str | None:
-    backbone = overrides.get('model.backbone')
-    nested = backbone.get('pe_joining') if isinstance(backbone, dict) else None
-    return overrides.get('model.backbone.pe_joining') or nested
-
-
 def kinds() -> str:
     """Return a section with a figure for each kind of position encoding."""
     lines = []
-    for name, contract, summary, alt, file in draw_kinds(ROOT / 'build' / 'docs' / 'figures'):
+    for name, contract, summary, alt, file in draw_kinds(ROOT / 'build' / 'figures'):
         lines += [f'\n## {name}\n', f'{text(summary)} It is {contract}.\n', f'![{alt}](/{file.relative_to(ROOT)})\n']
     return '\n'.join(lines)
 
@@ -242,7 +208,7 @@ GENERATED = dict(
     functions=api_functions,
     models=api_models,
     contracts=api_contracts,
-    catalogue=catalogue,
+    catalogue=table,
     kinds=kinds,
     encodings=lambda: api(dict(POSITION_ENCODINGS=('Kinds', '{}'), JOININGS=('Joinings', '{}'))),
     training=lambda: api(
@@ -266,7 +232,7 @@ GENERATED = dict(
 
 
 def fill(app: Sphinx, page: str, source: list[str]) -> None:
-    """Write the generated parts into a page; a link to a folder goes to its README, one to the list of configs here."""
+    """Write the generated parts into a page; links to folders go to their README, those to configs/README.md here."""
     folder = (ROOT / page).parent
 
     def link(match: re.Match) -> str:
@@ -276,7 +242,7 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
         return f']({match[1].rstrip("/")}/README.md)' if (path / 'README.md').is_file() else match[0]
 
     words = re.sub(r'\]\(([^):#]+)\)', link, source[0])
-    source[0] = re.sub(r'<!-- generated: (\w+) -->', lambda match: GENERATED[match[1]](), words)
+    source[0] = re.sub(r'^<!-- generated: (\w+) -->$', lambda match: GENERATED[match[1]](), words, flags=re.M)
 
 
 def copy_configs(app: Sphinx, error: Exception | None) -> None:

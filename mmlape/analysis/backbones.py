@@ -1,5 +1,6 @@
 """Backbones to look into, from what a user names: a config, a checkpoint, both, or the folder of a run."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from mmlape.checkpoint import load_backbone, read_checkpoint
 from mmlape.checkpoint.key_maps import recognise_backbone
 from mmlape.engine.config import load_config
 from mmlape.engine.optim import quiet_logger
+from mmlape.engine.study_file import is_study
 from mmlape.errors import CheckpointError, ConfigError
+from mmlape.mim import PREFIX
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 from mmlape.runs.record import checkpoints
@@ -20,19 +23,25 @@ SHOWN = ('pos_embed', '.norm1.', '.pe_norm.', '.attn.relative_position')
 
 
 def open_models(texts: Sequence[str], **options) -> dict[str, BaseBackbone]:
-    """Return the backbones of `open_model` by name; names are made to differ."""
+    """Return the backbones of `open_model` by name; of one name, each has its argument in brackets.
+
+    Raises:
+        ConfigError: If an argument is given twice.
+    """
+    twice = next((text for text in texts if list(texts).count(text) > 1), None)
+    if twice:
+        raise ConfigError(f'{twice} is given twice: give each model once')
     opened = [open_model(text, **options) for text in texts]
     names = [name for name, _ in opened]
-    return {
-        f'{name} ({number})' if names.count(name) > 1 else name: model
-        for number, (name, model) in enumerate(opened, 1)
-    }
+    return {f'{name} ({text})' if names.count(name) > 1 else name: model for text, (name, model) in zip(texts, opened)}
 
 
 def open_model(
     text: str, cfg_options: Sequence[str] | None = None, untrained: bool = False, grid: Grid | None = None
 ) -> tuple[str, BaseBackbone]:
     """Build the backbone that an argument of the command line means, in evaluation mode; return its name with it.
+
+    The name is the config's and the checkpoint's, 'deit-tiny_4xb256-300e_in1k, epoch_5', or 'untrained' for that.
 
     Args:
         text: ``CONFIG``, ``CHECKPOINT``, ``CONFIG@CHECKPOINT``, or the folder of a run.
@@ -44,30 +53,33 @@ def open_model(
         ConfigError: If the config has no backbone of mmlape.
         CheckpointError: If a file is missing, unreadable or of another model, or does not say enough.
     """
-    config, checkpoint = (text, None) if Path(text).suffix in CONFIGS else (None, text)
-    name = Path(text).stem
+    is_config = Path(text).suffix in CONFIGS or text.startswith(PREFIX) or is_study(text)
+    config, checkpoint = (text, None) if is_config else (None, text)
     if Path(text).is_dir():
-        name, config, checkpoint = _files_of_run(Path(text))
+        config, checkpoint = _files_of_run(Path(text))
     elif '@' in text and not Path(text).exists():
         config, _, checkpoint = text.partition('@')
-        name = Path(checkpoint).stem
+    beside = sorted(Path(checkpoint).parent.glob('*.py')) if checkpoint else []
+    named = config or (str(beside[0]) if len(beside) == 1 else None)
     with quiet_logger():
         if config is None:
-            return name, _from_checkpoint(checkpoint, grid).eval()
-        return name, _from_config(config, checkpoint, cfg_options, untrained, grid).eval()
+            model = _from_checkpoint(checkpoint, grid)
+        else:
+            model = _from_config(config, checkpoint, cfg_options, untrained, grid)
+    parts = [re.split(r'/|::', named)[-1].removesuffix('.py')] if named else []
+    parts += [Path(checkpoint).stem] if checkpoint else ['untrained'] if model.load_report is None else []
+    return ', '.join(parts), model.eval()
 
 
-def _files_of_run(folder: Path) -> tuple[str, str, str]:
-    """Return the name of a run, its config and its last checkpoint."""
+def _files_of_run(folder: Path) -> tuple[str, str]:
+    """Return the config of a run and its last checkpoint."""
     files, configs = checkpoints(folder), sorted(folder.glob('*.py'))
     if not files or len(configs) != 1:
         raise CheckpointError(
             f'{folder} holds {len(files)} checkpoints and {len(configs)} configs, so it is not the folder of a run: '
             'name a file, or CONFIG@CHECKPOINT'
         )
-    folder = folder.resolve()
-    name = f'{folder.parent.name}/{folder.name}' if folder.name.startswith('seed_') else folder.name
-    return name, str(configs[0]), str(files[0])
+    return str(configs[0]), str(files[0])
 
 
 def _from_config(

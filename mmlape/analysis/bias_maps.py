@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from mmlape.errors import ConfigError
+from mmlape.figures import save_figure, wrapped
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 
@@ -83,7 +84,7 @@ def write_bias_maps(
     """Write ``bias_maps.png``, a row a layer and a column a reference cell, and ``bias_maps.npz``.
 
     Args:
-        name: Of the model, in messages.
+        name: Of the model, in the title and in messages.
         model: In evaluation mode.
         folder: Of the files.
         layers: Counted from 0; none for all.
@@ -94,8 +95,10 @@ def write_bias_maps(
     if not all(0 <= layer < model.num_layers for layer in layers):
         raise ConfigError(f'--layers: choose from 0 to {model.num_layers - 1}')
     terms, grids = bias_terms(model, read_images(paths, model)), model.layer_grids(model.grid, inside=True)
-    figure = Figure((2.6 * max(1, len(cells)), 2.7 * len(layers)), layout='constrained')
-    axes = figure.subplots(len(layers), max(1, len(cells)), squeeze=False)
+    columns = max(1, len(cells))
+    figure = Figure((2.6 * columns, 0.4 + 2.7 * len(layers)), layout='constrained')
+    figure.suptitle(wrapped(name, 36 * columns), fontsize=8)
+    axes = figure.subplots(len(layers), columns, squeeze=False)
     arrays = {}
     for row, layer in zip(axes, layers):
         if terms[layer] is None:
@@ -111,7 +114,6 @@ def write_bias_maps(
             ax.set_title(f'layer {layer}, patch {cell[0]},{cell[1]}', fontsize=8)
             ax.set_axis_off()
     files = [folder / 'bias_maps.png', folder / 'bias_maps.npz']
-    folder.mkdir(parents=True, exist_ok=True)
-    figure.savefig(files[0], dpi=110)
+    save_figure(figure, files[0])
     np.savez_compressed(files[1], **arrays)
     return files

@@ -9,14 +9,14 @@ from mmengine.config import Config
 
 from mmlape.engine.config import load_config, resolve_path
 from mmlape.engine.study_file import is_study, read_arm
-from mmlape.runs.identity import leaves
+from mmlape.runs.identity import PREFIX_SCOPE, leaves
 
 _ABSENT = '(absent)'
 
 
 def config_values(cfg: Config) -> dict[str, Any]:
-    """Return every value of a configuration by its dotted key."""
-    return dict(leaves(cfg.to_dict()))
+    """Return every value of a configuration by its dotted key, without the scope of a base ``mmlape::...``."""
+    return {key: value for key, value in leaves(cfg.to_dict()) if (key.rpartition('.')[2], value) != PREFIX_SCOPE}
 
 
 def differing_values(first: Config, second: Config) -> list[tuple[str, str, str]]:

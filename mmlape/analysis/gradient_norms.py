@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mmlape.engine.hooks.gradient_norm import TAG
 from mmlape.errors import DataError
-from mmlape.files import atomic_path
+from mmlape.figures import look, save_figure, tidy, wrapped
 from mmlape.runs.curves import read_scalars
 from mmlape.runs.identity import read_identity
 
@@ -123,29 +122,27 @@ def plot_norms(arms: Sequence[NormArm], path: str | Path, last: int = LAST) -> N
         _plot_model([arm for arm in arms if arm.model == model], depth, time, last)
         if len(models) > 1:
             depth.set_title(f'{model or "model not recorded"}, {depth.get_title()}')
-    with atomic_path(path) as partial:
-        figure.savefig(partial, dpi=110)
+    save_figure(figure, Path(path))
 
 
 def _plot_model(arms: Sequence[NormArm], left: Axes, right: Axes, last: int) -> None:
     """Plot the arms of one model: by depth, and the first part's over the iterations."""
     for number, arm in enumerate(arms):
-        colour, count = colormaps['tab10'](number % 10), len(arm.runs)
-        label = f'{arm.name} ({count} run{"s" * (count != 1)})'
-        _plot_depth(left, arm, last, color=colour, label=label)
-        part = arm.parts[0]
-        steps, norms = arm.over_time(part)
+        count, drawn = len(arm.runs), look(number)
+        label = wrapped(f'{arm.name} ({count} run{"s" * (count != 1)})', 60)
+        _plot_depth(left, arm, last, **drawn, label=label)
+        steps, norms = arm.over_time(arm.parts[0])
         mean, spread = norms.mean(0), _spread(norms)
-        right.plot(steps, mean, color=colour, label=label)
-        right.fill_between(steps, np.maximum(mean - spread, mean / 100), mean + spread, color=colour, alpha=0.2, lw=0)
+        right.plot(steps, mean, **dict(drawn, marker=''), label=label)
+        bounds = np.maximum(mean - spread, mean / 100), mean + spread
+        right.fill_between(steps, *bounds, color=drawn['color'], alpha=0.2, lw=0)
     length = max(max(norms) for arm in arms for norms in arm.runs.values())
     title = f'mean of the last {min(last, length)} iterations'
     left.set(title=title, xlabel='patch embedding, then layers', ylabel='gradient norm')
     right.set(title=TITLES.get(arms[0].parts[0], arms[0].parts[0]), xlabel='iteration', ylabel='gradient norm')
+    tidy(left, right)
     for axes in (left, right):
         axes.set_yscale('log')
-        axes.grid(alpha=0.25, which='both', lw=0.5)
-        axes.spines[['top', 'right']].set_visible(False)
     left.legend(frameon=False, fontsize=8, loc='upper center', bbox_to_anchor=(0.5, -0.15))
 
 
@@ -153,13 +150,10 @@ def _plot_depth(axes: Axes, arm: NormArm, last: int, **style) -> None:
     means = arm.by_depth(last)
     shown = [place for place, part in enumerate(arm.parts) if part not in WITHOUT_DEPTH] or [arm.parts.index('all')]
     mean, spread = means.mean(0)[shown], _spread(means)[shown]
-    axes.errorbar(range(len(shown)), mean, np.minimum(spread, 0.99 * mean), marker='o', ms=4, capsize=3, **style)
-    axes.set_xticks(range(len(shown)), [_label(arm.parts[place]) for place in shown])
+    axes.errorbar(range(len(shown)), mean, np.minimum(spread, 0.99 * mean), capsize=3, **style)
+    names = (arm.parts[place].removeprefix('blocks.') for place in shown)
+    axes.set_xticks(range(len(shown)), ['patches' if name == 'patch_embed' else name for name in names])
 
 
 def _spread(values: np.ndarray) -> np.ndarray:
     return values.std(0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1])
-
-
-def _label(part: str) -> str:
-    return 'patches' if part == 'patch_embed' else part.removeprefix('blocks.')

@@ -7,7 +7,6 @@ a number a row, of which a cosine knows nothing.
 """
 
 import math
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,11 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 from torch import Tensor
+from torchvision.utils import make_grid
 
 from mmlape.console import console
 from mmlape.errors import ConfigError
+from mmlape.figures import save_figure, wrapped
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 from mmlape.tables import console_table, text_table
@@ -137,15 +138,11 @@ def view_positions(
         if label in wanted:
             place = tuple(at * side // first for at, side, first in zip(token, own, grid))
             row = values[place[0] * own[1] + place[1]].reshape(own)
-            views.append(LayerView(label, _reduced(values), row, place, describe_map(values, own)))
+            pairs, side = values.astype(np.float32), MOST_CELLS
+            if len(pairs) > side:
+                pairs = cv2.resize(pairs, (side, side), interpolation=cv2.INTER_AREA)
+            views.append(LayerView(label, pairs, row, place, describe_map(values, own)))
     return PositionView(name, TERM if model.position.absolute is None else COSINE, grid, token, views)
-
-
-def _reduced(values: np.ndarray) -> np.ndarray:
-    values = values.astype(np.float32)
-    if len(values) <= MOST_CELLS:
-        return values
-    return cv2.resize(values, (MOST_CELLS, MOST_CELLS), interpolation=cv2.INTER_AREA)
 
 
 def describe_map(values: np.ndarray, grid: Grid) -> dict[str, float]:
@@ -181,7 +178,7 @@ NAME_WIDTH = 46  # characters of a model's name in a line
 CHANNELS = ('red', 'green', 'blue')
 
 
-def draw_positions(views: Sequence[PositionView], path: str | Path) -> None:
+def draw_positions(views: Sequence[PositionView], path: Path) -> Path:
     """Draw a row a layer, and two columns a model: the complete map, and one token's row of it on the grid.
 
     All cosines share one scale, and all biases another.
@@ -204,40 +201,35 @@ def draw_positions(views: Sequence[PositionView], path: str | Path) -> None:
             place = 3 * views.index(view)
             image = _draw_view(axes[:, place : place + 2], view, labels, scale)
         figure.colorbar(image, ax=axes, location='bottom', label=kind, fraction=0.02, aspect=40, shrink=0.6, pad=0.005)
-    _save(figure, path)
+    return save_figure(figure, path)
 
 
 def _draw_view(axes: np.ndarray, view: PositionView, labels: list[str], scale: Normalize):
-    by_label = {layer.label: layer for layer in view.layers}
-    name = '\n'.join(textwrap.wrap(view.name, NAME_WIDTH, break_on_hyphens=False))
-    axes[0, 0].set_title(f'{name}\nall pairs', fontsize=7.5, loc='left')
+    axes[0, 0].set_title(f'{wrapped(view.name, NAME_WIDTH)}\nall pairs', fontsize=7.5, loc='left')
     axes[0, 1].set_title(f'token {view.token[0]}, {view.token[1]}', fontsize=7.5, loc='left')
-    image = None
-    for row, label in enumerate(labels):
-        layer = by_label.get(label)
-        if layer is None:
-            continue
-        for ax, values in zip(axes[row], (layer.pairs, layer.row)):
+    for layer in view.layers:
+        left, right = axes[labels.index(layer.label)]
+        for ax, values in ((left, layer.pairs), (right, layer.row)):
             ax.set_axis_on()
             image = _image(ax, values, norm=scale)
-        axes[row, 0].set_ylabel(label, fontsize=9)
-        axes[row, 1].plot(layer.token[1], layer.token[0], marker='+', ms=5, mew=0.8, color='crimson')
+        left.set_ylabel(layer.label, fontsize=9)
+        right.plot(layer.token[1], layer.token[0], marker='+', ms=5, mew=0.8, color='crimson')
     return image
 
 
-def draw_tables(tables: dict[str, np.ndarray], path: str | Path) -> None:
+def draw_tables(tables: dict[str, np.ndarray], path: Path) -> Path:
     """Draw PE tables (N, D) by name as heat maps, each on its own scale: tokens downwards, channels to the right."""
     figure = Figure((0.6 + 4.6 * len(tables), 4.2), layout='constrained')
     for ax, (name, table) in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables.items()):
         limit = np.abs(table).max()
         image = ax.imshow(table, cmap='RdBu_r', vmin=-limit, vmax=limit, aspect='auto', interpolation='nearest')
-        ax.set_title(name, fontsize=9)
+        ax.set_title(wrapped(name, 60), fontsize=9)
         ax.set(xlabel='channel', ylabel='token')
         figure.colorbar(image, ax=ax, fraction=0.04)
-    _save(figure, path)
+    return save_figure(figure, path)
 
 
-def draw_scales(scales: dict[str, np.ndarray], path: str | Path) -> None:
+def draw_scales(scales: dict[str, np.ndarray], path: Path) -> Path:
     """Draw the scales of Dual PatchNorm's first norm, (C, P, P) by name, as an image a channel (DPN, Figure 3).
 
     Each channel has a scale of its own, as their magnitudes differ.
@@ -250,37 +242,25 @@ def draw_scales(scales: dict[str, np.ndarray], path: str | Path) -> None:
             image = _image(ax, values)
             ax.set_title(CHANNELS[number] if len(scale) == 3 else f'channel {number}', fontsize=9)
             figure.colorbar(image, ax=ax, fraction=0.046)
-        row[0].set_ylabel('\n'.join(textwrap.wrap(name, 26, break_on_hyphens=False)), fontsize=8)
-    _save(figure, path)
+        row[0].set_ylabel(wrapped(name, 30), fontsize=8)
+    return save_figure(figure, path)
 
 
-def draw_filters(filters: np.ndarray, name: str, path: str | Path) -> None:
+def draw_filters(filters: Tensor, name: str, path: Path) -> Path:
     """Draw the stem's filters (D, 3, P, P) as small colour images, each stretched to its own range."""
-    columns = math.ceil(math.sqrt(1.6 * len(filters)))
-    rows = math.ceil(len(filters) / columns)
-    side = filters.shape[-1] + 1
-    sheet = np.ones((rows * side - 1, columns * side - 1, 3))
-    for number, values in enumerate(filters):
-        row, column = divmod(number, columns)
-        spread = max(np.ptp(values), 1e-12)
-        image = ((values - values.min()) / spread).transpose(1, 2, 0)
-        sheet[row * side : (row + 1) * side - 1, column * side : (column + 1) * side - 1] = image
-    figure = Figure((9, 9 * rows / columns + 0.4), layout='constrained')
+    columns, options = math.ceil(math.sqrt(1.6 * len(filters))), dict(normalize=True, scale_each=True, pad_value=1)
+    sheet = make_grid(filters, columns, padding=1, **options).permute(1, 2, 0)
+    figure = Figure((9, 9 * sheet.shape[0] / sheet.shape[1] + 0.4), layout='constrained')
     ax = figure.subplots()
-    _image(ax, sheet)
-    ax.set_title(f'{name}: {len(filters)} filters of the patch embedding', fontsize=9)
-    _save(figure, path)
+    _image(ax, sheet.numpy())
+    ax.set_title(wrapped(f'{name}: {len(filters)} filters of the patch embedding', 110), fontsize=9)
+    return save_figure(figure, path)
 
 
 def _image(ax: Axes, values: np.ndarray, **options):
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     return ax.imshow(values, cmap=COLOURS, **options)
-
-
-def _save(figure: Figure, path: str | Path) -> None:
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
 
 
 def write_figures(
@@ -297,16 +277,14 @@ def write_figures(
         a model has such a norm, ``filters_*.png``, and ``position.npz``.
     """
     views = [view_positions(model, name, size, token, layers) for name, model in models.items()]
-    files = [out / 'position_correlation.png']
-    draw_positions(views, files[0])
+    files = [draw_positions(views, out / 'position_correlation.png')]
     tables = {
         name: pe_table(model, token_grid(model, size)).cpu().numpy()
         for name, model in models.items()
         if model.position.absolute is not None
     }
     if tables:
-        files.append(out / 'pe_table.png')
-        draw_tables(tables, files[-1])
+        files.append(draw_tables(tables, out / 'pe_table.png'))
     stems = {name: model.patch_embed for name, model in models.items() if hasattr(model, 'patch_embed')}
     scales = {
         name: stem.norm0.weight.detach().unflatten(0, (-1, stem.patch_size, stem.patch_size)).cpu().numpy()
@@ -314,12 +292,10 @@ def write_figures(
         if getattr(stem.norm0, 'weight', None) is not None
     }
     if scales:
-        files.append(out / 'patch_norm.png')
-        draw_scales(scales, files[-1])
+        files.append(draw_scales(scales, out / 'patch_norm.png'))
     for number, (name, stem) in enumerate(stems.items()):
         if stem.proj.in_channels == 3:
-            files.append(out / f'filters_{number}.png')
-            draw_filters(stem.proj.weight.detach().cpu().numpy(), name, files[-1])
+            files.append(draw_filters(stem.proj.weight.detach().cpu(), name, out / f'filters_{number}.png'))
     files.append(out / 'position.npz')
     np.savez_compressed(files[-1], **_arrays(views, tables, scales))
     return views, files

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 from mmengine.config import Config
 
@@ -20,6 +19,7 @@ from mmlape.datasets.sources import iter_unwrapped
 from mmlape.engine.evaluator import test
 from mmlape.errors import ConfigError
 from mmlape.evaluation.names import is_defined, label, points, ranked
+from mmlape.figures import look, new_axes, save_figure, wrapped
 from mmlape.tables import text_table
 
 SIZED = ('scale', 'crop_size')  # of transforms
@@ -129,17 +129,15 @@ def main_metric(results: dict[str, dict[int, dict]]) -> str:
 
 def draw_sweep(values: dict[str, dict[int, list[float]]], metric: str, path: Path) -> None:
     """Draw a metric over the sizes, a line an arm; bars are sample standard deviations over its models."""
-    figure = Figure((9, 4.2), layout='constrained')
-    ax = figure.subplots()
-    for arm, by_size in values.items():
+    figure, ax = new_axes((9, 4.2))
+    for place, (arm, by_size) in enumerate(values.items()):
         deviations = [np.std(some, ddof=1) if len(some) > 1 else 0 for some in by_size.values()]
-        ax.errorbar(list(by_size), list(map(np.mean, by_size.values())), deviations, marker='o', capsize=2, label=arm)
+        means, name = list(map(np.mean, by_size.values())), wrapped(arm, 36)
+        ax.errorbar(list(by_size), means, deviations, **look(place), capsize=2, label=name)
     ax.set_xscale('log', base=2)
     ax.xaxis.set_major_locator(FixedLocator(sorted({size for by_size in values.values() for size in by_size})))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(ScalarFormatter())
     ax.set(xlabel='shorter side of the test images', ylabel=label(metric))
-    ax.grid(alpha=0.3)
     figure.legend(loc='outside right upper', fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    save_figure(figure, path)

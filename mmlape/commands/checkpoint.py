@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     push.add_argument('--weights', choices=('plain', 'ema'), default='plain', help='default: plain')
     push.add_argument('--private', action='store_true', help='only its owners see a new repository')
     pull = actions.add_parser('pull', help='download such a repository')
-    pull.add_argument('repository', metavar='OWNER/NAME[@REVISION]')
+    pull.add_argument('repository', metavar='OWNER/NAME[@REVISION]', help='a branch, tag or commit after @')
     pull.add_argument('folder', metavar='DIR', help='receives weights, config and card')
     average = actions.add_parser('average', help='average the weights (not the results) of checkpoints of one model')
     average.add_argument('files', nargs='+', help='checkpoints of one model')

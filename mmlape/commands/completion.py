@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '`mmlape completion bash > ~/.local/share/bash-completion/completions/mmlape` once, or '
         '`mmlape completion zsh > DIR/_mmlape` with a DIR of $fpath. A new version of the package needs a new script.'
     )
-    parser.add_argument('shell', choices=('bash', 'zsh', 'tcsh'))
+    parser.add_argument('shell', choices=('bash', 'zsh', 'tcsh'), help='the shell that completes')
 
 
 def run(args: argparse.Namespace) -> int:

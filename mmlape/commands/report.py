@@ -37,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
         args.allow_different_software,
     )
     console().print(console_table(report))
+    if report.baseline_line:
+        print(report.baseline_line)
     for line in report.excluded:
         print(f'not counted: {line}')
     for line in report.warnings:

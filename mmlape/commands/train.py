@@ -12,12 +12,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train; return 1 if the run did not finish."""
-    from mmlape.engine.config import add_tensorboard, load_config
+    from mmlape.engine.config import load_config
+    from mmlape.engine.trackers import add_trackers
     from mmlape.engine.trainer import train
 
     cfg = load_config(args.config, args.cfg_options)
-    if args.tensorboard:
-        add_tensorboard(cfg)
+    add_trackers(cfg, args)
     if args.log_grad_norm is not None:
         hook = dict(type='mmlape.GradientNormHook', interval=args.log_grad_norm)
         cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), hook]

@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
 
         for number, (name, model) in enumerate(models.items()):
             folder = Path(args.out) / (f'model{number}' if len(models) > 1 else '')
-            for file in write_bias_maps(name, model, folder, args.layers, args.cells, args.images):
-                print(f'wrote {file}')
+            files = write_bias_maps(name, model, folder, args.layers, args.cells, args.images)
+            print(f'{name}: wrote {" and ".join(map(str, files))}')
         return 0
     views, files = write_figures(models, Path(args.out), size, args.token and tuple(args.token), args.layers)
     numbers_table(views)

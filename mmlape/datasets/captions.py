@@ -1,30 +1,34 @@
-"""Images with captions, from a TSV, JSONL or JSON file."""
+"""Images with captions, from a TSV, JSONL or JSON file, or from tar archives."""
 
 import json
 import os
 from collections.abc import Iterator, Mapping
+from glob import glob
 from pathlib import Path
 
 import numpy as np
 from mmcv.transforms import BaseTransform
 from mmengine.dataset import BaseDataset
 
+from mmlape.datasets.shards import PREFIX, read_shards
 from mmlape.errors import DataError
 from mmlape.registry import DATASETS, TRANSFORMS
 
 CAPTIONS = 'gt_caption'
-FORMATS = ('.tsv', '.jsonl', '.json')
+FORMATS = ('.tsv', '.jsonl', '.json', '.tar')
 
 
 @DATASETS.register_module()
 class CaptionDataset(BaseDataset):
     """Images with all their captions, a list of texts in ``gt_caption``; `RandomCaption` chooses one to train on.
 
-    The annotation file is one of three kinds, and an image may stand in it several times:
+    The annotation file is one of four kinds, and an image may stand in it several times:
 
     - ``.tsv``: a line is the image, a tab, a caption;
     - ``.jsonl``: a line is ``{"image": ..., "caption": ...}``, with a text or a list of texts;
-    - ``.json``: COCO's ``captions_*.json``, or a list of such objects, as mmpretrain's ``COCOCaption`` reads.
+    - ``.json``: COCO's ``captions_*.json``, or a list of such objects, as mmpretrain's ``COCOCaption`` reads;
+    - ``.tar``: WebDataset's shards, named by ``*``, with ``KEY.jpg`` beside ``KEY.txt`` or ``KEY.json``. Images are
+      read out of them.
 
     Args:
         ann_file: The annotation file.
@@ -49,11 +53,16 @@ class CaptionDataset(BaseDataset):
         for image, text in read_captions(self.ann_file):
             captions.setdefault(image, []).append(text)
         folder = self.data_prefix['img_path']
-        return [{'img_path': os.path.join(folder, image), CAPTIONS: texts} for image, texts in captions.items()]
+        return [{'img_path': image_path(folder, image), CAPTIONS: texts} for image, texts in captions.items()]
+
+
+def image_path(folder: str, image: str) -> str:
+    """Return the path of an image; one in an archive has its own."""
+    return image if image.startswith(PREFIX) else os.path.join(folder, image)
 
 
 def read_captions(path: str) -> list[tuple[str, str]]:
-    """Read (image, caption) pairs from a file of one of the three formats.
+    """Read (image, caption) pairs from a file of one of the formats.
 
     Raises:
         DataError: As `CaptionDataset`.
@@ -61,10 +70,12 @@ def read_captions(path: str) -> list[tuple[str, str]]:
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
         raise DataError(f'Captions {path}: unknown format {suffix!r}; it is one of {", ".join(FORMATS)}.')
-    if not os.path.isfile(path):
+    if not glob(path):
         raise DataError(f'Captions {path} do not exist. --cfg-options data_root=DIR/ sets where the data lie.')
-    text = Path(path).read_text(encoding='utf-8')
-    pairs = list({'.tsv': _tsv, '.jsonl': _jsonl, '.json': _json}[suffix](path, text))
+    text = '' if suffix == '.tar' else Path(path).read_text(encoding='utf-8')
+    pairs = list(
+        read_shards(path) if suffix == '.tar' else {'.tsv': _tsv, '.jsonl': _jsonl, '.json': _json}[suffix](path, text)
+    )
     if not pairs:
         raise DataError(f'Captions {path} have no caption.')
     return pairs

@@ -4,7 +4,6 @@ import ast
 import contextlib
 import copy
 import difflib
-import importlib.util
 import logging
 import os
 import traceback
@@ -62,17 +61,6 @@ def apply_options(cfg: Config, options: dict[str, Any], source: str = '--cfg-opt
             cfg.merge_from_dict({key: value})
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ConfigError(f'{source} {key}={value}: {error.args[0] if error.args else error}') from error
-
-
-def add_tensorboard(cfg: Config) -> None:
-    """Make a run also log for TensorBoard, to ``vis_data`` in its work dir; without the package raise ConfigError."""
-    if importlib.util.find_spec('tensorboard') is None:
-        raise ConfigError('--tensorboard needs the package tensorboard: pip install tensorboard')
-    visualizer = cfg.get('visualizer') or dict(type='Visualizer')
-    backends = list(visualizer.get('vis_backends') or [dict(type='LocalVisBackend')])
-    if not any(str(backend.get('type')).endswith('TensorboardVisBackend') for backend in backends):
-        backends.append(dict(type='TensorboardVisBackend'))
-    cfg.visualizer = dict(visualizer, vis_backends=backends)
 
 
 def config_name(cfg: Config) -> str:

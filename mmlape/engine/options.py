@@ -5,6 +5,13 @@ from collections.abc import Sequence
 
 from mmlape.errors import ConfigError
 
+TRACKERS = {
+    'tensorboard': 'also log for TensorBoard, to vis_data in the work dir',
+    'wandb': 'also log to Weights & Biases; WANDB_MODE=offline logs to the work dir alone',
+    'mlflow': 'also log to MLflow: to MLFLOW_TRACKING_URI, or without it to ./mlflow.db',
+}
+"""Packages with the help of their options."""
+
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """Add CONFIG and the changes of it."""
@@ -78,7 +85,8 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     ):
         policies.add_argument(f'--{name}', dest='batch', action='store_const', const=name, help=help)
     add_launcher(parser)
-    add('--tensorboard', action='store_true', help='also log for TensorBoard, to vis_data in the work dir')
+    for name, help in TRACKERS.items():
+        add(f'--{name}', action='store_true', help=help)
     add(
         '--allow-different-software',
         action='store_true',

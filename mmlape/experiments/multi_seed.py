@@ -14,7 +14,7 @@ from mmlape.experiments.averages import DASH, SUMMARY, summary_table, write_summ
 from mmlape.experiments.launchers import Launcher, LocalLauncher
 from mmlape.experiments.scheduler import Scheduler
 from mmlape.experiments.study import Arm, PlannedRun, Study, require_startable
-from mmlape.runs.run import read_seeds, write_order, write_planned
+from mmlape.runs.run import read_seeds
 from mmlape.tables import console_table, text_table
 
 
@@ -38,9 +38,7 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
         return 1 if any(planned.action == 'refuse' for planned in plan) else 0
     print(launcher.describe(), flush=True)
     require_startable(plan)
-    for arm in study.arms:
-        write_planned(study.folder(arm), study.seeds)
-    write_order(study.work_dir, [arm.name for arm in study.arms])
+    study.write_plan()
     Scheduler(plan, launcher, functools.partial(print, flush=True)).run(wait)
     if not wait:
         return 0

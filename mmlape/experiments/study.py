@@ -20,6 +20,7 @@ from mmlape.engine.config import load_config
 from mmlape.engine.options import add_train_options
 from mmlape.engine.plan import plan_run
 from mmlape.engine.study_file import is_study, read_study
+from mmlape.engine.trackers import require_trackers
 from mmlape.errors import ConfigError, DataError, TrainingError, listed
 from mmlape.runs.identity import (
     DEIT,
@@ -32,7 +33,7 @@ from mmlape.runs.identity import (
 )
 from mmlape.runs.locks import lock_holder, take_lock
 from mmlape.runs.record import checkpoints, running_in
-from mmlape.runs.run import Run, log_file, read_run, seed_folder, start_lock
+from mmlape.runs.run import Run, log_file, read_run, seed_folder, start_lock, write_order, write_planned
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class Study:
 
     Raises:
         ConfigError: A config cannot be loaded, names or seeds are not unique, or ``extra`` has options that
-            ``mmlape train`` does not take or that the study sets itself.
+            ``mmlape train`` does not take or that the study sets itself, or whose package is not installed.
     """
 
     arms: Sequence[Arm]  # with different names
@@ -172,6 +173,7 @@ class Study:
         if self.processes < 1:
             raise ConfigError(f'--processes {self.processes}: at least one')
         self.options = _train_options(self.extra)
+        require_trackers(self.options)
         for arm in self.arms:
             self._load(arm)
 
@@ -190,6 +192,12 @@ class Study:
     def folder(self, arm: Arm) -> Path:
         """Return the folder of an arm's runs."""
         return Path(self.work_dir) / arm.name
+
+    def write_plan(self) -> None:
+        """Record seeds and order of the arms in the work dir, where `status` and `report` read them."""
+        for arm in self.arms:
+            write_planned(self.folder(arm), self.seeds)
+        write_order(self.work_dir, [arm.name for arm in self.arms])
 
     def plan(self) -> list[PlannedRun]:
         """Plan all runs, every arm's first seed before any arm's second; read the disk, change nothing."""

@@ -89,6 +89,7 @@ def run_sets(
         return []
     log = functools.partial(print, flush=True)
     log(launcher.describe())
+    study.write_plan()
     Scheduler(plan, launcher, log).run(wait)
     if not wait:
         return []
@@ -97,6 +98,7 @@ def run_sets(
     if options.images == 1000 and chosen:
         log(f'once more on 1000 images: {len(chosen)} sets x {len(options.seeds)} seeds')
         study = options.study(chosen)
+        study.write_plan()
         Scheduler(_set_by_set(study), launcher, log).run()
     return evaluate(results, study, options, log)
 

@@ -25,6 +25,7 @@ _ON_USE = {
     'ChannelMapperWithPooling': '.necks.pooling',
     'ExtraAttention': '.necks.extra_attention',
     'TextTransformer': '.lit.text',
+    'TransformersText': '.lit.pretrained',
 }
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     'TextTransformer',
     'TimmViT',
     'TimmViTAdapter',
+    'TransformersText',
     'ViTAdapter',
     'ViTPyramid',
     'VisionTransformer',

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mmlape.evaluation.names import RANKING, is_defined, label, points
-from mmlape.files import atomic_path
+from mmlape.figures import save_figure, tidy
 
 FIGURE = 'curves.png'
 MOST_POINTS = 240
@@ -106,11 +106,7 @@ def plot_run(work_dir: str | Path) -> Path | None:
     right.set(xlabel='iteration', ylabel='validation, points')
     if known:
         right.legend(frameon=False)
+    tidy(left, right)
     for axes in (left, right):
-        axes.grid(alpha=0.3)
-        axes.spines[['top', 'right']].set_visible(False)
         axes.set_xlim(left=0)
-    path = Path(work_dir) / FIGURE
-    with atomic_path(path) as partial:
-        figure.savefig(partial, dpi=110)
-    return path
+    return save_figure(figure, Path(work_dir) / FIGURE)

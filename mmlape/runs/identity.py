@@ -36,7 +36,8 @@ IGNORED = {
     'outfile_prefix', 'with_cp', 'checkpoint', 'teacher_checkpoint', 'use_deterministic_algorithms',
 }  # fmt: skip
 """Keys below them that do not count, wherever they are."""
-_PREFIX_SCOPE = ('_scope_', 'mmlape')
+PREFIX_SCOPE = ('_scope_', 'mmlape')
+"""The key and value that MMEngine adds to what a base has that was read as ``mmlape::...``."""
 _PRECISIONS = {'OptimWrapper': None, 'AmpOptimWrapper': 'fp16', 'BFloat16OptimWrapper': 'bf16'}
 
 
@@ -84,7 +85,7 @@ def _plain(node: Any, roots: list[str]) -> Any:
     """Return ``node`` as JSON values, without what may differ and with data roots as ``DATA``."""
     if isinstance(node, dict):
         # MMEngine adds this scope to a base read as `mmlape::...`; mmlape/registry.py says why it has no meaning
-        kept = {key: child for key, child in node.items() if key not in IGNORED and (key, child) != _PREFIX_SCOPE}
+        kept = {key: child for key, child in node.items() if key not in IGNORED and (key, child) != PREFIX_SCOPE}
         return {str(key): _plain(child, roots) for key, child in kept.items()}
     if isinstance(node, list | tuple):
         return [_plain(child, roots) for child in node]
@@ -125,7 +126,7 @@ def leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
 
 
 SETTINGS = 'settings.json'
-_AFTERWARDS = ('analysis', 'commands', 'environment', 'experiments', 'cli.py')
+_AFTERWARDS = ('analysis', 'commands', 'figures.py', 'environment', 'experiments', 'cli.py')
 """Parts of this package that start runs or read their results."""
 _OTHERS = ('numpy', 'pycocotools', 'deformops')
 

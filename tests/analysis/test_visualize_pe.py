@@ -214,7 +214,7 @@ def test_a_checkpoint_that_does_not_say_enough(tiny_arch, tmp_path):
 def test_scales_of_several_sizes_are_a_row_each(tiny_arch, tmp_path, monkeypatch):
     """DPN, Figure 3: P x P values of a channel as an image; a model without the norm has no row."""
     drawn = []
-    monkeypatch.setattr(position, '_save', lambda figure, path: drawn.append((path.name, figure)))
+    monkeypatch.setattr(position, 'save_figure', lambda figure, path: drawn.append((path.name, figure)))
     large = dict(tiny_arch, embed_dims=64, num_layers=5)
     models = {
         'Ti/8': vit(arch=tiny_arch, patch_norm='dual'),
@@ -240,8 +240,13 @@ def test_command(tmp_path):
     config = tiny.write_config(tmp_path, tmp_path, "model['backbone']['patch_norm'] = 'dual'\n")
     tool = tiny.ROOT / 'tools' / 'visualize_pe.py'
     options = ['--size', 48, 32, '--layers', 1, '--cfg-options', 'model.backbone.pe_type=sincos1d']
-    said = tiny.run(tool, config, config, '--out', tmp_path / 'out', *options, cwd=tmp_path, **tiny.REAL)
-    assert 'tiny (1): cosine similarity on 6 x 4 tokens' in said and 'layer 1' in said and 'layer 0' not in said
+    other = tmp_path / 'a_copy' / config.name
+    other.parent.mkdir()
+    other.write_text(config.read_text())
+    said = tiny.run(tool, config, other, '--out', tmp_path / 'out', *options, cwd=tmp_path, **tiny.REAL)
+    said = ' '.join(said.split())
+    assert f'tiny, untrained ({other}): cosine similarity on 6 x 4 tokens' in said
+    assert 'layer 1' in said and 'layer 0' not in said
     files = {'position_correlation.png', 'pe_table.png', 'patch_norm.png', 'filters_0.png', 'filters_1.png'}
     assert {path.name for path in (tmp_path / 'out').iterdir()} == files | {'position.npz'}
     for name in files:
@@ -260,13 +265,18 @@ def test_command_says_what_is_missing(tmp_path):
     model = open_model(str(config), untrained=True)[1]
     torch.save(randomise(model).state_dict(), tmp_path / 'm.pth')
     found = open_models([f'{config}@{tmp_path}/m.pth', f'{tmp_path}/m.pth'])
-    assert list(found) == ['m (1)', 'm (2)']
+    assert list(found) == [f'tiny, m ({config}@{tmp_path}/m.pth)', f'tiny, m ({tmp_path}/m.pth)']
     for opened in found.values():
         torch.testing.assert_close(opened.pos_embed, model.pos_embed)
     with pytest.raises(CheckpointError, match='not the folder of a run'):
         open_model(str(tmp_path))
     (tmp_path / 'm.pth').rename(tmp_path / 'iter_3.pth')
-    assert open_model(str(tmp_path))[0] == tmp_path.name
+    assert open_model(str(tmp_path))[0] == open_model(str(tmp_path / 'iter_3.pth'))[0] == 'tiny, iter_3'
+    assert open_model(str(config), untrained=True)[0] == 'tiny, untrained'
+    config.write_text(config.read_text().replace('nowhere.pth', str(tmp_path / 'iter_3.pth')))
+    assert open_model(str(config))[0] == 'tiny', 'the checkpoint of init_cfg'
+    with pytest.raises(ConfigError, match='is given twice'):
+        open_models([str(config)] * 2)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,17 @@
 """Captions: the three formats, what is wrong with a file, the mini data's, and runs on them."""
 
+import io
 import json
+import tarfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from config_helpers import ROOT
 from mmengine.config import Config
+from mmengine.dataset import Compose
+from mmengine.registry import DefaultScope
+from mmengine.runner import Runner
 from PIL import Image
 from tiny import difference, evaluations, run
 
@@ -14,8 +20,10 @@ from mmlape.datasets.checks import check_data
 from mmlape.datasets.mini import scenes
 from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.datasets.mini.scenes import Digit, Scene
+from mmlape.datasets.shards import TarBackend
 from mmlape.engine.config import load_config
-from mmlape.errors import DataError
+from mmlape.engine.hooks import ImageFeatureHook
+from mmlape.errors import ConfigError, DataError
 from mmlape.models.lit.tokenizer import WordPieceTokenizer
 
 CONFIG = ROOT / 'configs' / 'lit' / 'lit_vit-mini_1xb64-600i_mini-captions.py'
@@ -41,6 +49,53 @@ def test_formats(tmp_path, name):
     found = {data[i]['img_path']: data[i]['gt_caption'] for i in range(len(data))}
     folder = tmp_path / 'images'
     assert found == {str(folder / 'a.jpg'): ['a dog', 'a black dog'], str(folder / 'b.jpg'): ['two cats, asleep']}
+
+
+def write_shard(path, **files):
+    with tarfile.open(path, 'w') as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name.replace('__', '/').replace('_', '.'))
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def test_shards_are_read_in_place(tmp_path):
+    """Images and captions of two archives, also by a loader's workers and by the check before training."""
+    colours, data = {'a': (200, 10, 10), 'b': (10, 10, 200), 'c': (10, 200, 10)}, {}
+    for name, colour in colours.items():
+        Image.new('RGB', (16, 12), colour).save(buffer := io.BytesIO(), 'PNG')
+        data[name] = buffer.getvalue()
+    blue = dict(b_json=b'{"caption": "a blue one"}', b_png=data['b'], b_cls=b'3')
+    write_shard(tmp_path / '000.tar', x__a_png=data['a'], x__a_txt=b' a red one\n', **blue)
+    write_shard(tmp_path / '001.tar', c_txt=b'a green one', c_png=data['c'])
+    load = [dict(type='mmlape.LoadImageFromFile'), dict(type='PackInputs', algorithm_keys=['gt_caption'])]
+    dataset = dict(type='mmlape.CaptionDataset', ann_file='*.tar', data_root=str(tmp_path), pipeline=load)
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        loader = Runner.build_dataloader(
+            dict(batch_size=3, num_workers=1, dataset=dataset, sampler=dict(type='DefaultSampler', shuffle=False))
+        )
+        (batch,) = loader
+    assert [sample.gt_caption for sample in batch['data_samples']] == [['a red one'], ['a blue one'], ['a green one']]
+    for image, colour in zip(batch['inputs'], colours.values()):
+        assert image[:, 3, 5].tolist() == list(colour[::-1])  # OpenCV's order
+    cfg = Config(dict(default_scope='mmpretrain', model={}, train_dataloader=dict(dataset=dataset)))
+    (summary,) = check_data(cfg, ('train',))
+    assert (summary.images, summary.facts['captions']) == (3, 3)
+    with pytest.raises(FileNotFoundError, match=r'no member z\.png in .*001\.tar'):
+        TarBackend().get(f'tar://{tmp_path}/001.tar/z.png')
+
+
+@pytest.mark.parametrize(
+    ('content', 'reason'),
+    [(None, r'000\.tar cannot be read'), (dict(a_png=b''), r'000\.tar: a\.png has no caption, a a\.txt or')],
+)
+def test_wrong_shards(tmp_path, content, reason):
+    if content is None:
+        (tmp_path / '000.tar').write_bytes(b'no archive')
+    else:
+        write_shard(tmp_path / '000.tar', **content)
+    with pytest.raises(DataError, match=reason):
+        CaptionDataset('000.tar', str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -88,6 +143,18 @@ def test_the_vocabulary_moves_with_the_data(tmp_path):
     cfg = load_config(CONFIG, {'data_root': f'{tmp_path}/'})
     assert cfg.model.tokenizer.vocab_file == f'{tmp_path}/coco/annotations/vocabulary.txt'
     assert cfg.train_dataloader.dataset.data_root == f'{tmp_path}/coco/'
+
+
+def test_features_of_changing_images_are_not_kept(tmp_path):
+    flipped = SimpleNamespace(pipeline=Compose([dict(type='RandomFlip', prob=0.5)]))
+    runner = SimpleNamespace(bare_model=SimpleNamespace(image_features=None), cfg=None)
+    for dataset, named in ((flipped, 'RandomFlip'), (SimpleNamespace(), 'this dataset')):
+        runner.train_dataloader = SimpleNamespace(dataset=dataset)
+        with pytest.raises(ConfigError, match=f'{named}.* may change them: remove the transform or the hook'):
+            ImageFeatureHook(str(tmp_path)).before_train(runner)
+    runner.bare_model = SimpleNamespace()
+    with pytest.raises(ConfigError, match=r'only mmlape\.LiT'):
+        ImageFeatureHook(str(tmp_path)).before_train(runner)
 
 
 def test_each_caption_is_chosen():
@@ -144,5 +211,18 @@ def test_the_tools_run_the_mini_recipe(tmp_path):
         < difference(first / 'iter_1.pth', again / 'iter_2.pth')
     )
     assert 'retrieval/text-to-image-R@10' in evaluations(first)[-1]['metrics']
+    cached = tmp_path / 'cached.py'
+    hook = "dict(type='mmlape.ImageFeatureHook', folder='features')"
+    cached.write_text(f"_base_ = '{CONFIG}'\ncustom_hooks = [{hook}]\n")
+    # resumed, with the second batch's features to compute; then with those to compute that are left
+    for name, start in (('one', ('--resume', first / 'iter_1.pth')), ('two', ('--seed', 1))):
+        run(train, cached, '--work-dir', tmp_path / name, *start, *options, cwd=tmp_path)
+        assert difference(first / 'iter_2.pth', tmp_path / name / 'iter_2.pth') == 0
+    (file,) = (tmp_path / 'features').iterdir()
+    features = np.load(file)
+    assert np.isfinite(features).all()
+    np.save(file, features[::-1])
+    run(train, cached, '--work-dir', tmp_path / 'wrong', '--seed', 1, *options, cwd=tmp_path)
+    assert difference(first / 'iter_2.pth', tmp_path / 'wrong' / 'iter_2.pth') > 0  # they are used
     out = run(ROOT / 'tools' / 'test.py', CONFIG, first / 'iter_2.pth', '--work-dir', first, cwd=tmp_path)
     assert 'accuracy/top1' in out

@@ -269,19 +269,6 @@ def test_precision_determinism_and_scaled_rate(config):
     assert all(value.dtype != torch.bfloat16 for value in saved['state_dict'].values())
 
 
-def test_tensorboard_is_a_flag(config, tmp_path):
-    """Its event files hold the losses that MMEngine's own log has."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    options = ('--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2')
-    assert main(['train', str(config), '--work-dir', str(tmp_path), '--tensorboard', *options]) == 0
-    (folder,) = tmp_path.glob('*/vis_data')
-    events = EventAccumulator(str(folder)).Reload()
-    rows = [json.loads(line) for line in (folder / 'scalars.json').read_text().splitlines()]
-    expected = [row['loss'] for row in rows if 'loss' in row]
-    assert [event.value for event in events.Scalars('loss')] == pytest.approx(expected) and len(expected) == 2
-
-
 def test_accumulated_images_count_for_the_rate(config, tmp_path):
     from mmengine.optim import OptimWrapper
 

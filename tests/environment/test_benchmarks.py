@@ -18,7 +18,7 @@ from torch import nn
 from benchmarks import agreement, disturbance, floor, memory, report, timing
 from benchmarks.comparison import Comparison, Settings, Side
 from benchmarks.measure import measure
-from benchmarks.suites import SUITES, comparisons
+from benchmarks.suites import SUITES, comparisons, recipes
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 
@@ -206,6 +206,25 @@ def test_every_comparison_has_a_key_of_its_own(device, arch, monkeypatch):
         assert len(set(keys)) == len(keys)
         without_peer = suite == 'models' and arch in ('deit-base', 'deit-large')
         assert bool(keys) is not without_peer
+
+
+def test_recipes_build_over_public_backbones_and_train_on_the_same_batches(pristine):
+    settings = Settings(arch='mini', sizes=(64,), data=str(pristine))
+    found = comparisons('recipes', settings)
+    assert [one.case.split(',')[0] for one in found] == list(recipes.RECIPES)
+    for one in found[::3]:  # without and with an adapter, ADE20K and COCO
+        for side in one.sides:
+            step = side.build()
+            if one is found[0]:
+                step()
+    loaders = []
+    for side in ('mmseg.VisionTransformer', 'LaPE'):
+        cfg = recipes.recipe(settings, 'Segmenter', side, 64 / 512)
+        assert cfg.model.decode_head.num_classes == 150
+        loaders.append(recipes.endless_batches(cfg))
+    for _ in range(3):
+        one, other = (next(loader)['inputs'] for loader in loaders)
+        assert one[0].shape == (3, 64, 64) and all(map(torch.equal, one, other))
 
 
 def test_startup_runs_the_commands():

@@ -21,7 +21,7 @@ from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
 from mmlape.errors import ConfigError
-from mmlape.experiments.report import ArmRuns, build, document, write_report
+from mmlape.experiments.report import ArmRuns, build, document, figures, write_report
 from mmlape.experiments.report.figures import draw_curves
 from mmlape.experiments.report.latex import escape, write_latex
 from mmlape.experiments.report.paper import index_entry
@@ -31,7 +31,7 @@ from mmlape.registry import MODELS
 from mmlape.runs.curves import MOST_POINTS, band, read_curves
 from mmlape.runs.identity import checkpoint_keys, collect
 from mmlape.runs.paper_model import paper_model
-from mmlape.runs.run import read_arms, read_seeds
+from mmlape.runs.run import read_arms, read_seeds, write_order
 from mmlape.tables import heads_of, rows_of
 
 DEFAULT = 'segmenter_deit-tiny_4xb2-160k_ade20k'
@@ -146,6 +146,86 @@ def test_pairs_of_long_names_are_called_as_in_the_paper_where_that_tells_them_ap
     made = build(_arms(tmp_path), 'x')
     assert made.title_of(f'{long}one', f'{long}plain') == f'{long}one − {long}plain'
     assert made.title_of(f'{long}three', f'{long}plain') == 'Seg-T-Mask/16: Shared − Default'
+
+
+def test_a_report_says_which_arm_is_the_baseline_and_who_chose_it(tmp_path, capsys):
+    for arm, joining in (('plain', 'default'), ('ours', 'lape'), ('other', 'shared')):
+        write_run(tmp_path / arm, 1, 40.0, chosen=settings(joining))
+    write_run(tmp_path / 'small', 1, 40.0, chosen=settings('default', arch='deit-small'))
+    write_run(tmp_path / 'small lape', 1, 40.0, chosen=settings('lape', arch='deit-small'))
+    made = build(_arms(tmp_path), 'x')
+    default = 'Baselines: plain (of other, ours); small (of small lape). Chosen by default; --baseline names another.'
+    assert made.baseline_line == default
+    assert main(['report', str(tmp_path)]) == 0 and default in capsys.readouterr().out
+    assert default in _Page((tmp_path / 'report' / 'index.html').read_text()).text
+    assert [row[0] for row in rows_of(results_table(made))] == [
+        'other', 'ours', 'plain, baseline', 'small, baseline', 'small lape',
+    ]  # fmt: skip
+    given = build(_arms(tmp_path), 'x', baseline='ours')
+    assert given.baseline_line == 'Baseline: ours.' and list(given.baselines) == ['ours']
+    assert build(_arms(tmp_path)[:1], 'x').baseline_line == ''
+
+
+LONG = 'mask-rcnn_vit-base-p16-adapter-lape-shared-MMM-{}_4xb2-3x_coco'
+
+
+@pytest.fixture(scope='module')
+def ten(tmp_path_factory):
+    """Ten arms of three seeds with long names, two metrics, and classes with long names."""
+    folder = tmp_path_factory.mktemp('ten')
+    names = [LONG.format(letter) for letter in 'jihgfedcba']
+    for place, name in enumerate(names):
+        for seed in (1, 2, 3):
+            metrics = {f'coco/{kind}_mAP': 0.4 + place / 100 + seed / 500 for kind in ('bbox', 'segm')}
+            rows = {f'chest of drawers, chest, bureau, dresser or commode {k}': 0.4 + place / 99 for k in range(30)}
+            chosen = settings('lape' if place else 'default', note=place)
+            more = dict(chosen=chosen, per_class=dict(bbox_AP=rows), key='coco/bbox_mAP')
+            run = write_run(folder / name, seed, metrics, **more)
+            losses = [{'loss': 1 / step + place, 'iter': step, 'step': step} for step in range(1, 41)]
+            write_log(run, [*losses, *({'coco/bbox_mAP': 0.1 + step / 100, 'step': step} for step in (20, 40))])
+    write_order(folder, names)
+    return build(_arms(folder), 'ten')
+
+
+def test_ten_arms_are_told_apart_in_the_order_of_the_command(ten, tmp_path, monkeypatch):
+    """No two legend entries share a marker or a colour with its style; text takes at most a third of a figure."""
+    drawn = []
+    monkeypatch.setattr(figures, 'save_figure', lambda figure, path: drawn.append(figure) or path)
+    document.sections(ten, tmp_path)
+    curves = next(figure for figure in drawn if figure.legends and len(figure.legends[0].get_lines()) == 10)
+    lines = curves.legends[0].get_lines()
+    looks = [(line.get_color(), line.get_ls(), line.get_marker()) for line in lines]
+    assert len({marker for *_, marker in looks}) == len({tuple(look) for *look, _ in looks}) == 10
+    texts = [text.get_text().replace('\n', '') for text in curves.legends[0].texts]
+    assert [text[len(LONG) - 15 : len(LONG) - 14] for text in texts] == list('jihgfedcba')
+    assert [text.endswith('baseline)') for text in texts] == [True] + [False] * 9
+    assert looks == [(line.get_color(), line.get_ls(), line.get_marker()) for line in curves.axes[0].lines]
+    assert len(drawn) == 2 + 9
+    for figure in drawn:
+        figure.draw_without_rendering()
+        assert figure.axes[0].get_position().x0 < 1 / 3 + 0.01
+        for legend in figure.legends:
+            box = legend.get_window_extent()
+            assert box.height < figure.bbox.height / 3 and box.x0 >= 0 and box.x1 <= figure.bbox.width
+
+
+def test_the_page_of_ten_arms_fits_three_screens(ten, tmp_path):
+    """In a real browser; at the width of a telephone nothing but tables and figures is wider than the page."""
+    sync_api = pytest.importorskip('playwright.sync_api')
+    if not shutil.which('chromium'):
+        pytest.skip('no chromium on this machine')
+    page_file = write_report(ten, tmp_path)[0]
+    with sync_api.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=shutil.which('chromium'), args=['--no-sandbox'])
+        for width, height, screens in ((1440, 900, 3), (390, 844, 4)):
+            page = browser.new_page(viewport=dict(width=width, height=height))
+            page.goto(page_file.as_uri())
+            whole = page.evaluate('document.documentElement.scrollHeight')
+            assert height < whole < screens * height
+            assert page.evaluate('document.documentElement.scrollWidth') == width
+            page.evaluate('document.querySelectorAll("details").forEach(one => one.open = true)')
+            assert page.evaluate('document.documentElement.scrollHeight') > 2 * whole
+        browser.close()
 
 
 def test_arms_that_differ_in_more_than_their_settings_are_pointed_out(tmp_path):

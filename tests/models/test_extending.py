@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md as they stand there: kinds of a user go through every tool, the package unchanged."""
+"""The files of the tutorial on position encodings: kinds of a user go through every tool, the package unchanged."""
 
 import importlib
 import json
@@ -21,13 +21,14 @@ OWN = dict(pe_type=['fourier', 'distance'], pe_joining='query-key')
 
 @pytest.fixture(scope='module')
 def project(tmp_path_factory) -> Path:
-    """A user's folder: the recipes' files, a base config on the tiny data, and the config of the last recipe."""
+    """A user's folder: the tutorial's files, a base config on the tiny data, and the tutorial's last config on it."""
     folder = tmp_path_factory.mktemp('project')
-    text = (tiny.ROOT / 'CONTRIBUTING.md').read_text()
+    text = (tiny.ROOT / 'docs' / 'tutorials' / 'position-encoding.md').read_text()
     files = dict(re.findall(r'```python\n# (\w+\.py)\n(.*?)```', text, re.DOTALL))
-    assert set(files) == {f'{name}.py' for name in (*MODULES, 'my_config')}
+    assert set(files) == {f'{name}.py' for name in (*MODULES, 'my_vit', 'my_config')}
+    base, narrow = r"_base_ = '.*'", r'embed_dims=128,\n +num_heads=4'
     for name, code in files.items():
-        (folder / name).write_text(code)
+        (folder / name).write_text(re.sub(narrow, 'embed_dims=32', re.sub(base, "_base_ = './base.py'", code)))
     tiny.write_config(folder, tiny.write_data(folder / 'data'), name='base')
     return folder
 

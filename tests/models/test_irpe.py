@@ -401,5 +401,8 @@ def test_learned_bias_maps(tmp_path, capsys):
         'layer0_cell0_0', 'layer0_cell3_4', 'layer1_cell0_0', 'layer1_cell3_4',
     ]  # fmt: skip
     assert (tmp_path / 'bias_maps.png').stat().st_size > 10_000
+    assert f'vit, vit: wrote {tmp_path}/bias_maps.png and ' in capsys.readouterr().out
+    assert main(['visualize-pe', f'{tmp_path}/vit.py', *command[2:]]) == 0
+    assert 'vit, untrained: wrote' in capsys.readouterr().out
     assert main([*command, '--cells', '8,0']) == 1
     assert '--cells 8,0 is outside the grid of 8 x 8' in capsys.readouterr().err

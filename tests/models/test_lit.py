@@ -6,54 +6,13 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from lit_helpers import BACKBONE, COLOURS, lit, squares
 from mmpretrain.structures import DataSample
 
 from mmlape.errors import ConfigError, DataError
 from mmlape.models.lit.loss import sigmoid_loss, softmax_loss
-from mmlape.models.lit.model import LiT, canonical
-from mmlape.models.lit.tokenizer import WordPieceTokenizer, split_words, write_vocabulary
-
-COLOURS = {'red': (220, 30, 30), 'green': (30, 200, 30), 'blue': (30, 30, 220), 'white': (240, 240, 240)}
-BACKBONE = dict(
-    type='mmlape.VisionTransformer',
-    arch=dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=64),
-    img_size=16,
-    patch_size=8,
-    out_type='avg_featmap',
-    drop_path_rate=0.5,
-)
-
-
-def lit(folder, **changes) -> LiT:
-    """A model of tiny towers, initialised with a seed."""
-    words = write_vocabulary(folder / 'words.txt', ['a square photo of an in', *COLOURS])
-    torch.manual_seed(0)
-    options = dict(
-        backbone=BACKBONE,
-        text=dict(type='mmlape.TextTransformer', embed_dims=32, num_layers=1, num_heads=2),
-        tokenizer=dict(vocab_file=str(folder / 'words.txt'), vocab_size=len(words), length=8),
-        width=32,
-        classes=list(COLOURS),
-        templates=['a {} square', 'a photo of a {} square'],
-        data_preprocessor=dict(mean=[127.5] * 3, std=[127.5] * 3, to_rgb=False),
-    )
-    model = LiT(**{**options, **changes})
-    model.init_weights()
-    return model
-
-
-def squares(count: int, seed: int) -> tuple[dict, np.ndarray]:
-    """A batch of coloured images with a caption each, as a data loader gives it, and the colours' numbers."""
-    random = np.random.default_rng(seed)
-    labels = random.integers(len(COLOURS), size=count)
-    images = np.array(list(COLOURS.values()))[labels][:, :, None, None] + random.normal(0, 25, (count, 3, 16, 16))
-    inputs = torch.from_numpy(images.clip(0, 255).astype(np.uint8))
-    texts = [f'a {list(COLOURS)[label]} square' for label in labels]
-    samples = [DataSample() for _ in texts]
-    for sample, text in zip(samples, texts):
-        sample.set_field(text, 'gt_caption')
-    return dict(inputs=inputs, data_samples=samples), labels
-
+from mmlape.models.lit.model import canonical
+from mmlape.models.lit.tokenizer import WordPieceTokenizer, split_words
 
 # losses
 
@@ -81,7 +40,7 @@ def test_two_processes_are_one(tmp_path):
     script = tiny.ROOT / 'tests' / 'lit_processes.py'
     out = tiny.run(sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', script,
                    cwd=tmp_path)  # fmt: skip
-    assert out.count('both losses equal') == 2
+    assert out.count('losses and models equal') == 2
 
 
 # texts
@@ -254,3 +213,54 @@ def test_a_list_of_captions_is_not_trained_on(tmp_path):
     sample.set_field(['one', 'two'], 'gt_caption')
     with pytest.raises(ConfigError, match=r'mmlape\.RandomCaption'):
         model(torch.zeros(1, 3, 16, 16), [sample], mode='loss')
+
+
+# text towers of transformers
+
+
+@pytest.fixture(scope='module')
+def bert(tmp_path_factory):
+    """A folder as transformers writes it: a tiny BERT with random weights, and its tokenizer."""
+    transformers = pytest.importorskip('transformers')
+    folder = tmp_path_factory.mktemp('bert')
+    words = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *['a', 'square', 'photo', 'of'], *COLOURS, '##dish']
+    (folder / 'vocab.txt').write_text('\n'.join(words) + '\n')
+    size = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    torch.manual_seed(1)
+    config = transformers.BertConfig(vocab_size=len(words), max_position_embeddings=12, **size)
+    transformers.BertModel(config).save_pretrained(folder)
+    transformers.BertTokenizerFast(str(folder / 'vocab.txt')).save_pretrained(folder)
+    return str(folder)
+
+
+def test_a_text_tower_of_transformers(bert, tmp_path):
+    from safetensors.torch import load_file
+
+    for pool in ('cls', 'mean'):
+        text = dict(type='mmlape.TransformersText', name=bert, pool=pool)
+        model = lit(tmp_path, text=text, tokenizer=dict(name=bert, length=10)).eval()
+        read = load_file(f'{bert}/model.safetensors')
+        assert all(torch.equal(value, read[name]) for name, value in model.text.encoder.named_parameters())
+        ids = model.tokenizer(['a reddish square', 'a photo of a blue square'])
+        assert ids[0].tolist() == [2, 5, 9, 13, 6, 3, 0, 0, 0, 0]
+        expected = model.text.encoder(input_ids=ids[:1, :6]).last_hidden_state
+        expected = model.text.head(expected[:, 0] if pool == 'cls' else expected.mean(dim=1))
+        torch.testing.assert_close(model.text(ids)[:1], expected)  # padding changes nothing
+        model.train()(**model.data_preprocessor(squares(4, 0)[0], True), mode='loss')['loss'].backward()
+        assert all(p.grad is not None for p in model.text.parameters())  # as two processes need it
+
+
+def test_wrong_text_towers_of_transformers(bert, tmp_path):
+    text = dict(type='mmlape.TransformersText', name=bert)
+    with pytest.raises(ConfigError, match='14 ids in rows of at most 12, the tokenizer 14 in rows of 16'):
+        lit(tmp_path, text=text, tokenizer=dict(name=bert))
+    with pytest.raises(ConfigError, match="transformers has no '.*none'.*give a folder, or a name on the hub"):
+        lit(tmp_path, text=text, tokenizer=dict(name=f'{tmp_path}/none'))
+    with pytest.raises(ConfigError, match="unknown pool='max'"):
+        lit(tmp_path, text=dict(text, pool='max'))
+
+
+def test_without_transformers_it_is_said_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, 'transformers', None)
+    with pytest.raises(ConfigError, match=r"pip install 'mmlape\[text\]'"):
+        lit(tmp_path, text=dict(type='mmlape.TransformersText', name='bert-base-uncased'))

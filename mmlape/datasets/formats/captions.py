@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Iterator
+from glob import glob
 
-from mmlape.datasets.captions import read_captions
+from mmlape.datasets.captions import image_path, read_captions
 from mmlape.datasets.formats.base import ERROR, DataIssue, DataSource, ImageEntry
+from mmlape.datasets.shards import PREFIX
 
 QUICKLY_FOUND = 100_000
 """So many files are looked up in about a second."""
@@ -13,17 +15,18 @@ QUICKLY_FOUND = 100_000
 class CaptionSource(DataSource):
     """A file of captions, and its images."""
 
-    instructions = 'Captions: a .tsv, .jsonl or .json file, and the folder of its images'
+    instructions = 'Captions: a .tsv, .jsonl or .json file, and the folder of its images; or .tar shards with both'
     pack_transform = 'PackInputs'
     classes_optional = True
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
         """Check that the file can be read, and that each of its images exists."""
         self.require(self.root, 'Data root')
-        self.require(self.ann_file, 'Annotation file', os.path.isfile)
+        self.require(self.ann_file, 'Annotation file', lambda pattern: bool(glob(pattern)))
         self.require(self.image_dir, 'Image directory')
         pairs = read_captions(self.ann_file)
-        paths = dict.fromkeys(os.path.join(self.image_dir, image) for image, _ in pairs)
+        images = dict.fromkeys(image_path(self.image_dir, image) for image, _ in pairs)
+        paths = [path for path in images if not path.startswith(PREFIX)]  # what stands in an archive is there
         look_up = complete or len(paths) <= QUICKLY_FOUND
         missing = {path: None for path in paths if look_up and not os.path.isfile(path)}
         if missing:
@@ -32,6 +35,6 @@ class CaptionSource(DataSource):
             )
             yield DataIssue(ERROR, 'missing image', f'{message} {self.hint()}', len(missing))
         self.entries = [ImageEntry(path) for path in paths if path not in missing]
-        self.summary.images = len(paths)
+        self.summary.images = len(images)
         self.summary.sampled = False
         self.summary.facts['captions'] = len(pairs)

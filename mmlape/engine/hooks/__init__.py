@@ -6,6 +6,7 @@ One that only observes, seeds or stops has ``changes_results = False``: it is no
 
 from mmlape.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
 from mmlape.engine.hooks.evaluation import PerClassHook, SavePredictionsHook, SecondEvaluationHook
+from mmlape.engine.hooks.features import ImageFeatureHook
 from mmlape.engine.hooks.gradient_norm import GradientNormHook
 from mmlape.engine.hooks.run import (
     AccumulationHook,
@@ -22,9 +23,21 @@ ALWAYS = (
 )  # fmt: skip
 
 __all__ = [
-    'AccumulationHook', 'BannerHook', 'CheckpointHook', 'CompileBackboneHook', 'GradientNormHook', 'KeptEMAHook',
-    'NaNGuardHook', 'PerClassHook', 'ReseedHook', 'RunRecordHook', 'SavePredictionsHook', 'SecondEvaluationHook',
-    'StopHook', 'install',
+    'AccumulationHook',
+    'BannerHook',
+    'CheckpointHook',
+    'CompileBackboneHook',
+    'GradientNormHook',
+    'ImageFeatureHook',
+    'KeptEMAHook',
+    'NaNGuardHook',
+    'PerClassHook',
+    'ReseedHook',
+    'RunRecordHook',
+    'SavePredictionsHook',
+    'SecondEvaluationHook',
+    'StopHook',
+    'install',
 ]  # fmt: skip
 
 

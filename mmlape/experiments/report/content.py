@@ -104,6 +104,7 @@ class Report:
         comparisons: Of the metrics, at 'last' and at 'best'; each of the two is a family of Holm's correction.
         classes: Of single classes at 'last'; a pair of arms and a metric is a family.
         warnings: Reasons to doubt a comparison.
+        baseline: The baseline that was given; None if each arm's was chosen by default.
         introduction: A paragraph before everything else.
         notes: Sentences after the first table.
         images: Files by caption.
@@ -115,9 +116,26 @@ class Report:
     comparisons: list[Comparison]
     classes: list[Comparison]
     warnings: list[str]
+    baseline: str | None = None
     introduction: str = ''
     notes: tuple[str, ...] = ()
     images: dict[str, list[Path]] = field(default_factory=dict)
+
+    @property
+    def baselines(self) -> dict[str, list[str]]:
+        """The names of the baselines, each with those of the arms that are compared with it."""
+        arms: dict[str, list[str]] = {}
+        for arm, other in self.pairs:
+            arms.setdefault(other.name, []).append(arm.name)
+        return arms
+
+    @property
+    def baseline_line(self) -> str:
+        """Which baselines there are, and whether they were chosen by default; empty if there are none."""
+        several = len(self.baselines) > 1
+        named = '; '.join(name + f' (of {", ".join(arms)})' * several for name, arms in self.baselines.items())
+        how = '' if self.baseline else ' Chosen by default; --baseline names another.'
+        return f'Baseline{"s" * several}: {named}.{how}' if named else ''
 
     @property
     def excluded(self) -> list[str]:
@@ -181,7 +199,7 @@ def build(
     pairs = list(pairs_of(results, baseline))
     comparisons = [compared for which in EVALUATIONS for compared in compare(pairs, which)]
     classes = [compared for pair in pairs for compared in compare_classes(*pair)]
-    return Report(title, results, pairs, comparisons, classes, list(_warnings(results, pairs)), **more)
+    return Report(title, results, pairs, comparisons, classes, list(_warnings(results, pairs)), baseline, **more)
 
 
 def _warnings(results: Sequence[ArmResult], pairs: Sequence[tuple[ArmResult, ArmResult]]) -> Iterator[str]:

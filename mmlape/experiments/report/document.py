@@ -132,8 +132,8 @@ class Part(NamedTuple):
     """A part of a section.
 
     Attributes:
-        kind: 'heading', 'text', 'list', 'warnings', 'table', 'folded' (a table that is closed at first) or 'figure'.
-        content: A text, lines, a frame, or the file of a figure; empty ones are left out.
+        kind: 'text', 'list', 'warnings', 'table', 'figure', or 'details', which are closed at first.
+        content: A text, lines, a frame, the file of a figure, or the parts of details; empty ones are left out.
     """
 
     kind: str
@@ -141,75 +141,81 @@ class Part(NamedTuple):
     caption: str = ''
 
 
+OPEN = ('Results', 'Differences', 'Curves')
+"""Sections of which the page shows what is not in details; it stays below three screens before others are opened."""
+
+
 def sections(report: Report, folder: Path) -> dict[str, list[Part]]:
     """Draw the figures into a folder; return the parts of each section by its title, which the first one lacks."""
-    curves = draw_curves(report, folder) | plot_fractions(report, folder)
     parts = {
-        '': list(_head(report)),
-        'Results': list(_results(report)),
-        'Differences': list(_differences(report, folder)),
-        'Curves': [Part('text', CURVES), *_figures(curves.items())] if curves else [],
-        'Classes': list(_classes(report, folder)),
-        'Cost': [Part('table', tables.cost_table(report), 'Cost'), Part('text', COST)],
-        'Images': [
-            part
-            for caption, files in report.images.items()
-            for part in (Part('heading', caption), *_figures((file.stem, file) for file in files))
+        '': [
+            Part('text', report.introduction),
+            Part('warnings', report.excluded, 'Not counted'),
+            Part('warnings', report.warnings, 'Warnings'),
         ],
+        'Results': list(_results(report, folder)),
+        'Differences': list(_differences(report, folder)),
+        'Curves': list(_curves(report, folder)),
+        'Classes': list(_classes(report, folder)),
+        'Images': [
+            _details(caption, *(Part('figure', str(file), file.stem) for file in files))
+            for caption, files in report.images.items()
+        ],
+        'Cost': [Part('table', tables.cost_table(report)), Part('text', COST)],
         'Provenance': [
-            Part('table', tables.provenance_table(report), 'Provenance'),
+            Part('table', tables.provenance_table(report)),
             Part('list', [*stacks(report), *setting_lines(report)]),
         ],
-        'All metrics': [Part('folded', tables.metrics_table(result), result.name) for result in report.results],
+        'All metrics': [
+            _details(result.name, Part('table', tables.metrics_table(result))) for result in report.results
+        ],
     }
-    kept = {title: [part for part in content if len(part.content)] for title, content in parts.items()}
+    kept = {title: _not_empty(content) for title, content in parts.items()}
     return {title: content for title, content in kept.items() if content or not title}
 
 
-def _figures(files: Iterable[tuple[str, Path]]) -> list[Part]:
-    return [Part('figure', str(file), caption) for caption, file in files]
+def _not_empty(parts: Iterable[Part]) -> list[Part]:
+    return [part for part in parts if len(part.content)]
 
 
-def _head(report: Report) -> Iterator[Part]:
-    yield Part('text', report.introduction)
-    yield Part('warnings', report.excluded, 'Not counted')
-    yield Part('warnings', report.warnings, 'Warnings')
+def _details(caption: str, *parts: Part) -> Part:
+    return Part('details', _not_empty(parts), caption)
 
 
-def _results(report: Report) -> Iterator[Part]:
+def _results(report: Report, folder: Path) -> Iterator[Part]:
     yield Part('table', tables.results_table(report), 'Results')
-    yield Part('text', RESULTS)
-    yield Part('list', [*report.notes, *paper(report)])
-    fractions = fraction_table(report)
-    if len(fractions):
-        yield Part('heading', 'Fractions of the training images')
-        yield Part('table', fractions, 'Fractions of the training images')
-        yield Part('text', FRACTIONS)
+    yield Part('text', report.baseline_line)
+    notes = [*report.notes, *paper(report)]
+    yield _details('How to read these values', Part('text', RESULTS), Part('list', notes))
+    for caption, file in plot_fractions(report, folder).items():
+        yield Part('figure', str(file), caption)
+    if len(fractions := fraction_table(report)):
+        yield _details('Fractions of the training images', Part('table', fractions), Part('text', FRACTIONS))
 
 
 def _differences(report: Report, folder: Path) -> Iterator[Part]:
-    figure = plot_differences(report, folder / 'differences.svg')
-    if figure:
+    if figure := plot_differences(report, folder / 'differences.svg'):
         yield Part('figure', str(figure), 'Differences with their intervals, last evaluation')
     for which in EVALUATIONS:
-        if report.comparisons_at(which):
-            yield Part('heading', f'{which.capitalize()} evaluation')
-            yield Part('table', tables.comparison_table(report, which), f'Differences, {which} evaluation')
-            yield Part('text', tests(report, which))
-    seeds = tables.seeds_table(report)
-    if len(seeds):
-        yield Part('heading', 'Seeds needed')
-        yield Part('table', seeds, 'Seeds needed')
-        yield Part('text', SEEDS)
+        if len(table := tables.comparison_table(report, which)):
+            about = Part('text', tests(report, which))
+            yield _details(f'{which.capitalize()} evaluation', Part('table', table), about)
+    if len(seeds := tables.seeds_table(report)):
+        yield _details('Seeds needed', Part('table', seeds), Part('text', SEEDS))
+
+
+def _curves(report: Report, folder: Path) -> Iterator[Part]:
+    for number, (caption, file) in enumerate(draw_curves(report, folder).items()):
+        figure = Part('figure', str(file), caption)
+        yield from (_details(caption, figure),) if number else (Part('text', CURVES), figure)
 
 
 def _classes(report: Report, folder: Path) -> Iterator[Part]:
     for number, (title, metric, group) in enumerate(tables.grouped_classes(report)):
-        if number == 0:
-            yield Part('text', CLASSES)
         caption = f'{title}, {label(metric)}'
-        yield Part('figure', str(plot_classes(group, title, folder / f'classes-{number}.svg')), caption)
-        yield Part('folded', tables.class_table(group), f'All {len(group)} classes: {caption}')
+        file = plot_classes(group, title, folder / f'classes-{number}.svg')
+        about = (Part('table', tables.class_table(group)), Part('text', CLASSES))
+        yield _details(f'{caption}: {len(group)} classes', Part('figure', str(file), caption), *about)
 
 
 def write_html(report: Report, parts: dict[str, list[Part]], path: Path) -> Path:
@@ -218,7 +224,7 @@ def write_html(report: Report, parts: dict[str, list[Part]], path: Path) -> Path
     environment.filters['table'] = lambda frame: Markup(html_table(frame))
     environment.filters['data_uri'] = data_uri
     template = environment.from_string((Path(__file__).parent / 'page.html').read_text(encoding='utf-8'))
-    path.write_text(template.render(title=report.title, sections=parts), encoding='utf-8')
+    path.write_text(template.render(title=report.title, sections=parts, open=OPEN), encoding='utf-8')
     return path
 
 
@@ -239,15 +245,15 @@ def write_markdown(report: Report, parts: dict[str, list[Part]], path: Path) -> 
 
 
 def _markdown(part: Part, folder: Path) -> str:
-    if part.kind == 'heading':
-        return f'### {markdown_text(part.content)}'
+    if part.kind == 'details':
+        inner = (_markdown(one, folder) for one in part.content)
+        return '\n\n'.join([f'### {markdown_text(part.caption)}', *inner])
     if part.kind == 'text':
         return markdown_text(part.content)
-    if part.kind in ('list', 'warnings'):
-        text = '\n'.join(f'- {markdown_text(line)}' for line in part.content)
-    elif part.kind == 'figure':
+    if part.kind == 'table':
+        return markdown_table(part.content)
+    if part.kind == 'figure':
         link = quote(os.path.relpath(part.content, folder).replace(os.sep, '/'))
-        text = f'![{markdown_text(part.caption)}]({link})'
-    else:
-        text = markdown_table(part.content)
-    return text if part.kind in ('list', 'table') else f'**{markdown_text(part.caption)}**\n\n{text}'
+        return f'**{markdown_text(part.caption)}**\n\n![{markdown_text(part.caption)}]({link})'
+    lines = '\n'.join(f'- {markdown_text(line)}' for line in part.content)
+    return f'**{markdown_text(part.caption)}**\n\n{lines}' if part.caption else lines

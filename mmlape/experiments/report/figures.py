@@ -1,13 +1,8 @@
-"""The figures of a report, as SVG: curves with bands over seeds, differences with intervals, differences of classes.
+"""The figures of a report, as SVG: curves with bands over seeds; differences with intervals, also of classes."""
 
-Colours are Okabe and Ito's, which colour-blind readers can tell apart; every arm also has its own line style.
-"""
-
-import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -16,115 +11,112 @@ from mmlape.evaluation.names import label
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Comparison, Report
 from mmlape.experiments.statistics import INTERVAL
+from mmlape.figures import COLOURS, look, save_figure, tidy, wrapped
 from mmlape.runs.curves import Band, loss_band, metric_band, read_curves
 
-COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#000000', '#8A6D00')
-_STYLES = ('-', '--', '-.', ':')
 _CAPTIONS = {
     'segmentation': 'Semantic segmentation',
     'detection': 'Instance segmentation',
     'classification': 'Classification',
 }
 _GREY = '#555555'
-_LONG_NAME = 50
-"""Characters of a name that has a line of the legend to itself."""
+_WIDTH, _TEXT = 9.6, 8.5
+"""Inches of a figure, and points of its text."""
+_LABEL, _LEGEND, _LINE = 40, 56, 0.165
+"""Characters of a label at the left, a third of the width, and of one in the legend; inches of a line."""
+_MARKS = 6
+"""Markers on a long curve."""
 _MAX_CLASSES = 12
 """Drawn at either end of the sorted classes; the table has them all."""
 
 
 def draw_curves(report: Report, folder: Path) -> dict[str, Path]:
     """Draw the curves of the arms of each first metric; return the files by caption."""
-    curves, places = {}, list(enumerate(report.results))
+    curves = {}
     for number, metric in enumerate(dict.fromkeys(result.metrics[0] for result in report.results if result.metrics)):
-        chosen = [(place, result) for place, result in places if result.metrics and result.metrics[0] == metric]
-        path = plot_curves(chosen, folder / f'curves-{number}.svg')
+        chosen = [(place, one) for place, one in enumerate(report.results) if one.metrics[:1] == (metric,)]
+        path = _plot_curves(chosen, metric, folder / f'curves-{number}.svg', report.baselines)
         if path:
             caption = _CAPTIONS.get(chosen[0][1].task, label(metric))
             curves[f'{caption}, {label(metric)}' if caption in curves else caption] = path
     return curves
 
 
-def colour(place: int) -> str:
-    """Return the colour of the arm at a place."""
-    return COLOURS[place % len(COLOURS)]
-
-
-def plot_curves(results: Sequence[tuple[int, ArmResult]], path: Path) -> Path | None:
-    """Draw loss and first metric over the iterations: mean and one standard deviation over the averaged runs.
-
-    Args:
-        results: Arms with a first metric in common, each with its place among the report's.
-        path: The file to write; it is returned, or None if nothing was logged.
-    """
-    metric = results[0][1].metrics[0]
-    figure = Figure(figsize=(9.6, 4), layout='constrained')
+def _plot_curves(
+    results: Sequence[tuple[int, ArmResult]], metric: str, path: Path, baselines: Collection[str]
+) -> Path | None:
+    """Draw loss and metric of arms at their places: mean and one deviation over the runs; None if none was logged."""
+    figure = Figure(figsize=(_WIDTH, 4), layout='constrained')
     left, right = figure.subplots(1, 2)
     handles = []
     for place, result in results:
         logged = [read_curves(run.folder) for run in result.counted]
         bands = [loss_band(logged), metric_band(logged, metric)]
-        for axes, band, marker in zip((left, right), bands, ('', 'o')):
+        drawn = look(place, result.name in baselines)
+        for axes, band in zip((left, right), bands):
             if band is not None:
-                _draw_band(axes, band, place, marker)
+                _draw_band(axes, band, drawn, place, 0.18 if len(results) < 5 else 0.08)
         if any(bands):
             n = max(band.n for band in bands if band)
-            name = f'{text_of(result.name)} ({n} seed{"s" * (n != 1)})'
-            handles.append(Line2D([], [], ls=style(place), color=colour(place), lw=1.8, label=name))
+            name = f'{result.name} ({n} seed{"s" * (n != 1)}{", baseline" * (result.name in baselines)})'
+            handles.append(Line2D([], [], **drawn, label=wrapped(name, _LEGEND)))
         if result.untrained(metric) is not None:
-            right.plot(0, result.untrained(metric), 'D', color=colour(place), ms=5, clip_on=False)
+            right.plot(0, result.untrained(metric), 'D', color=drawn['color'], ms=5, clip_on=False)
     if not handles:
         return None
-    left.set(xlabel='iteration', ylabel='training loss')
-    right.set(xlabel='iteration', ylabel=f'{label(metric)}, validation')
     if any(result.untrained(metric) is not None for _, result in results):
         right.plot([], [], 'D', color=_GREY, ms=5, label='untrained')
         right.legend(frameon=False, loc='lower right')
-    for axes in (left, right):
-        _tidy(axes)
+    tidy(left, right)
+    for axes, name in ((left, 'training loss'), (right, f'{label(metric)}, validation')):
+        axes.set(xlabel='iteration', ylabel=name)
         axes.set_xlim(left=0)
         axes.locator_params(axis='x', nbins=5)
     left.set_ylim(bottom=0)
-    columns = 2 if max(len(handle.get_label()) for handle in handles) < _LONG_NAME else 1
-    figure.set_figheight(3.6 + 0.22 * math.ceil(len(handles) / columns))
-    figure.legend(handles=handles, loc='outside lower center', ncols=columns, frameon=False)
+    lines = [handle.get_label().count('\n') + 1 for handle in handles]
+    half = (len(lines) + 1) // 2
+    legend = 0.3 + _LINE * max(sum(lines[:half]), sum(lines[half:]))
+    figure.set_figheight(legend + max(3.2, 2 * legend))
+    look_of_legend = dict(frameon=False, fontsize=_TEXT, handlelength=4)
+    figure.legend(handles=handles, loc='outside lower center', ncols=2, **look_of_legend)
     return save_figure(figure, path)
 
 
-def style(place: int) -> str:
-    """Return the line style of the arm at a place; no two of 32 share both colour and style."""
-    return _STYLES[(place + place // len(COLOURS)) % len(_STYLES)]
-
-
-def _draw_band(axes: Axes, band: Band, place: int, marker: str) -> None:
-    """Draw a mean, and its deviation if there is one."""
-    options = dict(ls=style(place), marker=marker, color=colour(place), lw=1.8, ms=3.5)
-    axes.plot(band.steps, band.mean, **options)
+def _draw_band(axes: Axes, band: Band, drawn: dict, place: int, alpha: float) -> None:
+    """Draw a mean, and its deviation if there is one; markers of several arms stand at different places."""
+    every = max(1, len(band.steps) // _MARKS)
+    axes.plot(band.steps, band.mean, markevery=(place % every, every), **drawn)
     if band.std is not None:
-        low, high = band.mean - band.std, band.mean + band.std
-        axes.fill_between(band.steps, low, high, color=colour(place), alpha=0.18, lw=0)
+        bounds = band.mean - band.std, band.mean + band.std
+        axes.fill_between(band.steps, *bounds, color=drawn['color'], alpha=alpha, lw=0)
 
 
 def plot_differences(report: Report, path: Path) -> Path | None:
-    """Draw the differences of the last evaluation with both intervals; return None if there are none."""
-    chosen = [compared for compared in report.comparisons_at('last') if compared.welch.mean is not None][::-1]
+    """Draw the differences of the last evaluation with both intervals, a panel a metric; return None without any."""
+    chosen = [compared for compared in report.comparisons_at('last') if compared.welch.mean is not None]
     if not chosen:
         return None
-    titles = [report.title_of(compared.arm, compared.baseline) for compared in chosen]
-    figure, axes = _rows([f'{title}\n{label(one.metric)}' for title, one in zip(titles, chosen)], 1.1, 0.62)
+    pairs = list(dict.fromkeys((compared.arm, compared.baseline) for compared in reversed(chosen)))
+    metrics = list(dict.fromkeys(compared.metric for compared in chosen))
+    single = len({baseline for _, baseline in pairs}) == 1
+    figure, panels = _rows([pair[0] if single else report.title_of(*pair) for pair in pairs], 0.14, len(metrics))
+    for axes, metric in zip(panels, metrics):
+        axes.set_xlabel(label(metric))
+        axes.locator_params(axis='x', nbins=max(2, 8 // len(metrics)))
     for name, test, shift, ink, marker in (
-        ("Welch's", 'welch', 0.12, COLOURS[0], 'o'),
-        ('paired', 'paired', -0.12, COLOURS[1], 's'),
+        ("Welch's", 'welch', 0.15, COLOURS[0], 'o'),
+        ('paired', 'paired', -0.15, COLOURS[1], 's'),
     ):
-        axes.plot([], [], f'{marker}-', color=ink, label=f'{name} {INTERVAL}')
-        for place, compared in enumerate(chosen):
-            difference = getattr(compared, test)
-            if difference.mean is None:
-                continue
+        panels[0].plot([], [], f'{marker}-', color=ink, label=f'{name} {INTERVAL}')
+        for compared in chosen:
+            difference, axes = getattr(compared, test), panels[metrics.index(compared.metric)]
+            place = pairs.index((compared.arm, compared.baseline)) + shift
             if difference.low is not None:
-                axes.plot((difference.low, difference.high), (place + shift,) * 2, '-', color=ink, lw=2.4)
-            axes.plot(difference.mean, place + shift, marker, color=ink, ms=6)
-    axes.set_xlabel('points')
-    figure.legend(loc='outside lower center', ncols=2, frameon=False)
+                axes.plot((difference.low, difference.high), (place, place), '-', color=ink, lw=2.4)
+            if difference.mean is not None:
+                axes.plot(difference.mean, place, marker, color=ink, ms=5)
+    title = wrapped(f'points above the baseline {pairs[0][1]}', 90) if single else 'points'
+    figure.legend(title=title, loc='outside lower center', ncols=2, frameon=False, fontsize=_TEXT)
     return save_figure(figure, path)
 
 
@@ -132,7 +124,7 @@ def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> P
     """Draw the sorted differences of classes of a pair as bars with Welch's interval; of many, those at either end."""
     many = len(comparisons) > 2 * _MAX_CLASSES
     chosen = [*comparisons[:_MAX_CLASSES], *comparisons[-_MAX_CLASSES:]] if many else list(comparisons)
-    figure, axes = _rows([str(compared.name) for compared in reversed(chosen)], 1.0, 0.27)
+    figure, (axes,) = _rows([str(compared.name) for compared in reversed(chosen)], 0.08)
     for place, compared in enumerate(reversed(chosen)):
         gain = compared.welch
         axes.barh(place, gain.mean, color=COLOURS[0] if gain.mean >= 0 else COLOURS[1], height=0.7)
@@ -140,41 +132,22 @@ def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> P
             axes.plot((gain.low, gain.high), (place, place), '-', color='#222222', lw=1.1)
     if many:
         axes.axhline(_MAX_CLASSES - 0.5, color=_GREY, lw=0.8, ls=':')
-    axes.set_xlabel(f'{label(comparisons[0].metric)}, {text_of(title)}, points')
+    axes.set_xlabel(wrapped(f'{label(comparisons[0].metric)}, {title}, points', 90))
     return save_figure(figure, path)
 
 
-def _rows(names: Sequence[str], margin: float, height: float) -> tuple[Figure, Axes]:
-    """Return a figure of a row for each name, from below, of a height in inches, and its axes with a line at zero."""
-    figure, axes = new_axes((9.6, margin + height * len(names)))
-    axes.set_yticks(range(len(names)), list(map(text_of, names)))
-    axes.set_ylim(-0.6, len(names) - 0.4)
-    axes.axvline(0, color=_GREY, lw=1)
-    return figure, axes
+def _rows(names: Sequence[str], space: float, panels: int = 1) -> tuple[Figure, Sequence[Axes]]:
+    """Return a figure with a row for each name, from below, and its panels side by side with a line at zero.
 
-
-def text_of(name: str) -> str:
-    """Escape dollars, between which Matplotlib would read mathematics."""
-    return name.replace('$', r'\$')
-
-
-def new_axes(size: tuple[float, float]) -> tuple[Figure, Axes]:
-    """Return a figure of a size in inches, and its axes."""
-    figure = Figure(figsize=size, layout='constrained')
-    axes = figure.subplots()
-    _tidy(axes)
-    return figure, axes
-
-
-def _tidy(axes: Axes) -> None:
-    axes.grid(alpha=0.3)
-    axes.set_axisbelow(True)
-    axes.spines[['top', 'right']].set_visible(False)
-
-
-def save_figure(figure: Figure, path: Path) -> Path:
-    """Write an SVG that is the same for the same content."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context({'svg.hashsalt': 'mmlape', 'svg.fonttype': 'path'}):
-        figure.savefig(path, format='svg', metadata={'Date': None, 'Creator': None})
-    return path
+    Names take at most a third of the width; ``space`` is in inches, between the lines of two rows.
+    """
+    labels = [wrapped(name, _LABEL) for name in names]
+    height = space + _LINE * max(text.count('\n') + 1 for text in labels)
+    figure = Figure(figsize=(_WIDTH, 1 + height * len(names)), layout='constrained')
+    every = figure.subplots(1, panels, sharey=True, squeeze=False)[0]
+    tidy(*every)
+    every[0].set_yticks(range(len(names)), labels, fontsize=_TEXT)
+    every[0].set_ylim(-0.6, len(names) - 0.4)
+    for axes in every:
+        axes.axvline(0, color=_GREY, lw=1)
+    return figure, every

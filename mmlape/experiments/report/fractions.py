@@ -15,8 +15,8 @@ from mmlape.evaluation.names import label
 from mmlape.experiments.averages import DASH, interval, mean_std_n
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
-from mmlape.experiments.report.figures import colour, new_axes, save_figure, style, text_of
 from mmlape.experiments.statistics import INTERVAL
+from mmlape.figures import look, new_axes, save_figure, wrapped
 from mmlape.runs.identity import digest
 from mmlape.tables import text_table
 
@@ -105,20 +105,20 @@ def _plot(every: Sequence[tuple[int, Series]], metric: str, path: Path) -> None:
         entries = {share: entry for share in series.arms if (entry := series.entry(share, metric)) and entry['n']}
         shares, means = list(map(float, entries)), [entry['mean'] for entry in entries.values()]
         seeds = ', '.join(dict.fromkeys(str(entry['n']) for entry in entries.values()))
-        name = f'{text_of(series.name)} (n={seeds})'
-        axes.plot(shares, means, ls=style(place), color=colour(place), marker='o', ms=4, lw=1.8, label=name)
+        drawn = look(place)
+        axes.plot(shares, means, **drawn, label=wrapped(f'{series.name} (n={seeds})', 70))
         for share, entry in zip(shares, entries.values()):
             if entry['low'] is not None:
-                axes.plot((share, share), (entry['low'], entry['high']), '_-', color=colour(place), lw=1.4, ms=8)
+                axes.plot((share, share), (entry['low'], entry['high']), '_-', color=drawn['color'], lw=1.4, ms=8)
         quoted = {float(share): text for share in series.arms if (text := series.paper(share, metric)) != DASH}
         if quoted:
             figures = [float(text.split()[0]) for text in quoted.values()]
-            name = f"{text_of(series.name)}, the paper's"
-            axes.plot(list(quoted), figures, 'x', color=colour(place), ms=7, label=name)
+            name = wrapped(f"{series.name}, the paper's", 70)
+            axes.plot(list(quoted), figures, 'x', color=drawn['color'], ms=7, label=name)
     ticks = sorted({share for _, series in every for share in series.arms})
     axes.set_xscale('log', base=2)
     axes.set_xticks([float(share) for share in ticks], [str(share) for share in ticks])
     axes.minorticks_off()
     axes.set(xlabel='fraction of the training images', ylabel=f'{label(metric)}, validation')
-    figure.legend(loc='outside lower center', frameon=False)
+    figure.legend(loc='outside lower center', frameon=False, handlelength=4)
     save_figure(figure, path)

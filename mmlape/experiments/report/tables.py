@@ -37,19 +37,27 @@ def paper_figure(result: ArmResult, metric: str) -> str:
 
 
 def results_table(report: Report) -> pd.DataFrame:
-    """Build the table of all arms, with untrained values and the paper's results where they are known."""
+    """Build the table of all arms, baselines marked, with untrained values and the paper's results where known."""
     rows = []
     for result in report.results:
-        seeds = ', '.join(map(str, result.summary['seeds'])) or 'none counts'
+        seeds = _seeds(result.summary['seeds']) or 'none counts'
         model = f'{result.model.name}, {result.model.method}' if result.model.named else DASH
+        name = result.name + ', baseline' * (result.name in report.baselines)
         for metric in result.metrics or (DASH,):
-            head = (result.name, model, label(metric), seeds, number(result.untrained(metric)))
+            head = (name, model, label(metric), seeds, number(result.untrained(metric)))
             rows.append((*head, *_averages(result, metric), paper_figure(result, metric)))
     columns = ('arm', 'model', 'metric', 'seeds', 'untrained', *_AVERAGES, "paper's figure")
     table = text_table(columns, rows, 4)
     empty = [name for name in ('untrained', "paper's figure") if (table[name] == DASH).all()]
     table = table.drop(columns=empty)
     return table.droplevel('model') if set(table.index.get_level_values('model')) <= {DASH} else table
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """Return '121 to 125', or, of seeds with gaps, '1, 3'."""
+    if len(seeds) > 2 and sorted(seeds) == list(range(min(seeds), max(seeds) + 1)):
+        return f'{min(seeds)} to {max(seeds)}'
+    return ', '.join(map(str, seeds))
 
 
 def _averages(result: ArmResult, metric: str) -> tuple[str, ...]:
@@ -152,7 +160,7 @@ def provenance_table(report: Report) -> pd.DataFrame:
         rows.append((
             result.name,
             f'{config} {_short(identity.get("settings_sha256"))}'.strip(),
-            ', '.join(map(str, result.summary['seeds'])) or DASH,
+            _seeds(result.summary['seeds']) or DASH,
             _batch(record),
             identity.get('batch_policy') or DASH,
             (identity.get('amp') or 'fp32') if identity else DASH,

@@ -139,9 +139,8 @@ def report_work_dir(
         ConfigError: An arm or a metric does not exist.
     """
     arms = [ArmRuns(name, runs) for name, runs in read_arms(work_dir, names).items()]
-    runs = [(arm, run) for arm in arms for run in arm.runs]
-    if not any(run.counts for _, run in runs):
-        states = '; '.join(f'{arm.name}, seed {run.seed}: {run.outcome}' for arm, run in runs)
+    if not any(run.counts for arm in arms for run in arm.runs):
+        states = '; '.join(f'{arm.name}, seed {run.seed}: {run.outcome}' for arm in arms for run in arm.runs)
         raise DataError(f'no run in {work_dir} has finished, so there is nothing to report: {states}')
     folder = Path(work_dir)
     out = Path(out) if out else folder / 'report'

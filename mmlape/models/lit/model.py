@@ -10,7 +10,8 @@ f is frozen, g and t are trained; at test time the classes' names, put into temp
 import math
 import re
 import runpy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import mmpretrain
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
 from mmlape.models.lit.loss import sigmoid_loss, softmax_loss
+from mmlape.models.lit.pretrained import TransformersTokenizer
 from mmlape.models.lit.tokenizer import WordPieceTokenizer
 from mmlape.registry import MODELS
 
@@ -48,7 +50,8 @@ class LiT(BaseModel):
     Args:
         backbone: The image tower, whose last output is (B, width): ``out_type='cls_token'`` or 'avg_featmap'.
         text: The text tower, with `TextTransformer`'s two methods ``build`` and ``forward``.
-        tokenizer: Arguments of `WordPieceTokenizer`: ``vocab_file``, ``vocab_size`` and ``length``.
+        tokenizer: Arguments of `WordPieceTokenizer`: ``vocab_file``, ``vocab_size`` and ``length``; or, with ``name``,
+            of `TransformersTokenizer`.
         width: Width of the image tower's output.
         embed_dims: None to compare in the image tower's own space; else the width of a common space, to which a
             trained linear layer maps the images too.
@@ -87,7 +90,7 @@ class LiT(BaseModel):
         super().__init__(data_preprocessor=preprocessor, init_cfg=init_cfg)
         self.classes = _named(classes, CLASSES, 'classes')
         self.templates = _templates(templates)
-        self.tokenizer = WordPieceTokenizer(**tokenizer)
+        self.tokenizer = (TransformersTokenizer if 'name' in tokenizer else WordPieceTokenizer)(**tokenizer)
         self.backbone = MODELS.build(backbone).eval().requires_grad_(False)
         self.text = MODELS.build(text)
         shape = self.tokenizer.vocab_size, self.tokenizer.length, self.tokenizer.pad
@@ -96,6 +99,9 @@ class LiT(BaseModel):
         self.temperature = nn.Parameter(torch.full((1,), float(temperature)))
         self.bias = nn.Parameter(torch.full((1,), float(bias))) if loss == 'sigmoid' else None
         self._classifier: Tensor | None = None
+        self.width = width
+        self.image_features: Callable[[Sequence[DataSample], Callable[[], Tensor]], Tensor] | None = None
+        """Returns the features of samples, with what computes them; `mmlape.ImageFeatureHook` sets it."""
 
     def init_weights(self) -> None:
         """Check the vocabulary as well, before the first step."""
@@ -124,7 +130,9 @@ class LiT(BaseModel):
 
     def embed_images(self, inputs: Tensor) -> Tensor:
         """Return the embeddings (B, D) of images (B, 3, H, W), of length 1."""
-        features = self.extract_feat(inputs)
+        return self._embed(self.extract_feat(inputs))
+
+    def _embed(self, features: Tensor) -> Tensor:
         return _normed(self.image_head(features) if self.image_head else features)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
@@ -156,7 +164,9 @@ class LiT(BaseModel):
                 'LiT trains on one caption an image: end the pipeline with mmlape.RandomCaption and '
                 f"PackInputs(algorithm_keys=['{TEXTS}'])"
             )
-        images, embedded = self.embed_images(inputs).float(), self.embed_texts(texts).float()
+        compute = partial(self.extract_feat, inputs)
+        features = self.image_features(data_samples, compute) if self.image_features else compute()
+        images, embedded = self._embed(features.to(inputs.device)).float(), self.embed_texts(texts).float()
         scale = self.temperature.exp()
         if self.bias is None:
             return dict(loss=softmax_loss(images, embedded, scale))

@@ -1,0 +1,80 @@
+"""Files inside tar archives, as WebDataset's shards: read in place, by names ``tar://SHARD.tar/MEMBER``."""
+
+import json
+import os
+import tarfile
+from collections.abc import Iterator
+from functools import cache
+from glob import glob
+
+from mmengine.fileio import register_backend
+from mmengine.fileio.backends import BaseStorageBackend
+
+from mmlape.errors import DataError
+
+PREFIX = 'tar://'
+IMAGES = ('jpg', 'jpeg', 'png', 'webp')
+
+
+@cache
+def members(shard: str) -> dict[str, tuple[int, int]]:
+    """Return offset and size of each file in an uncompressed archive.
+
+    Raises:
+        DataError: It is missing, truncated, compressed or no archive.
+    """
+    try:
+        with tarfile.open(shard, 'r:') as archive:
+            return {one.name.removeprefix('./'): (one.offset_data, one.size) for one in archive if one.isfile()}
+    except (OSError, tarfile.TarError) as error:
+        raise DataError(
+            f'Shard {shard} cannot be read ({error}). It must be an uncompressed .tar, complete.'
+        ) from error
+
+
+@register_backend('mmlape.tar', prefixes='tar')
+class TarBackend(BaseStorageBackend):
+    """MMEngine's access to files in archives; `LoadImageFromFile` reads images by it."""
+
+    def get(self, filepath: str) -> bytes:
+        """Return the bytes of ``tar://SHARD.tar/MEMBER``; raise FileNotFoundError if there is no such member."""
+        shard, _, name = filepath.removeprefix(PREFIX).partition('.tar/')
+        try:
+            offset, size = members(f'{shard}.tar')[name]
+        except KeyError as error:
+            raise FileNotFoundError(f'no member {name} in {shard}.tar') from error
+        with open(f'{shard}.tar', 'rb') as file:
+            file.seek(offset)
+            return file.read(size)
+
+    def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
+        """Return the text of a member."""
+        return self.get(filepath).decode(encoding)
+
+
+def read_shards(pattern: str) -> Iterator[tuple[str, str]]:
+    """Yield name and caption of each image: ``KEY.jpg`` beside ``KEY.txt``, or ``KEY.json`` with a ``caption``.
+
+    Args:
+        pattern: A shard, or several by ``*`` and ``?``.
+
+    Raises:
+        DataError: A shard cannot be read, or an image has no caption; the message names it.
+    """
+    backend = TarBackend()
+    for shard in sorted(glob(pattern)):
+        for name in members(shard):
+            folder, base = os.path.split(name)
+            key, _, ending = base.partition('.')
+            if ending.lower() not in IMAGES:
+                continue
+            image, stem = f'{PREFIX}{shard}/{name}', os.path.join(folder, key)
+            if f'{stem}.txt' in members(shard):
+                text = backend.get_text(f'{PREFIX}{shard}/{stem}.txt')
+            elif f'{stem}.json' in members(shard):
+                text = json.loads(backend.get_text(f'{PREFIX}{shard}/{stem}.json')).get('caption')
+            else:
+                text = None
+            if not isinstance(text, str) or not text.strip():
+                raise DataError(f'Shard {shard}: {name} has no caption, a {key}.txt or a {key}.json with "caption".')
+            yield image, text.strip()

@@ -1,0 +1,64 @@
+"""What figures of runs have in common: looks that tell arms apart, names that fit, axes, and files.
+
+Colours are Okabe and Ito's, which colour-blind readers can tell apart.
+"""
+
+import re
+import textwrap
+from pathlib import Path
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mmlape.files import atomic_path
+
+COLOURS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#56B4E9', '#E69F00', '#000000', '#8A6D00')
+_STYLES = ('-', '--', '-.', ':')
+_MARKERS = 'os^DvPX<>ph'
+
+
+def look(place: int, baseline: bool = False) -> dict:
+    """Return Matplotlib's options of the arm at a place; a baseline's line is thick.
+
+    No two of 88 share both colour and marker, and neighbours have different line styles.
+    """
+    colours, ls = len(COLOURS), _STYLES[(place + place // len(COLOURS)) % len(_STYLES)]
+    marker = _MARKERS[place % len(_MARKERS)]
+    return dict(color=COLOURS[place % colours], ls=ls, marker=marker, ms=5, lw=3.2 if baseline else 1.6)
+
+
+class _Names(textwrap.TextWrapper):
+    wordsep_re = re.compile(r'(?<=[_/@+,;-])|(\s+)')
+
+
+def wrapped(name: str, width: int) -> str:
+    """Break a name into lines of at most ``width`` characters, at its separators where it has any.
+
+    Dollars are escaped, as Matplotlib would read mathematics between them.
+    """
+    return '\n'.join(_Names(width).wrap(name)).replace('$', r'\$')
+
+
+def new_axes(size: tuple[float, float]) -> tuple[Figure, Axes]:
+    """Return a figure of a size in inches, and its axes."""
+    figure = Figure(figsize=size, layout='constrained')
+    axes = figure.subplots()
+    tidy(axes)
+    return figure, axes
+
+
+def tidy(*every: Axes) -> None:
+    """Draw a grid behind the curves, and no frame at the top and at the right."""
+    for axes in every:
+        axes.grid(alpha=0.3)
+        axes.set_axisbelow(True)
+        axes.spines[['top', 'right']].set_visible(False)
+
+
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure in the format of the suffix; an SVG is the same for the same content."""
+    metadata = {'Date': None, 'Creator': None} if path.suffix == '.svg' else None
+    with matplotlib.rc_context({'svg.hashsalt': 'mmlape', 'svg.fonttype': 'path'}), atomic_path(path) as partial:
+        figure.savefig(partial, dpi=110, metadata=metadata)
+    return path

@@ -1,0 +1,127 @@
+"""Text towers and tokenizers of the library ``transformers``: BERT, RoBERTa and their like.
+
+y = W h_[CLS], or W times the mean of h over the tokens that are no padding; h is the encoder's last output.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from types import ModuleType
+
+import torch
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+from mmlape.errors import ConfigError
+from mmlape.registry import MODELS
+
+
+def _library() -> ModuleType:
+    try:
+        import transformers
+    except ImportError as error:
+        raise ConfigError(
+            "transformers, which the text tower needs, is missing: pip install 'mmlape[text]'"
+        ) from error
+    return transformers
+
+
+def _loaded(kind: str, name: str, **options):
+    """Return what ``AutoConfig``, ``AutoModel`` or ``AutoTokenizer`` loads, or raise ConfigError."""
+    try:
+        return getattr(_library(), kind).from_pretrained(name, **options)
+    except (OSError, ValueError) as error:
+        reason = ' '.join(str(error).split())[:200]
+        raise ConfigError(f'transformers has no {name!r} ({reason}); give a folder, or a name on the hub') from error
+
+
+class TransformersTokenizer:
+    """Turn texts into rows of ids of one length by the tokenizer of a pretrained model, special tokens included.
+
+    Args:
+        name: A folder, or a name on the Hugging Face hub.
+        length: Ids of a row; what is longer is cut off.
+    """
+
+    def __init__(self, name: str, length: int = 16) -> None:
+        self.length = length
+        self.ids = _loaded('AutoTokenizer', name)
+
+    @cached_property
+    def pad(self) -> int:
+        """The id of padding."""
+        return self.ids.pad_token_id
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """Number of ids."""
+        return len(self.ids)
+
+    def __call__(self, texts: Sequence[str]) -> Tensor:
+        """Return the ids (B, length) of texts, int64."""
+        rows = self.ids(
+            list(texts), padding='max_length', truncation=True, max_length=self.length, return_tensors='pt'
+        )
+        return rows['input_ids']
+
+
+@MODELS.register_module()
+class TransformersText(BaseModule):
+    """A pretrained text encoder of ``transformers``, with a linear layer to the embedding.
+
+    Args:
+        name: A folder, or a name on the Hugging Face hub. Its weights (safetensors) are the initial ones.
+        pool: 'cls' for the first token's output, 'mean' for the mean over the tokens.
+        pretrained: Whether its weights are read; False initialises the encoder at random.
+        init_cfg: Of ``mmengine.model.BaseModule``.
+
+    Raises:
+        ConfigError: For another ``pool``, without the library, or if there is no such model.
+    """
+
+    def __init__(self, name: str, pool: str = 'cls', pretrained: bool = True, init_cfg: dict | None = None) -> None:
+        super().__init__(init_cfg)
+        if pool not in ('cls', 'mean'):
+            raise ConfigError(f'TransformersText: unknown pool={pool!r}; choose one of: cls, mean')
+        self.name, self.pool, self.pretrained = name, pool, pretrained
+        self.encoder = _library().AutoModel.from_config(_loaded('AutoConfig', name))
+        if getattr(self.encoder, 'pooler', None) is not None:
+            self.encoder.pooler = None  # BERT's layer for another loss, which would get no gradients
+
+    def build(self, vocabulary: int, length: int, pad: int, out_dims: int) -> None:
+        """Check the tokenizer's vocabulary, and make the last layer.
+
+        Raises:
+            ConfigError: The tokenizer has more ids, or longer rows, than the encoder.
+        """
+        own = self.encoder.config
+        places = getattr(own, 'max_position_embeddings', length)
+        if vocabulary > own.vocab_size or length > places:
+            raise ConfigError(
+                f'TransformersText: {self.name} has {own.vocab_size} ids in rows of at most {places}, the tokenizer '
+                f'{vocabulary} in rows of {length}; take the tokenizer of the same model'
+            )
+        self.pad = pad
+        self.head = nn.Linear(own.hidden_size, out_dims)
+
+    def init_weights(self) -> None:
+        """Read the pretrained weights."""
+        super().init_weights()
+        if self.pretrained:
+            source = _loaded('AutoModel', self.name, use_safetensors=True, dtype=torch.float32).state_dict()
+            self.encoder.load_state_dict({name: source[name] for name in self.encoder.state_dict()})
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Embed texts.
+
+        Args:
+            ids: (B, L), int64.
+
+        Returns:
+            (B, out_dims), not normed.
+        """
+        known = ids != self.pad  # (B, L)
+        tokens = self.encoder(input_ids=ids, attention_mask=known.long()).last_hidden_state  # (B, L, D)
+        if self.pool == 'cls':
+            return self.head(tokens[:, 0])
+        weights = known[..., None].to(tokens.dtype)
+        return self.head((weights * tokens).sum(dim=1) / weights.sum(dim=1).clamp(min=1))
