@@ -55,6 +55,8 @@ def _main(name: str, argv: Sequence[str]) -> int:
 def _run(run, args: argparse.Namespace) -> int:
     """Run a sub-command; the package's own errors, and paths that cannot be used, are shown without traceback."""
     try:
+        if getattr(args, 'trust_checkpoint', False):
+            importlib.import_module('mmlape.checkpoint.reading').trust_checkpoints()
         return run(args) or 0
     except (MMLaPEError, ImportError) as error:
         if debugging():

@@ -1,6 +1,6 @@
 """The errors that mmlape raises on purpose: one line that names what is wrong, and the fix."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class MMLaPEError(Exception):
@@ -41,6 +41,13 @@ class DiskSpaceError(TrainingError):
 
 class ExportError(MMLaPEError, RuntimeError):
     """A model cannot be exported, or the export does not compute what the model does."""
+
+
+def require_choice(key: str, value: object, choices: Iterable, where: str = '') -> None:
+    """Raise ConfigError unless the value of an argument is one of the choices; the message has them."""
+    known = list(choices)
+    if value not in known:
+        raise ConfigError(f'{where}unknown {key}={value!r}; choose one of: {", ".join(map(str, known))}')
 
 
 def listed(lines: Sequence[str], shown: int = 6) -> str:

@@ -1,10 +1,11 @@
-"""Files written atomically: neither a reader nor a kill ever meets half of one."""
+"""Files written atomically, so that neither a reader nor a kill ever meets half of one; JSON that may be missing."""
 
 import contextlib
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -26,6 +27,15 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def read_json(path: str | Path, kind: type = dict) -> Any:
+    """Return what a JSON file holds; None if it cannot be read, or holds another kind of value."""
+    try:
+        content = json.loads(Path(path).read_text(encoding='utf-8'))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, kind) else None
 
 
 def write_json(path: str | Path, content: dict | list) -> None:

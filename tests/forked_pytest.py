@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ('mmlape', 'configs', 'tests', 'examples')
+FOLDERS = ('mmlape', 'configs', 'studies', 'docs', 'tests', 'tools', 'examples')
 IMPORTED = ('torch', 'timm', 'mmcv', 'mmengine', 'mmpretrain.models', 'mmseg.models', 'mmdet.models', 'pytest')
 TIME_LIMIT = 1800  # seconds; a guard against tests that hang
 

@@ -897,7 +897,7 @@ BY_FILE = {
         ('rotary: no 2 pi', '- 1) * 2 * math.pi', '- 1)'),
         ('rotary: prefix turned', '(0, 0, num_prefix, 0)', '(0, 0, 0, num_prefix)'),
         ('mixed rotary: prefix turned', '(0, 0, self.slot.num_prefix, 0)', '(0, 0, 0, self.slot.num_prefix)'),
-        ('mixed rotary: x and y exchanged', 'y, x = torch', 'x, y = torch'),
+        ('mixed rotary: x and y exchanged', 'y, x = cells.unbind(-1)', 'x, y = cells.unbind(-1)'),
         ('mixed rotary: one direction', '(angle + math.pi / 2)', '(angle + 0)'),
         ('rotary: sides of the reference exchanged', 'self.reference[axis] /', 'self.reference[1 - axis] /'),
         ('rotary: products in half precision', 'torch.promote_types(q.dtype, torch.float32)', 'q.dtype'),

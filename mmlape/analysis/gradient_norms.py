@@ -24,16 +24,11 @@ Norms = dict[int, dict[str, float]]
 
 @dataclass
 class NormArm:
-    """The runs of one method.
-
-    Attributes:
-        model: The model's size and patches, such as 'deit-base/16'; '' where the runs did not record it.
-        runs: The norms of each run's folder.
-    """
+    """The runs of one method."""
 
     name: str
-    model: str = ''
-    runs: dict[Path, Norms] = field(default_factory=dict)
+    model: str = ''  # the model's size and patches, such as 'deit-base/16'; '' where the runs did not record it
+    runs: dict[Path, Norms] = field(default_factory=dict)  # the norms of each run's folder
 
     @property
     def parts(self) -> list[str]:

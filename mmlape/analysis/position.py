@@ -85,21 +85,13 @@ def correlation_maps(model: BaseBackbone, grid: Grid) -> Iterator[tuple[str, Gri
 
 @dataclass(frozen=True)
 class LayerView:
-    """What one layer sees.
+    """What one layer sees."""
 
-    Attributes:
-        label: 'PE' or 'layer 0' and so on.
-        pairs: (N, N), float32; smaller where the grid has more than `MOST_CELLS` tokens.
-        row: One token's row of it on the layer's grid, (rows, columns).
-        token: The (row, column) of that token.
-        numbers: As `describe_map` gives them.
-    """
-
-    label: str
-    pairs: np.ndarray
-    row: np.ndarray
-    token: tuple[int, ...]
-    numbers: dict[str, float]
+    label: str  # 'PE' or 'layer 0' and so on
+    pairs: np.ndarray  # (N, N), float32; smaller where the grid has more than `MOST_CELLS` tokens
+    row: np.ndarray  # one token's row of it on the layer's grid, (rows, columns)
+    token: tuple[int, ...]  # the (row, column) of that token
+    numbers: dict[str, float]  # as `describe_map` gives them
 
 
 @dataclass(frozen=True)

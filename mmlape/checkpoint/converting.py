@@ -3,7 +3,6 @@
 Files that are written hold tensors and plain values only.
 """
 
-import contextlib
 import hashlib
 import json
 import os
@@ -23,7 +22,7 @@ from mmlape.checkpoint.key_maps import Weights, recognise_backbone
 from mmlape.checkpoint.reading import AVERAGES, averages_only, read_checkpoint, state_dict_of
 from mmlape.checkpoint.records import KEY, Record, read_record
 from mmlape.errors import CheckpointError
-from mmlape.files import atomic_path
+from mmlape.files import atomic_path, read_json
 
 NOT_PARAMETERS = ('num_batches_tracked', 'running_mean', 'running_var', 'relative_position_index')
 TOOLBOXES = ('mmdet', 'mmseg')
@@ -304,10 +303,11 @@ def run_records(src: Path) -> dict[str, dict]:
     """Return the records of the run that stand beside a checkpoint and belong to it, by name of the file."""
     found = {}
     for name in ('run.json', 'metrics.json'):
-        with contextlib.suppress(OSError, ValueError):
-            record = json.loads((src.parent / name).read_text())
-            if Path(record.get('checkpoint') or src).resolve() == src.resolve():  # metrics may be of another one
-                found[name] = record
+        record = read_json(src.parent / name)
+        if (
+            record and Path(record.get('checkpoint') or src).resolve() == src.resolve()
+        ):  # metrics may be of another one
+            found[name] = record
     return found
 
 

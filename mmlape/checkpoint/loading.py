@@ -12,13 +12,7 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import recognise, whose_file
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
-from mmlape.checkpoint.records import (
-    ambiguity,
-    mismatch,
-    normalisation_of,
-    read_record,
-    recorded_parts,
-)
+from mmlape.checkpoint.records import ambiguity, mismatch, normalisation_of, read_record, recorded_parts
 from mmlape.checkpoint.released import fit_released, head_mismatch, inspecting
 from mmlape.checkpoint.reports import LoadOptions, LoadReport, summary, summary_of_resized
 from mmlape.errors import CheckpointError, ConfigError

@@ -1,6 +1,9 @@
-"""One module per sub-command, with ``add_arguments(parser)`` and ``run(args)``; heavy imports are inside ``run``."""
+"""One module per sub-command, whose docstring is its help; ``add_arguments(parser)`` and ``run(args) -> status``.
 
-# name -> one line of help; the module is mmlape.commands.NAME, with `add_arguments(parser)` and `run(args) -> status`
+Heavy imports are inside ``run``.
+"""
+
+# name -> one line of help; the module is mmlape.commands.NAME
 COMMANDS = {
     'train': 'train a config',
     'test': 'evaluate a checkpoint: box and mask AP, mIoU, accuracy',

@@ -1,4 +1,7 @@
-"""`mmlape check-data`: check every file and annotation of a config's data, before hours of training."""
+"""Check every image, label map and annotation of a config's data: files that are missing or cannot be read, sizes,
+categories and label ids against the classes, boxes outside images, images without objects, classes that never occur,
+images in both training and validation. The status is 1 if something would stop or spoil training. Training checks a
+sample of this when it starts."""
 
 import argparse
 
@@ -6,13 +9,6 @@ from mmlape.engine.options import add_config, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        "Check every image, label map and annotation of a config's data: files that are missing or cannot be read, "
-        'sizes, categories and label ids against the classes, boxes outside images, images without objects, classes '
-        'that never occur, images in both training and validation. The status is 1 if something would stop or spoil '
-        'training. Training checks a sample of this when it starts.'
-    )
     add = parser.add_argument
     add_config(parser)
     add('--splits', nargs='+', choices=('train', 'val', 'test'), default=('train', 'val', 'test'), help='default: all')

@@ -3,11 +3,10 @@
 import argparse
 import importlib
 
-from mmlape.engine.options import add_trust, apply_trust
+from mmlape.engine.options import add_trust
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the actions and their options."""
     actions = parser.add_subparsers(dest='action', required=True, metavar='ACTION')
     inspect = actions.add_parser('inspect', help='print what a file contains and what loads it')
     inspect.add_argument('file', help='a checkpoint of any known layout')
@@ -51,8 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the action."""
-    apply_trust(args)
     for module in args.modules:
         importlib.import_module(module)
     if args.action == 'inspect':

@@ -1,4 +1,6 @@
-"""`mmlape demo`: the full pipeline on the mini data, from pretraining to one report."""
+"""Make the mini data, pretrain a small DeiT with default PE and with LaPE, fine-tune Segmenter with both, Mask R-CNN
+and UperNet with ViT-Adapter, evaluate, average, and write a report. Five minutes on two cores; if it is killed, the
+same command continues."""
 
 import argparse
 
@@ -6,12 +8,6 @@ from mmlape.engine.options import positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'Make the mini data, pretrain a small DeiT with default PE and with LaPE, fine-tune Segmenter with both, Mask '
-        'R-CNN and UperNet with ViT-Adapter, evaluate, average, and write a report. Five minutes on two cores; if it '
-        'is killed, the same command continues.'
-    )
     add = parser.add_argument
     add('--work-dir', default='work_dirs/demo', metavar='DIR', help='default: %(default)s')
     add('--data', default='data/mini', metavar='DIR', help='the mini data; created if missing')
@@ -20,7 +16,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the demo."""
     import functools
     import warnings
 

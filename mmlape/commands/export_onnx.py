@@ -1,16 +1,12 @@
-"""`mmlape export-onnx`: the backbone of a config as an ONNX graph for one image size, checked."""
+"""Write the backbone of a config as an ONNX graph for one image of a fixed size, and compare it with PyTorch in
+onnxruntime. Heads are not exported."""
 
 import argparse
 
-from mmlape.engine.options import add_config, add_trust, apply_trust
+from mmlape.engine.options import add_config, add_trust
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'Write the backbone of a config as an ONNX graph for one image of a fixed size, and compare it with PyTorch '
-        'in onnxruntime. Heads are not exported.'
-    )
     add = parser.add_argument
     add_config(parser)
     add('checkpoint', metavar='CHECKPOINT', help="weights of the trained model; 'none' keeps the initial ones")
@@ -26,7 +22,6 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.engine.config import load_config
     from mmlape.engine.export import build_backbone, export_backbone
 
-    apply_trust(args)
     cfg = load_config(args.config, args.cfg_options)
     backbone = build_backbone(cfg, None if args.checkpoint == 'none' else args.checkpoint)
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}

@@ -1,16 +1,12 @@
-"""`mmlape few-shot`: few-shot accuracy of a classifier's frozen features."""
+"""Fit a linear classifier in closed form (ridge regression) to the features of K training images of each class, for
+several seeds, and print its accuracy on the test set of a config. Nothing is trained."""
 
 import argparse
 
-from mmlape.engine.options import add_config, add_launcher, add_trust, apply_trust, positive
+from mmlape.engine.options import add_config, add_launcher, add_trust, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'Fit a linear classifier in closed form (ridge regression) to the features of K training images of each '
-        'class, for several seeds, and print its accuracy on the test set of a config. Nothing is trained.'
-    )
     add = parser.add_argument
     add_config(parser)
     add('checkpoint', metavar='CHECKPOINT', help='weights of the full model')
@@ -25,11 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate."""
     from mmlape.engine.config import load_config
     from mmlape.engine.evaluator import few_shot_config, test
 
-    apply_trust(args)
     cfg = load_config(args.config, args.cfg_options)
     data = load_config(args.data) if args.data else None
     test(

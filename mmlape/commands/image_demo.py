@@ -1,15 +1,11 @@
-"""`mmlape image-demo`: draw a model's prediction on an image."""
+"""Draw a model's prediction on an image: boxes and masks, the segmentation with a legend, or the class."""
 
 import argparse
 
-from mmlape.engine.options import add_config, add_trust, apply_trust
+from mmlape.engine.options import add_config, add_trust
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        "Draw a model's prediction on an image: boxes and masks, the segmentation with a legend, or the class."
-    )
     add = parser.add_argument
     add('image', metavar='IMAGE', help='an image')
     add_config(parser)
@@ -24,7 +20,6 @@ def run(args: argparse.Namespace) -> int:
     """Write the image, and print what is in it."""
     from mmlape.analysis.inference import predict_and_draw
 
-    apply_trust(args)
     found = predict_and_draw(
         args.image, args.config, args.checkpoint, args.out, args.score_thr, args.device, args.cfg_options
     )

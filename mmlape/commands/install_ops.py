@@ -1,20 +1,15 @@
-"""`mmlape install-ops`: put the ops on torchvision's kernels beside an mmcv without compiled ops."""
+"""Write NMS, soft NMS, RoIAlign, the focal loss and deformable attention on torchvision's kernels into mmcv's folder
+of this environment, as `mmcv/_ext.py`. The commands of mmlape do without it; the tools of mmdet, mmseg and mmpretrain
+need it where mmcv is not compiled. A compiled mmcv goes first."""
 
 import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        "Write NMS, soft NMS, RoIAlign, the focal loss and deformable attention on torchvision's kernels into mmcv's "
-        'folder of this environment, as `mmcv/_ext.py`. The commands of mmlape do without it; the tools of mmdet, '
-        'mmseg and mmpretrain need it where mmcv is not compiled. A compiled mmcv goes first.'
-    )
     parser.add_argument('--remove', action='store_true', help='delete the file again')
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write or delete the file."""
     from mmlape.mmcv_ops import COMPILED, install_ops, ops_in_use, remove_ops
 
     if args.remove:

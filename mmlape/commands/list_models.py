@@ -1,15 +1,11 @@
-"""`mmlape list-models`: the names of models that `mmlape.get_model` builds."""
+"""Print the names of models, one a line, with the class and the arguments that each stands for.
+mmlape.get_model('NAME', pretrained='FILE') builds one; timm's plain ViTs are timm/NAME."""
 
 import argparse
 import importlib
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'Print the names of models, one a line, with the class and the arguments that each stands for. '
-        "mmlape.get_model('NAME', pretrained='FILE') builds one; timm's plain ViTs are timm/NAME."
-    )
     parser.add_argument('pattern', metavar='PATTERN', nargs='?', default='*', help="such as 'swin*' or '*-lape'")
     parser.add_argument(
         '--import', dest='modules', nargs='+', default=[], metavar='MODULE', help='modules that register own classes'

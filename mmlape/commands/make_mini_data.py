@@ -1,4 +1,6 @@
-"""`mmlape make-mini-data`: write small datasets of scanned handwriting for tests and demos."""
+"""Compose scanned digits on photographs (both from scikit-learn) and write them as COCO (DIR/coco), as ADE20K
+(DIR/ade), as single digits for classification (DIR/digits) and, with --vtab, as three sets with VTAB's lists
+(DIR/vtab). The same seed gives the same bytes."""
 
 import argparse
 from typing import Any
@@ -10,11 +12,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; their defaults are those of `mmlape.datasets.mini.make.MiniOptions`."""
     from mmlape.datasets.mini.make import MASKS, MiniOptions
 
-    parser.description = (
-        'Compose scanned digits on photographs (both from scikit-learn) and write them as COCO (DIR/coco), '
-        'as ADE20K (DIR/ade), as single digits for classification (DIR/digits) and, with --vtab, as three sets with '
-        "VTAB's lists (DIR/vtab). The same seed gives the same bytes."
-    )
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     parser.add_argument('root', metavar='DIR', help='destination, for example data/mini')
     add = parser.add_argument
@@ -40,23 +37,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the data, and print a table of it."""
+    from dataclasses import fields
+
     from rich.table import Table
 
     from mmlape.console import console
     from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 
-    options = MiniOptions(
-        train=args.train,
-        val=args.val,
-        digits=args.digits,
-        size=height_width(args.size, '--size'),
-        crop=args.crop,
-        objects=tuple(args.objects),
-        digit_size=tuple(args.digit_size),
-        masks=args.masks,
-        seed=args.seed,
-        vtab=args.vtab,
-    )
+    given = {option.name: getattr(args, option.name) for option in fields(MiniOptions)}
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    options = MiniOptions(**{**given, 'size': height_width(args.size, '--size')})
     rows = make_mini_data(args.root, options, overwrite=args.overwrite)
     table = Table('format', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}')
     for row in rows:

@@ -1,4 +1,5 @@
-"""`mmlape model-cost`: parameters and FLOPs of a config's model, by part."""
+"""Count parameters and FLOPs for one image, a multiply-add being one. RoI heads are counted on 1000 boxes and 100
+masks; norms, activations and post-processing are not counted. No checkpoint is read."""
 
 import argparse
 
@@ -6,11 +7,6 @@ from mmlape.engine.options import add_cfg_options, height_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'Count parameters and FLOPs for one image, a multiply-add being one. RoI heads are counted on 1000 boxes and '
-        '100 masks; norms, activations and post-processing are not counted. No checkpoint is read.'
-    )
     parser.add_argument('configs', metavar='CONFIG', nargs='+', help='config files, or mmlape::folder/name')
     parser.add_argument(
         '--shape', type=int, nargs='+', metavar='S', help="side, or height and width; default: the config's crop"
@@ -20,7 +16,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a table, or JSON."""
     import json
     import warnings
 

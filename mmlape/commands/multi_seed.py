@@ -1,4 +1,7 @@
-"""`mmlape multi-seed`: train arms over seeds, here or as Slurm jobs, and average last and best results."""
+"""Train arms with several seeds: the arms of a study file, or configs. Each run has a folder of its own, whose content
+decides: finished runs are skipped, broken ones resumed, running ones waited for. Killed at any moment, the same
+command continues. Then print and write mean, deviation, n and interval of the last and of the best evaluation, arm by
+arm."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -13,13 +16,6 @@ SEEDS = (121, 122, 123, 124, 125)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'Train arms with several seeds: the arms of a study file, or configs. Each run has a folder of its own, whose '
-        'content decides: finished runs are skipped, broken ones resumed, running ones waited for. Killed at any '
-        'moment, the same command continues. Then print and write mean, deviation, n and interval of the last and of '
-        'the best evaluation, arm by arm.'
-    )
     add = parser.add_argument
     add(
         'config',

@@ -1,15 +1,11 @@
-"""`mmlape plot-grad-norms`: plot gradient norms by depth, of runs trained with --log-grad-norm."""
+"""Plot the gradient norm of each layer, and the patch embedding's over the iterations (Dual PatchNorm, Figures 2 and
+4), of runs that were trained with --log-grad-norm. Runs in folders named seed_* are averaged; several sizes stand side
+by side."""
 
 import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        "Plot the gradient norm of each layer, and the patch embedding's over the iterations (Dual PatchNorm, Figures "
-        '2 and 4), of runs that were trained with --log-grad-norm. Runs in folders named seed_* are averaged; several '
-        'sizes stand side by side.'
-    )
     parser.add_argument('work_dirs', nargs='+', metavar='WORK_DIR', help='a run, or a folder of runs')
     parser.add_argument('--out', required=True, metavar='FILE', help='the figure to write (.png, .pdf, ...)')
     parser.add_argument(

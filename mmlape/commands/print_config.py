@@ -1,4 +1,5 @@
-"""`mmlape print-config`: what a config resolves to, how it differs from another, where its values come from."""
+"""Print the values of a config, with those of its bases, as a config file: an arm of a study becomes a config of its
+own by `mmlape print-config studies/NAME.yml:ARM > FILE.py`."""
 
 import argparse
 
@@ -6,11 +7,6 @@ from mmlape.engine.options import add_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'Print the values of a config, with those of its bases, as a config file: an arm of a study becomes a config '
-        'of its own by `mmlape print-config studies/NAME.yml:ARM > FILE.py`.'
-    )
     add_config(parser)
     how = parser.add_mutually_exclusive_group()
     how.add_argument('--diff', metavar='OTHER', help='print only the values that differ from this config')
@@ -18,7 +14,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the values."""
     from mmlape.analysis.config_values import differing_values, value_sources
     from mmlape.engine.config import load_config
 

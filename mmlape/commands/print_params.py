@@ -1,4 +1,5 @@
-"""`mmlape print-params`: the parameter groups of a config's optimiser."""
+"""Print the parameter groups of a config's optimiser, as training builds it: learning rate, weight decay, the rules of
+paramwise_cfg that decide them, number of parameters, and names with their numbers written as *."""
 
 import argparse
 
@@ -6,17 +7,11 @@ from mmlape.engine.options import add_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        "Print the parameter groups of a config's optimiser, as training builds it: learning rate, weight decay, the "
-        'rules of paramwise_cfg that decide them, number of parameters, and names with their numbers written as *.'
-    )
     add_config(parser)
     parser.add_argument('--names', action='store_true', help='print every name in full')
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table."""
     from rich.table import Table
 
     from mmlape.console import console

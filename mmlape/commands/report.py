@@ -1,15 +1,11 @@
-"""`mmlape report`: average arms over their seeds, compare them, and write the report in every usual format."""
+"""Average the finished runs of every arm below a work dir, compare the arms, and write a page (index.html), Markdown,
+LaTeX, CSV and JSON: means, deviations and 95 % intervals, differences with p and correction, curves, classes, cost and
+provenance. Runs that do not count are listed, and make the status 1."""
 
 import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'Average the finished runs of every arm below a work dir, compare the arms, and write a page (index.html), '
-        'Markdown, LaTeX, CSV and JSON: means, deviations and 95 % intervals, differences with p and correction, '
-        'curves, classes, cost and provenance. Runs that do not count are listed, and make the status 1.'
-    )
     add = parser.add_argument
     add('work_dir', metavar='WORK_DIR', help='holds <arm>/seed_<s>, or runs of `mmlape train`; or one of them')
     add('--arms', nargs='+', metavar='ARM', help='which, in this order; default: all')

@@ -1,14 +1,10 @@
-"""`mmlape sample-size`: how many seeds a difference needs, from the spread of a pilot."""
+"""How many seeds each of two arms needs to find a true difference, in points (AP times 100, percent), by a two-sided
+t-test at the 5 % level. The spread comes from the finished runs below a work dir, or from --std."""
 
 import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'How many seeds each of two arms needs to find a true difference, in points (AP times 100, percent), by a '
-        'two-sided t-test at the 5 % level. The spread comes from the finished runs below a work dir, or from --std.'
-    )
     add = parser.add_argument
     add('work_dir', nargs='?', metavar='WORK_DIR', help='holds <arm>/seed_<s>, or is one arm')
     add('--std', type=float, metavar='S', help='standard deviation over seeds in points, instead of WORK_DIR')
@@ -22,7 +18,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a table of seeds."""
     from mmlape.console import console
     from mmlape.errors import ConfigError
     from mmlape.experiments.sample_size import given_spread, pilot_spread, sample_size_table

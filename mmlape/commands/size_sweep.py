@@ -1,17 +1,13 @@
-"""`mmlape size-sweep`: evaluate trained models at several test sizes."""
+"""Evaluate trained models at several sizes of the test images, of classification, segmentation or detection: how a
+position encoding bears sizes that it was not trained at. Writes a table and a figure. Several checkpoints of one
+config are averaged, as its seeds. Sizes that were evaluated are not evaluated again."""
 
 import argparse
 
-from mmlape.engine.options import add_cfg_options, add_trust, apply_trust
+from mmlape.engine.options import add_cfg_options, add_trust
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'Evaluate trained models at several sizes of the test images, of classification, segmentation or detection: '
-        'how a position encoding bears sizes that it was not trained at. Writes a table and a figure. Several '
-        'checkpoints of one config are averaged, as its seeds. Sizes that were evaluated are not evaluated again.'
-    )
     add = parser.add_argument
     add('models', nargs='+', metavar='CONFIG CHECKPOINT', help='pairs of a config and a checkpoint of the full model')
     add('--sizes', type=int, nargs='+', required=True, metavar='S', help='shorter sides in pixels')
@@ -21,7 +17,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate, and print the table."""
     from pathlib import Path
 
     from mmlape.analysis.size_sweep import collect, draw_sweep, main_metric, sweep, sweep_table
@@ -32,7 +27,6 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.files import write_json
     from mmlape.tables import console_table
 
-    apply_trust(args)
     pairs = list(zip(args.models[::2], args.models[1::2]))
     if len(args.models) % 2:
         raise ConfigError(f'size-sweep takes pairs of CONFIG and CHECKPOINT: {args.models[-1]} has no second')

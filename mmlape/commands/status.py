@@ -1,15 +1,11 @@
-"""`mmlape status`: the state of the runs below a work dir, and the time left."""
+"""Show every run below a folder, of `mmlape train` or `mmlape multi-seed`: state, progress, images per second, time
+left, last metric, host, and why it is not running. Reads only the disk, so it works on any machine that sees the
+folder."""
 
 import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'Show every run below a folder, of `mmlape train` or `mmlape multi-seed`: state, progress, images per second, '
-        'time left, last metric, host, and why it is not running. Reads only the disk, so it works on any machine '
-        'that sees the folder.'
-    )
     add = parser.add_argument
     add('work_dir', nargs='?', default='work_dirs', metavar='WORK_DIR', help='default: %(default)s')
     add('--watch', nargs='?', const=5.0, type=float, metavar='SECONDS', help='refresh, every 5 seconds by default')

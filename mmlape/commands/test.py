@@ -1,16 +1,12 @@
-"""`mmlape test`: evaluate a checkpoint, print a table and write metrics.json."""
+"""Evaluate a checkpoint on the test set of a config: overall metrics and those of every class. Every tensor of the
+checkpoint must belong to the model."""
 
 import argparse
 
-from mmlape.engine.options import add_config, add_launcher, add_trust, apply_trust
+from mmlape.engine.options import add_config, add_launcher, add_trust
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'Evaluate a checkpoint on the test set of a config: overall metrics and those of every class. Every tensor of '
-        'the checkpoint must belong to the model.'
-    )
     add = parser.add_argument
     add_config(parser)
     add('checkpoint', metavar='CHECKPOINT', help='weights of the full model')
@@ -36,11 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate."""
     from mmlape.engine.config import load_config
     from mmlape.engine.evaluator import test
 
-    apply_trust(args)
     test(
         load_config(args.config, args.cfg_options),
         args.checkpoint,

@@ -1,16 +1,12 @@
-"""`mmlape train`: train a config, in one process or as one of several."""
+"""Train the model of a config. Checkpoints, logs and run.json go to the work dir, which must not hold another run. For
+several GPUs, or several CPU processes, use tools/dist_train.sh."""
 
 import argparse
 
-from mmlape.engine.options import add_train_options, apply_trust
+from mmlape.engine.options import add_train_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'Train the model of a config. Checkpoints, logs and run.json go to the work dir, which must not hold another '
-        'run. For several GPUs, or several CPU processes, use tools/dist_train.sh.'
-    )
     add_train_options(parser)
 
 
@@ -20,7 +16,6 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.engine.trackers import add_trackers
     from mmlape.engine.trainer import train
 
-    apply_trust(args)
     cfg = load_config(args.config, args.cfg_options)
     add_trackers(cfg, args)
     if args.log_grad_norm is not None:

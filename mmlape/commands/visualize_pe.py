@@ -1,17 +1,13 @@
-"""`mmlape visualize-pe`: draw the position embedding as each layer receives it, and the stem in pixel space."""
+"""Draw, layer by layer, the correlation of the position embeddings that attention receives (LaPE, Figures 1, 3, 4, I
+and II), from the live model; the PE's table; the patch embedding's filters and, with Dual PatchNorm, the scales of its
+first norm in pixel space. Several models stand side by side."""
 
 import argparse
 
-from mmlape.engine.options import add_cfg_options, add_trust, apply_trust, height_width
+from mmlape.engine.options import add_cfg_options, add_trust, height_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'Draw, layer by layer, the correlation of the position embeddings that attention receives (LaPE, Figures 1, '
-        "3, 4, I and II), from the live model; the PE's table; the patch embedding's filters and, with Dual "
-        'PatchNorm, the scales of its first norm in pixel space. Several models stand side by side.'
-    )
     add = parser.add_argument
     add(
         'models',
@@ -70,7 +66,6 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.analysis.backbones import open_models
     from mmlape.analysis.position import numbers_table, write_figures
 
-    apply_trust(args)
     size = height_width(args.size, '--size')
     grid = tuple(args.grid) if args.grid else None
     models = open_models(args.models, cfg_options=args.cfg_options, untrained=args.untrained, grid=grid)

@@ -1,4 +1,6 @@
-"""`mmlape vtab`: fine-tune a pretrained model on the sets of VTAB-1k, and average."""
+"""Fine-tune a pretrained model on the sets of VTAB-1k, the arms of a study: several rates with several seeds, the rate
+of the best mean validation accuracy, its seeds on the test split; then means of the sets, of their groups and of all,
+with the paper's figures beside. Killed at any moment, the same command continues."""
 
 import argparse
 
@@ -9,12 +11,6 @@ SEEDS = (121, 122, 123)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'Fine-tune a pretrained model on the sets of VTAB-1k, the arms of a study: several rates with several seeds, '
-        'the rate of the best mean validation accuracy, its seeds on the test split; then means of the sets, of their '
-        "groups and of all, with the paper's figures beside. Killed at any moment, the same command continues."
-    )
     add = parser.add_argument
     add('configs', nargs='+', metavar='STUDY', help='studies/vtab.yml; or configs of sets')
     add('checkpoint', metavar='CHECKPOINT', help='weights to start from: a complete model, or a backbone')

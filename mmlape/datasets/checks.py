@@ -19,7 +19,7 @@ from pathlib import Path
 from mmengine import Config
 from mmengine.logging import print_log
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import track
 from rich.table import Table
 
 from mmlape.console import console
@@ -154,26 +154,6 @@ class Duplicates:
                 yield split, DataIssue(ERROR if everything else WARNING, f'image in train and {split}', message)
 
 
-class DatasetProgress(Progress):
-    """A progress bar of the current dataset, with the time left; on stderr, and only on a terminal."""
-
-    def __init__(self) -> None:
-        stderr = console(stderr=True)
-        columns = [TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn()]
-        columns += [TimeElapsedColumn(), TimeRemainingColumn()]
-        super().__init__(*columns, console=stderr, disable=not stderr.is_terminal)
-
-    def begin(self, description: str, total: int) -> None:
-        """Start on a dataset with this many images; 0 while its annotations are read."""
-        for task in self.task_ids:
-            self.remove_task(task)
-        self.add_task(escape(description), total=total or None)
-
-    def count(self) -> None:
-        """Count one image."""
-        self.advance(self.task_ids[0])
-
-
 @dataclass
 class FullReport:
     """The result of the full check."""
@@ -200,26 +180,24 @@ def full_check(
         All issues; after Ctrl-C, those up to then.
     """
     report, started, duplicates = FullReport(), time.monotonic(), Duplicates()
-    workers, smallest = workers or os.cpu_count() or 1, patch_size(cfg)
+    workers, smallest, stderr = workers or os.cpu_count() or 1, patch_size(cfg), console(stderr=True)
     try:
-        with DatasetProgress() as progress:
-            for source in distinct(iter_sources(cfg, splits)):
-                split, description = source.split, f'{source.split}: {source.summary.path}'
-                report.summaries.append(source.summary)
-                report.checked.append(0)
-                progress.begin(description, 0)
-                report.issues.add(split, source.structure_issues(complete=True))
-                report.issues.add(split, _issues_of(check_heads, 'heads', cfg, source))
-                entries = source.entries if sample is None else spread(source.entries, sample)
-                progress.begin(description, len(entries))
-                for entry, facts, digest in _check_images(source, entries, smallest, workers):
-                    report.issues.add(split, facts.issues)
-                    source.count(facts)
-                    duplicates.add(split, entry, digest)
-                    report.checked[-1] += 1
-                    progress.count()
-                if sample is None:
-                    report.issues.add(split, _unseen_classes(source))
+        for source in distinct(iter_sources(cfg, splits)):
+            split, description = source.split, escape(f'{source.split}: {source.summary.path}')
+            report.summaries.append(source.summary)
+            report.checked.append(0)
+            report.issues.add(split, source.structure_issues(complete=True))
+            report.issues.add(split, _issues_of(check_heads, 'heads', cfg, source))
+            entries = source.entries if sample is None else spread(source.entries, sample)
+            images = _check_images(source, entries, smallest, workers)
+            shown = track(images, description, len(entries), console=stderr, disable=not stderr.is_terminal)
+            for entry, facts, digest in shown:
+                report.issues.add(split, facts.issues)
+                source.count(facts)
+                duplicates.add(split, entry, digest)
+                report.checked[-1] += 1
+            if sample is None:
+                report.issues.add(split, _unseen_classes(source))
         for split in splits:
             report.issues.add(split, _issues_of(check_evaluator, 'evaluator', cfg.get(f'{split}_evaluator'), split))
     except KeyboardInterrupt:

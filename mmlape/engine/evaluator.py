@@ -1,7 +1,6 @@
 """Testing as a library function: what ``mmlape test`` calls."""
 
 import copy
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from mmlape.engine.plan import default_work_dir, require_keys
 from mmlape.engine.runner import Runner
 from mmlape.engine.tta import augment
 from mmlape.errors import ConfigError, TrainingError
-from mmlape.files import write_json
+from mmlape.files import read_json, write_json
 from mmlape.runs.record import check_writable
 from mmlape.tables import console_table, text_table
 
@@ -132,11 +131,7 @@ def _check_inputs(
 
 def tested_checkpoint(file: Path) -> str | None:
     """Return the checkpoint whose metrics are in a file; None if there is no such file, or it says nothing."""
-    try:
-        content = json.loads(file.read_text(encoding='utf-8'))
-    except (OSError, ValueError):
-        return None
-    return content.get('checkpoint') if isinstance(content, dict) else None
+    return (read_json(file) or {}).get('checkpoint')
 
 
 def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) -> dict:

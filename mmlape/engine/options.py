@@ -40,14 +40,6 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def apply_trust(args: argparse.Namespace) -> None:
-    """Apply ``--trust-checkpoint``, before a checkpoint is read."""
-    if args.trust_checkpoint:
-        from mmlape.checkpoint.reading import trust_checkpoints
-
-        trust_checkpoints()
-
-
 def seed(text: str) -> int:
     """Parse a seed that every generator takes: 0 to 2**32 - 1."""
     value = int(text)

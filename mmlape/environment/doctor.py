@@ -19,21 +19,13 @@ from mmlape.mmcv_ops import ops_in_use
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the table.
+    """One line of the table."""
 
-    Attributes:
-        name: What was checked.
-        state: What is there.
-        problem: What is wrong with it, or None.
-        needed: Whether training is impossible without it; a problem then makes the exit status 1.
-        tried: Whether it could be checked.
-    """
-
-    name: str
-    state: str
-    problem: StackProblem | None = None
-    needed: bool = True
-    tried: bool = True
+    name: str  # what was checked
+    state: str  # what is there
+    problem: StackProblem | None = None  # what is wrong with it, or None
+    needed: bool = True  # whether training is impossible without it; a problem then makes the exit status 1
+    tried: bool = True  # whether it could be checked
 
     @property
     def mark(self) -> str:

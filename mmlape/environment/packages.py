@@ -10,17 +10,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 @dataclass(frozen=True)
 class Package:
-    """A package of the stack.
+    """A package of the stack."""
 
-    Attributes:
-        module: Import name.
-        distributions: Names under which it is distributed, the pinned one first.
-        oldest: Oldest supported version, which ``tests/floors.sh`` tests.
-    """
-
-    module: str
-    distributions: tuple[str, ...]
-    oldest: str
+    module: str  # import name
+    distributions: tuple[str, ...]  # names under which it is distributed, the pinned one first
+    oldest: str  # oldest supported version, which ``tests/floors.sh`` tests
 
     @property
     def installed(self) -> list[str]:

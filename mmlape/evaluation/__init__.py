@@ -5,12 +5,7 @@ Each is imported on first use: segmentation needs no MMDetection, and detection 
 
 from importlib import import_module
 
-_MODULES = {
-    'CaptionRecall': '.retrieval',
-    'CocoMetric': '.coco',
-    'FewShotMetric': '.few_shot',
-    'IoUMetric': '.iou',
-}
+_MODULES = {'CaptionRecall': '.retrieval', 'CocoMetric': '.coco', 'FewShotMetric': '.few_shot', 'IoUMetric': '.iou'}
 
 __all__ = ['CaptionRecall', 'CocoMetric', 'FewShotMetric', 'IoUMetric']
 

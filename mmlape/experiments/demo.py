@@ -6,7 +6,6 @@ moment, the same call continues from there.
 
 import contextlib
 import io
-import json
 import logging
 import os
 import subprocess
@@ -40,7 +39,7 @@ from mmlape.experiments.launchers import LocalLauncher, visible_devices
 from mmlape.experiments.report import ArmRuns, build, console_table, write_report
 from mmlape.experiments.scheduler import Progress, Scheduler
 from mmlape.experiments.study import Arm, PlannedRun, Study
-from mmlape.files import atomic_path
+from mmlape.files import atomic_path, read_json
 from mmlape.mim import mim_root
 from mmlape.runs.failures import log_tail
 from mmlape.runs.record import checkpoints, read_record
@@ -204,8 +203,7 @@ class Demo:
         return page
 
     def _runs(self, step: Step) -> ArmRuns:
-        file = self._untrained(step)
-        untrained = json.loads(file.read_text())['metrics'] if file.is_file() else {}
+        untrained = (read_json(self._untrained(step)) or {}).get('metrics', {})
         return ArmRuns(
             step.name, read_seeds(self._folder(step.name), self._seeds(step)), step.task, untrained=untrained
         )

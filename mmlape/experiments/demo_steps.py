@@ -14,25 +14,15 @@ FIRST_SEED = 121
 
 @dataclass(frozen=True)
 class Step:
-    """One experiment of the demo: an arm over its seeds.
+    """One experiment of the demo: an arm over its seeds."""
 
-    Attributes:
-        name: The arm's name in the report.
-        task: 'classification' (pretraining), 'segmentation' or 'detection'.
-        config: Below ``configs``.
-        cost: Seconds of one run on two cores, or twice as many on one: the weight in estimates of the time left.
-        pretrained: The step whose checkpoint it starts from.
-        options: Changes of the config.
-        over_seeds: Whether it runs once for each seed of the demo; else for the first one.
-    """
-
-    name: str
-    task: str
-    config: str
-    cost: float
-    pretrained: str | None = None
-    options: tuple[str, ...] = ()
-    over_seeds: bool = False
+    name: str  # the arm's name in the report
+    task: str  # 'classification' (pretraining), 'segmentation' or 'detection'
+    config: str  # below ``configs``
+    cost: float  # seconds of one run on two cores, or twice as many on one: the weight in estimates of the time left
+    pretrained: str | None = None  # the step whose checkpoint it starts from
+    options: tuple[str, ...] = ()  # changes of the config
+    over_seeds: bool = False  # whether it runs once for each seed of the demo; else for the first one
 
 
 STEPS = (

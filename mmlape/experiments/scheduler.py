@@ -14,37 +14,27 @@ from mmlape.runs.record import read_record
 from mmlape.runs.run import Run, read_run
 
 
+@dataclass
 class Scheduler:
-    """Runs a plan.
+    """Runs a plan."""
 
-    Args:
-        plan: From `Study.plan`; may join those of several studies.
-        launcher: Starts runs and follows them.
-        log: Receives each line of progress.
-        report_interval: Seconds between two lines about the running jobs.
-        poll_interval: Seconds between two checks of the jobs.
-        on_finished: Called with each finished run, including those that were finished before.
-        estimate: Whether the lines say how much time is left.
-    """
+    plan: Sequence[PlannedRun]  # from `Study.plan`; may join those of several studies
+    launcher: Launcher  # starts runs and follows them
+    log: Callable[[str], None] = print  # receives each line of progress
+    report_interval: float = 30.0  # seconds between two lines about the running jobs
+    poll_interval: float = 0.5  # seconds between two checks of the jobs
+    # called with each finished run, including those that were finished before
+    on_finished: Callable[[PlannedRun], None] = lambda planned: None
+    estimate: bool = True  # whether the lines say how much time is left
+    jobs: list[Job] = field(init=False, default_factory=list)
+    finished: list[PlannedRun] = field(init=False, default_factory=list)
+    failed: list[PlannedRun] = field(init=False, default_factory=list)
+    # seconds of each run that was trained here from its start
+    durations: list[float] = field(init=False, default_factory=list)
 
-    def __init__(
-        self,
-        plan: Sequence[PlannedRun],
-        launcher: Launcher,
-        log: Callable[[str], None] = print,
-        report_interval: float = 30.0,
-        poll_interval: float = 0.5,
-        on_finished: Callable[[PlannedRun], None] = lambda planned: None,
-        estimate: bool = True,
-    ) -> None:
-        self.plan, self.launcher, self.log, self.on_finished = plan, launcher, log, on_finished
-        self.report_interval, self.poll_interval, self.estimate = report_interval, poll_interval, estimate
-        self.waiting = [planned for planned in plan if planned.action in ('start', 'resume')]
-        self.watched = [planned for planned in plan if planned.action == 'watch']
-        self.jobs: list[Job] = []
-        self.finished: list[PlannedRun] = []
-        self.failed: list[PlannedRun] = []
-        self.durations: list[float] = []  # seconds of each run that was trained here from its start
+    def __post_init__(self) -> None:
+        self.waiting = [planned for planned in self.plan if planned.action in ('start', 'resume')]
+        self.watched = [planned for planned in self.plan if planned.action == 'watch']
         self.last_report = time.monotonic()
         self.oom_kills = oom_kills()
 
@@ -236,18 +226,12 @@ class Progress:
 
     The plan's costs are seconds on the machine that they were measured on; the last factor corrects them, the more the
     more is done here.
-
-    Args:
-        total: The sum of the costs.
-        print: Receives each line.
-        running: Returns the cost of what is done of the parts that run now.
-        done: The cost of the parts that were finished here.
     """
 
-    total: float
-    print: Callable[[str], None]
-    running: Callable[[], float] = lambda: 0.0
-    done: float = 0.0
+    total: float  # the sum of the costs
+    print: Callable[[str], None]  # receives each line
+    running: Callable[[], float] = lambda: 0.0  # returns the cost of what is done of the parts that run now
+    done: float = 0.0  # the cost of the parts that were finished here
     started: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)
 

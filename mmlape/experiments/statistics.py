@@ -33,42 +33,30 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Estimate:
-    """The mean of ``n`` values of an arm, None for n = 0.
-
-    Attributes:
-        std: Sample standard deviation (n - 1 below); None for n < 2.
-        low, high: The 95 % interval of the mean; None where there is none.
-        note: Why there is no interval; None where there is one.
-    """
+    """The mean of ``n`` values of an arm, None for n = 0."""
 
     mean: float | None
-    std: float | None
+    std: float | None  # sample standard deviation (n - 1 below); None for n < 2
     n: int
+    # low, high: the 95 % interval of the mean; None where there is none
     low: float | None = None
     high: float | None = None
-    note: str | None = None
+    note: str | None = None  # why there is no interval; None where there is one
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of two arms' means, the first minus the second.
+    """A difference of two arms' means, the first minus the second."""
 
-    Attributes:
-        mean: None if an arm has no value.
-        n: How many values of the first and of the second arm; of pairs, twice the same.
-        low, high: The 95 % interval; None where there is none.
-        p: Two-sided, of no difference; None where there is none.
-        holm: ``p`` after Holm's correction over its family; None before `holm`, or where there is no ``p``.
-        note: Why there is neither interval nor ``p``; None where there are.
-    """
-
-    mean: float | None
-    n: tuple[int, int]
+    mean: float | None  # None if an arm has no value
+    n: tuple[int, int]  # how many values of the first and of the second arm; of pairs, twice the same
+    # low, high: the 95 % interval; None where there is none
     low: float | None = None
     high: float | None = None
-    p: float | None = None
+    p: float | None = None  # two-sided, of no difference; None where there is none
+    # ``p`` after Holm's correction over its family; None before `holm`, or where there is no ``p``
     holm: float | None = None
-    note: str | None = None
+    note: str | None = None  # why there is neither interval nor ``p``; None where there are
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -138,15 +126,10 @@ MOST = 1_000_000
 
 @dataclass(frozen=True)
 class Spread:
-    """A standard deviation over seeds, and its uncertainty.
+    """A standard deviation over seeds, and its uncertainty."""
 
-    Attributes:
-        std: Of one arm's values; for a paired design, of the differences between two arms' values of a seed.
-        freedom: Degrees of freedom of the estimate; None if they are unknown.
-    """
-
-    std: float
-    freedom: int | None = None
+    std: float  # of one arm's values; for a paired design, of the differences between two arms' values of a seed
+    freedom: int | None = None  # degrees of freedom of the estimate; None if they are unknown
 
     def interval(self) -> tuple[float, float] | None:
         """Return the chi-square 95 % interval of the standard deviation; None without degrees of freedom."""

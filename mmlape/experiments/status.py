@@ -14,6 +14,7 @@ from rich.table import Table
 
 from mmlape.console import clock, console
 from mmlape.evaluation.names import ranked, show
+from mmlape.files import read_json
 from mmlape.runs.locks import lock_holder
 from mmlape.runs.record import running_in
 from mmlape.runs.run import Run, job_file, read_arms, start_lock
@@ -33,28 +34,22 @@ STYLES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One run.
-
-    Attributes:
-        state: 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; can be resumed),
-            'failed' or 'finished'.
-        images_per_second: Of all processes, without evaluations; of a run that has ended, its last part's.
-        eta: Seconds left, while it runs.
-        metric: Name, value and iteration of the last evaluation's main metric.
-        host: The machine that trains it, or trained it.
-        reason: Why it is not running, or how long it has been silent.
-    """
+    """One run."""
 
     arm: str
     seed: int | None
+    # 'missing', 'queued' (a Slurm job that waits), 'starting', 'running', 'broken' (killed; can be resumed), 'failed'
+    # or 'finished'
     state: str
     iter: int | None = None
     max_iters: int | None = None
+    # of all processes, without evaluations; of a run that has ended, its last part's
     images_per_second: float | None = None
-    eta: int | None = None
+    eta: int | None = None  # seconds left, while it runs
+    # name, value and iteration of the last evaluation's main metric
     metric: tuple[str, float | None, int] | None = None
-    host: str | None = None
-    reason: str | None = None
+    host: str | None = None  # the machine that trains it, or trained it
+    reason: str | None = None  # why it is not running, or how long it has been silent
 
 
 def rows(work_dir: str | Path) -> list[Row]:
@@ -94,11 +89,8 @@ def _images_per_second(run: Run) -> float | None:
 
 def _slurm_job(folder: Path) -> dict | None:
     """Return the Slurm job of a run, if it had not ended when its state was recorded last."""
-    try:
-        job = json.loads(job_file(folder).read_text(encoding='utf-8'))
-    except (OSError, ValueError):
-        return None
-    return None if job.get('ended') else job
+    job = read_json(job_file(folder))
+    return None if job is None or job.get('ended') else job
 
 
 def table(runs: Sequence[Row]) -> Table:

@@ -108,20 +108,13 @@ STUDY_OPTIONS = ('seed', 'work_dir', 'resume', 'launcher', 'cfg_options')
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a study, and what is left to do.
-
-    Attributes:
-        train_args: The arguments of ``mmlape train``, except ``--resume`` and the launcher.
-        run: The state of its folder.
-        action: 'skip' (finished), 'start', 'resume', 'watch' (another process trains it) or 'refuse'.
-        reason: What the state alone does not tell.
-    """
+    """One run of a study, and what is left to do."""
 
     arm: Arm
-    train_args: tuple[str, ...]
-    run: Run
-    action: str
-    reason: str = ''
+    train_args: tuple[str, ...]  # the arguments of ``mmlape train``, except ``--resume`` and the launcher
+    run: Run  # the state of its folder
+    action: str  # 'skip' (finished), 'start', 'resume', 'watch' (another process trains it) or 'refuse'
+    reason: str = ''  # what the state alone does not tell
 
     @property
     def folder(self) -> Path:
@@ -158,23 +151,16 @@ class PlannedRun:
 class Study:
     """Arms x seeds.
 
-    Args:
-        arms: With different names.
-        seeds: Different numbers.
-        work_dir: Holds a folder for each arm.
-        processes: Of one run, one per GPU; without GPUs they are CPU processes.
-        extra: Further options of ``mmlape train``, the same for all runs.
-
     Raises:
         ConfigError: A config cannot be loaded, names or seeds are not unique, or ``extra`` has options that
             ``mmlape train`` does not take or that the study sets itself, or whose package is not installed.
     """
 
-    arms: Sequence[Arm]
-    seeds: Sequence[int]
-    work_dir: str | Path = 'work_dirs'
-    processes: int = 1
-    extra: Sequence[str] = ()
+    arms: Sequence[Arm]  # with different names
+    seeds: Sequence[int]  # different numbers
+    work_dir: str | Path = 'work_dirs'  # holds a folder for each arm
+    processes: int = 1  # of one run, one per GPU; without GPUs they are CPU processes
+    extra: Sequence[str] = ()  # further options of ``mmlape train``, the same for all runs
     configs: dict[str, Config] = field(init=False, repr=False, default_factory=dict)
     _identities: dict[str, dict] = field(init=False, repr=False, default_factory=dict)
 

@@ -40,23 +40,15 @@ RATES = (3e-4, 1e-3, 3e-3)
 
 @dataclass(frozen=True)
 class Options:
-    """How the sets are trained.
+    """How the sets are trained."""
 
-    Attributes:
-        rates: Learning rates to choose among, each with all seeds.
-        images: 800, or 1000 to train the chosen rate once more with the images of validation.
-        work_dir: Receives ``<set>-lr<rate>/seed_<S>``.
-        extra: Further options of ``mmlape train``.
-        prune: Whether to delete the checkpoints of the other rates once a set is tested.
-    """
-
-    rates: Sequence[float]
+    rates: Sequence[float]  # learning rates to choose among, each with all seeds
     seeds: Sequence[int]
-    images: int = 800
-    work_dir: Path = Path('work_dirs/vtab')
+    images: int = 800  # 800, or 1000 to train the chosen rate once more with the images of validation
+    work_dir: Path = Path('work_dirs/vtab')  # receives ``<set>-lr<rate>/seed_<S>``
     processes: int = 1
-    extra: Sequence[str] = ()
-    prune: bool = False
+    extra: Sequence[str] = ()  # further options of ``mmlape train``
+    prune: bool = False  # whether to delete the checkpoints of the other rates once a set is tested
 
     def study(self, arms: Sequence[Arm]) -> Study:
         """Return the study of some arms."""
@@ -70,20 +62,13 @@ class Options:
 
 @dataclass(frozen=True, eq=False)
 class SetResult:
-    """What the runs of a set have given.
-
-    Attributes:
-        validation: Moments, as `averages.moments` has them, of the last validation accuracy by rate.
-        rate: The chosen one; None while runs are missing.
-        test: The moments of the test accuracy; None before the tests.
-        reason: Why there is no rate or no test accuracy; else what is to be said about the choice.
-    """
+    """What the runs of a set have given."""
 
     vtab_set: VtabSet
-    validation: dict[float, dict]
-    rate: float | None = None
-    test: dict | None = None
-    reason: str = ''
+    validation: dict[float, dict]  # moments, as `averages.moments` has them, of the last validation accuracy by rate
+    rate: float | None = None  # the chosen one; None while runs are missing
+    test: dict | None = None  # the moments of the test accuracy; None before the tests
+    reason: str = ''  # why there is no rate or no test accuracy; else what is to be said about the choice
 
 
 def run_sets(
@@ -219,19 +204,13 @@ def _prune(result: SetResult, options: Options) -> None:
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean over the sets of a group, or over 'all'.
-
-    Attributes:
-        left_out: The sets of the group that it is not over.
-        test: The moments over seeds of the mean test accuracy; None without a set.
-        paper: The mean of the paper's figures over the same sets; None if one of them has none.
-    """
+    """The mean over the sets of a group, or over 'all'."""
 
     name: str
     sets: tuple[str, ...]
-    left_out: tuple[str, ...]
-    test: dict | None
-    paper: float | None
+    left_out: tuple[str, ...]  # the sets of the group that it is not over
+    test: dict | None  # the moments over seeds of the mean test accuracy; None without a set
+    paper: float | None  # the mean of the paper's figures over the same sets; None if one of them has none
 
     @property
     def title(self) -> str:
@@ -241,17 +220,12 @@ class Mean:
 
 @dataclass(frozen=True)
 class VtabReport:
-    """The results of the sets, and the means of the groups and of all sets.
-
-    Attributes:
-        model: The study's name of the model; None if the paper has no figures for it.
-        notes: How the results came about, and what is left out, a sentence each.
-    """
+    """The results of the sets, and the means of the groups and of all sets."""
 
     results: Sequence[SetResult]
     means: Sequence[Mean]
-    model: str | None
-    notes: Sequence[str]
+    model: str | None  # the study's name of the model; None if the paper has no figures for it
+    notes: Sequence[str]  # how the results came about, and what is left out, a sentence each
 
     @property
     def complete(self) -> bool:

@@ -22,20 +22,14 @@ ALL_IMAGES = 'train_dataloader.dataset.ann_file=train800val200.txt'
 
 @dataclass(frozen=True)
 class VtabSet:
-    """One set, of the name and group in ``vtab`` of its config.
-
-    Attributes:
-        config: An arm of a study, or a config.
-        cfg_options: ``key=value`` changes: the data root, the checkpoint to start from, and the user's.
-        cfg: The config with these changes.
-        figure: The paper's figure for its test split; None without one, or if the model is another one.
-    """
+    """One set, of the name and group in ``vtab`` of its config."""
 
     name: str
     group: str
-    config: str
-    cfg_options: tuple[str, ...]
-    cfg: Config
+    config: str  # an arm of a study, or a config
+    cfg_options: tuple[str, ...]  # ``key=value`` changes: the data root, the checkpoint to start from, and the user's
+    cfg: Config  # the config with these changes
+    # the paper's figure for its test split; None without one, or if the model is another one
     figure: float | None = None
 
     @property
@@ -52,19 +46,12 @@ class VtabSet:
 
 @dataclass(frozen=True)
 class VtabSets:
-    """The sets that are trained, and those that they are part of.
+    """The sets that are trained, and those that they are part of."""
 
-    Attributes:
-        sets: Group by group.
-        groups: The group of every set of the study, those included that are not trained.
-        absent: Why sets are left out, by name.
-        model: The study's name of the model; None for configs, or if options change the study's model.
-    """
-
-    sets: Sequence[VtabSet]
-    groups: Mapping[str, str]
-    absent: Mapping[str, str]
-    model: str | None = None
+    sets: Sequence[VtabSet]  # group by group
+    groups: Mapping[str, str]  # the group of every set of the study, those included that are not trained
+    absent: Mapping[str, str]  # why sets are left out, by name
+    model: str | None = None  # the study's name of the model; None for configs, or if options change the study's model
 
 
 def read_sets(

@@ -8,7 +8,6 @@ exit status and log, and corrects the record, which then still says 'running'.
 
 import contextlib
 import errno
-import json
 import os
 import re
 import signal
@@ -25,7 +24,7 @@ import torch.distributed as dist
 from mmengine.dist import all_gather_object, get_rank, is_distributed
 
 from mmlape.errors import DiskSpaceError, MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
-from mmlape.files import write_json
+from mmlape.files import read_json, write_json
 from mmlape.runs.record import NOTES, RECORD, RunRecord, read_record
 from mmlape.runs.run import Run, read_run
 
@@ -98,20 +97,13 @@ def _end_with_parents_signal(parent: int) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of failure.
+    """A kind of failure."""
 
-    Args:
-        name: As in ``run.json``.
-        summary: What happened.
-        advice: What to do about it.
-        errors: Exceptions of this kind.
-        pattern: Found in the message of a RuntimeError of this kind, and in the log of a process that died of it.
-    """
-
-    name: str
-    summary: str = ''
-    advice: str = ''
-    errors: tuple[type[BaseException], ...] = ()
+    name: str  # as in ``run.json``
+    summary: str = ''  # what happened
+    advice: str = ''  # what to do about it
+    errors: tuple[type[BaseException], ...] = ()  # exceptions of this kind
+    # found in the message of a RuntimeError of this kind, and in the log of a process that died of it
     pattern: str = '(?!)'
 
     def explain(self, error: BaseException, where: str) -> str:
@@ -243,10 +235,8 @@ def _write_failure(record: RunRecord, failure: dict[str, str]) -> None:
 
 def _cause(work_dir: Path, peers: list[tuple[str, int]]) -> dict[str, str] | None:
     """Return the failure of another process, from its note or its absence; None if nothing is known."""
-    notes = {}
-    for path in (work_dir / NOTES).glob('[0-9]*.json'):
-        with contextlib.suppress(OSError, ValueError):
-            notes[int(path.stem)] = json.loads(path.read_text(encoding='utf-8'))
+    files = (work_dir / NOTES).glob('[0-9]*.json')
+    notes = {int(path.stem): note for path in files if (note := read_json(path))}
     for rank, note in sorted(notes.items()):
         if note['kind'] not in SECONDARY:
             return dict(kind=note['kind'], reason=f'process {rank}: {note["reason"]}')

@@ -20,6 +20,7 @@ import mmlape
 from mmlape.datasets.fraction import data_fraction
 from mmlape.environment.packages import PACKAGES, installed
 from mmlape.errors import CheckpointError
+from mmlape.files import read_json
 from mmlape.registry import HOOKS
 from mmlape.runs.paper_model import paper_model
 from mmlape.runs.record import read_record
@@ -235,10 +236,7 @@ def read_identity(work_dir: str | Path) -> dict | None:
     identity = (read_record(work_dir) or {}).get('identity')
     if not isinstance(identity, dict):
         return None
-    try:
-        content = json.loads((Path(work_dir) / SETTINGS).read_text(encoding='utf-8'))
-    except (OSError, ValueError):
-        return identity
+    content = read_json(Path(work_dir) / SETTINGS)
     return dict(identity, settings=content) if digest(content) == identity.get('settings_sha256') else identity
 
 

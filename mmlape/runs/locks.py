@@ -14,6 +14,8 @@ from pathlib import Path
 import portalocker
 from portalocker import LockFlags
 
+from mmlape.files import read_json
+
 ATTEMPTS = 4  # lock_holder takes the lock for an instant
 _acquired: dict[int, tuple[int, int]] = {}  # descriptor -> device and inode of the file that it was opened for
 
@@ -90,7 +92,4 @@ def lock_holder(path: str | Path) -> dict | None:
 
 def read_holder(path: str | Path) -> dict | None:
     """Return the last holder of a lock, as its file names it."""
-    try:
-        return json.loads(Path(path).read_text(encoding='utf-8'))
-    except (OSError, ValueError):
-        return None
+    return read_json(path)

@@ -14,21 +14,16 @@ _SIZES = {'tiny': 'Ti', 'small': 'S', 'base': 'B', 'large': 'L'}
 
 @dataclass(frozen=True)
 class PaperModel:
-    """A model as the papers' tables name it.
+    """A model as the papers' tables name it."""
 
-    Attributes:
-        name: 'Seg-T-Mask/16', 'ViT-Adapter-Ti', 'DeiT-S'; the config's name if its settings are unknown, or its model
-            has no name.
-        pretrained: 'DeiT-Ti', with a star if it was pretrained with LaPE, too; 'none' without a checkpoint, a question
-            mark if the checkpoint was allowed to have another joining; of a model that has no name, the file's.
-        method: 'Default', 'LaPE', ..., with '+ DPN'; a dash if the model has no name.
-        plain: Whether it is the default PE without DPN: the baseline of the others of this name.
-    """
-
+    # 'Seg-T-Mask/16', 'ViT-Adapter-Ti', 'DeiT-S'; the config's name if its settings are unknown, or its model has no
+    # name
     name: str
+    # 'DeiT-Ti', with a star if it was pretrained with LaPE, too; 'none' without a checkpoint, a question mark if the
+    # checkpoint was allowed to have another joining; of a model that has no name, the file's
     pretrained: str = '–'
-    method: str = '–'
-    plain: bool = False
+    method: str = '–'  # 'Default', 'LaPE', ..., with '+ DPN'; a dash if the model has no name
+    plain: bool = False  # whether it is the default PE without DPN: the baseline of the others of this name
 
     @property
     def named(self) -> bool:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from mmlape.errors import TrainingError
-from mmlape.files import atomic_path, write_json
+from mmlape.files import atomic_path, read_json, write_json
 from mmlape.runs.locks import lock_holder, read_holder, take_lock
 
 RECORD = 'run.json'
@@ -25,11 +25,7 @@ RESERVE = '.reserve'
 
 def read_record(work_dir: str | Path) -> dict | None:
     """Return the record of the run in ``work_dir``; None if there is none that can be read."""
-    try:
-        record = json.loads((Path(work_dir) / RECORD).read_text(encoding='utf-8'))
-    except (OSError, ValueError):
-        return None
-    return record if isinstance(record, dict) else None
+    return read_json(Path(work_dir) / RECORD)
 
 
 def read_evaluations(work_dir: str | Path) -> list[dict]:

@@ -19,26 +19,18 @@ RESUME_KEYS = ('state_dict', 'optimizer', 'meta', 'message_hub')
 
 @dataclass
 class RunStart:
-    """How a run starts.
+    """How a run starts."""
 
-    Attributes:
-        identity: The run's identity, with its ``settings`` and its seed.
-        previous: The record of the part that it continues; None for a new run.
-        evaluations: All evaluations of that part.
-        checkpoint, iteration: The checkpoint to resume from, and its iteration; None to start from the beginning.
-        finished: Whether there is nothing left to do.
-        software_changes: Software that differs from an earlier part's, one line each.
-        lock: Descriptor of the work dir's lock.
-    """
-
-    identity: dict
-    previous: dict | None = None
-    evaluations: list[dict] = field(default_factory=list)
+    identity: dict  # the run's identity, with its ``settings`` and its seed
+    previous: dict | None = None  # the record of the part that it continues; None for a new run
+    evaluations: list[dict] = field(default_factory=list)  # all evaluations of that part
+    # checkpoint, iteration: the checkpoint to resume from, and its iteration; None to start from the beginning
     checkpoint: str | None = None
     iteration: int = 0
-    finished: bool = False
+    finished: bool = False  # whether there is nothing left to do
+    # software that differs from an earlier part's, one line each
     software_changes: list[str] = field(default_factory=list)
-    lock: int | None = None
+    lock: int | None = None  # descriptor of the work dir's lock
 
 
 def acquire(

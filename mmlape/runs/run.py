@@ -10,14 +10,13 @@
     slurm/seed_121.json    the last known state of its job
 """
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mmlape.errors import DataError
-from mmlape.files import write_json
+from mmlape.files import read_json, write_json
 from mmlape.runs.identity import read_identity
 from mmlape.runs.record import check_writable, read_record, running_in
 
@@ -29,28 +28,18 @@ ORDER = 'arms.json'
 
 @dataclass(frozen=True)
 class Run:
-    """The run in a work dir, as its ``run.json`` describes it.
-
-    Attributes:
-        seed: None if it was never started.
-        state: 'finished', 'failed', 'running', 'broken' (killed: recorded as running, but nobody holds its lock) or
-            'missing'.
-        reason: Why it failed; None otherwise.
-        last: ``step``, ``metrics`` and ``per_class`` of the last evaluation; None if there was none.
-        best: The same of the best one, with the ``key`` of the metric that decides.
-        identity: See :func:`mmlape.runs.identity.read_identity`; None in records of older versions.
-        record: All of ``run.json``.
-    """
+    """The run in a work dir, as its ``run.json`` describes it."""
 
     folder: Path
-    seed: int | None
+    seed: int | None  # None if it was never started
+    # 'finished', 'failed', 'running', 'broken' (killed: recorded as running, but nobody holds its lock) or 'missing'
     state: str
-    reason: str | None = None
-    last: dict | None = None
-    best: dict | None = None
+    reason: str | None = None  # why it failed; None otherwise
+    last: dict | None = None  # ``step``, ``metrics`` and ``per_class`` of the last evaluation; None if there was none
+    best: dict | None = None  # the same of the best one, with the ``key`` of the metric that decides
     arm: str = ''
-    identity: dict | None = None
-    record: dict = field(default_factory=dict)
+    identity: dict | None = None  # see :func:`mmlape.runs.identity.read_identity`; None in records of older versions
+    record: dict = field(default_factory=dict)  # all of ``run.json``
 
     @property
     def finished(self) -> bool:
@@ -182,11 +171,7 @@ def _planned_in(folder: Path) -> list[int]:
 
 def _listed(file: Path, kind: type) -> list:
     """Return the entries of a kind in a file that holds a list; none if it cannot be read."""
-    try:
-        content = json.loads(file.read_text(encoding='utf-8'))
-    except (OSError, ValueError):
-        return []
-    return [entry for entry in content if isinstance(entry, kind)] if isinstance(content, list) else []
+    return [entry for entry in read_json(file, list) or () if isinstance(entry, kind)]
 
 
 def _seeds_in(folder: Path) -> list[int]:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tiny
 
 from mmlape.environment.lock import install_line, locked
 from mmlape.environment.packages import PACKAGES
@@ -36,6 +37,13 @@ def without_ops(tmp_path: Path) -> Path:
     """A folder that hides mmcv's ops, compiled or lent."""
     (tmp_path / 'sitecustomize.py').write_text(HIDE.format(name='mmcv._ext'))
     return tmp_path
+
+
+def forked_doctor(hide: str, *modules: str, cwd: Path) -> str:
+    """What the doctor prints, with status 1, in a fork that forgets modules and whose imports `hide` changes."""
+    forget = f'for name in [name for name in sys.modules if name.startswith({modules})]:\n    del sys.modules[name]\n'
+    doctor = 'from mmlape.cli import main\nsys.exit(main(["doctor"]))\n'
+    return tiny.run(sys.executable, '-c', hide + forget + doctor, cwd=cwd, status=1)
 
 
 def fake_distribution(folder: Path, module: str, distribution: str, version: str) -> None:
@@ -75,18 +83,23 @@ def test_missing_ops(without_ops: Path):
 
 
 def test_broken_extension(tmp_path: Path):
-    """An extension that was built for another torch does not load."""
+    """An extension that was built for another torch does not load, in a fork that has imported the packages."""
     symbol = (
         HIDE.format(name='mmcv._ext').replace('ModuleNotFoundError', 'ImportError').replace('No module named', '_ZN')
     )
-    (tmp_path / 'sitecustomize.py').write_text(symbol)
-    done = python('-m', 'mmlape', 'doctor', path=tmp_path)
-    assert done.returncode == 1
-    assert "mmcv's ops do not run on CPU: _ZN" in done.stdout
-    assert f'    {install_line("mmcv")}\n' in done.stdout
+    printed = forked_doctor(symbol, 'mmcv._ext', 'mmcv.ops', cwd=tmp_path)
+    assert "mmcv's ops do not run on CPU: _ZN" in printed
+    assert f'{install_line("mmcv").removeprefix(sys.executable)}\n' in printed
 
 
-@pytest.mark.parametrize('module', ['torch', 'mmcv', 'mmdet'])
+def test_missing_mmdet(tmp_path: Path):
+    printed = forked_doctor(HIDE.format(name='mmdet'), 'mmdet', cwd=tmp_path)
+    assert 'mmdet is not installed' in printed
+    assert f'{install_line("mmdet").removeprefix(sys.executable)}\n' in printed
+    assert 'Traceback' not in printed
+
+
+@pytest.mark.parametrize('module', ['torch', 'mmcv'])
 def test_missing_package(tmp_path: Path, module: str):
     (tmp_path / 'sitecustomize.py').write_text(HIDE.format(name=module))
     done = python('-m', 'mmlape', 'doctor', path=tmp_path)
@@ -133,18 +146,22 @@ def test_fork_and_original_are_both_recognised(tmp_path: Path, package: str, whi
     assert f'{package} is not installed' not in done.stdout
 
 
-def test_require_stack_passes_here():
-    done = python('-c', 'from mmlape.environment.stack import require_stack; require_stack("mmdet", "mmseg")')
-    assert done.returncode == 0, done.stderr
+def test_require_stack_passes_here(tmp_path: Path):
+    code = 'from mmlape.environment.stack import require_stack; require_stack("mmdet", "mmseg")'
+    tiny.run(sys.executable, '-c', code, cwd=tmp_path)
 
 
 def test_require_stack_without_ops(without_ops: Path):
-    code = 'from mmlape.environment.stack import require_stack; require_stack({})'
-    done = python('-c', code.format(''), path=without_ops)
-    assert done.returncode == 1
+    code = (
+        'from mmlape.environment.stack import require_stack\n'
+        'require_stack(ops=False)\n'
+        'print("passes", flush=True)\n'
+        'require_stack()\n'
+    )
+    done = python('-c', code, path=without_ops)
+    assert (done.returncode, done.stdout) == (1, 'passes\n')
     assert 'StackError' in done.stderr
     assert 'mmlape install-ops' in done.stderr
-    assert python('-c', code.format('ops=False'), path=without_ops).returncode == 0
 
 
 def test_a_command_without_torch_gets_the_line():

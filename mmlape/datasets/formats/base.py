@@ -21,6 +21,7 @@ END_MARKERS = {'.jpg': b'\xff\xd9', '.jpeg': b'\xff\xd9', '.png': b'IEND'}
 ERROR, WARNING = 'error', 'warning'
 MAX_EXAMPLES = 5
 MAX_NAMES = 8
+QUICKLY_FOUND = 100_000  # so many files of a list are looked up in about a second
 TAIL_BYTES = 4096  # some cameras append data after the end marker
 
 

@@ -7,12 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from mmlape.datasets.fashion_mnist import HINT, idx_files, read_pair
-from mmlape.datasets.formats.base import ERROR, DataIssue, DataSource, ImageEntry, files_below
+from mmlape.datasets.formats.base import ERROR, QUICKLY_FOUND, DataIssue, DataSource, ImageEntry, files_below
 from mmlape.datasets.sources import read_lines
 from mmlape.errors import DataError
-
-QUICKLY_FOUND = 100_000
-"""So many files of a list are looked up in about a second."""
 
 
 class FolderSource(DataSource):

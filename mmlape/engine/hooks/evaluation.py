@@ -29,12 +29,10 @@ class PerClassHook(Hook):
         self.values: dict[str, dict[str, float]] = {}
 
     def after_val_epoch(self, runner, metrics: dict | None = None) -> None:
-        """Take them out of an evaluation during training."""
+        """Take them out of an evaluation during training, or of a test."""
         self.values = split_per_class(metrics or {})
 
-    def after_test_epoch(self, runner, metrics: dict | None = None) -> None:
-        """Take them out of a test."""
-        self.values = split_per_class(metrics or {})
+    after_test_epoch = after_val_epoch
 
 
 @HOOKS.register_module()

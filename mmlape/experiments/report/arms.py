@@ -14,43 +14,28 @@ from mmlape.runs.run import Run
 
 @dataclass(frozen=True)
 class ArmRuns:
-    """The runs of an arm, and how to compare them.
+    """The runs of an arm, and how to compare them."""
 
-    Args:
-        name: In tables, and in the legend of curves.
-        runs: From `runs.read_seeds` or `runs.read_arms`.
-        task: 'detection', 'segmentation' or 'classification'; default: follows from the metrics.
-        metrics: Which to compare; default: the task's.
-        untrained: The same metrics before training, as the metric returned them, where they were measured.
-    """
-
-    name: str
-    runs: Sequence[Run]
-    task: str | None = None
-    metrics: Sequence[str] = ()
+    name: str  # in tables, and in the legend of curves
+    runs: Sequence[Run]  # from `runs.read_seeds` or `runs.read_arms`
+    task: str | None = None  # 'detection', 'segmentation' or 'classification'; default: follows from the metrics
+    metrics: Sequence[str] = ()  # which to compare; default: the task's
+    # the same metrics before training, as the metric returned them, where they were measured
     untrained: dict[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ArmResult:
-    """An arm, averaged; every value is in points.
-
-    Attributes:
-        task: None if unknown.
-        metrics: Those to compare.
-        summary: As `averages.summarise` returns it, in points.
-        model: The paper's name of its model.
-        known: The entry of its config in the metafiles; None if there is none, or if its model is another one.
-        config: Its config, as its runs recorded it.
-    """
+    """An arm, averaged; every value is in points."""
 
     arm: ArmRuns
-    task: str | None
-    metrics: tuple[str, ...]
-    summary: dict
-    model: PaperModel
+    task: str | None  # None if unknown
+    metrics: tuple[str, ...]  # those to compare
+    summary: dict  # as `averages.summarise` returns it, in points
+    model: PaperModel  # the paper's name of its model
+    # the entry of its config in the metafiles; None if there is none, or if its model is another one
     known: IndexEntry | None
-    config: str = ''
+    config: str = ''  # its config, as its runs recorded it
 
     @property
     def name(self) -> str:

@@ -22,20 +22,13 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Quotation:
-    """The figures of one paper for a config.
+    """The figures of one paper for a config."""
 
-    Attributes:
-        paper: 'LaPE (ICCV 2023)'.
-        runs: How many runs a figure is of, as the paper says it.
-        figures: As the paper prints them, ``{metric: text}``.
-        note: What keeps a figure from being what the paper says; empty if nothing does.
-    """
-
-    paper: str
-    runs: str
+    paper: str  # 'LaPE (ICCV 2023)'
+    runs: str  # how many runs a figure is of, as the paper says it
     dataset: str
-    figures: dict[str, str]
-    note: str = ''
+    figures: dict[str, str]  # as the paper prints them, ``{metric: text}``
+    note: str = ''  # what keeps a figure from being what the paper says; empty if nothing does
 
     @property
     def short(self) -> str:
@@ -45,21 +38,16 @@ class Quotation:
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """The entry of a config in the metafile of its folder, or of an arm in its study.
+    """The entry of a config in the metafile of its folder, or of an arm in its study."""
 
-    Attributes:
-        parameters, flops: Exact numbers, for one image of ``size``, (height, width); None if not given.
-        length: 'Iterations' or 'Epochs', and how many; None if not given.
-        batch: The recipe's total batch.
-        fractions: The papers' figures for fractions of the training images.
-    """
-
+    # parameters, flops: exact numbers, for one image of ``size``, (height, width); None if not given
     parameters: int | None = None
     flops: int | None = None
     size: tuple[int, ...] = ()
-    length: tuple[str, int] | None = None
-    batch: int | None = None
+    length: tuple[str, int] | None = None  # 'Iterations' or 'Epochs', and how many; None if not given
+    batch: int | None = None  # the recipe's total batch
     quotations: tuple[Quotation, ...] = ()
+    # the papers' figures for fractions of the training images
     fractions: dict[Fraction, Quotation] = field(default_factory=dict)
 
     @property

@@ -21,17 +21,11 @@ from mmlape.models.layers.linear import Linear
 
 
 class Cells(NamedTuple):
-    """The cells of a pyramid, level after level, as deformable attention needs to know them.
+    """The cells of a pyramid, level after level, as deformable attention needs to know them."""
 
-    Attributes:
-        shapes: (rows, columns) of each of the L levels.
-        centres: (x, y) of each cell in [0, 1] of its level, (S, 2), float32 whatever the model's dtype.
-        scale: (columns, rows) of each level, (L, 2), float32.
-    """
-
-    shapes: tuple[Grid, ...]
-    centres: Tensor
-    scale: Tensor
+    shapes: tuple[Grid, ...]  # (rows, columns) of each of the L levels
+    centres: Tensor  # (x, y) of each cell in [0, 1] of its level, (S, 2), float32 whatever the model's dtype
+    scale: Tensor  # (columns, rows) of each level, (L, 2), float32
 
     @classmethod
     def of(cls, shapes: Sequence[Grid], device: torch.device) -> 'Cells':

@@ -15,7 +15,7 @@ from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 from mmlape.checkpoint.loading import LoadReport, load_pretrained
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.position import Position, Stream, resolve_position
@@ -214,8 +214,7 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
         Raises:
             ConfigError: For an unknown form, no part at all, and one that is not there.
         """
-        if out_type not in self.out_types:
-            raise ConfigError(f'unknown out_type={out_type!r}; choose one of: {", ".join(self.out_types)}')
+        require_choice('out_type', out_type, self.out_types)
         indices = list(out_indices) if isinstance(out_indices, Sequence) else [out_indices]
         absent = [index for index in indices if index not in range(-count, count)]
         if absent or not indices:

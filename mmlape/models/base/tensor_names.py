@@ -24,33 +24,20 @@ def with_batch_axis(table: Tensor) -> Tensor:
 
 
 class Description(NamedTuple):
-    """What a file tells of its model.
+    """What a file tells of its model."""
 
-    Attributes:
-        rows: Printable values by name.
-        config: Arguments of the model, with what is usual where the file does not tell.
-        notes: What the file does not tell.
-    """
-
-    rows: dict[str, Any]
-    config: dict[str, Any]
-    notes: list[str]
+    rows: dict[str, Any]  # printable values by name
+    config: dict[str, Any]  # arguments of the model, with what is usual where the file does not tell
+    notes: list[str]  # what the file does not tell
 
 
 class InferredPosition(NamedTuple):
-    """What a file tells of its position encodings.
+    """What a file tells of its position encodings."""
 
-    Attributes:
-        pe_type: As the model takes it; of several that fit, the first.
-        grid: Of the tables; None without tables, or where they are of no square.
-        needs_grid: Whether the user has to give the grid.
-        ambiguous: In words, what the encodings inside attention can be, where keys do not tell.
-    """
-
-    pe_type: str | dict | list[str | dict]
-    grid: Grid | None
-    needs_grid: bool
-    ambiguous: Sequence[str] = ()
+    pe_type: str | dict | list[str | dict]  # as the model takes it; of several that fit, the first
+    grid: Grid | None  # of the tables; None without tables, or where they are of no square
+    needs_grid: bool  # whether the user has to give the grid
+    ambiguous: Sequence[str] = ()  # in words, what the encodings inside attention can be, where keys do not tell
 
     def img_size(self, patch_size: int, default: int = 224) -> dict:
         """Return the image size that the tables are made for, where it is not the default."""
@@ -59,17 +46,11 @@ class InferredPosition(NamedTuple):
 
 
 class TensorNames(NamedTuple):
-    """The names of a backbone's tensors, as its files have them.
+    """The names of a backbone's tensors, as its files have them."""
 
-    Attributes:
-        table: Of the absolute PE.
-        layer: What those of the first layer begin with.
-        attn: What those of its attention begin with, inside the layer.
-    """
-
-    table: str = 'pos_embed'
-    layer: str = 'blocks.0.'
-    attn: str = 'attn.'
+    table: str = 'pos_embed'  # of the absolute PE
+    layer: str = 'blocks.0.'  # what those of the first layer begin with
+    attn: str = 'attn.'  # what those of its attention begin with, inside the layer
 
     def tables(self, weights: Weights) -> list[str]:
         """Return the names of the absolute PE's tables."""

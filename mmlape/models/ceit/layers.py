@@ -92,13 +92,7 @@ class LeFFLayer(BaseTransformerLayer):
     """
 
     def __init__(
-        self,
-        embed_dims: int,
-        attn: nn.Module,
-        joining: Joining,
-        feedforward_channels: int,
-        bn_cfg: dict,
-        **kwargs,
+        self, embed_dims: int, attn: nn.Module, joining: Joining, feedforward_channels: int, bn_cfg: dict, **kwargs
     ):
         super().__init__(embed_dims, attn, joining, **kwargs)
         self.norm2 = build_norm_layer(self.norm_cfg, embed_dims)[1]

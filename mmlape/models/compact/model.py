@@ -9,7 +9,7 @@ import torch
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone
 from mmlape.models.compact.checkpoint import CompactCheckpointAdapter
 from mmlape.models.compact.layers import TOKENIZERS, CompactLayer
@@ -193,8 +193,7 @@ class CompactTransformer(IsotropicBackbone):
 def _resolve_arch(arch: str | dict) -> dict:
     """Return widths, depth, ``tokenizer`` and ``pooling`` of a name or a dict."""
     arch = resolve_arch(arch, ARCHS)
-    if arch['pooling'] not in POOLINGS:
-        raise ConfigError(f'arch: unknown pooling={arch["pooling"]!r}; choose one of: {", ".join(POOLINGS)}')
+    require_choice('pooling', arch['pooling'], POOLINGS, 'arch: ')
     if arch['tokenizer'].get('type') not in TOKENIZERS:
         raise ConfigError(
             "arch: tokenizer must be dict(type='patch', patch_size=P) or dict(type='conv', kernel_size=K, "

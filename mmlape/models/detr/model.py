@@ -39,12 +39,7 @@ class EncoderAttention(NamedAttention):
     _attend = MultiheadAttention._attend
 
     def __init__(
-        self,
-        embed_dims: int,
-        num_heads: int,
-        encodings: tuple[AttentionPosition, ...],
-        slot: AttentionSlot,
-        **kwargs,
+        self, embed_dims: int, num_heads: int, encodings: tuple[AttentionPosition, ...], slot: AttentionSlot, **kwargs
     ):
         super().__init__(embed_dims, num_heads, **kwargs)
         self.head_dims, self.attn_drop_rate = embed_dims // num_heads, self.attn.dropout

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 from mmlape.models.grid import Grid, ceil_div
 from mmlape.models.layers.biased import biased_attention
 from mmlape.models.layers.linear import Linear
@@ -57,10 +57,7 @@ class MultiheadAttention(nn.Module):
         super().__init__()
         if qkv_bias not in QKV_BIASES:
             raise ConfigError(f"unknown qkv_bias={qkv_bias!r}; choose one of: True, False, 'qv'")
-        if window_padding not in WINDOW_PADDINGS:
-            raise ConfigError(
-                f'unknown window_padding={window_padding!r}; choose one of: {", ".join(WINDOW_PADDINGS)}'
-            )
+        require_choice('window_padding', window_padding, WINDOW_PADDINGS)
         self.num_heads, self.head_dims = num_heads, embed_dims // num_heads
         self.window_size, self.pads_tokens = window_size, window_padding == 'before-qkv'
         self.attn_drop_rate = attn_drop_rate

@@ -23,38 +23,25 @@ from mmlape.errors import ConfigError
 
 @dataclass(frozen=True)
 class BranchNorms:
-    """Where one branch has norms.
+    """Where one branch has norms."""
 
-    Attributes:
-        before: On its input.
-        inside: On what its last linear map reads: attention's heads side by side, the FFN's hidden units.
-        branch: On its output.
-        sum: On the sum of the tokens and its output.
-    """
-
-    before: bool = True
-    inside: bool = False
-    branch: bool = False
-    sum: bool = False
+    before: bool = True  # on its input
+    inside: bool = False  # on what its last linear map reads: attention's heads side by side, the FFN's hidden units
+    branch: bool = False  # on its output
+    sum: bool = False  # on the sum of the tokens and its output
 
 
 @dataclass(frozen=True)
 class NormPlacement:
-    """Where both branches of a layer have norms, and what a method has beside them.
+    """Where both branches of a layer have norms, and what a method has beside them."""
 
-    Attributes:
-        attn: Of attention.
-        ffn: Of the FFN.
-        head_scale: Whether a trainable scale multiplies each head's output.
-        residual_scale: Whether a trainable scale for each channel multiplies the tokens that the FFN is added to.
-        scaled_init: Whether the initial weights of values, attention's output and the FFN are multiplied by
-            sqrt(ln 2N) in a model of N layers.
-    """
-
-    attn: BranchNorms = BranchNorms()
-    ffn: BranchNorms = BranchNorms()
-    head_scale: bool = False
+    attn: BranchNorms = BranchNorms()  # of attention
+    ffn: BranchNorms = BranchNorms()  # of the FFN
+    head_scale: bool = False  # whether a trainable scale multiplies each head's output
+    # whether a trainable scale for each channel multiplies the tokens that the FFN is added to
     residual_scale: bool = False
+    # whether the initial weights of values, attention's output and the FFN are multiplied by sqrt(ln 2N) in a model of
+    # N layers
     scaled_init: bool = field(default=False, compare=False)
 
     def scaled(self, layers: Sequence[nn.Module]) -> list[Tensor]:

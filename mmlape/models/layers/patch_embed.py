@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 from mmlape.models.grid import Grid, pad_to_multiple, require_patch
 from mmlape.models.layers.linear import linear
 
@@ -119,8 +119,7 @@ class PatchEmbed(nn.Module):
         center: bool = False,
     ):
         super().__init__()
-        if patch_norm not in PATCH_NORMS:
-            raise ConfigError(f'unknown patch_norm={patch_norm!r}; choose one of: {", ".join(PATCH_NORMS)}')
+        require_choice('patch_norm', patch_norm, PATCH_NORMS)
         pre, post, _ = PATCH_NORMS[patch_norm]
         self.patch_size, self.center = patch_size, center
         self.norm0 = pre(in_channels * patch_size**2, eps=eps) if pre else None

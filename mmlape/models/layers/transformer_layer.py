@@ -20,15 +20,7 @@ from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.norm_placement import PRE, GroupScale, NormPlacement
-from mmlape.models.position import (
-    AttentionInput,
-    Joining,
-    LayerPosition,
-    Position,
-    Stream,
-    attaching,
-    build_pe_norm,
-)
+from mmlape.models.position import AttentionInput, Joining, LayerPosition, Position, Stream, attaching, build_pe_norm
 
 
 def full_precision(x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import mmlape.models.position.earlier
 import mmlape.models.position.irpe
 import mmlape.models.position.relative_bias
 import mmlape.models.position.rotary  # noqa: F401  (these register kinds)
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 from mmlape.models.position.base import (
     AbsolutePosition,
     AttentionPosition,
@@ -62,25 +62,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Position:
-    """The position encodings of a model.
+    """The position encodings of a model."""
 
-    Attributes:
-        absolute: The absolute kind; None without one.
-        inside: Arguments of the kinds inside attention, of which each layer builds its own.
-        joining: How the absolute PE meets the tokens.
-        pe_norm: A key of ``PE_NORMS``; None where no layer norms an absolute PE.
-        normed: Whether the kinds inside attention are in their normed form.
-        between: Arguments of the kinds between layers, of which each layer before one builds its own.
-        given: Arguments of all kinds, without ``INITIAL``.
-    """
-
-    absolute: AbsolutePosition | None
-    inside: tuple[dict, ...]
-    joining: Joining
-    pe_norm: str | None = None
-    normed: bool = False
+    absolute: AbsolutePosition | None  # the absolute kind; None without one
+    inside: tuple[dict, ...]  # arguments of the kinds inside attention, of which each layer builds its own
+    joining: Joining  # how the absolute PE meets the tokens
+    pe_norm: str | None = None  # a key of ``PE_NORMS``; None where no layer norms an absolute PE
+    normed: bool = False  # whether the kinds inside attention are in their normed form
+    # arguments of the kinds between layers, of which each layer before one builds its own
     between: tuple[dict, ...] = ()
-    given: tuple[dict, ...] = ()
+    given: tuple[dict, ...] = ()  # arguments of all kinds, without ``INITIAL``
 
     def options(self) -> dict:
         """Return ``pe_type``, ``pe_joining`` and, where one norms an absolute PE, ``pe_norm``."""
@@ -149,8 +140,7 @@ def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str) -> Po
     given = [cfg for cfg in given if cfg.get('type') != 'none' or len(given) > 1]
     built = [_build(POSITION_ENCODINGS, cfg, 'pe_type', ('none',)) for cfg in given]
     joining = _build(JOININGS, pe_joining, 'pe_joining')
-    if pe_norm not in PE_NORMS:
-        raise ConfigError(f'unknown pe_norm={pe_norm!r}; choose one of: {", ".join(PE_NORMS)}')
+    require_choice('pe_norm', pe_norm, PE_NORMS)
     absolute = [kind for kind in built if isinstance(kind, AbsolutePosition)]
     if len(absolute) > 1:
         names = ', '.join(kind.name for kind in absolute)

@@ -17,23 +17,14 @@ from mmlape.models.grid import Grid, resize_map, tile_map
 
 
 class AttentionSlot(NamedTuple):
-    """What an encoding inside attention is attached to: one layer of one model.
+    """What an encoding inside attention is attached to: one layer of one model."""
 
-    Attributes:
-        layer: Index of the layer.
-        grid: Grid of patches that its tables are made for.
-        num_prefix: Tokens before the patches.
-        normed: Whether the joining asks for the normed form.
-        interpolate_mode: How tables are resized to other grids.
-        window: Whether the grid is that of a window, whatever the size of the image.
-    """
-
-    layer: int
-    grid: Grid
-    num_prefix: int = 0
-    normed: bool = False
-    interpolate_mode: str = 'bicubic'
-    window: bool = False
+    layer: int  # index of the layer
+    grid: Grid  # grid of patches that its tables are made for
+    num_prefix: int = 0  # tokens before the patches
+    normed: bool = False  # whether the joining asks for the normed form
+    interpolate_mode: str = 'bicubic'  # how tables are resized to other grids
+    window: bool = False  # whether the grid is that of a window, whatever the size of the image
 
 
 class AbsolutePosition(ABC):

@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 from mmlape.models.grid import Grid, cached_tensor
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
 from mmlape.registry import POSITION_ENCODINGS
@@ -37,28 +37,23 @@ READINGS = ('code', 'paper')
 
 @dataclass(frozen=True)
 class Buckets:
-    """A mapping of offsets (rows, columns) to buckets.
+    """A mapping of offsets (rows, columns) to buckets."""
 
-    Attributes:
-        method: 'euclidean' and 'quantization' map distances, 'product' pairs of row and column, 'cross' rows and
-            columns apart, to a table each.
-        alpha, beta, gamma: Of g; ranges are -beta to beta.
-        index: 'piecewise' (g) or 'clip' (h).
-        reading: 'code' rounds a distance before g and takes the squared distance for its rank, as the public code
-            does; 'paper' does as the equations say, with the rank among the distances of a grid without end.
-    """
-
+    # 'euclidean' and 'quantization' map distances, 'product' pairs of row and column, 'cross' rows and columns apart,
+    # to a table each
     method: str = 'product'
+    # alpha, beta, gamma: of g; ranges are -beta to beta
     alpha: float = 1.9
     beta: float = 3.8
     gamma: float = 15.2
-    index: str = 'piecewise'
+    index: str = 'piecewise'  # 'piecewise' (g) or 'clip' (h)
+    # 'code' rounds a distance before g and takes the squared distance for its rank, as the public code does; 'paper'
+    # does as the equations say, with the rank among the distances of a grid without end
     reading: str = 'code'
 
     def __post_init__(self):
         for key, choices in (('method', METHODS), ('index', INDEXES), ('reading', READINGS)):
-            if getattr(self, key) not in choices:
-                raise ConfigError(f'irpe: unknown {key}={getattr(self, key)!r}; choose one of: {", ".join(choices)}')
+            require_choice(key, getattr(self, key), choices, 'irpe: ')
         if not 0 < self.alpha < self.gamma or not self.alpha <= self.beta or self.beta < 1:
             raise ConfigError(
                 f'irpe: alpha={self.alpha:g}, beta={self.beta:g} and gamma={self.gamma:g} must be positive, alpha '
@@ -172,8 +167,7 @@ class ImageRPE(AttentionPosition):
         if len(steps) != 3:
             raise ConfigError(f'irpe: ratio={ratio!r} must be a number or (alpha, beta, gamma)')
         self.buckets = Buckets(method, *steps, index, reading)
-        if mode not in MODES:
-            raise ConfigError(f'irpe: unknown mode={mode!r}; choose one of: {", ".join(MODES)}')
+        require_choice('mode', mode, MODES, 'irpe: ')
         if not on or len(set(on)) < len(on) or set(on) - set('qkv'):
             raise ConfigError(f"irpe: on={on!r} must name one or more of q, k and v once, such as 'k' or 'qkv'")
         if mode == 'bias' and 'v' in on:

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 from mmlape.models.grid import Grid, cached_tensor
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
 from mmlape.registry import POSITION_ENCODINGS
@@ -143,9 +143,8 @@ class AxialRotary(Rotary):
         reference: Grid | None = None,
         pairs: str = 'interleaved',
     ):
-        for key, value, choices in (('coordinates', coordinates, COORDINATES), ('pairs', pairs, PAIRS)):
-            if value not in choices:
-                raise ConfigError(f'rope: unknown {key}={value!r}; choose one of: {", ".join(choices)}')
+        require_choice('coordinates', coordinates, COORDINATES, 'rope: ')
+        require_choice('pairs', pairs, PAIRS, 'rope: ')
         if reference and coordinates == 'normalised':
             raise ConfigError("rope: reference scales indices; leave it out with coordinates='normalised'")
         self.coordinates = _Axial(float(theta), coordinates, tuple(reference) if reference else None)
@@ -191,9 +190,8 @@ class MixedRotary(Rotary):
     def angles(self, attn: nn.Module, grid: Grid, device: torch.device) -> Tensor:
         """Return the angles, (heads, N, d / 2)."""
         freqs = attn.freqs if attn.freqs.dtype.itemsize > 2 else attn.freqs.float()
-        y, x = torch.cartesian_prod(*(torch.arange(side, device=device, dtype=freqs.dtype) for side in grid)).unbind(
-            -1
-        )
+        cells = torch.cartesian_prod(*(torch.arange(side, device=device, dtype=freqs.dtype) for side in grid))
+        y, x = cells.unbind(-1)
         return x[:, None] * freqs[0][:, None] + y[:, None] * freqs[1][:, None]  # no matmul, which autocast would round
 
     def found_in(self, attn: dict[str, Tensor]) -> bool:

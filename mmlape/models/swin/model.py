@@ -9,16 +9,11 @@ import torch
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.patch_embed import PATCH_NORMS
-from mmlape.models.layers.transformer_layer import (
-    TransformerEncoderLayer,
-    build_layers,
-    full_precision,
-    growing_rates,
-)
+from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, full_precision, growing_rates
 from mmlape.models.names import VARIANTS, name_models, resolve_arch
 from mmlape.models.position import AttentionSlot, Position, PositionType, Stream, joinings, resolve_position
 from mmlape.models.swin.checkpoint import SwinCheckpointAdapter
@@ -326,8 +321,7 @@ def _resolve_swin_position(pe_type: PositionType, pe_joining: str, pe_norm: str,
     unfit = [repr(kind.name) for kind in position.build_inside() if not kind.windows]
     if unfit:
         raise ConfigError(f'pe_type={pe_type!r}: {", ".join(unfit)} does not work in windows; leave it out')
-    if pe_hierarchy not in HIERARCHIES:
-        raise ConfigError(f'unknown pe_hierarchy={pe_hierarchy!r}; choose one of: {", ".join(HIERARCHIES)}')
+    require_choice('pe_hierarchy', pe_hierarchy, HIERARCHIES)
     if pe_hierarchy != 'merge' and position.absolute is None:
         raise ConfigError(
             f'pe_hierarchy={pe_hierarchy!r} would have no effect without an absolute kind in pe_type={pe_type!r}; '

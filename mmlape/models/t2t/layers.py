@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
+from mmlape.errors import require_choice
 from mmlape.models.grid import Grid, to_maps
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.patch_embed import complete_patches, norms_around
@@ -117,8 +117,7 @@ class TokensToToken(nn.Module):
         self, in_channels: int, embed_dims: int, token_dims: int, tokens_type: str, patch_norm: str, eps: float
     ):
         super().__init__()
-        if tokens_type not in TOKEN_LAYERS:
-            raise ConfigError(f'unknown tokens_type={tokens_type!r}; choose one of: {", ".join(TOKEN_LAYERS)}')
+        require_choice('tokens_type', tokens_type, TOKEN_LAYERS)
         pre, post = norms_around(patch_norm)
         layer, dims = TOKEN_LAYERS[tokens_type], 3 * 3 * token_dims
         self.attention1 = layer(7 * 7 * in_channels, token_dims)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 from mmlape.models.adapter.model import AdapterMixin, resolve_interactions
 from mmlape.models.timm.checkpoint import TimmViTAdapterCheckpointAdapter
 from mmlape.models.timm.model import Running, TimmViT
@@ -99,8 +99,7 @@ def _checked(vit: dict, mode: str) -> dict:
     kind = vit.pop('type', TimmViT)
     if getattr(kind, '__name__', str(kind)).rpartition('.')[2] != TimmViT.__name__:
         raise ConfigError(f'TimmViTAdapter: vit is a TimmViT, not {kind!r}; over our own ViT it is mmlape.ViTAdapter')
-    if mode not in MODES:
-        raise ConfigError(f'unknown mode={mode!r}; choose one of: {", ".join(MODES)}')
+    require_choice('mode', mode, MODES)
     fixed = [key for key in ('out_indices', 'out_type', 'final_norm') if key in vit]
     if fixed:
         raise ConfigError(f'TimmViTAdapter: vit takes no {", ".join(fixed)}; layers says what the pyramid reads')
@@ -117,8 +116,8 @@ def _fit_patch(vit: dict, patch14: str | None) -> bool:
     Raises:
         ConfigError: If the ViT's patch size does not fit.
     """
-    if patch14 not in (*PATCH14, None):
-        raise ConfigError(f'unknown patch14={patch14!r}; choose one of: {", ".join(PATCH14)}')
+    if patch14 is not None:
+        require_choice('patch14', patch14, PATCH14)
     embed = skeleton(find_model(vit['model_name'])).patch_embed
     side = vit.get('patch_size') or (vit.get('model_args') or {}).get('patch_size') or embed.patch_size[0]
     if side == PATCH:

@@ -6,15 +6,10 @@ from torch import nn
 
 
 class Changed:
-    """What such a subclass derives from first; copies, pickles and averages of weights are of the subclass too.
+    """What such a subclass derives from first; copies, pickles and averages of weights are of the subclass too."""
 
-    Attributes:
-        plain: The module's own class, whose methods still do the work.
-        change: The class that was put before it.
-    """
-
-    plain: type
-    change: type
+    plain: type  # the module's own class, whose methods still do the work
+    change: type  # the class that was put before it
 
     def __reduce__(self):
         """Name the two classes instead of the subclass, which no module has under its name."""

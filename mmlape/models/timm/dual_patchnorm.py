@@ -7,7 +7,7 @@ LN1 is ``patch_embed.norm``, where timm has a place for it; LN0 is ``patch_embed
 
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 from mmlape.models.layers.patch_embed import PATCH_NORMS, project_normed
 from mmlape.models.timm.changed import Changed, StandIn, subclass
 from mmlape.models.timm.joined import Joined
@@ -35,8 +35,7 @@ def add_dual_patchnorm(model: nn.Module, patch_norm: str = 'dual') -> nn.Module:
         StackError: If timm is missing or too old.
     """
     names = [name for name in PATCH_NORMS if name != 'none']
-    if patch_norm not in names:
-        raise ConfigError(f'add_dual_patchnorm: unknown patch_norm={patch_norm!r}; choose one of: {", ".join(names)}')
+    require_choice('patch_norm', patch_norm, names, 'add_dual_patchnorm: ')
     builders = PATCH_NORMS[patch_norm]
     _check(model, patch_norm)
     embed, weight = model.patch_embed, model.patch_embed.proj.weight
@@ -54,17 +53,11 @@ def add_dual_patchnorm(model: nn.Module, patch_norm: str = 'dual') -> nn.Module:
 
 
 class PatchNormed(Changed):
-    """timm's patch embedding with a norm before the linear map.
+    """timm's patch embedding with a norm before the linear map."""
 
-    Attributes:
-        patch_norm: A key of ``PATCH_NORMS``.
-        norms_position: Whether the model norms tokens + PE.
-        norm0: The norm of a patch's values, or None.
-    """
-
-    patch_norm: str
-    norms_position: bool
-    norm0: nn.Module | None
+    patch_norm: str  # a key of ``PATCH_NORMS``
+    norms_position: bool  # whether the model norms tokens + PE
+    norm0: nn.Module | None  # the norm of a patch's values, or None
 
     def forward(self, x: Tensor) -> Tensor:
         """Run timm's method on images (B, C, H, W)."""

@@ -96,13 +96,9 @@ class _Layers(tuple):
 
 
 class Joined(Changed):
-    """A ViT of timm whose layers join the PE.
+    """A ViT of timm whose layers join the PE."""
 
-    Attributes:
-        joining: How they do.
-    """
-
-    joining: Joining
+    joining: Joining  # how they do
 
     def forward_features(self, *args, **kwargs):
         """Run timm's method with the PE joined in every layer."""
@@ -144,17 +140,11 @@ class Joined(Changed):
 
 
 class JoinedPre(Changed):
-    """A layer of timm with a norm before attention: attention sees norm1(x) + w_l.
+    """A layer of timm with a norm before attention: attention sees norm1(x) + w_l."""
 
-    Attributes:
-        number: Its index in the model.
-        joining: How it joins the PE.
-        pe_norm: Its norm of the PE; None for a joining without one.
-    """
-
-    number: int
-    joining: Joining
-    pe_norm: nn.Module | None
+    number: int  # its index in the model
+    joining: Joining  # how it joins the PE
+    pe_norm: nn.Module | None  # its norm of the PE; None for a joining without one
 
     def forward(self, x: Tensor, *args, run: JoinedForward | None = None, **kwargs) -> Tensor:
         """Run timm's layer on tokens (B, N, D) in one forward of the model.

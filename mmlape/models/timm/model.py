@@ -26,15 +26,10 @@ DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
 
 
 class Running(NamedTuple):
-    """What the layers of one forward need beside the tokens.
+    """What the layers of one forward need beside the tokens."""
 
-    Attributes:
-        layers: The layers.
-        rope: Rotary angles; None without.
-    """
-
-    layers: Sequence[Callable]
-    rope: Tensor | None
+    layers: Sequence[Callable]  # the layers
+    rope: Tensor | None  # rotary angles; None without
 
 
 @MODELS.register_module()

@@ -47,15 +47,10 @@ class TimmNames(Mapping):
 
 
 class TimmSource(NamedTuple):
-    """A model of timm's registry.
+    """A model of timm's registry."""
 
-    Attributes:
-        name: As timm knows it, with the tag of its weights if one is named.
-        pretrained_cfg: timm's description of those weights.
-    """
-
-    name: str
-    pretrained_cfg: dict
+    name: str  # as timm knows it, with the tag of its weights if one is named
+    pretrained_cfg: dict  # timm's description of those weights
 
     @property
     def architecture(self) -> str:

@@ -351,18 +351,9 @@ TARGETS = {
             'patch_norm': ['none', 'post', 'post-posemb'],
             'norm_placement': ['sub-ln'],
             **dict.fromkeys(
-                (
-                    'with_cls_token',
-                    'num_registers',
-                    'with_prefix_pe',
-                    'qkv_bias',
-                    'layer_scale_init_value',
-                    'final_norm',
-                    'norm_cfg',
-                    'act_cfg',
-                    'out_type',
-                )
+                ('with_cls_token', 'num_registers', 'with_prefix_pe', 'qkv_bias', 'layer_scale_init_value')
             ),
+            **dict.fromkeys(('final_norm', 'norm_cfg', 'act_cfg', 'out_type')),
         },
         clashes=_clashes_in_timm,
     ),

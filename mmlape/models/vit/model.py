@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, require_choice
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import resolve_norm_placement
@@ -170,13 +170,9 @@ class VisionTransformer(IsotropicBackbone):
         self.pe_type, self.pe_joining = pe_type, pe_joining
         self.interpolate_mode, self.with_prefix_pe = interpolate_mode, with_prefix_pe
         self.frozen_stages = frozen_stages
-        for key, value, known in (
-            ('ffn_type', ffn_type, tuple(FFN_TYPES)),
-            ('patch_padding', patch_padding, ('end', 'center')),
-            ('final_norm', final_norm, (True, False, 'every')),
-        ):
-            if value not in known:
-                raise ConfigError(f'unknown {key}={value!r}; choose one of: {", ".join(map(str, known))}')
+        require_choice('ffn_type', ffn_type, FFN_TYPES)
+        require_choice('patch_padding', patch_padding, ('end', 'center'))
+        require_choice('final_norm', final_norm, (True, False, 'every'))
         self.norm_every = final_norm == 'every'
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         self.position = resolve_position(pe_type, pe_joining, pe_norm)
