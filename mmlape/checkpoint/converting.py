@@ -317,6 +317,7 @@ def run_config(src: Path) -> list[Path]:
 
 
 def without_folders(text: str) -> str:
-    """Return text whose absolute paths are names only; in quotes they may have spaces."""
+    """Return text whose absolute paths are names only (in quotes with spaces), and whose addresses name no user."""
+    text = re.sub(r'(?<=://)[^/\s\'"]+@', '', text)
     text = re.sub(r"""(['"])~?/[^'"\n]*?([^'"/\n]+)/?\1""", r'\1\2\1', text)
     return re.sub(r'(?<![\w.:/~])~?/(?:[\w.+@=-]+/)*([\w.+@=-]+)', r'\1', text)

@@ -33,6 +33,9 @@ from mmlape.files import atomic_path
 WEIGHTS, CONFIG, CARD = 'model.safetensors', 'config.py', 'README.md'
 TASKS = {'mmdet': 'object-detection', 'mmseg': 'image-segmentation', 'mmpretrain': 'image-classification'}
 """The hub's name for the task of a config, by its ``default_scope``."""
+_BUILT_BY = ('type', 'constructor', 'runner_type')
+"""Keys whose value MMEngine looks up in a registry, else imports and calls, whatever it is."""
+_REGISTERED = re.compile(r'[^.]*|(mmlape|mmengine|mmcv|mmdet|mmseg|mmpretrain)\.[A-Z]\w*')
 _PLAIN = (
     ast.Module, ast.Assign, ast.Store, ast.Load, ast.Call, ast.keyword, ast.Constant, ast.List, ast.Tuple, ast.Dict,
     ast.UnaryOp, ast.USub,
@@ -97,7 +100,8 @@ def write_repository(src: Path, folder: Path, name: str, weights: str = 'plain')
         about |= dict(pipeline_tag=task) if task else {}
         about |= dict(eval_results=[EvalResult(task, data, data, *item) for item in metrics.items()] or None)
     front = ModelCardData(**about).to_yaml()
-    (folder / CARD).write_text(f'---\n{front}\n---\n\n{card.replace(WEIGHTS.partition(".")[0], name, 1)}')
+    text = f'---\n{front}\n---\n\n{card.replace(WEIGHTS.partition(".")[0], name, 1)}'
+    (folder / CARD).write_text(text, encoding='utf-8')
 
 
 def _metrics(src: Path) -> dict[str, float]:
@@ -125,9 +129,12 @@ def pull(name: str, folder: str | Path, overwrite: bool = False) -> list[Path]:
 
     Raises:
         CheckpointError: If nothing can be downloaded, the weights are no published checkpoint, the config is more
-            than plain values, or files are there already.
+            than plain values, or one of the three files is there already.
     """
     repository, _, revision = name.partition('@')
+    there = [str(path) for file in (WEIGHTS, CONFIG, CARD) if (path := Path(folder, file)).exists()]
+    if there and not overwrite:
+        raise CheckpointError(f'{", ".join(there)}: there already; choose another folder or pass --overwrite')
     with _hub(repository) as hub:
 
         def fetch(file: str) -> Path | None:
@@ -146,23 +153,23 @@ def pull(name: str, folder: str | Path, overwrite: bool = False) -> list[Path]:
             f'hf-hub:{name} takes weights of others'
         )
     if CONFIG in found:
-        check_plain(found[CONFIG].read_text(encoding='utf-8'), f'{name}/{CONFIG}')
-    there = [str(path) for file in found if (path := Path(folder, file)).exists()]
-    if there and not overwrite:
-        raise CheckpointError(f'{", ".join(there)}: there already; choose another folder or pass --overwrite')
+        check_plain(found[CONFIG].read_bytes(), f'{name}/{CONFIG}')
     for file, source in found.items():
         with atomic_path(Path(folder, file)) as partial:
             shutil.copyfile(source, partial)
     return [Path(folder, file) for file in found]
 
 
-def check_plain(text: str, where: str | Path) -> None:
+def check_plain(content: str | bytes, where: str | Path) -> None:
     """Check that a config is assignments of plain values, so that reading it runs no code.
+
+    What is built from it must have a registered name, which 'os.system' is not.
 
     Raises:
         CheckpointError: If it is more.
     """
     try:
+        text = content if isinstance(content, str) else content.decode()
         nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise CheckpointError(f'{where}: no config ({error})') from error
@@ -172,13 +179,27 @@ def check_plain(text: str, where: str | Path) -> None:
             f'{where}: refused, the config is more than plain values (line {getattr(refused, "lineno", 1)}), so '
             'reading it could run code; `mmlape print-config` writes one of plain values'
         )
+    paths = [value for node in nodes for value in _built(node) if not _REGISTERED.fullmatch(value)]
+    if paths:
+        raise CheckpointError(
+            f'{where}: refused, {paths[0]!r} names code by its path, which could be any function; register the class '
+            'and give its registered name'
+        )
 
 
 def _is_plain(node: ast.AST) -> bool:
     """Check that a node is part of an assignment of plain values; ``_base_`` would name another file."""
     if isinstance(node, ast.Name):
         return node.id == 'dict' if isinstance(node.ctx, ast.Load) else node.id != '_base_'
-    return isinstance(node, _PLAIN)
+    return isinstance(node, _PLAIN) and not getattr(node, 'args', None)
+
+
+def _built(node: ast.AST) -> list[str]:
+    """Return the texts that are values of ``_BUILT_BY`` in a dict."""
+    items = [(node.arg, node.value)] if isinstance(node, ast.keyword) else []
+    items += zip(node.keys, node.values) if isinstance(node, ast.Dict) else []
+    values = [getattr(value, 'value', None) for key, value in items if getattr(key, 'value', key) in _BUILT_BY]
+    return [value for value in values if isinstance(value, str)]
 
 
 @contextlib.contextmanager

@@ -1,4 +1,6 @@
-"""`mmlape completion`: a shell's completion of the commands, their options and files."""
+"""Print the script with which a shell completes `mmlape`: `mmlape completion bash >
+~/.local/share/bash-completion/completions/mmlape` once, or `mmlape completion zsh > DIR/_mmlape` with a DIR of $fpath.
+A new version of the package needs a new script."""
 
 import argparse
 import importlib
@@ -7,17 +9,10 @@ from mmlape.commands import COMMANDS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.description = (
-        'Print the script with which a shell completes `mmlape`: '
-        '`mmlape completion bash > ~/.local/share/bash-completion/completions/mmlape` once, or '
-        '`mmlape completion zsh > DIR/_mmlape` with a DIR of $fpath. A new version of the package needs a new script.'
-    )
     parser.add_argument('shell', choices=('bash', 'zsh', 'tcsh'), help='the shell that completes')
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script."""
     import shtab
 
     parser = complete_parser()

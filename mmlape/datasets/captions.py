@@ -3,14 +3,13 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
-from glob import glob
 from pathlib import Path
 
 import numpy as np
 from mmcv.transforms import BaseTransform
 from mmengine.dataset import BaseDataset
 
-from mmlape.datasets.shards import PREFIX, read_shards
+from mmlape.datasets.shards import PREFIX, files_of, read_shards
 from mmlape.errors import DataError
 from mmlape.registry import DATASETS, TRANSFORMS
 
@@ -70,7 +69,7 @@ def read_captions(path: str) -> list[tuple[str, str]]:
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
         raise DataError(f'Captions {path}: unknown format {suffix!r}; it is one of {", ".join(FORMATS)}.')
-    if not glob(path):
+    if not files_of(path):
         raise DataError(f'Captions {path} do not exist. --cfg-options data_root=DIR/ sets where the data lie.')
     text = '' if suffix == '.tar' else Path(path).read_text(encoding='utf-8')
     pairs = list(

@@ -1,7 +1,9 @@
 """Files inside tar archives, as WebDataset's shards: read in place, by names ``tar://SHARD.tar/MEMBER``."""
 
+import contextlib
 import json
 import os
+import re
 import tarfile
 from collections.abc import Iterator
 from functools import cache
@@ -32,18 +34,36 @@ def members(shard: str) -> dict[str, tuple[int, int]]:
         ) from error
 
 
+def files_of(pattern: str) -> list[str]:
+    """Return the files of a pattern by ``*`` and ``?``; a name with such characters may be a file's own."""
+    return [pattern] if os.path.isfile(pattern) else sorted(glob(pattern))
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return shard and member of ``tar://SHARD.tar/MEMBER``; folders may end in .tar, too.
+
+    Raises:
+        FileNotFoundError: There is no such shard.
+    """
+    name = name.removeprefix(PREFIX)
+    for end in re.finditer(r'\.tar(?=/)', name, re.IGNORECASE):
+        if os.path.isfile(name[: end.end()]):
+            return name[: end.end()], name[end.end() + 1 :]
+    raise FileNotFoundError(f'no archive of {name}')
+
+
 @register_backend('mmlape.tar', prefixes='tar')
 class TarBackend(BaseStorageBackend):
     """MMEngine's access to files in archives; `LoadImageFromFile` reads images by it."""
 
     def get(self, filepath: str) -> bytes:
         """Return the bytes of ``tar://SHARD.tar/MEMBER``; raise FileNotFoundError if there is no such member."""
-        shard, _, name = filepath.removeprefix(PREFIX).partition('.tar/')
+        shard, name = split_name(filepath)
         try:
-            offset, size = members(f'{shard}.tar')[name]
+            offset, size = members(shard)[name]
         except KeyError as error:
-            raise FileNotFoundError(f'no member {name} in {shard}.tar') from error
-        with open(f'{shard}.tar', 'rb') as file:
+            raise FileNotFoundError(f'no member {name} in {shard}') from error
+        with open(shard, 'rb') as file:
             file.seek(offset)
             return file.read(size)
 
@@ -62,19 +82,19 @@ def read_shards(pattern: str) -> Iterator[tuple[str, str]]:
         DataError: A shard cannot be read, or an image has no caption; the message names it.
     """
     backend = TarBackend()
-    for shard in sorted(glob(pattern)):
+    for shard in files_of(pattern):
         for name in members(shard):
             folder, base = os.path.split(name)
             key, _, ending = base.partition('.')
             if ending.lower() not in IMAGES:
                 continue
             image, stem = f'{PREFIX}{shard}/{name}', os.path.join(folder, key)
-            if f'{stem}.txt' in members(shard):
-                text = backend.get_text(f'{PREFIX}{shard}/{stem}.txt')
-            elif f'{stem}.json' in members(shard):
-                text = json.loads(backend.get_text(f'{PREFIX}{shard}/{stem}.json')).get('caption')
-            else:
-                text = None
+            text = None
+            with contextlib.suppress(ValueError, AttributeError):  # no UTF-8, no JSON, no object
+                if f'{stem}.txt' in members(shard):
+                    text = backend.get_text(f'{PREFIX}{shard}/{stem}.txt')
+                elif f'{stem}.json' in members(shard):
+                    text = json.loads(backend.get_text(f'{PREFIX}{shard}/{stem}.json')).get('caption')
             if not isinstance(text, str) or not text.strip():
                 raise DataError(f'Shard {shard}: {name} has no caption, a {key}.txt or a {key}.json with "caption".')
             yield image, text.strip()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import portalocker
 from mmengine.config import Config
-from mmengine.visualization.vis_backend import WandbVisBackend, force_init_env
+from mmengine.visualization.vis_backend import MLflowVisBackend, WandbVisBackend, force_init_env
 
 from mmlape.engine.options import TRACKERS
 from mmlape.engine.plan import default_work_dir
@@ -17,6 +17,7 @@ from mmlape.registry import VISBACKENDS
 
 PROJECT = 'mmlape'
 """Of Weights & Biases and MLflow, unless WANDB_PROJECT and MLFLOW_EXPERIMENT_NAME say otherwise."""
+MLFLOW_FILE = Path('mlflow.db')
 
 
 @VISBACKENDS.register_module()
@@ -27,6 +28,18 @@ class WandbBackend(WandbVisBackend):
     def add_config(self, config: Config, **kwargs) -> None:
         """Record the config."""
         self._wandb.config.update(config.to_dict(), allow_val_change=True)
+
+
+@VISBACKENDS.register_module()
+class MlflowBackend(MLflowVisBackend):
+    """MMEngine's backend; the store's address may hold a password, so it is not part of the config."""
+
+    def __init__(self, save_dir: str, **kwargs) -> None:
+        super().__init__(save_dir, tracking_uri=_store(), **kwargs)
+
+
+def _store() -> str:
+    return os.environ.get('MLFLOW_TRACKING_URI') or f'sqlite:///{MLFLOW_FILE.absolute()}'
 
 
 def require_trackers(options: argparse.Namespace) -> list[str]:
@@ -70,14 +83,14 @@ def _mlflow(run: str, arm: str) -> dict:
     """Return MLflow's backend, and create its database and experiment, which runs that start at once cannot."""
     import mlflow
 
-    remote, file = os.environ.get('MLFLOW_TRACKING_URI'), Path('mlflow.db').absolute()
-    uri, experiment = remote or f'sqlite:///{file}', os.environ.get('MLFLOW_EXPERIMENT_NAME', PROJECT)
+    uri, experiment = _store(), os.environ.get('MLFLOW_EXPERIMENT_NAME', PROJECT)
+    remote = os.environ.get('MLFLOW_TRACKING_URI')
     try:
-        with contextlib.nullcontext() if remote else portalocker.Lock(f'{file}.lock', timeout=600):
+        with contextlib.nullcontext() if remote else portalocker.Lock(f'{MLFLOW_FILE}.lock', timeout=600):
             mlflow.set_tracking_uri(uri)
             mlflow.set_experiment(experiment)
     except (mlflow.MlflowException, portalocker.LockException, OSError) as error:
         raise ConfigError(f'--mlflow: {uri} cannot be used: {error}; MLFLOW_TRACKING_URI names another') from error
     # MLflow refuses keys and lengths that configs have, so that they are no parameters; the file is an artifact
-    more = dict(tracking_uri=uri, tracked_config_keys=())
-    return dict(type='MLflowVisBackend', exp_name=experiment, run_name=run, tags=dict(arm=arm), **more)
+    more = dict(tags=dict(arm=arm), tracked_config_keys=())
+    return dict(type='mmlape.MlflowBackend', exp_name=experiment, run_name=run, **more)

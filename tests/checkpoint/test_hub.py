@@ -136,7 +136,7 @@ def trained(tmp_path):
     )
     (folder / 'run.json').write_text(json.dumps(run))
     (folder / 'segmenter_tiny_4xb2-160k_ade20k.py').write_text(
-        f"data_root = '{folder}/data'\ndefault_scope = 'mmseg'\n"
+        f"data_root = '{folder}/data'\ndefault_scope = 'mmseg'\nstore = 'http://me:secret@host.example/x'\n"
         'model = dict(lr=-1.0, scale=(512, 128), a=[None, True])\n'
     )
     model = vit(pe_joining='lape')
@@ -169,8 +169,10 @@ def test_a_push_is_pulled_again(hub, trained, tmp_path, capsys):
     cfg = load_config(tmp_path / 'pulled' / CONFIG)
     assert cfg.model.to_dict() == dict(lr=-1.0, scale=(512, 128), a=[None, True])
     assert set(read_checkpoint(f'hf-hub:{OURS}')) >= set(model.state_dict())
+    files[WEIGHTS] = b'not read'
     with pytest.raises(CheckpointError, match='there already; choose another folder or pass --overwrite'):
         pull(OURS, tmp_path / 'pulled')
+    files[WEIGHTS] = (tmp_path / 'pulled' / WEIGHTS).read_bytes()
     pull(OURS, tmp_path / 'pulled', overwrite=True)
 
 
@@ -226,6 +228,10 @@ def test_names_of_weights_are_tried_in_turn(hub, tmp_path):
         "_base_ = 'other.py'",
         'a = dict.__class__',
         "a = ['b\\{{$N:}}', '+open()+', '']",
+        "model = dict(type='os.system', command='x')",
+        "model = {'type': 'mmengine.load', 'file': 'x.pkl'}",
+        "model = dict([('type', 'os.system')], command='x')",
+        "a = '\udcff'",  # no UTF-8
         'a = (',
     ],
 )
@@ -235,7 +241,7 @@ def test_a_pulled_config_runs_no_code(hub, tmp_path, text):
     with pytest.raises(CheckpointError, match='config'):
         check_plain(text, 'config.py')
     record = json.dumps(record_of(vit()).plain())
-    hub[OURS] = {WEIGHTS: save(vit().state_dict(), {'mmlape': record}), CONFIG: text.encode()}
+    hub[OURS] = {WEIGHTS: save(vit().state_dict(), {'mmlape': record}), CONFIG: text.encode(errors='surrogateescape')}
     with pytest.raises(CheckpointError, match=f'{OURS}/config.py: (refused|no config)'):
         pull(OURS, tmp_path / 'pulled')
     assert not (tmp_path / 'pulled').exists()

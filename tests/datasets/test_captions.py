@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from config_helpers import ROOT
 from mmengine.config import Config
 from mmengine.dataset import Compose
@@ -15,7 +16,7 @@ from mmengine.runner import Runner
 from PIL import Image
 from tiny import difference, evaluations, run
 
-from mmlape.datasets.captions import CaptionDataset, RandomCaption
+from mmlape.datasets.captions import CaptionDataset, RandomCaption, read_captions
 from mmlape.datasets.checks import check_data
 from mmlape.datasets.mini import scenes
 from mmlape.datasets.mini.make import MiniOptions, make_mini_data
@@ -85,9 +86,27 @@ def test_shards_are_read_in_place(tmp_path):
         TarBackend().get(f'tar://{tmp_path}/001.tar/z.png')
 
 
+def test_odd_names(tmp_path):
+    folder = tmp_path / 'cc3m.tar' / 'set [1]'
+    folder.mkdir(parents=True)
+    write_shard(folder / '0*.TAR', x_tar__a_png=b'image', x_tar__a_txt=b'one')
+    ((image, text),) = read_captions(str(folder / '0*.TAR'))
+    assert (TarBackend().get(image), text) == (b'image', 'one')
+    with pytest.raises(FileNotFoundError, match='no archive of'):
+        TarBackend().get(f'tar://{tmp_path}/none.tar/a.png')
+    (folder / 'c.tsv').write_text('a.jpg\ta dog\n')
+    assert read_captions(str(folder / 'c.tsv')) == [('a.jpg', 'a dog')]
+
+
 @pytest.mark.parametrize(
     ('content', 'reason'),
-    [(None, r'000\.tar cannot be read'), (dict(a_png=b''), r'000\.tar: a\.png has no caption, a a\.txt or')],
+    [
+        (None, r'000\.tar cannot be read'),
+        (dict(a_png=b''), r'000\.tar: a\.png has no caption, a a\.txt or'),
+        (dict(a_png=b'', a_txt=b'\xff'), r'a\.png has no caption'),
+        (dict(a_png=b'', a_json=b'{'), r'a\.png has no caption'),
+        (dict(a_png=b'', a_json=b'["red"]'), r'a\.png has no caption'),
+    ],
 )
 def test_wrong_shards(tmp_path, content, reason):
     if content is None:
@@ -155,6 +174,25 @@ def test_features_of_changing_images_are_not_kept(tmp_path):
     runner.bare_model = SimpleNamespace()
     with pytest.raises(ConfigError, match=r'only mmlape\.LiT'):
         ImageFeatureHook(str(tmp_path)).before_train(runner)
+
+
+def test_features_of_a_replaced_image_are_computed_again(tmp_path):
+    Image.new('RGB', (8, 8), 'red').save(tmp_path / 'a.bmp')
+    (tmp_path / 'c.tsv').write_text('a.bmp\ta square\n')
+    data = CaptionDataset('c.tsv', str(tmp_path), pipeline=[dict(type='mmpretrain.PackInputs')])
+    model = SimpleNamespace(image_features=None, backbone=torch.nn.Linear(2, 2), width=2)
+    cfg = Config(dict(model=dict(backbone={}, data_preprocessor={}), train_dataloader=dict(dataset=dict(pipeline=[]))))
+    runner = SimpleNamespace(bare_model=model, cfg=cfg, train_dataloader=SimpleNamespace(dataset=data))
+
+    def files() -> int:
+        ImageFeatureHook(str(tmp_path / 'features')).before_train(runner)
+        return len(list((tmp_path / 'features').iterdir()))
+
+    assert files() == files() == 1
+    Image.new('RGB', (8, 8), 'blue').save(tmp_path / 'a.bmp')  # as large a file
+    assert files() == 2
+    torch.nn.init.zeros_(model.backbone.bias)
+    assert files() == 3
 
 
 def test_each_caption_is_chosen():

@@ -42,6 +42,7 @@ def test_trackers_are_flags(config, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path / 'packages')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv('WANDB_PROJECT', 'mine')
+    monkeypatch.setenv('MLFLOW_TRACKING_URI', store := 'http://someone:secret@store.example')
     work_dir = tmp_path / 'arm' / 'seed_7'
     folder, losses, scores = _trained(config, work_dir, '--tensorboard', '--wandb', '--mlflow')
     events = EventAccumulator(str(folder)).Reload()
@@ -49,7 +50,8 @@ def test_trackers_are_flags(config, tmp_path, monkeypatch):
     wandb, mlflow = (sys.modules.pop(name).calls for name in ('wandb', 'mlflow'))
     started = dict(project='mine', name='arm/seed_7', group='arm', dir=str(work_dir), resume='auto')
     assert wandb[0] == ('init', (), started)
-    assert ('set_tracking_uri', (f'sqlite:///{tmp_path}/mlflow.db',), {}) in mlflow
+    tracked = {args for name, args, _ in mlflow if name == 'set_tracking_uri'}
+    assert tracked == {(store,)} and not any('secret' in file.read_text() for file in work_dir.rglob('*.py'))
     assert ('set_experiment', ('mmlape',), {}) in mlflow and (
         'set_tag',
         ('mlflow.runName', 'arm/seed_7'),

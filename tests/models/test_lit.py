@@ -1,5 +1,6 @@
 """LiT: losses against NumPy, also in two processes; tokens; a frozen tower; zero-shot classes; that it learns."""
 
+import json
 import sys
 
 import numpy as np
@@ -258,6 +259,17 @@ def test_wrong_text_towers_of_transformers(bert, tmp_path):
         lit(tmp_path, text=text, tokenizer=dict(name=f'{tmp_path}/none'))
     with pytest.raises(ConfigError, match="unknown pool='max'"):
         lit(tmp_path, text=dict(text, pool='max'))
+
+
+def test_code_of_a_text_tower_is_not_run(tmp_path, monkeypatch):
+    pytest.importorskip('transformers')
+    monkeypatch.setattr('builtins.input', lambda *_: 'y')
+    own = dict(model_type='own', auto_map=dict(AutoConfig='own.Config'))
+    (tmp_path / 'config.json').write_text(json.dumps(own))
+    (tmp_path / 'own.py').write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    with pytest.raises(ConfigError, match='transformers has no'):
+        lit(tmp_path, text=dict(type='mmlape.TransformersText', name=str(tmp_path)))
+    assert not (tmp_path / 'ran').exists()
 
 
 def test_without_transformers_it_is_said_what_to_install(monkeypatch, tmp_path):

@@ -2,14 +2,10 @@
 
 import os
 from collections.abc import Iterator
-from glob import glob
 
 from mmlape.datasets.captions import image_path, read_captions
-from mmlape.datasets.formats.base import ERROR, DataIssue, DataSource, ImageEntry
-from mmlape.datasets.shards import PREFIX
-
-QUICKLY_FOUND = 100_000
-"""So many files are looked up in about a second."""
+from mmlape.datasets.formats.base import ERROR, QUICKLY_FOUND, DataIssue, DataSource, ImageEntry
+from mmlape.datasets.shards import PREFIX, files_of
 
 
 class CaptionSource(DataSource):
@@ -22,7 +18,7 @@ class CaptionSource(DataSource):
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
         """Check that the file can be read, and that each of its images exists."""
         self.require(self.root, 'Data root')
-        self.require(self.ann_file, 'Annotation file', lambda pattern: bool(glob(pattern)))
+        self.require(self.ann_file, 'Annotation file', lambda pattern: bool(files_of(pattern)))
         self.require(self.image_dir, 'Image directory')
         pairs = read_captions(self.ann_file)
         images = dict.fromkeys(image_path(self.image_dir, image) for image, _ in pairs)

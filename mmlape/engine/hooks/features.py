@@ -2,15 +2,17 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from mmengine.dist import barrier, is_main_process
+from mmengine.dist import barrier, broadcast_object_list, is_main_process
 from mmengine.hooks import Hook
 from torch import Tensor
 
+from mmlape.datasets.shards import PREFIX, split_name
 from mmlape.engine.distributed.sharding import full_tensor
 from mmlape.errors import ConfigError
 from mmlape.files import atomic_path
@@ -47,12 +49,21 @@ class FeatureCache:
         return features
 
 
+def _version(image: str) -> tuple[int, int] | None:
+    """Return size and time of an image's file, or of its archive; None where it is on no disk of this machine."""
+    try:
+        known = os.stat(split_name(image)[0] if image.startswith(PREFIX) else image)
+    except OSError:
+        return None
+    return known.st_size, known.st_mtime_ns
+
+
 @HOOKS.register_module()
 class ImageFeatureHook(Hook):
     """Have `mmlape.LiT` compute the frozen features of each training image once, in float32.
 
-    The file's name is a hash of the tower, its weights, the transforms and the images, so that a resumed run and other
-    runs of the same tower continue with it, and nothing else does.
+    The file's name is a hash of the tower, its weights, the transforms and the images (path, size and time of their
+    files), so that a resumed run and other runs of the same tower continue with it, and nothing else does.
 
     Args:
         folder: Where the file is; 4 bytes times width times images.
@@ -81,6 +92,7 @@ class ImageFeatureHook(Hook):
             )
         images = [dataset.get_data_info(index)['img_path'] for index in range(len(dataset))]
         parts = [
+            [_version(image) for image in images],
             cfg.model.backbone,
             cfg.model.data_preprocessor,
             cfg.train_dataloader.dataset.pipeline,
@@ -90,7 +102,9 @@ class ImageFeatureHook(Hook):
         for name, value in sorted(model.backbone.state_dict().items()):
             digest.update(name.encode())
             digest.update(full_tensor(value).contiguous().cpu().view(-1).view(torch.uint8).numpy())
-        file = self.folder / f'{digest.hexdigest()[:16]}.npy'
+        names = [digest.hexdigest()[:16]]
+        broadcast_object_list(names)  # a copy of the images on another machine has other times
+        file = self.folder / f'{names[0]}.npy'
         if is_main_process() and not file.exists():
             with atomic_path(file) as partial:
                 np.save(partial, np.full((len(images), model.width), np.nan, np.float32))

@@ -26,9 +26,9 @@ def _library() -> ModuleType:
 
 
 def _loaded(kind: str, name: str, **options):
-    """Return what ``AutoConfig``, ``AutoModel`` or ``AutoTokenizer`` loads, or raise ConfigError."""
+    """Return what ``AutoConfig``, ``AutoModel`` or ``AutoTokenizer`` loads without code of its own, or raise."""
     try:
-        return getattr(_library(), kind).from_pretrained(name, **options)
+        return getattr(_library(), kind).from_pretrained(name, trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
         reason = ' '.join(str(error).split())[:200]
         raise ConfigError(f'transformers has no {name!r} ({reason}); give a folder, or a name on the hub') from error
