@@ -81,7 +81,7 @@ def read_captions(path: str) -> list[tuple[str, str]]:
 
 
 def _tsv(path: str, text: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split('\n'), 1):  # captions may have Unicode's separators
         if line.strip():
             image, tab, caption = line.partition('\t')
             if not (tab and image.strip() and caption.strip()):
@@ -92,7 +92,7 @@ def _tsv(path: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _jsonl(path: str, text: str) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split('\n'), 1):
         if line.strip():
             where = f'{path}, line {number}'
             yield from _pairs_of(where, _parsed(where, line))

@@ -52,6 +52,13 @@ def test_formats(tmp_path, name):
     assert found == {str(folder / 'a.jpg'): ['a dog', 'a black dog'], str(folder / 'b.jpg'): ['two cats, asleep']}
 
 
+def test_separators_of_unicode_are_part_of_a_caption(tmp_path):
+    (tmp_path / 'c.tsv').write_text('a.jpg\ta\u2028dog\x85\nb.jpg\ttwo cats\n', encoding='utf-8')
+    (tmp_path / 'c.jsonl').write_text('{"image": "a.jpg", "caption": "a\u2028dog"}\n', encoding='utf-8')
+    assert read_captions(str(tmp_path / 'c.tsv')) == [('a.jpg', 'a\u2028dog'), ('b.jpg', 'two cats')]
+    assert read_captions(str(tmp_path / 'c.jsonl')) == [('a.jpg', 'a\u2028dog')]
+
+
 def write_shard(path, **files):
     with tarfile.open(path, 'w') as archive:
         for name, content in files.items():
