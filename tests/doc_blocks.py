@@ -243,8 +243,8 @@ def check_python(block: Block, files: set[str], folder: Path) -> None:
     code = block.code
     tree = ast.parse(code)
     (folder / 'block.py').write_text(''.join(f'{name} = 0\n' for name in block.note.split()) + code)
-    linted = subprocess.run(['ruff', 'check', '-q', '--isolated', '--select', 'F821', 'block.py'], cwd=folder,
-                            text=True, capture_output=True)  # fmt: skip
+    command = [sys.executable, '-m', 'ruff', 'check', '-q', '--isolated', '--select', 'F821', 'block.py']
+    linted = subprocess.run(command, cwd=folder, text=True, capture_output=True)
     assert not linted.returncode, linted.stdout + linted.stderr
     known = {}
     for node in ast.walk(tree):

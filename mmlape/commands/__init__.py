@@ -25,7 +25,7 @@ COMMANDS = {
     'list-models': 'print the names of the models that mmlape.get_model builds',
     'print-params': "print the parameter groups of a config's optimiser",
     'model-cost': 'count parameters and FLOPs of a config, by part',
-    'demo': 'run the full pipeline on the mini data, in less than ten minutes on two cores',
+    'demo': 'run the full pipeline on the mini data, in five minutes on two cores',
     'completion': 'print the script with which a shell completes this command',
     'doctor': 'check the installation, and print the command that fixes each problem',
     'install-ops': "let MM's own tools do without a compiled mmcv",

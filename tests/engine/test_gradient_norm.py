@@ -1,6 +1,5 @@
 """Gradient norms by depth: against torch.autograd, through accumulation, clipping, loss scales and processes."""
 
-import contextlib
 import json
 import sys
 from types import SimpleNamespace
@@ -170,8 +169,7 @@ def test_sizes_stand_side_by_side(tmp_path, monkeypatch):
         for stem in ('none', 'dual')
     }
     drawn = []
-    monkeypatch.setattr(gradient_norms_figure.Figure, 'savefig', lambda figure, *args, **more: drawn.append(figure))
-    monkeypatch.setattr(gradient_norms_figure, 'atomic_path', contextlib.nullcontext)
+    monkeypatch.setattr(gradient_norms_figure, 'save_figure', lambda figure, path: drawn.append(figure))
     plot_norms(arms, tmp_path / 'norms.png')
     titles = [axes.get_title() for axes in drawn[0].axes]
     assert [title.split(',')[0] for title in titles[:3]] == ['deit-base/32', 'deit-small/32', '2x16/7']
