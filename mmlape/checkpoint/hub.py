@@ -163,7 +163,7 @@ def pull(name: str, folder: str | Path, overwrite: bool = False) -> list[Path]:
 def check_plain(content: str | bytes, where: str | Path) -> None:
     """Check that a config is assignments of plain values, so that reading it runs no code.
 
-    What is built from it must have a registered name, which 'os.system' is not.
+    What is built from it must have a registered name, which 'os.system' is not, and no file may be a pickle.
 
     Raises:
         CheckpointError: If it is more.
@@ -179,11 +179,13 @@ def check_plain(content: str | bytes, where: str | Path) -> None:
             f'{where}: refused, the config is more than plain values (line {getattr(refused, "lineno", 1)}), so '
             'reading it could run code; `mmlape print-config` writes one of plain values'
         )
-    paths = [value for node in nodes for value in _built(node) if not _REGISTERED.fullmatch(value)]
-    if paths:
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    risks = [value for node in nodes for value in _built(node) if not _REGISTERED.fullmatch(value)]
+    risks += [value for value in texts if value.endswith(('.pkl', '.pickle'))]  # MMEngine unpickles annotations
+    if risks:
         raise CheckpointError(
-            f'{where}: refused, {paths[0]!r} names code by its path, which could be any function; register the class '
-            'and give its registered name'
+            f'{where}: refused, {risks[0]!r} could run any code; give the registered name of a class instead of its '
+            'path, and another format than pickle'
         )
 
 
