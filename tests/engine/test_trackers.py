@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from mmlape.cli import main
+from mmlape.engine import trackers
 
 TWO_STEPS = ('--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2')
 RECORDER = """
@@ -52,6 +53,8 @@ def test_trackers_are_flags(config, tmp_path, monkeypatch):
     assert wandb[0] == ('init', (), started)
     tracked = {args for name, args, _ in mlflow if name == 'set_tracking_uri'}
     assert tracked == {(store,)} and not any('secret' in file.read_text() for file in work_dir.rglob('*.py'))
+    monkeypatch.delenv('MLFLOW_TRACKING_URI')
+    assert trackers.MlflowBackend(str(work_dir))._tracking_uri == f'sqlite:///{tmp_path}/mlflow.db'
     assert ('set_experiment', ('mmlape',), {}) in mlflow and (
         'set_tag',
         ('mlflow.runName', 'arm/seed_7'),
