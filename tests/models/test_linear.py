@@ -1,5 +1,7 @@
 """Linear maps and sums of rows in forms that are faster on the CPU, against PyTorch's own."""
 
+from math import inf
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,11 +15,11 @@ from mmlape.models.layers.linear import Linear, linear
 
 @pytest.fixture
 def onednn(monkeypatch):
-    """The fast path, on whatever processor the test runs; and how often it was taken."""
+    """The fast path, on whatever processor and for maps of whatever size; and how often it was taken."""
     if not torch.backends.mkldnn.is_available():
         pytest.skip('PyTorch without oneDNN')
     taken, own = [], module._Linear.apply
-    monkeypatch.setattr(module, '_onednn_is_faster', lambda: True)
+    monkeypatch.setattr(module, '_break_even', lambda: (1, 0))
     monkeypatch.setattr(module._Linear, 'apply', lambda *args: taken.append(1) or own(*args))
     return taken
 
@@ -41,6 +43,28 @@ def test_is_the_linear_map_with_both_its_derivatives(onednn, shape, with_bias):
     for mine, expected in zip(found, derivatives(F.linear, *exact), strict=True):
         torch.testing.assert_close(mine.double(), expected, rtol=1e-5, atol=1e-6 * float(expected.abs().max()))
     assert onednn
+
+
+@pytest.mark.parametrize(
+    ('limits', 'calls'), [((20 * 16 * 12, 0), 3), ((20 * 16 * 12 + 1, 0), 0), ((1, 12 * 16 + 1), 2)]
+)
+def test_small_products_and_gradients_of_small_weights_are_pytorchs_own(onednn, monkeypatch, limits, calls):
+    monkeypatch.setattr(module, '_break_even', lambda: limits)
+    x, weight = torch.randn(20, 16, requires_grad=True), torch.randn(12, 16, requires_grad=True)
+    derivatives(linear, x, weight, None)
+    found = len(onednn)
+    onednn.clear()
+    torch.autograd.grad(linear(x, weight).sum(), (x, weight))
+    assert len(onednn) == calls <= found
+
+
+@pytest.mark.parametrize(('family', 'limits'), [(25, (2**26, 2**19)), (26, (2**23, 0))])
+def test_limits_are_the_processors(monkeypatch, tmp_path, family, limits):
+    monkeypatch.setattr(torch.backends.cpu, 'get_cpu_capability', lambda: 'AVX512')
+    for vendor, expected in (('AuthenticAMD', limits), ('GenuineIntel', (inf, inf))):
+        (tmp_path / 'cpuinfo').write_text(f'vendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: 2\n')
+        monkeypatch.setattr(module, 'Path', lambda _: tmp_path / 'cpuinfo')
+        assert module._break_even.__wrapped__() == expected
 
 
 def test_views_are_read_as_they_are(onednn):
