@@ -9,7 +9,7 @@ export PYTHON OPS
 unexport PYTHONDONTWRITEBYTECODE
 
 # Parallel tests, for two cores: many wait for processes that they have started, and some for a lock or a signal.
-WORKERS ?= 3
+WORKERS ?= 5
 
 .PHONY: setup lock demo check test test-slurm mutants bench lint docs docs-serve doctor
 .DEFAULT_GOAL := setup

@@ -1,5 +1,6 @@
 """Shared by all tests: one thread, a fixed seed, the models' small shapes, small mini data."""
 
+import fcntl
 import gc
 import os
 import shutil
@@ -73,6 +74,26 @@ def _loggers():
     """MMEngine's loggers write to what a test captured, which is closed behind it."""
     yield
     MMLogger._instance_dict.clear()
+
+
+@pytest.fixture(scope='session')
+def once(tmp_path_factory):
+    """``once(name, make)``: a folder, filled by ``make(folder)`` in the first process that asks and shared by all."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if 'PYTEST_XDIST_WORKER' in os.environ else base
+
+    def once(name, make):
+        folder = base / name
+        with (base / f'{name}.lock').open('w') as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                folder.mkdir()
+                make(folder)
+                (base / f'{name}.made').touch()
+        assert (base / f'{name}.made').exists(), f'{name}: the first test that wanted it says what failed'
+        return folder
+
+    return once
 
 
 @pytest.fixture(scope='session')

@@ -1,9 +1,7 @@
 """The documentation site: it is built without a warning, and a browser opens every page of it."""
 
-import fcntl
 import functools
 import http.server
-import os
 import re
 import shutil
 import sys
@@ -22,19 +20,9 @@ OVERFLOW = 'document.documentElement.scrollWidth - document.documentElement.clie
 
 
 @pytest.fixture(scope='session')
-def site(tmp_path_factory):
-    """The site, built once for all processes of the tests."""
-    folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if 'PYTEST_XDIST_WORKER' in os.environ else folder
-    built = folder / 'site' / 'built'
-    with (folder / 'site.lock').open('w') as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not built.parent.exists():
-            strict = ('-c', 'docs', '-W', '--keep-going', '-q')
-            tiny.run(sys.executable, '-m', 'sphinx', *strict, '.', built.parent, cwd=ROOT)
-            built.touch()
-    assert built.exists(), 'the site could not be built: see the first test that failed'
-    return built.parent
+def site(once):
+    strict = ('-c', 'docs', '-W', '--keep-going', '-q')
+    return once('site', lambda folder: tiny.run(sys.executable, '-m', 'sphinx', *strict, '.', folder, cwd=ROOT))
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -25,25 +25,29 @@ def run(*command: str | Path, cwd: Path = ROOT, **env: str) -> subprocess.Comple
     return subprocess.run([str(c) for c in command], capture_output=True, text=True, cwd=cwd, env=merged)
 
 
-@pytest.fixture(scope='module')
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope='session')
+def wheel(once) -> Path:
     """The wheel, built from a copy so that nothing is written here."""
-    folder = tmp_path_factory.mktemp('wheel')
-    shutil.copytree(ROOT, folder / 'source', ignore=shutil.ignore_patterns(*LEAVE_OUT))
-    source = folder / 'source'
-    done = run(sys.executable, '-m', 'build', '-q', '--wheel', '--no-isolation', '-o', folder, source, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return next(folder.glob('mmlape-*.whl'))
+
+    def build(folder: Path) -> None:
+        source = folder / 'source'
+        shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(*LEAVE_OUT))
+        done = run(sys.executable, '-m', 'build', '-q', '--wheel', '--no-isolation', '-o', folder, source, cwd=folder)
+        assert done.returncode == 0, done.stderr
+
+    return next(once('wheel', build).glob('mmlape-*.whl'))
 
 
-@pytest.fixture(scope='module')
-def elsewhere(wheel: Path) -> Path:
+@pytest.fixture(scope='session')
+def elsewhere(once, wheel: Path) -> Path:
     """A folder with the installed wheel, away from the repository."""
-    target = wheel.parent / 'installed'
-    flags = ('--no-deps', '--no-cache-dir', '-q', '--target', target)
-    done = run(sys.executable, '-m', 'pip', 'install', *flags, wheel, cwd=wheel.parent)
-    assert done.returncode == 0, done.stderr
-    return target
+
+    def install(folder: Path) -> None:
+        flags = ('--no-deps', '--no-cache-dir', '-q', '--target', folder)
+        done = run(sys.executable, '-m', 'pip', 'install', *flags, wheel, cwd=wheel.parent)
+        assert done.returncode == 0, done.stderr
+
+    return once('installed', install)
 
 
 def outside(elsewhere: Path, code: str) -> subprocess.CompletedProcess:
