@@ -52,10 +52,10 @@ def test_formats(tmp_path, name):
     assert found == {str(folder / 'a.jpg'): ['a dog', 'a black dog'], str(folder / 'b.jpg'): ['two cats, asleep']}
 
 
-def test_separators_of_unicode_are_part_of_a_caption(tmp_path):
-    (tmp_path / 'c.tsv').write_text('a.jpg\ta\u2028dog\x85\nb.jpg\ttwo cats\n', encoding='utf-8')
+def test_separators_of_unicode_and_tabs_are_part_of_a_caption(tmp_path):
+    (tmp_path / 'c.tsv').write_text('a.jpg\ta\u2028dog\x85\nb.jpg\ttwo\tcats\n', encoding='utf-8')
     (tmp_path / 'c.jsonl').write_text('{"image": "a.jpg", "caption": "a\u2028dog"}\n', encoding='utf-8')
-    assert read_captions(str(tmp_path / 'c.tsv')) == [('a.jpg', 'a\u2028dog'), ('b.jpg', 'two cats')]
+    assert read_captions(str(tmp_path / 'c.tsv')) == [('a.jpg', 'a\u2028dog'), ('b.jpg', 'two\tcats')]
     assert read_captions(str(tmp_path / 'c.jsonl')) == [('a.jpg', 'a\u2028dog')]
 
 
@@ -96,7 +96,7 @@ def test_shards_are_read_in_place(tmp_path):
 def test_odd_names(tmp_path):
     folder = tmp_path / 'cc3m.tar' / 'set [1]'
     folder.mkdir(parents=True)
-    write_shard(folder / '0*.TAR', x_tar__a_png=b'image', x_tar__a_txt=b'one')
+    write_shard(folder / '0*.TAR', x_tar__a_png=b'image', x_tar__a_txt=b'one', x_tar__a_mask_png=b'')
     ((image, text),) = read_captions(str(folder / '0*.TAR'))
     assert (TarBackend().get(image), text) == (b'image', 'one')
     with pytest.raises(FileNotFoundError, match='no archive of'):
@@ -183,7 +183,7 @@ def test_features_of_changing_images_are_not_kept(tmp_path):
         ImageFeatureHook(str(tmp_path)).before_train(runner)
 
 
-def test_features_of_a_replaced_image_are_computed_again(tmp_path):
+def test_features_of_another_image_or_tower_or_precision_are_computed_again(tmp_path):
     Image.new('RGB', (8, 8), 'red').save(tmp_path / 'a.bmp')
     (tmp_path / 'c.tsv').write_text('a.bmp\ta square\n')
     data = CaptionDataset('c.tsv', str(tmp_path), pipeline=[dict(type='mmpretrain.PackInputs')])
@@ -200,6 +200,12 @@ def test_features_of_a_replaced_image_are_computed_again(tmp_path):
     assert files() == 2
     torch.nn.init.zeros_(model.backbone.bias)
     assert files() == 3
+    cfg.optim_wrapper = dict(type='AmpOptimWrapper')
+    assert files() == 4
+    cfg.model.data_preprocessor = dict(mean=[127.5] * 3)
+    assert files() == 5
+    cfg.train_dataloader.dataset.pipeline = [dict(type='Resize', scale=4)]
+    assert files() == files() == 6
 
 
 def test_each_caption_is_chosen():

@@ -3,16 +3,19 @@
 import os
 import shutil
 import signal
+from types import SimpleNamespace
 
 import pytest
 import tiny
 import torch
 import trouble
+from mmengine.optim import build_optim_wrapper
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.checkpoint.converting import publish
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import test as evaluate
+from mmlape.engine.hooks.checkpoint import checkpoint_bytes
 from mmlape.engine.trainer import train
 
 MOMENTUM = 0.2
@@ -59,6 +62,24 @@ def test_the_average_is_that_of_every_iterations_weights(resumed):
         for name, value in average.items():
             torch.testing.assert_close(content['state_dict'][name], value, atol=1e-6, rtol=1e-5)
     assert any(name.endswith('running_var') for name in average)
+
+
+@pytest.mark.parametrize(
+    ('optimizer', 'copies'),
+    [
+        (dict(type='SGD', lr=0.1), 1),
+        (dict(type='SGD', lr=0.1, momentum=0.9), 2),
+        (dict(type='AdamW', lr=0.1), 3),
+    ],
+    ids=str,
+)
+def test_a_checkpoint_has_room_for_weights_their_average_and_the_optimizers_state(optimizer, copies):
+    model = torch.nn.Linear(9, 10)
+    wrapper = build_optim_wrapper(model, dict(optimizer=optimizer))
+    runner = SimpleNamespace(bare_model=model, optim_wrapper=wrapper, hooks=[])
+    assert checkpoint_bytes(runner) == 100 * 4 * copies
+    runner.hooks = [SimpleNamespace(ema_model=model)]
+    assert checkpoint_bytes(runner) == 100 * 4 * (copies + 1)
 
 
 def test_the_average_is_what_is_evaluated(resumed, tmp_path):

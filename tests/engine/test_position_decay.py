@@ -83,7 +83,9 @@ def test_tables_of_each_layer_and_stage_do_not_decay():
             },
         }
     for model, names in models.items():
-        assert {name for name, decay in decays(model).items() if decay == 0} == {f'backbone.{name}' for name in names}
+        for others in ({}, dict(norm_decay_mult=0.3, bias_decay_mult=0.6)):  # of norms and biases in encodings, too
+            found = decays(model, **others)
+            assert {name for name, decay in found.items() if decay == 0} == {f'backbone.{name}' for name in names}
     normed = VisionTransformer(ARCH, 32, 8, pe_joining='lape')
     assert not any('pe_norm' in name for name in position_parameters(normed)), 'norms of an absolute PE are norms'
 

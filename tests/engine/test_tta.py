@@ -58,6 +58,9 @@ def test_sizes_are_no_smaller_than_the_windows(config):
         'LoadAnnotations', 'PackSegInputs',
     ]  # fmt: skip
     assert [size['scale'] for size in sizes] == [(80, 40), (80, 40), (96, 48), (120, 60), (144, 72), (168, 84)]
+    cfg = load_config(config)
+    augment(cfg, (1.2,))  # 115.2 x 57.6
+    assert cfg.test_dataloader.dataset.pipeline[1]['transforms'][0][0]['scale'] == (115, 58)
     assert len(RATIOS) == 6 and [flip['prob'] for flip in flips] == [0.0, 1.0]
 
 

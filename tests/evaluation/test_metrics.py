@@ -23,7 +23,7 @@ from mmlape.engine.hooks import SavePredictionsHook
 from mmlape.engine.hooks.evaluation import _instances
 from mmlape.errors import ConfigError, DataError
 from mmlape.evaluation import CocoMetric, IoUMetric
-from mmlape.evaluation.names import is_defined, label, ranked, show, task_of
+from mmlape.evaluation.names import flatten_per_class, is_defined, label, ranked, show, split_per_class, task_of
 
 CLASSES = ('ant', 'bee', 'cat', 'dog')  # no dog anywhere in the ground truth
 SIZE = 160
@@ -395,6 +395,13 @@ def test_a_label_equal_to_the_number_of_classes_is_none():
 def test_units_and_names_of_metrics(key, value, in_points, defined, name):
     """AP is in [0, 1] and -1 without objects; everything else is in percent."""
     assert (show(key, value), is_defined(key, value), label(key)) == (in_points, defined, name)
+
+
+def test_the_name_of_a_class_may_have_any_characters():
+    tables = {'IoU': {'door/gate': 1.0, 'per_class/x': 2.0}, 'bbox_AP': {'door/gate': 3.0}}
+    for prefix in ('', 'coco/'):
+        metrics = {f'{prefix}{key}': value for key, value in flatten_per_class(tables).items()}
+        assert split_per_class(metrics) == tables and not metrics
 
 
 def test_the_order_of_metrics_is_that_of_importance():

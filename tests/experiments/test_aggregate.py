@@ -9,7 +9,7 @@ import tiny
 from synthetic import settings, write_run
 
 from mmlape.errors import DataError
-from mmlape.experiments.averages import SUMMARY, in_points, summarise, summary_table, write_summary
+from mmlape.experiments.averages import SUMMARY, in_points, probability, summarise, summary_table, write_summary
 from mmlape.runs.record import lock_run
 from mmlape.runs.run import read_arms, read_run, read_seeds, write_planned
 from mmlape.tables import console_table
@@ -37,6 +37,11 @@ def test_averages_are_numpys_and_last_and_best_stay_apart(arm):
     assert summary['last']['steps'] == {'1': 300, '2': 300, '3': 300}
     assert summary['best']['steps'] == {'1': 200, '2': 200, '3': 200}
     assert (summary['key'], summary['seeds']) == ('mIoU', [1, 2, 3])
+
+
+def test_a_p_value_is_told_to_three_decimals_or_as_below_the_last_one():
+    told = [probability(p) for p in (0.0499, 0.0051, 0.001, 0.00099, 0.0, None)]
+    assert told == ['0.050', '0.005', '0.001', '< 0.001', '< 0.001', '–']
 
 
 def test_classes_are_averaged_and_undefined_values_do_not_count(tmp_path):

@@ -22,10 +22,13 @@ from synthetic import settings, write_log, write_run, write_study
 from mmlape.cli import main
 from mmlape.errors import ConfigError
 from mmlape.experiments.report import ArmRuns, build, document, figures, write_report
+from mmlape.experiments.report.content import Comparison
 from mmlape.experiments.report.figures import draw_curves
 from mmlape.experiments.report.latex import escape, write_latex
 from mmlape.experiments.report.paper import index_entry
-from mmlape.experiments.report.tables import comparison_table, results_table, seeds_table
+from mmlape.experiments.report.tables import comparison_table, provenance_table, results_table, seeds_table
+from mmlape.experiments.report.writing import as_json
+from mmlape.experiments.statistics import Difference
 from mmlape.models import SwinTransformer
 from mmlape.registry import MODELS
 from mmlape.runs.curves import MOST_POINTS, band, read_curves
@@ -91,6 +94,29 @@ def test_families_of_comparisons_are_corrected_apart(tmp_path):
             order = p.argsort()
             expected = np.maximum.accumulate(p[order] * (3, 2, 1)).clip(max=1)
             assert np.array([getattr(one, kind).holm for one in family])[order] == pytest.approx(expected)
+    write_latex(made, tmp_path / 'tex')
+    lines = (tmp_path / 'tex' / 'tables.tex').read_text().splitlines()
+    rows = [line.removesuffix(' \\\\').split(' & ') for line in lines if '$-$ plain &' in line]
+    assert [(row[4], row[7]) for row in rows] == [
+        (f'{one.welch.holm:.3f}', f'{one.paired.holm:.3f}') for one in made.comparisons
+    ]
+
+
+def test_every_run_is_told_with_its_seed_machine_and_cost(tmp_path):
+    for arm, joining, seeds in (('plain', 'default', (1, 3, 5)), ('new', 'lape', (4, 2, 1, 3))):
+        for seed in seeds:
+            more = dict(chosen=settings(joining), host=f'node{seed}', cost=dict(gpu_hours=seed))
+            write_run(tmp_path / arm, seed, 40.0 + seed, **more)
+    write_run(tmp_path / 'plain', 9, 99.0, state='failed', host='node9', cost=dict(gpu_hours=9))
+    made = build(_arms(tmp_path), 'x')
+    assert [row[3] for row in rows_of(results_table(made))] == ['1 to 4', '1, 3, 5']
+    hosts = provenance_table(made)
+    place = heads_of(hosts).index('host')
+    assert [row[place] for row in rows_of(hosts)] == ['node1, node2, node3, node4', 'node1, node3, node5']
+    data = as_json(made)
+    counts = [(row['arm'], row['n_arm'], row['n_baseline']) for row in data['comparisons'] if row['test'] == 'welch']
+    assert counts == [('new', 4, 3)] * 2  # at the last and at the best evaluation
+    assert data['arms']['plain']['cost']['runs'] == {str(seed): dict(gpu_hours=seed) for seed in (1, 3, 5, 9)}
 
 
 def test_last_and_best_evaluations_are_compared_apart(tmp_path):
@@ -117,6 +143,18 @@ def test_classes_are_compared_by_their_gains(tmp_path):
     assert [(one.name, one.welch.mean) for one in made.classes] == [('lamp', 5.0), ('tree', 1.0), ('sky', -2.0)]
 
 
+def test_of_many_classes_those_at_either_end_are_drawn(monkeypatch):
+    monkeypatch.setattr(figures, 'save_figure', lambda figure, path: figure)
+    gains = [Difference(15.0 - place, (3, 3), 14.0 - place, 16.0 - place) for place in range(30)]
+    compared = [Comparison('a', 'b', 'last', 'IoU', f'class {k}', gain, gain) for k, gain in enumerate(gains)]
+    (axes,) = figures.plot_classes(compared, 'a - b', 'x.svg').axes
+    drawn = [label.get_text() for label in axes.get_yticklabels()]
+    assert drawn[::-1] == [f'class {k}' for k in (*range(12), *range(18, 30))]
+    widths = [bar.get_width() for bar in axes.patches]
+    assert widths[::-1] == [15.0 - k for k in (*range(12), *range(18, 30))]
+    assert axes.patches[-1].get_facecolor() != axes.patches[0].get_facecolor()  # of a gain and of a loss
+
+
 def test_whom_an_arm_is_compared_with(tmp_path):
     for arm, more in (
         ('ti lape', {'joining': 'lape'}),
@@ -135,6 +173,15 @@ def test_whom_an_arm_is_compared_with(tmp_path):
     arms = _arms(tmp_path)
     with pytest.raises(ConfigError, match='two arms of one name'):
         build([arms[0], arms[0]], 'x')
+
+
+def test_arms_are_compared_by_the_metrics_that_both_have(tmp_path):
+    both, boxes = {'coco/bbox_mAP': 0.4, 'coco/segm_mAP': 0.3}, {'coco/bbox_mAP': 0.45}
+    write_run(tmp_path / 'plain', 1, both, key='coco/bbox_mAP', chosen=settings('default'))
+    write_run(tmp_path / 'boxes', 1, boxes, key='coco/bbox_mAP', chosen=settings('lape'))
+    write_run(tmp_path / 'other', 1, 40.0, chosen=settings('lape'))  # of another task, so without a baseline
+    found = build(_arms(tmp_path), 'x').comparisons_at('last')
+    assert [(one.arm, one.baseline, one.metric) for one in found] == [('boxes', 'plain', 'coco/bbox_mAP')]
 
 
 def test_pairs_of_long_names_are_called_as_in_the_paper_where_that_tells_them_apart(report, tmp_path):
@@ -243,7 +290,7 @@ def test_arms_that_differ_in_more_than_their_settings_are_pointed_out(tmp_path):
 
 def test_a_seed_without_a_value_is_pointed_out(tmp_path):
     for seed, value in ((1, 40.0), (2, None), (3, 42.0)):
-        write_run(tmp_path / 'a', seed, {'mIoU': value, 'aAcc': 90.0})
+        write_run(tmp_path / 'a', seed, {'mIoU': value, 'aAcc': 90.0}, {'mIoU': 43.0, 'aAcc': 90.0})
     made = build(_arms(tmp_path), 'x')
     assert made.warnings == ['a: mIoU is undefined in the last evaluation of seed 2.']
     assert rows_of(results_table(made))[0][4] == '41.00 ± 1.41 (2)'

@@ -147,6 +147,16 @@ def test_series_of_other_subsets_stay_apart(tmp_path):
     assert [list(one.arms) for one in found] == [[Fraction(1, 4), Fraction(1)]] * 2
 
 
+def test_series_of_other_fractions_share_a_table(tmp_path):
+    for stem, share in (('none', '1/4'), ('none', '1'), ('dual', '1/2'), ('dual', '1')):
+        write_arm(tmp_path, stem, share)
+    table = fraction_table(report_of(tmp_path))
+    assert heads_of(table)[3:] == ['1/4', '1/2', '1']
+    means = {row[0]: row[3:] for row in rows_of(table) if row[2] == 'mean ± std (n)'}
+    assert [cell == '–' for cell in means[name_of('none')]] == [False, True, False]
+    assert [cell == '–' for cell in means[name_of('dual')]] == [True, False, False]
+
+
 @pytest.mark.parametrize(
     'other',
     [

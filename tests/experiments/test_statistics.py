@@ -111,6 +111,8 @@ def test_values_without_spread_give_neither_interval_nor_p():
     constant = paired(_by_seed([1.1, 2.2, 3.3]), _by_seed([1.0, 2.1, 3.2]))
     assert (constant.note, constant.p) == (NO_SPREAD, None)
     assert paired(_by_seed(noisy), _by_seed(noisy)).note == NO_SPREAD
+    small = estimate([40.0, 40.0 + 1e-6, 40.0 - 1e-6])  # not rounding: an image more or less of a large set
+    assert (small.std, small.note) == (pytest.approx(1e-6, rel=1e-6), None)
 
 
 def test_holm_steps_down_and_leaves_out_what_has_no_p():

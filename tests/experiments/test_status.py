@@ -41,6 +41,7 @@ def work_dir(tmp_path):
     (arm / 'logs').mkdir()
     locks = [lock_run(running), lock_run(silent), take_lock(arm / 'logs' / '.seed_6.lock')]
     write_json(arm / 'slurm' / 'seed_7.json', dict(job='12', state='PENDING', ended=False))
+    write_json(arm / 'slurm' / 'seed_8.json', dict(job='13', state='TIMEOUT', ended=True))  # queued no more
     yield tmp_path
     for lock in locks:
         os.close(lock)
@@ -93,13 +94,13 @@ def test_runs_of_train_are_shown_and_no_seed_is_invented(tmp_path):
 
 def test_runs_are_found_at_any_depth_each_once(tmp_path):
     """A folder of several experiments, one run of `mmlape train` beside them, and a link that closes a circle."""
-    for arm in ('exp/b', 'exp/a', 'sub/other/c'):
+    for arm in ('exp/b', 'exp/a', 'sub/other/lr0.1', '.hidden/d'):
         _record(tmp_path / arm, 1, 'finished')
     write_json(tmp_path / 'single' / 'run.json', dict(seed=5, state='finished'))
     (tmp_path / 'single' / '20260101_000000').mkdir()
     (tmp_path / 'sub' / 'circle').symlink_to(tmp_path)
     write_order(tmp_path / 'exp', ['b', 'a'])
-    assert [row.arm for row in rows(tmp_path)] == ['exp/b', 'exp/a', 'single', 'sub/other/c']
+    assert [row.arm for row in rows(tmp_path)] == ['exp/b', 'exp/a', 'single', 'sub/other/lr0.1']
     assert [row.arm for row in rows(tmp_path / 'exp')] == ['b', 'a']
 
 

@@ -75,15 +75,28 @@ def test_a_missing_checkpoint_is_named_with_arm_key_and_file(config, tmp_path):
     study = Study(arms, (4,), tmp_path)
     study.check_checkpoints(arms[:2])
     assert [one.reason for one in study.plan()] == ['', '', 'missing: /no/weights.pth']
-    assert run_study(study, LocalLauncher(1), dry_run=True) == 0
+    assert run_study(study, LocalLauncher(devices=()), dry_run=True) == 0
     with pytest.raises(ConfigError, match='arm bad: '):
-        run_study(study, LocalLauncher(1))
+        run_study(study, LocalLauncher(devices=()))
+    resumed = Study(arms[2:], (4,), tmp_path / 'before')
+    _place(resumed, state='failed')
+    assert _only(resumed)[0] == 'resume'
+    with pytest.raises(ConfigError, match='arm bad: '):
+        run_study(resumed, LocalLauncher(devices=()))
     assert not (tmp_path / 'bad').exists()
     with pytest.raises(ConfigError, match=r'arm bad: model\.backbone\.init_cfg\.checkpoint=/no/weights\.pth: there'):
         study.check_checkpoints(arms)
     loading = Arm('loading', str(config), ('load_from=/no/where.pth',))
     with pytest.raises(ConfigError, match=r'arm loading: load_from=/no/where\.pth'):
         Study([loading], (4,), tmp_path).check_checkpoints([loading])
+
+
+def test_a_dry_run_ends_with_1_if_one_of_the_runs_is_refused(config, tmp_path):
+    study = Study([Arm.of(config)], (4, 5), tmp_path)
+    assert run_study(study, LocalLauncher(devices=()), dry_run=True) == 0
+    _place(study, total_batch=16)
+    assert [planned.action for planned in study.plan()] == ['refuse', 'start']
+    assert run_study(study, LocalLauncher(devices=()), dry_run=True) == 1
 
 
 def test_the_plan_follows_from_the_folders_alone_and_changes_nothing(config, tmp_path):

@@ -231,6 +231,13 @@ def test_the_final_checkpoint_is_tested_once_on_the_list_of_the_test_split(tmp_p
     assert len(list(chosen.glob('*.pth'))) == 2 and not list(other.glob('*.pth'))
     (tmp_path / 'data' / 'test.txt').write_text('a.png 0\nb.png 1\n')
     assert evaluate([choose(one, options)], study, options, lambda line: None)[0].test['mean'] == 72.0
+    again = replace(options, images=1000)  # the chosen rate was trained once more
+    study.configs[one.arm(0.01, 1000).name] = Config(dict(log_level='INFO'))
+    folder = options.work_dir / one.arm(0.01, 1000).name
+    run = write_run(folder, 1, {METRIC: 61.0}, key=METRIC, max_iters=9, iter=9)
+    (run / 'iter_9.pth').touch()
+    assert evaluate([choose(one, again)], study, again, lambda line: None)[0].test['mean'] == 73.0
+    assert tested[-1] == run / 'iter_9.pth'
     (chosen / 'iter_9.pth').unlink()
     (chosen / 'test' / 'list.sha256').unlink()
     with pytest.raises(DataError, match='has no checkpoint of iteration 9'):

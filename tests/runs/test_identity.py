@@ -185,6 +185,17 @@ def test_the_place_of_the_data_does_not_count_but_its_parts_do(config, tmp_path)
     assert any('img_path' in line for line in differences(here, other, for_resume=True))
 
 
+def test_one_data_root_may_be_inside_another():
+    def of(everything, one):
+        dataset = dict(data_root=f'{one}/', ann_file=f'{one}/list.txt')
+        other = dict(ann_file=f'{everything}/other.txt')
+        return settings(dict(data_root=everything, train_dataloader=dict(datasets=[dataset, other])))
+
+    kept = of('/data', '/data/one')
+    assert kept == of('/home/me', '/scratch/one')
+    assert kept['train_dataloader']['datasets'][0] == dict(data_root='DATA', ann_file='DATA/list.txt')
+
+
 def test_hooks_that_change_no_result_do_not_count(config):
     here = identity_of(config)['settings']
     cfg = load_config(config)

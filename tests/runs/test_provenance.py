@@ -100,3 +100,4 @@ def test_the_report_warns_of_a_default_arm_from_deits_own_weights(tmp_path):
     assert warning.startswith("Two pretrainings are compared, too, one of them DeiT's published weights")
     assert f'default from {NAME}, lape from deit_tiny_lape.pth' in warning and 'no LaPE weights are public' in warning
     assert warnings({'name': 'deit_tiny_default.pth', 'sha256': 64 * '2'}, lape) == []
+    assert warnings(deit, deit) == []

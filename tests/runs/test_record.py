@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mmlape.runs import record
-from mmlape.runs.record import RunRecord, read_evaluations, read_record
+from mmlape.runs.record import RunRecord, checkpoints, read_evaluations, read_record
 
 SCORES = ((1, 5.0), (2, 9.0), (3, None), (4, 7.0))
 
@@ -35,6 +35,13 @@ def test_last_and_best_are_kept_apart(tmp_path):
     assert written['last'] == dict(step=4, metrics=dict(mIoU=7.0))
     assert written['best'] == dict(step=2, metrics=dict(mIoU=9.0), key='mIoU')
     assert [entry['metrics']['mIoU'] for entry in read_evaluations(tmp_path)] == [5.0, 9.0, None, 7.0]
+
+
+def test_checkpoints_are_in_the_order_of_training(tmp_path):
+    names = ['epoch_10.pth', 'epoch_9_iter_100.pth', 'epoch_9_iter_99.pth', 'epoch_9.pth', 'epoch_1_iter_12.pth']
+    for name in (*names[::2], *names[1::2], 'best_mIoU_epoch_11.pth', 'epoch_12.pth.tmp'):
+        (tmp_path / name).touch()
+    assert [path.name for path in checkpoints(tmp_path)] == names
 
 
 @pytest.mark.parametrize(('greater', 'scores', 'best'), [

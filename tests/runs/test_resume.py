@@ -106,7 +106,7 @@ class Numbers(torch.utils.data.Dataset):
         return int(index)
 
 
-def loader(sampler, workers, unreadable=()):
+def loader(sampler, workers, unreadable=(), **more):
     cfg = dict(
         batch_size=2,
         num_workers=workers,
@@ -114,7 +114,7 @@ def loader(sampler, workers, unreadable=()):
         dataset=dict(type=Numbers, unreadable=list(unreadable)),
         collate_fn=dict(type='default_collate'),
     )
-    return MMRunner.build_dataloader(seeded_dataloader(cfg), seed=5)
+    return MMRunner.build_dataloader(seeded_dataloader(dict(cfg, **more)), seed=5)
 
 
 @pytest.mark.parametrize('workers', [0, 2])
@@ -140,6 +140,20 @@ def test_a_stream_continues_over_epochs():
     epochs = [[next(stream).tolist() for _ in range(6)] for _ in range(3)]
     assert [sorted(itertools.chain(*epoch)) for epoch in epochs] == [list(range(12))] * 3
     assert epochs[0] != epochs[1] != epochs[2]
+
+
+@pytest.mark.parametrize(('more', 'sizes'), [({}, [5, 5, 2]), (dict(drop_last=True), [5, 5])])
+def test_the_last_images_of_an_epoch_are_dropped_only_if_the_config_says_so(more, sizes):
+    batches = loader(dict(type='DefaultSampler', shuffle=False), 0, batch_size=5, **more)
+    assert [len(batch) for batch in batches] == sizes and len(batches) == len(sizes)
+
+
+def test_after_a_resumed_epoch_comes_the_next_one():
+    sampler = dict(type='DefaultSampler', shuffle=True)
+    stream, later = (Batches(loader(sampler, 0)) for _ in range(2))
+    expected = [next(stream).tolist() for _ in range(18)]
+    later.skip_iter(8)
+    assert [next(later).tolist() for _ in range(10)] == expected[8:]
 
 
 def test_an_epoch_is_entered_in_its_middle():

@@ -4,13 +4,16 @@ import json
 import os
 import shutil
 from types import SimpleNamespace
+from unittest.mock import Mock
 
+import portalocker
 import pytest
 import tiny
 import torch
 import trouble
 from mmengine.config import Config
-from synthetic import write_run
+from mmengine.runner import IterBasedTrainLoop
+from synthetic import STACK, identity, settings, write_run
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.cli import main
@@ -26,7 +29,7 @@ from mmlape.experiments.slurm import SlurmJob, SlurmLauncher
 from mmlape.experiments.study import Arm, PlannedRun
 from mmlape.experiments.vtab import SetResult
 from mmlape.experiments.vtab_sets import VtabSet, VtabSets
-from mmlape.runs.record import lock_run, running_in
+from mmlape.runs.record import RunRecord, lock_run, running_in
 from mmlape.runs.resume import acquire
 from mmlape.runs.run import Run, read_seeds
 
@@ -107,6 +110,33 @@ def test_what_best_is_by(rules, expected):
     assert RunRecordHook._criterion(SimpleNamespace(hooks=[others]), {'mIoU': 1.0, 'loss': 2.0}) == ('mIoU', True)
 
 
+def _at(folder, done):
+    """A runner after so many iterations of 11; it validates every second from the fourth on, and at the end."""
+    loop = IterBasedTrainLoop.__new__(IterBasedTrainLoop)
+    vars(loop).update(_iter=done, _max_iters=11, val_begin=4, dynamic_milestones=[0], dynamic_intervals=[2])
+    record, model = RunRecord(folder, {}), torch.nn.Linear(1, 1)
+    return SimpleNamespace(iter=done, max_iters=11, train_loop=loop, record=record, model=model, logger=Mock())
+
+
+@pytest.mark.parametrize('done', range(12))
+def test_a_resumed_run_begins_with_the_validation_that_is_missing(tmp_path, done):
+    runner, ran = _at(tmp_path, done), []
+    runner.val_loop = SimpleNamespace(run=lambda: ran.append(done))
+    RunRecordHook().before_train(runner)
+    assert ran == ([done] if done in (4, 6, 8, 10, 11) else [])
+
+
+def test_the_time_left_follows_from_the_iterations_of_this_part(tmp_path, monkeypatch):
+    clock, hook = iter((100.0, 104.0, 104.0)), RunRecordHook()
+    monkeypatch.setattr('mmlape.engine.hooks.run.time', SimpleNamespace(monotonic=lambda: next(clock)))
+    runner = _at(tmp_path, 5)
+    runner.val_loop = None
+    hook.before_train(runner)
+    runner.iter = 6  # the second iteration of this part has just ended: 2 seconds each, 4 are left
+    hook.after_train_iter(runner, 0)
+    assert (runner.record.fields['iter'], runner.record.fields['eta']) == (7, 8)
+
+
 # refused starts
 
 
@@ -140,6 +170,30 @@ def test_a_lock_is_held_from_the_start_on_and_its_holder_named(tmp_path):
         _acquire(tmp_path, resume=False)
     os.close(start.lock)
     assert running_in(tmp_path) is None
+
+
+def test_those_who_look_at_a_lock_do_not_see_each_other(tmp_path):
+    os.close(lock_run(tmp_path))
+    reader = os.open(tmp_path / '.lock', os.O_RDONLY)
+    portalocker.lock(reader, portalocker.LockFlags.SHARED | portalocker.LockFlags.NON_BLOCKING)
+    assert running_in(tmp_path) is None
+    os.close(reader)
+
+
+@pytest.mark.parametrize(
+    ('batch', 'length', 'advice'),
+    [
+        (8, 300, '--allow-different-software resumes it'),
+        (16, 300, 'resume it with its own settings'),
+        (8, 400, 'a run keeps its length'),
+    ],
+)
+def test_a_run_with_other_software_is_refused_with_what_helps(tmp_path, batch, length, advice):
+    old, new = (settings(train_cfg=dict(max_iters=count)) for count in (300, length))
+    work_dir = write_run(tmp_path, 1, 40.0, chosen=old, state='failed')
+    mine = identity(1, new, total_batch=batch, stack=dict(STACK, torch='1.0'), settings=new)
+    with pytest.raises(TrainingError, match=f'stack: torch 2.11.0 -> 1.0.*: {advice}'):
+        acquire(work_dir, mine, 'a.py', True)
 
 
 def test_a_resumed_run_has_the_seed_and_the_iteration_of_its_checkpoint(resumed, tmp_path):
