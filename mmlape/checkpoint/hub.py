@@ -96,15 +96,17 @@ def write_repository(src: Path, folder: Path, name: str, weights: str = 'plain')
         (folder / CONFIG).write_text(text, encoding='utf-8')
         scope = re.search(r"^default_scope = '(\w+)'", text, re.MULTILINE)
         task, data = TASKS.get(scope[1] if scope else ''), config.stem.rpartition('_')[2]
-        metrics = {key: value for key, value in _metrics(src).items() if math.isfinite(value)} if task else {}
+        metrics = _metrics(src).items() if task else ()
         about |= dict(pipeline_tag=task) if task else {}
-        about |= dict(eval_results=[EvalResult(task, data, data, *item) for item in metrics.items()] or None)
+        # an undefined one is None, or COCO's -1
+        known = [(key, value) for key, value in metrics if value not in (None, -1) and math.isfinite(value)]
+        about |= dict(eval_results=[EvalResult(task, data, data, *item) for item in known] or None)
     front = ModelCardData(**about).to_yaml()
     text = f'---\n{front}\n---\n\n{card.replace(WEIGHTS.partition(".")[0], name, 1)}'
     (folder / CARD).write_text(text, encoding='utf-8')
 
 
-def _metrics(src: Path) -> dict[str, float]:
+def _metrics(src: Path) -> dict[str, float | None]:
     """Return the metrics of a checkpoint: those of a test, else of the run's evaluation at its step."""
     records = run_records(src)
     if 'metrics.json' in records:

@@ -129,7 +129,10 @@ def trained(tmp_path):
     """A checkpoint with config and records beside it, as a run leaves them."""
     folder = tmp_path / 'secret place' / 'run'
     folder.mkdir(parents=True)
-    evaluations = [dict(step=step, metrics=dict(mIoU=value, aAcc=70.5)) for step, value in ((2, 43.5), (3, 42.25))]
+    undefined = {'mDice': None, 'coco/bbox_mAP_l': -1.0}
+    evaluations = [
+        dict(step=step, metrics=dict(mIoU=value, aAcc=70.5, **undefined)) for step, value in ((2, 43.5), (3, 42.25))
+    ]
     failure = dict(reason='node7: /secret/log says node7.local')
     run = dict(
         seed=121, host='node7', config=str(folder / 'x.py'), best=evaluations[0], last=evaluations[1], **failure

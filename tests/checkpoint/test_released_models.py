@@ -22,7 +22,7 @@ from torch import nn
 
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, inspect
-from mmlape.checkpoint.heads import STUDIES, fitting_configs
+from mmlape.checkpoint.heads import STUDIES, describe_heads, fitting_configs
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.checkpoint.reading import read_checkpoint
 from mmlape.engine.study_file import read_study
@@ -350,6 +350,36 @@ def test_the_arm_of_a_released_model_is_named(layout, width, rows, heads, arm):
     tensors = {name: torch.empty(counts.get(name, 1)) for name in heads}
     stem = dict({'patch_embed.proj.weight': torch.empty(width, 3, 16, 16)}, pos_embed=torch.empty(1, rows, width))
     assert fitting_configs(tensors, Weights(layout, stem)) == [f'studies/vit-adapter-{arm}'] * bool(arm)
+
+
+@pytest.mark.parametrize(
+    ('sign', 'bias', 'outputs', 'told'),
+    [
+        (
+            'decode_head.query_feat.weight',
+            'decode_head.cls_embed',
+            151,
+            'Mask2Former of mmseg, 150 classes, 9 qu',
+        ),
+        ('decode_head.psp_modules.1.weight', 'decode_head.conv_seg', 150, 'UperNet of mmseg, 150 classes'),
+        ('panoptic_head.query_feat.weight', 'panoptic_head.cls_embed', 134, 'Mask2Former of mmdet, 133 classes, 9 qu'),
+        (
+            'rpn_head.init_proposal_bboxes',
+            'roi_head.bbox_head.0.fc_cls',
+            80,
+            'Sparse R-CNN of mmdet, 80 classes',
+        ),
+        ('roi_head.semantic_head.weight', 'roi_head.bbox_head.0.fc_cls', 81, 'HTC++ of mmdet, 80 classes'),
+        ('roi_head.mask_head.0.weight', 'roi_head.bbox_head.0.fc_cls', 81, 'Cascade Mask R-CNN of mmdet, 80 classes'),
+        ('roi_head.mask_head.convs.weight', 'roi_head.bbox_head.fc_cls', 81, 'Mask R-CNN of mmdet, 80 classes'),
+        ('bbox_head.atss_reg.weight', 'bbox_head.atss_cls', 80, 'ATSS of mmdet, 80 classes'),
+        ('bbox_head.gfl_reg.weight', 'bbox_head.gfl_cls', 80, 'GFL of mmdet, 80 classes'),
+    ],
+)
+def test_outputs_of_a_head_are_its_classes_and_of_a_softmax_the_background(sign, bias, outputs, told):
+    """Sparse R-CNN, ATSS and GFL have sigmoids, as mmdetection's configs of them have ``use_sigmoid=True``."""
+    _, rows = describe_heads({sign: torch.zeros(9, 1), f'{bias}.bias': torch.zeros(outputs)})
+    assert rows['model'].startswith(told)
 
 
 def test_both_datasets_of_171_classes_are_named():

@@ -9,7 +9,7 @@ from mmengine import Config
 from PIL import Image
 
 from mmlape.datasets.checks import check_data
-from mmlape.datasets.formats.coco import read_coco
+from mmlape.datasets.formats.coco import AnnotationRules, read_coco
 from mmlape.datasets.mini.make import ADE_CLASSES
 from mmlape.datasets.mini.scenes import DIGIT_NAMES
 from mmlape.errors import DataError
@@ -145,6 +145,16 @@ def test_coco_annotation_without_mask(mini):
     path = mini / 'coco' / 'annotations' / 'instances_train2017.json'
     edit(path, lambda content: content['annotations'][2].pop('segmentation'))
     assert 'annotation 3 has no segmentation' in refusal(coco_cfg(mini / 'coco'))
+
+
+def test_coco_masks_have_the_height_and_width_of_their_image():
+    rules = AnnotationRules({1: 0}, {5: dict(id=5, width=40, height=30)}, with_mask=True, needs_mask=True)
+    annotation = dict(
+        category_id=1, image_id=5, bbox=[1, 2, 35, 20], area=9, segmentation=dict(counts='04', size=[30, 40])
+    )
+    assert rules.find_defect(annotation) is None
+    annotation['segmentation'] = dict(counts='04', size=[40, 30])
+    assert rules.find_defect(annotation).kind == 'mask of another size'
 
 
 def test_coco_image_of_another_size_than_annotated(mini):

@@ -58,6 +58,7 @@ def test_rows_count_what_is_on_disk(tmp_path):
 @pytest.mark.parametrize('split', ['train', 'val'])
 def test_annotations_fit_images_and_label_maps(mini, split):
     coco = coco_of(mini, split)
+    captions = json.loads((mini / 'coco' / 'annotations' / f'captions_{split}2017.json').read_text())['annotations']
     assert [category['name'] for category in coco.loadCats(coco.getCatIds())] == list(scenes.DIGIT_NAMES)
     for record, path in zip(coco.loadImgs(coco.getImgIds()), label_maps(mini, split), strict=True):
         image = cv2.imread(str(mini / 'coco' / f'{split}2017' / record['file_name']))
@@ -66,6 +67,10 @@ def test_annotations_fit_images_and_label_maps(mini, split):
         painted = np.zeros(labels.shape, np.uint8)
         annotations = coco.loadAnns(coco.getAnnIds([record['id']]))
         assert 1 <= len(annotations) <= 5
+        texts = [one['caption'].split() for one in captions if one['image_id'] == record['id']]
+        names = [scenes.DIGIT_NAMES[annotation['category_id'] - 1] for annotation in annotations]
+        assert [words[1] for words in texts[: len(names)]] == names
+        assert {words[-1] for words in texts} == {dict(china='temple', flower='flower')[record['photograph']]}
         for annotation in annotations:
             mask = coco.annToMask(annotation).astype(bool)
             assert not painted[mask].any(), 'visible masks do not overlap'

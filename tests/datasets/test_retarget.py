@@ -18,7 +18,9 @@ from mmlape.errors import ConfigError, DataError
 
 def test_retarget_coco(mini):
     cfg = coco_cfg('data/coco', classes=None, num_classes=80)
+    cfg.val_evaluator.outfile_prefix = 'data/coco2017/results'  # another folder, whose name only begins like it
     changes = '\n'.join(retarget_data(cfg, mini / 'coco'))
+    assert cfg.val_evaluator.outfile_prefix == 'data/coco2017/results'
     assert 'roi_head.bbox_head.num_classes: 80 -> 10' in changes and f'data/coco -> {mini}/coco' in changes
     assert cfg.model.roi_head.mask_head[0].num_classes == 10 and cfg.model.rpn_head.num_classes == 1
     assert cfg.val_evaluator.ann_file == cfg.test_evaluator[0].ann_file

@@ -154,6 +154,18 @@ def test_arms_of_one_name_in_two_places_stay_apart(tmp_path):
     assert arms[str(tmp_path / 'coco' / 'lape')].by_depth(1)[:, 0].tolist() == [300.0, 600.0]
 
 
+def test_a_resumed_runs_norms_are_those_of_all_its_parts(tmp_path):
+    for name, norms in (('20260101_000000', {1: 8.0, 2: 2.0, 3: 9.0}), ('20260102_000000', {3: 4.0, 4: 6.0})):
+        rows = [
+            {'step': step, **{f'{TAG}{part}': norm for part in ('blocks.0', 'all')}} for step, norm in norms.items()
+        ]
+        write_log(tmp_path / 'lape' / 'seed_1', rows, name)
+    (arm,) = read_norms([tmp_path])
+    steps, norms = arm.over_time('blocks.0')
+    assert (steps.tolist(), norms.tolist()) == ([1, 2, 3, 4], [[8.0, 2.0, 4.0, 6.0]])
+    assert arm.by_depth(3).tolist() == [[4.0, 4.0]]
+
+
 def test_sizes_stand_side_by_side(tmp_path, monkeypatch):
     """A column for each size and patch, whatever the norms of its stem; as many as the paper's Figure 4 has."""
     for name, arch, patch in (('b32', 'deit-base', 32), ('s32', 'deit-small', 32), ('x', dict(ARCH), 7)):

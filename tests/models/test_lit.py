@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from mmpretrain.structures import DataSample
 from mmlape.errors import ConfigError, DataError
 from mmlape.models.lit.loss import sigmoid_loss, softmax_loss
 from mmlape.models.lit.model import canonical
+from mmlape.models.lit.pretrained import TransformersText
 from mmlape.models.lit.tokenizer import WordPieceTokenizer, split_words
 
 # losses
@@ -66,6 +68,7 @@ def test_pieces_of_words(tmp_path):
         [5, 6, 6, 6, 6, 6],
         [5, 2, 0, 0, 0, 0],
     ]
+    assert tokens(['un' + 49 * 'aa', 'un' + 49 * 'aa' + 'a'])[:, 1:3].tolist() == [[11, 10], [2, 0]]  # 100 and 101
     assert tokens(['unaable']).tolist() == [[5, 11, 4, 0, 0, 0]]
     pieces.remove('una')
     (tmp_path / 'w.txt').write_text('\n'.join(pieces) + '\n')
@@ -188,6 +191,14 @@ def test_clips_names_and_templates(tmp_path):
     assert 'itap of a {}' in model.templates
 
 
+def test_names_of_classes_keep_their_commas(tmp_path, monkeypatch):
+    texts = []
+    model = lit(tmp_path, classes=['Crane, bird', "crane's_hook."], templates=['A photo: {}!'])
+    monkeypatch.setattr(model, 'embed_texts', lambda given: texts.extend(given) or torch.eye(2))
+    model.class_embeddings()
+    assert texts == ['a photo crane, bird', 'a photo cranes hook']
+
+
 @pytest.mark.parametrize(
     ('changes', 'reason'),
     [
@@ -249,6 +260,17 @@ def test_a_text_tower_of_transformers(bert, tmp_path):
         torch.testing.assert_close(model.text(ids)[:1], expected)  # padding changes nothing
         model.train()(**model.data_preprocessor(squares(4, 0)[0], True), mode='loss')['loss'].backward()
         assert all(p.grad is not None for p in model.text.parameters())  # as two processes need it
+
+
+def test_the_mean_is_over_the_tokens_that_are_no_padding():
+    class OneHot(torch.nn.Module):
+        def forward(self, input_ids, attention_mask):
+            return SimpleNamespace(last_hidden_state=torch.nn.functional.one_hot(input_ids, 4).float())
+
+    text = TransformersText.__new__(TransformersText)  # without the library
+    torch.nn.Module.__init__(text)
+    text.encoder, text.head, text.pad, text.pool = OneHot(), torch.nn.Identity(), 0, 'mean'
+    assert text(torch.tensor([[2, 1, 0, 0], [3, 1, 1, 2]])).tolist() == [[0, 0.5, 0.5, 0], [0, 0.5, 0.25, 0.25]]
 
 
 def test_wrong_text_towers_of_transformers(bert, tmp_path):
