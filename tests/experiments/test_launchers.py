@@ -110,6 +110,17 @@ def test_two_schedulers_with_three_gpus_do_each_run_once(tmp_path):
     assert len({tuple(gpus) for gpus in used}) == 3
 
 
+def test_a_gpu_is_taken_under_every_name(tmp_path):
+    """Two processes that see one GPU, by CUDA_VISIBLE_DEVICES, under different numbers."""
+    first, second = (DevicePool([Device(name, 'GPU-a')], tmp_path) for name in ('0', '3'))
+    slot = first.acquire(1)
+    assert second.acquire(1) is None and second.free() == []
+    slot.release()
+    slot = second.acquire(1)
+    assert slot.visible == '3'
+    slot.release()
+
+
 def test_a_gpu_stays_taken_as_long_as_its_training_lives(tmp_path):
     pool = DevicePool([Device('0', 'GPU-0')], tmp_path)
     holder = (

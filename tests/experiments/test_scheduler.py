@@ -115,6 +115,14 @@ def test_what_another_command_has_locked_is_watched_and_its_slot_is_free(tmp_pat
     assert any('just started by another command' in line for line in lines)
 
 
+def test_what_another_command_has_abandoned_is_started_or_resumed_here(tmp_path):
+    write_run(tmp_path / 'arm', 2, None, state='running', iter=3)
+    launcher = Instant()
+    states, lines = run([planned(tmp_path, seed, 'watch') for seed in (1, 2)], launcher)
+    assert launcher.started == [('arm', 1, 'start'), ('arm', 2, 'resume')] and states == ['finished'] * 2
+    assert sum('abandoned elsewhere, continues here' in line for line in lines) == 2
+
+
 def test_what_has_finished_meanwhile_is_not_trained_again(tmp_path):
     """Planned as missing, finished when its turn comes: neither its slot nor its lock is kept."""
     plan = [planned(tmp_path, seed) for seed in (1, 2)]

@@ -124,6 +124,22 @@ def test_a_job_that_left_the_queue_goes_on_only_if_that_can_help(slurm, tmp_path
     assert (job.failure or {}).get('kind') == kind
 
 
+@pytest.mark.parametrize(
+    ('state', 'iteration', 'again'),
+    [('RUNNING', 5, False), ('RUNNING', 6, True), ('COMPLETING', 5, True), ('COMPLETING', 0, True)],
+)
+def test_a_job_that_was_ending_when_it_was_found_may_have_advanced_before(slurm, tmp_path, state, iteration, again):
+    planned, launcher = _planned(tmp_path), SlurmLauncher(interval=0)
+    record = dict(seed=1, state='running', max_iters=9)
+    write_json(planned.folder / 'run.json', dict(record, iter=min(iteration, 5)))
+    (slurm / 'queue').write_text(f'7|{state}|{job_name(planned)}\n')
+    job = launcher.adopt(planned)
+    write_json(planned.folder / 'run.json', dict(record, iter=iteration))
+    _leave(slurm, 'TIMEOUT')
+    launcher.refresh([job])
+    assert job.can_continue(read_run(planned.folder, 1)) == again
+
+
 def test_a_run_goes_through_two_jobs_to_its_end(slurm, tmp_path):
     """The first job ends at its time limit, the second one finishes the run."""
     planned, said = _planned(tmp_path), []

@@ -110,9 +110,10 @@ def test_variables_are_those_of_the_base_and_of_nothing_else(config, monkeypatch
     base = config.with_name('variable.py')
     base.write_text("_base_ = 'tiny.py'\nside = int('{{$SIDE:32}}')\nmodel = dict(backbone=dict(img_size=side))\n")
     path = config.with_name('sides.yml')
-    path.write_text('base: variable.py\narms: {small: {variables: {SIDE: 16}}, usual: {}}\n')
+    path.write_text('base: variable.py\nseeds: [7, 3]\narms: {small: {variables: {SIDE: 16}}, usual: {}, us: {}}\n')
     assert [load_config(f'{path}:{arm}').model.backbone.img_size for arm in ('small', 'usual')] == [16, 32]
     assert 'SIDE' not in os.environ
+    assert find_arm(f'{path}:us')[1].name == 'us' and read_study(path).seeds == (7, 3)
     monkeypatch.setenv('SIDE', '8')
     assert load_config(f'{path}:small').model.backbone.img_size == 16 and os.environ['SIDE'] == '8'
 
