@@ -10,7 +10,7 @@ on the first 10,000 images of Fashion-MNIST, all evaluated on its 10,000 test im
     changed lape           the same weights after add_lape, without any fine-tuning
 
 Nothing but timm and torch trains here, as in a training script of one's own. About an hour on one CPU core; the table
-and every accuracy are printed and written after each seed.
+and every accuracy are printed and written after each seed. The same command goes on after an interruption.
 """
 
 import argparse
@@ -151,15 +151,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     add('--depth', type=int, default=6)
     args = parser.parse_args(argv)
     training, test = read(args.data, 'train', args.images), read(args.data, 'test', None)
-    out = Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)
-    results: dict[int, dict[str, float]] = {}
+    file = Path(args.out, 'results.json')
+    file.parent.mkdir(parents=True, exist_ok=True)
+    arguments = {name: value for name, value in vars(args).items() if name not in ('data', 'out', 'seeds')}
+    earlier = json.loads(file.read_text()) if file.exists() else {'arguments': arguments, 'top-1': {}}
+    if earlier['arguments'] != arguments:
+        parser.error(f'{file} has results of other arguments, {earlier["arguments"]}: choose another --out')
+    results = {int(seed): found for seed, found in earlier['top-1'].items()}
     for seed in args.seeds:
         started = time.monotonic()
-        results[seed] = run_seed(seed, training, test, args)
+        if seed not in results:
+            results[seed] = run_seed(seed, training, test, args)
         text = table(results)
-        (out / 'results.json').write_text(json.dumps({'arguments': vars(args), 'top-1': results}, indent=2))
-        (out / 'results.md').write_text(f'{text}\n')
+        file.write_text(json.dumps({'arguments': arguments, 'top-1': results}, indent=2))
+        file.with_suffix('.md').write_text(f'{text}\n')
         print(f'seed {seed}, {time.monotonic() - started:.0f} s: {results[seed]}\n{text}', flush=True)
 
 

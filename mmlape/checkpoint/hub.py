@@ -156,6 +156,9 @@ def pull(name: str, folder: str | Path, overwrite: bool = False) -> list[Path]:
         )
     if CONFIG in found:
         check_plain(found[CONFIG].read_bytes(), f'{name}/{CONFIG}')
+    for path in map(Path, there):  # an old config does not stay beside new weights
+        if path.name not in found:
+            path.unlink()
     for file, source in found.items():
         with atomic_path(Path(folder, file)) as partial:
             shutil.copyfile(source, partial)

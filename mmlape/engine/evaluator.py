@@ -24,7 +24,7 @@ from mmlape.engine.hooks.run import finite
 from mmlape.engine.optim import InitialModel
 from mmlape.engine.plan import default_work_dir, require_keys
 from mmlape.engine.runner import Runner
-from mmlape.engine.tta import augment
+from mmlape.engine.tta import RATIOS, augment
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import read_json, write_json
 from mmlape.runs.record import check_writable
@@ -67,7 +67,8 @@ def test(
 
     Returns:
         The content of the file: ``config``, ``checkpoint``, ``task``, ``images``, ``metrics`` and ``per_class``
-        (``{measure: {class: value}}``). mIoU and the like are in percent, AP in [0, 1]; None where undefined.
+        (``{measure: {class: value}}``). mIoU and the like are in percent, AP in [0, 1]; None where undefined. ``tta``
+        has the ratios, or 'tta_pipeline' where that of the configuration was used; None without augmentation.
 
     Raises:
         ConfigError, DataError, CheckpointError, TrainingError: An input or an output path is unusable.
@@ -95,7 +96,8 @@ def test(
     load_model(runner.bare_model, str(checkpoint), content=weights)
     if merging:
         runner.model = MODELS.build(dict(merging, module=runner.bare_model))
-    result = _result(cfg, checkpoint, runner, runner.test())
+    ratios = 'tta_pipeline' if cfg.get('tta_pipeline') else list(tta or RATIOS)
+    result = dict(_result(cfg, checkpoint, runner, runner.test()), tta=ratios if merging else None)
     if is_main_process():
         write_json(file, result)
     if is_main_process() and show:

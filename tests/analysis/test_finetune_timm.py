@@ -25,13 +25,21 @@ def data(tmp_path):
     return tmp_path
 
 
-def test_every_arm_is_in_the_table(data, capsys):
+def test_every_arm_is_in_the_table_and_a_second_call_goes_on(data, capsys, monkeypatch):
     out = data / 'out'
-    finetune_timm.main(['--data', str(data), '--out', str(out), *ARGUMENTS.split()])
+    command = ['--data', str(data), '--out', str(out), *ARGUMENTS.split()]
+    finetune_timm.main(command[:-1])
+    first, own = json.loads((out / 'results.json').read_text())['top-1'], finetune_timm.run_seed
+    monkeypatch.setattr(finetune_timm, 'run_seed', lambda seed, *args: seed == 2 and own(seed, *args))
+    finetune_timm.main(command)
+    with pytest.raises(SystemExit):
+        finetune_timm.main([*command, '--images', '60'])
+    assert 'has results of other arguments' in capsys.readouterr().err
+    assert json.loads((out / 'results.json').read_text())['top-1']['1'] == first['1']
     results = json.loads((out / 'results.json').read_text())['top-1']
     assert set(results) == {'1', '2'} and all(list(one) == list(finetune_timm.ARMS) for one in results.values())
     trained = [value for one in results.values() for arm, value in one.items() if arm != 'changed lape']
     assert min(trained) > 90
     assert finetune_timm.summary([1.0, 2.0]) == '1.50 ± 0.71'
     text = (out / 'results.md').read_text()
-    assert '| tuned lape - tuned |' in text and text in capsys.readouterr().out
+    assert '| tuned lape - tuned |' in text and '| 2 |' in text

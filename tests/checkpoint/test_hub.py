@@ -176,7 +176,9 @@ def test_a_push_is_pulled_again(hub, trained, tmp_path, capsys):
     with pytest.raises(CheckpointError, match='there already; choose another folder or pass --overwrite'):
         pull(OURS, tmp_path / 'pulled')
     files[WEIGHTS] = (tmp_path / 'pulled' / WEIGHTS).read_bytes()
+    del files[CONFIG]
     pull(OURS, tmp_path / 'pulled', overwrite=True)
+    assert sorted(path.name for path in (tmp_path / 'pulled').iterdir()) == sorted((WEIGHTS, CARD)), 'no old config'
 
 
 def test_a_repository_that_is_there_is_not_changed_unasked(hub, trained):

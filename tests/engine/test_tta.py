@@ -31,7 +31,8 @@ def test_labels_are_those_of_the_mean_of_all_views(config, tmp_path):
     cfg = load_config(config)
     torch.manual_seed(0)
     torch.save(dict(state_dict=randomise(build_model(cfg)).state_dict()), tmp_path / 'm.pth')
-    evaluator.test(cfg, tmp_path / 'm.pth', tmp_path, save_pred=True, show=False, tta=(1.0, 1.5))
+    result = evaluator.test(cfg, tmp_path / 'm.pth', tmp_path, save_pred=True, show=False, tta=(1.0, 1.5))
+    assert result['tta'] == [1.0, 1.5]
     del cfg.test_dataloader.dataset.pipeline[1]  # views by hand have their size
     model, differ = init_model(cfg, tmp_path / 'm.pth', 'cpu'), 0
     for file in sorted((config.parent / 'data' / 'images' / 'validation').iterdir()):
