@@ -19,6 +19,7 @@ OF_DATA = (
     'tests/datasets/test_mini_data.py', 'tests/datasets/test_fraction.py', 'tests/datasets/test_array_data.py', 'tests/datasets/test_data_checks.py',
     'tests/datasets/test_retarget.py', 'tests/datasets/test_data_formats.py', 'tests/datasets/test_captions.py', 'tests/checkpoint/test_guarded_loading.py', '-k', QUICK,
 )  # fmt: skip
+OF_CHECKS = ('tests/datasets/test_check_data.py', *OF_DATA)
 OF_RUNS = (
     'tests/runs/test_identity.py', 'tests/runs/test_record.py', 'tests/engine/test_engine.py', 'tests/engine/test_engine_rules.py',
     'tests/experiments/test_aggregate.py', 'tests/runs/test_diagnosis.py', 'tests/runs/test_provenance.py', 'tests/experiments/test_report.py',
@@ -58,10 +59,14 @@ OWN_TESTS = {
     'mmlape/evaluation/retrieval.py': ('tests/evaluation/test_retrieval.py',),
     'mmlape/datasets/': OF_DATA,
     'mmlape/datasets/few_shot.py': OF_FEW_SHOT,
+    'mmlape/datasets/checks.py': OF_CHECKS,
+    'mmlape/datasets/formats/coco.py': OF_CHECKS,
+    'mmlape/datasets/sources.py': ('tests/evaluation/test_metrics.py', *OF_DATA),
     'mmlape/figures.py': OF_COMPARISONS,
     'mmlape/runs/': OF_RUNS,
     'mmlape/runs/run.py': ('tests/experiments/test_status.py', *OF_RUNS),
     'mmlape/experiments/': OF_COMPARISONS,
+    'mmlape/experiments/report/content.py': ('tests/runs/test_provenance.py', *OF_COMPARISONS),
     'mmlape/experiments/vtab.py': OF_VTAB,
     'mmlape/experiments/vtab_sets.py': OF_VTAB,
     'mmlape/experiments/launchers.py': OF_LAUNCHERS,
@@ -73,10 +78,28 @@ OWN_TESTS = {
     'mmlape/experiments/multi_seed.py': OF_LAUNCHERS,
     'mmlape/engine/': OF_ENGINE,
     'mmlape/engine/trackers.py': ('tests/engine/test_trackers.py',),
-    'mmlape/engine/evaluator.py': ('tests/evaluation/test_few_shot.py', *OF_ENGINE),
+    'mmlape/engine/tta.py': ('tests/engine/test_tta.py',),
+    'mmlape/engine/config.py': ('tests/experiments/test_study_file.py', '-k', 'variables'),
+    'mmlape/engine/runner.py': (
+        'tests/engine/test_train_test.py::test_training_from_weights_takes_all_of_them_or_fails',
+        *OF_ENGINE,
+    ),
+    'mmlape/engine/evaluator.py': (
+        'tests/engine/test_train_test.py::test_checkpoints_of_one_name_in_two_folders_are_different_ones',
+        'tests/evaluation/test_few_shot.py',
+        *OF_ENGINE,
+    ),
+    'mmlape/engine/hooks/checkpoint.py': (
+        'tests/runs/test_failures.py::test_checkpoints_that_do_not_fit_are_refused_before_the_first_step',
+        'tests/engine/test_ema.py::test_a_checkpoint_has_room_for_weights_their_average_and_the_optimizers_state',
+        *OF_ENGINE,
+    ),
+    'mmlape/engine/hooks/features.py': ('tests/datasets/test_captions.py', '-k', 'computed_again'),
     'mmlape/engine/hooks/evaluation.py': ('tests/evaluation/test_metrics.py', *OF_ENGINE),
     'mmlape/engine/schedule.py': ('tests/configs/test_recipes.py::test_rates_are_timms', *OF_ENGINE),
     'mmlape/analysis/': OF_ANALYSIS,
+    'mmlape/analysis/config_values.py': ('tests/experiments/test_study_file.py', '-k', 'every_value'),
+    'mmlape/analysis/dataset_page.py': ('tests/datasets/test_check_data.py', '-k', 'frequent_class'),
     'examples/': (
         'tests/analysis/test_explain_pe.py',
         'tests/models/test_drawn_numbers.py',
@@ -92,6 +115,7 @@ OWN_TESTS = {
         'classes_come or listed',
     ),
     'mmlape/checkpoint/': OF_CHECKPOINTS,
+    'mmlape/checkpoint/hub.py': ('tests/checkpoint/test_hub.py',),
 }
 """The tests of the files below a folder, or of a file."""
 
@@ -141,6 +165,7 @@ BY_FILE = {
         ('units: mAP only is a precision', 'm?AP(?:', 'mAP(?:'),
         ('names: medium and large exchanged', "'m': 'medium', 'l': 'large'", "'m': 'large', 'l': 'medium'"),
         ('names: the order of the keys', '(first, *RANKING, *known)', '(first, *known, *RANKING)'),
+        ('names: class names end at their slash', "key.partition(PREFIX)[2].partition('/')", "key.partition(PREFIX)[2].rpartition('/')"),
     ],
     'mmlape/evaluation/label_maps.py': [
         ('maps: classes from 0 always', '.astype(np.int64) + zero_is_unlabelled', '.astype(np.int64)'),
@@ -170,6 +195,7 @@ BY_FILE = {
          "dict(type='mmlape.FewShotMetric')"),
         ('few-shot: a second evaluation of it', "if not str(hook['type']).endswith('SecondEvaluationHook')", ''),
         ('test: NaN is a value', 'metrics=finite({key', 'metrics=dict({key'),
+        ('test: metrics of another checkpoint are replaced', 'if other and Path(other).resolve() != Path(checkpoint).resolve():', 'if other and Path(other).name != Path(checkpoint).name:'),
     ],
     'mmlape/datasets/fraction.py': [
         ('fraction: rounded down', 'round(self.share * count)', 'int(self.share * count)'),
@@ -213,6 +239,7 @@ BY_FILE = {
         ('mini: area of the box', 'area=int(digit.mask.sum())', 'area=wide * high'),
         ('mini: boxes by (row, column)', 'bbox=[left, top, wide, high]', 'bbox=[top, left, high, wide]'),
         ('mini: no border', 'labels[cv2.dilate(digit.mask.astype(np.uint8), around) > 0] = 0', 'pass'),
+        ('mini: captions of the image before', 'image_id=number, caption', 'image_id=number - 1, caption'),
     ],
     'mmlape/datasets/mini/scenes.py': [
         ('captions: above is below', "('above', 'below')", "('below', 'above')"),
@@ -223,19 +250,24 @@ BY_FILE = {
     'mmlape/datasets/formats/coco.py': [
         ('COCO file: names sorted', "tuple(category['name'] for category in coco['categories'])",
          "tuple(sorted(category['name'] for category in coco['categories']))"),
+        ('COCO file: masks are (width, height)', "mask.get('size') != [height, width]", "mask.get('size') != [width, height]"),
+        ('COCO file: crowds are objects to learn', 'if not crowd and (defect is None or defect.usable):', 'if defect is None or defect.usable:'),
     ],
     'mmlape/datasets/retarget.py': [
         ('data root: heads keep their classes', "head['num_classes'] = len(classes)", 'pass'),
         ('data root: k = classes is left out', 'k <= num_classes', 'k < num_classes'),
+        ('data root: a root that another name begins with', "value.startswith(f'{old}/')", 'value.startswith(old)'),
     ],
     'mmlape/datasets/sources.py': [
         ('data root: RPN, too', "NOT_HEADS = ('rpn_head', 'teacher')", "NOT_HEADS = ('teacher',)"),
         ('patches: the smaller side', 'max(size) if', 'min(size) if'),
+        ('palette: two brightnesses', '[index % 3]', '[index % 2]'),
     ],
     'mmlape/datasets/few_shot.py': [
         ('few-shot: ranks of the first seed', 'ranks[random.permutation(images)[:shots], seed]',
          'ranks[random.permutation(images)[:shots], 0]'),
         ('few-shot: the last seed left out', 'for seed in range(seeds):', 'for seed in range(seeds - 1):'),
+        ('few-shot: images that all seeds choose', '(ranks < self.shots[-1]).any(axis=1)', '(ranks < self.shots[-1]).all(axis=1)'),
     ],
     'mmlape/runs/identity.py': [
         ('identity: amp not compared', "('total_batch', 'batch_policy', 'amp')", "('total_batch', 'batch_policy')"),
@@ -291,6 +323,7 @@ BY_FILE = {
         ('identity: fp16 is bf16', "'AmpOptimWrapper': 'fp16'", "'AmpOptimWrapper': 'bf16'"),
         ('identity: the order of keys counts', 'json.dumps(content, sort_keys=True)', 'json.dumps(content)'),
         ('provenance: the name decides', 'digest[:8] if digest else named and named[1]', 'named and named[1]'),
+        ('identity: the shortest data root first', 'key=len, reverse=True)', 'key=len)'),
     ],
     'mmlape/runs/record.py': [
         ('record: best is the last', 'best=_best(self.evaluations, key, greater))', 'best=entry | dict(key=key))'),
@@ -317,6 +350,7 @@ BY_FILE = {
         ('cost: hours of one process', 'seconds * get_world_size() / 3600', 'seconds / 3600'),
         ('cost: minutes', 'seconds * get_world_size() / 3600', 'seconds * get_world_size() / 60'),
         ('cost: memory in MB', 'ru_maxrss / 2**10', 'ru_maxrss / 1000'),
+        ('record: checkpoints in the middle of an epoch by name', 'int(match[2] or 0), path', '0, path'),
     ],
     'mmlape/runs/resume.py': [
         ('resume: a lock is kept after a refusal', '        os.close(start.lock)\n        raise', '        raise'),
@@ -332,6 +366,7 @@ BY_FILE = {
         ('resume: a used folder is taken', "if not count and (record is None or record.get('state') == 'failed'):",
          'if True:'),
         ('resume: what a kill left stays', 'path.unlink(missing_ok=True)', 'pass'),
+        ('resume: any software difference', 'if all(line in software for line in lines):', 'if any(line in software for line in lines):'),
     ],
     'mmlape/runs/run.py': [
         ('runs: partial ones count', 'return self.finished and not self.partial', 'return self.finished'),
@@ -345,6 +380,7 @@ BY_FILE = {
         ('runs: arms by name', '(places.get(path.name, len(places)), path.name', '(0, path.name'),
         ('runs: best for last', "for key in ('reason', 'last', 'best')}",
          "for key in ('reason', 'last', 'best')}\n    outcome['last'] = outcome['best']"),
+        ('runs: arms with a point are hidden', "re.match(r'\\.|seed_\\d+$', path.name)", "re.search(r'\\.|seed_\\d+$', path.name)"),
     ],
     'mmlape/runs/curves.py': [
         ('curves: n for n - 1', 'values.std(axis=0, ddof=1)', 'values.std(axis=0)'),
@@ -387,6 +423,7 @@ BY_FILE = {
          'seeds = math.ceil(', 'seeds = round('),
         ('power: two seeds are enough', 'return LEAST\n', 'return 2\n'),
         ('power: 0.9', 'POWER = 0.8', 'POWER = 0.9'),
+        ('tests: rounding 1e-6', '_ROUNDING = 1e-12', '_ROUNDING = 1e-6'),
     ],
     'mmlape/experiments/sample_size.py': [
         ('sample size: unpaired numbers for --paired', 'seeds_needed(difference, std, power, paired)',
@@ -410,6 +447,7 @@ BY_FILE = {
         ('averages: other runs', 'for other in known[1:]:', 'for other in known[2:]:'),
         ('averages: other software always', '        if allow_software:\n', '        if True:\n'),
         ('averages: the same seed twice', 'if len(set(seeds)) != len(seeds):', 'if False:'),
+        ('averages: below 0.01 is told as below 0.001', 'p is not None and p < 0.001', 'p is not None and p < 0.01'),
     ],
     'mmlape/figures.py': [
         ('figures: markers repeat', 'place % len(_MARKERS)', 'place % 8'),
@@ -438,6 +476,9 @@ BY_FILE = {
         ('report: a given baseline was chosen', "'' if self.baseline else ' Chosen", "' Chosen"),
         ('report: Holm over all paired and unpaired', 'holm([getattr(pair, kind) for pair in family])',
          "holm([getattr(pair, 'welch') for pair in family])"),
+        ('report: warning although both are published', 'if any(published) and not all(published):', 'if any(published):'),
+        ('report: undefined in best told as last', "values = result.values('last', metric)", "values = result.values('best', metric)"),
+        ('report: rivals have the same metrics', 'set(other.metrics) & set(result.metrics)]', 'set(other.metrics) == set(result.metrics)]'),
     ],
     'mmlape/experiments/report/fractions.py': [
         ('report: series over checkpoints', "_ALIKE = ('checkpoint', 'total_batch',", "_ALIKE = ('total_batch',"),
@@ -446,6 +487,7 @@ BY_FILE = {
         ('report: series over subsets', 'arm.fraction == 1 or arm.fraction_seed == seed', 'True'),
         ('report: largest fraction first', 'dict(sorted(arms.items()))', 'dict(sorted(arms.items(), reverse=True))'),
         ('report: best for last by fraction', "self.arms[share].summary['last']", "self.arms[share].summary['best']"),
+        ('report: columns of the first series only', 'shares = sorted({share for series in every for share in series.arms})\n    rows', 'shares = sorted({share for series in every[:1] for share in series.arms})\n    rows'),
     ],
     'mmlape/experiments/vtab.py': [
         ('VTAB: the rate of the best evaluations', "summary['last']['metrics'].get(METRIC)",
@@ -466,6 +508,7 @@ BY_FILE = {
         ('VTAB: mean over all sets of the group', '/ len(have)} for seed', '/ len(members)} for seed'),
         ("VTAB: the paper's mean over all sets", '/ len(have) if known', '/ len(members) if known'),
         ('VTAB: paper minus ours', "test['mean'] - paper", "paper - test['mean']"),
+        ('VTAB: the run of 800 is tested', 'options.runs(result.vtab_set.arm(result.rate, options.images))', 'options.runs(result.vtab_set.arm(result.rate))'),
     ],
     'mmlape/experiments/vtab_sets.py': [
         ('VTAB: the tests of validation', "self.cfg.data_root) / 'test.txt'",
@@ -483,6 +526,8 @@ BY_FILE = {
         ("study: the base's overrides win", '{**base.overrides, **overrides}', '{**overrides, **base.overrides}'),
         ('study: figures lose their decimals', "self.printed['arms'][name]", "self.content['arms'][name]"),
         ('study: a key twice is its last value', 'if twice is not None:', 'if False:'),
+        ('study: seeds of another file', 'tuple(seeds)', 'tuple(sorted(seeds))'),
+        ('study: figures of the last arm with such a beginning', 'if arm.name == arm_name), None)', 'if arm.name.startswith(arm_name)), None)'),
     ],
     'mmlape/experiments/slurm.py': [
         ('Slurm: PREEMPTED is not requeued', "'TIMEOUT', 'PREEMPTED', 'NODE_FAIL'", "'TIMEOUT', 'NODE_FAIL'"),
@@ -496,6 +541,7 @@ BY_FILE = {
         ('Slurm: nodes rounded down', 'math.ceil(processes / self.on_node)', 'max(1, processes // 8)'),
         ('Slurm: a silent controller ends jobs', '        if queue is None:\n            return\n',
          '        queue = queue or {}\n'),
+        ('Slurm: a job that completes has made no progress', 'iteration = -1', 'iteration = 0'),
     ],
     'mmlape/experiments/launchers.py': [
         ('GPUs: fewer are enough', 'if len(held) < count:', 'if not held:'),
@@ -506,6 +552,7 @@ BY_FILE = {
         ('local: a resumed run starts anew', "if planned.action != 'start':", "if planned.action == 'watch':"),
         ('local: cores of one process', 'cores // (parallel * processes)', 'cores // parallel'),
         ('local: GPUs of one process', 'len(devices) // processes if devices', 'len(devices) if devices'),
+        ('GPUs: locks under their names', 'device.key)}.lock', 'device.name)}.lock'),
     ],
     'mmlape/experiments/scheduler.py': [
         ('scheduler: the last of the plan first', 'planned = self.waiting.pop(0)', 'planned = self.waiting.pop()'),
@@ -524,6 +571,7 @@ BY_FILE = {
          'sum(left) + len(self.waiting) * sum(durations) / len(durations)', 'sum(left)'),
         ('progress: skipped parts tell the pace', 'self.total -= cost', 'self.done += cost'),
         ('progress: parts that run do not count', 'self.done + self.running()', 'self.done'),
+        ('scheduler: a missing run is resumed', "'resume' if run.state != 'missing' else 'start'", "'resume'"),
     ],
     'mmlape/experiments/study.py': [
         ('study: arm by arm', 'for seed in self.seeds for arm in self.arms',
@@ -544,12 +592,15 @@ BY_FILE = {
          'return 0 if any(complete) else 1'),
         ('multi-seed: status 0 without runs', 'file=sys.stderr)\n        return False',
          'file=sys.stderr)\n        return True'),
+        ('multi-seed: weights of resumed arms are not checked', "if planned.action in ('start', 'resume')}", "if planned.action in ('start',)}"),
+        ('multi-seed: dry run: 1 only if all are refused', "return 1 if any(planned.action == 'refuse'", "return 1 if all(planned.action == 'refuse'"),
     ],
     'mmlape/experiments/status.py': [
         ('status: time left as it was', "round(record['eta'] - silence)", "round(record['eta'])"),
         ('status: images of one process', 'images[0] * images[1] / seconds', 'images[1] / seconds'),
         ('status: best for last', "metric = (names[0], run.last['metrics'][names[0]], run.last['step'])",
          "metric = (names[0], run.best['metrics'][names[0]], run.best['step'])"),
+        ('status: jobs that ended are queued', "return None if job is None or job.get('ended') else job", 'return job'),
     ],
     'mmlape/engine/plan.py': [
         ('batch: without accumulation', 'return self.world_size * self.images_per_process * self.accumulation',
@@ -562,6 +613,7 @@ BY_FILE = {
         ('batch: an enabled scale stays', "scale['enable'] = policy == 'auto-scale-lr'",
          "scale['enable'] = scale.get('enable') or policy == 'auto-scale-lr'"),
         ('batch: remainders are dropped', 'if base % batch.total:', 'if base < batch.total:'),
+        ('plan: the seed of the config wins', "randomness.get('seed') if seed is None else seed", "seed if randomness.get('seed') is None else randomness['seed']"),
     ],
     'mmlape/engine/trackers.py': [
         ('trackers: runs of all arms have one name', "f'{arm}/{work_dir.name}'", 'work_dir.name'),
@@ -587,6 +639,7 @@ BY_FILE = {
          'if torch.isnan(full_tensor(parameter)).all():'),
         ('weights: a PE is not resized', 'load_model(self.bare_model, self._load_from, resize=True',
          'load_model(self.bare_model, self._load_from, resize=False'),
+        ('weights: load_strict is off', "self.cfg.get('load_strict', True)", "self.cfg.get('load_strict', False)"),
     ],
     'mmlape/engine/seeding.py': [
         ('seeds: positions of a process', 'number * self.world_size + self.rank', 'number'),
@@ -599,6 +652,8 @@ BY_FILE = {
         ('seeds: skipped images, not batches', 'self.sampler.skip(count * self.batch_size)',
          'self.sampler.skip(count)'),
         ('seeds: the first epoch again', 'self.epoch += 1', 'self.epoch += 0'),
+        ('seeds: a resumed stream forgets its epoch', 'self.epoch = self.dataloader.batch_sampler.skip(count)', 'self.dataloader.batch_sampler.skip(count)'),
+        ('seeds: the last batch is dropped by default', "dataloader.get('drop_last', False)", "dataloader.get('drop_last', True)"),
     ],
     'mmlape/engine/hooks/run.py': [
         ('seeds: the same in every iteration', 'derive_seed(runner.seed, runner.iter, rank, _MODEL_STREAM)',
@@ -619,6 +674,8 @@ BY_FILE = {
          'and runner.record.has_evaluated(runner.iter):'),
         ('NaN: infinity passes', 'not math.isfinite(float(outputs[', 'math.isnan(float(outputs['),
         ('accumulation: counted over the run', 'count(model, done % length, length)', 'count(model, done, total)'),
+        ('record: pace of all iterations', 'max(done - self.first, 1)', 'max(done, 1)'),
+        ('record: due after val_begin', 'now >= loop.val_begin', 'now > loop.val_begin'),
     ],
     'mmlape/engine/trainer.py': [
         ('record: costs are forgotten at a resume', "cost=previous.get('cost')", 'cost=None'),
@@ -635,6 +692,8 @@ BY_FILE = {
         ('checkpoints: the newest is deleted', 'stale, kept = kept[:-limit], kept[-limit:]',
          'stale, kept = kept[limit:], kept[:limit]'),
         ('checkpoints: weights are not checked', '        runner.check_finite()\n', ''),
+        ('checkpoints: space: replaced one not counted', 'self.max_keep_ckpts + 1 - len', 'self.max_keep_ckpts - len'),
+        ('checkpoints: space: averages not counted', "size *= 1 + any(hasattr(hook, 'ema_model') for hook in runner.hooks)", 'size *= 1'),
     ],
     'mmlape/engine/hooks/evaluation.py': [
         ('second evaluation: weights that are not averaged', "priority = 'HIGHEST'  # before the hooks", "priority = 'LOW'  # before the hooks"),
@@ -666,6 +725,7 @@ BY_FILE = {
         ('decay: every convolution is depthwise', 'module.in_channels == module.groups', 'True'),
         ('rates: products are sums', 'math.prod(rule.factor for rule in settings.rates)',
          'sum(rule.factor for rule in settings.rates)'),
+        ('decay: norms before positions', 'dict(position=is_position, norm=is_norm, bias=is_bias,', 'dict(norm=is_norm, bias=is_bias, position=is_position,'),
     ],
     'mmlape/engine/optim.py': [
         ('a model built early: not by the seed', 'with quiet_logger(), isolated(seed):', 'with quiet_logger():'),
@@ -703,6 +763,7 @@ BY_FILE = {
         ('norm figures: median', 'np.mean([values[part] for values in kept])',
          'np.median([values[part] for values in kept])'),
         ('norm figures: iterations of any run', 'set.intersection(*(set(norms)', 'set.union(*(set(norms)'),
+        ('norm figures: the last part of a run only', 'arm.runs.setdefault(run, {}).update(norms)', 'arm.runs[run] = norms'),
     ],
     'mmlape/analysis/size_sweep.py': [
         ('sizes: of the longer side', 'else min(values[-1])', 'else max(values[-1])'),
@@ -798,6 +859,8 @@ BY_FILE = {
         ('reader: the average first', 'if averages_only(content):\n        content = content[next(',
          'if any(key in content for key in AVERAGES):\n        content = content[next('),
         ('reader: one prefix only', 'while prefix := next(', 'if prefix := next('),
+        ('reader: module before state_dict', "('state_dict', 'model', 'model_state', 'module')", "('model', 'module', 'state_dict', 'model_state')"),
+        ('reader: some names with module. are enough', 'if all(key.startswith(p) for key in tensors)', 'if any(key.startswith(p) for key in tensors)'),
     ],
     'mmlape/checkpoint/records.py': [
         ('normalisation: timm has bytes', '_make(_pretrained_cfg(meta, local_path(path)), 255,',
@@ -822,5 +885,59 @@ BY_FILE = {
     ],
     'mmlape/checkpoint/download.py': [
         ('download: the hash is not checked', 'str(target), named and named[1],', 'str(target), None,'),
+    ],
+    'mmlape/experiments/report/figures.py': [
+        ('report: the largest gains only', '*comparisons[-_MAX_CLASSES:]]', '*comparisons[_MAX_CLASSES : 2 * _MAX_CLASSES]]'),
+    ],
+    'mmlape/experiments/report/latex.py': [
+        ('report: parameters in MiB', "f'{count / 1e6:.0f}M' if", "f'{count / 2**20:.0f}M' if"),
+        ('report: p without Holm', 'escape(probability(difference.holm))', 'escape(probability(difference.p))'),
+    ],
+    'mmlape/experiments/report/writing.py': [
+        ('report: n of arm and baseline exchanged', "'n_arm', 'n_baseline'", "'n_baseline', 'n_arm'"),
+        ('report: costs of counted runs only', 'run.cost for run in result.arm.runs}', 'run.cost for run in result.counted}'),
+    ],
+    'mmlape/runs/locks.py': [
+        ('locks: readers exclude each other', 'LockFlags.SHARED | LockFlags.NON_BLOCKING', 'LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING'),
+    ],
+    'mmlape/engine/hooks/features.py': [
+        ('features: features of another precision', '            precision(cfg),\n', ''),
+    ],
+    'mmlape/engine/tta.py': [
+        ('TTA: windows by the longer side', 'window / min(scale)', 'window / max(scale)'),
+        ('TTA: sizes rounded down', 'tuple(round(side * factor)', 'tuple(int(side * factor)'),
+    ],
+    'mmlape/datasets/captions.py': [
+        ('captions: TSV: the last tab', "line.partition('\\t')", "line.rpartition('\\t')"),
+    ],
+    'mmlape/datasets/shards.py': [
+        ('captions: key up to the last point', "base.partition('.')", "base.rpartition('.')"),
+    ],
+    'mmlape/datasets/formats/classification.py': [
+        ('lists: the first space', "name, _, label = line.rpartition(' ')", "name, _, label = line.partition(' ')"),
+    ],
+    'mmlape/checkpoint/hub.py': [
+        ('push: metrics of another step', '== int(found[2]):', 'is not None:'),
+        ('push: undefined values are published', 'value not in (None, -1) and math.isfinite(value)', 'value is not None'),
+    ],
+    'mmlape/runs/paper_model.py': [
+        ('paper: a star for every checkpoint', "'*' if joining.startswith('lape') else ''", "'*' if joining != 'default' else ''"),
+    ],
+    'mmlape/engine/config.py': [
+        ('config: the environment stays changed', '            if value is None:\n                del os.environ[name]\n', '            if value is None:\n                continue\n'),
+    ],
+    'mmlape/datasets/checks.py': [
+        ('duplicates: the last is the first', 'first = dict(reversed(entries))', 'first = dict(entries)'),
+        ('duplicates: all trained on if one is', 'len(pairs) == self._counts[split]', 'len(pairs) >= 1'),
+    ],
+    'mmlape/checkpoint/key_maps.py': [
+        ('keys: every pattern counts', '            if count:\n                break\n', ''),
+    ],
+    'mmlape/analysis/dataset_page.py': [
+        ('page: the least frequent first', 'for label in range(len(summary.classes))), reverse=True)', 'for label in range(len(summary.classes))))'),
+        ('page: red and blue exchanged', 'return mmcv.bgr2rgb(np.ascontiguousarray(image))', 'return np.ascontiguousarray(image)'),
+    ],
+    'mmlape/analysis/config_values.py': [
+        ('values: the file of the deepest base loses', 'if key in sources and sources[key][0] == value:\n', 'if key in sources:\n'),
     ],
 }  # fmt: skip

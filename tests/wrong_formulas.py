@@ -134,6 +134,7 @@ BY_FILE = {
          '(len(self.templates), len(names))',
          'embedded.mean(dim=1)', 'embedded.mean(dim=0)'),
         ('lit: embeddings are not normed', 'x / (x.norm(dim=-1, keepdim=True) + EPS)', 'x'),
+        ('lit: commas of classes are lost', "canonical(name, keep=',')", 'canonical(name)'),
     ],
     'mmlape/models/lit/text.py': [
         ('lit: padding is read', 'src_key_padding_mask=ids == self.pad', 'src_key_padding_mask=None'),
@@ -142,12 +143,17 @@ BY_FILE = {
         ('lit: layers start alike', '                nn.init.xavier_uniform_(module.weight)\n', ''),
         ('lit: the last token', '[:, 0])', '[:, -1])'),
     ],
+    'mmlape/models/lit/pretrained.py': [
+        ('lit: padding in the mean', '(weights * tokens).sum(dim=1) / weights.sum(dim=1).clamp(min=1)',
+         'tokens.mean(dim=1)'),
+    ],
     'mmlape/models/lit/tokenizer.py': [
         ('lit: the shortest piece', 'range(len(word), start, -1)', 'range(start + 1, len(word) + 1)'),
         ('lit: accents stay', "!= 'Mn'", "!= 'XX'"),
         ('lit: pieces inside words are whole words', "CONTINUED if start else ''", "''"),
         ('lit: half a word is known',
          'return [self.ids[UNKNOWN]]\n            found', 'return found\n            found'),
+        ('lit: a word of 100 is unknown', 'start < len(word) <= LONGEST', 'start < len(word) < LONGEST'),
     ],
     'mmlape/checkpoint/heads.py': [
         ("released: DINOv2's table taken for AugReg's", "577: 'augreg', 1370", "1370: 'augreg', 577"),
@@ -160,6 +166,8 @@ BY_FILE = {
         ('released: a backbone is converted under its old names', "own, dropped = {f'backbone.{name}': value for name",
          "own, dropped = {f'{name}': value for name"),
         ('released: no index is left out', "DERIVED = ('.relative_position_index',)", "DERIVED = ('.no_index',)"),
+        ('released: Sparse R-CNN has a background', r"init_proposal', ('roi_head.bbox_head.0.fc_cls.bias', 0)",
+         "init_proposal', ('roi_head.bbox_head.0.fc_cls.bias', 1)"),
     ],
     'mmlape/checkpoint/released.py': [
         ('released: the backbone of another file forgotten', 'backbone.init_weights()', 'pass'),
@@ -1072,6 +1080,9 @@ BY_FILE = {
         ('seeds: the unpaired test on pairs', 'paired=paired)', 'paired=False)'),
         ("seeds: the arms' spread for that of the pairs", 'compared.paired, of_differences(*arms)',
          'compared.paired, pooled([list(values.values()) for values in arms])'),
+        ('report: gaps in seeds are lost', ' and sorted(seeds) == list(range(min(seeds), max(seeds) + 1))', ''),
+        ('report: host of the first run', 'for run in runs if run.record.get(key)',
+         'for run in runs[:1] if run.record.get(key)'),
     ],
     'configs/_base_/default_runtime.py': [
         ('decay: level_embed decays', 'level_embed=no_decay, ', ''),

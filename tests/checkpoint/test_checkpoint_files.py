@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 from mmlape.checkpoint import load_backbone, read_checkpoint, reading, state_dict_of
 from mmlape.checkpoint.converting import inspect, publish, write_tensors
 from mmlape.checkpoint.download import cached_path
+from mmlape.checkpoint.key_maps import rename_keys
 from mmlape.errors import CheckpointError
 
 
@@ -59,6 +60,17 @@ def test_compiled_and_distributed_names(tmp_path):
     tensors = {f'module._orig_mod.{name}': value for name, value in vit().state_dict().items()}
     torch.save(tensors, tmp_path / 'a.pth')
     assert set(state_dict_of(read_checkpoint(tmp_path / 'a.pth'), '')) == set(vit().state_dict())
+
+
+def test_whose_tensors_are_taken_and_under_which_names():
+    def of(**content):
+        return {name: int(value) for name, value in state_dict_of(content, '').items()}
+
+    inner, outer = ({'module.a': torch.tensor(n), 'module.b': torch.tensor(n)} for n in (1, 2))
+    assert of(model=outer, state_dict=inner) == of(state_dict=inner, model=outer) == {'a': 1, 'b': 1}
+    assert of(state_dict=inner | {'c': torch.tensor(3)}) == {'module.a': 1, 'module.b': 1, 'c': 3}, 'a part of it'
+    assert of(state_dict=dict(model=outer)) == {'a': 2, 'b': 2}
+    assert rename_keys({'a.x': 1, 'b.x': 2, 'd': 3}, [('a', 'b'), ('b', 'c')]) == {'b.x': 1, 'c.x': 2, 'd': 3}
 
 
 def test_other_kinds_by_content(tmp_path):

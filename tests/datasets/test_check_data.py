@@ -5,17 +5,21 @@ import os
 import shutil
 import signal
 import threading
+from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tiny
+import torch
 from data_helpers import FOLDERS, ade_cfg, coco_cfg, edit, folder_cfg
 from PIL import Image
 
-from mmlape.analysis.dataset_page import write_page
+from mmlape.analysis.dataset_page import _as_image, _bars, write_page
 from mmlape.cli import main
 from mmlape.datasets import checks as full
-from mmlape.datasets.checks import check_data, full_check, print_report, write_report
+from mmlape.datasets.checks import Duplicates, check_data, full_check, print_report, write_report
+from mmlape.datasets.formats.base import ImageEntry
 from mmlape.datasets.mini.make import ADE_CLASSES, MiniOptions, make_mini_data
 from mmlape.datasets.mini.scenes import DIGIT_NAMES
 from mmlape.errors import DataError
@@ -350,3 +354,20 @@ def test_interrupt_prints_what_was_found(tmp_path, monkeypatch, capsys):
         signal.signal(signal.SIGINT, before)
     output = capsys.readouterr().out
     assert 'interrupted after 1 image' in output and 'label map without image' in output
+
+
+def test_duplicates_are_told_with_the_first_of_them():
+    found = Duplicates()
+    for split, name in (('train', 'a'), ('val', 'd'), ('train', 'b'), ('train', 'c'), ('val', 'e')):
+        found.add(split, ImageEntry(name), b'the same bytes')
+    told = [(split, issue.message) for split, issue in found.issues(complete=False)]
+    assert told == [
+        ('train', 'b is a.'), ('train', 'c is a.'), ('val', 'e is d.'),
+        ('val', 'd is a of the train data.'), ('val', 'e is a of the train data.'),
+    ]  # fmt: skip
+
+
+def test_a_page_shows_the_most_frequent_class_first_and_images_in_rgb():
+    bars = _bars(SimpleNamespace(labels=Counter({0: 1, 1: 5, 2: 2}), classes=('sky', 'lamp', 'tree')))
+    assert [(bar['name'], bar['share']) for bar in bars] == [('lamp', 5 / 8), ('tree', 2 / 8), ('sky', 1 / 8)]
+    assert _as_image(torch.tensor([[[10]], [[20]], [[30]]], dtype=torch.uint8)).tolist() == [[[30, 20, 10]]]

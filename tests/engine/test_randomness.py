@@ -10,6 +10,7 @@ import torch
 
 from mmlape.engine.config import load_config
 from mmlape.engine.hooks import ReseedHook
+from mmlape.engine.plan import plan_run
 from mmlape.engine.runner import Runner
 from mmlape.engine.trainer import train
 from mmlape.errors import ConfigError
@@ -55,6 +56,13 @@ def test_deterministic_kernels_by_config_or_option(config, tmp_path, monkeypatch
     if randomness is not None:
         assert seed == 3
     assert seen == [(expected,) * 4]
+
+
+def test_the_seed_of_the_command_wins(config):
+    cfg = load_config(config)
+    assert [plan_run(cfg, 1, seed=seed).seed for seed in (None, 0)] == [None, 0]
+    cfg.randomness = dict(seed=3)
+    assert [plan_run(cfg, 1, seed=seed).seed for seed in (None, 0, 7)] == [3, 0, 7]
 
 
 @pytest.mark.parametrize(('value', 'equal'), [(None, False), (True, False), (False, True)])

@@ -16,11 +16,13 @@ from torch import nn
 
 from mmlape.cli import main
 from mmlape.engine.config import load_config
+from mmlape.engine.evaluator import _check_inputs
 from mmlape.engine.optim import build_model
 from mmlape.engine.plan import plan_run
 from mmlape.engine.runner import Runner, plain_worker_errors
 from mmlape.engine.trainer import train
 from mmlape.errors import CheckpointError, DataError, TrainingError
+from mmlape.files import write_json
 from mmlape.runs.resume import read_resumable
 
 OPTIONS = ('train_cfg.max_iters=12', 'train_cfg.val_interval=4', 'default_hooks.checkpoint.interval=4')
@@ -317,6 +319,12 @@ def test_another_checkpoints_metrics_are_not_overwritten(tested, whole, config, 
     assert command(capsys, *words, '--out', named)[0] == 0
     assert json.loads(named.read_text())['checkpoint'] == str(whole[0] / 'iter_8.pth')
     assert command(capsys, 'test', config, whole[0] / 'iter_12.pth', '--work-dir', whole[0])[0] == 0
+
+
+def test_checkpoints_of_one_name_in_two_folders_are_different_ones(tmp_path):
+    write_json(tmp_path / 'metrics.json', dict(checkpoint=str(tmp_path / 'a' / 'iter_6.pth')))
+    with pytest.raises(TrainingError, match=r'has the metrics of .*a/iter_6\.pth: give --out'):
+        _check_inputs(None, tmp_path, tmp_path / 'metrics.json', None, tmp_path / 'b' / 'iter_6.pth')
 
 
 def test_saved_maps_are_annotations(tested, config):

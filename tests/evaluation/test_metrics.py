@@ -404,6 +404,12 @@ def test_the_name_of_a_class_may_have_any_characters():
         assert split_per_class(metrics) == tables and not metrics
 
 
+def test_neighbouring_classes_have_three_brightnesses_and_no_two_a_colour():
+    colours = class_palette(150)
+    assert [max(colour) for colour in colours] == [255, 191, 140] * 50
+    assert len(set(map(tuple, colours))) == 150
+
+
 def test_the_order_of_metrics_is_that_of_importance():
     known = ['loss', 'mAcc', 'coco/segm_mAP', 'coco/bbox_mAP', 'mIoU', 'aAcc']
     assert ranked(known) == ['mIoU', 'coco/bbox_mAP', 'coco/segm_mAP', 'aAcc', 'mAcc', 'loss']

@@ -485,6 +485,8 @@ def test_an_arm_of_a_study_has_the_studys_figure():
 def test_a_checkpoint_of_another_joining_has_no_star():
     chosen = settings('lape')
     assert paper_model('x', {**synthetic.identity(1), 'settings': chosen}).pretrained == 'DeiT-Ti*'
+    for joining in ('default', 'shared', 'unshared'):
+        assert paper_model('x', {**synthetic.identity(1), 'settings': settings(joining)}).pretrained == 'DeiT-Ti'
     chosen['model']['backbone']['init_cfg']['allow_joining_mismatch'] = True
     assert paper_model('x', {**synthetic.identity(1), 'settings': chosen}).pretrained == 'DeiT-Ti?'
 
