@@ -58,7 +58,7 @@ def test_deterministic_kernels_by_config_or_option(config, tmp_path, monkeypatch
     assert seen == [(expected,) * 4]
 
 
-def test_the_seed_of_the_command_wins(config):
+def test_a_given_seed_wins_over_the_configs(config):
     cfg = load_config(config)
     assert [plan_run(cfg, 1, seed=seed).seed for seed in (None, 0)] == [None, 0]
     cfg.randomness = dict(seed=3)
