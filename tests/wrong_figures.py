@@ -389,6 +389,7 @@ BY_FILE = {
         ('curves: first of repeated iterations', "loss[iteration] = row['loss']",
          "loss.setdefault(iteration, row['loss'])"),
         ('curves: iterations of any run', 'set.intersection(', 'set.union('),
+        ('curves: undefined values are points', 'if numeric and is_defined(name, value):', 'if numeric:'),
     ],
     'mmlape/runs/failures.py': [
         ('diagnosis: all attempts', 'return lines[begin + 1 :]', 'return lines'),
@@ -448,6 +449,7 @@ BY_FILE = {
         ('averages: other software always', '        if allow_software:\n', '        if True:\n'),
         ('averages: the same seed twice', 'if len(set(seeds)) != len(seeds):', 'if False:'),
         ('averages: below 0.01 is told as below 0.001', 'p is not None and p < 0.001', 'p is not None and p < 0.01'),
+        ('averages: n of runs', "'n': len(evaluations),", "'n': len(done),"),
     ],
     'mmlape/figures.py': [
         ('figures: markers repeat', 'place % len(_MARKERS)', 'place % 8'),
@@ -509,6 +511,7 @@ BY_FILE = {
         ("VTAB: the paper's mean over all sets", '/ len(have) if known', '/ len(members) if known'),
         ('VTAB: paper minus ours', "test['mean'] - paper", "paper - test['mean']"),
         ('VTAB: the run of 800 is tested', 'options.runs(result.vtab_set.arm(result.rate, options.images))', 'options.runs(result.vtab_set.arm(result.rate))'),
+        ('csv: chosen and larger rates', 'chosen = rate == result.rate', 'chosen = result.rate is not None and rate >= result.rate'),
     ],
     'mmlape/experiments/vtab_sets.py': [
         ('VTAB: the tests of validation', "self.cfg.data_root) / 'test.txt'",
@@ -594,6 +597,7 @@ BY_FILE = {
          'file=sys.stderr)\n        return True'),
         ('multi-seed: weights of resumed arms are not checked', "if planned.action in ('start', 'resume')}", "if planned.action in ('start',)}"),
         ('multi-seed: dry run: 1 only if all are refused', "return 1 if any(planned.action == 'refuse'", "return 1 if all(planned.action == 'refuse'"),
+        ('multi-seed: unfinished runs are told as finished', "if run.finished and run.seed not in summary['seeds']]", "if run.seed not in summary['seeds']]"),
     ],
     'mmlape/experiments/status.py': [
         ('status: time left as it was', "round(record['eta'] - silence)", "round(record['eta'])"),
@@ -732,6 +736,7 @@ BY_FILE = {
         ('precision: fp16 for bf16', 'autocast(dtype=torch.bfloat16)', 'autocast(dtype=torch.float16)'),
         ('groups: smallest first', '(group.lr is None, -group.count)', '(group.lr is None, group.count)'),
         ('groups: tensors for values', 'group.count += parameter.numel()', 'group.count += 1'),
+        ('precision: a constant loss scale', "loss_scale='dynamic'", 'loss_scale=512.0'),
     ],
     'mmlape/analysis/cost.py': [
         ('FLOPs: two a multiply-add', 'return self.get_total_flops() // 2 + self.samples',
@@ -872,6 +877,7 @@ BY_FILE = {
         ('records: grids are compared', "ADAPTED = ('grid', ", 'ADAPTED = ('),
         ('records: of the first backbone', 'return first if all(other == first for other in others) else {}',
          'return first'),
+        ('normalisation: tolerance 5', 'TOLERANCE = 0.5', 'TOLERANCE = 5.0'),
     ],
     'mmlape/checkpoint/loading.py': [
         ('loading: a wrong shape passes', 'elif wanted[name].shape != value.shape:',
@@ -896,6 +902,7 @@ BY_FILE = {
     'mmlape/experiments/report/writing.py': [
         ('report: n of arm and baseline exchanged', "'n_arm', 'n_baseline'", "'n_baseline', 'n_arm'"),
         ('report: costs of counted runs only', 'run.cost for run in result.arm.runs}', 'run.cost for run in result.counted}'),
+        ('report: metrics of runs that do not count', "for run in arm.runs if run.counts for name in run.last['metrics']", "for run in arm.runs if run.last for name in run.last['metrics']"),
     ],
     'mmlape/runs/locks.py': [
         ('locks: readers exclude each other', 'LockFlags.SHARED | LockFlags.NON_BLOCKING', 'LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING'),
@@ -919,6 +926,7 @@ BY_FILE = {
     'mmlape/checkpoint/hub.py': [
         ('push: metrics of another step', '== int(found[2]):', 'is not None:'),
         ('push: undefined values are published', 'value not in (None, -1) and math.isfinite(value)', 'value is not None'),
+        ('push: pickles by one name', "value.endswith(('.pkl', '.pickle'))", "value.endswith('.pkl')"),
     ],
     'mmlape/runs/paper_model.py': [
         ('paper: a star for every checkpoint', "'*' if joining.startswith('lape') else ''", "'*' if joining != 'default' else ''"),
@@ -939,5 +947,8 @@ BY_FILE = {
     ],
     'mmlape/analysis/config_values.py': [
         ('values: the file of the deepest base loses', 'if key in sources and sources[key][0] == value:\n', 'if key in sources:\n'),
+    ],
+    'mmlape/experiments/report/tables.py': [
+        ('report: parameters in Mi', "number(count and count / 1e6, '.3f')", "number(count and count / 2**20, '.3f')"),
     ],
 }  # fmt: skip

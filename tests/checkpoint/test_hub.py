@@ -237,6 +237,7 @@ def test_names_of_weights_are_tried_in_turn(hub, tmp_path):
         "model = {'type': 'mmengine.load', 'file': 'x.pkl'}",
         "model = dict([('type', 'os.system')], command='x')",
         "data = dict(ann_file='http://127.0.0.1/x.pkl')",
+        "data = dict(ann_file='x.pickle')",
         "a = '\udcff'",  # no UTF-8
         'a = (',
     ],

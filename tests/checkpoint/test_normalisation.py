@@ -13,6 +13,7 @@ from test_checkpoint_records import warnings  # noqa: F401
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, inspect, publish
 from mmlape.checkpoint.loading import warn_of_normalisation
+from mmlape.checkpoint.records import Normalisation
 
 IMAGENET = dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375])
 HALF = dict(mean=[127.5] * 3, std=[127.5] * 3)
@@ -123,3 +124,10 @@ def test_what_is_written_from_a_file_keeps_its_normalisation(tmp_path, suffix):
 def test_nonsense_beside_the_weights_is_ignored(tmp_path, meta):
     path = save(tmp_path / 'a.pth', vit().state_dict(), meta=meta)
     assert record_in(path).normalisation is None
+
+
+def test_only_rounded_values_are_near():
+    known = Normalisation((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+    assert known.is_near(Normalisation((124.0, 116.0, 104.0), (58.0, 57.0, 57.0)))
+    assert not known.is_near(Normalisation((124.3, 116.28, 103.53), known.std))
+    assert not known.is_near(Normalisation(known.mean, (58.395, 57.12, 56.8)))

@@ -437,7 +437,8 @@ def test_fp16_needs_a_gpu_and_bf16_does_not(config_file):
     set_amp(cfg, 'bf16')
     assert cfg.optim_wrapper.type == 'mmlape.BFloat16OptimWrapper' and 'paramwise_cfg' in cfg.optim_wrapper
     set_amp(cfg, 'fp16')  # on a login node, for jobs that have GPUs
-    assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
+    assert (cfg.optim_wrapper.type, cfg.optim_wrapper.dtype) == ('AmpOptimWrapper', 'float16')
+    assert cfg.optim_wrapper.loss_scale == 'dynamic'
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match='fp16 needs a GPU'):
             train(cfg, amp='fp16')

@@ -44,6 +44,15 @@ def test_a_p_value_is_told_to_three_decimals_or_as_below_the_last_one():
     assert told == ['0.050', '0.005', '0.001', '< 0.001', '< 0.001', '–']
 
 
+def test_runs_without_a_best_evaluation_are_none_of_its_average(tmp_path):
+    write_run(tmp_path, 1, 40.0)
+    file = write_run(tmp_path, 2, 42.0) / 'run.json'
+    file.write_text(json.dumps(dict(json.loads(file.read_text()), best=None)))
+    summary = summarise(read_seeds(tmp_path))
+    assert (summary['last']['n'], summary['best']['n']) == (2, 1)
+    assert (summary['last']['metrics']['mIoU']['mean'], summary['best']['metrics']['mIoU']['mean']) == (41.0, 40.0)
+
+
 def test_classes_are_averaged_and_undefined_values_do_not_count(tmp_path):
     for seed, sky in ((1, 50.0), (2, 60.0), (3, float('nan'))):
         metrics = {'coco/bbox_mAP_l': -1.0, 'mIoU': None if seed == 3 else 40.0}

@@ -26,8 +26,8 @@ from mmlape.experiments.report.content import Comparison
 from mmlape.experiments.report.figures import draw_curves
 from mmlape.experiments.report.latex import escape, write_latex
 from mmlape.experiments.report.paper import index_entry
-from mmlape.experiments.report.tables import comparison_table, provenance_table, results_table, seeds_table
-from mmlape.experiments.report.writing import as_json
+from mmlape.experiments.report.tables import comparison_table, cost_table, provenance_table, results_table, seeds_table
+from mmlape.experiments.report.writing import as_json, report_work_dir
 from mmlape.experiments.statistics import Difference
 from mmlape.models import SwinTransformer
 from mmlape.registry import MODELS
@@ -105,9 +105,11 @@ def test_families_of_comparisons_are_corrected_apart(tmp_path):
 def test_every_run_is_told_with_its_seed_machine_and_cost(tmp_path):
     for arm, joining, seeds in (('plain', 'default', (1, 3, 5)), ('new', 'lape', (4, 2, 1, 3))):
         for seed in seeds:
-            more = dict(chosen=settings(joining), host=f'node{seed}', cost=dict(gpu_hours=seed))
+            cost = dict(gpu_hours=seed, parameters=6_713_388)
+            more = dict(chosen=settings(joining), host=f'node{seed}', cost=cost)
             write_run(tmp_path / arm, seed, 40.0 + seed, **more)
-    write_run(tmp_path / 'plain', 9, 99.0, state='failed', host='node9', cost=dict(gpu_hours=9))
+    failed = dict(state='failed', host='node9', cost=dict(gpu_hours=9))
+    write_run(tmp_path / 'plain', 9, {'mIoU': 99.0, 'mDice': 99.0}, **failed)
     made = build(_arms(tmp_path), 'x')
     assert [row[3] for row in rows_of(results_table(made))] == ['1 to 4', '1, 3, 5']
     hosts = provenance_table(made)
@@ -116,7 +118,13 @@ def test_every_run_is_told_with_its_seed_machine_and_cost(tmp_path):
     data = as_json(made)
     counts = [(row['arm'], row['n_arm'], row['n_baseline']) for row in data['comparisons'] if row['test'] == 'welch']
     assert counts == [('new', 4, 3)] * 2  # at the last and at the best evaluation
-    assert data['arms']['plain']['cost']['runs'] == {str(seed): dict(gpu_hours=seed) for seed in (1, 3, 5, 9)}
+    assert {seed: cost['gpu_hours'] for seed, cost in data['arms']['plain']['cost']['runs'].items()} == {
+        '1': 1, '3': 3, '5': 5, '9': 9,
+    }  # fmt: skip
+    costs = [(row[0], row[1], row[-1]) for row in rows_of(cost_table(made))]
+    assert costs == [('new', '6.713', '10.00'), ('plain', '6.713', '18.00')]
+    with pytest.raises(ConfigError, match='--metric mDice: no run has it; there are: aAcc, mIoU'):
+        report_work_dir(tmp_path, metrics=['mDice'])
 
 
 def test_last_and_best_evaluations_are_compared_apart(tmp_path):
@@ -704,6 +712,12 @@ def test_curves_of_a_run_in_epochs_are_over_iterations(tmp_path):
         rows += [{'coco/bbox_mAP': epoch / 10, 'step': epoch}]
     write_log(tmp_path, rows)
     assert read_curves(tmp_path).metrics == {'coco/bbox_mAP': {50: 0.1, 100: 0.2}}
+
+
+def test_undefined_values_are_no_points_of_a_curve(tmp_path):
+    values = ((1, -1.0, float('nan')), (2, 0.3, -1.0))  # COCO's -1; of another metric it is a value
+    write_log(tmp_path, [{'coco/bbox_mAP': ap, 'gain': gain, 'step': step} for step, ap, gain in values])
+    assert read_curves(tmp_path).metrics == {'coco/bbox_mAP': {2: 0.3}, 'gain': {2: -1.0}}
 
 
 def test_a_band_is_mean_and_deviation_at_common_iterations():

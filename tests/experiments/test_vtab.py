@@ -289,6 +289,15 @@ def test_means_by_group_say_which_sets_they_are_over(tmp_path):
     lines = list(csv.DictReader(rows.read_text().splitlines()))
     kept = [float(line['accuracy']) for line in lines if (line['set'], line['split']) == ('dtd', 'test')]
     assert kept == pytest.approx(list(values['dtd']))
+    (result,) = (result for result in results if result.vtab_set.name == 'dtd')
+    rates = dict.fromkeys((0.001, 0.01, 0.1), result.test)
+    rows = write_results(build_report([replace(result, validation=rates)], options, sets), options)[2]
+    lines = list(csv.DictReader(rows.read_text().splitlines()))
+    assert {(line['rate'], line['chosen']) for line in lines} == {
+        ('0.001', 'False'),
+        ('0.01', 'True'),
+        ('0.1', 'False'),
+    }
 
 
 # ---------------------------------------------------------------- bad input

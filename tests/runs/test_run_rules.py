@@ -268,6 +268,15 @@ def test_the_exit_status_says_whether_every_run_counts(tmp_path, capsys, states,
     assert average_arms(arms[:1], tmp_path, (1, 2)) == 0
 
 
+def test_which_runs_are_not_averaged_is_said(tmp_path, capsys):
+    for seed, state in ((1, 'finished'), (2, 'finished'), (3, 'failed'), (4, 'failed')):
+        write_run(tmp_path / 'a', seed, 40.0, state=state)
+    assert average_arms([Arm('a', 'a.py')], tmp_path, (1, 3)) == 1
+    lines = capsys.readouterr().out.splitlines()
+    told = [line.partition(' counted: ')[2] for line in lines if 'not counted' in line]
+    assert told == ['seed 3, failed at iteration 300 of 300', 'seeds 2']
+
+
 @pytest.mark.parametrize(('tested', 'status'), [((True, True), 0), ((True, False), 1), ((False, False), 1)])
 def test_vtab_ends_with_1_if_a_set_has_no_result(tmp_path, monkeypatch, capsys, tested, status):
     results = []
