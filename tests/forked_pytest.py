@@ -1,5 +1,6 @@
 """Run pytest on copies of the package, in forks of one process that has imported the libraries but not the package."""
 
+import compileall
 import os
 import shutil
 import signal
@@ -37,6 +38,8 @@ def import_libraries() -> None:
     os.environ['OMP_NUM_THREADS'] = '1'
     for name in IMPORTED:
         import_module(name)
+    for name in ('mmlape', 'tests'):  # copies keep what is compiled, where a file has not changed
+        compileall.compile_dir(ROOT / name, quiet=2)
     assert not any(name.partition('.')[0] == 'mmlape' for name in sys.modules), 'each fork imports its own copy'
 
 
@@ -44,7 +47,7 @@ def copy_package(temp: str) -> Path:
     """Copy the package, its configs and tests to a new folder in ``temp``."""
     folder = Path(tempfile.mkdtemp(dir=temp)).resolve()
     for name in FOLDERS:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns('__pycache__'))
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns('*.pyc.*'))  # half-written
     shutil.copy(ROOT / 'pyproject.toml', folder)
     return folder
 
