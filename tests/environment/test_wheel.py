@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 from mmengine import registry
 from mmengine.config import Config
 
@@ -221,7 +222,16 @@ def stack(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         done = run(*command, cwd=venv.parent, PYTHONPATH='')
         assert done.returncode == 0, done.stderr
     assert not list(venv.glob('lib/python*/site-packages/mmcv/_ext*'))
+    lend_bytecode(Path(torch.__file__).parents[1], next(venv.glob('lib/python*/site-packages')))
     return venv
+
+
+def lend_bytecode(source: Path, target: Path) -> None:
+    """Copy what Python has compiled, which saves half a minute; it checks each file against its source."""
+    for compiled in source.rglob('__pycache__'):
+        place = target / compiled.relative_to(source)
+        if place.parent.is_dir():
+            shutil.copytree(compiled, place, dirs_exist_ok=True)
 
 
 MASK_RCNN = 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
@@ -234,6 +244,7 @@ def short(iters: int) -> tuple[str, ...]:
         f'train_cfg.max_iters={iters}',
         f'train_cfg.val_interval={iters}',
         f'param_scheduler.1.begin={iters // 2}',
+        f'default_hooks.logger.interval={iters}',
     )
     return '--cfg-options', *lengths, 'model.backbone.init_cfg=None'
 
@@ -241,9 +252,9 @@ def short(iters: int) -> tuple[str, ...]:
 @pytest.mark.parametrize('name', [MASK_RCNN, SEGMENTER], ids=['detection', 'segmentation'])
 def test_an_empty_environment_trains_with_what_the_wheel_asks_for(stack: Path, name: str):
     """From an empty folder, by the name of a config, on mmcv without compiled ops."""
-    done = run(stack / 'bin' / 'mmlape', 'train', name, *short(20), cwd=stack.parent, PYTHONPATH='')
+    done = run(stack / 'bin' / 'mmlape', 'train', name, *short(4), cwd=stack.parent, PYTHONPATH='')
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert 'Iter(train) [20/20]' in done.stdout + done.stderr
+    assert 'Iter(train) [4/4]' in done.stdout + done.stderr
 
 
 # MMPretrain's does not set the scope of its registries, as the others do: it goes first
