@@ -80,6 +80,7 @@ OWN_TESTS = {
     'mmlape/checkpoint/released.py': OF_RELEASED,
     'mmlape/models/mask2former/': OF_MASK2FORMER,
     'mmlape/models/lit/': OF_LIT,
+    'mmlape/models/htc/': ('tests/checkpoint/test_released_commands.py', '-k', 'formulas'),
     'mmlape/models/necks/': ('tests/models/test_necks.py',),
     'mmlape/models/base/checkpoint.py': (*OF_FILES[:-1], f'{OF_FILES[-1]} or prints'),
     'mmlape/models/vit/layouts.py': OF_LAYOUTS,
@@ -806,6 +807,12 @@ BY_FILE = {
         ('mask2former: padding is cut twice', "meta.get('pad_shape') or meta['img_shape']", "meta['img_shape']"),
         ('mask2former: corners aligned', 'align_corners=False', 'align_corners=True'),
         ('mask2former: queries of the first layer', 'of_layers[-1] for', 'of_layers[0] for'),
+    ],
+    'mmlape/models/htc/roi_head.py': [
+        ('HTC: masks of the last stage', 'mask_preds=logits', 'mask_preds=logits[-1:]'),
+        ('HTC: no information flow', 'features if self.mask_info_flow else None', 'None'),
+        ('HTC: masks without the semantic branch', "'mask' in self.semantic_fusion", 'False'),
+        ('HTC: masks as in training', 'if training:', 'if True:'),
     ],
     'mmlape/models/necks/pooling.py': [
         ('pooling neck: subsampled', 'nn.MaxPool2d(2, 2)', 'nn.MaxPool2d(1, 2)'),

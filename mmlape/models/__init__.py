@@ -18,6 +18,7 @@ from mmlape.models.vit.pyramid import ViTPyramid
 _ON_USE = {
     'BNHead': '.dinov2.linear_head',
     'DETR': '.detr.model',
+    'HybridTaskCascadeRoIHead': '.htc.roi_head',
     'LiT': '.lit.model',
     'Mask2FormerHead': '.mask2former.head',
     'MSDeformAttnPixelDecoder': '.mask2former.pixel_decoder',
@@ -36,6 +37,7 @@ __all__ = [
     'CompactTransformer',
     'DistilledVisionTransformer',
     'ExtraAttention',
+    'HybridTaskCascadeRoIHead',
     'LiT',
     'MSDeformAttnPixelDecoder',
     'Mask2FormerHead',

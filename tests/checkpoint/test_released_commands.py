@@ -1,10 +1,11 @@
-"""`mmlape test` and `mmlape image-demo` on complete models of the released layouts, and a detector's outputs by hand.
+"""`mmlape test` and `mmlape image-demo` on complete models of the released layouts, and detectors' outputs by hand.
 
 No released file can be had here: tiny models with random weights are written under the public names.
 """
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,11 @@ import tiny
 import torch
 import torch.nn.functional as F
 from checkpoint_helpers import save
+from mmdet.structures import DetDataSample
+from mmengine.config import Config
+from mmengine.structures import InstanceData
 from PIL import Image
+from torch import Tensor, nn
 from torchvision.ops import roi_align
 
 from mmlape.analysis.inference import init_model, list_prediction, predict
@@ -24,7 +29,10 @@ from mmlape.engine.optim import build_model
 DETECTOR = 'mmlape::detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco'
 SEGMENTOR = 'mmlape::segmentation/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-ade'
 COMMON = ('model.backbone.init_cfg=None', 'model.backbone.pe_joining=default')
-BEIT = ('pe_type=beit', 'qkv_bias=qv', 'layer_scale_init_value=0.1', 'window_padding=before-qkv')
+BEIT = tuple(
+    f'model.backbone.{value}'
+    for value in ('pe_type=beit', 'qkv_bias=qv', 'layer_scale_init_value=0.1', 'window_padding=before-qkv')
+)
 # ours and the public one, first of BEiT's LayerScale
 NAMES = (
     (r'\.gamma([12])$', r'.gamma_\1'),
@@ -42,16 +50,19 @@ def mini(tmp_path_factory):
     return root
 
 
-def released(config: str, options: list[str]) -> tuple[dict, dict]:
+def released(cfg: Config) -> tuple[dict, dict]:
     """The tensors of a random model under our names, and under the public ones, with what a public file has more."""
     torch.manual_seed(0)
-    model = build_model(load_config(config, options))
+    model = build_model(cfg)
     with torch.no_grad():
         for name, value in model.named_parameters():
             value.add_(0.03 * torch.randn_like(value))
             if 'query_feat' in name or '_embed.4' in name or 'cls_embed' in name:
                 value.mul_(20)  # so that queries differ
-    own, public, beit = model.state_dict(), {}, 'beit' in str(options)
+        for name, value in model.named_buffers():
+            if '_head' in name and value.is_floating_point():  # the norms' means and variances
+                value.add_(torch.rand_like(value))
+    own, public, beit = model.state_dict(), {}, cfg.model.backbone.get('pe_type') == 'beit'
     for name, value in own.items():
         for pattern, old in NAMES[not beit :]:
             name = re.sub(pattern, old, name)
@@ -72,12 +83,12 @@ def test_the_commands_take_a_released_file(mini, tmp_path, task):
     options = [*COMMON, 'test_dataloader.num_workers=0', 'test_dataloader.persistent_workers=False']
     if detects:
         options += [f'data_root={mini}/coco', 'model.test_cfg.rcnn.score_thr=0.0', 'model.test_cfg.rcnn.max_per_img=5']
-        options += [f'model.backbone.{value}' for value in BEIT]
+        options += BEIT
         image = next((mini / 'coco' / 'val2017').iterdir())
     else:
         options += [f'data_root={mini}/ade']
         image = next((mini / 'ade' / 'images' / 'validation').iterdir())
-    own, public = released(config, options)
+    own, public = released(load_config(config, options))
     assert set(own) != set(public)
     meta = dict(mmcv_version='1.4.2', epoch=36)
     file = save(tmp_path / 'public.pth.tar', public, 'state_dict', meta=meta)
@@ -107,53 +118,184 @@ def test_the_commands_take_a_released_file(mini, tmp_path, task):
         assert (f'{row["class"]}: {row["score"]:.3f}' if detects else f'{row["class"]}: {row["share"]:.1%}') in said
 
 
+class Layers(dict):
+    """The tensors of a file by their public names, and the layers that they are."""
+
+    def linear(self, x: Tensor, name: str) -> Tensor:
+        return F.linear(x, self[f'{name}.weight'], self[f'{name}.bias'])
+
+    def conv(self, x: Tensor, name: str) -> Tensor:
+        weight = self[f'{name}.weight']
+        return F.conv2d(x, weight, self.get(f'{name}.bias'), padding=weight.shape[-1] // 2)
+
+    def layers(self, x: Tensor, name: str) -> Tensor:
+        """Convolutions ``name.0``, ``name.1`` and so on, each with ReLU, and with a norm before it if it has one."""
+        for i in range(self.count(name)):
+            x = self.conv(x, f'{name}.{i}.conv')
+            if f'{name}.{i}.bn.weight' in self:
+                norm = (self[f'{name}.{i}.bn.{part}'] for part in ('running_mean', 'running_var', 'weight', 'bias'))
+                x = F.batch_norm(x, *norm)
+            x = x.relu()
+        return x
+
+    def count(self, name: str) -> int:
+        return len({key[len(name) + 1] for key in self if key.startswith(f'{name}.')})
+
+    def extra_attention(self, x: Tensor, name: str, heads: int) -> Tensor:
+        def norm(x, part):
+            return F.layer_norm(x, x.shape[-1:], self[f'{name}.{part}.weight'], self[f'{name}.{part}.bias'])
+
+        tokens = x.flatten(2).transpose(1, 2)
+        qkv = self.linear(norm(tokens, 'norm1'), f'{name}.attn.qkv').unflatten(2, (3, heads, -1))
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        weights = (q @ k.transpose(2, 3) / q.shape[-1] ** 0.5).softmax(-1)
+        tokens = tokens + self.linear((weights @ v).transpose(1, 2).flatten(2), f'{name}.attn.proj')
+        hidden = F.gelu(self.linear(norm(tokens, 'norm2'), f'{name}.ffn.fc1'))
+        tokens = norm(tokens + self.linear(hidden, f'{name}.ffn.fc2'), 'final_norm')
+        return tokens.transpose(1, 2).reshape(x.shape)
+
+    def pyramid(self, maps: list[Tensor], name: str) -> list[Tensor]:
+        lateral = [self.conv(m, f'{name}.lateral_convs.{i}.conv') for i, m in enumerate(maps)]
+        for i in (2, 1, 0):
+            lateral[i] = lateral[i] + F.interpolate(lateral[i + 1], scale_factor=2)
+        maps = [self.conv(m, f'{name}.fpn_convs.{i}.conv') for i, m in enumerate(lateral)]
+        return [*maps, maps[-1][..., ::2, ::2]]
+
+    def rpn(self, pyramid: list[Tensor]) -> list[Tensor]:
+        hidden = [self.conv(m, 'rpn_head.rpn_conv').relu() for m in pyramid]
+        return [self.conv(m, f'rpn_head.rpn_{part}') for part in ('cls', 'reg') for m in hidden]
+
+    def classes_and_deltas(self, x: Tensor, name: str) -> list[Tensor]:
+        x = self.layers(x, f'{name}.shared_convs').flatten(1)
+        for i in range(self.count(f'{name}.shared_fcs')):
+            x = self.linear(x, f'{name}.shared_fcs.{i}').relu()
+        return [self.linear(x, f'{name}.fc_cls'), self.linear(x, f'{name}.fc_reg')]
+
+    def masks(self, x: Tensor, name: str) -> list[Tensor]:
+        """Logits, and the features before they are resized."""
+        x = self.layers(x, f'{name}.convs')
+        up = F.conv_transpose2d(x, self[f'{name}.upsample.weight'], self[f'{name}.upsample.bias'], stride=2)
+        return [self.conv(up.relu(), f'{name}.conv_logits'), x]
+
+    def semantic(self, pyramid: list[Tensor], name: str) -> list[Tensor]:
+        """Logits and features at stride 8."""
+        size = pyramid[1].shape[-2:]
+        maps = [F.interpolate(m, size, mode='bilinear', align_corners=True) for m in pyramid]
+        x = sum(self.conv(m, f'{name}.lateral_convs.{i}.conv').relu() for i, m in enumerate(maps))
+        x = self.layers(x, f'{name}.convs')
+        return [self.conv(x, f'{name}.conv_logits'), self.conv(x, f'{name}.conv_embedding.conv').relu()]
+
+
+def crop(pyramid: list[Tensor], rois: Tensor, size: int, strides=(4, 8)) -> Tensor:
+    """RoIAlign in the level of each box: the second from sides of 112 pixels (FPN, eq. 1)."""
+    levels = ((rois[:, 3:] - rois[:, 1:3]).prod(1) >= 112**2).long() if len(strides) > 1 else rois[:, 0].long()
+    crops = [roi_align(m, rois, size, 1 / stride, 0, aligned=True) for m, stride in zip(pyramid, strides)]
+    return torch.stack(crops)[levels, torch.arange(len(rois))]
+
+
+def refine(rois: Tensor, classes: Tensor, deltas: Tensor, stds: list[float]) -> Tensor:
+    """The boxes moved by the deltas of their class, or the only ones, inside the image (R-CNN, eqs. 1-4)."""
+    deltas = deltas.unflatten(1, (-1, 4))
+    best = classes[:, :-1].argmax(1) if deltas.shape[1] > 1 else 0
+    shift, scale = (deltas[torch.arange(len(rois)), best] * rois.new_tensor(stds)).split(2, 1)
+    low, high = rois[:, 1:].split(2, 1)
+    centre, half = (low + high) / 2 + shift * (high - low), scale.exp() * (high - low) / 2
+    limit = torch.tensor(SHAPE[::-1])
+    return torch.cat([rois[:, :1], (centre - half).clamp(0).min(limit), (centre + half).clamp(0).min(limit)], 1)
+
+
+def feature_maps(channels: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(1, channels, 32 // 2**i, 32 // 2**i, generator=generator).double() for i in range(4)]
+
+
+SHAPE = (110, 120)  # of the image; the third box is of the second level, the others reach out of it once refined
+ROIS = torch.tensor([[0.0, 3, 5, 40, 61], [0, 20, 10, 90, 77], [0, 1, 2, 119, 115], [0, 70, 60, 118, 108]]).double()
+
+
+def read(cfg: Config, folder: Path) -> tuple[nn.Module, Layers]:
+    """A model that has read a released file, and that file's layers, both in float64."""
+    _, public = released(cfg)
+    model = build_model(cfg).eval()
+    load_model(model, save(folder / 'public.pth', public, 'state_dict'))
+    return model.double(), Layers({name: value.double() for name, value in public.items()})
+
+
+def assert_equal(ours: list[Tensor], expected: list[Tensor]) -> None:
+    for i, (own, value) in enumerate(zip(ours, expected, strict=True)):
+        assert value.std() > 1e-3, i
+        torch.testing.assert_close(own, value, rtol=1e-9, atol=1e-9, msg=lambda text, i=i: f'output {i}: {text}')
+
+
+@torch.no_grad()
 def test_a_released_mask_rcnn_computes_the_formulas_of_its_names(tmp_path):
     """FPN, RPN, box and mask head from the file's tensors by their public names, before any post-processing."""
-    options = [*COMMON, *(f'model.backbone.{value}' for value in BEIT)]
-    _, public = released(DETECTOR, options)
-    model = build_model(load_config(DETECTOR, options)).eval()
-    load_model(model, save(tmp_path / 'm.pth', public, 'state_dict'))
-    generator = torch.Generator().manual_seed(1)
-    maps = [torch.randn(1, 128, 32 // 2**i, 32 // 2**i, generator=generator) for i in range(4)]
+    model, file = read(load_config(DETECTOR, [*COMMON, *BEIT]), tmp_path)
+    maps = feature_maps(128)
+    pyramid = file.pyramid(maps, 'neck')
+    expected = file.rpn(pyramid) + file.classes_and_deltas(crop(pyramid, ROIS, 7), 'roi_head.bbox_head')
+    expected += file.masks(crop(pyramid, ROIS, 14), 'roi_head.mask_head')[:1]
 
-    def conv(x, name, padding=0):
-        return F.conv2d(x, public[f'{name}.weight'], public[f'{name}.bias'], padding=padding)
+    features = model.neck(maps)
+    classes, deltas = model.rpn_head(features)
+    box = model.roi_head._bbox_forward(features, ROIS)
+    masks = model.roi_head._mask_forward(features, ROIS)['mask_preds']
+    assert_equal([*classes, *deltas, box['cls_score'], box['bbox_pred'], masks], expected)
 
-    def linear(x, name):
-        return F.linear(x, public[f'{name}.weight'], public[f'{name}.bias'])
 
-    lateral = [conv(m, f'neck.lateral_convs.{i}.conv') for i, m in enumerate(maps)]
-    for i in (2, 1, 0):
-        lateral[i] = lateral[i] + F.interpolate(lateral[i + 1], scale_factor=2)
-    pyramid = [conv(m, f'neck.fpn_convs.{i}.conv', 1) for i, m in enumerate(lateral)]
-    pyramid.append(pyramid[-1][..., ::2, ::2])
-    hidden = [conv(m, 'rpn_head.rpn_conv', 1).relu() for m in pyramid]
-    boxes = torch.tensor([[0.0, 3, 5, 40, 61], [0, 20, 10, 90, 77]])  # of the finest level: below 112 pixels
+def small(name: str) -> Config:
+    """A released model's config with narrow maps and few classes, over a small BEiT."""
+    cfg = load_config(f'mmlape::detection/{name}')
+    widths = {1024: 64, 384: 64, 256: 16, 80: 5, 183: 7}
 
-    def crop(size):
-        return roi_align(pyramid[0], boxes, size, 1 / 4, 0, aligned=True)
+    def narrow(value):
+        if isinstance(value, dict):
+            return {key: narrow(item) for key, item in value.items()}
+        return [narrow(item) for item in value] if isinstance(value, list) else widths.get(value, value)
 
-    x = crop(7).flatten(1)
-    for i in (0, 1):
-        x = linear(x, f'roi_head.bbox_head.shared_fcs.{i}').relu()
-    y = crop(14)
-    for i in range(4):
-        y = conv(y, f'roi_head.mask_head.convs.{i}.conv', 1).relu()
-    up = 'roi_head.mask_head.upsample'
-    y = F.conv_transpose2d(y, public[f'{up}.weight'], public[f'{up}.bias'], stride=2).relu()
-    expected = {
-        'scores of the RPN': [conv(m, 'rpn_head.rpn_cls') for m in hidden],
-        'boxes of the RPN': [conv(m, 'rpn_head.rpn_reg') for m in hidden],
-        'classes': [linear(x, 'roi_head.bbox_head.fc_cls')],
-        'boxes': [linear(x, 'roi_head.bbox_head.fc_reg')],
-        'masks': [conv(y, 'roi_head.mask_head.conv_logits')],
-    }
-    with torch.no_grad():
-        features = model.neck(maps)
-        rpn, box = model.rpn_head(features), model.roi_head._bbox_forward(features, boxes)
-        masks = model.roi_head._mask_forward(features, boxes)['mask_preds']
-    ours = dict(zip(expected, (*rpn, [box['cls_score']], [box['bbox_pred']], [masks]), strict=True))
-    for name, values in expected.items():
-        for value, own in zip(values, ours[name], strict=True):
-            assert value.std() > 1e-3, name
-            torch.testing.assert_close(own, value, rtol=1e-4, atol=1e-6, msg=name)
+    backbone = load_config(DETECTOR, [*COMMON, *BEIT]).model.backbone
+    backbone.arch.update(embed_dims=64, feedforward_channels=64)
+    cfg.model.update({part: narrow(cfg.model[part]) for part in ('neck', 'rpn_head', 'roi_head')}, backbone=backbone)
+    return cfg
+
+
+@torch.no_grad()
+@pytest.mark.parametrize('name', ['cascade-mask-rcnn_deit-small-adapter_8xb2', 'htc_beit-large-adapter_16xb1'])
+def test_a_released_cascade_computes_the_formulas_of_its_names(name, tmp_path):
+    """The outputs of every stage, the boxes that it refines for the next one, and the means over the stages."""
+    model, file = read(small(f'{name}-3x_coco'), tmp_path)
+    maps, roi, htc = feature_maps(64), 'roi_head', name.startswith('htc')
+    attended = [*maps[:3], file.extra_attention(maps[3], 'neck.0', 32)] if htc else maps
+    pyramid = file.pyramid(attended, 'neck.1' if htc else 'neck')
+    semantic = file.semantic(pyramid, f'{roi}.semantic_head') if htc else []
+
+    def regions(rois, size):
+        out = crop(pyramid, rois, size)
+        return out + F.adaptive_avg_pool2d(crop(semantic[1:], rois, 14, (8,)), size) if htc else out
+
+    boxes, classes, masks, features = [ROIS], [], [], None
+    for stage, stds in enumerate(([0.1, 0.1, 0.2, 0.2], [0.05, 0.05, 0.1, 0.1], [0.033, 0.033, 0.067, 0.067])):
+        scores, deltas = file.classes_and_deltas(regions(boxes[-1], 7), f'{roi}.bbox_head.{stage}')
+        classes += [scores, deltas]
+        boxes.append(refine(boxes[-1], scores, deltas, stds))
+    for stage in range(3):
+        x = regions(boxes[2], 14)
+        if htc and stage:  # information flow
+            x = x + file.conv(features, f'{roi}.mask_head.{stage}.conv_res.conv').relu()
+        logits, features = file.masks(x, f'{roi}.mask_head.{stage}')
+        masks.append(logits)
+    means = [sum(classes[::2]) / 3, deltas, sum(logits.sigmoid() for logits in masks) / 3]
+
+    seen, head, features = [], model.roi_head, model.neck(maps)
+    first = [value for values in model.rpn_head(features) for value in values]
+    first += head.semantic_head(features) if htc else []
+    for pool in head.bbox_roi_extractor:
+        pool.register_forward_hook(lambda _, args, out: seen.append(args[1]))
+    for part in head.bbox_head:
+        part.register_forward_hook(lambda _, args, out: seen.extend(out))
+    for part in head.mask_head:
+        part.register_forward_hook(lambda _, args, out: seen.append(out[0] if htc else out))
+    sample = DetDataSample(metainfo=dict(img_shape=SHAPE))
+    last = [out[0] for out in head(features, [InstanceData(bboxes=ROIS[:, 1:])], [sample])]
+    stages = [value for stage in range(3) for value in (boxes[stage], *classes[2 * stage : 2 * stage + 2])]
+    assert_equal([*first, *seen, *last], [*file.rpn(pyramid), *semantic, *stages, *masks, *means])

@@ -276,19 +276,42 @@ def test_files_of_other_models_are_refused(tmp_path, released):
 
 # names of mmdetection 2's and mmsegmentation 0's heads, written by hand
 CONV, BN = r'conv\.(weight|bias)', r'bn\.(weight|bias|running_mean|running_var|num_batches_tracked)'
-KEPT = {
-    'mask-rcnn_deit-tiny-adapter_4xb2-3x_coco': (
-        rf'neck\.(lateral|fpn)_convs\.[0-3]\.{CONV}',
-        r'rpn_head\.rpn_(conv|cls|reg)\.(weight|bias)',
-        r'roi_head\.bbox_head\.(fc_cls|fc_reg|shared_fcs\.[01])\.(weight|bias)',
-        rf'roi_head\.mask_head\.(convs\.[0-3]\.{CONV}|(upsample|conv_logits)\.(weight|bias))',
-    ),
-    'upernet_deit-tiny-adapter_4xb2-160k_ade20k': (
-        rf'decode_head\.(psp_modules\.[0-3]\.1|bottleneck|fpn_bottleneck)\.({CONV}|{BN})',
-        rf'decode_head\.(lateral|fpn)_convs\.[0-2]\.({CONV}|{BN})',
-        rf'auxiliary_head\.convs\.0\.({CONV}|{BN})',
-        r'(decode|auxiliary)_head\.conv_seg\.(weight|bias)',
-    ),
+PAIR = r'(weight|bias)'
+FPN, RPN = rf'(lateral|fpn)_convs\.[0-3]\.{CONV}', rf'rpn_head\.rpn_(conv|cls|reg)\.{PAIR}'
+BOXES, MASKS = r'roi_head\.bbox_head\.', r'roi_head\.mask_head\.'
+MASK_PARTS = rf'(convs\.[0-3]\.{CONV}|(upsample|conv_logits)\.{PAIR})'
+SEMANTIC = r'roi_head\.semantic_head\.'
+KEPT = {  # and how many tensors have such names
+    'mask-rcnn_deit-tiny-adapter_4xb2-3x_coco': {
+        rf'neck\.{FPN}': 16,
+        RPN: 6,
+        rf'{BOXES}(fc_cls|fc_reg|shared_fcs\.[01])\.{PAIR}': 8,
+        rf'{MASKS}{MASK_PARTS}': 12,
+    },
+    'cascade-mask-rcnn_deit-small-adapter_8xb2-3x_coco': {
+        rf'neck\.{FPN}': 16,
+        RPN: 6,
+        rf'{BOXES}[0-2]\.shared_convs\.[0-3]\.(conv\.weight|{BN})': 3 * 4 * 6,
+        rf'{BOXES}[0-2]\.(fc_cls|fc_reg|shared_fcs\.0)\.{PAIR}': 3 * 6,
+        rf'{MASKS}[0-2]\.{MASK_PARTS}': 3 * 12,
+    },
+    'htc_beit-large-adapter_16xb1-3x_coco': {
+        rf'neck\.0\.(norm1|attn\.(qkv|proj)|norm2|ffn\.fc[12]|final_norm)\.{PAIR}': 14,
+        rf'neck\.1\.{FPN}': 16,
+        RPN: 6,
+        rf'{BOXES}[0-2]\.shared_convs\.[0-3]\.{CONV}': 3 * 8,
+        rf'{BOXES}[0-2]\.(fc_cls|fc_reg|shared_fcs\.0)\.{PAIR}': 3 * 6,
+        rf'{MASKS}[0-2]\.{MASK_PARTS}': 3 * 12,
+        rf'{MASKS}[12]\.conv_res\.{CONV}': 4,
+        rf'{SEMANTIC}(lateral_convs\.[0-4]|convs\.[0-3]|conv_embedding)\.{CONV}': 20,
+        rf'{SEMANTIC}conv_logits\.{PAIR}': 2,
+    },
+    'upernet_deit-tiny-adapter_4xb2-160k_ade20k': {
+        rf'decode_head\.(psp_modules\.[0-3]\.1|bottleneck|fpn_bottleneck)\.(conv\.weight|{BN})': 36,
+        rf'decode_head\.(lateral|fpn)_convs\.[0-2]\.(conv\.weight|{BN})': 36,
+        rf'auxiliary_head\.convs\.0\.(conv\.weight|{BN})': 6,
+        rf'(decode|auxiliary)_head\.conv_seg\.{PAIR}': 4,
+    },
 }
 
 
@@ -296,8 +319,9 @@ KEPT = {
 def test_the_heads_of_configs_have_the_released_names(name):
     (path,) = (path for path in CONFIGS if path.stem == name)
     heads = [key for key in build_without_data(load(path)).state_dict() if not key.startswith('backbone.')]
-    found = [[key for key in heads if re.fullmatch(pattern, key)] for pattern in KEPT[name]]
-    assert all(found) and sorted(heads) == sorted(key for keys in found for key in keys)
+    found = {pattern: [key for key in heads if re.fullmatch(pattern, key)] for pattern in KEPT[name]}
+    assert {pattern: len(keys) for pattern, keys in found.items()} == KEPT[name]
+    assert sorted(heads) == sorted(key for keys in found.values() for key in keys)
 
 
 MASK_RCNN = ('roi_head.mask_head.conv_logits.weight', 'roi_head.bbox_head.fc_cls.bias')

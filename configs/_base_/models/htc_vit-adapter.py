@@ -58,7 +58,7 @@ model = dict(
     ),
     neck=[dict(attention, drop_path=drop_path_rate), fpn],
     roi_head=dict(
-        type='HybridTaskCascadeRoIHead',
+        type='mmlape.HybridTaskCascadeRoIHead',
         interleaved=True,
         mask_info_flow=True,
         bbox_head=[
