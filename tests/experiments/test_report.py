@@ -140,6 +140,10 @@ def test_last_and_best_evaluations_are_compared_apart(tmp_path):
     assert found['last'].welch.mean == found['last'].paired.mean == 3.0
     assert found['best'].welch.mean == found['best'].paired.mean == -2.0 and found['best'].welch.n == (3, 3)
     assert made.result('new').identity['total_batch'] == 8
+    assert document.setting_lines(made) == ['plain → new: model.backbone.pe_joining "default" → "lape"']
+    told = [part.content[1].content for part in document._differences(made, tmp_path) if part.kind == 'details'][:2]
+    # pairs at the best evaluation differ by the same, and have no p
+    assert ['1 of 1 by Welch, 1 by pairs' in told[0], '1 of 1 by Welch, 0 by pairs' in told[1]] == [True, True]
 
 
 def test_classes_are_compared_by_their_gains(tmp_path):
@@ -403,7 +407,7 @@ def test_the_page_is_whole_needs_nothing_else_and_escapes_names(folder):
 def test_markdowns_tables_and_links_hold(folder):
     text = (folder / 'report.md').read_text()
     links = re.findall(r'^!\[.*\]\((.+?)\)$', text, re.M)
-    assert len(links) == 5 and all((folder / link).stat().st_size > 1000 for link in links)
+    assert len(set(links)) == 5 and all((folder / link).stat().st_size > 1000 for link in links)
     for block in re.findall(r'(?:^\|.*\|\n)+', text, re.M):
         assert len({len(re.findall(r'(?<!\\)\|', line)) for line in block.splitlines()}) == 1
     assert 'a\\|b' in text and '# A \\<title\\> & \\$more\\$' in text
