@@ -11,6 +11,8 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
+from mmlape.engine.config import load_config
+
 ROOT = Path(__file__).resolve().parents[1]
 BASES = sorted((ROOT / 'configs' / '_base_').rglob('*.py'))
 CONFIGS = sorted(path for path in (ROOT / 'configs').rglob('*.py') if '_base_' not in path.parts)
@@ -47,7 +49,7 @@ NAME = re.compile(
     rf'((?P<method>{METHODS})_)?(?P<arch>[a-z][a-z0-9-]*?)(?P<adapter>-adapter)?'
     r'(-distilled)?(-(?P<joining>lape))?'
     r'(-(?P<norms>ln-(?:pre|post|both)-(?:pre|post|both)|normformer|sub-ln))?'
-    r'(?P<pe>-sincos1d|-sincos2d|-none)?(-(?P<rpe>rpe|rope-mixed|rope|cpe|shaw|alibi2d))?(?P<irpe>-irpe[a-z0-9-]*)?'
+    r'(-(?P<rpe>rpe))?(?P<irpe>-irpe[a-z0-9-]*)?'
     r'(?P<dpn>-dpn)?(-(?P<part>pre|post-posemb|post|learnable-only|rms|no-learnable))?'
     r'_(?P<gpus>\d+)xb(?P<batch>\d+)-(?P<schedule>[^_]+)_(?P<data>.+)'
 )
@@ -130,12 +132,17 @@ def parts(path: Path) -> dict:
 
 
 def find(family: str, arch: str, variant: str = '') -> Path:
-    """The recipe of a family: ``arch`` is 'tiny' or 'small', ``variant`` '', '-lape', '-dpn' or '-lape-dpn'."""
+    """The recipe of a family: ``arch`` is 'tiny' or 'small', ``variant`` '' or '-lape'."""
     fitting = [
         p for p in RECIPES if method_of(p) == family and re.search(rf'deit-{arch}(-adapter)?{variant}_', p.stem)
     ]
     assert len(fitting) == 1
     return fitting[0]
+
+
+def dpn_arm(family: str, arch: str, variant: str = '-lape-dpn') -> Config:
+    """A family's recipe with Dual PatchNorm: ``variant`` is '-dpn' or '-lape-dpn'."""
+    return load_config(f'mmlape::studies/lape-dpn.yml:{family.replace("_", "-")}-{arch}{variant}')
 
 
 def added_params(name: dict) -> int:

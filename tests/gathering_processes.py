@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import torch.distributed as dist
 from mmpretrain.structures import DataSample
 
-from mmlape.engine.distributed.processes import init_processes, leave_processes, on_every_process
+from mmlape.engine.distributed.processes import any_process, init_processes, leave_processes, on_every_process
 from mmlape.engine.hooks import SavePredictionsHook
 from mmlape.errors import ConfigError
 
@@ -52,5 +52,6 @@ if __name__ == '__main__':
     for failing in ({0}, {1}, {0, 1}):
         check_errors(here, failing)
     assert on_every_process(lambda: here) == here
+    assert any_process(here == 1) and not any_process(False)
     print('all gathered', flush=True)
     leave_processes(0)

@@ -107,6 +107,22 @@ OWN_TESTS = {
         '-k',
         QUICK,
     ),
+    'mmlape/runs/failures.py': (
+        'tests/runs/test_diagnosis.py',
+        'tests/runs/test_failures.py',
+        '-k',
+        'diagnosis or one_line or being_recorded or without_a_note',
+    ),
+    'mmlape/runs/locks.py': ('tests/runs/test_run_rules.py', '-k', 'look_at_a_lock or longer_one or holder_named'),
+    'mmlape/engine/export.py': ('tests/engine/test_export.py', '-k', 'something_else or adapter'),
+    'mmlape/engine/distributed/sharding.py': ('tests/engine/test_sharding.py', '-k', 'refused or as_copies'),
+    'mmlape/engine/distributed/processes.py': (
+        'tests/engine/test_distributed.py',
+        '-k',
+        'slurm_task or slurm_job or raised_once',
+    ),
+    'mmlape/experiments/demo.py': ('tests/experiments/test_demo.py',),
+    'mmlape/experiments/report/document.py': ('tests/experiments/test_report.py', '-k', 'compared_apart or markdowns'),
     'mmlape/analysis/drawing.py': ('tests/analysis/test_image_demo.py', '-k', 'drawn or threshold or stands'),
     'mmlape/analysis/inference.py': (
         'tests/analysis/test_image_demo.py',
@@ -394,6 +410,10 @@ BY_FILE = {
     'mmlape/runs/failures.py': [
         ('diagnosis: all attempts', 'return lines[begin + 1 :]', 'return lines'),
         ('diagnosis: the first error', 'reason=errors[-1])', 'reason=errors[0])'),
+        ('failure: SIGTERM interrupts the record', "                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's must not stop what follows\n", '                pass\n'),
+        ('diagnosis: status 255 is a signal', '128 < status < 160', 'status > 128'),
+        ('failure: a full quota is no full disk', '(errno.ENOSPC, errno.EDQUOT, errno.EFBIG)', '(errno.ENOSPC, errno.EFBIG)'),
+        ('failure: who left a note died without a message', 'if rank not in notes and host', 'if host'),
     ],
     'mmlape/experiments/statistics.py': [
         ('tests: 90 % intervals', 'CONFIDENCE = 0.95', 'CONFIDENCE = 0.9'),
@@ -545,6 +565,9 @@ BY_FILE = {
         ('Slurm: a silent controller ends jobs', '        if queue is None:\n            return\n',
          '        queue = queue or {}\n'),
         ('Slurm: a job that completes has made no progress', 'iteration = -1', 'iteration = 0'),
+        ('Slurm: options with dashes', "option.removeprefix('--').partition", 'option.partition'),
+        ('Slurm: the cluster is the number', "splitlines()[-1].split(';')[0]", "splitlines()[-1].split(';')[-1]"),
+        ('Slurm: who cancelled is the state', 'return result.stdout.split()[0]', 'return result.stdout.split()[-1]'),
     ],
     'mmlape/experiments/launchers.py': [
         ('GPUs: fewer are enough', 'if len(held) < count:', 'if not held:'),
@@ -575,6 +598,9 @@ BY_FILE = {
         ('progress: skipped parts tell the pace', 'self.total -= cost', 'self.done += cost'),
         ('progress: parts that run do not count', 'self.done + self.running()', 'self.done'),
         ('scheduler: a missing run is resumed', "'resume' if run.state != 'missing' else 'start'", "'resume'"),
+        ('scheduler: the kernel killed every run', 'oom_kills() > self.oom_kills', 'oom_kills() >= self.oom_kills'),
+        ('scheduler: abandoned elsewhere has failed', "            elif run.state == 'failed':\n                self.failed", "            elif run.state == 'broken':\n                self.failed"),
+        ('scheduler: failed elsewhere starts again', "            elif run.state == 'failed':\n                self.failed.append(planned)\n                self.log(f'{planned.label}: failed elsewhere: {run.reason}')\n", ''),
     ],
     'mmlape/experiments/study.py': [
         ('study: arm by arm', 'for seed in self.seeds for arm in self.arms',
@@ -814,6 +840,8 @@ BY_FILE = {
         ('drawings: at the threshold is below', 'objects[objects.scores >= score_thr]', 'objects[objects.scores > score_thr]'),
         ('drawings: boxes and masks of the small image', 'large.shape[0] / image.shape[0]', '1.0'),
         ('drawings: prediction left of the truth', "SIDES, KINDS = ('gt', 'pred')", "SIDES, KINDS = ('pred', 'gt')"),
+        ('drawings: classes between two classes', "large.shape[1::-1], interpolation='nearest')", "large.shape[1::-1], interpolation='bilinear')"),
+        ('drawings: label 256 is label 0', '.astype(np.uint16)', '.astype(np.uint8)'),
     ],
     'mmlape/analysis/inference.py': [
         ('inference: classes of the config', 'return list(names)\n\n\ndef _class_names',
@@ -906,6 +934,9 @@ BY_FILE = {
     ],
     'mmlape/runs/locks.py': [
         ('locks: readers exclude each other', 'LockFlags.SHARED | LockFlags.NON_BLOCKING', 'LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING'),
+        ('locks: who is refused erases the holder', 'os.O_RDWR | os.O_CREAT', 'os.O_RDWR | os.O_CREAT | os.O_TRUNC'),
+        ('locks: the end of a longer holder stays', '    os.ftruncate(descriptor, 0)\n', ''),
+        ('locks: a reader refuses a start', 'ATTEMPTS = 4', 'ATTEMPTS = 1'),
     ],
     'mmlape/engine/hooks/features.py': [
         ('features: features of another precision', '            precision(cfg),\n', ''),
@@ -950,5 +981,31 @@ BY_FILE = {
     ],
     'mmlape/experiments/report/tables.py': [
         ('report: parameters in Mi', "number(count and count / 1e6, '.3f')", "number(count and count / 2**20, '.3f')"),
+    ],
+    'mmlape/engine/export.py': [
+        ('export: undefined differences do not count', 'largest = max(largest, float(difference)) if np.isfinite(difference) else np.inf', 'largest = max(largest, float(difference))'),
+        ("export: the caller's model is changed", 'copy.deepcopy(backbone).cpu()', 'backbone.cpu()'),
+        ('export: notes are not written', '    onnx.save(graph, path)\n', ''),
+    ],
+    'mmlape/engine/distributed/sharding.py': [
+        ('FSDP: later checkpoints have the first weights', "            vars(part).pop('state_dict', None)\n", '            pass\n'),
+        ('FSDP: statistics of process 0', '        average_statistics(self.module)\n', ''),
+        ('FSDP: hooks of a scope average shards', "if name.endswith(('EMAHook', 'MeanTeacherHook'))", "if name in ('EMAHook', 'MeanTeacherHook')"),
+    ],
+    'mmlape/engine/distributed/processes.py': [
+        ('processes: nobody raises the error', 'any(failed[: get_rank()])', 'any(failed[: get_rank() + 1])'),
+        ('processes: all on the first GPU of a task that sees all', "'SLURM_GPUS_PER_TASK' in env and torch.cuda.device_count() == 1", "'SLURM_GPUS_PER_TASK' in env"),
+        ('processes: a stop counts if all have it', 'total.item() > 0', 'total.item() >= get_world_size()'),
+        ('processes: steps of a job share a port', '(job + 7919 * step) % 12000', 'job % 12000'),
+    ],
+    'mmlape/experiments/demo.py': [
+        ('demo: what was done before is done again', 'self.progress.finish(cost * (1 - before))', 'self.progress.finish(cost)'),
+        ('demo: starts from the oldest checkpoint', 'checkpoints(seed_folder(self._folder(name), FIRST_SEED))[0]', 'checkpoints(seed_folder(self._folder(name), FIRST_SEED))[-1]'),
+        ('demo: half of the data is enough', "if (self.data / 'coco').is_dir():", 'if self.data.is_dir():'),
+    ],
+    'mmlape/experiments/report/document.py': [
+        ('report: settings from arm to baseline', 'for result in (other, arm)]', 'for result in (arm, other)]'),
+        ('report: one file for all classes', "folder / f'classes-{number}.svg'", "folder / 'classes.svg'"),
+        ("report: the best evaluation's tests of the last", "about = Part('text', tests(report, which))", "about = Part('text', tests(report, 'last'))"),
     ],
 }  # fmt: skip

@@ -148,8 +148,6 @@ SIZES = {192: 'tiny', 384: 'small', 768: 'base', 1024: 'large', 1536: 'giant', 4
 """ViTs by their width, as names of configs have them."""
 BY_TABLE = {577: 'augreg', 1370: 'dinov2'}
 """Bases by the rows of their position embedding."""
-ARMS = ('-lape', '-dpn')
-"""In names of configs of other models than the released ones."""
 STUDIES = {
     'studies/vit-adapter-coco.yml': {
         'mask-rcnn-base': 'mask-rcnn_deit-base_coco',
@@ -291,10 +289,10 @@ def linear_configs(tensors: Tensors) -> list[str]:
 
 
 def _named(pattern: str) -> list[str]:
-    """Return the configs of such names, below ``configs``, but for arms that change the released models."""
+    """Return the configs of such names, below ``configs``, but for those with LaPE, which no released model has."""
     configs = mim_root() / 'configs'
     found = sorted(str(path.relative_to(configs)) for path in configs.rglob(f'{pattern}.py'))
-    return [name for name in found if not any(arm in name for arm in ARMS)]
+    return [name for name in found if '-lape' not in name]
 
 
 def first_of_heads(names: Iterable[str]) -> str:

@@ -108,13 +108,15 @@ def test_ground_truth_stands_left_of_the_prediction():
 
 
 def test_label_maps_are_drawn_pixel_by_pixel():
-    labels = np.full((64, 64), 255, np.uint8)
-    labels[:, :20], labels[:, 20:30] = 1, 2
+    labels = np.full((64, 64), 255)
+    labels[:, :20], labels[:, 20:30] = 0, 2  # without the one between
     result = draw_sample(_grey(64, 64), _sample(gt_sem_seg=labels), CLASSES)
-    assert _is_near(result[600, 199], 1) and _is_near(result[600, 200], 2)
+    assert _is_near(result[600, 199], 0) and _is_near(result[600, 200], 2)
     assert len(np.unique(result[:, 400:].reshape(-1, 3), axis=0)) == 1, 'no class'
     nothing = draw_sample(_grey(64, 64), _sample(gt_sem_seg=np.full((64, 64), 255)), CLASSES)
     assert len(np.unique(nothing.reshape(-1, 3), axis=0)) == 1
+    last = draw_sample(_grey(64, 64), _sample(gt_sem_seg=np.full((64, 64), 256)), [str(k) for k in range(257)])
+    assert np.abs(last[600, 600] - (51 + 0.6 * np.array(class_palette(257)[256]))).max() <= 1
 
 
 def test_large_images_keep_their_size_and_their_labels_line_up():

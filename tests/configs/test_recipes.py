@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from config_helpers import CONFIGS, FAMILIES, MINI, PUBLIC, ROOT, build, find, load, method_of, short
+from config_helpers import CONFIGS, FAMILIES, MINI, PUBLIC, ROOT, build, dpn_arm, find, load, method_of, short
 from mmengine.config import Config
 from mmengine.hooks import ParamSchedulerHook
 from mmengine.model import BaseModel, revert_sync_batchnorm
@@ -51,7 +51,7 @@ def options(model: nn.Module, wrapper_cfg: dict, key: str = 'weight_decay') -> d
 
 @pytest.mark.parametrize('family', ['mask_rcnn', 'upernet'])
 def test_norms_biases_and_embeddings_are_not_decayed(family):
-    cfg = load(find(family, 'tiny', '-lape-dpn'))
+    cfg = dpn_arm(family, 'tiny')
     model = build(cfg)
     decay = options(model, cfg.optim_wrapper)
     assert {name for name, value in decay.items() if value == 0} == no_decay_names(model)
@@ -99,7 +99,7 @@ def test_recipes_train_as_with_mmengines_own_constructor(family):
 
 @pytest.mark.parametrize('family', ['mask_rcnn', 'upernet'])
 def test_a_backbone_rate_leaves_a_recipes_decay_as_it_is(family):
-    cfg = load(find(family, 'tiny', '-lape-dpn')).copy()
+    cfg = dpn_arm(family, 'tiny')
     model = build(cfg)
     before = options(model, cfg.optim_wrapper)
     cfg.merge_from_dict({'optim_wrapper.paramwise_cfg.custom_keys.backbone': dict(lr_mult=0.5)})
@@ -151,7 +151,7 @@ def test_what_t2t_vit_and_ceit_decay(family, decay_rate):
 
 
 def test_segmenter_decays_nothing():
-    cfg = load(find('segmenter', 'tiny', '-lape-dpn'))
+    cfg = dpn_arm('segmenter', 'tiny')
     assert set(options(build(cfg), cfg.optim_wrapper).values()) == {0}
 
 
@@ -394,15 +394,19 @@ def batch_for(model: nn.Module, side: int) -> dict:
     return classification_batch(side, model.head.num_classes)
 
 
-VARIANTS = [find(family, 'tiny', v) for family in FAMILIES for v in ('', '-lape', '-dpn', '-lape-dpn')]
+VARIANTS = [find(family, 'tiny', v) for family in FAMILIES for v in ('', '-lape')]
 
 
-@pytest.mark.parametrize('path', VARIANTS + MINI, ids=short)
-def test_one_step_reaches_every_parameter(path):
+@pytest.mark.parametrize(
+    ('path', 'changes'),
+    [(path, {}) for path in VARIANTS + MINI] + [(path, {'model.backbone.patch_norm': 'dual'}) for path in VARIANTS],
+    ids=lambda value: short(value) if isinstance(value, Path) else '-dpn' * bool(value),
+)
+def test_one_step_reaches_every_parameter(path, changes):
     """No parameter is left without a gradient, nor with zeros only once the adapter's zero weights are none."""
     cfg, side = load(path).copy(), 64
     family = method_of(path)
-    changes = {'model.backbone.drop_path_rate': 0.0}
+    changes = {**changes, 'model.backbone.drop_path_rate': 0.0}
     if cfg.model.get('decode_head'):
         changes['model.data_preprocessor.size'] = (side, side)
     if family == 'mask_rcnn':  # fewer boxes, for speed

@@ -330,7 +330,13 @@ def test_interrupt_prints_what_was_found(tmp_path, monkeypatch, capsys):
     """Ctrl-C while an image is read, which is complete only after the check has noticed it."""
     data = tiny.write_data(tmp_path / 'data', train=4)
     (data / 'annotations' / 'training' / 'lost.png').write_bytes(b'')
-    config, noticed, read = tiny.write_config(tmp_path, data), threading.Event(), full.file_digest
+    config, counted, noticed = tiny.write_config(tmp_path, data), threading.Event(), threading.Event()
+    read = full.file_digest
+
+    def track(images, *_, **__):
+        for image in images:
+            yield image
+            counted.set()
 
     class Pool(full.ThreadPoolExecutor):
         def __exit__(self, *args):
@@ -339,12 +345,13 @@ def test_interrupt_prints_what_was_found(tmp_path, monkeypatch, capsys):
 
     def interrupted(path):
         if path.endswith('training/1.png'):
+            assert counted.wait(tiny.GUARD)
             os.kill(os.getpid(), signal.SIGINT)
             assert noticed.wait(tiny.GUARD)
         return read(path)
 
-    monkeypatch.setattr(full, 'ThreadPoolExecutor', Pool)
-    monkeypatch.setattr(full, 'file_digest', interrupted)
+    for name, changed in (('track', track), ('ThreadPoolExecutor', Pool), ('file_digest', interrupted)):
+        monkeypatch.setattr(full, name, changed)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         assert main(['check-data', str(config), '--workers', '1']) == 130

@@ -101,8 +101,12 @@ def test_a_graph_that_computes_something_else_is_refused(tmp_path):
         compare(model, tmp_path / 'a.onnx', (32, 32), 1e-4)
     before = (tmp_path / 'a.onnx').read_bytes()
     with pytest.raises(ExportError, match='nothing is written'):
-        export_backbone(model, (32, 32), tmp_path / 'a.onnx', tolerance=0)
+        export_backbone(model.train(), (32, 32), tmp_path / 'a.onnx', tolerance=0)
     assert (tmp_path / 'a.onnx').read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+    assert model.training, 'a copy is exported'
+    torch.nn.init.constant_(model.blocks[1].pe_norm.bias, float('nan'))
+    with pytest.raises(ExportError, match='differs from PyTorch by inf'):
+        compare(model, tmp_path / 'a.onnx', (32, 32), 1e-4)
 
 
 def test_the_command_exports_a_trained_model_quietly(tmp_path, capfd):

@@ -2,8 +2,30 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 from tiny import REAL, ROOT, run
+
+from mmlape.experiments import demo as module
+from mmlape.experiments.demo import Demo
+
+
+def test_steps_start_from_the_last_checkpoint_and_an_empty_folder_is_no_data(tmp_path, monkeypatch):
+    demo, commands = Demo(tmp_path, tmp_path / 'mini', print=lambda line: None), []
+    demo.studies['DeiT'] = SimpleNamespace(arms=[None], folder=lambda arm: tmp_path)
+    (tmp_path / 'seed_121').mkdir()
+    for step in (50, 200, 150):
+        (tmp_path / 'seed_121' / f'iter_{step}.pth').touch()
+    assert demo.checkpoint('DeiT').name == 'iter_200.pth'
+    monkeypatch.setattr(
+        module.subprocess, 'run', lambda command, **_: commands.append(command) or SimpleNamespace(returncode=0)
+    )
+    demo.data.mkdir()
+    demo._make_data()
+    assert [command[-2:] for command in commands] == [['make-mini-data', str(demo.data)]]
+    (demo.data / 'coco').mkdir()
+    demo._make_data()
+    assert len(commands) == 1
 
 
 def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path):
@@ -40,3 +62,4 @@ def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path):
     assert printed.startswith('[0:00:00, about 0:0')
     again = run(*command, cwd=tmp_path, **REAL)
     assert 'skipped' in again and 'started' not in again
+    assert all(' left]' in line for line in again.splitlines() if 'skipped' in line), 'the drawings are'

@@ -20,6 +20,7 @@ from statsmodels.stats.power import TTestIndPower, TTestPower
 from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
+from mmlape.engine.config import load_config
 from mmlape.errors import ConfigError
 from mmlape.experiments.report import ArmRuns, build, document, figures, write_report
 from mmlape.experiments.report.content import Comparison
@@ -139,6 +140,10 @@ def test_last_and_best_evaluations_are_compared_apart(tmp_path):
     assert found['last'].welch.mean == found['last'].paired.mean == 3.0
     assert found['best'].welch.mean == found['best'].paired.mean == -2.0 and found['best'].welch.n == (3, 3)
     assert made.result('new').identity['total_batch'] == 8
+    assert document.setting_lines(made) == ['plain → new: model.backbone.pe_joining "default" → "lape"']
+    told = [part.content[1].content for part in document._differences(made, tmp_path) if part.kind == 'details'][:2]
+    # pairs at the best evaluation differ by the same, and have no p
+    assert ['1 of 1 by Welch, 1 by pairs' in told[0], '1 of 1 by Welch, 0 by pairs' in told[1]] == [True, True]
 
 
 def test_classes_are_compared_by_their_gains(tmp_path):
@@ -402,7 +407,7 @@ def test_the_page_is_whole_needs_nothing_else_and_escapes_names(folder):
 def test_markdowns_tables_and_links_hold(folder):
     text = (folder / 'report.md').read_text()
     links = re.findall(r'^!\[.*\]\((.+?)\)$', text, re.M)
-    assert len(links) == 5 and all((folder / link).stat().st_size > 1000 for link in links)
+    assert len(set(links)) == 5 and all((folder / link).stat().st_size > 1000 for link in links)
     for block in re.findall(r'(?:^\|.*\|\n)+', text, re.M):
         assert len({len(re.findall(r'(?<!\\)\|', line)) for line in block.splitlines()}) == 1
     assert 'a\\|b' in text and '# A \\<title\\> & \\$more\\$' in text
@@ -592,7 +597,7 @@ def test_names_are_those_that_the_run_recorded(tmp_path):
 @pytest.mark.parametrize(
     ('config', 'words'),
     [
-        ('segmentation/segmenter_deit-small-dpn_4xb2-160k_ade20k', ('Seg-S-Mask/16', 'DeiT-S', 'Default + DPN')),
+        ('studies/lape-dpn.yml:segmenter-small-dpn', ('Seg-S-Mask/16', 'DeiT-S', 'Default + DPN')),
         ('segmentation/upernet_deit-tiny-adapter-lape_4xb2-160k_ade20k', ('ViT-Adapter-Ti', 'DeiT-Ti*', 'LaPE')),
         ('detection/mask-rcnn_deit-small-adapter_4xb2-3x_coco', ('ViT-Adapter-S', 'DeiT-S', 'Default')),
         (
@@ -602,15 +607,15 @@ def test_names_are_those_that_the_run_recorded(tmp_path):
         ('classification/imagenet/deit-base-distilled-lape_4xb256-300e_in1k', ('DeiT-B-distill', 'none', 'LaPE')),
         ('classification/imagenet/vit-base-p16-dpn_8xb512-93k_in1k', ('DeiT-B', 'none', 'Default + DPN')),
         ('detection/detr_r50-lape_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'LaPE')),
-        ('detection/detr_r50-none_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'None')),
-        ('detection/detr_r50-none-irpe-product-k-9x9_8xb2-150e_coco', ('DETR ResNet-50', 'ResNet-50', 'iRPE')),
+        ('studies/irpe-detr.yml:none', ('DETR ResNet-50', 'ResNet-50', 'None')),
+        ('studies/irpe-detr.yml:none-product-k', ('DETR ResNet-50', 'ResNet-50', 'iRPE')),
         ('detection/detr_r18-irpe-product-k-9x9_2xb2-200i_mini-coco', ('DETR ResNet-18', 'none', 'Default + iRPE')),
         ('segmentation/linear_mae-base_4xb4-40k_ade20k', ('x', 'vit_base_patch16_224.mae', '–')),
         ('segmentation/upernet_timm-mini-adapter_1xb4-200i_mini-ade', ('x', 'none', '–')),
     ],
 )
 def test_arms_have_the_papers_names(config, words):
-    model = paper_model('x', collect(load(ROOT / 'configs' / f'{config}.py'), 1, 1, 8, 'recipe'))
+    model = paper_model('x', collect(load_config(f'mmlape::{config}'), 1, 1, 8, 'recipe'))
     assert (model.name, model.pretrained, model.method) == words
     assert model.plain == (model.method == 'Default')
     assert paper_model('x', None).name == 'x'

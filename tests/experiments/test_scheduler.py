@@ -69,7 +69,7 @@ class Instant(Launcher):
         failed = seed in self.fails
         if not failed:
             write_run(planned.folder.parent, seed, 40.0)
-        return Done(planned=planned, slot=slot, lock=lock, status=int(failed))
+        return Done(planned=planned, slot=slot, lock=lock, status=-9 * failed)
 
     def stop(self, jobs):
         return ''
@@ -95,7 +95,7 @@ def test_runs_are_started_in_the_order_of_the_plan_and_everything_is_given_back(
     states, lines = run(plan, launcher)
     assert [seed for _, seed, _ in launcher.started] == [3, 1, 2] and launcher.held == [] and free(plan)
     assert states == ['finished', 'failed', 'finished'], 'a failure stops no other run'
-    assert any('FAILED with exit status 1' in line for line in lines)
+    assert any('FAILED with exit status -9: killed by SIGKILL' in line for line in lines)
 
 
 def test_what_another_command_has_locked_is_watched_and_its_slot_is_free(tmp_path, monkeypatch):
@@ -118,8 +118,10 @@ def test_what_another_command_has_locked_is_watched_and_its_slot_is_free(tmp_pat
 def test_what_another_command_has_abandoned_is_started_or_resumed_here(tmp_path):
     write_run(tmp_path / 'arm', 2, None, state='running', iter=3)
     launcher = Instant()
-    states, lines = run([planned(tmp_path, seed, 'watch') for seed in (1, 2)], launcher)
-    assert launcher.started == [('arm', 1, 'start'), ('arm', 2, 'resume')] and states == ['finished'] * 2
+    write_run(tmp_path / 'arm', 3, None, state='failed', reason='broken')
+    states, lines = run([planned(tmp_path, seed, 'watch') for seed in (1, 2, 3)], launcher)
+    assert launcher.started == [('arm', 1, 'start'), ('arm', 2, 'resume')]
+    assert states == ['finished', 'finished', 'failed'] and 'arm, seed 3: failed elsewhere: broken' in lines
     assert sum('abandoned elsewhere, continues here' in line for line in lines) == 2
 
 

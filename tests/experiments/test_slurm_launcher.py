@@ -55,7 +55,7 @@ def _leave(slurm, state):
 
 
 def test_the_script_asks_for_whole_nodes_and_goes_on_where_a_run_stopped(slurm, tmp_path):
-    options = ['partition=gpu time=1:00:00', 'exclusive', 'cpus-per-task=9']
+    options = ['partition=gpu time=1:00:00', '--exclusive', '--cpus-per-task=9']
     script = SlurmLauncher(8, 4, options).script(_planned(tmp_path))
     asked = {line.removeprefix('#SBATCH --') for line in script.splitlines() if line.startswith('#SBATCH')}
     assert asked >= {

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import tiny
 import trouble
-import yaml
 
 from mmlape.analysis.config_values import differing_values, value_sources
 from mmlape.cli import main
@@ -271,8 +270,14 @@ def test_the_papers_tables():
     assert joinings | {'lape'} == set(JOININGS.module_dict)
     table8 = read_study(tiny.ROOT / 'studies/lape-table8.yml')
     assert [arm.name for arm in table8.arms] == ['default', *PE_NORMS]
-    irpe = yaml.safe_load((tiny.ROOT / 'studies/irpe.yml').read_text())['arms']
-    assert irpe['product-bias-k-per-head']['figure'] == 80.54 and irpe['product-bias-k']['figure'] == 80.05
+    irpe = {arm.name: arm.figure for arm in read_study(tiny.ROOT / 'studies/irpe.yml').arms}
+    assert irpe['product-bias-k-per-head'] == '80.54' and irpe['product-bias-k'] == '80.05'
+    assert (irpe['product-qk'], irpe['product-qkv'], irpe['base-product-qkv']) == ('81.1', '81.4', None)
+    detr = {arm.name: arm.figure for arm in read_study(tiny.ROOT / 'studies/irpe-detr.yml').arms if arm.figure}
+    figures = {'none': '30.4', 'bias-k': '40.6', 'none-product-k': '38.7', 'product-k-15x15': '40.8', 'clip-k': '40.4'}
+    assert detr == figures
+    deit = {arm.name: arm.figure for arm in read_study(tiny.ROOT / 'studies/deit-position.yml').arms if arm.figure}
+    assert deit == {'cpe': '72.4', 'cpe-small': '79.9', 'cpe-five': '73.4', 'cpe-five-small': '80.5'}
 
 
 # the commands

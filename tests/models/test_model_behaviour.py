@@ -469,9 +469,9 @@ def test_what_a_recipe_decays(family, pe):
         path = ROOT / 'configs/classification/imagenet/deit-tiny-distilled-lape_4xb256-300e_in1k.py'
         backbone, decay = vit(DistilledVisionTransformer, patch_norm='dual', **pe), 0.05
     elif family == 'segmenter':
-        path, backbone, decay = find(family, 'tiny', '-lape-dpn'), vit(patch_norm='dual', **pe), 0
+        path, backbone, decay = find(family, 'tiny', '-lape'), vit(patch_norm='dual', **pe), 0
     else:
-        path, backbone, decay = find(family, 'tiny', '-lape-dpn'), adapter(patch_norm='dual', **pe), 0.05
+        path, backbone, decay = find(family, 'tiny', '-lape'), adapter(patch_norm='dual', **pe), 0.05
     model = nn.ModuleDict(dict(backbone=backbone))
     optimizer = build_optim_wrapper(model, load(path).optim_wrapper).optimizer
     found = {id(p): group['weight_decay'] for group in optimizer.param_groups for p in group['params']}

@@ -26,6 +26,7 @@ CASES = [
         'process 3 was killed by SIGKILL',
     ),
     (1, ['mmlape: error: cannot write into x'], False, 'error', 'cannot write into x'),
+    (1, ['mmlape: error: first', 'mmlape: error: last'], False, 'error', 'last'),
     (1, ['mmlape: error: load_from=a: there is no such file'], False, 'missing-checkpoint', 'load_from=a'),
     (1, ['OSError: [Errno 28] No space left on device'], False, 'disk-full', 'exit status 1: OSError: [Errno 28]'),
     (1, ['torch.OutOfMemoryError: CUDA out of memory.', ' in f'], False, 'out-of-memory', 'exit status 1: torch.Out'),
@@ -37,6 +38,7 @@ CASES = [
         'exit status 1',
     ),
     (1, ['RuntimeError: DataLoader worker (pid 5) is killed by signal'], True, 'out-of-memory', 'the kernel killed a'),
+    (255, ['srun: error: no node'], False, 'error', 'exit status 255: srun: error: no node'),
     (2, ['nothing known'], False, 'error', 'exit status 2: nothing known'),
     (None, [], False, 'error', 'ended without a message'),
 ]

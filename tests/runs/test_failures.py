@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import signal
+import socket
 import types
 
 import pytest
@@ -16,7 +17,7 @@ from mmlape.engine.config import load_config
 from mmlape.engine.optim import build_model
 from mmlape.errors import MissingCheckpointError, NotFiniteError, TrainingError
 from mmlape.files import write_json
-from mmlape.runs.failures import Interrupted, kind_of, record_failure
+from mmlape.runs.failures import Interrupted, _cause, kind_of, record_failure
 from mmlape.runs.record import NOTES, RESERVE, RunRecord
 
 TOOLS = tiny.ROOT / 'tools'
@@ -42,6 +43,7 @@ def failed(work_dir, kind, *parts):
         (NotFiniteError('the loss is not finite'), 'not-finite'),
         (MissingCheckpointError('a.pth: there is no such file'), 'missing-checkpoint'),
         (OSError(errno.ENOSPC, 'No space left on device'), 'disk-full'),
+        (OSError(errno.EDQUOT, 'Disk quota exceeded'), 'disk-full'),
         (OSError(errno.ENOENT, 'No such file'), 'error'),
         (RuntimeError('[../gloo/transport/tcp/pair.cc:525] Read error: Connection reset by peer'), 'lost-worker'),
         (RuntimeError('DataLoader worker (pid 3) is killed by signal: Killed. '), 'lost-worker'),
@@ -187,6 +189,28 @@ def test_another_process_s_note_is_not_written_over(tmp_path):
     again = RunRecord(tmp_path, dict(iter=3))
     again.begin()
     assert tiny.record(tmp_path)['state'] == 'running' and tiny.record(tmp_path)['failure'] is None
+
+
+def test_sigterm_does_not_stop_a_failure_from_being_recorded(tmp_path):
+    """torchrun sends it as soon as another process has ended."""
+
+    class Record(RunRecord):
+        def fail(self, failure):
+            os.kill(os.getpid(), signal.SIGTERM)
+            super().fail(failure)
+
+    record = Record(tmp_path, dict(iter=3))
+    record.begin()
+    with pytest.raises(LookupError), record_failure(record):
+        raise LookupError('broken')
+    failed(tmp_path, 'error', 'broken')
+
+
+def test_only_a_process_without_a_note_died_without_a_message(tmp_path):
+    peers = [(socket.gethostname(), os.getpid()), (socket.gethostname(), 2**30), ('elsewhere', 2**30)]
+    assert 'process 1 ' in _cause(tmp_path, peers)['reason']
+    write_json(tmp_path / NOTES / '1.json', dict(kind='interrupted', reason='interrupted in iteration 3'))
+    assert _cause(tmp_path, peers) is None
 
 
 # several processes

@@ -29,6 +29,7 @@ from mmlape.experiments.slurm import SlurmJob, SlurmLauncher
 from mmlape.experiments.study import Arm, PlannedRun
 from mmlape.experiments.vtab import SetResult
 from mmlape.experiments.vtab_sets import VtabSet, VtabSets
+from mmlape.runs import locks
 from mmlape.runs.record import RunRecord, lock_run, running_in
 from mmlape.runs.resume import acquire
 from mmlape.runs.run import Run, read_seeds
@@ -172,12 +173,20 @@ def test_a_lock_is_held_from_the_start_on_and_its_holder_named(tmp_path):
     assert running_in(tmp_path) is None
 
 
-def test_those_who_look_at_a_lock_do_not_see_each_other(tmp_path):
+def test_those_who_look_at_a_lock_do_not_see_each_other_and_refuse_nobody(tmp_path, monkeypatch):
     os.close(lock_run(tmp_path))
     reader = os.open(tmp_path / '.lock', os.O_RDONLY)
     portalocker.lock(reader, portalocker.LockFlags.SHARED | portalocker.LockFlags.NON_BLOCKING)
     assert running_in(tmp_path) is None
-    os.close(reader)
+    monkeypatch.setattr(locks.time, 'sleep', lambda seconds: os.close(reader))
+    os.close(lock_run(tmp_path))
+
+
+def test_a_holder_is_named_where_a_longer_one_was(tmp_path):
+    (tmp_path / 'lock').write_text(' ' * 999 + '{}')
+    lock = locks.take_lock(tmp_path / 'lock')
+    assert locks.lock_holder(tmp_path / 'lock')['pid'] == os.getpid()
+    os.close(lock)
 
 
 @pytest.mark.parametrize(
