@@ -39,7 +39,7 @@ INSIDE = {
         ('base',),
         ('vit', 'swin', 't2t', 'ceit', 'compact', 'detr', 'dinov2', 'classifiers', 'lit'),
         ('adapter',),
-        ('timm', 'mask2former', 'necks'),
+        ('timm', 'htc', 'mask2former', 'necks'),
         ('__init__',),
     ),
 }
