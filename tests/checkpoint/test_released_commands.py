@@ -188,7 +188,7 @@ class Layers(dict):
 
 def crop(pyramid: list[Tensor], rois: Tensor, size: int, strides=(4, 8)) -> Tensor:
     """RoIAlign in the level of each box: the second from sides of 112 pixels (FPN, eq. 1)."""
-    levels = ((rois[:, 3:] - rois[:, 1:3]).prod(1) >= 112**2).long() if len(strides) > 1 else rois[:, 0].long()
+    levels = ((rois[:, 3:] - rois[:, 1:3]).prod(1) >= 112**2).long().clamp(max=len(strides) - 1)
     crops = [roi_align(m, rois, size, 1 / stride, 0, aligned=True) for m, stride in zip(pyramid, strides)]
     return torch.stack(crops)[levels, torch.arange(len(rois))]
 
