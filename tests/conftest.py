@@ -8,6 +8,7 @@ from pathlib import Path
 
 os.environ.setdefault('OMP_NUM_THREADS', '1')
 
+import forking_python
 import pytest
 import torch
 from mmengine.logging import MMLogger
@@ -24,8 +25,12 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    if config.getoption('record_slow') and not hasattr(config, 'workerinput'):
+    if hasattr(config, 'workerinput'):
+        return
+    if config.getoption('record_slow'):
         config.pluginmanager.register(SlowTests())
+    if config.getoption('numprocesses', None):  # they all use one
+        os.environ[forking_python.SHARED] = forking_python.executable()
 
 
 def pytest_collection_modifyitems(items):

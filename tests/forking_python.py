@@ -1,6 +1,6 @@
 """A Python for the tools that the tests start: each call is a fork of one process that has imported the libraries.
 
-`executable()` starts that server once a process of the tests, and returns the path of a program to be called as
+`executable()` starts that server, one for all processes of the tests, and returns the path of a program to call as
 ``python`` is. It stands in ``sys.executable`` of the forks too, so what a tool starts is forked as well. A fork is a
 process of its own: it can be killed, and ends as Python does. It differs from a Python that was started in its parent,
 its session, and in what is read when the interpreter starts (``PYTHON...``, ``OMP_NUM_THREADS``).
@@ -26,6 +26,7 @@ IMPORTED = (
       for part in ('datasets', 'evaluation', 'models', 'visualization')),
     'mmlape.engine.trainer', 'mmlape.engine.evaluator', 'mmlape.experiments.scheduler',
 )  # fmt: skip
+SHARED = 'FORKING_PYTHON'  # the variable with the program of the process that started this one
 TITLE = 4000  # characters of a command line that the forks write over their server's
 
 
@@ -34,6 +35,8 @@ def executable() -> str:
     """Return the Python to start tools with; with a GPU the interpreter itself, since CUDA does not survive a fork."""
     import torch
 
+    if SHARED in os.environ:
+        return os.environ[SHARED]
     if sys.platform != 'linux' or torch.cuda.is_available():
         return sys.executable
     folder = Path(tempfile.mkdtemp(prefix='forking-python-'))
@@ -94,11 +97,13 @@ class Server:
 
         client, _ = self.listening.accept()
         size, streams, *_ = socket.recv_fds(client, 8, 3)
-        if len(size) < 8:
+        count = int.from_bytes(size, 'little')
+        with client.makefile('rb') as file:
+            call = file.read(count)
+        if len(size) < 8 or len(call) < count:  # the client was killed
             client.close()
             return None
-        with client.makefile('rb') as file:
-            call = marshal.loads(file.read(int.from_bytes(size, 'little')))
+        call = marshal.loads(call)
         fork = os.fork()
         if not fork:
             os.setsid()
