@@ -55,7 +55,7 @@ say "$venv with $("$python" -V); downloads 3 GB where uv has not kept them"
 # the locked packages, this one, and the ops
 export VIRTUAL_ENV="$venv"
 cd "$root" || exit 1
-"$uv" pip install --require-hashes -r mmlape/requirements.txt ||
+"$uv" pip install --compile-bytecode --require-hashes -r mmlape/requirements.txt ||
     stop 'the packages cannot be installed (see above): check the network and the room on the disk, then call it again'
 "$uv" pip install -q --no-deps --no-build-isolation --no-config -e . || stop 'mmlape itself cannot be installed (see above)'
 if [ "${OPS:-wheels}" = compiled ]; then
