@@ -1,12 +1,19 @@
 """The analysis of the registered study, on runs whose results are known."""
 
+import csv
 import math
+import tarfile
 
 import numpy as np
 import pytest
 import replication
+import tiny
 from scipy.stats import ttest_rel
 from synthetic import write_log, write_run
+
+from mmlape.cli import main
+
+PAGE = tiny.ROOT / 'docs/results/fashion-mnist-replication.md'
 
 GAINS = {
     'lape': 0.5,
@@ -85,3 +92,21 @@ def test_a_question_waits_for_all_of_its_runs(values, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert 'Not answered: 19 of 20 runs of lape-vit-lite are finished.' in printed
     assert 'Not answered: 2 of 3 runs of dual are finished.' in printed and printed.count('Not answered') == 2
+
+
+def test_the_page_says_what_the_records_give(tmp_path, capsys):
+    with tarfile.open(PAGE.with_suffix('.tar.xz')) as archive:
+        archive.extractall(tmp_path, filter='data')
+    page, runs = PAGE.read_text().splitlines(), tmp_path / 'fashion-mnist-replication'
+    replication.main([str(runs)])
+    answers = capsys.readouterr().out.splitlines()
+    assert len([line for line in answers if line.startswith('## ')]) == 5
+    assert [line for line in answers if line not in page] == []
+
+    main(['report', str(runs), '--out', str(tmp_path / 'report')])
+    with (tmp_path / 'report' / 'estimates.csv').open() as file:
+        rows = [row for row in csv.DictReader(file) if row['which'] == 'last']
+    assert len(rows) == len(list(runs.glob('*/seeds.json')))
+    for row in rows:
+        mean, std, low, high = (f'{float(row[key]):.2f}' for key in ('mean', 'std', 'low', 'high'))
+        assert f'| {row["arm"]} | {mean} ± {std} ({row["n"]}) | {low} to {high} |' in page
