@@ -107,6 +107,7 @@ OWN_TESTS = {
         '-k',
         QUICK,
     ),
+    'examples/replication.py': ('tests/analysis/test_replication.py',),
     'mmlape/runs/failures.py': (
         'tests/runs/test_diagnosis.py',
         'tests/runs/test_failures.py',
@@ -851,6 +852,19 @@ BY_FILE = {
         ('lists: at the threshold is below', 'if score >= score_thr]', 'if score > score_thr]'),
         ('lists: shares of the classes that occur', 'counts / counts.sum()', 'counts / counts.max()'),
         ('lists: three classes', 'topk(min(5, len(classes)))', 'topk(min(3, len(classes)))'),
+    ],
+    'examples/replication.py': [
+        ('study: the other sign', 'value - others[seed] for', 'others[seed] - value for'),
+        ('study: not corrected', "for model in models), holm(family), strict", "for model in models), family, strict"),
+        ('study: nineteen seeds', 'SEEDS = range(201, 221)', 'SEEDS = range(202, 221)'),
+        ('study: runs that stopped early', 'run.seed in seeds and run.counts]', 'run.seed in seeds and run.finished]'),
+        ('study: gradient norm of all', "norms.parts.index('patch_embed')", "norms.parts.index('all')"),
+        ('study: norms of all iterations', 'norms.by_depth(LAST)', 'norms.by_depth(10**9)'),
+        ('study: norms without logarithm', 'math.log(norm) for', 'norm for'),
+        ('study: patches exchanged', 'minus(*norms[1]), minus(*norms[0])', 'minus(*norms[0]), minus(*norms[1])'),
+        ('study: two layers with all seeds', "(runs.top1('lape', seeds), runs.top1('default', seeds))",
+         "(runs.top1('lape', SEEDS), runs.top1('default', SEEDS))"),
+        ('study: upper for lower', '{one.low:.3f} to {one.high:.3f}', '{one.high:.3f} to {one.low:.3f}'),
     ],
     'examples/explain_pe.py': [
         ('article: patches by column',

@@ -73,7 +73,7 @@ def test_each_question_is_answered_by_its_own_runs(values, tmp_path, capsys):
     assert more.p == pytest.approx(ttest_rel(first[0] - first[1], first[2] - first[3]).pvalue)
     assert more.mean == pytest.approx(2.0, abs=0.2)
     (_, deep), (_, two), (_, less) = replication.depth(runs)
-    assert (deep.mean, two.mean, less.mean) == pytest.approx((1.0, 0.5, 0.5), abs=0.2) and less.n == (5, 5)
+    assert (deep.mean, two.mean, less.mean) == pytest.approx((1.0, 0.5, 0.5), abs=0.2) and two.n == less.n == (5, 5)
     _, (_, coarse), _, (_, fine), (_, between) = replication.stems(runs)
     assert (coarse.mean, fine.mean) == pytest.approx((math.log(1 / 2), math.log(1 / 8)), abs=0.05)
     assert between.mean == pytest.approx(math.log(1 / 4), abs=0.05)
