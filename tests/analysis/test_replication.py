@@ -1,4 +1,4 @@
-"""The analysis of the registered study, on runs whose results are known."""
+"""The analysis of the registered study, on runs whose results are known; its page, from the records of its runs."""
 
 import csv
 import math
