@@ -4,6 +4,7 @@ import fcntl
 import gc
 import os
 import shutil
+import sys
 from pathlib import Path
 
 os.environ.setdefault('OMP_NUM_THREADS', '1')
@@ -26,11 +27,18 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     if hasattr(config, 'workerinput'):
+        sys.executable = config.workerinput['python']
         return
     if config.getoption('record_slow'):
         config.pluginmanager.register(SlowTests())
-    if config.getoption('numprocesses', None):  # they all use one
-        os.environ[forking_python.SHARED] = forking_python.executable()
+    if config.getoption('numprocesses', None):  # they all use one server, and are its forks
+        python = os.environ[forking_python.SHARED] = forking_python.executable()
+        config.option.tx = [f'popen//python={python}'] * config.option.numprocesses
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    node.workerinput['python'] = sys.executable
 
 
 def pytest_collection_modifyitems(items):

@@ -1,8 +1,5 @@
 """examples/explain_pe.py: the article's numbers, patches there and back, its claim on live models, and the script."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tiny
@@ -61,12 +58,8 @@ def test_the_claim():
 def test_the_script_on_an_image_and_a_config(tmp_path):
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8)).save(tmp_path / 'a.png')
     config = tiny.ROOT / 'configs/classification/digits/deit-mini_1xb32-5e_mini-digits.py'
-    done = subprocess.run(
-        [sys.executable, SCRIPT, tmp_path / 'a.png', config, '--patch', '16', '--out', 'e'],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert config.stem[:20] in done.stdout
+    printed = tiny.run(SCRIPT, tmp_path / 'a.png', config, '--patch', '16', '--out', 'e', cwd=tmp_path)
+    assert config.stem[:20] in printed
     files = sorted((tmp_path / 'e').glob('*.png'))
     assert [file.name[:2] for file in files] == [f'{number:02}' for number in range(1, 12)]
     assert all(np.asarray(Image.open(file)).std() > 5 for file in files)

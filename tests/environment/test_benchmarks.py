@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from tiny import GUARD, ROOT, environment
+from tiny import ROOT
 from torch import nn
 
 from benchmarks import agreement, disturbance, floor, memory, report, timing
@@ -268,12 +268,7 @@ print(json.dumps({one.case: one.note() for one in found if one.work != 'forward'
 
 def notes(suite: str) -> dict[str, str]:
     """The notes of a suite's comparisons of a backward, by case, from a process of its own as the command is one."""
-    done = subprocess.run(
-        [sys.executable, '-W', 'ignore', '-c', NOTES, suite],
-        cwd=ROOT, env=environment(), text=True, capture_output=True, timeout=GUARD,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(tiny.run(sys.executable, '-c', NOTES, suite, cwd=ROOT).splitlines()[-1])
 
 
 @pytest.mark.parametrize('suite, cases', [('backbone', 3), ('deform', 1)])
