@@ -61,6 +61,7 @@ OWN_TESTS = {
     'mmlape/datasets/few_shot.py': OF_FEW_SHOT,
     'mmlape/datasets/checks.py': OF_CHECKS,
     'mmlape/datasets/formats/coco.py': OF_CHECKS,
+    'mmlape/datasets/formats/segmentation.py': OF_CHECKS,
     'mmlape/datasets/sources.py': ('tests/evaluation/test_metrics.py', *OF_DATA),
     'mmlape/figures.py': OF_COMPARISONS,
     'mmlape/runs/': OF_RUNS,
@@ -822,6 +823,8 @@ BY_FILE = {
          'values[place[0] + own[0] * place[1]]'),
         ('maps: columns of a token, not its row', 'row = values[place[0] * own[1] + place[1]].reshape(own)',
          'row = values[:, place[0] * own[1] + place[1]].reshape(own)'),
+        ('maps: the cross at (row, column)', 'right.plot(layer.token[1], layer.token[0], marker',
+         'right.plot(layer.token[0], layer.token[1], marker'),
         ('maps: shares of the wrong side', 'tuple(at * side // first for at, side, first in zip(token, own, grid))',
          'tuple(at * side // first for at, side, first in zip(token, own, grid[::-1]))'),
     ],
@@ -964,6 +967,9 @@ BY_FILE = {
     ],
     'mmlape/datasets/shards.py': [
         ('captions: key up to the last point', "base.partition('.')", "base.rpartition('.')"),
+    ],
+    'mmlape/datasets/formats/segmentation.py': [
+        ('checks: label maps that a list leaves out', ' if not self.ann_file else []', ''),
     ],
     'mmlape/datasets/formats/classification.py': [
         ('lists: the first space', "name, _, label = line.rpartition(' ')", "name, _, label = line.partition(' ')"),

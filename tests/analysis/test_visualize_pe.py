@@ -208,6 +208,18 @@ def test_a_checkpoint_that_does_not_say_enough(tiny_arch, tmp_path):
     torch.testing.assert_close(pe_table(opened, (3, 6)), pe_table(model, (3, 6)))
 
 
+def test_a_tokens_row_is_marked_at_the_token(tiny_arch, tmp_path, monkeypatch):
+    """The cross is drawn at (x, y), where the row of cosines has its 1."""
+    drawn = []
+    monkeypatch.setattr(position, 'save_figure', lambda figure, path: drawn.append((path.name, figure)))
+    write_figures({'vit': vit(arch=tiny_arch, pe_joining='lape')}, tmp_path, token=(1, 3))
+    marked = [axes for axes in dict(drawn)['position_correlation.png'].axes if axes.lines]
+    assert len(marked) == 1 + tiny_arch['num_layers']
+    for axes in marked:
+        assert axes.lines[0].get_xydata().tolist() == [[3, 1]]
+        assert axes.images[0].get_array()[1, 3] == pytest.approx(1)
+
+
 # ---------------------------------------------------------------- the stem
 
 

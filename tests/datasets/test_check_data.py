@@ -220,6 +220,16 @@ def test_label_maps(mini):
     assert {key[1:] for key in issues if key[0] == 'train'} - set(expected) <= {('warning', 'class that never occurs')}
 
 
+def test_label_maps_that_a_list_of_images_leaves_out_are_no_defect(mini):
+    names = sorted(path.stem for path in (mini / 'ade/images/training').iterdir())
+    (mini / 'list.txt').write_text('\n'.join(names[:4]))
+    cfg = ade_cfg(mini / 'ade')
+    cfg.train_dataloader.dataset.ann_file = str(mini / 'list.txt')
+    report = full_check(cfg, ['train'])
+    assert report.checked == [4]
+    assert 'label map without image' not in [group.kind for group in report.issues]
+
+
 def test_label_outside_the_classes_is_not_counted(mini):
     cfg = ade_cfg(mini / 'ade', num_classes=3, metainfo=dict(classes=ADE_CLASSES[:3]))
     (mini / 'ade/classes.txt').unlink()
