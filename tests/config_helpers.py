@@ -9,6 +9,7 @@ from unittest import mock
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
+from model_helpers import meta_device
 from torch import nn
 
 from mmlape.engine.config import load_config
@@ -120,12 +121,8 @@ def build(cfg: Config) -> nn.Module:
 
 
 def build_without_data(cfg: Config) -> nn.Module:
-    """The model on the meta device, for counting; rates of drop path are values of a tensor, so that has some.
-
-    PyTorch clamps a tensor there by Python, which is half of the time, and nothing is in it.
-    """
-    linspace, clamp = partial(torch.linspace, device='cpu'), lambda tensor, *args, **kwargs: tensor
-    with mock.patch('torch.linspace', linspace), mock.patch('torch.Tensor.clamp_', clamp), torch.device('meta'):
+    """The model on the meta device, for counting; rates of drop path are values of a tensor, so that has some."""
+    with mock.patch('torch.linspace', partial(torch.linspace, device='cpu')), meta_device():
         return build(cfg)
 
 

@@ -1,7 +1,10 @@
 """Random but non-trivial weights, so that every parameter matters in a comparison."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import torch
 from mmengine.config import Config
@@ -25,6 +28,13 @@ SWIN_ARMS = {
 T2T_ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32, token_dims=8)
 CEIT_ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32, stem_channels=8)
 TOKEN_ARCHS = {T2TViT: T2T_ARCH, CeiT: CEIT_ARCH}
+
+
+@contextmanager
+def meta_device() -> Iterator[None]:
+    """Models without data, which takes half as long as on PyTorch's own: that clamps their weights by Python."""
+    with mock.patch('torch.Tensor.clamp_', lambda weight, *args, **kwargs: weight), torch.device('meta'):
+        yield
 
 
 def new_vit(

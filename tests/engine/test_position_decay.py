@@ -7,7 +7,7 @@ import pytest
 import torch
 from config_helpers import CONFIGS, build_without_data, load
 from mmengine.optim import build_optim_wrapper
-from model_helpers import cvt, tiny_detr
+from model_helpers import cvt, meta_device, tiny_detr
 from optimizer_helpers import rates
 from torch import nn
 
@@ -56,7 +56,7 @@ def decays(model: nn.Module, **paramwise) -> dict[str, float]:
 @pytest.mark.parametrize('family', BACKBONES)
 @pytest.mark.parametrize('kind', KINDS)
 def test_what_a_kind_adds_to_a_model_does_not_decay(family, kind):
-    with torch.device('meta'):
+    with meta_device():
         without = set(dict(BACKBONES[family](pe_type='none', pe_joining='default').named_parameters()))
         try:
             model = BACKBONES[family](pe_type=kind, pe_joining='default')
@@ -72,7 +72,7 @@ def test_what_a_kind_adds_to_a_model_does_not_decay(family, kind):
 
 def test_tables_of_each_layer_and_stage_do_not_decay():
     tables = {'absolute_pos_embed', 'absolute_pos_embed1'}
-    with torch.device('meta'):
+    with meta_device():
         models = {
             VisionTransformer(ARCH, 32, 8, pe_joining='unshared'): {'pos_embed0', 'pos_embed1'},
             BACKBONES['Swin'](pe_type='learnable', pe_hierarchy='stage'): tables,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from model_helpers import ARCH, randomise, vit
+from model_helpers import ARCH, meta_device, randomise, vit
 from timm.models.vision_transformer import VisionTransformer as TimmViT
 
 from mmlape.checkpoint import load_backbone
@@ -26,7 +26,7 @@ TANH_GELU = dict(type='GELU', approximate='tanh')
 @pytest.mark.parametrize('size', SIZES)
 def test_dual_patch_norm_adds_two_vectors_over_pixels_and_two_over_channels(size):
     arch, patch_size, added = SIZES[size]
-    with torch.device('meta'):
+    with meta_device():
         counts = [
             sum(p.numel() for p in VisionTransformer(arch, patch_size=patch_size, patch_norm=norm).parameters())
             for norm in ('none', 'dual')

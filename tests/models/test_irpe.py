@@ -9,6 +9,7 @@ import torch
 from golden_models import load
 from irpe_buckets import RATIOS, bucket_map
 from irpe_buckets import main as draw_buckets
+from model_helpers import meta_device
 from torch import nn
 
 from mmlape.analysis.bias_maps import bias_terms
@@ -195,7 +196,7 @@ COUNTS = [
 
 @pytest.mark.parametrize(('arch', 'options', 'count'), COUNTS)
 def test_parameters_of_the_public_models(arch, options, count):
-    with torch.device('meta'):
+    with meta_device():
         model = vit(arch=arch, img_size=224, patch_size=16, **options)
     head = (model.embed_dims + 1) * 1000
     assert sum(p.numel() for p in model.parameters()) + head == count

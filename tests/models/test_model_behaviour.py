@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from config_helpers import ROOT, find, load
 from mmengine.optim import build_optim_wrapper
-from model_helpers import DEEP_ARCH, is_normal, is_uniform, new_vit, randomise
+from model_helpers import DEEP_ARCH, is_normal, is_uniform, meta_device, new_vit, randomise
 from model_helpers import new_adapter as adapter
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -77,7 +77,7 @@ NAMED = {  # width, layers, heads in the public code
 def test_heads_of_a_named_arch(cls, name):
     """They leave no trace in parameters and their count."""
     dims, depth, heads = NAMED[cls][name]
-    with torch.device('meta'):
+    with meta_device():
         model = cls(name)
     assert (model.embed_dims, model.num_layers) == (dims, depth)
     found = [layer.attention.num_heads for layer in model.all_layers]

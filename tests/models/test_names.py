@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from model_helpers import meta_device
 
 import mmlape
 from mmlape.checkpoint.converting import write_tensors
@@ -19,7 +20,7 @@ OURS = [name for name in mmlape.list_models() if not name.startswith('timm/')]
 
 @pytest.mark.parametrize('name', OURS)
 def test_every_model_is_what_its_name_says(name):
-    with torch.device('meta'):
+    with meta_device():
         model = mmlape.get_model(name)
     names = list(model.state_dict())
     # LaPE's norms of the PE, and the norm of a patch's values, have names in every family

@@ -5,7 +5,7 @@ import importlib
 import pytest
 import torch
 import torch.nn.functional as F
-from model_helpers import SWIN_ARCH, SWIN_ARMS, SWIN_BOTH, kept_weights, randomise, swin
+from model_helpers import SWIN_ARCH, SWIN_ARMS, SWIN_BOTH, kept_weights, meta_device, randomise, swin
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mmlape.checkpoint import load_backbone
@@ -46,7 +46,7 @@ from mmlape.registry import MODELS
 )
 def test_parameters(arch, options, count):
     """Those of the public code with a head of 1000 classes; without a bias table, or with LaPE, counted by hand."""
-    with torch.device('meta'):
+    with meta_device():
         model = SwinTransformer(arch, **options)
     assert sum(parameter.numel() for parameter in model.parameters()) == count - 769_000
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.registry import MODELS, init_default_scope
-from model_helpers import TOKEN_ARCHS, kept_weights, new_token_vit, randomise
+from model_helpers import TOKEN_ARCHS, kept_weights, meta_device, new_token_vit, randomise
 from torch import nn
 
 from mmlape.errors import ConfigError
@@ -42,7 +42,7 @@ def test_parameters_of_the_public_code_with_a_1000_class_head(cls, arch, joining
     ('arch', 'millions'), [('t2t-vit-10', 5.9), ('t2t-vit-12', 6.9), ('t2t-vit-14', 21.5), ('t2t-vit-19', 39.2)]
 )
 def test_larger_t2t_vits_have_the_public_readmes_sizes(arch, millions):
-    with torch.device('meta'):
+    with meta_device():
         model = T2TViT(arch)
     total = sum(value.numel() for value in model.state_dict().values()) + 1000 * (model.embed_dims + 1)
     assert total / 1e6 == pytest.approx(millions, abs=0.06)

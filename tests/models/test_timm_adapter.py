@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmengine.optim import build_optim_wrapper
-from model_helpers import randomise
+from model_helpers import meta_device, randomise
 from torch import nn
 
 from mmlape.engine.hooks.gradient_norm import parameter_parts
@@ -162,7 +162,7 @@ def test_layers():
 def test_the_adapters_parts_are_as_many_as_dinov3s():
     """Counts of its public code."""
     for size, count in (('small', 3_698_432), ('base', 10_193_984)):
-        with torch.device('meta'):
+        with meta_device():
             model = TimmViTAdapter(dict(model_name=f'vit_{size}_patch16_dinov3'), 'read-only')
         assert sum(value.numel() for key, value in model.named_parameters() if not key.startswith('vit.')) == count
 
