@@ -21,7 +21,7 @@ from mmlape.engine.study_file import is_study, read_arm
 from mmlape.errors import ConfigError
 from mmlape.mim import PREFIX, config_path, mim_root
 
-# MMEngine looks for a base like mmdet::_base_/... in all metafiles of its package first, which takes 0.15 s
+# for each base like mmdet::_base_/... MMEngine reads all metafiles of the package, which takes 0.15 s: once is enough
 mmengine.config.utils.load = functools.cache(mmengine.config.utils.load)
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forking_python
 import pytest
 import tiny
 
@@ -77,7 +78,7 @@ def test_healthy_environment():
 def test_missing_ops(tmp_path: Path):
     printed = forked_doctor(HIDE.format(name='mmcv._ext'), 'mmcv._ext', 'mmcv.ops', cwd=tmp_path)
     assert "mmcv has no ops ('mmcv._ext' is missing)" in printed
-    assert ' -m mmlape install-ops\n' in printed
+    assert f'    {forking_python.executable()} -m mmlape install-ops\n' in printed
     assert 'training cannot run here' in printed
 
 
