@@ -146,7 +146,7 @@ def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) 
         mmlape=mmlape.__version__,
         images=getattr(dataset, 'num_evaluated', len(dataset)),
         world_size=get_world_size(),
-        metrics=finite({key: value for key, value in metrics.items() if isinstance(value, int | float)}),
+        metrics=finite(metrics),
         per_class={measure: finite(row) for measure, row in values.items()},
     )
 

@@ -128,8 +128,8 @@ class Runner(_Runner):
 
     @staticmethod
     def build_dataloader(*args, **kwargs) -> DataLoader:
-        """Build a data loader whose workers leave SIGTERM to this process."""
-        built = _Runner.build_dataloader(*args, **kwargs)
+        """Build a data loader whose workers leave SIGTERM to this process; samplers have one seed on every process."""
+        built = _Runner.build_dataloader(*args, **{**kwargs, 'diff_rank_seed': False})
         built.worker_init_fn = functools.partial(init_worker, built.worker_init_fn)
         return built
 

@@ -162,11 +162,9 @@ class SeededInfiniteSampler(SeededSampler):
         self.sampler.skip(num_samples)
 
 
-def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int | None) -> Sampler:
-    """Build an MMEngine sampler and wrap it, if there is a seed."""
+def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int) -> Sampler:
+    """Build an MMEngine sampler and wrap it."""
     inner = DATA_SAMPLERS.build(sampler, default_args=dict(dataset=dataset, seed=seed))
-    if seed is None:
-        return inner
     return (SeededInfiniteSampler if hasattr(inner, 'skip') else SeededSampler)(inner, seed)
 
 

@@ -308,6 +308,16 @@ def test_metrics_are_those_of_the_run_with_every_class(tested, whole):
     assert 'max_iters=12' in (whole[0] / 'tiny.py').read_text(), 'a test leaves the training configuration alone'
 
 
+def test_metrics_of_mmsegs_own_are_recorded(config, tmp_path, capsys):
+    """They are NumPy's float32."""
+    own = tiny.write_config(config.parent, config.parent / 'data', "val_evaluator['type'] = 'IoUMetric'\n", 'own')
+    short = ('train_cfg.max_iters=3', 'default_hooks.checkpoint.save_best=None')
+    assert main(['train', str(own), '--work-dir', str(tmp_path), '--cfg-options', *short]) == 0
+    assert main(['test', str(own), str(tmp_path / 'iter_3.pth'), '--work-dir', str(tmp_path)]) == 0
+    trained, tested = evaluations(tmp_path)[3], json.loads((tmp_path / 'metrics.json').read_text())['metrics']
+    assert trained == tested and {'mIoU', 'aAcc', 'mAcc'} <= set(tested)
+
+
 def test_another_checkpoints_metrics_are_not_overwritten(tested, whole, config, capsys):
     file = whole[0] / 'metrics.json'
     before = file.read_text()

@@ -87,7 +87,8 @@ auto_scale_lr = dict(base_batch_size=4)
 EPOCHS = """
 train_dataloader.update(sampler=dict(type='DefaultSampler', shuffle=True))
 param_scheduler = [dict(type='MultiStepLR', milestones=[1], by_epoch=True)]
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=2, val_interval=2)
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=2, val_interval=1)
+randomness = dict(diff_rank_seed=True)
 default_hooks.update(checkpoint=dict(type='CheckpointHook', interval=2, max_keep_ckpts=1))
 log_processor = dict(by_epoch=True)
 """
@@ -102,7 +103,7 @@ default_hooks['checkpoint'].update(interval=8, max_keep_ckpts=1, save_best=None)
     [
         (ITERATIONS + WORKERS, 3, 'iter_3.pth', 'iter_8.pth'),
         (ITERATIONS + ACCUMULATED, 3, 'iter_4.pth', 'iter_8.pth'),
-        (EPOCHS, 2, 'epoch_0_iter_2.pth', 'epoch_2.pth'),
+        (EPOCHS, 6, 'epoch_1_iter_6.pth', 'epoch_2.pth'),
         (EPOCHS, 4, 'epoch_1.pth', 'epoch_2.pth'),
     ],
     ids=['workers', 'accumulated', 'epoch', 'end of an epoch'],
@@ -124,7 +125,12 @@ def test_sigterm_saves_after_the_next_step(config, tmp_path, monkeypatch, capsys
     record = tiny.record(tmp_path / 'run')
     assert (record['state'], record['reason'], record['failure'], record['iter']) == ('finished', None, None, 8)
     assert tiny.difference(tmp_path / 'run' / last, tmp_path / 'whole' / last) == 0
+    assert evaluated(tmp_path / 'run') == evaluated(tmp_path / 'whole')
     assert [path.name for path in (tmp_path / 'run').glob('*.pth')] == [last], 'the other one is not needed any more'
+
+
+def evaluated(work_dir):
+    return [(entry['step'], entry['metrics']) for entry in tiny.evaluations(work_dir)]
 
 
 def test_sigterm_ends_an_evaluation_of_saved_weights_at_once(config, tmp_path):

@@ -3,6 +3,8 @@
 import logging
 import math
 import time
+from numbers import Real
+from typing import Any
 
 from mmengine.dist import all_gather_object
 from mmengine.hooks import CheckpointHook, Hook
@@ -178,6 +180,8 @@ class RunRecordHook(Hook):
         loop._decide_current_val_interval()
         by_iter = isinstance(loop, IterBasedTrainLoop)
         now, end = (loop.iter, loop.max_iters) if by_iter else (loop.epoch, loop.max_epochs)
+        if not by_iter and loop.iter % len(loop.dataloader):
+            return False  # in the middle of an epoch
         return now >= loop.val_begin and (now % loop.val_interval == 0 or now == end)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
@@ -210,7 +214,7 @@ class RunRecordHook(Hook):
 
     def after_val_epoch(self, runner, metrics: dict | None = None) -> None:
         """Record the metrics of an evaluation during training."""
-        scalars = finite({key: value for key, value in (metrics or {}).items() if isinstance(value, int | float)})
+        scalars = finite(metrics or {})
         if not scalars:
             return
         key, greater = self._criterion(runner, scalars)
@@ -237,6 +241,10 @@ class RunRecordHook(Hook):
         runner.record.update(**self._progress(runner), eta=0, cost=self._cost())
 
 
-def finite(values: dict[str, float]) -> dict[str, float | None]:
-    """Return the values as JSON can hold them: None instead of NaN."""
-    return {key: float(value) if math.isfinite(value) else None for key, value in values.items()}
+def finite(values: dict[str, Any]) -> dict[str, float | None]:
+    """Return the numbers among the values, NumPy's and torch's too, as JSON can hold them: None instead of NaN."""
+    return {key: float(value) if math.isfinite(value) else None for key, value in values.items() if _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) or (hasattr(value, 'dtype') and math.prod(value.shape) == 1)
