@@ -81,8 +81,14 @@ OWN_TESTS = {
     'mmlape/engine/trackers.py': ('tests/engine/test_trackers.py',),
     'mmlape/engine/tta.py': ('tests/engine/test_tta.py',),
     'mmlape/engine/config.py': ('tests/experiments/test_study_file.py', '-k', 'variables'),
+    'mmlape/engine/hooks/run.py': (
+        'tests/engine/test_train_test.py::test_metrics_of_mmsegs_own_are_recorded',
+        'tests/runs/test_failures.py::test_sigterm_saves_after_the_next_step',
+        *OF_ENGINE,
+    ),
     'mmlape/engine/runner.py': (
         'tests/engine/test_train_test.py::test_training_from_weights_takes_all_of_them_or_fails',
+        'tests/runs/test_failures.py::test_sigterm_saves_after_the_next_step',
         *OF_ENGINE,
     ),
     'mmlape/engine/evaluator.py': (
@@ -212,7 +218,7 @@ BY_FILE = {
         ('few-shot: the default regularisation always', "dict(type='mmlape.FewShotMetric', l2=l2)",
          "dict(type='mmlape.FewShotMetric')"),
         ('few-shot: a second evaluation of it', "if not str(hook['type']).endswith('SecondEvaluationHook')", ''),
-        ('test: NaN is a value', 'metrics=finite({key', 'metrics=dict({key'),
+        ('test: NaN is a value', 'metrics=finite(metrics)', 'metrics=dict(metrics)'),
         ('test: metrics of another checkpoint are replaced', 'if other and Path(other).resolve() != Path(checkpoint).resolve():', 'if other and Path(other).name != Path(checkpoint).name:'),
     ],
     'mmlape/datasets/fraction.py': [
@@ -662,6 +668,7 @@ BY_FILE = {
         ('schedule: begin equal to end', 'if end is None or begin < end:', 'if end is None or begin <= end:'),
     ],
     'mmlape/engine/runner.py': [
+        ('seeds: a sampler without one', "**{**kwargs, 'diff_rank_seed': False}", '**kwargs'),
         ('a model built early: other random numbers follow', 'set_random_states(self.initial.states)', 'pass'),
         ('rates: scaled the other way', "self.plan.batch.total / auto_scale_lr['base_batch_size']",
          "auto_scale_lr['base_batch_size'] / self.plan.batch.total"),
@@ -691,6 +698,8 @@ BY_FILE = {
         ('seeds: the same in every iteration', 'derive_seed(runner.seed, runner.iter, rank, _MODEL_STREAM)',
          'derive_seed(runner.seed, 0, rank, _MODEL_STREAM)'),
         ('seeds: the same in every process', 'rank = runner.rank if runner.diff_rank_seed else 0', 'rank = 0'),
+        ('record: a resumed run evaluates in the middle of an epoch', 'if not by_iter and loop.iter % len', 'if by_iter and loop.iter % len'),
+        ("record: NumPy's numbers are none", " or (hasattr(value, 'dtype') and math.prod(value.shape) == 1)", ''),
         ('record: less is ignored', "hook.rules[0] != 'less'", 'True'),
         ('record: costs of the part before are forgotten',
          "self.earlier_seconds = (runner.record.fields.get('cost') or {}).get('train_seconds') or 0.0",

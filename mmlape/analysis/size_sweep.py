@@ -77,17 +77,19 @@ def _scaled(value: Any, factor: float) -> Any:
 def sweep(cfg: Config, checkpoint: str, sizes: Sequence[int], folder: Path) -> dict[int, dict[str, float | None]]:
     """Evaluate a checkpoint at several sizes; return the metrics of each, as the metric returned them.
 
-    ``folder`` receives ``size_<S>/metrics.json``; a size whose file is of this checkpoint is not evaluated again.
+    ``folder`` receives ``size_<S>/metrics.json``; a size whose file is of this checkpoint and config is not evaluated
+    again.
     """
     metrics = {}
     for number, size in enumerate(sizes, 1):
         file = folder / f'size_{size}' / 'metrics.json'
-        stamp = file.with_name('checkpoint.json')
-        state = Path(checkpoint).stat()
-        wanted = json.dumps([str(Path(checkpoint).resolve()), state.st_size, state.st_mtime_ns])
+        stamp = file.with_name('evaluated.json')
+        state, resized = Path(checkpoint).stat(), at_size(cfg, size)
+        known = [str(Path(checkpoint).resolve()), state.st_size, state.st_mtime_ns, resized.to_dict()]
+        wanted = json.dumps(known, default=str)
         if not (file.is_file() and stamp.is_file() and stamp.read_text() == wanted):
             print(f'{folder.name}: size {size}, {number} of {len(sizes)}')
-            test(at_size(cfg, size), checkpoint, file.parent, out=file)
+            test(resized, checkpoint, file.parent, out=file)
             stamp.write_text(wanted)
         metrics[size] = json.loads(file.read_text())['metrics']
     return metrics

@@ -1,9 +1,8 @@
 """`mmlape checkpoint`: inspect, convert, publish, push or pull a checkpoint, or average the weights of several."""
 
 import argparse
-import importlib
 
-from mmlape.engine.options import add_trust
+from mmlape.engine.options import add_imports, add_trust, import_modules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,21 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     average.add_argument('--out', required=True, help='a .pth or .safetensors file')
     for action in (inspect, convert, publish, push, pull, average):
         add_trust(action)
-        action.add_argument(
-            '--import',
-            dest='modules',
-            nargs='+',
-            default=[],
-            metavar='MODULE',
-            help='modules that register own classes',
-        )
+        add_imports(action)
     for action in (convert, push, pull, average):
         action.add_argument('--overwrite', action='store_true', help='replace what is there already')
 
 
 def run(args: argparse.Namespace) -> int:
-    for module in args.modules:
-        importlib.import_module(module)
+    import_modules(args.modules)
     if args.action == 'inspect':
         from rich.table import Table
 

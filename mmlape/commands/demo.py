@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--work-dir', default='work_dirs/demo', metavar='DIR', help='default: %(default)s')
     add('--data', default='data/mini', metavar='DIR', help='the mini data; created if missing')
     add('--seeds', type=positive, default=1, metavar='N', help='of Segmenter; 3 or more give intervals; default: 1')
-    add('--shorten', type=int, default=1, metavar='N', help='divide the lengths of all runs by N')
+    add('--shorten', type=positive, default=1, metavar='N', help='divide the lengths of all runs by N')
 
 
 def run(args: argparse.Namespace) -> int:

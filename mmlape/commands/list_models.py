@@ -2,22 +2,20 @@
 mmlape.get_model('NAME', pretrained='FILE') builds one; timm's plain ViTs are timm/NAME."""
 
 import argparse
-import importlib
+
+from mmlape.engine.options import add_imports, import_modules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('pattern', metavar='PATTERN', nargs='?', default='*', help="such as 'swin*' or '*-lape'")
-    parser.add_argument(
-        '--import', dest='modules', nargs='+', default=[], metavar='MODULE', help='modules that register own classes'
-    )
+    add_imports(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the names; 1 if none matches."""
     from mmlape.models.names import find_model, list_models
 
-    for module in args.modules:
-        importlib.import_module(module)
+    import_modules(args.modules)
     names = list_models(args.pattern)
     width = max(map(len, names), default=0)
     for name in names:

@@ -5,6 +5,7 @@ first norm in pixel space. Several models stand side by side."""
 import argparse
 
 from mmlape.engine.options import add_cfg_options, add_trust, height_width
+from mmlape.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +69,10 @@ def run(args: argparse.Namespace) -> int:
 
     size = height_width(args.size, '--size')
     grid = tuple(args.grid) if args.grid else None
+    if args.bias_maps and (args.size or args.token):
+        raise ConfigError('--size and --token cannot be used with --bias-maps')
+    if not args.bias_maps and (args.cells or args.images):
+        raise ConfigError('--cells and --images need --bias-maps')
     models = open_models(args.models, cfg_options=args.cfg_options, untrained=args.untrained, grid=grid)
     if args.bias_maps:
         from mmlape.analysis.bias_maps import write_bias_maps

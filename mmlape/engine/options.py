@@ -1,7 +1,8 @@
 """Command-line options that commands share, and those of training, which a study passes on to its runs."""
 
 import argparse
-from collections.abc import Sequence
+import importlib
+from collections.abc import Iterable, Sequence
 
 from mmlape.errors import ConfigError
 
@@ -38,6 +39,22 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
         action='store_true',
         help='unpickle checkpoints without restrictions; code in them runs with your rights',
     )
+
+
+def add_imports(parser: argparse.ArgumentParser) -> None:
+    """Add the option of commands that build classes of a user's without a config."""
+    parser.add_argument(
+        '--import', dest='modules', nargs='+', default=[], metavar='MODULE', help='modules that register own classes'
+    )
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import what `--import` names, or raise ConfigError."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise ConfigError(f'--import {name}: {error}; PYTHONPATH=FOLDER adds a folder with modules') from error
 
 
 def seed(text: str) -> int:
@@ -95,7 +112,7 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
     add(
         '--log-grad-norm',
         nargs='?',
-        type=int,
+        type=positive,
         const=50,
         metavar='N',
         help='log the gradient norm of each layer every N iterations (default 50); see plot-grad-norms',

@@ -140,6 +140,11 @@ def plan_run(
     require_keys(cfg, TRAIN_KEYS, 'trained')
     work_dir = default_work_dir(cfg, work_dir)
     check_schedule(cfg)
+    if ((cfg.get('default_hooks') or {}).get('checkpoint') or {}).get('out_dir'):
+        raise ConfigError(
+            'default_hooks.checkpoint.out_dir: checkpoints are saved in the work dir, where --resume looks for them; '
+            'remove it, and give --work-dir'
+        )
     if amp:
         set_amp(cfg, amp)
     distributed = distribution(cfg)

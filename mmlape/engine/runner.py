@@ -255,9 +255,6 @@ class Runner(_Runner):
     @master_only
     def _save_checkpoint(self, out_dir: str, filename: str, *args, meta: dict | None = None, **kwargs) -> None:
         kwargs['meta'] = {**(meta or {}), KEY: record_of(self.bare_model).plain()}
-        if '://' in str(out_dir):
-            super().save_checkpoint(out_dir, filename, *args, **kwargs)
-            return
         with atomic_path(Path(out_dir) / filename) as partial:
             super().save_checkpoint(out_dir, partial.name, *args, **kwargs)
             with open(partial, 'rb') as file:

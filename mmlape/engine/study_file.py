@@ -170,6 +170,11 @@ class _Loader(yaml.SafeLoader):
         twice = next((key for key in keys if keys.count(key) > 1), None)
         if twice is not None:
             raise yaml.constructor.ConstructorError(None, None, f"'{twice}' is given twice", node.start_mark)
+        for key, value in node.value:
+            if key.value in ('arms', 'bases') and isinstance(value, yaml.CollectionNode):
+                for item in value.value:  # names are read as they are written, 16 and 1e-3 too
+                    name = item[0] if isinstance(item, tuple) else item
+                    name.tag = name.tag if name.value == '<<' else 'tag:yaml.org,2002:str'
         return super().construct_mapping(node, deep)
 
 
@@ -177,9 +182,11 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, regexp) for tag, regexp in resolvers if tag != 'tag:yaml.org,2002:bool']
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver('tag:yaml.org,2002:bool', re.compile('true|false'), list('tf'))
 _Loader.add_implicit_resolver(
-    'tag:yaml.org,2002:float', re.compile(r'[-+]?\d+(\.\d*)?[eE][-+]?\d+'), list('-+0123456789')
+    'tag:yaml.org,2002:bool', re.compile('(true|True|TRUE|false|False|FALSE)$'), list('tTfF')
+)
+_Loader.add_implicit_resolver(
+    'tag:yaml.org,2002:float', re.compile(r'[-+]?\d+(\.\d*)?[eE][-+]?\d+$'), list('-+0123456789')
 )
 _Loader.add_constructor('!tuple', lambda loader, node: tuple(loader.construct_sequence(node, deep=True)))
 
@@ -218,7 +225,7 @@ class _Reader:
         if not entries:
             raise self._error('arms: there are none')
         bases = self._bases('', content)
-        arms = [arm for name in entries for arm in self._arms(str(name), bases)]
+        arms = [arm for name in entries for arm in self._arms(name, bases)]
         names = [arm.name for arm in arms]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice:
@@ -310,7 +317,7 @@ class _Reader:
             entry = self._mapping(place, value, _BASE_KEYS) if isinstance(value, dict) else {}
             config = self._config(f'{place}: base' if entry else place, entry.get('base') if entry else value)
             overrides = self._mapping(f'{place}: overrides', entry.get('overrides') or {})
-            bases[str(key)] = _Base(config, str(entry.get('title', key)), overrides)
+            bases[key] = _Base(config, str(entry.get('title', key)), overrides)
         return bases
 
     def _config(self, where: str, value: Any) -> str:

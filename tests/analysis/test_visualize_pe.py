@@ -11,6 +11,7 @@ from mmlape.analysis import position
 from mmlape.analysis.backbones import open_model, open_models
 from mmlape.analysis.position import cosines, describe_map, pe_table, token_grid, view_positions, write_figures
 from mmlape.checkpoint.records import KEY, record_of
+from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
 
@@ -289,6 +290,18 @@ def test_command_says_what_is_missing(tmp_path):
     assert open_model(str(config))[0] == 'tiny', 'the checkpoint of init_cfg'
     with pytest.raises(ConfigError, match='is given twice'):
         open_models([str(config)] * 2)
+
+
+@pytest.mark.parametrize(
+    ('options', 'said'),
+    [
+        (['--bias-maps', '--size', '64'], '--size and --token cannot be used with --bias-maps'),
+        (['--images', 'none.png'], '--cells and --images need --bias-maps'),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(options, said, capsys):
+    assert main(['visualize-pe', 'config.py', '--out', 'out', *options]) == 1
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,9 @@ def test_a_taken_port_says_so(tmp_path):
         printed = tiny.run(TOOLS / 'dist_train.sh', 'none.py', '1', cwd=tmp_path, status=1, **more)
         assert f'mmlape: error: port {more["PORT"]} of this machine is taken' in printed and 'Traceback' not in printed
         assert 'machines' not in printed and 'leave it out' in printed
+    for no_port in ('abc', '99999'):
+        printed = tiny.run(TOOLS / 'dist_train.sh', 'none.py', '1', cwd=tmp_path, status=1, PORT=no_port)
+        assert f'PORT={no_port} is no number up to 65535' in printed and 'Traceback' not in printed
 
 
 def test_processes_end_with_the_launcher_that_is_killed(config, tmp_path):

@@ -88,3 +88,9 @@ def test_an_unknown_key_is_an_error(config, tmp_path):
     cfg.randomness = dict(seed=3, determinstic=True)
     with pytest.raises(ConfigError, match='randomness has no determinstic: its keys are seed, '):
         train(cfg, tmp_path / 'run')
+
+
+def test_checkpoints_outside_the_work_dir_are_an_error(config, tmp_path):
+    with pytest.raises(ConfigError, match='checkpoint.out_dir: .* give --work-dir'):
+        train(load_config(config, [f'default_hooks.checkpoint.out_dir={tmp_path}']), tmp_path / 'run')
+    assert not (tmp_path / 'run').exists()

@@ -80,6 +80,16 @@ def test_bad_option_is_bad_usage(capsys):
     assert '--no-such-option' in capsys.readouterr().err
 
 
+def test_a_module_that_does_not_import_is_named(capsys):
+    assert main(['list-models', '--import', 'no_such_module']) == 1
+    assert 'error: --import no_such_module: No module named' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('words', [['demo', '--shorten', '0'], ['train', 'a.py', '--log-grad-norm', '0']])
+def test_what_must_be_positive(words, capsys):
+    assert main(words) == 2 and '0 is not a positive number' in capsys.readouterr().err
+
+
 def test_error_is_one_message_without_traceback():
     printed = tiny.run(*WRONG, cwd=tiny.ROOT, status=1)
     assert printed.startswith('mmlape: error: ')

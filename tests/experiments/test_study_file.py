@@ -104,6 +104,21 @@ def test_further_figures_and_tuples(config):
     assert load_config(f'{path}:a').model.backbone.img_size == (32, 32)
 
 
+def test_values_and_names_are_read_as_they_are_written(config):
+    path = config.with_name('plain.yml')
+    path.write_text(
+        'title: true positives only\nbases: {16: tiny.py, 1e-3: {base: tiny.py, title: 1e-3 with warm-up}}\npaper: P\n'
+        'arms: {8: {overrides: {a: False, b: TRUE, c: on, d: 1e-3}, figure: {16: 3.0, 1e-3: 4.10}},\n'
+        '  2e1: {bases: [16]}}'
+    )
+    study = read_study(path)
+    assert study.title == 'true positives only'
+    assert [(arm.name, arm.base_title, arm.figure) for arm in study.arms] == [
+        ('8', '16', '3.0'), ('8-1e-3', '1e-3 with warm-up', '4.10'), ('2e1', '16', None),
+    ]  # fmt: skip
+    assert study.arms[0].overrides == {'a': False, 'b': True, 'c': 'on', 'd': 0.001}
+
+
 def test_variables_are_those_of_the_base_and_of_nothing_else(config, monkeypatch):
     monkeypatch.delenv('SIDE', raising=False)
     base = config.with_name('variable.py')

@@ -26,16 +26,17 @@ def main(argv: Sequence[str]) -> int:
     """Run torchrun.
 
     Returns:
-        The exit status: 0; that of the process which failed first; 1 if PORT is taken, or the other machines did not
-        join; the shell's status for a signal that stopped the launcher.
+        The exit status: 0; that of the process which failed first; 1 if PORT cannot be used, or the other machines did
+        not join; the shell's status for a signal that stopped the launcher.
     """
     env = os.environ
-    if '--standalone' not in argv and env.get('NODE_RANK', '0') == '0' and _is_taken(env.get('PORT')):
-        several = int(env.get('NNODES', '1')) > 1
-        fix = 'the same on every machine' if several else 'or leave it out, so that a free one is chosen'
-        problem = f'port {env["PORT"]} of this machine is taken, perhaps by another run: set PORT to a free one, {fix}'
-        print(f'mmlape: error: {problem}', file=sys.stderr)
-        return 1
+    if '--standalone' not in argv and env.get('NODE_RANK', '0') == '0':
+        problem = _port_problem(env.get('PORT') or '0')
+        if problem:
+            several = int(env.get('NNODES', '1')) > 1
+            fix = 'the same on every machine' if several else 'or leave it out, so that a free one is chosen'
+            print(f'mmlape: error: {problem}: set PORT to a free one, {fix}', file=sys.stderr)
+            return 1
     PContext.close = functools.partialmethod(PContext.close, timeout=PATIENCE)
     dynamic_rendezvous.get_method_name = _method_name
     if not debugging():  # it repeats, after a worker's own error, which process failed, and that it stops the others
@@ -75,15 +76,17 @@ def _method_name(depth: int = 2) -> str:
     return sys._getframe(depth).f_code.co_name
 
 
-def _is_taken(port: str | None) -> bool:
-    """Return whether another process listens on a port of this machine."""
+def _port_problem(port: str) -> str | None:
+    """Return why no process can listen on a port of this machine; None if one can."""
+    if not port.isdecimal() or int(port) > 65535:
+        return f'PORT={port} is no number up to 65535'
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(('', int(port or 0)))
+            probe.bind(('', int(port)))
         except OSError:
-            return True
-    return False
+            return f'port {port} of this machine is taken, perhaps by another run'
+    return None
 
 
 if __name__ == '__main__':

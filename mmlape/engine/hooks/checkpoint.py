@@ -30,8 +30,7 @@ class CheckpointHook(_CheckpointHook):
     def before_train(self, runner) -> None:
         """Check that there is space for the checkpoints to come; raise DiskSpaceError if not."""
         super().before_train(runner)
-        if '://' not in str(self.out_dir):
-            on_main_process(lambda: self._require_space(runner))
+        on_main_process(lambda: self._require_space(runner))
 
     def _require_space(self, runner) -> None:
         free, size, count = shutil.disk_usage(self.out_dir).free, checkpoint_bytes(runner), self._to_come(runner)

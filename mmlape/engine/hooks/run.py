@@ -3,7 +3,6 @@
 import logging
 import math
 import time
-from numbers import Real
 from typing import Any
 
 from mmengine.dist import all_gather_object
@@ -247,4 +246,4 @@ def finite(values: dict[str, Any]) -> dict[str, float | None]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) or (hasattr(value, 'dtype') and math.prod(value.shape) == 1)
+    return isinstance(value, int | float) or (hasattr(value, 'dtype') and math.prod(value.shape) == 1)
