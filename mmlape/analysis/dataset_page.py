@@ -3,7 +3,6 @@
 import base64
 import copy
 import io
-import random
 from pathlib import Path
 
 import mmcv
@@ -21,6 +20,7 @@ from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.formats.base import DataSummary
 from mmlape.datasets.sources import class_palette, spread
 from mmlape.datasets.transforms import guard_loading
+from mmlape.engine.seeding import seed_everything
 from mmlape.errors import ConfigError, DataError
 from mmlape.files import atomic_path
 
@@ -43,7 +43,7 @@ def write_page(cfg: Config, folder: str | Path, split: str, num: int, report: Fu
     except Exception as error:  # the errors that dataset classes raise at bad data have no common base
         raise DataError(f'the {split} data cannot be built, so there is nothing to browse: {error}') from error
     classes = list(processed.metainfo['classes'])
-    random.seed(0), np.random.seed(0), torch.manual_seed(0)
+    seed_everything(0)
     cards = [_card(raw, processed, index, classes) for index in spread(range(len(raw)), num)]
     summary = next((part for part in report.summaries if part.split == split), None)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

@@ -9,7 +9,7 @@ import mmcv
 import torch
 from mmengine import Config
 from mmengine.model import revert_sync_batchnorm
-from mmengine.registry import DATASETS, MODELS, init_default_scope
+from mmengine.registry import DATASETS, init_default_scope
 from mmengine.structures import BaseDataElement
 from torch import nn
 
@@ -20,6 +20,7 @@ from mmlape.datasets.formats.base import open_image
 from mmlape.datasets.sources import iter_heads
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import TASKS
+from mmlape.engine.optim import build_model
 from mmlape.errors import ConfigError
 
 
@@ -48,10 +49,7 @@ def init_model(
     device, names = _device(device), None
     if checkpoint is not None:
         names = _adopt_classes(cfg, checkpoint)
-    init_default_scope(scope)
-    model_cfg = dict(cfg.model)
-    model_cfg.setdefault('data_preprocessor', cfg.get('data_preprocessor'))
-    model = revert_sync_batchnorm(MODELS.build(model_cfg))
+    model = revert_sync_batchnorm(build_model(cfg))
     if checkpoint is None:
         model.init_weights()
     else:

@@ -72,14 +72,12 @@ def config_name(cfg: Config) -> str:
     return Path(cfg.filename).stem if cfg.filename else 'config'
 
 
-def resolve_path(path: str | Path) -> Path | str:
-    """Return the file of a path or a ``mmlape::`` name, or raise ConfigError; MMEngine finds other packages' names."""
+def resolve_path(path: str | Path) -> Path:
+    """Return the file of a path or a ``mmlape::`` name, or raise ConfigError."""
     text = str(path)
     if text.startswith(PREFIX):
         return Path(config_path(text))
     file = Path(text)
-    if '::' in text:
-        return text
     if file.is_file():
         return file
     configs = mim_root() / 'configs'
@@ -92,11 +90,11 @@ def resolve_path(path: str | Path) -> Path | str:
     raise ConfigError(f'config {path} {what}{hint}')
 
 
-def _read(file: Path | str) -> Config:
+def _read(file: Path) -> Config:
     try:
         return Config.fromfile(file)
     except SyntaxError as error:
-        raise ConfigError(f'{file} does not parse: {_syntax_place(Path(file), error)}') from error
+        raise ConfigError(f'{file} does not parse: {_syntax_place(file, error)}') from error
     except Exception as error:
         raise ConfigError(f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}') from error
 

@@ -118,7 +118,7 @@ def _check_inputs(
     """Check what can be checked before the model is built; an existing ``out`` must be of ``checkpoint``, if given."""
     if out.is_dir():
         raise TrainingError(f'cannot write the metrics to {out}, which is a directory: give a file with --out')
-    other = tested_checkpoint(out) if checkpoint else None
+    other = (read_json(out) or {}).get('checkpoint') if checkpoint else None
     if other and Path(other).resolve() != Path(checkpoint).resolve():
         named = out.with_stem(f'{out.stem}-{Path(checkpoint).stem}')
         raise TrainingError(
@@ -129,11 +129,6 @@ def _check_inputs(
     check_writable(out.parent, '--out')
     if predictions:
         check_writable(predictions, '--save-pred')
-
-
-def tested_checkpoint(file: Path) -> str | None:
-    """Return the checkpoint whose metrics are in a file; None if there is no such file, or it says nothing."""
-    return (read_json(file) or {}).get('checkpoint')
 
 
 def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) -> dict:

@@ -16,9 +16,6 @@ from mmlape.engine.schedule import check_schedule, stretch
 from mmlape.errors import ConfigError
 from mmlape.runs.identity import collect
 
-POLICIES = ('auto-scale-lr', 'accumulate', 'allow-batch-mismatch')
-"""The batch policies that are options of ``mmlape train``. Without one the policy is 'recipe', or 'unknown' where the
-configuration names no ``base_batch_size``."""
 TRAIN_KEYS = ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper')
 
 
@@ -51,10 +48,11 @@ def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tupl
         cfg: Changed in place by 'auto-scale-lr' (which the runner carries out) and by 'accumulate', which accumulates
             over as many iterations as the recipe's batch needs and stretches what is counted in iterations.
         world_size: Number of processes.
-        policy: One of ``POLICIES``, or None.
+        policy: 'auto-scale-lr', 'accumulate', 'allow-batch-mismatch', or None.
 
     Returns:
-        The batch that is trained, and its policy.
+        The batch that is trained, and its policy: that one; without it 'recipe', or 'unknown' where the configuration
+        names no ``base_batch_size``.
 
     Raises:
         ConfigError: The batch is not the recipe's and no policy was chosen; the message shows all three, computed. Or
@@ -113,7 +111,7 @@ class RunPlan:
     cfg: Config  # the configuration that is trained, with precision, accumulation and schedule applied
     work_dir: Path  # an absolute path
     batch: Batch  # the images of one optimiser step
-    batch_policy: str  # 'recipe', 'unknown' or one of :data:`mmlape.engine.plan.POLICIES`
+    batch_policy: str  # see `apply_batch_policy`
     distributed: str  # 'ddp' or 'fsdp'
     seed: int | None  # None for that of the resumed run, or a random one
     sources: list[DataSource]  # the datasets of known format; they read and change parts of ``cfg``

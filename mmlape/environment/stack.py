@@ -128,21 +128,16 @@ def merged(problems: list[StackProblem]) -> list[StackProblem]:
     return [StackProblem('; '.join(whats), line) for line, whats in by_line.items()]
 
 
-def require_stack(*modules: str, ops: bool = True) -> None:
-    """Stop with one clear message unless the stack works.
-
-    Args:
-        modules: Import names to require; torch, mmengine and mmcv in any case. Without names, all packages.
-        ops: Require mmcv's ops too, and run two.
+def require_stack() -> None:
+    """Stop with one clear message unless the stack works: all packages, and mmcv's ops, two of which are run.
 
     Raises:
         StackError: Something is missing, too old or broken; the message has a line for each that fixes it.
     """
-    wanted = dict.fromkeys(('torch', 'mmengine', 'mmcv', *modules)) if modules else PACKAGES
-    results = [presence_problem(module) for module in wanted]
+    results = [presence_problem(module) for module in PACKAGES]
     if not any(results):
-        results = [import_problem(module) for module in wanted if modules or module in ('torch', 'mmengine', 'mmcv')]
-    if not any(results) and ops:
+        results = [import_problem(module) for module in ('torch', 'mmengine', 'mmcv')]
+    if not any(results):
         results.append(ops_problem())
     problems = merged([problem for problem in results if problem])
     if problems:
