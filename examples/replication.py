@@ -92,7 +92,7 @@ def gains(runs: Runs, pair: tuple[Values, Values], titles: tuple[str, str]) -> I
 def stems(runs: Runs) -> Iterator[tuple[str, Difference]]:
     """Yield differences of accuracy, and of the logarithms of the stem's gradient norm, at patches of 7 and of 4."""
     norms = []
-    for patch, end in ((7, ''), (4, '-p4')):
+    for patch, end in ((7, '-p7'), (4, '-p4')):
         yield (
             f'patches of {patch}: dual - plain',
             paired(*(runs.top1(f'{arm}{end}', THREE) for arm in ('dual', 'stem'))),

@@ -12,6 +12,7 @@ from scipy.stats import ttest_rel
 from synthetic import write_log, write_run
 
 from mmlape.cli import main
+from mmlape.engine.study_file import read_study
 
 PAGE = tiny.ROOT / 'docs/results/fashion-mnist-replication.md'
 
@@ -36,7 +37,7 @@ def values(tmp_path):
     for arm, seeds in arms:
         gain = GAINS.get(arm.removesuffix('-vit-lite'), 0)
         found[arm] = {seed: 88 + gain + random.randn() / 10 for seed in seeds}
-    for arm, norm in (('stem', 4.0), ('dual', 2.0), ('stem-p4', 8.0), ('dual-p4', 1.0)):
+    for arm, norm in (('stem-p7', 4.0), ('dual-p7', 2.0), ('stem-p4', 8.0), ('dual-p4', 1.0)):
         found[arm] = {seed: 80.0 + random.randn() for seed in (201, 202, 203)}
         for seed in found[arm]:
             sizes = {
@@ -55,6 +56,7 @@ def values(tmp_path):
 
 
 def test_each_question_is_answered_by_its_own_runs(values, tmp_path, capsys):
+    assert set(values) == {arm.name for arm in read_study('mmlape::studies/fashion-mnist-replication.yml').arms}
     runs, ordered = replication.Runs(str(tmp_path)), {arm: list(row.values()) for arm, row in values.items()}
     cvt, vit_lite = (one for _, one in replication.primary(runs))
     p = [ttest_rel(ordered[f'lape{end}'], ordered[f'default{end}']).pvalue for end in ('', '-vit-lite')]
@@ -87,11 +89,11 @@ def test_each_question_is_answered_by_its_own_runs(values, tmp_path, capsys):
 
 def test_a_question_waits_for_all_of_its_runs(values, tmp_path, capsys):
     write_run(tmp_path / 'lape-vit-lite', 220, None, state='running', iter=10)
-    write_run(tmp_path / 'dual', 203, {'accuracy/top1': 80.0}, key='accuracy/top1', iter=10)
+    write_run(tmp_path / 'dual-p7', 203, {'accuracy/top1': 80.0}, key='accuracy/top1', iter=10)
     replication.main([str(tmp_path)])
     printed = capsys.readouterr().out
     assert 'Not answered: 19 of 20 runs of lape-vit-lite are finished.' in printed
-    assert 'Not answered: 2 of 3 runs of dual are finished.' in printed and printed.count('Not answered') == 2
+    assert 'Not answered: 2 of 3 runs of dual-p7 are finished.' in printed and printed.count('Not answered') == 2
 
 
 def test_the_page_says_what_the_records_give(tmp_path, capsys):
