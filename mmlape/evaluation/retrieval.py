@@ -35,7 +35,7 @@ def ranks(queries: np.ndarray, items: np.ndarray, owners: np.ndarray, targets: n
         best = right.argmax(axis=1)[:, None]
         highest = np.take_along_axis(right, best, axis=1)
         earlier = (scores == highest) & (np.arange(len(items)) < best)
-        found.append(((scores > highest) | earlier).sum(axis=1))
+        found.append((~(scores <= highest) | earlier).sum(axis=1))  # a score that is NaN comes before the right ones
     return np.concatenate(found)
 
 

@@ -28,6 +28,7 @@ import mmlape
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.experiments.study import PlannedRun
 from mmlape.mim import mim_root
+from mmlape.runs.failures import oom_kills
 from mmlape.runs.locks import lock_holder, take_lock
 from mmlape.runs.record import available_cores
 from mmlape.runs.run import Run
@@ -128,6 +129,7 @@ class Job(ABC):
 
     planned: PlannedRun
     started: float = field(default_factory=time.monotonic)
+    oom_kills: int = field(default_factory=oom_kills)  # of this machine until then
 
     @property
     def place(self) -> str:
@@ -185,8 +187,7 @@ def import_path() -> str:
     return os.pathsep.join([package, *others])
 
 
-_KILL = getattr(signal, 'SIGKILL', signal.SIGTERM)  # Windows has none
-STOP_SIGNALS = ((signal.SIGTERM, 60), (_KILL, 5))
+STOP_SIGNALS = ((signal.SIGTERM, 60), (signal.SIGKILL, 5))
 """What ends a process, and how many seconds each signal is given."""
 
 
@@ -307,12 +308,12 @@ class LocalLauncher(Launcher):
                 except subprocess.TimeoutExpired:
                     continue
         for job in jobs:
-            _signal(job.process, _KILL)  # children that outlived the first process of their group
+            _signal(job.process, signal.SIGKILL)  # children that outlived the first process of their group
         return f'{len(jobs)} stopped' if jobs else ''
 
 
 def _signal(process: subprocess.Popen, number: int) -> None:
     try:
-        os.killpg(process.pid, number) if hasattr(os, 'killpg') else process.send_signal(number)
+        os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):
         return

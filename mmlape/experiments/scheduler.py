@@ -36,7 +36,6 @@ class Scheduler:
         self.waiting = [planned for planned in self.plan if planned.action in ('start', 'resume')]
         self.watched = [planned for planned in self.plan if planned.action == 'watch']
         self.last_report = time.monotonic()
-        self.oom_kills = oom_kills()
 
     def run(self, wait: bool = True) -> list[Run]:
         """Carry the plan out; without ``wait`` only start the runs that there is a slot for.
@@ -153,7 +152,8 @@ class Scheduler:
         planned = job.planned
         self.failed.append(planned)
         code = status if isinstance(status, int) else None
-        failure = job.failure or diagnose(code, last_part(planned.log), oom_kills() > self.oom_kills)
+        out_of_memory = code is not None and oom_kills() > job.oom_kills  # a job's machine may be another one
+        failure = job.failure or diagnose(code, last_part(planned.log), out_of_memory)
         run = record_diagnosis(run, failure, planned.arm.config, since=since)
         end = status if code is None else f'exit status {code}'
         self.log(

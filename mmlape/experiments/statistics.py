@@ -27,8 +27,9 @@ INTERVAL = f'{CONFIDENCE:.0%} interval'
 LEAST = 3
 TOO_FEW = f'n < {LEAST}'
 NO_SPREAD = 'no spread'
-_ROUNDING = 1e-12
-"""Relative to the values: a standard deviation below this is that of rounding errors."""
+_ROUNDING, _ROUNDING_OF_DIFFERENCES = 1e-12, 3e-7
+"""Relative to the values: a standard deviation below this is that of rounding errors. Metrics may be float32: the
+same value has the same rounding, the differences of two pairs of values have not."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,12 @@ def welch(values: Sequence[float], baseline: Sequence[float]) -> Difference:
 
 def paired(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference:
     """Return the mean difference over the common seeds of two arms ``{seed: value}``, with its t interval and p."""
-    common = [seed for seed in values if seed in baseline]
-    n = (len(common), len(common))
-    differences = np.array([values[seed] - baseline[seed] for seed in common], dtype=float)
-    mean = float(differences.mean()) if common else None
-    if len(common) < LEAST:
+    differences, std = _differences(values, baseline)
+    n = (len(differences), len(differences))
+    mean = float(differences.mean()) if len(differences) else None
+    if len(differences) < LEAST:
         return Difference(mean, n, note=TOO_FEW)
-    size = max(abs(row[seed]) for row in (values, baseline) for seed in common)
-    if _std(differences, size) == 0:
+    if std == 0:
         return Difference(mean, n, note=NO_SPREAD)
     described = DescrStatsW(differences)
     low, high = described.tconfint_mean(1 - CONFIDENCE)
@@ -112,11 +111,19 @@ def holm(family: Sequence[Difference]) -> list[Difference]:
     return result
 
 
+def _differences(values: Mapping[int, float], baseline: Mapping[int, float]) -> tuple[np.ndarray, float]:
+    """Return the differences over common seeds, and their sample standard deviation, 0 for fewer than two."""
+    common = [seed for seed in values if seed in baseline]
+    differences = np.array([values[seed] - baseline[seed] for seed in common], dtype=float)
+    size = max((abs(row[seed]) for row in (values, baseline) for seed in common), default=0)
+    return differences, _std(differences, size) if len(common) > 1 else 0.0
+
+
 def _std(values: np.ndarray, size: float | None = None) -> float:
-    """Return the sample standard deviation; 0 if it is that of rounding errors of numbers of a size."""
+    """Return the sample standard deviation; 0 if it is that of rounding errors, of differences of values of a size."""
     std = float(values.std(ddof=1))
-    size = float(np.abs(values).max()) if size is None else size
-    return std if std > _ROUNDING * size else 0.0
+    least = _ROUNDING * float(np.abs(values).max()) if size is None else _ROUNDING_OF_DIFFERENCES * size
+    return std if std > least else 0.0
 
 
 POWER = 0.8
@@ -151,7 +158,8 @@ def pooled(arms: Sequence[Sequence[float]]) -> Spread | None:
 
 def of_differences(values: Mapping[int, float], baseline: Mapping[int, float]) -> Spread | None:
     """Return the spread of the differences over common seeds; None for fewer than two."""
-    return pooled([[values[seed] - baseline[seed] for seed in values if seed in baseline]])
+    differences, std = _differences(values, baseline)
+    return Spread(std, len(differences) - 1) if len(differences) > 1 else None
 
 
 def power(difference: float, std: float, seeds: int, paired: bool = False) -> float:

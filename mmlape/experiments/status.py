@@ -67,7 +67,7 @@ def _row(arm: str, run: Run) -> Row:
         reason = f'no news for {clock(silence)}' if silence > SILENT else None
         if record.get('eta') is not None:
             eta = max(0, round(record['eta'] - silence))
-    elif holder or starting:
+    elif (holder or starting) and state != 'finished':
         state, reason = 'starting', None
     elif job and run.state != 'finished':
         state, reason = 'queued', f'job {job["job"]}: {job["state"]}'

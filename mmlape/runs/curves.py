@@ -47,8 +47,8 @@ def read_curves(work_dir: str | Path) -> Curves:
     """Read every ``*/vis_data/scalars.json`` of a work dir; later values replace those of repeated iterations."""
     loss: dict[int, float] = {}
     metrics: dict[str, dict[int, float]] = {}
+    iteration, by_epoch = 0, False  # a resumed run may start with an evaluation
     for file in sorted(Path(work_dir).glob('*/vis_data/scalars.json')):
-        iteration, by_epoch = 0, False
         for row in read_scalars(file):
             if 'loss' in row:
                 iteration, by_epoch = row['iter'], 'epoch' in row

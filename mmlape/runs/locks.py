@@ -33,9 +33,7 @@ def _drop_inherited() -> None:
     _acquired.clear()
 
 
-if hasattr(os, 'register_at_fork'):  # Windows starts every process anew
-    os.register_at_fork(after_in_child=_drop_inherited)
-HOLDER_UNKNOWN = dict(host='unknown', pid=None, slurm_job=None, since=None)
+os.register_at_fork(after_in_child=_drop_inherited)
 
 
 def take_lock(path: str | Path) -> int | None:
@@ -82,14 +80,9 @@ def lock_holder(path: str | Path) -> dict | None:
     try:
         portalocker.lock(descriptor, LockFlags.SHARED | LockFlags.NON_BLOCKING)
     except portalocker.AlreadyLocked:
-        return read_holder(path) or dict(HOLDER_UNKNOWN)
+        return read_json(path) or dict(host='unknown', pid=None, slurm_job=None, since=None)
     except portalocker.LockException:  # a file system without locks: nobody could take it
         return None
     finally:
         os.close(descriptor)
     return None
-
-
-def read_holder(path: str | Path) -> dict | None:
-    """Return the last holder of a lock, as its file names it."""
-    return read_json(path)

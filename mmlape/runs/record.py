@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mmlape.errors import TrainingError
 from mmlape.files import atomic_path, read_json, write_json
-from mmlape.runs.locks import lock_holder, read_holder, take_lock
+from mmlape.runs.locks import lock_holder, take_lock
 
 RECORD = 'run.json'
 HISTORY = 'evaluations.jsonl'
@@ -60,7 +60,7 @@ def lock_run(work_dir: str | Path) -> int:
             f'cannot lock {path} ({error.strerror}): give another --work-dir, on a file system with flock'
         ) from error
     if descriptor is None:
-        other = read_holder(path)
+        other = read_json(path)
         where = f' by process {other["pid"]} on {other["host"]}, since {other["since"]}' if other else ''
         raise TrainingError(f'work dir {work_dir} is in use{where}: wait for it, stop it, or give another --work-dir')
     return descriptor
@@ -191,17 +191,18 @@ def describe_machine() -> dict[str, str]:
     return dict(host=socket.gethostname(), device=device)
 
 
-def cost(seconds: float, seconds_per_iter: float | None, parameters: int) -> dict:
+def cost(seconds: float, seconds_per_iter: float | None, parameters: int, earlier: dict) -> dict:
     """Return the cost of a run so far.
 
     Args:
-        seconds: Wall-clock time, evaluations and earlier parts included.
+        seconds: Wall-clock time of this part of the run, evaluations included.
         seconds_per_iter: Mean over iterations, without evaluations.
         parameters: Number of parameters, frozen ones included.
+        earlier: The cost of the parts before, which may have had other numbers of processes; empty if there are none.
 
     Returns:
-        These, ``peak_memory_mib`` of one process, the first, with ``memory_kind``, and ``gpu_hours`` over all
-        processes (None without a GPU).
+        ``parameters``, ``seconds_per_iter``, ``train_seconds`` of all parts, ``peak_memory_mib`` of one process, the
+        first, with ``memory_kind``, and ``gpu_hours`` over all processes and parts (None without a GPU).
     """
     import torch
     from mmengine.dist import get_world_size
@@ -216,6 +217,6 @@ def cost(seconds: float, seconds_per_iter: float | None, parameters: int) -> dic
         peak_memory_mib=round(peak, 1),
         memory_kind=kind,
         seconds_per_iter=seconds_per_iter,
-        train_seconds=round(seconds, 2),
-        gpu_hours=seconds * get_world_size() / 3600 if gpu else None,
+        train_seconds=round((earlier.get('train_seconds') or 0.0) + seconds, 2),
+        gpu_hours=(earlier.get('gpu_hours') or 0.0) + seconds * get_world_size() / 3600 if gpu else None,
     )

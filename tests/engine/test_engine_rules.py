@@ -201,12 +201,15 @@ def test_gpu_hours_are_of_all_processes_and_memory_is_in_mebibytes(monkeypatch):
     monkeypatch.setattr('torch.cuda.is_available', lambda: True)
     monkeypatch.setattr('torch.cuda.max_memory_allocated', lambda: 3 * 2**20)
     monkeypatch.setattr('mmengine.dist.get_world_size', lambda: 4)
-    found = record.cost(1800.0, 0.25, 7)
+    found = record.cost(1800.0, 0.25, 7, {})
     assert (found['gpu_hours'], found['peak_memory_mib'], found['train_seconds']) == (2.0, 3.0, 1800.0)
+    monkeypatch.setattr('mmengine.dist.get_world_size', lambda: 1)
+    resumed = record.cost(3600.0, 0.25, 7, found)
+    assert (resumed['gpu_hours'], resumed['train_seconds']) == (3.0, 5400.0)
     assert (found['seconds_per_iter'], found['parameters'], found['memory_kind']) == (0.25, 7, 'allocated on one GPU')
     monkeypatch.setattr('torch.cuda.is_available', lambda: False)
     monkeypatch.setattr(record.resource, 'getrusage', lambda who: SimpleNamespace(ru_maxrss=5 * 2**10))
-    found = record.cost(1800.0, None, 7)
+    found = record.cost(1800.0, None, 7, {})
     assert (found['gpu_hours'], found['peak_memory_mib']) == (None, 5.0)
 
 

@@ -23,6 +23,11 @@ def reference(images, groups, k):
     return 100 * np.mean(hits), 100 * np.mean(found)
 
 
+def test_embeddings_that_are_nan_find_nothing():
+    nothing, owners = np.full((3, 4), np.nan), np.arange(3)
+    assert list(retrieval.ranks(nothing, nothing, owners, owners)) == [3, 3, 3]
+
+
 @pytest.mark.parametrize('chunk', [512, 3])
 def test_recall_is_that_of_a_written_out_search(monkeypatch, chunk):
     monkeypatch.setattr(retrieval, 'CHUNK', chunk)

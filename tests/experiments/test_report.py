@@ -28,7 +28,7 @@ from mmlape.experiments.report.figures import draw_curves
 from mmlape.experiments.report.latex import escape, write_latex
 from mmlape.experiments.report.paper import index_entry
 from mmlape.experiments.report.tables import comparison_table, cost_table, provenance_table, results_table, seeds_table
-from mmlape.experiments.report.writing import as_json, report_work_dir
+from mmlape.experiments.report.writing import _copy_images, as_json, report_work_dir
 from mmlape.experiments.statistics import Difference
 from mmlape.models import SwinTransformer
 from mmlape.registry import MODELS
@@ -316,7 +316,7 @@ def test_arms_of_one_task_with_other_first_metrics_have_curves_of_their_own(tmp_
     metrics = {'boxes': 'coco/bbox_mAP', 'masks': 'coco/segm_mAP'}
     arms = [ArmRuns(arm.name, arm.runs, 'detection', (metrics[arm.name],)) for arm in _arms(tmp_path)]
     curves = draw_curves(build(arms, 'x'), tmp_path / 'drawn')
-    assert list(curves) == ['Instance segmentation', 'Instance segmentation, mask AP']
+    assert list(curves) == ['box AP', 'mask AP']
     assert len({path.read_text() for path in curves.values()}) == 2
 
 
@@ -415,9 +415,10 @@ def test_markdowns_tables_and_links_hold(folder):
 
 def test_latex_has_the_papers_layout_and_its_figures_apart(folder):
     text = (folder / 'tables.tex').read_text()
-    assert 'Model & Pre-trained Model & PE Method & \\#param. & seeds & val mIoU & val mIoU (LaPE paper) \\\\' in text
+    assert 'Model & Pre-trained Model & PE Method & \\#param. & seeds & mIoU & mIoU (LaPE paper) \\\\' in text
     assert 'Seg-T-Mask/16 & DeiT-Ti & Default & 7M & 5 & 36.50 $\\pm$ 0.31 & 36.534 \\\\' in text
     assert ' & DeiT-Ti$^*$ & LaPE & 7M & 5 & 37.90 $\\pm$ 0.42 & 37.908 \\\\' in text
+    assert 'Semantic segmentation results on ADE20K' in text and 'Object detection results on COCO' not in text
     assert 'ViT-Adapter-Ti & DeiT-Ti & Default' in text and '45.85 $\\pm$ 0.35 / 41.29 $\\pm$ 0.35 \\\\' in text
     assert text.count('\\toprule') == text.count('\\bottomrule') == text.count('\\begin{table}') == 4
     for table in re.findall(r'\\begin\{tabular\}.*?\\end\{tabular\}', text, re.S):
@@ -427,6 +428,23 @@ def test_latex_has_the_papers_layout_and_its_figures_apart(folder):
     assert escape('a_b & 50% #1 {x} ~ ^ \\ é ð ¼ 漢') == (
         'a\\_b \\& 50\\% \\#1 \\{x\\} \\textasciitilde{} \\textasciicircum{} \\textbackslash{} é ? ? ?'
     )
+
+
+def test_latex_names_the_papers_data_and_the_metrics_that_are_compared(tmp_path):
+    study = 'mmlape::studies/dpn-sun397.yml'
+    for arm, gain in (('plain', 0), ('dpn', 4)):
+        for seed in (1, 2, 3):
+            top = {'accuracy/top1': 43.5 + gain + seed, 'accuracy/top5': 70.0 + gain - seed}
+            write_run(tmp_path / arm, seed, top, key='accuracy/top1', config=f'{study}:{arm}')
+    chosen = [ArmRuns(arm.name, arm.runs, 'classification', ('accuracy/top5',)) for arm in _arms(tmp_path)]
+    for arms, head, value in (
+        (_arms(tmp_path), 'top-1 & top-1 (DPN paper)', '49.50 $\\pm$ 1.00 & 47.5'),
+        (chosen, 'top-5 & top-5 (DPN paper)', '72.00 $\\pm$ 1.00 & -- '),
+    ):
+        write_latex(build(arms, 'x'), tmp_path)
+        text = (tmp_path / 'tables.tex').read_text()
+        assert f'seeds & {head} ' in text and f' & 3 & {value}' in text
+        assert 'Image classification results on Sun397' in text and 'ImageNet' not in text
 
 
 @pytest.mark.skipif(not shutil.which('pdflatex'), reason='no pdflatex on this machine')
@@ -710,6 +728,13 @@ def test_curves_of_a_resumed_run_are_one_line(tmp_path):
     assert curves.metrics == {'mIoU': {10: 5.0, 20: 7.0}}
 
 
+def test_a_resumed_run_in_epochs_may_start_with_an_evaluation(tmp_path):
+    loss = lambda epoch: {'loss': 1.0, 'iter': 50 * epoch, 'epoch': epoch, 'step': 50 * epoch}  # noqa: E731
+    write_log(tmp_path, [loss(1), {'mIoU': 5.0, 'step': 1}, loss(2)], '20260101_000000')
+    write_log(tmp_path, [{'mIoU': 6.0, 'step': 2}, loss(3), {'mIoU': 7.0, 'step': 3}], '20260101_010000')
+    assert read_curves(tmp_path).metrics == {'mIoU': {50: 5.0, 100: 6.0, 150: 7.0}}
+
+
 def test_curves_of_a_run_in_epochs_are_over_iterations(tmp_path):
     rows = []
     for epoch in (1, 2):
@@ -754,6 +779,23 @@ def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path)
         (DEFAULT, LAPE, 'mIoU'),
         (DEFAULT, LAPE, 'aAcc'),
     }
+
+
+def test_images_of_an_earlier_report_are_left_out(tmp_path):
+    for place in ('run/curves.png', 'report/images/run/curves.png', 'report/images/own.png'):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_bytes(b'image')
+    out = tmp_path / 'report' / 'images'
+    assert _copy_images(tmp_path, out) == {'run': [out / 'run' / 'curves.png']}
+    assert _copy_images(out, out) == {'run': [out / 'run' / 'curves.png'], 'Images': [out / 'own.png']}
+
+
+def test_a_chosen_metric_is_compared_alone(tmp_path):
+    for arm, metrics in (('a', {'mIoU': 30.0}), ('b', {'mIoU': 31.0}), ('c', {'coco/bbox_mAP': 0.3})):
+        for seed in (1, 2, 3):
+            write_run(tmp_path / arm, seed, {name: value + seed / 100 for name, value in metrics.items()})
+    report, _ = report_work_dir(tmp_path, tmp_path / 'out', metrics=['mIoU'])
+    assert {one.metric for one in report.comparisons} == {'mIoU'} and report.result('c').metrics == ()
 
 
 def test_the_commands_status_tells_that_runs_are_missing(work_dir, tmp_path, capsys):

@@ -111,6 +111,12 @@ def test_values_without_spread_give_neither_interval_nor_p():
     constant = paired(_by_seed([1.1, 2.2, 3.3]), _by_seed([1.0, 2.1, 3.2]))
     assert (constant.note, constant.p) == (NO_SPREAD, None)
     assert paired(_by_seed(noisy), _by_seed(noisy)).note == NO_SPREAD
+    shares = {seed: float(np.float32(100 * right / 360)) for seed, right in enumerate((300, 310, 317))}
+    more = {seed: float(np.float32(100 * right / 360)) for seed, right in enumerate((303, 313, 320))}
+    assert paired(more, shares).note == NO_SPREAD, 'three images each, computed in float32'
+    assert of_differences(more, shares) == Spread(0.0, 2) and of_differences(more, {0: 1.0}) is None
+    more[2] += 0.001  # an image more of 100,000
+    assert paired(more, shares).p < 1e-3 and of_differences(more, shares).std > 5e-4
     small = estimate([40.0, 40.0 + 1e-6, 40.0 - 1e-6])  # not rounding: an image more or less of a large set
     assert (small.std, small.note) == (pytest.approx(1e-6, rel=1e-6), None)
 

@@ -40,6 +40,7 @@ def work_dir(tmp_path):
         (arm / f'seed_{seed}').mkdir()
     (arm / 'logs').mkdir()
     locks = [lock_run(running), lock_run(silent), take_lock(arm / 'logs' / '.seed_6.lock')]
+    locks.append(lock_run(arm / 'seed_5'))  # its process has not ended yet
     write_json(arm / 'slurm' / 'seed_7.json', dict(job='12', state='PENDING', ended=False))
     write_json(arm / 'slurm' / 'seed_8.json', dict(job='13', state='TIMEOUT', ended=True))  # queued no more
     yield tmp_path

@@ -157,7 +157,7 @@ class RunRecordHook(Hook):
     def __init__(self, seconds: float = 2.0) -> None:
         self.seconds = seconds
         self.updated = -math.inf
-        self.earlier_seconds = 0.0  # of earlier parts of the run
+        self.earlier: dict = {}  # costs of earlier parts of the run
         self.times = [0.0, 0]  # seconds of iterations, and how many
         self.iteration_end: float | None = None  # of the last iteration; None if something else came after it
 
@@ -165,7 +165,7 @@ class RunRecordHook(Hook):
         """Record the start, and evaluate resumed weights if the run was killed before that was done."""
         self.started, self.first = time.monotonic(), runner.iter
         runner.record.iteration = runner.iter + 1
-        self.earlier_seconds = (runner.record.fields.get('cost') or {}).get('train_seconds') or 0.0
+        self.earlier = runner.record.fields.get('cost') or {}
         self.parameters = sum(parameter.numel() for parameter in runner.model.parameters())
         runner.record.update(**self._progress(runner))
         if runner.iter and self._evaluation_is_due(runner) and not runner.record.has_evaluated(runner.iter):
@@ -200,8 +200,7 @@ class RunRecordHook(Hook):
 
     def _cost(self) -> dict:
         seconds, count = self.times
-        total = self.earlier_seconds + time.monotonic() - self.started
-        return cost(total, seconds / count if count else None, self.parameters)
+        return cost(time.monotonic() - self.started, seconds / count if count else None, self.parameters, self.earlier)
 
     def before_val(self, runner) -> None:
         """Leave the evaluation out of the time of an iteration."""

@@ -19,7 +19,7 @@ class ArmRuns:
     name: str  # in tables, and in the legend of curves
     runs: Sequence[Run]  # from `runs.read_seeds` or `runs.read_arms`
     task: str | None = None  # 'detection', 'segmentation' or 'classification'; default: follows from the metrics
-    metrics: Sequence[str] = ()  # which to compare; default: the task's
+    metrics: Sequence[str] | None = None  # which to compare; default: the task's
     # the same metrics before training, as the metric returned them, where they were measured
     untrained: dict[str, float | None] = field(default_factory=dict)
 
@@ -35,7 +35,6 @@ class ArmResult:
     model: PaperModel  # the paper's name of its model
     # the entry of its config in the metafiles; None if there is none, or if its model is another one
     known: IndexEntry | None
-    config: str = ''  # its config, as its runs recorded it
 
     @property
     def name(self) -> str:
@@ -105,11 +104,11 @@ def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
     summary = in_points(summarise(arm.runs, allow_software))
     measured = [*summary['last']['metrics'], *summary['best']['metrics']]
     task = arm.task or task_of(measured)
-    metrics = arm.metrics or TASK_METRICS.get(task) or measured[:1]
+    metrics = (TASK_METRICS.get(task) or measured[:1]) if arm.metrics is None else arm.metrics
     metrics = [name for name in metrics if name in measured] if measured else metrics
     first = next((run for run in arm.runs if run.counts), None)
     config = str(first.record.get('config') or arm.name) if first else arm.name
     known = index_entry(config, first.cost.get('parameters') if first else None)
     model = recorded_model(Path(config).stem, first.identity if first else None)
-    result = ArmResult(arm, task, tuple(metrics), summary, model, known, config)
+    result = ArmResult(arm, task, tuple(metrics), summary, model, known)
     return replace(result, known=known and known.at_fraction(result.fraction))

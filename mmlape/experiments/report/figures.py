@@ -14,11 +14,6 @@ from mmlape.experiments.statistics import INTERVAL
 from mmlape.figures import COLOURS, look, save_figure, tidy, wrapped
 from mmlape.runs.curves import Band, loss_band, metric_band, read_curves
 
-_CAPTIONS = {
-    'segmentation': 'Semantic segmentation',
-    'detection': 'Instance segmentation',
-    'classification': 'Classification',
-}
 _GREY = '#555555'
 _WIDTH, _TEXT = 9.6, 8.5
 """Inches of a figure, and points of its text."""
@@ -37,8 +32,7 @@ def draw_curves(report: Report, folder: Path) -> dict[str, Path]:
         chosen = [(place, one) for place, one in enumerate(report.results) if one.metrics[:1] == (metric,)]
         path = _plot_curves(chosen, metric, folder / f'curves-{number}.svg', report.baselines)
         if path:
-            caption = _CAPTIONS.get(chosen[0][1].task, label(metric))
-            curves[f'{caption}, {label(metric)}' if caption in curves else caption] = path
+            curves[label(metric)] = path
     return curves
 
 

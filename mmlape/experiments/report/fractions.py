@@ -68,7 +68,7 @@ def _series(group: Sequence[ArmResult]) -> list[Series]:
         name = re.sub(r'\+\d+of\d+$', '', next(iter(arms.values())).name)
         name += f', data_fraction_seed={seed}' if len(seeds) > 1 else ''
         every.append(Series(name, dict(sorted(arms.items()))))
-    return [series for series in every if len(series.arms) > 1]
+    return [series for series in every if len(series.arms) > 1 and series.metrics]
 
 
 def fraction_table(report: Report) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from mmlape.evaluation.names import TASK_METRICS, label
+from mmlape.evaluation.names import label
 from mmlape.experiments.averages import DASH, EVALUATIONS, mean_std, number, probability
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
@@ -21,10 +21,10 @@ from mmlape.tables import latex_table, text_table
 _SPECIAL = {'\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}', '*': '$^*$'}
 _SPECIAL |= {character: f'\\{character}' for character in '&%$#_{}'}
 _SPECIAL |= {'–': '--', '−': '$-$', '±': r'$\pm$', '<': '$<$', '>': '$>$', '→': r'$\rightarrow$', '×': r'$\times$'}
-_CAPTIONS = {
-    'detection': ('Object detection results', 'COCO', r'AP$^\mathrm{box}$ / AP$^\mathrm{mask}$'),
-    'segmentation': ('Semantic segmentation results', 'ADE20K', 'val mIoU'),
-    'classification': ('Image classification results', 'ImageNet-1K', 'top-1'),
+_TITLES = {
+    'detection': 'Object detection results',
+    'segmentation': 'Semantic segmentation results',
+    'classification': 'Image classification results',
 }
 _DOCUMENT = r"""\documentclass{article}
 \usepackage[utf8]{inputenc}
@@ -59,23 +59,22 @@ def _tables(report: Report) -> Iterator[str]:
     yield '% needs \\usepackage{array,booktabs}'
     for line in paper(report):
         yield f'% note: {" ".join(line.split())}'
-    for task in _CAPTIONS:
-        results = [result for result in report.results if result.task == task]
+    for task, title in _TITLES.items():
+        results = [result for result in report.results if result.task == task and result.metrics]
         if results:
-            yield _results(task, results)
+            yield _results(title, results)
     for which in EVALUATIONS:
         if report.comparisons_at(which):
             yield _comparisons(report, which)
 
 
-def _results(task: str, results: Sequence[ArmResult]) -> str:
+def _results(title: str, results: Sequence[ArmResult]) -> str:
     """Return one of the paper's tables: a block of rows for each model."""
-    title, data, metric = _CAPTIONS[task]
-    metrics = [name for name in TASK_METRICS[task] if any(name in result.metrics for result in results)]
-    if task == 'classification':
-        metric = ' / '.join(map(label, metrics))
+    metrics = list(dict.fromkeys(name for result in results for name in result.metrics))
+    metric = escape(' / '.join(map(label, metrics)))
     quoted = [quotation for result in results if result.known for quotation in result.known.quotations]
-    papers = f'({", ".join(dict.fromkeys(quotation.short for quotation in quoted))} paper)'
+    papers = escape(f'({", ".join(dict.fromkeys(quotation.short for quotation in quoted))} paper)')
+    data = escape(' and '.join(dict.fromkeys(quotation.dataset for quotation in quoted)))
     columns = ['Model', 'Pre-trained Model', 'PE Method', r'\#param.', 'seeds', metric]
     columns += [f'{metric} {papers}'] if quoted else []
     names = list(dict.fromkeys(result.model.name for result in results))

@@ -165,10 +165,14 @@ def _with_metrics(arms: Sequence[ArmRuns], metrics: Sequence[str]) -> list[ArmRu
 
 
 def _copy_images(folder: Path, out: Path) -> dict[str, list[Path]]:
-    """Copy the images of a folder beside the report, so that this can be moved; return them by caption."""
-    copies = {}
+    """Copy the images of a folder beside the report, so that this can be moved; return them by caption.
+
+    Those of an earlier report are left out, unless the folder is in it.
+    """
+    copies, report = {}, out.parent.resolve()
+    within = folder.resolve().is_relative_to(report)
     for file in sorted(folder.rglob('*')):
-        if file.suffix.lower() not in IMAGE_SUFFIXES:
+        if file.suffix.lower() not in IMAGE_SUFFIXES or (not within and file.resolve().is_relative_to(report)):
             continue
         place = file.relative_to(folder)
         copy = out / place
