@@ -13,7 +13,7 @@ from mmlape.experiments import scheduler as module
 from mmlape.experiments.launchers import Device, DevicePool, Job, Launcher
 from mmlape.experiments.scheduler import Scheduler
 from mmlape.experiments.study import Arm, PlannedRun
-from mmlape.files import write_json
+from mmlape.files import read_json, write_json
 from mmlape.runs.locks import lock_holder, take_lock
 from mmlape.runs.record import lock_run
 from mmlape.runs.run import Run
@@ -87,6 +87,21 @@ def run(plan, launcher, **more):
 
 def free(plan):
     return all(lock_holder(one.log.parent / f'.{one.folder.name}.lock') is None for one in plan)
+
+
+def test_a_run_is_out_of_memory_if_the_kernel_killed_while_it_ran(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, 'oom_kills', lambda: 4)
+
+    class Killed(Instant):
+        def start(self, planned, lock, slot):
+            job = super().start(planned, lock, slot)
+            job.oom_kills = 3 if planned.run.seed == 1 else 4
+            return job
+
+    plan = [planned(tmp_path, seed) for seed in (1, 2)]
+    assert run(plan, Killed(fails=(1, 2)))[0] == ['failed', 'failed']
+    kinds = [read_json(one.folder / 'run.json')['failure']['kind'] for one in plan]
+    assert kinds[0] == 'out-of-memory' != kinds[1]
 
 
 def test_runs_are_started_in_the_order_of_the_plan_and_everything_is_given_back(tmp_path):
