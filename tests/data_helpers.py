@@ -39,7 +39,11 @@ def coco_cfg(root, classes=DIGIT_NAMES, num_classes=10):
                 type='MaskRCNN',
                 backbone=dict(type='mmlape.ViTAdapter'),
                 rpn_head=dict(num_classes=1),
-                roi_head=dict(bbox_head=dict(num_classes=num_classes), mask_head=[dict(num_classes=num_classes)]),
+                roi_head=dict(
+                    bbox_head=dict(num_classes=num_classes),
+                    mask_head=[dict(num_classes=num_classes)],
+                    semantic_head=dict(num_classes=183),
+                ),
             ),
         )
     )

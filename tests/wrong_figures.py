@@ -244,7 +244,7 @@ BY_FILE = {
     'mmlape/datasets/transforms.py': [
         ('labels: equal to the number of classes passes', '(labels >= self.num_classes)',
          '(labels > self.num_classes)'),
-        ('labels: 255 is always ignored', '(labels != self.ignore_index)', '(labels != 255)'),
+        ('labels: only 255 is ignored', '(labels != self.ignore_index)', 'True'),
         ('labels: told as they are in training', 'int(label) + reduced for', 'int(label) for'),
         ('images: no smallest side', 'require_size(path, width, height, self.smallest)',
          'require_size(path, width, height, 1)'),
@@ -277,13 +277,18 @@ BY_FILE = {
         ('COCO file: masks are (width, height)', "mask.get('size') != [height, width]", "mask.get('size') != [width, height]"),
         ('COCO file: crowds are objects to learn', 'if not crowd and (defect is None or defect.usable):', 'if defect is None or defect.usable:'),
     ],
+    'mmlape/datasets/formats/__init__.py': [
+        ('formats: panoptic data are instances', "('load_data_list', 'parse_data_info')", "('load_data_list',)"),
+    ],
     'mmlape/datasets/retarget.py': [
-        ('data root: heads keep their classes', "head['num_classes'] = len(classes)", 'pass'),
         ('data root: k = classes is left out', 'k <= num_classes', 'k < num_classes'),
         ('data root: a root that another name begins with', "value.startswith(f'{old}/')", 'value.startswith(old)'),
     ],
     'mmlape/datasets/sources.py': [
-        ('data root: RPN, too', "NOT_HEADS = ('rpn_head', 'teacher')", "NOT_HEADS = ('teacher',)"),
+        ('data root: heads keep their classes', '    head[key] = count\n', '    pass\n'),
+        ('data root: RPN, too', "('rpn_head', 'semantic_head', 'teacher')", "('semantic_head', 'teacher')"),
+        ('data root: maps of stuff, too', "('rpn_head', 'semantic_head', 'teacher')", "('rpn_head', 'teacher')"),
+        ('data root: no object weighs as a class', '[weights[0]] * count + [weights[-1]]', '[weights[0]] * (count + 1)'),
         ('patches: the smaller side', 'max(size) if', 'min(size) if'),
         ('palette: two brightnesses', '[index % 3]', '[index % 2]'),
     ],
@@ -892,8 +897,9 @@ BY_FILE = {
          'if True else value\n    mean'),
         ('publish: average for the plain weights', "content = {'state_dict': content['ema_state_dict']}", 'pass'),
         ('publish: plain weights for the average', "content = {'state_dict': content[averages[0]]}", 'pass'),
-        ('publish: hash of the source', "f'{dst.stem}-{sha256(dst)[:8]}{dst.suffix}'",
+        ('publish: hash of the source', "f'{dst.stem}-{sha256(written)[:8]}{dst.suffix}'",
          "f'{dst.stem}-{sha256(src)[:8]}{dst.suffix}'"),
+        ('publish: over the name without hash', 'written = Path(folder) / dst.name', 'written = dst'),
         ('publish: integers are values', 'for value in tensors.values() if value.is_floating_point())\n    lines',
          'for value in tensors.values())\n    lines'),
         ('npz: bfloat16 as it is', 'v.float() if v.dtype == torch.bfloat16 else v',
@@ -977,6 +983,7 @@ BY_FILE = {
         ('captions: key up to the last point', "base.partition('.')", "base.rpartition('.')"),
     ],
     'mmlape/datasets/formats/segmentation.py': [
+        ('checks: training ignores 255 only', "ignore_index=self.option('ignore_index')", 'ignore_index=255'),
         ('checks: label maps that a list leaves out', ' if not self.ann_file else []', ''),
     ],
     'mmlape/datasets/formats/classification.py': [

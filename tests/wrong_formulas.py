@@ -731,6 +731,8 @@ BY_FILE = {
     'mmlape/models/timm/checkpoint.py': [
         ("a file: DINOv3's adapter left out", 'beside=True,\n)\nDINOV3_PARTS', 'beside=False,\n)\nDINOV3_PARTS'),
         ("a file: DINOv3's ViT without its adapter", "name.startswith('spm.')", "name.startswith('x.')"),
+        ("a file: DINOv2's registers have rows", 'for key in PREFIX_TOKENS if key in tensors}',
+         "for key in (*PREFIX_TOKENS, 'register_tokens') if key in tensors}"),
         ('a file: patch size left out', "config['patch_size'] = stem", "patch_size = stem"),
     ],
     'mmlape/models/position/irpe.py': [

@@ -74,13 +74,13 @@ def _side(settings: Settings, name: str, side: str, factor: float, dtype: str) -
 
 def recipe(settings: Settings, name: str, side: str, factor: float):
     """Return the config of a recipe over a backbone: a public one by its type, or ours, 'default' or 'LaPE'."""
-    from mmlape.datasets.sources import iter_heads
+    from mmlape.datasets.sources import iter_heads, set_num_classes
     from mmlape.engine.config import load_config
 
     data, path, public = RECIPES[name]
     cfg = load_config(f'mmlape::{path}', [f'data_root={mini_data(settings) / data}/', 'model.backbone.init_cfg=None'])
-    for (_, head), (_, own) in zip(iter_heads(cfg), iter_heads(load_config(f'mmlape::{path}'))):
-        head.num_classes = own.num_classes
+    for head, (_, own, key) in zip(iter_heads(cfg), iter_heads(load_config(f'mmlape::{path}'))):
+        set_num_classes(*head, own[key])
     arch = arch_of(settings)
     width, ours = arch['embed_dims'], side != public
     if ours:

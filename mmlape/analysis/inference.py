@@ -17,7 +17,7 @@ from mmlape.analysis.drawing import check_image_path, draw_sample, write_image
 from mmlape.checkpoint import load_model, read_checkpoint
 from mmlape.datasets.formats import CocoSource, SegmentationSource
 from mmlape.datasets.formats.base import open_image
-from mmlape.datasets.sources import iter_heads
+from mmlape.datasets.sources import iter_heads, set_num_classes
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import TASKS
 from mmlape.engine.optim import build_model
@@ -99,8 +99,8 @@ def _adopt_classes(cfg: Config, checkpoint: str | Path) -> list[str] | None:
     names = (meta.get('dataset_meta') or {}).get('classes') if isinstance(meta, dict) else None
     if not names:
         return None
-    for _, head in iter_heads(cfg):
-        head['num_classes'] = len(names)
+    for head in iter_heads(cfg):
+        set_num_classes(*head, len(names))
     return list(names)
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -120,15 +121,18 @@ def write_tensors(
     A ``.pth`` without ``wrapper`` and an ``.npz`` have tensors only, so no place for a record.
 
     Raises:
-        CheckpointError: For another suffix, or a file that is there already.
+        CheckpointError: For another suffix, a record for an ``.npz``, or a file that is there already.
     """
-    path = Path(path)
+    path, recorded = Path(path), record.plain() if record else {}
     if path.suffix not in OUT_SUFFIXES:
-        raise CheckpointError(f'{path}: the name must end with {" or ".join(OUT_SUFFIXES)}')
+        raise CheckpointError(f'{path.name}: the name must end with {" or ".join(OUT_SUFFIXES)}')
+    if path.suffix == '.npz' and recorded:
+        raise CheckpointError(
+            f'{path.name}: an .npz has no place for what the source records, {recorded}; write a .pth or .safetensors'
+        )
     if path.exists() and not overwrite:
         raise CheckpointError(f'{path} is there already; choose another name or pass --overwrite')
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    recorded = record.plain() if record else {}
     with atomic_path(path) as partial:
         if path.suffix == '.safetensors':
             from safetensors.torch import save_file
@@ -174,13 +178,14 @@ def convert(src: str | Path, dst: str | Path, to: str, overwrite: bool = False) 
     missing = target.missing(weights, arguments, adapter.assumed_arguments)
     if missing:
         raise CheckpointError(f'{src}: the {to} layout has no place for {", ".join(missing)}; use --to mmlape')
-    if target.wrapper and Path(dst).suffix == '.npz':
+    has_record = Path(dst).suffix != '.npz'
+    if target.wrapper and not has_record:
         _check_without_record(backbone, weights, dst)
     takes_heads = target.takes_heads(weights)
     tensors = {**weights.tensors, **(weights.heads if takes_heads else {})}
     tensors = target.rename(tensors) if target.rename else tensors
     record = replace(read_record(content, src).alone(target.part), normalisation=weights.normalisation)
-    write_tensors(tensors, dst, target.wrapper, overwrite, record)
+    write_tensors(tensors, dst, target.wrapper, overwrite, record if has_record else None)
     return weights.dropped + ([] if takes_heads else list(weights.heads))
 
 
@@ -193,7 +198,7 @@ def _convert_complete(src: str | Path, dst: str | Path, to: str, overwrite: bool
 
     tensors, dropped = toolbox_file(state_dict_of(content, src), translate, to, src)
     record = read_record(content, src)
-    write_tensors(tensors, dst, 'state_dict', overwrite, record if record.plain() else None)
+    write_tensors(tensors, dst, 'state_dict', overwrite, record)
     return dropped
 
 
@@ -213,7 +218,8 @@ def average(files: Sequence[str | Path], dst: str | Path, overwrite: bool = Fals
     """Average the weights of several checkpoints of one model in float64; integer counters are the last file's.
 
     Raises:
-        CheckpointError: With fewer than two files, or if names or shapes differ, or what files record.
+        CheckpointError: With fewer than two files, if names or shapes differ or what files record, or if ``dst`` has
+            no place for it.
     """
     if len(files) < 2:
         raise CheckpointError('averaging weights needs at least two checkpoints')
@@ -253,13 +259,16 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
         The file and its card.
 
     Raises:
-        CheckpointError: If there are no such weights.
+        CheckpointError: If there are no such weights, or ``dst`` has no place for what ``src`` records.
     """
     tensors, record = weights_to_publish(src, weights)
     dst = Path(dst)
-    write_tensors(tensors, dst, 'state_dict', overwrite=True, record=record)
-    named = dst.with_name(f'{dst.stem}-{sha256(dst)[:8]}{dst.suffix}')
-    os.replace(dst, named)
+    dst.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix='.', dir=dst.parent) as folder:  # a file at dst stays
+        written = Path(folder) / dst.name
+        write_tensors(tensors, written, 'state_dict', record=record)
+        named = dst.with_name(f'{dst.stem}-{sha256(written)[:8]}{dst.suffix}')
+        os.replace(written, named)
     card = named.with_suffix('.md')
     card.write_text(model_card(named, Path(src), weights, tensors))
     return named, card

@@ -65,12 +65,13 @@ def stored_normalisation(content: Mapping, recorded: Mapping, path: str | Path) 
     meta, args = content.get('meta'), content.get('args')
     meta = meta if isinstance(meta, Mapping) else {}
     args = vars(args) if isinstance(args, Namespace) else {}
+    usual, code = (IMAGENET, 'DeiT') if args.get('imagenet_default_mean_and_std', True) else (HALF, 'BEiT')
     sources = [
         _make(recorded, 1, 'recorded'),
         _make(_preprocessor(meta.get('cfg')), 1, 'data_preprocessor of the stored config'),
         _make(_pretrained_cfg(meta, local_path(path)), 255, "timm's pretrained_cfg"),
         _make(args, 255, "timm's training arguments"),
-        replace(IMAGENET, source="DeiT's training arguments") if 'data_set' in args else None,
+        replace(usual, source=f"{code}'s training arguments") if 'data_set' in args else None,
     ]
     return next(filter(None, sources), None)
 

@@ -86,11 +86,11 @@ def check_heads(cfg: Config, source: DataSource) -> None:
     if not reads_head(cfg.get(f'{source.split}_evaluator'), cfg.get('default_scope')):
         return
     expected = len(source.classes) if source.classes else source.summary.num_classes
-    for name, head in iter_heads(cfg):
-        if expected and head['num_classes'] != expected:
+    for name, head, key in iter_heads(cfg):
+        if expected and head[key] != expected:
             raise DataError(
-                f'{name}.num_classes is {head["num_classes"]}, but the {source.split} data in '
-                f'{source.root or source.image_dir} has {expected} classes: set {name}.num_classes={expected}, or '
+                f'{name} is {head[key]}, but the {source.split} data in '
+                f'{source.root or source.image_dir} has {expected} classes: set {name}={expected}, or '
                 f'pass --cfg-options data_root={source.root.rstrip("/")}, which sets it everywhere.'
             )
 

@@ -8,20 +8,21 @@ from mmengine.logging import print_log
 
 from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.formats.base import DataSource
-from mmlape.datasets.sources import SPLITS, iter_heads, reads_head
+from mmlape.datasets.sources import SPLITS, iter_heads, reads_head, set_num_classes
 from mmlape.errors import ConfigError, DataError
 
 
 def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
-    """Re-root the data of ``cfg``, in place, and set its classes and every head's ``num_classes`` from the data.
+    """Re-root the data of ``cfg``, in place, and set its classes and every head's number of classes from the data.
 
     A path of a data loader, an evaluator or a tokeniser that starts with ``cfg.data_root`` then starts with the new
     root. Class names are those of `DataSource.read_classes`; where the data lists none, the config's classes stay.
-    Heads are all dicts of ``cfg.model`` with ``num_classes``, except those below ``rpn_head`` or ``teacher``.
-    Return the changes, one line each, which are logged too.
+    Heads are all dicts of ``cfg.model`` with ``num_classes`` or, without stuff classes, ``num_things_classes``, except
+    those below ``rpn_head``, ``semantic_head`` or ``teacher``. Return the changes, one line each; they are logged too.
 
     Raises:
-        ConfigError: No path of the config starts with its ``data_root``.
+        ConfigError: No path of the config starts with its ``data_root``, or a head of other classes weights each one
+            differently.
         DataError: The directory or its annotations are missing or unreadable, or two splits have different classes.
     """
     old, new = str(cfg.get('data_root') or '').rstrip('/'), str(data_root).rstrip('/') or '/'
@@ -67,10 +68,10 @@ def _take_classes(cfg: Config) -> list[str]:
     changes += others
     if not classes:
         return changes
-    for name, head in iter_heads(cfg):
-        if head['num_classes'] != len(classes):
-            changes.append(f'{name}.num_classes: {head["num_classes"]} -> {len(classes)}')
-            head['num_classes'] = len(classes)
+    for name, head, key in iter_heads(cfg):
+        if head[key] != len(classes):
+            changes.append(f'{name}: {head[key]} -> {len(classes)}')
+            set_num_classes(name, head, key, len(classes))
     return [*changes, *_limit_top_k(cfg, len(classes))]
 
 
@@ -96,13 +97,14 @@ def _agree(sources: list[DataSource]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def _limit_top_k(cfg: Config, num_classes: int) -> list[str]:
-    """Remove top-k accuracies with k above the number of classes, on which the metric would fail."""
+    """Remove top-k accuracies with k above the number of classes, on which the metric would fail; keep top-1."""
     changes = []
     for key in (f'{split}_evaluator' for split in SPLITS):
         evaluators = cfg.get(key) or []
         for evaluator in evaluators if isinstance(evaluators, list) else [evaluators]:
             topk = evaluator.get('topk')
-            if isinstance(topk, (list, tuple)) and max(topk) > num_classes:
-                evaluator['topk'] = tuple(k for k in topk if k <= num_classes)
-                changes.append(f'{key}.topk: {tuple(topk)} -> {evaluator["topk"]}')
+            ks = (topk,) if isinstance(topk, int) else tuple(topk or ())
+            if max(ks, default=0) > num_classes:
+                evaluator['topk'] = tuple(k for k in ks if k <= num_classes) or (1,)
+                changes.append(f'{key}.topk: {ks} -> {evaluator["topk"]}')
     return changes

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from mmlape.errors import ConfigError
+
 SPLITS = ('train', 'val', 'test')
-NOT_HEADS = ('rpn_head', 'teacher')  # their num_classes, if any, is not the dataset's
+NOT_HEADS = ('rpn_head', 'semantic_head', 'teacher')  # their num_classes, if any, is not the dataset's
 GOLDEN_RATIO = 0.618034  # of the hue circle, between one class and the next
 
 
@@ -31,22 +33,45 @@ def default_argument(cls: type[Any], name: str) -> Any:
     return None
 
 
-def iter_heads(cfg: Mapping) -> Iterator[tuple[str, dict]]:
-    """Yield (dotted name, dict) of every dict with ``num_classes`` in the model and its data preprocessor."""
+def iter_heads(cfg: Mapping) -> Iterator[tuple[str, dict, str]]:
+    """Yield (dotted name, dict, key) of every number of classes in the model and its data preprocessor.
+
+    The key is ``num_classes``, or ``num_things_classes`` where ``num_stuff_classes`` is 0: MMDetection's Mask2Former
+    for instances. Panoptic heads are left out.
+    """
     for key in ('model', 'data_preprocessor'):
         yield from _with_num_classes(key, cfg.get(key))
 
 
-def _with_num_classes(name: str, node: Any) -> Iterator[tuple[str, dict]]:
+def _with_num_classes(name: str, node: Any) -> Iterator[tuple[str, dict, str]]:
     if isinstance(node, dict):
-        if isinstance(node.get('num_classes'), int):
-            yield name, node
+        key = 'num_things_classes' if node.get('num_stuff_classes') == 0 else 'num_classes'
+        if isinstance(node.get(key), int):
+            yield f'{name}.{key}', node, key
         for key, value in node.items():
             if key not in NOT_HEADS:
                 yield from _with_num_classes(f'{name}.{key}', value)
     elif isinstance(node, (list, tuple)):
         for index, value in enumerate(node):
             yield from _with_num_classes(f'{name}[{index}]', value)
+
+
+def set_num_classes(name: str, head: dict, key: str, count: int) -> None:
+    """Set a number of classes of `iter_heads`, with the class weights of ``loss_cls`` that end with 'no object'.
+
+    Raises:
+        ConfigError: The weights are a list with different ones for the classes.
+    """
+    loss = head.get('loss_cls')
+    weights = loss.get('class_weight') if isinstance(loss, dict) else None
+    if isinstance(weights, (list, tuple)) and len(weights) == head[key] + 1 != count + 1:
+        if len(set(weights[:-1])) > 1:
+            raise ConfigError(
+                f'{name} cannot be set to {count}: the loss_cls.class_weight beside it has different weights for '
+                f'{head[key]} classes. Set both in the config; the last one of {count + 1} weights is for no object.'
+            )
+        loss['class_weight'] = [weights[0]] * count + [weights[-1]]
+    head[key] = count
 
 
 def reads_head(evaluators: dict | Sequence[dict] | None, default_scope: str | None) -> bool:

@@ -93,7 +93,7 @@ class LoadSegAnnotations(BaseTransform):
 
     Args:
         num_classes: Ids 0 to num_classes - 1, after `reduce_zero_label`, are valid.
-        ignore_index: A further valid id.
+        ignore_index: A further valid id, beside 255, which `reduce_zero_label` gives.
         **kwargs: As MMSegmentation's.
     """
 
@@ -107,7 +107,7 @@ class LoadSegAnnotations(BaseTransform):
         path = str(results['seg_map_path'])
         loaded = _load(path, self.load, results)
         labels = loaded['gt_seg_map']
-        unknown = np.unique(labels[(labels >= self.num_classes) & (labels != self.ignore_index)])
+        unknown = np.unique(labels[(labels >= self.num_classes) & (labels != self.ignore_index) & (labels != 255)])
         if unknown.size:
             reduced = bool(results.get('reduce_zero_label', False))
             stored = [int(label) + reduced for label in unknown]
@@ -123,7 +123,8 @@ def _load(path: str, load: Callable[[dict], dict | None], results: dict) -> dict
         raise
     except Exception as error:  # whatever a decoder may raise
         try:
-            open_image(path)  # its message has the clearest reason
+            if '://' not in path:  # a member of an archive is no file
+                open_image(path)  # its message has the clearest reason
         except DataError as known:
             raise BrokenSampleError(str(known)) from error
-        raise BrokenSampleError(f'{path} cannot be loaded: {error!r}.') from error
+        raise BrokenSampleError(f'{path} cannot be read or decoded: {error!r}.') from error

@@ -13,7 +13,7 @@ import torch
 from checkpoint_helpers import assert_same, save, to_flax
 from model_helpers import ARCH, randomise, shallow_adapter, vit
 
-from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, state_dict_of
+from mmlape.checkpoint import converting, load_backbone, load_model, read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import average, convert, inspect, publish
 from mmlape.checkpoint.key_maps import recognise
 from mmlape.checkpoint.records import KEY, record_of
@@ -300,7 +300,12 @@ def test_publish_keeps_weights_only_and_names_the_hash(tmp_path):
     (tmp_path / 'run.json').write_text(json.dumps(run))
     (tmp_path / 'metrics.json').write_text(json.dumps(dict(checkpoint='/elsewhere/b.pth', metrics={'mIoU': 31.25})))
     (tmp_path / 'vit.py').write_text("data_root = '/data/my coco/'\nload_from = '~/weights/deit.pth'\nlr = 1e-3 / 2\n")
+    publish(path, path)
+    (tmp_path / 'out').mkdir()
+    (tmp_path / 'out' / 'vit.pth').write_text('of somebody else')
     file, card = publish(path, tmp_path / 'out' / 'vit.pth')
+    assert 'optimizer' in torch.load(path) and (tmp_path / 'out' / 'vit.pth').read_text() == 'of somebody else'
+    assert {*(tmp_path / 'out').iterdir()} == {file, card, tmp_path / 'out' / 'vit.pth'}
     assert inspect(file)['sha256'][:8] in file.name
     content = torch.load(file, weights_only=True)
     assert list(content) == ['state_dict']
@@ -314,6 +319,21 @@ def test_publish_keeps_weights_only_and_names_the_hash(tmp_path):
     assert '31.25' in publish(path, tmp_path / 'out' / 'vit.pth')[1].read_text()
     with pytest.raises(CheckpointError, match='no EMA weights in it'):
         publish(save(tmp_path / 'b.pth', model.state_dict()), tmp_path / 'c.pth', 'ema')
+
+
+def test_an_npz_has_no_place_for_what_a_file_records(tmp_path, monkeypatch):
+    """Of a file without a record it is written."""
+    model = vit(pe_joining='shared')
+    meta = {KEY: record_of(model).plain()}
+    path = save(tmp_path / 'a.pth', model.state_dict(), 'state_dict', meta=meta)
+    monkeypatch.setattr(converting, 'toolbox_file', lambda tensors, *_: (tensors, []))  # a detector without its head
+    for write in (publish, lambda src, dst: average([src, src], dst), lambda src, dst: convert(src, dst, 'mmdet')):
+        with pytest.raises(CheckpointError, match=r"b\.npz: an \.npz has no place for .*'pe_joining': 'shared'"):
+            write(path, tmp_path / 'b.npz')
+    assert not list(tmp_path.glob('b*'))
+    path = save(tmp_path / 'a.pth', model.state_dict(), 'state_dict')
+    written = read_checkpoint(publish(path, tmp_path / 'b.npz')[0])
+    assert all(torch.equal(written[name], value) for name, value in model.state_dict().items())
 
 
 @pytest.mark.parametrize('writer', ['EMAHook', 'timm'])

@@ -7,7 +7,9 @@ import pytest
 from data_helpers import ade_cfg, build, coco_cfg, folder_cfg
 from PIL import Image
 
+from mmlape.datasets.checks import check_data
 from mmlape.datasets.formats.base import looks_truncated
+from mmlape.datasets.mini.make import ADE_CLASSES
 from mmlape.datasets.transforms import guard_loading
 from mmlape.errors import DataError
 from mmlape.registry import TRANSFORMS
@@ -70,8 +72,9 @@ def test_guarded_loading_names_the_file_from_a_worker(mini, workers, what, named
 @pytest.mark.parametrize(
     ('value', 'reduced', 'ignored', 'told'),
     [
-        (2, False, 255, None), (3, False, 255, 'id 3,'), (255, False, 255, None), (255, False, 7, 'id 255,'),
-        (7, False, 7, None), (3, True, 255, None), (4, True, 255, 'id 4,'), (0, True, 255, None),
+        (2, False, 255, None), (3, False, 255, 'id 3,'), (255, False, 255, None), (255, False, 7, None),
+        (7, False, 7, None), (7, False, 255, 'id 7,'), (3, True, 255, None), (4, True, 255, 'id 4,'),
+        (0, True, 255, None),
     ],
 )  # fmt: skip
 def test_labels_are_below_the_number_of_classes(tmp_path, value, reduced, ignored, told):
@@ -85,6 +88,21 @@ def test_labels_are_below_the_number_of_classes(tmp_path, value, reduced, ignore
     else:
         with pytest.raises(DataError, match=rf'a\.png has the label {told}.*ids {int(reduced)} to {2 + reduced} '):
             load(sample)
+
+
+@pytest.mark.parametrize('reduced', [False, True])
+def test_what_the_check_ignores_is_ignored_in_training(mini, reduced):
+    path = mini / 'ade/annotations/training/ADE_train_00000001.png'
+    labels = np.asarray(Image.open(path)).copy()
+    labels[0, :2] = 200 + reduced, 255
+    Image.fromarray(labels).save(path)
+    (mini / 'ade/classes.txt').unlink()
+    classes = ADE_CLASSES if reduced else ('none', *ADE_CLASSES)
+    options = dict(reduce_zero_label=reduced, metainfo=dict(classes=classes), num_classes=len(classes))
+    cfg = ade_cfg(mini / 'ade', ignore_index=200, **options)
+    check_data(cfg, ('train',))
+    guard_loading(cfg)
+    assert build(cfg)[0]['gt_seg_map'][0, :2].tolist() == [200, 255]
 
 
 def test_guarded_loading_changes_nothing_for_good_data(mini):

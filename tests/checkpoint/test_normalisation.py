@@ -82,9 +82,18 @@ def test_a_file_says_which_normalisation_it_wants_and_another_warns(tmp_path, wa
     assert path in warnings[0] and 'mean=[123.675, 116.28, 103.53]' in warnings[0]
 
 
-def test_deits_own_training_files_want_imagenets(tmp_path):
-    path = save(tmp_path / 'a.pth', vit().state_dict(), args=Namespace(data_set='IMNET', lr=1e-3))
-    assert inspect(path)['images'] == f"mean={IMAGENET['mean']}, std={IMAGENET['std']}: DeiT's training arguments"
+@pytest.mark.parametrize(
+    ('options', 'code', 'images'),
+    [
+        ({}, 'DeiT', IMAGENET),
+        (dict(imagenet_default_mean_and_std=True), 'DeiT', IMAGENET),
+        (dict(imagenet_default_mean_and_std=False), 'BEiT', HALF),
+    ],
+)
+def test_deits_own_training_files_want_imagenets(tmp_path, options, code, images):
+    """BEiT's code has an option for it."""
+    path = save(tmp_path / 'a.pth', vit().state_dict(), args=Namespace(data_set='IMNET', lr=1e-3, **options))
+    assert inspect(path)['images'] == f"mean={images['mean']}, std={images['std']}: {code}'s training arguments"
 
 
 def test_a_file_that_does_not_say_is_no_reason_to_warn(tmp_path, warnings):  # noqa: F811

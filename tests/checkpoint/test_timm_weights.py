@@ -143,13 +143,25 @@ def test_biases_that_a_model_lacks_must_be_zero(tmp_path):
     same(model, theirs, 64)
 
 
-@pytest.mark.parametrize('name', ['vit_small_patch16_224', 'vit_small_patch14_reg4_dinov2'])
-def test_no_prefix_tokens(tmp_path, name):
+@pytest.mark.parametrize(
+    ('name', 'rename'),
+    [
+        ('vit_small_patch16_224', None),
+        ('vit_small_patch14_reg4_dinov2', None),
+        ('vit_small_patch14_reg4_dinov2', authors_dinov2),
+        ('vit_small_patch16_dinov3_qkvb', None),
+        ('vit_small_patch16_dinov3_qkvb', authors_dinov3),
+    ],
+)
+def test_no_prefix_tokens(tmp_path, name, rename):
     theirs = timm_model(name, num_classes=0)
-    report = load(model := build(name, with_prefix=False), theirs.state_dict(), tmp_path / 'a.pth')
+    tensors = rename(theirs) if rename else theirs.state_dict()
+    report = load(model := build(name, with_prefix=False), tensors, tmp_path / 'a.pth')
     assert 'cls_token' in report.dropped and len(report.loaded) == report.total
-    patches = theirs.pos_embed[:, -model.grid[0] * model.grid[1] :]
-    assert torch.equal(model.vit.pos_embed, patches)
+    if table_names(theirs):
+        assert torch.equal(model.vit.pos_embed, theirs.pos_embed[:, -model.grid[0] * model.grid[1] :])
+    for key, value in model.vit.named_parameters():
+        assert key == 'pos_embed' or torch.equal(value, theirs.get_parameter(key)), key
 
 
 def test_our_own_files(tmp_path):

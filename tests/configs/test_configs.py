@@ -40,6 +40,8 @@ from mmengine.dataset import Compose
 from mmengine.utils import get_installed_path
 
 from mmlape.analysis.cost import input_shape, model_cost
+from mmlape.datasets.checks import check_heads
+from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.sources import iter_unwrapped
 from mmlape.engine.config import load_config
 from mmlape.engine.keys import check_keys
@@ -119,6 +121,10 @@ def test_a_config(path, monkeypatch):
     for split in ('train', 'val', 'test'):
         for dataset in iter_unwrapped(cfg[f'{split}_dataloader'].dataset):
             assert Compose(dataset.pipeline).transforms
+    sources = list(iter_sources(cfg))
+    assert sources or 'panoptic' in path.stem, 'data of no known format is not checked'
+    for source in sources:
+        check_heads(cfg, source)
     count = sum(p.numel() for p in model.parameters())
     assert metafile(folder_of(path))[path.stem]['Metadata']['Parameters'] == count
     name, family = parts(path), method_of(path)

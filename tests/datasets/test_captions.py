@@ -22,6 +22,7 @@ from mmlape.datasets.mini import scenes
 from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.datasets.mini.scenes import Digit, Scene
 from mmlape.datasets.shards import TarBackend
+from mmlape.datasets.transforms import LoadImageFromFile
 from mmlape.engine.config import load_config
 from mmlape.engine.hooks import ImageFeatureHook
 from mmlape.errors import ConfigError, DataError
@@ -91,6 +92,14 @@ def test_shards_are_read_in_place(tmp_path):
     assert (summary.images, summary.facts['captions']) == (3, 3)
     with pytest.raises(FileNotFoundError, match=r'no member z\.png in .*001\.tar'):
         TarBackend().get(f'tar://{tmp_path}/001.tar/z.png')
+
+
+def test_a_broken_image_of_an_archive_is_there_but_cannot_be_decoded(tmp_path):
+    write_shard(tmp_path / 's.tar', a_jpg=b'\xff\xd8 no image')
+    load = LoadImageFromFile()
+    for name, reason in (('a.jpg', 'failed to load image'), ('b.jpg', 'no member')):
+        with pytest.raises(DataError, match=rf's\.tar/{name} cannot be read or decoded: .*{reason}'):
+            load.transform(dict(img_path=f'tar://{tmp_path}/s.tar/{name}'))
 
 
 def test_odd_names(tmp_path):

@@ -30,6 +30,12 @@ def test_mini_data_passes_in_every_format(mini):
 def test_remote_and_unknown_data_is_skipped():
     assert check_data(coco_cfg('s3://bucket/coco'), splits=['train']) == []
     assert check_data(Config(dict(train_dataloader=dict(dataset=dict(type='mmdet.CityscapesVideo'))))) == []
+    for name in ('CocoPanopticDataset', 'LVISV1Dataset', 'Objects365V2Dataset'):
+        cfg = coco_cfg('nowhere')
+        cfg.train_dataloader.dataset.dataset.type = name
+        assert check_data(cfg, splits=['train']) == [], 'it reads JSON of its own'
+    cfg.train_dataloader.dataset.dataset.type = 'CityscapesDataset'
+    assert 'nowhere' in refusal(cfg, splits=['train'])
 
 
 def test_missing_mini_data_names_the_command_that_makes_it(tmp_path):
@@ -291,6 +297,10 @@ def test_folder_list(mini):
     assert 'line 8: label 10 is outside the 10 classes' in refusal(cfg)
     (root / 'list.txt').write_text(names[0])
     assert 'line 1' in refusal(cfg)
+    cfg = folder_cfg(root, ann_file='list.txt', data_prefix='', with_label=False)
+    assert check_data(cfg)[0].images == 1
+    (root / 'list.txt').write_text(f'{names[0]}\nnowhere.png')
+    assert 'nowhere.png' in refusal(cfg)
 
 
 # ---------------------------------------------------------------- heads
@@ -299,6 +309,11 @@ def test_folder_list(mini):
 def test_heads_that_differ_from_the_data(mini):
     text = refusal(coco_cfg(mini / 'coco', num_classes=80))
     assert 'model.roi_head.bbox_head.num_classes is 80' in text and 'has 10 classes' in text
+    cfg = coco_cfg(mini / 'coco')
+    cfg.model.panoptic_head = dict(num_things_classes=80, num_stuff_classes=0)
+    assert 'model.panoptic_head.num_things_classes is 80' in refusal(cfg)
+    cfg.model.panoptic_head.num_stuff_classes = 53
+    check_data(cfg)
     cfg = ade_cfg(mini / 'ade')
     cfg.model.auxiliary_head[0].num_classes = 150
     assert 'model.auxiliary_head[0].num_classes is 150' in refusal(cfg)

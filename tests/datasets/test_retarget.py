@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from config_helpers import ROOT, load
 from data_helpers import FOLDERS, ade_cfg, build, coco_cfg, edit, folder_cfg
 from mmengine import Config
 from PIL import Image
@@ -23,6 +24,7 @@ def test_retarget_coco(mini):
     assert cfg.val_evaluator.outfile_prefix == 'data/coco2017/results'
     assert 'roi_head.bbox_head.num_classes: 80 -> 10' in changes and f'data/coco -> {mini}/coco' in changes
     assert cfg.model.roi_head.mask_head[0].num_classes == 10 and cfg.model.rpn_head.num_classes == 1
+    assert cfg.model.roi_head.semantic_head.num_classes == 183, 'of maps of stuff'
     assert cfg.val_evaluator.ann_file == cfg.test_evaluator[0].ann_file
     assert cfg.val_evaluator.ann_file == f'{mini}/coco/annotations/instances_val2017.json'
     check_data(cfg)
@@ -81,13 +83,42 @@ def test_retarget_folders(mini):
     assert build(cfg, 'val').metainfo['classes'] == FOLDERS
 
 
-def test_a_top_k_that_few_classes_cannot_have_is_left_out(tmp_path):
+@pytest.mark.parametrize(('topk', 'kept'), [((1, 2, 5), (1, 2)), ((1, 2), (1, 2)), ((5,), (1,)), (5, (1,)), (2, 2)])
+def test_a_top_k_that_few_classes_cannot_have_is_left_out(tmp_path, topk, kept):
     for split, name in itertools.product(('train', 'val'), ('cat', 'dog')):
         (tmp_path / split / name).mkdir(parents=True)
     cfg = folder_cfg('data/imagenet', type='ImageNet', num_classes=1000)
-    cfg.val_evaluator = dict(type='Accuracy', topk=(1, 5))
-    assert 'val_evaluator.topk: (1, 5) -> (1,)' in retarget_data(cfg, tmp_path)
-    assert cfg.val_evaluator.topk == (1,)
+    cfg.val_evaluator = dict(type='Accuracy', topk=topk)
+    changes = [change for change in retarget_data(cfg, tmp_path) if 'topk' in change]
+    assert cfg.val_evaluator.topk == kept
+    assert changes == ([] if kept == topk else [f'val_evaluator.topk: {topk if topk != 5 else (5,)} -> {kept}'])
+
+
+MASK2FORMER = {
+    'detection/mask2former_deit-small-adapter_8xb2-3x_coco.py': ('coco', 'panoptic_head', 10),
+    'detection/mask2former_deit-small-adapter_16xb1-265500i_coco-panoptic.py': ('coco', 'panoptic_head', 80),
+    'segmentation/mask2former_deit-small-adapter_8xb2-160k_ade20k.py': ('ade', 'decode_head', 12),
+}
+
+
+@pytest.mark.parametrize('name', MASK2FORMER)
+def test_retarget_mask2former(mini, name):
+    """Its class weights end with one for no object; panoptic things and stuff stay as they are."""
+    folder, part, count = MASK2FORMER[name]
+    cfg = load(ROOT / 'configs' / name)
+    retarget_data(cfg, mini / folder)
+    check_data(cfg, ('train', 'val') if 'panoptic' not in name else ())
+    head, fusion = cfg.model[part], cfg.model.get('panoptic_fusion_head', {})
+    key = 'num_classes' if part == 'decode_head' else 'num_things_classes'
+    assert head[key] == fusion.get(key, count) == count
+    assert head.loss_cls.class_weight == [1.0] * (count + head.get('num_stuff_classes', 0)) + [0.1]
+
+
+def test_retarget_refuses_weights_of_single_classes(mini):
+    cfg = ade_cfg('data/ade', num_classes=2)
+    cfg.model.decode_head.loss_cls = dict(class_weight=[1.0, 3.0, 0.1])
+    with pytest.raises(ConfigError, match=r'model\.decode_head\.num_classes cannot be set to 12.*of 13 weights'):
+        retarget_data(cfg, mini / 'ade')
 
 
 def test_retarget_refusals(mini, tmp_path):

@@ -219,6 +219,10 @@ BAD = {
     'order': (dict(layers=(2, 1)), 'must be different layers in order'),
     'outputs': (dict(vit=dict(out_indices=0)), 'vit takes no out_indices; layers says'),
     'source': (dict(layers=(0, 3)), "vit_feature_source='interaction' needs four interactions, not 2"),
+    'weights': (
+        dict(vit=dict(init_cfg=dict(checkpoint='a.pth')), init_cfg=dict(checkpoint='b.pth')),
+        'init_cfg and the one of vit each name weights: give one of them',
+    ),
     'model': (dict(name='swin_tiny_patch4_window7_224'), 'no plain ViT but a SwinTransformer'),
 }
 

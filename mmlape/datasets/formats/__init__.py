@@ -23,7 +23,9 @@ FORMATS: dict[str, type[DataSource]] = {
     'GzippedFashionMNIST': FashionMNISTSource,
     'CaptionDataset': CaptionSource,
 }
-"""The format of the dataset classes of these names and of their subclasses."""
+"""The format of the dataset classes of these names, and of their subclasses that read the same files."""
+READERS = ('load_data_list', 'parse_data_info')
+"""A subclass that overrides one of these reads files of its own, as panoptic ones and LVIS's do."""
 
 
 def iter_sources(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[DataSource]:
@@ -32,10 +34,19 @@ def iter_sources(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[DataSo
         loader = cfg.get(f'{split}_dataloader')
         for dataset in iter_unwrapped(loader['dataset']) if loader and loader.get('dataset') else ():
             cls = resolve_class(dataset.get('type'), cfg.get('default_scope'), 'DATASETS')
-            names = [base.__name__ for base in cls.__mro__] if cls else []
-            source_class = next((FORMATS[name] for name in names if name in FORMATS), None)
+            source_class = _format_of(cls) if cls else None
             if source_class:
                 yield source_class(split, dataset, cls)
+
+
+def _format_of(cls: type) -> type[DataSource] | None:
+    """Return the format of a dataset class; None if it is unknown."""
+    for base in cls.__mro__:
+        if base.__name__ in FORMATS:
+            return FORMATS[base.__name__]
+        if any(name in vars(base) for name in READERS):
+            return None
+    return None
 
 
 def distinct(sources: Iterable[DataSource]) -> Iterator[DataSource]:

@@ -86,9 +86,12 @@ class FolderSource(DataSource):
             self.summary.images = len(self.entries)
 
     def _check_list(self, complete: bool) -> Iterator[DataIssue]:
-        """Check each line 'path label'; whether the files exist only if there are few, or if ``complete``."""
-        num_classes = len(self.classes or ())
+        """Check each line 'path label' or 'path'; whether the files exist only if they are few, or if ``complete``."""
+        num_classes, labelled = len(self.classes or ()), self.option('with_label') is not False
         for number, line in enumerate(read_lines(self.ann_file), 1):
+            if not labelled:
+                self.entries.append(ImageEntry(os.path.join(self.image_dir, line)))
+                continue
             name, _, label = line.rpartition(' ')
             if not name or not label.isdigit():
                 message = f'{self.ann_file}, line {number}: "{line[:80]}" is not of the form "path label".'

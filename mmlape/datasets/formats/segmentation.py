@@ -51,7 +51,8 @@ class SegmentationSource(DataSource):
 
     def guarded_transforms(self) -> dict[str, dict]:
         """Check label ids while loading."""
-        guard = dict(type='mmlape.LoadSegAnnotations', num_classes=len(self.classes or ()) or 255)
+        ids = dict(num_classes=len(self.classes or ()) or 255, ignore_index=self.option('ignore_index'))
+        guard = dict(type='mmlape.LoadSegAnnotations', **ids)
         return {'LoadAnnotations': guard, 'mmseg.LoadAnnotations': guard}
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
@@ -122,7 +123,7 @@ class SegmentationSource(DataSource):
         if labels.shape[::-1] != size:
             message = f'Label map {path} is {labels.shape[1]} x {labels.shape[0]} pixels, its image {size}.'
             facts.issues.append(DataIssue(ERROR, 'label map of another size', message))
-        ignored = {255, self.option('ignore_index')} | ({0} if self.first else set())
+        ignored = {255, self.option('ignore_index') + self.first} | ({0} if self.first else set())
         ids, counts = np.unique(labels, return_counts=True)
         pixels = Counter({int(i): int(count) for i, count in zip(ids, counts) if int(i) not in ignored})
         unknown = sorted(label for label in pixels if not self.first <= label < self.first + self.num_ids)

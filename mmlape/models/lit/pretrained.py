@@ -4,7 +4,6 @@ y = W h_[CLS], or W times the mean of h over the tokens that are no padding; h i
 """
 
 from collections.abc import Sequence
-from functools import cached_property
 from types import ModuleType
 
 import torch
@@ -45,16 +44,7 @@ class TransformersTokenizer:
     def __init__(self, name: str, length: int = 16) -> None:
         self.length = length
         self.ids = _loaded('AutoTokenizer', name)
-
-    @cached_property
-    def pad(self) -> int:
-        """The id of padding."""
-        return self.ids.pad_token_id
-
-    @cached_property
-    def vocab_size(self) -> int:
-        """Number of ids."""
-        return len(self.ids)
+        self.pad, self.vocab_size = self.ids.pad_token_id, len(self.ids)
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
         """Return the ids (B, length) of texts, int64."""

@@ -68,8 +68,10 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         vit = _checked(dict(vit), mode)
         self.resizes_image = _fit_patch(vit, patch14)
         read_only = mode == 'read-only'
-        init_cfg = init_cfg or vit.pop('init_cfg', None)
-        super().__init__(**vit, final_norm=read_only, init_cfg=init_cfg)
+        of_vit = vit.pop('init_cfg', None)
+        if init_cfg and of_vit:
+            raise ConfigError('TimmViTAdapter: init_cfg and the one of vit each name weights: give one of them')
+        super().__init__(**vit, final_norm=read_only, init_cfg=init_cfg or of_vit)
         ranges = _ranges(layers, len(self.vit.blocks))
         self.keep_layers(ranges[-1][-1] + 1)
         if patch14 != 'two-grids':

@@ -124,10 +124,11 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         return {**rest, **{VIT + key: value for key, value in vit.items()}}
 
     def _unused(self, model: nn.Module, key: str) -> bool:
-        """Check whether a tensor belongs to what this model has left out: heads, the final norm, last layers."""
+        """Check whether a tensor belongs to what this model leaves out: tokens, heads, the final norm, last layers."""
         layer = int(key.split('.')[1]) if key.startswith('blocks.') else -1
         norm = isinstance(model.vit.norm, nn.Identity) and key.startswith('norm.')
-        return norm or key.startswith(HEADS) or model.num_layers <= layer < model.whole_depth
+        token = not model.num_prefix and key in PREFIX_TOKENS
+        return norm or token or key.startswith(HEADS) or model.num_layers <= layer < model.whole_depth
 
     def _without_prefix(self, model: nn.Module, tensors: Tensors, grid: Grid | None, report: LoadReport) -> Tensors:
         """Leave out prefix tokens, and their rows of the table, where this model has been built without them."""
@@ -135,6 +136,8 @@ class TimmCheckpointAdapter(CheckpointAdapter):
             return tensors
         found = {key: tensors.pop(key) for key in PREFIX_TOKENS if key in tensors}
         report.dropped += list(found)
+        if tensors.pop('register_tokens', None) is not None:  # DINOv2's own name: the table has no rows for them
+            report.dropped.append('register_tokens')
         table, count = tensors.get('pos_embed'), sum(value.shape[1] for value in found.values())
         if table is not None and count and not (grid or square_grid(table.shape[1])):
             tensors['pos_embed'] = table[:, count:]
