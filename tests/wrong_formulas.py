@@ -99,6 +99,7 @@ OWN_TESTS = {
     'mmlape/models/timm/changed.py': OF_TIMM_CHANGES,
     'mmlape/models/base/tensor_names.py': OF_DESCRIPTIONS,
     'mmlape/models/vit/checkpoint.py': OF_DESCRIPTIONS,
+    'mmlape/models/adapter/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/models/swin/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/datasets/big_vision.py': OF_DPN,
     'mmlape/models/initial.py': (
@@ -707,11 +708,16 @@ BY_FILE = {
         ('a file: stem of other pixels', '.img_size(self.infer_patch_size(kind, shape)', '.img_size(8'),
         ('a file: any table taken for sinusoids', 'if not recorded and not', 'if False and not'),
         ('a file: recorded sinusoids refused', 'if not recorded and not', 'if not'),
+        ('a file: tuples of recorded arguments are others', 'not mismatch(pe_type, self.record(model))',
+         "pe_type['pe_type'] == self.record(model)['pe_type']"),
         ('PE file: another row for one that it lacks', 'resized.new_zeros(', 'resized.new_ones('),
         ('PE file: tokens in the order of the file', 'for token, count in tokens.items():',
          'for token, count in reversed(tokens.items()):'),
         ('PE file: first patches for prefix rows', 'resized[:, :num_prefix].split', 'resized[:, -num_prefix:].split'),
         ('PE file: a row of no token is new', 'if token not in rows and model.num_prefix:', 'if token not in rows:'),
+    ],
+    'mmlape/models/adapter/checkpoint.py': [
+        ('a file: an adapter of four points', "weights.recorded.get('n_points', POINTS)", 'POINTS'),
     ],
     'mmlape/models/vit/checkpoint.py': [
         ('a file: an arch of other heads', 'heads = NAMES.infer_heads(weights) or dims // 64', 'heads = dims // 64'),

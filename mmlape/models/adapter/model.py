@@ -283,6 +283,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
             **{key: kwargs[key] for key in SHARED if key in kwargs},
         )
         self.strides = AdapterMixin.strides
+        self.recorded_arguments['n_points'] = n_points
 
     def table_tokens(self) -> dict[str, int]:
         """Return the class row of the pretraining, which a model without that token has as well."""
