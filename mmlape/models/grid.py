@@ -15,6 +15,10 @@ Grid = tuple[int, int]
 """(rows, columns)"""
 OFFSET = 0.1
 """What DINOv2 adds to the sides of a grid before it computes the scale to it."""
+_SMOOTH = ('bilinear', 'bicubic')
+RESIZE_MODES = (*_SMOOTH, *(f'{mode}-{how}' for mode in _SMOOTH for how in ('corners', 'offset')))
+RESIZE_MODES += ('nearest', 'nearest-exact', 'area', 'tile')
+"""Modes of ``resize_map``, and 'tile' for ``tile_map``."""
 
 
 def ceil_div(dividend: int, divisor: int) -> int:

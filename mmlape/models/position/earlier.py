@@ -154,6 +154,7 @@ class Sasa(AttentionPosition):
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register ``rpe_rows`` and ``rpe_columns``, (2 n - 1, d / 2) for a side of n."""
         super().attach(attn, slot)
+        slot.require_resize('sasa')
         if attn.head_dims % 2:
             raise ConfigError(f"pe_type='sasa' halves the channels of a head: {attn.head_dims} of them cannot be")
         for name, side in zip(('rpe_rows', 'rpe_columns'), slot.grid):

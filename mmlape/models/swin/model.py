@@ -282,12 +282,12 @@ class SwinTransformer(BaseBackbone):
         return super().get_layer_depth(param_name, prefix)
 
     def frozen_modules(self) -> list[nn.Module]:
-        """Return the stem, and the first ``frozen_stages`` stages with the norms of their outputs."""
+        """Return the embeddings, and the first ``frozen_stages`` stages with the norms of their outputs."""
         if self.frozen_stages < 0:
             return []
         norms = [f'norm{stage}' for stage in self.out_indices if stage < self.frozen_stages]
         stages = list(self.layers[: self.frozen_stages])
-        return [self.patch_embed, *stages, *(getattr(self, name) for name in norms)]
+        return [self.patch_embed, self.pos_drop, *stages, *(getattr(self, name) for name in norms)]
 
 
 def _resolve_arch(arch: str | dict) -> dict:
