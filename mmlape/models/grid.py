@@ -90,6 +90,20 @@ def to_maps(tokens: Tensor, grid: Grid) -> Tensor:
     return tokens.transpose(1, 2).unflatten(-1, grid)
 
 
+def partition(x: Tensor, window: int) -> Tensor:
+    """Cut maps (B, H, W, C) of complete windows into (B * windows, N, C)."""
+    batch, height, width, channels = x.shape
+    x = x.view(batch, height // window, window, width // window, window, channels)
+    return x.transpose(2, 3).reshape(-1, window * window, channels)
+
+
+def assemble(windows: Tensor, grid: Grid, window: int) -> Tensor:
+    """Put windows (B * windows, N, C) together to maps (B, H, W, C)."""
+    (height, width), channels = grid, windows.shape[-1]
+    x = windows.view(-1, height // window, width // window, window, window, channels)
+    return x.transpose(2, 3).reshape(-1, height, width, channels)
+
+
 def channels_last(x: Tensor) -> Tensor:
     """Lay maps (B, C, H, W) out with channels last in memory, under the strides that such a tensor has.
 

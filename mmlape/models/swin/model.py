@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mmlape.errors import ConfigError, require_choice
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
-from mmlape.models.layers.patch_embed import PATCH_NORMS
+from mmlape.models.layers.patch_embed import norms_around
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, full_precision, growing_rates
 from mmlape.models.names import VARIANTS, name_models, resolve_arch
 from mmlape.models.position import AttentionSlot, Position, PositionType, Stream, joinings, resolve_position
@@ -344,8 +344,4 @@ def _check_sizes(img_size: tuple[int, int], patch_size: int, patch_norm: str) ->
     """Check sizes that the parts of the model would take without a word, and the norms of the stem."""
     if min(img_size) < patch_size:
         raise ConfigError(f'img_size={img_size} has a side smaller than patch_size={patch_size}')
-    if patch_norm in PATCH_NORMS and PATCH_NORMS[patch_norm][2] is not None:
-        fitting = ', '.join(name for name, norms in PATCH_NORMS.items() if norms[2] is None)
-        raise ConfigError(
-            f'patch_norm={patch_norm!r} norms tokens + PE, which Swin does not; choose one of: {fitting}'
-        )
+    norms_around(patch_norm)  # refuses norms of tokens + PE
