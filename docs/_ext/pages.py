@@ -108,7 +108,7 @@ def options() -> str:
 
 def _arguments(kind: type) -> Iterator[tuple[str, str, str]]:
     """Yield name, default and description of a constructor's arguments, with those that ``**kwargs`` passes on."""
-    done = {'self'} | ({'out_indices', 'out_type'} if issubclass(kind, AdapterMixin) else set())  # it has four maps
+    done = {'self'}
     for base in kind.__mro__:
         if '__init__' not in vars(base):
             continue

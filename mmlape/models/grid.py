@@ -15,6 +15,10 @@ Grid = tuple[int, int]
 """(rows, columns)"""
 OFFSET = 0.1
 """What DINOv2 adds to the sides of a grid before it computes the scale to it."""
+_SMOOTH = ('bilinear', 'bicubic')
+RESIZE_MODES = (*_SMOOTH, *(f'{mode}-{how}' for mode in _SMOOTH for how in ('corners', 'offset')))
+RESIZE_MODES += ('nearest', 'nearest-exact', 'area', 'tile')
+"""Modes of ``resize_map``, and 'tile' for ``tile_map``."""
 
 
 def ceil_div(dividend: int, divisor: int) -> int:
@@ -84,6 +88,20 @@ def tile_map(values: Tensor, src: Grid, dst: Grid) -> Tensor:
 def to_maps(tokens: Tensor, grid: Grid) -> Tensor:
     """View tokens (B, N, C) of a grid as maps (B, C, rows, columns)."""
     return tokens.transpose(1, 2).unflatten(-1, grid)
+
+
+def partition(x: Tensor, window: int) -> Tensor:
+    """Cut maps (B, H, W, C) of complete windows into (B * windows, N, C)."""
+    batch, height, width, channels = x.shape
+    x = x.view(batch, height // window, window, width // window, window, channels)
+    return x.transpose(2, 3).reshape(-1, window * window, channels)
+
+
+def assemble(windows: Tensor, grid: Grid, window: int) -> Tensor:
+    """Put windows (B * windows, N, C) together to maps (B, H, W, C)."""
+    (height, width), channels = grid, windows.shape[-1]
+    x = windows.view(-1, height // window, width // window, window, window, channels)
+    return x.transpose(2, 3).reshape(-1, height, width, channels)
 
 
 def channels_last(x: Tensor) -> Tensor:

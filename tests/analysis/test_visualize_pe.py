@@ -58,8 +58,9 @@ def attention_inputs(model, image):
     """(attention's input, what the tokens' norm gave it) of each layer's patch tokens, in a forward pass."""
     inputs, normed, hooks = [], [], []
     for block in model.blocks:
-        hooks.append(block.attn.register_forward_pre_hook(lambda module, args: inputs.append(args[0].clone())))
-        hooks.append(block.norm1.register_forward_hook(lambda module, args, out: normed.append(out.clone())))
+        norm = getattr(block, block.norm_name)
+        hooks.append(block.attention.register_forward_pre_hook(lambda module, args: inputs.append(args[0].clone())))
+        hooks.append(norm.register_forward_hook(lambda module, args, out: normed.append(out.clone())))
     model(image)
     for hook in hooks:
         hook.remove()
@@ -81,12 +82,15 @@ def test_what_attention_receives_beside_the_tokens(tiny_arch, joining, size, gra
 
 @pytest.mark.parametrize('joining', ['default', 'shared', 'unshared'])
 @pytest.mark.parametrize('patch_norm', ['none', 'dual'])
-def test_what_attention_receives_of_empty_tokens(tiny_arch, joining, patch_norm):
+@pytest.mark.parametrize('cls', [VisionTransformer, cvt])
+def test_what_attention_receives_of_empty_tokens(tiny_arch, joining, patch_norm, cls):
     """With a stem that gives zeros, and branches that add nothing, the stream holds the PE alone."""
-    model = vit(arch=tiny_arch, pe_joining=joining, patch_norm=patch_norm)
-    silent = [model.patch_embed.norm1 or model.patch_embed.proj]
-    silent += [part for block in model.blocks for part in (block.attn.proj, block.mlp.fc2)]
-    for part in silent:
+    model = vit(cls, tiny_arch, pe_joining=joining, patch_norm=patch_norm)
+    if cls is cvt:
+        stem, last = model.tokenizer, [block.linear2 for block in model.blocks]
+    else:
+        stem, last = model.patch_embed, [block.mlp.fc2 for block in model.blocks]
+    for part in (stem.norm1 or stem.proj, *last, *(block.attention.proj for block in model.blocks)):
         torch.nn.init.zeros_(part.weight)
         torch.nn.init.zeros_(part.bias)
     received = attention_inputs(model, torch.randn(1, 3, 40, 24))

@@ -165,7 +165,7 @@ def test_inspect_tells_what_a_file_is(tmp_path, kwargs, expected):
     assert found['parameters'].startswith(f'{count:,} in the backbone')
 
 
-ADAPTER_ONLY = dict(interaction_indexes=[[0, 0], [1, 1]], deform_num_heads=3)
+INTERACTIONS = dict(interaction_indexes=[[0, 0], [1, 1]])
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,12 @@ ADAPTER_ONLY = dict(interaction_indexes=[[0, 0], [1, 1]], deform_num_heads=3)
         (lambda: vit(pe_type='none', final_norm=False), {}, {}),
         (lambda: vit(img_size=(48, 16), with_cls_token=False), {}, dict(grid=(6, 2))),
         (lambda: VisionTransformer('deit-tiny', pe_joining='unshared'), dict(num_heads=3), {}),
-        (lambda: shallow_adapter(deform_ratio=0.5), {}, ADAPTER_ONLY),
+        (lambda: shallow_adapter(deform_ratio=0.5), {}, INTERACTIONS),
+        (lambda: shallow_adapter(in_channels=4, use_extra_extractor=False), {}, INTERACTIONS),
+        (lambda: shallow_adapter(pe_joining='lape', pe_norm='scalar-norm'), {}, INTERACTIONS),
+        (lambda: shallow_adapter(n_points=8), {}, INTERACTIONS),
     ],
-    ids=['lape', 'distilled', 'rpe', 'none', 'rows-and-columns', 'tiny', 'adapter'],
+    ids=['lape', 'distilled', 'rpe', 'none', 'rows-and-columns', 'tiny', 'adapter', 'parts', 'pe-norm', 'points'],
 )
 @pytest.mark.parametrize('own', [True, False], ids=['own', 'foreign'])
 def test_what_inspect_prints_loads_the_file(tmp_path, make, told, unknown, own):
@@ -198,14 +201,17 @@ def test_what_inspect_prints_loads_the_file(tmp_path, make, told, unknown, own):
         assert 'no square grid: add' in found['mind']
         options['init_cfg']['grid'] = unknown['grid']
         options['img_size'] = source.grid[0] * 8, source.grid[1] * 8
-    if 'deform_num_heads' in unknown:
-        assert 'leave no trace' in found['mind']
+    if 'interaction_indexes' in unknown:
+        assert 'leave no trace' in found['mind'] and ('n_points leaves no trace' in found['mind']) == (not own)
         options.update(unknown)
     assert '1 tensors of heads' in found['mind']
     model = MODELS.build(options)
     model.init_weights()
     assert_same(model, source)
     assert not model.load_report.resized and (model.grid == source.grid or not source.pe_names)
+    if 'interaction_indexes' in unknown and own:
+        image = torch.randn(1, source.in_channels, 32, 32)
+        assert all(torch.equal(a, b) for a, b in zip(model.eval()(image), source(image), strict=True))
 
 
 def test_the_heads_that_inspect_prints_divide_the_width():
@@ -251,6 +257,7 @@ def test_the_description_of_an_adapter_is_complete():
     )  # fmt: skip
     assert notes == [
         'windows, interaction_indexes and vit_feature_source leave no trace in a file',
+        'n_points leaves no trace in a file: 4 are assumed, and deform_num_heads follows from that',
         'the file does not say whether pe_joining is lape or lape-shared',
         'the file does not say whether pe_norm is layernorm or affine',
         "images: weights of DeiT and LaPE want ImageNet's mean and std, those of AugReg 127.5 for both",

@@ -139,12 +139,13 @@ def test_inspect_prints_the_shapes_of_the_public_archs(tmp_path, cls, arch, more
     assert 'img_size' not in found['to load it'], 'it is the default'
 
 
-def test_inspect_reads_a_segmentors_backbone(tmp_path):
-    tensors = {
-        f'backbone.{name}': value for name, value in new_token_vit(CeiT, out_type='featmap').state_dict().items()
-    }
+@FAMILIES
+def test_inspect_reads_a_segmentors_backbone(tmp_path, cls):
+    source = new_token_vit(cls, out_type='featmap', in_channels=1)
+    tensors = {f'backbone.{name}': value for name, value in source.state_dict().items()}
     found = inspect(save(tmp_path / 'a.pth', {**tensors, 'decode_head.x': torch.zeros(1)}, 'state_dict'))
-    assert "out_type='featmap'" in found['to load it']
+    assert ("out_type='featmap'" in found['to load it']) == (cls is CeiT)
+    assert 'in_channels=1' in found['to load it']
 
 
 def test_sinusoids_that_were_resized_are_loaded_as_they_are(tmp_path):

@@ -258,7 +258,7 @@ def test_an_adapters_description_keeps_stem_and_table(tmp_path):
         torch.save(content, tmp_path / 'own.pth')
         config = eval(inspect(tmp_path / 'own.pth')['to load it'].removeprefix('backbone='))
         config['vit']['model_args'] = TINY
-        config |= dict(layers=(0, 1), deform_num_heads=4)
+        config |= dict(layers=(0, 1))
         del config['type']
         model = TimmViTAdapter(**config).eval()
         model.init_weights()

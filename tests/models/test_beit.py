@@ -185,6 +185,7 @@ def test_the_pyramid_does_not_read_the_class_token():
         (lambda: ViTAdapter(ARCH, 64, with_cls_token=True, window_attn=True), 'needs with_cls_token=False'),
         (lambda: ViTPyramid(dict(ARCH, embed_dims=96), 64, out_indices=[0, 1]), 'made of four layers, or of one'),
         (lambda: ViTPyramid(ARCH, 64, patch_size=8), 'works with patch_size=16 only'),
+        (lambda: ViTPyramid(ARCH, 64, patch_padding='center'), "works with patch_padding='end' only"),
     ],
 )
 def test_bad_arguments(build, message):
@@ -198,6 +199,14 @@ def test_one_layer_can_fill_every_map():
     four.load_state_dict(one.state_dict())
     image = torch.randn(1, 3, 64, 32)
     assert all(torch.equal(a, b) for a, b in zip(one(image), four(image), strict=True))
+
+
+@pytest.mark.parametrize(('depth', 'layers'), [(1, [0, 0, 0, 0]), (2, [0, 0, 1, 1]), (12, [2, 5, 8, 11])])
+def test_maps_are_of_the_ends_of_four_parts(depth, layers):
+    arch = dict(embed_dims=32, num_layers=depth, num_heads=2, feedforward_channels=32)
+    model = randomise(ViTPyramid(arch, 32))
+    assert model.out_indices == layers
+    assert [out.shape[2:] for out in model(torch.randn(1, 3, 64, 32))] == [(16, 8), (8, 4), (4, 2), (2, 1)]
 
 
 @pytest.mark.parametrize(

@@ -305,6 +305,7 @@ def test_frozen_stages():
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert trained == {name for name in model.state_dict() if name.startswith(('layers.1.', 'norm1.'))}
     assert not model.layers[0].blocks[0].training and model.layers[1].blocks[0].training
+    assert not model.pos_drop.training
     model(torch.randn(1, 3, 32, 32))[1].sum().backward()
     assert not [n for n, p in swin(frozen_stages=0).named_parameters() if n.startswith('patch') == p.requires_grad]
 
@@ -377,6 +378,7 @@ def test_windows_of_a_plain_vit_take_bias_tables_too():
         (dict(pe_type='none', pe_joining='lape'), "cannot join pe_type='none'; choose pe_joining from: default"),
         (dict(pe_type='learnable', pe_hierarchy='window'), 'choose one of: merge, stage'),
         (dict(pe_hierarchy='stage'), "pe_hierarchy='stage' would have no effect"),
+        (dict(interpolate_mode='bicubik'), "unknown interpolate_mode='bicubik'"),
         (dict(patch_norm='post-posemb'), 'choose one of: none, dual, pre, post, learnable-only'),
     ],
 )  # fmt: skip

@@ -268,7 +268,7 @@ def test_frozen_stages(cls):
     trained = {name.partition('.')[0] for name, p in model.named_parameters() if p.requires_grad}
     later = {'lca', 'pos_layer_embed'} if cls is CeiT else set()
     assert trained == {'blocks', 'norm'} | later
-    assert [layer.training for layer in model.blocks] == [False, False, True]
+    assert [layer.training for layer in model.blocks] == [False, False, True] and not model.pos_drop.training
     assert not any(part.training for part in getattr(model, STEMS[cls]).modules())
 
 

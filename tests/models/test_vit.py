@@ -197,6 +197,7 @@ def test_frozen_stages(tiny_arch):
     assert trained == {'2', '3'}
     assert not any(p.requires_grad for p in (model.cls_token, model.pos_embed, model.patch_embed.proj.weight))
     assert not model.blocks[1].training and model.blocks[2].training
+    assert not model.pos_drop.training and VisionTransformer(tiny_arch, 32, 8).train().pos_drop.training
 
 
 def test_layer_depths_put_a_pe_norm_with_its_layer(tiny_arch):
@@ -221,6 +222,10 @@ def test_layer_depths_put_a_pe_norm_with_its_layer(tiny_arch):
         (dict(with_cls_token=False), "out_type='cls_token' needs with_cls_token=True"),
         (dict(window_attn=[True, False]), 'window_attn has 2 entries for 4 layers'),
         (dict(window_attn=True), 'window_attn needs with_cls_token=False'),
+        (dict(patch_padding='left'), "unknown patch_padding='left'; choose one of: end, center"),
+        (dict(interpolate_mode='bicubik'), "unknown interpolate_mode='bicubik'; choose one of: bilinear, bicubic,"),
+        (dict(pe_type='rpe', interpolate_mode='tile'), "'tile' repeats an absolute PE, but pe_type='rpe' has tables"),
+        (dict(pe_type='sasa', interpolate_mode='tile'), "but pe_type='sasa' has tables of offsets"),
     ],
 )
 def test_what_cannot_work_is_refused(tiny_arch, kwargs, message):

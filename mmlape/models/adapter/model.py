@@ -36,7 +36,8 @@ from mmlape.registry import MODELS
 
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
 """Arguments of the ViT that the adapter's parts take too."""
-FIXED = (('num_registers', 0), ('final_norm', False))
+FIXED = (('num_registers', 0), ('final_norm', False), ('out_indices', -1), ('out_type', 'featmap'))
+FIXED += (('patch_padding', 'end'),)
 PATCHES = (16, 14)
 STRIDES = (4, 8, 16, 32)
 DEFORM: dict[str, dict[str, Any]] = {
@@ -226,7 +227,8 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         layer_scale_init_value: Initial LayerScale gammas.
         with_cls_token: Whether a class token runs along, as in the public segmentation code over BEiT and DINOv2; the
             pyramid does not read it. A PE table has the row that a checkpoint has for it in any case.
-        **kwargs: Of ``VisionTransformer``. There are no registers and no final norm; ``patch_size`` is 16 or 14.
+        **kwargs: Of ``VisionTransformer``. There are no registers, no final norm and no other outputs than the four
+            maps; ``patch_size`` is 16 or 14, and images are padded at their end.
 
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
@@ -266,7 +268,6 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
                 raise ConfigError(f'ViTAdapter works with {key}={only!r} only, not {kwargs[key]!r}')
         if kwargs.get('patch_size', PATCHES[0]) not in PATCHES:
             raise ConfigError(f'ViTAdapter works with patch_size=16 or 14 only, not {kwargs["patch_size"]!r}')
-        kwargs.setdefault('out_type', 'featmap')
         shared = dict(layer_scale_init_value=layer_scale_init_value, with_cls_token=with_cls_token)
         super().__init__(arch, img_size, **shared, **kwargs)
         self.add_encodings()  # drawn before the adapter's parts
@@ -283,6 +284,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
             **{key: kwargs[key] for key in SHARED if key in kwargs},
         )
         self.strides = AdapterMixin.strides
+        self.recorded_arguments['n_points'] = n_points
 
     def table_tokens(self) -> dict[str, int]:
         """Return the class row of the pretraining, which a model without that token has as well."""
@@ -299,7 +301,7 @@ def resolve_interactions(indexes: Sequence[Sequence[int]] | None, num_layers: in
         bounds = [round(i * num_layers / 4) for i in range(5)]
         return list(zip(bounds, bounds[1:]))
     ranges = [(pair[0], pair[-1] + 1) for pair in indexes]
-    starts, stops = zip(*ranges)
-    if starts != (0, *stops[:-1]) or stops[-1] != num_layers or any(a >= b for a, b in ranges):
+    starts, stops = [start for start, _ in ranges], [0, *(stop for _, stop in ranges)]
+    if starts != stops[:-1] or stops[-1] != num_layers or any(a >= b for a, b in ranges):
         raise ConfigError(f'interaction_indexes={indexes} must cover the {num_layers} layers in order, without gaps')
     return ranges

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mmlape.checkpoint.loading import LoadReport, load_pretrained
 from mmlape.errors import ConfigError, require_choice
 from mmlape.models.base.checkpoint import CheckpointAdapter
-from mmlape.models.grid import Grid, ceil_div
+from mmlape.models.grid import RESIZE_MODES, Grid, ceil_div
 from mmlape.models.position import Position, Stream, resolve_position
 
 
@@ -100,8 +100,9 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
         order of random initial values is then its own), and ``frozen_stages`` is applied.
 
         Raises:
-            ConfigError: If the layers lack something that ``position`` says.
+            ConfigError: If the layers lack something that ``position`` says, or for an unknown ``interpolate_mode``.
         """
+        require_choice('interpolate_mode', self.interpolate_mode, RESIZE_MODES)
         self.add_tables(self.num_layers)
         self.add_encodings()
         self._check_layers()
@@ -229,7 +230,7 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
         """Return the modules that ``frozen_stages`` freezes."""
         if self.frozen_stages < 0:
             return []
-        names = [name.rstrip('.') for name in self.embedding_names]
+        names = [*(name.rstrip('.') for name in self.embedding_names), 'pos_drop']
         embeddings = [getattr(self, name, None) for name in names]
         layers = self.all_layers[: self.frozen_stages]
         return [part for part in embeddings if isinstance(part, nn.Module)] + list(layers)

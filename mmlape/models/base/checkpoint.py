@@ -7,7 +7,7 @@ An adapter has no state. Methods get the class of the backbone (``kind``) where 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from inspect import signature
 from types import MappingProxyType
@@ -17,8 +17,9 @@ import torch
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
-from mmlape.checkpoint.key_maps import Layout, Weights
+from mmlape.checkpoint.key_maps import Layout, Tensors, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport, summary_of_resized
+from mmlape.checkpoint.records import mismatch
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.base.tensor_names import (
@@ -156,8 +157,8 @@ class CheckpointAdapter:
         if position.absolute is not None or position.inside:
             fit_pe_norms(model, position.joining.name, tensors, options, report)
         grid = options.grid or weights.grid
-        pe_type = weights.recorded.get('pe_type')
-        recorded = pe_type is not None and pe_type == self.record(model).get('pe_type')
+        pe_type = {key: value for key, value in weights.recorded.items() if key == 'pe_type'}
+        recorded = bool(pe_type) and not mismatch(pe_type, self.record(model))
         for name in model.pe_names:
             if name in tensors:
                 stored = self.infer_table_tokens(model, weights, grid)
@@ -226,6 +227,7 @@ class ShapesAdapter(CheckpointAdapter):
         stem: The name of the module that makes tokens of an image.
         widths: Entries of ``arch`` that are widths, with the tensors that have so many rows.
         without: Arguments of a file that has no tensor of a name.
+        channels: Returns the channels of the images from the tensors of a file.
 
     Attributes:
         class_token: The name of the class token, which has a row of the PE tables.
@@ -240,9 +242,10 @@ class ShapesAdapter(CheckpointAdapter):
         stem: str,
         widths: Mapping[str, str],
         without: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+        channels: Callable[[Tensors], int] = lambda tensors: 3,
     ):
         super().__init__(signs)
-        self.stem, self.widths, self.without = stem, widths, without
+        self.stem, self.widths, self.without, self.channels = stem, widths, without, channels
 
     def infer_shape(self, weights: Weights) -> dict[str, Any]:
         """Return the argument ``arch`` of the model but for ``num_heads``."""
@@ -259,17 +262,18 @@ class ShapesAdapter(CheckpointAdapter):
         return self.names.infer_position(weights, prefix=int(self.class_token in weights.tensors))
 
     def infer(self, kind: type, weights: Weights) -> Description:
-        """Infer shapes, position encodings and norms of the stem."""
+        """Infer shapes, channels of the images, position encodings and norms of the stem."""
         shape, position = self.infer_shape(weights), self.infer_position(weights)
         rows, config, notes = self.names.describe(weights, position)
         lacking = [options for name, options in self.without.items() if name not in weights.tensors]
         options = {key: value for own in lacking for key, value in own.items()}
         patch_norm = self.names.infer_patch_norm(weights, self.stem)
-        heads = self.names.infer_heads(weights)
+        heads, channels = self.names.infer_heads(weights), self.channels(weights.tensors)
         arch = dict(shape, num_heads=heads or usual_heads(shape['embed_dims'], channels=64))
         default = signature(kind).parameters['img_size'].default
         config = dict(arch=arch, **config, **position.img_size(self.infer_patch_size(kind, shape), default), **options)
         config |= {} if patch_norm == 'none' else {'patch_norm': patch_norm}
+        config |= {} if channels == 3 else {'in_channels': channels}
         rows = {**shape, **options, **rows, 'patch_norm': patch_norm}
         return Description(rows, config, [*([] if heads else [HEADS_ASSUMED]), *notes])
 

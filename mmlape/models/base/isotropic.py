@@ -29,13 +29,13 @@ class IsotropicBackbone(BaseBackbone):
 
     Attributes:
         arch: Widths, depth and heads.
-        final_norm_name: The name of the norm after the last layer, which may be None.
+        norm: The norm after the last layer, which may be None.
     """
 
-    final_norm_name: ClassVar[str] = 'norm'
     out_types: ClassVar[tuple[str, ...]] = OUT_TYPES
     prefix_tokens: tuple[str, ...] = ('cls_token',)
     arch: dict[str, Any]
+    norm: nn.Module | None
 
     # building
 
@@ -108,11 +108,6 @@ class IsotropicBackbone(BaseBackbone):
 
     # running
 
-    @property
-    def final_norm(self) -> nn.Module | None:
-        """The norm after the last layer."""
-        return getattr(self, self.final_norm_name)
-
     def add_position(self, x: Tensor, hw: Grid) -> tuple[Tensor, Stream]:
         """Put the prefix tokens before tokens (B, N, D), and let the PE enter.
 
@@ -142,7 +137,7 @@ class IsotropicBackbone(BaseBackbone):
 
     def normed(self, x: Tensor, last: bool) -> Tensor:
         """Return the tokens (B, P + N, D) of a layer that is returned; the final norm applies to the last layer."""
-        return self.final_norm(x) if last and self.final_norm is not None else x
+        return self.norm(x) if last and self.norm is not None else x
 
     def format(self, x: Tensor, hw: Grid) -> Tensor | tuple[Tensor, ...]:
         """Return tokens (B, P + N, D) of a layer in the form that ``out_type`` says."""
@@ -155,5 +150,5 @@ class IsotropicBackbone(BaseBackbone):
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the prefix tokens that do not run along, and the final norm if there is none."""
-        norm = () if self.final_norm is not None else (f'{self.final_norm_name}.',)
+        norm = () if self.norm is not None else ('norm.',)
         return super().absent_parts() + norm

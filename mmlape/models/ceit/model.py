@@ -70,6 +70,7 @@ class CeiT(IsotropicBackbone):
             stem_channels='i2t.backbone.conv.weight',
         ),
         without={'pos_layer_embed': dict(out_type='featmap')},
+        channels=lambda tensors: tensors['i2t.backbone.conv.weight'].shape[1],
     )
     embedding_names = ('i2t.',)
     patch_size = 16

@@ -63,6 +63,7 @@ class CompactCheckpointAdapter(ShapesAdapter):
             signs=(),
             stem='tokenizer',
             widths=dict(embed_dims='norm.weight', feedforward_channels='blocks.0.linear1.weight'),
+            channels=lambda tensors: tensors['tokenizer.conv_layers.0.0.weight'].shape[1],
         )
 
     def infer_shape(self, weights: Weights) -> dict[str, Any]:
@@ -83,10 +84,8 @@ class CompactCheckpointAdapter(ShapesAdapter):
         return patch_side(shape['tokenizer'])
 
     def infer(self, kind: type, weights: Weights) -> Description:
-        """Infer shapes, position encodings, norms of the stem, channels of the images, and a model without pooling."""
+        """Infer what ``ShapesAdapter`` does, and a model without pooling."""
         rows, config, notes = super().infer(kind, weights)
-        channels = weights.tensors['tokenizer.conv_layers.0.0.weight'].shape[1]
-        config |= {} if channels == 3 else {'in_channels': channels}
         if CLASS_TOKEN not in weights.tensors and not weights.has(POOL):
             config['out_type'] = 'featmap'
         if weights.normalisation is None:

@@ -103,3 +103,8 @@ class CompactLayer(BaseTransformerLayer):
         x, attn_input, pe = self.join(x, pe)
         x = self.norm1(x + self.drop_path(self.self_attn(attn_input, hw)))
         return x + self.drop_path(self.linear2(F.gelu(self.linear1(x)))), pe
+
+    def join_position(self, x: Tensor, pe: Stream) -> tuple[Tensor, Tensor, Stream]:
+        """Return what ``BaseTransformerLayer`` does; the norm of the stream also norms a PE in it."""
+        x, seen, pe = super().join_position(x, pe)
+        return self.norm1(x), seen, pe

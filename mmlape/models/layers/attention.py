@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
-from mmlape.models.grid import Grid, ceil_div
+from mmlape.models.grid import Grid, assemble, ceil_div, partition
 from mmlape.models.layers.biased import biased_attention
 from mmlape.models.layers.linear import Linear
 from mmlape.models.position import AttentionInput, AttentionPosition, AttentionSlot, attaching
@@ -130,16 +130,12 @@ class MultiheadAttention(nn.Module):
 
     def _windowed(self, qkv: Tensor, hw: Grid) -> Tensor:
         (height, width), s = hw, self.window_size
-        batch, heads, d = qkv.shape[0], *qkv.shape[3:]
-        qkv = qkv.reshape(batch, height, width, -1)
-        rows, columns = ceil_div(height, s), ceil_div(width, s)
-        border = (0, 0, 0, columns * s - width, 0, rows * s - height)
-        qkv, bias = F.pad(qkv, border), self._bias()
+        grid = (ceil_div(height, s) * s, ceil_div(width, s) * s)
+        border = (0, 0, 0, grid[1] - width, 0, grid[0] - height)
+        qkv, bias = F.pad(qkv.flatten(2).unflatten(1, hw), border), self._bias()  # (B, H, W, 3 D)
         if self.pads_tokens and bias is not None:
             of_image = F.pad(qkv.new_ones(height, width, 1), border)
             qkv = torch.where(of_image > 0, qkv, bias.to(qkv.dtype))  # the projection of zero
-        qkv = qkv.view(batch, rows, s, columns, s, 3, heads, d).permute(5, 0, 1, 3, 6, 2, 4, 7)
-        q, k, v = qkv.reshape(3, batch * rows * columns, heads, s * s, d)
-        out = self._attend(q, k, v, (s, s)).view(batch, rows, columns, heads, s, s, d)
-        out = out.permute(0, 1, 4, 2, 5, 3, 6).reshape(batch, rows * s, columns * s, heads * d)
-        return out[:, :height, :width].reshape(batch, height * width, heads * d)
+        windows = partition(qkv, s).unflatten(-1, (3, self.num_heads, -1))
+        out = assemble(self._global(windows, (s, s)), grid, s)
+        return out[:, :height, :width].flatten(1, 2)

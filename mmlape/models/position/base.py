@@ -26,6 +26,14 @@ class AttentionSlot(NamedTuple):
     interpolate_mode: str = 'bicubic'  # how tables are resized to other grids
     window: bool = False  # whether the grid is that of a window, whatever the size of the image
 
+    def require_resize(self, name: str) -> None:
+        """Raise ConfigError if an encoding's tables of offsets cannot be resized to the grid of another image."""
+        if self.interpolate_mode == 'tile' and not self.window:
+            raise ConfigError(
+                f"interpolate_mode='tile' repeats an absolute PE, but pe_type={name!r} has tables of offsets, which "
+                "would have to be resized; choose another mode, such as 'bicubic', or attention in windows"
+            )
+
 
 class AbsolutePosition(ABC):
     """An absolute position embedding w: a table with a row for each token, which never depends on the image.

@@ -20,7 +20,7 @@ from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid, resize_map
 from mmlape.models.position.absolute import sincos_2d
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
-from mmlape.models.position.irpe import Buckets, ImageRPE
+from mmlape.models.position.irpe import Buckets, ImageRPE, gathered
 from mmlape.registry import POSITION_ENCODINGS
 
 
@@ -52,12 +52,6 @@ class AxialDeepLab(_Clipped):
     sides = 'qkv'
 
 
-def _gathered(x: Tensor, table: Tensor, ids: Tensor) -> Tensor:
-    """Return x_i . table[ids[i, j]], (B, heads, N, N), of x (B, heads, N, d) and a table (d, T) or (heads, d, T)."""
-    scores = x @ table
-    return scores.gather(-1, ids.expand(*scores.shape[:2], -1, -1))
-
-
 class _Bucketed(AttentionPosition):
     """Offsets in product buckets with h; pairs with a prefix token have a bucket of their own."""
 
@@ -86,8 +80,8 @@ class Huang(_Bucketed):
     def logits(self, attn: nn.Module, q: Tensor, k: Tensor, grid: Grid) -> Tensor:
         """Return both terms, (B, heads, N, N)."""
         ids, scale = self.ids(grid, q.device), attn.head_dims**-0.5
-        of_keys = _gathered(k * scale, attn.rpe_table, ids.mT).mT
-        return (_gathered(q * scale, attn.rpe_table, ids) + of_keys).to(q.dtype)
+        of_keys = gathered(k * scale, attn.rpe_table, ids.mT).mT
+        return (gathered(q * scale, attn.rpe_table, ids) + of_keys).to(q.dtype)
 
     def found_in(self, attn: dict[str, Tensor]) -> bool:
         """Check for the table."""
@@ -128,7 +122,7 @@ class TransformerXL(_Bucketed):
         table = attn.rpe_proj(waves).unflatten(-1, (attn.num_heads, -1)).permute(1, 2, 0)  # (heads, d, buckets)
         scale = attn.head_dims**-0.5
         of_keys = (attn.rpe_key_bias * scale) @ k.mT  # (B, heads, 1, N)
-        of_offsets = _gathered((q + attn.rpe_offset_bias) * scale, table, self.ids(grid, q.device))
+        of_offsets = gathered((q + attn.rpe_offset_bias) * scale, table, self.ids(grid, q.device))
         return (of_keys + of_offsets).to(q.dtype)
 
     def found_in(self, attn: dict[str, Tensor]) -> bool:
@@ -154,6 +148,7 @@ class Sasa(AttentionPosition):
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register ``rpe_rows`` and ``rpe_columns``, (2 n - 1, d / 2) for a side of n."""
         super().attach(attn, slot)
+        slot.require_resize('sasa')
         if attn.head_dims % 2:
             raise ConfigError(f"pe_type='sasa' halves the channels of a head: {attn.head_dims} of them cannot be")
         for name, side in zip(('rpe_rows', 'rpe_columns'), slot.grid):
@@ -166,7 +161,7 @@ class Sasa(AttentionPosition):
         cells = torch.cartesian_prod(*(torch.arange(side, device=q.device) for side in grid)).mT
         tables = self.resize({'rpe_rows': attn.rpe_rows, 'rpe_columns': attn.rpe_columns}, self.slot.grid, grid)
         for part, table, cell, side in zip(parts, tables.values(), cells, grid):
-            total = total + _gathered(part, table.mT, cell[:, None] - cell + side - 1)
+            total = total + gathered(part, table.mT, cell[:, None] - cell + side - 1)
         return nn.functional.pad(total, (prefix, 0, prefix, 0)).to(q.dtype)
 
     def resize(self, stored: dict[str, Tensor], src: Grid, dst: Grid | None = None) -> dict[str, Tensor]:

@@ -133,6 +133,12 @@ def _ratios(beta: int) -> str:
     return f'{beta / 2:g} <= ratio < {(beta + 1) / 2:g}'
 
 
+def gathered(x: Tensor, table: Tensor, ids: Tensor) -> Tensor:
+    """Return x_i . table[ids[i, j]], (B, heads, N, N), of x (B, heads, N, d) and a table (d, T) or (heads, d, T)."""
+    scores = x @ table
+    return scores.gather(-1, ids.expand(*scores.shape[:2], -1, -1))
+
+
 @POSITION_ENCODINGS.register_module('irpe')
 class ImageRPE(AttentionPosition):
     """iRPE; buckets depend on offsets only, so its tables serve any grid and any window.
@@ -213,8 +219,7 @@ class ImageRPE(AttentionPosition):
         if self.mode == 'bias':
             term = table[:, ids][None]  # (1, heads or 1, N, N)
             return term * scale if self.buckets.reading == 'paper' else term
-        scores = (x * scale) @ table  # (B, heads, N, buckets)
-        return scores.gather(-1, ids.expand(*scores.shape[:2], -1, -1))
+        return gathered(x * scale, table, ids)
 
     def values(self, attn: nn.Module, weights: Tensor, grid: Grid) -> Tensor | None:
         """Return the term of the values, (B, heads, N, d), from attention's weights (B, heads, N, N)."""

@@ -85,6 +85,7 @@ class RelativePositionBias(OffsetBias):
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Register the table, the index of its own grid, and in the normed form ``pe_norm``."""
         super().attach(attn, slot)
+        slot.require_resize('rpe')
         grid = slot.grid
         entries = (2 * grid[0] - 1) * (2 * grid[1] - 1)
         table = torch.zeros(entries, attn.num_heads)

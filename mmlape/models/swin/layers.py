@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
-from mmlape.models.grid import Grid, cached_tensor, ceil_div
+from mmlape.models.grid import Grid, assemble, cached_tensor, ceil_div, partition
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.patch_embed import PatchEmbed
@@ -42,20 +42,6 @@ def apart_in(grid: Grid, window: int, shift: int, device: torch.device) -> Tenso
     rows, columns = ((torch.arange(side, device=device) >= side - shift).int() for side in grid)
     parts = partition((2 * rows[:, None] + columns)[None, ..., None], window)[..., 0]  # (windows, N)
     return parts[:, :, None] != parts[:, None]
-
-
-def partition(x: Tensor, window: int) -> Tensor:
-    """Cut maps (B, H, W, C) of complete windows into (B * windows, N, C)."""
-    batch, height, width, channels = x.shape
-    x = x.view(batch, height // window, window, width // window, window, channels)
-    return x.transpose(2, 3).reshape(-1, window * window, channels)
-
-
-def assemble(windows: Tensor, grid: Grid, window: int) -> Tensor:
-    """Put windows (B * windows, N, C) together to maps (B, H, W, C)."""
-    (height, width), channels = grid, windows.shape[-1]
-    x = windows.view(-1, height // window, width // window, window, window, channels)
-    return x.transpose(2, 3).reshape(-1, height, width, channels)
 
 
 def _windows(x: Tensor, hw: Grid, grid: Grid, side: int, shift: int) -> Tensor:

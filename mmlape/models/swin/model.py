@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mmlape.errors import ConfigError, require_choice
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
-from mmlape.models.layers.patch_embed import PATCH_NORMS
+from mmlape.models.layers.patch_embed import norms_around
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, full_precision, growing_rates
 from mmlape.models.names import VARIANTS, name_models, resolve_arch
 from mmlape.models.position import AttentionSlot, Position, PositionType, Stream, joinings, resolve_position
@@ -282,12 +282,12 @@ class SwinTransformer(BaseBackbone):
         return super().get_layer_depth(param_name, prefix)
 
     def frozen_modules(self) -> list[nn.Module]:
-        """Return the stem, and the first ``frozen_stages`` stages with the norms of their outputs."""
+        """Return the embeddings, and the first ``frozen_stages`` stages with the norms of their outputs."""
         if self.frozen_stages < 0:
             return []
         norms = [f'norm{stage}' for stage in self.out_indices if stage < self.frozen_stages]
         stages = list(self.layers[: self.frozen_stages])
-        return [self.patch_embed, *stages, *(getattr(self, name) for name in norms)]
+        return [self.patch_embed, self.pos_drop, *stages, *(getattr(self, name) for name in norms)]
 
 
 def _resolve_arch(arch: str | dict) -> dict:
@@ -344,8 +344,4 @@ def _check_sizes(img_size: tuple[int, int], patch_size: int, patch_norm: str) ->
     """Check sizes that the parts of the model would take without a word, and the norms of the stem."""
     if min(img_size) < patch_size:
         raise ConfigError(f'img_size={img_size} has a side smaller than patch_size={patch_size}')
-    if patch_norm in PATCH_NORMS and PATCH_NORMS[patch_norm][2] is not None:
-        fitting = ', '.join(name for name, norms in PATCH_NORMS.items() if norms[2] is None)
-        raise ConfigError(
-            f'patch_norm={patch_norm!r} norms tokens + PE, which Swin does not; choose one of: {fitting}'
-        )
+    norms_around(patch_norm)  # refuses norms of tokens + PE

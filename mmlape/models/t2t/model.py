@@ -75,6 +75,7 @@ class T2TViT(IsotropicBackbone):
         ),
         # only performers have random features
         without={'tokens_to_token.attention1.w': dict(tokens_type='transformer')},
+        channels=lambda tensors: len(tensors['tokens_to_token.attention1.norm1.weight']) // 7**2,  # of the first split
     )
     embedding_names = ('tokens_to_token.',)
     patch_size = 16

@@ -13,7 +13,7 @@ from mmlape.checkpoint.key_maps import Layout, Tensors, Weights, rename_keys
 from mmlape.checkpoint.loading import LoadOptions, LoadReport
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
-from mmlape.models.adapter.checkpoint import infer_options
+from mmlape.models.adapter.checkpoint import POINTS_ASSUMED, infer_options
 from mmlape.models.base.checkpoint import CheckpointAdapter, fit_pe_norms
 from mmlape.models.base.tensor_names import Description
 from mmlape.models.grid import Grid, square_grid
@@ -262,10 +262,9 @@ class TimmViTAdapterCheckpointAdapter(TimmCheckpointAdapter):
         config = dict(vit=vit, mode=mode)
         if vit.get('patch_size', 16) != 16:
             config['patch14'] = 'resize-image'
-        config |= infer_options(
-            weights.tensors, int(rows['width']), {'deform_ratio': 0.5} if mode == 'read-only' else {}
-        )
-        notes = ['layers, deform_num_heads and vit_feature_source leave no trace in a file', *notes]
+        defaults = dict(deform_num_heads=16, deform_ratio=0.5) if mode == 'read-only' else {}
+        config |= infer_options(weights, int(rows['width']), defaults)
+        notes = ['layers and vit_feature_source leave no trace in a file', POINTS_ASSUMED, *notes]
         return Description(rows, config, notes)
 
     def may_be_new(self, model: nn.Module, name: str, weights: Weights, options: LoadOptions) -> bool:

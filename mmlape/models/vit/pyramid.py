@@ -25,6 +25,7 @@ from mmlape.registry import MODELS
 
 STRIDES = (4, 8, 16, 32)
 FIXED = (('num_registers', 0), ('final_norm', False), ('patch_size', 16), ('out_type', 'featmap'))
+FIXED += (('patch_padding', 'end'),)
 PARTS = ('norm1.', 'norm2.', 'norm3.', 'norm4.', 'up1.', 'up2.')
 
 
@@ -68,7 +69,8 @@ class ViTPyramid(VisionTransformer):
         up_norm_cfg: Of the norm between the two deconvolutions; GroupNorm with 32 groups by default.
         layer_scale_init_value: Initial LayerScale gammas.
         with_cls_token: Whether a class token runs along; no map has it. A PE table has its row in any case.
-        **kwargs: Of ``VisionTransformer``. There are no registers and no final norm; ``patch_size`` is 16.
+        **kwargs: Of ``VisionTransformer``. There are no registers and no final norm; ``patch_size`` is 16, and images
+            are padded at their end.
 
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
@@ -93,7 +95,7 @@ class ViTPyramid(VisionTransformer):
         shared = dict(layer_scale_init_value=layer_scale_init_value, with_cls_token=with_cls_token)
         super().__init__(arch, img_size, out_indices=-1 if out_indices is None else out_indices, **shared, **kwargs)
         if out_indices is None:
-            self.out_indices = [round((i + 1) * self.num_layers / 4) - 1 for i in range(4)]
+            self.out_indices = [max(0, round((i + 1) * self.num_layers / 4) - 1) for i in range(4)]
         if len(self.out_indices) not in (1, 4):
             raise ConfigError(f'out_indices={out_indices!r}: a pyramid is made of four layers, or of one')
         self.strides, dims = STRIDES, self.embed_dims
