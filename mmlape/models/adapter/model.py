@@ -36,8 +36,7 @@ from mmlape.registry import MODELS
 
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
 """Arguments of the ViT that the adapter's parts take too."""
-FIXED = (('num_registers', 0), ('final_norm', False), ('out_indices', -1), ('out_type', 'featmap'))
-FIXED += (('patch_padding', 'end'),)
+FIXED = dict(num_registers=0, final_norm=False, out_indices=-1, out_type='featmap', patch_padding='end')
 PATCHES = (16, 14)
 STRIDES = (4, 8, 16, 32)
 DEFORM: dict[str, dict[str, Any]] = {
@@ -263,7 +262,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         with_cls_token: bool = False,
         **kwargs,
     ):
-        for key, only in FIXED:
+        for key, only in FIXED.items():
             if kwargs.setdefault(key, only) != only:
                 raise ConfigError(f'ViTAdapter works with {key}={only!r} only, not {kwargs[key]!r}')
         if kwargs.get('patch_size', PATCHES[0]) not in PATCHES:

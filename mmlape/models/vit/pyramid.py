@@ -24,8 +24,7 @@ from mmlape.models.vit.model import VisionTransformer
 from mmlape.registry import MODELS
 
 STRIDES = (4, 8, 16, 32)
-FIXED = (('num_registers', 0), ('final_norm', False), ('patch_size', 16), ('out_type', 'featmap'))
-FIXED += (('patch_padding', 'end'),)
+FIXED = dict(num_registers=0, final_norm=False, patch_size=16, out_type='featmap', patch_padding='end')
 PARTS = ('norm1.', 'norm2.', 'norm3.', 'norm4.', 'up1.', 'up2.')
 
 
@@ -89,7 +88,7 @@ class ViTPyramid(VisionTransformer):
         with_cls_token: bool = False,
         **kwargs,
     ):
-        for key, only in FIXED:
+        for key, only in FIXED.items():
             if kwargs.setdefault(key, only) != only:
                 raise ConfigError(f'ViTPyramid works with {key}={only!r} only, not {kwargs[key]!r}')
         shared = dict(layer_scale_init_value=layer_scale_init_value, with_cls_token=with_cls_token)
