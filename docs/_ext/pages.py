@@ -124,7 +124,7 @@ def _arguments(kind: type) -> Iterator[tuple[str, str, str]]:
         if 'kwargs' not in passed:
             return
         fixed = getattr(sys.modules[base.__module__], 'FIXED', ())  # the base's, which have one value here
-        done |= {*parameters, *passed, *(key for key, _ in fixed)}
+        done |= {*parameters, *passed, *fixed}
 
 
 def _described(kind: type, name: str) -> str:
