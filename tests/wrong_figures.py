@@ -703,7 +703,7 @@ BY_FILE = {
          'derive_seed(runner.seed, 0, rank, _MODEL_STREAM)'),
         ('seeds: the same in every process', 'rank = runner.rank if runner.diff_rank_seed else 0', 'rank = 0'),
         ('record: a resumed run evaluates in the middle of an epoch', 'if not by_iter and loop.iter % len', 'if by_iter and loop.iter % len'),
-        ("record: NumPy's numbers are none", " or (hasattr(value, 'dtype') and math.prod(value.shape) == 1)", ''),
+        ("record: NumPy's numbers are none", "if hasattr(value, 'item') and", 'if False and'),
         ('record: less is ignored', "hook.rules[0] != 'less'", 'True'),
         ('record: costs of the part before are forgotten',
          "self.earlier = runner.record.fields.get('cost') or {}", 'self.earlier = {}'),

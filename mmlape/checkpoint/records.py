@@ -65,7 +65,8 @@ def stored_normalisation(content: Mapping, recorded: Mapping, path: str | Path) 
     meta, args = content.get('meta'), content.get('args')
     meta = meta if isinstance(meta, Mapping) else {}
     args = vars(args) if isinstance(args, Namespace) else {}
-    usual, code = (IMAGENET, 'DeiT') if args.get('imagenet_default_mean_and_std', True) else (HALF, 'BEiT')
+    usual = IMAGENET if args.get('imagenet_default_mean_and_std', True) else HALF
+    code = 'BEiT' if 'imagenet_default_mean_and_std' in args else 'DeiT'
     sources = [
         _make(recorded, 1, 'recorded'),
         _make(_preprocessor(meta.get('cfg')), 1, 'data_preprocessor of the stored config'),

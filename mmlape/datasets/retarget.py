@@ -102,7 +102,7 @@ def _limit_top_k(cfg: Config, num_classes: int) -> list[str]:
     for key in (f'{split}_evaluator' for split in SPLITS):
         evaluators = cfg.get(key) or []
         for evaluator in evaluators if isinstance(evaluators, list) else [evaluators]:
-            topk = evaluator.get('topk')
+            topk = evaluator.get('topk') if str(evaluator.get('type')).endswith('Accuracy') else None
             ks = (topk,) if isinstance(topk, int) else tuple(topk or ())
             if max(ks, default=0) > num_classes:
                 evaluator['topk'] = tuple(k for k in ks if k <= num_classes) or (1,)

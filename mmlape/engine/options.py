@@ -54,7 +54,8 @@ def import_modules(names: Iterable[str]) -> None:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            raise ConfigError(f'--import {name}: {error}; PYTHONPATH=FOLDER adds a folder with modules') from error
+            hint = '; PYTHONPATH=FOLDER adds a folder with modules' if error.name == name else ''
+            raise ConfigError(f'--import {name}: {error}{hint}') from error
 
 
 def seed(text: str) -> int:

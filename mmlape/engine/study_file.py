@@ -170,11 +170,6 @@ class _Loader(yaml.SafeLoader):
         twice = next((key for key in keys if keys.count(key) > 1), None)
         if twice is not None:
             raise yaml.constructor.ConstructorError(None, None, f"'{twice}' is given twice", node.start_mark)
-        for key, value in node.value:
-            if key.value in ('arms', 'bases') and isinstance(value, yaml.CollectionNode):
-                for item in value.value:  # names are read as they are written, 16 and 1e-3 too
-                    name = item[0] if isinstance(item, tuple) else item
-                    name.tag = name.tag if name.value == '<<' else 'tag:yaml.org,2002:str'
         return super().construct_mapping(node, deep)
 
 
@@ -214,6 +209,24 @@ class _Reader:
             mark = getattr(error, 'problem_mark', None)
             line = f':{mark.line + 1}' if mark else ''
             raise ConfigError(f'{file}{line} does not parse: {getattr(error, "problem", None) or error}') from error
+
+        if isinstance(self.content, dict):
+            self._read_names()
+
+    def _read_names(self) -> None:
+        """Take names as they are written, 16 and 1e-3 too: those of arms and bases, and ``relative_to``."""
+        for key in ('arms', 'bases'):
+            given, printed = self.content.get(key), self.printed.get(key)
+            if isinstance(given, dict):
+                if '<<' in printed:
+                    raise self._error(f'{key}: << merges inside of an entry, not among them')
+                self.content[key] = dict(zip(printed, given.values(), strict=True))
+        if self.content.get('relative_to') is not None:
+            self.content['relative_to'] = self.printed['relative_to']
+        arms, printed = self.content.get('arms'), self.printed.get('arms')
+        for name, arm in arms.items() if isinstance(arms, dict) else ():
+            if isinstance(arm, dict) and isinstance(arm.get('bases'), list):
+                arm['bases'] = printed[name].get('bases', arm['bases'])
 
     def _error(self, message: str) -> ConfigError:
         return ConfigError(f'{self.file}: {message}')
@@ -317,7 +330,7 @@ class _Reader:
             entry = self._mapping(place, value, _BASE_KEYS) if isinstance(value, dict) else {}
             config = self._config(f'{place}: base' if entry else place, entry.get('base') if entry else value)
             overrides = self._mapping(f'{place}: overrides', entry.get('overrides') or {})
-            bases[key] = _Base(config, str(entry.get('title', key)), overrides)
+            bases[str(key)] = _Base(config, str(entry.get('title', key)), overrides)
         return bases
 
     def _config(self, where: str, value: Any) -> str:

@@ -86,7 +86,7 @@ def test_a_file_says_which_normalisation_it_wants_and_another_warns(tmp_path, wa
     ('options', 'code', 'images'),
     [
         ({}, 'DeiT', IMAGENET),
-        (dict(imagenet_default_mean_and_std=True), 'DeiT', IMAGENET),
+        (dict(imagenet_default_mean_and_std=True), 'BEiT', IMAGENET),
         (dict(imagenet_default_mean_and_std=False), 'BEiT', HALF),
     ],
 )

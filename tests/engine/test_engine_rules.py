@@ -224,3 +224,9 @@ def test_load_from_resizes_the_pe_of_another_image_size(tmp_path):
     expected = resize_absolute(source.pos_embed, (4, 4), (6, 6), num_prefix=1)
     torch.testing.assert_close(model.pos_embed, expected)
     assert torch.equal(model.cls_token, source.cls_token) and runner._has_loaded
+
+
+def test_numbers_among_metrics():
+    values = dict(a=1, b=np.float32(0.5), c=np.array([0.25]), d=torch.tensor(2.0), e=float('nan'))
+    none = dict(f=np.str_('x'), g=np.zeros(2), h='x', i=None)
+    assert finite(values | none) == dict(a=1.0, b=0.5, c=0.25, d=2.0, e=None)

@@ -117,6 +117,12 @@ def test_values_and_names_are_read_as_they_are_written(config):
         ('8', '16', '3.0'), ('8-1e-3', '1e-3 with warm-up', '4.10'), ('2e1', '16', None),
     ]  # fmt: skip
     assert study.arms[0].overrides == {'a': False, 'b': True, 'c': 'on', 'd': 0.001}
+    path.write_text(
+        'base: tiny.py\npaper: P\nrelative_to: 1e-3\n'
+        'arms: {1e-3: {overrides: {model.x: {bases: [4]}}}, 2e-3: {figure: 3}}'
+    )
+    first, second = read_study(path).arms
+    assert second.relative_to == '1e-3' and first.overrides == {'model.x': {'bases': [4]}}
 
 
 def test_variables_are_those_of_the_base_and_of_nothing_else(config, monkeypatch):
@@ -156,6 +162,8 @@ def test_variables_are_those_of_the_base_and_of_nothing_else(config, monkeypatch
         ('bases: {x: tiny.py}\npaper: P\narms: {a: {figure: {z: 3}}}', "arm a: figure: unknown 'z'"),
         ('base: tiny.py\npaper: P\nrelative_to: b\narms: {a: {figure: 3}}', "relative_to: unknown 'b'; there are: a"),
         ('base: tiny.py\nseeds: [1, -1]\narms: {a: }', 'bad.yml: seeds: [1, -1] is no list of numbers'),
+        ('base: tiny.py\narms: {<<: {a: {}}, b: {}}', 'bad.yml: arms: << merges inside of an entry'),
+        ('base: tiny.py\narms: [{a: 1}]', 'bad.yml: arms is no mapping of keys to values'),
         ('base: tiny.py\narms: {a/b: }', "arm a/b: a name consists of letters"),
         ('base: tiny.py\narms: [', 'bad.yml:3 does not parse'),
         ('base: tiny.py\narms: {a: {overrides: [1]}}', 'arm a: overrides is no mapping'),

@@ -3,6 +3,7 @@
 Run by ``tools/processes.sh`` as ``python -m mmlape.engine.distributed.launch`` with torchrun's arguments.
 """
 
+import errno
 import functools
 import logging
 import os
@@ -84,7 +85,9 @@ def _port_problem(port: str) -> str | None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(('', int(port)))
-        except OSError:
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                return f'port {port} of this machine cannot be used ({error.strerror})'
             return f'port {port} of this machine is taken, perhaps by another run'
     return None
 

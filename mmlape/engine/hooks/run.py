@@ -241,8 +241,11 @@ class RunRecordHook(Hook):
 
 def finite(values: dict[str, Any]) -> dict[str, float | None]:
     """Return the numbers among the values, NumPy's and torch's too, as JSON can hold them: None instead of NaN."""
-    return {key: float(value) if math.isfinite(value) else None for key, value in values.items() if _is_number(value)}
+    plain = {key: _unwrapped(value) for key, value in values.items()}
+    numbers = {key: value for key, value in plain.items() if isinstance(value, int | float)}
+    return {key: float(value) if math.isfinite(value) else None for key, value in numbers.items()}
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) or (hasattr(value, 'dtype') and math.prod(value.shape) == 1)
+def _unwrapped(value: Any) -> Any:
+    """Return the Python object of an array or a tensor with one element."""
+    return value.item() if hasattr(value, 'item') and math.prod(value.shape) == 1 else value

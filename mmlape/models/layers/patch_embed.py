@@ -64,9 +64,12 @@ def norms_around(patch_norm: str) -> tuple:
     Raises:
         ConfigError: For another ``patch_norm``; the message has those that a stem can take.
     """
+    require_choice('patch_norm', patch_norm, PATCH_NORMS)
     names = [name for name, (_, _, behind) in PATCH_NORMS.items() if behind is None]
     if patch_norm not in names:
-        raise ConfigError(f'patch_norm={patch_norm!r} is none of a linear map; choose one of: {", ".join(names)}')
+        raise ConfigError(
+            f'patch_norm={patch_norm!r} norms tokens + PE, which this stem does not; choose one of: {", ".join(names)}'
+        )
     return PATCH_NORMS[patch_norm][:2]
 
 
