@@ -80,8 +80,11 @@ def test_values_of_a_sweep_are_points_and_deviations_of_n_minus_1(tmp_path, monk
     assert drawn == [([4, 8], [30.0, 45.0], [0, pytest.approx(np.sqrt(50))])]
 
 
-def test_a_size_is_evaluated_again_for_another_checkpoint(tmp_path, monkeypatch):
+def test_a_size_is_evaluated_again_for_another_checkpoint_or_config(tmp_path, monkeypatch):
+    configs = []
+
     def evaluate(cfg, checkpoint, folder, out):
+        configs.append(cfg.mode)
         folder.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(dict(metrics=dict(mIoU=float(Path(checkpoint).read_text())))))
 
@@ -89,9 +92,10 @@ def test_a_size_is_evaluated_again_for_another_checkpoint(tmp_path, monkeypatch)
     monkeypatch.setattr(size_sweep, 'at_size', lambda cfg, size: cfg)
     for name, value in (('a.pth', '1'), ('b.pth', '2'), ('b.pth', '30')):
         (tmp_path / name).write_text(value)
-        for _ in range(2):
-            found = size_sweep.sweep(None, str(tmp_path / name), [4], tmp_path / 'out')
+        for mode in ('bicubic', 'bicubic', 'bilinear'):
+            found = size_sweep.sweep(Config(dict(mode=mode)), str(tmp_path / name), [4], tmp_path / 'out')
             assert found == {4: dict(mIoU=float(value))}
+    assert configs == 3 * ['bicubic', 'bilinear']
 
 
 # position
