@@ -123,8 +123,8 @@ class SegmentationSource(DataSource):
         if labels.shape[::-1] != size:
             message = f'Label map {path} is {labels.shape[1]} x {labels.shape[0]} pixels, its image {size}.'
             facts.issues.append(DataIssue(ERROR, 'label map of another size', message))
-        ignored, own = {255, *([0] if self.first else [])}, self.option('ignore_index')
-        ignored |= set() if own is None else {own + self.first}
+        own = self.option('ignore_index')  # as the ids are after `reduce_zero_label`
+        ignored = {255, 0 if self.first else 255, 255 if own is None else own + self.first}
         ids, counts = np.unique(labels, return_counts=True)
         pixels = Counter({int(i): int(count) for i, count in zip(ids, counts) if int(i) not in ignored})
         unknown = sorted(label for label in pixels if not self.first <= label < self.first + self.num_ids)
