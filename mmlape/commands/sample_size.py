@@ -9,7 +9,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('work_dir', nargs='?', metavar='WORK_DIR', help='holds <arm>/seed_<s>, or is one arm')
     add('--std', type=float, metavar='S', help='standard deviation over seeds in points, instead of WORK_DIR')
     add('--pilot-seeds', type=int, metavar='N', help='the seeds behind --std: shows how uncertain it is')
-    add('--arms', nargs='+', metavar='ARM', help='whose spread is averaged; default: all that have the metric')
+    add('--arms', nargs='+', metavar='ARM', help='whose spread is averaged, or patterns; default: all with the metric')
     add('--metric', metavar='KEY', help="default: the task's, such as mIoU, coco/bbox_mAP, accuracy/top1")
     add('--difference', type=float, nargs='+', required=True, metavar='D', help='in points, such as 0.4 0.8 1.4')
     add('--power', type=float, default=0.8, metavar='P', help='probability of finding it; default: %(default)s')

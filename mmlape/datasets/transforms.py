@@ -13,7 +13,7 @@ from mmengine import Config
 
 from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.formats.base import DataSource, looks_truncated, open_image, require_size
-from mmlape.datasets.formats.segmentation import unknown_labels_message
+from mmlape.datasets.formats.segmentation import ignored_ids, unknown_labels_message
 from mmlape.datasets.sources import patch_size
 from mmlape.errors import DataError
 from mmlape.registry import TRANSFORMS
@@ -111,7 +111,8 @@ class LoadSegAnnotations(BaseTransform):
         if unknown.size:
             reduced = bool(results.get('reduce_zero_label', False))
             stored = [int(label) + reduced for label in unknown]
-            raise BrokenSampleError(unknown_labels_message(path, stored, self.num_classes, reduced))
+            ignored = ignored_ids(self.ignore_index, reduced)
+            raise BrokenSampleError(unknown_labels_message(path, stored, self.num_classes, reduced, ignored))
         return loaded
 
 

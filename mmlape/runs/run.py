@@ -10,6 +10,7 @@
     slurm/seed_121.json    the last known state of its job
 """
 
+import fnmatch
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -118,7 +119,8 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
     Args:
         work_dir: Holds ``<arm>/seed_<S>`` or work dirs of single runs, itself or in folders below it, by whose path an
             arm is then called.
-        names: The arms, in this order; by default all, in the order of the command that started them, then by name.
+        names: The arms, in this order, or patterns as shells write them ('rms*'); by default all, in the order of the
+            command that started them, then by name.
 
     Raises:
         DataError: There are no runs, or no arms of these names.
@@ -133,10 +135,11 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
             f'no runs in {folder}: expected a run.json, <run>/run.json or <arm>/seed_<number>/run.json, as '
             '`mmlape train` and `mmlape multi-seed` write'
         )
-    unknown = [name for name in names or () if name not in arms]
+    fitting = {name: fnmatch.filter(arms, name) for name in names or ('*',)}
+    unknown = [name for name, found in fitting.items() if not found]
     if unknown:
         raise DataError(f'no arm {", ".join(unknown)} in {folder}; there are: {", ".join(arms)}')
-    return {name: arms[name] for name in names or arms}
+    return {name: arms[name] for found in fitting.values() for name in found}
 
 
 def _folders(folder: Path, known: set[Path]) -> Iterator[Path]:

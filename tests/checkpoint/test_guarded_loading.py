@@ -74,7 +74,7 @@ def test_guarded_loading_names_the_file_from_a_worker(mini, workers, what, named
     [
         (2, False, 255, None), (3, False, 255, 'id 3,'), (255, False, 255, None), (255, False, 7, None),
         (7, False, 7, None), (7, False, 255, 'id 7,'), (3, True, 255, None), (4, True, 255, 'id 4,'),
-        (0, True, 255, None),
+        (0, True, 255, None), (7, False, 8, 'id 7,'), (9, True, 7, 'id 9,'),
     ],
 )  # fmt: skip
 def test_labels_are_below_the_number_of_classes(tmp_path, value, reduced, ignored, told):
@@ -86,7 +86,9 @@ def test_labels_are_below_the_number_of_classes(tmp_path, value, reduced, ignore
     if told is None:
         assert load(sample)['gt_seg_map'][0].tolist() == [1 - reduced, 255 if value < reduced else value - reduced]
     else:
-        with pytest.raises(DataError, match=rf'a\.png has the label {told}.*ids {int(reduced)} to {2 + reduced} '):
+        unlabelled = {0, 255, ignored + 1} - {256} if reduced else {255, ignored}
+        ids = rf'ids {int(reduced)} to {2 + reduced} are allowed, and {" and ".join(map(str, sorted(unlabelled)))} for'
+        with pytest.raises(DataError, match=rf'a\.png has the label {told}.*{ids}'):
             load(sample)
 
 

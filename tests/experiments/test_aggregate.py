@@ -102,9 +102,10 @@ def test_the_seeds_of_an_arm_are_its_own_and_those_planned(tmp_path):
         'b': [(1, 'finished')],
     }
     assert list(read_arms(tmp_path, ['b'])) == ['b'] and len(read_arms(tmp_path, ['b'])['b']) == 1
+    assert list(read_arms(tmp_path, ['b*', '?'])) == ['b', 'a'], 'patterns, each arm once'
     assert list(read_arms(tmp_path / 'a')) == ['a']
-    with pytest.raises(DataError, match='no arm c in .*; there are: a, b'):
-        read_arms(tmp_path, ['a', 'c'])
+    with pytest.raises(DataError, match=r'no arm c, d\* in .*; there are: a, b'):
+        read_arms(tmp_path, ['a', 'c', 'd*'])
     with pytest.raises(DataError, match='no runs in'):
         read_arms(tmp_path / 'report')
 

@@ -123,13 +123,13 @@ class SegmentationSource(DataSource):
         if labels.shape[::-1] != size:
             message = f'Label map {path} is {labels.shape[1]} x {labels.shape[0]} pixels, its image {size}.'
             facts.issues.append(DataIssue(ERROR, 'label map of another size', message))
-        own = self.option('ignore_index')  # as the ids are after `reduce_zero_label`
-        ignored = {255, 0 if self.first else 255, 255 if own is None else own + self.first}
+        own = self.option('ignore_index')
+        ignored = ignored_ids(255 if own is None else own, bool(self.first))
         ids, counts = np.unique(labels, return_counts=True)
         pixels = Counter({int(i): int(count) for i, count in zip(ids, counts) if int(i) not in ignored})
         unknown = sorted(label for label in pixels if not self.first <= label < self.first + self.num_ids)
         if unknown:
-            message = unknown_labels_message(path, unknown, self.num_ids, bool(self.first))
+            message = unknown_labels_message(path, unknown, self.num_ids, bool(self.first), ignored)
             facts.issues.append(DataIssue(ERROR, 'label outside the classes', message))
         elif not pixels:
             message = f'Label map {path} has no labelled pixel.'
@@ -137,11 +137,18 @@ class SegmentationSource(DataSource):
         facts.labels = Counter({label - self.first: count for label, count in pixels.items() if label not in unknown})
 
 
-def unknown_labels_message(path: str, labels: list[int], num_classes: int, reduce_zero_label: bool) -> str:
+def ignored_ids(ignore_index: int, reduce_zero_label: bool) -> set[int]:
+    """Return the ids, as stored in the file, of unlabelled pixels; ``ignore_index`` is after ``reduce_zero_label``."""
+    return {255, 0, ignore_index + 1} if reduce_zero_label else {255, ignore_index}
+
+
+def unknown_labels_message(
+    path: str, labels: list[int], num_classes: int, reduce_zero_label: bool, ignored: set[int]
+) -> str:
     """Return the message about label ids, as stored in the file, that no class has."""
     first, last = int(reduce_zero_label), num_classes - 1 + int(reduce_zero_label)
     ids = ', '.join(map(str, labels[:8])) + (', ...' if len(labels) > 8 else '')
-    unlabelled = '0 and 255' if reduce_zero_label else '255'
+    unlabelled = ' and '.join(str(label) for label in sorted(ignored) if label < 256)
     return (
         f'Label map {path} has the label id {ids}, but the dataset has {num_classes} classes: '
         f'ids {first} to {last} are allowed, and {unlabelled} for unlabelled pixels. '
