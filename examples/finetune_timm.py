@@ -10,7 +10,7 @@ on the first 10,000 images of Fashion-MNIST, all evaluated on its 10,000 test im
     changed lape           the same weights after add_lape, without any fine-tuning
 
 Nothing but timm and torch trains here, as in a training script of one's own. About an hour on one CPU core; the table
-and every accuracy are printed and written after each seed. The same command goes on after an interruption.
+and every accuracy are printed and written after each seed. The same command continues after an interruption.
 """
 
 import argparse
@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 import mmlape
 from mmlape.datasets.fashion_mnist import idx_files, read_pair
+from mmlape.files import write_json
 
 DATA = '/usr/share/datasets/fashion-mnist'
 MEAN, STD = 0.286, 0.353
@@ -163,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if seed not in results:
             results[seed] = run_seed(seed, training, test, args)
         text = table(results)
-        file.write_text(json.dumps({'arguments': arguments, 'top-1': results}, indent=2))
+        write_json(file, {'arguments': arguments, 'top-1': results})
         file.with_suffix('.md').write_text(f'{text}\n')
         print(f'seed {seed}, {time.monotonic() - started:.0f} s: {results[seed]}\n{text}', flush=True)
 

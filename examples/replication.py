@@ -119,7 +119,7 @@ def answer(question: str, rows: Sequence[tuple[str, Difference]]) -> str:
          *('' if p is None else f'{p:.2g}' for p in (one.p, one.holm)), one.n[0])
         for name, one in rows
     ]  # fmt: skip
-    return f'## {question}\n\n{markdown_table(text_table(heads, cells))}'
+    return f'### {question}\n\n{markdown_table(text_table(heads, cells))}'
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         try:
             print(answer(question, list(rows(runs))))
         except Unfinished as unfinished:
-            print(f'## {question}\n\nNot answered: {unfinished}.')
+            print(f'### {question}\n\nNot answered: {unfinished}.')
         print()
 
 

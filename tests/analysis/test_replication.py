@@ -83,7 +83,7 @@ def test_each_question_is_answered_by_its_own_runs(values, tmp_path, capsys):
     replication.main([str(tmp_path)])
     printed = capsys.readouterr().out
     assert (
-        printed.count('## ') == 5 and 'Not answered' not in printed and f'{cvt.low:.3f} to {cvt.high:.3f}' in printed
+        printed.count('### ') == 5 and 'Not answered' not in printed and f'{cvt.low:.3f} to {cvt.high:.3f}' in printed
     )
 
 
@@ -102,7 +102,7 @@ def test_the_page_says_what_the_records_give(tmp_path, capsys):
     page, runs = PAGE.read_text().splitlines(), tmp_path / 'fashion-mnist-replication'
     replication.main([str(runs)])
     answers = capsys.readouterr().out.splitlines()
-    assert len([line for line in answers if line.startswith('## ')]) == 5
+    assert len([line for line in answers if line.startswith('### ')]) == 5
     assert [line for line in answers if line not in page] == []
 
     main(['report', str(runs), '--out', str(tmp_path / 'report')])
