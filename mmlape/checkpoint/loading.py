@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import recognise, whose_file
@@ -16,6 +15,7 @@ from mmlape.checkpoint.records import ambiguity, mismatch, normalisation_of, rea
 from mmlape.checkpoint.released import fit_released, head_mismatch, inspecting
 from mmlape.checkpoint.reports import LoadOptions, LoadReport, summary, summary_of_resized
 from mmlape.errors import CheckpointError, ConfigError
+from mmlape.log import log
 
 __all__ = [
     'LoadOptions',
@@ -167,7 +167,7 @@ def warn_of_normalisation(model: nn.Module) -> None:
     for backbone in recorded_parts(model).values():
         warning = backbone.load_report and _other_normalisation(backbone.load_report, model)
         if warning:
-            print_log(f'checkpoint {backbone.load_report.path}: {warning}', logger='current', level=logging.WARNING)
+            log(f'checkpoint {backbone.load_report.path}: {warning}', logging.WARNING)
 
 
 def _other_normalisation(report: LoadReport, model: nn.Module) -> str:
@@ -226,6 +226,6 @@ def _load(
             f'use the configuration that it was trained with{hint}'
         )
     model.load_state_dict(matching, strict=False)
-    print_log(str(report), logger='current')
+    log(str(report))
     for warning in report.warnings:
-        print_log(f'checkpoint {report.path}: {warning}', logger='current', level=logging.WARNING)
+        log(f'checkpoint {report.path}: {warning}', logging.WARNING)
