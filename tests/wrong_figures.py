@@ -757,7 +757,7 @@ BY_FILE = {
         ('norms: sum of norms', 'sums.sum()[None])).sqrt()', 'sums.sqrt().sum().square()[None])).sqrt()'),
         ('norms: one iteration late', 'now = runner.iter + 1\n', 'now = runner.iter + 2\n'),
     ],
-    'mmlape/engine/paramwise.py': [
+    'mmlape/models/param_groups.py': [
         ('rates: names of the first rate, one layer up', '(0, depth_of(name)[1]) if', '(1, depth_of(name)[1]) if'),
         ('rates: names of the first rate are ignored', 'if name.startswith(first) else', 'if not name else'),
         ('rates: one layer up', '** (depths - 1 - depth)', '** (depths - depth)'),

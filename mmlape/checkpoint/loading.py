@@ -4,6 +4,7 @@ What of a file belongs into a backbone is the knowledge of its adapter (``mmlape
 """
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = [
     'load_backbone',
     'load_model',
     'load_pretrained',
+    'load_weights',
     'summary_of_resized',
     'warn_of_normalisation',
 ]
@@ -71,6 +73,22 @@ def load_backbone(
         report.notes += filter(None, [ambiguity(weights.recorded, model)])
     _load(model, tensors, report, lambda name: adapter.may_be_new(model, name, weights, options), strict, content)
     return report
+
+
+def load_weights(model: nn.Module, checkpoint: str | os.PathLike, **options) -> LoadReport:
+    """Load a checkpoint into a model exactly, and report what happened.
+
+    Args:
+        model: A backbone of this package takes files of every layout that it knows, as ``load_backbone`` does. Any
+            other model takes files of the same model, as ``load_model`` does.
+        checkpoint: A file, or an address.
+        **options: Of that function, such as ``grid=(rows, columns)`` or ``strict=False``.
+
+    Raises:
+        CheckpointError: If the file cannot be read, or does not fit the model.
+    """
+    load = load_backbone if hasattr(model, 'checkpoint_adapter') else load_model
+    return load(model, os.fspath(checkpoint), **options)
 
 
 def is_pretrained(cfg: Mapping) -> bool:
