@@ -8,8 +8,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import core_script
+import numpy as np
 import pytest
 import torch
+from checkpoint_helpers import to_flax
 from golden_models import FOLDER, MODEL_CLASSES, cases, state_dict
 from mmengine.logging import HistoryBuffer
 from mmengine.registry import MODELS
@@ -39,6 +41,11 @@ MODELS_BY_NAME = {
     'timm': ('TimmViT', dict(TIMM, model_name='vit_small_patch16_224', pe_joining='lape', patch_norm='dual')),
     'timm-adapter': ('TimmViTAdapter', dict(vit=dict(TIMM, model_name='vit_small_patch16_dinov3'), conv_inplane=8)),
 }  # fmt: skip
+LAYOUTS = {
+    'beit', 'beit-adapter', 'CeiT', 'compact', 'compact-transformers', 'deit', 'jax', 'mmlape-timm', 'mmpretrain',
+    'swin', 'T2TViT', 'timm', 'timm-adapter', 'vit-adapter', 'vit-baseline',
+}  # fmt: skip
+"""Those that this package writes, of the golden models, and AugReg's."""
 UNDER_OPENMMLAB = ('DETR', 'linear segmentor', 'distilled classifier', 'segmenter', 'DETR transformer')
 
 
@@ -62,7 +69,7 @@ def write_files(folder: Path) -> dict[str, tuple[str, dict, str]]:
             chosen = options if to == 'mmlape' else plain
             model = under_openmmlab(kind, chosen)
             torch.save(dict(state_dict=model.state_dict(), meta=dict(record(model))), own)
-            target = folder / f'{name}-{to}{".npz" if to == "jax" else ".pth"}'
+            target = folder / f'{name}-{to}.pth'
             try:
                 convert(own, target, to)
             except mmlape.errors.CheckpointError:
@@ -77,6 +84,9 @@ def write_files(folder: Path) -> dict[str, tuple[str, dict, str]]:
             torch.save(dict(state_dict=state_dict(source, case), meta=record(model)), file)
             files[file.stem] = (MODEL_CLASSES[case['model']].__name__, case['kwargs'], str(file))
             break  # the others of a source have the same names
+    options = dict(arch=ARCH, img_size=32, patch_size=8)
+    np.savez(folder / 'augreg.npz', **to_flax(under_openmmlab('VisionTransformer', options)))
+    files['augreg'] = ('VisionTransformer', options, str(folder / 'augreg.npz'))
     kind, options = MODELS_BY_NAME['vit']
     history = HistoryBuffer([1.0, 2.0], [1, 1])
     model = under_openmmlab(kind, options)
@@ -166,10 +176,7 @@ def test_files_of_every_layout_load_as_under_openmmlab(results):
         report = mmlape.load_weights(model, file)
         assert found[name]['values'] == core_script.digests(model), name
         assert (found[name]['layout'], found[name]['new']) == (report.layout, report.new), name
-    layouts = {entry['layout'] for entry in found.values()}
-    assert {'deit', 'jax', 'mmpretrain', 'mmseg', 'swin', 'vit-adapter', 'beit', 'mmlape-timm', 'timm'} <= layouts, (
-        layouts
-    )
+    assert {entry['layout'] for entry in found.values()} == LAYOUTS
 
 
 def test_a_compiler_takes_the_complete_adapter(results):
@@ -178,7 +185,7 @@ def test_a_compiler_takes_the_complete_adapter(results):
 
 def test_two_processes_have_the_gradients_of_the_complete_batch(results):
     for rank in results['found']['distributed']:
-        assert rank['apart'] < 1e-5 and rank['count'] > 100
+        assert rank['apart'] < 1e-5 and rank['count'] > 50
 
 
 def test_commands_say_which_extra_they_lack(plain: Path, tmp_path: Path):
