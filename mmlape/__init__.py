@@ -1,7 +1,7 @@
-"""LaPE and Dual PatchNorm backbones, and a ViT-Adapter that carries both, for OpenMMLab.
+"""LaPE and Dual PatchNorm backbones, and a ViT-Adapter that carries both, in PyTorch, for timm and for OpenMMLab.
 
-Importing the package imports neither torch nor a model: the registries import models, datasets and hooks when a config
-names them.
+Importing the package imports neither torch nor a model: what it offers is imported on first use, and OpenMMLab's
+registries import models, datasets and hooks when a config names them.
 """
 
 from importlib import import_module
@@ -10,14 +10,20 @@ from mmlape.mim import config_path, register_prefix
 from mmlape.mmcv_ops import lend_ops
 
 __version__ = '0.1.0'
-__all__ = ['__version__', 'add_dual_patchnorm', 'add_lape', 'config_path', 'get_model', 'list_models']
-
 _LAZY = {
-    'add_dual_patchnorm': 'timm.dual_patchnorm',
-    'add_lape': 'timm.lape',
-    'get_model': 'names',
-    'list_models': 'names',
+    'SwinTransformer': 'models',
+    'TimmViT': 'models',
+    'TimmViTAdapter': 'models',
+    'VisionTransformer': 'models',
+    'ViTAdapter': 'models',
+    'add_dual_patchnorm': 'models.timm.dual_patchnorm',
+    'add_lape': 'models.timm.lape',
+    'get_model': 'models.names',
+    'list_models': 'models.names',
+    'load_weights': 'checkpoint',
+    'param_groups': 'models.param_groups',
 }
+__all__ = ['__version__', 'config_path', *_LAZY]
 
 lend_ops()
 register_prefix()
@@ -26,4 +32,8 @@ register_prefix()
 def __getattr__(name: str):
     if name not in _LAZY:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module(f'mmlape.models.{_LAZY[name]}'), name)
+    return getattr(import_module(f'mmlape.{_LAZY[name]}'), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -38,9 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(name: str, argv: Sequence[str]) -> int:
     """Parse a sub-command's arguments and run it."""
-    module = importlib.import_module(f'mmlape.commands.{name.replace("-", "_")}')
-    parser = argparse.ArgumentParser(f'mmlape {name}', description=module.__doc__)
-    module.add_arguments(parser)
+    try:
+        module = importlib.import_module(f'mmlape.commands.{name.replace("-", "_")}')
+        parser = argparse.ArgumentParser(f'mmlape {name}', description=module.__doc__)
+        module.add_arguments(parser)
+    except ImportError as error:
+        return _stop(error)
     try:
         args = parser.parse_args(argv)
     except SystemExit as stop:  # argparse has printed the error or the help
@@ -59,14 +62,7 @@ def _run(run, args: argparse.Namespace) -> int:
             importlib.import_module('mmlape.checkpoint.reading').trust_checkpoints()
         return run(args) or 0
     except (MMLaPEError, ImportError) as error:
-        if debugging():
-            raise
-        known = _stack_error() if isinstance(error, ImportError) else error
-        if known is None:
-            raise
-        sys.stdout.flush()
-        print(f'mmlape: error: {known}', file=sys.stderr)
-        return 1
+        return _stop(error)
     except (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
         if error.filename is None or debugging():
             raise
@@ -80,14 +76,27 @@ def _run(run, args: argparse.Namespace) -> int:
         return stop.code or 0  # type: ignore[return-value]
 
 
-def _stack_error() -> MMLaPEError | None:
-    """Return the error of the installed stack, the usual cause of a failed import; None if it has none."""
-    from mmlape.environment.stack import require_stack
+def _stop(error: MMLaPEError | ImportError) -> int:
+    """Print an error, or what is wrong with the stack if an import failed; raise what nobody can explain."""
+    known = _stack_error(error) if isinstance(error, ImportError) else error
+    if known is None or debugging():
+        raise error
+    sys.stdout.flush()
+    print(f'mmlape: error: {known}', file=sys.stderr)
+    return 1
 
+
+def _stack_error(error: ImportError) -> MMLaPEError | None:
+    """Return the error of the installed stack, the usual cause of a failed import; None if it has none."""
+    from mmlape.environment.stack import missing_extra, require_stack
+
+    lacking = missing_extra(error)
+    if lacking:
+        return lacking
     try:
         require_stack()
-    except MMLaPEError as error:
-        return error
+    except MMLaPEError as problem:
+        return problem
     return None
 
 

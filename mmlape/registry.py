@@ -13,6 +13,8 @@ from importlib import import_module
 
 from mmengine import registry as root
 
+from mmlape.kinds import BACKBONES, JOININGS, POSITION_ENCODINGS  # noqa: F401  (users' files take them from here)
+
 SCOPE = 'mmlape'
 
 
@@ -53,12 +55,29 @@ class LazyRegistry(ScopedRegistry):
                     getattr(module, name)
 
 
+class ModelRegistry(ScopedRegistry):
+    """A registry whose classes are those of ``BACKBONES``, in one dict: what is added to either is in both."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._module_dict = BACKBONES.module_dict
+
+    def get(self, key: str):
+        """Return the class of that name, once the module that defines it has been imported."""
+        BACKBONES.get(key.removeprefix(f'{SCOPE}.'))
+        return super().get(key)
+
+    def import_all(self) -> None:
+        """Import every module that defines one of the names, unless a package that it needs is missing or too old."""
+        BACKBONES.import_all()
+
+
 def _child(name: str, *locations: str, kind: type[root.Registry] = ScopedRegistry) -> root.Registry:
     parent = getattr(root, name)
     return kind(parent.name, parent=parent, scope=SCOPE, locations=list(locations))
 
 
-MODELS = _child('MODELS', 'mmlape.models', kind=LazyRegistry)
+MODELS = _child('MODELS', 'mmlape.models', kind=ModelRegistry)
 MODEL_WRAPPERS = _child('MODEL_WRAPPERS', 'mmlape.engine.distributed.processes', 'mmlape.engine.distributed.sharding')
 DATASETS = _child('DATASETS', 'mmlape.datasets.fashion_mnist', 'mmlape.datasets.few_shot', 'mmlape.datasets.captions')
 TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms', kind=LazyRegistry)
@@ -67,8 +86,6 @@ WEIGHT_INITIALIZERS = _child('WEIGHT_INITIALIZERS', 'mmlape.models.initial')
 METRICS = _child('METRICS', 'mmlape.evaluation', kind=LazyRegistry)
 HOOKS = _child('HOOKS', 'mmlape.engine.hooks')
 OPTIM_WRAPPER_CONSTRUCTORS = _child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.engine.paramwise')
-POSITION_ENCODINGS = root.Registry('position encoding', scope='mmlape', locations=['mmlape.models.position'])
-JOININGS = root.Registry('joining', scope='mmlape', locations=['mmlape.models.position'])
 VISBACKENDS = _child('VISBACKENDS', 'mmlape.engine.trackers')
 OPTIM_WRAPPERS = _child('OPTIM_WRAPPERS', 'mmlape.engine.optim')
 PARAM_SCHEDULERS = _child('PARAM_SCHEDULERS', 'mmlape.engine.schedule')

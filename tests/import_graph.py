@@ -1,4 +1,4 @@
-"""Print the circles of imports of `mmlape`, and the imports that point upwards in the order of its folders.
+"""Print the circles of imports of `mmlape`, those that point upwards, and those that the core must not have.
 
 `python tests/import_graph.py [PACKAGE_FOLDER]`. Imports inside functions count as well.
 """
@@ -7,12 +7,13 @@ import ast
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 # modules and folders from bottom to top; those of one line may import each other as long as there is no circle
 LAYERS = (
     ('errors',),
-    ('files',),
+    ('files', 'kinds', 'log'),
     ('console', 'figures', 'quiet', 'tables'),
     ('mmcv_ext',),
     ('mmcv_ops', 'mim', '__init__'),
@@ -33,14 +34,49 @@ LAYERS = (
 # the same inside a folder that is large enough to have an order of its own
 INSIDE = {
     'models': (
-        ('grid', 'initial', 'names'),
+        ('grid', 'initial', 'named_layers', 'names'),
         ('position',),
-        ('layers',),
+        ('layers', 'param_groups'),
         ('base',),
         ('vit', 'swin', 't2t', 'ceit', 'compact', 'detr', 'dinov2', 'classifiers', 'lit'),
         ('adapter',),
         ('timm', 'htc', 'mask2former', 'necks'),
         ('__init__',),
+    ),
+}
+
+
+class Packages(NamedTuple):
+    """What a module of the core imports beside the standard library and other modules of the core."""
+
+    always: tuple[str, ...] = ()  # anywhere
+    on_use: tuple[str, ...] = ()  # inside functions only
+
+
+# the core works without OpenMMLab; folders and modules, of which the longest name counts, None for what is above it
+CORE: dict[str, Packages | None] = {
+    **dict.fromkeys(('__init__', 'errors', 'files', 'kinds', 'log', 'mim', 'mmcv_ops'), Packages()),
+    'checkpoint': Packages(('torch', 'numpy'), ('safetensors',)),
+    'checkpoint.download': Packages(('torch',), ('huggingface_hub',)),
+    'checkpoint.hub': Packages((), ('huggingface_hub',)),
+    'checkpoint.reading': Packages(('torch', 'numpy'), ('safetensors', 'mmengine')),
+    'models': Packages(('torch', 'numpy')),
+    'models.adapter.deform_attn': Packages(('torch',), ('deformops', 'mmcv')),
+    'models.base.backbone': Packages(('torch',), ('mmengine',)),
+    'models.named_layers': Packages(('torch',), ('mmcv',)),
+    'models.position.beit': Packages(('torch', 'numpy'), ('scipy',)),
+    'models.timm': Packages(('torch',), ('timm',)),
+    **dict.fromkeys(
+        (
+            'models.classifiers',
+            'models.detr',
+            'models.dinov2',
+            'models.htc',
+            'models.initial',
+            'models.lit',
+            'models.mask2former',
+            'models.necks',
+        )
     ),
 }
 
@@ -66,6 +102,39 @@ def _imports(name: str, file: Path, modules: set[str]) -> Iterator[str]:
             source = '.'.join([*parts, *filter(None, [node.module])])
             targets = (f'{source}.{alias.name}' for alias in node.names)
             yield from {target if target in modules else source for target in targets} & modules
+
+
+def foreign(package: Path) -> list[tuple[str, str]]:
+    """Return the imports of the core that it must not have: of other packages, and of this one's modules above it."""
+    files = {_name(file, package): file for file in sorted(package.rglob('*.py')) if '.mim' not in file.parts}
+    found = set()
+    for name, file in files.items():
+        allowed = _packages(name)
+        if allowed is None:
+            continue
+        tree = ast.parse(file.read_text(encoding='utf-8'))
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        on_use = {id(node) for function in functions for node in ast.walk(function)}
+        for node in ast.walk(tree):
+            known = {*allowed.always, *(allowed.on_use if id(node) in on_use else ())}
+            found |= {(name, other) for other in _other_packages(node) if other not in known}
+        found |= {(name, other) for other in _imports(name, file, set(files)) if _packages(other) is None}
+    return sorted(found)
+
+
+def _packages(name: str) -> Packages | None:
+    """Return what a module may import if it is of the core, else None."""
+    parts = name.split('.')[1:] or ['__init__']
+    starts = ('.'.join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((CORE[start] for start in starts if start in CORE), None)
+
+
+def _other_packages(node: ast.AST) -> set[str]:
+    """Return the packages that an import names, but for this one and the standard library."""
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        names = [str(node.module)]
+    return {name.partition('.')[0] for name in names} - {'mmlape', *sys.stdlib_module_names}
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -103,13 +172,14 @@ def _find(part: str, layers: tuple[tuple[str, ...], ...], table: str, name: str)
 
 
 def problems(package: Path) -> list[str]:
-    """Return a line per circle and per upward import."""
+    """Return a line per circle, per upward import, and per import that the core must not have."""
     graph = read(package)
     lines = [f'circle: {" <-> ".join(group)}' for group in circles(graph)]
-    return lines + [f'upwards: {name} -> {other}' for name, other in upward(graph)]
+    lines += [f'upwards: {name} -> {other}' for name, other in upward(graph)]
+    return lines + [f'not for the core: {name} -> {other}' for name, other in foreign(package)]
 
 
 if __name__ == '__main__':
     found = problems(Path(sys.argv[1]) if sys.argv[1:] else ROOT / 'mmlape')
-    print('\n'.join(found) or 'no circle, no upward import')
+    print('\n'.join(found) or 'no circle, no upward import, none that the core must not have')
     sys.exit(bool(found))

@@ -757,7 +757,7 @@ BY_FILE = {
         ('norms: sum of norms', 'sums.sum()[None])).sqrt()', 'sums.sqrt().sum().square()[None])).sqrt()'),
         ('norms: one iteration late', 'now = runner.iter + 1\n', 'now = runner.iter + 2\n'),
     ],
-    'mmlape/engine/paramwise.py': [
+    'mmlape/models/param_groups.py': [
         ('rates: names of the first rate, one layer up', '(0, depth_of(name)[1]) if', '(1, depth_of(name)[1]) if'),
         ('rates: names of the first rate are ignored', 'if name.startswith(first) else', 'if not name else'),
         ('rates: one layer up', '** (depths - 1 - depth)', '** (depths - depth)'),
@@ -913,10 +913,10 @@ BY_FILE = {
         ('archives: any ratio', 'MAX_RATIO = 20', 'MAX_RATIO = 20_000'),
         ('npz: any declaration', 'math.prod(shape) * dtype.itemsize > member.file_size', 'False'),
         ('reader: any attribute of a history',
-         "if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):",
-         'if owner is not HistoryBuffer:'),
+         "if owner is not _history_class() or name not in ('min', 'max', 'mean', 'current'):",
+         'if owner is not _history_class():'),
         ('reader: attributes of anything',
-         "if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):",
+         "if owner is not _history_class() or name not in ('min', 'max', 'mean', 'current'):",
          "if name not in ('min', 'max', 'mean', 'current'):"),
         ('reader: unrestricted', 'weights_only=not _trusted,', 'weights_only=False,'),
         ('reader: the average first', 'if averages_only(content):\n        content = content[next(',

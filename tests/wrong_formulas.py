@@ -1020,13 +1020,13 @@ BY_FILE = {
         ('cost: values as wide as keys', '(dims + value[3])', '(2 * dims)'),
         ('cost: attention not counted', '{cpu_attention: _attention_flops}', '{}'),
     ],
-    'mmlape/engine/paramwise.py': [
+    'mmlape/models/param_groups.py': [
         ('decay: group norms are none', 'nn.GroupNorm, nn.LayerNorm)', 'nn.LayerNorm)'),
         ('decay: instance norms are none', '_InstanceNorm, nn.GroupNorm', 'nn.GroupNorm'),
-        ('decay: position encodings decay', "'position_decay_mult', 0.0)", "'position_decay_mult', 1.0)"),
+        ('decay: position encodings decay', "{'position_decay_mult': 0.0,", "{'position_decay_mult': 1.0,"),
         ('decay: what position encodings are is ignored', 'position=is_position, norm', 'position=False, norm'),
         ('rate: that of position encodings is ignored', 'position=is_position, bias', 'position=False, bias'),
-        ('decay: everything is a position encoding', 'name in positions, depth_of)', 'True, depth_of)'),
+        ('decay: everything is a position encoding', 'name in positions, depth_of, ', 'True, depth_of, '),
     ],
     'mmlape/evaluation/few_shot.py': [
         ('few-shot: classes of equal weight', '2 * sums - x.sum(dim=0)', 'sums / sums[:, -1:]'),

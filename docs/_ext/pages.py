@@ -89,7 +89,7 @@ def registered(name: str) -> dict[str, type]:
     """Return the classes of a registry by name."""
     found: Registry = getattr(registry, name)
     with quiet_stack():
-        if isinstance(found, registry.LazyRegistry):
+        if hasattr(found, 'import_all'):
             found.import_all()
         found.import_from_location()
     return dict(found.module_dict)
@@ -150,7 +150,7 @@ def _docs(kind: type) -> dict[str, str]:
 
 def api_functions() -> str:
     """Return what ``mmlape`` exports."""
-    names = [name for name in mmlape.__all__ if not name.startswith('_')]
+    names = [name for name in mmlape.__all__ if name[0].islower()]  # its classes are on the page of the models
     return ''.join(_autodoc(f'mmlape.{name}', getattr(mmlape, name)) for name in names)
 
 

@@ -10,11 +10,10 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-import portalocker
 import torch
-from mmengine.logging import print_log
 
 from mmlape.errors import CheckpointError
+from mmlape.log import log
 
 TIMEOUT = 60
 HUB = 'hf-hub:'
@@ -99,13 +98,13 @@ def _download(url: str, target: Path) -> None:
     """Download a file, unless another process of this machine that is waited for has done it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target.with_name(f'.{target.name}.lock'), 'w') as lock:
-        with contextlib.suppress(
-            portalocker.LockException
-        ):  # a file system without locks: each process downloads for itself
-            portalocker.lock(lock, portalocker.LockFlags.EXCLUSIVE)
+        with contextlib.suppress(ImportError, OSError):  # no locks here: each process downloads for itself
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if target.is_file():
             return
-        print_log(f'downloading {url} to {target}', logger='current')
+        log(f'downloading {url} to {target}')
         named = _HASH.search(Path(urlparse(url).path).name)
         timeout = socket.getdefaulttimeout()
         socket.setdefaulttimeout(TIMEOUT)  # torch.hub passes none, and would wait for a silent network for ever

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mmlape.checkpoint.reading import state_dict_of
 from mmlape.checkpoint.records import Normalisation, read_record, recorded_parts
 from mmlape.errors import CheckpointError
-from mmlape.registry import MODELS
+from mmlape.kinds import BACKBONES
 
 CLASS_HEADS = ('head.', 'head_dist.', 'pre_logits.')
 OTHER_PARTS = (
@@ -116,9 +116,9 @@ def recognise(
 def backbones() -> Iterator[type]:
     """Yield every registered backbone, or complete model, with an adapter; those imported on first use last."""
     known: list[type] = []
-    for import_some in (MODELS.import_from_location, MODELS.import_all):
+    for import_some in (BACKBONES.import_from_location, BACKBONES.import_all):
         import_some()
-        new = [kind for kind in MODELS.module_dict.values() if kind not in known]
+        new = [kind for kind in BACKBONES.module_dict.values() if kind not in known]
         yield from (kind for kind in new if hasattr(kind, 'checkpoint_adapter'))
         known += new
 

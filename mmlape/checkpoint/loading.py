@@ -4,10 +4,10 @@ What of a file belongs into a backbone is the knowledge of its adapter (``mmlape
 """
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import recognise, whose_file
@@ -16,6 +16,7 @@ from mmlape.checkpoint.records import ambiguity, mismatch, normalisation_of, rea
 from mmlape.checkpoint.released import fit_released, head_mismatch, inspecting
 from mmlape.checkpoint.reports import LoadOptions, LoadReport, summary, summary_of_resized
 from mmlape.errors import CheckpointError, ConfigError
+from mmlape.log import log
 
 __all__ = [
     'LoadOptions',
@@ -24,6 +25,7 @@ __all__ = [
     'load_backbone',
     'load_model',
     'load_pretrained',
+    'load_weights',
     'summary_of_resized',
     'warn_of_normalisation',
 ]
@@ -71,6 +73,22 @@ def load_backbone(
         report.notes += filter(None, [ambiguity(weights.recorded, model)])
     _load(model, tensors, report, lambda name: adapter.may_be_new(model, name, weights, options), strict, content)
     return report
+
+
+def load_weights(model: nn.Module, checkpoint: str | os.PathLike, **options) -> LoadReport:
+    """Load a checkpoint into a model exactly, and report what happened.
+
+    Args:
+        model: A backbone of this package takes files of every layout that it knows, as ``load_backbone`` does. Any
+            other model takes files of the same model, as ``load_model`` does.
+        checkpoint: A file, or an address.
+        **options: Of that function, such as ``grid=(rows, columns)`` or ``strict=False``.
+
+    Raises:
+        CheckpointError: If the file cannot be read, or does not fit the model.
+    """
+    load = load_backbone if hasattr(model, 'checkpoint_adapter') else load_model
+    return load(model, os.fspath(checkpoint), **options)
 
 
 def is_pretrained(cfg: Mapping) -> bool:
@@ -167,7 +185,7 @@ def warn_of_normalisation(model: nn.Module) -> None:
     for backbone in recorded_parts(model).values():
         warning = backbone.load_report and _other_normalisation(backbone.load_report, model)
         if warning:
-            print_log(f'checkpoint {backbone.load_report.path}: {warning}', logger='current', level=logging.WARNING)
+            log(f'checkpoint {backbone.load_report.path}: {warning}', logging.WARNING)
 
 
 def _other_normalisation(report: LoadReport, model: nn.Module) -> str:
@@ -226,6 +244,6 @@ def _load(
             f'use the configuration that it was trained with{hint}'
         )
     model.load_state_dict(matching, strict=False)
-    print_log(str(report), logger='current')
+    log(str(report))
     for warning in report.warnings:
-        print_log(f'checkpoint {report.path}: {warning}', logger='current', level=logging.WARNING)
+        log(f'checkpoint {report.path}: {warning}', logging.WARNING)

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mmengine.logging import print_log
 from torch import Tensor
 
 from mmlape.checkpoint.download import local_path
 from mmlape.errors import CheckpointError, MissingCheckpointError
+from mmlape.log import log
 
 MAX_RATIO = 20
 FREE_BYTES = 64 * 2**20
@@ -135,13 +135,23 @@ def read_npz(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+class LogHistory:
+    """Take the place of MMEngine's log histories, which its checkpoints hold, where it is not installed."""
+
+
+def _history_class() -> type:
+    try:
+        from mmengine.logging.history_buffer import HistoryBuffer
+    except ImportError:
+        return LogHistory
+    return HistoryBuffer
+
+
 def _history_method(owner: type, name: str):
     """Stand in for ``getattr`` while unpickling: MMEngine's log histories refer to their own statistics by it."""
-    from mmengine.logging.history_buffer import HistoryBuffer
-
-    if owner is not HistoryBuffer or name not in ('min', 'max', 'mean', 'current'):
+    if owner is not _history_class() or name not in ('min', 'max', 'mean', 'current'):
         raise pickle.UnpicklingError(f'getattr of {name} is not allowed')
-    return getattr(HistoryBuffer, name)
+    return getattr(owner, name, None)
 
 
 TRUST_MEANING = 'checkpoints are unpickled without restrictions: any code in them runs with your rights'
@@ -152,17 +162,16 @@ def trust_checkpoints() -> None:
     """Unpickle without restrictions from now on, in this process; only for files whose authors you trust with it."""
     global _trusted
     _trusted = True
-    print_log(f'--trust-checkpoint: {TRUST_MEANING}', logger='current', level=logging.WARNING)
+    log(f'--trust-checkpoint: {TRUST_MEANING}', logging.WARNING)
 
 
 def _safe_globals() -> list:
     """Return the classes that are stored beside tensors: log histories, NumPy values, and DeiT's command line."""
-    from mmengine.logging.history_buffer import HistoryBuffer
-
     core = getattr(np, '_core', None) or np.core
     dtypes = [type(np.dtype(name)) for name in ('float64', 'float32', 'int64', 'int32', 'uint32', 'uint8', 'bool')]
     arrays = [np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar, *dtypes]
-    return [HistoryBuffer, (_history_method, 'builtins.getattr'), argparse.Namespace, *arrays]
+    history = (_history_class(), 'mmengine.logging.history_buffer.HistoryBuffer')
+    return [history, (_history_method, 'builtins.getattr'), argparse.Namespace, *arrays]
 
 
 ADDRESSES = (

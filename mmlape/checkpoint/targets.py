@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mmlape.checkpoint.key_maps import Tensors, Weights
-from mmlape.registry import POSITION_ENCODINGS
+from mmlape.kinds import POSITION_ENCODINGS
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import mmengine.registry as registries
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError
+from mmlape.models.param_groups import PARAMWISE_KEYS
 
 _RUNNER_EXTRAS = {
     'activation_checkpointing', 'compile', 'compile_backbone', 'custom_imports', 'data_fraction', 'data_fraction_seed',
@@ -31,11 +32,6 @@ _ALMOST = 0.885
 nearest of the usual ones, is 0.88 like `tta_pipeline`."""
 _LOADER = r'(train|val|test)_dataloader'
 _HOOK = r'(default|custom)_hooks\.\w+'
-PARAMWISE_KEYS = (
-    'custom_keys', 'layer_decay_rate', 'layer_decay_first', 'bias_lr_mult', 'norm_decay_mult', 'bias_decay_mult',
-    'dwconv_decay_mult', 'flat_decay_mult', 'position_lr_mult', 'position_decay_mult', 'bypass_duplicate',
-)  # fmt: skip
-"""What our constructor reads of ``optim_wrapper.paramwise_cfg``."""
 _EXTRAS = {
     _LOADER: {'dataset', 'num_batch_per_epoch', 'disable_subprocess_warning', 'type', '_scope_'},
     _HOOK: {'priority'},

@@ -41,6 +41,11 @@ PACKAGES = {
     )
 }
 
+OF_OPENMMLAB = ('mmengine', 'mmcv', 'mmdet', 'mmseg', 'mmpretrain')
+EXPERIMENTS = (
+    'jinja2', 'matplotlib', 'pandas', 'PIL', 'portalocker', 'rich', 'scipy', 'shtab', 'sklearn', 'statsmodels', 'yaml',
+)  # fmt: skip
+"""Modules of the extra [experiments]."""
 LIBRARIES = (
     'addict', 'cv2', 'einops', 'ftfy', 'imageio', 'jinja2', 'mat4py', 'matplotlib', 'modelindex', 'numpy', 'onnx',
     'onnxruntime', 'onnxscript', 'packaging', 'pandas', 'PIL', 'prettytable', 'pycocotools', 'regex', 'rich',

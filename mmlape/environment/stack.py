@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 
 from mmlape.environment.lock import everything_line, install_line, library_line
-from mmlape.environment.packages import LIBRARIES, PACKAGES, importable, installed
+from mmlape.environment.packages import EXPERIMENTS, LIBRARIES, OF_OPENMMLAB, PACKAGES, importable, installed
 from mmlape.errors import StackError
 
 _DISTRIBUTIONS = {
@@ -126,6 +126,22 @@ def merged(problems: list[StackProblem]) -> list[StackProblem]:
     for problem in problems:
         by_line.setdefault(problem.fix, []).append(problem.what)
     return [StackProblem('; '.join(whats), line) for line, whats in by_line.items()]
+
+
+def missing_extra(error: ImportError) -> StackError | None:
+    """Return the error, in one line, of an import that lacks what an extra brings; None if something else is wrong."""
+    module = (error.name or '').partition('.')[0]
+    if not module or importable(module):
+        return None
+    if module in EXPERIMENTS:
+        return StackError(f"this command needs {module}, which is not installed: {_pip('mmlape[experiments]')}")
+    if not any(map(importable, OF_OPENMMLAB)):
+        return StackError(f"this command needs OpenMMLab's stack; {module} is not installed: {_pip('mmlape[stack]')}")
+    return None
+
+
+def _pip(extra: str) -> str:
+    return f"{sys.executable} -m pip install '{extra}'"
 
 
 def require_stack() -> None:

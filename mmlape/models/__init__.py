@@ -1,60 +1,44 @@
-"""Backbones: import this package to register them; the registries do so by themselves.
-
-Detectors, heads and necks are imported on first use, since they need MMDetection or MMSegmentation.
-"""
+"""Backbones, and what they have around them in detectors, segmentors and classifiers; each imported on first use."""
 
 from importlib import import_module
 
-from mmlape.models.adapter.model import ViTAdapter
-from mmlape.models.ceit.model import CeiT
-from mmlape.models.compact.model import CompactTransformer
-from mmlape.models.swin.model import SwinTransformer
-from mmlape.models.t2t.model import T2TViT
-from mmlape.models.timm.adapter import TimmViTAdapter
-from mmlape.models.timm.model import TimmViT
-from mmlape.models.vit.model import DistilledVisionTransformer, VisionTransformer
-from mmlape.models.vit.pyramid import ViTPyramid
-
-_ON_USE = {
-    'BNHead': '.dinov2.linear_head',
-    'DETR': '.detr.model',
-    'HybridTaskCascadeRoIHead': '.htc.roi_head',
-    'LiT': '.lit.model',
-    'Mask2FormerHead': '.mask2former.head',
-    'MSDeformAttnPixelDecoder': '.mask2former.pixel_decoder',
-    'MultiScaleDeformableAttention': '.mask2former.pixel_decoder',
-    'ChannelMapperWithPooling': '.necks.pooling',
-    'ExtraAttention': '.necks.extra_attention',
-    'TextTransformer': '.lit.text',
-    'TransformersText': '.lit.pretrained',
+BACKBONES = {
+    'VisionTransformer': 'vit.model',
+    'DistilledVisionTransformer': 'vit.model',
+    'ViTAdapter': 'adapter.model',
+    'CeiT': 'ceit.model',
+    'CompactTransformer': 'compact.model',
+    'SwinTransformer': 'swin.model',
+    'T2TViT': 't2t.model',
+    'TimmViT': 'timm.model',
+    'TimmViTAdapter': 'timm.adapter',
+    'ViTPyramid': 'vit.pyramid',
 }
+"""Where the backbones are; a file that several could load is the first one's."""
+OF_OPENMMLAB = {
+    'DETR': 'detr.model',
+    'BNHead': 'dinov2.linear_head',
+    'ChannelMapperWithPooling': 'necks.pooling',
+    'ExtraAttention': 'necks.extra_attention',
+    'HybridTaskCascadeRoIHead': 'htc.roi_head',
+    'LiT': 'lit.model',
+    'MSDeformAttnPixelDecoder': 'mask2former.pixel_decoder',
+    'Mask2FormerHead': 'mask2former.head',
+    'MultiScaleDeformableAttention': 'mask2former.pixel_decoder',
+    'TextTransformer': 'lit.text',
+    'TransformersText': 'lit.pretrained',
+}
+"""Where those are that derive from classes of OpenMMLab."""
+_MODULES = BACKBONES | OF_OPENMMLAB
 
-__all__ = [
-    'DETR',
-    'BNHead',
-    'CeiT',
-    'ChannelMapperWithPooling',
-    'CompactTransformer',
-    'DistilledVisionTransformer',
-    'ExtraAttention',
-    'HybridTaskCascadeRoIHead',
-    'LiT',
-    'MSDeformAttnPixelDecoder',
-    'Mask2FormerHead',
-    'MultiScaleDeformableAttention',
-    'SwinTransformer',
-    'T2TViT',
-    'TextTransformer',
-    'TimmViT',
-    'TimmViTAdapter',
-    'TransformersText',
-    'ViTAdapter',
-    'ViTPyramid',
-    'VisionTransformer',
-]
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str):
-    if name not in _ON_USE:
+    if name not in _MODULES:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module(_ON_USE[name], __name__), name)
+    return getattr(import_module(f'{__name__}.{_MODULES[name]}'), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

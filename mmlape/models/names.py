@@ -6,10 +6,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 
-from mmengine.model import BaseModule
+from torch import nn
 
 from mmlape.errors import ConfigError
-from mmlape.registry import MODELS
+from mmlape.kinds import BACKBONES
 
 VARIANTS = {'lape': dict(pe_joining='lape'), 'dpn': dict(patch_norm='dual')}
 """What the suffixes of a model's name stand for."""
@@ -66,7 +66,7 @@ def list_models(pattern: str = '*') -> list[str]:
     return sorted(name for _, names in _named() for name in names if fnmatchcase(name, pattern))
 
 
-def get_model(name: str, pretrained: str | Path | None = None, **overrides) -> BaseModule:
+def get_model(name: str, pretrained: str | Path | None = None, **overrides) -> nn.Module:
     """Build a backbone by its name.
 
     Args:
@@ -85,7 +85,7 @@ def get_model(name: str, pretrained: str | Path | None = None, **overrides) -> B
         if 'init_cfg' in options:
             raise ConfigError(f'get_model({name!r}): pretrained and init_cfg each name weights: give one of them')
         options['init_cfg'] = dict(type='Pretrained', checkpoint=str(pretrained))
-    model = MODELS.build(dict(type=kind, **options))
+    model = kind(**options)
     if pretrained is not None:
         model.init_weights()
     return model
@@ -107,8 +107,8 @@ def find_model(name: str) -> tuple[type, dict]:
 
 def _named() -> Iterator[tuple[type, Mapping[str, dict]]]:
     """Yield every registered class that names its models; a subclass does not have those of its base."""
-    MODELS.import_from_location()
-    for kind in dict.fromkeys(MODELS.module_dict.values()):
+    BACKBONES.import_from_location()
+    for kind in dict.fromkeys(BACKBONES.module_dict.values()):
         names = vars(kind).get('model_names')
         if names is not None:
             yield kind, names

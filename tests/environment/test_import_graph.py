@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from import_graph import ROOT, circles, problems, read, upward
+from import_graph import ROOT, circles, foreign, problems, read, upward
 
 
 @pytest.fixture
@@ -65,6 +65,34 @@ def test_the_folders_inside_models_have_an_order_too(tmp_path):
     assert [tuple(name.removeprefix('mmlape.models.') for name in pair) for pair in upward(graph)] == [
         ('layers.norm', 'vit.model'),
         ('position.base', 'layers.norm'),
+    ]
+
+
+def test_the_core_imports_what_its_table_says_and_nothing_above_it(tmp_path):
+    files = {
+        '__init__.py': 'import os\n',
+        'log.py': 'import rich\n',
+        'registry.py': 'import mmengine\n',
+        'checkpoint/reading.py': 'import numpy.lib\nfrom torch import nn\n\n\ndef read():\n    import mmengine\n',
+        'checkpoint/loading.py': 'def load():\n    from mmengine import Config\n',
+        'models/vit/model.py': 'from torch import nn\nfrom timm.layers import Mlp\nfrom mmlape import registry\n',
+        'models/timm/model.py': 'import torch\nfrom timm import create_model\n\n\ndef make():\n    import timm\n',
+        'models/detr/model.py': 'from mmdet.models import DETR\nfrom mmlape.registry import MODELS\n',
+        'models/initial.py': 'from mmengine.model import BaseInit\n',
+        'models/grid.py': 'from mmlape.models.initial import CUT\n',
+    }
+    for name, text in files.items():
+        path = tmp_path / 'mmlape' / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    found = foreign(tmp_path / 'mmlape')
+    assert [tuple(name.removeprefix('mmlape.') for name in pair) for pair in found] == [
+        ('checkpoint.loading', 'mmengine'),
+        ('log', 'rich'),
+        ('models.grid', 'models.initial'),
+        ('models.timm.model', 'timm'),
+        ('models.vit.model', 'registry'),
+        ('models.vit.model', 'timm'),
     ]
 
 

@@ -431,7 +431,7 @@ def test_an_unknown_joining(joining, monkeypatch):
         def join(self, x, pe, norm, pe_norm):
             return x, norm(x), pe
 
-    monkeypatch.setitem(JOININGS._module_dict, 'of ours', Own)
+    monkeypatch.setitem(JOININGS.module_dict, 'of ours', Own)
     model = build()
     before = shape_of(model)
     with pytest.raises(

@@ -17,7 +17,7 @@ from model_helpers import tiny_detr
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from mmlape import registry
+from mmlape.kinds import BACKBONES, JOININGS, POSITION_ENCODINGS
 from mmlape.models import (
     CeiT,
     CompactTransformer,
@@ -32,7 +32,6 @@ from mmlape.models import (
 )
 from mmlape.models.adapter.deform_attn import available_backends, multi_scale_deformable_attention
 from mmlape.models.base.backbone import BaseBackbone
-from mmlape.registry import JOININGS, POSITION_ENCODINGS
 
 AMP = pytest.mark.parametrize('amp', [None, torch.bfloat16, torch.float16], ids=['fp32', 'bf16', 'fp16'])
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
@@ -116,7 +115,8 @@ def test_models(name, amp):
 
 
 def test_every_backbone_is_among_them():
-    ours = {kind for kind in registry.MODELS.module_dict.values() if issubclass(kind, BaseBackbone)}
+    BACKBONES.import_from_location()
+    ours = {kind for kind in BACKBONES.module_dict.values() if issubclass(kind, BaseBackbone)}
     assert {type(build()) for build in MODELS.values()} == {
         kind for kind in ours if kind.__module__.startswith('mmlape.')
     }

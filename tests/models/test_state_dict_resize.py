@@ -23,7 +23,7 @@ KINDS = [
 @pytest.fixture
 def log(monkeypatch) -> list[str]:
     found = []
-    monkeypatch.setattr('mmlape.models.base.checkpoint.print_log', lambda text, **_: found.append(text))
+    monkeypatch.setattr('mmlape.models.base.checkpoint.log', found.append)
     return found
 
 

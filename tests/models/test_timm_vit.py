@@ -11,9 +11,9 @@ from timm.optim import param_groups_layer_decay
 
 import mmlape
 from mmlape.analysis.position import correlation_maps
-from mmlape.engine.paramwise import layer_depths
 from mmlape.errors import ConfigError
 from mmlape.models import DistilledVisionTransformer, TimmViT, TimmViTAdapter, VisionTransformer
+from mmlape.models.param_groups import layer_depths
 from mmlape.models.position.base import position_parameters
 
 TINY = dict(embed_dim=48, depth=3, num_heads=4)

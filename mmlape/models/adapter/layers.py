@@ -7,15 +7,15 @@ extract:  c <- c + MSDA(LN(c), LN(x));  c <- c + ConvFFN(LN(c))
 from collections.abc import Sequence
 
 import torch
-from mmcv.cnn import build_norm_layer
-from mmcv.cnn.bricks import DropPath
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mmlape.models.adapter.deform_attn import Cells, MSDeformAttn
 from mmlape.models.grid import Grid, channels_last
+from mmlape.models.layers.drop_path import DropPath
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.transformer_layer import add_branch
+from mmlape.models.named_layers import build_norm
 
 
 def split_maps(x: Tensor, shapes: Sequence[Grid]) -> list[Tensor]:
@@ -60,8 +60,8 @@ class DeformableExchange(nn.Module):
 
     def __init__(self, embed_dims: int, n_levels: int, num_heads: int, n_points: int, ratio: float, norm_cfg: dict):
         super().__init__()
-        self.query_norm = build_norm_layer(norm_cfg, embed_dims)[1]
-        self.feat_norm = build_norm_layer(norm_cfg, embed_dims)[1]
+        self.query_norm = build_norm(norm_cfg, embed_dims)
+        self.feat_norm = build_norm(norm_cfg, embed_dims)
         self.attn = MSDeformAttn(embed_dims, n_levels, num_heads, n_points, ratio)
 
     def read(self, query: Tensor, query_cells: Cells, feat: Tensor, feat_cells: Cells) -> Tensor:
@@ -89,7 +89,7 @@ class Extractor(DeformableExchange):
         self.ffn = None
         if cffn_ratio is not None:
             self.ffn = ConvFFN(embed_dims, int(embed_dims * cffn_ratio))
-            self.ffn_norm = build_norm_layer(kwargs['norm_cfg'], embed_dims)[1]
+            self.ffn_norm = build_norm(kwargs['norm_cfg'], embed_dims)
             self.drop_path = DropPath(drop_path) if drop_path else nn.Identity()
 
     def forward(self, c: Tensor, c_cells: Cells, x: Tensor, x_cells: Cells) -> Tensor:

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
+from torch.nn.init import trunc_normal_
 
 from mmlape.errors import ConfigError
 from mmlape.models.adapter.checkpoint import ViTAdapterCheckpointAdapter
@@ -32,7 +32,6 @@ from mmlape.models.grid import (
 from mmlape.models.names import name_models, with_variants
 from mmlape.models.vit.bases import AUGREG, BEIT, BEIT_VARIANTS, UNI_PERCEIVER, sizes
 from mmlape.models.vit.model import DEIT, VisionTransformer
-from mmlape.registry import MODELS
 
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
 """Arguments of the ViT that the adapter's parts take too."""
@@ -200,7 +199,6 @@ def _sizes(name: str, options: dict, *of: str) -> dict[str, dict[str, Any]]:
     return {f'{key}-adapter': own | DEFORM[key.rpartition('-')[2]] for key, own in sizes(name, options, *of).items()}
 
 
-@MODELS.register_module()
 class ViTAdapter(AdapterMixin, VisionTransformer):
     """ViT-Adapter over the same ViT: any joining, position encoding and patch norm of ``VisionTransformer``.
 

@@ -4,18 +4,20 @@ Loader, optimiser, gradient norms, sharding, position analysis, export and data 
 of a backbone, so that a new one is one file.
 """
 
+import copy
 import inspect
+import logging
 from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from mmengine.model import BaseModule
-from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
+from torch.nn.init import trunc_normal_
 
 from mmlape.checkpoint.loading import LoadReport, load_pretrained
 from mmlape.errors import ConfigError, require_choice
+from mmlape.log import log
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.grid import RESIZE_MODES, Grid, ceil_div
 from mmlape.models.position import Position, Stream, resolve_position
@@ -35,7 +37,23 @@ class _Completed(ABCMeta):
         return inspect.Signature(list(inspect.signature(cls.__init__).parameters.values())[1:])
 
 
-class BaseBackbone(BaseModule, metaclass=_Completed):
+def initialise(model: nn.Module, init_cfg: dict | list[dict]) -> None:
+    """Initialise a model as MMEngine's initialisers do.
+
+    Raises:
+        ConfigError: If MMEngine is not installed.
+    """
+    try:
+        from mmengine.model import initialize
+    except ImportError as error:
+        raise ConfigError(
+            f'init_cfg={init_cfg!r} names an initialiser of MMEngine, which does not import ({error}): install '
+            "mmengine, or initialise the model by torch.nn.init; dict(type='Pretrained', checkpoint=FILE) needs none"
+        ) from error
+    initialize(model, init_cfg)
+
+
+class BaseBackbone(nn.Module, metaclass=_Completed):
     """A backbone: layers one after the other, with or without position encodings.
 
     A subclass sets ``embed_dims``, ``grid``, ``position`` and ``frozen_stages`` in its constructor, builds its layers
@@ -44,6 +62,8 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
 
     Attributes:
         checkpoint_adapter: Knows the backbone's checkpoint files.
+        init_cfg: Where initial values come from; of ``mmengine.model.BaseModule``.
+        is_init: Whether ``init_weights`` has been called.
         load_report: Of the checkpoint that ``init_cfg`` names, once it is loaded.
         recorded_arguments: Arguments that files record, because neither names nor shapes of tensors tell them.
         archs: What the argument ``arch`` stands for, by name.
@@ -89,7 +109,8 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
     frozen_stages: int = -1
 
     def __init__(self, init_cfg: dict | list[dict] | None = None):
-        super().__init__(init_cfg)
+        super().__init__()
+        self.init_cfg, self.is_init = copy.deepcopy(init_cfg), False
         self.position: Position = resolve_position('none', 'default', 'layernorm')
         self.recorded_arguments: dict[str, Any] = {}
 
@@ -127,9 +148,25 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
                 )
 
     def init_weights(self) -> None:
-        """Load the checkpoint of ``init_cfg``; without one, the weights made by the constructor stay."""
-        if not load_pretrained(self):
-            super().init_weights()
+        """Load the checkpoint of ``init_cfg``, or let MMEngine do what else it says; without it, weights stay.
+
+        MMEngine's models call this of each child that has it.
+
+        Raises:
+            CheckpointError: If the checkpoint does not fit the model.
+            ConfigError: If ``init_cfg`` names an initialiser of MMEngine, which is not installed.
+        """
+        if load_pretrained(self):
+            return
+        if self.is_init:
+            log(f'init_weights of {type(self).__name__} has been called more than once.', logging.WARNING)
+            return
+        if self.init_cfg:
+            initialise(self, self.init_cfg)
+        for child in self.children():
+            if hasattr(child, 'init_weights') and not getattr(child, 'is_init', False):
+                child.init_weights()
+        self.is_init = True
 
     # structure
 

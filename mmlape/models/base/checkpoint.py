@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
-from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights
@@ -22,6 +21,7 @@ from mmlape.checkpoint.loading import LoadOptions, LoadReport, summary_of_resize
 from mmlape.checkpoint.records import mismatch
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
+from mmlape.log import log
 from mmlape.models.base.tensor_names import (
     HEADS_ASSUMED,
     Description,
@@ -287,7 +287,7 @@ def _note_grid(model: nn.Module, state_dict: Mapping, prefix: str, local_metadat
 def _resize_loaded(model: nn.Module, state_dict: dict, prefix: str, local_metadata: Mapping, *args) -> None:
     resized = model.checkpoint_adapter.resize(model, state_dict, prefix, local_metadata.get('grid'))
     if resized:
-        print_log(f'load_state_dict: {summary_of_resized(resized)}', logger='current')
+        log(f'load_state_dict: {summary_of_resized(resized)}')
 
 
 def fit_pe_norms(

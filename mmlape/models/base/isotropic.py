@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
+from torch.nn.init import trunc_normal_
 
 from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
-from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -18,6 +17,7 @@ from mmlape.models.grid import Grid, channels_last, to_maps
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.patch_embed import PatchEmbed, complete_patches, norms_around
 from mmlape.models.layers.transformer_layer import FFN, BaseTransformerLayer
+from mmlape.models.named_layers import build_norm
 from mmlape.models.position import Joining, Stream
 
 STRIDE = 16
@@ -31,7 +31,7 @@ class ConvStem(nn.Module):
     def __init__(self, in_channels: int, channels: int, bn_cfg: dict):
         super().__init__()
         self.conv = nn.Conv2d(in_channels, channels, 7, 2, 3, bias=False)
-        self.bn = build_norm_layer(bn_cfg, channels)[1]
+        self.bn = build_norm(bn_cfg, channels)
         self.maxpool = nn.MaxPool2d(3, 2, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -65,11 +65,11 @@ class LocallyEnhancedFFN(nn.Module):
         super().__init__()
         hidden = feedforward_channels
         self.conv1 = nn.Conv2d(embed_dims, hidden, 1)
-        self.bn1 = build_norm_layer(bn_cfg, hidden)[1]
+        self.bn1 = build_norm(bn_cfg, hidden)
         self.conv2 = nn.Conv2d(hidden, hidden, 3, 1, 1, groups=hidden)
-        self.bn2 = build_norm_layer(bn_cfg, hidden)[1]
+        self.bn2 = build_norm(bn_cfg, hidden)
         self.conv3 = nn.Conv2d(hidden, embed_dims, 1)
-        self.bn3 = build_norm_layer(bn_cfg, embed_dims)[1]
+        self.bn3 = build_norm(bn_cfg, embed_dims)
         self.act = nn.GELU()
 
     def forward(self, x: Tensor, hw: Grid) -> Tensor:
@@ -95,7 +95,7 @@ class LeFFLayer(BaseTransformerLayer):
         self, embed_dims: int, attn: nn.Module, joining: Joining, feedforward_channels: int, bn_cfg: dict, **kwargs
     ):
         super().__init__(embed_dims, attn, joining, **kwargs)
-        self.norm2 = build_norm_layer(self.norm_cfg, embed_dims)[1]
+        self.norm2 = build_norm(self.norm_cfg, embed_dims)
         self.leff = LocallyEnhancedFFN(embed_dims, feedforward_channels, bn_cfg)
 
     def run(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
@@ -144,9 +144,9 @@ class LayerClassAttention(nn.Module):
 
     def __init__(self, embed_dims: int, num_heads: int, feedforward_channels: int, drop_rate: float, norm_cfg: dict):
         super().__init__()
-        self.norm1 = build_norm_layer(norm_cfg, embed_dims)[1]
+        self.norm1 = build_norm(norm_cfg, embed_dims)
         self.attn = LastTokenAttention(embed_dims, num_heads, proj_drop_rate=drop_rate)
-        self.norm2 = build_norm_layer(norm_cfg, embed_dims)[1]
+        self.norm2 = build_norm(norm_cfg, embed_dims)
         self.feedforward = FFN(embed_dims, feedforward_channels, drop_rate)
 
     def forward(self, x: Tensor) -> Tensor:

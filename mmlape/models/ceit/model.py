@@ -6,16 +6,15 @@ x = [cls; i2t(image)];  x <- layer_l(x, PE);  LN(LCA(x_1[cls] + p_1, ..., x_L[cl
 from collections.abc import Sequence
 
 import torch
-from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.models.base.checkpoint import ShapesAdapter
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.ceit.layers import ImageToTokens, LayerClassAttention, LeFFLayer
 from mmlape.models.grid import Grid
+from mmlape.models.named_layers import build_norm
 from mmlape.models.names import name_models, resolve_arch
 from mmlape.models.position import PositionType, Stream, resolve_position
-from mmlape.registry import MODELS
 
 
 def _arch(num_heads: int) -> dict:
@@ -32,7 +31,6 @@ def _arch(num_heads: int) -> dict:
 ARCHS = {'tiny': _arch(3), 'small': _arch(6), 'base': _arch(12)}
 
 
-@MODELS.register_module()
 class CeiT(IsotropicBackbone):
     """CeiT with a choice of position encodings, their joining (LaPE) and Dual PatchNorm.
 
@@ -135,7 +133,7 @@ class CeiT(IsotropicBackbone):
                 norm_cfg=norm_cfg,
             )
             self.pos_layer_embed = nn.Parameter(torch.zeros(1, depth, dims))
-        self.norm = build_norm_layer(norm_cfg, dims)[1]
+        self.norm = build_norm(norm_cfg, dims)
         self.apply(self.init_linear)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -8,7 +8,6 @@ Parameter names are those of the public code.
 """
 
 import torch.nn.functional as F
-from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
@@ -16,6 +15,7 @@ from mmlape.models.grid import Grid
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import BaseTransformerLayer
+from mmlape.models.named_layers import build_norm
 from mmlape.models.position import Joining, Stream
 
 
@@ -94,7 +94,7 @@ class CompactLayer(BaseTransformerLayer):
 
     def __init__(self, embed_dims: int, attn: nn.Module, joining: Joining, feedforward_channels: int, **kwargs):
         super().__init__(embed_dims, attn, joining, **kwargs)
-        self.norm1 = build_norm_layer(self.norm_cfg, embed_dims)[1]
+        self.norm1 = build_norm(self.norm_cfg, embed_dims)
         self.linear1 = Linear(embed_dims, feedforward_channels)
         self.linear2 = Linear(feedforward_channels, embed_dims)
 

@@ -6,7 +6,6 @@ sequence pooling: z = sum_i softmax_i(u . x_i + b) x_i, over the tokens after th
 from collections.abc import Sequence
 
 import torch
-from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
@@ -15,9 +14,9 @@ from mmlape.models.compact.checkpoint import CompactCheckpointAdapter
 from mmlape.models.compact.layers import TOKENIZERS, CompactLayer
 from mmlape.models.grid import Grid
 from mmlape.models.layers.linear import Linear
+from mmlape.models.named_layers import build_norm
 from mmlape.models.names import VARIANTS, name_models, resolve_arch
 from mmlape.models.position import PositionType, Stream, resolve_position
-from mmlape.registry import MODELS
 
 POOLINGS = ('cls_token', 'sequence_pool')
 _SIZES = {2: (128, 2, 128), 4: (128, 2, 128), 6: (256, 4, 512), 7: (256, 4, 512), 14: (384, 6, 1152)}
@@ -55,7 +54,6 @@ def _paper_name(arch: str | dict) -> str:
     return 'ViT-Lite' if arch['pooling'] == 'cls_token' else 'CVT'
 
 
-@MODELS.register_module()
 class CompactTransformer(IsotropicBackbone):
     """ViT-Lite, CVT or CCT; the default arguments are those of the public CCT-7/3x1 for 32x32 pixels.
 
@@ -137,7 +135,7 @@ class CompactTransformer(IsotropicBackbone):
             norm_cfg=norm_cfg,
             with_cp=with_cp,
         )
-        self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1]
+        self.norm = build_norm(norm_cfg, self.embed_dims)
         # outputs of another form would leave it without a gradient
         self.attention_pool = Linear(self.embed_dims, 1) if self.out_type == 'sequence_pool' else None
         self.apply(self._init)

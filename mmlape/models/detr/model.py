@@ -30,7 +30,6 @@ from mmlape.models.position import (
     build_pe_norm,
     resolve_position,
 )
-from mmlape.registry import MODELS
 
 
 class EncoderAttention(NamedAttention):
@@ -124,7 +123,6 @@ class Encoder(BaseModule):
         return x
 
 
-@MODELS.register_module()
 class DETR(PlainDETR):
     """mmdetection's detector with an encoder of ours.
 

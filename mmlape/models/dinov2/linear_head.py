@@ -11,10 +11,7 @@ from collections.abc import Sequence
 from mmseg.models.decode_heads.decode_head import BaseDecodeHead
 from torch import Tensor, nn
 
-from mmlape.registry import MODELS
 
-
-@MODELS.register_module()
 class BNHead(BaseDecodeHead):
     """A batch norm of the maps, and a linear map of each cell, with DINOv2's names ``bn`` and ``conv_seg``.
 

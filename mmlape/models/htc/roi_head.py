@@ -11,10 +11,7 @@ import torch.nn.functional as F
 from mmdet.models.roi_heads import HybridTaskCascadeRoIHead as PlainHead
 from torch import Tensor
 
-from mmlape.registry import MODELS
 
-
-@MODELS.register_module()
 class HybridTaskCascadeRoIHead(PlainHead):
     """mmdetection's head, whose predicted masks are the mean over its stages."""
 

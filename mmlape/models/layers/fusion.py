@@ -3,11 +3,11 @@
 BN(w * x + b) = (s w) * x + s (b - mean) + beta,  s = gamma / sqrt(var + eps)
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
-from mmcv.cnn import ConvModule
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval
@@ -41,10 +41,12 @@ def fuse_batch_norms(model: nn.Module) -> Iterator[None]:
 
 def _pairs(model: nn.Module) -> Iterator[tuple[nn.Module, tuple[str, str]]]:
     """Yield parents, and the names of a convolution and of the BatchNorm that alone reads it."""
+    # where nobody has imported it, a model has none of its modules
+    conv_module = getattr(sys.modules.get('mmcv.cnn'), 'ConvModule', ())
     for parent in list(model.modules()):
         if isinstance(parent, nn.Sequential):
             children = list(parent.named_children())
-        elif isinstance(parent, ConvModule) and parent.with_norm and parent.order[:2] == ('conv', 'norm'):
+        elif isinstance(parent, conv_module) and parent.with_norm and parent.order[:2] == ('conv', 'norm'):
             children = [('conv', parent.conv), (parent.norm_name, parent.norm)]
         else:
             yield from ((parent, names) for names in getattr(parent, 'conv_norm_pairs', ()))

@@ -11,15 +11,15 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from mmcv.cnn import build_activation_layer, build_norm_layer
-from mmcv.cnn.bricks import DropPath
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid
+from mmlape.models.layers.drop_path import DropPath
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.norm_placement import PRE, GroupScale, NormPlacement
+from mmlape.models.named_layers import build_activation, build_norm
 from mmlape.models.position import AttentionInput, Joining, LayerPosition, Position, Stream, attaching, build_pe_norm
 
 
@@ -48,7 +48,7 @@ class FFN(nn.Module):
     ):
         super().__init__()
         self.fc1 = Linear(embed_dims, feedforward_channels)
-        self.act = build_activation_layer(act_cfg or dict(type='GELU'))
+        self.act = build_activation(act_cfg or dict(type='GELU'))
         self.norm: nn.Module = nn.Identity()
         self.fc2 = Linear(feedforward_channels, embed_dims)
         self.drop = nn.Dropout(drop_rate)
@@ -124,7 +124,7 @@ class BaseTransformerLayer(nn.Module):
         self.norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
         self.embed_dims, self.joining, self.with_cp = embed_dims, joining, with_cp
         self.encodings: tuple[LayerPosition, ...] = ()
-        setattr(self, self.norm_name, build_norm_layer(self.norm_cfg, embed_dims)[1])
+        setattr(self, self.norm_name, build_norm(self.norm_cfg, embed_dims))
         self.pe_norm = build_pe_norm(pe_norm, embed_dims, self.norm_cfg) if pe_norm else None
         setattr(self, self.attn_name, attn)
         self.drop_path = DropPath(drop_path_rate) if drop_path_rate else nn.Identity()
@@ -223,7 +223,7 @@ class TransformerEncoderLayer(BaseTransformerLayer):
         self.residual_scale = GroupScale(embed_dims) if norm_placement.residual_scale else nn.Identity()
 
     def _norm(self, wanted: bool, dims: int) -> nn.Module:
-        return build_norm_layer(self.norm_cfg, dims)[1] if wanted else nn.Identity()
+        return build_norm(self.norm_cfg, dims) if wanted else nn.Identity()
 
     def run(self, x: Tensor, pe: Stream, hw: Grid) -> tuple[Tensor, Stream]:
         """Run the layer, keeping all activations."""

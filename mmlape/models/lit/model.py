@@ -38,7 +38,6 @@ TEMPLATES = ('openai_imagenet', 'openai_imagenet_sub', 'openai_cifar100')
 """CLIP's templates: 80, the best seven of them, and those of CIFAR-100."""
 
 
-@MODELS.register_module()
 class LiT(BaseModel):
     """A frozen image tower, a text tower and a temperature.
 

@@ -11,7 +11,6 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.registry import MODELS
 
 
 def _library() -> ModuleType:
@@ -54,7 +53,6 @@ class TransformersTokenizer:
         return rows['input_ids']
 
 
-@MODELS.register_module()
 class TransformersText(BaseModule):
     """A pretrained text encoder of ``transformers``, with a linear layer to the embedding.
 

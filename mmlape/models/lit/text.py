@@ -7,10 +7,7 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmlape.registry import MODELS
 
-
-@MODELS.register_module()
 class TextTransformer(BaseModule):
     """A text tower to train from scratch; by default of BERT-base's size, but with norms before the branches.
 

@@ -17,12 +17,10 @@ from torch import Tensor
 from mmlape.errors import ConfigError
 from mmlape.models.grid import Grid
 from mmlape.models.mask2former.ffn import recompute_ffns
-from mmlape.registry import MODELS
 
 UPSAMPLED = ('masks', 'scores')
 
 
-@MODELS.register_module()
 class Mask2FormerHead(PlainHead):
     """mmsegmentation's head, which also predicts sliding windows of images that were padded.
 

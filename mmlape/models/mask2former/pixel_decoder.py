@@ -20,10 +20,8 @@ from mmlape.models.adapter.deform_attn import Cells, multi_scale_deformable_atte
 from mmlape.models.grid import Grid, cached_tensor, to_maps
 from mmlape.models.layers.linear import linear
 from mmlape.models.mask2former.ffn import recompute_ffns
-from mmlape.registry import MODELS
 
 
-@MODELS.register_module()
 class MultiScaleDeformableAttention(PlainAttention):
     """mmcv's module, its arguments, parameters and initial values, on the fastest backend that is installed.
 
@@ -94,7 +92,6 @@ def _sides(shapes: tuple[Grid, ...], device: torch.device) -> Tensor:
     return torch.tensor([[(columns, rows)] for rows, columns in shapes], dtype=torch.float32, device=device)
 
 
-@MODELS.register_module()
 class MSDeformAttnPixelDecoder(PlainDecoder):
     """mmdetection's pixel decoder on our deformable attention; arguments, parameters and their names are the same.
 

@@ -13,7 +13,6 @@ from mmlape.errors import ConfigError
 from mmlape.models.grid import contiguous, to_maps
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear
-from mmlape.registry import MODELS
 
 
 class _FFN(nn.Module):
@@ -25,7 +24,6 @@ class _FFN(nn.Module):
         return self.fc2(self.act(self.fc1(x)))
 
 
-@MODELS.register_module()
 class ExtraAttention(BaseModule):
     """Attention among the cells of the last map; the other maps stay as they are.
 

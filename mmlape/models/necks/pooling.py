@@ -3,10 +3,7 @@
 from mmdet.models.necks import ChannelMapper
 from torch import Tensor, nn
 
-from mmlape.registry import MODELS
 
-
-@MODELS.register_module()
 class ChannelMapperWithPooling(ChannelMapper):
     """mmdetection's ``ChannelMapper`` whose further maps are its last one, pooled over 2 x 2 again and again.
 

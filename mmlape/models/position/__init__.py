@@ -12,6 +12,7 @@ import mmlape.models.position.irpe
 import mmlape.models.position.relative_bias
 import mmlape.models.position.rotary  # noqa: F401  (these register kinds)
 from mmlape.errors import ConfigError, require_choice
+from mmlape.kinds import JOININGS, POSITION_ENCODINGS
 from mmlape.models.position.base import (
     AbsolutePosition,
     AttentionPosition,
@@ -30,7 +31,6 @@ from mmlape.models.position.joining import (
     norms_of,
     same_parameters,
 )
-from mmlape.registry import JOININGS, POSITION_ENCODINGS
 
 PositionType = str | dict | Sequence[str | dict]
 """A name, a dict with ``type`` and arguments, or a list of those: at most one absolute kind, any others."""

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
+from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models.grid import Grid
 from mmlape.models.position.base import AbsolutePosition
-from mmlape.registry import POSITION_ENCODINGS
 
 
 def sincos_1d(num_tokens: int, embed_dims: int) -> Tensor:

@@ -14,11 +14,11 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from scipy.interpolate import make_interp_spline
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from mmlape.errors import ConfigError
+from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models.grid import Grid, cached_tensor, is_recorded, square_grid
 from mmlape.models.position.base import AttentionSlot
 from mmlape.models.position.relative_bias import (
@@ -29,7 +29,6 @@ from mmlape.models.position.relative_bias import (
     is_beits,
     offset_index,
 )
-from mmlape.registry import POSITION_ENCODINGS
 
 RATIOS = (1.01, 1.5)
 """Between which the ratio of two steps is."""
@@ -48,10 +47,13 @@ def step_ratio(offsets: int, largest: int) -> float:
     return ratio
 
 
-@torch.compiler.assume_constant_result
 def _spline(src: int, dst: int) -> Tensor:
     """Return what ``_kept_spline`` does, as a tensor; compilers cannot follow SciPy."""
     return torch.from_numpy(_kept_spline(src, dst))
+
+
+# what torch.compiler.assume_constant_result sets, which takes seconds to import the compiler first
+_spline._dynamo_marked_constant = True
 
 
 @lru_cache(64)
@@ -59,6 +61,12 @@ def _kept_spline(src: int, dst: int) -> np.ndarray:
     """Return what maps the offsets of a side of ``src`` patches to those of ``dst``, (2 dst - 1, 2 src - 1)."""
     if src == 1:
         return np.ones((2 * dst - 1, 1))
+    try:
+        from scipy.interpolate import make_interp_spline
+    except ImportError as error:
+        raise ConfigError(
+            f"pe_type='beit': splines of SciPy resize a bias of {src} patches a side to {dst}: pip install scipy"
+        ) from error
     positive = np.cumsum(step_ratio(src - 1, dst - 1) ** np.arange(src - 1))
     points = np.concatenate((-positive[::-1], [0], positive))
     read = np.arange(1 - dst, dst).clip(points[0], points[-1])

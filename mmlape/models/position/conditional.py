@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
+from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models.grid import Grid, channels_last, to_maps
 from mmlape.models.position.base import LayerPosition
-from mmlape.registry import POSITION_ENCODINGS
 
 
 @POSITION_ENCODINGS.register_module('cpe')

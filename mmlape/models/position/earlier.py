@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
+from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models.grid import Grid, resize_map
 from mmlape.models.position.absolute import sincos_2d
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
 from mmlape.models.position.irpe import Buckets, ImageRPE, gathered
-from mmlape.registry import POSITION_ENCODINGS
 
 
 class _Clipped(ImageRPE):

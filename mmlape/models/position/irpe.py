@@ -26,9 +26,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
+from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models.grid import Grid, cached_tensor
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
-from mmlape.registry import POSITION_ENCODINGS
 
 METHODS = ('euclidean', 'quantization', 'cross', 'product')
 INDEXES = ('piecewise', 'clip')

@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
+from mmlape.kinds import JOININGS
+from mmlape.models.named_layers import build_norm
 from mmlape.models.position.base import AbsolutePosition
-from mmlape.registry import JOININGS
 
 PE_NORMS = {
     'identity': 'w',
@@ -82,7 +82,7 @@ class PENorm(nn.Module):
 def build_pe_norm(pe_norm: str, dims: int, norm_cfg: dict) -> nn.Module:
     """Build the module that a layer keeps as ``pe_norm``: ``norm_cfg`` itself for 'layernorm', else a part of it."""
     if pe_norm == 'layernorm':
-        return build_norm_layer(norm_cfg, dims)[1]
+        return build_norm(norm_cfg, dims)
     return PENorm(dims, PE_NORMS[pe_norm], norm_cfg.get('eps', 1e-5))
 
 

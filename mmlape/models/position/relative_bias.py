@@ -8,13 +8,13 @@ from abc import ABC, abstractmethod
 
 import torch
 import torch.nn.functional as F
-from mmengine.model.weight_init import trunc_normal_
 from torch import Tensor, nn
+from torch.nn.init import trunc_normal_
 
 from mmlape.errors import ConfigError
+from mmlape.kinds import POSITION_ENCODINGS
 from mmlape.models.grid import Grid, resize_map, square_grid
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
-from mmlape.registry import POSITION_ENCODINGS
 
 TABLE, INDEX = 'relative_position_bias_table', 'relative_position_index'
 CLASS_ENTRIES = 3

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.models.grid import Grid, assemble, cached_tensor, ceil_div, partition
@@ -23,6 +22,7 @@ from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.linear import Linear
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import full_precision
+from mmlape.models.named_layers import build_norm
 from mmlape.models.position import AttentionInput, build_pe_norm
 
 
@@ -116,7 +116,7 @@ class PatchMerging(nn.Module):
 
     def __init__(self, embed_dims: int, norm_cfg: dict, pe_norm: str | None = None):
         super().__init__()
-        self.norm = build_norm_layer(norm_cfg, 4 * embed_dims)[1]
+        self.norm = build_norm(norm_cfg, 4 * embed_dims)
         self.pe_norm = build_pe_norm(pe_norm, 4 * embed_dims, norm_cfg) if pe_norm else None
         self.reduction = Linear(4 * embed_dims, 2 * embed_dims, bias=False)
 

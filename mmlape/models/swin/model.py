@@ -6,7 +6,6 @@ attention input of layer l: LN(x) + w_l;  from stage to stage: x <- merge(x), w 
 from collections.abc import Iterator, Sequence
 
 import torch
-from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
@@ -14,6 +13,7 @@ from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.patch_embed import norms_around
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, full_precision, growing_rates
+from mmlape.models.named_layers import build_norm
 from mmlape.models.names import VARIANTS, name_models, resolve_arch
 from mmlape.models.position import AttentionSlot, Position, PositionType, Stream, joinings, resolve_position
 from mmlape.models.swin.checkpoint import SwinCheckpointAdapter
@@ -25,7 +25,6 @@ from mmlape.models.swin.layers import (
     merged_grid,
     table_windows,
 )
-from mmlape.registry import MODELS
 
 
 def _arch(embed_dims: int, third: int, num_heads: int) -> dict:
@@ -36,7 +35,6 @@ ARCHS = {'tiny': _arch(96, 6, 3), 'small': _arch(96, 18, 3), 'base': _arch(128, 
 HIERARCHIES = ('merge', 'stage')
 
 
-@MODELS.register_module()
 class SwinTransformer(BaseBackbone):
     """Swin; the default arguments are those of Swin-T, ``pe_type='learnable', pe_joining='lape'`` makes it LaPE's.
 
@@ -134,7 +132,7 @@ class SwinTransformer(BaseBackbone):
         options = dict(drop_rate=drop_rate, norm_cfg=self.norm_cfg, with_cp=with_cp)
         self.layers = nn.ModuleList(self._build_stages(attn, drop_path_rate, options))
         for stage in sorted(set(self.out_indices)):
-            setattr(self, f'norm{stage}', build_norm_layer(self.norm_cfg, self.dims_of(stage))[1])
+            setattr(self, f'norm{stage}', build_norm(self.norm_cfg, self.dims_of(stage)))
         self.layers.apply(self.init_linear)
 
     # building

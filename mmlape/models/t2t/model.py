@@ -5,17 +5,16 @@ x = [cls; tokens_to_token(image)];  x <- layer_l(x, PE);  LN(x)
 
 from collections.abc import Sequence
 
-from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.models.base.checkpoint import ShapesAdapter
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
+from mmlape.models.named_layers import build_norm
 from mmlape.models.names import name_models, resolve_arch
 from mmlape.models.position import PositionType, Stream, resolve_position
 from mmlape.models.t2t.layers import TokensToToken
-from mmlape.registry import MODELS
 
 
 def _arch(num_layers: int, num_heads: int, mlp_ratio: int) -> dict:
@@ -39,7 +38,6 @@ ARCHS = {
 }
 
 
-@MODELS.register_module()
 class T2TViT(IsotropicBackbone):
     """T2T-ViT with a choice of position encodings, their joining (LaPE) and Dual PatchNorm.
 
@@ -129,7 +127,7 @@ class T2TViT(IsotropicBackbone):
             norm_cfg=norm_cfg,
             with_cp=with_cp,
         )
-        self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1]
+        self.norm = build_norm(norm_cfg, self.embed_dims)
         self.apply(self.init_linear)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -16,7 +16,6 @@ from mmlape.models.adapter.model import AdapterMixin, resolve_interactions
 from mmlape.models.timm.checkpoint import TimmViTAdapterCheckpointAdapter
 from mmlape.models.timm.model import Running, TimmViT
 from mmlape.models.timm.pretrained import find_model, skeleton
-from mmlape.registry import MODELS
 
 PATCH = 16
 """The stride of the ViT's tokens beside the pyramid."""
@@ -26,7 +25,6 @@ READ_ONLY = dict(deform_num_heads=16, deform_ratio=0.5, vit_feature_source='inte
 """DINOv3's defaults, where they differ from ViT-Adapter's."""
 
 
-@MODELS.register_module()
 class TimmViTAdapter(AdapterMixin, TimmViT):
     """The adapter over any ViT that ``TimmViT`` takes; names are official, the ViT's are ``vit.`` and timm's.
 

@@ -20,7 +20,6 @@ from mmlape.models.timm.dual_patchnorm import add_dual_patchnorm
 from mmlape.models.timm.joined import Joined, JoinedForward
 from mmlape.models.timm.lape import add_lape
 from mmlape.models.timm.pretrained import PREFIX_TOKENS, TimmNames, build_vit, find_model
-from mmlape.registry import MODELS
 
 DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
 
@@ -32,7 +31,6 @@ class Running(NamedTuple):
     rope: Tensor | None  # rotary angles; None without
 
 
-@MODELS.register_module()
 class TimmViT(IsotropicBackbone):
     """Any plain ViT of timm's registry: its classes ``VisionTransformer`` and ``Eva``.
 

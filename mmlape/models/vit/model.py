@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError, require_choice
@@ -11,12 +10,12 @@ from mmlape.models.grid import Grid
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 from mmlape.models.layers.patch_embed import PatchEmbed
 from mmlape.models.layers.transformer_layer import FFN_TYPES, TransformerEncoderLayer
+from mmlape.models.named_layers import build_norm
 from mmlape.models.names import name_models, resolve_arch, with_variants
 from mmlape.models.position import Position, PositionType, Stream, resolve_position
 from mmlape.models.vit.bases import AUGREG, BEIT, BEIT_VARIANTS, UNI_PERCEIVER, sizes
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 from mmlape.models.vit.layouts import TOKENS
-from mmlape.registry import MODELS
 
 
 def _arch(embed_dims: int, num_heads: int, num_layers: int = 12) -> dict:
@@ -56,7 +55,6 @@ def resolve_windows(
     return [size if use else None for use, size in zip(windowed, sizes)]
 
 
-@MODELS.register_module()
 class VisionTransformer(IsotropicBackbone):
     """Plain ViT; the default arguments are DeiT's, ``pe_joining='lape'`` makes it LaPE's.
 
@@ -206,7 +204,7 @@ class VisionTransformer(IsotropicBackbone):
             ffn_type=ffn_type,
             with_cp=with_cp,
         )
-        self.norm = build_norm_layer(norm_cfg, self.embed_dims)[1] if final_norm else None
+        self.norm = build_norm(norm_cfg, self.embed_dims) if final_norm else None
         self.blocks.apply(self.init_linear)
         self.norm_placement.scale_initial(self.blocks)
         self.recorded_arguments = dict(
@@ -265,7 +263,6 @@ class VisionTransformer(IsotropicBackbone):
         return super().absent_parts() + tuple(token for token in TOKENS if token not in self.prefix_tokens)
 
 
-@MODELS.register_module()
 class DistilledVisionTransformer(VisionTransformer):
     """DeiT with a class and a distillation token, each with a row of the PE.
 

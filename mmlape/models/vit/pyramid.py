@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 
 import torch.nn.functional as F
-from mmcv.cnn import build_norm_layer
 from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Weights
@@ -18,10 +17,10 @@ from mmlape.checkpoint.loading import LoadOptions
 from mmlape.errors import ConfigError
 from mmlape.models.base.tensor_names import Description
 from mmlape.models.grid import ceil_div, contiguous, pad_to_multiple, require_patch, to_maps
+from mmlape.models.named_layers import build_norm
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 from mmlape.models.vit.layouts import is_pyramid, prefix_tokens
 from mmlape.models.vit.model import VisionTransformer
-from mmlape.registry import MODELS
 
 STRIDES = (4, 8, 16, 32)
 FIXED = dict(num_registers=0, final_norm=False, patch_size=16, out_type='featmap', patch_padding='end')
@@ -52,7 +51,6 @@ class PyramidCheckpointAdapter(ViTCheckpointAdapter):
         return super().may_be_new(model, name, weights, options)
 
 
-@MODELS.register_module()
 class ViTPyramid(VisionTransformer):
     """A plain ViT whose maps are resized to a pyramid: the baselines of ViT-Adapter's repository.
 
@@ -100,10 +98,10 @@ class ViTPyramid(VisionTransformer):
         self.strides, dims = STRIDES, self.embed_dims
         norm_cfg = kwargs.get('norm_cfg') or dict(type='LN', eps=1e-6)
         for i in range(1, 5):
-            self.add_module(f'norm{i}', build_norm_layer(norm_cfg, dims)[1] if norm_maps else None)
+            self.add_module(f'norm{i}', build_norm(norm_cfg, dims) if norm_maps else None)
         self.up1 = nn.Sequential(
             nn.ConvTranspose2d(dims, dims, 2, 2),
-            build_norm_layer(up_norm_cfg or dict(type='GN', num_groups=32), dims)[1],
+            build_norm(up_norm_cfg or dict(type='GN', num_groups=32), dims),
             nn.GELU(),
             nn.ConvTranspose2d(dims, dims, 2, 2),
         )

@@ -1,0 +1,20 @@
+"""Stochastic depth (arXiv 1603.09382): a branch is left out for whole images, and scaled where it stays."""
+
+import torch
+from torch import Tensor, nn
+
+
+class DropPath(nn.Module):
+    """Set images of a batch to zero with a probability in training; the others are divided by that of staying."""
+
+    def __init__(self, drop_prob: float):
+        super().__init__()
+        self.drop_prob = drop_prob
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop images of (B, ...)."""
+        if not self.training or not self.drop_prob:
+            return x
+        keep = 1 - self.drop_prob
+        noise = torch.rand((len(x), *(1,) * (x.ndim - 1)), dtype=x.dtype, device=x.device)
+        return x / keep * (keep + noise).floor()

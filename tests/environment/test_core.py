@@ -1,0 +1,231 @@
+"""The core beside PyTorch and timm alone: models, files, compilers and processes, as they are under OpenMMLab."""
+
+import json
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import core_script
+import numpy as np
+import pytest
+import torch
+from checkpoint_helpers import to_flax
+from golden_models import FOLDER, MODEL_CLASSES, cases, state_dict
+from mmengine.logging import HistoryBuffer
+from mmengine.registry import MODELS
+from test_wheel import ROOT, run
+from test_wheel import wheel as wheel  # the fixture
+
+import mmlape
+from mmlape.checkpoint.converting import convert
+from mmlape.environment.packages import EXPERIMENTS, OF_OPENMMLAB
+from mmlape.models import BACKBONES
+from mmlape.models.base.backbone import BaseBackbone
+
+ARCH, SIDE = core_script.ARCH, core_script.SIDE
+VIT = dict(arch=ARCH, img_size=SIDE, patch_size=16)
+SWIN = dict(arch=dict(embed_dims=12, depths=[2, 2], num_heads=[2, 4]))
+TIMM = dict(model_args=dict(embed_dim=24, depth=4, num_heads=2), img_size=SIDE)
+MODELS_BY_NAME = {
+    'vit': ('VisionTransformer', dict(VIT, pe_joining='lape', patch_norm='dual', drop_path_rate=0.2)),
+    'distilled': ('DistilledVisionTransformer', VIT),
+    'adapter': ('ViTAdapter', dict(arch=ARCH, img_size=SIDE, conv_inplane=8, pe_joining='lape', drop_path_rate=0.2)),
+    'beit': ('VisionTransformer', dict(VIT, pe_type='beit', qkv_bias='qv', layer_scale_init_value=0.1)),
+    'pyramid': ('ViTPyramid', dict(VIT, arch=dict(ARCH, embed_dims=32, num_heads=2))),
+    'swin': ('SwinTransformer', dict(SWIN, img_size=32, window_size=4)),
+    'ceit': ('CeiT', dict(arch=dict(ARCH, stem_channels=8), img_size=SIDE)),
+    't2t': ('T2TViT', dict(arch=dict(ARCH, token_dims=8), img_size=SIDE)),
+    'compact': ('CompactTransformer', dict(arch='vit-lite-7/4')),
+    'timm': ('TimmViT', dict(TIMM, model_name='vit_small_patch16_224', pe_joining='lape', patch_norm='dual')),
+    'timm-adapter': ('TimmViTAdapter', dict(vit=dict(TIMM, model_name='vit_small_patch16_dinov3'), conv_inplane=8)),
+}  # fmt: skip
+LAYOUTS = {
+    'beit', 'beit-adapter', 'CeiT', 'compact', 'compact-transformers', 'deit', 'jax', 'mmlape-timm', 'mmpretrain',
+    'swin', 'T2TViT', 'timm', 'timm-adapter', 'vit-adapter', 'vit-baseline',
+}  # fmt: skip
+"""Those that this package writes, of the golden models, and AugReg's."""
+UNDER_OPENMMLAB = ('DETR', 'linear segmentor', 'distilled classifier', 'segmenter', 'DETR transformer')
+
+
+def under_openmmlab(kind: str, options: dict):
+    """Build a model as a config does."""
+    torch.manual_seed(core_script.SEED)
+    return MODELS.build(dict(type=f'mmlape.{kind}', **options))
+
+
+def write_files(folder: Path) -> dict[str, tuple[str, dict, str]]:
+    """Write a file of every layout that a backbone is written in, the golden models' files, and one of a run.
+
+    Returns:
+        Class and arguments of the model that takes it, and the path, by a name.
+    """
+    files = {}
+    for name, (kind, options) in MODELS_BY_NAME.items():
+        plain = {key: value for key, value in options.items() if key not in ('pe_joining', 'patch_norm')}
+        for to in MODEL_CLASSES[kind].checkpoint_adapter.targets():
+            own = folder / f'{name}.pth'
+            chosen = options if to == 'mmlape' else plain
+            model = under_openmmlab(kind, chosen)
+            torch.save(dict(state_dict=model.state_dict(), meta=dict(record(model))), own)
+            target = folder / f'{name}-{to}.pth'
+            try:
+                convert(own, target, to)
+            except mmlape.errors.CheckpointError:
+                continue  # such a model has no place there
+            files[target.stem] = (kind, chosen, str(target))
+    for source in sorted(path.stem for path in FOLDER.glob('*.npz')):
+        for name, case in cases(source).items():
+            if case['model'] in UNDER_OPENMMLAB:
+                continue
+            file = folder / f'golden-{source}-{name}.pth'
+            model = MODEL_CLASSES[case['model']](**case['kwargs'])
+            torch.save(dict(state_dict=state_dict(source, case), meta=record(model)), file)
+            files[file.stem] = (MODEL_CLASSES[case['model']].__name__, case['kwargs'], str(file))
+            break  # the others of a source have the same names
+    options = dict(arch=ARCH, img_size=32, patch_size=8)
+    np.savez(folder / 'augreg.npz', **to_flax(under_openmmlab('VisionTransformer', options)))
+    files['augreg'] = ('VisionTransformer', options, str(folder / 'augreg.npz'))
+    kind, options = MODELS_BY_NAME['vit']
+    history = HistoryBuffer([1.0, 2.0], [1, 1])
+    model = under_openmmlab(kind, options)
+    content = dict(state_dict=model.state_dict(), meta=record(model), message_hub=dict(log_scalars=dict(loss=history)))
+    torch.save(content, folder / 'run.pth')
+    files['run'] = (kind, options, str(folder / 'run.pth'))
+    return files
+
+
+def record(model: BaseBackbone) -> dict:
+    from mmlape.checkpoint.records import KEY, record_of
+
+    return {KEY: record_of(model).plain()}
+
+
+def environment(folder: Path, built: Path, *more: str) -> Path:
+    """Make an environment with the wheel, what it asks for, timm, and more; return its Python."""
+    venv, uv = folder / 'venv', Path(sys.prefix, 'uv', 'bin', 'uv')
+    pinned = [f'{name}=={version(name)}' for name in ('torch', 'torchvision', 'timm', 'numpy')]
+    for command in (
+        (uv, 'venv', '-q', '--no-project', '--python', sys.executable, venv),
+        (uv, 'pip', 'install', '-q', '--no-config', '--python', venv, f'mmlape @ {built.as_uri()}', *pinned, *more),
+    ):
+        done = run(*command, cwd=folder, PYTHONPATH='')
+        assert done.returncode == 0, done.stderr
+    assert not [name for name in OF_OPENMMLAB if list(venv.glob(f'lib/python*/site-packages/{name}'))]
+    return venv / 'bin' / 'python'
+
+
+@pytest.fixture(scope='session')
+def plain(once, wheel: Path) -> Path:
+    """The Python of an environment with torch, timm and the wheel alone."""
+    return once('torch-and-timm', lambda folder: environment(folder, wheel)) / 'venv' / 'bin' / 'python'
+
+
+@pytest.fixture(scope='session')
+def beside_transformers(once, wheel: Path) -> Path:
+    """The same with transformers 5, and scikit-learn, whose digits the tutorial takes."""
+
+    def make(folder: Path) -> None:
+        environment(folder, wheel, 'transformers >=5', 'scikit-learn')
+
+    return once('transformers', make) / 'venv' / 'bin' / 'python'
+
+
+def inside(python: Path, *arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess:
+    return run(python, *arguments, cwd=cwd, PYTHONPATH='', OMP_NUM_THREADS='1')
+
+
+@pytest.fixture(scope='session')
+def results(once, plain: Path) -> dict:
+    """What `core_script.py` found in the plain environment, with the files that it was given."""
+
+    def make(folder: Path) -> None:
+        given = dict(models=MODELS_BY_NAME, files=write_files(folder))
+        (folder / 'given.json').write_text(json.dumps(given))
+        done = inside(
+            plain, ROOT / 'tests' / 'core_script.py', folder / 'given.json', folder / 'found.json', cwd=folder
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+    folder = once('core', make)
+    return {name: json.loads((folder / f'{name}.json').read_text()) for name in ('given', 'found')}
+
+
+def test_public_names_import_torch_alone(results):
+    assert set(results['found']['imported']) <= {'mmlape', 'numpy'}
+    assert results['found']['openmmlab'] == []
+
+
+def test_every_backbone_is_built_and_trained():
+    assert {kind for kind, _ in MODELS_BY_NAME.values()} == set(BACKBONES)
+
+
+@pytest.mark.parametrize('name', MODELS_BY_NAME)
+def test_initial_values_are_those_under_openmmlab(results, name):
+    kind, options = MODELS_BY_NAME[name]
+    found = results['found']['models'][name]
+    assert found['values'] == core_script.digests(under_openmmlab(kind, options))
+    assert not found['without_gradient']
+
+
+def test_files_of_every_layout_load_as_under_openmmlab(results):
+    found = results['found']['files']
+    for name, (kind, options, file) in results['given']['files'].items():
+        model = under_openmmlab(kind, options)
+        report = mmlape.load_weights(model, file)
+        assert found[name]['values'] == core_script.digests(model), name
+        assert (found[name]['layout'], found[name]['new']) == (report.layout, report.new), name
+    assert {entry['layout'] for entry in found.values()} == LAYOUTS
+
+
+def test_a_compiler_takes_the_complete_adapter(results):
+    assert results['found']['compiled'] < 1e-5
+
+
+def test_two_processes_have_the_gradients_of_the_complete_batch(results):
+    for rank in results['found']['distributed']:
+        assert rank['apart'] < 1e-5 and rank['count'] > 50
+
+
+def test_commands_say_which_extra_they_lack(plain: Path, tmp_path: Path):
+    for command, extra in ((('report', 'runs'), 'experiments'), (('train', 'config.py'), 'stack')):
+        done = inside(plain, '-m', 'mmlape', *command, cwd=tmp_path)
+        assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+        assert re.search(rf"needs .* is not installed: .*pip install 'mmlape\[{extra}\]'", done.stderr), done.stderr
+    done = inside(plain, '-m', 'mmlape', 'list-models', '*adapter-lape', cwd=tmp_path)
+    assert done.returncode == 0 and 'deit-tiny-adapter-lape' in done.stdout, done.stderr
+
+
+def test_what_needs_openmmlab_says_so(plain: Path, tmp_path: Path):
+    code = """
+import mmlape
+from mmlape.errors import ConfigError
+for options in (dict(norm_cfg=dict(type='IN')), dict(init_cfg=dict(type='Xavier', layer='Linear'))):
+    try:
+        mmlape.get_model('deit-tiny', **options).init_weights()
+    except ConfigError as error:
+        print(error)
+"""
+    done = inside(plain, '-c', code, cwd=tmp_path)
+    norm, init = done.stdout.splitlines()
+    assert "norm_cfg: type='IN' is none of LN, " in norm and 'install MMCV' in norm
+    assert 'names an initialiser of MMEngine' in init and 'install mmengine' in init
+
+
+def test_the_extra_is_what_commands_are_asked_about():
+    lines = run(sys.executable, '-c', 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["project"]'
+                '["optional-dependencies"]["experiments"])', cwd=ROOT).stdout  # fmt: skip
+    modules = {'pillow': 'PIL', 'pyyaml': 'yaml', 'scikit-learn': 'sklearn'}
+    assert {modules.get(name, name) for name in re.findall(r"'([\w-]+)'", lines)} == set(EXPERIMENTS)
+
+
+def test_the_tutorial_runs_beside_transformers_5(beside_transformers: Path, tmp_path: Path):
+    page = (ROOT / 'docs' / 'tutorials' / 'timm.md').read_text()
+    code = '\n'.join(re.findall(r'^```\{code-cell\} python\n(.*?)^```$', page, re.M | re.S))
+    code = (
+        f'import sys, transformers\nassert transformers.__version__ >= "5"\n{code}\nassert "mmcv" not in sys.modules'
+    )
+    done = inside(beside_transformers, '-c', code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert 'after fine-tuning' in done.stdout

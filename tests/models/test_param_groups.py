@@ -1,0 +1,66 @@
+"""The groups of a script are those of our constructor in a config; `tests/engine/test_paramwise.py` has the rules."""
+
+import pytest
+import torch
+from config_helpers import ROOT
+from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
+from torch import nn
+
+import mmlape
+from mmlape.errors import ConfigError
+from mmlape.models import TimmViT, ViTAdapter
+
+ARCH = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=48)
+RECIPE = Config.fromfile(ROOT / 'configs/_base_/default_runtime.py').optim_wrapper
+
+
+class Segmentor(nn.Module):
+    """A backbone below a head, in plain PyTorch."""
+
+    def __init__(self, backbone: nn.Module):
+        super().__init__()
+        self.backbone, self.head = backbone, nn.Conv2d(24, 5, 1)
+
+
+def adapter() -> ViTAdapter:
+    return ViTAdapter(
+        arch=ARCH, img_size=64, conv_inplane=8, pe_joining='lape', pe_type=['learnable', 'rpe'], frozen_stages=1
+    )
+
+
+def timms() -> TimmViT:
+    return TimmViT('vit_small_patch16_224', model_args=dict(embed_dim=24, depth=4, num_heads=3), pe_joining='lape')
+
+
+@pytest.mark.parametrize('layer_decay', [None, 0.75])
+@pytest.mark.parametrize('build', [adapter, lambda: Segmentor(adapter()), timms], ids=['adapter', 'segmentor', 'timm'])
+def test_groups_are_those_of_the_constructor(build, layer_decay):
+    model, lr, weight_decay = build(), RECIPE.optimizer.lr, RECIPE.optimizer.weight_decay
+    ours = torch.optim.AdamW(mmlape.param_groups(model, lr, weight_decay, layer_decay), lr, weight_decay=weight_decay)
+    cfg = RECIPE.to_dict()
+    cfg['paramwise_cfg'] |= {} if layer_decay is None else dict(layer_decay_rate=layer_decay)
+    theirs = build_optim_wrapper(model, cfg).optimizer
+    names = {id(p): name for name, p in model.named_parameters()}
+
+    def settings(optimizer):
+        groups = optimizer.param_groups
+        return {names[id(g['params'][0])]: (g['lr'], g['weight_decay'], len(g['params'])) for g in groups}
+
+    assert settings(ours) == settings(theirs)
+    assert set(settings(ours)) == {name for name, p in model.named_parameters() if p.requires_grad}
+    assert len({decay for _, decay, _ in settings(ours).values()}) == 2
+
+
+def test_other_rules_replace_the_recipes():
+    groups = mmlape.param_groups(
+        nn.Linear(2, 2), 1.0, 0.1, paramwise_cfg=dict(custom_keys=dict(bias=dict(lr_mult=2.0)))
+    )
+    assert [group.get('lr') for group in groups] == [None, 2.0] and not any('weight_decay' in g for g in groups)
+
+
+def test_wrong_rules_are_errors():
+    with pytest.raises(ConfigError, match='^paramwise_cfg has no norm_decay: its keys are'):
+        mmlape.param_groups(nn.Linear(2, 2), 1.0, 0.1, paramwise_cfg=dict(norm_decay=0))
+    with pytest.raises(ConfigError, match='need a backbone with get_layer_depth'):
+        mmlape.param_groups(nn.Linear(2, 2), 1.0, 0.1, layer_decay=0.75)
