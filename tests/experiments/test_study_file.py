@@ -290,7 +290,7 @@ def test_the_papers_tables():
     figures = {arm.name: arm.figure for arm in table7.arms}
     assert figures['sincos1d'] == '67.70' and figures['sincos2d-lape'] == '72.68' and figures['learnable-lape'] is None
     joinings = {arm.overrides.get('model.backbone.pe_joining', 'default') for arm in table7.arms}
-    assert joinings | {'lape'} == set(JOININGS.module_dict)
+    assert joinings | {'lape', 'pvg', 'mpvg'} == set(JOININGS.module_dict)
     table8 = read_study(tiny.ROOT / 'studies/lape-table8.yml')
     assert [arm.name for arm in table8.arms] == ['default', *PE_NORMS]
     irpe = {arm.name: arm.figure for arm in read_study(tiny.ROOT / 'studies/irpe.yml').arms}
