@@ -955,7 +955,7 @@ BY_FILE = {
          'or not (self.at_input or self.with_norm) else'),
         ('PVG: the chain begins at the first layer', 'return staged or layer > 0', 'return True'),
         ('PVG: stages without their first layer', 'return staged or layer > 0', 'return layer > 0'),
-        ('PVG: no PE at the input', '    at_input = True\n    travels = True', '    at_input = False\n    travels = True'),
+        ('PVG: no PE at the input', 'at_input = True\n    travels', 'at_input = False\n    travels'),
         ('PVG: a merged PE has a norm of its own', 'merged_by_own_norm = False', 'merged_by_own_norm = True'),
         ('MPVG: the PE inside the last norm', 'add_rows(norm(x), pe_norm(pe))', 'norm(add_rows(x, pe_norm(pe)))'),
         ('MPVG: the PE at the last norm without a norm', 'add_rows(norm(x), pe_norm(pe))', 'add_rows(norm(x), pe)'),

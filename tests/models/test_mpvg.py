@@ -160,9 +160,7 @@ def test_values_and_gradients_are_the_papers_equations(family, joining):
     found, expected = model(image)[0], written(family, model, joining, image)
     torch.testing.assert_close(found, expected, atol=1e-11, rtol=0)
     weights, names = torch.randn_like(found), [n for n, p in model.named_parameters()]
-    mine, theirs = (
-        torch.autograd.grad((out * weights).sum(), list(model.parameters())) for out in (found, expected)
-    )
+    mine, theirs = (torch.autograd.grad((out * weights).sum(), list(model.parameters())) for out in (found, expected))
     for name, one, other in zip(names, mine, theirs, strict=True):
         torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9, msg=lambda text, name=name: f'{name}: {text}')
         assert one.any() or 'qkv.bias' in name, f'{name} has no gradient'
@@ -234,7 +232,10 @@ def test_parameters_are_as_many_as_the_papers(name):
     [
         (lambda **kw: VisionTransformer(ARCH, 32, 8, **kw), 'cls_token: set with_cls_token=False, num_registers=0'),
         (lambda **kw: VisionTransformer(ARCH, 32, 8, num_registers=2, **POOLED, **kw), 'has reg_token: set '),
-        (lambda **kw: DistilledVisionTransformer(ARCH, 32, 8, **kw), 'cls_token, dist_token: set with_cls_token=False'),
+        (
+            lambda **kw: DistilledVisionTransformer(ARCH, 32, 8, **kw),
+            'cls_token, dist_token: set with_cls_token=False',
+        ),
         (lambda **kw: T2TViT(T2T_ARCH, 48, **kw), "set with_cls_token=False and out_type='avg_featmap'"),
         (lambda **kw: CeiT(CEIT_ARCH, 48, **kw), "set with_cls_token=False and out_type='layer_pool'"),
         (

@@ -152,9 +152,7 @@ def _has_norms_in(joining: Joining, places: NormPlaces) -> bool:
     layers = tuple(joining.norms_layer(number, places.staged) for number in range(len(places.layers)))
     merging = joining.with_norm and joining.merged_by_own_norm
     return (
-        layers == places.layers
-        and places.last in (None, joining.at_last_norm)
-        and places.merging in (None, merging)
+        layers == places.layers and places.last in (None, joining.at_last_norm) and places.merging in (None, merging)
     )
 
 

@@ -118,8 +118,9 @@ def _check_tokens(model: nn.Module, joining: Joining) -> None:
         )
     behind = getattr(model, 'fc_norm', None)
     if joining.at_last_norm and behind is not None and not isinstance(behind, nn.Identity):
-        raise ConfigError(f'{name} joins at the last norm, which comes behind the pooling here: build the model with '
-                          'fc_norm=False')
+        raise ConfigError(
+            f'{name} joins at the last norm, which comes behind the pooling here: build the model with fc_norm=False'
+        )
 
 
 def _change_of(block: nn.Module, number: int) -> type:
