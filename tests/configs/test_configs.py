@@ -461,7 +461,7 @@ def test_paper_table_study_arm_and_config_lead_to_each_other(monkeypatch):
 
 
 def test_metafiles_quote_what_configs_expect():
-    """The scores of a config's first line are those of its entry, each of the right paper; MPVG's are of its tables."""
+    """The scores of a config's first line are those of its entry, each of the right paper, but for MPVG's runs."""
     papers = {'-irpe-': 'iRPE (ICCV 2021)', 'detr_': 'iRPE (ICCV 2021)', '14-dinov2': 'DINOv2 (TMLR 2024)'}
     for path in CONFIGS:
         expected = re.search(r'Expect (.+); not run by us', path.read_text().splitlines()[0])

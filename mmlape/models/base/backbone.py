@@ -18,7 +18,7 @@ from mmlape.checkpoint.loading import LoadReport, load_pretrained
 from mmlape.errors import ConfigError, require_choice
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.grid import RESIZE_MODES, Grid, ceil_div
-from mmlape.models.position import NormPlaces, Position, Stream, build_pe_norm, resolve_position
+from mmlape.models.position import Joining, NormPlaces, Position, Stream, build_pe_norm, resolve_position
 
 
 class _Completed(ABCMeta):
@@ -151,6 +151,11 @@ class BaseBackbone(BaseModule, metaclass=_Completed):
     def last_norm(self) -> nn.Module | None:
         """The norm behind the last layer, if there is one."""
         return getattr(self, 'norm', None)
+
+    @property
+    def joining(self) -> Joining:
+        """How the layers and the last norm join the PE."""
+        return self.position.joining
 
     @property
     def all_layers(self) -> Sequence[nn.Module]:

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint as recompute
 from mmlape.errors import ConfigError
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid, require_patch
+from mmlape.models.position import Joining
 from mmlape.models.timm.checkpoint import TABLE, VIT, TimmCheckpointAdapter
 from mmlape.models.timm.dual_patchnorm import add_dual_patchnorm
 from mmlape.models.timm.joined import Joined, JoinedForward
@@ -118,6 +119,16 @@ class TimmViT(IsotropicBackbone):
         self.vit.blocks = self.vit.blocks[:count]
         if isinstance(self.vit, Joined):
             self.vit.drop_tables()
+
+    @property
+    def joining(self) -> Joining:
+        """How the layers and the last norm join the PE; timm's own is the default."""
+        return self.vit.joining if isinstance(self.vit, Joined) else super().joining
+
+    @property
+    def last_norm(self) -> nn.Module:
+        """The norm behind the last layer, or the identity."""
+        return self.vit.norm
 
     @property
     def all_layers(self) -> Sequence[nn.Module]:

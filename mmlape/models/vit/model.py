@@ -83,8 +83,8 @@ class VisionTransformer(IsotropicBackbone):
             ``POSITION_ENCODINGS`` (docs/reference/position.md lists them); a dict with ``type`` and arguments; or a
             list of those with at most one absolute kind.
         pe_joining: How the absolute PE meets the tokens: 'default', 'shared', 'unshared', 'lape', 'lape-shared',
-            'pvg', 'mpvg' or another name in ``JOININGS``; see ``mmlape.models.position.joining``. 'pvg' and 'mpvg' need
-            ``with_cls_token=False`` and no registers; without ``final_norm``, 'mpvg' joins as 'pvg' does.
+            'pvg', 'mpvg' or another name in ``JOININGS``; see ``mmlape.models.position.joining``. 'pvg' and 'mpvg'
+            need ``with_cls_token=False`` and no registers; without ``final_norm``, 'mpvg' joins as 'pvg' does.
         pe_norm: What norms the PE in 'lape', 'lape-shared', 'pvg' and 'mpvg' (LaPE, Table 8): 'identity', 'scalar',
             'channel', 'affine', 'norm', 'scalar-norm', 'channel-norm' or 'layernorm'.
         patch_norm: 'none', 'dual', or an ablation of DPN's Table 6: 'pre', 'post', 'post-posemb', 'learnable-only',
