@@ -273,6 +273,15 @@ def test_no_class_token_no_output_of_it(cls):
         cls(arch, 48, with_cls_token=False)
 
 
+def test_what_attention_sees_of_the_pe():
+    """Of tokens that are zero but for the PE: its norm among the tokens, and from the second layer on w_l beside it."""
+    model = randomise(MODELS['ViT'](pe_joining='mpvg'))
+    w = table = model.pos_embed
+    for number, (layer, seen) in enumerate(zip(model.blocks, model.layer_positions((4, 4)), strict=True)):
+        w = layer.pe_norm(w) if number else w
+        torch.testing.assert_close(seen, (layer.norm1(table) + (w if number else 0))[0])
+
+
 # without a last norm
 
 
