@@ -84,6 +84,7 @@ OWN_TESTS = {
     'mmlape/models/lit/': OF_LIT,
     'mmlape/models/htc/': ('tests/checkpoint/test_released_commands.py', '-k', 'formulas'),
     'mmlape/models/necks/': ('tests/models/test_necks.py',),
+    'mmlape/models/base/balance.py': ('tests/analysis/test_balance.py',),
     'mmlape/models/base/checkpoint.py': (*OF_FILES[:-1], f'{OF_FILES[-1]} or prints'),
     'mmlape/models/vit/layouts.py': OF_LAYOUTS,
     'mmlape/models/vit/pyramid.py': OF_BEIT,
@@ -975,6 +976,14 @@ BY_FILE = {
          'weight = 1 if self.weight is None else self.weight\n'
          '            pe = F.layer_norm(pe * weight, (self.dims,), eps=self.eps)\n', 'if self.weight is not None:',
          'elif self.weight is not None:'),
+    ],
+    'mmlape/models/base/balance.py': [
+        ('PE balance: the tokens without their norm', '_correlation(layer_norm(x), own)', '_correlation(x, own)'),
+        ('PE balance: not centred', 'tokens - tokens.mean(1, keepdim=True), own -', 'tokens, own -'),
+        ('PE balance: rows of the first tokens', 'tokens[:, tokens.shape[1] - own.shape[1] :]',
+         'tokens[:, : own.shape[1]]'),
+        ('PE balance: the last norm without its PE', 'before, after = last[-1]', 'before, after = last[0]'),
+        ('PE balance: dropout stays', 'module.training = False', 'pass'),
     ],
     'mmlape/models/swin/layers.py': [
         ('device: Swin, the mask on the CPU', 'torch.arange(side, device=device) >=', 'torch.arange(side) >='),

@@ -274,7 +274,7 @@ def test_no_class_token_no_output_of_it(cls):
 
 
 def test_what_attention_sees_of_the_pe():
-    """Of tokens that are zero but for the PE: its norm among the tokens, and from the second layer on w_l beside it."""
+    """Of tokens that are only the PE: its norm among the tokens, and w_l beside it from the second layer on."""
     model = randomise(MODELS['ViT'](pe_joining='mpvg'))
     w = table = model.pos_embed
     for number, (layer, seen) in enumerate(zip(model.blocks, model.layer_positions((4, 4)), strict=True)):

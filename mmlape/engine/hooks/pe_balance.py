@@ -7,7 +7,8 @@ from mmengine.model import is_model_wrapper
 
 from mmlape.engine.distributed.sharding import ShardedModel
 from mmlape.errors import ConfigError
-from mmlape.models.base.balance import measure_balance, require_balance
+from mmlape.models.base.backbone import BaseBackbone
+from mmlape.models.base.balance import measure_balance
 from mmlape.registry import HOOKS
 
 TAG = 'pe_balance/'
@@ -42,7 +43,9 @@ class PEBalanceHook(Hook):
         if isinstance(runner.model, ShardedModel):
             raise ConfigError('PEBalanceHook runs the backbone in one process, which sharded weights do not allow')
         self.model = runner.model.module if is_model_wrapper(runner.model) else runner.model
-        self.backbone = require_balance(getattr(self.model, 'backbone', None), 'PEBalanceHook')
+        self.backbone = getattr(self.model, 'backbone', None)
+        if not isinstance(self.backbone, BaseBackbone):
+            raise ConfigError(f'PEBalanceHook measures a backbone of mmlape, not {type(self.backbone).__name__}')
 
     def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
         """Measure the model that the iteration starts from."""

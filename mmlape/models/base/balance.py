@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlape.errors import ConfigError
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position import Joining
 
@@ -39,12 +38,9 @@ def measure_balance(model: BaseBackbone, images: Tensor) -> Balance:
     """Run a model on images (B, C, H, W) and measure what its layers and its last norm do with the PE.
 
     The model is in evaluation mode for that time, so that batch statistics and random numbers stay as they are.
-
-    Raises:
-        ConfigError: If the model's last layer is not run, so that there is nothing behind it.
     """
     correlations: list[float] = []
-    last: list[tuple[Tensor, Tensor]] = []
+    last: list[tuple[Tensor, Tensor]] = []  # tokens before and after the last norm
     joining, norm = model.joining, model.last_norm
 
     def combine(x: Tensor, own: Tensor | None, layer_norm) -> tuple:
@@ -53,36 +49,28 @@ def measure_balance(model: BaseBackbone, images: Tensor) -> Balance:
 
     def finish(x: Tensor, *args) -> Tensor:
         out = type(joining).finish(joining, x, *args)
-        last[:] = [(x, out)]
+        last.append((x, out))
         return out
+
+    def note(module: nn.Module, args: tuple, out: Tensor) -> None:
+        last.append((args[0], out))
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(_evaluating(model))
         stack.enter_context(_replaced(joining, combine=combine, finish=finish))
-        if isinstance(norm, nn.Module):
-            hook = norm.register_forward_hook(
-                lambda module, args, out: last.__setitem__(slice(None), [(args[0], out)])
-            )
-            stack.callback(hook.remove)
+        if norm is not None:  # layers and norms of timm's own run without a joining
+            stack.callback(norm.register_forward_hook(note).remove)
         model(images)
-    missing = model.num_layers - len(correlations)
-    correlations += [math.nan] * missing  # of layers that join nothing by themselves
+    correlations += [math.nan] * (model.num_layers - len(correlations))
     patches = prefix = math.nan
     if last:
-        before, after = last[0]
+        before, after = last[-1]
         cosines = F.cosine_similarity(before.double(), after.double(), dim=-1)  # (B, N)
-        count = model.num_prefix if cosines.ndim > 1 else 0
-        patches = float(cosines[..., count:].mean())
-        prefix = float(cosines[..., :count].mean()) if count else math.nan
+        count = model.num_prefix
+        patches = float(cosines[:, count:].mean())
+        prefix = float(cosines[:, :count].mean()) if count else math.nan
     bias = getattr(norm, 'bias', None)
     return Balance(correlations, patches, prefix, math.nan if bias is None else float(bias.double().var(correction=0)))
-
-
-def require_balance(model: object, where: str) -> BaseBackbone:
-    """Return a backbone that can be measured, or raise ConfigError."""
-    if not isinstance(model, BaseBackbone):
-        raise ConfigError(f'{where} measures a backbone of mmlape, not {type(model).__name__}')
-    return model
 
 
 def _correlation(tokens: Tensor, own: Tensor) -> float:
