@@ -7,10 +7,12 @@ import ast
 import re
 from html import escape
 from pathlib import Path, PurePosixPath
+from urllib.parse import urlencode
 
 import yaml
 
 from mmlape.engine.study_file import read_study
+from mmlape.experiments.report.paper import paper_figures
 
 ROOT = Path(__file__).resolve().parents[1]
 TASKS = dict(detection='detection', segmentation='segmentation', classification='classification', lit='text tuning')
@@ -66,34 +68,70 @@ def catalogue() -> str:
 
 
 def table() -> str:
-    """Return every config and every arm of a study as one table of the site, which `catalogue.js` filters."""
+    """Return every config and every arm of a study as one table of the site, which `catalogue.js` filters.
+
+    A config links the arms that are this config, an arm its paper's table and its base; the links set the filter.
+    """
+    studies = [read_study(file) for file in sorted((ROOT / 'studies').glob('*.yml'))]
+    arms_of: dict[str, list[str]] = {}
+    for study in studies:
+        for arm in study.arms:
+            if not arm.overrides and not arm.variables:
+                arms_of.setdefault(_config_name(arm.base), []).append(_filter(f'{study.name}.yml:{arm.name}'))
     rows, known = [], {}
     for metafile in yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']:
         for model in yaml.load((ROOT / metafile).read_text(), yaml.BaseLoader)['Models']:
             path, name = PurePosixPath(model['Config']), model['Name']
-            known[str(path.with_suffix('')).removeprefix('configs/')] = model
+            known[name] = model
             size = f'{int(model["Metadata"]["Parameters"]) / 1e6:.1f}M'
             joining = 'lape' if 'lape' in re.split('[-_]', name) else 'default'
             facts = (TASKS[path.parts[1]], model['In Collection'], joining, name.rpartition('_')[2], size)
-            rows.append((str(path), name, what(ROOT / path), *facts, figures(model).replace('\\', '')))
-    for file in sorted((ROOT / 'studies').glob('*.yml')):
-        study = read_study(file)
+            cells = [what(ROOT / path), *facts, figures(model).replace('\\', '')]
+            rows.append((str(path), name, [*map(escape, cells), '<br>'.join(arms_of.get(name, []))]))
+    for study in studies:
+        file = f'{study.name}.yml'
         for arm in study.arms:
             base = arm.base.removeprefix('mmlape::')
             joining = _joining(arm.overrides) or ('lape' if 'lape' in re.split('[-_]', base) else 'default')
-            figure = arm.figure and f'{arm.figure} {study.metric}{" vs " + arm.relative_to if arm.relative_to else ""}'
-            quoted = f'{figure} ({study.paper.partition(" (")[0]})' if figure else ''
-            facts = (TASKS[base.partition('/')[0]], known[base]['In Collection'], joining, base.rpartition('_')[2], '')
-            rows.append(
-                (f'studies/{file.name}', f'{file.name}:{arm.name}', f'{study.title}: {arm.title}', *facts, quoted)
-            )
+            printed = ', '.join(f'{value} {metric}' for metric, value in paper_figures(study, arm).items())
+            relative = f' vs {arm.relative_to}' if arm.relative_to else ''
+            quoted = f'{printed}{relative} ({study.paper.partition(" (")[0]})' if printed else ''
+            collection = known[_config_name(base)]['In Collection']
+            facts = (TASKS[base.partition('/')[0]], collection, joining, base.rpartition('_')[2], '')
+            cells = [f'{study.title}: {arm.title}', *facts, quoted]
+            see = [_filter(file, study.source)] if study.paper else []
+            see.append(_filter(_config_name(base)))
+            rows.append((f'studies/{file}', f'{file}:{arm.name}', [*map(escape, cells), '<br>'.join(see)]))
     head = ('config or arm', 'what it is', 'task', 'model', 'joining', 'data', 'parameters', 'figures of the papers')
     lines = ['```{raw} html', '<div class="table-wrapper"><table class="docutils" id="catalogue"><thead><tr>']
-    lines += [*(f'<th>{title}</th>' for title in head), '</tr></thead><tbody>']
-    for link, name, *cells in rows:
+    lines += [*(f'<th>{title}</th>' for title in (*head, 'see also')), '</tr></thead><tbody>']
+    for link, name, cells in rows:
         named = f'<a href="../../{link}"><code>{escape(name)}</code></a>'
-        lines.append(f'<tr><td>{named}</td>' + ''.join(f'<td>{escape(cell)}</td>' for cell in cells) + '</tr>')
+        lines.append(f'<tr><td>{named}</td>' + ''.join(f'<td>{cell}</td>' for cell in cells) + '</tr>')
     return '\n'.join([*lines, '</tbody></table></div>', '```'])
+
+
+def papers() -> str:
+    """Return the tables of papers that are studies, with what each needs, as HTML; the links set the filter."""
+    lines = ['```{raw} html', '<div class="table-wrapper"><table class="docutils"><thead><tr>']
+    lines += [*(f'<th>{title}</th>' for title in ('paper and table', 'study', 'arms', 'data', 'processes a run'))]
+    lines.append('</tr></thead><tbody>')
+    for study in (read_study(file) for file in sorted((ROOT / 'studies').glob('*.yml'))):
+        if study.paper:
+            link = f'<a href="../../studies/{study.name}.yml"><code>{study.name}.yml</code></a>'
+            arms = _filter(f'{study.name}.yml:', str(len(study.arms)))
+            cells = (escape(study.source), link, arms, study.data, ' or '.join(map(str, study.processes)))
+            lines.append('<tr>' + ''.join(f'<td>{cell}</td>' for cell in cells) + '</tr>')
+    return '\n'.join([*lines, '</tbody></table></div>', '```'])
+
+
+def _config_name(base: str) -> str:
+    return PurePosixPath(base.removeprefix('mmlape::')).name
+
+
+def _filter(words: str, text: str = '') -> str:
+    """Return a link that filters the catalogue by words."""
+    return f'<a href="#{urlencode({"words": words})}">{escape(text or words)}</a>'
 
 
 def _joining(overrides: dict) -> str | None:

@@ -32,6 +32,7 @@ CASES = {
     'relative': dict(pe_type='rpe', pe_joining='default'),
     'checkpointed, partly frozen': dict(pe_joining='lape', with_cp=True, frozen_stages=2),
     'accumulated': dict(pe_joining='lape'),
+    'pooled': dict(pe_joining='mpvg', with_cls_token=False),
     'bfloat16': dict(pe_joining='lape'),
     'swin': dict(
         arch=dict(embed_dims=12, depths=(2, 1), num_heads=(2, 2)),

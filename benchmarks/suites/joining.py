@@ -6,6 +6,9 @@ from benchmarks.models import vit
 LAPE, DPN = dict(pe_joining='lape'), dict(patch_norm='dual')
 CASES = {
     'LaPE against default PE': {'default': {}, 'LaPE': LAPE},
+    'PVG and MPVG against LaPE, without a class token': {
+        name: dict(pe_joining=name.lower(), with_cls_token=False) for name in ('LaPE', 'PVG', 'MPVG')
+    },
     'Dual PatchNorm against a plain stem': {'plain': {}, 'dual': DPN},
     'LaPE + DPN against neither': {'default': {}, 'LaPE + DPN': LAPE | DPN},
     'norm placements against pre': {

@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from catalogue import table
+from catalogue import papers, table
 from figures import draw_kinds
 from mmengine.registry import Registry
 from sphinx.application import Sphinx
@@ -209,6 +209,7 @@ GENERATED = dict(
     models=api_models,
     contracts=api_contracts,
     catalogue=table,
+    papers=papers,
     kinds=kinds,
     encodings=lambda: api(dict(POSITION_ENCODINGS=('Kinds', '{}'), JOININGS=('Joinings', '{}'))),
     training=lambda: api(

@@ -36,8 +36,13 @@
     history.replaceState(null, '', '#' + new URLSearchParams([...new FormData(form)].filter(([, value]) => value)))
   })
   table.parentElement.before(form)
-  for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
-    if (form.elements[name]) form.elements[name].value = value
+  const read = () => {
+    const wanted = new URLSearchParams(location.hash.slice(1))
+    for (const element of form.elements) {
+      if (element.name) element.value = wanted.get(element.name) ?? ''
+    }
+    form.dispatchEvent(new Event('input'))
   }
-  form.dispatchEvent(new Event('input'))
+  addEventListener('hashchange', read)
+  read()
 })()

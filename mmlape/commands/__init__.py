@@ -22,6 +22,7 @@ COMMANDS = {
     'checkpoint': 'inspect, convert, publish, push or pull a checkpoint; average the weights of several',
     'export-onnx': "write a config's backbone as an ONNX graph, checked against PyTorch",
     'print-config': 'print what a config resolves to, how it differs from another, where its values come from',
+    'list-studies': 'print the studies, with the data, processes and time that each needs',
     'list-models': 'print the names of the models that mmlape.get_model builds',
     'print-params': "print the parameter groups of a config's optimiser",
     'model-cost': 'count parameters and FLOPs of a config, by part',

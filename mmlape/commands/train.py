@@ -21,6 +21,9 @@ def run(args: argparse.Namespace) -> int:
     if args.log_grad_norm is not None:
         hook = dict(type='mmlape.GradientNormHook', interval=args.log_grad_norm)
         cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), hook]
+    if args.log_pe_balance is not None:
+        hook = dict(type='mmlape.PEBalanceHook', interval=args.log_pe_balance)
+        cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), hook]
     record = train(
         cfg,
         args.work_dir,

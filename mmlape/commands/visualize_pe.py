@@ -1,6 +1,7 @@
 """Draw, layer by layer, the correlation of the position embeddings that attention receives (LaPE, Figures 1, 3, 4, I
 and II), from the live model; the PE's table; the patch embedding's filters and, with Dual PatchNorm, the scales of its
-first norm in pixel space. Several models stand side by side."""
+first norm in pixel space. --balance measures on images what the layers do with the PE (MPVG, Figure 4). Several models
+stand side by side."""
 
 import argparse
 
@@ -33,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='draw, instead of the rest, what encodings inside attention add to the logits of --cells',
     )
     add(
+        '--balance',
+        action='store_true',
+        help='measure on --images, instead of the rest, what layers and last norm do with the PE (MPVG, Figure 4)',
+    )
+    add(
         '--cells',
         type=_cell,
         nargs='+',
@@ -45,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs='+',
         default=(),
         metavar='FILE',
-        help="images of --bias-maps, normalised by ImageNet's mean and std, whose mean query counts; "
-        'default: one of a mean colour',
+        help="images of --bias-maps and --balance, normalised by ImageNet's mean and std; default of --bias-maps: "
+        'one of a mean colour',
     )
     add('--untrained', action='store_true', help='keep the initial weights of configs; load no checkpoints')
     add_trust(parser)
@@ -69,11 +75,22 @@ def run(args: argparse.Namespace) -> int:
 
     size = height_width(args.size, '--size')
     grid = tuple(args.grid) if args.grid else None
-    if args.bias_maps and (args.size or args.token):
-        raise ConfigError('--size and --token cannot be used with --bias-maps')
-    if not args.bias_maps and (args.cells or args.images):
-        raise ConfigError('--cells and --images need --bias-maps')
+    if args.bias_maps and args.balance:
+        raise ConfigError('--bias-maps and --balance are two figures: give one of them')
+    mode = '--bias-maps' if args.bias_maps else '--balance'
+    if (args.bias_maps or args.balance) and (args.size or args.token):
+        raise ConfigError(f'--size and --token cannot be used with {mode}')
+    if args.balance and (args.layers or not args.images):
+        raise ConfigError('--balance shows all layers, on images: give --images FILE..., and no --layers')
+    if not args.bias_maps and (args.cells or (args.images and not args.balance)):
+        raise ConfigError('--cells needs --bias-maps, --images that or --balance')
     models = open_models(args.models, cfg_options=args.cfg_options, untrained=args.untrained, grid=grid)
+    if args.balance:
+        from mmlape.analysis.balance import measure_models, write_balance
+
+        for file in write_balance(measure_models(models, args.images), Path(args.out)):
+            print(f'wrote {file}')
+        return 0
     if args.bias_maps:
         from mmlape.analysis.bias_maps import write_bias_maps
 

@@ -118,6 +118,15 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         metavar='N',
         help='log the gradient norm of each layer every N iterations (default 50); see plot-grad-norms',
     )
+    add(
+        '--log-pe-balance',
+        nargs='?',
+        type=positive,
+        const=50,
+        metavar='N',
+        help='log what each layer does with the position embedding every N iterations (default 50), on four images; '
+        'see visualize-pe --balance',
+    )
     add_trust(parser)
 
 

@@ -5,6 +5,7 @@
     table: Table 6
     runs: not stated                  # how many runs a figure is of
     dataset: ImageNet-1K
+    time: 8 h on two cores            # of all runs, if it is known
     metric: top-1                     # of the figures, as metafiles name it
     relative_to: dual                 # figures are differences from this arm; without it they are scores
     seeds: [121, 122, 123]
@@ -39,7 +40,7 @@ from mmlape.mim import PREFIX, mim_root
 _REFERENCE = re.compile(r'(?P<file>.+\.ya?ml)(?::(?P<arm>[^:/]+))?')
 _NAME = re.compile(r'[\w+][\w.+-]*')
 _STUDY_KEYS = (
-    'title', 'paper', 'table', 'runs', 'dataset', 'metric', 'relative_to', 'seeds', 'base', 'bases', 'arms',
+    'title', 'paper', 'table', 'runs', 'dataset', 'time', 'metric', 'relative_to', 'seeds', 'base', 'bases', 'arms',
 )  # fmt: skip
 _ARM_KEYS = ('title', 'base', 'bases', 'overrides', 'variables', 'figure', 'also')
 _BASE_KEYS = ('title', 'base', 'overrides')
@@ -81,6 +82,23 @@ class StudyFile:
     runs: str = 'not stated'  # how many runs a figure is of, as the paper says it
     dataset: str = ''  # what they were measured on
     metric: str = 'top-1'  # what they are, as metafiles name it: 'top-1'
+    time: str = ''  # what all runs take, and on what; empty if it is not known
+
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of processes that the configs of the arms are made for, by their names."""
+        found = (re.search(r'_(\d+)xb\d', arm.base) for arm in self.arms)
+        return sorted({int(match[1]) for match in found if match})
+
+    @property
+    def data(self) -> str:
+        """The data that the arms are trained on, as the names of their configs end."""
+        return ', '.join(dict.fromkeys(arm.base.rpartition('_')[2] for arm in self.arms))
+
+    @property
+    def source(self) -> str:
+        """The paper and its table, or 'ours'."""
+        return ', '.join(filter(None, [self.paper, self.table])) or 'ours'
 
     @property
     def name(self) -> str:
@@ -150,6 +168,11 @@ def find_arm(config: str) -> tuple[StudyFile, StudyArm] | None:
             if arm:
                 return study, arm
     return None
+
+
+def packaged_studies() -> list[StudyFile]:
+    """Return the studies of this package, by name."""
+    return [read_study(f'{PREFIX}studies/{file.name}') for file in sorted(_packaged().glob('*.yml'))]
 
 
 def _packaged() -> Path:
@@ -251,7 +274,7 @@ class _Reader:
         seeds = content.get('seeds') or []
         if not isinstance(seeds, list) or not all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds):
             raise self._error(f'seeds: {seeds} is no list of numbers between 0 and 2**32 - 1')
-        texts = ('title', 'paper', 'table', 'runs', 'dataset', 'metric')
+        texts = ('title', 'paper', 'table', 'runs', 'dataset', 'time', 'metric')
         given = {key: str(content[key]) for key in texts if content.get(key) is not None}
         return StudyFile(self.file, arms=tuple(arms), seeds=tuple(seeds), **{'title': self.path.stem, **given})
 

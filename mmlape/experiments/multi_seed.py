@@ -12,6 +12,7 @@ from mmlape.engine.optim import check_precision
 from mmlape.engine.study_file import is_study, read_arm
 from mmlape.experiments.averages import DASH, SUMMARY, summary_table, write_summary
 from mmlape.experiments.launchers import Launcher, LocalLauncher
+from mmlape.experiments.report.paper import paper_figures
 from mmlape.experiments.scheduler import Scheduler
 from mmlape.experiments.study import Arm, PlannedRun, Study, require_startable
 from mmlape.runs.run import read_seeds
@@ -54,12 +55,12 @@ def arms_table(arms: Sequence[Arm]) -> Table:
             study, planned = read_arm(arm.config)
             base = Path(planned.base).stem
             changes = [*(f'{key}={value}' for key, value in planned.overrides.items()), *changes]
-            if planned.figure:
-                figure = f'{planned.figure} {study.metric}, {study.paper}, {study.table}'.rstrip(', ')
+            printed = [f'{value} {metric}' for metric, value in paper_figures(study, planned).items()]
+            if printed:
+                printed[0] = f'{printed[0]}, {study.paper}, {study.table}'.rstrip(', ')
             if planned.relative_to:
-                figure += f', relative to {planned.relative_to}'
-            further = [f'{value} {metric}' for metric, value in planned.also.items()]
-            figure = '\n'.join(filter(None, [figure, *further]))
+                printed[0] += f', relative to {planned.relative_to}'
+            figure = '\n'.join(printed)
         rows.append((arm.name, base, '\n'.join(changes), figure or DASH))
     return console_table(text_table(('arm', 'base', 'overrides', "paper's figure"), rows, 4))
 

@@ -300,7 +300,7 @@ def test_command_says_what_is_missing(tmp_path):
     ('options', 'said'),
     [
         (['--bias-maps', '--size', '64'], '--size and --token cannot be used with --bias-maps'),
-        (['--images', 'none.png'], '--cells and --images need --bias-maps'),
+        (['--images', 'none.png'], '--cells needs --bias-maps, --images that or --balance'),
     ],
 )
 def test_options_that_would_be_ignored_are_refused(options, said, capsys):

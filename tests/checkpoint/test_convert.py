@@ -16,7 +16,7 @@ from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import CompactTransformer, DistilledVisionTransformer, SwinTransformer, VisionTransformer
 from mmlape.models.layers.norm_placement import placements
 from mmlape.models.layers.patch_embed import PATCH_NORMS
-from mmlape.models.position import PE_NORMS, AbsolutePosition, AttentionPosition
+from mmlape.models.position import PE_NORMS, AbsolutePosition, AttentionPosition, joinings
 from mmlape.registry import JOININGS, POSITION_ENCODINGS
 
 D, SIDE, PATCH = 64, 16, 4
@@ -49,7 +49,8 @@ def positions():
     for kind, joining in product(kinds(), JOININGS.module_dict):
         absolute = issubclass(POSITION_ENCODINGS.get(kind), AbsolutePosition)
         if absolute or joining in ('default', 'lape'):
-            yield dict(pe_type=kind, pe_joining=joining)
+            pooled = dict(with_cls_token=False) if joinings()[joining].patches_only else {}
+            yield dict(pe_type=kind, pe_joining=joining, **pooled)
         if not absolute and joining in ('default', 'lape'):
             yield dict(pe_type=['learnable', kind], pe_joining=joining)
 

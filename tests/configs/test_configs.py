@@ -2,11 +2,13 @@
 
 import ast
 import copy
+import html
 import re
 import sys
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -45,7 +47,7 @@ from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.sources import iter_unwrapped
 from mmlape.engine.config import load_config
 from mmlape.engine.keys import check_keys
-from mmlape.engine.study_file import read_study
+from mmlape.engine.study_file import packaged_studies, read_study
 from mmlape.experiments.report.paper import index_entry
 from mmlape.models.layers.norm_placement import resolve_norm_placement
 
@@ -437,14 +439,35 @@ def test_the_catalogue_is_that_of_the_metafiles():
     assert (ROOT / 'configs' / 'README.md').read_text() == catalogue(), 'run python docs/catalogue.py'
 
 
+def test_paper_table_study_arm_and_config_lead_to_each_other(monkeypatch):
+    """Each link sets the filter of the catalogue; it finds what it names, and the way back."""
+    monkeypatch.syspath_prepend(ROOT / 'docs')
+    from catalogue import papers, table
+
+    rows = [html.unescape(re.sub('<[^>]+>', ' ', row)) for row in re.findall('<tr>.*', table())[1:]]
+    links = {unquote(words).replace('+', ' ') for words in re.findall('#words=([^"]+)', table() + papers())}
+    for words in links:
+        assert any(words.lower() in row.lower() for row in rows), words
+    for study in packaged_studies():
+        file = f'{study.name}.yml'
+        assert not study.paper or {file, f'{file}:'} <= links
+        for arm in study.arms:
+            base = Path(arm.base).name
+            found = [row for row in rows if f' {file}:{arm.name} ' in row]
+            own = [row for row in found if row.split()[0] == f'{file}:{arm.name}']
+            assert len(own) == 1 and base in own[0] and study.source in (own[0] if study.paper else 'ours')
+            is_config = not arm.overrides and not arm.variables
+            assert any(row.split()[0] == base for row in found) == is_config, arm.name
+
+
 def test_metafiles_quote_what_configs_expect():
-    """The scores of a config's first line are those of its entry, each of the right paper."""
+    """The scores of a config's first line are those of its entry, each of the right paper, but for MPVG's runs."""
     papers = {'-irpe-': 'iRPE (ICCV 2021)', 'detr_': 'iRPE (ICCV 2021)', '14-dinov2': 'DINOv2 (TMLR 2024)'}
     for path in CONFIGS:
         expected = re.search(r'Expect (.+); not run by us', path.read_text().splitlines()[0])
         numbers = [float(number) for number in re.findall(r'\d+\.\d+', expected[1])] if expected else []
         results = metafile(folder_of(path))[path.stem].get('Paper Results', [])
-        quoted = [one for one in results if 'Epoch' not in one]
+        quoted = [one for one in results if 'Epoch' not in one and not one['Paper'].startswith('MPVG')]
         assert [value for one in quoted for value in one['Metrics'].values()] == numbers, path.name
         assert all(one['Epoch'] == 100 for one in results if 'Epoch' in one)
         of_dpn = bool(re.match('(linear_)?vit-', path.stem)) and not re.match('vit-(lite|mini)', path.stem)

@@ -108,8 +108,17 @@ def test_everything_is_described(site):
 
 def test_links_of_the_catalogue(site):
     page = site / 'docs/reference/catalogue.html'
-    links = set(re.findall(r'<td><a href="([^"]+)"', page.read_text()))
+    links = {link for link in re.findall(r'<td><a href="([^"]+)"', page.read_text()) if not link.startswith('#')}
     assert len(links) > 200 and all((page.parent / link).is_file() for link in links)
+
+
+def test_a_link_inside_the_catalogue_sets_its_filter(site, page):
+    page, _ = page
+    page.goto(f'{(site / "docs/reference/catalogue.html").as_uri()}')
+    page.locator('a[href="#words=mpvg-table3.yml%3A"]').click()
+    rows = page.locator('#catalogue tbody tr:visible')
+    page.wait_for_function("document.querySelector('input[name=words]').value === 'mpvg-table3.yml:'")
+    assert rows.count() == 6  # its arms, and the configs that two of them are
 
 
 def test_equations_need_no_script(site):

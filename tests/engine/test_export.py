@@ -37,8 +37,9 @@ def outputs(path, image):
         dict(pe_joining='lape', with_cls_token=False, window_attn=[True, False], window_size=3),
         dict(cls=DistilledVisionTransformer, pe_joining='lape', out_type='cls_token'),
         dict(cls=cvt, pe_joining='lape', out_type='sequence_pool'),
+        dict(pe_joining='mpvg', with_cls_token=False, out_type='avg_featmap'),
     ],
-    ids=['default', 'shared', 'unshared', 'lape-shared', 'lape-dpn', 'rpe', 'windows', 'distilled', 'cvt'],
+    ids=['default', 'shared', 'unshared', 'lape-shared', 'lape-dpn', 'rpe', 'windows', 'distilled', 'cvt', 'mpvg'],
 )
 def test_a_vit_of_each_joining_computes_the_same(tmp_path, options):
     """At another size than its PE is made for, so that the resizing is in the graph."""

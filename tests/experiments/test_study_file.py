@@ -16,7 +16,7 @@ from mmlape.engine import config as config_module
 from mmlape.engine.config import load_config
 from mmlape.engine.study_file import find_arm, is_study, read_arm, read_study
 from mmlape.errors import ConfigError
-from mmlape.experiments.report.paper import METRICS, index_entry
+from mmlape.experiments.report.paper import METRICS, index_entry, paper_figures
 from mmlape.experiments.study import choose, read_arms
 from mmlape.models.position.joining import JOININGS, PE_NORMS
 from mmlape.runs.record import running_in
@@ -290,7 +290,7 @@ def test_the_papers_tables():
     figures = {arm.name: arm.figure for arm in table7.arms}
     assert figures['sincos1d'] == '67.70' and figures['sincos2d-lape'] == '72.68' and figures['learnable-lape'] is None
     joinings = {arm.overrides.get('model.backbone.pe_joining', 'default') for arm in table7.arms}
-    assert joinings | {'lape'} == set(JOININGS.module_dict)
+    assert joinings | {'lape', 'pvg', 'mpvg'} == set(JOININGS.module_dict)
     table8 = read_study(tiny.ROOT / 'studies/lape-table8.yml')
     assert [arm.name for arm in table8.arms] == ['default', *PE_NORMS]
     irpe = {arm.name: arm.figure for arm in read_study(tiny.ROOT / 'studies/irpe.yml').arms}
@@ -336,3 +336,79 @@ def test_a_study_is_trained_killed_and_continued(tmp_path):
     assert (arm.name, arm.figure) == ('dual', '41.20')
     first = tiny.record(work_dir / 'plain' / 'seed_3')
     assert first['identity']['settings_sha256'] != record['identity']['settings_sha256']
+
+
+def test_list_studies_says_what_each_needs(capsys):
+    assert main(['list-studies']) == 0
+    printed = capsys.readouterr().out
+    assert all(f' {path.stem} ' in printed for path in STUDIES)
+    assert main(['list-studies', 'mpvg-table[13]']) == 0
+    rows = [[cell.strip() for cell in line.split('│')[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    first, third = (row for row in rows if row and row[0])
+    about = ['PVG and MPVG on ImageNet-1K', 'MPVG (AAAI 2025), Table 1']
+    assert first == ['mpvg-table1', *about, '24 x 5', 'in1k', '4', '–']
+    assert third[0] == 'mpvg-table3' and third[3:] == ['4 x 5', 'coco', '4', '–']
+    assert main(['list-studies', 'no-such*']) == 1
+
+
+LAPE = {  # the papers' tables, as they print them
+    'lape-table1': {
+        'deit-tiny': '71.54',
+        'deit-base-lape': '81.97',
+        't2t-vit-7': '71.69',
+        'swin-tiny-lape-rpe': '81.49',
+        'ceit-small-lape': '82.12',
+    },
+    'lape-table2': {'vit-lite-7-4-cifar10': '93.448', 'cct-7-3x1-lape-cifar100': '81.986'},
+    'lape-table4': {'segmenter-tiny-lape': '37.908', 'upernet-small': '45.073'},
+    'mpvg-table1': {
+        'deit-tiny': '72.14',
+        'deit-base-lape': '82.15',
+        'deit-small-pvg': '80.38',
+        'deit-tiny-mpvg': '73.51',
+        'swin-tiny': '81.37',
+        'swin-tiny-mpvg': '81.64',
+        'ceit-tiny-lape': '76.89',
+        'ceit-tiny-mpvg': '77.20',
+        't2t-vit-7-pvg': '71.91',
+    },
+    'mpvg-table2': {'vit-lite': '74.90', 'vit-lite-lape': '75.52', 'vit-lite-mpvg': '76.87'},
+    'mpvg-table4': {'tiny': '40.55', 'tiny-lape': '41.42', 'tiny-pvg': '41.07', 'tiny-mpvg': '41.69'},
+}
+
+
+@pytest.mark.parametrize('name', LAPE)
+def test_each_arm_of_a_papers_table_has_its_figure(name):
+    """In the study or, of an arm that is a config, in the metafile; and of no other paper."""
+    study = read_study(tiny.ROOT / f'studies/{name}.yml')
+    found = {arm.name: paper_figures(study, arm).get(study.metric) for arm in study.arms}
+    assert all(found.values())
+    for arm, figure in LAPE[name].items():
+        assert found[arm] == figure, arm
+
+
+@pytest.mark.parametrize(('name', 'arm', 'figures'), [
+    ('lape-table3', 'tiny-lape', ('46.3', '41.2')), ('mpvg-table3', 'tiny-lape', ('46.2', '41.2')),
+    ('mpvg-table3', 'tiny-mpvg', ('46.5', '41.4')),
+])  # fmt: skip
+def test_detectors_have_both_figures(name, arm, figures):
+    study = read_study(tiny.ROOT / f'studies/{name}.yml')
+    printed = paper_figures(study, study.choose([arm])[0])
+    assert tuple(printed[metric] for metric in ('box AP', 'mask AP')) == figures
+
+
+def test_a_dry_run_shows_the_figures_of_configs_too(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = [
+        'multi-seed',
+        'mmlape::studies/mpvg-table4.yml',
+        '--dry-run',
+        '--arms',
+        'tiny',
+        'tiny-mpvg',
+        '--seeds',
+        '121',
+    ]
+    main(words)
+    printed = capsys.readouterr().out
+    assert '40.55 mIoU, MPVG (AAAI 2025), Table 4' in printed and '41.69 mIoU, MPVG' in printed

@@ -435,7 +435,7 @@ def test_an_unknown_joining(joining, monkeypatch):
     model = build()
     before = shape_of(model)
     with pytest.raises(
-        ConfigError, match=f'joining={joining!r} is none of these: shared, unshared, lape, lape-shared'
+        ConfigError, match=f'joining={joining!r} is none of these: shared, unshared, lape, lape-shared, pvg, mpvg'
     ):
         mmlape.add_lape(model, joining)
     assert shape_of(model) == before

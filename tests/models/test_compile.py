@@ -42,9 +42,16 @@ def check(model, run, *sizes):
             torch.testing.assert_close(out, expected, atol=2e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize('build', [vit, compact])
-def test_one_graph_serves_all_sizes_but_the_tables_own(build):
-    model = build(pe_joining='lape', patch_norm='dual')
+@pytest.mark.parametrize(
+    ('build', 'options'),
+    [
+        (vit, dict(pe_joining='lape')),
+        (compact, dict(pe_joining='lape')),
+        (vit, dict(pe_joining='mpvg', with_cls_token=False)),
+    ],
+)
+def test_one_graph_serves_all_sizes_but_the_tables_own(build, options):
+    model = build(**options, patch_norm='dual')
     run, counter = compiled(model)
     with torch.no_grad():
         check(model, run, (64, 64), (96, 48), (50, 70), (80, 112), (33, 128), (64, 64))

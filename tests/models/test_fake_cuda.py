@@ -32,6 +32,7 @@ from mmlape.models import (
 )
 from mmlape.models.adapter.deform_attn import available_backends, multi_scale_deformable_attention
 from mmlape.models.base.backbone import BaseBackbone
+from mmlape.models.position import joinings
 
 AMP = pytest.mark.parametrize('amp', [None, torch.bfloat16, torch.float16], ids=['fp32', 'bf16', 'fp16'])
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
@@ -132,7 +133,8 @@ def test_position_encodings(kind, amp):
 @AMP
 @pytest.mark.parametrize('joining', JOININGS.module_dict)
 def test_joinings(joining, amp):
-    run(vit(pe_joining=joining), amp)
+    pooled = dict(with_cls_token=False) if joinings()[joining].patches_only else {}
+    run(vit(pe_joining=joining, **pooled), amp)
 
 
 @AMP

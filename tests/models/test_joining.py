@@ -26,6 +26,7 @@ from mmlape.models.position.joining import chained_norm
 ABSOLUTE_PE = ('learnable', 'sincos1d', 'sincos2d')
 PE_TYPES = (*ABSOLUTE_PE, 'rpe', 'none')
 JOININGS = ('default', 'shared', 'unshared', 'lape', 'lape-shared')
+OF_PATCHES = ('pvg', 'mpvg')  # for models without a class token: test_mpvg.py
 TABLED = [(t, j) for t, j in itertools.product(ABSOLUTE_PE, JOININGS) if j != 'unshared' or t == 'learnable']
 VALID = [*TABLED, ('rpe', 'default'), ('rpe', 'lape'), ('none', 'default')]
 
@@ -36,7 +37,7 @@ def test_these_are_all_there_is():
     bases = (AbsolutePosition, AttentionPosition, LayerPosition)
     assert {kind.name for base in bases for kind in kinds(base)} == listed
     assert set(PE_TYPES[:-1]) <= listed
-    assert tuple(joinings()) == JOININGS
+    assert tuple(joinings()) == (*JOININGS, *OF_PATCHES)
 
 
 def reference_forward(model, image, joining):

@@ -12,6 +12,7 @@ from mmlape.models import ViTAdapter
 
 KINDS = [
     *(dict(pe_joining=name) for name in ('default', 'shared', 'unshared', 'lape', 'lape-shared')),
+    dict(pe_joining='mpvg', with_cls_token=False),
     dict(pe_type='sincos1d', pe_joining='lape'),
     dict(pe_type='sincos2d'),
     dict(pe_type='rpe'),

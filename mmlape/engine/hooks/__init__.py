@@ -8,6 +8,7 @@ from mmlape.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
 from mmlape.engine.hooks.evaluation import PerClassHook, SavePredictionsHook, SecondEvaluationHook
 from mmlape.engine.hooks.features import ImageFeatureHook
 from mmlape.engine.hooks.gradient_norm import GradientNormHook
+from mmlape.engine.hooks.pe_balance import PEBalanceHook
 from mmlape.engine.hooks.run import (
     AccumulationHook,
     BannerHook,
@@ -31,6 +32,7 @@ __all__ = [
     'ImageFeatureHook',
     'KeptEMAHook',
     'NaNGuardHook',
+    'PEBalanceHook',
     'PerClassHook',
     'ReseedHook',
     'RunRecordHook',

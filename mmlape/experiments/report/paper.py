@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from mmlape.engine.study_file import find_arm
+from mmlape.engine.study_file import StudyArm, StudyFile, find_arm
 from mmlape.mim import mim_root
 
 METRICS = {
@@ -102,6 +102,19 @@ def index_entry(config: str, parameters: int | None = None) -> IndexEntry | None
         tuple(_quotation(result) for result in entry.get('Paper Results', ()) if 'Epoch' not in result),
         _fractions(entry['Paper Fractions']) if 'Paper Fractions' in entry else {},
     )
+
+
+def paper_figures(study: StudyFile, arm: StudyArm) -> dict[str, str]:
+    """Return the figures of a study's paper for an arm by the paper's metric, as printed.
+
+    Those of an arm that is its base are in the metafile of that config.
+    """
+    if arm.overrides or arm.variables:
+        return ({study.metric: arm.figure} if arm.figure else {}) | dict(arm.also)
+    entry, printed = index_entry(Path(arm.base).name), {key: name for name, key in METRICS.items()}
+    quotations = entry.quotations if entry else ()
+    own = (one for one in quotations if one.paper == study.paper)
+    return {printed[key]: figure for quotation in own for key, figure in quotation.figures.items()}
 
 
 def _arm_entry(config: str, parameters: int | None) -> IndexEntry | None:

@@ -161,7 +161,7 @@ class AdapterMixin(nn.Module):
                 patches = interaction.inject(patches, x_cells, c, c_cells)
                 x = torch.cat((prefix, patches), dim=1) if prefix.shape[1] else patches
             x, state = vit.run_layers(x, state, hw, start, stop)
-            patches = self.read_patches(x)
+            patches = self.read_patches(x, state)
             c = interaction.extract(c, c_cells, patches, x_cells)
             features.append(patches)
 
@@ -179,8 +179,11 @@ class AdapterMixin(nn.Module):
             outs.append(contiguous(out))  # not every op of a head knows channels last
         return tuple(outs)
 
-    def read_patches(self, x: Tensor) -> Tensor:
-        """Return the patches (B, N, D) that the pyramid reads of a layer's tokens (B, P + N, D)."""
+    def read_patches(self, x: Tensor, state: Any) -> Tensor:
+        """Return the patches (B, N, D) that the pyramid reads of a layer's tokens (B, P + N, D).
+
+        ``state`` is what the layer has passed on beside them.
+        """
         return self.plain_vit.split_prefix(x)[1]
 
     def _add_features(self, maps: list[Tensor], features: list[Tensor], hw: Grid) -> list[Tensor]:
@@ -223,9 +226,11 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
             detection code) or 'interaction' (map k from the tokens after interaction k, as in the segmentation code).
         layer_scale_init_value: Initial LayerScale gammas.
         with_cls_token: Whether a class token runs along, as in the public segmentation code over BEiT and DINOv2; the
-            pyramid does not read it. A PE table has the row that a checkpoint has for it in any case.
+            pyramid does not read it. A PE table has the row that a checkpoint has for it in any case, but for
+            ``pe_joining='pvg'`` and 'mpvg', whose pretraining has no class token.
         **kwargs: Of ``VisionTransformer``. There are no registers, no final norm and no other outputs than the four
-            maps; ``patch_size`` is 16 or 14, and images are padded at their end.
+            maps; ``patch_size`` is 16 or 14, and images are padded at their end. Without a final norm, 'mpvg' joins
+            as 'pvg' does: weights that MPVG has pretrained are loaded without their last norm of the PE.
 
     Raises:
         ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
@@ -285,7 +290,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
 
     def table_tokens(self) -> dict[str, int]:
         """Return the class row of the pretraining, which a model without that token has as well."""
-        return {'cls_token': 1} if self.with_prefix_pe else {}
+        return {'cls_token': 1} if self.with_prefix_pe and not self.position.joining.patches_only else {}
 
 
 def resolve_interactions(indexes: Sequence[Sequence[int]] | None, num_layers: int) -> list[tuple[int, int]]:

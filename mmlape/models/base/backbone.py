@@ -20,7 +20,7 @@ from mmlape.errors import ConfigError, require_choice
 from mmlape.log import log
 from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.grid import RESIZE_MODES, Grid, ceil_div
-from mmlape.models.position import Position, Stream, resolve_position
+from mmlape.models.position import Joining, NormPlaces, Position, Stream, build_pe_norm, resolve_position
 
 
 class _Completed(ABCMeta):
@@ -84,6 +84,8 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         pe_prefix: Rows of the PE tables before those of the patches.
         position: The position encodings.
         pe_names: Names of the absolute PE's tables.
+        pe_norm: The last norm's norm of the PE, where the joining has one.
+        without_prefix: What leaves the prefix tokens out, for messages.
         interpolate_mode: Of PE resizing.
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
     """
@@ -105,6 +107,7 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
     num_prefix: int = 0
     pe_prefix: int = 0
     pe_names: Sequence[str] = ()
+    without_prefix: ClassVar[str] = 'take a model without it'
     interpolate_mode: str = 'bicubic'
     frozen_stages: int = -1
 
@@ -113,19 +116,23 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         self.init_cfg, self.is_init = copy.deepcopy(init_cfg), False
         self.position: Position = resolve_position('none', 'default', 'layernorm')
         self.recorded_arguments: dict[str, Any] = {}
+        self.pe_norm: nn.Module | None = None
 
     def complete(self) -> None:
         """Do what follows from the arguments, after every constructor.
 
         The absolute PE's tables and the encodings between layers are added where the constructor has not done so (the
-        order of random initial values is then its own), and ``frozen_stages`` is applied.
+        order of random initial values is then its own), so is the last norm's norm of the PE, and ``frozen_stages``
+        is applied.
 
         Raises:
-            ConfigError: If the layers lack something that ``position`` says, or for an unknown ``interpolate_mode``.
+            ConfigError: If the layers lack something that ``position`` says, if its joining is for patch tokens only
+                and there are others, or for an unknown ``interpolate_mode``.
         """
         require_choice('interpolate_mode', self.interpolate_mode, RESIZE_MODES)
         self.add_tables(self.num_layers)
         self.add_encodings()
+        self.add_last_pe_norm()
         self._check_layers()
         self.freeze()
         self.checkpoint_adapter.attach(self)
@@ -133,6 +140,11 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
     def _check_layers(self) -> None:
         """Refuse layers without what the position encodings need in each of them."""
         position, model = self.position, type(self).__name__
+        if position.joining.patches_only and self.num_prefix:
+            raise ConfigError(
+                f'{model}: pe_joining={position.joining.name!r} is for pooled patch tokens, and this model has '
+                f'{", ".join(self.prefix_tokens)}: {self.without_prefix}'
+            )
         declared = [cfg['type'] for cfg in position.inside]
         for number, layer in enumerate(self.all_layers if declared or position.pe_norm else ()):
             built = [encoding.name for encoding in getattr(getattr(layer, 'attention', None), 'encodings', ())]
@@ -141,10 +153,12 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
                     f'{model}: pe_type says {declared or "nothing"} inside attention, but layer {number} has '
                     f'{built or "nothing"}; build its attention with encodings=self.position.build_inside() and a slot'
                 )
-            if position.pe_norm and getattr(layer, 'pe_norm', None) is None:
+            wanted, found = position.pe_norm_of(number), getattr(layer, 'pe_norm', None)
+            if (wanted is None) != (found is None):
+                norms = 'does not norm' if wanted is None else 'norms'
                 raise ConfigError(
-                    f'{model}: pe_joining={position.joining.name!r} norms the PE in each layer, but layer {number} '
-                    'has no pe_norm; build it with pe_norm=self.position.pe_norm'
+                    f'{model}: pe_joining={position.joining.name!r} {norms} the PE in layer {number}, which has '
+                    f'{"a" if found else "no"} pe_norm; build it with pe_norm=self.position.pe_norm_of({number})'
                 )
 
     def init_weights(self) -> None:
@@ -169,6 +183,16 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         self.is_init = True
 
     # structure
+
+    @property
+    def last_norm(self) -> nn.Module | None:
+        """The norm behind the last layer, if there is one."""
+        return getattr(self, 'norm', None)
+
+    @property
+    def joining(self) -> Joining:
+        """How the layers and the last norm join the PE."""
+        return self.position.joining
 
     @property
     def all_layers(self) -> Sequence[nn.Module]:
@@ -317,6 +341,19 @@ class BaseBackbone(nn.Module, metaclass=_Completed):
         self.pe_names = [f'{self.table_name}{i}' for i in range(num_layers)] if per_layer else [self.table_name]
         for name in self.pe_names:
             self.add_table(name, self.embed_dims)
+
+    def add_last_pe_norm(self) -> None:
+        """Add the last norm's norm of the PE, of the layers' kind, if the joining has one and there is a last norm."""
+        position = self.position
+        if position.pe_norm and position.joining.at_last_norm and self.last_norm is not None:
+            layer = self.all_layers[-1]
+            self.pe_norm = build_pe_norm(position.pe_norm, layer.embed_dims, layer.norm_cfg)
+
+    def norm_places(self) -> NormPlaces:
+        """Return where there are norms of the PE."""
+        layers = tuple(self.position.pe_norm_of(number) is not None for number in range(self.num_layers))
+        last = None if self.last_norm is None else self.pe_norm is not None
+        return NormPlaces(layers, last, staged=self.position.staged)
 
     def add_table(self, name: str, dims: int) -> None:
         """Add one table of the absolute PE, for the grid that ``table_grid`` says."""

@@ -136,7 +136,7 @@ class CheckpointAdapter:
             for encoding in (attn.encodings if attn else ())
             for text in encoding.ambiguous_options(attn.state_dict(), encoding.slot.num_prefix)
         ]
-        return {**model.position.ambiguous_options(), 'pe_type': texts}
+        return {**model.position.ambiguous_options(model.norm_places()), 'pe_type': texts}
 
     # fit
 
@@ -155,7 +155,7 @@ class CheckpointAdapter:
         """
         tensors, position = dict(weights.tensors), model.position
         if position.absolute is not None or position.inside:
-            fit_pe_norms(model, position.joining.name, tensors, options, report)
+            fit_pe_norms(model, position.joining.name, tensors, model.absent_parts(), options, report)
         grid = options.grid or weights.grid
         pe_type = {key: value for key, value in weights.recorded.items() if key == 'pe_type'}
         recorded = bool(pe_type) and not mismatch(pe_type, self.record(model))
@@ -176,7 +176,8 @@ class CheckpointAdapter:
         """Check whether a tensor that a file lacks may keep its initial values."""
         if name in model.pe_names and model.position.absolute.unstored:
             return not self.names.tables(weights)
-        return options.allow_joining_mismatch and '.pe_norm.' in name and not weights.has(r'.*\.pe_norm\.')
+        place = norm_place(name)
+        return options.allow_joining_mismatch and place is not None and not weights.has(rf'{re.escape(place)}\.')
 
     # plain state dicts of such a model, also by torch's or MMEngine's own functions
 
@@ -290,34 +291,58 @@ def _resize_loaded(model: nn.Module, state_dict: dict, prefix: str, local_metada
         log(f'load_state_dict: {summary_of_resized(resized)}')
 
 
+def norm_place(name: str) -> str | None:
+    """Return the name of the norm of a PE that a tensor belongs to; None for other tensors."""
+    place, _, _ = name.rpartition('.')
+    return place if place.rpartition('.')[2] == 'pe_norm' else None
+
+
+def _parent(place: str) -> str:
+    """Return what the names of a layer begin with, from that of a norm in it."""
+    return place.removesuffix('pe_norm')
+
+
 def fit_pe_norms(
-    model: nn.Module, joining: str, tensors: dict[str, Tensor], options: LoadOptions, report: LoadReport
+    model: nn.Module,
+    joining: str,
+    tensors: dict[str, Tensor],
+    absent: tuple[str, ...],
+    options: LoadOptions,
+    report: LoadReport,
 ) -> None:
     """Refuse norms of the PE that only one side has, unless that is allowed; then drop those of the file.
 
-    ``joining`` is the model's.
+    ``joining`` is the model's, ``absent`` are beginnings of names of what it leaves out. Norms of layers that only one
+    side has are no matter of the joining.
 
     Raises:
         CheckpointError: If that is not allowed.
     """
-    stored = [name for name in tensors if '.pe_norm.' in name]
-    wanted = [name for name in model.state_dict() if '.pe_norm.' in name]
-    if bool(stored) == bool(wanted):
+    own = model.state_dict()
+    stored = {place for place in map(norm_place, tensors) if place}
+    wanted = {place for place in map(norm_place, own) if place}
+    lost = {
+        place
+        for place in stored - wanted
+        if not f'{place}.'.startswith(absent) and any(name.startswith(_parent(place)) for name in own)
+    }
+    new = {place for place in wanted - stored if any(name.startswith(_parent(place)) for name in tensors)}
+    if not lost and not new:
         return
     if not options.allow_joining_mismatch:
-        how = (
-            f'with LaPE, but the model has pe_joining={joining!r}: its PE norms would be lost'
-            if stored
-            else f'without LaPE, but the model has pe_joining={joining!r}: PE norms would be new'
-        )
+        trained = 'without LaPE' if not stored else 'with LaPE' if not wanted else 'with other PE norms'
+        which = [f'{len(lost)} of its PE norms would be lost ({min(lost)})'] if lost else []
+        which += [f'{len(new)} PE norms would be new ({min(new)})'] if new else []
         raise CheckpointError(
-            f'checkpoint {report.path} was trained {how}, and its weights have learnt another attention input. '
+            f'checkpoint {report.path} was trained {trained}, but the model has pe_joining={joining!r}: '
+            f'{", ".join(which)}, and its weights have learnt another attention input. '
             'Set the pe_joining that it was trained with, or pass allow_joining_mismatch=True in init_cfg to '
             'fine-tune from it all the same'
         )
-    for name in stored:
+    dropped = [name for name in tensors if norm_place(name) in lost]
+    for name in dropped:
         del tensors[name]
-    report.dropped += stored
+    report.dropped += dropped
 
 
 def _infer_grid(table: Tensor, name: str, tokens: dict[str, int], grid: Grid | None, path: str) -> Grid:

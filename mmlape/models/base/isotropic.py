@@ -34,10 +34,20 @@ class IsotropicBackbone(BaseBackbone):
 
     out_types: ClassVar[tuple[str, ...]] = OUT_TYPES
     prefix_tokens: tuple[str, ...] = ('cls_token',)
+    without_prefix = "set with_cls_token=False and out_type='avg_featmap' or 'featmap'"
     arch: dict[str, Any]
     norm: nn.Module | None
 
     # building
+
+    def require_cls_token(self, with_cls_token: bool) -> None:
+        """Check that there is a class token where it is the output.
+
+        Raises:
+            ConfigError: If there is none.
+        """
+        if self.out_type == 'cls_token' and not with_cls_token:
+            raise ConfigError("out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'")
 
     def add_prefix_tokens(self, counts: dict[str, int]) -> None:
         """Add trainable tokens before the patches; PE tables get the rows that ``table_tokens`` says."""
@@ -131,13 +141,18 @@ class IsotropicBackbone(BaseBackbone):
             return x[:, :0], x
         return x[:, : self.num_prefix], x[:, self.num_prefix :]
 
-    def output(self, x: Tensor, hw: Grid, number: int) -> Tensor | tuple[Tensor, ...]:
-        """Return the output of a layer with tokens (B, P + N, D): through the final norm behind the last one."""
-        return self.format(self.normed(x, number + 1 == self.num_layers), hw)
+    def output(self, x: Tensor, hw: Grid, number: int, pe: Any) -> Tensor | tuple[Tensor, ...]:
+        """Return the output of a layer with tokens (B, P + N, D): through the final norm behind the last one.
 
-    def normed(self, x: Tensor, last: bool) -> Tensor:
+        ``pe`` is what the first layer received beside the tokens.
+        """
+        return self.format(self.normed(x, number + 1 == self.num_layers, pe), hw)
+
+    def normed(self, x: Tensor, last: bool, pe: Any) -> Tensor:
         """Return the tokens (B, P + N, D) of a layer that is returned; the final norm applies to the last layer."""
-        return self.norm(x) if last and self.norm is not None else x
+        if not last or self.norm is None:
+            return x
+        return self.position.joining.finish(x, pe, self.norm, self.pe_norm)
 
     def format(self, x: Tensor, hw: Grid) -> Tensor | tuple[Tensor, ...]:
         """Return tokens (B, P + N, D) of a layer in the form that ``out_type`` says."""
@@ -149,6 +164,6 @@ class IsotropicBackbone(BaseBackbone):
         return patches.mean(dim=1) if self.out_type == 'avg_featmap' else contiguous(to_maps(patches, hw))
 
     def absent_parts(self) -> tuple[str, ...]:
-        """Return the prefix tokens that do not run along, and the final norm if there is none."""
-        norm = () if self.norm is not None else ('norm.',)
+        """Return the prefix tokens that do not run along, and the final norms if there are none."""
+        norm = () if self.norm is not None else ('norm.', 'pe_norm.')
         return super().absent_parts() + norm

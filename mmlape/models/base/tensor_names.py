@@ -8,7 +8,15 @@ from torch import Tensor
 
 from mmlape.checkpoint.key_maps import Weights
 from mmlape.models.grid import Grid, square_grid
-from mmlape.models.position import AbsolutePosition, AttentionPosition, LayerPosition, joinings_of, kinds, norms_of
+from mmlape.models.position import (
+    AbsolutePosition,
+    AttentionPosition,
+    LayerPosition,
+    NormPlaces,
+    joinings_of,
+    kinds,
+    norms_of,
+)
 
 HEADS_ASSUMED = 'num_heads leaves no trace in a file: the usual width of a head is assumed, set the true number'
 
@@ -45,12 +53,19 @@ class InferredPosition(NamedTuple):
         return {} if rows == columns == default else {'img_size': rows if rows == columns else (rows, columns)}
 
 
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with ``prefix``, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
 class TensorNames(NamedTuple):
     """The names of a backbone's tensors, as its files have them."""
 
     table: str = 'pos_embed'  # of the absolute PE
     layer: str = 'blocks.0.'  # what those of the first layer begin with
     attn: str = 'attn.'  # what those of its attention begin with, inside the layer
+    last_norm: str = r'norm\.'  # the last norm, as a regular expression
+    merging: str | None = None  # what those of the first step between stages begin with; None without stages
 
     def tables(self, weights: Weights) -> list[str]:
         """Return the names of the absolute PE's tables."""
@@ -71,14 +86,25 @@ class TensorNames(NamedTuple):
         """Return the recorded joining, or those that leave such names in a file."""
         if 'pe_joining' in weights.recorded:
             return [str(weights.recorded['pe_joining'])]
-        return joinings_of(weights.has(r'.*\bpe_norm\.'), f'{self.table}0' in weights.tensors)
+        return joinings_of(self.norm_places(weights), f'{self.table}0' in weights.tensors)
+
+    def norm_places(self, weights: Weights) -> NormPlaces:
+        """Return where a file has norms of the PE, those of biases in attention among them."""
+        names = ('pe_norm.', f'{self.attn}pe_norm.')
+        layers = tuple(any(name.startswith(names) for name in layer) for layer in self.layers(weights))
+        last = weights.has(r'pe_norm\.') if weights.has(self.last_norm) else None
+        if self.merging is None:
+            return NormPlaces(layers, last)
+        merges = len(self.tables(weights)) == 1 and weights.has(re.escape(self.merging))
+        merging = bool(weights.below(f'{self.merging}pe_norm.')) if merges else None
+        return NormPlaces(layers, last, merging, staged=True)
 
     def infer_norms(self, weights: Weights) -> list[str]:
         """Return the recorded norm of an absolute PE, or those that leave such names in a file."""
         if 'pe_type' in weights.recorded:
             return [str(weights.recorded['pe_norm'])] if 'pe_norm' in weights.recorded else []
-        stored = weights.below(f'{self.layer}pe_norm.')
-        return norms_of(stored) if stored else []
+        found = [found for layer in self.layers(weights) if (found := _below('pe_norm.', layer))]
+        return norms_of(found[0]) if found else []
 
     def infer_heads(self, weights: Weights) -> int | None:
         """Return the recorded heads, or those that an encoding inside attention tells; None if there is none."""

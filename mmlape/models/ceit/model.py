@@ -1,6 +1,7 @@
 """CeiT (ICCV 2021): a convolutional stem, layers with a locally-enhanced FFN, attention over their class tokens.
 
 x = [cls; i2t(image)];  x <- layer_l(x, PE);  LN(LCA(x_1[cls] + p_1, ..., x_L[cls] + p_L))
+without cls: LN(LCA(mean(x_1) + p_1, ..., mean(x_L) + p_L))
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mmlape.models.base.checkpoint import ShapesAdapter
-from mmlape.models.base.isotropic import IsotropicBackbone
+from mmlape.models.base.isotropic import OUT_TYPES, IsotropicBackbone
 from mmlape.models.ceit.layers import ImageToTokens, LayerClassAttention, LeFFLayer
 from mmlape.models.grid import Grid
 from mmlape.models.named_layers import build_norm
@@ -28,6 +29,7 @@ def _arch(num_heads: int) -> dict:
     )
 
 
+WITH_LCA = ('cls_token', 'layer_pool')
 ARCHS = {'tiny': _arch(3), 'small': _arch(6), 'base': _arch(12)}
 
 
@@ -37,16 +39,22 @@ class CeiT(IsotropicBackbone):
     Images of any size of at least 16 pixels work, padded with zeros on the right and the bottom to multiples of 16, so
     a feature map has ``ceil(side / 16)`` cells a side. Parameter names are the public code's, with LaPE's
     ``blocks.N.pe_norm``. Layer-wise class attention (LCA) makes the class token of ``out_type='cls_token'``; a model
-    with other outputs does not have it. The joining concerns ``pos_embed``; ``pos_layer_embed``, a PE over layers, is
-    always added to LCA's input.
+    with other outputs does not have it, but for 'layer_pool'. The joining concerns ``pos_embed``; ``pos_layer_embed``,
+    a PE over layers, is always added to LCA's input.
+
+    PVG and MPVG take the class token away. Their paper does not say what LCA then attends to, but by its parameter
+    counts LCA stays: 'layer_pool' gives it the mean of each layer's patch tokens. Behind it the last norm sees one
+    pooled token, which joins the mean of the normed PE.
 
     Arguments that are not listed are those of ``VisionTransformer``.
 
     Args:
         arch: 'tiny', 'small', 'base', or a dict with ``embed_dims``, ``num_layers``, ``num_heads``,
             ``feedforward_channels`` and ``stem_channels``, the width of the convolutional stem.
-        out_type: 'cls_token' (B, D), of the last layer through LCA; 'raw' all tokens (B, N, D); 'featmap'
-            (B, D, rows, columns); 'avg_featmap', the mean of the patch tokens (B, D).
+        out_type: 'cls_token' (B, D), of the last layer through LCA; 'layer_pool' (B, D), the same of the means of the
+            patch tokens; 'raw' all tokens (B, N, D); 'featmap' (B, D, rows, columns); 'avg_featmap', the mean of the
+            patch tokens (B, D).
+        with_cls_token: Whether a class token runs along; without it, take another ``out_type`` than 'cls_token'.
         patch_norm: Norms before and after the patches' linear map, over the 4x4 cells of all stem channels and over D:
             'none', 'dual', 'pre', 'post', 'learnable-only', 'no-learnable' or 'rms'.
         drop_rate: Dropout of embeddings, of attention's projections and of LCA's FFN.
@@ -59,6 +67,8 @@ class CeiT(IsotropicBackbone):
 
     model_names = name_models('ceit-{}', ARCHS)
     paper_name = 'CeiT'
+    out_types = (*OUT_TYPES, 'layer_pool')
+    without_prefix = "set with_cls_token=False and out_type='layer_pool', or 'featmap' for maps"
     checkpoint_adapter = ShapesAdapter(
         signs=(r'i2t\.proj\.', r'blocks\.0\.leff\.'),
         stem='i2t',
@@ -67,7 +77,10 @@ class CeiT(IsotropicBackbone):
             feedforward_channels='blocks.0.leff.conv1.weight',
             stem_channels='i2t.backbone.conv.weight',
         ),
-        without={'pos_layer_embed': dict(out_type='featmap')},
+        without={
+            'cls_token': dict(with_cls_token=False, out_type='layer_pool'),
+            'pos_layer_embed': dict(out_type='featmap'),
+        },
         channels=lambda tensors: tensors['i2t.backbone.conv.weight'].shape[1],
     )
     embedding_names = ('i2t.',)
@@ -80,6 +93,7 @@ class CeiT(IsotropicBackbone):
         in_channels: int = 3,
         out_indices: int | Sequence[int] = -1,
         out_type: str = 'cls_token',
+        with_cls_token: bool = True,
         pe_type: PositionType = 'learnable',
         pe_joining: str = 'default',
         pe_norm: str = 'layernorm',
@@ -99,6 +113,7 @@ class CeiT(IsotropicBackbone):
         self.frozen_stages = frozen_stages
         self.grid: Grid = self.grid_of(img_size)
         self.set_outputs(out_type, out_indices, depth)
+        self.require_cls_token(with_cls_token)
         self.position = resolve_position(pe_type, pe_joining, pe_norm)
 
         self.recorded_arguments = {'patch_norm': patch_norm}
@@ -112,7 +127,7 @@ class CeiT(IsotropicBackbone):
             eps=norm_cfg['eps'],
             bn_cfg=bn_cfg,
         )
-        self.add_prefix_tokens(dict(cls_token=1))
+        self.add_prefix_tokens(dict(cls_token=1) if with_cls_token else {})
         self.add_tables(depth)
         self.pos_drop = nn.Dropout(drop_rate)
         self.blocks = self.build_blocks(
@@ -124,7 +139,7 @@ class CeiT(IsotropicBackbone):
             with_cp=with_cp,
         )
         self.lca = self.pos_layer_embed = None
-        if out_type == 'cls_token':
+        if out_type in WITH_LCA:
             self.lca = LayerClassAttention(
                 embed_dims=dims,
                 num_heads=arch['num_heads'],
@@ -138,21 +153,25 @@ class CeiT(IsotropicBackbone):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
-        x, pe, hw = self.embed(x)
+        x, first_pe, hw = self.embed(x)
+        outs, pe = {}, first_pe
         if self.lca is None:
-            outs = {}
             for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
                 x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
                 if number in self.out_indices:
-                    outs[number] = self.output(x, hw, number)
+                    outs[number] = self.output(x, hw, number, first_pe)
             return tuple(outs[number] for number in self.out_indices)
         tokens = []
         for layer in self.blocks:
             x, pe = layer(x, pe, hw)
-            tokens.append(x[:, 0])
-        last = self.norm(self.lca(torch.stack(tokens, dim=1) + self.pos_layer_embed))
-        outs = [*tokens[:-1], last]
-        return tuple(outs[index] for index in self.out_indices)
+            tokens.append(x[:, 0] if self.out_type == 'cls_token' else self.split_prefix(x)[1].mean(dim=1))
+        last = self.lca(torch.stack(tokens, dim=1) + self.pos_layer_embed)  # (B, D)
+        last = self.position.joining.finish(last[:, None], first_pe, self.norm, self._pooled_pe)[:, 0]
+        return tuple([*tokens[:-1], last][index] for index in self.out_indices)
+
+    def _pooled_pe(self, pe: Tensor) -> Tensor:
+        """Return the mean (1, 1, D) of the PE (1, N, D) behind the last norm's norm of the PE."""
+        return self.pe_norm(pe).mean(dim=1, keepdim=True)
 
     def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
         """Return the first layer's tokens (B, P + N, D) of images (B, C, H, W), its PE, and the patches' grid."""

@@ -89,6 +89,7 @@ class CompactTransformer(IsotropicBackbone):
     table_name = 'positional_emb'
     embedding_names = ('tokenizer.', 'norm_pre.')
     prefix_tokens = ('class_emb',)
+    without_prefix = "take an arch with pooling='sequence_pool', such as 'cvt-7/4' with out_type='avg_featmap'"
     out_types = (*OUT_TYPES, 'sequence_pool')
 
     def __init__(
@@ -162,12 +163,12 @@ class CompactTransformer(IsotropicBackbone):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
-        x, pe, hw = self.embed(x)
-        outs = {}
+        x, first_pe, hw = self.embed(x)
+        outs, pe = {}, first_pe
         for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
             x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
             if number in self.out_indices:
-                outs[number] = self.output(x, hw, number)
+                outs[number] = self.output(x, hw, number, first_pe)
         return tuple(outs[number] for number in self.out_indices)
 
     def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:

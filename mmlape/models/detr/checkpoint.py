@@ -135,8 +135,12 @@ class DETRCheckpointAdapter(CheckpointAdapter):
 
 
 def fitting_joinings() -> list[str]:
-    """Return the joinings that DETR takes: its own as 'default', and those with a norm of the PE."""
-    return [name for name, joining in joinings().items() if joining.name == 'default' or joining.with_norm]
+    """Return the joinings that DETR takes: its own as 'default', and those that join a normed PE in layers alone."""
+    return [
+        name
+        for name, joining in joinings().items()
+        if joining.name == 'default' or (joining.with_norm and not joining.at_input)
+    ]
 
 
 def _infer_joinings(weights: Weights) -> list[str]:

@@ -24,6 +24,7 @@ from mmlape.models.layers.transformer_layer import full_precision
 from mmlape.models.position import (
     AttentionPosition,
     AttentionSlot,
+    NormPlaces,
     Position,
     PositionType,
     attaching,
@@ -197,6 +198,10 @@ class DETR(PlainDETR):
             with torch.no_grad():
                 for table, value in initial.items():
                     table.copy_(value)
+
+    def norm_places(self) -> NormPlaces:
+        """Return where there are norms of the PE."""
+        return NormPlaces(tuple(layer.pe_norm is not None for layer in self.all_layers), None)
 
     @property
     def all_layers(self) -> nn.ModuleList:

@@ -264,7 +264,7 @@ def build_layers(
         layer(
             attn=attention(encodings=position.build_inside(), **own),
             joining=position.joining,
-            pe_norm=position.pe_norm,
+            pe_norm=position.pe_norm_of(own['slot'].layer),
             drop_path_rate=rate,
             **options,
         )

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import mmlape.models.position.absolute
 import mmlape.models.position.beit
@@ -45,6 +46,7 @@ __all__ = [
     'AttentionSlot',
     'Joining',
     'LayerPosition',
+    'NormPlaces',
     'Position',
     'PositionType',
     'Stream',
@@ -67,11 +69,16 @@ class Position:
     absolute: AbsolutePosition | None  # the absolute kind; None without one
     inside: tuple[dict, ...]  # arguments of the kinds inside attention, of which each layer builds its own
     joining: Joining  # how the absolute PE meets the tokens
-    pe_norm: str | None = None  # a key of ``PE_NORMS``; None where no layer norms an absolute PE
+    pe_norm: str | None = None  # a key of ``PE_NORMS``; None where nothing norms an absolute PE
     normed: bool = False  # whether the kinds inside attention are in their normed form
     # arguments of the kinds between layers, of which each layer before one builds its own
     between: tuple[dict, ...] = ()
     given: tuple[dict, ...] = ()  # arguments of all kinds, without ``INITIAL``
+    staged: bool = False  # whether the grid changes between layers
+
+    def pe_norm_of(self, layer: int) -> str | None:
+        """Return what norms the PE in a layer, counted from 0: a key of ``PE_NORMS``, or None."""
+        return self.pe_norm if self.joining.norms_layer(layer, self.staged) else None
 
     def options(self) -> dict:
         """Return ``pe_type``, ``pe_joining`` and, where one norms an absolute PE, ``pe_norm``."""
@@ -80,15 +87,15 @@ class Position:
         norm = {} if self.pe_norm is None else {'pe_norm': self.pe_norm}
         return {'pe_type': pe_type, 'pe_joining': self.joining.name, **norm}
 
-    def ambiguous_options(self) -> dict[str, list[str]]:
+    def ambiguous_options(self, places: 'NormPlaces') -> dict[str, list[str]]:
         """Return, for ``pe_joining`` and ``pe_norm``, the values that leave the same keys in a checkpoint."""
         if self.absolute is None:
             return {}
         norms = same_parameters(self.pe_norm) if self.pe_norm else []
         per_layer = self.joining.table_per_layer
-        names = joinings_of(self.joining.with_norm, per_layer)
+        names = joinings_of(places, per_layer)
         if 'identity' in norms:  # norms without parameters
-            names += joinings_of(False, per_layer)
+            names += joinings_of(NormPlaces(), per_layer)
         return {'pe_joining': names, 'pe_norm': norms}
 
     def build_inside(self) -> tuple[AttentionPosition, ...]:
@@ -117,19 +124,46 @@ def joinings() -> dict[str, Joining]:
     return {name: _build(JOININGS, name) for name in JOININGS.module_dict}
 
 
-def joinings_of(normed: bool, per_layer: bool) -> list[str]:
-    """Return the joinings whose layers have norms of the PE, and tables of their own, or not; the most usual first."""
-    traces = {name: (joining.with_norm, joining.table_per_layer) for name, joining in joinings().items()}
-    return [name for name, trace in traces.items() if trace == (normed, per_layer)]
+class NormPlaces(NamedTuple):
+    """Where a model, or a file, keeps norms of the PE."""
+
+    layers: tuple[bool, ...] = (False,)  # each layer
+    last: bool | None = False  # beside the last norm; None where there is no such norm
+    merging: bool | None = None  # between stages; None where no PE is merged
+    staged: bool = False  # whether the grid changes between layers
 
 
-def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str) -> Position:
+def joinings_of(places: NormPlaces, per_layer: bool) -> list[str]:
+    """Return the joinings that have norms of the PE in these places, and tables per layer or not.
+
+    The most usual one comes first. Where none has exactly these, those that norm the PE at all are meant.
+    """
+    normed = any(places.layers) or bool(places.last)
+    near = {
+        name: joining
+        for name, joining in joinings().items()
+        if (joining.with_norm, joining.table_per_layer) == (normed, per_layer)
+    }
+    exact = [name for name, joining in near.items() if _has_norms_in(joining, places)]
+    return exact or list(near)
+
+
+def _has_norms_in(joining: Joining, places: NormPlaces) -> bool:
+    layers = tuple(joining.norms_layer(number, places.staged) for number in range(len(places.layers)))
+    merging = joining.with_norm and joining.merged_by_own_norm
+    return (
+        layers == places.layers and places.last in (None, joining.at_last_norm) and places.merging in (None, merging)
+    )
+
+
+def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str, staged: bool = False) -> Position:
     """Look position encodings and their joining up.
 
     Args:
         pe_type: What the model has; 'none' for nothing.
         pe_joining: A name in ``JOININGS``.
         pe_norm: A key of ``PE_NORMS``.
+        staged: Whether the model's grid changes between its layers.
 
     Raises:
         ConfigError: For an unknown name or argument, two absolute kinds, or a combination that has no meaning; the
@@ -160,7 +194,7 @@ def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str) -> Po
     pe_norm = pe_norm if with_norm else None
     given = tuple({key: value for key, value in cfg.items() if key not in INITIAL} for cfg in given)
     own = tuple(cfg for cfg, _ in inside)
-    return Position(table, own, joining, pe_norm, normed_inside, between, given)
+    return Position(table, own, joining, pe_norm, normed_inside, between, given, staged)
 
 
 def _check_joining(joining: Joining, table: AbsolutePosition | None, inside: list, pe_type: PositionType) -> None:

@@ -1,4 +1,4 @@
-"""Where the position embedding meets the tokens (LaPE, ICCV 2023, section 3 and Table 7).
+"""Where the position embedding meets the tokens (LaPE, ICCV 2023, section 3 and Table 7; PVG and MPVG, AAAI 2025).
 
 With tokens x and PE w, the attention of layer l sees
 
@@ -7,6 +7,11 @@ With tokens x and PE w, the attention of layer l sees
     unshared      LN(x), x <- x + w_l      one table a layer
     lape          LN(x) + w_l              w_l = LN_l(w_{l-1}), w_{-1} = w, x0 = patches
     lape-shared   LN(x) + LN_l(w)          x0 = patches
+    pvg           LN(x), LN(x) + w_l       w_l = LN_l(w_{l-1}) from the second layer on, w_0 = w, x0 = patches + w
+    mpvg          as pvg                   the norm behind the last of L layers returns LN(x) + LN_L(w)
+
+'pvg' and 'mpvg' (AAAI 2025, arXiv 2502.02919) are for models without a class token, whose patch tokens are pooled. In
+a model of stages their first layer joins the PE too, and w of the last norm is the PE that the last stage received.
 
 Only attention sees the joined input; LN_l is LayerNorm, or a part of it (``PE_NORMS``, Table 8). A PE may have fewer
 rows than there are tokens: the first tokens then get nothing, in any layer. A new joining is one class in one file,
@@ -161,8 +166,13 @@ class Joining:
     Attributes:
         name: Set when it is built.
         table_per_layer: Whether each layer has a table of its own; the stream is then the tuple of those left.
-        with_norm: Whether each layer keeps a ``pe_norm`` for the PE.
+        with_norm: Whether layers keep a ``pe_norm`` for the PE; ``norms_layer`` says which.
         at_input: Whether the PE is part of the tokens before the first layer.
+        travels: Whether layers receive the PE beside the tokens.
+        at_last_norm: Whether the norm behind the last layer joins the PE too; the model then keeps a ``pe_norm`` of
+            its own beside that norm. A model without such a norm joins the PE in its layers alone.
+        merged_by_own_norm: Whether a PE that is merged between stages has a ``pe_norm`` there, where ``with_norm``.
+        patches_only: Whether it is for models whose tokens are all patches, without a class token.
         shares_norm: Whether a layer's norm of the tokens also norms the PE.
     """
 
@@ -171,7 +181,19 @@ class Joining:
     table_per_layer = False
     with_norm = False
     at_input = True
+    at_last_norm = False
+    merged_by_own_norm = True
+    patches_only = False
     shares_norm = True
+
+    @property
+    def travels(self) -> bool:
+        """Where the PE is ``at_input``, the tokens take it along, and nothing is left to join."""
+        return not self.at_input
+
+    def norms_layer(self, layer: int, staged: bool) -> bool:
+        """Check whether a layer, counted from 0, keeps a ``pe_norm``; ``staged`` models change their grid."""
+        return self.with_norm
 
     def fits(self, kind: AbsolutePosition) -> bool:
         """Check whether this can join a kind of absolute PE; copies of a fixed table for each layer are no PE."""
@@ -186,7 +208,7 @@ class Joining:
 
         Args:
             pe: The PE as the previous layer passed it on; None without an absolute PE.
-            pe_norm: The layer's norm of the PE, if ``with_norm``.
+            pe_norm: The layer's norm of the PE, if it has one.
         """
         return None, pe
 
@@ -208,7 +230,7 @@ class Joining:
             x: The residual stream (B, N, D).
             pe: The PE as the previous layer passed it on; None without an absolute PE.
             norm: The layer's norm of the tokens.
-            pe_norm: The layer's norm of the PE, if ``with_norm``.
+            pe_norm: The layer's norm of the PE, if it has one.
 
         Returns:
             The residual stream (B, N, D); attention's input, (B, N, D) or an ``AttentionInput``; and the PE for the
@@ -218,15 +240,29 @@ class Joining:
         return *self.combine(x, own, norm), pe
 
     def change_grid(self, pe: Stream, change: Callable[[Tensor], Tensor]) -> Stream:
-        """Take the PE to the grid of the next stage by ``change``, which maps (1, N, D) to (1, N', D').
-
-        Where it is ``at_input``, the tokens have taken it along, and nothing is left to join.
-        """
-        if pe is None or self.at_input:
+        """Take a PE that ``travels`` to the grid of the next stage by ``change``: (1, N, D) to (1, N', D')."""
+        if pe is None or not self.travels:
             return None
         if isinstance(pe, Tensor):
             return change(pe)
         return tuple(change(table) for table in pe)
+
+    def finish(
+        self,
+        x: Tensor,
+        pe: Stream,
+        norm: Callable[[Tensor], Tensor],
+        pe_norm: Callable[[Tensor], Tensor] | None,
+    ) -> Tensor:
+        """Return the tokens (B, N, D) behind the last norm.
+
+        Args:
+            x: The residual stream (B, N, D) behind the last layer.
+            pe: The PE as the first layer received it, in a model of stages the first layer of the last stage.
+            norm: The last norm of the tokens.
+            pe_norm: The last norm of the PE, if ``at_last_norm``.
+        """
+        return norm(x)
 
 
 @JOININGS.register_module('shared')
@@ -288,3 +324,35 @@ class LaPESharedJoining(LaPEJoining):
     def advance(self, pe, pe_norm):
         """Return the normed PE, and the PE without the norm."""
         return pe_norm(pe), pe
+
+
+@JOININGS.register_module('pvg')
+class PVGJoining(LaPEJoining):
+    """The PE enters the residual stream, and attention's input gets it as in LaPE from the second layer on."""
+
+    paper_name = 'PVG'
+    at_input = True
+    travels = True
+    merged_by_own_norm = False
+    patches_only = True
+    shares_norm = True
+
+    def norms_layer(self, layer, staged):
+        """Leave the first layer out, where the PE has just entered; a model of stages has it in all."""
+        return staged or layer > 0
+
+    def advance(self, pe, pe_norm):
+        """Return the normed PE twice; a layer without a norm of the PE passes it on as it is."""
+        return (None, pe) if pe_norm is None else super().advance(pe, pe_norm)
+
+
+@JOININGS.register_module('mpvg')
+class MPVGJoining(PVGJoining):
+    """PVG whose last norm joins the PE too, through a norm of the PE's own."""
+
+    paper_name = 'MPVG'
+    at_last_norm = True
+
+    def finish(self, x, pe, norm, pe_norm):
+        """Add the normed PE to the normed tokens."""
+        return add_rows(norm(x), pe_norm(pe))

@@ -122,7 +122,7 @@ LAYOUTS = (
     ),
 )
 
-NAMES = TensorNames('absolute_pos_embed', 'layers.0.blocks.0.')
+NAMES = TensorNames('absolute_pos_embed', 'layers.0.blocks.0.', last_norm=r'norm\d+\.', merging='layers.0.downsample.')
 LARGEST_GRID = 512  # side of a map, beyond which no later stage's is smaller than a window
 
 _LAYERS = (

@@ -15,7 +15,15 @@ from mmlape.models.layers.patch_embed import norms_around
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, full_precision, growing_rates
 from mmlape.models.named_layers import build_norm
 from mmlape.models.names import VARIANTS, name_models, resolve_arch
-from mmlape.models.position import AttentionSlot, Position, PositionType, Stream, joinings, resolve_position
+from mmlape.models.position import (
+    AttentionSlot,
+    NormPlaces,
+    Position,
+    PositionType,
+    Stream,
+    joinings,
+    resolve_position,
+)
 from mmlape.models.swin.checkpoint import SwinCheckpointAdapter
 from mmlape.models.swin.layers import (
     PatchMerging,
@@ -59,10 +67,11 @@ class SwinTransformer(BaseBackbone):
         pe_type: 'rpe' (Swin's own, a bias table for each layer), 'learnable', 'sincos2d', 'none' or another kind in
             ``POSITION_ENCODINGS`` that works in windows; a dict with ``type`` and arguments; or a list of those with
             at most one absolute kind, such as ['learnable', 'rpe'].
-        pe_joining: How the absolute PE meets the tokens: 'default', 'shared', 'lape' or 'lape-shared'.
-        pe_norm: What norms the PE in 'lape-shared' and 'lape' (LaPE, Table 8).
+        pe_joining: How the absolute PE meets the tokens: 'default', 'shared', 'lape', 'lape-shared', 'pvg' or 'mpvg';
+            the last norm of 'mpvg' is that of the last stage, and its PE the one that this stage received.
+        pe_norm: What norms the PE in 'lape', 'lape-shared', 'pvg' and 'mpvg' (LaPE, Table 8).
         pe_hierarchy: What the absolute PE is in later stages: 'merge', the PE of the stage before, merged as the
-            tokens are, with a norm of its own where the joining has norms; 'stage', a table of each stage.
+            tokens are, with a norm of its own in 'lape' and 'lape-shared'; 'stage', a table of each stage.
         patch_norm: Norms of the stem: 'post', Swin's own; 'dual', Dual PatchNorm; or another of DPN's Table 6.
         norm_cfg: Of the norms; LayerNorm with eps 1e-5 by default.
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k stages too.
@@ -163,7 +172,8 @@ class SwinTransformer(BaseBackbone):
                 feedforward_channels=4 * dims,
                 **options,
             )
-            pe_norm = self.position.pe_norm if self.pe_hierarchy == 'merge' else None
+            merges = self.pe_hierarchy == 'merge' and self.position.joining.merged_by_own_norm
+            pe_norm = self.position.pe_norm if merges else None
             last = stage == len(depths) - 1
             yield SwinStage(blocks, None if last else PatchMerging(dims, self.norm_cfg, pe_norm))
             first += depth
@@ -232,7 +242,8 @@ class SwinTransformer(BaseBackbone):
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the norms of the stages whose output is not asked for."""
-        return tuple(f'norm{stage}.' for stage in range(len(self.layers)) if stage not in self.out_indices)
+        norms = tuple(f'norm{stage}.' for stage in range(len(self.layers)) if stage not in self.out_indices)
+        return norms + (('pe_norm.',) if self.last_norm is None else ())
 
     # running
 
@@ -243,15 +254,22 @@ class SwinTransformer(BaseBackbone):
         x = self.pos_drop(full_precision(self.position.joining.enter(x, pe)))
         outs, last = {}, max(self.out_indices)
         for number in range(last + 1):
-            stage = self.layers[number]
+            stage, stage_pe = self.layers[number], pe
             for layer in stage.blocks:
                 x, pe = layer(x, pe, grid)
             if number in self.out_indices:
-                outs[number] = self.format(getattr(self, f'norm{number}')(x), grid)
+                outs[number] = self.format(self.normed(x, number, stage_pe), grid)
             if number < last:
                 x, pe = self.next_position(number + 1, stage.downsample(x, grid), pe, grid)
                 grid = merged_grid(grid)
         return tuple(outs[index] for index in self.out_indices)
+
+    def normed(self, x: Tensor, stage: int, pe: Stream) -> Tensor:
+        """Return a stage's tokens (B, N, D) through the norm of its output; ``pe`` is what the stage received."""
+        norm = getattr(self, f'norm{stage}')
+        if norm is not self.last_norm:
+            return norm(x)
+        return self.position.joining.finish(x, pe, norm, self.pe_norm)
 
     def format(self, x: Tensor, grid: Grid) -> Tensor:
         """Return a stage's tokens (B, N, D) in the form that ``out_type`` says."""
@@ -260,6 +278,17 @@ class SwinTransformer(BaseBackbone):
         return x.mean(dim=1) if self.out_type == 'avg_featmap' else contiguous(to_maps(x, grid))
 
     # structure
+
+    @property
+    def last_norm(self) -> nn.Module | None:
+        """The norm of the last stage's output, if that is asked for."""
+        return getattr(self, f'norm{len(self.layers) - 1}', None)
+
+    def norm_places(self) -> NormPlaces:
+        """Return where there are norms of the PE, with those of the merging."""
+        merges = self.pe_hierarchy == 'merge' and self.position.absolute is not None and len(self.layers) > 1
+        merging = self.layers[0].downsample.pe_norm is not None if merges else None
+        return super().norm_places()._replace(merging=merging)
 
     @property
     def all_layers(self) -> Sequence[nn.Module]:
@@ -283,9 +312,10 @@ class SwinTransformer(BaseBackbone):
         """Return the embeddings, and the first ``frozen_stages`` stages with the norms of their outputs."""
         if self.frozen_stages < 0:
             return []
-        norms = [f'norm{stage}' for stage in self.out_indices if stage < self.frozen_stages]
-        stages = list(self.layers[: self.frozen_stages])
-        return [self.patch_embed, self.pos_drop, *stages, *(getattr(self, name) for name in norms)]
+        norms = [getattr(self, f'norm{stage}') for stage in self.out_indices if stage < self.frozen_stages]
+        if self.pe_norm is not None and self.frozen_stages == len(self.layers):
+            norms.append(self.pe_norm)
+        return [self.patch_embed, self.pos_drop, *self.layers[: self.frozen_stages], *norms]
 
 
 def _resolve_arch(arch: str | dict) -> dict:
@@ -305,7 +335,7 @@ def _resolve_arch(arch: str | dict) -> dict:
 
 def _resolve_swin_position(pe_type: PositionType, pe_joining: str, pe_norm: str, pe_hierarchy: str) -> Position:
     """Look position encodings and their joining up; they must fit windows and stages."""
-    position = resolve_position(pe_type, pe_joining, pe_norm)
+    position = resolve_position(pe_type, pe_joining, pe_norm, staged=True)
     if position.joining.table_per_layer:
         fitting = [
             name

@@ -55,6 +55,7 @@ class T2TViT(IsotropicBackbone):
         tokens_type: 'performer', or 'transformer' (the public T2T-ViT_t).
         patch_norm: Norms before and after the last linear map of the stem, over the 9 * ``token_dims`` values of a
             window and over D: 'none', 'dual', 'pre', 'post', 'learnable-only', 'no-learnable' or 'rms'.
+        with_cls_token: Whether a class token runs along; without it, take another ``out_type`` than 'cls_token'.
         drop_rate: Dropout of embeddings, projections and FFN; the performers' own is always 0.1.
 
     Raises:
@@ -71,8 +72,10 @@ class T2TViT(IsotropicBackbone):
             feedforward_channels='blocks.0.mlp.fc1.weight',
             token_dims='tokens_to_token.attention1.norm2.weight',
         ),
-        # only performers have random features
-        without={'tokens_to_token.attention1.w': dict(tokens_type='transformer')},
+        without={
+            'tokens_to_token.attention1.w': dict(tokens_type='transformer'),  # only performers have random features
+            'cls_token': dict(with_cls_token=False, out_type='featmap'),
+        },
         channels=lambda tensors: len(tensors['tokens_to_token.attention1.norm1.weight']) // 7**2,  # of the first split
     )
     embedding_names = ('tokens_to_token.',)
@@ -85,6 +88,7 @@ class T2TViT(IsotropicBackbone):
         in_channels: int = 3,
         out_indices: int | Sequence[int] = -1,
         out_type: str = 'cls_token',
+        with_cls_token: bool = True,
         tokens_type: str = 'performer',
         pe_type: PositionType = 'sincos1d',
         pe_joining: str = 'default',
@@ -105,6 +109,7 @@ class T2TViT(IsotropicBackbone):
         self.recorded_arguments = {'patch_norm': patch_norm}
         self.grid: Grid = self.grid_of(img_size)
         self.set_outputs(out_type, out_indices, depth)
+        self.require_cls_token(with_cls_token)
         self.position = resolve_position(pe_type, pe_joining, pe_norm)
 
         norm_cfg = dict(type='LN', eps=1e-5)
@@ -116,7 +121,7 @@ class T2TViT(IsotropicBackbone):
             patch_norm=patch_norm,
             eps=norm_cfg['eps'],
         )
-        self.add_prefix_tokens(dict(cls_token=1))
+        self.add_prefix_tokens(dict(cls_token=1) if with_cls_token else {})
         self.add_tables(depth)
         self.pos_drop = nn.Dropout(drop_rate)
         self.blocks = self.build_blocks(
@@ -132,12 +137,12 @@ class T2TViT(IsotropicBackbone):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
-        x, pe, hw = self.embed(x)
-        outs = {}
+        x, first_pe, hw = self.embed(x)
+        outs, pe = {}, first_pe
         for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
             x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
             if number in self.out_indices:
-                outs[number] = self.output(x, hw, number)
+                outs[number] = self.output(x, hw, number, first_pe)
         return tuple(outs[number] for number in self.out_indices)
 
     def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:

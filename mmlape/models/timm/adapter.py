@@ -89,9 +89,9 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
             x = F.interpolate(x, size, mode='bilinear', align_corners=False)
         return super().embed(x)
 
-    def read_patches(self, x: Tensor) -> Tensor:
+    def read_patches(self, x: Tensor, state: Running) -> Tensor:
         """Return the patches (B, N, D) that the pyramid reads: through the final norm in 'read-only'."""
-        return self.normed(self.split_prefix(x)[1], last=False)
+        return self.normed(self.split_prefix(x)[1], last=False, pe=state)
 
 
 def _checked(vit: dict, mode: str) -> dict:

@@ -4,6 +4,7 @@ import contextlib
 import io
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from inspect import signature
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.models.adapter.checkpoint import POINTS_ASSUMED, infer_options
 from mmlape.models.base.checkpoint import CheckpointAdapter, fit_pe_norms
-from mmlape.models.base.tensor_names import Description
+from mmlape.models.base.tensor_names import Description, TensorNames
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.timm.joined import table_names
 from mmlape.models.timm.pretrained import PREFIX_TOKENS
@@ -108,7 +109,8 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         vit = self._without_prefix(model, dict(vit), options.grid or weights.grid, report)
         stored = {key: value.shape for key, value in vit.items()}
         if table_names(model.vit):
-            fit_pe_norms(model, model.recorded_arguments['pe_joining'], vit, options, report)
+            joining = model.recorded_arguments['pe_joining']
+            fit_pe_norms(model.vit, joining, vit, _absent_norms(model), options, report)
         vit |= self._table_per_layer(model, vit, options, report)
         names = table_names(model.vit)
         tables = {name: self._resized(model, vit.get(name), options.grid or weights.grid) for name in names}
@@ -126,7 +128,7 @@ class TimmCheckpointAdapter(CheckpointAdapter):
     def _unused(self, model: nn.Module, key: str) -> bool:
         """Check whether a tensor belongs to what this model leaves out: tokens, heads, the final norm, last layers."""
         layer = int(key.split('.')[1]) if key.startswith('blocks.') else -1
-        norm = isinstance(model.vit.norm, nn.Identity) and key.startswith('norm.')
+        norm = key.startswith(_absent_norms(model))
         token = not model.num_prefix and key in PREFIX_TOKENS
         return norm or token or key.startswith(HEADS) or model.num_layers <= layer < model.whole_depth
 
@@ -274,15 +276,20 @@ class TimmViTAdapterCheckpointAdapter(TimmCheckpointAdapter):
         return weights.layout not in WITH_ADAPTER
 
 
+def _absent_norms(model: nn.Module) -> tuple[str, ...]:
+    """Return what the names of the final norms begin with, if the model has none."""
+    return ('norm.', 'pe_norm.') if isinstance(model.vit.norm, nn.Identity) else ()
+
+
 def _changes(weights: Weights) -> dict[str, str]:
     """Return the joining and the norms of the stem where they are not timm's; the usual ones of those that fit."""
-    joining = 'lape' if weights.has(r'.*blocks\.0\.pe_norm\.') else None
-    joining = 'unshared' if weights.has(r'.*pos_embed0$') else joining
+    tensors = _timm_names(weights.tensors)
+    joining = TensorNames().infer_joinings(replace(weights, tensors=tensors))[0]
     norm = None
     if weights.has(r'.*patch_embed\.norm0\.'):  # the norm behind may be timm's own
         after = 'dual' if weights.has(r'.*patch_embed\.norm0\.bias$') else 'rms'
         norm = after if weights.has(r'.*patch_embed\.norm\.') else 'pre'
-    told = dict(pe_joining=weights.recorded.get('pe_joining') or joining or 'default')
+    told = dict(pe_joining=joining)
     told['patch_norm'] = weights.recorded.get('patch_norm') or norm or 'none'
     return {key: value for key, value in told.items() if value not in ('default', 'none')}
 

@@ -28,7 +28,7 @@ class JoinedForward(StandIn):
     """One forward of a changed model: timm's methods find here the PE, and layers that join it.
 
     Attributes:
-        pos_embed: Zeros of the table's shape, which timm adds to the tokens.
+        pos_embed: What timm adds to the tokens: the table if the joining is at the input, else zeros of its shape.
         stream: The PE as each layer receives it, by the layer's number.
         kept: Indices (B, K, 1) of the tokens that patch dropout has kept; None if all are.
         count: Tokens before the dropout.
@@ -37,7 +37,7 @@ class JoinedForward(StandIn):
     def __init__(self, model: nn.Module):
         super().__init__(model)
         table = getattr(model, table_names(model)[0])
-        self.pos_embed = table.new_zeros(()).expand(table.shape)
+        self.pos_embed = table if model.joining.at_input else table.new_zeros(()).expand(table.shape)
         self.stream: dict[int, Stream] = {}
         self.kept: Tensor | None = None
         self.count = 0
@@ -80,6 +80,13 @@ class JoinedForward(StandIn):
         missing = self.count - own.shape[1]
         return own[0, self.kept[:, missing:, 0] - missing]
 
+    def norm(self, x: Tensor) -> Tensor:
+        """Return the tokens (B, N, D) behind the model's last norm."""
+        model = self.module
+        if model.pe_norm is None:
+            return model.norm(x)
+        return model.joining.finish(x, self.rows(self.stream[0]), model.norm, model.pe_norm)
+
     @property
     def blocks(self) -> '_Layers':
         """The layers, each with this forward."""
@@ -99,6 +106,7 @@ class Joined(Changed):
     """A ViT of timm whose layers join the PE."""
 
     joining: Joining  # how they do
+    pe_norm: nn.Module | None  # the last norm's norm of the PE; None for a joining without one
 
     def forward_features(self, *args, **kwargs):
         """Run timm's method with the PE joined in every layer."""

@@ -2,7 +2,7 @@
 
 timm adds the table once, x0 = tokens + w. A changed model runs timm's own methods, but w goes along beside the tokens,
 and the attention of layer l sees LN(x) + w_l with w_l = LN_l(w_{l-1}), or what another joining says
-(``mmlape.models.position.joining``).
+(``mmlape.models.position.joining``); a joining that is at the input too leaves timm's sum as it is.
 """
 
 import copy
@@ -29,21 +29,25 @@ def add_lape(model: nn.Module, joining: str = 'lape') -> nn.Module:
 
     Args:
         model: A ``VisionTransformer`` or ``Eva`` of timm with a position embedding; rotary ones stay beside it.
-        joining: 'lape', 'lape-shared', 'shared', 'unshared', or another name in ``JOININGS`` whose class has
-            ``advance`` and ``combine``.
+        joining: 'lape', 'lape-shared', 'shared', 'unshared', 'pvg', 'mpvg', or another name in ``JOININGS`` whose
+            class has ``advance`` and ``combine``. 'pvg' and 'mpvg' take a model without class token and registers;
+            'mpvg' adds ``pe_norm`` beside ``norm``, which must come before the pooling (``fc_norm=False``).
 
     Returns:
         The model.
 
     Raises:
-        ConfigError: For a model without such a table, one that has been changed or compiled before, and an unknown
-            joining. The model is then as it was.
+        ConfigError: For a model without such a table, one that has been changed or compiled before, one that the
+            joining is not for, and an unknown joining. The model is then as it was.
         StackError: If timm is missing or too old.
     """
     chosen = _resolve(joining)
     table = _table_of(model)
+    _check_tokens(model, chosen)
     changes = [_change_of(block, number) for number, block in enumerate(model.blocks)]
-    norms = [_fresh(block.norm1) if chosen.with_norm else None for block in model.blocks]
+    normed = [chosen.norms_layer(number, staged=False) for number in range(len(model.blocks))]
+    norms = [_fresh(block.norm1) if own else None for block, own in zip(model.blocks, normed)]
+    last = chosen.at_last_norm and not isinstance(model.norm, nn.Identity)
     # nothing below can fail
     for number, (block, change, norm) in enumerate(zip(model.blocks, changes, norms)):
         block.number, block.joining, block.pe_norm = number, chosen, norm
@@ -53,7 +57,7 @@ def add_lape(model: nn.Module, joining: str = 'lape') -> nn.Module:
         for number in range(len(model.blocks)):
             own = nn.Parameter(table.detach().clone(), requires_grad=table.requires_grad)
             model.register_parameter(f'{TABLE}{number}', own)
-    model.joining = chosen
+    model.joining, model.pe_norm = chosen, _fresh(model.norm) if last else None
     model.__class__ = subclass(Joined, type(model))
     return model
 
@@ -77,9 +81,9 @@ def check_model(model: nn.Module, function: str) -> None:
 
 
 def _resolve(name: str) -> Joining:
-    """Return a joining that layers of timm can do: it leaves the input as it is, and gives attention one tensor."""
+    """Return a joining that layers of timm can do: they receive the PE, and it gives attention one tensor."""
     known = joinings()
-    fitting = [other for other, one in known.items() if not one.at_input and type(one).join is Joining.join]
+    fitting = [other for other, one in known.items() if one.travels and type(one).join is Joining.join]
     if name not in fitting:
         raise ConfigError(f'add_lape: joining={name!r} is none of these: {", ".join(fitting)}')
     return known[name]
@@ -101,6 +105,22 @@ def _table_of(model: nn.Module) -> nn.Parameter:
             'take another patch_norm'
         )
     return table
+
+
+def _check_tokens(model: nn.Module, joining: Joining) -> None:
+    """Check that a joining for pooled patch tokens finds them, behind a norm where it joins at the last one."""
+    name = f'add_lape: joining={joining.name!r}'
+    count = model.num_prefix_tokens
+    if joining.patches_only and count:
+        raise ConfigError(
+            f'{name} is for pooled patch tokens, and this model has {count} before them: build it with '
+            "class_token=False, global_pool='avg', fc_norm=False and no registers (mmlape.TimmViT: with_prefix=False)"
+        )
+    behind = getattr(model, 'fc_norm', None)
+    if joining.at_last_norm and behind is not None and not isinstance(behind, nn.Identity):
+        raise ConfigError(
+            f'{name} joins at the last norm, which comes behind the pooling here: build the model with fc_norm=False'
+        )
 
 
 def _change_of(block: nn.Module, number: int) -> type:

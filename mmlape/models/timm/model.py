@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint as recompute
 from mmlape.errors import ConfigError
 from mmlape.models.base.isotropic import IsotropicBackbone
 from mmlape.models.grid import Grid, require_patch
+from mmlape.models.position import Joining
 from mmlape.models.timm.checkpoint import TABLE, VIT, TimmCheckpointAdapter
 from mmlape.models.timm.dual_patchnorm import add_dual_patchnorm
 from mmlape.models.timm.joined import Joined, JoinedForward
@@ -25,10 +26,11 @@ DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
 
 
 class Running(NamedTuple):
-    """What the layers of one forward need beside the tokens."""
+    """What the layers and the final norm of one forward need beside the tokens."""
 
     layers: Sequence[Callable]  # the layers
     rope: Tensor | None  # rotary angles; None without
+    norm: Callable[[Tensor], Tensor]  # the final norm, or the identity
 
 
 class TimmViT(IsotropicBackbone):
@@ -50,7 +52,8 @@ class TimmViT(IsotropicBackbone):
         with_prefix: Whether class token and registers run along.
         frozen: Whether the ViT is not trained: in evaluation mode, without gradients, activations and optimiser state.
         frozen_dtype: 'bf16' or 'fp16' runs a frozen ViT under autocast.
-        pe_joining: 'default' is timm's own; 'lape', 'lape-shared', 'shared' or 'unshared' as in ``mmlape.add_lape``.
+        pe_joining: 'default' is timm's own; any other as in ``mmlape.add_lape``. 'pvg' and 'mpvg' need
+            ``with_prefix=False``; without a final norm, 'mpvg' joins as 'pvg' does.
         patch_norm: 'none', or a value that ``mmlape.add_dual_patchnorm`` takes.
         model_args: Further arguments of timm's class.
 
@@ -116,14 +119,19 @@ class TimmViT(IsotropicBackbone):
             self.vit.drop_tables()
 
     @property
+    def joining(self) -> Joining:
+        """How the layers and the last norm join the PE; timm's own is the default."""
+        return self.vit.joining if isinstance(self.vit, Joined) else super().joining
+
+    @property
+    def last_norm(self) -> nn.Module:
+        """The norm behind the last layer, or the identity."""
+        return self.vit.norm
+
+    @property
     def all_layers(self) -> Sequence[nn.Module]:
         """Return the blocks."""
         return self.vit.blocks
-
-    @property
-    def final_norm(self) -> nn.Module:
-        """Return the norm after the last layer, or the identity."""
-        return self.vit.norm
 
     def frozen_modules(self) -> list[nn.Module]:
         """Return the ViT if it is frozen."""
@@ -132,7 +140,8 @@ class TimmViT(IsotropicBackbone):
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
         """Return a parameter's depth, as timm's ``group_matcher`` has it: the final norm is the last layer's."""
         depth, depths = super().get_layer_depth(param_name, prefix)
-        return (self.num_layers if param_name.startswith(f'{prefix}{VIT}norm.') else depth), depths
+        norms = tuple(f'{prefix}{VIT}{name}.' for name in ('norm', 'pe_norm'))
+        return (self.num_layers if param_name.startswith(norms) else depth), depths
 
     # running
 
@@ -153,7 +162,7 @@ class TimmViT(IsotropicBackbone):
         for number in sorted(set(self.out_indices)):
             x, pe = self.run_layers(x, pe, hw, start, number + 1)
             start = number + 1
-            outs[number] = self.output(x, hw, number)
+            outs[number] = self.output(x, hw, number, pe)
         return tuple(outs[number] for number in self.out_indices)
 
     def embed(self, x: Tensor) -> tuple[Tensor, Running, Grid]:
@@ -169,7 +178,7 @@ class TimmViT(IsotropicBackbone):
             run = JoinedForward(self.vit) if isinstance(self.vit, Joined) else self.vit
             tokens = run._pos_embed(maps)
             tokens, rope = tokens if isinstance(tokens, tuple) else (tokens, None)  # Eva returns both
-            return self.vit.norm_pre(tokens), Running(run.blocks, rope), hw
+            return self.vit.norm_pre(tokens), Running(run.blocks, rope, run.norm), hw
 
     def run_layers(self, x: Tensor, pe: Running, hw: Grid, start: int, stop: int) -> tuple[Tensor, Running]:
         """Run layers ``start`` to ``stop`` (exclusive) on tokens (B, P + N, D)."""
@@ -185,10 +194,10 @@ class TimmViT(IsotropicBackbone):
                     x = layer(x, **options)
         return x, pe
 
-    def normed(self, x: Tensor, last: bool) -> Tensor:
+    def normed(self, x: Tensor, last: bool, pe: Running) -> Tensor:
         """Return the tokens (B, P + N, D) of a layer that is returned: through the final norm, in full precision."""
         with self.vit_mode(x):
-            x = self.final_norm(x)
+            x = pe.norm(x)
         return x.float() if self.frozen_dtype else x  # what follows is trained, in its own precision
 
 

@@ -80,10 +80,11 @@ class VisionTransformer(IsotropicBackbone):
         pe_type: 'learnable', 'sincos1d', 'sincos2d', 'rpe', 'beit', 'irpe', 'rope', 'none' or another kind in
             ``POSITION_ENCODINGS`` (docs/reference/position.md lists them); a dict with ``type`` and arguments; or a
             list of those with at most one absolute kind.
-        pe_joining: How the absolute PE meets the tokens: 'default', 'shared', 'unshared', 'lape', 'lape-shared' or
-            another name in ``JOININGS``; see ``mmlape.models.position.joining``.
-        pe_norm: What norms the PE in 'lape-shared' and 'lape' (LaPE, Table 8): 'identity', 'scalar', 'channel',
-            'affine', 'norm', 'scalar-norm', 'channel-norm' or 'layernorm'.
+        pe_joining: How the absolute PE meets the tokens: 'default', 'shared', 'unshared', 'lape', 'lape-shared',
+            'pvg', 'mpvg' or another name in ``JOININGS``; see ``mmlape.models.position.joining``. 'pvg' and 'mpvg'
+            need ``with_cls_token=False`` and no registers; without ``final_norm``, 'mpvg' joins as 'pvg' does.
+        pe_norm: What norms the PE in 'lape', 'lape-shared', 'pvg' and 'mpvg' (LaPE, Table 8): 'identity', 'scalar',
+            'channel', 'affine', 'norm', 'scalar-norm', 'channel-norm' or 'layernorm'.
         patch_norm: 'none', 'dual', or an ablation of DPN's Table 6: 'pre', 'post', 'post-posemb', 'learnable-only',
             'no-learnable', 'rms'; 'pre-post-posemb' is open_clip's ``input_patchnorm``.
         window_attn: Whether attention is windowed; one value or one per layer.
@@ -122,6 +123,7 @@ class VisionTransformer(IsotropicBackbone):
         | sizes('uni-perceiver', UNI_PERCEIVER | UNI_PERCEIVER_OUTPUT, 'base', 'large')
     )
     paper_name = 'DeiT'
+    without_prefix = "set with_cls_token=False, num_registers=0 and out_type='avg_featmap' or 'featmap'"
 
     def __init__(
         self,
@@ -163,8 +165,7 @@ class VisionTransformer(IsotropicBackbone):
         self.in_channels, self.patch_size = in_channels, patch_size
         self.grid: Grid = self.grid_of(img_size)
         self.set_outputs(out_type, out_indices, depth)
-        if out_type == 'cls_token' and not with_cls_token:
-            raise ConfigError("out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'")
+        self.require_cls_token(with_cls_token)
         self.pe_type, self.pe_joining = pe_type, pe_joining
         self.interpolate_mode, self.with_prefix_pe = interpolate_mode, with_prefix_pe
         self.frozen_stages = frozen_stages
@@ -220,12 +221,12 @@ class VisionTransformer(IsotropicBackbone):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return one output per out index of images (B, C, H, W); the final norm applies to the last layer."""
-        x, pe, hw = self.embed(x)
-        outs = {}
+        x, first_pe, hw = self.embed(x)
+        outs, pe = {}, first_pe
         for number, layer in enumerate(self.blocks[: max(self.out_indices) + 1]):
             x, pe = layer(x, pe, hw)  # (B, P + N, D), and the PE for the next layer
             if number in self.out_indices:
-                outs[number] = self.output(x, hw, number)
+                outs[number] = self.output(x, hw, number, first_pe)
         return tuple(outs[number] for number in self.out_indices)
 
     def embed(self, x: Tensor) -> tuple[Tensor, Stream, Grid]:
@@ -248,11 +249,12 @@ class VisionTransformer(IsotropicBackbone):
     def frozen_modules(self) -> list[nn.Module]:
         """Return the modules that ``frozen_stages`` freezes; with all layers, a final norm of every layer too."""
         every = self.norm_every and self.frozen_stages == self.num_layers
-        return super().frozen_modules() + ([self.norm] if every else [])
+        norms = [norm for norm in (self.norm, self.pe_norm) if norm is not None]
+        return super().frozen_modules() + (norms if every else [])
 
-    def normed(self, x: Tensor, last: bool) -> Tensor:
+    def normed(self, x: Tensor, last: bool, pe: Stream) -> Tensor:
         """Return the tokens (B, P + N, D) of a layer that is returned, through the final norm where it applies."""
-        return super().normed(x, last or self.norm_every)
+        return super().normed(x, last or self.norm_every, pe)
 
     def table_tokens(self) -> dict[str, int]:
         """Return the prefix tokens that the PE tables have rows for, and how many each."""

@@ -65,7 +65,8 @@ class ViTPyramid(VisionTransformer):
         norm_maps: Whether a norm of its own precedes each map.
         up_norm_cfg: Of the norm between the two deconvolutions; GroupNorm with 32 groups by default.
         layer_scale_init_value: Initial LayerScale gammas.
-        with_cls_token: Whether a class token runs along; no map has it. A PE table has its row in any case.
+        with_cls_token: Whether a class token runs along; no map has it. A PE table has its row in any case, but for
+            ``pe_joining='pvg'`` and 'mpvg', whose pretraining has no class token.
         **kwargs: Of ``VisionTransformer``. There are no registers and no final norm; ``patch_size`` is 16, and images
             are padded at their end.
 
@@ -134,4 +135,4 @@ class ViTPyramid(VisionTransformer):
 
     def table_tokens(self) -> dict[str, int]:
         """Return the class row of the pretraining, which a model without that token has as well."""
-        return {'cls_token': 1} if self.with_prefix_pe else {}
+        return {'cls_token': 1} if self.with_prefix_pe and not self.position.joining.patches_only else {}
