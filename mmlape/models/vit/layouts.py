@@ -7,7 +7,8 @@ BEiTv2), 'uni-perceiver', the official adapters over those or ours ('vit-adapter
 
 BEiT's pretraining has one bias table for all layers, which each layer gets a copy of; stored indices of tables follow
 from their size, and are left out. Uni-Perceiver's PE is the sum of a table of places and, for one image, the first of
-eight rows for times; what belongs to other inputs is left out.
+eight rows for times; what belongs to other inputs is left out, and the vector of the kind of input, which the public
+adapter does not add.
 
 vit-pytorch's stem has both norms of Dual PatchNorm, and patches of (row, column, channel). open_clip's
 ``input_patchnorm`` has LN0 only, patches of (channel, row, column), as a convolution's weight has them, and CLIP's own
@@ -145,7 +146,7 @@ _UNI_PERCEIVER = (
     (r'^(visual|video)_embed\.embeddings_norm\.', 'norm_pre.'),
     (r'^(visual|video)_embed\.(embeddings|patch_embed\.proj)\.', 'patch_embed.proj.'),
     (r'^(visual|video)_embed\.(embeddings_st_pos|patch_embed)\.', ''),
-    (r'^(?=token_embed|loss_prepare|.*\.loss_prepare)', '/'),
+    (r'^(?=token_embed|loss_prepare|.*\.loss_prepare|(visual|video)_embed\.embeddings_type\.)', '/'),
 )
 
 
