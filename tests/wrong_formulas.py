@@ -537,7 +537,10 @@ BY_FILE = {
          'kernel.unflatten(0, (3, side, side)).movedim(0, 2)\n'),
         ('big_vision: norms of a layer exchanged', '{1 if module.endswith("_0") else 2}',
          '{2 if module.endswith("_0") else 1}'),
-        ('big_vision: moments of the optimiser read', 'if only_params and name == key:', 'if False:'),
+        ('big_vision: moments of the optimiser read', "'params/', '')", "'')"),
+        ('big_vision: a projection of two towers as a classifier', "tower.endswith('img/') or ", ''),
+        ('big_vision: a map behind MAP as a classifier',
+         ' or any(name.startswith(_MAP_HEAD) for name in image) else ()', ' else ()'),
         ('big_vision: written heads of 32', 'HEAD_DIMS = 64', 'HEAD_DIMS = 32'),
     ],
     'mmlape/models/layers/norm_placement.py': [
