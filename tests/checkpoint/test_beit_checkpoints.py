@@ -215,6 +215,16 @@ def test_dinov2s_patches_become_those_of_16_pixels(tmp_path):
     assert report.resized == {'patch_embed.proj.weight': '14x14 -> 16x16'} and 'mask_token' in report.dropped
 
 
+def test_dinov2s_adapter_with_a_norm_of_the_stem_is_not_clips(tmp_path):
+    """Its stem has no bias, either, but its norms have an eps of 1e-6."""
+    options = dict(interaction_indexes=[[0, 0], [1, 1]], conv_inplane=2, deform_num_heads=3, deform_ratio=0.5)
+    source = randomise(ViTAdapter(ARCH, 56, patch_size=14, patch_norm='post-posemb', ffn_type='swiglu', **options))
+    tensors = {name: value for name, value in source.state_dict().items() if name != 'patch_embed.proj.bias'}
+    found = inspect(save(tmp_path / 'a.pth', tensors, 'state_dict'))
+    assert "patch_norm='post-posemb'" in found['to load it'] and 'eps' not in found['to load it']
+    assert 'CLIP' not in found['mind']
+
+
 def test_baselines(tmp_path):
     """Names of BEiT's pyramid are others; a plain ViT leaves the pyramid new."""
     arch = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=32)
