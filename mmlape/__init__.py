@@ -27,3 +27,7 @@ def __getattr__(name: str):
     if name not in _LAZY:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     return getattr(import_module(f'mmlape.models.{_LAZY[name]}'), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -368,10 +368,11 @@ def stacked(arrays: dict) -> dict:
 def map_head() -> dict:
     """A pooling by attention, as LiT's and SigLIP's towers have it."""
     attention, mlp = 'MAPHead_0/MultiHeadDotProductAttention_0', 'MAPHead_0/MlpBlock_0'
+    per_head = (HEADS, D // HEADS)
     shapes = {'MAPHead_0/probe': (1, 1, D), 'MAPHead_0/LayerNorm_0/scale': (D,), 'MAPHead_0/LayerNorm_0/bias': (D,)}
     for part in ('query', 'key', 'value'):
-        shapes |= {f'{attention}/{part}/kernel': (D, HEADS, D // HEADS), f'{attention}/{part}/bias': (HEADS, D // HEADS)}
-    shapes |= {f'{attention}/out/kernel': (HEADS, D // HEADS, D), f'{attention}/out/bias': (D,)}
+        shapes |= {f'{attention}/{part}/kernel': (D, *per_head), f'{attention}/{part}/bias': per_head}
+    shapes |= {f'{attention}/out/kernel': (*per_head, D), f'{attention}/out/bias': (D,)}
     for number, shape in enumerate([(D, 2 * D), (2 * D, D)]):
         shapes |= {f'{mlp}/Dense_{number}/kernel': shape, f'{mlp}/Dense_{number}/bias': shape[1:]}
     return {name: np.random.randn(*shape).astype('f4') for name, shape in shapes.items()}
