@@ -11,7 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     add('checkpoint', metavar='CHECKPOINT', help='its weights')
     add('--out', required=True, metavar='FILE', help='the image to write (.png, .jpg, ...)')
-    add('--score-thr', type=float, default=0.3, metavar='S', help='leave out objects below (%(default)s)')
+    add('--score-thr', type=float, default=0.3, metavar='S', help='leave out objects below; default: %(default)s')
     add('--device', help="such as 'cpu' or 'cuda:0'; default: a GPU if there is one")
     add_trust(parser)
 

@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs='*',
         type=float,
         metavar='RATIO',
-        help="test-time augmentation: images at these ratios of the config's size (default: 0.5 to 1.75 in steps of "
-        "0.25), as they are and flipped; or the config's tta_pipeline and tta_model",
+        help="test-time augmentation: images at these ratios of the config's size, as they are and flipped, or the "
+        "config's tta_pipeline and tta_model; default: 0.5 to 1.75 in steps of 0.25",
     )
     add_launcher(parser)
     add_trust(parser)
