@@ -41,9 +41,14 @@ def run(args: argparse.Namespace) -> int:
     for result in results:
         height, width = result['shape']
         rows = [
-            (part['name'], f'{part["params"]:,}', f'{part["flops"] / 1e9:.1f}')
+            (part['name'], f'{part["params"]:,}', _giga(part['flops']))
             for part in (*result['parts'], dict(result, name='total'))
         ]
         title = f'{result["config"]}, one image of {height} x {width}'
         console().print(console_table(text_table(('part', 'parameters', 'GFLOPs'), rows), title))
     return 0
+
+
+def _giga(flops: int) -> str:
+    """Return a number in units of 1e9, small ones with three digits that count."""
+    return f'{flops / 1e9:.1f}' if flops >= 1e10 else f'{flops / 1e9:.3g}'

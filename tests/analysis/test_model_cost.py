@@ -1,6 +1,7 @@
 """Parameters and FLOPs of models."""
 
 import json
+import re
 import subprocess
 from types import SimpleNamespace
 
@@ -109,6 +110,12 @@ def test_command_as_table(capsys):
     assert 'one image of 64 x 64' in table
     assert 'decode_head' in table
     assert '6,717,996' in table
+
+
+def test_small_numbers_are_not_zero(capsys):
+    assert main(['model-cost', 'mmlape::classification/digits/deit-mini_1xb32-5e_mini-digits']) == 0
+    numbers = re.findall(r'([\d.]+) │?\s*$', capsys.readouterr().out, re.MULTILINE)
+    assert numbers and all(float(number) > 0 for number in numbers)
 
 
 def test_command_refuses_a_bad_shape(capsys):
