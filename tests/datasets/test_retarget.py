@@ -124,9 +124,9 @@ def test_retarget_refuses_weights_of_single_classes(mini):
 
 def test_a_relative_root_that_is_missing_names_the_folder_it_starts_from(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=f'Data root data/coco does not exist below {tmp_path}\.'):
+    with pytest.raises(DataError, match=rf'Data root data/coco does not exist below {tmp_path}\.'):
         retarget_data(coco_cfg('elsewhere'), 'data/coco')
-    with pytest.raises(DataError, match=f'Data root data/coco/ of the train data does not exist below {tmp_path}\.'):
+    with pytest.raises(DataError, match=rf'Data root data/coco/ of the train data does not exist below {tmp_path}\.'):
         list(next(iter_sources(coco_cfg('data/coco'))).check_structure(True))
 
 

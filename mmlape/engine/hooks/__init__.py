@@ -8,6 +8,7 @@ from mmlape.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
 from mmlape.engine.hooks.evaluation import PerClassHook, SavePredictionsHook, SecondEvaluationHook
 from mmlape.engine.hooks.features import ImageFeatureHook
 from mmlape.engine.hooks.gradient_norm import GradientNormHook
+from mmlape.engine.hooks.progress import ProgressHook
 from mmlape.engine.hooks.run import (
     AccumulationHook,
     BannerHook,
@@ -18,8 +19,8 @@ from mmlape.engine.hooks.run import (
 )
 
 ALWAYS = (
-    'AccumulationHook', 'BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook',
-    'RunRecordHook', 'StopHook',
+    'AccumulationHook', 'BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ProgressHook',
+    'ReseedHook', 'RunRecordHook', 'StopHook',
 )  # fmt: skip
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     'KeptEMAHook',
     'NaNGuardHook',
     'PerClassHook',
+    'ProgressHook',
     'ReseedHook',
     'RunRecordHook',
     'SavePredictionsHook',
