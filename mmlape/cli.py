@@ -3,12 +3,15 @@
 import argparse
 import difflib
 import importlib
+import os
+import select
 import sys
 from collections.abc import Sequence
 
 from mmlape import __version__
-from mmlape.commands import COMMANDS
+from mmlape.commands import COMMANDS, fill_parser, module_of
 from mmlape.errors import MMLaPEError
+from mmlape.mim import resolve_path
 from mmlape.quiet import debugging, quiet_stack
 
 
@@ -22,33 +25,52 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: 0, what the sub-command returned, 1 after an error that was printed, 2 for bad usage, 130
         after an interrupt. `MMLAPE_DEBUG=1` lets errors through with their traceback.
     """
-    argv = list(sys.argv[1:] if argv is None else argv)
-    if not argv or argv[0] in ('-h', '--help'):
+    try:
+        status = _command(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        if not _stdout_is_closed():
+            raise
+        return 141  # what a shell gives a program that SIGPIPE ends
+
+
+def _command(argv: Sequence[str]) -> int:
+    """Run the sub-command that a command line names, or print help or version."""
+    if not argv or argv[0] in ('-h', '--help', 'help'):
         print(usage())
         return 0 if argv else 2
-    if argv[0] in ('-V', '--version'):
+    if argv[0] in ('-V', '--version', 'version'):
         print(f'mmlape {__version__}')
         return 0
     name = argv[0]
     if name not in COMMANDS:
         return _unknown(name)
-    with quiet_stack():
-        return _main(name, argv[1:])
-
-
-def _main(name: str, argv: Sequence[str]) -> int:
-    """Parse a sub-command's arguments and run it."""
     try:
-        module = importlib.import_module(f'mmlape.commands.{name.replace("-", "_")}')
-        parser = argparse.ArgumentParser(f'mmlape {name}', description=module.__doc__)
-        module.add_arguments(parser)
+        parser = fill_parser(argparse.ArgumentParser(f'mmlape {name}', description=module_of(name).__doc__), name)
     except ImportError as error:
         return _stop(error)
     try:
-        args = parser.parse_args(argv)
+        args = parser.parse_args(argv[1:])
     except SystemExit as stop:  # argparse has printed the error or the help
         return int(stop.code or 0)
-    status = _run(module.run, args)
+    with quiet_stack(args.quiet):
+        return _main(name, args)
+
+
+def _stdout_is_closed() -> bool:
+    """Check whether the reader of the output has gone, as `| head` does; nothing more is written then."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if not any(event & select.POLLERR for _, event in poll.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
+
+
+def _main(name: str, args: argparse.Namespace) -> int:
+    """Run a sub-command."""
+    status = _run(module_of(name).run, args)
     processes = sys.modules.get('mmlape.engine.distributed.processes')
     if processes:
         processes.leave_processes(status)
@@ -58,6 +80,7 @@ def _main(name: str, argv: Sequence[str]) -> int:
 def _run(run, args: argparse.Namespace) -> int:
     """Run a sub-command; the package's own errors, and paths that cannot be used, are shown without traceback."""
     try:
+        _check_config(args)
         if getattr(args, 'trust_checkpoint', False):
             importlib.import_module('mmlape.checkpoint.reading').trust_checkpoints()
         return run(args) or 0
@@ -74,6 +97,15 @@ def _run(run, args: argparse.Namespace) -> int:
         return 130
     except SystemExit as stop:  # a signal that a run has recorded, or an error that another process prints
         return stop.code or 0  # type: ignore[return-value]
+
+
+def _check_config(args: argparse.Namespace) -> None:
+    """Raise ConfigError for a config that is not there, before the stack is imported, which takes seconds."""
+    from mmlape.engine.study_file import is_study
+
+    config = getattr(args, 'config', None)
+    if isinstance(config, str) and not is_study(config):
+        resolve_path(config)
 
 
 def _stop(error: MMLaPEError | ImportError) -> int:

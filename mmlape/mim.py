@@ -40,6 +40,28 @@ def config_path(name: str) -> str:
     raise ConfigError(f'no config {PREFIX}{relative} below {configs}{hint}')
 
 
+def resolve_path(path: str | Path) -> Path:
+    """Return the file of a config's path or ``mmlape::`` name.
+
+    Raises:
+        ConfigError: There is no such file; the message lists similar names.
+    """
+    text = str(path)
+    if text.startswith(PREFIX):
+        return Path(config_path(text))
+    file = Path(text)
+    if file.is_file():
+        return file
+    configs = mim_root() / 'configs'
+    known = {near.stem: PREFIX + str(near.relative_to(configs)) for near in sorted(configs.glob('[!_]*/*.py'))}
+    if file.parent.is_dir():
+        known |= {near.stem: str(near) for near in file.parent.glob('*.py')}
+    close = difflib.get_close_matches(file.stem, known, n=3, cutoff=0.5)
+    what = 'is a directory' if file.is_dir() else 'does not exist'
+    hint = f': did you mean {" or ".join(known[name] for name in close)}?' if close else ''
+    raise ConfigError(f'config {path} {what}{hint}')
+
+
 def register_prefix() -> None:
     """Add `mmlape::` to the packages whose configs MMEngine finds by prefix, in `_base_` and in `mmengine.hub`.
 

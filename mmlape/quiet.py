@@ -1,11 +1,13 @@
 """Leave out of a command's output what the stack prints and no user can act on. `MMLAPE_DEBUG=1` shows everything.
 
-Only commands do this, never an import: in an interpreter of their own, users see what the stack prints.
+Only commands do this, never an import: in an interpreter of their own, users see what the stack prints. With
+`--quiet`, a command prints warnings and errors only.
 """
 
 import contextlib
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 
@@ -33,7 +35,38 @@ def debugging() -> bool:
 
 
 @contextlib.contextmanager
-def quiet_stack() -> Iterator[None]:
+def quiet_stack(warnings_only: bool = False) -> Iterator[None]:
+    """Leave out `WARNINGS` and `MESSAGES`, unless `MMLAPE_DEBUG` is set.
+
+    Args:
+        warnings_only: Print warnings and errors, to stderr, and nothing else; log files stay complete.
+    """
+    with _warnings_only() if warnings_only else contextlib.nullcontext(), _without_noise():
+        yield
+
+
+@contextlib.contextmanager
+def _warnings_only() -> Iterator[None]:
+    """Print nothing to stdout, and of loggers only warnings and errors, to stderr."""
+
+    def emit(handler: logging.StreamHandler, record: logging.LogRecord) -> None:
+        if not isinstance(handler, logging.FileHandler):
+            if record.levelno < logging.WARNING:
+                return
+            handler.stream = sys.stderr
+        original(handler, record)
+
+    original = logging.StreamHandler.emit
+    logging.StreamHandler.emit = emit  # type: ignore[method-assign]
+    try:
+        with open(os.devnull, 'w') as nowhere, contextlib.redirect_stdout(nowhere):
+            yield
+    finally:
+        logging.StreamHandler.emit = original  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _without_noise() -> Iterator[None]:
     """Leave out `WARNINGS` and `MESSAGES`, unless `MMLAPE_DEBUG` is set."""
     try:
         from mmengine.logging import MMLogger

@@ -1,7 +1,7 @@
 # Shared by dist_train.sh and dist_test.sh: run a tool in several processes, one a GPU, or over gloo without GPUs.
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-python=${PYTHON:-$(command -v python || command -v python3)}
+source "$tools/python.sh"
 
 # launch TOOL GPUS [ARGUMENTS]: GPUS processes on this machine, NNODES machines in all, which meet at MASTER_ADDR:PORT
 launch() {
@@ -12,7 +12,12 @@ launch() {
         exit 2
     fi
     local found
-    found=$("$python" -c 'import torch; print(torch.cuda.device_count())') || exit 1
+    if ! found=$("$python" -c 'import torch; print(torch.cuda.device_count())' 2>/dev/null); then
+        local reason
+        reason=$("$python" -c 'import torch' 2>&1 | tail -n 1) || true
+        echo "mmlape: error: $python cannot import torch ($reason): activate the environment, or set PYTHON" >&2
+        exit 1
+    fi
     if ((found > 0 && processes > found)); then
         echo "mmlape: error: $processes GPUs asked for, $found visible: ask for fewer," \
             "or make more visible (CUDA_VISIBLE_DEVICES)" >&2

@@ -1,7 +1,7 @@
 # Shared by slurm_train.sh and slurm_test.sh: run a tool under srun, one task a GPU.
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-python=${PYTHON:-$(command -v python || command -v python3)}
+source "$tools/python.sh"
 
 # submit TOOL FILES PARTITION JOB_NAME [ARGUMENTS]: the first FILES arguments are files, a number after them is GPUS
 submit() {

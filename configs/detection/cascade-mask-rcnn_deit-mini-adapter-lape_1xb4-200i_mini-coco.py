@@ -42,5 +42,5 @@ model = dict(
     ),
     test_cfg=dict(rpn=dict(max_per_img=50), rcnn=dict(max_per_img=20)),  # a scene has few digits
 )
-train_cfg = dict(max_iters=200, val_interval=100)
+train_cfg = dict(max_iters=200, val_interval=67)
 default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP', rule='greater'))

@@ -31,7 +31,7 @@ model = dict(
     test_cfg=dict(max_per_img=20),
 )
 train_dataloader = dict(batch_size=2)
-train_cfg = dict(max_iters=200, val_interval=100)
+train_cfg = dict(max_iters=200, val_interval=67)
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=1.0))))
 val_evaluator = dict(metric='bbox')
 test_evaluator = val_evaluator

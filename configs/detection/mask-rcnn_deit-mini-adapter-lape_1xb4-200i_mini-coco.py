@@ -38,5 +38,5 @@ model = dict(
     train_cfg=dict(rpn_proposal=dict(max_per_img=200), rcnn=dict(sampler=dict(num=64))),
     test_cfg=dict(rpn=dict(max_per_img=50), rcnn=dict(max_per_img=20)),  # a scene has few digits
 )
-train_cfg = dict(max_iters=200, val_interval=100)
+train_cfg = dict(max_iters=200, val_interval=67)
 default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP', rule='greater'))

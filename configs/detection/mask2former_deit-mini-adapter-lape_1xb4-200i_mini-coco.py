@@ -49,5 +49,5 @@ model = dict(
     train_cfg=dict(num_points=1024),
     test_cfg=dict(max_per_image=20),  # a scene has few digits
 )
-train_cfg = dict(max_iters=200, val_interval=100)
+train_cfg = dict(max_iters=200, val_interval=67)
 default_hooks = dict(checkpoint=dict(save_best='coco/bbox_mAP', rule='greater'))

@@ -9,7 +9,7 @@ _base_ = [
     '../_base_/schedules/mini.py',
 ]
 train_dataloader = dict(batch_size=8)
-train_cfg = dict(max_iters=100, val_interval=100)
+train_cfg = dict(max_iters=100, val_interval=34)
 # tokens that said which digit an image shows must learn where it ends
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=1.0))))
 auto_scale_lr = dict(base_batch_size=8)

@@ -49,5 +49,5 @@ model = dict(
     ),
     test_cfg=dict(crop_size=(128, 128), stride=(96, 96)),
 )
-train_cfg = dict(max_iters=200, val_interval=100)
+train_cfg = dict(max_iters=200, val_interval=67)
 default_hooks = dict(checkpoint=dict(save_best='mIoU', rule='greater'))

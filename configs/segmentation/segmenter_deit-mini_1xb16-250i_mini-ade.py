@@ -9,7 +9,7 @@ _base_ = [
     '../_base_/schedules/mini.py',
 ]
 train_dataloader = dict(batch_size=16)
-train_cfg = dict(max_iters=250, val_interval=125)
+train_cfg = dict(max_iters=250, val_interval=84)
 # tokens that said which digit an image shows must learn where it ends
 optim_wrapper = dict(paramwise_cfg=dict(custom_keys=dict(backbone=dict(lr_mult=1.0))))
 auto_scale_lr = dict(base_batch_size=16)

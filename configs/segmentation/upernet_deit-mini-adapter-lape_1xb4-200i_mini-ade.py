@@ -32,5 +32,5 @@ model = dict(
     auxiliary_head=dict(in_channels=embed_dims, channels=channels, num_classes=num_classes),
     test_cfg=dict(_delete_=True, mode='whole'),
 )
-train_cfg = dict(max_iters=200, val_interval=100)
+train_cfg = dict(max_iters=200, val_interval=67)
 default_hooks = dict(checkpoint=dict(save_best='mIoU', rule='greater'))

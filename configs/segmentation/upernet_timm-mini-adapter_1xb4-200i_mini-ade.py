@@ -30,5 +30,5 @@ model = dict(
     test_cfg=dict(_delete_=True, mode='whole'),
 )
 optim_wrapper = dict(paramwise_cfg=_base_.paramwise)
-train_cfg = dict(max_iters=200, val_interval=100)
+train_cfg = dict(max_iters=200, val_interval=67)
 default_hooks = dict(checkpoint=dict(save_best='mIoU', rule='greater'))

@@ -23,7 +23,7 @@ from sphinx.errors import ExtensionError
 
 import mmlape
 from mmlape import registry
-from mmlape.commands import COMMANDS
+from mmlape.commands import COMMANDS, fill_parser, module_of
 from mmlape.models.adapter.model import AdapterMixin
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position import Joining
@@ -55,9 +55,8 @@ def commands() -> str:
 
 
 def _command(name: str) -> Iterator[str]:
-    module = importlib.import_module(f'mmlape.commands.{name.replace("-", "_")}')
-    parser = argparse.ArgumentParser(f'mmlape {name}', description=module.__doc__)
-    module.add_arguments(parser)
+    parser = argparse.ArgumentParser(f'mmlape {name}', description=module_of(name).__doc__)
+    fill_parser(parser, name)
     yield from _parser(parser, '##')
 
 
@@ -71,8 +70,7 @@ def _parser(parser: argparse.ArgumentParser, heading: str) -> Iterator[str]:
             yield f'**{group.title}**\n'
         for action in actions:
             if isinstance(action, argparse._SubParsersAction):
-                for one, listed in zip(action.choices.values(), action._choices_actions):
-                    one.description = one.description or f'{listed.help[0].upper()}{listed.help[1:]}.'
+                for one in action.choices.values():
                     yield from _parser(one, f'{heading}#')
             elif not isinstance(action, argparse._HelpAction):
                 option = formatter._format_action_invocation(action)

@@ -15,6 +15,7 @@ from mmlape.errors import CheckpointError, ConfigError
 from mmlape.mim import PREFIX
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
+from mmlape.runs.identity import leaves
 from mmlape.runs.record import checkpoints
 
 CONFIGS = ('.py', '.json', '.yaml', '.yml')
@@ -107,7 +108,7 @@ def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     """Build a plain ViT with the file's stem, norms and PE; an adapter's own parts are left out."""
     backbone, weights = recognise_backbone(read_checkpoint(path), path)
     config = backbone.checkpoint_adapter.view(backbone, weights, grid, path)
-    if '?' in str(config):
+    if any(value == '?' for _, value in leaves(config)):
         raise CheckpointError(f'checkpoint {path} does not say all of its model: name its config too, CONFIG@{path}')
     model = MODELS.build(config)
     report = load_backbone(model, path, grid=grid, strict=False)

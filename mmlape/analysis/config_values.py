@@ -7,8 +7,9 @@ from typing import Any
 
 from mmengine.config import Config
 
-from mmlape.engine.config import load_config, resolve_path
+from mmlape.engine.config import load_config
 from mmlape.engine.study_file import is_study, read_arm
+from mmlape.mim import resolve_path
 from mmlape.runs.identity import PREFIX_SCOPE, leaves
 
 _ABSENT = '(absent)'

@@ -3,6 +3,7 @@
 Images are (H, W, 3) uint8 arrays in RGB order throughout.
 """
 
+import functools
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -106,6 +107,13 @@ def enlarge(image: np.ndarray) -> np.ndarray:
     return imresize(image, (round(width * factor), round(height * factor)), interpolation='bicubic')
 
 
+@functools.cache
+def image_suffixes() -> frozenset[str]:
+    """Return the suffixes of the images that can be written, such as '.png'."""
+    Image.init()
+    return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name in Image.SAVE)
+
+
 def check_image_path(path: str | Path) -> None:
     """Make the folder of an image, before it is computed, and check that it can be written there.
 
@@ -113,9 +121,7 @@ def check_image_path(path: str | Path) -> None:
         DataError: It cannot.
     """
     path = Path(path)
-    Image.init()
-    known = {suffix for suffix, name in Image.registered_extensions().items() if name in Image.SAVE}
-    if path.suffix.lower() not in known:
+    if path.suffix.lower() not in image_suffixes():
         raise DataError(f'{path}: an image needs a suffix such as .png or .jpg, not {path.suffix!r}')
     if path.is_dir():
         raise DataError(f'{path} is a folder: give the path of an image')

@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import mmcv
@@ -13,7 +13,7 @@ from mmengine.registry import DATASETS, init_default_scope
 from mmengine.structures import BaseDataElement
 from torch import nn
 
-from mmlape.analysis.drawing import check_image_path, draw_sample, write_image
+from mmlape.analysis.drawing import check_image_path, draw_sample, image_suffixes, write_image
 from mmlape.checkpoint import load_model, read_checkpoint
 from mmlape.datasets.formats import CocoSource, SegmentationSource
 from mmlape.datasets.formats.base import open_image
@@ -21,7 +21,7 @@ from mmlape.datasets.sources import iter_heads, set_num_classes
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import TASKS
 from mmlape.engine.optim import build_model
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, DataError
 
 
 def init_model(
@@ -120,7 +120,7 @@ def predict_and_draw(
     out: str | Path,
     score_thr: float = 0.3,
     device: str | None = None,
-    cfg_options: dict | None = None,
+    cfg_options: list[str] | dict | None = None,
 ) -> list[dict]:
     """Draw a model's prediction on an image file, and write the drawing in the format of its suffix.
 
@@ -132,9 +132,54 @@ def predict_and_draw(
     Raises:
         DataError: The image is missing or broken, or ``out`` cannot be written.
     """
-    open_image(str(image))
-    check_image_path(out)
+    (rows,) = predict_and_draw_each([(image, out)], config, checkpoint, score_thr, device, cfg_options)
+    return rows
+
+
+def predict_and_draw_each(
+    files: Sequence[tuple[str | Path, str | Path]],
+    config: str | Path | Config,
+    checkpoint: str | Path,
+    score_thr: float = 0.3,
+    device: str | None = None,
+    cfg_options: list[str] | dict | None = None,
+) -> Iterator[list[dict]]:
+    """Draw a model's predictions as `predict_and_draw` does, on the first of each pair of files, into the second.
+
+    Yields:
+        The rows of `list_prediction`.
+
+    Raises:
+        DataError: As there; before a model is built.
+    """
+    for image, out in files:
+        if not Path(image).exists():
+            raise DataError(f'Image {image} does not exist')
+        open_image(str(image))
+        check_image_path(out)
     model = init_model(config, checkpoint, device, cfg_options)
+    for image, out in files:
+        yield _drawn(model, image, out, score_thr)
+
+
+def files_to_draw(image: str | Path, out: str | Path) -> list[tuple[Path, Path]]:
+    """Return an image with the file of its drawing, or each image of a folder with a file of that name in ``out``.
+
+    Raises:
+        DataError: A folder holds no images, or ``out`` is the file of one.
+    """
+    image, out = Path(image), Path(out)
+    if not image.is_dir():
+        return [(image, out)]
+    found = sorted(path for path in image.iterdir() if path.suffix.lower() in image_suffixes())
+    if not found:
+        raise DataError(f'{image}: no images in this folder; their names end with .png, .jpg, ...')
+    if out.suffix.lower() in image_suffixes() and not out.is_dir():
+        raise DataError(f'{image} is a folder of images: give a folder for the drawings, not {out}')
+    return [(path, out / path.name) for path in found]
+
+
+def _drawn(model: nn.Module, image: str | Path, out: str | Path, score_thr: float) -> list[dict]:
     prediction = predict(model, image)
     drawing = draw_sample(
         mmcv.imread(str(image), channel_order='rgb'), prediction, model.classes, score_thr, ('pred',)

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from mmlape.checkpoint.reading import state_dict_of
-from mmlape.checkpoint.records import Normalisation, read_record, recorded_parts
+from mmlape.checkpoint.records import Normalisation, read_record, recorded_parts, stored_config
 from mmlape.errors import CheckpointError
 from mmlape.kinds import BACKBONES
 
@@ -58,6 +58,7 @@ class Weights:
     # what the file records of the backbone, see ``mmlape.checkpoint.records``
     recorded: dict[str, Any] = field(default_factory=dict)
     normalisation: Normalisation | None = None  # of the images; None if it is unknown
+    config: str = ''  # the text of the configuration in the file
 
     @property
     def grid(self) -> tuple[int, int] | None:
@@ -104,6 +105,7 @@ def recognise(
             weights = Weights(layout.name, dict(named)) if layout.complete else _sort(layout.name, named)
             record = read_record(content, str(path))
             weights.recorded, weights.normalisation = record.backbone, record.normalisation or layout.normalisation
+            weights.config = stored_config(content)
             return weights
     names = ', '.join(dict.fromkeys(layout.name for layout in layouts)) or 'none: its checkpoint_adapter has no signs'
     first = sorted(_strip_backbone(stored))[:6]

@@ -11,7 +11,7 @@ backbone is the knowledge of its checkpoint adapter.
 import ast
 import json
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ TOLERANCE = 0.5
 """Means and deviations that differ by less are the same ones, rounded."""
 KEY = 'mmlape'
 """Of the record in ``meta``, and in the metadata of a safetensors file."""
+_NOT_LITERAL = object()
 ADAPTED = ('grid', 'window_attn', 'window_size', 'pad_small_map', 'out_type')
 """Entries that a task adapts, so that they may differ."""
 
@@ -69,7 +70,7 @@ def stored_normalisation(content: Mapping, recorded: Mapping, path: str | Path) 
     code = 'BEiT' if 'imagenet_default_mean_and_std' in args else 'DeiT'
     sources = [
         _make(recorded, 1, 'recorded'),
-        _make(_preprocessor(meta.get('cfg')), 1, 'data_preprocessor of the stored config'),
+        _make(_preprocessor(stored_config(content)), 1, 'data_preprocessor of the stored config'),
         _make(_pretrained_cfg(meta, local_path(path)), 255, "timm's pretrained_cfg"),
         _make(args, 255, "timm's training arguments"),
         replace(usual, source=f"{code}'s training arguments") if 'data_set' in args else None,
@@ -94,26 +95,58 @@ def _pretrained_cfg(metadata: Mapping, path: Path) -> Mapping:
     return _mapping(values.get('pretrained_cfg')) or values
 
 
-def _preprocessor(text: object) -> Mapping:
-    """Return the literal values of the data preprocessor in the text of a configuration, which is parsed, not run."""
+def _preprocessor(text: str) -> Mapping:
+    """Return the literal values of the data preprocessor in the text of a configuration."""
+    return next(_named_dicts(text, 'data_preprocessor'), {})
+
+
+def stored_config(content: Mapping) -> str:
+    """Return the text of the configuration that MMEngine stored in a file; '' if there is none."""
+    text = _mapping(content.get('meta')).get('cfg')
+    return text if isinstance(text, str) else ''
+
+
+def arguments_in(config: str, key: str, kind: str) -> dict[str, Any]:
+    """Return what the text of a configuration gives under ``key`` to a class named ``kind``; empty if nothing.
+
+    Only values that are written out count.
+    """
+    found = (own for own in _named_dicts(config, key) if str(own.get('type')).rpartition('.')[2] == kind)
+    return next(found, {})
+
+
+def _named_dicts(text: str, name: str) -> Iterator[dict[str, Any]]:
+    """Yield each ``dict(...)`` of a name in the text of a configuration, which is parsed, not run."""
     try:
-        tree = ast.parse(text) if isinstance(text, str) else ast.Module([], [])
+        tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
+        return
     for node in ast.walk(tree):
         if not isinstance(node, ast.keyword | ast.Assign) or not isinstance(node.value, ast.Call):
             continue
-        name = node.arg if isinstance(node, ast.keyword) else getattr(node.targets[0], 'id', '')
-        if name == 'data_preprocessor':
-            return {entry.arg: _literal(entry.value) for entry in node.value.keywords}
-    return {}
+        if name == (node.arg if isinstance(node, ast.keyword) else getattr(node.targets[0], 'id', '')):
+            yield _values(node.value.keywords)
+
+
+def _values(keywords: list[ast.keyword]) -> dict[str, Any]:
+    pairs = ((entry.arg, _literal(entry.value)) for entry in keywords)
+    return {key: value for key, value in pairs if key is not None and value is not _NOT_LITERAL}
 
 
 def _literal(node: ast.AST) -> object:
+    """Return a value that is written out, ``dict(...)`` among them."""
+    if isinstance(node, ast.Call):
+        is_dict = getattr(node.func, 'id', '') == 'dict' and not node.args
+        return _values(node.keywords) if is_dict else _NOT_LITERAL
+    if isinstance(node, ast.List | ast.Tuple):
+        values = [_literal(entry) for entry in node.elts]
+        if any(value is _NOT_LITERAL for value in values):
+            return _NOT_LITERAL
+        return values if isinstance(node, ast.List) else tuple(values)
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError):
-        return None
+        return _NOT_LITERAL
 
 
 @dataclass(frozen=True)

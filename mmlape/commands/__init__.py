@@ -3,6 +3,10 @@
 Heavy imports are inside ``run``.
 """
 
+import argparse
+from importlib import import_module
+from types import ModuleType
+
 # name -> one line of help; the module is mmlape.commands.NAME
 COMMANDS = {
     'train': 'train a config',
@@ -31,3 +35,23 @@ COMMANDS = {
     'doctor': 'check the installation, and print the command that fixes each problem',
     'install-ops': "let MM's own tools do without a compiled mmcv",
 }
+
+
+def module_of(name: str) -> ModuleType:
+    """Return the module of a sub-command."""
+    return import_module(f'mmlape.commands.{name.replace("-", "_")}')
+
+
+def fill_parser(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:
+    """Add the arguments of a sub-command, and what all take, to a parser, and return it."""
+    module_of(name).add_arguments(parser)
+    _add_quiet(parser, default=False)
+    return parser
+
+
+def _add_quiet(parser: argparse.ArgumentParser, default: object) -> None:
+    parser.add_argument('--quiet', action='store_true', default=default, help='print warnings and errors only')
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                _add_quiet(child, argparse.SUPPRESS)  # which would replace the parent's value

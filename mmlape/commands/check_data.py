@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add('--workers', type=positive, metavar='N', help='threads that decode; default: one per core')
     add('--json', metavar='FILE', help='write all findings, with the count of every class, as JSON')
     add('--browse', metavar='DIR', help='write DIR/index.html: images with their annotations, as training gets them')
-    add('--num', type=positive, default=24, metavar='N', help='images to browse (%(default)s)')
+    add('--num', type=positive, default=24, metavar='N', help='images to browse; default: %(default)s')
 
 
 def run(args: argparse.Namespace) -> int:

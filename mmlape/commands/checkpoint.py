@@ -7,9 +7,13 @@ from mmlape.engine.options import add_imports, add_trust, import_modules
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest='action', required=True, metavar='ACTION')
-    inspect = actions.add_parser('inspect', help='print what a file contains and what loads it')
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return actions.add_parser(name, help=text, description=f'{text[0].upper()}{text[1:]}.')
+
+    inspect = add('inspect', 'print what a file contains and what loads it')
     inspect.add_argument('file', help='a checkpoint of any known layout')
-    convert = actions.add_parser('convert', help='write a backbone, or a complete model, in another layout')
+    convert = add('convert', 'write a backbone, or a complete model, in another layout')
     convert.add_argument('src', help='a checkpoint of any known layout')
     convert.add_argument('dst', help='a .pth, .safetensors or .npz file')
     convert.add_argument(
@@ -19,19 +23,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='as the backbone has them: of a ViT mmlape, classifier, timm, lape, big_vision or open_clip; '
         'mmdet and mmseg write a released detector or segmentor, heads included',
     )
-    publish = actions.add_parser('publish', help='write weights only, with the hash in the name and a model card')
+    publish = add('publish', 'write weights only, with the hash in the name and a model card')
     publish.add_argument('src', help='a checkpoint of a run')
     publish.add_argument('dst', help='name without hash; a .pth or .safetensors file')
     publish.add_argument('--weights', choices=('plain', 'ema'), default='plain', help='default: plain')
-    push = actions.add_parser('push', help='publish as a repository of the Hugging Face hub: weights, config and card')
+    push = add('push', 'publish as a repository of the Hugging Face hub: weights, config and card')
     push.add_argument('src', help='a checkpoint of a run')
     push.add_argument('repository', metavar='OWNER/NAME', help='is made if it is not there')
     push.add_argument('--weights', choices=('plain', 'ema'), default='plain', help='default: plain')
     push.add_argument('--private', action='store_true', help='only its owners see a new repository')
-    pull = actions.add_parser('pull', help='download such a repository')
+    pull = add('pull', 'download such a repository')
     pull.add_argument('repository', metavar='OWNER/NAME[@REVISION]', help='a branch, tag or commit after @')
     pull.add_argument('folder', metavar='DIR', help='receives weights, config and card')
-    average = actions.add_parser('average', help='average the weights (not the results) of checkpoints of one model')
+    average = add('average', 'average the weights (not the results) of checkpoints of one model')
     average.add_argument('files', nargs='+', help='checkpoints of one model')
     average.add_argument('--out', required=True, help='a .pth or .safetensors file')
     for action in (inspect, convert, publish, push, pull, average):

@@ -1,11 +1,45 @@
 """Print the script with which a shell completes `mmlape`: `mmlape completion bash >
 ~/.local/share/bash-completion/completions/mmlape` once, or `mmlape completion zsh > DIR/_mmlape` with a DIR of $fpath.
-A new version of the package needs a new script."""
+It knows the names of configs, such as `mmlape::segmentation/...`, and files. A new version of the package needs a new
+script."""
 
 import argparse
-import importlib
 
-from mmlape.commands import COMMANDS
+from mmlape.commands import COMMANDS, fill_parser
+from mmlape.mim import PREFIX, mim_root
+
+CONFIGS = ('CONFIG', 'STUDY', 'MODEL', 'OTHER')
+"""How the help names arguments that are configs."""
+BASH_NAMES = """
+_mmlape_config_files() {
+  compgen -f -- "$1"
+  compgen -W '%s' -- "$1"
+}
+"""
+ZSH_NAMES = """
+_mmlape_config_files() {
+  local -a names=(%s)
+  _alternative 'files:file:_files' 'names:config:compadd -a names'
+}
+"""
+BASH_COLONS = """
+# bash splits words at colons, which names of configs have: join them, complete, and leave out what is typed already
+_mmlape() {
+  local words=() word typed
+  for word in "${COMP_WORDS[@]:0:COMP_CWORD+1}"; do
+    if ((${#words[@]})) && [[ $word == :* || ${words[-1]} == *: ]]; then
+      words[-1]+=$word
+    else
+      words+=("$word")
+    fi
+  done
+  COMP_WORDS=("${words[@]}") COMP_CWORD=$((${#words[@]} - 1)) typed=${words[-1]}
+  _shtab_mmlape
+  COMPREPLY=("${COMPREPLY[@]#"${typed%"${typed##*:}"}"}")
+}
+
+complete -o bashdefault -F _mmlape mmlape
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +51,10 @@ def run(args: argparse.Namespace) -> int:
 
     parser = complete_parser()
     _complete_files(parser)
-    print(shtab.complete(parser, args.shell))
+    names = ' '.join(_config_names())
+    print(shtab.complete(parser, args.shell, preamble={'bash': BASH_NAMES % names, 'zsh': ZSH_NAMES % names}))
+    if args.shell == 'bash':
+        print(BASH_COLONS)
     return 0
 
 
@@ -27,20 +64,28 @@ def complete_parser() -> argparse.ArgumentParser:
     parser.add_argument('-V', '--version', action='store_true', help='print the version')
     commands = parser.add_subparsers()
     for name, text in COMMANDS.items():
-        module = importlib.import_module(f'mmlape.commands.{name.replace("-", "_")}')
-        command = commands.add_parser(name, help=text)
-        module.add_arguments(command)
+        command = fill_parser(commands.add_parser(name, help=text), name)
         command.description = text  # which zsh shows; the command's own is long
     return parser
 
 
+def _config_names() -> list[str]:
+    """Return the names of the configs and studies that come with the package."""
+    root = mim_root()
+    configs = (path.relative_to(root / 'configs').with_suffix('') for path in root.glob('configs/[!_]*/**/*.py'))
+    studies = (path.relative_to(root) for path in root.glob('studies/*.yml'))
+    return sorted(f'{PREFIX}{path.as_posix()}' for path in (*configs, *studies))
+
+
 def _complete_files(parser: argparse.ArgumentParser) -> None:
-    """Have files completed wherever a text is expected, in sub-parsers too."""
+    """Have files completed wherever a text is expected, in sub-parsers too, and names of configs where one is."""
     import shtab
 
+    configs = {'bash': '_mmlape_config_files', 'zsh': '_mmlape_config_files', 'tcsh': 'f'}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for child in action.choices.values():
                 _complete_files(child)
         elif action.choices is None and action.type is None and action.nargs != 0:
-            action.complete = shtab.FILE  # type: ignore[attr-defined]
+            is_config = str(action.metavar).partition(' ')[0] in CONFIGS
+            action.complete = configs if is_config else shtab.FILE  # type: ignore[attr-defined]

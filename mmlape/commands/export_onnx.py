@@ -3,17 +3,17 @@ onnxruntime. Heads are not exported."""
 
 import argparse
 
-from mmlape.engine.options import add_config, add_trust
+from mmlape.engine.options import add_config, add_size, add_trust, height_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_config(parser)
     add('checkpoint', metavar='CHECKPOINT', help="weights of the trained model; 'none' keeps the initial ones")
-    add('--size', type=int, nargs=2, required=True, metavar=('H', 'W'), help='height and width of the image')
+    add_size(parser, 'the image in pixels', required=True)
     add('--out', required=True, metavar='FILE', help='the .onnx file to write')
-    add('--opset', type=int, default=18, metavar='N', help='version of the operators (%(default)s)')
-    add('--tolerance', type=float, default=1e-4, metavar='T', help='largest absolute difference (%(default)g)')
+    add('--opset', type=int, default=18, metavar='N', help='version of the operators; default: %(default)s')
+    add('--tolerance', type=float, default=1e-4, metavar='T', help='largest absolute difference; default: %(default)g')
     add_trust(parser)
 
 
@@ -27,7 +27,9 @@ def run(args: argparse.Namespace) -> int:
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
     notes = {key: str(preprocessor[key]) for key in ('mean', 'std', 'bgr_to_rgb', 'to_rgb') if key in preprocessor}
     notes.update(config=str(args.config), checkpoint=args.checkpoint)
-    difference = export_backbone(backbone, tuple(args.size), args.out, args.opset, args.tolerance, notes)
-    size = ' x '.join(map(str, args.size))
+    shape = height_width(args.size, '--size')
+    assert shape is not None, 'argparse requires it'
+    difference = export_backbone(backbone, shape, args.out, args.opset, args.tolerance, notes)
+    size = ' x '.join(map(str, shape))
     print(f'wrote {args.out}: one image of {size}, {difference:.2g} from PyTorch at most (limit {args.tolerance:g})')
     return 0

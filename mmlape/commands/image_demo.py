@@ -1,4 +1,5 @@
-"""Draw a model's prediction on an image: boxes and masks, the segmentation with a legend, or the class."""
+"""Draw a model's prediction on an image, or on each image of a folder: boxes and masks, the segmentation with a
+legend, or the class."""
 
 import argparse
 
@@ -7,25 +8,27 @@ from mmlape.engine.options import add_config, add_trust
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add('image', metavar='IMAGE', help='an image')
+    add('image', metavar='IMAGE', help='an image, or a folder of images')
     add_config(parser)
     add('checkpoint', metavar='CHECKPOINT', help='its weights')
-    add('--out', required=True, metavar='FILE', help='the image to write (.png, .jpg, ...)')
-    add('--score-thr', type=float, default=0.3, metavar='S', help='leave out objects below (%(default)s)')
+    add('--out', required=True, metavar='FILE', help='the image to write (.png, .jpg, ...), or a folder')
+    add('--score-thr', type=float, default=0.3, metavar='S', help='leave out objects below; default: %(default)s')
     add('--device', help="such as 'cpu' or 'cuda:0'; default: a GPU if there is one")
     add_trust(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the image, and print what is in it."""
-    from mmlape.analysis.inference import predict_and_draw
+    """Write the drawings, and print what is in each image."""
+    from mmlape.analysis.inference import files_to_draw, predict_and_draw_each
 
-    found = predict_and_draw(
-        args.image, args.config, args.checkpoint, args.out, args.score_thr, args.device, args.cfg_options
-    )
-    for row in found:
-        print(f'{row["class"]}: {row["score"]:.3f}' if 'score' in row else f'{row["class"]}: {row["share"]:.1%}')
-    if not found:
-        print(f'nothing with a score of {args.score_thr} or more: try a lower --score-thr')
-    print(f'wrote {args.out}')
+    files = files_to_draw(args.image, args.out)
+    found = predict_and_draw_each(files, args.config, args.checkpoint, args.score_thr, args.device, args.cfg_options)
+    for (image, out), rows in zip(files, found):
+        if len(files) > 1:
+            print(f'{image}:')
+        for row in rows:
+            print(f'{row["class"]}: {row["score"]:.3f}' if 'score' in row else f'{row["class"]}: {row["share"]:.1%}')
+        if not rows:
+            print(f'nothing with a score of {args.score_thr} or more: try a lower --score-thr')
+        print(f'wrote {out}')
     return 0

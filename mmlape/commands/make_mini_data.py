@@ -5,16 +5,18 @@
 import argparse
 from typing import Any
 
-from mmlape.engine.options import height_width
+from mmlape.engine.options import add_size, height_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options; their defaults are those of `mmlape.datasets.mini.make.MiniOptions`."""
     from mmlape.datasets.mini.make import MASKS, MiniOptions
 
-    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+    def add(name: str, help: str, default: Any, **options: Any) -> None:
+        shown = ' '.join(map(str, default)) if isinstance(default, tuple) else default
+        parser.add_argument(name, default=default, help=f'{help}; default: {shown}', **options)
+
     parser.add_argument('root', metavar='DIR', help='destination, for example data/mini')
-    add = parser.add_argument
     add('--train', type=int, metavar='N', default=MiniOptions.train, help='training scenes')
     add('--val', type=int, metavar='N', default=MiniOptions.val, help='validation scenes')
     add('--digits', type=int, metavar='N', default=MiniOptions.digits, help='training crops of one digit; 0 for none')
@@ -25,14 +27,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=MiniOptions.vtab,
         help='training images of each set of the mini VTAB (800 for its recipe); 0 for none',
     )
-    add('--size', type=int, nargs='+', metavar='S', default=MiniOptions.size, help='scene side, or height and width')
+    side = MiniOptions.size[0]
+    add_size(parser, f'a scene in pixels; default: {side}', default=MiniOptions.size)
     add('--crop', type=int, metavar='S', default=MiniOptions.crop, help='side of a single-digit crop')
     two: dict[str, Any] = dict(type=int, nargs=2, metavar=('MIN', 'MAX'))
     add('--objects', **two, default=MiniOptions.objects, help='digits in a scene')
     add('--digit-size', **two, default=MiniOptions.digit_size, help='side of a digit in pixels')
     add('--masks', choices=MASKS, default=MiniOptions.masks, help='how instance masks are written')
     add('--seed', type=int, default=MiniOptions.seed, help='random seed')
-    add('--overwrite', action='store_true', help='replace existing mini data')
+    parser.add_argument('--overwrite', action='store_true', help='replace existing mini data')
 
 
 def run(args: argparse.Namespace) -> int:

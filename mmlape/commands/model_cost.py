@@ -3,14 +3,12 @@ masks; norms, activations and post-processing are not counted. No checkpoint is 
 
 import argparse
 
-from mmlape.engine.options import add_cfg_options, height_width
+from mmlape.engine.options import CONFIG_HELP, add_cfg_options, add_size, height_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('configs', metavar='CONFIG', nargs='+', help='config files, or mmlape::folder/name')
-    parser.add_argument(
-        '--shape', type=int, nargs='+', metavar='S', help="side, or height and width; default: the config's crop"
-    )
+    parser.add_argument('configs', metavar='CONFIG', nargs='+', help=CONFIG_HELP)
+    add_size(parser, "the image in pixels; default: the config's crop")
     parser.add_argument('--json', action='store_true', help='exact numbers as JSON instead of a table')
     add_cfg_options(parser)
 
@@ -27,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.engine.optim import build_model
     from mmlape.tables import console_table, text_table
 
-    shape = height_width(args.shape, '--shape')
+    shape = height_width(args.size, '--size')
     MMLogger.get_instance('mmengine').setLevel('ERROR')
     warnings.simplefilter('ignore')  # they are about training
     results = []
@@ -43,9 +41,14 @@ def run(args: argparse.Namespace) -> int:
     for result in results:
         height, width = result['shape']
         rows = [
-            (part['name'], f'{part["params"]:,}', f'{part["flops"] / 1e9:.1f}')
+            (part['name'], f'{part["params"]:,}', _giga(part['flops']))
             for part in (*result['parts'], dict(result, name='total'))
         ]
         title = f'{result["config"]}, one image of {height} x {width}'
         console().print(console_table(text_table(('part', 'parameters', 'GFLOPs'), rows), title))
     return 0
+
+
+def _giga(flops: int) -> str:
+    """Return a number in units of 1e9, small ones with three digits that count."""
+    return f'{flops / 1e9:.1f}' if flops >= 1e10 else f'{flops / 1e9:.3g}'

@@ -49,7 +49,13 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     """Add the options of every command that trains several runs: how they are started, and those of training."""
     parser.epilog = 'Options after -- go to `mmlape train`, such as: -- --amp bf16'
     add = parser.add_argument
-    add('--processes', type=int, default=1, metavar='N', help='of one run, each on a GPU of its own if there are any')
+    add(
+        '--processes',
+        type=int,
+        default=1,
+        metavar='N',
+        help='of one run, each on a GPU of its own if there are any; default: 1',
+    )
     add('--slurm', action='store_true', help='submit Slurm jobs; default: run on this machine')
     add('--parallel', type=int, metavar='N', help='maximum of runs at a time; default: as many as fit')
     add('--dry-run', action='store_true', help='print the plan, and do nothing')

@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1000,
         metavar='N',
-        help='the norm by depth is the mean over the last N iterations (%(default)s)',
+        help='the norm by depth is the mean over the last N iterations; default: %(default)s',
     )
 
 

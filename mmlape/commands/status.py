@@ -8,7 +8,14 @@ import argparse
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add('work_dir', nargs='?', default='work_dirs', metavar='WORK_DIR', help='default: %(default)s')
-    add('--watch', nargs='?', const=5.0, type=float, metavar='SECONDS', help='refresh, every 5 seconds by default')
+    add(
+        '--watch',
+        nargs='?',
+        const=5.0,
+        type=float,
+        metavar='SECONDS',
+        help='refresh every so many seconds; default: 5, if it is given',
+    )
     add('--json', action='store_true', help='for programs')
 
 

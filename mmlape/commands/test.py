@@ -10,7 +10,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_config(parser)
     add('checkpoint', metavar='CHECKPOINT', help='weights of the full model')
-    add('--work-dir', metavar='DIR', help='default: work_dirs/<name of the config>')
+    add('--work-dir', metavar='DIR', help="default: the checkpoint's run, else work_dirs/<name of the config>")
     add('--out', metavar='FILE', help='file for the metrics; default: metrics.json in the work dir')
     add(
         '--save-pred',
@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs='*',
         type=float,
         metavar='RATIO',
-        help="test-time augmentation: images at these ratios of the config's size (default: 0.5 to 1.75 in steps of "
-        "0.25), as they are and flipped; or the config's tta_pipeline and tta_model",
+        help="test-time augmentation: images at these ratios of the config's size, as they are and flipped, or the "
+        "config's tta_pipeline and tta_model; default: 0.5 to 1.75 in steps of 0.25",
     )
     add_launcher(parser)
     add_trust(parser)

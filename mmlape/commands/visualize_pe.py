@@ -5,7 +5,7 @@ stand side by side."""
 
 import argparse
 
-from mmlape.engine.options import add_cfg_options, add_trust, height_width
+from mmlape.engine.options import add_cfg_options, add_size, add_trust, height_width
 from mmlape.errors import ConfigError
 
 
@@ -19,13 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add('--out', required=True, metavar='DIR', help='receives the figures and the numbers (position.npz)')
     add('--layers', type=int, nargs='+', default=(), metavar='L', help='counted from 0; default: all')
-    add(
-        '--size',
-        type=int,
-        nargs='+',
-        metavar='S',
-        help='side, or height and width, of an image in pixels; default: as the PE',
-    )
+    add_size(parser, 'an image in pixels; default: as the PE')
     add('--token', type=int, nargs=2, metavar=('ROW', 'COLUMN'), help='the token of the single maps; default: centre')
     add('--grid', type=int, nargs=2, metavar=('ROWS', 'COLUMNS'), help="of a checkpoint's PE, if it is not square")
     add(

@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add('configs', nargs='+', metavar='STUDY', help='studies/vtab.yml; or configs of sets')
     add('checkpoint', metavar='CHECKPOINT', help='weights to start from: a complete model, or a backbone')
-    add('--base', metavar='NAME', help="which of the study's models: b32 (default), b32-dpn, b16 or b16-dpn")
+    add('--base', metavar='NAME', help="which of the study's models: b32, b32-dpn, b16 or b16-dpn; default: b32")
     add('--sets', nargs='+', default=(), metavar='SET', help='only these; default: all')
     add('--data', required=True, metavar='DIR', help='holds a folder for each set, with its published lists')
     add('--rates', type=float, nargs='+', metavar='LR', help='learning rates to choose among; default: 3e-4 1e-3 3e-3')
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         choices=(800, 1000),
         default=800,
-        help="default: 800; 1000 trains the chosen rate once more, on those of validation, too, as VTAB's authors do",
+        help="1000 trains the chosen rate once more, with the images of validation, as VTAB's authors; default: 800",
     )
     add('--skip-missing', action='store_true', help='leave out sets whose folder is missing; the means say so')
     add('--prune', action='store_true', help='delete the checkpoints of the other rates once a set is tested')

@@ -7,7 +7,7 @@ from mmengine import Config
 from mmengine.logging import print_log
 
 from mmlape.datasets.formats import iter_sources
-from mmlape.datasets.formats.base import DataSource
+from mmlape.datasets.formats.base import DataSource, below_here
 from mmlape.datasets.sources import SPLITS, iter_heads, reads_head, set_num_classes
 from mmlape.errors import ConfigError, DataError
 
@@ -30,7 +30,7 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
         raise ConfigError(f'{cfg.filename or "The config"} has no variable data_root, so its data cannot be moved.')
     if not os.path.isdir(new):
         source = next(iter_sources(cfg), None)
-        raise DataError(f'Data root {new} does not exist. {source.hint() if source else ""}')
+        raise DataError(f'Data root {new} does not exist{below_here(new)}. {source.hint() if source else ""}')
     visited: set[int] = set()
     keys = [f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator')]
     moved = sum(_reroot(cfg.get(key), old, new, visited) for key in keys)

@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import copy
-import difflib
 import functools
 import logging
 import os
@@ -19,7 +18,7 @@ from mmlape.datasets.fraction import data_fraction
 from mmlape.engine.keys import check_keys, check_override
 from mmlape.engine.study_file import is_study, read_arm
 from mmlape.errors import ConfigError
-from mmlape.mim import PREFIX, config_path, mim_root
+from mmlape.mim import resolve_path
 
 # for each base like mmdet::_base_/... MMEngine reads all metafiles of the package, which takes 0.15 s: once is enough
 mmengine.config.utils.load = functools.cache(mmengine.config.utils.load)
@@ -70,24 +69,6 @@ def apply_options(cfg: Config, options: dict[str, Any], source: str = '--cfg-opt
 def config_name(cfg: Config) -> str:
     """Return the name of a configuration's file without folder and suffix."""
     return Path(cfg.filename).stem if cfg.filename else 'config'
-
-
-def resolve_path(path: str | Path) -> Path:
-    """Return the file of a path or a ``mmlape::`` name, or raise ConfigError."""
-    text = str(path)
-    if text.startswith(PREFIX):
-        return Path(config_path(text))
-    file = Path(text)
-    if file.is_file():
-        return file
-    configs = mim_root() / 'configs'
-    known = {near.stem: PREFIX + str(near.relative_to(configs)) for near in sorted(configs.glob('[!_]*/*.py'))}
-    if file.parent.is_dir():
-        known |= {near.stem: str(near) for near in file.parent.glob('*.py')}
-    close = difflib.get_close_matches(file.stem, known, n=3, cutoff=0.5)
-    what = 'is a directory' if file.is_dir() else 'does not exist'
-    hint = f': did you mean {" or ".join(known[name] for name in close)}?' if close else ''
-    raise ConfigError(f'config {path} {what}{hint}')
 
 
 def _read(file: Path) -> Config:

@@ -27,7 +27,7 @@ from mmlape.engine.runner import Runner
 from mmlape.engine.tta import RATIOS, augment
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import read_json, write_json
-from mmlape.runs.record import check_writable
+from mmlape.runs.record import RECORD, check_writable
 from mmlape.tables import console_table, text_table
 
 TASKS = {'mmdet': 'detection', 'mmseg': 'segmentation', 'mmpretrain': 'classification'}
@@ -56,7 +56,8 @@ def test(
     Args:
         cfg: Left as it is.
         checkpoint: Weights of the full model; every tensor must match.
-        work_dir: For logs and results; by default ``work_dirs/<name of the configuration>``.
+        work_dir: For logs and results; by default the folder of the run that the checkpoint is in, or
+            ``work_dirs/<name of the configuration>``.
         out: The file for the metrics; by default ``<work_dir>/<name>``, unless that is another checkpoint's.
         save_pred: A folder for the predictions; True for ``<work_dir>/predictions``.
         launcher: See :func:`mmlape.engine.trainer.train`.
@@ -77,7 +78,7 @@ def test(
     cfg = copy.deepcopy(cfg)
     merging = None if tta is None else augment(cfg, tta)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
-    work_dir = default_work_dir(cfg, work_dir)
+    work_dir = default_work_dir(cfg, work_dir or _folder_of_run(checkpoint))
     file = Path(out or work_dir / name).absolute()
     predictions = work_dir / 'predictions' if save_pred is True else Path(save_pred).absolute() if save_pred else None
     weights = on_every_process(lambda: _weights(checkpoint))
@@ -104,6 +105,12 @@ def test(
         print_metrics(result)
         print_log(f'metrics are in {file}' + (f', predictions in {predictions}' if predictions else ''), 'current')
     return result
+
+
+def _folder_of_run(checkpoint: str | Path) -> Path | None:
+    """Return the folder of a checkpoint if a run has written it."""
+    folder = Path(checkpoint).absolute().parent
+    return folder if (folder / RECORD).is_file() else None
 
 
 def _weights(checkpoint: str | Path) -> dict:

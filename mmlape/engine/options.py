@@ -3,6 +3,7 @@
 import argparse
 import importlib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from mmlape.errors import ConfigError
 
@@ -12,11 +13,12 @@ TRACKERS = {
     'mlflow': 'also log to MLflow: to MLFLOW_TRACKING_URI, or without it to ./mlflow.db',
 }
 """Packages with the help of their options."""
+CONFIG_HELP = 'a config file, mmlape::folder/name, or an arm of a study: studies/FILE.yml:ARM'
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """Add CONFIG and the changes of it."""
-    parser.add_argument('config', metavar='CONFIG', help='a config file, or mmlape::folder/name')
+    parser.add_argument('config', metavar='CONFIG', help=CONFIG_HELP)
     add_cfg_options(parser)
 
 
@@ -28,7 +30,7 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
 def add_launcher(parser: argparse.ArgumentParser) -> None:
     """Add the way in which the processes of a distributed run find each other."""
     parser.add_argument(
-        '--launcher', choices=('none', 'pytorch', 'slurm'), default='none', help='default: one process'
+        '--launcher', choices=('none', 'pytorch', 'slurm'), default='none', help='how processes meet; default: none'
     )
 
 
@@ -91,7 +93,7 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         nargs='?',
         const='bf16',
         choices=('bf16', 'fp16'),
-        help='mixed precision; bf16 by default, fp16 on GPUs only',
+        help='mixed precision, fp16 on GPUs only; default: none, and bf16 without a value',
     )
     add('--seed', type=seed, help='random seed; default: a random one, recorded in run.json')
     add('--deterministic', action='store_true', default=None, help='prefer deterministic kernels; slower on GPUs')
@@ -116,7 +118,7 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         type=positive,
         const=50,
         metavar='N',
-        help='log the gradient norm of each layer every N iterations (default 50); see plot-grad-norms',
+        help='log the gradient norm of each layer every N iterations, for plot-grad-norms; default: 50, if given',
     )
     add(
         '--log-pe-balance',
@@ -128,6 +130,13 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         'see visualize-pe --balance',
     )
     add_trust(parser)
+
+
+def add_size(parser: argparse.ArgumentParser, of: str, **options: Any) -> None:
+    """Add the size of an image, one number or two, for `height_width`; ``of`` says whose, and names the default."""
+    parser.add_argument(
+        '--size', type=int, nargs='+', metavar='S', help=f'side, or height and width, of {of}', **options
+    )
 
 
 def height_width(values: Sequence[int] | None, option: str) -> tuple[int, int] | None:

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from inspect import Parameter, signature
 from pathlib import Path
 from types import MappingProxyType
 
@@ -13,6 +14,7 @@ from mmlape.kinds import BACKBONES
 
 VARIANTS = {'lape': dict(pe_joining='lape'), 'dpn': dict(patch_norm='dual')}
 """What the suffixes of a model's name stand for."""
+_VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def resolve_arch(arch: str | dict, archs: Mapping[str, dict]) -> dict:
@@ -66,13 +68,13 @@ def list_models(pattern: str = '*') -> list[str]:
     return sorted(name for _, names in _named() for name in names if fnmatchcase(name, pattern))
 
 
-def get_model(name: str, pretrained: str | Path | None = None, **overrides) -> nn.Module:
+def get_model(name: str, pretrained: bool | str | Path | None = None, **overrides) -> nn.Module:
     """Build a backbone by its name.
 
     Args:
         name: One that ``list_models`` returns.
-        pretrained: A checkpoint of any layout that the backbone knows, loaded as ``init_cfg`` loads it; None keeps
-            the initial values.
+        pretrained: A checkpoint of any layout that the backbone knows, loaded as ``init_cfg`` loads it; None or False
+            keeps the initial values. True loads the weights that timm knows for a name of timm.
         **overrides: Arguments of the backbone that replace those of the name, such as ``out_type='featmap'``.
 
     Raises:
@@ -81,14 +83,60 @@ def get_model(name: str, pretrained: str | Path | None = None, **overrides) -> n
     """
     kind, options = find_model(name)
     options = {**options, **overrides}
-    if pretrained is not None:
+    _check_arguments(name, kind, options)
+    if pretrained:
         if 'init_cfg' in options:
             raise ConfigError(f'get_model({name!r}): pretrained and init_cfg each name weights: give one of them')
-        options['init_cfg'] = dict(type='Pretrained', checkpoint=str(pretrained))
+        options |= _weights(name, kind, pretrained)
     model = kind(**options)
-    if pretrained is not None:
+    if pretrained:
         model.init_weights()
     return model
+
+
+def _check_arguments(name: str, kind: type, options: Mapping) -> None:
+    """Check that a class has arguments of these names.
+
+    Raises:
+        ConfigError: If it has not.
+    """
+    known = _parameters(kind)
+    unknown = next((key for key in options if key not in known), None)
+    if unknown == 'num_classes':
+        raise ConfigError(
+            f'get_model({name!r}): num_classes is of a head, and this is a backbone: for a classifier, take '
+            'mmlape.add_lape(timm.create_model(...)), or a config of configs/classification'
+        )
+    if unknown is not None:
+        close = difflib.get_close_matches(unknown, known, 3, 0.5) or sorted(known)
+        raise ConfigError(f'get_model({name!r}): {kind.__name__} has no {unknown}; it has {", ".join(close)}')
+
+
+def _parameters(kind: type) -> set[str]:
+    """Return the names of a class's arguments; those that it passes on are its base's."""
+    names: set[str] = set()
+    for base in kind.__mro__:
+        own = signature(base.__init__).parameters.values()
+        variable = {parameter.name for parameter in own if parameter.kind in _VARIABLE}
+        names |= {parameter.name for parameter in own} - variable - {'self'}
+        if not variable:
+            break
+    return names
+
+
+def _weights(name: str, kind: type, pretrained: bool | str | Path) -> dict:
+    """Return the arguments that name the weights of a model.
+
+    Raises:
+        ConfigError: For True where no weights belong to the name.
+    """
+    if pretrained is not True:
+        return dict(init_cfg=dict(type='Pretrained', checkpoint=str(pretrained)))
+    if 'pretrained' not in _parameters(kind):
+        raise ConfigError(
+            f'get_model({name!r}): no weights belong to this name; give pretrained the path or address of a file'
+        )
+    return dict(pretrained=True)
 
 
 def find_model(name: str) -> tuple[type, dict]:

@@ -208,10 +208,9 @@ def record_failure(record: RunRecord) -> Iterator[StopRequest]:
                 raise  # another process has recorded the failure
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's must not stop what follows
-            where = f'in iteration {record.iteration}' if record.iteration else 'before the first iteration'
             kind = kind_of(error)
             cause = _cause(record.folder, peers) if get_rank() == 0 and kind.name in SECONDARY else None
-            failure = cause or dict(kind=kind.name, reason=kind.explain(error, where))
+            failure = cause or dict(kind=kind.name, reason=kind.explain(error, record.place))
             _write_failure(record, failure)
             if cause or not (kind is ERROR or isinstance(error, MMLaPEError | KeyboardInterrupt | Interrupted)):
                 raise TrainingError(failure['reason']) from caught

@@ -111,6 +111,14 @@ class RunRecord:
         self.evaluations: list[dict] = []
         self.fields = dict(fields, state='running', reason=None, failure=None)
 
+    @property
+    def place(self) -> str:
+        """Where the run is, in words."""
+        if not self.iteration:
+            return 'before the first iteration'
+        over = self.iteration > self.fields.get('max_iters', self.iteration)
+        return 'after the last iteration' if over else f'in iteration {self.iteration}'
+
     def update(self, **fields) -> None:
         """Change fields and write the file, unless another process has recorded a failure."""
         self.fields.update(fields, updated=time.time())

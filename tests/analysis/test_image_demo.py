@@ -208,7 +208,7 @@ def test_invalid_input_is_refused_before_a_model_is_built(segmenter, tmp_path):
     floats = tmp_path / 'floats.tif'
     Image.fromarray(np.random.default_rng(0).random((32, 32), np.float32)).save(floats)
     for bad, message in (
-        (tmp_path / 'none.png', 'does not exist'),
+        (tmp_path / 'none.png', r'none\.png does not exist$'),
         (cut, 'cut.png'),
         (text, 'text.jpg'),
         (floats, 'floats.tif has pixels that are floats: save it with 8 bits a channel'),
@@ -242,6 +242,26 @@ def test_an_image_below_one_patch_is_one_line(segmenter, tmp_path, capsys):
     assert main([*words, '--device', 'cpu']) == 1
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith('mmlape: error: an image of 1x32 pixels is smaller than one patch of 8x8: enlarge it')
+
+
+def test_each_image_of_a_folder_is_drawn(segmenter, tmp_path, capsys):
+    config, checkpoint, data = segmenter
+    folder = data / 'images' / 'validation'
+    (tmp_path / 'images').mkdir()
+    for name in ('a.png', 'b.png'):
+        (tmp_path / 'images' / name).write_bytes((folder / '0.png').read_bytes())
+    (tmp_path / 'images' / 'notes.txt').touch()
+    words = ['image-demo', str(tmp_path / 'images'), str(config), str(checkpoint), '--device', 'cpu', '--out']
+    assert main([*words, str(tmp_path / 'drawn')]) == 0
+    printed = capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / 'drawn').iterdir()) == ['a.png', 'b.png']
+    assert f'{tmp_path}/images/b.png:\n' in printed and f'wrote {tmp_path}/drawn/b.png' in printed
+    assert main([*words, str(tmp_path / 'drawn.png')]) == 1
+    assert 'give a folder for the drawings' in capsys.readouterr().err
+    words[1] = str(tmp_path / 'drawn' / '..' / 'empty')
+    (tmp_path / 'empty').mkdir()
+    assert main([*words, str(tmp_path / 'drawn')]) == 1
+    assert 'no images in this folder' in capsys.readouterr().err
 
 
 def test_the_tool_shows_an_error_without_a_traceback(segmenter, tmp_path):

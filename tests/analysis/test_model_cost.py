@@ -1,6 +1,7 @@
 """Parameters and FLOPs of models."""
 
 import json
+import re
 import subprocess
 from types import SimpleNamespace
 
@@ -96,7 +97,7 @@ def test_attention_of_few_queries_over_many_keys_is_counted():
 def test_command_as_json():
     path = find('segmenter', 'tiny', '-lape')
     variables = tiny.environment()
-    command = [variables['PYTHON'], '-m', 'mmlape', 'model-cost', str(path), '--json', '--shape', '64', '96']
+    command = [variables['PYTHON'], '-m', 'mmlape', 'model-cost', str(path), '--json', '--size', '64', '96']
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
     (result,) = json.loads(done.stdout[done.stdout.index('[\n') :])
     assert (result['config'], result['shape'], result['params']) == (path.stem, [64, 96], 6_717_996)
@@ -104,16 +105,22 @@ def test_command_as_json():
 
 
 def test_command_as_table(capsys):
-    assert main(['model-cost', str(find('segmenter', 'tiny', '-lape')), '--shape', '64']) == 0
+    assert main(['model-cost', str(find('segmenter', 'tiny', '-lape')), '--size', '64']) == 0
     table = capsys.readouterr().out
     assert 'one image of 64 x 64' in table
     assert 'decode_head' in table
     assert '6,717,996' in table
 
 
+def test_small_numbers_are_not_zero(capsys):
+    assert main(['model-cost', 'mmlape::classification/digits/deit-mini_1xb32-5e_mini-digits']) == 0
+    numbers = re.findall(r'([\d.]+) │?\s*$', capsys.readouterr().out, re.MULTILINE)
+    assert numbers and all(float(number) > 0 for number in numbers)
+
+
 def test_command_refuses_a_bad_shape(capsys):
-    assert main(['model-cost', str(find('segmenter', 'tiny', '-lape')), '--shape', '1', '2', '3']) == 1
-    assert '--shape takes one or two positive numbers' in capsys.readouterr().err
+    assert main(['model-cost', str(find('segmenter', 'tiny', '-lape')), '--size', '1', '2', '3']) == 1
+    assert '--size takes one or two positive numbers' in capsys.readouterr().err
 
 
 def test_counting_leaves_no_tensor_of_the_counter_behind():

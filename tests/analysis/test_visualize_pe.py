@@ -14,6 +14,7 @@ from mmlape.checkpoint.records import KEY, record_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
 
 GRID = (4, 4)
 JOININGS = ('default', 'shared', 'unshared', 'lape-shared', 'lape')
@@ -194,6 +195,22 @@ def test_an_adapter_s_checkpoint_alone(tiny_arch, tmp_path):
     _, opened = open_model(str(tmp_path / 'adapter.pth'))
     for mine, theirs in zip(model.layer_positions(GRID), opened.layer_positions(GRID), strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+def test_a_path_with_a_question_mark_is_a_path(tiny_arch, tmp_path, monkeypatch):
+    """Only a value that is '?' is what a file does not say."""
+    path = tmp_path / 'which?.pth'
+    torch.save(vit(arch=tiny_arch).state_dict(), path)
+    plain = ViTCheckpointAdapter.view
+
+    def view(self, kind, weights, grid, path):
+        return plain(self, kind, weights, grid, path) | {'init_cfg': dict(type='Pretrained', checkpoint=path)}
+
+    monkeypatch.setattr(ViTCheckpointAdapter, 'view', view)
+    assert open_model(str(path))[1] is not None
+    monkeypatch.setattr(ViTCheckpointAdapter, 'view', lambda *args: dict(view(*args), arch='?'))
+    with pytest.raises(CheckpointError, match='does not say all of its model'):
+        open_model(str(path))
 
 
 def test_a_checkpoint_that_does_not_say_enough(tiny_arch, tmp_path):

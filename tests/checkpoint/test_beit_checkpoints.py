@@ -161,20 +161,33 @@ def as_uni_perceiver(model: nn.Module) -> dict[str, Tensor]:
     return tensors | {f'visual_embed.patch_embed.{name}_pos_embed.weight': part for name, part in parts.items()}
 
 
-@pytest.mark.parametrize('pretrained', [True, False], ids=['pretrained', 'released'])
-def test_uni_perceivers_files(tmp_path, pretrained):
+ADAPTER_PARTS = ('spm.', 'interactions.', 'up.', 'norm1.', 'norm2.', 'norm3.', 'norm4.', 'level_embed')
+
+
+@pytest.mark.parametrize('kind', ['pretrained', 'converted', 'released'])
+def test_uni_perceivers_files(tmp_path, kind):
+    """The pretrained file, what the public converter makes of it, and a released detector's backbone."""
     source, model = (randomise(ViTAdapter(ARCH, SIDE, **UNI)) for _ in range(2))
     tensors = as_uni_perceiver(source)
-    if pretrained:
-        adapter_parts = ('spm.', 'interactions.', 'up.', 'norm1.', 'norm2.', 'norm3.', 'norm4.', 'level_embed')
-        vit = {name: value for name, value in tensors.items() if not name.startswith(adapter_parts)}
-        tensors = renamed(vit, *TO_PRETRAINED) | TEXT
-    report = load_backbone(model, save(tmp_path / 'a.pth', tensors, 'model' if pretrained else 'state_dict'))
+    if kind != 'released':
+        tensors = {name: value for name, value in tensors.items() if not name.startswith(ADAPTER_PARTS)}
+        tensors['visual_embed.embeddings_type.weight'] = torch.randn(1, 24)
+    if kind == 'pretrained':
+        tensors = renamed(tensors, *TO_PRETRAINED) | TEXT
+    path = save(tmp_path / 'a.pth', tensors, {'pretrained': 'model', 'converted': None}.get(kind, 'state_dict'))
+    report = load_backbone(model, path)
     torch.testing.assert_close(model.pos_embed, source.pos_embed)
     assert_same(model.blocks, source.blocks)
     assert torch.equal(model.norm_pre.weight, source.norm_pre.weight)
-    assert 'temporal_pos_embed.weight[1:]' in report.dropped and bool(report.new) == pretrained
-    assert not pretrained or 'token_embed.weight' in report.dropped
+    assert 'temporal_pos_embed.weight[1:]' in report.dropped and bool(report.new) == (kind != 'released')
+    assert kind != 'pretrained' or 'token_embed.weight' in report.dropped
+    assert kind == 'released' or any(name.endswith('embeddings_type.weight') for name in report.dropped)
+
+    convert(path, tmp_path / 'ours.pth', 'mmlape')
+    again = randomise(ViTAdapter(ARCH, SIDE, **UNI))
+    load_backbone(again, tmp_path / 'ours.pth')
+    assert_same(again.blocks, source.blocks)
+    torch.testing.assert_close(again.pos_embed, source.pos_embed)
 
 
 # the plain bases
@@ -200,6 +213,16 @@ def test_dinov2s_patches_become_those_of_16_pixels(tmp_path):
     assert torch.equal(model.patch_embed.proj.weight, kernel)
     assert_same(model, source, ('patch_embed.proj.weight',))
     assert report.resized == {'patch_embed.proj.weight': '14x14 -> 16x16'} and 'mask_token' in report.dropped
+
+
+def test_dinov2s_adapter_with_a_norm_of_the_stem_is_not_clips(tmp_path):
+    """Its stem has no bias, either, but its norms have an eps of 1e-6."""
+    options = dict(interaction_indexes=[[0, 0], [1, 1]], conv_inplane=2, deform_num_heads=3, deform_ratio=0.5)
+    source = randomise(ViTAdapter(ARCH, 56, patch_size=14, patch_norm='post-posemb', ffn_type='swiglu', **options))
+    tensors = {name: value for name, value in source.state_dict().items() if name != 'patch_embed.proj.bias'}
+    found = inspect(save(tmp_path / 'a.pth', tensors, 'state_dict'))
+    assert "patch_norm='post-posemb'" in found['to load it'] and 'eps' not in found['to load it']
+    assert 'CLIP' not in found['mind']
 
 
 def test_baselines(tmp_path):

@@ -1,14 +1,16 @@
 """Classifiers of big_vision, and the stems of vit-pytorch and open_clip: read, named, and written again."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
+import timm
 import torch
 import torch.nn.functional as F
 from mmengine.registry import MODELS, init_default_scope
 from model_helpers import randomise
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmlape.checkpoint import load_backbone, load_model, read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import convert, inspect
@@ -350,3 +352,74 @@ def test_pre_logits_are_left_out_with_the_head_behind_them(tmp_path):
     left = convert(tmp_path / 'a.npz', tmp_path / 'b.pth', 'timm')
     assert sorted(left) == ['head.bias', 'head.weight', 'pre_logits.bias', 'pre_logits.weight']
     assert not set(left) & set(torch.load(tmp_path / 'b.pth'))
+
+
+def stacked(arrays: dict) -> dict:
+    """Return arrays as a model with a scan over its layers has them."""
+    layer = 'Transformer/encoderblock_0/'
+    of_layers = [name.removeprefix(layer) for name in arrays if name.startswith(layer)]
+    out = {name: value for name, value in arrays.items() if 'encoderblock_' not in name}
+    for name in of_layers:
+        layers = [arrays[f'Transformer/encoderblock_{number}/{name}'] for number in range(2)]
+        out[f'Transformer/encoderblock/{name}'] = np.stack(layers)
+    return out
+
+
+def map_head() -> dict:
+    """A pooling by attention, as LiT's and SigLIP's towers have it."""
+    attention, mlp = 'MAPHead_0/MultiHeadDotProductAttention_0', 'MAPHead_0/MlpBlock_0'
+    per_head = (HEADS, D // HEADS)
+    shapes = {'MAPHead_0/probe': (1, 1, D), 'MAPHead_0/LayerNorm_0/scale': (D,), 'MAPHead_0/LayerNorm_0/bias': (D,)}
+    for part in ('query', 'key', 'value'):
+        shapes |= {f'{attention}/{part}/kernel': (D, *per_head), f'{attention}/{part}/bias': per_head}
+    shapes |= {f'{attention}/out/kernel': (*per_head, D), f'{attention}/out/bias': (D,)}
+    for number, shape in enumerate([(D, 2 * D), (2 * D, D)]):
+        shapes |= {f'{mlp}/Dense_{number}/kernel': shape, f'{mlp}/Dense_{number}/bias': shape[1:]}
+    return {name: np.random.randn(*shape).astype('f4') for name, shape in shapes.items()}
+
+
+def text_tower() -> dict:
+    shapes = {'b': (1,), 't': (1,), 'txt/Embed_0/embedding': (7, D), 'txt/head/kernel': (D, D)}
+    shapes |= {'txt/pos_embedding': (1, 5, D), 'txt/Encoder_0/encoderblock_0/LayerNorm_0/scale': (D,)}
+    return {f'params/{name}': np.zeros(shape, 'f4') for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize('scan', [False, True], ids=['layers', 'stacked'])
+@pytest.mark.parametrize('prefix', ['', 'params/', 'opt/target/', 'params/img/'])
+def test_towers_with_map_give_the_features_that_timm_reads(tmp_path, prefix, scan):
+    """What belongs to texts, and to the head behind the tokens, is left out, also of what ``convert`` writes."""
+    no_head = {name: value for name, value in flax_file(None).items() if name not in ('cls', 'pre_logits/kernel')}
+    arrays = stacked(no_head) if scan else no_head
+    arrays |= map_head()
+    named = {f'{prefix}{name}': value for name, value in arrays.items()}
+    named |= text_tower() if prefix.endswith('img/') else {}
+    path = str(tmp_path / 'a.npz')
+    np.savez(path, **named)
+
+    theirs = timm.models.VisionTransformer(
+        img_size=SIDE,
+        patch_size=PATCH,
+        embed_dim=D,
+        depth=2,
+        num_heads=HEADS,
+        mlp_ratio=2,
+        act_layer=partial(nn.GELU, approximate='tanh'),
+        class_token=False,
+        global_pool='map',
+        num_classes=10,
+    )
+    theirs.load_pretrained(path)
+    found = config_of(path, act_cfg=TANH_GELU)
+    mine = VisionTransformer(**without_type(found))
+    report = load_backbone(mine, path)
+    assert len(report.loaded) == report.total and not report.new
+    images = torch.randn(2, 3, SIDE, SIDE, dtype=torch.float64)
+    mine, theirs = (model.double().eval() for model in (mine, theirs))
+    n = SIDE // PATCH
+    features = theirs.forward_features(images).mT.unflatten(2, (n, n))
+    torch.testing.assert_close(mine(images)[-1], features, atol=1e-10, rtol=0)
+
+    left_out = convert(path, tmp_path / 'b.pth', 'mmlape')
+    assert {'MAPHead_0/probe', 'head/kernel', 'head/bias'} <= set(left_out)
+    report = load_backbone(VisionTransformer(**without_type(found)), str(tmp_path / 'b.pth'))
+    assert len(report.loaded) == report.total and not report.dropped

@@ -20,6 +20,7 @@ from config_helpers import (
     DEIT,
     DETR,
     FAMILIES,
+    MINI,
     PAPER,
     PARAMS,
     PUBLIC,
@@ -555,3 +556,11 @@ def test_metafile_has_the_counted_flops(path):
     cfg = load(path)
     flops = sum(part.flops for part in model_cost(build(cfg), input_shape(cfg)))
     assert metafile(folder_of(path))[path.stem]['Metadata']['FLOPs'] == flops
+
+
+@pytest.mark.parametrize('path', [path for path in MINI if 'vtab' not in path.name], ids=lambda path: path.stem)
+def test_the_curve_of_a_small_recipe_has_three_points(path):
+    """Of those on the mini data, but VTAB's, whose rates are compared at the end."""
+    train = load(path).train_cfg
+    end = train.get('max_iters') or train.max_epochs
+    assert -(-end // train.val_interval) >= 3

@@ -11,6 +11,7 @@ from mmengine import Config
 from PIL import Image
 
 from mmlape.datasets.checks import check_data
+from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.mini.make import ADE_CLASSES
 from mmlape.datasets.mini.scenes import DIGIT_NAMES
 from mmlape.datasets.retarget import retarget_data
@@ -119,6 +120,14 @@ def test_retarget_refuses_weights_of_single_classes(mini):
     cfg.model.decode_head.loss_cls = dict(class_weight=[1.0, 3.0, 0.1])
     with pytest.raises(ConfigError, match=r'model\.decode_head\.num_classes cannot be set to 12.*of 13 weights'):
         retarget_data(cfg, mini / 'ade')
+
+
+def test_a_relative_root_that_is_missing_names_the_folder_it_starts_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=rf'Data root data/coco does not exist below {tmp_path}\.'):
+        retarget_data(coco_cfg('elsewhere'), 'data/coco')
+    with pytest.raises(DataError, match=rf'Data root data/coco/ of the train data does not exist below {tmp_path}\.'):
+        list(next(iter_sources(coco_cfg('data/coco'))).check_structure(True))
 
 
 def test_retarget_refusals(mini, tmp_path):

@@ -331,6 +331,13 @@ def test_another_checkpoints_metrics_are_not_overwritten(tested, whole, config, 
     assert command(capsys, 'test', config, whole[0] / 'iter_12.pth', '--work-dir', whole[0])[0] == 0
 
 
+def test_metrics_are_written_beside_the_runs_checkpoint(tested, config, whole, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = (whole[0] / 'metrics.json').stat().st_mtime_ns
+    assert main(['test', str(config), str(whole[0] / 'iter_12.pth')]) == 0
+    assert (whole[0] / 'metrics.json').stat().st_mtime_ns > before and not list(tmp_path.iterdir())
+
+
 def test_checkpoints_of_one_name_in_two_folders_are_different_ones(tmp_path):
     write_json(tmp_path / 'metrics.json', dict(checkpoint=str(tmp_path / 'a' / 'iter_6.pth')))
     with pytest.raises(TrainingError, match=r'has the metrics of .*a/iter_6\.pth: give --out'):

@@ -1,6 +1,8 @@
 """The console command: its table, its exit statuses, and what it imports before it has to."""
 
+import argparse
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -8,9 +10,11 @@ from pathlib import Path
 
 import pytest
 import tiny
+from mmengine.logging import MMLogger
 
 import mmlape
-from mmlape.cli import COMMANDS, main
+from mmlape.cli import main
+from mmlape.commands import COMMANDS, fill_parser
 
 TOOLS = Path(__file__).parents[2] / 'tools'
 WRONG = (sys.executable, '-m', 'mmlape', 'print-params', 'mmlape::segmentation/no-such-config.py')
@@ -21,10 +25,24 @@ def call(*args: str, **env: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env})
 
 
-def test_version():
-    done = call('--version')
+@pytest.mark.parametrize('word', ['--version', '-V', 'version'])
+def test_version(word):
+    done = call(word)
     assert done.returncode == 0
     assert done.stdout.strip() == f'mmlape {mmlape.__version__}'
+
+
+@pytest.mark.parametrize('unbuffered', ['', '1'])
+@pytest.mark.parametrize('words', ['--help', 'train --help', 'completion bash'])
+def test_a_reader_that_stops_is_no_error(words, unbuffered):
+    """The reader has gone before the first byte is written, so nothing depends on the size of a pipe."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, '-m', 'mmlape', *words.split()]
+    env = {**os.environ, 'PYTHONUNBUFFERED': unbuffered}
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, env=env)
+    os.close(write)
+    assert done.returncode in (0, 141) and done.stderr == ''  # argparse ends with 0
 
 
 def test_help_names_every_command():
@@ -97,6 +115,66 @@ def test_error_is_one_message_without_traceback():
     assert 'Traceback' not in printed
 
 
+def test_a_config_that_is_not_there_is_found_before_the_stack_is_imported():
+    script = (
+        'import sys\n'
+        'import mmlape.cli\n'
+        'for name in ("train", "test", "check-data", "print-config"):\n'
+        '    status = mmlape.cli.main([name, "nosuch.py", *(["a.pth"] if name == "test" else [])])\n'
+        '    assert (status, "torch" in sys.modules) == (1, False), name\n'
+    )
+    done = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == 'mmlape: error: config nosuch.py does not exist\n' * 4
+
+
+def _actions(parser):
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from _actions(child)
+                assert child.description, child.prog
+        else:
+            yield action
+
+
+@pytest.mark.parametrize('name', COMMANDS)
+def test_options_mean_the_same_in_every_command(name):
+    for action in _actions(fill_parser(argparse.ArgumentParser(), name)):
+        text, option = action.help or '', action.dest
+        shown = action.default not in (None, False, (), [], argparse.SUPPRESS)
+        assert not shown or re.search(r'(^|; )default: \S', text), (option, text)
+        assert not re.search(r'by default|(?<!%)\(default|\(%\(default', text), (option, text)
+        if option == 'seeds':
+            assert action.nargs == '+', 'a list; a number of seeds is --num-seeds'
+        if option == 'size':
+            assert action.nargs == '+' and text.startswith('side, or height and width, of ')
+        if action.metavar == 'CONFIG' and not action.option_strings:
+            assert 'studies/' in text and 'yml:ARM' in text
+    assert '--quiet' in fill_parser(argparse.ArgumentParser(), name)._option_string_actions
+
+
+def test_quiet_prints_warnings_only_to_stderr(monkeypatch, capfd):
+    def run(args):
+        logger = MMLogger.get_instance('test_quiet_option')
+        print('a table')
+        logger.info('a step')
+        logger.warning('a danger')
+
+    monkeypatch.setattr('mmlape.commands.doctor.run', run)
+    assert main(['doctor', '--quiet']) == 0
+    printed = capfd.readouterr()
+    assert printed.out == '' and 'a danger' in printed.err and 'a step' not in printed.err
+    assert main(['doctor']) == 0
+    assert 'a table' in capfd.readouterr().out
+
+
+@pytest.mark.parametrize('words', ['--quiet inspect a.pth', 'inspect a.pth --quiet'])
+def test_quiet_stands_before_or_behind_an_action(words, monkeypatch):
+    monkeypatch.setattr('mmlape.commands.checkpoint.run', lambda args: 0 if args.quiet else 1)
+    assert main(['checkpoint', *words.split()]) == 0
+
+
 def test_debug_shows_the_traceback():
     assert 'Traceback' in tiny.run(*WRONG, cwd=tiny.ROOT, status=1, MMLAPE_DEBUG='1')
 
@@ -164,15 +242,20 @@ def test_the_package_imports_without_a_working_mmengine(content, tmp_path):
 def test_a_shell_completes_commands_actions_and_options(tmp_path):
     pytest.importorskip('shtab')
     (tmp_path / 'mmlape').write_text(call('completion', 'bash').stdout)
+    one = Path(mmlape.config_path('segmentation/segmenter_deit-tiny_4xb2-160k_ade20k'))
+    segmenters = sorted(path.stem for path in one.parent.glob('segmenter_*.py'))
     (tmp_path / 'one.py').touch()
     for typed, found in (
         ('che', 'check-data checkpoint'),
         ('checkpoint pu', 'publish push pull'),
         ('train --res', '--resume'),
         ('train one', 'one.py'),
+        ('train mmlape::segmentation/segmenter', ' '.join(f'segmentation/{name}' for name in segmenters)),
+        ('test mmlape::classification/a --work', '--work-dir'),
+        ('multi-seed mmlape::studies/dpn-table6', 'studies/dpn-table6.yml'),
     ):
-        words = ['mmlape', *typed.split()]
-        script = f'. ./mmlape; COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}; _shtab_mmlape mmlape '
-        script += f'{words[-1]}; echo ${{COMPREPLY[@]}}'
+        words = ['mmlape', *re.findall(r':+|[^\s:]+', typed)]  # as bash splits them
+        script = f'. ./mmlape; COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}; _mmlape; '
+        script += 'echo ${COMPREPLY[@]}'
         done = subprocess.run(['bash', '-c', script], cwd=tmp_path, capture_output=True, text=True)
         assert done.stdout.split() == found.split(), done.stderr

@@ -269,6 +269,17 @@ def test_ten_arms_are_told_apart_in_the_order_of_the_command(ten, tmp_path, monk
             assert box.height < figure.bbox.height / 3 and box.x0 >= 0 and box.x1 <= figure.bbox.width
 
 
+@pytest.mark.parametrize(('seeds', 'known'), [((121,), False), ((121, 122, 123), True)])
+def test_a_legend_names_intervals_only_where_there_are_some(tmp_path, monkeypatch, seeds, known):
+    drawn = []
+    monkeypatch.setattr(figures, 'save_figure', lambda figure, path: drawn.append(figure) or path)
+    write_study(tmp_path, seeds)
+    differences = document.sections(build(_arms(tmp_path), 'x'), tmp_path)['Differences']
+    text = ' '.join(text.get_text() for text in drawn[0].legends[0].texts)
+    assert ("Welch's" in text and 'paired' in text) == known and ('without an interval' in text) != known
+    assert ('with their intervals' in differences[0].caption) == known
+
+
 def test_the_page_of_ten_arms_fits_three_screens(ten, tmp_path):
     """In a real browser; at the width of a telephone nothing but tables and figures is wider than the page."""
     sync_api = pytest.importorskip('playwright.sync_api')
@@ -773,6 +784,7 @@ def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path)
     assert names <= {file.name for file in (tmp_path / 'out').iterdir()}
     page = _Page((tmp_path / 'out' / 'index.html').read_text())
     assert any(image.startswith('data:image/png') for image in page.images) and 'Segmenter' in page.text
+    assert re.search(r'<details open><summary>Segmenter</summary>', (tmp_path / 'out' / 'index.html').read_text())
     assert '](images/Segmenter/' in (tmp_path / 'out' / 'report.md').read_text()
     compared = json.loads((tmp_path / 'out' / 'report.json').read_text())['comparisons']
     assert {(one['arm'], one['baseline'], one['metric']) for one in compared if one['class'] is None} == {

@@ -22,7 +22,7 @@ from timm.models.vision_transformer import (
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 from timm.utils import ModelEmaV3
 from timm_helpers import DEPTH, DIMS, FORMS, ROPE, SHAPE, build, shape_of
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl, checkpoint_wrapper
 
 import mmlape
 from mmlape.errors import ConfigError
@@ -281,6 +281,37 @@ def test_layers_in_wrappers_that_recompute():
         model.blocks[number] = checkpoint_wrapper(block)
     for mine, theirs in zip(sizes_at_once(model, images), expected, strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-12, rtol=0)
+
+
+def by_timm(model, monkeypatch):
+    monkeypatch.setattr(timm.layers.config, '_USE_REENTRANT_CKPT', timm.layers.config._USE_REENTRANT_CKPT)
+    timm.layers.set_reentrant_ckpt(True)
+    model.set_grad_checkpointing()
+
+
+def by_wrappers(model, monkeypatch):
+    for number, block in enumerate(model.blocks):
+        model.blocks[number] = checkpoint_wrapper(block, CheckpointImpl.REENTRANT)
+
+
+@pytest.mark.parametrize('how', [by_timm, by_wrappers])
+@pytest.mark.parametrize('joining', JOINED)
+def test_reentrant_recomputation_is_right_or_refused(how, joining, monkeypatch):
+    """Joinings that pass the PE on as it is work; others would lose its gradients, as the first pass has none."""
+    model, _ = changed(joining=joining)
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    expected = torch.autograd.grad(model(images).square().sum(), list(model.parameters()))
+    names = list(model.parameters())
+    how(model, monkeypatch)
+    if joining == 'lape':
+        with pytest.raises(ConfigError, match=r'layer 0 .* call .*set_reentrant_ckpt.*, or .*NO_REENTRANT$'):
+            model(images)
+        with torch.no_grad():
+            assert model(images).isfinite().all()
+        return
+    model(images).square().sum().backward()
+    for parameter, gradient in zip(names, expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize(('form', 'joining'), [('no_embed_class', 'lape'), ('Eva, rotary too', 'unshared')])

@@ -5,16 +5,22 @@ from copy import deepcopy
 
 import pytest
 import torch
+from mmengine.config import Config
+from model_helpers import randomise
 
 from mmlape.checkpoint import load_backbone
+from mmlape.checkpoint.converting import inspect
 from mmlape.checkpoint.key_maps import Layout, rename_keys
+from mmlape.checkpoint.records import KEY, record_of
 from mmlape.errors import ConfigError
 from mmlape.models import VisionTransformer
 from mmlape.models.base.backbone import BaseBackbone
+from mmlape.models.base.checkpoint import CheckpointAdapter
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.transformer_layer import TransformerEncoderLayer
 from mmlape.models.position import AttentionSlot, resolve_position
 from mmlape.models.vit.checkpoint import ViTCheckpointAdapter
+from mmlape.registry import MODELS
 
 ARCH = dict(embed_dims=32, num_layers=4, num_heads=2, feedforward_channels=64)
 
@@ -22,8 +28,8 @@ ARCH = dict(embed_dims=32, num_layers=4, num_heads=2, feedforward_channels=64)
 class Forgetful(BaseBackbone):
     """A user's backbone that calls nothing of its base but the constructor."""
 
-    def __init__(self, pe_type, pe_joining='default', inside=True, pe_norms=True, frozen_stages=-1):
-        super().__init__()
+    def __init__(self, pe_type, pe_joining='default', inside=True, pe_norms=True, frozen_stages=-1, init_cfg=None):
+        super().__init__(init_cfg)
         self.embed_dims, self.patch_size, self.frozen_stages = 16, 8, frozen_stages
         self.grid = self.grid_of(32)
         self.position = resolve_position(pe_type, pe_joining, 'layernorm')
@@ -51,6 +57,12 @@ class Forgetful(BaseBackbone):
         for layer in self.blocks:
             tokens, pe = layer(tokens, pe, grid)
         return (tokens,)
+
+
+class Signed(Forgetful):
+    """One whose files are recognised."""
+
+    checkpoint_adapter = CheckpointAdapter(signs=(r'blocks\.0\.attn\.qkv\.', r'patch_embed\.weight'))
 
 
 def test_a_backbone_cannot_forget_its_position_encodings_or_freezing():
@@ -118,3 +130,23 @@ def test_a_user_replaces_the_adapter(tmp_path):
     report = load_backbone(model, str(file))
     assert report.layout == 'own' and len(report.loaded) == report.total
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), source.state_dict().values()))
+
+
+def test_inspect_prints_what_loads_a_users_backbone(tmp_path, monkeypatch):
+    """The arguments are those of the run's config, which is parsed, not run; a file without one says so."""
+    monkeypatch.setitem(MODELS._module_dict, 'Signed', Signed)
+    own = dict(pe_type=['learnable', dict(type='cpe', after=(0,))], pe_joining='lape', init_cfg=dict(type='Xavier'))
+    model = randomise(Signed(**{key: value for key, value in own.items() if key != 'init_cfg'}))
+    weights = {f'backbone.{name}': value for name, value in model.state_dict().items()}
+    config = Config(dict(model=dict(type='A', backbone=dict(type='mmlape.Signed', **own)), data=dict(backbone=dict())))
+    record = record_of(torch.nn.ModuleDict({'backbone': model})).plain()
+    for stored, told in ((config.pretty_text, True), ('model = dict(backbone=exit())', False)):
+        torch.save({'state_dict': weights, 'meta': {KEY: record, 'cfg': stored}}, tmp_path / 'own.pth')
+        found = inspect(tmp_path / 'own.pth')
+        printed = eval(found['to load it'].removeprefix('backbone='))
+        assert ('add those that it was trained with' in found['mind']) != told
+        if told:
+            assert printed == dict(type='mmlape.Signed', **own | {'init_cfg': printed['init_cfg']})
+        loaded = MODELS.build(printed)
+        loaded.init_weights()
+        assert all(torch.equal(a, b) for a, b in zip(loaded.state_dict().values(), model.state_dict().values()))

@@ -160,7 +160,7 @@ def test_float64_agrees_with_float32():
         (dict(interaction_indexes=[[0, 1], [3, 3]]), 'must cover the 4 layers in order'),
         (dict(interaction_indexes=[]), r'interaction_indexes=\[\] must cover the 4 layers'),
         (dict(interaction_indexes=[[0, 3]], vit_feature_source='interaction'), 'needs four interactions, not 1'),
-        (dict(deform_num_heads=5), 'not a multiple of deform_num_heads=5'),
+        (dict(deform_num_heads=5), 'not a multiple of deform_num_heads=5; set deform_num_heads=4$'),
     ],
 )
 def test_what_cannot_work_is_refused(kwargs, message):

@@ -37,6 +37,21 @@ def test_last_and_best_are_kept_apart(tmp_path):
     assert [entry['metrics']['mIoU'] for entry in read_evaluations(tmp_path)] == [5.0, 9.0, None, 7.0]
 
 
+@pytest.mark.parametrize(
+    ('iteration', 'place'),
+    [
+        (0, 'before the first iteration'),
+        (1, 'in iteration 1'),
+        (32, 'in iteration 32'),
+        (33, 'after the last iteration'),
+    ],
+)
+def test_a_run_of_32_iterations_never_fails_in_another(tmp_path, iteration, place):
+    run = RunRecord(tmp_path, dict(max_iters=32))
+    run.iteration = iteration
+    assert run.place == place
+
+
 def test_checkpoints_are_in_the_order_of_training(tmp_path):
     names = ['epoch_10.pth', 'epoch_9_iter_100.pth', 'epoch_9_iter_99.pth', 'epoch_9.pth', 'epoch_1_iter_12.pth']
     for name in (*names[::2], *names[1::2], 'best_mIoU_epoch_11.pth', 'epoch_12.pth.tmp'):

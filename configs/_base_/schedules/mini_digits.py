@@ -2,7 +2,7 @@
 
 _base_ = '../default_runtime.py'
 
-train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=5, val_interval=5)
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=5, val_interval=2)
 val_cfg = dict()
 test_cfg = dict()
 optim_wrapper = dict(

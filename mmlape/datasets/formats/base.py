@@ -46,6 +46,11 @@ def open_image(path: str) -> Image.Image:
     return image
 
 
+def below_here(path: str) -> str:
+    """Say which folder a relative path starts from; '' for an absolute one."""
+    return '' if os.path.isabs(path) else f' below {os.getcwd()}'
+
+
 def looks_truncated(path: str) -> bool:
     """Return whether a local JPEG or PNG file lacks its end marker; cheap, to be confirmed with `open_image`."""
     marker = END_MARKERS.get(os.path.splitext(path)[1].lower())
@@ -283,7 +288,7 @@ class DataSource:
     def require(self, path: str, what: str, exists: Callable[[str], bool] = os.path.isdir) -> None:
         """Raise DataError unless a path of the config is '' or exists."""
         if path and not exists(path):
-            raise DataError(f'{what} {path} of the {self.split} data does not exist. {self.hint()}')
+            raise DataError(f'{what} {path} of the {self.split} data does not exist{below_here(path)}. {self.hint()}')
 
     def match_classes(self, names: Sequence[str], where: str) -> Iterator[DataIssue]:
         """Compare the class names of the data with the config's, which may be a selection in some formats."""

@@ -9,6 +9,7 @@ from mmlape.engine.hooks.evaluation import PerClassHook, SavePredictionsHook, Se
 from mmlape.engine.hooks.features import ImageFeatureHook
 from mmlape.engine.hooks.gradient_norm import GradientNormHook
 from mmlape.engine.hooks.pe_balance import PEBalanceHook
+from mmlape.engine.hooks.progress import ProgressHook
 from mmlape.engine.hooks.run import (
     AccumulationHook,
     BannerHook,
@@ -19,8 +20,8 @@ from mmlape.engine.hooks.run import (
 )
 
 ALWAYS = (
-    'AccumulationHook', 'BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ReseedHook',
-    'RunRecordHook', 'StopHook',
+    'AccumulationHook', 'BannerHook', 'CompileBackboneHook', 'NaNGuardHook', 'PerClassHook', 'ProgressHook',
+    'ReseedHook', 'RunRecordHook', 'StopHook',
 )  # fmt: skip
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     'NaNGuardHook',
     'PEBalanceHook',
     'PerClassHook',
+    'ProgressHook',
     'ReseedHook',
     'RunRecordHook',
     'SavePredictionsHook',

@@ -16,7 +16,7 @@ from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.report import tables
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Report
-from mmlape.experiments.report.figures import draw_curves, plot_classes, plot_differences
+from mmlape.experiments.report.figures import draw_curves, has_intervals, plot_classes, plot_differences
 from mmlape.experiments.report.fractions import fraction_table, plot_fractions
 from mmlape.experiments.report.paper import Quotation
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
@@ -132,17 +132,19 @@ class Part(NamedTuple):
     """A part of a section.
 
     Attributes:
-        kind: 'text', 'list', 'warnings', 'table', 'figure', or 'details', which are closed at first.
+        kind: 'text', 'list', 'warnings', 'table', 'figure', or 'details'.
         content: A text, lines, a frame, the file of a figure, or the parts of details; empty ones are left out.
+        open: Whether details are open at first.
     """
 
     kind: str
     content: Any
     caption: str = ''
+    open: bool = False
 
 
-OPEN = ('Results', 'Differences', 'Curves')
-"""Sections of which the page shows what is not in details; it stays below three screens before others are opened."""
+OPEN = ('Results', 'Differences', 'Curves', 'Images')
+"""Sections that the page shows, without their details unless these are open."""
 
 
 def sections(report: Report, folder: Path) -> dict[str, list[Part]]:
@@ -158,7 +160,7 @@ def sections(report: Report, folder: Path) -> dict[str, list[Part]]:
         'Curves': list(_curves(report, folder)),
         'Classes': list(_classes(report, folder)),
         'Images': [
-            _details(caption, *(Part('figure', str(file), file.stem) for file in files))
+            _details(caption, *(Part('figure', str(file), file.stem) for file in files), open=True)
             for caption, files in report.images.items()
         ],
         'Cost': [Part('table', tables.cost_table(report)), Part('text', COST)],
@@ -178,8 +180,8 @@ def _not_empty(parts: Iterable[Part]) -> list[Part]:
     return [part for part in parts if len(part.content)]
 
 
-def _details(caption: str, *parts: Part) -> Part:
-    return Part('details', _not_empty(parts), caption)
+def _details(caption: str, *parts: Part, open: bool = False) -> Part:
+    return Part('details', _not_empty(parts), caption, open)
 
 
 def _results(report: Report, folder: Path) -> Iterator[Part]:
@@ -195,7 +197,8 @@ def _results(report: Report, folder: Path) -> Iterator[Part]:
 
 def _differences(report: Report, folder: Path) -> Iterator[Part]:
     if figure := plot_differences(report, folder / 'differences.svg'):
-        yield Part('figure', str(figure), 'Differences with their intervals, last evaluation')
+        known = ' with their intervals' if has_intervals(report.comparisons_at('last')) else ''
+        yield Part('figure', str(figure), f'Differences{known}, last evaluation')
     for which in EVALUATIONS:
         if len(table := tables.comparison_table(report, which)):
             about = Part('text', tests(report, which))

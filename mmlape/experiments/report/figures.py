@@ -1,6 +1,6 @@
 """The figures of a report, as SVG: curves with bands over seeds; differences with intervals, also of classes."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from mmlape.evaluation.names import label
 from mmlape.experiments.report.arms import ArmResult
 from mmlape.experiments.report.content import Comparison, Report
-from mmlape.experiments.statistics import INTERVAL
+from mmlape.experiments.statistics import INTERVAL, LEAST
 from mmlape.figures import COLOURS, look, save_figure, tidy, wrapped
 from mmlape.runs.curves import Band, loss_band, metric_band, read_curves
 
@@ -86,7 +86,10 @@ def _draw_band(axes: Axes, band: Band, drawn: dict, place: int, alpha: float) ->
 
 
 def plot_differences(report: Report, path: Path) -> Path | None:
-    """Draw the differences of the last evaluation with both intervals, a panel a metric; return None without any."""
+    """Draw the differences of the last evaluation with both intervals, a panel a metric; return None without any.
+
+    Where too few seeds give no interval at all, the differences stand alone.
+    """
     chosen = [compared for compared in report.comparisons_at('last') if compared.welch.mean is not None]
     if not chosen:
         return None
@@ -97,21 +100,27 @@ def plot_differences(report: Report, path: Path) -> Path | None:
     for axes, metric in zip(panels, metrics):
         axes.set_xlabel(label(metric))
         axes.locator_params(axis='x', nbins=max(2, 8 // len(metrics)))
-    for name, test, shift, ink, marker in (
-        ("Welch's", 'welch', 0.15, COLOURS[0], 'o'),
-        ('paired', 'paired', -0.15, COLOURS[1], 's'),
-    ):
-        panels[0].plot([], [], f'{marker}-', color=ink, label=f'{name} {INTERVAL}')
+    tests = [(f"Welch's {INTERVAL}", 'welch', 0.15, COLOURS[0], 'o-'),
+             (f'paired {INTERVAL}', 'paired', -0.15, COLOURS[1], 's-')]  # fmt: skip
+    if not has_intervals(chosen):
+        tests = [(f'difference, without an interval for fewer than {LEAST} seeds', 'welch', 0.0, COLOURS[0], 'o')]
+    for name, test, shift, ink, marker in tests:
+        panels[0].plot([], [], marker, color=ink, label=name)
         for compared in chosen:
             difference, axes = getattr(compared, test), panels[metrics.index(compared.metric)]
             place = pairs.index((compared.arm, compared.baseline)) + shift
             if difference.low is not None:
                 axes.plot((difference.low, difference.high), (place, place), '-', color=ink, lw=2.4)
             if difference.mean is not None:
-                axes.plot(difference.mean, place, marker, color=ink, ms=5)
+                axes.plot(difference.mean, place, marker[0], color=ink, ms=5)
     title = wrapped(f'points above the baseline {pairs[0][1]}', 90) if single else 'points'
     figure.legend(title=title, loc='outside lower center', ncols=2, frameon=False, fontsize=_TEXT)
     return save_figure(figure, path)
+
+
+def has_intervals(comparisons: Iterable[Comparison]) -> bool:
+    """Check whether there are seeds enough for an interval of one of the differences."""
+    return any(test.low is not None for compared in comparisons for test in (compared.welch, compared.paired))
 
 
 def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> Path:

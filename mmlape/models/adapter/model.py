@@ -93,8 +93,10 @@ class AdapterMixin(nn.Module):
         if vit_feature_source == 'interaction' and len(self.ranges) != 4:
             raise ConfigError(f"vit_feature_source='interaction' needs four interactions, not {len(self.ranges)}")
         if value_dims % deform_num_heads:
+            fitting = next(count for count in range(deform_num_heads, 0, -1) if value_dims % count == 0)
             raise ConfigError(
-                f'embed_dims * deform_ratio = {value_dims} is not a multiple of deform_num_heads={deform_num_heads}'
+                f'embed_dims * deform_ratio = {value_dims} is not a multiple of deform_num_heads={deform_num_heads}; '
+                f'set deform_num_heads={fitting}'
             )
         self.vit_feature_source = vit_feature_source
         self.level_embed = nn.Parameter(torch.randn(3, dims))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import Layout, Tensors, Weights
 from mmlape.checkpoint.loading import LoadOptions, LoadReport, summary_of_resized
-from mmlape.checkpoint.records import mismatch
+from mmlape.checkpoint.records import arguments_in, mismatch
 from mmlape.checkpoint.targets import Target
 from mmlape.errors import CheckpointError
 from mmlape.log import log
@@ -89,8 +89,19 @@ class CheckpointAdapter:
         return Description(rows, {**config, 'init_cfg': dict(type='Pretrained', checkpoint=path)}, notes)
 
     def infer(self, kind: type, weights: Weights) -> Description:
-        """Return what names, shapes and the record of a file tell; arguments only where they are certain or usual."""
-        return Description(dict(weights.recorded), {}, [])
+        """Return what names, shapes and the record of a file tell; arguments only where they are certain or usual.
+
+        By default the arguments are those of the configuration that a run has stored in the file, else those that it
+        records.
+        """
+        rows = dict(weights.recorded)
+        stored = arguments_in(weights.config, self.config_key, kind.__name__)
+        if stored:
+            return Description(rows, stored, [])
+        parameters = signature(kind).parameters
+        recorded = {key: value for key, value in rows.items() if key in parameters}
+        note = f'the file does not tell every argument of {kind.__name__}: add those that it was trained with'
+        return Description(rows, recorded, [note])
 
     def infer_position(self, weights: Weights) -> InferredPosition:
         """Return the position encodings of a file."""

@@ -32,6 +32,7 @@ class JoinedForward(StandIn):
         stream: The PE as each layer receives it, by the layer's number.
         kept: Indices (B, K, 1) of the tokens that patch dropout has kept; None if all are.
         count: Tokens before the dropout.
+        with_gradients: Whether the forward began with gradients.
     """
 
     def __init__(self, model: nn.Module):
@@ -41,6 +42,7 @@ class JoinedForward(StandIn):
         self.stream: dict[int, Stream] = {}
         self.kept: Tensor | None = None
         self.count = 0
+        self.with_gradients = torch.is_grad_enabled()
 
     def _pos_embed(self, x: Tensor):
         """Return what timm's method returns, without the PE in the tokens (B, N, D); x is (B, rows, columns, D)."""
@@ -158,15 +160,31 @@ class JoinedPre(Changed):
         """Run timm's layer on tokens (B, N, D) in one forward of the model.
 
         Raises:
-            ConfigError: If it is called by itself, where the PE would be lost.
+            ConfigError: If it is called by itself, where the PE would be lost, or under reentrant recomputation,
+                where the gradients of the PE would be.
         """
         if run is None:
             raise ConfigError(
                 f'layer {self.number} joins the position embedding, which the model passes on: call the model, its '
                 'forward_features or its forward_intermediates instead of the layer'
             )
-        own, run.stream[self.number + 1] = self.joining.advance(run.stream[self.number], self.pe_norm)
+        pe = run.stream[self.number]
+        own, passed = self.joining.advance(pe, self.pe_norm)
+        if run.with_gradients and not torch.is_grad_enabled():
+            self._check_kept(pe, passed)
+        run.stream[self.number + 1] = passed
         return self.run(x, run.rows(own), *args, **kwargs)
+
+    def _check_kept(self, pe: Stream, passed: Stream) -> None:
+        """Refuse to pass a PE on without its gradients: reentrant recomputation connects the tokens only."""
+        trained = [*_tensors(pe), *([] if self.pe_norm is None else self.pe_norm.parameters())]
+        made_here = {*map(id, _tensors(passed))} - {*map(id, _tensors(pe))}
+        if made_here and any(value.requires_grad for value in trained):
+            raise ConfigError(
+                f'layer {self.number} runs without gradients in a forward that began with them, as reentrant '
+                'recomputation does, and the position embedding would lose its gradients: call '
+                'timm.layers.set_reentrant_ckpt(False), or wrap layers with CheckpointImpl.NO_REENTRANT'
+            )
 
     def run(self, x: Tensor, own: Tensor | None, *args, **kwargs) -> Tensor:
         """Run timm's layer on tokens (B, N, D) with the PE that it joins."""
@@ -181,6 +199,10 @@ class JoinedPost(JoinedPre):
         """Run timm's layer on tokens (B, N, D) with the PE that it joins."""
         x, seen = self.joining.combine(x, own, nn.Identity())
         return self.plain.forward(_Attending(self, seen), x, *args, **kwargs)
+
+
+def _tensors(pe: Stream) -> tuple[Tensor, ...]:
+    return (pe,) if isinstance(pe, Tensor) else pe or ()
 
 
 class _NormedBefore(StandIn):

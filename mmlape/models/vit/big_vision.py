@@ -1,7 +1,8 @@
 """Names and shapes of big_vision's and AugReg's plain ViTs (JAX, ``.npz``), and of Dual PatchNorm's own listing.
 
 Kernels are (in, out), attention is split by head, patches are (row, column, channel). Of the stem with Dual PatchNorm
-only the names ``ln0``, ``dense`` and ``ln1`` are public (DPN, appendix A), so any module may enclose them.
+only the names ``ln0``, ``dense`` and ``ln1`` are public (DPN, appendix A), so any module may enclose them. LiT's and
+SigLIP's files have two towers, of which the one of images is read; a pooling by attention (MAP) belongs to the head.
 """
 
 import re
@@ -18,18 +19,25 @@ from mmlape.models.position.absolute import Sincos2dMoco
 _LEAVES = {'scale': 'weight', 'bias': 'bias', 'kernel': 'weight'}
 HEAD_DIMS = 64
 _DENSE = ('head', 'head_dist', 'pre_logits')
+_MAP_HEAD = 'MAPHead_0/'
+_TOWERS = ('params/img/', 'img/', 'opt/target/', 'params/', '')
+"""What may stand before the names of a ViT, the most special first."""
+SIGN = r'(params/|opt/target/)?(img/)?(Transformer/)?encoderblock(_0)?/'
+"""Matches the beginning of a name in each file, and of none in a tower of texts alone."""
 
 
 def from_jax(tensors: Tensors) -> Tensors:
-    """Translate a file; states of an optimiser beside ``params/`` are marked as another part's."""
-    only_params = any(name.startswith('params/') for name in tensors)
-    out: Tensors = {}
+    """Translate a file; the tower of texts, states of an optimiser and a MAP head are marked as another part's."""
+    tower = next(prefix for prefix in _TOWERS if any(name.startswith(prefix) for name in tensors))
+    image = {name.removeprefix(tower): value for name, value in tensors.items() if name.startswith(tower)}
+    out: Tensors = {f'/{name}': value for name, value in tensors.items() if not name.startswith(tower)}
+    # a map behind MAP, or into the space that both towers share, reads no token of the ViT
+    others = _DENSE if tower.endswith('img/') or any(name.startswith(_MAP_HEAD) for name in image) else ()
     qkv: dict[str, Tensors] = {}
-    for key, value in tensors.items():
-        name = key.removeprefix('params/')
+    for name, value in _unstacked(image).items():
         layer = re.match(r'(?:Transformer/)?encoderblock_(\d+)/(.*)', name)
         module, _, leaf = name.rpartition('/')
-        if only_params and name == key:
+        if name.startswith(_MAP_HEAD) or module in others:
             out[f'/{name}'] = value
         elif layer:
             _layer(out, qkv, f'blocks.{layer[1]}', layer[2], value)
@@ -53,6 +61,18 @@ def from_jax(tensors: Tensors) -> Tensors:
             out[f'{prefix}.attn.qkv.{leaf}'] = torch.cat(
                 [parts[f'{part}.{leaf}'] for part in ('query', 'key', 'value')]
             )
+    return out
+
+
+def _unstacked(tensors: Tensors) -> Tensors:
+    """Return tensors of layers that a scan has stacked, (L, ...), as those of each layer."""
+    out: Tensors = {}
+    for name, value in tensors.items():
+        stacked = re.match(r'((?:Transformer/)?encoderblock)(/.*)', name)
+        if stacked:
+            out |= {f'{stacked[1]}_{number}{stacked[2]}': own for number, own in enumerate(value)}
+        else:
+            out[name] = value
     return out
 
 

@@ -64,9 +64,9 @@ def is_gated(weights: Weights) -> bool:
 
 
 def is_clip(weights: Weights) -> bool:
-    """Check for CLIP's stem: no bias (read as zeros), and a norm after the PE."""
-    tensors = weights.tensors
-    return weights.layout != 'mmseg' and 'norm_pre.weight' in tensors and not tensors['patch_embed.proj.bias'].any()
+    """Check for CLIP's stem: no bias (read as zeros), and a norm after the PE; DINOv2's adapter may have both, too."""
+    tensors, other = weights.tensors, weights.layout == 'mmseg' or is_adapter(weights)
+    return not other and 'norm_pre.weight' in tensors and not tensors['patch_embed.proj.bias'].any()
 
 
 class ViTCheckpointAdapter(CheckpointAdapter):

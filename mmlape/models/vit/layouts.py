@@ -7,7 +7,8 @@ BEiTv2), 'uni-perceiver', the official adapters over those or ours ('vit-adapter
 
 BEiT's pretraining has one bias table for all layers, which each layer gets a copy of; stored indices of tables follow
 from their size, and are left out. Uni-Perceiver's PE is the sum of a table of places and, for one image, the first of
-eight rows for times; what belongs to other inputs is left out.
+eight rows for times; what belongs to other inputs is left out, and the vector of the kind of input, which the public
+adapter does not add.
 
 vit-pytorch's stem has both norms of Dual PatchNorm, and patches of (row, column, channel). open_clip's
 ``input_patchnorm`` has LN0 only, patches of (channel, row, column), as a convolution's weight has them, and CLIP's own
@@ -24,7 +25,7 @@ from mmlape.models.base.tensor_names import TensorNames, with_batch_axis
 from mmlape.models.grid import Grid, square_grid
 from mmlape.models.position import AbsolutePosition
 from mmlape.models.position.relative_bias import INDEX, TABLE
-from mmlape.models.vit.big_vision import from_jax, other_heads, patch_side, stem_order, to_big_vision
+from mmlape.models.vit.big_vision import SIGN, from_jax, other_heads, patch_side, stem_order, to_big_vision
 
 TOKENS = ('cls_token', 'dist_token', 'reg_token')
 NAMES = TensorNames()
@@ -145,7 +146,7 @@ _UNI_PERCEIVER = (
     (r'^(visual|video)_embed\.embeddings_norm\.', 'norm_pre.'),
     (r'^(visual|video)_embed\.(embeddings|patch_embed\.proj)\.', 'patch_embed.proj.'),
     (r'^(visual|video)_embed\.(embeddings_st_pos|patch_embed)\.', ''),
-    (r'^(?=token_embed|loss_prepare|.*\.loss_prepare)', '/'),
+    (r'^(?=token_embed|loss_prepare|.*\.loss_prepare|(visual|video)_embed\.embeddings_type\.)', '/'),
 )
 
 
@@ -253,7 +254,7 @@ LAYOUTS = (
     Layout(DINOV2_GIANT, (r'blocks\.0\.mlp\.w12\.', r'patch_embed\.proj\.'), _from_dinov2),
     Layout('mmpretrain', (r'layers\.0\.attn\.qkv\.', r'patch_embed\.projection\.'), _from_mmpretrain),
     Layout('mmseg', (r'layers\.0\.attn\.attn\.in_proj_weight', r'patch_embed\.projection\.weight'), _from_mmseg),
-    Layout('jax', (r'(params/)?(Transformer/)?encoderblock_0/',), from_jax, IMAGES_OF_JAX),
+    Layout('jax', (SIGN,), from_jax, IMAGES_OF_JAX),
     Layout('vit-pytorch', (r'to_patch_embedding\.2\.', r'transformer\.layers\.0\.0\.to_qkv\.'), _from_vit_pytorch),
     Layout('open_clip', (r'(visual\.)?conv1\.weight', r'(visual\.)?transformer\.resblocks\.0\.'), _from_open_clip),
 )
