@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from mmlape import __version__
 from mmlape.commands import COMMANDS
-from mmlape.errors import MMLaPEError
+from mmlape.errors import MMLaPEError, failed_import, shown
 from mmlape.quiet import debugging, quiet_stack
 
 
@@ -22,7 +22,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: 0, what the sub-command returned, 1 after an error that was printed, 2 for bad usage, 130
         after an interrupt. `MMLAPE_DEBUG=1` lets errors through with their traceback.
     """
-    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _command(list(sys.argv[1:] if argv is None else argv))
+    except KeyboardInterrupt:  # while the stack is imported; `_run` has what follows
+        print('mmlape: interrupted', file=sys.stderr)
+        return 130
+
+
+def _command(argv: Sequence[str]) -> int:
+    """Run the sub-command that a command line names, or print help or version."""
     if not argv or argv[0] in ('-h', '--help'):
         print(usage())
         return 0 if argv else 2
@@ -58,20 +66,23 @@ def _run(run, args: argparse.Namespace) -> int:
         if getattr(args, 'trust_checkpoint', False):
             importlib.import_module('mmlape.checkpoint.reading').trust_checkpoints()
         return run(args) or 0
-    except (MMLaPEError, ImportError) as error:
+    except MMLaPEError as error:
         if debugging():
             raise
-        known = _stack_error() if isinstance(error, ImportError) else error
-        if known is None:
-            raise
         sys.stdout.flush()
-        print(f'mmlape: error: {known}', file=sys.stderr)
+        print(f'mmlape: error: {error}', file=sys.stderr)
         return 1
     except (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
         if error.filename is None or debugging():
             raise
         sys.stdout.flush()
         print(f'mmlape: error: {error.filename}: {error.strerror}', file=sys.stderr)
+        return 1
+    except Exception as error:
+        if debugging() or not failed_import(error):
+            raise
+        sys.stdout.flush()
+        print(f'mmlape: error: {_stack_error() or _unknown_import(error)}', file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print('mmlape: interrupted', file=sys.stderr)
@@ -89,6 +100,11 @@ def _stack_error() -> MMLaPEError | None:
     except MMLaPEError as error:
         return error
     return None
+
+
+def _unknown_import(error: Exception) -> str:
+    """Return one line about a package that is installed in a supported version and does not import."""
+    return f'{shown(error)}; `mmlape doctor` checks the installation, MMLAPE_DEBUG=1 shows the traceback'
 
 
 def usage() -> str:

@@ -1,7 +1,13 @@
 """Where configs, studies and tools are (`.mim`, OpenMMLab's convention), and their prefix `mmlape::`."""
 
+import contextlib
 import difflib
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import ModuleType
 
 from mmlape.errors import ConfigError
 
@@ -37,9 +43,48 @@ def config_path(name: str) -> str:
 
 
 def register_prefix() -> None:
-    """Add `mmlape::` to the packages whose configs MMEngine finds by prefix, in `_base_` and in `mmengine.hub`."""
-    try:
-        from mmengine.config.utils import MODULE2PACKAGE
-    except Exception:  # missing or broken: `mmlape doctor` and the set-up import this package too
-        return
-    MODULE2PACKAGE['mmlape'] = 'mmlape'
+    """Add `mmlape::` to the packages whose configs MMEngine finds by prefix, in `_base_` and in `mmengine.hub`.
+
+    MMEngine is not imported for it: the prefix is added when it is.
+    """
+    imported = sys.modules.get(_PrefixFinder.module)
+    if imported:
+        add_prefix(imported)
+    elif _PrefixFinder not in sys.meta_path:
+        sys.meta_path.insert(0, _PrefixFinder)
+
+
+def add_prefix(module: ModuleType) -> None:
+    """Add the prefix to `mmengine.config.utils`, and correct the distribution of `mmseg::` where it is the fork's.
+
+    MMEngine takes mmseg for missing without the distribution that it knows, and `mmengine.hub` then installs that one
+    over the fork's files.
+    """
+    module.MODULE2PACKAGE['mmlape'] = 'mmlape'
+    for distribution in (module.MODULE2PACKAGE['mmseg'], 'onedl-mmsegmentation'):
+        with contextlib.suppress(PackageNotFoundError):
+            version(distribution)
+            module.MODULE2PACKAGE['mmseg'] = distribution
+            return
+
+
+class _PrefixFinder:
+    """Finds `mmengine.config.utils` where Python does, and adds the prefix once it is imported."""
+
+    module = 'mmengine.config.utils'
+
+    @classmethod
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != cls.module:
+            return None
+        sys.meta_path.remove(cls)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_add(module: ModuleType) -> None:
+                execute(module)
+                add_prefix(module)
+
+            spec.loader.exec_module = execute_and_add  # type: ignore[method-assign]
+        return spec
