@@ -24,7 +24,7 @@ oldest() {
     "$venv/bin/python" - "$@" <<'PY'
 import runpy, sys
 packages = runpy.run_path('mmlape/environment/packages.py')['PACKAGES']
-print('\n'.join(f'{packages[name].distributions[-1]}=={packages[name].oldest}' for name in sys.argv[1:]))
+print('\n'.join(f'{packages[name].distributions[:2][-1]}=={packages[name].oldest}' for name in sys.argv[1:]))
 PY
 }
 

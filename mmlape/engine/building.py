@@ -1,6 +1,7 @@
 """What MMEngine and torch raise while they build a part of a configuration, as one line that names its key."""
 
 import contextlib
+import traceback
 from collections.abc import Iterator
 
 from mmengine.config import Config
@@ -22,7 +23,14 @@ def building(cfg: Config, key: str) -> Iterator[None]:
     except Exception as error:
         if failed_import(error) or kind_of(error) is not ERROR:
             raise
-        raise ConfigError(f'{cfg.filename}: {key} cannot be built: {shown(error)}') from error
+        raise ConfigError(f'{cfg.filename}: {key}{_innermost(error)} cannot be built: {shown(error)}') from error
+
+
+def _innermost(error: Exception) -> str:
+    """Return ' (TYPE)' of the innermost part whose class a registry was building; '' if there was none."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == 'build_from_cfg']
+    kinds = [(frame.f_locals.get('cfg') or {}).get('type') for frame in frames]
+    return f' ({getattr(kinds[-1], "__name__", kinds[-1])})' if kinds else ''
 
 
 def positive_number(cfg: Config, key: str, default: int | None = None) -> int:

@@ -9,7 +9,7 @@ from mmengine.config import Config
 
 from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.formats.base import DataSource
-from mmlape.engine.building import positive_number
+from mmlape.engine.building import building, positive_number
 from mmlape.engine.config import config_name
 from mmlape.engine.distributed.sharding import distribution
 from mmlape.engine.optim import set_amp
@@ -138,7 +138,8 @@ def plan_run(
     """
     require_keys(cfg, TRAIN_KEYS, 'trained')
     work_dir = default_work_dir(cfg, work_dir)
-    check_schedule(cfg)
+    with building(cfg, 'param_scheduler'):
+        check_schedule(cfg)
     if ((cfg.get('default_hooks') or {}).get('checkpoint') or {}).get('out_dir'):
         raise ConfigError(
             'default_hooks.checkpoint.out_dir: checkpoints are saved in the work dir, where --resume looks for them; '

@@ -34,7 +34,7 @@ from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_t
 from mmlape.engine.optim import InitialModel, group_parameters, quiet_logger
 from mmlape.engine.plan import RunPlan
 from mmlape.engine.seeding import Batches, seeded_dataloader, set_random_states
-from mmlape.errors import CheckpointError, MMLaPEError, NotFiniteError
+from mmlape.errors import CheckpointError, ConfigError, MMLaPEError, NotFiniteError
 from mmlape.files import atomic_path
 from mmlape.runs.failures import StopRequest, init_worker
 from mmlape.runs.record import RunRecord
@@ -75,9 +75,12 @@ class Runner(_Runner):
     stop: StopRequest
     diff_rank_seed: bool
 
-    def __init__(self, *args, initial: InitialModel | None = None, **kwargs) -> None:
+    def __init__(self, *args, cfg: Config, initial: InitialModel | None = None, **kwargs) -> None:
         self.initial = initial
-        super().__init__(*args, **kwargs)
+        # work dir and checkpoints get the plain transforms, which the inferencers of the MM packages look for
+        stored = copy.deepcopy(cfg)
+        guard_loading(cfg)  # the data loaders among the other arguments are parts of it
+        super().__init__(*args, cfg=stored, **kwargs)
 
     @classmethod
     def of_run(
@@ -85,7 +88,6 @@ class Runner(_Runner):
     ) -> 'Runner':
         """Build the runner of a training run: complete the plan's configuration with what every run has."""
         cfg = plan.cfg
-        guard_loading(cfg, plan.sources)
         cfg.work_dir, cfg.launcher = str(plan.work_dir), launcher
         cfg.resume = start.checkpoint is not None
         if start.checkpoint:
@@ -170,6 +172,12 @@ class Runner(_Runner):
                 if isinstance(given, dict | list):
                     with building(self.cfg, f'{split}_{part}'):
                         setattr(self, f'_{split}_{part}', build_part(given))
+            loader = vars(self)[f'_{split}_dataloader']
+            if isinstance(loader, DataLoader) and not len(loader):
+                raise ConfigError(
+                    f'{self.cfg.filename}: {split}_dataloader has no batch: its {len(loader.dataset)} images do not '
+                    f'fill one of {split}_dataloader.batch_size={self.cfg[f"{split}_dataloader"].batch_size}'
+                )
         with building(self.cfg, f'{split}_cfg'):
             return build(loop)
 

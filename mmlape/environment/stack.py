@@ -142,5 +142,6 @@ def require_stack() -> None:
     problems = merged([problem for problem in results if problem])
     if problems:
         lines = [f'  {problem}' for problem in problems]
-        lines.append(f'  or everything at once: {everything_line()}')
+        if everything := everything_line():
+            lines.append(f'  or everything at once: {everything}')
         raise StackError('\n'.join(['the stack cannot be used (`mmlape doctor` tells more):', *lines]))
