@@ -80,7 +80,9 @@ def test_retarget_ade_without_class_list_keeps_the_config_and_warns(mini, capsys
 def test_the_classes_of_a_recipe_are_not_taken_for_those_of_other_data(mini):
     (mini / 'ade/classes.txt').unlink()
     cfg = ade_cfg('data/ade', type='BaseSegDataset', metainfo=dict(classes=('zero', 'one', 'two')), num_classes=3)
-    with pytest.raises(DataError, match='classes.txt does not exist, .* 3 classes of the config, zero, one, two: write'):
+    with pytest.raises(
+        DataError, match='classes.txt does not exist, .* 3 classes of the config, zero, one, two: write'
+    ):
         retarget_data(cfg, mini / 'ade')
 
 

@@ -74,7 +74,8 @@ def test_the_titles_of_a_study_and_its_arms_are_in_every_format(tmp_path):
             config = str(tmp_path / f'norms-{arm}.py')
             write_run(tmp_path / 'work' / arm, seed, 40.0 + seed, config=config)
     report, files = report_work_dir(tmp_path / 'work')
-    assert report.title == 'Parts of a norm' and [result.title for result in report.results] == ['Only the scale', '']
+    titles = {'rms': 'Only the scale', 'dual': ''}
+    assert report.title == 'Parts of a norm' and {one.name: one.title for one in report.results} == titles
     for name in ('index.html', 'report.md', 'latex/tables.tex', 'report.json'):
         file = next(file for file in files if file.name == name.rpartition('/')[2])
         assert 'Only the scale' in file.read_text(), name
