@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from mmlape import __version__
 from mmlape.commands import COMMANDS, fill_parser, module_of
-from mmlape.errors import MMLaPEError
+from mmlape.errors import MMLaPEError, failed_import, shown
 from mmlape.mim import resolve_path
 from mmlape.quiet import debugging, quiet_stack
 
@@ -33,6 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _stdout_is_closed():
             raise
         return 141  # what a shell gives a program that SIGPIPE ends
+    except KeyboardInterrupt:  # while the stack is imported; `_run` has what follows
+        print('mmlape: interrupted', file=sys.stderr)
+        return 130
 
 
 def _command(argv: Sequence[str]) -> int:
@@ -84,7 +87,7 @@ def _run(run, args: argparse.Namespace) -> int:
         if getattr(args, 'trust_checkpoint', False):
             importlib.import_module('mmlape.checkpoint.reading').trust_checkpoints()
         return run(args) or 0
-    except (MMLaPEError, ImportError) as error:
+    except MMLaPEError as error:
         return _stop(error)
     except (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
         if error.filename is None or debugging():
@@ -92,6 +95,10 @@ def _run(run, args: argparse.Namespace) -> int:
         sys.stdout.flush()
         print(f'mmlape: error: {error.filename}: {error.strerror}', file=sys.stderr)
         return 1
+    except Exception as error:
+        if not failed_import(error):
+            raise
+        return _stop(error)
     except KeyboardInterrupt:
         print('mmlape: interrupted', file=sys.stderr)
         return 130
@@ -108,17 +115,17 @@ def _check_config(args: argparse.Namespace) -> None:
         resolve_path(config)
 
 
-def _stop(error: MMLaPEError | ImportError) -> int:
-    """Print an error, or what is wrong with the stack if an import failed; raise what nobody can explain."""
-    known = _stack_error(error) if isinstance(error, ImportError) else error
-    if known is None or debugging():
+def _stop(error: Exception) -> int:
+    """Print an error of this package, or what is wrong with the stack if an import failed."""
+    if debugging():
         raise error
+    known = error if isinstance(error, MMLaPEError) else _stack_error(error) or _unknown_import(error)
     sys.stdout.flush()
     print(f'mmlape: error: {known}', file=sys.stderr)
     return 1
 
 
-def _stack_error(error: ImportError) -> MMLaPEError | None:
+def _stack_error(error: Exception) -> MMLaPEError | None:
     """Return the error of the installed stack, the usual cause of a failed import; None if it has none."""
     from mmlape.environment.stack import missing_extra, require_stack
 
@@ -130,6 +137,11 @@ def _stack_error(error: ImportError) -> MMLaPEError | None:
     except MMLaPEError as problem:
         return problem
     return None
+
+
+def _unknown_import(error: Exception) -> str:
+    """Return one line about a package that is installed in a supported version and does not import."""
+    return f'{shown(error)}; `mmlape doctor` checks the installation, MMLAPE_DEBUG=1 shows the traceback'
 
 
 def usage() -> str:

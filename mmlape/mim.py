@@ -1,9 +1,11 @@
 """Where configs, studies and tools are (`.mim`, OpenMMLab's convention), and their prefix `mmlape::`."""
 
+import contextlib
 import difflib
 import importlib.util
 import sys
 from importlib.machinery import ModuleSpec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 
@@ -75,8 +77,17 @@ def register_prefix() -> None:
 
 
 def add_prefix(module: ModuleType) -> None:
-    """Add the prefix to `mmengine.config.utils`."""
+    """Add the prefix to `mmengine.config.utils`, and correct the distribution of `mmseg::` where it is the fork's.
+
+    MMEngine takes mmseg for missing without the distribution that it knows, and `mmengine.hub` then installs that one
+    over the fork's files.
+    """
     module.MODULE2PACKAGE['mmlape'] = 'mmlape'
+    for distribution in (module.MODULE2PACKAGE['mmseg'], 'onedl-mmsegmentation'):
+        with contextlib.suppress(PackageNotFoundError):
+            version(distribution)
+            module.MODULE2PACKAGE['mmseg'] = distribution
+            return
 
 
 class _PrefixFinder:

@@ -621,8 +621,8 @@ BY_FILE = {
         ('study: a finished run of other processes', "run.finished and run.identity['world_size'] != self.processes",
          'False'),
         ('study: mixed software', "if planned.action != 'skip' or self.options", 'if True or self.options'),
-        ('study: changes of the config are lost', "['--cfg-options', *arm.cfg_options] if arm.cfg_options else []",
-         '[]'),
+        ('study: changes of the config are lost', "('--cfg-options', *arm.cfg_options) if arm.cfg_options else ()",
+         '()'),
         ('study: another seed is trained', "'--seed', str(seed)", "'--seed', str(self.seeds[0])"),
         ('arms: an option is lost in a study', 'study.reference(arm), tuple(cfg_options))', 'study.reference(arm), ())'),
         ('arms: chosen by their beginning', 'fnmatch.fnmatchcase(arm.name, pattern) for pattern in patterns',
@@ -1012,7 +1012,8 @@ BY_FILE = {
         ('page: red and blue exchanged', 'return mmcv.bgr2rgb(np.ascontiguousarray(image))', 'return np.ascontiguousarray(image)'),
     ],
     'mmlape/analysis/config_values.py': [
-        ('values: the file of the deepest base loses', 'if key in sources and sources[key][0] == value:\n', 'if key in sources:\n'),
+        ('values: the file of the deepest base loses', 'if key in sources and sources[key][0] == value and not', 'if key in sources and not'),
+        ('values: a base with an equal value is named', ' and not _assigns(assigned, key.split(\'.\'))', ''),
     ],
     'mmlape/experiments/report/tables.py': [
         ('report: parameters in Mi', "number(count and count / 1e6, '.3f')", "number(count and count / 2**20, '.3f')"),

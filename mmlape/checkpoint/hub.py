@@ -216,7 +216,7 @@ def _hub(repository: str) -> Iterator:
         import huggingface_hub
         import huggingface_hub.errors
     except ImportError as error:
-        raise CheckpointError("huggingface_hub is not installed: pip install 'mmlape[hub]'") from error
+        raise CheckpointError('huggingface_hub is not installed: pip install huggingface_hub') from error
     try:
         yield huggingface_hub
     except CheckpointError:

@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from mmlape.errors import ConfigError
-    from mmlape.experiments.multi_seed import average_arms, run_study
+    from mmlape.experiments.multi_seed import average_arms, run_study, show_arms
     from mmlape.experiments.study import Arm, Study, choose, on_fractions, read_arms
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -112,10 +112,12 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError('nothing to train: name a STUDY or CONFIG, or --arm NAME CONFIG')
     arms = choose(arms, args.arms) if args.arms else arms
     arms = on_fractions(arms, args.fractions) if args.fractions else arms
-    work_dir, seeds = args.work_dir or work_dir, args.seeds or seeds
+    work_dir, seeds = args.work_dir or work_dir, args.seeds or seeds or SEEDS
     if args.aggregate_only:
         return average_arms(arms, work_dir, args.seeds, '--allow-different-software' in args.extra)
-    study = Study(arms, seeds or SEEDS, work_dir, args.processes, args.extra)
+    if args.dry_run:
+        show_arms(arms, work_dir, seeds, args.extra)
+    study = Study(arms, seeds, work_dir, args.processes, args.extra)
     try:
         return run_study(study, make_launcher(args), args.dry_run, not args.no_wait)
     except KeyboardInterrupt:

@@ -16,7 +16,6 @@ from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.console import console
 from mmlape.datasets.checks import check_data
 from mmlape.datasets.sources import iter_unwrapped
-from mmlape.datasets.transforms import guard_loading
 from mmlape.engine import hooks
 from mmlape.engine.distributed.processes import init_processes, on_every_process, on_main_process
 from mmlape.engine.distributed.sharding import distribution, set_model_wrapper
@@ -89,7 +88,6 @@ def test(
     if predictions:
         cfg.custom_hooks.append(dict(type='mmlape.SavePredictionsHook', out_dir=str(predictions)))
     set_model_wrapper(cfg, distribution(cfg))
-    guard_loading(cfg)
     parts = copy.deepcopy(cfg)
     for key in NOT_TESTED:
         parts[key] = None

@@ -18,6 +18,7 @@ from mmengine.runner.amp import autocast
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from mmlape.engine.building import building
 from mmlape.engine.paramwise import parameter_rules
 from mmlape.engine.seeding import isolated, random_states
 from mmlape.errors import ConfigError
@@ -115,7 +116,8 @@ def build_model(cfg: Config) -> nn.Module:
     model_cfg = copy.deepcopy(cfg.model)  # mmpretrain's classifiers write defaults into their data preprocessor's
     if cfg.get('data_preprocessor') and 'data_preprocessor' not in model_cfg:
         model_cfg = dict(model_cfg, data_preprocessor=cfg.data_preprocessor)
-    return ROOT_MODELS.build(model_cfg)
+    with building(cfg, 'model'):
+        return ROOT_MODELS.build(model_cfg)
 
 
 class InitialModel(NamedTuple):
@@ -142,7 +144,7 @@ def parameter_groups(cfg: Config) -> list[ParameterGroup]:
         wrapper_cfg['type'] = 'OptimWrapper'
         for key in ('dtype', 'loss_scale'):
             wrapper_cfg.pop(key, None)
-    with quiet_logger():
+    with quiet_logger(), building(cfg, 'optim_wrapper'):
         built = build_optim_wrapper(model, wrapper_cfg)
     return group_parameters(model, built, parameter_rules(model, wrapper_cfg))
 

@@ -9,6 +9,7 @@ from mmengine.config import Config
 
 from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.formats.base import DataSource
+from mmlape.engine.building import building, positive_number
 from mmlape.engine.config import config_name
 from mmlape.engine.distributed.sharding import distribution
 from mmlape.engine.optim import set_amp
@@ -58,8 +59,8 @@ def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tupl
         ConfigError: The batch is not the recipe's and no policy was chosen; the message shows all three, computed. Or
             the chosen one is not possible.
     """
-    accumulation = int(cfg.optim_wrapper.get('accumulative_counts', 1))
-    batch = Batch(world_size, int(cfg.train_dataloader.batch_size), accumulation)
+    accumulation = positive_number(cfg, 'optim_wrapper.accumulative_counts', default=1)
+    batch = Batch(world_size, positive_number(cfg, 'train_dataloader.batch_size'), accumulation)
     scale = cfg.get('auto_scale_lr') or {}
     base = scale.get('base_batch_size')
     if not base:
@@ -137,7 +138,8 @@ def plan_run(
     """
     require_keys(cfg, TRAIN_KEYS, 'trained')
     work_dir = default_work_dir(cfg, work_dir)
-    check_schedule(cfg)
+    with building(cfg, 'param_scheduler'):
+        check_schedule(cfg)
     if ((cfg.get('default_hooks') or {}).get('checkpoint') or {}).get('out_dir'):
         raise ConfigError(
             'default_hooks.checkpoint.out_dir: checkpoints are saved in the work dir, where --resume looks for them; '

@@ -6,7 +6,7 @@ import functools
 import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -18,6 +18,7 @@ from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from mmengine.runner import Runner as _Runner
 from mmengine.runner.base_loop import BaseLoop
+from mmengine.visualization import Visualizer
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -28,11 +29,12 @@ from mmlape.checkpoint.records import KEY, record_of
 from mmlape.datasets.fraction import data_fraction, with_fraction
 from mmlape.datasets.transforms import guard_loading
 from mmlape.engine import hooks
+from mmlape.engine.building import building
 from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_tensor, set_model_wrapper
 from mmlape.engine.optim import InitialModel, group_parameters, quiet_logger
 from mmlape.engine.plan import RunPlan
 from mmlape.engine.seeding import Batches, seeded_dataloader, set_random_states
-from mmlape.errors import CheckpointError, MMLaPEError, NotFiniteError
+from mmlape.errors import CheckpointError, ConfigError, MMLaPEError, NotFiniteError
 from mmlape.files import atomic_path
 from mmlape.runs.failures import StopRequest, init_worker
 from mmlape.runs.record import RunRecord
@@ -73,9 +75,12 @@ class Runner(_Runner):
     stop: StopRequest
     diff_rank_seed: bool
 
-    def __init__(self, *args, initial: InitialModel | None = None, **kwargs) -> None:
+    def __init__(self, *args, cfg: Config, initial: InitialModel | None = None, **kwargs) -> None:
         self.initial = initial
-        super().__init__(*args, **kwargs)
+        # work dir and checkpoints get the plain transforms, which the inferencers of the MM packages look for
+        stored = copy.deepcopy(cfg)
+        guard_loading(cfg)  # the data loaders among the other arguments are parts of it
+        super().__init__(*args, cfg=stored, **kwargs)
 
     @classmethod
     def of_run(
@@ -83,7 +88,6 @@ class Runner(_Runner):
     ) -> 'Runner':
         """Build the runner of a training run: complete the plan's configuration with what every run has."""
         cfg = plan.cfg
-        guard_loading(cfg, plan.sources)
         cfg.work_dir, cfg.launcher = str(plan.work_dir), launcher
         cfg.resume = start.checkpoint is not None
         if start.checkpoint:
@@ -127,9 +131,12 @@ class Runner(_Runner):
             torch.use_deterministic_algorithms(True, warn_only=True)
 
     @staticmethod
-    def build_dataloader(*args, **kwargs) -> DataLoader:
+    def build_dataloader(dataloader: DataLoader | dict, *args, **kwargs) -> DataLoader:
         """Build a data loader whose workers leave SIGTERM to this process; samplers have one seed on every process."""
-        built = _Runner.build_dataloader(*args, **{**kwargs, 'diff_rank_seed': False})
+        if isinstance(dataloader, dict) and not dataloader.get('num_workers'):
+            only_of_workers = ('persistent_workers', 'prefetch_factor')  # which torch refuses without any
+            dataloader = {key: value for key, value in dataloader.items() if key not in only_of_workers}
+        built = _Runner.build_dataloader(dataloader, *args, **{**kwargs, 'diff_rank_seed': False})
         built.worker_init_fn = functools.partial(init_worker, built.worker_init_fn)
         return built
 
@@ -141,10 +148,55 @@ class Runner(_Runner):
                 dataset = with_fraction(loader['dataset'], fraction, self.seed, self.plan.batch.total)
                 loader = type(loader)(loader, dataset=dataset)
             self._train_dataloader = seeded_dataloader(loader)
-        built = super().build_train_loop(loop)
+        built = self._build_loop('train', super().build_train_loop, loop)
         if isinstance(built, IterBasedTrainLoop) and hasattr(built.dataloader.batch_sampler, 'skip'):
             built.dataloader_iterator = Batches(built.dataloader)
         return built
+
+    def build_val_loop(self, loop: BaseLoop | dict) -> BaseLoop:
+        """Build the loop of evaluations while training."""
+        return self._build_loop('val', super().build_val_loop, loop)
+
+    def build_test_loop(self, loop: BaseLoop | dict) -> BaseLoop:
+        """Build the loop of a test."""
+        return self._build_loop('test', super().build_test_loop, loop)
+
+    def _build_loop(self, split: str, build: Callable, loop: BaseLoop | dict) -> BaseLoop:
+        """Build data loader and evaluator of a split, then its loop, which would build them without naming the key."""
+        if not isinstance(loop, BaseLoop):
+            for part, build_part in (
+                ('dataloader', functools.partial(self.build_dataloader, seed=self.seed)),
+                ('evaluator', self.build_evaluator),
+            ):
+                given = vars(self).get(f'_{split}_{part}')
+                if isinstance(given, dict | list):
+                    with building(self.cfg, f'{split}_{part}'):
+                        setattr(self, f'_{split}_{part}', build_part(given))
+            loader = vars(self)[f'_{split}_dataloader']
+            if isinstance(loader, DataLoader) and not len(loader):
+                raise ConfigError(
+                    f'{self.cfg.filename}: {split}_dataloader has no batch: its {len(loader.dataset)} images do not '
+                    f'fill one of {split}_dataloader.batch_size={self.cfg[f"{split}_dataloader"].batch_size}'
+                )
+        with building(self.cfg, f'{split}_cfg'):
+            return build(loop)
+
+    def build_param_scheduler(self, scheduler: dict | list) -> list | dict:
+        """Build the schedulers."""
+        with building(self.cfg, 'param_scheduler'):
+            return super().build_param_scheduler(scheduler)
+
+    def register_hooks(self, default_hooks: dict | None = None, custom_hooks: list | None = None) -> None:
+        """Build the hooks."""
+        with building(self.cfg, 'default_hooks'):
+            self.register_default_hooks(default_hooks)
+        with building(self.cfg, 'custom_hooks'):
+            self.register_custom_hooks(custom_hooks or [])
+
+    def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
+        """Build the visualiser."""
+        with building(self.cfg, 'visualizer'):
+            return super().build_visualizer(visualizer)
 
     def resume(self, *args, **kwargs) -> None:
         """Resume from a checkpoint, also from one in the middle of an epoch."""
@@ -170,7 +222,7 @@ class Runner(_Runner):
         """Build the optimiser and log one line per group, not three per parameter."""
         if isinstance(optim_wrapper, OptimWrapper):
             return optim_wrapper
-        with quiet_logger():
+        with quiet_logger(), building(self.cfg, 'optim_wrapper'):
             built = super().build_optim_wrapper(optim_wrapper)
         for group in group_parameters(self.bare_model, built):
             self.logger.info(f'optimiser group: {group}')

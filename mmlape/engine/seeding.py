@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from mmengine.dataset import InfiniteSampler
 from mmengine.dist import get_dist_info
 from mmengine.registry import DATA_SAMPLERS, DATASETS
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
@@ -131,9 +132,13 @@ class SeededSampler(Sampler):
         self.rank, self.world_size = get_dist_info()
 
     def __iter__(self) -> Iterator[SeededIndex]:
-        for number, index in zip(itertools.count(self.start), self.sampler):
+        for number, index in zip(itertools.count(self.start), self._indices()):
             position = number * self.world_size + self.rank
             yield SeededIndex(index, derive_seed(self.seed, self.epoch, position))
+
+    def _indices(self) -> Iterator[int]:
+        """Return the inner sampler's indices from the first one that is yielded."""
+        return iter(self.sampler)
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -151,7 +156,14 @@ class SeededSampler(Sampler):
 
 
 class SeededInfiniteSampler(SeededSampler):
-    """The same for an endless sampler, which has no epochs and can start anywhere."""
+    """The same for MMEngine's endless sampler, which has no epochs and can start anywhere.
+
+    Every pass is a stream of its own. MMEngine's sampler has a single one, which is at its end for all as soon as a
+    data loader drops a pass; its older versions make such a pass themselves, and cannot skip.
+    """
+
+    def _indices(self) -> Iterator[int]:
+        return itertools.islice(self.sampler._indices_of_rank(), self.start, None)
 
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: an endless stream has no epochs."""
@@ -159,13 +171,12 @@ class SeededInfiniteSampler(SeededSampler):
     def skip(self, num_samples: int) -> None:
         """Skip ``num_samples`` samples of this rank without loading them."""
         self.start = num_samples
-        self.sampler.skip(num_samples)
 
 
 def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int) -> Sampler:
     """Build an MMEngine sampler and wrap it."""
     inner = DATA_SAMPLERS.build(sampler, default_args=dict(dataset=dataset, seed=seed))
-    return (SeededInfiniteSampler if hasattr(inner, 'skip') else SeededSampler)(inner, seed)
+    return (SeededInfiniteSampler if isinstance(inner, InfiniteSampler) else SeededSampler)(inner, seed)
 
 
 class SkippingBatchSampler(Sampler):
@@ -194,7 +205,7 @@ class SkippingBatchSampler(Sampler):
 
     def skip(self, count: int) -> int:
         """Start the next pass after ``count`` batches of the run; return the number of its epoch."""
-        endless = hasattr(self.sampler, 'skip')
+        endless = isinstance(self.sampler, SeededInfiniteSampler)
         if endless and self.in_order:
             self.sampler.skip(count * self.batch_size)
             return 0

@@ -144,7 +144,7 @@ def show(checks: list[Check]) -> int:
         for problem in stack.merged([check.problem for check in checks if check.mark == mark]):
             print(f'{kind}: {problem.what}\n    {problem.fix}')
     broken = any(check.mark == 'FAIL' for check in checks)
-    if broken:
-        print(f'everything at once: {everything_line()}')
+    if broken and (everything := everything_line()):
+        print(f'everything at once: {everything}')
     print('training cannot run here' if broken else 'training can run here')
     return int(broken)

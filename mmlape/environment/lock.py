@@ -5,7 +5,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from mmlape.environment.packages import PACKAGES
+from mmlape.environment.packages import PACKAGES, is_original_stack
 
 LOCK = Path(__file__).resolve().parents[1] / 'requirements.txt'
 """Every package of the stack with version and hashes, for each supported Python, as `make lock` writes it."""
@@ -30,6 +30,8 @@ def install_line(module: str) -> str:
     """Return the shell line that installs a package of the stack, by its import name, into the running environment."""
     torchs = ('torch', 'torchvision')
     names = list(torchs) if module in torchs else [PACKAGES[module].distributions[0]]
+    if module.startswith('mm') and is_original_stack():
+        return f'{_pip()} --no-deps {PACKAGES[module].original}'
     if module == 'mmdet':
         names.append('imaug')
     # the MM packages ask for both packages of OpenCV; mmcv is taken without ops, which mmlape brings
@@ -42,8 +44,10 @@ def library_line(*names: str) -> str:
     return f'{_pip()} {" ".join(map(pinned, names))}'
 
 
-def everything_line() -> str:
-    """Return the line that installs the complete stack again."""
+def everything_line() -> str | None:
+    """Return the line that installs the complete stack again; None where it would join the original MM packages."""
+    if is_original_stack():
+        return None
     root = Path(__file__).resolve().parents[2]
     if (root / 'bootstrap' / 'setup.sh').exists():
         return f'make -B -C {root} setup'

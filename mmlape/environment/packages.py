@@ -1,6 +1,6 @@
 """The packages of the stack and what of them is installed; nothing is imported.
 
-Each MM package has two distributions with one import name: the maintained fork and the original.
+Each MM package has distributions with one import name: of the maintained fork, and the original's.
 """
 
 import importlib.util
@@ -13,13 +13,19 @@ class Package:
     """A package of the stack."""
 
     module: str  # import name
-    distributions: tuple[str, ...]  # names under which it is distributed, the pinned one first
+    # names under which it is distributed: the pinned one, the original one, and what else has its modules
+    distributions: tuple[str, ...]
     oldest: str  # oldest supported version, which ``tests/floors.sh`` tests
 
     @property
     def installed(self) -> list[str]:
         """The distributions that are installed."""
         return [name for name in self.distributions if _version(name)]
+
+    @property
+    def original(self) -> str:
+        """The requirement of the original distribution that needs no compiler and fits the others."""
+        return f'mmcv-lite=={self.oldest}' if self.module == 'mmcv' else self.distributions[1]
 
 
 SAFE_TORCH = '2.10.0'
@@ -33,7 +39,7 @@ PACKAGES = {
         Package('torch', ('torch',), '2.6.0'),
         Package('torchvision', ('torchvision',), '0.21.0'),
         Package('mmengine', ('onedl-mmengine', 'mmengine'), '0.10.7'),
-        Package('mmcv', ('onedl-mmcv', 'mmcv'), '2.1.0'),
+        Package('mmcv', ('onedl-mmcv', 'mmcv', 'mmcv-lite'), '2.1.0'),
         Package('mmdet', ('onedl-mmdetection', 'mmdet'), '3.2.0'),
         Package('mmseg', ('onedl-mmsegmentation', 'mmsegmentation'), '1.2.1'),
         Package('mmpretrain', ('onedl-mmpretrain', 'mmpretrain'), '1.1.0'),
@@ -53,6 +59,13 @@ LIBRARIES = (
     'terminaltables', 'tqdm', 'yaml', 'yapf',
 )  # fmt: skip
 """Modules of the libraries that mmlape and the MM packages import."""
+
+
+def is_original_stack() -> bool:
+    """Return whether the MM packages that are installed are the original ones, beside which the fork's cannot be."""
+    packages = [package for package in PACKAGES.values() if len(package.distributions) > 1]
+    fork = any(_version(package.distributions[0]) for package in packages)
+    return not fork and any(package.installed for package in packages)
 
 
 def importable(module: str) -> bool:

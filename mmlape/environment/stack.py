@@ -128,9 +128,9 @@ def merged(problems: list[StackProblem]) -> list[StackProblem]:
     return [StackProblem('; '.join(whats), line) for line, whats in by_line.items()]
 
 
-def missing_extra(error: ImportError) -> StackError | None:
+def missing_extra(error: Exception) -> StackError | None:
     """Return the error, in one line, of an import that lacks what an extra brings; None if something else is wrong."""
-    module = (error.name or '').partition('.')[0]
+    module = (getattr(error, 'name', None) or '').partition('.')[0]
     if not module or importable(module):
         return None
     if module in EXPERIMENTS:
@@ -158,5 +158,6 @@ def require_stack() -> None:
     problems = merged([problem for problem in results if problem])
     if problems:
         lines = [f'  {problem}' for problem in problems]
-        lines.append(f'  or everything at once: {everything_line()}')
+        if everything := everything_line():
+            lines.append(f'  or everything at once: {everything}')
         raise StackError('\n'.join(['the stack cannot be used (`mmlape doctor` tells more):', *lines]))

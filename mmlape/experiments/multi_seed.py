@@ -1,6 +1,7 @@
 """Arms trained over seeds and averaged: what `mmlape multi-seed` does."""
 
 import functools
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +15,8 @@ from mmlape.experiments.averages import DASH, SUMMARY, summary_table, write_summ
 from mmlape.experiments.launchers import Launcher, LocalLauncher
 from mmlape.experiments.report.paper import paper_figures
 from mmlape.experiments.scheduler import Scheduler
-from mmlape.experiments.study import Arm, PlannedRun, Study, require_startable
-from mmlape.runs.run import read_seeds
+from mmlape.experiments.study import Arm, PlannedRun, Study, require_startable, run_arguments
+from mmlape.runs.run import read_seeds, seed_folder
 from mmlape.tables import console_table, text_table
 
 
@@ -31,8 +32,6 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
     for warning in study.warnings():
         print(f'warning: {warning}', flush=True)
     if dry_run:
-        if any(is_study(arm.config) for arm in study.arms):
-            console().print(arms_table(study.arms))
         console().print(plan_table(plan, launcher))
         return 1 if any(planned.action == 'refuse' for planned in plan) else 0
     to_train = {planned.arm for planned in plan if planned.action in ('start', 'resume')}
@@ -44,6 +43,18 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
     if not wait:
         return 0
     return average_arms(study.arms, study.work_dir, study.seeds, study.options.allow_different_software)
+
+
+def show_arms(arms: Sequence[Arm], work_dir: str | Path, seeds: Sequence[int], extra: Sequence[str]) -> None:
+    """Print what the arms of studies are, and the command that trains each arm with its first seed alone.
+
+    Nothing needs to be there for it: neither weights nor data nor a batch that fits.
+    """
+    if any(is_study(arm.config) for arm in arms):
+        console().print(arms_table(arms))
+    for arm in arms:
+        args = run_arguments(arm, seed_folder(Path(work_dir) / arm.name, seeds[0]), seeds[0], extra)
+        print(f'{arm.name}: mmlape train {shlex.join(args)}')
 
 
 def arms_table(arms: Sequence[Arm]) -> Table:

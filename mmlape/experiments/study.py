@@ -174,19 +174,24 @@ class Study:
             raise ConfigError(f'--processes {self.processes}: at least one')
         self.options = _train_options(self.extra)
         require_trackers(self.options)
+        problems: dict[str, list[str]] = {}
         for arm in self.arms:
-            self._load(arm)
+            try:
+                self._load(arm)
+            except (ConfigError, DataError) as error:
+                kind = type(error)
+                problems.setdefault(str(error), []).append(arm.name)
+        if problems:
+            lines = [f'arm{"s" * (len(names) > 1)} {", ".join(names)}: {line}' for line, names in problems.items()]
+            raise kind('\n'.join(lines))
 
     def _load(self, arm: Arm) -> None:
         """Read a config and plan its run, as training does."""
-        try:
-            cfg = load_config(arm.config, list(arm.cfg_options))
-        except (ConfigError, DataError) as error:
-            raise type(error)(f'arm {arm.name}: {error}') from error
+        cfg = load_config(arm.config, list(arm.cfg_options))
         try:
             plan = plan_run(cfg, self.processes, amp=self.options.amp, batch=self.options.batch)
         except ConfigError as error:
-            raise ConfigError(f'arm {arm.name}: {error}\n(options of training go after a --)') from error
+            raise ConfigError(f'{error}\n(options of training go after a --)') from error
         self.configs[arm.name], self._identities[arm.name] = cfg, plan.identity
 
     def folder(self, arm: Arm) -> Path:
@@ -215,9 +220,8 @@ class Study:
     def _planned(self, arm: Arm, seed: int) -> PlannedRun:
         """Plan one run."""
         folder = seed_folder(self.folder(arm), seed)
-        train_args = [arm.config, '--work-dir', str(folder), '--seed', str(seed), *self.extra]
-        train_args += ['--cfg-options', *arm.cfg_options] if arm.cfg_options else []
-        planned = PlannedRun(arm, tuple(train_args), Run(folder, seed, 'missing', arm=arm.name), 'refuse')
+        train_args = run_arguments(arm, folder, seed, self.extra)
+        planned = PlannedRun(arm, train_args, Run(folder, seed, 'missing', arm=arm.name), 'refuse')
         try:
             planned = replace(planned, run=read_run(folder, seed))
         except DataError as error:
@@ -287,6 +291,12 @@ class Study:
     def _identity(self, arm: Arm, seed: int) -> dict:
         """Return the identity of a run of this study."""
         return dict(self._identities[arm.name], seed=seed)
+
+
+def run_arguments(arm: Arm, folder: Path, seed: int, extra: Sequence[str]) -> tuple[str, ...]:
+    """Return the arguments of ``mmlape train`` for a run, without ``--resume`` and the launcher."""
+    changes = ('--cfg-options', *arm.cfg_options) if arm.cfg_options else ()
+    return arm.config, '--work-dir', str(folder), '--seed', str(seed), *extra, *changes
 
 
 def require_startable(plan: Sequence[PlannedRun]) -> None:

@@ -69,11 +69,29 @@ def test_retarget_ade(mini):
     np.testing.assert_array_equal(labels, np.where(stored == 0, 255, stored - 1))
 
 
-def test_retarget_ade_without_class_list_keeps_the_config(mini):
+def test_retarget_ade_without_class_list_keeps_the_config_and_warns(mini, capsys):
     (mini / 'ade/classes.txt').unlink()
     cfg = ade_cfg('data/ade', type='ADE20KDataset', num_classes=150)
     assert len(retarget_data(cfg, mini / 'ade')) == 1
+    shown = ' '.join(capsys.readouterr().out.split())
+    assert 'WARNING' in shown and f'{mini}/ade/classes.txt does not exist' in shown and 'wall, building' in shown
     assert cfg.model.decode_head.num_classes == 150 and cfg.train_dataloader.dataset.type == 'ADE20KDataset'
+
+
+def test_the_classes_of_a_recipe_are_not_taken_for_those_of_other_data(mini):
+    (mini / 'ade/classes.txt').unlink()
+    cfg = ade_cfg('data/ade', type='BaseSegDataset', metainfo=dict(classes=('zero', 'one', 'two')), num_classes=3)
+    with pytest.raises(
+        DataError, match='classes.txt does not exist, .* 3 classes of the config, zero, one, two: write'
+    ):
+        retarget_data(cfg, mini / 'ade')
+
+
+def test_coco_data_of_another_layout_are_told_the_keys(mini):
+    (mini / 'coco/annotations/instances_train2017.json').rename(mini / 'coco/train.json')
+    keys = 'another layout, set train_dataloader.dataset.ann_file, train_dataloader.dataset.data_prefix.img'
+    with pytest.raises(DataError, match=keys):
+        check_data(coco_cfg(mini / 'coco'))
 
 
 def test_retarget_folders(mini):

@@ -146,6 +146,16 @@ def test_fork_and_original_are_both_recognised(tmp_path: Path, package: str, whi
     assert f'{package} is not installed' not in done.stdout
 
 
+def test_a_stack_of_the_original_packages_is_offered_no_fork(tmp_path: Path):
+    for module, distribution, version in (('mmengine', 'mmengine', '0.10.7'), ('mmcv', 'mmcv-lite', '2.0.0')):
+        fake_distribution(tmp_path, module, distribution, version)
+    done = python('-m', 'mmlape', 'doctor', path=tmp_path, flags=('-S',))
+    assert done.returncode == 1
+    assert '2.0.0 from mmcv-lite' in done.stdout and 'mmcv-lite 2.0.0 is too old' in done.stdout
+    assert '--no-deps mmcv-lite==2.1.0' in done.stdout and '--no-deps mmsegmentation' in done.stdout
+    assert 'onedl' not in done.stdout and 'everything at once' not in done.stdout
+
+
 def test_require_stack_passes_here(tmp_path: Path):
     code = 'from mmlape.environment.stack import require_stack; require_stack()'
     tiny.run(sys.executable, '-c', code, cwd=tmp_path)

@@ -64,6 +64,29 @@ def folder(report, tmp_path_factory):
     return folder
 
 
+def test_the_titles_of_a_study_and_its_arms_are_in_every_format(tmp_path):
+    (tmp_path / 'base.py').touch()
+    (tmp_path / 'norms.yml').write_text(
+        'title: Parts of a norm\nbase: base.py\narms:\n  rms: {title: Only the scale, overrides: {a: 1}}\n  dual: {}\n'
+    )
+    for arm in ('rms', 'dual'):
+        for seed in (1, 2, 3):
+            config = str(tmp_path / f'norms-{arm}.py')
+            write_run(tmp_path / 'work' / arm, seed, 40.0 + seed, config=config)
+    report, files = report_work_dir(tmp_path / 'work')
+    titles = {'rms': 'Only the scale', 'dual': ''}
+    assert report.title == 'Parts of a norm' and {one.name: one.title for one in report.results} == titles
+    for name in ('index.html', 'report.md', 'latex/tables.tex', 'report.json'):
+        file = next(file for file in files if file.name == name.rpartition('/')[2])
+        assert 'Only the scale' in file.read_text(), name
+        assert 'Parts of a norm' in file.read_text() or file.suffix == '.tex', name
+    (tmp_path / 'work/dual').rename(tmp_path / 'work/other')
+    for file in (tmp_path / 'work/other').glob('*/run.json'):
+        file.write_text(file.read_text().replace('norms-dual.py', 'alone.py'))
+    assert report_work_dir(tmp_path / 'work')[0].title == 'work', 'not all are of the study'
+    assert report_work_dir(tmp_path / 'work', title='Mine')[0].title == 'Mine'
+
+
 def _values(work_dir, arm, metric='mIoU', which='last'):
     files = sorted((work_dir / arm).glob('seed_*/run.json'))
     return [json.loads(file.read_text())[which]['metrics'][metric] for file in files]

@@ -251,6 +251,28 @@ def test_every_value_has_its_file(grid, config, monkeypatch):
     assert sources['model.backbone.patch_norm'] == str(grid) and sources['model.backbone.img_size'] == 'tiny.py'
 
 
+def test_a_value_comes_from_the_nearest_file_that_assigns_it(config, monkeypatch):
+    """There a change has an effect; it has none in a base that has an equal value."""
+    monkeypatch.chdir(config.parent)
+    config.with_name('base.py').write_text("_base_ = 'tiny.py'\noptim_wrapper = dict(optimizer=dict(lr=1e-3))\n")
+    variant = config.with_name('equal.py')
+    variant.write_text(
+        "_base_ = 'base.py'\nlr = 1e-3\ntrain_cfg = {'max_iters': 6}\nmodel = dict(backbone=dict(img_size=32))\n"
+        "steps = [dict(type='PolyLR', eta_min=0, power=1.0, begin=0, end=100, by_epoch=False)]\n"
+        'param_scheduler = steps\n'
+    )
+    sources = {key: source for key, _, source in value_sources('equal.py', ['train_cfg.val_interval=3'])}
+    assert sources['optim_wrapper.optimizer.lr'] == 'base.py'
+    assert sources['lr'] == sources['train_cfg.max_iters'] == sources['model.backbone.img_size'] == 'equal.py'
+    assert sources['param_scheduler.0.end'] == 'equal.py'
+    assert sources['model.backbone.patch_size'] == sources['optim_wrapper.optimizer.type'] == 'tiny.py'
+    assert sources['train_cfg.val_interval'] == '--cfg-options', 'equal to that of the file'
+    study = config.with_name('equal.yml')
+    study.write_text('base: tiny.py\narms: {same: {overrides: {model.backbone.img_size: 32}}}\n')
+    sources = {key: source for key, _, source in value_sources(f'{study}:same')}
+    assert sources['model.backbone.img_size'] == str(study) and sources['model.backbone.patch_size'] == 'tiny.py'
+
+
 # the studies of this package
 
 
@@ -312,6 +334,23 @@ def test_the_dry_run_shows_the_study(grid, tmp_path, monkeypatch, capsys):
     said = ' '.join(capsys.readouterr().out.split())
     assert said.count(' start ') == 4 and 'model.backbone.patch_norm=rms' in said
     assert '80.50 mIoU, DPN (TMLR 2023), Table 6' in said and not list(tmp_path.iterdir())
+
+
+def test_the_dry_run_shows_the_arms_and_then_what_is_missing(grid, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ['multi-seed', str(grid), '--dry-run', '--processes', '3', '--work-dir', 'w']
+    assert main(words) == 1
+    shown = capsys.readouterr()
+    out, error = ' '.join(shown.out.split()), shown.err
+    assert '80.50 mIoU, DPN (TMLR 2023), Table 6' in out and 'model.backbone.patch_norm=rms' in out
+    assert f'rms-flat: mmlape train {grid}:rms-flat --work-dir w/rms-flat/seed_4 --seed 4' in out.replace("'", '')
+    assert error.count('the recipe is for 2') == 2, 'once for all arms of one length'
+    assert error.startswith('mmlape: error: arms dual, ') and '\narms rms, rms-flat: 3 CPU processes' in error
+    text = GRID.replace('overrides: {model.backbone.patch_norm: dual}', 'overrides: {load_from: gone.pth}')
+    grid.with_name('lacking.yml').write_text(text)
+    assert main([*words[:1], str(grid.with_name('lacking.yml')), *words[2:3]]) == 0
+    assert capsys.readouterr().out.count('missing: gone.pth') == 4
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_study_is_trained_killed_and_continued(tmp_path):

@@ -135,6 +135,18 @@ def test_skipped_samples_are_not_loaded(kind, workers, count):
     assert got == expected[count : count + len(got)]
 
 
+@pytest.mark.parametrize('workers', [0, 2])
+def test_an_endless_stream_starts_anew_behind_a_pass_that_was_dropped(workers):
+    """MMEngine 0.10.7 makes such a pass with each loop, and its sampler cannot skip."""
+    data = loader(dict(type='InfiniteSampler', shuffle=True), workers, persistent_workers=workers > 0)
+    expected = [batch.tolist() for batch in itertools.islice(data, 9)]
+    assert len({*map(tuple, expected)}) > 6, 'shuffled'
+    assert [batch.tolist() for batch in itertools.islice(data, 9)] == expected
+    later = Batches(data)
+    later.skip_iter(4)
+    assert [next(later).tolist() for _ in range(5)] == expected[4:]
+
+
 def test_a_stream_continues_over_epochs():
     stream = Batches(loader(dict(type='DefaultSampler', shuffle=True), 0))
     epochs = [[next(stream).tolist() for _ in range(6)] for _ in range(3)]

@@ -176,6 +176,7 @@ class DataSource:
     mini_folder = ''  # of the mini data of this format; '' for none
     pack_transform = ''  # packs a sample of this format
     classes_optional = False  # whether data of this format may lack a list of its classes
+    layout_keys: tuple[str, ...] = ()  # of the dataset, by which data laid out otherwise can be read
     selects_classes = False  # whether the dataset class skips annotations of classes that the config does not name
 
     def __init__(self, split: str, cfg: dict, dataset_class: type[Any]) -> None:
@@ -221,6 +222,9 @@ class DataSource:
         """Read the class names from the data; None where it is missing or lists none."""
         return None
 
+    def check_unlisted_classes(self) -> None:
+        """Check that data which lists no classes may be taken to have the config's; a format may refuse or warn."""
+
     def set_classes(self, classes: tuple[str, ...]) -> None:
         """Write class names and colours into ``cfg``."""
         palette = class_palette(len(classes))
@@ -235,6 +239,17 @@ class DataSource:
         folder = self.mini_folder
         if folder and os.path.isdir(nested := os.path.join(self.root, folder)):
             return f'Did you mean --cfg-options data_root={nested}?'
+        if self.layout_keys and os.path.isdir(self.root) and os.listdir(self.root):
+            keys = ', '.join(f'{self.split}_dataloader.dataset.{key}' for key in self.layout_keys)
+            return (
+                f'If {self.root} has another layout, set {keys}, as paths below it, and the same of the other splits '
+                f'and ann_file of their evaluators where they have one. {self._instructions()}'
+            )
+        return self._instructions()
+
+    def _instructions(self) -> str:
+        """Explain how to get such data."""
+        folder = self.mini_folder
         parent, name = os.path.split(self.root.rstrip('/'))
         elsewhere = 'if it is elsewhere, pass --cfg-options data_root=DIR.'
         if name == folder and os.path.basename(parent).startswith('mini'):

@@ -1,10 +1,12 @@
 """ADE20K's format: images, and label maps of the same names."""
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
+from mmengine.logging import print_log
 
 from mmlape.datasets.formats.base import (
     ERROR,
@@ -31,6 +33,7 @@ class SegmentationSource(DataSource):
     mini_folder = 'ade'
     pack_transform = 'PackSegInputs'
     classes_optional = True
+    layout_keys = ('data_prefix.img_path', 'data_prefix.seg_map_path')
 
     @property
     def class_list(self) -> str:
@@ -40,6 +43,16 @@ class SegmentationSource(DataSource):
     def read_classes(self) -> tuple[str, ...] | None:
         """Read `classes.txt` of the data root."""
         return tuple(read_lines(self.class_list)) if os.path.isfile(self.class_list) else None
+
+    def check_unlisted_classes(self) -> None:
+        """Warn if the classes are those of a public dataset, which has no list; refuse any others."""
+        names = f'{len(self.classes or ())} classes of the config, {shorten(self.classes or ())}'
+        fix = f'write your classes into {self.class_list}, a name a line in the order of the ids'
+        if self.class_metainfo:
+            message = f'{self.class_list} does not exist, so the data are taken to have the {names}; else {fix}.'
+            print_log(message, logger='current', level=logging.WARNING)
+        elif self.classes:
+            raise DataError(f'{self.class_list} does not exist, and the data need not have the {names}: {fix}.')
 
     def set_classes(self, classes: tuple[str, ...]) -> None:
         """Write class names; a dataset class with names of its own, which takes no others, becomes BaseSegDataset."""

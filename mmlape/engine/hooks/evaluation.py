@@ -11,6 +11,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop, autocast
 from mmengine.runner.base_loop import BaseLoop
 
+from mmlape.datasets.transforms import guard_loading
 from mmlape.errors import ConfigError
 from mmlape.evaluation.label_maps import save_label_map
 from mmlape.evaluation.names import split_per_class
@@ -92,7 +93,9 @@ class SecondEvaluationHook(Hook):
 
     @torch.no_grad()
     def _evaluate(self, runner, loop: BaseLoop, split: str) -> dict[str, float]:
-        loader = runner.build_dataloader(self._changed(runner.cfg, f'{split}_dataloader'), seed=runner.seed)
+        cfg = copy.deepcopy(runner.cfg)
+        guard_loading(cfg)
+        loader = runner.build_dataloader(self._changed(cfg, f'{split}_dataloader'), seed=runner.seed)
         evaluator = runner.build_evaluator(copy.deepcopy(runner.cfg[f'{split}_evaluator']))
         evaluator.dataset_meta = getattr(loader.dataset, 'metainfo', None)
         runner.logger.info(f'evaluating again: {self.name}, {len(loader)} batches x {get_world_size()}')

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
+from mmlape.engine.study_file import StudyArm, StudyFile, find_arm
 from mmlape.evaluation.names import TASK_METRICS, is_defined, points, task_of
 from mmlape.experiments.averages import in_points, summarise
 from mmlape.experiments.report.paper import IndexEntry, index_entry
@@ -23,6 +24,17 @@ class ArmRuns:
     # the same metrics before training, as the metric returned them, where they were measured
     untrained: dict[str, float | None] = field(default_factory=dict)
 
+    @property
+    def config(self) -> str:
+        """The config of its averaged runs, or its name."""
+        first = next((run for run in self.runs if run.counts), None)
+        return str(first.record.get('config') or self.name) if first else self.name
+
+    @property
+    def study(self) -> tuple[StudyFile, StudyArm] | None:
+        """The study that it is an arm of, and what that says about it; None if it is of none."""
+        return find_arm(self.config)
+
 
 @dataclass(frozen=True)
 class ArmResult:
@@ -35,6 +47,7 @@ class ArmResult:
     model: PaperModel  # the paper's name of its model
     # the entry of its config in the metafiles; None if there is none, or if its model is another one
     known: IndexEntry | None
+    title: str = ''  # what its study calls it; empty if that is its name, or it is of none
 
     @property
     def name(self) -> str:
@@ -107,8 +120,9 @@ def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
     metrics = (TASK_METRICS.get(task) or measured[:1]) if arm.metrics is None else arm.metrics
     metrics = [name for name in metrics if name in measured] if measured else metrics
     first = next((run for run in arm.runs if run.counts), None)
-    config = str(first.record.get('config') or arm.name) if first else arm.name
+    config = arm.config
     known = index_entry(config, first.cost.get('parameters') if first else None)
     model = recorded_model(Path(config).stem, first.identity if first else None)
-    result = ArmResult(arm, task, tuple(metrics), summary, model, known)
+    planned = arm.study[1].title if arm.study else arm.name
+    result = ArmResult(arm, task, tuple(metrics), summary, model, known, '' if planned == arm.name else planned)
     return replace(result, known=known and known.at_fraction(result.fraction))

@@ -75,7 +75,8 @@ def _results(title: str, results: Sequence[ArmResult]) -> str:
     quoted = [quotation for result in results if result.known for quotation in result.known.quotations]
     papers = escape(f'({", ".join(dict.fromkeys(quotation.short for quotation in quoted))} paper)')
     data = escape(' and '.join(dict.fromkeys(quotation.dataset for quotation in quoted)))
-    columns = ['Model', 'Pre-trained Model', 'PE Method', r'\#param.', 'seeds', metric]
+    titled = any(result.title for result in results)
+    columns = ['Model', 'Pre-trained Model', 'PE Method', *['Arm'] * titled, r'\#param.', 'seeds', metric]
     columns += [f'{metric} {papers}'] if quoted else []
     names = list(dict.fromkeys(result.model.name for result in results))
     ordered = sorted(results, key=lambda result: names.index(result.model.name))
@@ -83,17 +84,18 @@ def _results(title: str, results: Sequence[ArmResult]) -> str:
     for name, group in groupby(ordered, lambda result: result.model.name):
         for place, result in enumerate(group):
             rule = '\\midrule\n' if rows and place == 0 else ''
-            rows.append((rule + escape(name if place == 0 else ''), *_cells(result, metrics, bool(quoted))))
+            rows.append((rule + escape(name if place == 0 else ''), *_cells(result, metrics, bool(quoted), titled)))
     caption = (
         f'\\textbf{{{title}{f" on {data}" if quoted else ""}}}: mean $\\pm$ sample standard deviation over the seeds, '
         'of the last evaluation. $^*$ means models pre-trained with LaPE.'
     )
     if quoted:
         caption += f' The last column quotes {escape("; ".join(sources(quoted)))}.'
-    return latex_table(text_table(columns, rows, 3), caption, 'lll' + 'r' * (len(columns) - 3))
+    texts = 3 + titled
+    return latex_table(text_table(columns, rows, texts), caption, 'l' * texts + 'r' * (len(columns) - texts))
 
 
-def _cells(result: ArmResult, metrics: Sequence[str], quoted: bool) -> list[str]:
+def _cells(result: ArmResult, metrics: Sequence[str], quoted: bool, titled: bool) -> list[str]:
     """Return the cells of an arm after its model's name."""
     entries = [result.summary['last']['metrics'].get(metric) for metric in metrics]
     shown = ' / '.join(escape(mean_std(entry)) for entry in entries)
@@ -101,7 +103,8 @@ def _cells(result: ArmResult, metrics: Sequence[str], quoted: bool) -> list[str]
     size = '--' if count is None else f'{count / 1e6:.0f}M' if count >= 1e6 else f'{count / 1e6:.1f}M'
     seeds = max((entry['n'] for entry in entries if entry), default=0)
     method = model.method + (f', {result.fraction} of the images' if result.fraction < 1 else '')
-    cells = [escape(model.pretrained), escape(method), size, str(seeds), shown]
+    cells = [escape(model.pretrained), escape(method), *[escape(result.title or result.name)] * titled]
+    cells += [size, str(seeds), shown]
     if quoted:
         figures = [figure for metric in metrics if (figure := paper_figure(result, metric)) != DASH]
         cells.append(escape(' / '.join(figures or [DASH])))

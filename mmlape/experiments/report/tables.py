@@ -44,13 +44,14 @@ def results_table(report: Report) -> pd.DataFrame:
         model = f'{result.model.name}, {result.model.method}' if result.model.named else DASH
         name = result.name + ', baseline' * (result.name in report.baselines)
         for metric in result.metrics or (DASH,):
-            head = (name, model, label(metric), seeds, number(result.untrained(metric)))
+            head = (name, result.title or DASH, model, label(metric), seeds, number(result.untrained(metric)))
             rows.append((*head, *_averages(result, metric), paper_figure(result, metric)))
-    columns = ('arm', 'model', 'metric', 'seeds', 'untrained', *_AVERAGES, "paper's figure")
-    table = text_table(columns, rows, 4)
+    columns = ('arm', 'title', 'model', 'metric', 'seeds', 'untrained', *_AVERAGES, "paper's figure")
+    table = text_table(columns, rows, 5)
     empty = [name for name in ('untrained', "paper's figure") if (table[name] == DASH).all()]
     table = table.drop(columns=empty)
-    return table.droplevel('model') if set(table.index.get_level_values('model')) <= {DASH} else table
+    empty = [name for name in ('title', 'model') if set(table.index.get_level_values(name)) <= {DASH}]
+    return table.droplevel(empty)
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -195,5 +196,5 @@ def _recorded(runs: Sequence[Run], key: str) -> str:
 def console_table(report: Report) -> ConsoleTable:
     """Build the table of results for the terminal, without its long columns."""
     table = results_table(report).drop(columns=f'best: {INTERVAL}')
-    table = table.droplevel('model') if 'model' in table.index.names else table
+    table = table.droplevel([name for name in ('title', 'model') if name in table.index.names])
     return tables.console_table(table, report.title, sections=True)

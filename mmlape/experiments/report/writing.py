@@ -79,6 +79,7 @@ def as_json(report: Report) -> dict:
 
 def _arm(result: ArmResult) -> dict:
     return {
+        'title': result.title,
         'task': result.task,
         'metrics': list(result.metrics),
         'data_fraction': float(result.fraction),
@@ -146,12 +147,18 @@ def report_work_dir(
     out = Path(out) if out else folder / 'report'
     report = build(
         _with_metrics(arms, metrics) if metrics else arms,
-        title or folder.resolve().name,
+        title or _study_title(arms) or folder.resolve().name,
         baseline,
         allow_software,
         images=_copy_images(Path(images), out / 'images') if images else {},
     )
     return report, write_report(report, out)
+
+
+def _study_title(arms: Sequence[ArmRuns]) -> str | None:
+    """Return the title of the study that all arms are of; None if there is no such study."""
+    titles = {arm.study[0].title if arm.study else None for arm in arms}
+    return titles.pop() if len(titles) == 1 else None
 
 
 def _with_metrics(arms: Sequence[ArmRuns], metrics: Sequence[str]) -> list[ArmRuns]:

@@ -18,7 +18,7 @@ def _library() -> ModuleType:
         import transformers
     except ImportError as error:
         raise ConfigError(
-            "transformers, which the text tower needs, is missing: pip install 'mmlape[text]'"
+            "transformers, which the text tower needs, is missing: pip install 'transformers<5'"
         ) from error
     return transformers
 

@@ -1,0 +1,65 @@
+"""Packages of the stack that another tool has changed, or that do not import, and Ctrl-C while they are imported."""
+
+import os
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+import tiny
+
+from mmlape.cli import main
+
+MMSEG = 'mmseg::segmenter/segmenter_vit-t_mask_8xb1-160k_ade20k-512x512.py'
+
+
+def test_a_base_of_mmseg_is_found_and_nothing_is_installed(tmp_path):
+    (tmp_path / 'config.py').write_text(f'_base_ = {MMSEG!r}\n')
+    code = f"""if True:
+        import subprocess
+        import mmlape
+        from mmengine.config import Config
+        from mmengine.hub import get_config
+        subprocess.run = subprocess.Popen = subprocess.check_call = None  # what pip would be started by
+        assert get_config({MMSEG!r}).model.type == Config.fromfile('config.py').model.type == 'EncoderDecoder'"""
+    done = subprocess.run(
+        [sys.executable, '-c', code], cwd=tmp_path, env=tiny.environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize('line', ['assert False, "MMCV==2.3.6 is used but incompatible"', 'import no_such_module'])
+def test_a_package_that_does_not_import_is_one_line_that_names_the_doctor(line, tmp_path, monkeypatch, capsys):
+    (tmp_path / 'a_broken_package.py').write_text(line)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = import_module('mmlape.commands.doctor')
+    monkeypatch.setattr(module, 'run', lambda args: import_module('a_broken_package'))
+    assert main(['doctor']) == 1
+    printed = capsys.readouterr().err
+    assert printed.count('\n') == 1 and '`mmlape doctor` checks the installation' in printed
+    assert ('MMCV==2.3.6' in printed) or ("No module named 'no_such_module'" in printed)
+    monkeypatch.setenv('MMLAPE_DEBUG', '1')
+    with pytest.raises((AssertionError, ImportError)):
+        main(['doctor'])
+
+
+def test_an_error_of_our_own_code_keeps_its_traceback(monkeypatch):
+    monkeypatch.setattr(import_module('mmlape.commands.doctor'), 'run', lambda args: [][0])
+    with pytest.raises(IndexError):
+        main(['doctor'])
+
+
+@pytest.mark.parametrize('module', ['mmengine', 'mmlape.commands.print_config', 'mmlape.engine.config'])
+def test_ctrl_c_while_modules_are_imported_is_one_line(module, tmp_path):
+    code = f"""if True:
+        import os, signal, sys
+        class Interrupt:
+            def find_spec(self, name, path=None, target=None):
+                if name == {module!r}:
+                    os.kill(os.getpid(), signal.SIGINT)
+        sys.meta_path.insert(0, Interrupt())
+        from mmlape.cli import main
+        sys.exit(main(['print-config', 'none.py']))"""
+    env = dict(os.environ, PYTHONPATH=str(tiny.ROOT))
+    done = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, 'mmlape: interrupted\n')
