@@ -73,8 +73,8 @@ def _run(run, args: argparse.Namespace) -> int:
         sys.stdout.flush()
         print(f'mmlape: error: {error.filename}: {error.strerror}', file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print('mmlape: interrupted', file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f'mmlape: {str(stop) or "interrupted"}', file=sys.stderr)
         return 130
     except SystemExit as stop:  # a signal that a run has recorded, or an error that another process prints
         return stop.code or 0  # type: ignore[return-value]

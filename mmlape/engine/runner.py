@@ -128,7 +128,7 @@ class Runner(_Runner):
 
     @staticmethod
     def build_dataloader(*args, **kwargs) -> DataLoader:
-        """Build a data loader whose workers leave SIGTERM to this process; samplers have one seed on every process."""
+        """Build a data loader whose workers leave signals to this process; samplers have one seed on every process."""
         built = _Runner.build_dataloader(*args, **{**kwargs, 'diff_rank_seed': False})
         built.worker_init_fn = functools.partial(init_worker, built.worker_init_fn)
         return built

@@ -112,6 +112,7 @@ def _record(plan: RunPlan, start: RunStart) -> RunRecord:
         last=None,
         best=None,
         cost=previous.get('cost'),
+        parts=previous.get('parts', []),
     )
     record = RunRecord(plan.work_dir, fields, write=is_main_process())
     record.rewind(start.previous, start.evaluations, start.iteration)

@@ -30,6 +30,7 @@ from mmlape.experiments.report.paper import index_entry
 from mmlape.experiments.report.tables import comparison_table, cost_table, provenance_table, results_table, seeds_table
 from mmlape.experiments.report.writing import _copy_images, as_json, report_work_dir
 from mmlape.experiments.statistics import Difference
+from mmlape.files import write_json
 from mmlape.models import SwinTransformer
 from mmlape.registry import MODELS
 from mmlape.runs.curves import MOST_POINTS, band, read_curves
@@ -726,6 +727,20 @@ def test_curves_of_a_resumed_run_are_one_line(tmp_path):
     curves = read_curves(tmp_path)
     assert curves.loss == {10: 4.0, 20: 3.0}
     assert curves.metrics == {'mIoU': {10: 5.0, 20: 7.0}}
+
+
+@pytest.mark.parametrize('recorded', [False, True])
+def test_the_order_of_logs_is_not_that_of_their_names(tmp_path, recorded):
+    """The clock was set back before each part; with a record, a later part may also begin before an earlier one."""
+    row = lambda i, value: {'loss': value, 'iter': i, 'step': i}  # noqa: E731
+    begin = 10 if recorded else 30
+    write_log(tmp_path, [row(10, 1.0), row(20, 1.0), row(30, 1.0)], '20260103_000000')
+    write_log(tmp_path, [row(20, 2.0), row(30, 2.0), row(40, 2.0)], '20260102_000000')
+    write_log(tmp_path, [row(begin, 3.0), row(50, 3.0)], '20260101_000000')
+    if recorded:
+        write_json(tmp_path / 'run.json', dict(parts=['20260102_000000', '20260101_000000']))
+    expected = {10: 1.0, 20: 2.0, 30: 2.0, 40: 2.0, 50: 3.0}
+    assert read_curves(tmp_path).loss == expected | {begin: 3.0}
 
 
 def test_a_resumed_run_in_epochs_may_start_with_an_evaluation(tmp_path):
