@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from mmlape import __version__
 from mmlape.commands import COMMANDS
 from mmlape.errors import MMLaPEError
-from mmlape.quiet import debugging, quiet_stack
+from mmlape.quiet import debugging, quiet_stack, say
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,13 +65,13 @@ def _run(run, args: argparse.Namespace) -> int:
         if known is None:
             raise
         sys.stdout.flush()
-        print(f'mmlape: error: {known}', file=sys.stderr)
+        say(f'mmlape: error: {known}', file=sys.stderr)
         return 1
     except (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
         if error.filename is None or debugging():
             raise
         sys.stdout.flush()
-        print(f'mmlape: error: {error.filename}: {error.strerror}', file=sys.stderr)
+        say(f'mmlape: error: {error.filename}: {error.strerror}', file=sys.stderr)
         return 1
     except KeyboardInterrupt as stop:
         print(f'mmlape: {str(stop) or "interrupted"}', file=sys.stderr)

@@ -3,6 +3,7 @@
 import argparse
 
 from mmlape.engine.options import add_config, add_trust
+from mmlape.quiet import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
         args.image, args.config, args.checkpoint, args.out, args.score_thr, args.device, args.cfg_options
     )
     for row in found:
-        print(f'{row["class"]}: {row["score"]:.3f}' if 'score' in row else f'{row["class"]}: {row["share"]:.1%}')
+        say(f'{row["class"]}: {row["score"]:.3f}' if 'score' in row else f'{row["class"]}: {row["share"]:.1%}')
     if not found:
         print(f'nothing with a score of {args.score_thr} or more: try a lower --score-thr')
     print(f'wrote {args.out}')

@@ -30,7 +30,7 @@ from mmlape.experiments.vtab_sets import VtabSet, VtabSets
 from mmlape.files import atomic_path, parse_json, write_json
 from mmlape.runs.record import checkpoints
 from mmlape.runs.run import Run, read_seeds
-from mmlape.tables import markdown_table, text_table
+from mmlape.tables import markdown_table, text_table, write_csv
 
 METRIC = 'accuracy/top1'
 RATES = (3e-4, 1e-3, 3e-3)
@@ -320,5 +320,5 @@ def write_results(report: VtabReport, options: Options) -> list[Path]:
     write_json(files[1], common | dict(sets=sets, means=means, notes=list(report.notes)))
     with atomic_path(files[2]) as partial:
         columns = ['set', 'group', 'split', 'rate', 'chosen', 'seed', 'accuracy']
-        pd.DataFrame(rows, columns=columns).to_csv(partial, index=False)
+        write_csv(partial, columns, rows)
     return files

@@ -25,6 +25,7 @@ from mmengine.dist import all_gather_object, get_rank, is_distributed
 
 from mmlape.errors import DiskSpaceError, MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
 from mmlape.files import read_json, write_json
+from mmlape.quiet import say
 from mmlape.runs.record import NOTES, RECORD, RunRecord, read_record
 from mmlape.runs.run import Run, read_run
 
@@ -246,7 +247,7 @@ def record_failure(record: RunRecord) -> Iterator[StopRequest]:
             if cause or not (kind is ERROR or isinstance(error, MMLaPEError | KeyboardInterrupt | Interrupted)):
                 raise TrainingError(failure['reason']) from caught
             if isinstance(error, Interrupted):
-                print(f'mmlape: {failure["reason"]}', file=sys.stderr, flush=True)
+                say(f'mmlape: {failure["reason"]}', file=sys.stderr, flush=True)
                 raise error from None
             if isinstance(error, KeyboardInterrupt):
                 raise KeyboardInterrupt(failure['reason']) from None

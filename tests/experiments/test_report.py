@@ -21,7 +21,7 @@ from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
 from mmlape.engine.config import load_config
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, DataError
 from mmlape.experiments.report import ArmRuns, build, document, figures, write_report
 from mmlape.experiments.report.content import Comparison
 from mmlape.experiments.report.figures import draw_curves
@@ -794,6 +794,42 @@ def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path)
         (DEFAULT, LAPE, 'mIoU'),
         (DEFAULT, LAPE, 'aAcc'),
     }
+
+
+def test_names_from_files_reach_no_terminal_and_no_spreadsheet_as_code(tmp_path, capsys):
+    """Of arms, classes, machines and reasons; the numbers beside them stay numbers."""
+    code, formulas = '\x1b]0;evil\x07\x1b[2J\x9b1m\u202e', ('=HYPERLINK(1)', '@sum', '+1+1', '-2+3')
+    for name in (f'=cmd|calc{code}', f'@lape{code}'):
+        classes = {f'{start}{code}': 30.0 + place for place, start in enumerate(formulas)}
+        for seed in (1, 2, 3):
+            more = dict(per_class={'IoU': classes}, host=f'node{code}', config=f'{code}.py')
+            write_run(tmp_path / 'runs' / name, seed, 36.0 - seed, **more)
+        write_run(tmp_path / 'runs' / name, 4, None, state='failed', reason=f'died {code}')
+    assert main(['report', str(tmp_path / 'runs'), '--out', str(tmp_path / 'out'), '--title', f'all{code}']) == 1
+    texts = {path.name: path.read_text() for path in (tmp_path / 'out').glob('*.*') if path.suffix != '.svg'}
+    assert len(texts) == 8 and 'evil' in texts['index.html']
+    printed = capsys.readouterr()
+    for name, text in {**texts, 'out': printed.out, 'err': printed.err}.items():
+        codes = r'[\x00-\x08\x0b-\x1f]' if name == 'report.json' else r'[\x00-\x08\x0b-\x1f\x7f\x9b\u202e]'
+        assert not re.search(codes, text), name
+    for name in ('values', 'estimates', 'comparisons'):
+        frame = pd.read_csv(tmp_path / 'out' / f'{name}.csv')
+        cells = [cell for column in frame for cell in frame[column] if isinstance(cell, str)]
+        assert cells and not any(cell.startswith(tuple('=@+-')) for cell in cells)
+        numbers = frame['value' if name == 'values' else 'mean']
+        assert numbers.dtype == float and (name != 'comparisons' or (numbers <= 0).any())
+
+
+def test_links_out_of_the_folder_of_images_are_refused(tmp_path):
+    (tmp_path / 'drawn' / 'run').mkdir(parents=True)
+    (tmp_path / 'secret').write_text('password')
+    (tmp_path / 'drawn' / 'own.png').write_bytes(b'1')
+    (tmp_path / 'drawn' / 'run' / 'link.png').symlink_to('../own.png')
+    assert len(_copy_images(tmp_path / 'drawn', tmp_path / 'out')['run']) == 1
+    (tmp_path / 'drawn' / 'run' / 'a.png').symlink_to(tmp_path / 'secret')
+    with pytest.raises(DataError, match=r'a\.png is a link to .*secret'):
+        _copy_images(tmp_path / 'drawn', tmp_path / 'out')
+    assert not (tmp_path / 'out' / 'run' / 'a.png').exists()
 
 
 def test_images_of_an_earlier_report_are_left_out(tmp_path):
