@@ -429,6 +429,22 @@ def test_iou_is_mmsegs_metric_without_the_rounding(maps, measures):
     assert ours['mIoU'] != round(ours['mIoU'], 2)
 
 
+@pytest.mark.parametrize('beta', [1, 2, 0.5])
+def test_f_scores_are_of_the_config_s_beta(maps, beta):
+    """F = (1 + b²) TP / ((1 + b²) TP + b² FN + FP), the mean over classes that are in either map."""
+    ours = _evaluate(IoUMetric(iou_metrics=['mFscore'], beta=beta), _as_samples(maps), NAMES)
+    truth = np.concatenate([truth[truth != 255] for truth, _ in maps])
+    predicted = np.concatenate([predicted[truth != 255] for truth, predicted in maps])
+    scores = []
+    for k in range(3):
+        hits, missed = (truth == k) & (predicted == k), (truth == k) & (predicted != k)
+        false = (truth != k) & (predicted == k)
+        hits, missed, false = hits.sum(), missed.sum(), false.sum()
+        scores.append(100 * (1 + beta**2) * hits / ((1 + beta**2) * hits + beta**2 * missed + false))
+    assert [ours[f'per_class/Fscore/{name}'] for name in NAMES[:3]] == pytest.approx(scores)
+    assert len(set(scores)) == 3
+
+
 def test_iou_counts_more_pixels_than_float32_can():
     image = torch.zeros(2**12, 2**12, dtype=torch.uint8)  # 2**24 pixels, of which one is wrong in the second image
     other = image.clone()

@@ -30,6 +30,7 @@ from mmlape.experiments.report.paper import index_entry
 from mmlape.experiments.report.tables import comparison_table, cost_table, provenance_table, results_table, seeds_table
 from mmlape.experiments.report.writing import _copy_images, as_json, report_work_dir
 from mmlape.experiments.statistics import Difference
+from mmlape.figures import look
 from mmlape.files import write_json
 from mmlape.models import SwinTransformer
 from mmlape.registry import MODELS
@@ -319,6 +320,31 @@ def test_arms_of_one_task_with_other_first_metrics_have_curves_of_their_own(tmp_
     curves = draw_curves(build(arms, 'x'), tmp_path / 'drawn')
     assert list(curves) == ['box AP', 'mask AP']
     assert len({path.read_text() for path in curves.values()}) == 2
+
+
+def test_an_arm_has_one_look_in_all_figures(tmp_path, monkeypatch):
+    """That of its place in the report, also where a figure leaves out the arms before it."""
+    first = dict(a='bbox', b='segm', c='bbox', d='segm', e='segm')
+    for arm, kind in first.items():
+        work_dir = write_run(tmp_path / arm, 1, {f'coco/{name}_mAP': 0.4 for name in ('bbox', 'segm')})
+        write_log(work_dir, [{'loss': 1.0, 'iter': 1, 'step': 1}, {f'coco/{kind}_mAP': 0.4, 'step': 1}])
+    arms = [ArmRuns(arm.name, arm.runs, 'detection', (f'coco/{first[arm.name]}_mAP',)) for arm in _arms(tmp_path)]
+    drawn = []
+    monkeypatch.setattr(figures, 'save_figure', lambda figure, path: drawn.append(figure) or path)
+    draw_curves(build(arms, 'x'), tmp_path)
+    assert len(drawn) == 2
+    seen = {}
+    for figure in drawn:
+        legend = {line.get_label()[0]: line for line in figure.legends[0].legend_handles}
+        for axes in figure.axes:
+            assert [line.get_color() for line in axes.lines] == [line.get_color() for line in legend.values()]
+        seen |= {name: (line.get_color(), line.get_marker(), line.get_ls()) for name, line in legend.items()}
+    assert seen == {name: _look(place) for place, name in enumerate(first)}
+
+
+def _look(place):
+    chosen = look(place)
+    return chosen['color'], chosen['marker'], chosen['ls']
 
 
 def test_numbers_are_the_same_in_every_format(report, folder, work_dir):
