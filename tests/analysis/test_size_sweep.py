@@ -1,6 +1,7 @@
 """size-sweep: what it changes in real configs, and the tool on a model of two sizes, interrupted and continued."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -90,10 +91,12 @@ def test_the_cache_gives_what_a_fresh_folder_does(tmp_path, monkeypatch):
         (first, 'b.pth', 'two', (32,)),
         (first, 'a.pth', 'new content', (32, 40)),
         (first, 'a.pth', 'one', (24, 32)),
+        (first, 'a.pth', 'six', (24, 32)),
     )):  # fmt: skip
         file = tmp_path / name
         if file.read_text() != content:
             file.write_text(content)
+            os.utime(file, (number, number))
         found = size_sweep.sweep(cfg, str(file), sizes, tmp_path / 'kept')
         assert found == size_sweep.sweep(cfg, str(file), sizes, tmp_path / f'fresh{number}')
         done = len(calls)
