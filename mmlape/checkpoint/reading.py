@@ -255,11 +255,14 @@ def averages_only(content: Mapping) -> bool:
 
 def _require_plain(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> None:
     """Raise CheckpointError for tensors that are not dense, or hold far more values than the file has for them."""
-    seen, stored, declared = set(), 0, 0
+    seen: set[int] = set()
+    stored = declared = 0
     for name, value in tensors.items():
-        if value.layout is not torch.strided or value.is_quantized or value.is_meta:
-            kind = 'quantized' if value.is_quantized else 'without values' if value.is_meta else 'sparse'
-            raise CheckpointError(f'checkpoint {path}: {name} is a tensor that is {kind}; dense ones are read')
+        if value.layout is not torch.strided or value.is_quantized:
+            kind = 'quantized' if value.is_quantized else 'sparse'
+            raise CheckpointError(f'checkpoint {path}: {name} is a {kind} tensor; dense ones are read')
+        if value.is_meta:
+            continue
         storage, size = value.untyped_storage(), value.numel() * value.element_size()
         stored += 0 if storage.data_ptr() in seen else storage.nbytes()
         seen.add(storage.data_ptr())
