@@ -98,7 +98,8 @@ def require_limits(content: Any, length: int = 0) -> None:
             repeat a list that repeats another one, which makes exponentially more of them.
     """
     most = max(length, 10_000)
-    level, count = [[content]], 0
+    level: list[Any] = [[content]]
+    count = 0
     for _ in range(MAX_DEPTH + 2):
         level = [one for one in level if isinstance(one, list | tuple | dict)]
         if not level:
@@ -108,7 +109,7 @@ def require_limits(content: Any, length: int = 0) -> None:
         count += len(level)
         if count > most:
             raise ValueError(f'more than {most} values')
-        if any(type(one) is int and abs(one) >= LIMIT for one in level):
+        if any(isinstance(one, int) and abs(one) >= LIMIT for one in level):
             raise ValueError(f'an integer of more than {MAX_DIGITS} digits')
     raise ValueError(_TOO_DEEP)
 

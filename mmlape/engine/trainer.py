@@ -84,6 +84,7 @@ def train(
             torch.set_flush_denormal(True)  # on the CPU, vanishing gradients otherwise cost ten times the time
             runner = Runner.of_run(plan, start, initial, launcher, deterministic)
             runner.record, runner.stop = record, stop
+            record.fields['parts'] = [*record.fields['parts'], runner.timestamp]  # folders of logs, oldest first
             runner.train()
         record.finish()
         if is_main_process():

@@ -167,8 +167,7 @@ class RunRecordHook(Hook):
         runner.record.iteration = runner.iter + 1
         self.earlier = runner.record.fields.get('cost') or {}
         self.parameters = sum(parameter.numel() for parameter in runner.model.parameters())
-        parts = [*runner.record.fields.get('parts', []), runner.timestamp]  # folders of logs, oldest first
-        runner.record.update(**self._progress(runner), parts=parts)
+        runner.record.update(**self._progress(runner))
         if runner.iter and self._evaluation_is_due(runner) and not runner.record.has_evaluated(runner.iter):
             runner.logger.info(f'the evaluation at iteration {runner.iter} is missing: evaluating now')
             runner.val_loop.run()
