@@ -148,7 +148,7 @@ def test_a_gpu_stays_taken_as_long_as_its_training_lives(tmp_path):
 
 
 STARTER = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from mmlape.experiments.launchers import Device, DevicePool, LocalLauncher
 from mmlape.experiments.study import Arm, PlannedRun
@@ -164,21 +164,21 @@ launcher = Launcher(2, devices=devices, pool=lambda devices: DevicePool(devices,
 planned = PlannedRun(Arm('arm', 'config.py'), (), Run(root / 'arm' / 'seed_1', 1, 'missing'), 'start')
 planned.log.parent.mkdir(parents=True)
 job = launcher.start(planned, take_lock(start_lock(planned.folder)), launcher.reserve(0))
-print(job.process.pid, flush=True)
+print(os.getpid(), job.process.pid, flush=True)
 time.sleep(1800)
 """
 
 
 def test_a_started_run_keeps_its_gpus_and_its_lock_when_its_starter_is_killed(tmp_path):
     variables = tiny.environment()
-    parent = subprocess.Popen(
-        [variables['PYTHON'], '-c', STARTER, str(tmp_path)], env=variables, text=True, stdout=subprocess.PIPE
-    )
-    child = int(parent.stdout.readline())
+    command = [variables['PYTHON'], '-c', STARTER, str(tmp_path)]
+    parent = subprocess.Popen(command, env=variables, text=True, stdout=subprocess.PIPE)
+    starter, child = map(int, parent.stdout.readline().split())
     pool = DevicePool([Device(str(index), f'GPU-{index}') for index in range(2)], tmp_path / 'locks')
     lock = start_lock(tmp_path / 'arm' / 'seed_1')
-    parent.kill()
+    os.kill(starter, signal.SIGKILL)  # a fork, which outlives its stand-in a little
     parent.wait()
+    tiny.until(lambda: not os.path.exists(f'/proc/{starter}'))
     try:
         assert pool.free() == [] and pool.acquire(1) is None and lock_holder(lock)
     finally:
