@@ -12,7 +12,7 @@ from mmlape import __version__
 from mmlape.commands import COMMANDS, fill_parser, module_of
 from mmlape.errors import MMLaPEError, failed_import, shown
 from mmlape.mim import resolve_path
-from mmlape.quiet import debugging, quiet_stack
+from mmlape.quiet import debugging, quiet_stack, say
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -93,14 +93,14 @@ def _run(run, args: argparse.Namespace) -> int:
         if error.filename is None or debugging():
             raise
         sys.stdout.flush()
-        print(f'mmlape: error: {error.filename}: {error.strerror}', file=sys.stderr)
+        say(f'mmlape: error: {error.filename}: {error.strerror}', file=sys.stderr)
         return 1
     except Exception as error:
         if not failed_import(error):
             raise
         return _stop(error)
-    except KeyboardInterrupt:
-        print('mmlape: interrupted', file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f'mmlape: {str(stop) or "interrupted"}', file=sys.stderr)
         return 130
     except SystemExit as stop:  # a signal that a run has recorded, or an error that another process prints
         return stop.code or 0  # type: ignore[return-value]
@@ -121,7 +121,7 @@ def _stop(error: Exception) -> int:
         raise error
     known = error if isinstance(error, MMLaPEError) else _stack_error(error) or _unknown_import(error)
     sys.stdout.flush()
-    print(f'mmlape: error: {known}', file=sys.stderr)
+    say(f'mmlape: error: {known}', file=sys.stderr)
     return 1
 
 

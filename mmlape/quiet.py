@@ -1,12 +1,13 @@
-"""Leave out of a command's output what the stack prints and no user can act on. `MMLAPE_DEBUG=1` shows everything.
+"""Leave out of a command's output what no user can act on, and what would act on the user's terminal.
 
-Only commands do this, never an import: in an interpreter of their own, users see what the stack prints. With
-`--quiet`, a command prints warnings and errors only.
+What the stack prints is left out, except with `MMLAPE_DEBUG=1`. Only commands do this, never an import: in an
+interpreter of their own, users see what the stack prints. With `--quiet`, a command prints warnings and errors only.
 """
 
 import contextlib
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -27,6 +28,23 @@ MESSAGES = (
     '"HardDiskBackend" is the alias of "LocalBackend"',
 )
 """Beginnings of what MMEngine's logger, or its plain print without a logger, shows."""
+
+
+_CODES = re.compile(r'[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]')
+
+
+def printable(text: str) -> str:
+    r"""Return text from files and names with its control codes written out, an escape as ``\x1b``.
+
+    Those of a terminal move the cursor or write to the clipboard, those of Unicode turn the direction of what follows.
+    Tabs and ends of lines stay.
+    """
+    return _CODES.sub(lambda code: code[0].encode('unicode_escape').decode(), text)
+
+
+def say(text: str, **options) -> None:
+    """Print text that has values from files; options are those of ``print``."""
+    print(printable(text), **options)
 
 
 def debugging() -> bool:

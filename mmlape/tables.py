@@ -1,16 +1,21 @@
 """Tables for every reader: frames of text, written as Markdown, HTML, LaTeX and for the terminal.
 
 The index of a frame holds its columns of text, the first ones of a row; the columns right of them are numbers, which
-are aligned to the right. CSV is written by pandas alone.
+are aligned to the right.
+
+Control codes in cells are written out: names come from files and folders of others.
 """
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import pandas as pd
 from rich.progress_bar import ProgressBar
 from rich.table import Table as ConsoleTable
 from rich.text import Text
+
+from mmlape.quiet import printable
 
 _MARKDOWN = str.maketrans({character: f'\\{character}' for character in '\\`*_[]<>|$'})
 
@@ -39,7 +44,7 @@ def heads_of(frame: pd.DataFrame) -> list[str]:
 
 def markdown_text(text: str) -> str:
     """Escape text for Markdown."""
-    return text.translate(_MARKDOWN)
+    return printable(text).translate(_MARKDOWN)
 
 
 def markdown_table(frame: pd.DataFrame) -> str:
@@ -54,12 +59,24 @@ def html_table(frame: pd.DataFrame) -> str:
 
     Text that a row shares with the one above, column by column up to the first difference, is not repeated.
     """
-    flat = frame.reset_index().map(lambda cell: html.escape(str(cell)))
+    flat = frame.reset_index().map(lambda cell: html.escape(printable(str(cell))))
     text = flat.iloc[:, : frame.index.nlevels]
     flat[text.columns] = text.mask(text.eq(text.shift()).cummin(axis=1), '')
     flat.columns = [html.escape(name) for name in flat.columns]
     with pd.option_context('display.max_colwidth', None):  # else pandas cuts long cells
         return flat.to_html(index=False, escape=False, border=0, justify='left', classes=f'text{frame.index.nlevels}')
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
+    """Write rows as CSV; text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    frame = pd.DataFrame([[_csv_cell(cell) for cell in row] for row in rows], columns=list(columns))
+    frame.to_csv(path, index=False)
+
+
+def _csv_cell(cell: object) -> object:
+    if not isinstance(cell, str):
+        return cell
+    return printable(f"'{cell}" if cell.startswith(('=', '@', '+', '-', '\t', '\r')) else cell)
 
 
 def latex_table(frame: pd.DataFrame, caption: str, column_format: str) -> str:
@@ -80,13 +97,15 @@ def console_table(
         sections: Whether a line stands between rows whose first cells differ.
         styles: Rich's style of cells that have this text.
     """
-    table, last, styles = ConsoleTable(title=None if title is None else Text(title)), None, styles or {}
+    table, last, styles = ConsoleTable(title=None if title is None else Text(printable(title))), None, styles or {}
     for place, head in enumerate(heads_of(frame)):
         table.add_column(head, justify='left' if place < frame.index.nlevels else 'right', overflow='fold')
     for row in rows_of(frame):
         if sections and last not in (None, row[0]):
             table.add_section()
-        texts = (cell if isinstance(cell, ProgressBar) else Text(str(cell), styles.get(cell, '')) for cell in row)
+        texts = (
+            cell if isinstance(cell, ProgressBar) else Text(printable(str(cell)), styles.get(cell, '')) for cell in row
+        )
         table.add_row(*texts)
         last = row[0]
     return table

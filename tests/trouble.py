@@ -23,7 +23,8 @@ class Trouble(Hook):
     - ``wait:N`` waits in the evaluation at iteration N, ``pause:N:R`` before iteration N of process R;
     - ``nan:N:R`` makes process R's input NaN in iteration N, ``memory:N:R`` has it run out of memory there,
       ``bug:N:R`` raises an exception that nobody expects, ``kill:N:R`` kills it, ``disk:N:R`` lets no file grow
-      beyond 200 kB from then on, ``term:N:R`` sends it and the processes that it has started SIGTERM, as Slurm does.
+      beyond 200 kB from then on, ``term:N:R`` sends it and the processes that it has started SIGTERM, as Slurm does,
+      ``int:N:R`` sends them SIGINT, as a terminal does.
     """
 
     priority = 'HIGHEST'
@@ -51,9 +52,10 @@ class Trouble(Hook):
             resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
         if self.kind == 'pause':
             self.wait()
-        if self.kind == 'term':
+        if self.kind in ('term', 'int'):
+            number = signal.SIGTERM if self.kind == 'term' else signal.SIGINT
             for pid in (*(child.pid for child in multiprocessing.active_children()), os.getpid()):
-                os.kill(pid, signal.SIGTERM)
+                os.kill(pid, number)
             time.sleep(0.2)
 
     @staticmethod

@@ -83,12 +83,12 @@ OWN_TESTS = {
     'mmlape/engine/config.py': ('tests/experiments/test_study_file.py', '-k', 'variables'),
     'mmlape/engine/hooks/run.py': (
         'tests/engine/test_train_test.py::test_metrics_of_mmsegs_own_are_recorded',
-        'tests/runs/test_failures.py::test_sigterm_saves_after_the_next_step',
+        'tests/runs/test_failures.py::test_a_signal_saves_after_the_next_step',
         *OF_ENGINE,
     ),
     'mmlape/engine/runner.py': (
         'tests/engine/test_train_test.py::test_training_from_weights_takes_all_of_them_or_fails',
-        'tests/runs/test_failures.py::test_sigterm_saves_after_the_next_step',
+        'tests/runs/test_failures.py::test_a_signal_saves_after_the_next_step',
         *OF_ENGINE,
     ),
     'mmlape/engine/evaluator.py': (
@@ -423,7 +423,7 @@ BY_FILE = {
     'mmlape/runs/failures.py': [
         ('diagnosis: all attempts', 'return lines[begin + 1 :]', 'return lines'),
         ('diagnosis: the first error', 'reason=errors[-1])', 'reason=errors[0])'),
-        ('failure: SIGTERM interrupts the record', "                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's must not stop what follows\n", '                pass\n'),
+        ('failure: SIGTERM interrupts the record', "            _ignore_stop_signals()  # the launcher's must not stop what follows\n", ''),
         ('diagnosis: status 255 is a signal', '128 < status < 160', 'status > 128'),
         ('failure: a full quota is no full disk', '(errno.ENOSPC, errno.EDQUOT, errno.EFBIG)', '(errno.ENOSPC, errno.EFBIG)'),
         ('failure: who left a note died without a message', 'if rank not in notes and host', 'if host'),

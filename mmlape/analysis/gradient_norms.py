@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from mmlape.engine.hooks.gradient_norm import TAG
 from mmlape.errors import DataError
 from mmlape.figures import look, save_figure, tidy, wrapped
-from mmlape.runs.curves import read_scalars
+from mmlape.runs.curves import log_files, read_scalars
 from mmlape.runs.identity import read_identity
 
 LAST = 1000  # iterations that the norm by depth is averaged over, as in the paper
@@ -60,7 +60,8 @@ def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
     arms: dict[Path, NormArm] = {}
     for work_dir in work_dirs:
         found = False
-        for file in sorted(Path(work_dir).resolve().rglob('vis_data/scalars.json')):
+        runs = {file.parents[2] for file in Path(work_dir).resolve().rglob('vis_data/scalars.json')}
+        for file in (file for run in sorted(runs) for file in log_files(run)):
             norms, run = _read_file(file), file.parents[2]
             if norms:
                 found = True

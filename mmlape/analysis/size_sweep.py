@@ -20,6 +20,7 @@ from mmlape.engine.evaluator import test
 from mmlape.errors import ConfigError
 from mmlape.evaluation.names import is_defined, label, points, ranked
 from mmlape.figures import look, new_axes, save_figure, wrapped
+from mmlape.files import parse_json
 from mmlape.tables import text_table
 
 SIZED = ('scale', 'crop_size')  # of transforms
@@ -91,7 +92,7 @@ def sweep(cfg: Config, checkpoint: str, sizes: Sequence[int], folder: Path) -> d
             print(f'{folder.name}: size {size}, {number} of {len(sizes)}')
             test(resized, checkpoint, file.parent, out=file)
             stamp.write_text(wanted)
-        metrics[size] = json.loads(file.read_text())['metrics']
+        metrics[size] = parse_json(file.read_text())['metrics']
     return metrics
 
 

@@ -101,8 +101,13 @@ def _read_packed(path: Path, map_location: str) -> dict:
     with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory(prefix='mmlape-') as folder:
         (name,) = _checkpoints_in(archive.namelist())
         inner = Path(folder) / 'checkpoint.pth'
-        with archive.open(name) as source, open(inner, 'wb') as target:
-            shutil.copyfileobj(source, target)
+        try:
+            with archive.open(name) as source, open(inner, 'wb') as target:
+                shutil.copyfileobj(source, target)
+        except Exception as error:  # a wrong size or checksum, an unknown compression, a password ...
+            raise CheckpointError(
+                f'checkpoint {path}: {name} cannot be unpacked, truncated or damaged? ({error})'
+            ) from error
         try:
             if kind_of(inner, _trusted) == 'packed':
                 raise CheckpointError(f'checkpoint {inner}: an archive in an archive; unpack it')
@@ -257,6 +262,27 @@ def averages_only(content: Mapping) -> bool:
     return not plain and any(isinstance(content.get(key), Mapping) for key in AVERAGES)
 
 
+def _require_plain(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> None:
+    """Raise CheckpointError for tensors that are not dense, or hold far more values than the file has for them."""
+    seen: set[int] = set()
+    stored = declared = 0
+    for name, value in tensors.items():
+        if value.layout is not torch.strided or value.is_quantized:
+            kind = 'quantized' if value.is_quantized else 'sparse'
+            raise CheckpointError(f'checkpoint {path}: {name} is a {kind} tensor; dense ones are read')
+        if value.is_meta:
+            continue
+        storage, size = value.untyped_storage(), value.numel() * value.element_size()
+        stored += 0 if storage.data_ptr() in seen else storage.nbytes()
+        seen.add(storage.data_ptr())
+        declared += size
+        if declared > max(FREE_BYTES, MAX_RATIO * stored):
+            raise CheckpointError(
+                f'checkpoint {path}: refused, {name} {tuple(value.shape)} repeats {storage.nbytes():,} bytes as '
+                f'{size:,}; ask its author for a file of contiguous tensors'
+            )
+
+
 def state_dict_of(content: Mapping, path: str | os.PathLike) -> dict[str, Tensor]:
     """Return the weights in a checkpoint: those under ``state_dict``, ``model`` ..., or the dict itself.
 
@@ -273,6 +299,7 @@ def state_dict_of(content: Mapping, path: str | os.PathLike) -> dict[str, Tensor
     tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
     if not tensors:
         raise CheckpointError(f'checkpoint {path}: no tensors in it; its keys are {sorted(map(str, content))[:8]}')
+    _require_plain(tensors, path)
     while prefix := next((p for p in WRAPPING if all(key.startswith(p) for key in tensors)), None):
         tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}
     return tensors

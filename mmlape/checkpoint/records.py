@@ -19,6 +19,8 @@ from typing import Any
 from torch import nn
 
 from mmlape.checkpoint.download import local_path
+from mmlape.errors import CheckpointError
+from mmlape.files import parse_json, require_limits
 
 HUB_NAMES = ('model.safetensors', 'pytorch_model.bin')
 """Names of weights on the Hugging Face hub, beside which timm keeps its ``config.json``."""
@@ -27,6 +29,10 @@ TOLERANCE = 0.5
 KEY = 'mmlape'
 """Of the record in ``meta``, and in the metadata of a safetensors file."""
 _NOT_LITERAL = object()
+MAX_SIDE = 2**14
+"""Of a grid that a file may record; larger ones are no grids of patches."""
+MAX_PIXEL = 1e6
+"""Of a mean or a deviation that a file may record."""
 ADAPTED = ('grid', 'window_attn', 'window_size', 'pad_small_map', 'out_type')
 """Entries that a task adapts, so that they may differ."""
 
@@ -82,7 +88,8 @@ def _make(values: Mapping, scale: int, source: str) -> Normalisation | None:
     """Return ``mean`` and ``std`` of a mapping, times ``scale``; None if they are not there."""
     parts = [values.get(name) for name in ('mean', 'std')]
     for part in parts:
-        if not isinstance(part, Sequence) or not part or not all(isinstance(v, int | float) for v in part):
+        known = isinstance(part, Sequence) and part and all(isinstance(value, int | float) for value in part)
+        if not known or not all(-MAX_PIXEL < value < MAX_PIXEL for value in part):
             return None
     return Normalisation(*(tuple(round(v * scale, 4) for v in part) for part in parts), source)
 
@@ -190,15 +197,24 @@ def read_record(content: Mapping, path: str | Path) -> Record:
     """Return the record in what ``read_checkpoint`` has read from a file; an empty one if there is none.
 
     Of files that others have written, the normalisation may be known.
+
+    Raises:
+        CheckpointError: If the record is deeper or larger than any that is written here.
     """
     stored = _mapping(_mapping(content.get('meta')).get(KEY))
     backbones = {}
     for name, entry in _mapping(stored.get('backbones')).items():
         backbones[str(name)] = {str(key): value for key, value in _mapping(entry).items()}
         sides = backbones[str(name)].get('grid')
-        is_grid = isinstance(sides, list) and len(sides) == 2 and all(isinstance(n, int) and n > 0 for n in sides)
-        if not is_grid:
+        is_grid = isinstance(sides, list) and len(sides) == 2
+        if not (is_grid and all(isinstance(side, int) and 0 < side <= MAX_SIDE for side in sides)):
             backbones[str(name)].pop('grid', None)
+    try:
+        require_limits(backbones)
+    except ValueError as error:
+        raise CheckpointError(
+            f"checkpoint {path}: refused, what it records in meta['{KEY}'] has {error}; no command writes this"
+        ) from error
     return Record(backbones, stored_normalisation(content, stored, path))
 
 
@@ -211,7 +227,7 @@ def _mapping(value: object) -> Mapping:
     """Return a mapping, also from JSON; an empty one instead of anything else."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = parse_json(value)
         except ValueError:
             return {}
     return value if isinstance(value, Mapping) else {}

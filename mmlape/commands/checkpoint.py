@@ -3,6 +3,7 @@
 import argparse
 
 from mmlape.engine.options import add_imports, add_trust, import_modules
+from mmlape.quiet import printable, say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     import_modules(args.modules)
     if args.action == 'inspect':
         from rich.table import Table
+        from rich.text import Text
 
         from mmlape.checkpoint.converting import inspect
         from mmlape.console import console
@@ -58,16 +60,16 @@ def run(args: argparse.Namespace) -> int:
         table = Table('name', 'value', show_header=False)
         table.columns[1].overflow = 'fold'  # hashes are not shortened
         for name, value in found.items():
-            table.add_row(name, str(value))
+            table.add_row(name, Text(printable(str(value))))
         console().print(table)
-        print(f'to load it: {to_load}')  # on one line, to be copied
+        say(f'to load it: {to_load}')  # on one line, to be copied
         return 0
     from mmlape.checkpoint import converting
 
     if args.action == 'convert':
         dropped = converting.convert(args.src, args.dst, args.to, args.overwrite)
         left_out = f'; left out {len(dropped)} tensors: {", ".join(dropped[:5])}' if dropped else ''
-        print(f'wrote {args.dst}{left_out}')
+        say(f'wrote {args.dst}{left_out}')
     elif args.action == 'publish':
         print('wrote {} and {}'.format(*converting.publish(args.src, args.dst, args.weights)))
     elif args.action == 'push':

@@ -4,6 +4,7 @@ legend, or the class."""
 import argparse
 
 from mmlape.engine.options import add_config, add_trust
+from mmlape.quiet import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,10 +26,10 @@ def run(args: argparse.Namespace) -> int:
     found = predict_and_draw_each(files, args.config, args.checkpoint, args.score_thr, args.device, args.cfg_options)
     for (image, out), rows in zip(files, found):
         if len(files) > 1:
-            print(f'{image}:')
+            say(f'{image}:')
         for row in rows:
-            print(f'{row["class"]}: {row["score"]:.3f}' if 'score' in row else f'{row["class"]}: {row["share"]:.1%}')
+            say(f'{row["class"]}: {row["score"]:.3f}' if 'score' in row else f'{row["class"]}: {row["share"]:.1%}')
         if not rows:
             print(f'nothing with a score of {args.score_thr} or more: try a lower --score-thr')
-        print(f'wrote {out}')
+        say(f'wrote {out}')
     return 0

@@ -4,6 +4,7 @@ own by `mmlape print-config studies/NAME.yml:ARM > FILE.py`."""
 import argparse
 
 from mmlape.engine.options import add_config
+from mmlape.quiet import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,12 +20,12 @@ def run(args: argparse.Namespace) -> int:
 
     if args.sources:
         for key, value, source in value_sources(args.config, args.cfg_options):
-            print(f'{key} = {value}  # {source}')
+            say(f'{key} = {value}  # {source}')
         return 0
     cfg = load_config(args.config, args.cfg_options)
     if not args.diff:
         print(cfg.pretty_text)
         return 0
     for key, ours, theirs in differing_values(cfg, load_config(args.diff)):
-        print(f'{key}: {ours} -> {theirs}')
+        say(f'{key}: {ours} -> {theirs}')
     return 0

@@ -4,6 +4,8 @@ provenance. Runs that do not count are listed, and make the status 1."""
 
 import argparse
 
+from mmlape.quiet import say
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
@@ -38,10 +40,10 @@ def run(args: argparse.Namespace) -> int:
     )
     console().print(console_table(report))
     if report.baseline_line:
-        print(report.baseline_line)
+        say(report.baseline_line)
     for line in report.excluded:
-        print(f'not counted: {line}')
+        say(f'not counted: {line}')
     for line in report.warnings:
-        print(f'warning: {line}')
+        say(f'warning: {line}')
     print(f'wrote {files[0]}, and beside it {", ".join(file.name for file in files[1:])}')
     return 1 if report.excluded else 0

@@ -1,6 +1,5 @@
 """Images with captions, from a TSV, JSONL or JSON file, or from tar archives."""
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from mmengine.dataset import BaseDataset
 
 from mmlape.datasets.shards import PREFIX, files_of, read_shards
 from mmlape.errors import DataError
+from mmlape.files import parse_json
 from mmlape.registry import DATASETS, TRANSFORMS
 
 CAPTIONS = 'gt_caption'
@@ -71,7 +71,10 @@ def read_captions(path: str) -> list[tuple[str, str]]:
         raise DataError(f'Captions {path}: unknown format {suffix!r}; it is one of {", ".join(FORMATS)}.')
     if not files_of(path):
         raise DataError(f'Captions {path} do not exist. --cfg-options data_root=DIR/ sets where the data lie.')
-    text = '' if suffix == '.tar' else Path(path).read_text(encoding='utf-8')
+    try:
+        text = '' if suffix == '.tar' else Path(path).read_text(encoding='utf-8')
+    except UnicodeDecodeError as error:
+        raise DataError(f'Captions {path}: no text in UTF-8 ({error}).') from error
     pairs = list(
         read_shards(path) if suffix == '.tar' else {'.tsv': _tsv, '.jsonl': _jsonl, '.json': _json}[suffix](path, text)
     )
@@ -117,7 +120,7 @@ def _json(path: str, text: str) -> Iterator[tuple[str, str]]:
 
 def _parsed(where: str, text: str):
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError as error:
         raise DataError(f'Captions {where}: no JSON ({error}).') from error
 

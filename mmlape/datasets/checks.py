@@ -38,6 +38,7 @@ from mmlape.datasets.formats.base import (
 from mmlape.datasets.sources import SPLITS, iter_heads, patch_size, reads_head, spread
 from mmlape.errors import DataError
 from mmlape.files import write_json
+from mmlape.quiet import printable
 
 SAMPLE = 32  # images that the quick check opens
 CHUNK = 16  # images submitted to each thread at a time
@@ -254,14 +255,21 @@ def print_report(report: FullReport) -> None:
         facts = ''.join(f'\n{what}: {count:,}' for what, count in summary.facts.items())
         counts = sorted((count, label) for label, count in summary.labels.items() if label < len(summary.classes))
         rarest = '\n'.join(f'{summary.classes[label]}: {count:,}' for count, label in counts[:RAREST_SHOWN])
-        table.add_row(summary.split, escape(summary.path + facts), escape(rarest), images, f'{checked:,}', seen)
+        table.add_row(
+            summary.split,
+            escape(printable(summary.path + facts)),
+            escape(printable(rarest)),
+            images,
+            f'{checked:,}',
+            seen,
+        )
     nothing = 'no data on this machine of a known format: nothing was checked'
     out.print(table if report.summaries else nothing)
     if len(report.issues):
         table = Table('', 'data', 'issue', 'count', 'examples', show_lines=True)
         for group in report.issues:
             colour = 'red' if group.severity == ERROR else 'yellow'
-            examples = escape('\n'.join(group.examples[:EXAMPLES_SHOWN]))
+            examples = escape(printable('\n'.join(group.examples[:EXAMPLES_SHOWN])))
             table.add_row(f'[{colour}]{group.severity}[/]', group.split, group.kind, f'{group.count:,}', examples)
         out.print(table)
     errors = len(report.issues.errors)

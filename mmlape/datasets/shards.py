@@ -1,7 +1,6 @@
 """Files inside tar archives, as WebDataset's shards: read in place, by names ``tar://SHARD.tar/MEMBER``."""
 
 import contextlib
-import json
 import os
 import re
 import tarfile
@@ -13,6 +12,7 @@ from mmengine.fileio import register_backend
 from mmengine.fileio.backends import BaseStorageBackend
 
 from mmlape.errors import DataError
+from mmlape.files import parse_json
 
 PREFIX = 'tar://'
 IMAGES = ('jpg', 'jpeg', 'png', 'webp')
@@ -94,7 +94,7 @@ def read_shards(pattern: str) -> Iterator[tuple[str, str]]:
                 if f'{stem}.txt' in members(shard):
                     text = backend.get_text(f'{PREFIX}{shard}/{stem}.txt')
                 elif f'{stem}.json' in members(shard):
-                    text = json.loads(backend.get_text(f'{PREFIX}{shard}/{stem}.json')).get('caption')
+                    text = parse_json(backend.get_text(f'{PREFIX}{shard}/{stem}.json')).get('caption')
             if not isinstance(text, str) or not text.strip():
                 raise DataError(f'Shard {shard}: {name} has no caption, a {key}.txt or a {key}.json with "caption".')
             yield image, text.strip()

@@ -26,6 +26,7 @@ from mmlape.engine.runner import Runner
 from mmlape.engine.tta import RATIOS, augment
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.files import read_json, write_json
+from mmlape.quiet import printable
 from mmlape.runs.record import RECORD, check_writable
 from mmlape.tables import console_table, text_table
 
@@ -154,7 +155,7 @@ def _result(cfg: Config, checkpoint: str | Path, runner: Runner, metrics: dict) 
 def print_metrics(result: dict) -> None:
     """Print the overall metrics, then one row per class."""
     terminal, per_class = console(), result['per_class']
-    terminal.print(escape(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images'))
+    terminal.print(escape(printable(f'\n{result["checkpoint"]}: {result["task"]}, {result["images"]} images')))
     rows: list[tuple[str, ...]] = [(key, _shown(value)) for key, value in result['metrics'].items()]
     terminal.print(console_table(text_table(('metric', 'value'), rows)))
     if per_class:

@@ -132,7 +132,7 @@ class Runner(_Runner):
 
     @staticmethod
     def build_dataloader(dataloader: DataLoader | dict, *args, **kwargs) -> DataLoader:
-        """Build a data loader whose workers leave SIGTERM to this process; samplers have one seed on every process."""
+        """Build a data loader whose workers leave signals to this process; samplers have one seed on every process."""
         if isinstance(dataloader, dict) and not dataloader.get('num_workers'):
             only_of_workers = ('persistent_workers', 'prefetch_factor')  # which torch refuses without any
             dataloader = {key: value for key, value in dataloader.items() if key not in only_of_workers}

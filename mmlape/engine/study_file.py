@@ -27,6 +27,7 @@ import copy
 import difflib
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from mmlape.errors import ConfigError
+from mmlape.files import parse_yaml
 from mmlape.mim import PREFIX, mim_root
 
 _REFERENCE = re.compile(r'(?P<file>.+\.ya?ml)(?::(?P<arm>[^:/]+))?')
@@ -189,8 +191,8 @@ class _Loader(yaml.SafeLoader):
     """YAML 1.2's plain values: ``on`` is a word (iRPE has ``on: k``), 1e-3 a number. No key may be given twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        keys = [key.value for key, _ in node.value]
-        twice = next((key for key in keys if keys.count(key) > 1), None)
+        counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        twice = next((key for key, count in counts.items() if count > 1), None)
         if twice is not None:
             raise yaml.constructor.ConstructorError(None, None, f"'{twice}' is given twice", node.start_mark)
         return super().construct_mapping(node, deep)
@@ -212,7 +214,7 @@ _Loader.add_constructor('!tuple', lambda loader, node: tuple(loader.construct_se
 @functools.lru_cache(maxsize=8)
 def _parse(text: str) -> tuple:
     """Return the content of a study, and with figures as they are printed: 80.50 has two decimals in the paper."""
-    return yaml.load(text, _Loader), yaml.load(text, yaml.BaseLoader)
+    return parse_yaml(text, _Loader), parse_yaml(text, yaml.BaseLoader)
 
 
 class _Reader:
@@ -225,9 +227,10 @@ class _Reader:
             known = {path.name for folder in (self.path.parent, _packaged()) for path in folder.glob('*.yml')}
             hint = f'; {_similar(self.path.name, sorted(known))}' if known else ''
             raise ConfigError(f'study {file} does not exist{hint}')
-        text = self.path.read_text(encoding='utf-8')
         try:
-            self.content, self.printed = copy.deepcopy(_parse(text))
+            self.content, self.printed = copy.deepcopy(_parse(self.path.read_text(encoding='utf-8')))
+        except UnicodeDecodeError as error:
+            raise ConfigError(f'{file} is no text in UTF-8 ({error})') from error
         except yaml.YAMLError as error:
             mark = getattr(error, 'problem_mark', None)
             line = f':{mark.line + 1}' if mark else ''
@@ -263,7 +266,7 @@ class _Reader:
         bases = self._bases('', content)
         arms = [arm for name in entries for arm in self._arms(name, bases)]
         names = [arm.name for arm in arms]
-        twice = next((name for name in names if names.count(name) > 1), None)
+        twice = next((name for name, count in Counter(names).items() if count > 1), None)
         if twice:
             raise self._error(f"arms: two are named '{twice}'")
         if any(arm.figure or arm.also for arm in arms) and not content.get('paper'):

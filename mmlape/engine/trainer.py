@@ -84,6 +84,7 @@ def train(
             torch.set_flush_denormal(True)  # on the CPU, vanishing gradients otherwise cost ten times the time
             runner = Runner.of_run(plan, start, initial, launcher, deterministic)
             runner.record, runner.stop = record, stop
+            record.fields['parts'] = [*record.fields['parts'], runner.timestamp]  # folders of logs, oldest first
             runner.train()
         record.finish()
         if is_main_process():
@@ -112,6 +113,7 @@ def _record(plan: RunPlan, start: RunStart) -> RunRecord:
         last=None,
         best=None,
         cost=previous.get('cost'),
+        parts=previous.get('parts', []),
     )
     record = RunRecord(plan.work_dir, fields, write=is_main_process())
     record.rewind(start.previous, start.evaluations, start.iteration)

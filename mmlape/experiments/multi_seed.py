@@ -16,6 +16,7 @@ from mmlape.experiments.launchers import Launcher, LocalLauncher
 from mmlape.experiments.report.paper import paper_figures
 from mmlape.experiments.scheduler import Scheduler
 from mmlape.experiments.study import Arm, PlannedRun, Study, require_startable, run_arguments
+from mmlape.quiet import say
 from mmlape.runs.run import read_seeds, seed_folder
 from mmlape.tables import console_table, text_table
 
@@ -110,7 +111,7 @@ def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int] | None, allow_soft
     title = f'{arm.name}, seeds {", ".join(map(str, summary["seeds"]))}'
     console().print(console_table(summary_table(summary), title))
     for seed, outcome in summary['unfinished'].items():
-        print(f'not counted: seed {seed}, {outcome}')
+        say(f'not counted: seed {seed}, {outcome}')
     others = [run.seed for run in read_seeds(folder) if run.finished and run.seed not in summary['seeds']]
     if others:
         print(f'finished but not requested, not counted: seeds {", ".join(map(str, others))}')

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from mmlape.console import clock
 from mmlape.experiments.launchers import Job, Launcher
 from mmlape.experiments.study import PlannedRun, require_startable
+from mmlape.quiet import printable
 from mmlape.runs.failures import diagnose, last_part, log_tail, oom_kills, record_diagnosis
 from mmlape.runs.record import read_record
 from mmlape.runs.run import Run, read_run
@@ -259,4 +260,6 @@ class Progress:
         """Print a line with the time passed and the time left."""
         with self.lock:
             left = self.left()
-            self.print(f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] {text}')
+            self.print(
+                printable(f'[{clock(self.seconds)}{f", about {clock(left)} left" if left >= 1 else ""}] {text}')
+            )

@@ -9,6 +9,7 @@
 import argparse
 import fnmatch
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -313,7 +314,7 @@ def _other_run(folder: Path, lines: Sequence[str], software: bool) -> str:
 
 
 def _require_different(what: str, values: Sequence, hint: str = '') -> None:
-    twice = sorted({value for value in values if list(values).count(value) > 1})
+    twice = sorted(value for value, count in Counter(values).items() if count > 1)
     if twice:
         raise ConfigError(f'{what}: {", ".join(map(str, twice))} given twice{hint}')
     if not values:

@@ -7,7 +7,6 @@ its run, with the hash of the list of images; nothing is tested twice.
 
 import functools
 import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,10 +27,10 @@ from mmlape.experiments.scheduler import Progress, Scheduler
 from mmlape.experiments.statistics import INTERVAL
 from mmlape.experiments.study import Arm, PlannedRun, Study
 from mmlape.experiments.vtab_sets import VtabSet, VtabSets
-from mmlape.files import atomic_path, write_json
+from mmlape.files import atomic_path, parse_json, write_json
 from mmlape.runs.record import checkpoints
 from mmlape.runs.run import Run, read_seeds
-from mmlape.tables import markdown_table, text_table
+from mmlape.tables import markdown_table, text_table, write_csv
 
 METRIC = 'accuracy/top1'
 RATES = (3e-4, 1e-3, 3e-3)
@@ -170,7 +169,7 @@ def _tested(run: Run, listed: Path) -> float | None:
     stamp = folder / 'list.sha256'
     if not stamp.is_file() or stamp.read_text() != _digest(listed):
         return None
-    return json.loads((folder / 'metrics.json').read_text())['metrics'][METRIC]
+    return parse_json((folder / 'metrics.json').read_text())['metrics'][METRIC]
 
 
 def _test(run: Run, cfg: Config, listed: Path) -> float:
@@ -321,5 +320,5 @@ def write_results(report: VtabReport, options: Options) -> list[Path]:
     write_json(files[1], common | dict(sets=sets, means=means, notes=list(report.notes)))
     with atomic_path(files[2]) as partial:
         columns = ['set', 'group', 'split', 'rate', 'chosen', 'seed', 'accuracy']
-        pd.DataFrame(rows, columns=columns).to_csv(partial, index=False)
+        write_csv(partial, columns, rows)
     return files

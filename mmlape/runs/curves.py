@@ -1,6 +1,6 @@
 """Logged curves: loss and metrics over the iterations, one run's figure, mean and spread over seeds."""
 
-import json
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 
 from mmlape.evaluation.names import RANKING, is_defined, label, points
 from mmlape.figures import save_figure, tidy
+from mmlape.files import parse_json
+from mmlape.runs.record import read_record
 
 FIGURE = 'curves.png'
 MOST_POINTS = 240
@@ -37,18 +39,33 @@ class Band:
 def read_scalars(file: Path) -> Iterator[dict]:
     """Yield the rows of a ``scalars.json``, the log of MMEngine's visualiser."""
     for line in file.read_text(encoding='utf-8').splitlines():
-        try:
-            yield json.loads(line)
-        except ValueError:  # the last line of a run that was killed
-            continue
+        with contextlib.suppress(ValueError):  # the last line of a run that was killed
+            row = parse_json(line)
+            if isinstance(row, dict):
+                yield row
+
+
+def log_files(work_dir: str | Path) -> list[Path]:
+    """Return every ``*/vis_data/scalars.json`` of a work dir, oldest first: later ones replace what they repeat.
+
+    The order is that of ``parts`` in ``run.json``; others come before those, by their first iteration. Names, which
+    are times, do not decide: a clock may have been set back.
+    """
+    known = {name: place for place, name in enumerate((read_record(work_dir) or {}).get('parts') or ())}
+
+    def place(file: Path) -> tuple[int, int]:
+        first = next((row['iter'] for row in read_scalars(file) if 'iter' in row), 0)
+        return known.get(file.parts[-3], -1), first
+
+    return sorted(sorted(Path(work_dir).glob('*/vis_data/scalars.json')), key=place)
 
 
 def read_curves(work_dir: str | Path) -> Curves:
-    """Read every ``*/vis_data/scalars.json`` of a work dir; later values replace those of repeated iterations."""
+    """Read all :func:`log_files` of a work dir."""
     loss: dict[int, float] = {}
     metrics: dict[str, dict[int, float]] = {}
     iteration, by_epoch = 0, False  # a resumed run may start with an evaluation
-    for file in sorted(Path(work_dir).glob('*/vis_data/scalars.json')):
+    for file in log_files(work_dir):
         for row in read_scalars(file):
             if 'loss' in row:
                 iteration, by_epoch = row['iter'], 'epoch' in row

@@ -25,6 +25,7 @@ from mmengine.dist import all_gather_object, get_rank, is_distributed
 
 from mmlape.errors import DiskSpaceError, MissingCheckpointError, MMLaPEError, NotFiniteError, TrainingError
 from mmlape.files import read_json, write_json
+from mmlape.quiet import say
 from mmlape.runs.record import NOTES, RECORD, RunRecord, read_record
 from mmlape.runs.run import Run, read_run
 
@@ -39,23 +40,50 @@ class Interrupted(SystemExit):
         return 'SIGTERM'
 
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+ECHO = 1.0
+"""Seconds in which a second SIGINT is the same Ctrl-C: a terminal and a launcher both send it."""
+
+
 class StopRequest:
-    """Whether SIGTERM has come; if ``waits``, it is left to the run to stop, else Interrupted is raised."""
+    """Whether SIGTERM or SIGINT has come; if ``waits``, the run stops by itself, else :meth:`error` is raised at once.
+
+    A second Ctrl-C is never left to wait.
+    """
 
     def __init__(self) -> None:
         self.received = self.waits = False
+        self.number: int = signal.SIGTERM
+        self.pressed: float | None = None  # when the first Ctrl-C came
 
     def __call__(self, number: int, _) -> None:
-        """Handle the signal."""
-        self.received = True
-        if not self.waits:
+        """Handle a signal."""
+        now, first = time.monotonic(), number == signal.SIGINT and self.pressed is None
+        again = number == signal.SIGINT and not first and now - self.pressed > ECHO
+        self.pressed = now if first else self.pressed
+        if not self.received:
+            self.received, self.number = True, number
+        if again or not self.waits:
+            _ignore_stop_signals()
+            raise self.error()
+        if first and get_rank() == 0:  # not by print, which this may have interrupted
+            os.write(2, b'mmlape: saving after this step, then stopping; Ctrl-C again stops at once\n')
+
+    def error(self) -> BaseException:
+        """Return what ends the run: KeyboardInterrupt after Ctrl-C, else Interrupted."""
+        return KeyboardInterrupt() if self.number == signal.SIGINT else Interrupted()
+
+
+def _ignore_stop_signals() -> None:
+    """Let nothing stop what still has to be written."""
+    if threading.current_thread() is threading.main_thread():
+        for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-            raise Interrupted
 
 
 @contextlib.contextmanager
-def stopped_by_sigterm() -> Iterator[StopRequest]:
-    """Handle SIGTERM in this process; in processes that it forks it keeps its usual effect."""
+def stopped_by_signals() -> Iterator[StopRequest]:
+    """Handle SIGTERM and SIGINT in this process; in processes that it forks they keep their usual effect."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request
@@ -69,21 +97,24 @@ def stopped_by_sigterm() -> Iterator[StopRequest]:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
     try:
         yield request
     finally:
-        if not (is_distributed() and signal.getsignal(signal.SIGTERM) is signal.SIG_IGN):
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            if not (is_distributed() and signal.getsignal(number) is signal.SIG_IGN):
+                signal.signal(number, handler)
 
 
 def init_worker(inner: Callable[[int], None] | None, number: int) -> None:
     """Start a data loader's worker, which SIGTERM ends only if its parent sends it; ``inner`` is called first.
 
-    Slurm and a launcher send the signal to the workers, too, without which the parent could not reach its next step.
+    Slurm, a launcher and a terminal's Ctrl-C reach the workers, too, without which the parent could not reach its next
+    step.
     """
     if inner is not None:
         inner(number)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, 'sigwaitinfo'):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=_end_with_parents_signal, args=(os.getppid(),), daemon=True).start()
@@ -191,23 +222,23 @@ def record_failure(record: RunRecord) -> Iterator[StopRequest]:
     """Record an exception as the run's failure, then raise it.
 
     Yields:
-        Whether SIGTERM has come.
+        Whether SIGTERM or SIGINT has come.
 
     Raises:
         TrainingError: Instead of an exception of a known kind, with :meth:`Kind.explain`'s line.
         Interrupted: On SIGTERM.
+        KeyboardInterrupt: On SIGINT, with that line.
     """
     peers = all_gather_object((socket.gethostname(), os.getpid()))
-    with stopped_by_sigterm() as request:
+    with stopped_by_signals() as request:
         try:
             yield request
         except BaseException as caught:
             # MMEngine turns any exception that meets it while it formats a configuration into a SyntaxError
-            error = Interrupted() if request.received and not isinstance(caught, MMLaPEError) else caught
+            error = request.error() if request.received and not isinstance(caught, MMLaPEError) else caught
             if isinstance(error, SystemExit) and not isinstance(error, Interrupted):
                 raise  # another process has recorded the failure
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher's must not stop what follows
+            _ignore_stop_signals()  # the launcher's must not stop what follows
             kind = kind_of(error)
             cause = _cause(record.folder, peers) if get_rank() == 0 and kind.name in SECONDARY else None
             failure = cause or dict(kind=kind.name, reason=kind.explain(error, record.place))
@@ -215,8 +246,10 @@ def record_failure(record: RunRecord) -> Iterator[StopRequest]:
             if cause or not (kind is ERROR or isinstance(error, MMLaPEError | KeyboardInterrupt | Interrupted)):
                 raise TrainingError(failure['reason']) from caught
             if isinstance(error, Interrupted):
-                print(f'mmlape: {failure["reason"]}', file=sys.stderr, flush=True)
+                say(f'mmlape: {failure["reason"]}', file=sys.stderr, flush=True)
                 raise error from None
+            if isinstance(error, KeyboardInterrupt):
+                raise KeyboardInterrupt(failure['reason']) from None
             raise
 
 

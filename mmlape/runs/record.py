@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from mmlape.errors import TrainingError
-from mmlape.files import atomic_path, read_json, write_json
+from mmlape.files import atomic_path, parse_json, read_json, write_json
 from mmlape.runs.locks import lock_holder, take_lock
 
 RECORD = 'run.json'
@@ -39,8 +39,10 @@ def read_evaluations(work_dir: str | Path) -> list[dict]:
     evaluations: list[dict] = []
     for line in lines:
         try:
-            entry = json.loads(line)
+            entry = parse_json(line)
         except ValueError:  # a kill while it was written
+            break
+        if not (isinstance(entry, dict) and isinstance(entry.get('step'), int)):
             break
         evaluations = [old for old in evaluations if old['step'] < entry['step']] + [entry]
     return [entry for entry in evaluations if entry['step'] <= end]
@@ -139,8 +141,9 @@ class RunRecord:
         self._end(state='finished', finished=time.strftime('%Y-%m-%dT%H:%M:%S'))
 
     def fail(self, failure: dict[str, str]) -> None:
-        """Record the ``kind`` and ``reason`` of a failure."""
-        self._end(state='failed', reason=failure['reason'], failure=failure)
+        """Record the ``kind`` and ``reason`` of a failure, and the iterations that were complete by then."""
+        done = max(self.fields.get('iter') or 0, self.iteration - 1)
+        self._end(state='failed', reason=failure['reason'], failure=failure, iter=done)
 
     def _end(self, **fields) -> None:
         if self.writes:

@@ -134,7 +134,7 @@ def is_complete(path: str | Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None
-    except (OSError, zipfile.BadZipFile):
+    except Exception:  # what zipfile and its decompressors raise for damaged archives is no closed list
         return False
 
 

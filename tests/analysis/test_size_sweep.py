@@ -1,6 +1,8 @@
 """size-sweep: what it changes in real configs, and the tool on a model of two sizes, interrupted and continued."""
 
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +12,10 @@ from config_helpers import ROOT, build, find, load
 from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
 
+from mmlape.analysis import size_sweep
 from mmlape.analysis.size_sweep import at_size, collect, sweep_table
 from mmlape.cli import main
+from mmlape.engine.config import load_config
 from mmlape.errors import ConfigError
 from mmlape.tables import rows_of
 
@@ -62,6 +66,41 @@ def test_checkpoints_of_one_config_are_averaged():
     values = collect(results, 'mIoU', ['a', 'a'])
     assert values == {'a': {28: [30.0, 32.0], 36: [20.0]}}
     assert rows_of(sweep_table(values)) == [('a', 2, '31.00 ± 1.41', '20.00')]
+
+
+def test_the_cache_gives_what_a_fresh_folder_does(tmp_path, monkeypatch):
+    """Whatever changes between two calls: a value of the config, the checkpoint, its content, the sizes."""
+    calls = []
+
+    def evaluate(cfg, checkpoint, folder, out):
+        calls.append(folder)
+        result = json.dumps([cfg.to_dict(), str(checkpoint), Path(checkpoint).read_text()], default=str)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(dict(metrics=dict(of=result))))
+
+    monkeypatch.setattr(size_sweep, 'test', evaluate)
+    config = tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data', train=1, val=1), RESIZE)
+    for name, text in (('a.pth', 'one'), ('b.pth', 'two')):
+        (tmp_path / name).write_text(text)
+    first = load_config(config)
+    changes = ['model.backbone.pe_joining=default', 'model.test_cfg.more=1', 'test_dataloader.batch_size=3']
+    others = [load_config(config, [change]) for change in changes if 'more' not in change]
+    for number, (cfg, name, content, sizes) in enumerate((
+        (first, 'a.pth', 'one', (24, 32)),
+        *((other, 'a.pth', 'one', (24, 32)) for other in others),
+        (first, 'b.pth', 'two', (32,)),
+        (first, 'a.pth', 'new content', (32, 40)),
+        (first, 'a.pth', 'one', (24, 32)),
+        (first, 'a.pth', 'six', (24, 32)),
+    )):  # fmt: skip
+        file = tmp_path / name
+        if file.read_text() != content:
+            file.write_text(content)
+            os.utime(file, (number, number))
+        found = size_sweep.sweep(cfg, str(file), sizes, tmp_path / 'kept')
+        assert found == size_sweep.sweep(cfg, str(file), sizes, tmp_path / f'fresh{number}')
+        done = len(calls)
+        assert size_sweep.sweep(cfg, str(file), sizes, tmp_path / 'kept') == found and len(calls) == done
 
 
 def test_the_tool(tmp_path):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from checkpoint_helpers import run_file
 from model_helpers import cvt, randomise, vit
 from PIL import Image
 
@@ -346,3 +347,15 @@ def test_stages_and_windows_are_drawn_on_their_own_grids(tmp_path, options, grid
         np.testing.assert_allclose(layers[2].row.flatten(), expected, atol=1e-6)
     with np.load(tmp_path / 'position.npz') as arrays:
         assert ('0/maps/4' in arrays) == (options['pe_type'] == 'learnable')
+
+
+@pytest.mark.parametrize('names', [('iter_2', 'iter_10', 'iter_9'), ('epoch_1', 'epoch_2_iter_7', 'epoch_2')])
+def test_of_a_run_the_newest_checkpoint_is_drawn(tiny_arch, tmp_path, names):
+    """By the number in its name, not by its text or its time."""
+    models = {name: randomise(VisionTransformer(tiny_arch, 32, 8)) for name in names}
+    backbone = dict(type='mmlape.VisionTransformer', arch=tiny_arch, img_size=32, patch_size=8)
+    (tmp_path / 'tiny.py').write_text(f'model = dict(backbone={backbone!r})')
+    for name in sorted(names, key=lambda name: name != names[1]):
+        run_file(tmp_path / f'{name}.pth', models[name])
+    title, model = open_model(str(tmp_path))
+    assert title == f'tiny, {names[1]}' and torch.equal(model.pos_embed, models[names[1]].pos_embed)

@@ -389,3 +389,19 @@ def test_every_command_that_reads_checkpoints_takes_the_way_round(words, capsys)
     assert '--trust-checkpoint' in (shown := capsys.readouterr().out) and 'runs with your rights' in ' '.join(
         shown.split()
     )
+
+
+@pytest.mark.parametrize('suffix', ['.pth', '.safetensors', '.npz'])
+@pytest.mark.parametrize('action', ['convert', 'average'])
+def test_a_file_that_is_there_is_written_over_only_if_asked(tmp_path, capsys, action, suffix):
+    first, second, there = tmp_path / 'a.pth', tmp_path / 'b.pth', tmp_path / f'there{suffix}'
+    for path in (first, second):
+        save(path, vit().state_dict(), 'state_dict')
+    there.write_bytes(b'kept')
+    words = [str(first), str(there), '--to', 'mmlape']
+    words = words if action == 'convert' else [str(first), str(second), '--out', str(there)]
+    assert main(['checkpoint', action, *words]) == 1
+    assert f'{there} is there already' in capsys.readouterr().err and there.read_bytes() == b'kept'
+    assert main(['checkpoint', action, *words, '--overwrite']) == 0
+    assert read_checkpoint(there)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(['a.pth', 'b.pth', there.name])

@@ -252,3 +252,19 @@ def test_a_pulled_config_runs_no_code(hub, tmp_path, text):
     with pytest.raises(CheckpointError, match=f'{OURS}/config.py: (refused|no config)'):
         pull(OURS, tmp_path / 'pulled')
     assert not (tmp_path / 'pulled').exists()
+
+
+@pytest.mark.parametrize('writer', ['EMAHook', 'timm'])
+@pytest.mark.parametrize('weights', ['plain', 'ema'])
+def test_the_weights_that_are_asked_for_are_pushed(hub, tmp_path, writer, weights):
+    """MMEngine's hook saves the average as the model's weights, and the plain ones beside it; timm does not."""
+    plain, mean = vit(pe_joining='lape'), vit(pe_joining='lape')
+    wrapped = {f'module.{name}': value for name, value in plain.state_dict().items()}
+    model, more = (mean, dict(ema_state_dict=wrapped)) if writer == 'EMAHook' else (plain, {})
+    more = more or dict(state_dict_ema=mean.state_dict())
+    path = run_file(tmp_path / 'iter_3.pth', model, **more)
+    assert main(['checkpoint', 'push', path, OURS, '--weights', weights]) == 0
+    (tmp_path / WEIGHTS).write_bytes(hub[OURS][WEIGHTS])
+    pushed, expected = read_checkpoint(tmp_path / WEIGHTS), (plain if weights == 'plain' else mean).state_dict()
+    assert all(torch.equal(pushed[name], value) for name, value in expected.items())
+    assert f'- weights: {weights}\n' in hub[OURS][CARD].decode()

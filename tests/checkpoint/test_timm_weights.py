@@ -1,5 +1,6 @@
 """Weights of timm's ViTs: files of timm, of the authors and of our own, strictly; names on the hub; normalisation."""
 
+import copy
 import json
 
 import pytest
@@ -135,6 +136,12 @@ def test_biases_that_a_model_lacks_must_be_zero(tmp_path):
     model = build('vit_small_patch16_dinov3')
     with pytest.raises(CheckpointError, match=r"qkv\.bias is not zero.*take timm's vit_small_patch16_dinov3_qkvb"):
         load(model, authors_dinov3(theirs), tmp_path / 'a.pth')
+    for kept in ('q_bias', 'v_bias'):  # one of them alone is enough
+        other = copy.deepcopy(theirs)
+        for block in other.blocks:
+            nn.init.zeros_(getattr(block.attn, 'v_bias' if kept == 'q_bias' else 'q_bias'))
+        with pytest.raises(CheckpointError, match=r'qkv\.bias is not zero'):
+            load(model, authors_dinov3(other), tmp_path / f'{kept}.pth')
     for block in theirs.blocks:
         nn.init.zeros_(block.attn.q_bias)
         nn.init.zeros_(block.attn.v_bias)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -428,6 +429,22 @@ def test_iou_is_mmsegs_metric_without_the_rounding(maps, measures):
     assert ours['mIoU'] != round(ours['mIoU'], 2)
 
 
+@pytest.mark.parametrize('beta', [1, 2, 0.5])
+def test_f_scores_are_of_the_config_s_beta(maps, beta):
+    """F = (1 + b²) TP / ((1 + b²) TP + b² FN + FP), the mean over classes that are in either map."""
+    ours = _evaluate(IoUMetric(iou_metrics=['mFscore'], beta=beta), _as_samples(maps), NAMES)
+    truth = np.concatenate([truth[truth != 255] for truth, _ in maps])
+    predicted = np.concatenate([predicted[truth != 255] for truth, predicted in maps])
+    scores = []
+    for k in range(3):
+        hits, missed = (truth == k) & (predicted == k), (truth == k) & (predicted != k)
+        false = (truth != k) & (predicted == k)
+        hits, missed, false = hits.sum(), missed.sum(), false.sum()
+        scores.append(100 * (1 + beta**2) * hits / ((1 + beta**2) * hits + beta**2 * missed + false))
+    assert [ours[f'per_class/Fscore/{name}'] for name in NAMES[:3]] == pytest.approx(scores)
+    assert len(set(scores)) == 3
+
+
 def test_iou_counts_more_pixels_than_float32_can():
     image = torch.zeros(2**12, 2**12, dtype=torch.uint8)  # 2**24 pixels, of which one is wrong in the second image
     other = image.clone()
@@ -451,6 +468,31 @@ def test_iou_of_images_without_labels_is_nan(maps):
 def test_iou_writes_predicted_maps(maps, tmp_path):
     _evaluate(IoUMetric(output_dir=str(tmp_path)), _as_samples(maps), NAMES)
     assert (np.asarray(Image.open(tmp_path / '1.png')) == maps[1][1]).all()
+
+
+@pytest.mark.parametrize(
+    ('listed', 'saved'),
+    [
+        ('images/a/1.jpg', 'a/1.png'),
+        ('images/a/../1.jpg', '1.png'),
+        ('images/../../../escaped.jpg', 'escaped.png'),
+        ('images/../images2/1.jpg', '1.png'),
+        ('/elsewhere/1.jpg', '1.png'),
+    ],
+)
+def test_predicted_maps_stay_in_their_folder(tmp_path, listed, saved):
+    """Whatever an image list says, and whether the folder of the images is a relative path or not."""
+    for number, root in enumerate((tmp_path / 'data' / 'images', os.path.relpath(tmp_path / 'data' / 'images'))):
+        sample = SegDataSample(
+            pred_sem_seg=PixelData(data=torch.zeros(1, 2, 2, dtype=torch.long)),
+            metainfo=dict(img_path=os.path.join(os.path.dirname(root), listed)),
+        )
+        dataset = SimpleNamespace(metainfo=dict(classes=['a', 'b']), data_prefix=dict(img_path=str(root)))
+        runner = SimpleNamespace(test_loop=SimpleNamespace(dataloader=SimpleNamespace(dataset=dataset)))
+        out = tmp_path / 'work' / 'dir' / f'hook{number}'
+        SavePredictionsHook(str(out)).after_test_iter(runner, 0, outputs=[sample])
+        assert [path for path in tmp_path.rglob('*.png') if path.is_relative_to(out)] == [out / saved]
+        assert all(path.is_relative_to(tmp_path / 'work' / 'dir') for path in tmp_path.rglob('*.png'))
 
 
 @pytest.mark.parametrize('unlabelled', [False, True])

@@ -11,6 +11,8 @@ import tiny
 
 from mmlape.errors import ConfigError, TrainingError
 from mmlape.experiments.launchers import Device, DevicePool, LocalLauncher, visible_devices
+from mmlape.runs.locks import lock_holder
+from mmlape.runs.run import start_lock
 
 CONTENDER = """
 import os, random, sys, time
@@ -143,6 +145,45 @@ def test_a_gpu_stays_taken_as_long_as_its_training_lives(tmp_path):
     slot = pool.acquire(1)
     assert slot.visible == '0'
     slot.release()
+
+
+STARTER = """
+import os, sys, time
+from pathlib import Path
+from mmlape.experiments.launchers import Device, DevicePool, LocalLauncher
+from mmlape.experiments.study import Arm, PlannedRun
+from mmlape.runs.locks import take_lock
+from mmlape.runs.run import Run, start_lock
+
+root = Path(sys.argv[1])
+class Launcher(LocalLauncher):
+    def command(self, planned):
+        return ['sleep', '1800']
+devices = [Device(str(index), f'GPU-{index}') for index in range(2)]
+launcher = Launcher(2, devices=devices, pool=lambda devices: DevicePool(devices, root / 'locks'))
+planned = PlannedRun(Arm('arm', 'config.py'), (), Run(root / 'arm' / 'seed_1', 1, 'missing'), 'start')
+planned.log.parent.mkdir(parents=True)
+job = launcher.start(planned, take_lock(start_lock(planned.folder)), launcher.reserve(0))
+print(os.getpid(), job.process.pid, flush=True)
+time.sleep(1800)
+"""
+
+
+def test_a_started_run_keeps_its_gpus_and_its_lock_when_its_starter_is_killed(tmp_path):
+    variables = tiny.environment()
+    command = [variables['PYTHON'], '-c', STARTER, str(tmp_path)]
+    parent = subprocess.Popen(command, env=variables, text=True, stdout=subprocess.PIPE)
+    starter, child = map(int, parent.stdout.readline().split())
+    pool = DevicePool([Device(str(index), f'GPU-{index}') for index in range(2)], tmp_path / 'locks')
+    lock = start_lock(tmp_path / 'arm' / 'seed_1')
+    os.kill(starter, signal.SIGKILL)  # a fork, which outlives its stand-in a little
+    parent.wait()
+    tiny.until(lambda: not os.path.exists(f'/proc/{starter}'))
+    try:
+        assert pool.free() == [] and pool.acquire(1) is None and lock_holder(lock)
+    finally:
+        os.kill(child, signal.SIGKILL)
+    tiny.until(lambda: len(pool.free()) == 2 and lock_holder(lock) is None)
 
 
 def test_the_gpus_are_those_that_cuda_shows_under_their_names_there(tmp_path, monkeypatch):

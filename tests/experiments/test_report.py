@@ -21,7 +21,7 @@ from synthetic import settings, write_log, write_run, write_study
 
 from mmlape.cli import main
 from mmlape.engine.config import load_config
-from mmlape.errors import ConfigError
+from mmlape.errors import ConfigError, DataError
 from mmlape.experiments.report import ArmRuns, build, document, figures, write_report
 from mmlape.experiments.report.content import Comparison
 from mmlape.experiments.report.figures import draw_curves
@@ -30,6 +30,8 @@ from mmlape.experiments.report.paper import index_entry
 from mmlape.experiments.report.tables import comparison_table, cost_table, provenance_table, results_table, seeds_table
 from mmlape.experiments.report.writing import _copy_images, as_json, report_work_dir
 from mmlape.experiments.statistics import Difference
+from mmlape.figures import look
+from mmlape.files import write_json
 from mmlape.models import SwinTransformer
 from mmlape.registry import MODELS
 from mmlape.runs.curves import MOST_POINTS, band, read_curves
@@ -352,6 +354,31 @@ def test_arms_of_one_task_with_other_first_metrics_have_curves_of_their_own(tmp_
     curves = draw_curves(build(arms, 'x'), tmp_path / 'drawn')
     assert list(curves) == ['box AP', 'mask AP']
     assert len({path.read_text() for path in curves.values()}) == 2
+
+
+def test_an_arm_has_one_look_in_all_figures(tmp_path, monkeypatch):
+    """That of its place in the report, also where a figure leaves out the arms before it."""
+    first = dict(a='bbox', b='segm', c='bbox', d='segm', e='segm')
+    for arm, kind in first.items():
+        work_dir = write_run(tmp_path / arm, 1, {f'coco/{name}_mAP': 0.4 for name in ('bbox', 'segm')})
+        write_log(work_dir, [{'loss': 1.0, 'iter': 1, 'step': 1}, {f'coco/{kind}_mAP': 0.4, 'step': 1}])
+    arms = [ArmRuns(arm.name, arm.runs, 'detection', (f'coco/{first[arm.name]}_mAP',)) for arm in _arms(tmp_path)]
+    drawn = []
+    monkeypatch.setattr(figures, 'save_figure', lambda figure, path: drawn.append(figure) or path)
+    draw_curves(build(arms, 'x'), tmp_path)
+    assert len(drawn) == 2
+    seen = {}
+    for figure in drawn:
+        legend = {line.get_label()[0]: line for line in figure.legends[0].legend_handles}
+        for axes in figure.axes:
+            assert [line.get_color() for line in axes.lines] == [line.get_color() for line in legend.values()]
+        seen |= {name: (line.get_color(), line.get_marker(), line.get_ls()) for name, line in legend.items()}
+    assert seen == {name: _look(place) for place, name in enumerate(first)}
+
+
+def _look(place):
+    chosen = look(place)
+    return chosen['color'], chosen['marker'], chosen['ls']
 
 
 def test_numbers_are_the_same_in_every_format(report, folder, work_dir):
@@ -762,6 +789,20 @@ def test_curves_of_a_resumed_run_are_one_line(tmp_path):
     assert curves.metrics == {'mIoU': {10: 5.0, 20: 7.0}}
 
 
+@pytest.mark.parametrize('recorded', [False, True])
+def test_the_order_of_logs_is_not_that_of_their_names(tmp_path, recorded):
+    """The clock was set back before each part; with a record, a later part may also begin before an earlier one."""
+    row = lambda i, value: {'loss': value, 'iter': i, 'step': i}  # noqa: E731
+    begin = 10 if recorded else 30
+    write_log(tmp_path, [row(10, 1.0), row(20, 1.0), row(30, 1.0)], '20260103_000000')
+    write_log(tmp_path, [row(20, 2.0), row(30, 2.0), row(40, 2.0)], '20260102_000000')
+    write_log(tmp_path, [row(begin, 3.0), row(50, 3.0)], '20260101_000000')
+    if recorded:
+        write_json(tmp_path / 'run.json', dict(parts=['20260102_000000', '20260101_000000']))
+    expected = {10: 1.0, 20: 2.0, 30: 2.0, 40: 2.0, 50: 3.0}
+    assert read_curves(tmp_path).loss == expected | {begin: 3.0}
+
+
 def test_a_resumed_run_in_epochs_may_start_with_an_evaluation(tmp_path):
     loss = lambda epoch: {'loss': 1.0, 'iter': 50 * epoch, 'epoch': epoch, 'step': 50 * epoch}  # noqa: E731
     write_log(tmp_path, [loss(1), {'mIoU': 5.0, 'step': 1}, loss(2)], '20260101_000000')
@@ -814,6 +855,42 @@ def test_the_command_writes_all_and_says_what_does_not_count(work_dir, tmp_path)
         (DEFAULT, LAPE, 'mIoU'),
         (DEFAULT, LAPE, 'aAcc'),
     }
+
+
+def test_names_from_files_reach_no_terminal_and_no_spreadsheet_as_code(tmp_path, capsys):
+    """Of arms, classes, machines and reasons; the numbers beside them stay numbers."""
+    code, formulas = '\x1b]0;evil\x07\x1b[2J\x9b1m\u202e', ('=HYPERLINK(1)', '@sum', '+1+1', '-2+3')
+    for name in (f'=cmd|calc{code}', f'@lape{code}'):
+        classes = {f'{start}{code}': 30.0 + place for place, start in enumerate(formulas)}
+        for seed in (1, 2, 3):
+            more = dict(per_class={'IoU': classes}, host=f'node{code}', config=f'{code}.py')
+            write_run(tmp_path / 'runs' / name, seed, 36.0 - seed, **more)
+        write_run(tmp_path / 'runs' / name, 4, None, state='failed', reason=f'died {code}')
+    assert main(['report', str(tmp_path / 'runs'), '--out', str(tmp_path / 'out'), '--title', f'all{code}']) == 1
+    texts = {path.name: path.read_text() for path in (tmp_path / 'out').glob('*.*') if path.suffix != '.svg'}
+    assert len(texts) == 8 and 'evil' in texts['index.html']
+    printed = capsys.readouterr()
+    for name, text in {**texts, 'out': printed.out, 'err': printed.err}.items():
+        codes = r'[\x00-\x08\x0b-\x1f]' if name == 'report.json' else r'[\x00-\x08\x0b-\x1f\x7f\x9b\u202e]'
+        assert not re.search(codes, text), name
+    for name in ('values', 'estimates', 'comparisons'):
+        frame = pd.read_csv(tmp_path / 'out' / f'{name}.csv')
+        cells = [cell for column in frame for cell in frame[column] if isinstance(cell, str)]
+        assert cells and not any(cell.startswith(tuple('=@+-')) for cell in cells)
+        numbers = frame['value' if name == 'values' else 'mean']
+        assert numbers.dtype == float and (name != 'comparisons' or (numbers <= 0).any())
+
+
+def test_links_out_of_the_folder_of_images_are_refused(tmp_path):
+    (tmp_path / 'drawn' / 'run').mkdir(parents=True)
+    (tmp_path / 'secret').write_text('password')
+    (tmp_path / 'drawn' / 'own.png').write_bytes(b'1')
+    (tmp_path / 'drawn' / 'run' / 'link.png').symlink_to('../own.png')
+    assert len(_copy_images(tmp_path / 'drawn', tmp_path / 'out')['run']) == 1
+    (tmp_path / 'drawn' / 'run' / 'a.png').symlink_to(tmp_path / 'secret')
+    with pytest.raises(DataError, match=r'a\.png is a link to .*secret'):
+        _copy_images(tmp_path / 'drawn', tmp_path / 'out')
+    assert not (tmp_path / 'out' / 'run' / 'a.png').exists()
 
 
 def test_images_of_an_earlier_report_are_left_out(tmp_path):

@@ -1,10 +1,12 @@
 """Runs that fail, each for real: kind and reason in run.json, one line through the command, the exit status."""
 
+import contextlib
 import errno
 import os
 import shutil
 import signal
 import socket
+import time
 import types
 
 import pytest
@@ -17,7 +19,7 @@ from mmlape.engine.config import load_config
 from mmlape.engine.optim import build_model
 from mmlape.errors import MissingCheckpointError, NotFiniteError, TrainingError
 from mmlape.files import write_json
-from mmlape.runs.failures import Interrupted, _cause, kind_of, record_failure
+from mmlape.runs.failures import ECHO, Interrupted, StopRequest, _cause, kind_of, record_failure
 from mmlape.runs.record import NOTES, RESERVE, RunRecord
 
 TOOLS = tiny.ROOT / 'tools'
@@ -99,23 +101,26 @@ default_hooks['checkpoint'].update(interval=8, max_keep_ckpts=1, save_best=None)
 
 
 @pytest.mark.parametrize(
-    ('extra', 'iteration', 'saved', 'last'),
+    ('extra', 'sent', 'iteration', 'saved', 'last'),
     [
-        (ITERATIONS + WORKERS, 3, 'iter_3.pth', 'iter_8.pth'),
-        (ITERATIONS + ACCUMULATED, 3, 'iter_4.pth', 'iter_8.pth'),
-        (EPOCHS, 6, 'epoch_1_iter_6.pth', 'epoch_2.pth'),
-        (EPOCHS, 4, 'epoch_1.pth', 'epoch_2.pth'),
+        (ITERATIONS + WORKERS, 'term', 3, 'iter_3.pth', 'iter_8.pth'),
+        (ITERATIONS + WORKERS, 'int', 2, 'iter_2.pth', 'iter_8.pth'),
+        (ITERATIONS + ACCUMULATED, 'term', 3, 'iter_4.pth', 'iter_8.pth'),
+        (EPOCHS, 'int', 6, 'epoch_1_iter_6.pth', 'epoch_2.pth'),
+        (EPOCHS, 'term', 4, 'epoch_1.pth', 'epoch_2.pth'),
     ],
-    ids=['workers', 'accumulated', 'epoch', 'end of an epoch'],
+    ids=['workers', 'Ctrl-C', 'accumulated', 'epoch', 'end of an epoch'],
 )
-def test_sigterm_saves_after_the_next_step(config, tmp_path, monkeypatch, capsys, extra, iteration, saved, last):
+def test_a_signal_saves_after_the_next_step(
+    config, tmp_path, monkeypatch, capsys, extra, sent, iteration, saved, last
+):
     """The run resumes from there, bit for bit; workers that get the signal as well stay, and end with the run."""
     stopped = tiny.write_config(config.parent, config.parent / 'data', trouble.CONFIG + extra, f'stop-{saved[:-4]}')
     words = ('train', str(stopped), '--seed', '7', '--work-dir')
     assert main([*words, str(tmp_path / 'whole')]) == 0
-    monkeypatch.setenv('TROUBLE', f'term:{iteration}:0')
+    monkeypatch.setenv('TROUBLE', f'{sent}:{iteration}:0')
     capsys.readouterr()
-    assert main([*words, str(tmp_path / 'run')]) == 143
+    assert main([*words, str(tmp_path / 'run')]) == (143 if sent == 'term' else 130)
     assert f'mmlape: interrupted in iteration {iteration + (saved == "iter_4.pth") + 1}' in capsys.readouterr().err
     record = failed(tmp_path / 'run', 'interrupted', '--resume')
     assert record['iter'] == iteration + (saved == 'iter_4.pth')
@@ -126,6 +131,8 @@ def test_sigterm_saves_after_the_next_step(config, tmp_path, monkeypatch, capsys
     assert (record['state'], record['reason'], record['failure'], record['iter']) == ('finished', None, None, 8)
     assert tiny.difference(tmp_path / 'run' / last, tmp_path / 'whole' / last) == 0
     assert evaluated(tmp_path / 'run') == evaluated(tmp_path / 'whole')
+    logs = {path.parts[-3] for path in (tmp_path / 'run').glob('*/vis_data/scalars.json')}
+    assert len(record['parts']) == 2 and set(record['parts']) == logs
     assert [path.name for path in (tmp_path / 'run').glob('*.pth')] == [last], 'the other one is not needed any more'
 
 
@@ -144,6 +151,28 @@ def test_sigterm_ends_an_evaluation_of_saved_weights_at_once(config, tmp_path):
     assert running.wait(timeout=tiny.GUARD) == 143
     assert 'mmlape: interrupted in iteration 5' in printed and 'Traceback' not in printed
     failed(tmp_path / 'run', 'interrupted', '--resume')
+
+
+def test_a_second_ctrl_c_stops_at_once(config, tmp_path):
+    words = (TOOLS / 'train.py', config, '--work-dir', tmp_path / 'run', *SHORT)
+    running = tiny.start(*words, cwd=config.parent, TROUBLE='pause:2:0')
+    for text, seconds in (('waiting', 0), ('Ctrl-C again stops at once', ECHO + 0.1)):
+        assert any(text in line for line in running.stdout)
+        time.sleep(seconds)
+        running.send_signal(signal.SIGINT)
+    printed = running.stdout.read()
+    assert running.wait(timeout=tiny.GUARD) == 130
+    assert 'mmlape: interrupted in iteration 2: continue with --resume' in printed and 'Traceback' not in printed
+    assert failed(tmp_path / 'run', 'interrupted')['iter'] == 1 and not list((tmp_path / 'run').glob('*.pth'))
+
+
+def test_one_ctrl_c_may_come_twice():
+    """From the terminal and from a launcher, in the same moment."""
+    request = StopRequest()
+    request.waits = True
+    for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
+        request(number, None)
+    assert request.received and isinstance(request.error(), KeyboardInterrupt)
 
 
 def test_checkpoints_that_do_not_fit_are_refused_before_the_first_step(config, tmp_path, monkeypatch, capsys):
@@ -167,6 +196,18 @@ def test_a_full_disk_is_recorded(config, tmp_path):
     assert 'the disk is full in iteration' in printed.splitlines()[-1]
     failed(tmp_path / 'run', 'disk-full', '--resume')
     assert not list((tmp_path / 'run').glob('.*.pth')), 'the partial checkpoint is deleted'
+
+
+@pytest.mark.parametrize('trouble', ['bug:4:0', 'last_checkpoint'])
+def test_a_failed_run_is_where_its_last_checkpoint_is(config, tmp_path, monkeypatch, trouble):
+    """Whatever fails behind it: a later iteration, or what is written after the checkpoint."""
+    monkeypatch.setenv('TROUBLE', trouble if ':' in trouble else 'none')
+    if ':' not in trouble:
+        (tmp_path / 'run' / trouble).mkdir(parents=True)
+    with contextlib.suppress(LookupError):
+        assert main(['train', str(config), '--work-dir', str(tmp_path / 'run'), *SHORT]) == 1
+    assert [path.name for path in (tmp_path / 'run').glob('*.pth')] == ['iter_2.pth']
+    assert failed(tmp_path / 'run', 'error')['iter'] == (3 if ':' in trouble else 2)
 
 
 class Dying(torch.utils.data.Dataset):

@@ -1,7 +1,6 @@
 """COCO's format: a directory of images, and one JSON file of annotations."""
 
 import functools
-import json
 import math
 import os
 from collections import Counter
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from mmlape.datasets.formats.base import ERROR, WARNING, DataIssue, DataSource, ImageEntry, ImageFacts, shorten
 from mmlape.errors import DataError
+from mmlape.files import parse_json
 
 HINT = 'Download or unpack it again.'
 MARGIN = 1.0  # pixels that a box may extend beyond its image: annotators round
@@ -39,7 +39,7 @@ def read_coco(path: str) -> dict[str, Any]:
     if not data.strip():
         raise DataError(f'Annotation file {path} is empty. {HINT}')
     try:
-        content = json.loads(data)
+        content = parse_json(data)
     except ValueError as error:
         raise DataError(f'Annotation file {path} is not valid JSON ({error}). {HINT}') from error
     if not isinstance(content, dict):
@@ -52,10 +52,9 @@ def read_coco(path: str) -> dict[str, Any]:
             defect = _find_defect(entry, fields)
             if defect is not None:
                 raise DataError(f'Annotation file {path} has an entry {defect} in "{key}": {str(entry)[:120]}')
-    names = class_names(content)
-    duplicates = sorted({str(name) for name in names if names.count(name) > 1})
-    if duplicates:
-        raise DataError(f'Annotation file {path} has more than one category named {", ".join(duplicates)}.')
+    counts = Counter(class_names(content))
+    if duplicates := sorted(name for name, count in counts.items() if count > 1):
+        raise DataError(f'Annotation file {path} has more than one category named {", ".join(duplicates[:6])}.')
     return content
 
 

@@ -23,6 +23,7 @@ from mmlape.datasets.mini import scenes
 from mmlape.datasets.mini.scenes import DIGIT_NAMES, PHOTOGRAPHS, Scene
 from mmlape.datasets.sources import class_palette
 from mmlape.errors import ConfigError, DataError
+from mmlape.files import parse_json
 
 ADE_CLASSES = DIGIT_NAMES + PHOTOGRAPHS
 ADE_SPLITS = {'train': 'training', 'val': 'validation'}
@@ -308,7 +309,7 @@ def _require_target(root: Path, overwrite: bool) -> None:
     if not marker.is_file():
         raise DataError(f'{root} has no {MARKER}, so mmlape did not make it and --overwrite does not replace it.')
     try:
-        own = set(json.loads(marker.read_text())['files'])
+        own = set(parse_json(marker.read_text())['files'])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f'{marker} cannot be read ({error!r}). Remove {root} yourself.') from error
     for path in sorted(root.rglob('*')):

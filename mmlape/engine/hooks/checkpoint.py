@@ -12,7 +12,6 @@ from mmengine.runner import EpochBasedTrainLoop
 from mmlape.engine.distributed.processes import any_process, on_main_process
 from mmlape.errors import DiskSpaceError
 from mmlape.registry import HOOKS
-from mmlape.runs.failures import Interrupted
 
 
 @HOOKS.register_module()
@@ -82,6 +81,8 @@ class CheckpointHook(_CheckpointHook):
             super()._save_checkpoint_with_step(runner, step, meta)
         finally:
             self.max_keep_ckpts = limit
+            if os.path.isfile(os.path.join(self.out_dir, self.filename_tmpl.format(step))):
+                runner.record.fields['iter'] = meta['iter']  # also if what is written behind it fails
         if is_main_process():
             for old in stale:
                 path = os.path.join(self.out_dir, self.filename_tmpl.format(old))
@@ -113,7 +114,7 @@ def checkpoint_bytes(runner) -> int:
 
 @HOOKS.register_module()
 class StopHook(Hook):
-    """Save and raise Interrupted after the step of the optimiser in which the signal came to any process.
+    """Save and end after the step of the optimiser in which SIGTERM or SIGINT came to any process.
 
     While the weights are those of a checkpoint, in an evaluation above all, the signal ends a process at once.
     """
@@ -147,7 +148,7 @@ class StopHook(Hook):
             self.saving.save_now(runner, epoch, done)
             runner.record.update(iter=done)
             barrier()  # a process that is gone ends the others, which may still write
-            raise Interrupted
+            raise runner.stop.error()
         runner.stop.waits = self.saving.saved != done
 
     def after_train(self, runner) -> None:

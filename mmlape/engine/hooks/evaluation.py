@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -152,7 +153,7 @@ class SavePredictionsHook(Hook):
 
     def _save_map(self, sample, dataset) -> None:
         root = (getattr(dataset, 'data_prefix', None) or {}).get('img_path', '')
-        source = Path(sample.img_path)
+        source, root = Path(os.path.abspath(sample.img_path)), os.path.abspath(root) if root else ''
         name = source.relative_to(root) if root and source.is_relative_to(root) else Path(source.name)
         save_label_map(
             (self.out_dir / name).with_suffix('.png'),

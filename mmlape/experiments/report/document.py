@@ -20,6 +20,7 @@ from mmlape.experiments.report.figures import draw_curves, has_intervals, plot_c
 from mmlape.experiments.report.fractions import fraction_table, plot_fractions
 from mmlape.experiments.report.paper import Quotation
 from mmlape.experiments.statistics import CONFIDENCE, LEAST
+from mmlape.quiet import printable
 from mmlape.runs.identity import named_differences
 from mmlape.tables import html_table, markdown_table, markdown_text
 
@@ -223,12 +224,18 @@ def _classes(report: Report, folder: Path) -> Iterator[Part]:
 
 def write_html(report: Report, parts: dict[str, list[Part]], path: Path) -> Path:
     """Write a report as a page; Jinja escapes names, and images are inside."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        finalize=_printable, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters['table'] = lambda frame: Markup(html_table(frame))
     environment.filters['data_uri'] = data_uri
     template = environment.from_string((Path(__file__).parent / 'page.html').read_text(encoding='utf-8'))
     path.write_text(template.render(title=report.title, sections=parts, open=OPEN), encoding='utf-8')
     return path
+
+
+def _printable(value: Any) -> Any:
+    return printable(value) if type(value) is str else value
 
 
 def data_uri(path: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from mmlape.engine.study_file import StudyArm, StudyFile, find_arm
+from mmlape.files import parse_yaml
 from mmlape.mim import mim_root
 
 METRICS = {
@@ -74,7 +75,7 @@ def read_metafiles(kind: str) -> dict[str, dict]:
     Every value is a text: 40.660 has three decimals in the paper.
     """
     files = sorted((mim_root() / 'configs').rglob('metafile.yml'))
-    contents = [yaml.load(file.read_text(encoding='utf-8'), yaml.BaseLoader) for file in files]
+    contents = [parse_yaml(file.read_text(encoding='utf-8'), yaml.BaseLoader) for file in files]
     return {entry['Name']: entry for content in contents for entry in content.get(kind, ())}
 
 

@@ -5,8 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
-
 from mmlape.errors import ConfigError, DataError
 from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.report.arms import ArmResult, ArmRuns
@@ -16,6 +14,7 @@ from mmlape.experiments.report.latex import write_latex
 from mmlape.experiments.statistics import CONFIDENCE
 from mmlape.files import write_json
 from mmlape.runs.run import read_arms
+from mmlape.tables import write_csv
 
 
 def write_report(report: Report, folder: str | Path) -> list[Path]:
@@ -60,7 +59,7 @@ def write_data(report: Report, folder: Path) -> list[Path]:
         ('comparisons', _comparisons(report), _COMPARED),
     ):
         files.append(folder / f'{name}.csv')
-        pd.DataFrame(rows, columns=list(columns)).to_csv(files[-1], index=False)
+        write_csv(files[-1], columns, rows)
     return files
 
 
@@ -175,12 +174,19 @@ def _copy_images(folder: Path, out: Path) -> dict[str, list[Path]]:
     """Copy the images of a folder beside the report, so that this can be moved; return them by caption.
 
     Those of an earlier report are left out, unless the folder is in it.
+
+    Raises:
+        DataError: There are none, or one is a link to a file elsewhere, which a report must not carry away.
     """
     copies, report = {}, out.parent.resolve()
     within = folder.resolve().is_relative_to(report)
     for file in sorted(folder.rglob('*')):
         if file.suffix.lower() not in IMAGE_SUFFIXES or (not within and file.resolve().is_relative_to(report)):
             continue
+        if not file.resolve().is_relative_to(folder.resolve()):
+            raise DataError(
+                f'--images {folder}: {file} is a link to {file.resolve()}: copy the image there, or remove it'
+            )
         place = file.relative_to(folder)
         copy = out / place
         if copy.resolve() != file.resolve():

@@ -61,11 +61,13 @@ class AbsolutePosition(ABC):
 
     def matches(self, table: Tensor, grid: Grid, num_prefix: int) -> bool:
         """Check whether a stored table (1, num_prefix + N, D) can be of this kind: a fixed one equals its formula."""
+        if not self.trainable and table.shape[1] != num_prefix + grid[0] * grid[1]:
+            return False
         try:
             return self.trainable or torch.allclose(
                 table.float(), self.table(grid, table.shape[2], num_prefix), atol=1e-3
             )
-        except (ValueError, RuntimeError):  # there is no formula for this width, or the grid is of another table
+        except (ValueError, RuntimeError):  # there is no formula for this width
             return False
 
 

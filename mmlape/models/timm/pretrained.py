@@ -1,9 +1,7 @@
 """Plain ViTs of timm: which of its models are, and how one is built without its head."""
 
 import difflib
-import json
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
@@ -13,6 +11,7 @@ from torch import nn
 from mmlape.checkpoint.download import HUB, local_path
 from mmlape.checkpoint.records import Normalisation
 from mmlape.errors import ConfigError, StackError
+from mmlape.files import read_json
 
 OLDEST = '1.0.20'
 """The first timm with DINOv3."""
@@ -134,7 +133,9 @@ def find_model(name: str) -> TimmSource:
 def _hub_model(repository: str) -> TimmSource:
     """Read the description of a repository on the hub that is not timm's own."""
     path = local_path(f'{HUB}{repository}/config.json')
-    values = json.loads(Path(path).read_text(encoding='utf-8'))
+    values = read_json(path)
+    if values is None:
+        raise ConfigError(f'{HUB}{repository}: its config.json cannot be read')
     if not timm_package().is_model(values.get('architecture', '')):
         raise ConfigError(f'{HUB}{repository}: its architecture {values.get("architecture")!r} is none of timm')
     return TimmSource(values['architecture'], dict(values.get('pretrained_cfg') or {}, hf_hub_id=repository))
