@@ -6,7 +6,7 @@ names them.
 
 from importlib import import_module
 
-from mmlape.mim import config_path, register_prefix
+from mmlape.mim import config_path, load_yaml_safely, register_prefix
 from mmlape.mmcv_ops import lend_ops
 
 __version__ = '0.1.0'
@@ -21,6 +21,7 @@ _LAZY = {
 
 lend_ops()
 register_prefix()
+load_yaml_safely()
 
 
 def __getattr__(name: str):

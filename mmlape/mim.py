@@ -43,3 +43,13 @@ def register_prefix() -> None:
     except Exception:  # missing or broken: `mmlape doctor` and the set-up import this package too
         return
     MODULE2PACKAGE['mmlape'] = 'mmlape'
+
+
+def load_yaml_safely() -> None:
+    """Make MMEngine build plain values only from YAML, wherever it reads a config, annotations or a metafile."""
+    try:
+        import yaml
+        from mmengine.fileio.handlers import yaml_handler
+    except Exception:  # as above
+        return
+    yaml_handler.Loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
