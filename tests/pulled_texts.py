@@ -70,6 +70,7 @@ NAMES = {
     'pe_type.mode': MODES,
     'pe_type.coordinates': COORDINATES,
     'pe_type.pairs': PAIRS,
+    'pipeline.type': ('mmlape.LoadImageFromFile', 'mmlape.LoadSegAnnotations'),  # of `guard_loading`
 }
 """Names that constructors know, whether or not a config has them."""
 

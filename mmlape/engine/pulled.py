@@ -133,9 +133,9 @@ def _without_own(node: Any) -> Any:
 
 
 def _with_own(taken: Any, own: Any) -> Any:
-    """Return a part that was taken, with the values of ``OWN_KEYS`` that stand in the same place of the user's."""
+    """Return a part that was taken, with the values of ``OWN_KEYS`` of the user's part of its type in that place."""
     if isinstance(taken, Mapping):
-        own = own if isinstance(own, Mapping) else {}
+        own = own if isinstance(own, Mapping) and own.get('type') == taken.get('type') else {}
         kept = {key: own[key] for key in OWN_KEYS if key in own}
         return {**{key: _with_own(value, own.get(key)) for key, value in taken.items()}, **kept}
     if isinstance(taken, list | tuple):
