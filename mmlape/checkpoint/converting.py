@@ -6,7 +6,6 @@ Files that are written hold tensors and plain values only.
 import hashlib
 import json
 import os
-import re
 import tempfile
 from collections import Counter
 from collections.abc import Sequence

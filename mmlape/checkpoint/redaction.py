@@ -22,7 +22,8 @@ MODEL_SCHEMES = ('torchvision', 'open-mmlab', 'openmmlab', 'mmcls', 'jhu', 'bcda
 """Before names of weights, which are no addresses."""
 _SECRET_KEY = re.compile(
     r'(.*_)?(secret|passw(or)?d|passphrase|pwd|credential|cookie|authorization|bearer|webhook(_url)?|dsn|session_id|'
-    r'connection_string|sig|signature|(api|access|private|account|auth|license|signing|ssh|deploy|secret)_?key(_id)?)s?'
+    r'connection_string|sig|signature)s?'
+    r'|.*(api|access|private|account|auth|license|signing|ssh|deploy|secret)_?key(_id)?s?'
 )
 _TOKEN_KEY = re.compile(r'(?!.*(cls|dist|reg|mask|pad|unk|sep|bos|eos|prefix|query|num|class|patch)_)(.*_)?tokens?')
 """A token that grants access; models have tokens of other kinds."""
@@ -40,7 +41,9 @@ _SECRET_FORMS = re.compile(
     r'|(?<=Bearer )\S+|(?<=Basic )[\w+/]{6,}=*',
     re.DOTALL,
 )
-_ASSIGNED = re.compile(r'([\w.-]+)(["\']?\s*[=:]\s*["\']?|\s+)(?=[^\s=:/])([^\s"\',;&?]+)')
+_BEFORE_VALUE = re.compile(r'([\w.-]+)(?:["\']?\s*[=:]\s*["\']?|\s+)')
+_VALUE = re.compile(r'[^\s"\',;&?]+')
+_AT_HOME = re.compile(r'(?<=home/|sers/|sers\\)(?:[^/\\\n\'"]+(?=[/\\])|[\w.+-]+)|(?<![\w/.])~[A-Za-z]\w+')
 _ADDRESS = re.compile(r'(?<![\w+.-])[A-Za-z][A-Za-z0-9+.-]*:/{2,}[^\s\'"<>]*')
 _SCP = re.compile(r'(?<![\w.+-])(?!hf-hub:)([\w.+-]+@\[?[\w.:-]+\]?:|[\w.-]{2,}:(?=~?\w*/(?!/)))[^\s\'",;]*')
 _PERSON = re.compile(
@@ -103,10 +106,10 @@ class Redaction:
     def _text(self, text: str) -> str:
         """Return a text without what its form tells."""
         text = _SECRET_FORMS.sub(SECRET, text)
-        text = _ASSIGNED.sub(_assigned, text)
+        text = _without_assigned(text)
         text = _ADDRESS.sub(_address, text)
         text = _SCP.sub(lambda match: _name(match[0].partition(':')[2]) or HOST, text)
-        text = _PERSON.sub(USER, text)
+        text = _AT_HOME.sub(USER, _PERSON.sub(USER, text))
         if re.match(r'([A-Za-z]:[\\/]|\\\\)', text):
             return PureWindowsPath(text).name or HOST
         text = _WINDOWS.sub(lambda match: match[1] or match[0][:0], text)
@@ -117,7 +120,9 @@ class Redaction:
         text = _MAC.sub(HOST, text)
         text = _NUMBERS.sub(_number, text)
         text = _DOMAIN.sub(lambda match: match[0] if _is_public(match[0]) else HOST, text)
-        return self._hosts.sub(HOST, text) if self._hosts else text
+        if self._hosts is None or (text.isalpha() and self._hosts.fullmatch(text)):
+            return text  # a machine may be called as an argument of the model is, such as 'default'
+        return self._hosts.sub(HOST, text)
 
 
 def hosts_in(node: Any, key: str = '') -> set[str]:
@@ -126,7 +131,8 @@ def hosts_in(node: Any, key: str = '') -> set[str]:
         return set().union(*(hosts_in(value, str(name)) for name, value in node.items()))
     if isinstance(node, list | tuple):
         return set().union(*(hosts_in(value, key) for value in node))
-    return {node} if isinstance(node, str) and _word_of(key) == HOST else set()
+    is_name = isinstance(node, str) and re.fullmatch(r'[A-Za-z][\w.-]{2,}', node)
+    return {node} if is_name and _word_of(key) == HOST else set()
 
 
 def _word_of(key: str) -> str:
@@ -135,11 +141,16 @@ def _word_of(key: str) -> str:
     return next((word for pattern, word in _BY_KEY if pattern.fullmatch(snake)), '')
 
 
-def _assigned(match: re.Match) -> str:
-    """Redact the value of ``key=value``, ``key: value`` and ``--key value``."""
-    key, between, _ = match.groups()
-    is_option = between.strip() or key.startswith('--')
-    return f'{key}{between}{SECRET}' if is_option and _word_of(key.lstrip('-')) == SECRET else match[0]
+def _without_assigned(text: str) -> str:
+    """Redact the values of ``key=value``, ``key: value`` and ``--key value``."""
+    parts, end = [], 0
+    for found in _BEFORE_VALUE.finditer(text):
+        key, value = found[1], _VALUE.match(text, found.end())
+        is_key = found[0].strip() != key or key.startswith('--')
+        if value and found.start() >= end and is_key and _word_of(key.lstrip('-')) == SECRET:
+            parts += [text[end : found.end()], SECRET]
+            end = value.end()
+    return ''.join([*parts, text[end:]])
 
 
 def _address(match: re.Match) -> str:

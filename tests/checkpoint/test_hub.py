@@ -4,6 +4,7 @@ import base64
 import hashlib
 import http.server
 import json
+import sys
 import threading
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from huggingface_hub.utils import close_session
 from model_helpers import vit
 
 from mmlape.checkpoint import load_backbone, read_checkpoint
-from mmlape.checkpoint.loading import load_model
 from mmlape.checkpoint.hub import CARD, CONFIG, WEIGHTS, push
+from mmlape.checkpoint.loading import load_model
 from mmlape.checkpoint.plain_config import write_plain
 from mmlape.cli import main
 from mmlape.engine.config import load_config
@@ -243,6 +244,27 @@ def test_a_run_of_an_arm_is_pulled_with_its_data(hub, tmp_path):
         assert pulled.to_dict() == cfg.to_dict()
         load_model(loaded := build_model(pulled), str(tmp_path / f'{arm} pulled' / WEIGHTS))
         assert all(torch.equal(value, model.state_dict()[name]) for name, value in loaded.state_dict().items())
+
+
+def test_a_push_shows_what_it_sends_and_asks(hub, trained, monkeypatch, capsys):
+    """Without a terminal it needs --yes; what it prints is what is sent."""
+    command = ['checkpoint', 'push', trained[1], OURS]
+    assert main(command) == 1
+    out, err = capsys.readouterr()
+    assert 'nothing was sent, as nobody can be asked here; check it and pass --yes' in err and not hub
+    assert 'drop_path_rate=0.25' in out and '"seed": 121' in out and 'config.py.store' in out and WEIGHTS in out
+    monkeypatch.setattr(sys.stdin, 'isatty', lambda: True, raising=False)
+    asked = []
+    for answer, status in (('', 1), ('n', 1), ('no', 1), ('yes please', 1), ('Y', 0)):
+        monkeypatch.setattr('builtins.input', lambda prompt, answer=answer: asked.append(prompt) or answer)
+        assert main(command) == status
+        out, err = capsys.readouterr()
+        assert bool(hub) == (status == 0) and ('nothing was sent' in err) == (status == 1)
+    assert len(asked) == 5 and '[y/N]' in asked[0]
+    assert hub[OURS][CARD].decode() in out
+    redacted = []
+    push(trained[1], 'someone/other', confirm=lambda folder, places: redacted.extend(places) or True)
+    assert {'run.json.host', 'run.json.reason', 'config.py.store', 'config.py.data_root'} <= {*redacted}
 
 
 def test_a_repository_that_is_there_is_not_changed_unasked(hub, trained):

@@ -319,7 +319,7 @@ def test_known_types_are_classes_or_names_that_nothing_calls():
     assert len(types) > 100
     packages = ('mmlape', 'mmdet', 'mmseg', 'mmpretrain', 'mmcv', 'mmengine', 'torchvision')
     for name in types:
-        scope, _, bare = name.rpartition('.')
+        scope, _, _bare = name.rpartition('.')
         assert scope in ('', *packages) and not scope.count('.'), name
     for place, texts in known.items():
         assert texts == sorted(set(texts)), place
@@ -391,7 +391,7 @@ def test_a_wrapped_test_set_gets_the_pipeline():
     """A few-shot test set has two datasets."""
     own = load_config('mmlape::classification/imagenet21k/vit-small-p16_8xb512-93k_in21k').to_dict()
     values = {CONFIG_NAME: 'vit-small-p16_8xb512-93k_in21k', **copy.deepcopy(own)}
-    first, second = values['test_dataloader']['dataset']['datasets']
+    first, _second = values['test_dataloader']['dataset']['datasets']
     size = next(index for index, step in enumerate(first['pipeline']) if step['type'] == 'CenterCrop')
     first['pipeline'][size]['crop_size'] = 96
     cfg = own_config(values, WHERE)
