@@ -3,6 +3,7 @@
 Files that are written hold tensors and plain values only.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -264,7 +265,7 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
         CheckpointError: If there are no such weights, or ``dst`` has no place for what ``src`` records.
     """
     tensors, record = weights_to_publish(src, weights)
-    dst = Path(dst)
+    dst, run = Path(dst), read_run(Path(src))
     dst.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix='.', dir=dst.parent) as folder:  # a file at dst stays
         written = Path(folder) / dst.name
@@ -272,7 +273,7 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
         named = dst.with_name(f'{dst.stem}-{sha256(written)[:8]}{dst.suffix}')
         os.replace(written, named)
     card = named.with_suffix('.md')
-    card.write_text(model_card(named, Path(src), weights, tensors))
+    card.write_text(model_card(named, Path(src), weights, tensors, run), encoding='utf-8')
     return named, card
 
 
@@ -295,16 +296,17 @@ def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor]
     return tensors, replace(record, backbones=Redaction().values(record.backbones))
 
 
-def model_card(file: Path, src: Path, weights: str, tensors: dict[str, Tensor]) -> str:
+def model_card(file: Path, src: Path, weights: str, tensors: dict[str, Tensor], run: 'Run') -> str:
     """Write the model card: what it is, its hash, and the records of the run that stand beside the source."""
     total = sum(value.numel() for value in tensors.values() if value.is_floating_point())
     lines = [f'# {file.stem}', '', f'- file: `{file.name}`', f'- SHA-256: `{sha256(file)}`']
     lines += [f'- values: {total:,}', f'- weights: {weights}', f'- made from: `{src.name}`']
-    run = read_run(src)
     for name, record in run.records.items():
         lines += ['', f'## {name}', '', '```json', json.dumps(record, indent=2, ensure_ascii=False), '```']
     if run.config is not None:
         lines += ['', f'## {run.name}.py', '', '```python', write_plain(run.config).strip(), '```']
+    elif run.name:
+        lines += ['', f'`{run.name}.py` is more than plain values, and is left out.']
     return '\n'.join(lines) + '\n'
 
 
@@ -312,19 +314,17 @@ class Run(NamedTuple):
     """What is published of the run that a checkpoint is of."""
 
     records: dict[str, dict]  # by the name of their file
-    name: str  # of the config
-    config: dict[str, Any] | None  # its values; None without one
+    name: str  # of the config; empty without one
+    config: dict[str, Any] | None  # its values; None without one, or if it is more than plain values
     redacted: list[str]  # the places of values that are left out or replaced
 
 
 def read_run(src: Path) -> Run:
-    """Read the records and the config that stand beside a checkpoint, without what is not for publication.
-
-    Raises:
-        CheckpointError: If the config is more than plain values.
-    """
-    records, files = run_records(src), run_config(src)
-    values = read_plain(files[0].read_bytes(), files[0]) if files else None
+    """Read the records and the config that stand beside a checkpoint, without what is not for publication."""
+    records, files, values = run_records(src), run_config(src), None
+    if files:
+        with contextlib.suppress(CheckpointError):
+            values = read_plain(files[0].read_bytes(), files[0])
     redaction = Redaction(hosts_in([records, values]))
     records = {name: redaction.values(record, name) for name, record in records.items()}
     config = None if values is None else redaction.values(values, 'config.py')

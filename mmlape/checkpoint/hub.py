@@ -14,9 +14,16 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from mmlape.checkpoint.converting import model_card, read_run, run_records, weights_to_publish, write_tensors
+from mmlape.checkpoint.converting import (
+    model_card,
+    read_run,
+    run_config,
+    run_records,
+    weights_to_publish,
+    write_tensors,
+)
 from mmlape.checkpoint.download import TIMEOUT
-from mmlape.checkpoint.plain_config import write_plain
+from mmlape.checkpoint.plain_config import read_plain, write_plain
 from mmlape.checkpoint.reading import read_checkpoint
 from mmlape.checkpoint.records import read_record
 from mmlape.errors import CheckpointError
@@ -25,7 +32,7 @@ WEIGHTS, CONFIG, CARD = 'model.safetensors', 'config.py', 'README.md'
 TASKS = {'mmdet': 'object-detection', 'mmseg': 'image-segmentation', 'mmpretrain': 'image-classification'}
 """The hub's name for the task of a config, by its ``default_scope``."""
 CONFIG_NAME = 'config_name'
-"""The key in a published config with the name of the config, or of the arm of a study, that the run was trained with."""
+"""The key in a published config that names the config, or the arm of a study, that the run was trained with."""
 
 
 def push(
@@ -87,8 +94,11 @@ def write_repository(src: Path, folder: Path, name: str, weights: str = 'plain')
             f'{src}: records nothing of its model; a file that does is written by '
             f'`mmlape checkpoint convert {src} FILE.pth --to mmlape`'
         )
+    run = read_run(src)
+    for file in run_config(src):
+        read_plain(file.read_bytes(), file)  # raises if it is more than plain values
     write_tensors(tensors, folder / WEIGHTS, record=record)
-    card, run = model_card(folder / WEIGHTS, src, weights, tensors), read_run(src)
+    card = model_card(folder / WEIGHTS, src, weights, tensors, run)
     about: dict = dict(model_name=name, library_name='mmlape', tags=['mmlape'])
     if run.config is not None:
         (folder / CONFIG).write_text(write_plain({CONFIG_NAME: run.name, **run.config}), encoding='utf-8')

@@ -1,7 +1,8 @@
 """Take out of records and configs what is not for publication: secrets, people, machines and folders.
 
-A text is known by its key (``api_key``, ``host``, ``user``) or by its form (a token, an address, a path). Secrets, hosts
-and people become the words SECRET, HOST and USER. Of a path the name stays, of an address of a public site its path.
+A text is known by its key (``api_key``, ``host``, ``user``) or by its form (a token, an address, a path). Secrets,
+hosts and people become the words SECRET, HOST and USER. Of a path the name stays, of an address of a public site its
+path.
 """
 
 import ipaddress

@@ -26,7 +26,7 @@ from mmlape.files import atomic_path, read_json
 from mmlape.mim import PREFIX, mim_root
 
 TEXTS = Path(__file__).with_name('pulled_texts.json')
-"""The texts by place, such as 'backbone.pe_joining': the last two keys above a text. tests/pulled_texts.py writes it."""
+"""The texts by place, the last two keys above a text: 'backbone.pe_joining'. tests/pulled_texts.py writes it."""
 OWN_KEYS = ('init_cfg', 'teacher_checkpoint', 'vocab_file', 'name', 'classes', 'templates')
 """Keys below the model that name files, addresses or what data contain: values of the user's config are used."""
 _TIMM_KEY, _TIMM_NAME = 'model_name', re.compile(r'\w+(\.\w+)?')
