@@ -52,4 +52,11 @@ def load_yaml_safely() -> None:
         from mmengine.fileio.handlers import yaml_handler
     except Exception:  # as above
         return
-    yaml_handler.Loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
+
+    class PlainLoader(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):  # type: ignore[misc]
+        """Also reads the tuples that MMEngine writes."""
+
+    PlainLoader.add_constructor(
+        'tag:yaml.org,2002:python/tuple', lambda loader, node: tuple(loader.construct_sequence(node, deep=True))
+    )
+    yaml_handler.Loader = PlainLoader

@@ -420,7 +420,7 @@ def test_yaml_builds_plain_values_only(tmp_path, canary, capsys):
                 load_config(config)
     assert not canary.exists()
     good = tmp_path / 'good.yml'
-    good.write_text('a: [1, 2.5, null, true]\n')
-    assert mmengine.load(good) == dict(a=[1, 2.5, None, True])
+    mmengine.dump(plain := dict(a=[1, 2.5, None, True], b=(1, ('x', 2))), good)
+    assert mmengine.load(good) == plain
     yaml.load(evil.read_text(), yaml.UnsafeLoader)
     assert canary.exists(), 'the loader of before would have run it'
