@@ -5,6 +5,7 @@ A plain config is assignments of numbers, texts, True, False, None, lists, tuple
 
 import ast
 import keyword
+import math
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,9 @@ def _assignment(node: ast.stmt) -> tuple[str, Any]:
 
 def _value(node: ast.AST) -> Any:
     match node:
-        case ast.Constant(value=None | bool() | str() | float() as value):
+        case ast.Constant(value=None | bool() | str() as value):
+            return value
+        case ast.Constant(value=float(value)) if math.isfinite(value):
             return value
         case ast.Constant(value=int(value)) if value < _SIZE:
             return value

@@ -29,7 +29,7 @@ _SECRET_KEY = re.compile(
 _TOKEN_KEY = re.compile(r'(?!.*(cls|dist|reg|mask|pad|unk|sep|bos|eos|prefix|query|num|class|patch)_)(.*_)?tokens?')
 """A token that grants access; models have tokens of other kinds."""
 _HOST_KEY = re.compile(
-    r'(.*_)?(host(_?name)?|node(_?name|_?list)?|(master|ip|mac)?_?addr(ess)?|server|ip|fqdn|machine)s?'
+    r'(.*_)?(host(_?name)?|node(_?name|_?list)?|addr|(master|ip|mac|server)_?addr(ess)?|server|ip|fqdn|machine)s?'
 )
 _USER_KEY = re.compile(r'(.*_)?(user(_?name)?|login|entity|account|e_?mail)s?')
 _BY_KEY = ((_SECRET_KEY, SECRET), (_TOKEN_KEY, SECRET), (_HOST_KEY, HOST), (_USER_KEY, USER))
@@ -42,13 +42,14 @@ _SECRET_FORMS = re.compile(
     r'|(?<=Bearer )\S+|(?<=Basic )[\w+/]{6,}=*',
     re.DOTALL,
 )
-_BEFORE_VALUE = re.compile(r'([\w.-]+)(?:["\']?\s*[=:]\s*["\']?|\s+)')
+_BEFORE_VALUE = re.compile(r'(?<![\w.-])([\w.-]+)(?:["\']?\s*[=:]\s*["\']?|\s+)')
 _VALUE = re.compile(r'[^\s"\',;&?]+')
 _AT_HOME = re.compile(r'(?<=home/|sers/|sers\\)(?:[^/\\\n\'"]+(?=[/\\])|[\w.+-]+)|(?<![\w/.])~[A-Za-z]\w+')
 _ADDRESS = re.compile(r'(?<![\w+.-])[A-Za-z][A-Za-z0-9+.-]*:/{2,}[^\s\'"<>]*')
 _SCP = re.compile(r'(?<![\w.+-])(?!hf-hub:)([\w.+-]+@\[?[\w.:-]+\]?:|[\w.-]{2,}:(?=~?\w*/(?!/)))[^\s\'",;]*')
 _PERSON = re.compile(
-    r'[\w.+-]+@[A-Za-z0-9](?:[\w-]*\.)+[A-Za-z]{2,}|(?<![\w/.+-])[\w.+-]*[A-Za-z][\w.+-]*@[A-Za-z][\w.-]*[\w]'
+    r'(?<![\w.+-])[\w.+-]+@(?:[A-Za-z0-9][\w-]*\.)+[A-Za-z]{2,}'
+    r'|(?<![\w/.+-])(?=[\w.+-]*[A-Za-z])[\w.+-]+@[A-Za-z](?:[\w.-]*\w)?'
 )
 _WINDOWS = re.compile(r'(?<![A-Za-z0-9])(?:[A-Za-z]:[\\/]+|\\\\)(?:[^\\/:*?"<>|\n\']+[\\/]+)*([^\\/:*?"<>|\s\']*)')
 _POSIX = re.compile(r'(?<![\w.~/}])(?:~\w*|\$\{?\w+\}?)?/(?!/)(?:[\w.+@=-]+/)*([\w.+@=-]+)/?')
@@ -113,7 +114,7 @@ class Redaction:
         text = _AT_HOME.sub(USER, _PERSON.sub(USER, text))
         if re.match(r'([A-Za-z]:[\\/]|\\\\)', text):
             return PureWindowsPath(text).name or HOST
-        text = _WINDOWS.sub(lambda match: match[1] or match[0][:0], text)
+        text = _WINDOWS.sub(r'\1', text)
         if re.match(r'(~\w*|\$\{?\w+\}?)?/(?!/)', text) and '\n' not in text:
             text = _name(text)
         text = _POSIX.sub(r'\1', text)

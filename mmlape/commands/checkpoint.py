@@ -98,16 +98,26 @@ def run(args: argparse.Namespace) -> int:
 
 def _confirm(repository: str, yes: bool, folder: Path, redacted: list[str]) -> bool:
     """Print what is to be published, and ask on a terminal whether it may be sent."""
-    from mmlape.checkpoint.hub import CARD
-    from mmlape.errors import CheckpointError
+    from mmlape.checkpoint.hub import CARD, CONFIG
+    from mmlape.checkpoint.plain_config import read_plain
+    from mmlape.engine.pulled import own_config
+    from mmlape.errors import CheckpointError, MMLaPEError
 
     print((folder / CARD).read_text(encoding='utf-8'))
     print(f'to be published as {repository}; the card is above, and has the config too:')
     for file in sorted(folder.iterdir()):
         print(f'  {file.name}: {file.stat().st_size:,} bytes')
     print(f'redacted: {", ".join(redacted) or "nothing"}')
+    if (folder / CONFIG).exists():
+        try:
+            own_config(read_plain((folder / CONFIG).read_bytes(), CONFIG), f'{repository}/{CONFIG}')
+        except MMLaPEError as error:
+            print(f'note: `mmlape checkpoint pull` will say of it: {error}')
     if yes:
         return True
     if not sys.stdin.isatty():
         raise CheckpointError(f'{repository}: nothing was sent, as nobody can be asked here; check it and pass --yes')
-    return input('Is all of it for publication? [y/N] ').strip().lower() in ('y', 'yes')
+    try:
+        return input('Is all of it for publication? [y/N] ').strip().lower() in ('y', 'yes')
+    except EOFError:
+        return False

@@ -261,7 +261,11 @@ def test_a_push_shows_what_it_sends_and_asks(hub, trained, monkeypatch, capsys):
         out, err = capsys.readouterr()
         assert bool(hub) == (status == 0) and ('nothing was sent' in err) == (status == 1)
     assert len(asked) == 5 and '[y/N]' in asked[0]
-    assert hub[OURS][CARD].decode() in out
+    assert hub[OURS][CARD].decode() in out and 'note: ' not in out
+    config = next(Path(trained[1]).parent.glob('*.py'))
+    config.write_text(config.read_text() + "model = dict(type='MyOwn')\n")
+    assert main([*command, '--yes', '--overwrite']) == 0
+    assert 'note: `mmlape checkpoint pull` will say of it: ' in capsys.readouterr().out
     redacted = []
     push(trained[1], 'someone/other', confirm=lambda folder, places: redacted.extend(places) or True)
     assert {'run.json.host', 'run.json.reason', 'config.py.store', 'config.py.data_root'} <= {*redacted}

@@ -246,6 +246,7 @@ def test_the_calls_of_the_stack_would_run_it(tmp_path, canary, evil_module):
         'a = ...',
         "a = b'bytes'",
         'a = 1j',
+        'a = 1e999',
         "a = -'b'",
         f'a = {10**30}',
         'a = 9' + 5000 * '9',
@@ -255,7 +256,7 @@ def test_the_calls_of_the_stack_would_run_it(tmp_path, canary, evil_module):
         'a = (',
         'a = 1  #' + 10_000_000 * ' ',
     ],
-    ids=range(27),
+    ids=range(28),
 )
 def test_a_config_that_is_more_than_plain_values_is_refused(published, tmp_path, text, monkeypatch):
     content = text.encode(errors='surrogateescape')
