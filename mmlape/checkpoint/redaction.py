@@ -19,6 +19,8 @@ PUBLIC = (
     'pypi.org', 'doi.org', 'apache.org', 'creativecommons.org',
 )  # fmt: skip
 """Hosts, with those below them, whose addresses stay but for user, query and fragment."""
+LONGEST = 10_000
+"""Longer texts, which no config or record needs, are left out: what they hold cannot be told in a reasonable time."""
 MODEL_SCHEMES = ('torchvision', 'open-mmlab', 'openmmlab', 'mmcls', 'jhu', 'bcdata')
 """Before names of weights, which are no addresses."""
 _SECRET_KEY = re.compile(
@@ -107,6 +109,8 @@ class Redaction:
 
     def _text(self, text: str) -> str:
         """Return a text without what its form tells."""
+        if len(text) > LONGEST:
+            return f'{len(text):,} characters, left out'
         text = _SECRET_FORMS.sub(SECRET, text)
         text = _without_assigned(text)
         text = _ADDRESS.sub(_address, text)

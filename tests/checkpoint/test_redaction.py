@@ -185,6 +185,10 @@ def test_what_is_no_secret_stays(text):
     }  # fmt: skip
 
 
+def test_a_text_of_no_use_is_left_out():
+    assert Redaction().values(dict(note=10_001 * 'a/')) == dict(note='20,002 characters, left out')
+
+
 def test_plain_configs_are_read_as_they_were_written():
     values = config(
         a={'b c': (1,), 'd': [], 'e': (), 1: {}}, text='"\'\n\\', tuple_of_long=tuple('x' * 30 for _ in range(9)),
