@@ -6,7 +6,7 @@ registries import models, datasets and hooks when a config names them.
 
 from importlib import import_module
 
-from mmlape.mim import config_path, register_prefix
+from mmlape.mim import adapt_mmengine, config_path
 from mmlape.mmcv_ops import lend_ops
 
 __version__ = '0.1.0'
@@ -26,7 +26,7 @@ _LAZY = {
 __all__ = ['__version__', 'config_path', *_LAZY]
 
 lend_ops()
-register_prefix()
+adapt_mmengine()
 
 
 def __getattr__(name: str):

@@ -8,6 +8,7 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
+from typing import ClassVar
 
 from mmlape.errors import ConfigError
 
@@ -64,19 +65,19 @@ def resolve_path(path: str | Path) -> Path:
     raise ConfigError(f'config {path} {what}{hint}')
 
 
-def register_prefix() -> None:
-    """Add `mmlape::` to the packages whose configs MMEngine finds by prefix, in `_base_` and in `mmengine.hub`.
+def adapt_mmengine() -> None:
+    """Let MMEngine find configs by `mmlape::` and `mmseg::`, and build plain values only from YAML.
 
-    MMEngine is not imported for it: the prefix is added when it is.
+    MMEngine is not imported for it: a module of its is changed once it is imported.
     """
-    imported = sys.modules.get(_PrefixFinder.module)
-    if imported:
-        add_prefix(imported)
-    elif _PrefixFinder not in sys.meta_path:
-        sys.meta_path.insert(0, _PrefixFinder)
+    for name, adapt in _ADAPTED.items():
+        if name in sys.modules:
+            adapt(sys.modules[name])
+    if _Adapter not in sys.meta_path:
+        sys.meta_path.insert(0, _Adapter)
 
 
-def add_prefix(module: ModuleType) -> None:
+def _add_prefix(module: ModuleType) -> None:
     """Add the prefix to `mmengine.config.utils`, and correct the distribution of `mmseg::` where it is the fork's.
 
     MMEngine takes mmseg for missing without the distribution that it knows, and `mmengine.hub` then installs that one
@@ -90,23 +91,46 @@ def add_prefix(module: ModuleType) -> None:
             return
 
 
-class _PrefixFinder:
-    """Finds `mmengine.config.utils` where Python does, and adds the prefix once it is imported."""
+def _load_yaml_safely(module: ModuleType) -> None:
+    """Make MMEngine build plain values only from YAML, wherever it reads a config, annotations or a metafile."""
+    import yaml
 
-    module = 'mmengine.config.utils'
+    class PlainLoader(getattr(yaml, 'CSafeLoader', yaml.SafeLoader)):  # type: ignore[misc]
+        """Also reads the tuples that MMEngine writes."""
+
+    PlainLoader.add_constructor(
+        'tag:yaml.org,2002:python/tuple', lambda loader, node: tuple(loader.construct_sequence(node, deep=True))
+    )
+    module.Loader = PlainLoader
+
+
+_ADAPTED = {
+    'mmengine.config.utils': _add_prefix,
+    'mmengine.fileio.handlers.yaml_handler': _load_yaml_safely,
+}
+
+
+class _Adapter:
+    """Finds modules of MMEngine where Python does, and changes them once they are imported."""
+
+    looking: ClassVar[set[str]] = set()
 
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if name != cls.module:
+        adapt = _ADAPTED.get(name)
+        if adapt is None or name in cls.looking:
             return None
-        sys.meta_path.remove(cls)
-        spec = importlib.util.find_spec(name)
+        cls.looking.add(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            cls.looking.discard(name)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
-            def execute_and_add(module: ModuleType) -> None:
+            def execute_and_adapt(module: ModuleType) -> None:
                 execute(module)
-                add_prefix(module)
+                adapt(module)
 
-            spec.loader.exec_module = execute_and_add  # type: ignore[method-assign]
+            spec.loader.exec_module = execute_and_adapt  # type: ignore[method-assign]
         return spec

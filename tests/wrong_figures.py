@@ -139,7 +139,10 @@ OWN_TESTS = {
         'classes_come or listed',
     ),
     'mmlape/checkpoint/': OF_CHECKPOINTS,
-    'mmlape/checkpoint/hub.py': ('tests/checkpoint/test_hub.py',),
+    'mmlape/checkpoint/hub.py': ('tests/checkpoint/test_hub.py', '-k', 'not tested'),
+    'mmlape/checkpoint/redaction.py': ('tests/checkpoint/test_redaction.py',),
+    'mmlape/checkpoint/plain_config.py': ('tests/checkpoint/test_pulled.py', '-k', 'more_than_plain'),
+    'mmlape/engine/pulled.py': ('tests/checkpoint/test_pulled.py',),
 }
 """The tests of the files below a folder, or of a file."""
 
@@ -992,7 +995,23 @@ BY_FILE = {
     'mmlape/checkpoint/hub.py': [
         ('push: metrics of another step', '== int(found[2]):', 'is not None:'),
         ('push: undefined values are published', 'value not in (None, -1) and math.isfinite(value)', 'value is not None'),
-        ('push: pickles by one name', "value.endswith(('.pkl', '.pickle'))", "value.endswith('.pkl')"),
+        ('push: sent without asking', 'if confirm and not confirm(', 'if False and not confirm('),
+    ],
+    'mmlape/checkpoint/redaction.py': [
+        ('redaction: the machines of a record stay', 'return self._hosts.sub(HOST, text)', 'return text'),
+        ('redaction: the user of a home stays', '_AT_HOME.sub(USER, _PERSON.sub(USER, text))', '_PERSON.sub(USER, text)'),
+        ('redaction: keys of numbers', 'is_secret_number = word == SECRET and', 'is_secret_number = False and'),
+    ],
+    'mmlape/checkpoint/plain_config.py': [
+        ('plain: two names are assigned', ' or len(node.targets) > 1 or ', ' or '),
+        ('plain: a base is read', "if name == '_base_':", "if name == '_bases_':"),
+    ],
+    'mmlape/engine/pulled.py': [
+        ('pull: a type that is no text', "elif name == 'type' and not isinstance(value, str):", "elif name == 'types':"),
+        ('pull: any key', 'not isinstance(name, str) or not _KEY.fullmatch(name)', 'not isinstance(name, str)'),
+        ('pull: texts of any place', 'text not in known.get(place, ())', 'text not in sum(known.values(), [])'),
+        ('pull: texts in lists', 'yield from iter_texts(entry, parent, key)', 'yield from ()'),
+        ('pull: its own paths', 'if key not in OWN_KEYS}', 'if key not in OWN_KEYS[1:]}'),
     ],
     'mmlape/runs/paper_model.py': [
         ('paper: a star for every checkpoint', "'*' if joining.startswith('lape') else ''", "'*' if joining != 'default' else ''"),

@@ -3,15 +3,16 @@
 Files that are written hold tensors and plain values only.
 """
 
+import contextlib
 import hashlib
 import json
 import os
-import re
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,8 +21,10 @@ from torch import Tensor
 from mmlape.checkpoint.download import local_path
 from mmlape.checkpoint.heads import describe_heads, fitting_configs, linear_configs, toolbox_file
 from mmlape.checkpoint.key_maps import Weights, recognise_backbone
+from mmlape.checkpoint.plain_config import read_plain, write_plain
 from mmlape.checkpoint.reading import AVERAGES, averages_only, read_checkpoint, state_dict_of
 from mmlape.checkpoint.records import KEY, Record, read_record
+from mmlape.checkpoint.redaction import Redaction, hosts_in
 from mmlape.errors import CheckpointError
 from mmlape.files import atomic_path, read_json
 
@@ -262,7 +265,7 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
         CheckpointError: If there are no such weights, or ``dst`` has no place for what ``src`` records.
     """
     tensors, record = weights_to_publish(src, weights)
-    dst = Path(dst)
+    dst, run = Path(dst), read_run(Path(src))
     dst.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix='.', dir=dst.parent) as folder:  # a file at dst stays
         written = Path(folder) / dst.name
@@ -270,7 +273,7 @@ def publish(src: str | Path, dst: str | Path, weights: str = 'plain') -> tuple[P
         named = dst.with_name(f'{dst.stem}-{sha256(written)[:8]}{dst.suffix}')
         os.replace(written, named)
     card = named.with_suffix('.md')
-    card.write_text(model_card(named, Path(src), weights, tensors))
+    card.write_text(model_card(named, Path(src), weights, tensors, run), encoding='utf-8')
     return named, card
 
 
@@ -290,22 +293,42 @@ def weights_to_publish(src: str | Path, weights: str) -> tuple[dict[str, Tensor]
         content = {'state_dict': content['ema_state_dict']}
     tensors = {name.removeprefix('module.'): value for name, value in state_dict_of(content, src).items()}
     tensors.pop('steps', None)  # EMAHook's own counter
-    return tensors, record
+    return tensors, replace(record, backbones=Redaction().values(record.backbones))
 
 
-def model_card(file: Path, src: Path, weights: str, tensors: dict[str, Tensor]) -> str:
+def model_card(file: Path, src: Path, weights: str, tensors: dict[str, Tensor], run: 'Run') -> str:
     """Write the model card: what it is, its hash, and the records of the run that stand beside the source."""
     total = sum(value.numel() for value in tensors.values() if value.is_floating_point())
     lines = [f'# {file.stem}', '', f'- file: `{file.name}`', f'- SHA-256: `{sha256(file)}`']
     lines += [f'- values: {total:,}', f'- weights: {weights}', f'- made from: `{src.name}`']
-    for name, record in run_records(src).items():
-        host = record.pop('host', None)
-        text = without_folders(json.dumps(record, indent=2, ensure_ascii=False))
-        text = re.sub(rf'(?<![\w.-]){re.escape(host)}(?![\w-])', 'HOST', text) if host else text
-        lines += ['', f'## {name}', '', '```json', text, '```']
-    for config in run_config(src):
-        lines += ['', f'## {config.name}', '', '```python', without_folders(config.read_text().strip()), '```']
+    for name, record in run.records.items():
+        lines += ['', f'## {name}', '', '```json', json.dumps(record, indent=2, ensure_ascii=False), '```']
+    if run.config is not None:
+        lines += ['', f'## {run.name}.py', '', '```python', write_plain(run.config).strip(), '```']
+    elif run.name:
+        lines += ['', f'`{run.name}.py` is more than plain values, and is left out.']
     return '\n'.join(lines) + '\n'
+
+
+class Run(NamedTuple):
+    """What is published of the run that a checkpoint is of."""
+
+    records: dict[str, dict]  # by the name of their file
+    name: str  # of the config; empty without one
+    config: dict[str, Any] | None  # its values; None without one, or if it is more than plain values
+    redacted: list[str]  # the places of values that are left out or replaced
+
+
+def read_run(src: Path) -> Run:
+    """Read the records and the config that stand beside a checkpoint, without what is not for publication."""
+    records, files, values = run_records(src), run_config(src), None
+    if files:
+        with contextlib.suppress(CheckpointError):
+            values = read_plain(files[0].read_bytes(), files[0])
+    redaction = Redaction(hosts_in([records, values]))
+    records = {name: redaction.values(record, name) for name, record in records.items()}
+    config = None if values is None else redaction.values(values, 'config.py')
+    return Run(records, files[0].stem if files else '', config, redaction.changed)
 
 
 def run_records(src: Path) -> dict[str, dict]:
@@ -323,10 +346,3 @@ def run_records(src: Path) -> dict[str, dict]:
 def run_config(src: Path) -> list[Path]:
     """Return the config that a run has written beside its checkpoint; none elsewhere."""
     return sorted(src.parent.glob('*.py'))[:1]
-
-
-def without_folders(text: str) -> str:
-    """Return text whose absolute paths are names only (in quotes with spaces), and whose addresses name no user."""
-    text = re.sub(r'(?<=://)[^/\s\'"]+@', '', text)
-    text = re.sub(r"""(['"])~?/[^'"\n]*?([^'"/\n]+)/?\1""", r'\1\2\1', text)
-    return re.sub(r'(?<![\w.:/~])~?/(?:[\w.+@=-]+/)*([\w.+@=-]+)', r'\1', text)

@@ -1,49 +1,47 @@
 """Published checkpoints on the Hugging Face hub: a repository holds the weights, their config and a model card.
 
     model.safetensors   the weights, and what a file records beside them
-    config.py           the config of the run, plain values only
-    README.md           the card: metrics, hash and provenance, without host names and absolute paths
+    config.py           the config of the run, plain values only, redacted
+    README.md           the card: metrics, hash and provenance, redacted
 
 ``hf-hub:OWNER/NAME`` names the weights of such a repository wherever a checkpoint is named.
 """
 
-import ast
 import contextlib
 import math
 import re
-import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mmlape.checkpoint.converting import (
     model_card,
+    read_run,
     run_config,
     run_records,
     weights_to_publish,
-    without_folders,
     write_tensors,
 )
 from mmlape.checkpoint.download import TIMEOUT
+from mmlape.checkpoint.plain_config import read_plain, write_plain
 from mmlape.checkpoint.reading import read_checkpoint
 from mmlape.checkpoint.records import read_record
 from mmlape.errors import CheckpointError
-from mmlape.files import atomic_path
 
 WEIGHTS, CONFIG, CARD = 'model.safetensors', 'config.py', 'README.md'
 TASKS = {'mmdet': 'object-detection', 'mmseg': 'image-segmentation', 'mmpretrain': 'image-classification'}
 """The hub's name for the task of a config, by its ``default_scope``."""
-_BUILT_BY = ('type', 'constructor', 'runner_type')
-"""Keys whose value MMEngine looks up in a registry, else imports and calls, whatever it is."""
-_REGISTERED = re.compile(r'[^.]*|(mmlape|mmengine|mmcv|mmdet|mmseg|mmpretrain)\.[A-Z]\w*')
-_PLAIN = (
-    ast.Module, ast.Assign, ast.Store, ast.Load, ast.Call, ast.keyword, ast.Constant, ast.List, ast.Tuple, ast.Dict,
-    ast.UnaryOp, ast.USub,
-)  # fmt: skip
+CONFIG_NAME = 'config_name'
+"""The key in a published config that names the config, or the arm of a study, that the run was trained with."""
 
 
 def push(
-    src: str | Path, repository: str, weights: str = 'plain', private: bool = False, overwrite: bool = False
+    src: str | Path,
+    repository: str,
+    weights: str = 'plain',
+    private: bool = False,
+    overwrite: bool = False,
+    confirm: Callable[[Path, list[str]], bool] | None = None,
 ) -> str:
     """Publish a checkpoint as a repository of the Hugging Face hub.
 
@@ -53,17 +51,22 @@ def push(
         weights: 'plain' or 'ema', as in `publish`.
         private: Whether only its owners see a new repository.
         overwrite: Whether the repository may be there already; it gets a commit.
+        confirm: Called with the folder of the files and the places of values that were redacted, before anything is
+            sent; unless it returns True, nothing is.
 
     Returns:
         The address of the repository.
 
     Raises:
-        CheckpointError: If there are no such weights, no token, the repository is there already, or the hub refuses.
+        CheckpointError: If there are no such weights, no token, it is not confirmed, the repository is there already,
+            or the hub refuses.
     """
     with _hub(repository) as hub, tempfile.TemporaryDirectory() as folder:
         if hub.get_token() is None:
             raise CheckpointError('push needs a token of the Hugging Face hub: run `hf auth login`, or set HF_TOKEN')
-        write_repository(Path(src), Path(folder), repository.rpartition('/')[2], weights)
+        redacted = write_repository(Path(src), Path(folder), repository.rpartition('/')[2], weights)
+        if confirm and not confirm(Path(folder), redacted):
+            raise CheckpointError(f'{repository}: not confirmed, nothing was sent')
         api = hub.HfApi()
         try:
             address = api.create_repo(repository, private=private, exist_ok=overwrite)
@@ -77,8 +80,12 @@ def push(
         return str(address)
 
 
-def write_repository(src: Path, folder: Path, name: str, weights: str = 'plain') -> None:
-    """Write the files of a repository that is called ``name`` into a folder; arguments and errors are `push`'s."""
+def write_repository(src: Path, folder: Path, name: str, weights: str = 'plain') -> list[str]:
+    """Write the files of a repository that is called ``name`` into a folder; arguments and errors are `push`'s.
+
+    Returns:
+        The places of values of records and config that were redacted.
+    """
     from huggingface_hub import EvalResult, ModelCardData
 
     tensors, record = weights_to_publish(src, weights)
@@ -87,15 +94,15 @@ def write_repository(src: Path, folder: Path, name: str, weights: str = 'plain')
             f'{src}: records nothing of its model; a file that does is written by '
             f'`mmlape checkpoint convert {src} FILE.pth --to mmlape`'
         )
+    run = read_run(src)
+    for file in run_config(src):
+        read_plain(file.read_bytes(), file)  # raises if it is more than plain values
     write_tensors(tensors, folder / WEIGHTS, record=record)
-    card, task = model_card(folder / WEIGHTS, src, weights, tensors), None
+    card = model_card(folder / WEIGHTS, src, weights, tensors, run)
     about: dict = dict(model_name=name, library_name='mmlape', tags=['mmlape'])
-    for config in run_config(src):
-        text = without_folders(config.read_text(encoding='utf-8'))
-        check_plain(text, config)
-        (folder / CONFIG).write_text(text, encoding='utf-8')
-        scope = re.search(r"^default_scope = '(\w+)'", text, re.MULTILINE)
-        task, data = TASKS.get(scope[1] if scope else ''), config.stem.rpartition('_')[2]
+    if run.config is not None:
+        (folder / CONFIG).write_text(write_plain({CONFIG_NAME: run.name, **run.config}), encoding='utf-8')
+        task, data = TASKS.get(run.config.get('default_scope', '')), run.name.rpartition('_')[2]
         metrics = _metrics(src).items() if task else ()
         about |= dict(pipeline_tag=task) if task else {}
         # an undefined one is None, or COCO's -1
@@ -104,6 +111,7 @@ def write_repository(src: Path, folder: Path, name: str, weights: str = 'plain')
     front = ModelCardData(**about).to_yaml()
     text = f'---\n{front}\n---\n\n{card.replace(WEIGHTS.partition(".")[0], name, 1)}'
     (folder / CARD).write_text(text, encoding='utf-8')
+    return run.redacted
 
 
 def _metrics(src: Path) -> dict[str, float | None]:
@@ -118,25 +126,19 @@ def _metrics(src: Path) -> dict[str, float | None]:
     return {}
 
 
-def pull(name: str, folder: str | Path, overwrite: bool = False) -> list[Path]:
-    """Download a published checkpoint with its config and card.
+def download(name: str) -> dict[str, Path]:
+    """Download the files of a published checkpoint into the cache of the hub's client.
 
     Args:
         name: 'OWNER/NAME', or 'OWNER/NAME@REVISION'.
-        folder: Receives the files.
-        overwrite: Whether they may be there already.
 
     Returns:
-        The files: weights, then config and card if the repository has them.
+        Where they are by name: weights, then config and card if the repository has them.
 
     Raises:
-        CheckpointError: If nothing can be downloaded, the weights are no published checkpoint, the config is more
-            than plain values, or one of the three files is there already.
+        CheckpointError: If nothing can be downloaded, or the weights are no published checkpoint.
     """
     repository, _, revision = name.partition('@')
-    there = [str(path) for file in (WEIGHTS, CONFIG, CARD) if (path := Path(folder, file)).exists()]
-    if there and not overwrite:
-        raise CheckpointError(f'{", ".join(there)}: there already; choose another folder or pass --overwrite')
     with _hub(repository) as hub:
 
         def fetch(file: str) -> Path | None:
@@ -154,59 +156,7 @@ def pull(name: str, folder: str | Path, overwrite: bool = False) -> list[Path]:
             f'{"records nothing of its model" if WEIGHTS in found else "is not there"}; where a checkpoint is named, '
             f'hf-hub:{name} takes weights of others'
         )
-    if CONFIG in found:
-        check_plain(found[CONFIG].read_bytes(), f'{name}/{CONFIG}')
-    for path in map(Path, there):  # an old config does not stay beside new weights
-        if path.name not in found:
-            path.unlink()
-    for file, source in found.items():
-        with atomic_path(Path(folder, file)) as partial:
-            shutil.copyfile(source, partial)
-    return [Path(folder, file) for file in found]
-
-
-def check_plain(content: str | bytes, where: str | Path) -> None:
-    """Check that a config is assignments of plain values, so that reading it runs no code.
-
-    What is built from it must have a registered name, which 'os.system' is not, and no file may be a pickle.
-
-    Raises:
-        CheckpointError: If it is more.
-    """
-    try:
-        text = content if isinstance(content, str) else content.decode()
-        nodes = list(ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise CheckpointError(f'{where}: no config ({error})') from error
-    refused = next((node for node in nodes if not _is_plain(node)), None)
-    if refused or '{{' in text:  # what stands between these, MMEngine replaces before Python reads it
-        raise CheckpointError(
-            f'{where}: refused, the config is more than plain values (line {getattr(refused, "lineno", 1)}), so '
-            'reading it could run code; `mmlape print-config` writes one of plain values'
-        )
-    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    risks = [value for node in nodes for value in _built(node) if not _REGISTERED.fullmatch(value)]
-    risks += [value for value in texts if value.endswith(('.pkl', '.pickle'))]  # MMEngine unpickles annotations
-    if risks:
-        raise CheckpointError(
-            f'{where}: refused, {risks[0]!r} could run any code; give the registered name of a class instead of its '
-            'path, and another format than pickle'
-        )
-
-
-def _is_plain(node: ast.AST) -> bool:
-    """Check that a node is part of an assignment of plain values; ``_base_`` would name another file."""
-    if isinstance(node, ast.Name):
-        return node.id == 'dict' if isinstance(node.ctx, ast.Load) else node.id != '_base_'
-    return isinstance(node, _PLAIN) and not getattr(node, 'args', None)
-
-
-def _built(node: ast.AST) -> list[str]:
-    """Return the texts that are values of ``_BUILT_BY`` in a dict."""
-    items = [(node.arg, node.value)] if isinstance(node, ast.keyword) else []
-    items += zip(node.keys, node.values) if isinstance(node, ast.Dict) else []
-    values = [getattr(value, 'value', None) for key, value in items if getattr(key, 'value', key) in _BUILT_BY]
-    return [value for value in values if isinstance(value, str)]
+    return found
 
 
 @contextlib.contextmanager

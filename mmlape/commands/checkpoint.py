@@ -1,6 +1,9 @@
 """`mmlape checkpoint`: inspect, convert, publish, push or pull a checkpoint, or average the weights of several."""
 
 import argparse
+import sys
+from functools import partial
+from pathlib import Path
 
 from mmlape.engine.options import add_imports, add_trust, import_modules
 from mmlape.quiet import printable, say
@@ -33,9 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     push.add_argument('repository', metavar='OWNER/NAME', help='is made if it is not there')
     push.add_argument('--weights', choices=('plain', 'ema'), default='plain', help='default: plain')
     push.add_argument('--private', action='store_true', help='only its owners see a new repository')
+    push.add_argument('--yes', action='store_true', help='send what is shown without asking')
     pull = add('pull', 'download such a repository')
     pull.add_argument('repository', metavar='OWNER/NAME[@REVISION]', help='a branch, tag or commit after @')
     pull.add_argument('folder', metavar='DIR', help='receives weights, config and card')
+    pull.add_argument(
+        '--config',
+        metavar='CONFIG',
+        help='a config, or an arm FILE.yml:ARM, of which all is used but model, data preprocessor and test pipeline; '
+        'default: the one of this package that the checkpoint was trained with',
+    )
     average = add('average', 'average the weights (not the results) of checkpoints of one model')
     average.add_argument('files', nargs='+', help='checkpoints of one model')
     average.add_argument('--out', required=True, help='a .pth or .safetensors file')
@@ -75,11 +85,14 @@ def run(args: argparse.Namespace) -> int:
     elif args.action == 'push':
         from mmlape.checkpoint.hub import push
 
-        print(f'pushed to {push(args.src, args.repository, args.weights, args.private, args.overwrite)}')
+        confirm = partial(_confirm, args.repository, args.yes)
+        address = push(args.src, args.repository, args.weights, args.private, args.overwrite, confirm)
+        print(f'pushed to {address}')
     elif args.action == 'pull':
-        from mmlape.checkpoint.hub import CONFIG, pull
+        from mmlape.checkpoint.hub import CONFIG
+        from mmlape.engine.pulled import pull
 
-        files = pull(args.repository, args.folder, args.overwrite)
+        files = pull(args.repository, args.folder, args.overwrite, args.config)
         print(f'wrote {", ".join(map(str, files))}')
         if len(files) > 1 and files[1].name == CONFIG:
             print(f'to test it: mmlape test {files[1]} {files[0]}')
@@ -87,3 +100,30 @@ def run(args: argparse.Namespace) -> int:
         converting.average(args.files, args.out, args.overwrite)
         print(f'wrote {args.out}, the mean weights of {len(args.files)} checkpoints')
     return 0
+
+
+def _confirm(repository: str, yes: bool, folder: Path, redacted: list[str]) -> bool:
+    """Print what is to be published, and ask on a terminal whether it may be sent."""
+    from mmlape.checkpoint.hub import CARD, CONFIG
+    from mmlape.checkpoint.plain_config import read_plain
+    from mmlape.engine.pulled import own_config
+    from mmlape.errors import CheckpointError, MMLaPEError
+
+    print((folder / CARD).read_text(encoding='utf-8'))
+    print(f'to be published as {repository}; the card is above, and has the config too:')
+    for file in sorted(folder.iterdir()):
+        print(f'  {file.name}: {file.stat().st_size:,} bytes')
+    print(f'redacted: {", ".join(redacted) or "nothing"}')
+    if (folder / CONFIG).exists():
+        try:
+            own_config(read_plain((folder / CONFIG).read_bytes(), CONFIG), f'{repository}/{CONFIG}')
+        except MMLaPEError as error:
+            print(f'note: `mmlape checkpoint pull` will say of it: {error}')
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise CheckpointError(f'{repository}: nothing was sent, as nobody can be asked here; check it and pass --yes')
+    try:
+        return input('Is all of it for publication? [y/N] ').strip().lower() in ('y', 'yes')
+    except EOFError:
+        return False

@@ -48,6 +48,7 @@ from mmlape.datasets.formats import iter_sources
 from mmlape.datasets.sources import iter_unwrapped
 from mmlape.engine.config import load_config
 from mmlape.engine.keys import check_keys
+from mmlape.engine.pulled import check_texts, shared_parts
 from mmlape.engine.study_file import packaged_studies, read_study
 from mmlape.experiments.report.paper import index_entry
 from mmlape.models.layers.norm_placement import resolve_norm_placement
@@ -120,6 +121,7 @@ def test_a_config(path, monkeypatch):
     check_keys(cfg)
     check_paths(cfg)
     check_command(path)
+    check_texts(shared_parts(cfg.to_dict()), f'{path} (run python tests/pulled_texts.py)')
     model = build_without_data(cfg)
     for split in ('train', 'val', 'test'):
         for dataset in iter_unwrapped(cfg[f'{split}_dataloader'].dataset):

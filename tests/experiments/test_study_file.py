@@ -14,6 +14,7 @@ from mmlape.analysis.config_values import differing_values, value_sources
 from mmlape.cli import main
 from mmlape.engine import config as config_module
 from mmlape.engine.config import load_config
+from mmlape.engine.pulled import _named_config, check_texts, shared_parts
 from mmlape.engine.study_file import find_arm, is_study, read_arm, read_study
 from mmlape.errors import ConfigError
 from mmlape.experiments.report.paper import METRICS, index_entry, paper_figures
@@ -286,6 +287,9 @@ def test_every_arm_resolves_and_a_figure_has_one_home(path, monkeypatch):
     seen = {}
     for arm in study.arms:
         cfg = load_config(study.reference(arm))
+        check_texts(shared_parts(cfg.to_dict()), f'{arm.name} (run python tests/pulled_texts.py)')
+        named = _named_config(Path(study.config_file(arm)).name.removesuffix('.py'), study.file)
+        assert named.endswith(f'/studies/{path.name}:{arm.name}')
         text = str({key: value for key, value in cfg.to_dict().items() if key not in ('vtab', 'data_root')})
         assert text not in seen.values() or arm.variables, f'{arm.name} is another arm once more'
         seen[arm.name] = text

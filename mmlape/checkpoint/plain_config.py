@@ -1,0 +1,111 @@
+"""Configs of plain values: read without running them, and written.
+
+A plain config is assignments of numbers, texts, True, False, None, lists, tuples and dicts, as MMEngine dumps it.
+"""
+
+import ast
+import keyword
+import math
+from pathlib import Path
+from typing import Any
+
+from mmlape.errors import CheckpointError
+
+LARGEST = 10_000_000  # bytes; the largest config of a recipe has 30,000
+WIDTH = 100
+_SIZE = 1 << 63  # of an integer that torch and NumPy take
+
+
+def read_plain(content: str | bytes, where: str | Path) -> dict[str, Any]:
+    """Return the values of a plain config by name, without running it.
+
+    Raises:
+        CheckpointError: If it is more than assignments of plain values; the message names the line.
+    """
+    try:
+        text = content if isinstance(content, str) else content.decode()
+        if len(text) > LARGEST:
+            raise ValueError(f'more than {LARGEST:,} characters')
+        statements = ast.parse(text).body
+        if '{{' in text:  # what stands between these, MMEngine replaces before Python reads it
+            raise _NotPlainError(ast.Constant('{{', lineno=text[: text.index('{{')].count('\n') + 1))
+        return dict(_assignment(statement) for statement in statements)
+    except _NotPlainError as error:
+        raise CheckpointError(
+            f'{where}: refused, the config is more than plain values (line {error.line}), so reading it could run '
+            'code; `mmlape print-config` writes one of plain values'
+        ) from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise CheckpointError(f'{where}: no config ({error})') from error
+
+
+class _NotPlainError(Exception):
+    """A node is no plain value."""
+
+    def __init__(self, node: ast.AST):
+        self.line = getattr(node, 'lineno', 1)
+
+
+def _assignment(node: ast.stmt) -> tuple[str, Any]:
+    """Return name and value of an assignment; ``_base_`` would name another file."""
+    if not isinstance(node, ast.Assign) or len(node.targets) > 1 or not isinstance(node.targets[0], ast.Name):
+        raise _NotPlainError(node)
+    name = node.targets[0].id
+    if name == '_base_':
+        raise _NotPlainError(node)
+    return name, _value(node.value)
+
+
+def _value(node: ast.AST) -> Any:
+    match node:
+        case ast.Constant(value=None | bool() | str() as value):
+            return value
+        case ast.Constant(value=float(value)) if math.isfinite(value):
+            return value
+        case ast.Constant(value=int(value)) if value < _SIZE:
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
+            return -_value(node.operand)
+        case ast.List(elts=items):
+            return [_value(item) for item in items]
+        case ast.Tuple(elts=items):
+            return tuple(_value(item) for item in items)
+        case ast.Dict(keys=keys, values=values):
+            return {_key(key, node): _value(value) for key, value in zip(keys, values)}
+        case ast.Call(func=ast.Name(id='dict'), args=[], keywords=entries):
+            return {_key(entry.arg, entry): _value(entry.value) for entry in entries}
+    raise _NotPlainError(node)
+
+
+def _key(key: ast.expr | str | None, node: ast.AST) -> Any:
+    """Return a key of a dict; None stands for ``**``."""
+    value = _value(key) if isinstance(key, ast.AST) else key
+    if not isinstance(value, str | int):
+        raise _NotPlainError(node)
+    return value
+
+
+def write_plain(values: dict[str, Any]) -> str:
+    """Return the text of a plain config."""
+    return ''.join(f'{name} = {_text(value, "")}\n' for name, value in values.items())
+
+
+def _text(value: Any, indent: str) -> str:
+    """Write a value on one line, or with an entry a line if it does not fit."""
+    opening, closing, entries = '', '', []
+    inner = f'{indent}    '
+    if isinstance(value, dict):
+        named = all(isinstance(key, str) and key.isidentifier() and not keyword.iskeyword(key) for key in value)
+        opening, closing = ('dict(', ')') if named else ('{', '}')
+        entries = [f'{key}=' if named else f'{key!r}: ' for key in value]
+        entries = [entry + _text(one, inner) for entry, one in zip(entries, value.values())]
+    elif isinstance(value, list | tuple):
+        opening, closing = '[]' if isinstance(value, list) else '()'
+        entries = [_text(one, inner) for one in value]
+    else:
+        return repr(value)
+    comma = ',' if isinstance(value, tuple) and len(value) == 1 else ''
+    line = f'{opening}{", ".join(entries)}{comma}{closing}'
+    if '\n' not in line and len(indent) + len(line) <= WIDTH:
+        return line
+    return f'{opening}\n{"".join(f"{inner}{entry},{chr(10)}" for entry in entries)}{indent}{closing}'
