@@ -239,13 +239,11 @@ class VisionTransformer(IsotropicBackbone):
         return self.pos_drop(x), pe, hw
 
     def init_weights(self) -> None:
-        """Initialise as ``init_cfg`` says; weights for which a placement of norms has a rule keep its values."""
-        weights = self.norm_placement.scaled(self.blocks)
-        values = [weight.clone() for weight in weights]
+        """Initialise as ``init_cfg`` says; Sub-LN's gain scales the weights that it draws as those of the constructor."""
+        before = [weight.clone() for weight in self.norm_placement.scaled(self.blocks)]
         super().init_weights()
         if self.load_report is None:
-            for weight, value in zip(weights, values):
-                weight.copy_(value)
+            self.norm_placement.scale_initial(self.blocks, before)
 
     def frozen_modules(self) -> list[nn.Module]:
         """Return the modules that ``frozen_stages`` freezes; with all layers, a final norm of every layer too."""
