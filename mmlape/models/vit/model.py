@@ -119,7 +119,7 @@ class VisionTransformer(IsotropicBackbone):
     checkpoint_adapter = ViTCheckpointAdapter()
     model_names = (
         name_models('{}', ARCHS)
-        | with_variants(sizes('augreg', AUGREG, 'tiny', 'base', 'large'))
+        | with_variants(sizes('augreg', {}, 'tiny') | sizes('augreg', AUGREG, 'base', 'large'))
         | with_variants(sizes('beit', BEIT | BEIT_OUTPUT, 'base', 'large'), BEIT_VARIANTS)
         | sizes('uni-perceiver', UNI_PERCEIVER | UNI_PERCEIVER_OUTPUT, 'base', 'large')
     )
