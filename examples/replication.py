@@ -1,9 +1,9 @@
 #!/usr/bin/env python
 """The answers of `studies/fashion-mnist-replication.yml` from its runs: `python examples/replication.py WORK_DIR`.
 
-This was written before any result was looked at, but for what is printed as not registered. As registered, a question
-is answered once all of its runs are finished, and not before. Top-1 is that on the test images after the last epoch, in
-percent.
+This was written before any result was looked at, but for what is printed as not registered. A question is answered,
+as registered, once all of its runs are finished, and not before. Top-1 is that on the test images after the last
+epoch, in percent.
 """
 
 import argparse

@@ -10,6 +10,7 @@ from mmengine.optim import build_optim_wrapper
 
 from mmlape.engine.config import apply_options, resolve_path
 from mmlape.engine.study_file import read_study
+from mmlape.models.names import find_model
 
 
 @cache
@@ -129,3 +130,12 @@ def test_the_heads_of_augreg_base_train_as_by_the_public_keys():
                 assert decay == 0.01 * decays, parameter
         assert found['decode_head.lateral_convs.0.bn.weight'] == (pytest.approx(2e-4), 0.01)
         assert found['decode_head.conv_seg.bias'] == (2e-5, 0.0)
+
+
+def test_augreg_has_the_size_of_the_public_file():
+    """Or its position embedding would be resized twice: on loading, and to the images."""
+    for size in ('tiny', 'base', 'large'):
+        backbone = arms('segmentation')[f'upernet-augreg-{size}'].model.backbone
+        side = int(re.search(r'res_(\d+)', backbone.init_cfg.checkpoint)[1])
+        named = [find_model(f'augreg-{size}{end}')[1] for end in ('', '-lape', '-adapter', '-adapter-lape')]
+        assert [options.get('img_size', 224) for options in (backbone, *named)] == [side] * 5

@@ -239,7 +239,7 @@ class VisionTransformer(IsotropicBackbone):
         return self.pos_drop(x), pe, hw
 
     def init_weights(self) -> None:
-        """Initialise as ``init_cfg`` says; Sub-LN's gain scales the weights that it draws as those of the constructor."""
+        """Initialise as ``init_cfg`` says; what it draws anew gets the gain of a placement of norms that has one."""
         before = [weight.clone() for weight in self.norm_placement.scaled(self.blocks)]
         super().init_weights()
         if self.load_report is None:
