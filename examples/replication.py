@@ -1,12 +1,15 @@
 #!/usr/bin/env python
 """The answers of `studies/fashion-mnist-replication.yml` from its runs: `python examples/replication.py WORK_DIR`.
 
-This was written before any result was looked at. As registered, a question is answered once all of its runs are
-finished, and not before. Top-1 is that on the test images after the last epoch, in percent.
+This was written before any result was looked at, but for what is printed as not registered. A question is answered,
+as registered, once all of its runs are finished, and not before. Top-1 is that on the test images after the last
+epoch, in percent.
 """
 
 import argparse
+import contextlib
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from mmlape.analysis.gradient_norms import LAST, read_norms
@@ -102,12 +105,31 @@ def stems(runs: Runs) -> Iterator[tuple[str, Difference]]:
     yield 'the same, patches of 4 minus patches of 7', paired(minus(*norms[1]), minus(*norms[0]))
 
 
+def layers(runs: Runs) -> Iterator[tuple[str, Difference]]:
+    """Yield six layers minus two, of the default and of LaPE."""
+    for arm, deep in (('default', 'deep'), ('lape', 'deep-lape')):
+        yield f'CVT, {arm}: six layers - two', paired(runs.top1(deep, FIVE), runs.top1(arm, FIVE))
+
+
+def pairing(runs: Runs) -> Iterator[str]:
+    """Yield how far the runs of one seed of LaPE and of the default go together."""
+    for model, end in (('CVT', ''), ('ViT-Lite', '-vit-lite')):
+        lape, default = (runs.top1(f'{arm}{end}', SEEDS) for arm in ('lape', 'default'))
+        both = statistics.correlation([lape[seed] for seed in SEEDS], [default[seed] for seed in SEEDS])
+        spread = statistics.stdev(minus(lape, default).values())
+        yield (
+            f'- {model}: over the 20 seeds, LaPE and the default have a correlation of {both:.2f}, and their '
+            f'differences a standard deviation of {spread:.2f}.'
+        )
+
+
 QUESTIONS = {
     'Primary: LaPE against the default': primary,
     '1. Other joinings': joinings,
     '2. Fixed sinusoids': sinusoids,
     '3. Six layers': depth,
     '4. Dual PatchNorm': stems,
+    'Not registered: what six layers change': layers,
 }
 
 
@@ -132,6 +154,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         except Unfinished as unfinished:
             print(f'### {question}\n\nNot answered: {unfinished}.')
         print()
+    with contextlib.suppress(Unfinished):
+        print('\n'.join(pairing(runs)))
 
 
 if __name__ == '__main__':

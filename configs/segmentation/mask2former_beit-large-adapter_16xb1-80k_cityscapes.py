@@ -24,7 +24,7 @@ model = dict(
     ),
     test_cfg=dict(crop_size=crop_size, stride=_base_.stride),
 )
-train_cfg = dict(max_iters=80000, val_interval=8000)
+train_cfg = dict(max_iters=80000, val_interval=1000)
 default_hooks = dict(checkpoint=dict(interval=8000))
 optim_wrapper = dict(paramwise_cfg=dict(_delete_=True, layer_decay_rate=0.9, **_base_.paramwise))
 auto_scale_lr = dict(base_batch_size=16)

@@ -15,3 +15,5 @@ model = dict(
     decode_head=_base_.sizes.small.decode_head,
     auxiliary_head=_base_.sizes.small.auxiliary_head,
 )
+val_dataloader = dict(dataset=dict(pipeline=_base_.stretched_pipeline))
+test_dataloader = dict(dataset=dict(pipeline=_base_.stretched_pipeline))

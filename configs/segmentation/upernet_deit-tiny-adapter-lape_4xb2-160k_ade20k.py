@@ -9,3 +9,5 @@ _base_ = [
     '../_base_/schedules/adamw_160k.py',
 ]
 model = dict(backbone=dict(pe_joining='lape', init_cfg=dict(checkpoint='pretrained/deit_tiny_lape.pth')))
+val_dataloader = dict(dataset=dict(pipeline=_base_.stretched_pipeline))
+test_dataloader = dict(dataset=dict(pipeline=_base_.stretched_pipeline))

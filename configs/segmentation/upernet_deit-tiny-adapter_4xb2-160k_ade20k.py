@@ -8,3 +8,5 @@ _base_ = [
     '../_base_/datasets/ade20k.py',
     '../_base_/schedules/adamw_160k.py',
 ]
+val_dataloader = dict(dataset=dict(pipeline=_base_.stretched_pipeline))
+test_dataloader = dict(dataset=dict(pipeline=_base_.stretched_pipeline))

@@ -18,8 +18,14 @@ from mmlape.datasets.sources import patch_size
 from mmlape.errors import DataError
 from mmlape.registry import TRANSFORMS
 
-__all__ = ['BigVisionContrast', 'LoadImageFromFile', 'LoadSegAnnotations', 'RandomCaption']  # noqa: F822  (on first use)
-_ON_USE = {'BigVisionContrast': 'mmlape.datasets.big_vision', 'RandomCaption': 'mmlape.datasets.captions'}
+__all__ = [  # noqa: F822  (some on first use)
+    'BigVisionContrast', 'InstaBoost', 'LoadImageFromFile', 'LoadSegAnnotations', 'RandomCaption',
+]  # fmt: skip
+_ON_USE = {
+    'BigVisionContrast': 'mmlape.datasets.big_vision',
+    'InstaBoost': 'mmlape.datasets.insta_boost',
+    'RandomCaption': 'mmlape.datasets.captions',
+}
 
 
 def __getattr__(name: str):

@@ -74,7 +74,7 @@ def _unknown(cfg: Config) -> Iterator[tuple[str, str]]:
     for key in cfg:
         if key not in known and _close(key, known, _ALMOST) and _is_unread(key, cfg.text):
             yield key, _unknown_key('', key, known)
-    for where, node in _dicts({key: value for key, value in cfg.items() if key in known}, ''):
+    for where, node in iter_dicts({key: value for key, value in cfg.items() if key in known}, ''):
         names, complete = _accepted(scope, node, where)
         for key in node:
             if key not in names and (complete or _close(key, names)):
@@ -130,13 +130,13 @@ def _is_unread(key: str, text: str) -> bool:
     return bool(assigned) and len(assigned) == len(re.findall(rf'\b{re.escape(key)}\b', text))
 
 
-def _dicts(node: Any, where: str) -> Iterator[tuple[str, dict]]:
+def iter_dicts(node: Any, where: str) -> Iterator[tuple[str, dict]]:
     """Yield every dict in a configuration with its place."""
     children = _children_of(node)
     if where and hasattr(node, 'items'):
         yield where, children
     for key, child in (children or {}).items():
-        yield from _dicts(child, f'{where}.{key}' if where else str(key))
+        yield from iter_dicts(child, f'{where}.{key}' if where else str(key))
 
 
 def _children_of(node: Any) -> dict[str, Any] | None:

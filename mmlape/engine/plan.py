@@ -12,6 +12,7 @@ from mmlape.datasets.formats.base import DataSource
 from mmlape.engine.building import building, positive_number
 from mmlape.engine.config import config_name
 from mmlape.engine.distributed.sharding import distribution
+from mmlape.engine.keys import find_classes, iter_dicts
 from mmlape.engine.optim import set_amp
 from mmlape.engine.schedule import check_schedule, stretch
 from mmlape.errors import ConfigError
@@ -137,6 +138,7 @@ def plan_run(
         ConfigError: The configuration cannot be trained like this.
     """
     require_keys(cfg, TRAIN_KEYS, 'trained')
+    require_packages(cfg)
     work_dir = default_work_dir(cfg, work_dir)
     with building(cfg, 'param_scheduler'):
         check_schedule(cfg)
@@ -162,6 +164,16 @@ def require_keys(cfg: Config, keys: tuple[str, ...], purpose: str) -> None:
     missing = [key for key in keys if cfg.get(key) is None]  # `test_cfg = dict()` is MMEngine's own loop
     if missing:
         raise ConfigError(f'{cfg.filename} cannot be {purpose}: it has no {", ".join(missing)}')
+
+
+def require_packages(cfg: Config) -> None:
+    """Raise ConfigError if a transform of the training data lacks a package; its ``missing_package`` says so."""
+    scope = cfg.get('default_scope') or 'mmengine'
+    for place, node in iter_dicts(cfg.train_dataloader, 'train_dataloader'):
+        for kind in find_classes(node['type'], scope) if 'type' in node else ():
+            missing = kind.missing_package(node, place) if hasattr(kind, 'missing_package') else ''
+            if missing:
+                raise ConfigError(missing)
 
 
 def default_work_dir(cfg: Config, work_dir: str | Path | None) -> Path:

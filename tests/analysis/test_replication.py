@@ -80,10 +80,19 @@ def test_each_question_is_answered_by_its_own_runs(values, tmp_path, capsys):
     assert (coarse.mean, fine.mean) == pytest.approx((math.log(1 / 2), math.log(1 / 8)), abs=0.05)
     assert between.mean == pytest.approx(math.log(1 / 4), abs=0.05)
 
+    (_, plain), (_, lape) = replication.layers(runs)
+    pairs = [(values['deep'], values['default']), (values['deep-lape'], values['lape'])]
+    for found, (deep_runs, two_runs) in zip((plain, lape), pairs):
+        wanted = ttest_rel(*([row[seed] for seed in replication.FIVE] for row in (deep_runs, two_runs)))
+        assert (found.p, found.n) == (pytest.approx(wanted.pvalue), (5, 5))
+    assert (plain.mean, lape.mean) == pytest.approx((3.0, 3.5), abs=0.2)
+    together = np.corrcoef(ordered['lape'], ordered['default'])[0, 1]
+    assert f'a correlation of {together:.2f},' in next(replication.pairing(runs))
+
     replication.main([str(tmp_path)])
     printed = capsys.readouterr().out
     assert (
-        printed.count('### ') == 5 and 'Not answered' not in printed and f'{cvt.low:.3f} to {cvt.high:.3f}' in printed
+        printed.count('### ') == 6 and 'Not answered' not in printed and f'{cvt.low:.3f} to {cvt.high:.3f}' in printed
     )
 
 
@@ -102,7 +111,7 @@ def test_the_page_says_what_the_records_give(tmp_path, capsys):
     page, runs = PAGE.read_text().splitlines(), tmp_path / 'fashion-mnist-replication'
     replication.main([str(runs)])
     answers = capsys.readouterr().out.splitlines()
-    assert len([line for line in answers if line.startswith('### ')]) == 5
+    assert len([line for line in answers if line.startswith('### ')]) == 6
     assert [line for line in answers if line not in page] == []
 
     main(['report', str(runs), '--out', str(tmp_path / 'report')])

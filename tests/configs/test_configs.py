@@ -6,6 +6,7 @@ import html
 import re
 import sys
 from functools import cache
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import unquote
@@ -117,6 +118,10 @@ def test_a_config(path, monkeypatch):
     """Keys, paths, pipelines, the command in its first lines; parameters as the metafile and the papers have them."""
     of_coco = SimpleNamespace(utils=SimpleNamespace(rgb2id=None))  # a package on no index
     monkeypatch.setitem(sys.modules, 'panopticapi', of_coco)
+    insta_boost = SimpleNamespace(
+        InstaBoostConfig=lambda *options: options, __spec__=ModuleSpec('instaboostfast', None)
+    )
+    monkeypatch.setitem(sys.modules, 'instaboostfast', insta_boost)  # a package that the stack has not
     cfg = load(path)
     check_keys(cfg)
     check_paths(cfg)

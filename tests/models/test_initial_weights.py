@@ -112,19 +112,22 @@ def test_what_a_classifier_starts_with(path):
 
 
 def test_what_sub_ln_starts_with():
-    """DeiT's 0.02 times sqrt(ln 24) for values, outputs and the FFN of twelve layers; the recipe's for the rest."""
+    """The recipe's own values; of values, outputs and the FFN times sqrt(ln 24) in twelve layers."""
     cfg = load_config(ROOT / 'studies/dpn-placement.yml:sub-ln')
     backbone = build(cfg).backbone
     backbone.init_weights()
     gain = math.log(24) ** 0.5
-    assert round(0.02 * gain, 4) == 0.0357
+    width, hidden = 384, 1536
+    xavier = (6 / (2 * width)) ** 0.5
+    assert round(xavier / 3**0.5, 3) == 0.051
     for block in backbone.blocks:
         queries, keys, values = block.attn.qkv.weight.chunk(3)
-        for weight in (values, block.attn.proj.weight, block.mlp.fc1.weight, block.mlp.fc2.weight):
-            # uniform numbers of float32 can be 0, which timm's truncated normal takes for its bound, -2
-            assert is_normal(weight[weight > -2], 0.02 * gain)
         for weight in (queries, keys):
-            assert is_uniform(weight, (6 / 768) ** 0.5)
+            assert is_uniform(weight, xavier)
+        for weight in (values, block.attn.proj.weight):
+            assert is_uniform(weight, gain * xavier)
+        for weight in (block.mlp.fc1.weight, block.mlp.fc2.weight):
+            assert is_uniform(weight, gain * (6 / (width + hidden)) ** 0.5)
 
 
 def test_all_other_backbones_start_from_files():

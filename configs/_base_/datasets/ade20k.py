@@ -19,13 +19,12 @@ train_pipeline = [
     dict(type='PhotoMetricDistortion'),
     dict(type='PackSegInputs'),
 ]
+resized = [dict(type='LoadImageFromFile'), dict(type='Resize', scale=scale, keep_ratio=True)]
 # annotations are loaded after resizing: scores are computed at the image's original size
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', scale=scale, keep_ratio=True),
-    dict(type='LoadAnnotations', reduce_zero_label=True),
-    dict(type='PackSegInputs'),
-]
+annotated = [dict(type='LoadAnnotations', reduce_zero_label=True), dict(type='PackSegInputs')]
+test_pipeline = [*resized, *annotated]
+# ViT-Adapter's public recipes stretch sides to multiples of 32
+stretched_pipeline = [*resized, dict(type='ResizeToMultiple', size_divisor=32), *annotated]
 train_dataloader = dict(
     batch_size=2,
     num_workers=4,

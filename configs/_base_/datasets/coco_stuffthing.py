@@ -1,4 +1,6 @@
-"""COCO 2017 with instance masks and COCO-Stuff maps: HTC++'s multi-scale resizing; one image per GPU.
+"""COCO 2017 with instance masks and COCO-Stuff maps: HTC++'s InstaBoost and multi-scale resizing; one image per GPU.
+
+InstaBoost needs `pip install --no-deps instaboostfast`; `train_dataloader.dataset.pipeline.1.aug_ratio=0` is without.
 
 `data_root` is the only path: `--cfg-options data_root=DIR/` changes it everywhere.
 """
@@ -13,6 +15,18 @@ crop_size = (1024, 1024)  # what costs are counted for; nothing is cropped
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),
+    dict(
+        type='mmlape.InstaBoost',
+        action_candidate=('normal', 'horizontal', 'skip'),
+        action_prob=(1, 0, 0),
+        scale=(0.8, 1.2),
+        dx=15,
+        dy=15,
+        theta=(-1, 1),
+        color_prob=0.5,
+        hflag=False,
+        aug_ratio=0.5,
+    ),
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True, with_seg=True),
     dict(type='RandomResize', scale=[(1600, 400), (1600, 1400)], keep_ratio=True),
     dict(type='RandomFlip', prob=0.5),

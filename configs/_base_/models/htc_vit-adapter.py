@@ -94,6 +94,13 @@ model = dict(
             loss_seg=dict(type='CrossEntropyLoss', ignore_index=255, loss_weight=0.2),
         ),
     ),
+    # as mmdetection 2 had it by default: every object has a box in each stage
+    train_cfg=dict(
+        rcnn=[
+            dict(stage, assigner=dict(stage['assigner'], match_low_quality=True))
+            for stage in _base_.model.train_cfg.rcnn
+        ]
+    ),
     test_cfg=dict(
         rcnn=dict(score_thr=0.001, nms=dict(_delete_=True, type='soft_nms', iou_threshold=0.5), max_per_img=300)
     ),

@@ -241,7 +241,7 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     checkpoint_adapter = ViTAdapterCheckpointAdapter()
     model_names = (
         name_models('{}-adapter', DEIT)
-        | with_variants(_sizes('augreg', AUGREG, 'tiny', 'base', 'large'))
+        | with_variants(_sizes('augreg', {}, 'tiny') | _sizes('augreg', AUGREG, 'base', 'large'))
         | with_variants(_sizes('beit', BEIT | dict(init_values=1e-6), 'base', 'large'), BEIT_VARIANTS)
         | _sizes('uni-perceiver', UNI_PERCEIVER, 'base', 'large')
     )

@@ -13,7 +13,7 @@ NormFormer (arXiv 2110.09456) and Sub-LN (arXiv 2210.06423) also norm what the l
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import product, zip_longest
 
 import torch
 from torch import Tensor, nn
@@ -52,10 +52,16 @@ class NormPlacement:
             scaled += [values, layer.attn.proj.weight.data, layer.mlp.fc1.weight.data, layer.mlp.fc2.weight.data]
         return scaled
 
-    def scale_initial(self, layers: Sequence[nn.Module]) -> None:
-        """Multiply the initial weights of all layers of a model if the method says so."""
-        for weight in self.scaled(layers):
-            weight.mul_(math.sqrt(math.log(2 * len(layers))))
+    def scale_initial(self, layers: Sequence[nn.Module], before: Sequence[Tensor] = ()) -> None:
+        """Multiply the initial weights of all layers of a model if the method says so.
+
+        Args:
+            layers: The model's layers.
+            before: Earlier values of these weights, already scaled: weights that still have them stay as they are.
+        """
+        for weight, earlier in zip_longest(self.scaled(layers), before):
+            if earlier is None or not torch.equal(weight, earlier):
+                weight.mul_(math.sqrt(math.log(2 * len(layers))))
 
 
 PRE = NormPlacement()

@@ -118,7 +118,7 @@ class VisionTransformer(IsotropicBackbone):
     checkpoint_adapter = ViTCheckpointAdapter()
     model_names = (
         name_models('{}', ARCHS)
-        | with_variants(sizes('augreg', AUGREG, 'tiny', 'base', 'large'))
+        | with_variants(sizes('augreg', {}, 'tiny') | sizes('augreg', AUGREG, 'base', 'large'))
         | with_variants(sizes('beit', BEIT | BEIT_OUTPUT, 'base', 'large'), BEIT_VARIANTS)
         | sizes('uni-perceiver', UNI_PERCEIVER | UNI_PERCEIVER_OUTPUT, 'base', 'large')
     )
@@ -238,13 +238,11 @@ class VisionTransformer(IsotropicBackbone):
         return self.pos_drop(x), pe, hw
 
     def init_weights(self) -> None:
-        """Initialise as ``init_cfg`` says; weights for which a placement of norms has a rule keep its values."""
-        weights = self.norm_placement.scaled(self.blocks)
-        values = [weight.clone() for weight in weights]
+        """Initialise as ``init_cfg`` says; what it draws anew gets the gain of a placement of norms that has one."""
+        before = [weight.clone() for weight in self.norm_placement.scaled(self.blocks)]
         super().init_weights()
         if self.load_report is None:
-            for weight, value in zip(weights, values):
-                weight.copy_(value)
+            self.norm_placement.scale_initial(self.blocks, before)
 
     def frozen_modules(self) -> list[nn.Module]:
         """Return the modules that ``frozen_stages`` freezes; with all layers, a final norm of every layer too."""

@@ -1,0 +1,141 @@
+"""What ViT-Adapter's public configs resolve to, beside the arms and configs that quote its figures."""
+
+import re
+from functools import cache
+
+import pytest
+from config_helpers import CONFIGS, ROOT, build_without_data, load
+from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
+
+from mmlape.engine.config import apply_options, resolve_path
+from mmlape.engine.study_file import read_study
+from mmlape.models.names import find_model
+
+
+@cache
+def arms(name: str) -> dict[str, Config]:
+    """The config of each arm of ``studies/vit-adapter-NAME.yml``; its bases are read once."""
+    configs = {}
+    for arm in read_study(ROOT / 'studies' / f'vit-adapter-{name}.yml').arms:
+        configs[arm.name] = load(resolve_path(arm.base))
+        apply_options(configs[arm.name], dict(arm.overrides))
+    return configs
+
+
+def matching(name: str, pattern: str) -> set[str]:
+    """The arms of a study whose names match, with LaPE and without."""
+    return {arm for arm in arms(name) if re.fullmatch(f'({pattern})(-lape)?', arm)}
+
+
+def test_the_detectors_of_augreg_have_the_mean_that_its_weights_expect():
+    """Mask R-CNN in both schedules, in training and in tests; HTC++ has ImageNet's."""
+    halves, found = [127.5] * 3, set()
+    for name, cfg in arms('coco').items():
+        pre = cfg.model.data_preprocessor
+        found |= {name} if pre.mean == halves and pre.std == halves else set()
+    assert found == matching('coco', 'mask-rcnn-large|mask-rcnn-large-1x|mask-rcnn-vit-large')
+
+
+STRETCH = dict(type='ResizeToMultiple', size_divisor=32)
+
+
+def test_segmentors_are_tested_on_stretched_sides():
+    """All with a public figure but Cityscapes'; LaPE's UperNet, whose settings are the original ones, too."""
+    files = [path for path in CONFIGS if re.match('upernet_deit-(tiny|small)-adapter', path.stem)]
+    cfgs = {path.stem: load(path) for path in files} | arms('segmentation')
+    plain = matching('segmentation', 'cityscapes|m2f-small|m2f-dinov3-7b')
+    for name, cfg in cfgs.items():
+        for split in ('train', 'val', 'test'):
+            steps = list(cfg[f'{split}_dataloader'].dataset.pipeline)
+            wanted = [2] if split != 'train' and name not in plain else []
+            assert [place for place, step in enumerate(steps) if step == STRETCH] == wanted, (name, split)
+    assert len(files) == 4
+
+
+INSTA_BOOST = dict(
+    type='mmlape.InstaBoost', action_candidate=('normal', 'horizontal', 'skip'), action_prob=(1, 0, 0),
+    scale=(0.8, 1.2), dx=15, dy=15, theta=(-1, 1), color_prob=0.5, hflag=False, aug_ratio=0.5,
+)  # fmt: skip
+
+
+def test_htc_trains_with_instaboost_but_after_objects365():
+    found = {}
+    for name, cfg in arms('coco').items():
+        steps = [step for step in cfg.train_dataloader.dataset.pipeline if 'InstaBoost' in step.type]
+        if cfg.model.type == 'HybridTaskCascade':
+            assert cfg.train_dataloader.dataset.pipeline[1] == steps[0] and len(steps) == 1
+            found[name] = steps[0].aug_ratio
+            assert {**steps[0], 'aug_ratio': 0.5} == INSTA_BOOST
+        else:
+            assert not steps, name
+    assert {name for name, ratio in found.items() if ratio == 0} == matching('coco', 'htc-beitv2-o365')
+    assert set(found.values()) == {0, 0.5} and len(found) == 11
+    scales = arms('coco')['htc-beitv2-o365'].train_dataloader.dataset.pipeline[3]
+    assert scales == dict(type='RandomResize', scale=[(2000, 600), (2000, 1600)], keep_ratio=True)
+
+
+def test_htc_gives_every_object_a_box_in_each_stage():
+    """The public assigners are without the key, so that it is mmdetection 2's default; Cascade's have False."""
+    for name, cfg in arms('coco').items():
+        if cfg.model.type in ('HybridTaskCascade', 'CascadeRCNN'):
+            assigners = [stage.assigner for stage in cfg.model.train_cfg.rcnn]
+            assert [one.match_low_quality for one in assigners] == [cfg.model.type == 'HybridTaskCascade'] * 3, name
+            assert [one.pos_iou_thr for one in assigners] == [one.min_pos_iou for one in assigners] == [0.5, 0.6, 0.7]
+            assert cfg.model.train_cfg.rpn.assigner.match_low_quality
+
+
+def test_averages_of_weights_have_the_batch_statistics_of_the_average():
+    averaged = set()
+    for name, cfg in arms('coco').items():
+        for hook in cfg.get('custom_hooks') or ():
+            averaged |= {name}
+            assert (hook.type, hook.momentum, hook.update_buffers) == ('EMAHook', 0.0001, True), name
+    assert averaged == matching('coco', 'panoptic|panoptic-beitv2|htc-beitv2-o365')
+
+
+def test_the_cascade_without_the_adapter():
+    """Drop path 0.2 and one image a GPU; the Mask R-CNN of that backbone has 0.1 and two."""
+    for name, rate, images in (('cascade-vit-base', 0.2, 1), ('mask-rcnn-vit-base', 0.1, 2)):
+        for cfg in (arms('coco')[name], arms('coco')[f'{name}-lape']):
+            assert cfg.model.backbone.drop_path_rate == rate
+            assert cfg.train_dataloader.batch_size == images and cfg.auto_scale_lr.base_batch_size == 8 * images
+
+
+def test_cityscapes_is_validated_every_thousand_iterations():
+    for name in matching('segmentation', 'cityscapes'):
+        assert arms('segmentation')[name].train_cfg.val_interval == 1000
+
+
+def first_key_rule(name: str, keys: dict[str, dict]) -> tuple[float, float]:
+    """The factors of rate and decay by mmcv 1: those of one key, the longest, of equal ones the alphabet's first."""
+    key = next((key for key in sorted(sorted(keys), key=len, reverse=True) if key in name), None)
+    return keys.get(key, {}).get('lr_mult', 1.0), keys.get(key, {}).get('decay_mult', 1.0)
+
+
+def test_the_heads_of_augreg_base_train_as_by_the_public_keys():
+    """Biases at the plain rate, weights at ten times; scales of the heads' batch norms decay."""
+    free = dict(decay_mult=0.0)
+    keys = dict(level_embed=free, pos_embed=free, norm=free, bias=free, head=dict(lr_mult=10.0))
+    for name in matching('segmentation', 'upernet-augreg-base'):
+        cfg = arms('segmentation')[name]
+        model = build_without_data(cfg)
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
+        found = {names[id(p)]: (group['lr'], group['weight_decay']) for group in groups for p in group['params']}
+        for parameter, (rate, decay) in found.items():
+            rates, decays = first_key_rule(parameter, keys)
+            assert rate == pytest.approx(2e-5 * rates), parameter
+            if '.spm.' not in parameter:  # whose norms, without 'norm' in their names, decay by accident there
+                assert decay == 0.01 * decays, parameter
+        assert found['decode_head.lateral_convs.0.bn.weight'] == (pytest.approx(2e-4), 0.01)
+        assert found['decode_head.conv_seg.bias'] == (2e-5, 0.0)
+
+
+def test_augreg_has_the_size_of_the_public_file():
+    """Or its position embedding would be resized twice: on loading, and to the images."""
+    for size in ('tiny', 'base', 'large'):
+        backbone = arms('segmentation')[f'upernet-augreg-{size}'].model.backbone
+        side = int(re.search(r'res_(\d+)', backbone.init_cfg.checkpoint)[1])
+        named = [find_model(f'augreg-{size}{end}')[1] for end in ('', '-lape', '-adapter', '-adapter-lape')]
+        assert [options.get('img_size', 224) for options in (backbone, *named)] == [side] * 5
