@@ -55,7 +55,8 @@ class Packages(NamedTuple):
 
 # the core works without OpenMMLab; folders and modules, of which the longest name counts, None for what is above it
 CORE: dict[str, Packages | None] = {
-    **dict.fromkeys(('__init__', 'errors', 'files', 'kinds', 'log', 'mim', 'mmcv_ops'), Packages()),
+    **dict.fromkeys(('__init__', 'errors', 'kinds', 'log', 'mmcv_ops'), Packages()),
+    **dict.fromkeys(('files', 'mim'), Packages((), ('yaml',))),
     'checkpoint': Packages(('torch', 'numpy'), ('safetensors',)),
     'checkpoint.download': Packages(('torch',), ('huggingface_hub',)),
     'checkpoint.hub': Packages((), ('huggingface_hub',)),
