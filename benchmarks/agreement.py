@@ -40,6 +40,11 @@ def _direction(shape: torch.Size, device: torch.device) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(3)).to(device)
 
 
+def forget_directions() -> None:
+    """Free the random numbers that `projection` keeps."""
+    _direction.cache_clear()
+
+
 def renamed(tensors: dict[str, Tensor], rules: Rules) -> dict[str, Tensor]:
     """Rename parameters by patterns and their replacements, in turn; or by a function, which may also reorder them."""
     if callable(rules):

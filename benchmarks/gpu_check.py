@@ -130,7 +130,7 @@ def _forward(stream, messages: queue.Queue) -> None:
 
 
 def environment(options: Options) -> dict[str, str]:
-    """Return a child's variables: the checkout, then the bundle on its path; cuBLAS and OpenMP as training has them."""
+    """Return a child's variables: the checkout, then the bundle on its path; cuBLAS as deterministic kernels want it."""
     paths = [str(ROOT), options.site, os.environ.get('PYTHONPATH')]
     return {
         **os.environ,
@@ -216,15 +216,17 @@ def markdown(results: dict) -> str:
     """Return the page of the results: the machine, then a table for each section, what has failed first."""
     machine = results['machine']
     versions = ', '.join(f'{name} {number}' for name, number in results['versions'].items())
-    gpu = machine['gpu'] or 'no GPU'
+    gpu = ', '.join(filter(None, (machine['gpu'] or 'no GPU', machine['gpu_details'])))
+    host = f'{machine["processor"]}, {machine["cores"]} cores, {machine["memory_gib"]} GiB'
+    ended = f'ended {results["finished"]}' if results['finished'] else 'not finished'
     lines = [
-        f'# {gpu}: {summary(results)}', '',
-        f'- {" ".join(filter(None, (gpu, machine["gpu_details"])))}; processor: {machine["processor"]}, {machine["cores"]} cores, '
-        f'{machine["memory_gib"]} GiB; {machine["system"]}',
+        f'# {machine["gpu"] or "no GPU"}: {summary(results)}',
+        '',
+        f'- machine: {gpu}; {host}; {machine["system"]}; load at the start {machine["load"]}',
         f'- versions: {versions}',
         f'- command: `{results["command"]}`',
-        f'- started {results["started"]}, {"ended " + results["finished"] if results["finished"] else "not finished"}',
-    ]  # fmt: skip
+        f'- started {results["started"]}, {ended}',
+    ]
     for section, about in SECTIONS.items():
         found = [line for line in results['lines'] if line['section'] == section]
         if found:
