@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 
 from packaging.requirements import Requirement
 
-from mmlape.environment.lock import locked_versions
+from mmlape.environment.lock import locked
 from mmlape.errors import MMLaPEError, StackError
 
 ROOTS = (
@@ -28,7 +28,7 @@ LARGEST_COMPILED = 4 * 2**20
 """Bytes of a compiled package that travels; it serves this Python and platform only."""
 LIMIT = 64 * 2**20
 """Bytes of the folder."""
-LEFT_OUT = re.compile(r'(^|/)(__pycache__|tests?|\.mim|bin|share)(/|$)|\.(pyi|h|cpp|cu|cuh|hpp)$')
+LEFT_OUT = re.compile(r'(^|/)(__pycache__|tests?)(/|$)|\.(pyi|h|cpp|cu|cuh|hpp)$')
 """Files that nothing imports."""
 
 
@@ -39,21 +39,20 @@ def bundle(folder: Path) -> tuple[list[str], list[str]]:
         The packages in it, and those left out because they are compiled and large.
 
     Raises:
-        StackError: A package is missing or not of the locked version, the folder holds something else, or is too large.
+        StackError: A package is missing or not the lock's; the folder holds something else, or is too large.
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / 'mmengine').is_dir():
         raise StackError(f'{folder} holds something else: name an empty folder, or one that does not exist')
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    locked = locked_versions()
     there = set(_closure(THERE))
     copied, left_out = [], []
     for name, found in _closure(ROOTS, there).items():
         if found is None:
             left_out.append(name)
             continue
-        if name in locked and found.version != locked[name]:
-            raise StackError(f'{name} is {found.version} here, {locked[name]} in the lock: run `make setup` first')
+        if found.version not in locked().get(name, {found.version}):
+            raise StackError(f'{name} {found.version} is not the version of the lock: run `make setup` first')
         copied.append(f'{name} {found.version}')
         for file in _files(found):
             target = folder / file

@@ -130,7 +130,7 @@ def _forward(stream, messages: queue.Queue) -> None:
 
 
 def environment(options: Options) -> dict[str, str]:
-    """Return a child's variables: the checkout, then the bundle on its path; cuBLAS as deterministic kernels want it."""
+    """Return a child's variables: the checkout and the bundle on its path; cuBLAS as deterministic kernels want it."""
     paths = [str(ROOT), options.site, os.environ.get('PYTHONPATH')]
     return {
         **os.environ,

@@ -1,7 +1,7 @@
 """Data loading: images a second of the COCO and ADE20K pipelines by workers, beside what a training step eats.
 
-The images are generated in the sizes of the datasets, 640 x 480 and 683 x 512, with seven polygons or a map of classes.
-A line passes if some number of workers loads as fast as ViT-Adapter-Ti trains in bf16 at that recipe.
+The images are generated in the sizes of the datasets, 640 x 480 and 683 x 512, with seven polygons or a map of
+classes. A line passes if some number of workers loads as fast as ViT-Adapter-Ti trains in bf16 at that recipe.
 """
 
 import json

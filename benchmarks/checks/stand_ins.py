@@ -45,7 +45,9 @@ class _Finder:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        return ModuleSpec(name, _Finder, is_package=True) if name.partition('.')[0] in PACKAGES else None
+        package, _, inside = name.partition('.')
+        wanted = package in PACKAGES and (not inside or isinstance(sys.modules.get(package), _Absent))
+        return ModuleSpec(name, _Finder, is_package=True) if wanted else None
 
     @staticmethod
     def create_module(spec: ModuleSpec) -> ModuleType:
