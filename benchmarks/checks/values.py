@@ -188,6 +188,9 @@ def on_device(model: nn.Module, device: str) -> nn.Module:
 def random_weights(model: nn.Module) -> nn.Module:
     """Give every parameter a value that matters, in place; returns the model, without dropout and SyncBN."""
     plain_batch_norm(without_dropout(model))
+    for module in model.modules():
+        if hasattr(module, 'rescale_coords'):  # DINOv3's rotary angles are augmented in training
+            module.rescale_coords = module.jitter_coords = module.shift_coords = None
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in model.parameters():
