@@ -57,7 +57,8 @@ def _timm(**options) -> nn.Module:
 
 
 def _over_timm(mode: str, name: str = 'deit_small_patch16_224', **options) -> nn.Module:
-    return TimmViTAdapter(dict(model_name=name, img_size=64, model_args=TIMM, **options), mode, **PARTS)
+    vit = dict(model_name=name, img_size=64, model_args=TIMM, **options)
+    return TimmViTAdapter(vit, mode, drop_path_rate=0.0, **PARTS)
 
 
 FAMILIES: dict[str, Callable[..., nn.Module]] = {
@@ -189,8 +190,8 @@ def random_weights(model: nn.Module) -> nn.Module:
     """Give every parameter a value that matters, in place; returns the model, without dropout and SyncBN."""
     plain_batch_norm(without_dropout(model))
     for module in model.modules():
-        if hasattr(module, 'rescale_coords'):  # DINOv3's rotary angles are augmented in training
-            module.rescale_coords = module.jitter_coords = module.shift_coords = None
+        if hasattr(module, 'aug_active'):  # timm augments DINOv3's rotary angles in training
+            module.aug_active = False
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in model.parameters():
