@@ -48,7 +48,7 @@ mutants: $(STAMP)
 bench: $(STAMP)
 	@$(VENV)/bin/python -m benchmarks $(or $(ARGS),all)
 
-# What only a GPU shows, in ten minutes. It sets nothing up: without .venv, python3 runs it, which may have torch and timm alone.
+# What only a GPU shows, in ten minutes. It sets nothing up: without .venv, python3 runs it.
 gpu-check:
 	@$(or $(PYTHON),$(if $(wildcard $(STAMP)),$(VENV)/bin/python,python3)) -m benchmarks.gpu_check $(ARGS)
 
