@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Parallel tests, for two cores: many wait for processes that they have started, and some for a lock or a signal.
 WORKERS ?= 5
 
-.PHONY: setup lock demo check test test-slurm mutants bench lint docs docs-serve doctor
+.PHONY: setup lock demo check test test-slurm mutants bench gpu-check gpu-bundle lint docs docs-serve doctor
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -47,6 +47,14 @@ mutants: $(STAMP)
 
 bench: $(STAMP)
 	@$(VENV)/bin/python -m benchmarks $(or $(ARGS),all)
+
+# What only a GPU shows, in ten minutes. It sets nothing up: without .venv, python3 runs it.
+gpu-check:
+	@$(or $(PYTHON),$(if $(wildcard $(STAMP)),$(VENV)/bin/python,python3)) -m benchmarks.gpu_check $(ARGS)
+
+# OpenMMLab's packages in a folder, for `make gpu-check ARGS='--site FOLDER'` on such a machine.
+gpu-bundle: $(STAMP)
+	@$(VENV)/bin/python -m benchmarks.bundle $(ARGS)
 
 # Style, the order of the packages, types.
 lint: $(STAMP)

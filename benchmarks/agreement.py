@@ -5,6 +5,7 @@ The mean of an output has the same gradient everywhere and hides wrong gradients
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 
 import torch
@@ -39,6 +40,11 @@ def _direction(shape: torch.Size, device: torch.device) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(3)).to(device)
 
 
+def forget_directions() -> None:
+    """Free the random numbers that `projection` keeps."""
+    _direction.cache_clear()
+
+
 def renamed(tensors: dict[str, Tensor], rules: Rules) -> dict[str, Tensor]:
     """Rename parameters by patterns and their replacements, in turn; or by a function, which may also reorder them."""
     if callable(rules):
@@ -51,24 +57,32 @@ def renamed(tensors: dict[str, Tensor], rules: Rules) -> dict[str, Tensor]:
     return found
 
 
-def outputs_and_gradients(model: nn.Module, images: Tensor, arrange: Callable = flat) -> tuple[Tensor, dict]:
-    """Return a model's output in evaluation mode, and its gradients in training mode, in fp32.
+def outputs_and_gradients(
+    model: nn.Module,
+    images: Tensor,
+    arrange: Callable = flat,
+    context: Callable[[], AbstractContextManager] = nullcontext,
+) -> tuple[Tensor, dict]:
+    """Return a model's output in evaluation mode, and its gradients in training mode, in the model's own dtype.
 
     Args:
         model: The model; its drop rates are 0.
         images: (B, 3, H, W).
         arrange: Brings the output into the layout in which the sides are compared.
+        context: Makes the context of each forward, such as autocast.
 
     Returns:
         The output, and the gradients of its projection by the name of the parameter, and of the images.
     """
     model.eval()  # not chained: mmsegmentation's ViT returns nothing here
-    with torch.no_grad():
+    with torch.no_grad(), context():
         out = arrange(model(images))
     model.train()
     model.zero_grad(set_to_none=True)
     images = images.clone().requires_grad_()
-    projection(arrange(model(images))).backward()
+    with context():
+        loss = projection(arrange(model(images)))
+    loss.backward()
     named = {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
     prefix = '_orig_mod.'  # of a compiled model
     return out, {'images': images.grad, **{name.removeprefix(prefix): value for name, value in named.items()}}

@@ -4,8 +4,6 @@ import os
 import time
 from pathlib import Path
 
-import psutil
-
 SHARE = 0.05
 """Of all processors' time; more of it used by others disturbs a round."""
 SHORTEST = 0.25
@@ -60,6 +58,8 @@ def machine_seconds() -> float:
 
 def own_seconds() -> float:
     """Return the processor time of this process and its children, those that have ended included."""
+    import psutil
+
     used = sum(os.times()[:4])
     for child in psutil.Process().children(recursive=True):
         try:

@@ -2,6 +2,8 @@
 
 import os
 import platform
+import shutil
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -18,7 +20,6 @@ def describe(device: str, threads: int | None) -> dict:
         device: 'cpu' or 'cuda'.
         threads: torch's threads; None leaves torch's own choice.
     """
-    import psutil
     import torch
 
     if threads:
@@ -27,13 +28,27 @@ def describe(device: str, threads: int | None) -> dict:
         'processor': processor(),
         'cores': len(os.sched_getaffinity(0)),
         'threads': torch.get_num_threads(),
-        'memory_gib': round(psutil.virtual_memory().total / 2**30, 1),
+        'memory_gib': round(os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30, 1),
         'load': round(os.getloadavg()[0], 2),
         'system': platform.platform(),
         'device': device,
         'gpu': torch.cuda.get_device_name() if device == 'cuda' else None,
+        'gpu_details': _gpu_details() if device == 'cuda' else '',
         'cuda': torch.version.cuda if device == 'cuda' else None,
     }
+
+
+def _gpu_details() -> str:
+    """Return memory, compute capability and driver of the GPU."""
+    import torch
+
+    found = torch.cuda.get_device_properties()
+    text = f'{found.total_memory / 2**30:.0f} GiB, sm_{found.major}{found.minor}'
+    if shutil.which('nvidia-smi') is None:
+        return text
+    query = ['nvidia-smi', '--query-gpu=driver_version', '--format=csv,noheader']
+    done = subprocess.run(query, capture_output=True, text=True, check=False)
+    return f'{text}, driver {done.stdout.split()[0]}' if done.stdout.split() else text
 
 
 def processor() -> str:

@@ -1,7 +1,6 @@
 """The models that are measured: our backbones, and complete detectors and segmentors with synthetic images."""
 
 import torch
-from mmengine.model import revert_sync_batchnorm
 from torch import nn
 
 from benchmarks.comparison import Settings
@@ -21,7 +20,18 @@ def arch_of(settings: Settings) -> dict:
 
 def prepared(model: nn.Module, settings: Settings) -> nn.Module:
     """Move a model to the device, with plain BatchNorm: SyncBN needs a process group."""
-    return revert_sync_batchnorm(model).to(settings.device)
+    return plain_batch_norm(model).to(settings.device)
+
+
+def plain_batch_norm(model: nn.Module) -> nn.Module:
+    """Replace every SyncBN inside a model by BatchNorm with its weights, in place; returns the model."""
+    for parent in list(model.modules()):
+        for name, norm in parent.named_children():
+            if isinstance(norm, nn.SyncBatchNorm):
+                plain = nn.BatchNorm2d(norm.num_features, norm.eps, norm.momentum, norm.affine)
+                plain.load_state_dict(norm.state_dict())
+                setattr(parent, name, plain.train(norm.training))
+    return model
 
 
 def vit(settings: Settings, size: int, **changes) -> nn.Module:

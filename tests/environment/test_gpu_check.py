@@ -1,0 +1,362 @@
+"""The GPU check on the CPU: what a run writes, that each kind of line can fail, and that no line stops the others."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import tiny
+import torch
+from tiny import ROOT
+from torch import nn
+
+from benchmarks import bundle, gpu_check
+from benchmarks.checks import (
+    FAIL,
+    NOT_RUN,
+    PASS,
+    SECTIONS,
+    Check,
+    Found,
+    Options,
+    compiling,
+    cost,
+    line_of,
+    loading,
+    training,
+    values,
+)
+from mmlape.models.adapter import deform_attn
+
+QUICK = Options('cpu', quick=True)
+
+
+def fails(section, name: str) -> bool:
+    """Whether the first line of a section whose name begins so is FAIL for its figures, not for an error."""
+    check = next(check for check in section.checks(QUICK) if check.name.startswith(name))
+    line = line_of(check)
+    return line['status'] == FAIL and bool(line.get('values'))
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+    """A real quick run: its folder, its results and what it printed."""
+    out = tmp_path_factory.mktemp('gpu-check')
+    command = (sys.executable, '-m', 'benchmarks.gpu_check', '--device', 'cpu', '--quick', '--out', out)
+    printed = tiny.run(*command, cwd=ROOT, **tiny.REAL)
+    return out, json.loads((out / 'results.json').read_text()), printed
+
+
+def test_a_quick_run_passes_every_line(run):
+    _, results, printed = run
+    lines = results['lines']
+    assert {line['section'] for line in lines} == set(SECTIONS)
+    assert [line for line in lines if line['status'] != PASS] == []
+    assert results['finished'] and results['machine']['gpu'] is None and results['versions']['torch']
+    assert all(line['seconds'] >= 0 and line['figure'] for line in lines)
+    assert f'{len(lines)} PASS, 0 FAIL, 0 NOT RUN' in printed
+
+
+def test_the_page_has_a_row_a_line(run):
+    out, results, _ = run
+    page = (out / 'results.md').read_text()
+    rows = [row for row in page.splitlines() if row.startswith('| ') and not row.startswith(('| check', '| ---'))]
+    assert len(rows) == len(results['lines'])
+    assert all(f'## {name}: {about}' in page for name, about in SECTIONS.items())
+
+
+def test_every_backbone_kind_and_joining_has_a_line():
+    """All that the registries have, so that a new one is covered by itself."""
+    from mmlape import models
+    from mmlape.models.base.backbone import BaseBackbone
+    from mmlape.models.position import kinds
+    from mmlape.models.position.base import AbsolutePosition, AttentionPosition, LayerPosition
+
+    names = [check.name for check in values.checks(Options('cpu'))]
+    assert len(set(names)) == len(names)
+    own = [getattr(models, name) for name in models.__all__ if name not in models._ON_USE]
+    for kind in own:
+        if issubclass(kind, BaseBackbone):
+            assert any(name.startswith(kind.__name__) for name in names), kind
+    for base in (AbsolutePosition, AttentionPosition, LayerPosition):
+        for kind in kinds(base):
+            assert {f'VisionTransformer: {kind.name}', f'ViTAdapter: {kind.name}'} <= set(names)
+
+
+class InHalf(torch.autograd.Function):
+    """What is right, with a gradient of which the half is lost."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient / 2
+
+
+def wrong_on_device(change):
+    """Copies for the device to which a change has been made, as a wrong kernel there is one; float64 is right."""
+    right = values.on_device
+
+    def on_device(model: nn.Module, device: str) -> nn.Module:
+        model = right(model, device)
+        change(model)
+        return model
+
+    return on_device
+
+
+def scaled_norms(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = 0.1
+
+
+def halved_gradient(model: nn.Module) -> None:
+    model.blocks[0].mlp.register_forward_hook(lambda module, args, out: InHalf.apply(out))
+
+
+@pytest.mark.parametrize('change', [scaled_norms, halved_gradient])
+@pytest.mark.parametrize('name', ['VisionTransformer', 'ViTAdapter'])
+def test_a_wrong_value_or_gradient_of_a_model_fails(name, change, monkeypatch):
+    monkeypatch.setattr(values, 'on_device', wrong_on_device(change))
+    monkeypatch.setattr(values, 'ONE', values.Images((1, 64, 64), ('fp32',)))
+    monkeypatch.setattr(values, 'ODD', values.ONE)
+    assert fails(values, name)
+
+
+@pytest.mark.parametrize('backend', ['embedding_bag', 'pytorch'])
+def test_a_wrong_deformable_attention_fails(backend, monkeypatch):
+    right = deform_attn.multi_scale_deformable_attention
+
+    def wrong(value, shapes, locations, weights, backend=None):
+        shift = 0.01 if value.dtype != torch.float64 else 0.0
+        return right(value, shapes, locations + shift, weights, backend=backend)
+
+    monkeypatch.setattr(deform_attn, 'multi_scale_deformable_attention', wrong)
+    assert fails(values, f'deformable attention: {backend}')
+
+
+def test_training_that_learns_nothing_fails(monkeypatch):
+    monkeypatch.setattr(torch.optim.AdamW, 'step', lambda self: None)
+    assert fails(training, 'ViT-Adapter, LaPE + Dual PatchNorm, bf16')
+
+
+@pytest.mark.parametrize(
+    ('losses', 'expected', 'why'),
+    [
+        ([3.0, 2.0, 1.0, 1.0, 1.0], [3.2], 'off'),
+        ([3.0, 2.9, 3.0, 2.9, 3.0], [3.0], 'does not fall'),
+        ([3.0, 2.0, float('nan'), 1.0, 1.0], [3.0], 'not finite'),
+        ([3.0, 2.0, 1.0, float('inf'), 1.0], [3.0], 'not finite'),
+    ],
+)
+def test_losses_are_judged(losses, expected, why):
+    assert training.judged([3.0, 2.0, 1.0, 1.0, 1.0], [3.0], 0.01).ok
+    found = training.judged(losses, expected, 0.01)
+    assert not found.ok and why in found.figure
+
+
+def test_a_resume_that_forgets_the_optimiser_fails(monkeypatch):
+    def load(self, checkpoint):
+        self.model.load_state_dict(torch.load(training.io.BytesIO(checkpoint))[0])
+
+    monkeypatch.setattr(training.Trainer, 'load', load)
+    assert fails(training, 'ViT-Adapter, LaPE, resumed')
+
+
+def test_a_recipe_that_starts_elsewhere_fails(monkeypatch):
+    monkeypatch.setattr(training, 'OF_RECIPES', 0.0)
+    assert fails(training, 'Segmenter')
+
+
+class Broken(nn.Module):
+    """A model that a compiler splits, and that it computes wrongly."""
+
+    def __init__(self, model: nn.Module, wrong: bool):
+        super().__init__()
+        self._orig_mod, self.wrong = model, wrong
+
+    def forward(self, x):
+        return [1.01 * out for out in self._orig_mod(x)] if self.wrong else self._orig_mod(x)
+
+
+@pytest.mark.parametrize('wrong', [True, False])
+def test_a_compiled_model_that_is_wrong_or_split_fails(wrong, monkeypatch):
+    def compiled(model, backend):
+        if not wrong:
+            torch._dynamo.utils.counters['graph_break']['a print'] += 1
+        return Broken(model, wrong)
+
+    monkeypatch.setattr(compiling, 'compiled', compiled)
+    assert fails(compiling, 'ViT with LaPE')
+
+
+def judged_cost(seconds: float, memory: float, failed: dict | None = None) -> Found:
+    samples = {'default': [1.0] * 9, 'LaPE': [seconds] * 9}
+    memories = {'default': 100.0, 'LaPE': memory}
+    counts = {name: dict(flops=1, bytes=1) for name in samples}
+    rates = dict(matrix=1.0, bandwidth=1.0)
+    return cost.judged(samples, memories, counts, rates, cost.LAPE, failed or {}, 1, 'step')
+
+
+def test_a_goal_that_is_missed_fails():
+    assert judged_cost(1.004, 100.2).ok
+    assert 'misses 1.005 in time' in judged_cost(1.01, 100.0).figure
+    assert 'misses 1.0025 in memory' in judged_cost(1.0, 101.0).figure
+    assert not judged_cost(1.01, 100.0).ok and not judged_cost(1.0, 101.0).ok
+    assert not judged_cost(1.0, 100.0, {'public code': 'no such kernel'}).ok
+
+
+def test_a_side_that_does_not_run_fails_and_the_others_are_timed(monkeypatch):
+    def broken(*args):
+        raise RuntimeError('CUDA out of memory')
+
+    monkeypatch.setattr(cost, 'timm_vit', broken)
+    check = next(check for check in cost.checks(QUICK) if 'beside' in check.name)
+    line = line_of(check)
+    assert line['status'] == FAIL and 'out of memory' in line['figure'] and 'our plain ViT' in line['figure']
+
+
+def test_loading_that_is_slower_than_training_fails():
+    assert loading.judged({0: 10.0, 4: 40.0}, 39.0).ok
+    assert not loading.judged({0: 10.0, 4: 40.0}, 41.0).ok
+
+
+def raising(error: Exception) -> Check:
+    def run():
+        raise error
+
+    return Check('line', run)
+
+
+def test_a_package_that_is_missing_is_not_run_and_anything_else_fails():
+    missing = line_of(raising(ModuleNotFoundError("No module named 'mmdet.models'", name='mmdet.models')))
+    assert (missing['status'], missing['figure']) == (NOT_RUN, 'needs mmdet')
+    assert line_of(raising(ModuleNotFoundError('x', name='mmlape.modles')))['status'] == FAIL
+    assert line_of(raising(torch.cuda.OutOfMemoryError('CUDA out of memory')))['status'] == FAIL
+    assert line_of(Check('line', lambda: Found(False, '3')))['status'] == FAIL
+    assert line_of(Check('line', lambda: Found(True, '3'))) == dict(name='line', status=PASS, figure='3', values={})
+
+
+CHILD = """
+import json, os, sys, time
+def send(**message): print(json.dumps(message), flush=True)
+first = int(sys.argv[-1])
+send(names=['good', 'crash', 'hang', 'quiet', 'last'])
+for index in range(first, 5):
+    send(start=index)
+    if index == 1: os.abort()
+    if index == 2: time.sleep(600)
+    if index == 3: sys.exit(0)
+    send(line=dict(name='good' if index == 0 else 'last', status='PASS', figure='1', values={}))
+"""
+
+
+@pytest.fixture
+def section(tmp_path, monkeypatch):
+    """A section whose child crashes in its second check, hangs in the third and leaves in the fourth."""
+    (tmp_path / 'child.py').write_text(CHILD)
+    popen = subprocess.Popen
+
+    def start(command, **options):
+        return popen([command[0], str(tmp_path / 'child.py'), command[-1]], **options)
+
+    monkeypatch.setattr(gpu_check.subprocess, 'Popen', start)
+    monkeypatch.setattr(gpu_check, 'LIMIT', 3.0)
+    return gpu_check.Section('values', QUICK, tmp_path)
+
+
+def test_a_crash_and_a_hang_cost_one_line_each(section):
+    lines = list(section.run(60))
+    assert [line['status'] for line in lines] == [PASS, FAIL, FAIL, FAIL, PASS]
+    assert 'ended with -6' in lines[1]['figure'] and 'no result after 3 s' in lines[2]['figure']
+    assert section.done and section.left() == []
+
+
+def test_what_the_time_does_not_reach_is_not_run(section):
+    lines = list(section.run(2))  # within the hang
+    assert [line['status'] for line in lines] == [PASS, FAIL]
+    assert not section.done
+    assert {(line['name'], line['status']) for line in section.left()} == {
+        ('hang', NOT_RUN), ('quiet', NOT_RUN), ('last', NOT_RUN),
+    }  # fmt: skip
+    assert list(section.run(0)) == []
+
+
+@pytest.mark.parametrize(
+    ('words', 'message'),
+    [
+        (['--site', 'nowhere'], '--site nowhere: there is no such folder'),
+        (['--public', 'nowhere'], '--public nowhere: there is no such folder'),
+        (['--minutes', '0'], 'give a time above 0'),
+        (['--out', 'setup.py'], 'setup.py is a file'),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_runs(words, message, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert gpu_check.main(['--device', 'cpu', *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_without_a_gpu_it_says_so(capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
+    assert gpu_check.main([]) == 2
+    assert 'torch sees no GPU here' in capsys.readouterr().err
+
+
+@pytest.fixture(scope='module')
+def site(tmp_path_factory):
+    """A bundle, and a folder with torch, torchvision, timm, numpy and what they need alone."""
+    folder, bare = tmp_path_factory.mktemp('bundle'), tmp_path_factory.mktemp('bare')
+    bundle.bundle(folder)
+    for found in bundle._closure(('torch', 'torchvision', 'timm', 'numpy')).values():
+        tops = {file.parts[0] for file in found.files if file.parts[0] not in ('..', '__pycache__')}
+        for top in tops:
+            if not (bare / top).exists():
+                (bare / top).symlink_to(found.locate_file(top))
+    return folder, bare
+
+
+def bare_check(site: tuple, *words: str) -> dict:
+    """Run the check where only torch, torchvision, timm and numpy are installed; returns its results."""
+    folder, bare = site
+    out = folder.parent / f'out-{len(words)}'
+    variables = {'PATH': os.environ['PATH'], 'HOME': str(out), 'PYTHONPATH': str(bare), 'OMP_NUM_THREADS': '1'}
+    code = 'import sys; from benchmarks import gpu_check; gpu_check.sys.executable = sys.argv.pop(1); '
+    code += 'sys.exit(gpu_check.main(sys.argv[1:]))'
+    (python := folder.parent / 'python').write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    command = [str(python), '-c', code, str(python), '--device', 'cpu', '--quick', '--out', str(out), *words]
+    subprocess.run(command, cwd=ROOT, env=variables, check=False, capture_output=True, timeout=tiny.GUARD)
+    return json.loads((out / 'results.json').read_text())
+
+
+def test_a_bundle_is_small_and_runs_where_torch_and_timm_are_alone(site):
+    """Recipes are trained there; what calls OpenCV is not run, and says so."""
+    folder, _ = site
+    assert sum(path.stat().st_size for path in folder.rglob('*') if path.is_file()) < 64 * 2**20
+    assert not any(path.suffix == '.pyc' for path in folder.rglob('*'))
+    results = bare_check(site, '--site', str(folder), '--only', 'training', 'loading')
+    found = {line['name']: (line['status'], line['figure']) for line in results['lines']}
+    assert found['Segmenter, bf16'][0] == PASS, found
+    assert found['ADE20K pipeline'] == (NOT_RUN, 'needs cv2')
+    assert 'onedl-mmcv' not in results['versions'] and results['versions']['timm']
+
+
+def test_without_a_bundle_lines_name_what_they_need(site):
+    results = bare_check(site, '--only', 'training')
+    assert not [line for line in results['lines'] if line['status'] == FAIL]
+    assert any(line['figure'].startswith('needs mmengine') for line in results['lines'])
+
+
+def test_a_bundle_is_of_the_lock_and_overwrites_nothing_else(tmp_path, monkeypatch):
+    (tmp_path / 'thesis.tex').touch()
+    with pytest.raises(bundle.StackError, match='holds something else'):
+        bundle.bundle(tmp_path)
+    assert (tmp_path / 'thesis.tex').exists()
+    monkeypatch.setattr(bundle, 'locked', lambda: {'shtab': {'0.0'}})
+    with pytest.raises(bundle.StackError, match='shtab .* is not the version of the lock'):
+        bundle.bundle(tmp_path / 'new')
