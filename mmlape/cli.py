@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from mmlape import __version__
-from mmlape.commands import COMMANDS
+from mmlape.commands import COMMANDS, command_module
 from mmlape.errors import MMLaPEError
 from mmlape.quiet import debugging, quiet_stack
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(name: str, argv: Sequence[str]) -> int:
     """Parse a sub-command's arguments and run it."""
     try:
-        module = importlib.import_module(f'mmlape.commands.{name.replace("-", "_")}')
+        module = command_module(name)
         parser = argparse.ArgumentParser(f'mmlape {name}', description=module.__doc__)
         module.add_arguments(parser)
     except ImportError as error:

@@ -22,7 +22,8 @@ import tiny
 import torch
 from mmengine.config import Config
 
-from mmlape.cli import COMMANDS, main
+from mmlape.cli import main
+from mmlape.commands import COMMANDS, command_module
 from mmlape.engine.config import load_config
 from mmlape.engine.keys import check_keys
 from mmlape.engine.study_file import is_study, read_study
@@ -190,7 +191,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     """Return the parser of a sub-command."""
     assert name in COMMANDS, f'there is no command {name!r}'
     parser = argparse.ArgumentParser(f'mmlape {name}', allow_abbrev=False)
-    importlib.import_module(f'mmlape.commands.{name.replace("-", "_")}').add_arguments(parser)
+    command_module(name).add_arguments(parser)
     return parser
 
 

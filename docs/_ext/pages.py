@@ -23,7 +23,7 @@ from sphinx.errors import ExtensionError
 
 import mmlape
 from mmlape import registry
-from mmlape.commands import COMMANDS
+from mmlape.commands import COMMANDS, command_module
 from mmlape.models.adapter.model import AdapterMixin
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position import Joining
@@ -55,7 +55,7 @@ def commands() -> str:
 
 
 def _command(name: str) -> Iterator[str]:
-    module = importlib.import_module(f'mmlape.commands.{name.replace("-", "_")}')
+    module = command_module(name)
     parser = argparse.ArgumentParser(f'mmlape {name}', description=module.__doc__)
     module.add_arguments(parser)
     yield from _parser(parser, '##')

@@ -3,9 +3,8 @@
 A new version of the package needs a new script."""
 
 import argparse
-import importlib
 
-from mmlape.commands import COMMANDS
+from mmlape.commands import COMMANDS, command_module
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +26,7 @@ def complete_parser() -> argparse.ArgumentParser:
     parser.add_argument('-V', '--version', action='store_true', help='print the version')
     commands = parser.add_subparsers()
     for name, text in COMMANDS.items():
-        module = importlib.import_module(f'mmlape.commands.{name.replace("-", "_")}')
+        module = command_module(name)
         command = commands.add_parser(name, help=text)
         module.add_arguments(command)
         command.description = text  # which zsh shows; the command's own is long

@@ -10,7 +10,8 @@ import pytest
 import tiny
 
 import mmlape
-from mmlape.cli import COMMANDS, main
+from mmlape.cli import main
+from mmlape.commands import COMMANDS, command_module
 
 TOOLS = Path(__file__).parents[2] / 'tools'
 WRONG = (sys.executable, '-m', 'mmlape', 'print-params', 'mmlape::segmentation/no-such-config.py')
@@ -53,7 +54,7 @@ def test_unknown_command_without_close_ones_lists_all(capsys):
 
 @pytest.mark.parametrize('name', COMMANDS)
 def test_every_command_has_a_module_and_help(name, capsys):
-    module = import_module(f'mmlape.commands.{name.replace("-", "_")}')
+    module = command_module(name)
     assert callable(module.run)
     assert main([name, '--help']) == 0
     assert f'usage: mmlape {name}' in capsys.readouterr().out

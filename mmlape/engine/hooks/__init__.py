@@ -6,7 +6,6 @@ One that only observes, seeds or stops has ``changes_results = False``: it is no
 
 from mmlape.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
 from mmlape.engine.hooks.evaluation import PerClassHook, SavePredictionsHook, SecondEvaluationHook
-from mmlape.engine.hooks.features import ImageFeatureHook
 from mmlape.engine.hooks.gradient_norm import GradientNormHook
 from mmlape.engine.hooks.run import (
     AccumulationHook,
@@ -28,7 +27,6 @@ __all__ = [
     'CheckpointHook',
     'CompileBackboneHook',
     'GradientNormHook',
-    'ImageFeatureHook',
     'KeptEMAHook',
     'NaNGuardHook',
     'PerClassHook',
@@ -38,7 +36,7 @@ __all__ = [
     'SecondEvaluationHook',
     'StopHook',
     'install',
-]  # fmt: skip
+]
 
 
 def install(cfg: dict, *names: str) -> None:
