@@ -90,7 +90,7 @@ def _draw(maps: dict[str, Tensor], title: str) -> Figure:
 
 
 def draw_floors(file: Path) -> list[str]:
-    """Draw the folders of the package as floors, with the imports between them; return the floors from the top down."""
+    """Draw the folders as floors, with the imports between them; return the floors from the top down."""
     graph = import_graph.read(import_graph.ROOT / 'mmlape')
     folders = {name: _folder(name) for name in graph}
     counts = Counter(
