@@ -45,7 +45,7 @@ def vit(settings: Settings, size: int, **changes) -> nn.Module:
 
 def compact(settings: Settings, arch: str, size: int, **changes) -> nn.Module:
     """Build our Compact Transformer of an arch for images of a size, without dropout."""
-    from mmlape.models import CompactTransformer
+    from mmlape.projects import CompactTransformer
 
     torch.manual_seed(0)
     arguments = dict(arch=arch, img_size=size, attn_drop_rate=0.0, drop_path_rate=0.0) | changes
@@ -92,7 +92,7 @@ def beit_adapter(settings: Settings, size: int) -> nn.Module:
 
 def t2t_vit(settings: Settings, size: int, **changes) -> nn.Module:
     """Build our T2T-ViT-7 for images of a size, without the performers' dropout."""
-    from mmlape.models import T2TViT
+    from mmlape.projects import T2TViT
 
     torch.manual_seed(0)
     arch = dict(MINI, token_dims=8) if settings.arch == 'mini' else 't2t-vit-7'
@@ -101,7 +101,7 @@ def t2t_vit(settings: Settings, size: int, **changes) -> nn.Module:
 
 def ceit(settings: Settings, size: int, **changes) -> nn.Module:
     """Build our CeiT-Ti for images of a size."""
-    from mmlape.models import CeiT
+    from mmlape.projects import CeiT
 
     torch.manual_seed(0)
     arch = dict(MINI, stem_channels=8) if settings.arch == 'mini' else 'tiny'

@@ -5,7 +5,7 @@ import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / 'docs'), str(ROOT / 'docs' / '_ext')]
+sys.path[:0] = [str(ROOT), str(ROOT / 'docs'), str(ROOT / 'docs' / '_ext'), str(ROOT / 'tests')]
 warnings.filterwarnings('ignore')  # of the libraries; Sphinx has its own
 
 from mmlape import __version__  # noqa: E402

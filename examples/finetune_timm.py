@@ -29,8 +29,8 @@ from timm.optim import param_groups_weight_decay
 from torch import Tensor, nn
 
 import mmlape
-from mmlape.datasets.fashion_mnist import idx_files, read_pair
 from mmlape.files import write_json
+from mmlape.projects.fashion_mnist.dataset import idx_files, read_pair
 
 DATA = '/usr/share/datasets/fashion-mnist'
 MEAN, STD = 0.286, 0.353

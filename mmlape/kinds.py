@@ -62,28 +62,35 @@ class Registry:
 
 
 class PublicRegistry(Registry):
-    """A registry of what a module offers: its ``__all__``, each name imported on first use."""
+    """A registry of what several modules offer in ``BACKBONES`` and ``MODELS``, each name imported on first use."""
+
+    def __init__(self, name: str, *locations: str):
+        super().__init__(name, locations[0])
+        self.locations = locations
 
     def get(self, key: str) -> type | None:
         """Return the class of a name, or None."""
-        module = import_module(self.location)
-        if key not in self.module_dict and key in module.__all__:
-            self.register_module(key, module=getattr(module, key))
+        for module in map(import_module, self.locations):
+            if key not in self.module_dict and key in module.BACKBONES | module.MODELS:
+                self.register_module(key, module=getattr(module, key))
         return self.module_dict.get(key)
 
     def import_from_location(self) -> None:
         """Register the backbones, which need no other package."""
-        for key in import_module(self.location).BACKBONES:
-            self.get(key)
+        for module in map(import_module, self.locations):
+            for key in module.BACKBONES:
+                self.get(key)
 
     def import_all(self) -> None:
         """Register every name, unless a package that it needs is missing or too old."""
-        for key in import_module(self.location).__all__:
-            with contextlib.suppress(ImportError, AssertionError):
-                self.get(key)
+        self.import_from_location()
+        for module in map(import_module, self.locations):
+            for key in module.MODELS:
+                with contextlib.suppress(ImportError, AssertionError):
+                    self.get(key)
 
 
 POSITION_ENCODINGS = Registry('position encoding', 'mmlape.models.position')
 JOININGS = Registry('joining', 'mmlape.models.position')
-BACKBONES = PublicRegistry('model', 'mmlape.models')
+BACKBONES = PublicRegistry('model', 'mmlape.models', 'mmlape.projects')
 """Backbones, and what needs OpenMMLab beside them."""

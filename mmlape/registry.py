@@ -38,7 +38,7 @@ class ScopedRegistry(root.Registry):
 
 
 class LazyRegistry(ScopedRegistry):
-    """A registry whose location gives its names one by one, each importing only the module that defines it."""
+    """A registry whose locations give their names one by one, each importing only the module that defines it."""
 
     def get(self, key: str):
         """Return the class of that name, once the module that defines it has been imported."""
@@ -79,12 +79,12 @@ def _child(name: str, *locations: str, kind: type[root.Registry] = ScopedRegistr
 
 MODELS = _child('MODELS', 'mmlape.models', kind=ModelRegistry)
 MODEL_WRAPPERS = _child('MODEL_WRAPPERS', 'mmlape.engine.distributed.processes', 'mmlape.engine.distributed.sharding')
-DATASETS = _child('DATASETS', 'mmlape.datasets.fashion_mnist', 'mmlape.datasets.few_shot', 'mmlape.datasets.captions')
-TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms', kind=LazyRegistry)
+DATASETS = _child('DATASETS', 'mmlape.projects', kind=LazyRegistry)
+TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms', 'mmlape.projects', kind=LazyRegistry)
 DATA_SAMPLERS = _child('DATA_SAMPLERS', 'mmlape.datasets')
 WEIGHT_INITIALIZERS = _child('WEIGHT_INITIALIZERS', 'mmlape.models.initial')
-METRICS = _child('METRICS', 'mmlape.evaluation', kind=LazyRegistry)
-HOOKS = _child('HOOKS', 'mmlape.engine.hooks')
+METRICS = _child('METRICS', 'mmlape.evaluation', 'mmlape.projects', kind=LazyRegistry)
+HOOKS = _child('HOOKS', 'mmlape.engine.hooks', 'mmlape.projects', kind=LazyRegistry)
 OPTIM_WRAPPER_CONSTRUCTORS = _child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.engine.paramwise')
 VISBACKENDS = _child('VISBACKENDS', 'mmlape.engine.trackers')
 OPTIM_WRAPPERS = _child('OPTIM_WRAPPERS', 'mmlape.engine.optim')

@@ -15,12 +15,8 @@ from model_helpers import tiny_detr
 from torch import Tensor, nn
 
 from mmlape.models import (
-    DETR,
-    CeiT,
-    CompactTransformer,
     DistilledVisionTransformer,
     SwinTransformer,
-    T2TViT,
     TimmViT,
     TimmViTAdapter,
     VisionTransformer,
@@ -28,6 +24,7 @@ from mmlape.models import (
     ViTPyramid,
 )
 from mmlape.models.timm.pretrained import OLDEST
+from mmlape.projects import DETR, CeiT, CompactTransformer, T2TViT
 
 FOLDER = Path(__file__).parent / 'golden'
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}

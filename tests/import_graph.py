@@ -1,4 +1,4 @@
-"""Print the circles of imports of `mmlape`, those that point upwards, and those that the core must not have.
+"""Print the imports of `mmlape` in circles, upwards, between projects, and those that the core must not have.
 
 `python tests/import_graph.py [PACKAGE_FOLDER]`. Imports inside functions count as well.
 """
@@ -27,6 +27,7 @@ LAYERS = (
     ('analysis',),
     ('experiments',),
     ('commands',),
+    ('projects',),
     ('cli', '__main__'),
 )
 
@@ -38,9 +39,9 @@ INSIDE = {
         ('position',),
         ('layers', 'param_groups'),
         ('base',),
-        ('vit', 'swin', 't2t', 'ceit', 'compact', 'detr', 'dinov2', 'classifiers', 'lit'),
+        ('vit', 'swin', 'classifiers'),
         ('adapter',),
-        ('timm', 'htc', 'mask2former', 'necks'),
+        ('timm',),
         ('__init__',),
     ),
 }
@@ -67,18 +68,8 @@ CORE: dict[str, Packages | None] = {
     'models.named_layers': Packages(('torch',), ('mmcv',)),
     'models.position.beit': Packages(('torch', 'numpy'), ('scipy',)),
     'models.timm': Packages(('torch',), ('timm',)),
-    **dict.fromkeys(
-        (
-            'models.classifiers',
-            'models.detr',
-            'models.dinov2',
-            'models.htc',
-            'models.initial',
-            'models.lit',
-            'models.mask2former',
-            'models.necks',
-        )
-    ),
+    **dict.fromkeys(('models.classifiers', 'models.initial')),
+    **dict.fromkeys(('projects.ceit', 'projects.compact', 'projects.t2t'), Packages(('torch', 'numpy'))),
 }
 
 
@@ -154,6 +145,13 @@ def _reached(name: str, graph: dict[str, set[str]]) -> set[str]:
     return found
 
 
+def across(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
+    """Return the imports of one project by another: each can be left out."""
+    project = {name: name.split('.')[2] for name in graph if name.startswith('mmlape.projects.')}
+    pairs = ((name, other) for name in project for other in graph[name] if other in project)
+    return sorted((name, other) for name, other in pairs if project[name] != project[other])
+
+
 def upward(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
     """Return the imports of a higher folder by a lower one."""
     return sorted((name, other) for name in graph for other in graph[name] if _level(other) > _level(name))
@@ -177,10 +175,11 @@ def problems(package: Path) -> list[str]:
     graph = read(package)
     lines = [f'circle: {" <-> ".join(group)}' for group in circles(graph)]
     lines += [f'upwards: {name} -> {other}' for name, other in upward(graph)]
+    lines += [f'from project to project: {name} -> {other}' for name, other in across(graph)]
     return lines + [f'not for the core: {name} -> {other}' for name, other in foreign(package)]
 
 
 if __name__ == '__main__':
     found = problems(Path(sys.argv[1]) if sys.argv[1:] else ROOT / 'mmlape')
-    print('\n'.join(found) or 'no circle, no upward import, none that the core must not have')
+    print('\n'.join(found) or 'no circle, no import upwards, between projects, or that the core must not have')
     sys.exit(bool(found))

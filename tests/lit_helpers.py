@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from mmpretrain.structures import DataSample
 
-from mmlape.models.lit.model import LiT
-from mmlape.models.lit.tokenizer import write_vocabulary
+from mmlape.projects.lit.model import LiT
+from mmlape.projects.lit.tokenizer import write_vocabulary
 
 COLOURS = {'red': (220, 30, 30), 'green': (30, 200, 30), 'blue': (30, 30, 220), 'white': (240, 240, 240)}
 BACKBONE = dict(

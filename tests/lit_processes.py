@@ -12,7 +12,7 @@ from mmengine.optim import OptimWrapper
 from mmlape.engine.distributed.processes import MMDistributedDataParallel, init_processes, leave_processes
 from mmlape.engine.distributed.sharding import ShardedModel, full_tensor
 from mmlape.engine.optim import BFloat16OptimWrapper
-from mmlape.models.lit import loss as losses
+from mmlape.projects.lit import loss as losses
 
 
 class Towers(torch.nn.Module):

@@ -11,7 +11,8 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 from torch import Tensor, nn
 
-from mmlape.models import CeiT, CompactTransformer, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
+from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.projects import CeiT, CompactTransformer, T2TViT
 
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)
 DEEP_ARCH = dict(ARCH, num_layers=4)

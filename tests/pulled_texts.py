@@ -15,9 +15,6 @@ from mmlape.files import atomic_path
 from mmlape.mim import mim_root
 from mmlape.models import adapter, ceit, compact, grid, swin, t2t, timm, vit  # noqa: F401, registers all
 from mmlape.models.base.isotropic import OUT_TYPES
-from mmlape.models.ceit.model import ARCHS as CEIT
-from mmlape.models.compact.model import ARCHS as COMPACT
-from mmlape.models.compact.model import POOLINGS
 from mmlape.models.layers.attention import QKV_BIASES, WINDOW_PADDINGS
 from mmlape.models.layers.norm_placement import METHODS, ON, PLACES
 from mmlape.models.layers.patch_embed import PATCH_NORMS
@@ -28,11 +25,14 @@ from mmlape.models.position.joining import PE_NORMS
 from mmlape.models.position.rotary import COORDINATES, PAIRS
 from mmlape.models.swin.model import ARCHS as SWIN
 from mmlape.models.swin.model import HIERARCHIES
-from mmlape.models.t2t.model import ARCHS as T2T
 from mmlape.models.timm.adapter import MODES as ADAPTER_MODES
 from mmlape.models.timm.adapter import PATCH14
 from mmlape.models.timm.model import DTYPES
 from mmlape.models.vit.model import ARCHS as VIT
+from mmlape.projects.ceit.model import ARCHS as CEIT
+from mmlape.projects.compact.model import ARCHS as COMPACT
+from mmlape.projects.compact.model import POOLINGS
+from mmlape.projects.t2t.model import ARCHS as T2T
 from mmlape.registry import JOININGS, POSITION_ENCODINGS
 
 JOININGS.import_from_location()

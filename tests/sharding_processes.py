@@ -17,7 +17,8 @@ from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_t
 from mmlape.engine.optim import BFloat16OptimWrapper
 from mmlape.engine.runner import Runner
 from mmlape.errors import ConfigError, NotFiniteError
-from mmlape.models import CeiT, SwinTransformer, T2TViT, TimmViTAdapter, VisionTransformer, ViTAdapter
+from mmlape.models import SwinTransformer, TimmViTAdapter, VisionTransformer, ViTAdapter
+from mmlape.projects import CeiT, T2TViT
 
 ARCH = dict(embed_dims=24, num_layers=4, num_heads=2, feedforward_channels=32)
 PLAIN = dict(arch=ARCH, img_size=32, patch_size=8, out_type='featmap')

@@ -55,10 +55,10 @@ OF_CHECKPOINTS = (
 
 OWN_TESTS = {
     'mmlape/evaluation/': OF_METRICS,
-    'mmlape/evaluation/few_shot.py': OF_FEW_SHOT,
-    'mmlape/evaluation/retrieval.py': ('tests/evaluation/test_retrieval.py',),
+    'mmlape/projects/few_shot/metric.py': OF_FEW_SHOT,
+    'mmlape/projects/lit/retrieval.py': ('tests/evaluation/test_retrieval.py',),
     'mmlape/datasets/': OF_DATA,
-    'mmlape/datasets/few_shot.py': OF_FEW_SHOT,
+    'mmlape/projects/few_shot/dataset.py': OF_FEW_SHOT,
     'mmlape/datasets/checks.py': OF_CHECKS,
     'mmlape/datasets/formats/coco.py': OF_CHECKS,
     'mmlape/datasets/formats/segmentation.py': OF_CHECKS,
@@ -68,8 +68,8 @@ OWN_TESTS = {
     'mmlape/runs/run.py': ('tests/experiments/test_status.py', *OF_RUNS),
     'mmlape/experiments/': OF_COMPARISONS,
     'mmlape/experiments/report/content.py': ('tests/runs/test_provenance.py', *OF_COMPARISONS),
-    'mmlape/experiments/vtab.py': OF_VTAB,
-    'mmlape/experiments/vtab_sets.py': OF_VTAB,
+    'mmlape/projects/vtab/protocol.py': OF_VTAB,
+    'mmlape/projects/vtab/sets.py': OF_VTAB,
     'mmlape/experiments/launchers.py': OF_LAUNCHERS,
     'mmlape/experiments/slurm.py': OF_LAUNCHERS,
     'mmlape/experiments/scheduler.py': OF_LAUNCHERS,
@@ -101,7 +101,7 @@ OWN_TESTS = {
         'tests/engine/test_ema.py::test_a_checkpoint_has_room_for_weights_their_average_and_the_optimizers_state',
         *OF_ENGINE,
     ),
-    'mmlape/engine/hooks/features.py': ('tests/datasets/test_captions.py', '-k', 'computed_again'),
+    'mmlape/projects/lit/features.py': ('tests/datasets/test_captions.py', '-k', 'computed_again'),
     'mmlape/engine/hooks/evaluation.py': ('tests/evaluation/test_metrics.py', *OF_ENGINE),
     'mmlape/engine/schedule.py': ('tests/configs/test_recipes.py::test_rates_are_timms', *OF_ENGINE),
     'mmlape/analysis/': OF_ANALYSIS,
@@ -147,7 +147,7 @@ OWN_TESTS = {
 """The tests of the files below a folder, or of a file."""
 
 BY_FILE = {
-    'mmlape/evaluation/retrieval.py': [
+    'mmlape/projects/lit/retrieval.py': [
         ('retrieval: ties are won', '(~(scores <= highest) | earlier)', '(~(scores <= highest))'),
         ('retrieval: one place too many', 'found < k', 'found <= k'),
         ('retrieval: the first caption only', 'owners == targets[rows, None], scores', 'np.arange(len(items)) == (owners == targets[rows, None]).argmax(axis=1)[:, None], scores'),
@@ -201,7 +201,7 @@ BY_FILE = {
         ('maps: colours one class late', 'colours = [(0, 0, 0), *palette] if zero_is_unlabelled else palette',
          'colours = [(0, 0, 0), *palette]'),
     ],
-    'mmlape/evaluation/few_shot.py': [
+    'mmlape/projects/few_shot/metric.py': [
         ('few-shot: accuracy of the support images',
          'support_labels, truth = features[~is_query], labels[~is_query], labels[is_query]',
          'support_labels, truth = features[~is_query], labels[~is_query], labels[-int(is_query.sum()) - 1 : -1]'),
@@ -236,7 +236,7 @@ BY_FILE = {
         ('fraction: 1 of 2 is 2 of 1', "f'{share.numerator}of{share.denominator}'",
          "f'{share.denominator}of{share.numerator}'"),
     ],
-    'mmlape/datasets/fashion_mnist.py': [
+    'mmlape/projects/fashion_mnist/dataset.py': [
         ('Fashion-MNIST: test for train', "{'train': 'train', 'test': 't10k'}", "{'train': 't10k', 'test': 'train'}"),
         ('Fashion-MNIST: one byte late', 'np.frombuffer(content, np.uint8, offset=header)',
          'np.roll(np.frombuffer(content, np.uint8, offset=header), 1)'),
@@ -295,7 +295,7 @@ BY_FILE = {
         ('patches: the smaller side', 'max(size) if', 'min(size) if'),
         ('palette: two brightnesses', '[index % 3]', '[index % 2]'),
     ],
-    'mmlape/datasets/few_shot.py': [
+    'mmlape/projects/few_shot/dataset.py': [
         ('few-shot: ranks of the first seed', 'ranks[random.permutation(images)[:shots], seed]',
          'ranks[random.permutation(images)[:shots], 0]'),
         ('few-shot: the last seed left out', 'for seed in range(seeds):', 'for seed in range(seeds - 1):'),
@@ -526,7 +526,7 @@ BY_FILE = {
         ('report: best for last by fraction', "self.arms[share].summary['last']", "self.arms[share].summary['best']"),
         ('report: columns of the first series only', 'shares = sorted({share for series in every for share in series.arms})\n    rows', 'shares = sorted({share for series in every[:1] for share in series.arms})\n    rows'),
     ],
-    'mmlape/experiments/vtab.py': [
+    'mmlape/projects/vtab/protocol.py': [
         ('VTAB: the rate of the best evaluations', "summary['last']['metrics'].get(METRIC)",
          "summary['best']['metrics'].get(METRIC)"),
         ('VTAB: the larger of equals', 'for rate in sorted(options.rates):',
@@ -548,7 +548,7 @@ BY_FILE = {
         ('VTAB: the run of 800 is tested', 'options.runs(result.vtab_set.arm(result.rate, options.images))', 'options.runs(result.vtab_set.arm(result.rate))'),
         ('csv: chosen and larger rates', 'chosen = rate == result.rate', 'chosen = result.rate is not None and rate >= result.rate'),
     ],
-    'mmlape/experiments/vtab_sets.py': [
+    'mmlape/projects/vtab/sets.py': [
         ('VTAB: the tests of validation', "self.cfg.data_root) / 'test.txt'",
          "self.cfg.data_root) / 'val200.txt'"),
         ('VTAB: 800 images for 1000', '*([ALL_IMAGES] if images == 1000 else [])',
@@ -813,7 +813,7 @@ BY_FILE = {
         ('norm figures: iterations of any run', 'set.intersection(*(set(norms)', 'set.union(*(set(norms)'),
         ('norm figures: the last part of a run only', 'arm.runs.setdefault(run, {}).update(norms)', 'arm.runs[run] = norms'),
     ],
-    'mmlape/analysis/size_sweep.py': [
+    'mmlape/projects/size_sweep/sweep.py': [
         ('sizes: of the longer side', 'else min(values[-1])', 'else max(values[-1])'),
         ('sizes: of the first step', 'return values[-1] if isinstance(values[-1], int)',
          'return values[0] if isinstance(values[0], int)'),
@@ -972,17 +972,17 @@ BY_FILE = {
         ('locks: the end of a longer holder stays', '    os.ftruncate(descriptor, 0)\n', ''),
         ('locks: a reader refuses a start', 'ATTEMPTS = 4', 'ATTEMPTS = 1'),
     ],
-    'mmlape/engine/hooks/features.py': [
+    'mmlape/projects/lit/features.py': [
         ('features: features of another precision', '            precision(cfg),\n', ''),
     ],
     'mmlape/engine/tta.py': [
         ('TTA: windows by the longer side', 'window / min(scale)', 'window / max(scale)'),
         ('TTA: sizes rounded down', 'tuple(round(side * factor)', 'tuple(int(side * factor)'),
     ],
-    'mmlape/datasets/captions.py': [
+    'mmlape/projects/lit/captions.py': [
         ('captions: TSV: the last tab', "line.partition('\\t')", "line.rpartition('\\t')"),
     ],
-    'mmlape/datasets/shards.py': [
+    'mmlape/projects/lit/shards.py': [
         ('captions: key up to the last point', "base.partition('.')", "base.rpartition('.')"),
     ],
     'mmlape/datasets/formats/segmentation.py': [

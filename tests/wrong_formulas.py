@@ -80,10 +80,11 @@ OF_MASK2FORMER = ('tests/models/test_mask2former.py',)
 OWN_TESTS = {
     'mmlape/checkpoint/heads.py': OF_RELEASED,
     'mmlape/checkpoint/released.py': OF_RELEASED,
-    'mmlape/models/mask2former/': OF_MASK2FORMER,
-    'mmlape/models/lit/': OF_LIT,
-    'mmlape/models/htc/': ('tests/checkpoint/test_released_commands.py', '-k', 'formulas'),
-    'mmlape/models/necks/': ('tests/models/test_necks.py',),
+    'mmlape/projects/mask2former/': OF_MASK2FORMER,
+    'mmlape/projects/lit/': OF_LIT,
+    'mmlape/projects/htc/extra_attention.py': ('tests/models/test_necks.py',),
+    'mmlape/projects/upgraded_mask_rcnn/': ('tests/models/test_necks.py',),
+    'mmlape/projects/htc/roi_head.py': ('tests/checkpoint/test_released_commands.py', '-k', 'formulas'),
     'mmlape/models/base/balance.py': ('tests/analysis/test_balance.py',),
     'mmlape/models/base/checkpoint.py': (*OF_FILES[:-1], f'{OF_FILES[-1]} or prints'),
     'mmlape/models/vit/layouts.py': OF_LAYOUTS,
@@ -104,7 +105,7 @@ OWN_TESTS = {
     'mmlape/models/vit/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/models/adapter/checkpoint.py': OF_DESCRIPTIONS,
     'mmlape/models/swin/checkpoint.py': OF_DESCRIPTIONS,
-    'mmlape/datasets/big_vision.py': OF_DPN,
+    'mmlape/projects/big_vision/transforms.py': OF_DPN,
     'mmlape/models/initial.py': (
         'tests/configs/test_dpn_recipes.py',
         'tests/models/test_detr.py',
@@ -118,7 +119,7 @@ AT_ONCE = 2
 
 # file: (name, text, wrong text, further pairs of texts)
 BY_FILE = {
-    'mmlape/models/lit/loss.py': [
+    'mmlape/projects/lit/loss.py': [
         ('lit: gathered texts without gradients', 'torch.cat(all_gather(x))', 'torch.cat(all_gather(x.detach()))'),
         ('lit: every process has the first pairs', ' + get_rank() * len(images)\n', '\n'),
         ('lit: one direction only', '(to_texts + to_images) / 2', 'to_texts'),
@@ -126,7 +127,7 @@ BY_FILE = {
         ('lit: sigmoid loss averaged over the texts', '.sum(dim=1).mean()', '.mean()'),
         ('lit: no bias', 'gather(texts).T + bias', 'gather(texts).T'),
     ],
-    'mmlape/models/lit/model.py': [
+    'mmlape/projects/lit/model.py': [
         ('lit: the image tower drops paths', '        self.backbone.eval()\n', ''),
         ('lit: the image tower learns', '.eval().requires_grad_(False)', '.eval()',
          'with torch.no_grad():\n            features', 'if True:\n            features'),
@@ -141,18 +142,18 @@ BY_FILE = {
         ('lit: embeddings are not normed', 'x / (x.norm(dim=-1, keepdim=True) + EPS)', 'x'),
         ('lit: commas of classes are lost', "canonical(name, keep=',')", 'canonical(name)'),
     ],
-    'mmlape/models/lit/text.py': [
+    'mmlape/projects/lit/text.py': [
         ('lit: padding is read', 'src_key_padding_mask=ids == self.pad', 'src_key_padding_mask=None'),
         ('lit: the order of words does not count', 'self.token_embed(ids) + self.pos_embed[:, : ids.shape[1]]',
          'self.token_embed(ids)'),
         ('lit: layers start alike', '                nn.init.xavier_uniform_(module.weight)\n', ''),
         ('lit: the last token', '[:, 0])', '[:, -1])'),
     ],
-    'mmlape/models/lit/pretrained.py': [
+    'mmlape/projects/lit/pretrained.py': [
         ('lit: padding in the mean', '(weights * tokens).sum(dim=1) / weights.sum(dim=1).clamp(min=1)',
          'tokens.mean(dim=1)'),
     ],
-    'mmlape/models/lit/tokenizer.py': [
+    'mmlape/projects/lit/tokenizer.py': [
         ('lit: the shortest piece', 'range(len(word), start, -1)', 'range(start + 1, len(word) + 1)'),
         ('lit: accents stay', "!= 'Mn'", "!= 'XX'"),
         ('lit: pieces inside words are whole words', "CONTINUED if start else ''", "''"),
@@ -294,7 +295,7 @@ BY_FILE = {
         ('model names: variants of the first arch alone', 'for name, own in named.items()',
          'for name, own in list(named.items())[:1]'),
     ],
-    'mmlape/models/t2t/layers.py': [
+    'mmlape/projects/t2t/layers.py': [
         ('T2T: logits scaled by the width of the queries', ', scale=self.qkv.in_features**-0.5', ''),
         ('T2T: transformer without the values in the stream', 'return (v + self.proj(out))', 'return self.proj(out)'),
         ('T2T: performer without the values in the stream', 'x = v + self.drop(', 'x = self.drop('),
@@ -316,7 +317,7 @@ BY_FILE = {
         ('T2T: linear map before the last split normed twice', 'self.project(x if self.norm0 is None else',
          'self.project(F.layer_norm(x, x.shape[-1:]) if self.norm0 is None else'),
     ],
-    'mmlape/models/ceit/layers.py': [
+    'mmlape/projects/ceit/layers.py': [
         ('CeiT: stem with ReLU', 'self.bn(self.conv(channels_last(x)))',
          'self.bn(self.conv(channels_last(x))).relu()'),
         ('CeiT: stem with average pooling', 'nn.MaxPool2d(3, 2, 1)', 'nn.AvgPool2d(3, 2, 1)'),
@@ -342,14 +343,14 @@ BY_FILE = {
          'proj_drop_rate=drop_rate, attn_drop_rate=drop_rate'),
         ('LCA: no dropout of the FFN', 'feedforward_channels, drop_rate)', 'feedforward_channels)'),
     ],
-    'mmlape/models/t2t/model.py': [
+    'mmlape/projects/t2t/model.py': [
         ('T2T-ViT: eps 1e-6', 'eps=1e-5', 'eps=1e-6'),
         ('T2T-ViT: dropout of attention weights', 'proj_drop_rate=drop_rate',
          'proj_drop_rate=drop_rate, attn_drop_rate=drop_rate'),
         ('T2T-ViT: qkv with bias', 'qkv_bias=False', 'qkv_bias=True'),
         ('T2T-ViT: no drop path', 'drop_path_rate=drop_path_rate,', 'drop_path_rate=0.0,'),
     ],
-    'mmlape/models/ceit/model.py': [
+    'mmlape/projects/ceit/model.py': [
         ('CeiT: eps 1e-5', 'eps=1e-6', 'eps=1e-5'),
         ('CeiT: no drop path', 'drop_path_rate=drop_path_rate,', 'drop_path_rate=0.0,'),
         ('CeiT: no PE over layers', ' + self.pos_layer_embed)', ' + 0 * self.pos_layer_embed)'),
@@ -364,7 +365,7 @@ BY_FILE = {
         ('CeiT: no dropout of attention', 'proj_drop_rate=drop_rate', 'proj_drop_rate=0.0'),
         ('CeiT: heads of S', "'small': _arch(6)", "'small': dict(_arch(6), num_heads=12)"),
     ],
-    'mmlape/models/compact/layers.py': [
+    'mmlape/projects/compact/layers.py': [
         ('compact: residual stream not normed', 'x = self.norm1(x + self.drop_path(self.self_attn(attn_input, hw)))\n'
          '        return x + self.drop_path(self.linear2(F.gelu(self.linear1(x)))), pe',
          'x = x + self.drop_path(self.self_attn(attn_input, hw))\n'
@@ -384,7 +385,7 @@ BY_FILE = {
         ('compact: convolutions with bias', ', bias=False)', ')'),
         ('compact: eps 1e-6 of patch norms', 'eps: float = 1e-5', 'eps: float = 1e-6'),
     ],
-    'mmlape/models/compact/model.py': [
+    'mmlape/projects/compact/model.py': [
         ('compact: eps 1e-6', 'eps=1e-5', 'eps=1e-6'),
         ('compact: PE resized bicubically', "interpolate_mode: str = 'bilinear'", "interpolate_mode: str = 'bicubic'"),
         ('compact: qkv with bias', 'qkv_bias=False', 'qkv_bias=True'),
@@ -786,10 +787,10 @@ BY_FILE = {
         ('buckets: code ranks squares', "squared if self.reading == 'code' else _rank(squared)", '_rank(squared)'),
         ('buckets: h without its bound', '.clamp(-int(self.beta), int(self.beta)).long()', '.long()'),
     ],
-    'mmlape/models/mask2former/ffn.py': [
+    'mmlape/projects/mask2former/ffn.py': [
         ('mask2former: FFNs keep their activations', 'if not is_grad_enabled():', 'if is_grad_enabled():'),
     ],
-    'mmlape/models/mask2former/pixel_decoder.py': [
+    'mmlape/projects/mask2former/pixel_decoder.py': [
         ('mask2former: no embedding of levels', '.transpose(1, 2) + level)', '.transpose(1, 2) + 0 * level)'),
         (
             'mask2former: finest map first',
@@ -813,7 +814,7 @@ BY_FILE = {
         ('mask2former: no positions', 'query if query_pos is None else query + query_pos', 'query'),
         ('mask2former: no residual', 'out.transpose(0, 1)) + identity', 'out.transpose(0, 1)) + 0 * identity'),
     ],
-    'mmlape/models/mask2former/head.py': [
+    'mmlape/projects/mask2former/head.py': [
         ('mask2former: softmax with no object', 'classes.softmax(-1)[..., :-1]', 'classes[..., :-1].softmax(-1)'),
         (
             'mask2former: released order exchanged',
@@ -831,25 +832,25 @@ BY_FILE = {
         ('mask2former: corners aligned', 'align_corners=False', 'align_corners=True'),
         ('mask2former: queries of the first layer', 'of_layers[-1] for', 'of_layers[0] for'),
     ],
-    'mmlape/models/htc/roi_head.py': [
+    'mmlape/projects/htc/roi_head.py': [
         ('HTC: masks of the last stage', 'mask_preds=logits', 'mask_preds=logits[-1:]'),
         ('HTC: no information flow', 'features if self.mask_info_flow else None', 'None'),
         ('HTC: masks without the semantic branch', "'mask' in self.semantic_fusion", 'False'),
         ('HTC: masks as in training', 'if training:', 'if True:'),
     ],
-    'mmlape/models/necks/pooling.py': [
+    'mmlape/projects/upgraded_mask_rcnn/pooling.py': [
         ('pooling neck: subsampled', 'nn.MaxPool2d(2, 2)', 'nn.MaxPool2d(1, 2)'),
         ('pooling neck: pools the first of the outputs', 'self.pool(outs[-1])', 'self.pool(outs[0])'),
         ('pooling neck: 3 x 3', 'kernel_size: int = 1', 'kernel_size: int = 3'),
     ],
-    'mmlape/models/necks/extra_attention.py': [
+    'mmlape/projects/htc/extra_attention.py': [
         ('extra attention: no norm before', 'self.attn(self.norm1(tokens), grid)', 'self.attn(tokens, grid)'),
         ('extra attention: on the first map', '*others, last = inputs', 'last, *others = inputs'),
         ('extra attention: no final norm', 'to_maps(self.final_norm(tokens), grid)', 'to_maps(tokens, grid)'),
         ('extra attention: no residual', 'return x + self.drop_path', 'return 0 * x + self.drop_path'),
         ('extra attention: FFN reads norm1', 'self.ffn(self.norm2(tokens))', 'self.ffn(self.norm1(tokens))'),
     ],
-    'mmlape/models/detr/model.py': [
+    'mmlape/projects/detr/model.py': [
         ('autocast: DETR, tokens half', 'x = full_precision(x)', 'x = x + 0'),
         ('DETR: PE in the values, too', 'F.linear(x, weight[dims:]', 'F.linear(seen, weight[dims:]'),
         ('DETR: no PE in queries and keys', 'F.linear(seen, weight[:dims]', 'F.linear(x, weight[:dims]'),
@@ -872,7 +873,7 @@ BY_FILE = {
          'load_pretrained(self)\n        if True:'),
         ('DETR: default grid transposed', '(25, 42)', '(42, 25)'),
     ],
-    'mmlape/models/detr/checkpoint.py': [
+    'mmlape/projects/detr/checkpoint.py': [
         ('DETR file: another id without a class', '(0, 12, 26,', '(0, 13, 26,'),
         ('DETR file: no object first', 'UNUSED_IDS = (0,', 'UNUSED_IDS = (91,'),
     ],
@@ -1051,7 +1052,7 @@ BY_FILE = {
         ('rate: that of position encodings is ignored', 'position=is_position, bias', 'position=False, bias'),
         ('decay: everything is a position encoding', 'name in positions, depth_of, ', 'True, depth_of, '),
     ],
-    'mmlape/evaluation/few_shot.py': [
+    'mmlape/projects/few_shot/metric.py': [
         ('few-shot: classes of equal weight', '2 * sums - x.sum(dim=0)', 'sums / sums[:, -1:]'),
         ('few-shot: sample standard deviation', 'correction=0', 'correction=1'),
         ('few-shot: bias 1', 'BIAS = 100.0', 'BIAS = 1.0'),
@@ -1062,7 +1063,7 @@ BY_FILE = {
         ('few-shot: one shot more', 'ranks[:, seed] < shots', 'ranks[:, seed] <= shots'),
         ('few-shot: the first seed only', 'ranks[:, seed] < shots', 'ranks[:, 0] < shots'),
     ],
-    'mmlape/datasets/few_shot.py': [
+    'mmlape/projects/few_shot/dataset.py': [
         ('few-shot: a generator for each class', 'random.permutation(images)',
          'np.random.default_rng(seed).permutation(images)'),
         ('few-shot: the first images', 'random.permutation(images)', 'images'),
@@ -1087,7 +1088,7 @@ BY_FILE = {
         ('RandAugment: moved by a share of another size', '100 / 224', '100 / 256'),
         ('RandAugment: half the hole', 'magnitude_range=(0, 80)', 'magnitude_range=(0, 40)'),
     ],
-    'mmlape/datasets/big_vision.py': [
+    'mmlape/projects/big_vision/transforms.py': [
         ('contrast: the mean of the image', 'image.shape[0] * image.shape[1] // 256', 'int(image.mean())'),
         ('contrast: rounded', '.astype(image.dtype)', '.round().astype(image.dtype)'),
         ('contrast: the grey is not cut', 'min(image.shape[0] * image.shape[1] // 256, 255)',

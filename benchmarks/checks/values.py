@@ -23,11 +23,8 @@ from benchmarks.comparison import DTYPES
 from benchmarks.models import plain_batch_norm, without_dropout
 from mmlape.errors import ConfigError
 from mmlape.models import (
-    CeiT,
-    CompactTransformer,
     DistilledVisionTransformer,
     SwinTransformer,
-    T2TViT,
     TimmViT,
     TimmViTAdapter,
     VisionTransformer,
@@ -36,6 +33,7 @@ from mmlape.models import (
 )
 from mmlape.models.adapter import deform_attn
 from mmlape.models.position import AbsolutePosition, AttentionPosition, LayerPosition, joinings, kinds
+from mmlape.projects import CeiT, CompactTransformer, T2TViT
 
 TOLERANCE = {'fp32': (1e-5, 1e-4), 'bf16': (0.03, 0.1), 'fp16': (0.004, 0.03)}
 """Relative distances of outputs and of gradients that pass, by dtype."""

@@ -42,7 +42,7 @@ def _decoder(kind: type, settings: Settings) -> nn.Module:
 def _kinds() -> dict[str, type]:
     from mmdet.models.layers import MSDeformAttnPixelDecoder as Plain
 
-    from mmlape.models import MSDeformAttnPixelDecoder
+    from mmlape.projects import MSDeformAttnPixelDecoder
 
     return {"mmcv's": Plain, 'mmlape': MSDeformAttnPixelDecoder}
 

@@ -1,8 +1,10 @@
-"""Figures of the kinds of position encoding, drawn from live models of 14 x 14 patches."""
+"""Figures: the kinds of position encoding, from live models of 14 x 14 patches, and the folders of the package."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import import_graph
 import numpy as np
 import torch
 from matplotlib.figure import Figure
@@ -85,3 +87,56 @@ def _draw(maps: dict[str, Tensor], title: str) -> Figure:
     figure.colorbar(image, ax=figure.axes, shrink=0.8)
     figure.suptitle(title, fontsize=11)
     return figure
+
+
+def draw_floors(file: Path) -> list[str]:
+    """Draw the folders as floors, with the imports between them; return the floors from the top down."""
+    graph = import_graph.read(import_graph.ROOT / 'mmlape')
+    folders = {name: _folder(name) for name in graph}
+    counts = Counter(
+        (folders[name], folders[other])
+        for name, imported in graph.items()
+        for other in imported
+        if folders[name] != folders[other]
+    )
+    columns = (0.5, 0.18, 0.82)  # a floor of one folder stands beside the next one, so that arrows can be told apart
+    places = {
+        folder: ((column + 1) / (len(floor) + 1) if len(floor) > 1 else columns[level % 3], level)
+        for level, floor in enumerate(_floors())
+        for column, folder in enumerate(floor)
+    }
+    figure = Figure((7.2, 6.4), dpi=100, layout='constrained')
+    ax = figure.subplots()
+    for (upper, lower), count in counts.items():
+        if 'foundations' not in (upper, lower):  # which everything imports
+            arrow = dict(
+                arrowstyle='-|>', color='#5b7fa6', alpha=0.6, linewidth=0.4 + 0.3 * count**0.5, shrinkA=16, shrinkB=18,
+            )  # fmt: skip
+            ax.annotate('', places[lower], places[upper], arrowprops=arrow)
+    sizes = Counter(folders.values())
+    for folder, place in places.items():
+        label = f'{folder}\n{sizes[folder]} modules'
+        colour = '#ffe9c7' if folder in import_graph.CORE else '#f3f6fa'
+        box = dict(boxstyle='round,pad=0.45', facecolor=colour, edgecolor='#28435f')
+        ax.annotate(label, place, ha='center', va='center', fontsize=9, bbox=box)
+    ax.set(xlim=(0, 1), ylim=(-0.6, len(_floors()) - 0.4))
+    ax.axis('off')
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file)
+    return [', '.join(floor) for floor in reversed(_floors())]
+
+
+def _floors() -> list[list[str]]:
+    """Return the folders from the bottom up; single modules below the first folder are the foundations."""
+    package = import_graph.ROOT / 'mmlape'
+    floors = [[part for part in layer if (package / part).is_dir()] for layer in import_graph.LAYERS]
+    return [['foundations'], *(floor for floor in floors if floor)]
+
+
+def _folder(name: str) -> str:
+    """Return the folder of a module, or 'foundations'; the command line is of the commands."""
+    parts = name.split('.')[1:]
+    known = {folder for floor in _floors() for folder in floor}
+    if parts and parts[0] in ('cli', '__main__'):
+        return 'commands'
+    return parts[0] if parts and parts[0] in known else 'foundations'

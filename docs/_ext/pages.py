@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from catalogue import papers, table
-from figures import draw_kinds
+from figures import draw_floors, draw_kinds
 from mmengine.registry import Registry
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -200,7 +200,16 @@ def kinds() -> str:
     return '\n'.join(lines)
 
 
+def floors() -> str:
+    """Return the figure of the package's folders."""
+    file = ROOT / 'build' / 'figures' / 'floors.png'
+    rows = draw_floors(file)
+    alt = f'The folders of mmlape from the top down: {"; ".join(rows)}. Every arrow points down.'
+    return f'![{alt}](/{file.relative_to(ROOT)})\n'
+
+
 GENERATED = dict(
+    floors=floors,
     commands=commands,
     options=options,
     functions=api_functions,

@@ -7,17 +7,14 @@ import argparse
 from importlib import import_module
 from types import ModuleType
 
-# name -> one line of help; the module is mmlape.commands.NAME
+# name -> one line of help; the module is mmlape.commands.NAME, or of a folder of mmlape.projects
 COMMANDS = {
     'train': 'train a config',
     'test': 'evaluate a checkpoint: box and mask AP, mIoU, accuracy',
     'multi-seed': 'train a study or configs with several seeds, here or as Slurm jobs, and average',
     'status': 'show the runs below a work dir: state, time left, last metric, host',
-    'vtab': 'fine-tune a pretrained model on the sets of VTAB-1k, and average',
     'report': 'average and compare arms: a page, Markdown, LaTeX, CSV, JSON',
     'sample-size': 'compute how many seeds a difference needs, from the spread of a pilot',
-    'few-shot': "measure few-shot accuracy of a classifier's features, such as 25-shot on ImageNet",
-    'size-sweep': 'evaluate trained models at several test sizes, as a table and a figure',
     'image-demo': "draw a model's prediction on an image",
     'visualize-pe': 'draw the position embedding of each layer, its correlation, and the patch embedding',
     'plot-grad-norms': 'plot gradient norms by depth, of runs trained with --log-grad-norm',
@@ -35,11 +32,14 @@ COMMANDS = {
     'doctor': 'check the installation, and print the command that fixes each problem',
     'install-ops': "let MM's own tools do without a compiled mmcv",
 }
+OF_PROJECTS: dict[str, tuple[str, str]] = import_module('mmlape.projects').COMMANDS
+COMMANDS |= {name: text for name, (_, text) in OF_PROJECTS.items()}
 
 
 def module_of(name: str) -> ModuleType:
     """Return the module of a sub-command."""
-    return import_module(f'mmlape.commands.{name.replace("-", "_")}')
+    own = f'mmlape.commands.{name.replace("-", "_")}'
+    return import_module(OF_PROJECTS.get(name, (own, ''))[0])
 
 
 def fill_parser(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:

@@ -1,10 +1,6 @@
-"""Loading transforms whose errors name the file, also from a data loader's worker process.
-
-What needs MMPretrain is imported on first use.
-"""
+"""Loading transforms whose errors name the file, also from a data loader's worker process."""
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 
 import mmcv
 import numpy as np
@@ -18,20 +14,7 @@ from mmlape.datasets.sources import patch_size
 from mmlape.errors import DataError
 from mmlape.registry import TRANSFORMS
 
-__all__ = [  # noqa: F822  (some on first use)
-    'BigVisionContrast', 'InstaBoost', 'LoadImageFromFile', 'LoadSegAnnotations', 'RandomCaption',
-]  # fmt: skip
-_ON_USE = {
-    'BigVisionContrast': 'mmlape.datasets.big_vision',
-    'InstaBoost': 'mmlape.datasets.insta_boost',
-    'RandomCaption': 'mmlape.datasets.captions',
-}
-
-
-def __getattr__(name: str):
-    if name not in _ON_USE:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module(_ON_USE[name]), name)
+__all__ = ['LoadImageFromFile', 'LoadSegAnnotations']
 
 
 def guard_loading(cfg: Config, sources: Sequence[DataSource] | None = None) -> None:

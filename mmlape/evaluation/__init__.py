@@ -1,13 +1,13 @@
-"""Metrics: `mmlape.CocoMetric`, `mmlape.IoUMetric` with the values of each class, `FewShotMetric`, `CaptionRecall`.
+"""Metrics: `mmlape.CocoMetric`, `mmlape.IoUMetric` with the values of each class.
 
 Each is imported on first use: segmentation needs no MMDetection, and detection no MMSegmentation.
 """
 
 from importlib import import_module
 
-_MODULES = {'CaptionRecall': '.retrieval', 'CocoMetric': '.coco', 'FewShotMetric': '.few_shot', 'IoUMetric': '.iou'}
+_MODULES = {'CocoMetric': '.coco', 'IoUMetric': '.iou'}
 
-__all__ = ['CaptionRecall', 'CocoMetric', 'FewShotMetric', 'IoUMetric']
+__all__ = ['CocoMetric', 'IoUMetric']
 
 
 def __getattr__(name: str):

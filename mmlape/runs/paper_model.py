@@ -86,11 +86,9 @@ def _class_name(cfg: dict) -> str:
 
 def _model_class(cfg: dict) -> type | None:
     """Return the class of a config, if this package or a user's module that is imported has it."""
-    from mmlape import models
-    from mmlape.registry import MODELS
+    from mmlape.kinds import BACKBONES
 
-    name = _class_name(cfg)
-    return getattr(models, name, None) if name in models.__all__ else MODELS.module_dict.get(name)
+    return BACKBONES.get(_class_name(cfg))
 
 
 def _paper_name(cls: type | None, name: str) -> Any:

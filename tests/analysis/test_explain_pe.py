@@ -7,7 +7,8 @@ import torch
 from explain_pe import article_matrices, from_patches, main, permutation_change, read_image, small_models, to_patches
 from PIL import Image
 
-from mmlape.models import CeiT, VisionTransformer
+from mmlape.models import VisionTransformer
+from mmlape.projects import CeiT
 
 SCRIPT = tiny.ROOT / 'examples/explain_pe.py'
 ORDER = [15, 6, 8, 11, 7, 2, 3, 13, 4, 14, 12, 1, 5, 9, 10]

@@ -15,7 +15,8 @@ from torch import nn
 
 from mmlape.analysis.cost import _attention_flops, _Counter, input_shape, model_cost
 from mmlape.cli import main
-from mmlape.models import MultiScaleDeformableAttention, ViTAdapter
+from mmlape.models import ViTAdapter
+from mmlape.projects import MultiScaleDeformableAttention
 
 
 def test_cost_is_torch_counter_and_hand_count_together(tiny_arch):

@@ -12,11 +12,11 @@ from config_helpers import ROOT, build, find, load
 from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
 
-from mmlape.analysis import size_sweep
-from mmlape.analysis.size_sweep import at_size, collect, sweep_table
 from mmlape.cli import main
 from mmlape.engine.config import load_config
 from mmlape.errors import ConfigError
+from mmlape.projects.size_sweep import sweep as size_sweep
+from mmlape.projects.size_sweep.sweep import at_size, collect, sweep_table
 from mmlape.tables import rows_of
 
 RESIZE = """

@@ -13,10 +13,11 @@ from torch import nn
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import convert, inspect
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models import CompactTransformer, DistilledVisionTransformer, SwinTransformer, VisionTransformer
+from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer
 from mmlape.models.layers.norm_placement import placements
 from mmlape.models.layers.patch_embed import PATCH_NORMS
 from mmlape.models.position import PE_NORMS, AbsolutePosition, AttentionPosition, joinings
+from mmlape.projects import CompactTransformer
 from mmlape.registry import JOININGS, POSITION_ENCODINGS
 
 D, SIDE, PATCH = 64, 16, 4

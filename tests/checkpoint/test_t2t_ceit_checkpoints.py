@@ -14,8 +14,8 @@ from mmlape.checkpoint.converting import convert, inspect, publish
 from mmlape.checkpoint.records import KEY, record_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError
-from mmlape.models import CeiT, T2TViT
 from mmlape.models.position.base import resize_absolute
+from mmlape.projects import CeiT, T2TViT
 
 FAMILIES = pytest.mark.parametrize('cls', TOKEN_ARCHS)
 

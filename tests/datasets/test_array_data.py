@@ -13,8 +13,8 @@ from data_helpers import refusal
 from mmengine.config import Config
 
 from mmlape.datasets.checks import check_data
-from mmlape.datasets.fashion_mnist import GzippedFashionMNIST
 from mmlape.errors import DataError
+from mmlape.projects.fashion_mnist.dataset import GzippedFashionMNIST
 from mmlape.registry import DATASETS
 
 MINI = ROOT / 'configs' / 'classification' / 'fashion_mnist' / 'cvt-mini_1xb128-5e_fashion-mnist-10k.py'

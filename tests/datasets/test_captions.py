@@ -16,17 +16,17 @@ from mmengine.runner import Runner
 from PIL import Image
 from tiny import difference, evaluations, run
 
-from mmlape.datasets.captions import CaptionDataset, RandomCaption, read_captions
 from mmlape.datasets.checks import check_data
 from mmlape.datasets.mini import scenes
 from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.datasets.mini.scenes import Digit, Scene
-from mmlape.datasets.shards import TarBackend
 from mmlape.datasets.transforms import LoadImageFromFile
 from mmlape.engine.config import load_config
-from mmlape.engine.hooks import ImageFeatureHook
 from mmlape.errors import ConfigError, DataError
-from mmlape.models.lit.tokenizer import WordPieceTokenizer
+from mmlape.projects import ImageFeatureHook
+from mmlape.projects.lit.captions import CaptionDataset, RandomCaption, read_captions
+from mmlape.projects.lit.shards import TarBackend
+from mmlape.projects.lit.tokenizer import WordPieceTokenizer
 
 CONFIG = ROOT / 'configs' / 'lit' / 'lit_vit-mini_1xb64-600i_mini-captions.py'
 PAIRS = [('a.jpg', 'a dog'), ('b.jpg', 'two cats, asleep'), ('a.jpg', 'a black dog')]

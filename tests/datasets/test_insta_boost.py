@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from config_helpers import CONFIGS, load
 
-from mmlape.datasets.insta_boost import InstaBoost
 from mmlape.engine.plan import plan_run
 from mmlape.errors import ConfigError
+from mmlape.projects.htc.insta_boost import InstaBoost
 
 HTC = next(path for path in CONFIGS if path.stem.startswith('htc_beit-large'))
 KEY = 'train_dataloader.dataset.pipeline.1'
@@ -18,7 +18,7 @@ KEY = 'train_dataloader.dataset.pipeline.1'
 
 @pytest.fixture
 def without_package(monkeypatch):
-    monkeypatch.setattr('mmlape.datasets.insta_boost.importable', lambda name: name != 'instaboostfast')
+    monkeypatch.setattr('mmlape.projects.htc.insta_boost.importable', lambda name: name != 'instaboostfast')
 
 
 @pytest.fixture

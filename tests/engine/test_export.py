@@ -15,7 +15,8 @@ from mmlape.cli import main
 from mmlape.engine.config import load_config
 from mmlape.engine.export import build_backbone, compare, export_backbone
 from mmlape.errors import CheckpointError, ConfigError, ExportError
-from mmlape.models import CeiT, DistilledVisionTransformer, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
+from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.projects import CeiT, T2TViT
 
 vit = partial(raw_vit, out_type='featmap')
 

@@ -14,16 +14,15 @@ from torch import nn
 from mmlape.engine.optim import quiet_logger
 from mmlape.errors import ConfigError
 from mmlape.models import (
-    CeiT,
     DistilledVisionTransformer,
     SwinTransformer,
-    T2TViT,
     TimmViT,
     TimmViTAdapter,
     VisionTransformer,
     ViTAdapter,
 )
 from mmlape.models.position import AttentionPosition, attaching, kinds, position_parameters
+from mmlape.projects import CeiT, T2TViT
 
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=2, feedforward_channels=24)
 KINDS = sorted(kind.name for kind in kinds(object))

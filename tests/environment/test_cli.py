@@ -14,7 +14,7 @@ from mmengine.logging import MMLogger
 
 import mmlape
 from mmlape.cli import main
-from mmlape.commands import COMMANDS, fill_parser
+from mmlape.commands import COMMANDS, fill_parser, module_of
 
 TOOLS = Path(__file__).parents[2] / 'tools'
 WRONG = (sys.executable, '-m', 'mmlape', 'print-params', 'mmlape::segmentation/no-such-config.py')
@@ -71,7 +71,7 @@ def test_unknown_command_without_close_ones_lists_all(capsys):
 
 @pytest.mark.parametrize('name', COMMANDS)
 def test_every_command_has_a_module_and_help(name, capsys):
-    module = import_module(f'mmlape.commands.{name.replace("-", "_")}')
+    module = module_of(name)
     assert callable(module.run)
     assert main([name, '--help']) == 0
     assert f'usage: mmlape {name}' in capsys.readouterr().out

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from import_graph import ROOT, circles, foreign, problems, read, upward
+from import_graph import ROOT, across, circles, foreign, problems, read, upward
 
 
 @pytest.fixture
@@ -77,7 +77,8 @@ def test_the_core_imports_what_its_table_says_and_nothing_above_it(tmp_path):
         'checkpoint/loading.py': 'def load():\n    from mmengine import Config\n',
         'models/vit/model.py': 'from torch import nn\nfrom timm.layers import Mlp\nfrom mmlape import registry\n',
         'models/timm/model.py': 'import torch\nfrom timm import create_model\n\n\ndef make():\n    import timm\n',
-        'models/detr/model.py': 'from mmdet.models import DETR\nfrom mmlape.registry import MODELS\n',
+        'projects/detr/model.py': 'from mmdet.models import DETR\nfrom mmlape.registry import MODELS\n',
+        'projects/t2t/model.py': 'from torch import nn\nimport mmcv\n',
         'models/initial.py': 'from mmengine.model import BaseInit\n',
         'models/grid.py': 'from mmlape.models.initial import CUT\n',
     }
@@ -93,6 +94,29 @@ def test_the_core_imports_what_its_table_says_and_nothing_above_it(tmp_path):
         ('models.timm.model', 'timm'),
         ('models.vit.model', 'registry'),
         ('models.vit.model', 'timm'),
+        ('projects.t2t.model', 'mmcv'),
+    ]
+
+
+def test_a_project_imports_no_other_and_is_imported_by_none_below(tmp_path):
+    files = {
+        'models/vit/model.py': 'from mmlape.projects.lit.text import WIDTH\n',
+        'projects/__init__.py': '',
+        'projects/lit/text.py': 'from mmlape.projects import BACKBONES\nfrom mmlape.models.vit import model\n',
+        'projects/lit/model.py': 'from mmlape.projects.lit import text\nfrom mmlape.projects.vtab.sets import SETS\n',
+        'projects/vtab/sets.py': '',
+        'projects/vtab/command.py': 'from mmlape.cli import main\n',
+        'cli.py': 'from mmlape.projects.vtab import command\n',
+    }
+    for name, text in files.items():
+        path = tmp_path / 'mmlape' / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    graph = read(tmp_path / 'mmlape')
+    assert across(graph) == [('mmlape.projects.lit.model', 'mmlape.projects.vtab.sets')]
+    assert upward(graph) == [
+        ('mmlape.models.vit.model', 'mmlape.projects.lit.text'),
+        ('mmlape.projects.vtab.command', 'mmlape.cli'),
     ]
 
 

@@ -13,13 +13,13 @@ from tiny import run
 
 from mmlape.cli import main
 from mmlape.datasets.checks import check_data
-from mmlape.datasets.few_shot import FewShotDataset, choose_shots
 from mmlape.datasets.sources import iter_unwrapped
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import few_shot_config
 from mmlape.engine.evaluator import test as evaluate
 from mmlape.errors import ConfigError, DataError
-from mmlape.evaluation.few_shot import FewShotMetric, ridge_labels
+from mmlape.projects.few_shot.dataset import FewShotDataset, choose_shots
+from mmlape.projects.few_shot.metric import FewShotMetric, ridge_labels
 from mmlape.registry import DATASETS
 
 CONFIG = ROOT / 'configs' / 'classification' / 'digits' / 'deit-mini-lape_1xb32-5e_mini-digits.py'

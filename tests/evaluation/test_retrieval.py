@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from mmlape.errors import ConfigError
-from mmlape.evaluation import retrieval
-from mmlape.evaluation.retrieval import CaptionRecall
+from mmlape.projects.lit import retrieval
+from mmlape.projects.lit.retrieval import CaptionRecall
 
 
 def reference(images, groups, k):

@@ -23,9 +23,9 @@ from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 from mmlape.engine.config import load_config
 from mmlape.engine.study_file import read_study
 from mmlape.errors import CheckpointError, DataError
-from mmlape.experiments import vtab
 from mmlape.experiments.averages import moments
-from mmlape.experiments.vtab import (
+from mmlape.projects.vtab import protocol as vtab
+from mmlape.projects.vtab.protocol import (
     METRIC,
     Options,
     SetResult,
@@ -35,7 +35,7 @@ from mmlape.experiments.vtab import (
     results_table,
     write_results,
 )
-from mmlape.experiments.vtab_sets import VtabSet, VtabSets, read_sets
+from mmlape.projects.vtab.sets import VtabSet, VtabSets, read_sets
 from mmlape.tables import rows_of
 
 STUDY = read_study(ROOT / 'studies' / 'vtab.yml')

@@ -13,9 +13,9 @@ from torch import nn
 from mmlape.checkpoint import load_backbone, read_checkpoint, state_dict_of
 from mmlape.checkpoint.converting import convert, inspect
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models import CompactTransformer
-from mmlape.models.compact.model import ARCHS
 from mmlape.models.position.base import resize_absolute
+from mmlape.projects import CompactTransformer
+from mmlape.projects.compact.model import ARCHS
 from mmlape.registry import MODELS
 
 WIDTHS = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)

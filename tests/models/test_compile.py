@@ -14,8 +14,9 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from mmlape.engine.hooks import CompileBackboneHook
 from mmlape.errors import ConfigError
-from mmlape.models import CeiT, SwinTransformer, T2TViT, ViTAdapter
+from mmlape.models import SwinTransformer, ViTAdapter
 from mmlape.models.swin.layers import apart_in
+from mmlape.projects import CeiT, T2TViT
 
 vit = partial(smaller_vit, img_size=64, patch_size=16)
 

@@ -9,8 +9,9 @@ from torch import nn
 
 from mmlape.checkpoint.converting import inspect
 from mmlape.errors import ConfigError
-from mmlape.models import CeiT, SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.models.position.conditional import ConditionalPosition
+from mmlape.projects import CeiT
 
 ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32)
 

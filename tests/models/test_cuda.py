@@ -5,8 +5,9 @@ import torch
 from mmengine.model import revert_sync_batchnorm
 from model_helpers import randomise
 
-from mmlape.models import CeiT, T2TViT, VisionTransformer, ViTAdapter
+from mmlape.models import VisionTransformer, ViTAdapter
 from mmlape.models.adapter.deform_attn import available_backends, multi_scale_deformable_attention
+from mmlape.projects import CeiT, T2TViT
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
 

@@ -19,8 +19,8 @@ from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, inspect, write_tensors
 from mmlape.checkpoint.records import record_of
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models.detr.model import EncoderAttention
 from mmlape.models.position import AbsolutePosition, AttentionSlot, kinds, resolve_position
+from mmlape.projects.detr.model import EncoderAttention
 
 GOLDEN = Path(__file__).parents[1] / 'golden'
 sys.path.insert(0, str(GOLDEN))

@@ -9,9 +9,10 @@ from timm.models.vision_transformer import VisionTransformer as TimmViT
 
 from mmlape.checkpoint import load_backbone
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models import CompactTransformer, VisionTransformer, ViTAdapter
+from mmlape.models import VisionTransformer, ViTAdapter
 from mmlape.models.position.absolute import sincos_2d_moco
 from mmlape.models.vit.layouts import to_timm
+from mmlape.projects import CompactTransformer
 
 SIZES = {
     'S/32': ('deit-small', 32, 6_912),

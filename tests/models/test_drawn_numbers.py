@@ -13,7 +13,6 @@ from mmpretrain.structures import DataSample
 from paper_costs import _change, _measure
 from PIL import Image
 
-from mmlape.analysis import size_sweep
 from mmlape.analysis.bias_maps import bias_terms, read_images, write_bias_maps
 from mmlape.analysis.cost import _attention_flops
 from mmlape.analysis.gradient_norms import NormArm, _spread
@@ -21,6 +20,7 @@ from mmlape.analysis.inference import list_prediction
 from mmlape.analysis.position import cosines, view_positions
 from mmlape.models import VisionTransformer
 from mmlape.models.position.irpe import Buckets
+from mmlape.projects.size_sweep import sweep as size_sweep
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=16)
 NAMES = ('ant', 'bee', 'cat', 'dog', 'emu', 'fox', 'gnu')

@@ -19,11 +19,8 @@ from torch.utils._pytree import tree_leaves
 
 from mmlape.kinds import BACKBONES, JOININGS, POSITION_ENCODINGS
 from mmlape.models import (
-    CeiT,
-    CompactTransformer,
     DistilledVisionTransformer,
     SwinTransformer,
-    T2TViT,
     TimmViT,
     TimmViTAdapter,
     VisionTransformer,
@@ -33,6 +30,7 @@ from mmlape.models import (
 from mmlape.models.adapter.deform_attn import available_backends, multi_scale_deformable_attention
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.position import joinings
+from mmlape.projects import CeiT, CompactTransformer, T2TViT
 
 AMP = pytest.mark.parametrize('amp', [None, torch.bfloat16, torch.float16], ids=['fp32', 'bf16', 'fp16'])
 ARCH = dict(embed_dims=24, num_layers=2, num_heads=3, feedforward_channels=48)

@@ -6,9 +6,10 @@ from mmcv.cnn import ConvModule
 from model_helpers import randomise
 from torch import nn
 
-from mmlape.models import CeiT, ViTAdapter
+from mmlape.models import ViTAdapter
 from mmlape.models.adapter.layers import SpatialPriorModule
 from mmlape.models.layers.fusion import fuse_batch_norms
+from mmlape.projects import CeiT
 
 
 def normed(model):

@@ -17,7 +17,8 @@ from model_helpers import SWIN_ARCH as SWIN
 from model_helpers import randomise
 from torch import nn
 
-from mmlape.models import CeiT, DistilledVisionTransformer, SwinTransformer, T2TViT, VisionTransformer, ViTAdapter
+from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.projects import CeiT, T2TViT
 
 BACKBONES = {
     'ViT': lambda **kwargs: VisionTransformer(ARCH, 48, out_type='featmap', pe_joining='lape', **kwargs),

@@ -15,8 +15,8 @@ from model_helpers import is_normal, is_uniform
 from torch import nn
 
 from mmlape.engine.config import load_config
-from mmlape.models.compact.model import ARCHS as COMPACT
 from mmlape.models.names import resolve_arch
+from mmlape.projects.compact.model import ARCHS as COMPACT
 
 LAYERS = dict(embed_dims=48, num_layers=3, num_heads=3, feedforward_channels=96)
 ARCHS = {

@@ -12,10 +12,10 @@ from lit_helpers import BACKBONE, COLOURS, lit, squares
 from mmpretrain.structures import DataSample
 
 from mmlape.errors import ConfigError, DataError
-from mmlape.models.lit.loss import sigmoid_loss, softmax_loss
-from mmlape.models.lit.model import canonical
-from mmlape.models.lit.pretrained import TransformersText
-from mmlape.models.lit.tokenizer import WordPieceTokenizer, split_words
+from mmlape.projects.lit.loss import sigmoid_loss, softmax_loss
+from mmlape.projects.lit.model import canonical
+from mmlape.projects.lit.pretrained import TransformersText
+from mmlape.projects.lit.tokenizer import WordPieceTokenizer, split_words
 
 # losses
 

@@ -16,7 +16,7 @@ from mmseg.structures import SegDataSample
 from model_helpers import randomise
 
 from mmlape.errors import ConfigError
-from mmlape.models import Mask2FormerHead, MSDeformAttnPixelDecoder, MultiScaleDeformableAttention
+from mmlape.projects import Mask2FormerHead, MSDeformAttnPixelDecoder, MultiScaleDeformableAttention
 
 DIMS, CLASSES = 16, 3
 ATTENTION = dict(embed_dims=DIMS, num_heads=2, num_levels=3, num_points=4, dropout=0.0, batch_first=True)

@@ -11,7 +11,8 @@ from benchmarks.comparison import Settings
 from benchmarks.models import complete_model
 from benchmarks.suites.models import MINI
 from mmlape.engine.optim import BFloat16OptimWrapper, float32_for_mmcv
-from mmlape.models import CeiT, SwinTransformer, T2TViT, VisionTransformer
+from mmlape.models import SwinTransformer, VisionTransformer
+from mmlape.projects import CeiT, T2TViT
 
 ARCH = dict(embed_dims=128, num_layers=6, num_heads=4, feedforward_channels=256)
 SMALL = dict(ARCH, num_layers=2)

@@ -16,15 +16,8 @@ from model_helpers import new_adapter as adapter
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from mmlape.models import (
-    CeiT,
-    CompactTransformer,
-    DistilledVisionTransformer,
-    SwinTransformer,
-    T2TViT,
-    VisionTransformer,
-    ViTAdapter,
-)
+from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
+from mmlape.projects import CeiT, CompactTransformer, T2TViT
 
 WINDOWS = dict(window_attn=[True, True, False, True], window_size=3)
 RATE = 0.4

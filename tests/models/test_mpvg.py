@@ -12,16 +12,9 @@ import mmlape
 from mmlape.checkpoint import load_backbone
 from mmlape.checkpoint.converting import inspect
 from mmlape.errors import CheckpointError, ConfigError
-from mmlape.models import (
-    CeiT,
-    CompactTransformer,
-    DistilledVisionTransformer,
-    SwinTransformer,
-    T2TViT,
-    VisionTransformer,
-    ViTAdapter,
-)
+from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.models.swin.layers import merge_cells
+from mmlape.projects import CeiT, CompactTransformer, T2TViT
 
 JOININGS = ('pvg', 'mpvg')
 POOLED = dict(with_cls_token=False, out_type='avg_featmap')

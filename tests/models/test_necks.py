@@ -8,7 +8,7 @@ from model_helpers import randomise
 from torch import nn
 
 from mmlape.errors import ConfigError
-from mmlape.models import ChannelMapperWithPooling, ExtraAttention
+from mmlape.projects import ChannelMapperWithPooling, ExtraAttention
 
 
 def test_pooling_halves_the_last_output():

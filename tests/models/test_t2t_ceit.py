@@ -8,8 +8,8 @@ from model_helpers import TOKEN_ARCHS, kept_weights, meta_device, new_token_vit,
 from torch import nn
 
 from mmlape.errors import ConfigError
-from mmlape.models import CeiT, T2TViT
-from mmlape.models.t2t.layers import TokenPerformer
+from mmlape.projects import CeiT, T2TViT
+from mmlape.projects.t2t.layers import TokenPerformer
 from mmlape.registry import POSITION_ENCODINGS
 
 FAMILIES = pytest.mark.parametrize('cls', TOKEN_ARCHS)

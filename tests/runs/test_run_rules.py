@@ -27,8 +27,8 @@ from mmlape.experiments.multi_seed import average_arms
 from mmlape.experiments.report.arms import ArmRuns, average
 from mmlape.experiments.slurm import SlurmJob, SlurmLauncher
 from mmlape.experiments.study import Arm, PlannedRun
-from mmlape.experiments.vtab import SetResult
-from mmlape.experiments.vtab_sets import VtabSet, VtabSets
+from mmlape.projects.vtab.protocol import SetResult
+from mmlape.projects.vtab.sets import VtabSet, VtabSets
 from mmlape.runs import locks
 from mmlape.runs.record import RunRecord, lock_run, running_in
 from mmlape.runs.resume import acquire
@@ -294,9 +294,9 @@ def test_vtab_ends_with_1_if_a_set_has_no_result(tmp_path, monkeypatch, capsys, 
         entry = moments({1: {'accuracy/top1': 50.0}})['accuracy/top1']
         results.append(SetResult(one, {0.1: entry}, 0.1, entry) if done else SetResult(one, {}, reason='none'))
     monkeypatch.setattr(
-        'mmlape.experiments.vtab_sets.read_sets', lambda *args: VtabSets([], dict(dtd='natural', svhn='natural'), {})
+        'mmlape.projects.vtab.sets.read_sets', lambda *args: VtabSets([], dict(dtd='natural', svhn='natural'), {})
     )
-    monkeypatch.setattr('mmlape.experiments.vtab_sets.check_sets', lambda *args: None)
-    monkeypatch.setattr('mmlape.experiments.vtab.run_sets', lambda *args: results)
+    monkeypatch.setattr('mmlape.projects.vtab.sets.check_sets', lambda *args: None)
+    monkeypatch.setattr('mmlape.projects.vtab.protocol.run_sets', lambda *args: results)
     monkeypatch.setattr('signal.signal', lambda *args: None)
     assert main(['vtab', 'a.py', 'w.pth', '--data', str(tmp_path), '--work-dir', str(tmp_path)]) == status

@@ -1,6 +1,6 @@
-"""The dataset formats that can be checked and re-rooted: COCO's, ADE20K's, ImageNet's, CIFAR's, captions and others.
+"""The dataset formats that can be checked and re-rooted: COCO's, ADE20K's, ImageNet's, CIFAR's and others.
 
-A format of your own is a subclass of `DataSource` in `FORMATS`.
+A format of your own is a subclass of `DataSource`, which the module of its dataset puts into `FORMATS`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from mmengine import Config
 
 from mmlape.datasets.formats.base import DataSource
-from mmlape.datasets.formats.captions import CaptionSource
-from mmlape.datasets.formats.classification import CifarSource, FashionMNISTSource, FolderSource, SunSource
+from mmlape.datasets.formats.classification import CifarSource, FolderSource, SunSource
 from mmlape.datasets.formats.coco import CocoSource
 from mmlape.datasets.formats.segmentation import SegmentationSource
 from mmlape.datasets.sources import SPLITS, iter_unwrapped, resolve_class
@@ -20,8 +19,6 @@ FORMATS: dict[str, type[DataSource]] = {
     'CustomDataset': FolderSource,
     'SUN397': SunSource,
     'CIFAR10': CifarSource,
-    'GzippedFashionMNIST': FashionMNISTSource,
-    'CaptionDataset': CaptionSource,
 }
 """The format of the dataset classes of these names, and of their subclasses that read the same files."""
 READERS = ('load_data_list', 'parse_data_info')

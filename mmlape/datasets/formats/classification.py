@@ -1,4 +1,4 @@
-"""Formats of classification: ImageNet's folders or lists, Sun397's, CIFAR's and Fashion-MNIST's files."""
+"""Formats of classification: ImageNet's folders or lists, Sun397's, and CIFAR's files."""
 
 import hashlib
 import os
@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from mmlape.datasets.fashion_mnist import HINT, idx_files, read_pair
 from mmlape.datasets.formats.base import ERROR, QUICKLY_FOUND, DataIssue, DataSource, ImageEntry, files_below
 from mmlape.datasets.sources import read_lines
 from mmlape.errors import DataError
@@ -180,26 +179,4 @@ class CifarSource(DataSource):
                     f'that of the published one {published}. {self.hint()}'
                 )
         self.summary.seen, self.summary.sampled = set(range(self.summary.num_classes)), False
-        yield from ()
-
-
-class FashionMNISTSource(DataSource):
-    """Fashion-MNIST's gzipped IDX files."""
-
-    instructions = HINT
-    pack_transform = 'PackInputs'
-
-    def __init__(self, split: str, cfg: dict, dataset_class: type[Any]) -> None:
-        super().__init__(split, cfg, dataset_class)
-        self.files = idx_files(self.root, self.option('split'))
-        self.summary.path = self.files[0]
-
-    def check_structure(self, complete: bool) -> Iterator[DataIssue]:
-        """Check the files, and count the labels."""
-        self.require(self.root, 'Data root')
-        count = self.option('indices')
-        labels = read_pair(*self.files)[1][: count if isinstance(count, int) else None].tolist()
-        self.summary.images, self.summary.sampled = len(labels), False
-        self.summary.labels.update(Counter(labels))
-        self.summary.seen = set(labels)
         yield from ()

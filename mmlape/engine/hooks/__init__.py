@@ -6,7 +6,6 @@ One that only observes, seeds or stops has ``changes_results = False``: it is no
 
 from mmlape.engine.hooks.checkpoint import CheckpointHook, KeptEMAHook, StopHook
 from mmlape.engine.hooks.evaluation import PerClassHook, SavePredictionsHook, SecondEvaluationHook
-from mmlape.engine.hooks.features import ImageFeatureHook
 from mmlape.engine.hooks.gradient_norm import GradientNormHook
 from mmlape.engine.hooks.pe_balance import PEBalanceHook
 from mmlape.engine.hooks.progress import ProgressHook
@@ -30,7 +29,6 @@ __all__ = [
     'CheckpointHook',
     'CompileBackboneHook',
     'GradientNormHook',
-    'ImageFeatureHook',
     'KeptEMAHook',
     'NaNGuardHook',
     'PEBalanceHook',
@@ -42,7 +40,7 @@ __all__ = [
     'SecondEvaluationHook',
     'StopHook',
     'install',
-]  # fmt: skip
+]
 
 
 def install(cfg: dict, *names: str) -> None:

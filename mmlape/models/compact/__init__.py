@@ -1,1 +1,0 @@
-"""Compact Transformers: ViT-Lite, CVT, CCT."""

@@ -1,1 +1,0 @@
-"""The heads of DINOv2's and DINOv3's segmentors."""

@@ -1,1 +1,0 @@
-"""LiT: a text tower that learns to agree with a frozen image tower."""

@@ -1,1 +1,0 @@
-"""Necks of the public ViT-Adapter code that mmdetection does not have."""

@@ -1,0 +1,3 @@
+"""CeiT (ICCV 2021)."""
+
+BACKBONES = {'CeiT': 'model'}

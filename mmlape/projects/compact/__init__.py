@@ -1,0 +1,3 @@
+"""Compact Transformers (arXiv 2104.05704): ViT-Lite, CVT, CCT."""
+
+BACKBONES = {'CompactTransformer': 'model'}

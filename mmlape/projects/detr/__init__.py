@@ -1,0 +1,3 @@
+"""DETR (ECCV 2020) with iRPE in its encoder."""
+
+MODELS = {'DETR': 'model'}

@@ -1,0 +1,3 @@
+"""Fashion-MNIST from its files as they are published."""
+
+REGISTERED = {'GzippedFashionMNIST': 'dataset'}

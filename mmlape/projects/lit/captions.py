@@ -1,0 +1,179 @@
+"""Images with captions, from a TSV, JSONL or JSON file, or from tar archives."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from mmcv.transforms import BaseTransform
+from mmengine.dataset import BaseDataset
+
+from mmlape.datasets.formats import FORMATS
+from mmlape.datasets.formats.base import ERROR, QUICKLY_FOUND, DataIssue, DataSource, ImageEntry
+from mmlape.errors import DataError
+from mmlape.files import parse_json
+from mmlape.projects.lit.shards import PREFIX, files_of, read_shards
+from mmlape.registry import DATASETS, TRANSFORMS
+
+CAPTIONS = 'gt_caption'
+SUFFIXES = ('.tsv', '.jsonl', '.json', '.tar')
+
+
+@DATASETS.register_module()
+class CaptionDataset(BaseDataset):
+    """Images with all their captions, a list of texts in ``gt_caption``; `RandomCaption` chooses one to train on.
+
+    The annotation file is one of four kinds, and an image may stand in it several times:
+
+    - ``.tsv``: a line is the image, a tab, a caption;
+    - ``.jsonl``: a line is ``{"image": ..., "caption": ...}``, with a text or a list of texts;
+    - ``.json``: COCO's ``captions_*.json``, or a list of such objects, as mmpretrain's ``COCOCaption`` reads;
+    - ``.tar``: WebDataset's shards, named by ``*``, with ``KEY.jpg`` beside ``KEY.txt`` or ``KEY.json``. Images are
+      read out of them.
+
+    Args:
+        ann_file: The annotation file.
+        data_root: Before ``ann_file`` and ``data_prefix``.
+        data_prefix: ``dict(img_path=...)``, the folder of the images.
+        **kwargs: Of ``mmengine.dataset.BaseDataset``, such as ``pipeline``.
+
+    Raises:
+        DataError: The file is missing, of another format or broken, or has no caption; the message names the line.
+    """
+
+    METAINFO = dict(task='captions')
+
+    def __init__(self, ann_file: str, data_root: str = '', data_prefix: dict | None = None, **kwargs) -> None:
+        super().__init__(
+            ann_file=ann_file, data_root=data_root, data_prefix=data_prefix or dict(img_path=''), **kwargs
+        )
+
+    def load_data_list(self) -> list[dict]:
+        """Return ``img_path`` and ``gt_caption`` of each image, in the order of their first caption."""
+        captions: dict[str, list[str]] = {}
+        for image, text in read_captions(self.ann_file):
+            captions.setdefault(image, []).append(text)
+        folder = self.data_prefix['img_path']
+        return [{'img_path': image_path(folder, image), CAPTIONS: texts} for image, texts in captions.items()]
+
+
+def image_path(folder: str, image: str) -> str:
+    """Return the path of an image; one in an archive has its own."""
+    return image if image.startswith(PREFIX) else os.path.join(folder, image)
+
+
+def read_captions(path: str) -> list[tuple[str, str]]:
+    """Read (image, caption) pairs from a file of one of the formats.
+
+    Raises:
+        DataError: As `CaptionDataset`.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise DataError(f'Captions {path}: unknown format {suffix!r}; it is one of {", ".join(SUFFIXES)}.')
+    if not files_of(path):
+        raise DataError(f'Captions {path} do not exist. --cfg-options data_root=DIR/ sets where the data lie.')
+    try:
+        text = '' if suffix == '.tar' else Path(path).read_text(encoding='utf-8')
+    except UnicodeDecodeError as error:
+        raise DataError(f'Captions {path}: no text in UTF-8 ({error}).') from error
+    pairs = list(
+        read_shards(path) if suffix == '.tar' else {'.tsv': _tsv, '.jsonl': _jsonl, '.json': _json}[suffix](path, text)
+    )
+    if not pairs:
+        raise DataError(f'Captions {path} have no caption.')
+    return pairs
+
+
+def _tsv(path: str, text: str) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(text.split('\n'), 1):  # captions may have Unicode's separators
+        if line.strip():
+            image, tab, caption = line.partition('\t')
+            if not (tab and image.strip() and caption.strip()):
+                raise DataError(
+                    f'Captions {path}, line {number}: expected an image, a tab and a caption, not {line!r}.'
+                )
+            yield image.strip(), caption.strip()
+
+
+def _jsonl(path: str, text: str) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(text.split('\n'), 1):
+        if line.strip():
+            where = f'{path}, line {number}'
+            yield from _pairs_of(where, _parsed(where, line))
+
+
+def _json(path: str, text: str) -> Iterator[tuple[str, str]]:
+    content = _parsed(path, text)
+    if isinstance(content, list):
+        for number, entry in enumerate(content):
+            yield from _pairs_of(f'{path}, entry {number}', entry)
+        return
+    try:
+        files = {image['id']: image['file_name'] for image in content['images']}
+        pairs = [(files[one['image_id']], one['caption'].strip()) for one in content['annotations']]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"Captions {path} are neither COCO's captions (images and annotations with a caption each; missing or "
+            f'wrong: {error}) nor a list of images with captions.'
+        ) from error
+    yield from pairs
+
+
+def _parsed(where: str, text: str):
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise DataError(f'Captions {where}: no JSON ({error}).') from error
+
+
+def _pairs_of(where: str, entry: object) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of ``{"image": ..., "caption": text or list of texts}``."""
+    image, texts = (entry.get('image'), entry.get('caption')) if isinstance(entry, Mapping) else (None, None)
+    texts = [texts] if isinstance(texts, str) else texts
+    if not (isinstance(image, str) and isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
+        raise DataError(f'Captions {where}: expected {{"image": ..., "caption": ...}}, not {entry!r:.120}.')
+    yield from ((image, text.strip()) for text in texts)
+
+
+@TRANSFORMS.register_module()
+class RandomCaption(BaseTransform):
+    """Choose one of an image's captions at random."""
+
+    def transform(self, results: dict) -> dict:
+        """Replace the list in ``gt_caption`` by one text; a single text stays."""
+        texts = results[CAPTIONS]
+        if not isinstance(texts, str):
+            results[CAPTIONS] = texts[np.random.randint(len(texts))]
+        return results
+
+
+class CaptionSource(DataSource):
+    """A file of captions, and its images."""
+
+    instructions = 'Captions: a .tsv, .jsonl or .json file, and the folder of its images; or .tar shards with both'
+    pack_transform = 'PackInputs'
+    classes_optional = True
+
+    def check_structure(self, complete: bool) -> Iterator[DataIssue]:
+        """Check that the file can be read, and that each of its images exists."""
+        self.require(self.root, 'Data root')
+        self.require(self.ann_file, 'Annotation file', lambda pattern: bool(files_of(pattern)))
+        self.require(self.image_dir, 'Image directory')
+        pairs = read_captions(self.ann_file)
+        images = dict.fromkeys(image_path(self.image_dir, image) for image, _ in pairs)
+        paths = [path for path in images if not path.startswith(PREFIX)]  # what stands in an archive is there
+        look_up = complete or len(paths) <= QUICKLY_FOUND
+        missing = {path: None for path in paths if look_up and not os.path.isfile(path)}
+        if missing:
+            message = (
+                f'{len(missing)} of {len(paths)} images of {self.ann_file} do not exist, first {next(iter(missing))}.'
+            )
+            yield DataIssue(ERROR, 'missing image', f'{message} {self.hint()}', len(missing))
+        self.entries = [ImageEntry(path) for path in paths if path not in missing]
+        self.summary.images = len(images)
+        self.summary.sampled = False
+        self.summary.facts['captions'] = len(pairs)
+
+
+FORMATS[CaptionDataset.__name__] = CaptionSource

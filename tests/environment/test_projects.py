@@ -1,0 +1,58 @@
+"""Projects: each name that one offers is there, and all can be left out."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from import_graph import ROOT
+
+from mmlape import projects
+from mmlape.cli import main
+from mmlape.registry import DATASETS, HOOKS, METRICS, MODELS, TRANSFORMS
+
+FOLDERS = sorted(path.parent for path in (ROOT / 'mmlape' / 'projects').glob('*/__init__.py'))
+WITHOUT = """
+import mmlape
+from mmlape.cli import main
+from mmlape.commands import COMMANDS
+from mmlape.registry import DATASETS, MODELS
+
+assert not {'vtab', 'few-shot', 'size-sweep'} & set(COMMANDS)
+assert main(['vtab', 'studies/vtab.yml']) == 2
+assert MODELS.get('CeiT') is MODELS.get('LiT') is DATASETS.get('CaptionDataset') is None
+names = mmlape.list_models()
+assert 'deit-tiny-lape' in names and 'swin-tiny' in names and not any('ceit' in name for name in names)
+assert sum(p.numel() for p in mmlape.get_model('deit-tiny-lape').parameters()) > 5e6
+print('done')
+"""
+
+
+@pytest.mark.parametrize('name', projects.BACKBONES | projects.MODELS | projects.REGISTERED)
+def test_a_registry_knows_each_name(name):
+    found = [registry.get(f'mmlape.{name}') for registry in (MODELS, DATASETS, TRANSFORMS, METRICS, HOOKS)]
+    assert [kind for kind in found if kind is not None] == [getattr(projects, name)]
+
+
+@pytest.mark.parametrize('folder', FOLDERS, ids=lambda folder: folder.name)
+def test_a_folder_offers_something_and_imports_nothing_before_it_is_used(folder):
+    body = ast.parse((folder / '__init__.py').read_text()).body
+    assert ast.get_docstring(ast.Module(body, []))
+    assert {type(node) for node in body[1:]} == {ast.Assign}
+
+
+def test_the_package_works_without_projects(tmp_path):
+    shutil.copytree(ROOT / 'mmlape', tmp_path / 'mmlape', ignore=shutil.ignore_patterns('.mim', '__pycache__'))
+    for folder in FOLDERS:
+        shutil.rmtree(tmp_path / 'mmlape' / 'projects' / folder.name)
+    env = dict(os.environ, PYTHONPATH=str(tmp_path))
+    done = subprocess.run([sys.executable, '-c', WITHOUT], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.stdout.endswith('done\n'), done.stderr
+
+
+def test_a_projects_command_has_its_help(capsys):
+    for name, (_, text) in projects.COMMANDS.items():
+        assert main(['--help']) == 0
+        assert f'{name:<15}  {text}' in capsys.readouterr().out
