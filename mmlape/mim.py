@@ -101,7 +101,7 @@ def _load_yaml_safely(module: ModuleType) -> None:
     PlainLoader.add_constructor(
         'tag:yaml.org,2002:python/tuple', lambda loader, node: tuple(loader.construct_sequence(node, deep=True))
     )
-    module.Loader = PlainLoader
+    module.Loader = PlainLoader  # type: ignore[attr-defined]
 
 
 _ADAPTED = {
