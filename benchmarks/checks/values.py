@@ -159,7 +159,7 @@ def _family(options: Options, name: str, cases: list[dict], inputs: tuple[Images
     if not compared:
         raise NotRunError('no joining goes with it')
     figure = '; '.join(f'{dtype} {outputs:.0e}, {gradients:.0e}' for dtype, (outputs, gradients) in worst.items())
-    figure = f'{compared} models: {figure}' + (f'; too far: {failed[0]}' if failed else '')
+    figure = f'models: {compared}; {figure}' + (f'; too far: {failed[0]}' if failed else '')
     return Found(not failed, figure, dict(worst=worst, failed=failed))
 
 

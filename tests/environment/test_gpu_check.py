@@ -43,7 +43,18 @@ def fails(section, name: str) -> bool:
 def run(tmp_path_factory):
     """A real quick run: its folder, its results and what it printed."""
     out = tmp_path_factory.mktemp('gpu-check')
-    command = (sys.executable, '-m', 'benchmarks.gpu_check', '--device', 'cpu', '--quick', '--out', out)
+    command = (
+        sys.executable,
+        '-m',
+        'benchmarks.gpu_check',
+        '--device',
+        'cpu',
+        '--quick',
+        '--minutes',
+        '60',
+        '--out',
+        out,
+    )
     printed = tiny.run(*command, cwd=ROOT, **tiny.REAL)
     return out, json.loads((out / 'results.json').read_text()), printed
 
@@ -329,7 +340,20 @@ def bare_check(site: tuple, *words: str) -> dict:
     code += 'sys.exit(gpu_check.main(sys.argv[1:]))'
     (python := folder.parent / 'python').write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     python.chmod(0o755)
-    command = [str(python), '-c', code, str(python), '--device', 'cpu', '--quick', '--out', str(out), *words]
+    command = [
+        str(python),
+        '-c',
+        code,
+        str(python),
+        '--device',
+        'cpu',
+        '--quick',
+        '--minutes',
+        '60',
+        '--out',
+        str(out),
+        *words,
+    ]
     subprocess.run(command, cwd=ROOT, env=variables, check=False, capture_output=True, timeout=tiny.GUARD)
     return json.loads((out / 'results.json').read_text())
 
