@@ -57,7 +57,7 @@ def _warnings_only() -> Iterator[None]:
         original(handler, record)
 
     original = logging.StreamHandler.emit
-    logging.StreamHandler.emit = emit  # type: ignore[method-assign]
+    logging.StreamHandler.emit = emit  # type: ignore[method-assign, assignment]
     try:
         with open(os.devnull, 'w') as nowhere, contextlib.redirect_stdout(nowhere):
             yield
