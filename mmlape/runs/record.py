@@ -118,7 +118,7 @@ class RunRecord:
         """Where the run is, in words."""
         if not self.iteration:
             return 'before the first iteration'
-        over = self.iteration > self.fields.get('max_iters', self.iteration)
+        over = self.iteration > (self.fields.get('max_iters') or self.iteration)
         return 'after the last iteration' if over else f'in iteration {self.iteration}'
 
     def update(self, **fields) -> None:

@@ -149,7 +149,7 @@ def test_sigterm_ends_an_evaluation_of_saved_weights_at_once(config, tmp_path):
     running.send_signal(signal.SIGTERM)
     printed = running.stdout.read()
     assert running.wait(timeout=tiny.GUARD) == 143
-    assert 'mmlape: interrupted in iteration 5' in printed and 'Traceback' not in printed
+    assert 'mmlape: interrupted after the last iteration' in printed and 'Traceback' not in printed
     failed(tmp_path / 'run', 'interrupted', '--resume')
 
 
