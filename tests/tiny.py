@@ -130,10 +130,14 @@ def environment(**more: str) -> dict[str, str]:
     return {**child, 'PYTHON': more.get('PYTHON') or forking_python.executable(), **more}
 
 
+MMLAPE = ('-m', 'mmlape')
+"""The words that begin a call of the command line."""
+
+
 def command_of(words: Iterable[object], python: str) -> list[str]:
-    """The words of a call, by that Python where they start with a file of Python's or with the interpreter."""
+    """The words of a call, by that Python where they start with a file or a module of Python's, or the interpreter."""
     words = [str(word) for word in words]
-    if words[0].endswith('.py'):
+    if words[0].endswith('.py') or words[0] == '-m':
         return [python, *words]
     return [python if words[0] == sys.executable else words[0], *words[1:]]
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = {
     'import mmlape': ['-c', 'import mmlape'],
     'mmlape --help': ['-m', 'mmlape', '--help'],
-    'tools/train.py --help': [str(ROOT / 'tools' / 'train.py'), '--help'],
+    'mmlape train --help': ['-m', 'mmlape', 'train', '--help'],
     'import torch': ['-c', 'import torch'],
     'import mmlape.models': ['-c', 'import mmlape.models'],
 }

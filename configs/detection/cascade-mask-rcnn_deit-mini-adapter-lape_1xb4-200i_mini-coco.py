@@ -1,6 +1,6 @@
 """Cascade Mask R-CNN with a small ViT-Adapter on the mini data, LaPE: for the tests, not for comparing methods.
 
-tools/train.py configs/detection/cascade-mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py
+mmlape train configs/detection/cascade-mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco.py
 """
 
 _base_ = [

@@ -1,6 +1,6 @@
 """Mask2Former for instances with a small ViT-Adapter on the mini data, LaPE: for the tests, not for comparing methods.
 
-tools/train.py configs/detection/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-coco.py
+mmlape train configs/detection/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-coco.py
 """
 
 _base_ = [

@@ -1,6 +1,6 @@
 """LiT over the small DeiT of the digits, on captions of the mini scenes: about two minutes on two CPU cores.
 
-tools/train.py configs/lit/lit_vit-mini_1xb64-600i_mini-captions.py
+mmlape train configs/lit/lit_vit-mini_1xb64-600i_mini-captions.py
 """
 
 _base_ = [

@@ -1,6 +1,6 @@
 """A small DeiT and a linear layer on the mini data: for the tests, and docs/results/dpn.md.
 
-tools/train.py configs/segmentation/linear_deit-mini_1xb8-100i_mini-ade.py
+mmlape train configs/segmentation/linear_deit-mini_1xb8-100i_mini-ade.py
 """
 
 _base_ = [

@@ -1,6 +1,6 @@
 """Mask2Former with a small ViT-Adapter on the mini data, LaPE: for the tests, not for comparing methods.
 
-tools/train.py configs/segmentation/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-ade.py
+mmlape train configs/segmentation/mask2former_deit-mini-adapter-lape_1xb4-200i_mini-ade.py
 """
 
 _base_ = [

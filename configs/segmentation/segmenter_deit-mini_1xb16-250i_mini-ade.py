@@ -1,6 +1,6 @@
 """Segmenter with a small DeiT on the mini data, default PE: for the demo and the tests, not for comparing methods.
 
-tools/train.py configs/segmentation/segmenter_deit-mini_1xb16-250i_mini-ade.py
+mmlape train configs/segmentation/segmenter_deit-mini_1xb16-250i_mini-ade.py
 """
 
 _base_ = [

@@ -1,6 +1,6 @@
 """UperNet with a small ViT-Adapter on the mini data, LaPE: for the demo and the tests, not for comparing methods.
 
-tools/train.py configs/segmentation/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py
+mmlape train configs/segmentation/upernet_deit-mini-adapter-lape_1xb4-200i_mini-ade.py
 """
 
 _base_ = [

@@ -1,6 +1,6 @@
 """UperNet with the adapter over a small ViT of timm's on the mini data: for the tests, not for comparing methods.
 
-tools/train.py configs/segmentation/upernet_timm-mini-adapter_1xb4-200i_mini-ade.py
+mmlape train configs/segmentation/upernet_timm-mini-adapter_1xb4-200i_mini-ade.py
 """
 
 _base_ = [

@@ -130,8 +130,9 @@ def test_large_images_keep_their_size_and_their_labels_line_up():
 def test_the_tool_draws_a_segmentation(segmenter, tmp_path):
     config, checkpoint, data = segmenter
     image, out = data / 'images' / 'validation' / '0.png', tmp_path / 'new folder' / 'drawing.png'
-    tool = tiny.ROOT / 'tools' / 'image_demo.py'
-    output = tiny.run(tool, image, config, checkpoint, '--out', out, '--device', 'cpu', cwd=tmp_path)
+    output = tiny.run(
+        *tiny.MMLAPE, 'image-demo', image, config, checkpoint, '--out', out, '--device', 'cpu', cwd=tmp_path
+    )
     model = init_model(config, checkpoint, 'cpu')
     prediction = predict(model, image)
     labels = prediction.pred_sem_seg.data[0].numpy()
@@ -266,6 +267,16 @@ def test_each_image_of_a_folder_is_drawn(segmenter, tmp_path, capsys):
 
 def test_the_tool_shows_an_error_without_a_traceback(segmenter, tmp_path):
     config, checkpoint, _ = segmenter
-    tool = tiny.ROOT / 'tools' / 'image_demo.py'
-    output = tiny.run(tool, 'none.png', config, checkpoint, '--out', 'out.png', cwd=tmp_path, status=1, **tiny.REAL)
+    output = tiny.run(
+        *tiny.MMLAPE,
+        'image-demo',
+        'none.png',
+        config,
+        checkpoint,
+        '--out',
+        'out.png',
+        cwd=tmp_path,
+        status=1,
+        **tiny.REAL,
+    )
     assert 'mmlape: error: Image none.png does not exist' in output and 'Traceback' not in output

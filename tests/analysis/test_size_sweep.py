@@ -108,7 +108,8 @@ def test_the_tool(tmp_path):
     config = tiny.write_config(tmp_path, data, RESIZE)
     torch.save(build(Config.fromfile(config)).state_dict(), tmp_path / 'model.pth')
     command = [
-        ROOT / 'tools/size_sweep.py',
+        *tiny.MMLAPE,
+        'size-sweep',
         config,
         'model.pth',
         config,

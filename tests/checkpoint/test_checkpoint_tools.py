@@ -24,7 +24,7 @@ from mmlape.models.base.tensor_names import usual_heads
 from mmlape.models.vit.checkpoint import infer_arch
 from mmlape.registry import MODELS
 
-TOOL = str(Path(__file__).parents[2] / 'tools' / 'checkpoint.py')
+TOOL = (*tiny.MMLAPE, 'checkpoint')
 
 
 def mmpretrain_file(path, source):
@@ -372,14 +372,14 @@ def test_the_numbers_of_parameters_are_without_buffers(tmp_path):
 
 def test_the_tool_on_the_command_line(tmp_path):
     path = save(tmp_path / 'a.pth', randomise(vit(pe_joining='lape')).state_dict())
-    shown = subprocess.run([sys.executable, TOOL, 'inspect', path], capture_output=True, text=True)
+    shown = subprocess.run([sys.executable, *TOOL, 'inspect', path], capture_output=True, text=True)
     assert shown.returncode == 0 and 'lape or lape-shared' in shown.stdout, shown.stderr
     assert (
         f"checkpoint='{path}'))\n"
         in shown.stdout.split("to load it: backbone=dict(type='mmlape.VisionTransformer'")[1]
     )
     assert hashlib.sha256(Path(path).read_bytes()).hexdigest() in shown.stdout
-    refused = tiny.run(TOOL, 'convert', path, tmp_path / 'b.pth', '--to', 'timm', cwd=tmp_path, status=1)
+    refused = tiny.run(*TOOL, 'convert', path, tmp_path / 'b.pth', '--to', 'timm', cwd=tmp_path, status=1)
     assert refused.startswith('mmlape: error: ') and 'Traceback' not in refused
 
 

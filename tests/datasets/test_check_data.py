@@ -324,13 +324,23 @@ TINY = {'image': 'images/training/3.png', 'map': 'annotations/training/4.png'}
 def test_command(tmp_path, capsys):
     data = tiny.write_data(tmp_path / 'data')
     config = tiny.write_config(tmp_path, data)
-    tool = tiny.ROOT / 'tools' / 'check_data.py'
     assert main(['check-data', str(config), '--json', str(tmp_path / 'found.json')]) == 0
     output = capsys.readouterr().out
     assert '13 images' in output and '0 kinds of error' in output and '0 kinds of warning' in output
     for name in TINY.values():
         (data / name).write_bytes((data / name).read_bytes()[:-40])
-    output = tiny.run(tool, config, '--browse', tmp_path / 'page', '--num', 2, cwd=tmp_path, status=1, **tiny.REAL)
+    output = tiny.run(
+        *tiny.MMLAPE,
+        'check-data',
+        config,
+        '--browse',
+        tmp_path / 'page',
+        '--num',
+        2,
+        cwd=tmp_path,
+        status=1,
+        **tiny.REAL,
+    )
     assert '2 kinds of error' in output and '3.png' in output and '4.png' in output
     assert (tmp_path / 'page' / 'index.html').stat().st_size > 10_000
     assert json.loads((tmp_path / 'found.json').read_text())['data'][0]['classes'].keys() == set(tiny.CLASSES)

@@ -315,7 +315,7 @@ def test_a_target_that_cannot_be_used_is_named(tmp_path):
 
 def test_tool(tmp_path):
     def tool(*options):
-        command = [sys.executable, ROOT / 'tools' / 'make_mini_data.py', tmp_path / 'mini', *options]
+        command = [sys.executable, '-m', 'mmlape', 'make-mini-data', tmp_path / 'mini', *options]
         return subprocess.run(
             [str(part) for part in command],
             env={**os.environ, 'PYTHONPATH': str(ROOT), 'COLUMNS': '200'},

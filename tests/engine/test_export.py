@@ -9,7 +9,7 @@ import torch
 from checkpoint_helpers import save
 from model_helpers import ARCH, cvt, randomise
 from model_helpers import vit as raw_vit
-from tiny import REAL, ROOT, run, write_config, write_data
+from tiny import MMLAPE, REAL, run, write_config, write_data
 
 from mmlape.cli import main
 from mmlape.engine.config import load_config
@@ -117,7 +117,7 @@ def test_the_command_exports_a_trained_model_quietly(tmp_path, capfd):
     tensors = {f'backbone.{name}': value for name, value in randomise(backbone).state_dict().items()}
     checkpoint = save(tmp_path / 'trained.pth', {**tensors, 'decode_head.x': torch.zeros(1)}, 'state_dict')
     words = (config, checkpoint, '--size', '40', '48', '--out', 'made/tiny.onnx')
-    printed = run(ROOT / 'tools' / 'export_onnx.py', *words, cwd=tmp_path, **REAL)
+    printed = run(*MMLAPE, 'export-onnx', *words, cwd=tmp_path, **REAL)
     report = ('  dropped', '  note')
     shown = [line for line in printed.splitlines() if ' - INFO - ' not in line and not line.startswith(report)]
     assert len(shown) == 1 and shown[0].startswith('wrote made/tiny.onnx: one image of 40 x 48'), printed

@@ -130,11 +130,11 @@ def test_training_logs_and_the_plot_reads(tmp_path):
     logged = rows(tmp_path / 'runs' / 'lape' / 'seed_1')
     assert [row['step'] for row in logged] == [1, 2, 4, 6]
     assert all(row[f'{TAG}blocks.1'] > 0 and row[f'{TAG}patch_embed'] > 0 for row in logged)
-    plot = tiny.ROOT / 'tools' / 'plot_grad_norms.py'
-    output = tiny.run(plot, tmp_path / 'runs', '--out', tmp_path / 'norms.png', cwd=tmp_path)
+    plot = (*tiny.MMLAPE, 'plot-grad-norms')
+    output = tiny.run(*plot, tmp_path / 'runs', '--out', tmp_path / 'norms.png', cwd=tmp_path)
     assert 'lape' in output and 'default' in output and 'blocks.1' in output
     assert (tmp_path / 'norms.png').stat().st_size > 10000
-    output = tiny.run(plot, tmp_path / 'data', '--out', 'norms.png', cwd=tmp_path, status=1, **tiny.REAL)
+    output = tiny.run(*plot, tmp_path / 'data', '--out', 'norms.png', cwd=tmp_path, status=1, **tiny.REAL)
     assert '--log-grad-norm' in output and 'Traceback' not in output
 
 

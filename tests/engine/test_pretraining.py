@@ -14,7 +14,7 @@ from mmengine.config import Config
 from mmengine.model import BaseModel
 from mmengine.registry import init_default_scope
 from PIL import Image
-from tiny import ROOT, run, write_config, write_data
+from tiny import MMLAPE, ROOT, run, write_config, write_data
 
 from mmlape.checkpoint import read_checkpoint
 from mmlape.engine.config import load_config
@@ -220,14 +220,14 @@ def test_hostile_checkpoints_run_nothing_in_train_test_and_resume(tmp_path):
 def test_pretrain_publish_finetune_evaluate(tmp_path):
     """The chain of the README on the mini data, each link a process of its own."""
     tools = ROOT / 'tools'
-    run(tools / 'make_mini_data.py', 'mini', '--train', '6', '--val', '3', '--digits', '100', cwd=tmp_path)
+    run(*MMLAPE, 'make-mini-data', 'mini', '--train', '6', '--val', '3', '--digits', '100', cwd=tmp_path)
     pretrain = PRETRAIN.with_name('digits') / 'deit-mini-lape_1xb32-5e_mini-digits.py'
     arch = [f'model.backbone.arch.{key}={value}' for key, value in ARCH.items()]
     options = ['--cfg-options', 'data_root=mini/digits/', *arch, 'train_cfg.max_epochs=2', 'model.head.in_channels=32']
     run(tools / 'train.py', pretrain, '--work-dir', 'pre', '--seed', '0', *options, cwd=tmp_path)
-    run(tools / 'checkpoint.py', 'publish', 'pre/epoch_2.pth', 'weights/deit.pth', cwd=tmp_path)
+    run(*MMLAPE, 'checkpoint', 'publish', 'pre/epoch_2.pth', 'weights/deit.pth', cwd=tmp_path)
     published = next((tmp_path / 'weights').glob('deit-*.pth'))
-    printed = run(tools / 'checkpoint.py', 'inspect', published, cwd=tmp_path)
+    printed = run(*MMLAPE, 'checkpoint', 'inspect', published, cwd=tmp_path)
     assert re.search(r'pe_joining\W+lape\W', printed) and 'lape-shared' not in printed
     card = published.with_suffix('.md').read_text()
     assert 'accuracy/top1' in card and "pe_joining='lape'" in card and published.name in card

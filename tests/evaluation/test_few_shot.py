@@ -9,7 +9,7 @@ import torch
 from config_helpers import ROOT, build
 from mmengine.dataset import default_collate
 from mmengine.registry import init_default_scope
-from tiny import run
+from tiny import MMLAPE, run
 
 from mmlape.cli import main
 from mmlape.datasets.checks import check_data
@@ -188,7 +188,7 @@ def test_two_processes_measure_as_one(digits, measured, tmp_path):
     config, weights, _ = digits
     launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2)
     options = ('--shots', 1, 2, '--seeds', 2, '--work-dir', tmp_path, '--launcher', 'pytorch')
-    printed = run(*launch, ROOT / 'tools' / 'few_shot.py', config, weights, *options, cwd=tmp_path)
+    printed = run(*launch, *MMLAPE, 'few-shot', config, weights, *options, cwd=tmp_path)
     assert 'few-shot/2-shot' in printed
     found = json.loads((tmp_path / 'few_shot.json').read_text())
     assert found['world_size'] == 2 and found['metrics'] == pytest.approx(measured)

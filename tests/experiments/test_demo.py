@@ -4,7 +4,7 @@ import json
 import sys
 from types import SimpleNamespace
 
-from tiny import REAL, ROOT, run
+from tiny import MMLAPE, REAL, run
 
 from mmlape.experiments import demo as module
 from mmlape.experiments.demo import Demo
@@ -30,7 +30,7 @@ def test_steps_start_from_the_last_checkpoint_and_an_empty_folder_is_no_data(tmp
 
 def test_the_demo_writes_its_report_and_a_second_call_goes_on_from_it(tmp_path):
     made = ('--train', '16', '--val', '22', '--digits', '200')
-    run(ROOT / 'tools' / 'make_mini_data.py', 'mini', *made, cwd=tmp_path)
+    run(*MMLAPE, 'make-mini-data', 'mini', *made, cwd=tmp_path)
     command = (
         sys.executable,
         '-m',

@@ -12,7 +12,7 @@ import tiny
 from mmlape.runs.record import running_in
 from mmlape.runs.run import read_arms
 
-MULTI_SEED, STATUS = (tiny.ROOT / 'tools' / name for name in ('multi_seed.py', 'status.py'))
+MULTI_SEED, STATUS = tiny.ROOT / 'tools' / 'multi_seed.py', (*tiny.MMLAPE, 'status')
 SHORT = ('--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2')
 
 
@@ -83,7 +83,7 @@ def test_two_arms_and_two_seeds_side_by_side_with_one_that_fails(config, tmp_pat
     assert _starts(tmp_path, 'tiny', 4) == 0
     said = _run(config, tmp_path, config.name, '--seeds', 3, '--aggregate-only')
     assert 'not counted: seeds 7' in said
-    shown = tiny.run(STATUS, tmp_path, cwd=tmp_path)
+    shown = tiny.run(*STATUS, tmp_path, cwd=tmp_path)
     assert '4 finished' in shown and '2 of 2' in shown and list(read_arms(tmp_path)) == ['tiny', 'default']
 
 
@@ -95,7 +95,7 @@ def test_kills_lose_nothing_and_start_nothing_twice(config, tmp_path):
     tiny.until(lambda: all('waiting' in _log(tmp_path, 'tiny', seed) for seed in (1, 2)), first)
     first.kill()
     first.communicate()
-    listed = json.loads(tiny.run(STATUS, tmp_path, '--json', cwd=tmp_path))
+    listed = json.loads(tiny.run(*STATUS, tmp_path, '--json', cwd=tmp_path))
     assert [(row['seed'], row['state'], row['host']) for row in listed] == [
         (seed, 'running', os.uname().nodename) for seed in (1, 2)
     ]
@@ -137,7 +137,7 @@ def test_a_killed_training_is_marked_and_a_stopped_command_leaves_none_behind(co
     assert 'tiny, seed 11: FAILED with exit status' in said
     assert _processes(folder) == [] and running_in(folder / 'seed_12') is None
     assert tiny.record(folder / 'seed_12')['world_size'] == 2
-    rows = json.loads(tiny.run(STATUS, tmp_path, '--json', cwd=tmp_path))
+    rows = json.loads(tiny.run(*STATUS, tmp_path, '--json', cwd=tmp_path))
     assert [row['state'] for row in rows] == ['failed', rows[1]['state']] and rows[1]['state'] in ('failed', 'broken')
     assert rows[0]['reason'] == killed['reason']
     said = _run(config, tmp_path, *options, '--dry-run')

@@ -15,7 +15,7 @@ from mmlape.runs.locks import take_lock
 from mmlape.runs.record import lock_run
 from mmlape.runs.run import write_order, write_planned
 
-STATUS = tiny.ROOT / 'tools' / 'status.py'
+STATUS = (*tiny.MMLAPE, 'status')
 
 
 def _record(folder, seed, state, **more):
@@ -63,14 +63,14 @@ def test_every_state_is_told_from_the_disk(work_dir):
 
 
 def test_the_command_prints_a_table_or_json_and_watches(work_dir):
-    said = tiny.run(STATUS, work_dir, cwd=work_dir, **tiny.REAL)
+    said = tiny.run(*STATUS, work_dir, cwd=work_dir, **tiny.REAL)
     assert '2 running, 1 broken, 1 failed, 1 finished' in said and 'mIoU 43.21 at 20' in said and '30 of 90' in said
     assert re.search(r'━{4} *│ *30 of 90 *│ *24\.0 ', said), 'a third of a bar of twelve'
     assert '[/gloo/pair.cc:5] Connection [rank0] closed' in ' '.join(said.replace('│', ' ').split()), 'no markup'
-    listed = json.loads(tiny.run(STATUS, work_dir, '--json', cwd=work_dir))
+    listed = json.loads(tiny.run(*STATUS, work_dir, '--json', cwd=work_dir))
     assert [row['seed'] for row in listed] == list(range(1, 9))
     assert listed[0]['metric'] == dict(name='mIoU', value=43.21, step=20)
-    watching = tiny.start(STATUS, work_dir, '--watch', '0.1', cwd=work_dir)
+    watching = tiny.start(*STATUS, work_dir, '--watch', '0.1', cwd=work_dir)
     lines = [watching.stdout.readline() for _ in range(60)]
     watching.kill()
     watching.communicate()
@@ -118,4 +118,4 @@ def test_arms_keep_the_order_of_the_command(tmp_path):
 def test_a_folder_without_runs_is_an_error(tmp_path):
     with pytest.raises(DataError, match='no runs in'):
         rows(tmp_path)
-    assert 'mmlape: error: no runs in' in tiny.run(STATUS, tmp_path, cwd=tmp_path, status=1)
+    assert 'mmlape: error: no runs in' in tiny.run(*STATUS, tmp_path, cwd=tmp_path, status=1)

@@ -407,7 +407,7 @@ def test_check_data_takes_a_set(data, capsys):
 
 def test_the_tool_continues_after_a_kill(data, checkpoint, tmp_path):
     """Two rates and two seeds of a few steps: what was finished is neither trained nor tested again."""
-    command = [ROOT / 'tools/vtab.py', MINI['textures'], checkpoint, '--data', data, '--work-dir', 'work', '--prune']
+    command = [*tiny.MMLAPE, 'vtab', MINI['textures'], checkpoint, '--data', data, '--work-dir', 'work', '--prune']
     command += ['--rates', 0.03, 0.3, '--seeds', 1, 2, '--parallel', 1]
     command += ['--cfg-options', 'train_cfg.max_iters=2', 'train_cfg.val_interval=2', 'param_scheduler.0.end=1']
     command += ['param_scheduler.1.begin=1', 'train_dataloader.batch_size=8', 'auto_scale_lr.base_batch_size=8']

@@ -50,10 +50,8 @@ def imported(project, monkeypatch):
 
 
 def run(project: Path, *command: object) -> str:
-    """A tool by its name, or ``mmlape`` with a sub-command."""
-    tool, *arguments = command
-    start = [sys.executable, '-m', 'mmlape'] if tool == 'mmlape' else [tiny.ROOT / 'tools' / f'{tool}.py']
-    return tiny.run(*start, *arguments, cwd=project, PYTHONPATH=f'{tiny.ROOT}:{project}')
+    """A sub-command of ``mmlape``."""
+    return tiny.run(*tiny.MMLAPE, *command, cwd=project, PYTHONPATH=f'{tiny.ROOT}:{project}')
 
 
 @pytest.fixture(scope='module')
@@ -89,13 +87,13 @@ def test_inspect_and_load(trained):
 
 def test_draw_count_export_and_evaluate(trained):
     file = 'work_dirs/my_config/iter_6.pth'
-    run(trained, 'visualize_pe', f'my_config.py@{file}', '--out', 'pe')
+    run(trained, 'visualize-pe', f'my_config.py@{file}', '--out', 'pe')
     assert (trained / 'pe' / 'position_correlation.png').stat().st_size > 10_000
-    assert 'backbone' in run(trained, 'mmlape', 'model-cost', 'my_config.py')
-    assert 'slope' in run(trained, 'mmlape', 'print-params', 'my_config.py', '--cfg-options',
+    assert 'backbone' in run(trained, 'model-cost', 'my_config.py')
+    assert 'slope' in run(trained, 'print-params', 'my_config.py', '--cfg-options',
                           'optim_wrapper.constructor=mmlape.LayerDecayOptimWrapperConstructor',
                           'optim_wrapper.paramwise_cfg=dict(_delete_=True,layer_decay_rate=0.5)')  # fmt: skip
-    run(trained, 'export_onnx', 'my_config.py', file, '--size', 32, 48, '--out', 'backbone.onnx')
+    run(trained, 'export-onnx', 'my_config.py', file, '--size', 32, 48, '--out', 'backbone.onnx')
     assert (trained / 'backbone.onnx').is_file()
     run(trained, 'test', 'my_config.py', file, '--out', 'metrics.json')
     assert 'mIoU' in json.loads((trained / 'metrics.json').read_text())['metrics']

@@ -1,6 +1,6 @@
 """Captions of the mini data's scenes, for retrieval; single digits, for zero-shot accuracy, are the test.
 
-`data_root` is the only path; `tools/make_mini_data.py DIR` writes its two folders. A scene at half its size has digits
+`data_root` is the only path; `mmlape make-mini-data DIR` writes its two folders. A scene at half its size has digits
 of the size that the single ones have.
 """
 

@@ -1,6 +1,6 @@
 """CCT-7/3x1 on CIFAR-10, default PE. Expect 96.034 % top-1 (the LaPE paper's); not run by us.
 
-tools/train.py configs/classification/cifar/cct-7-3x1_1xb128-310e_cifar10.py
+mmlape train configs/classification/cifar/cct-7-3x1_1xb128-310e_cifar10.py
 """
 
 _base_ = [

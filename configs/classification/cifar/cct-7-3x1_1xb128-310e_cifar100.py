@@ -1,6 +1,6 @@
 """CCT-7/3x1 on CIFAR-100, default PE. Expect 80.928 % top-1 (the LaPE paper's); not run by us.
 
-tools/train.py configs/classification/cifar/cct-7-3x1_1xb128-310e_cifar100.py
+mmlape train configs/classification/cifar/cct-7-3x1_1xb128-310e_cifar100.py
 """
 
 _base_ = [

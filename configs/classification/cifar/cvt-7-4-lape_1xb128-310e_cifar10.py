@@ -1,6 +1,6 @@
 """CVT-7/4 on CIFAR-10, LaPE. Expect 94.690 % top-1 (the LaPE paper's); not run by us.
 
-tools/train.py configs/classification/cifar/cvt-7-4-lape_1xb128-310e_cifar10.py
+mmlape train configs/classification/cifar/cvt-7-4-lape_1xb128-310e_cifar10.py
 """
 
 _base_ = [

@@ -1,6 +1,6 @@
 """DeiT-Ti with patches of 4 on CIFAR-10, default PE; not run by us.
 
-tools/train.py configs/classification/cifar/deit-tiny_1xb128-300e_cifar10.py
+mmlape train configs/classification/cifar/deit-tiny_1xb128-300e_cifar10.py
 """
 
 _base_ = [

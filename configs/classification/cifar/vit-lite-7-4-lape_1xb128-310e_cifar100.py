@@ -1,6 +1,6 @@
 """ViT-Lite-7/4 on CIFAR-100, LaPE. Expect 75.534 % top-1 (the LaPE paper's); not run by us.
 
-tools/train.py configs/classification/cifar/vit-lite-7-4-lape_1xb128-310e_cifar100.py
+mmlape train configs/classification/cifar/vit-lite-7-4-lape_1xb128-310e_cifar100.py
 """
 
 _base_ = [

@@ -1,6 +1,6 @@
 """A small DeiT on single digits, Dual PatchNorm: for the tests and docs/results/dpn.md.
 
-tools/train.py configs/classification/digits/deit-mini-dpn_1xb32-5e_mini-digits.py
+mmlape train configs/classification/digits/deit-mini-dpn_1xb32-5e_mini-digits.py
 """
 
 _base_ = [

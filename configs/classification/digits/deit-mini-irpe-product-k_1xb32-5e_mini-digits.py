@@ -1,6 +1,6 @@
 """A small DeiT on single digits, product contextual iRPE on k: about a minute and a half on two CPU cores.
 
-tools/train.py configs/classification/digits/deit-mini-irpe-product-k_1xb32-5e_mini-digits.py
+mmlape train configs/classification/digits/deit-mini-irpe-product-k_1xb32-5e_mini-digits.py
 """
 
 _base_ = [

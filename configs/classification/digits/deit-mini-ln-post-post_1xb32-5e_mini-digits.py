@@ -1,6 +1,6 @@
 """A small DeiT on single digits, norms after both branches: for the tests, about a minute and a half on two CPU cores.
 
-tools/train.py configs/classification/digits/deit-mini-ln-post-post_1xb32-5e_mini-digits.py
+mmlape train configs/classification/digits/deit-mini-ln-post-post_1xb32-5e_mini-digits.py
 """
 
 _base_ = [

@@ -1,6 +1,6 @@
 """CCT-7/3x1 on Fashion-MNIST, default PE; not run by us, no paper's figure.
 
-tools/train.py configs/classification/fashion_mnist/cct-7-3x1_1xb128-310e_fashion-mnist.py
+mmlape train configs/classification/fashion_mnist/cct-7-3x1_1xb128-310e_fashion-mnist.py
 """
 
 _base_ = [

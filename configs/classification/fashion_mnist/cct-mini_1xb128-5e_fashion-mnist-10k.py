@@ -1,6 +1,6 @@
 """A small CCT on 10,000 images of Fashion-MNIST, default PE; ours: docs/results/fashion-mnist.md.
 
-tools/train.py configs/classification/fashion_mnist/cct-mini_1xb128-5e_fashion-mnist-10k.py
+mmlape train configs/classification/fashion_mnist/cct-mini_1xb128-5e_fashion-mnist-10k.py
 """
 
 _base_ = [

@@ -1,6 +1,6 @@
 """CVT-7/4 on Fashion-MNIST, default PE; not run by us, no paper's figure.
 
-tools/train.py configs/classification/fashion_mnist/cvt-7-4_1xb128-310e_fashion-mnist.py
+mmlape train configs/classification/fashion_mnist/cvt-7-4_1xb128-310e_fashion-mnist.py
 """
 
 _base_ = [

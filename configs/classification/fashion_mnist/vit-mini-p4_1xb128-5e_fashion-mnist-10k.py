@@ -1,6 +1,6 @@
 """ViT of 7 x 7 patches, 10,000 images of Fashion-MNIST, default PE; ours: docs/results/position.md.
 
-tools/train.py configs/classification/fashion_mnist/vit-mini-p4_1xb128-5e_fashion-mnist-10k.py
+mmlape train configs/classification/fashion_mnist/vit-mini-p4_1xb128-5e_fashion-mnist-10k.py
 """
 
 _base_ = [

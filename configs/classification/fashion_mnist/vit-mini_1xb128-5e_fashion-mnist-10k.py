@@ -1,6 +1,6 @@
 """A small ViT on 10,000 images of Fashion-MNIST, no norm in its stem; ours: docs/results/dpn.md.
 
-tools/train.py configs/classification/fashion_mnist/vit-mini_1xb128-5e_fashion-mnist-10k.py
+mmlape train configs/classification/fashion_mnist/vit-mini_1xb128-5e_fashion-mnist-10k.py
 """
 
 _base_ = [

@@ -1,6 +1,6 @@
 """A small DeiT on a set of the mini VTAB: digits, or an arm of studies/vtab-mini.yml; some seconds on two CPU cores.
 
-tools/train.py configs/classification/vtab/deit-mini_1xb64-100i_mini-vtab.py
+mmlape train configs/classification/vtab/deit-mini_1xb64-100i_mini-vtab.py
 """
 
 _base_ = [

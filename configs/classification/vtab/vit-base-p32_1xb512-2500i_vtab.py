@@ -1,6 +1,6 @@
 """ViT-B/32 on a set of VTAB-1k: Caltech101, or another arm of studies/vtab.yml, with its figures; not run by us.
 
-tools/train.py configs/classification/vtab/vit-base-p32_1xb512-2500i_vtab.py
+mmlape train configs/classification/vtab/vit-base-p32_1xb512-2500i_vtab.py
 """
 
 _base_ = [
