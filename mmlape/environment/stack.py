@@ -134,7 +134,7 @@ def missing_extra(error: ImportError) -> StackError | None:
     if not module or importable(module):
         return None
     if module in EXPERIMENTS:
-        return StackError(f"this command needs {module}, which is not installed: {_pip('mmlape[experiments]')}")
+        return StackError(f'this command needs {module}, which is not installed: {_pip("mmlape[experiments]")}')
     if not any(map(importable, OF_OPENMMLAB)):
         return StackError(f"this command needs OpenMMLab's stack; {module} is not installed: {_pip('mmlape[stack]')}")
     return None
