@@ -72,8 +72,20 @@ class PublicRegistry(Registry):
         """Return the class of a name, or None."""
         for module in map(import_module, self.locations):
             if key not in self.module_dict and key in module.BACKBONES | module.MODELS:
-                self.register_module(key, module=getattr(module, key))
+                self.module_dict[key] = getattr(module, key)
         return self.module_dict.get(key)
+
+    def register_module(
+        self, name: str | list[str] | None = None, force: bool = False, module: type | None = None
+    ) -> Callable[[type], type] | type:
+        """Register a class as ``Registry`` does; a public name is taken, imported or not."""
+
+        def register(kind: type) -> type:
+            for key in [name] if isinstance(name, str) else name or [kind.__name__]:
+                self.get(key)
+            return super(PublicRegistry, self).register_module(name, force, kind)
+
+        return register if module is None else register(module)
 
     def import_from_location(self) -> None:
         """Register the backbones, which need no other package."""

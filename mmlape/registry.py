@@ -67,6 +67,10 @@ class ModelRegistry(ScopedRegistry):
         BACKBONES.get(key.removeprefix(f'{SCOPE}.'))
         return super().get(key)
 
+    def _register_module(self, module, module_name=None, force: bool = False) -> None:
+        """Register a class for both."""
+        BACKBONES.register_module(module_name, force, module)
+
     def import_all(self) -> None:
         """Import every module that defines one of the names, unless a package that it needs is missing or too old."""
         BACKBONES.import_all()

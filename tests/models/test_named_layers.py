@@ -89,6 +89,13 @@ def test_models_are_registered_by_the_list_of_public_names():
     assert BACKBONES.get('no such model') is None
 
 
+@pytest.mark.parametrize('registry', [MODELS, BACKBONES], ids=['OpenMMLab', 'core'])
+def test_a_public_name_is_taken_before_it_is_imported(registry, monkeypatch):
+    monkeypatch.delitem(BACKBONES.module_dict, 'CeiT', raising=False)
+    with pytest.raises(KeyError, match="model 'CeiT' is registered already"):
+        registry.register_module(module=type('CeiT', (), {}))
+
+
 def test_messages_go_to_mmengines_current_logger(monkeypatch, caplog):
     logger = MMLogger.get_current_instance()
     seen = []
