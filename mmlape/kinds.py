@@ -79,7 +79,8 @@ class PublicRegistry(Registry):
         def register(kind: type) -> type:
             for key in [name] if isinstance(name, str) else name or [kind.__name__]:
                 self.get(key)
-            return super(PublicRegistry, self).register_module(name, force, kind)
+            super(PublicRegistry, self).register_module(name, force, kind)
+            return kind
 
         return register if module is None else register(module)
 
