@@ -31,6 +31,7 @@ from mmlape.models.base.tensor_names import (
     with_batch_axis,
 )
 from mmlape.models.grid import Grid, square_grid
+from mmlape.models.position import has_norms_in, joinings
 
 SIZES = ('type', 'arch', 'img_size', 'patch_size', 'in_channels', 'window_size', 'init_cfg')
 """What configurations say beside the arguments that every layout must have a place for, or refuse."""
@@ -188,7 +189,9 @@ class CheckpointAdapter:
         if name in model.pe_names and model.position.absolute.unstored:
             return not self.names.tables(weights)
         place = norm_place(name)
-        return options.allow_joining_mismatch and place is not None and not weights.has(rf'{re.escape(place)}\.')
+        if not options.allow_joining_mismatch or place is None or weights.has(rf'{re.escape(place)}\.'):
+            return False
+        return any(has_norms_in(one, self.names.norm_places(weights)) for one in joinings().values())
 
     # plain state dicts of such a model, also by torch's or MMEngine's own functions
 

@@ -53,6 +53,7 @@ __all__ = [
     'add_rows',
     'attaching',
     'build_pe_norm',
+    'has_norms_in',
     'joinings',
     'joinings_of',
     'kinds',
@@ -144,11 +145,12 @@ def joinings_of(places: NormPlaces, per_layer: bool) -> list[str]:
         for name, joining in joinings().items()
         if (joining.with_norm, joining.table_per_layer) == (normed, per_layer)
     }
-    exact = [name for name, joining in near.items() if _has_norms_in(joining, places)]
+    exact = [name for name, joining in near.items() if has_norms_in(joining, places)]
     return exact or list(near)
 
 
-def _has_norms_in(joining: Joining, places: NormPlaces) -> bool:
+def has_norms_in(joining: Joining, places: NormPlaces) -> bool:
+    """Check whether a joining has norms of the PE in exactly these places."""
     layers = tuple(joining.norms_layer(number, places.staged) for number in range(len(places.layers)))
     merging = joining.with_norm and joining.merged_by_own_norm
     return (

@@ -168,7 +168,6 @@ class Joining:
         table_per_layer: Whether each layer has a table of its own; the stream is then the tuple of those left.
         with_norm: Whether layers keep a ``pe_norm`` for the PE; ``norms_layer`` says which.
         at_input: Whether the PE is part of the tokens before the first layer.
-        travels: Whether layers receive the PE beside the tokens.
         at_last_norm: Whether the norm behind the last layer joins the PE too; the model then keeps a ``pe_norm`` of
             its own beside that norm. A model without such a norm joins the PE in its layers alone.
         merged_by_own_norm: Whether a PE that is merged between stages has a ``pe_norm`` there, where ``with_norm``.
@@ -188,7 +187,7 @@ class Joining:
 
     @property
     def travels(self) -> bool:
-        """Where the PE is ``at_input``, the tokens take it along, and nothing is left to join."""
+        """Whether layers receive the PE beside the tokens; by default, where it is not among the tokens."""
         return not self.at_input
 
     def norms_layer(self, layer: int, staged: bool) -> bool:
