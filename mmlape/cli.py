@@ -108,10 +108,8 @@ def _run(run, args: argparse.Namespace) -> int:
 
 def _check_config(args: argparse.Namespace) -> None:
     """Raise ConfigError for a config that is not there, before the stack is imported, which takes seconds."""
-    from mmlape.engine.study_file import is_study
-
     config = getattr(args, 'config', None)
-    if isinstance(config, str) and not is_study(config):
+    if isinstance(config, str) and config.endswith('.py'):
         resolve_path(config)
 
 

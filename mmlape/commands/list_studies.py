@@ -5,7 +5,9 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('pattern', metavar='PATTERN', nargs='?', default='*', help="such as 'lape-*' or 'mpvg-table1'")
+    parser.add_argument(
+        'pattern', metavar='PATTERN', nargs='?', default='*', help="such as 'lape-*' or 'mpvg-table1'; default: all"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,5 +29,7 @@ def run(args: argparse.Namespace) -> int:
         runs = f'{len(study.arms)} x {len(study.seeds) or 1}'
         rows.append((study.name, study.title, study.source, runs, study.data, processes, study.time or DASH))
     heads = ('study', 'what it compares', 'figures of', 'arms x seeds', 'data', 'processes a run', 'time')
-    console().print(console_table(text_table(heads, rows, 7)))
+    table = console_table(text_table(heads, rows, 7))
+    table.columns[0].no_wrap = True  # to be copied
+    console().print(table)
     return 0

@@ -126,8 +126,8 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         type=positive,
         const=50,
         metavar='N',
-        help='log what each layer does with the position embedding every N iterations (default 50), on four images; '
-        'see visualize-pe --balance',
+        help='log what each layer does with the position embedding every N iterations, on four images, as '
+        'visualize-pe --balance shows it; default: 50, if given',
     )
     add_trust(parser)
 

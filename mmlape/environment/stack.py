@@ -131,7 +131,7 @@ def merged(problems: list[StackProblem]) -> list[StackProblem]:
 def missing_extra(error: Exception) -> StackError | None:
     """Return the error, in one line, of an import that lacks what an extra brings; None if something else is wrong."""
     module = (getattr(error, 'name', None) or '').partition('.')[0]
-    if not module or importable(module):
+    if not module or importable(module) or not importable('torch'):
         return None
     if module in EXPERIMENTS:
         return StackError(f'this command needs {module}, which is not installed: {_pip("mmlape[experiments]")}')

@@ -73,7 +73,7 @@ def released(cfg: Config) -> tuple[dict, dict]:
 
 
 def run(name: str, words: list, options: list[str], folder) -> str:
-    return tiny.run(tiny.ROOT / 'tools' / name, *words, '--cfg-options', *options, cwd=folder)
+    return tiny.run(*tiny.MMLAPE, name, *words, '--cfg-options', *options, cwd=folder)
 
 
 @pytest.mark.parametrize('task', ['detector', 'segmentor'])
@@ -96,7 +96,7 @@ def test_the_commands_take_a_released_file(mini, tmp_path, task):
     prediction = predict(model, image)
 
     words = [config, file, '--out', 'metrics.json', '--save-pred', 'saved', '--work-dir', 'run']
-    said = run('test.py', words, options, tmp_path)
+    said = run('test', words, options, tmp_path)
     assert json.loads((tmp_path / 'metrics.json').read_text())['images'] == 2
     if detects:
         rows = json.loads((tmp_path / 'saved' / 'predictions.json').read_text())
@@ -111,7 +111,7 @@ def test_the_commands_take_a_released_file(mini, tmp_path, task):
         assert "from the names of mmcv 1.x's Mask2Former" in said
 
     words = [image, config, file, '--out', 'drawing.png', '--device', 'cpu', '--score-thr', 0.1]
-    said = run('image_demo.py', words, options, tmp_path)
+    said = run('image-demo', words, options, tmp_path)
     rows = list_prediction(prediction, model.classes, 0.1)
     assert rows and Image.open(tmp_path / 'drawing.png').size[0] >= 96
     for row in rows:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from config_helpers import DPN, ROOT, WIDTH, build, build_without_data, load, parts, short
+from mmengine import DefaultScope
 from mmengine.registry import init_default_scope
 from mmpretrain.registry import TRANSFORMS
 from mmpretrain.structures import DataSample
@@ -357,7 +358,8 @@ def test_sun397s_files_are_checked(pristine, tmp_path):
         shutil.copy(image, tmp_path / 'SUN397' / name[1:])
     cfg = load_config(path, {'data_root': f'{tmp_path}/'})
     assert cfg.model.head.num_classes == 397 and [summary.images for summary in check_data(cfg)] == [2, 2]
-    dataset = DATASETS.build(cfg.train_dataloader.dataset)
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        dataset = DATASETS.build(cfg.train_dataloader.dataset)
     assert [dataset.get_data_info(i)['gt_label'] for i in range(2)] == sorted(check_data(cfg)[0].seen)
     (tmp_path / 'SUN397' / names[1][1:]).unlink()
     with pytest.raises(
@@ -367,7 +369,7 @@ def test_sun397s_files_are_checked(pristine, tmp_path):
     (tmp_path / 'Partitions' / 'Training_01.txt').write_text('/a/abey/sun_a.jpg')
     with pytest.raises(DataError, match='line 1: "/a/abey/sun_a.jpg" is in the folder of no class'):
         check_data(cfg)
-    with pytest.raises(DataError, match=r'Data root data/SUN397/ of the train data does not exist. Sun397: unpack'):
+    with pytest.raises(DataError, match=r'Data root data/SUN397/ of the train data does not exist .*Sun397: unpack'):
         check_data(load_config(path))
 
 

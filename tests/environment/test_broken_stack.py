@@ -59,7 +59,7 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(module, tmp_path):
                     os.kill(os.getpid(), signal.SIGINT)
         sys.meta_path.insert(0, Interrupt())
         from mmlape.cli import main
-        sys.exit(main(['print-config', 'none.py']))"""
+        sys.exit(main(['print-config', 'mmlape::segmentation/segmenter_deit-mini_1xb16-250i_mini-ade.py']))"""
     env = dict(os.environ, PYTHONPATH=str(tiny.ROOT))
     done = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, 'mmlape: interrupted\n')

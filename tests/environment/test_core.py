@@ -19,9 +19,9 @@ from test_wheel import ROOT, run
 from test_wheel import wheel as wheel  # the fixture
 
 import mmlape
+from mmlape import models, projects
 from mmlape.checkpoint.converting import convert
 from mmlape.environment.packages import EXPERIMENTS, OF_OPENMMLAB
-from mmlape.models import BACKBONES
 from mmlape.models.base.backbone import BaseBackbone
 
 ARCH, SIDE = core_script.ARCH, core_script.SIDE
@@ -158,7 +158,7 @@ def test_public_names_import_torch_alone(results):
 
 
 def test_every_backbone_is_built_and_trained():
-    assert {kind for kind, _ in MODELS_BY_NAME.values()} == set(BACKBONES)
+    assert {kind for kind, _ in MODELS_BY_NAME.values()} == set(models.BACKBONES | projects.BACKBONES)
 
 
 @pytest.mark.parametrize('name', MODELS_BY_NAME)
@@ -200,6 +200,7 @@ def test_commands_say_which_extra_they_lack(plain: Path, tmp_path: Path):
 def test_what_needs_openmmlab_says_so(plain: Path, tmp_path: Path):
     code = """
 import mmlape
+from mmlape import models, projects
 from mmlape.errors import ConfigError
 for options in (dict(norm_cfg=dict(type='IN')), dict(init_cfg=dict(type='Xavier', layer='Linear'))):
     try:

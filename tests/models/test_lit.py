@@ -296,5 +296,5 @@ def test_code_of_a_text_tower_is_not_run(tmp_path, monkeypatch):
 
 def test_without_transformers_it_is_said_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, 'transformers', None)
-    with pytest.raises(ConfigError, match=r"pip install 'mmlape\[text\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'transformers<5'"):
         lit(tmp_path, text=dict(type='mmlape.TransformersText', name='bert-base-uncased'))

@@ -161,7 +161,7 @@ def test_sub_lns_initial_weights_are_scaled():
     assert all(torch.equal(scaled[name], value) for name, value in before.items())
     drawn = []
     for model in models:
-        model.init_cfg, model._is_init = dict(type='mmlape.BigVisionInit'), False
+        model.init_cfg, model.is_init = dict(type='mmlape.BigVisionInit'), False
         torch.manual_seed(2)
         model.init_weights()
         drawn.append(model.blocks[1].state_dict())

@@ -179,6 +179,7 @@ def test_the_page_for_users_lists_every_key_that_counts_or_does_not():
 
 def test_the_place_of_the_data_does_not_count_but_its_parts_do(config, tmp_path):
     moved = tiny.write_data(tmp_path / 'moved')
+    (moved / 'classes.txt').write_text('\n'.join(tiny.CLASSES))
     here, there = identity_of(config), identity_of(config, f'data_root={moved}')
     assert here['settings_sha256'] == there['settings_sha256'] and str(moved) not in json.dumps(there['settings'])
     other = identity_of(config, 'train_dataloader.dataset.data_prefix.img_path=images/validation')
