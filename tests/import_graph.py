@@ -39,6 +39,7 @@ INSIDE = {
         ('position',),
         ('layers', 'param_groups'),
         ('base',),
+        ('pos_embed',),
         ('vit', 'swin', 'classifiers'),
         ('adapter',),
         ('timm',),
