@@ -22,6 +22,7 @@ _LAZY = {
     'list_models': 'models.names',
     'load_weights': 'checkpoint',
     'param_groups': 'models.param_groups',
+    'resize_pos_embed': 'models.pos_embed',
 }
 __all__ = ['__version__', 'config_path', *_LAZY]
 

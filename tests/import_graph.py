@@ -29,6 +29,7 @@ LAYERS = (
     ('commands',),
     ('projects',),
     ('cli', '__main__'),
+    ('integrations',),  # nothing imports them
 )
 
 
@@ -39,11 +40,13 @@ INSIDE = {
         ('position',),
         ('layers', 'param_groups'),
         ('base',),
+        ('pos_embed',),
         ('vit', 'swin', 'classifiers'),
         ('adapter',),
         ('timm',),
         ('__init__',),
     ),
+    'integrations': (('pyramid',), ('transformers', 'smp', 'torchvision'), ('__init__',)),
 }
 
 
@@ -62,6 +65,10 @@ CORE: dict[str, Packages | None] = {
     'checkpoint.download': Packages(('torch',), ('huggingface_hub',)),
     'checkpoint.hub': Packages((), ('huggingface_hub',)),
     'checkpoint.reading': Packages(('torch', 'numpy'), ('safetensors', 'mmengine')),
+    'integrations': Packages(),
+    'integrations.smp': Packages(('torch', 'segmentation_models_pytorch')),
+    'integrations.torchvision': Packages(('torch', 'torchvision')),
+    'integrations.transformers': Packages(('torch', 'transformers')),
     'models': Packages(('torch', 'numpy')),
     'models.adapter.deform_attn': Packages(('torch',), ('deformops', 'mmcv')),
     'models.base.backbone': Packages(('torch',), ('mmengine',)),

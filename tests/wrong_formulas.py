@@ -625,7 +625,7 @@ BY_FILE = {
         ('Swin: windows by column', 'x.transpose(2, 3).reshape(-1, window * window, channels)',
          'x.permute(0, 1, 3, 4, 2, 5).reshape(-1, window * window, channels)'),
         ('resize: bilinear', 'mode=mode,', "mode='bilinear',"),
-        ('resize: antialiased', 'align_corners=corners)', 'align_corners=corners, antialias=True)'),
+        ('resize: antialiased', 'antialias=antialias)', 'antialias=True)'),
         ('resize: align_corners', "mode.endswith('-corners')", 'True'),
         ('resize: corners are not aligned', "mode.endswith('-corners')", 'False'),
         ('resize: rows and columns exchanged', 'reshape(1, -1, *src)', 'reshape(1, -1, *src).mT'),

@@ -16,7 +16,7 @@ Grid = tuple[int, int]
 OFFSET = 0.1
 """What DINOv2 adds to the sides of a grid before it computes the scale to it."""
 _SMOOTH = ('bilinear', 'bicubic')
-RESIZE_MODES = (*_SMOOTH, *(f'{mode}-{how}' for mode in _SMOOTH for how in ('corners', 'offset')))
+RESIZE_MODES = (*_SMOOTH, *(f'{mode}-{how}' for mode in _SMOOTH for how in ('corners', 'offset', 'antialias')))
 RESIZE_MODES += ('nearest', 'nearest-exact', 'area', 'tile')
 """Modes of ``resize_map``, and 'tile' for ``tile_map``."""
 
@@ -65,17 +65,20 @@ def pad_to_multiple(x: Tensor, size: int, center: bool = False) -> Tensor:
 
 
 def resize_map(values: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
-    """Resize (rows * columns, C) values on a grid ``src`` to a grid ``dst``, by size, without antialiasing.
+    """Resize (rows * columns, C) values on a grid ``src`` to a grid ``dst``, by size.
 
     The mode is PyTorch's; 'bilinear-corners' and 'bicubic-corners' keep the values of the corners; 'bicubic-offset'
-    is DINOv2's, which scales by (side + 0.1) / side, so that values move a little towards the first row and column.
+    is DINOv2's, which scales by (side + 0.1) / side, so that values move a little towards the first row and column;
+    'bicubic-antialias' is timm's.
     """
     image = values.t().reshape(1, -1, *src)  # (1, C, rows, columns)
     corners = None if mode in ('nearest', 'nearest-exact', 'area') else mode.endswith('-corners')
     offset = mode.endswith('-offset')
     size = dict(scale_factor=[(new + OFFSET) / old for old, new in zip(src, dst)]) if offset else dict(size=dst)
-    mode = mode.removesuffix('-corners').removesuffix('-offset')
-    return F.interpolate(image, **size, mode=mode, align_corners=corners)[0].flatten(1).t()
+    antialias = mode.endswith('-antialias')
+    mode = mode.removesuffix('-corners').removesuffix('-offset').removesuffix('-antialias')
+    resized = F.interpolate(image, **size, mode=mode, align_corners=corners, antialias=antialias)
+    return resized[0].flatten(1).t()
 
 
 def tile_map(values: Tensor, src: Grid, dst: Grid) -> Tensor:

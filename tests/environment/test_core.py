@@ -124,10 +124,11 @@ def plain(once, wheel: Path) -> Path:
 
 @pytest.fixture(scope='session')
 def beside_transformers(once, wheel: Path) -> Path:
-    """The same with transformers 5, and scikit-learn, whose digits the tutorial takes."""
+    """The same with transformers 5 and segmentation-models-pytorch, by our extras, and what tests and pages take."""
 
     def make(folder: Path) -> None:
-        environment(folder, wheel, 'transformers >=5', 'scikit-learn')
+        extras = f'mmlape[transformers,smp] @ {wheel.as_uri()}'
+        environment(folder, wheel, extras, 'accelerate', 'pytest', 'scikit-learn')
 
     return once('transformers', make) / 'venv' / 'bin' / 'python'
 

@@ -77,6 +77,11 @@ class CheckpointAdapter:
         """Return the layouts that weights can be written in."""
         return {'mmlape': Target(wrapper='state_dict'), **self.public_targets}
 
+    def table_prefix(self, kind: type, weights: Weights, grid: Grid | None) -> dict[str, int]:
+        """Return how many rows for prefix tokens each PE table of a file, of ``grid``, begins with, by its name."""
+        count = sum(name in weights.tensors for name in kind.prefix_tokens)
+        return dict.fromkeys(self.names.tables(weights), count)
+
     # describe
 
     def describe(self, kind: type, weights: Weights, path: str) -> Description:

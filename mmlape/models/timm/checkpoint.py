@@ -18,9 +18,10 @@ from mmlape.models.adapter.checkpoint import POINTS_ASSUMED, infer_options
 from mmlape.models.base.checkpoint import CheckpointAdapter, fit_pe_norms
 from mmlape.models.base.tensor_names import Description, TensorNames
 from mmlape.models.grid import Grid, square_grid
+from mmlape.models.position.base import resize_absolute
 from mmlape.models.timm.joined import table_names
 from mmlape.models.timm.pretrained import PREFIX_TOKENS
-from mmlape.models.vit.layouts import EVA, is_beit
+from mmlape.models.vit.layouts import EVA, is_beit, table_tokens
 
 VIT = 'vit.'
 TABLE = f'{VIT}pos_embed'
@@ -80,6 +81,13 @@ class TimmCheckpointAdapter(CheckpointAdapter):
         plain = weights.has(r'blocks\.0\.attn\.qkv\.') and weights.has(r'blocks\.0\.mlp\.fc1\.')
         eva = weights.has(EVA) and not is_beit(weights)
         return weights.layout == OWN.name or (weights.layout == 'timm' and (eva or not plain))
+
+    def table_prefix(self, kind: type, weights: Weights, grid: Grid | None) -> dict[str, int]:
+        """Return how many rows for prefix tokens each PE table of a file begins with."""
+        start = VIT if weights.has(VIT) else ''
+        vit = replace(weights, tensors=weights.below(start))
+        count = sum(table_tokens(vit, grid).values())
+        return {start + name: count for name in self.names.tables(vit)}
 
     def infer(self, kind: type, weights: Weights) -> Description:
         """Infer the width and the recorded model; the name is the user's to know where none is recorded."""
@@ -295,9 +303,5 @@ def _changes(weights: Weights) -> dict[str, str]:
 
 
 def resample_table(table: Tensor, src: Grid, dst: Grid, prefix: int) -> Tensor:
-    """Resize a table (1, prefix + N, D) as timm does: bicubic, antialiased."""
-    from timm.layers import resample_abs_pos_embed
-
-    if src == dst:
-        return table
-    return resample_abs_pos_embed(table, list(dst), list(src), num_prefix_tokens=prefix)
+    """Resize a table (1, prefix + N, D) as timm does: bicubic, antialiased, in float32."""
+    return resize_absolute(table.float(), src, dst, prefix, 'bicubic-antialias').to(table.dtype)

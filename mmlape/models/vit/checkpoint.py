@@ -92,6 +92,10 @@ class ViTCheckpointAdapter(CheckpointAdapter):
         other = is_adapter(weights) or is_pyramid(weights) or weights.layout == DINOV2_GIANT
         return not other and stored in (kind.prefix_tokens, ())
 
+    def table_prefix(self, kind: type, weights: Weights, grid: Grid | None) -> dict[str, int]:
+        """Return how many rows for prefix tokens each PE table of a file begins with."""
+        return dict.fromkeys(NAMES.tables(weights), sum(table_tokens(weights, grid).values()))
+
     # describe
 
     def infer_position(self, weights: Weights) -> InferredPosition:

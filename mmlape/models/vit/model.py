@@ -103,8 +103,8 @@ class VisionTransformer(IsotropicBackbone):
         ffn_type: 'mlp', or 'swiglu', DINOv2 giant's gated FFN.
         patch_padding: Where images are padded to complete patches: at the 'end', or on all sides, 'center'.
         interpolate_mode: Of PE resizing, as in ``torch.nn.functional.interpolate``; 'bilinear-corners', with the
-            corners aligned, is big_vision's; 'bicubic-offset' is that of DINOv2 without registers; 'tile' repeats the
-            PE, for windows as large as the grid that it was trained on (arXiv 2311.05613).
+            corners aligned, is big_vision's; 'bicubic-offset' is that of DINOv2 without registers, 'bicubic-antialias'
+            timm's; 'tile' repeats the PE, for windows as large as the grid that it was trained on (arXiv 2311.05613).
         with_cp: Recompute activations in the backward pass to save memory.
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k layers too.
         init_cfg: ``dict(type='Pretrained', checkpoint=FILE)`` loads through ``mmlape.checkpoint.load_backbone``;

@@ -1,0 +1,152 @@
+"""`mmlape.resize_pos_embed`: the table of any file on another grid, under the file's own names."""
+
+import random
+
+import pytest
+import timm
+import torch
+from checkpoint_helpers import save
+from model_helpers import ARCH, randomise, vit
+from timm.layers import resample_abs_pos_embed
+
+import mmlape
+from mmlape.checkpoint import read_checkpoint, state_dict_of
+from mmlape.checkpoint.converting import convert
+from mmlape.errors import CheckpointError, ConfigError
+from mmlape.models import TimmViT, ViTAdapter
+
+SIDE, PATCH = 32, 8
+TINY = dict(embed_dim=48, depth=1, num_heads=4)
+TIMM = {
+    'vit_tiny_patch16_224': {},
+    'deit_tiny_distilled_patch16_224': {},
+    'deit3_small_patch16_224': {},
+    'vit_small_patch14_reg4_dinov2': dict(img_size=224),
+    'vit_base_patch16_clip_224': {},
+    'vit_base_patch16_siglip_224': {},
+    'eva02_tiny_patch14_224': {},
+}
+
+
+@pytest.mark.parametrize('name', TIMM)
+def test_files_of_timm_become_what_timm_makes_of_them(name):
+    model = timm.create_model(name, **TINY, **TIMM[name])
+    stored = model.state_dict()
+    prefix = 0 if model.no_embed_class else model.num_prefix_tokens
+    for seed in range(4):
+        grid = tuple(random.Random(seed).choices(range(1, 30), k=2))
+        out = mmlape.resize_pos_embed(stored, grid, mode='bicubic-antialias')
+        expected = resample_abs_pos_embed(stored['pos_embed'], list(grid), num_prefix_tokens=prefix)
+        assert list(out) == list(stored)
+        torch.testing.assert_close(out['pos_embed'], expected, rtol=0, atol=1e-6)
+        assert all(out[key] is stored[key] for key in stored if key != 'pos_embed')
+    resized = timm.create_model(name, **TINY, img_size=(7 * 16, 9 * 16), patch_size=16)
+    out = mmlape.resize_pos_embed(stored, (7, 9))
+    assert out['pos_embed'].shape == resized.pos_embed.shape
+
+
+LAYOUTS = {
+    'mmlape': dict(pe_joining='unshared'),
+    'classifier': {},
+    'timm': {},
+    'lape': dict(pe_joining='lape'),
+    'big_vision': dict(act_cfg=dict(type='GELU', approximate='tanh')),
+    'open_clip': dict(patch_norm='post-posemb', norm_cfg=dict(type='LN', eps=1e-5)),
+}
+
+
+def written(folder, layout: str) -> tuple[str, dict]:
+    """A file of a layout, and the arguments of the model that it is of."""
+    options = dict(LAYOUTS[layout], img_size=SIDE, patch_size=PATCH)
+    options['arch'] = dict(ARCH, embed_dims=64, num_heads=1) if layout == 'big_vision' else ARCH
+    model = randomise(mmlape.VisionTransformer(**options))
+    if layout == 'open_clip':
+        torch.nn.init.zeros_(model.patch_embed.proj.bias)  # its stem has none
+    source, target = save(folder / 'ours.pth', model.state_dict(), 'state_dict'), folder / 'theirs.pth'
+    convert(source, target, layout)
+    return str(target), options
+
+
+def test_state_dicts_of_this_package_bring_their_grid_along():
+    model = vit(img_size=(24, 48))
+    same = mmlape.resize_pos_embed(model.state_dict(), (3, 6))
+    assert torch.equal(same['pos_embed'], model.pos_embed)
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_a_resized_file_loads_as_the_loader_would_have_resized_it(layout, tmp_path):
+    file, options = written(tmp_path, layout)
+    content = read_checkpoint(file)
+    stored = state_dict_of(content, file)
+    for grid in ((3, 7), (6, 6)):
+        out = mmlape.resize_pos_embed(content, grid)
+        options['img_size'] = tuple(side * PATCH for side in grid)
+        ours, loaders = (mmlape.VisionTransformer(**options) for _ in range(2))
+        mmlape.load_weights(ours, save(tmp_path / 'resized.pth', out), grid=grid)
+        mmlape.load_weights(loaders, file)
+        torch.testing.assert_close(ours.state_dict(), loaders.state_dict(), rtol=0, atol=0)
+        changed = {key for key in stored if out[key] is not stored[key]}
+        assert changed and {stored[key].ndim for key in changed} == {out[key].ndim for key in changed}
+        back = mmlape.resize_pos_embed(out, grid, source=grid)
+        assert all(torch.equal(back[key], out[key]) for key in out)
+
+
+def test_the_same_grid_is_the_identity(tmp_path):
+    for layout in LAYOUTS:
+        folder = tmp_path / layout
+        folder.mkdir()
+        content = read_checkpoint(written(folder, layout)[0])
+        same = mmlape.resize_pos_embed(content, SIDE // PATCH)
+        assert all(torch.equal(same[key], value) for key, value in state_dict_of(content, '').items())
+
+
+def test_adapters_and_half_precision(tmp_path):
+    options = dict(arch=ARCH, conv_inplane=8)
+    models = [ViTAdapter(**options, img_size=SIDE * 2)]
+    models.append(TimmViT('vit_tiny_patch16_224', img_size=64, model_args=TINY))
+    for model in models:
+        stored = {key: value.half() for key, value in model.state_dict().items()}
+        out = mmlape.resize_pos_embed(stored, (2, 5))
+        (name,) = (key for key in stored if key.endswith('pos_embed'))
+        assert out[name].dtype == torch.float16 and out[name].shape[1] == 1 + 10
+        assert torch.equal(out[name][:, 0], stored[name][:, 0])
+
+
+def test_decoders_of_a_pretraining_and_registers_without_rows_stay():
+    stored = vit(img_size=SIDE).state_dict()
+    dims = stored['pos_embed'].shape[-1]
+    extra = dict(
+        decoder_pos_embed=torch.randn(1, 17, 8),
+        mask_token=torch.zeros(1, 1, dims),
+        register_tokens=torch.randn(1, 4, dims),
+    )
+    out = mmlape.resize_pos_embed({**stored, **extra}, (5, 3))
+    assert all(out[name] is value for name, value in extra.items())
+    assert out['pos_embed'].shape == (1, 16, dims)
+
+
+def test_wrong_input_is_one_line():
+    stored = dict(vit(img_size=SIDE).state_dict())
+    rectangle = mmlape.resize_pos_embed(stored, (3, 6))
+    for grid, more, message in (
+        (0, {}, r'grid=0 is no grid: give \(rows, columns\)'),
+        ((4, 4, 4), {}, 'is no grid'),
+        (7.0, {}, 'is no grid'),
+        ((3, 4), dict(mode='linear'), "unknown mode='linear'; choose one of: bilinear, bicubic"),
+        ((3, 4), dict(source='4x4'), "source='4x4' is no grid"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            mmlape.resize_pos_embed(stored, grid, **more)
+    biased = vit(img_size=SIDE, pe_type=['learnable', 'rpe'], pe_joining='lape').state_dict()
+    bare = timm.create_model('vit_small_patch16_dinov3', **TINY).state_dict()
+    for given, more, message in (
+        (rectangle, {}, r'pos_embed has 18 rows for patches, which is no square grid; pass source=\(rows, columns\)'),
+        (stored, dict(source=(3, 5)), 'pos_embed has 17 rows, not those of 1 prefix tokens and of the 3x5 grid'),
+        (biased, {}, r'inside attention \(rpe\), .* mmlape.load_weights resizes all of the file'),
+        (bare, {}, 'has no table of an absolute PE to resize'),
+        ({'fc.weight': torch.zeros(2, 2)}, {}, 'matches no known layout'),
+        ({}, {}, 'no tensors in it'),
+    ):
+        with pytest.raises(CheckpointError, match=message) as error:
+            mmlape.resize_pos_embed(given, (4, 6), **more)
+        assert len(str(error.value).splitlines()) == 1

@@ -1,0 +1,44 @@
+"""The modules of `mmlape.integrations`, each in an environment with its library and without OpenMMLab."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from test_core import beside_transformers as beside_transformers
+from test_core import inside
+from test_core import plain as plain
+from test_wheel import ROOT
+from test_wheel import wheel as wheel
+
+CHECKS = ROOT / 'tests' / 'integrations'
+LIBRARIES = {'transformers': 'transformers', 'smp': 'smp', 'torchvision': None}
+"""The modules, with the extras that their messages name."""
+
+
+def check(python: Path, name: str, folder: Path) -> subprocess.CompletedProcess:
+    options = ('-q', '-x', '-p', 'no:cacheprovider', '--noconftest', '-c', '/dev/null', '--rootdir', folder)
+    return inside(python, '-m', 'pytest', *options, CHECKS / f'check_{name}.py', cwd=folder)
+
+
+@pytest.mark.parametrize('name', LIBRARIES)
+def test_library(beside_transformers: Path, tmp_path: Path, name: str):
+    done = check(beside_transformers, name, tmp_path)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+def test_there_is_a_check_for_every_module():
+    modules = {path.stem for path in (ROOT / 'mmlape' / 'integrations').glob('[!_]*.py')} - {'pyramid'}
+    assert modules == set(LIBRARIES) == {path.stem.removeprefix('check_') for path in CHECKS.glob('check_*.py')}
+
+
+@pytest.mark.parametrize('name', ['transformers', 'smp'])
+def test_a_missing_library_is_one_line(plain: Path, tmp_path: Path, name: str):
+    code = f"""
+from mmlape.errors import StackError
+try:
+    import mmlape.integrations.{name}
+except StackError as error:
+    print(error)
+"""
+    done = inside(plain, '-c', code, cwd=tmp_path)
+    assert done.stdout.count('\n') == 1 and f"pip install 'mmlape[{LIBRARIES[name]}]'" in done.stdout, done.stderr

@@ -1,0 +1,91 @@
+"""Run in an environment with segmentation-models-pytorch by `tests/environment/test_integrations.py`.
+
+The contract of an encoder is what that library's own tests ask of each: features by depth, their strides and channels.
+"""
+
+import pytest
+import segmentation_models_pytorch as smp
+import torch
+from segmentation_models_pytorch.encoders import get_encoder
+
+import mmlape
+import mmlape.integrations.smp as ours
+from mmlape.errors import ConfigError
+
+ADAPTER = dict(conv_inplane=8, deform_num_heads=2)
+ARCH = dict(embed_dims=32, num_layers=4, num_heads=2, feedforward_channels=64)
+DINO = dict(embed_dim=32, depth=4, num_heads=2)
+ENCODERS = {
+    'tiny-lape': ('ViTAdapter', dict(ADAPTER, arch=ARCH, img_size=64, pe_joining='lape')),
+    'tiny-dinov3': (
+        'TimmViTAdapter',
+        dict(ADAPTER, vit=dict(model_name='vit_small_patch16_dinov3', model_args=DINO, frozen=True), mode='read-only'),
+    ),
+}
+for encoder, given in ENCODERS.items():
+    ours.register(encoder, *given)
+DECODERS = ('FPN', 'UPerNet', 'Segformer', 'Unet')
+
+
+@pytest.mark.parametrize('name', ENCODERS)
+@pytest.mark.parametrize('depth', range(1, 6))
+@pytest.mark.parametrize('channels', [1, 3, 4])
+def test_contract_of_an_encoder(name, depth, channels):
+    encoder = get_encoder(name, in_channels=channels, depth=depth, weights=None).eval()
+    images = torch.randn(2, channels, 64, 96)
+    with torch.no_grad():
+        features = encoder(images)
+    assert len(features) == len(encoder.out_channels) == depth + 1
+    assert encoder.output_stride == 2**depth
+    for level, (feature, count) in enumerate(zip(features, encoder.out_channels)):
+        assert feature.shape == (2, count, 64 // 2**level, 96 // 2**level)
+    assert torch.equal(features[0], images)
+
+
+@pytest.mark.parametrize('decoder', DECODERS)
+@pytest.mark.parametrize('name', ENCODERS)
+def test_train_two_steps_save_and_load(decoder, name, tmp_path):
+    torch.manual_seed(1)
+    model, other = (getattr(smp, decoder)(name, encoder_weights=None, classes=3) for _ in range(2))
+    images, labels = torch.randn(2, 3, 64, 96), torch.randint(3, (2, 64, 96))
+    trained = [p for p in model.parameters() if p.requires_grad]
+    vit = {key: value.clone() for key, value in model.named_parameters() if not value.requires_grad}
+    assert bool(vit) == (name == 'tiny-dinov3')
+    optimizer = torch.optim.AdamW(trained, lr=1e-3)
+    for _ in range(2):
+        torch.nn.functional.cross_entropy(model.train()(images), labels).backward()
+        grads = [p.grad for p in trained]
+        assert all(grad is not None for grad in grads)
+        optimizer.step()
+        optimizer.zero_grad()
+    assert all(torch.equal(model.get_parameter(key), value) for key, value in vit.items())
+    torch.save(model.state_dict(), tmp_path / 'model.pth')
+    other.load_state_dict(torch.load(tmp_path / 'model.pth'))
+    with torch.no_grad():
+        out = model.eval()(images)
+        torch.testing.assert_close(other.eval()(images), out)
+    assert out.shape == (2, 3, 64, 96)
+
+
+def test_maps_are_the_backbones_own():
+    encoder = get_encoder('tiny-lape', weights=None).eval()
+    images = torch.randn(1, 3, 70, 93)
+    torch.testing.assert_close(encoder(images)[2:], list(encoder.backbone(images)))
+
+
+def test_named_adapters_are_encoders():
+    names = mmlape.list_models('*-adapter*')
+    assert names and {f'mmlape-{name}' for name in names} <= set(smp.encoders.get_encoder_names())
+    model = get_encoder('mmlape-deit-tiny-adapter-lape', weights=None)
+    assert model.out_channels == [3, 0, 192, 192, 192, 192]
+
+
+def test_wrong_input_is_one_line():
+    for options, message in (
+        (dict(output_stride=16), 'encoder_output_stride=16: an adapter has maps at .*; set it to 32'),
+        (dict(depth=0), 'encoder_depth=0: choose from 1 to 5'),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=message):
+            get_encoder('tiny-lape', weights=None, **options)
+    with pytest.raises(KeyError, match='Wrong pretrained weights'):
+        get_encoder('tiny-lape', weights='imagenet')
