@@ -10,6 +10,7 @@ import mmlape.models.position.beit
 import mmlape.models.position.conditional
 import mmlape.models.position.earlier
 import mmlape.models.position.irpe
+import mmlape.models.position.lookhere
 import mmlape.models.position.relative_bias
 import mmlape.models.position.rotary  # noqa: F401  (these register kinds)
 from mmlape.errors import ConfigError, require_choice

@@ -25,6 +25,7 @@ class AttentionSlot(NamedTuple):
     normed: bool = False  # whether the joining asks for the normed form
     interpolate_mode: str = 'bicubic'  # how tables are resized to other grids
     window: bool = False  # whether the grid is that of a window, whatever the size of the image
+    num_layers: int = 1  # layers of the model
 
     def require_resize(self, name: str) -> None:
         """Raise ConfigError if an encoding's tables of offsets cannot be resized to the grid of another image."""
