@@ -13,7 +13,7 @@ from mmlape.engine.pulled import TEXTS, iter_texts, shared_parts
 from mmlape.engine.study_file import read_study
 from mmlape.files import atomic_path
 from mmlape.mim import mim_root
-from mmlape.models import adapter, ceit, compact, grid, swin, t2t, timm, vit  # noqa: F401, registers all
+from mmlape.models import adapter, grid, swin, timm, vit  # noqa: F401, registers all
 from mmlape.models.base.isotropic import OUT_TYPES
 from mmlape.models.layers.attention import QKV_BIASES, WINDOW_PADDINGS
 from mmlape.models.layers.norm_placement import METHODS, ON, PLACES
@@ -22,6 +22,7 @@ from mmlape.models.layers.transformer_layer import FFN_TYPES
 from mmlape.models.position.irpe import INDEXES, MODES, READINGS
 from mmlape.models.position.irpe import METHODS as IRPE_METHODS
 from mmlape.models.position.joining import PE_NORMS
+from mmlape.models.position.lookhere import VIEWS
 from mmlape.models.position.rotary import COORDINATES, PAIRS
 from mmlape.models.swin.model import ARCHS as SWIN
 from mmlape.models.swin.model import HIERARCHIES
@@ -70,6 +71,7 @@ NAMES = {
     'pe_type.mode': MODES,
     'pe_type.coordinates': COORDINATES,
     'pe_type.pairs': PAIRS,
+    'pe_type.view': VIEWS,
     'pipeline.type': ('mmlape.LoadImageFromFile', 'mmlape.LoadSegAnnotations'),  # of `guard_loading`
 }
 """Names that constructors know, whether or not a config has them."""

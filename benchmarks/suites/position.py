@@ -1,4 +1,4 @@
-"""Encodings inside attention beside the ViT without them, and our iRPE beside the public one, at 224."""
+"""Encodings inside attention beside the ViT without them or Swin's bias, and iRPE beside the public one, at 224."""
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ KINDS = {
     'iRPE bias': dict(type='irpe', mode='bias'),
     'rotary': 'rope',
 }
+BIASES = {'LookHere': 'lookhere'}
 
 
 def with_encoding(settings: Settings, size: int, *kinds: str | dict) -> nn.Module:
@@ -34,6 +35,13 @@ def comparisons(settings: Settings) -> list[Comparison]:
             name: lambda size, kind=kind: with_encoding(settings, size, kind),
         }
         models = Models(f'{settings.arch}: {name} against without', sides, memory=True)
+        found += models.comparisons('position', settings, SIZES)
+    for name, kind in BIASES.items():
+        sides = {
+            'relative bias': lambda size: with_encoding(settings, size, 'rpe'),
+            name: lambda size, kind=kind: with_encoding(settings, size, kind),
+        }
+        models = Models(f'{settings.arch}: {name} against the relative bias', sides, memory=True)
         found += models.comparisons('position', settings, SIZES)
     for on in ('k', 'v', 'qkv') if 'irpe' in settings.checkouts else ():
         found += _against_public(settings, on).comparisons('position', settings, SIZES)

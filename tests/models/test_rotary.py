@@ -58,6 +58,59 @@ def test_axial_is_timms(name, grid):
         torch.testing.assert_close(mine, apply_rot_embed_cat(x, table, half=half), atol=5e-6, rtol=0)
 
 
+DINOV3 = dict(type='rope', coordinates='normalised', pairs='half')
+MOVES = {
+    'none': {}, 'shift': dict(shift=0.3), 'jitter': dict(jitter=1.4), 'rescale': dict(rescale=2),
+    'all': dict(shift=0.3, jitter=1.4, rescale=2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('grid', GRIDS, ids=str)
+@pytest.mark.parametrize('name', MOVES)
+def test_moved_coordinates_are_timms(name, grid, monkeypatch):
+    """In training, with the same drawn numbers: two for the shift, two for the jitter, one for the scale."""
+    shares = dict(shift=[0.1, 0.7], jitter=[0.9, 0.2], rescale=[0.4])
+    given, unused = MOVES[name], [torch.tensor([0.5])]
+    draws = [torch.tensor(value) for key, value in shares.items() if key in given] or unused
+
+    def draw(tensor, low, high):
+        share = torch.cat([torch.tensor(value) for value in shares.values()]) if len(tensor) == 5 else draws.pop(0)
+        return tensor.copy_(low + (high - low) * share)
+
+    q, k = torch.randn(2, 2, HEADS, grid[0] * grid[1], DIMS)
+    kind = AxialRotary(coordinates='normalised', pairs='half', **given)
+    attn = attached(kind, grid).train()
+    monkeypatch.setattr(torch.Tensor, 'uniform_', draw)
+    ours = kind.rotate(attn, q, k, grid)
+    theirs = RotaryEmbeddingDinoV3(DIMS, **{f'{key}_coords': value for key, value in given.items()}).train()
+    table = theirs.get_embed(list(grid))
+    assert not draws or draws is unused
+    for mine, x in zip(ours, (q, k)):
+        torch.testing.assert_close(mine, apply_rot_embed_cat(x, table, half=True), atol=2e-5, rtol=0)
+
+
+def test_coordinates_move_in_training_only_and_by_the_seed():
+    """Each layer draws numbers of its own, also where its activations are recomputed; files record none of it."""
+    common = dict(arch=ARCH, img_size=16, patch_size=4)
+    still = VisionTransformer(**common, pe_type=DINOV3)
+    models = [VisionTransformer(**common, pe_type=dict(DINOV3, **MOVES['all']), with_cp=cp) for cp in (False, True)]
+    images, gradients = torch.randn(2, 3, 16, 28), []
+    for model in models:
+        model.load_state_dict(still.state_dict())
+        assert torch.equal(model.eval()(images)[0], still.eval()(images)[0])
+        assert model.position.options() == still.position.options()
+        torch.manual_seed(3)
+        out = model.train()(images)[0]
+        assert not torch.allclose(out, still.train()(images)[0], atol=1e-4)
+        out.square().sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert all(torch.equal(plain, recomputed) for plain, recomputed in zip(*gradients))
+    first, second = (layer.attn for layer in models[0].blocks)
+    q = torch.randn(1, HEADS, 5, DIMS)
+    turned = [attn.encodings[0].rotate(attn, q, q, (2, 2))[0] for attn in (first, first, second)]
+    assert not torch.allclose(turned[0], turned[1]) and not torch.allclose(turned[1], turned[2])
+
+
 @pytest.mark.parametrize('grid', GRIDS, ids=str)
 def test_mixed_is_timms(grid):
     kind, theirs = MixedRotary(), RotaryEmbeddingMixed(HEADS * DIMS, 2, HEADS)
@@ -144,6 +197,10 @@ def test_windows():
         (dict(type='rope', coordinates='pixels'), "unknown coordinates='pixels'; choose one of: index, normalised"),
         (dict(type='rope', pairs='odd'), "unknown pairs='odd'; choose one of: interleaved, half"),
         (dict(type='rope', coordinates='normalised', reference=(16, 16)), 'reference scales indices'),
+        (dict(type='rope', rescale=2), "shift, jitter, rescale need coordinates='normalised'"),
+        (dict(DINOV3, jitter=0.5), r'rope: jitter=0.5 must be 1 \(none\) or more'),
+        (dict(DINOV3, rescale=math.inf), r'rope: rescale=inf must be 1 \(none\) or more'),
+        (dict(DINOV3, shift=-0.1), r'rope: shift=-0.1 must be 0 \(none\) or more'),
         (dict(type='alibi2d', slope=0), 'slope=0 must be positive'),
     ],
 )

@@ -114,6 +114,7 @@ class IsotropicBackbone(BaseBackbone):
             normed=self.position.normed,
             interpolate_mode=self.interpolate_mode,
             window=window is not None,
+            num_layers=self.arch['num_layers'],
         )
 
     # running

@@ -10,6 +10,7 @@ import mmlape.models.position.beit
 import mmlape.models.position.conditional
 import mmlape.models.position.earlier
 import mmlape.models.position.irpe
+import mmlape.models.position.lookhere
 import mmlape.models.position.relative_bias
 import mmlape.models.position.rotary  # noqa: F401  (these register kinds)
 from mmlape.errors import ConfigError, require_choice
@@ -35,8 +36,6 @@ from mmlape.models.position.joining import (
 
 PositionType = str | dict | Sequence[str | dict]
 """A name, a dict with ``type`` and arguments, or a list of those: at most one absolute kind, any others."""
-INITIAL = ('std',)
-"""Arguments of initial values, which are no property of trained weights."""
 
 __all__ = [
     'PE_NORMS',
@@ -74,7 +73,7 @@ class Position:
     normed: bool = False  # whether the kinds inside attention are in their normed form
     # arguments of the kinds between layers, of which each layer before one builds its own
     between: tuple[dict, ...] = ()
-    given: tuple[dict, ...] = ()  # arguments of all kinds, without ``INITIAL``
+    given: tuple[dict, ...] = ()  # arguments of all kinds, without ``training_arguments``
     staged: bool = False  # whether the grid changes between layers
 
     def pe_norm_of(self, layer: int) -> str | None:
@@ -194,7 +193,10 @@ def resolve_position(pe_type: PositionType, pe_joining: str, pe_norm: str, stage
         )
     normed_inside = table is None and pe_joining != 'default'
     pe_norm = pe_norm if with_norm else None
-    given = tuple({key: value for key, value in cfg.items() if key not in INITIAL} for cfg in given)
+    given = tuple(
+        {key: value for key, value in cfg.items() if key not in kind.training_arguments}
+        for cfg, kind in zip(given, built)
+    )
     own = tuple(cfg for cfg, _ in inside)
     return Position(table, own, joining, pe_norm, normed_inside, between, given, staged)
 

@@ -25,6 +25,7 @@ class AttentionSlot(NamedTuple):
     normed: bool = False  # whether the joining asks for the normed form
     interpolate_mode: str = 'bicubic'  # how tables are resized to other grids
     window: bool = False  # whether the grid is that of a window, whatever the size of the image
+    num_layers: int = 1  # layers of the model
 
     def require_resize(self, name: str) -> None:
         """Raise ConfigError if an encoding's tables of offsets cannot be resized to the grid of another image."""
@@ -50,6 +51,8 @@ class AbsolutePosition(ABC):
     """Whether public files lack the table, which follows from its formula."""
     std = 0.02
     """Standard deviation of random initial values; a backbone may set another where the user has not."""
+    training_arguments: tuple[str, ...] = ('std',)
+    """Arguments that trained weights do not depend on; files do not record them."""
 
     @abstractmethod
     def table(self, grid: Grid, embed_dims: int, num_prefix: int) -> Tensor:
@@ -90,6 +93,8 @@ class AttentionPosition:
     """Whether its parameters are made for one grid."""
     reads_weights = False
     """Whether ``values`` is used; attention then computes its weights explicitly."""
+    training_arguments: tuple[str, ...] = ()
+    """Arguments that trained weights do not depend on; files do not record them."""
 
     def attach(self, attn: nn.Module, slot: AttentionSlot) -> None:
         """Keep the slot; register parameters and buffers on ``attn``, which has ``num_heads`` and ``head_dims``."""
@@ -162,6 +167,8 @@ class LayerPosition(ABC):
     """How messages call this contract."""
     after: Sequence[int] = (0,)
     """Layers that it follows, counted from 0."""
+    training_arguments: tuple[str, ...] = ()
+    """Arguments that trained weights do not depend on; files do not record them."""
 
     @abstractmethod
     def attach(self, layer: nn.Module, embed_dims: int) -> None:

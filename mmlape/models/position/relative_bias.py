@@ -13,7 +13,7 @@ from torch.nn.init import trunc_normal_
 
 from mmlape.errors import ConfigError
 from mmlape.kinds import POSITION_ENCODINGS
-from mmlape.models.grid import Grid, resize_map, square_grid
+from mmlape.models.grid import Grid, cached_tensor, resize_map, square_grid
 from mmlape.models.position.base import AttentionPosition, AttentionSlot
 
 TABLE, INDEX = 'relative_position_bias_table', 'relative_position_index'
@@ -27,6 +27,23 @@ def offset_index(grid: Grid, device: torch.device | None = None) -> Tensor:
     cells = torch.cartesian_prod(rows, columns)  # (N, 2)
     offset = cells[:, None] - cells[None] + cells[-1]  # (N, N, 2), from 0
     return offset[..., 0] * (2 * grid[1] - 1) + offset[..., 1]
+
+
+def offsets(grid: Grid, device: torch.device | None = None) -> Tensor:
+    """Return the offset, query - key, of every table row, (rows of the table, 2), in float32."""
+    sides = (torch.arange(1 - side, side, dtype=torch.float32, device=device) for side in grid)
+    return torch.cartesian_prod(*sides)
+
+
+@cached_tensor(maxsize=4)
+def _flat_index(grid: Grid, device: torch.device | None) -> Tensor:
+    return offset_index(grid, device).flatten()
+
+
+def of_offsets(table: Tensor, grid: Grid) -> Tensor:
+    """Spread the values (heads, rows of the table) of ``offsets`` over the pairs of patches, (heads, N, N)."""
+    cells = grid[0] * grid[1]
+    return table.index_select(1, _flat_index(tuple(grid), table.device)).view(-1, cells, cells)
 
 
 def has_class_entries(table: Tensor) -> bool:

@@ -7,10 +7,15 @@ With (x_2m, x_2m+1) a pair, y the row and x the column of a patch, and heads of 
 
 A pair (a, b) turns to (a cos - b sin, b cos + a sin). A dot product of a turned query and a turned key depends on the
 offset of their patches only.
+
+In training, DINOv3 moves normalised coordinates p by numbers that each layer draws anew, for all images of a batch,
+
+    p <- (p + s) j r,   s uniform within +-shift and log j within +-log(jitter) an axis, log r within +-log(rescale)
 """
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -91,21 +96,37 @@ class _Axial(NamedTuple):
     coordinates: str
     reference: Grid | None
 
-    def angles(self, head_dims: int, grid: Grid, device: torch.device) -> Tensor:
-        """Return the angles, (1, N, d / 2)."""
+    def angles(self, head_dims: int, grid: Grid, device: torch.device, move: Callable | None = None) -> Tensor:
+        """Return the angles, (1, N, d / 2); ``move`` changes an axis' coordinates from -1 to 1, by its number."""
         quarter = head_dims // 4
         frequency = self.theta ** -(torch.arange(quarter, dtype=torch.float64, device=device) / quarter)
         axes = []
         for axis, side in enumerate(grid):
             index = torch.arange(side, dtype=torch.float64, device=device)
             if self.coordinates == 'normalised':
-                index = ((2 * index + 1) / side - 1) * 2 * math.pi
+                index = (2 * index + 1) / side - 1
+                index = (index if move is None else move(index, axis)) * 2 * math.pi
             elif self.reference:
                 index = index * self.reference[axis] / side
             axes.append(index[:, None] * frequency)  # (side, d / 4)
         rows, columns = axes
         cells = (rows[:, None].expand(-1, grid[1], -1), columns[None].expand(grid[0], -1, -1))
         return torch.cat(cells, dim=-1).flatten(0, 1)[None]
+
+
+class _Augmentation(NamedTuple):
+    """How far coordinates are moved in training; see ``AxialRotary``."""
+
+    shift: float = 0.0
+    jitter: float = 1.0
+    rescale: float = 1.0
+
+    def draw(self, device: torch.device) -> Callable[[Tensor, int], Tensor]:
+        """Draw how the coordinates of both axes move."""
+        drawn = torch.empty(5, dtype=torch.float64, device=device).uniform_(-1, 1)
+        shift = self.shift * drawn[:2]
+        factor = (math.log(self.jitter) * drawn[2:4] + math.log(self.rescale) * drawn[4]).exp()
+        return lambda coordinates, axis: (coordinates + shift[axis]) * factor[axis]
 
 
 @cached_tensor(maxsize=8)
@@ -121,7 +142,8 @@ class AxialRotary(Rotary):
     """Fixed angles; half of the pairs turn with the row, half with the column.
 
     EVA-02 is ``dict(type='rope', theta=10000, reference=(16, 16))``, DINOv3 ``dict(type='rope',
-    coordinates='normalised', pairs='half')``.
+    coordinates='normalised', pairs='half')``, which it trains with ``rescale=2``. Nothing is interpolated: a larger
+    grid has further indices, or normalised coordinates that lie closer together.
 
     Args:
         theta: Base of the frequencies.
@@ -129,12 +151,16 @@ class AxialRotary(Rotary):
             side of the grid, times 2 pi.
         reference: Grid that indices are scaled to, (rows, columns); None leaves them as they are.
         pairs: Which channels form a pair: 'interleaved' neighbours, or channel m and channel m + d / 2 ('half').
+        shift: Largest shift of normalised coordinates in training, 0 for none.
+        jitter: Largest factor of each axis in training, and of its inverse; 1 for none.
+        rescale: The same for both axes together.
 
     Raises:
-        ConfigError: For unknown names, or a reference beside normalised coordinates.
+        ConfigError: For unknown names, a reference beside normalised coordinates, or numbers out of range.
     """
 
     paper_name = 'RoPE'
+    training_arguments = _Augmentation._fields
 
     def __init__(
         self,
@@ -142,22 +168,39 @@ class AxialRotary(Rotary):
         coordinates: str = 'index',
         reference: Grid | None = None,
         pairs: str = 'interleaved',
+        shift: float = 0.0,
+        jitter: float = 1.0,
+        rescale: float = 1.0,
     ):
         require_choice('coordinates', coordinates, COORDINATES, 'rope: ')
         require_choice('pairs', pairs, PAIRS, 'rope: ')
         if reference and coordinates == 'normalised':
             raise ConfigError("rope: reference scales indices; leave it out with coordinates='normalised'")
         self.coordinates = _Axial(float(theta), coordinates, tuple(reference) if reference else None)
+        self.augmentation = _Augmentation(shift, jitter, rescale)
+        for (name, value), least in zip(self.augmentation._asdict().items(), _Augmentation()):
+            if not least <= value < math.inf:
+                raise ConfigError(f'rope: {name}={value} must be {least:g} (none) or more')
+        if self.augmentation != _Augmentation() and coordinates != 'normalised':
+            names = ', '.join(_Augmentation._fields)
+            raise ConfigError(f"rope: {names} need coordinates='normalised'; set it, or leave them out")
         self.pairs = pairs
         # a window's own grid would scale the coordinates
         self.windows = coordinates == 'index' and reference is None
 
+    def augments(self, attn: nn.Module) -> bool:
+        """Check whether coordinates are moved, anew each time."""
+        return attn.training and self.augmentation != _Augmentation()
+
     def angles(self, attn: nn.Module, grid: Grid, device: torch.device) -> Tensor:
         """Return the angles, (1, N, d / 2)."""
-        return self.coordinates.angles(attn.head_dims, grid, device)
+        move = self.augmentation.draw(device) if self.augments(attn) else None
+        return self.coordinates.angles(attn.head_dims, grid, device, move)
 
     def rotation(self, attn: nn.Module, grid: Grid, device: torch.device, dtype: torch.dtype) -> Tensor:
         """Return what ``turn`` takes for all tokens, which no parameter changes."""
+        if self.augments(attn):
+            return super().rotation(attn, grid, device, dtype)
         own = (attn.head_dims, tuple(grid), self.slot.num_prefix)
         return _axial_rotation(self.coordinates, self.pairs, *own, device, dtype)
 

@@ -158,7 +158,14 @@ class SwinTransformer(BaseBackbone):
         for stage, depth in enumerate(depths):
             dims, window, side = self.dims_of(stage), self.window_sizes[stage], self.table_windows[stage]
             slots = [
-                AttentionSlot(first + i, (side, side), 0, self.position.normed, self.interpolate_mode, window=True)
+                AttentionSlot(
+                    layer=first + i,
+                    grid=(side, side),
+                    normed=self.position.normed,
+                    interpolate_mode=self.interpolate_mode,
+                    window=True,
+                    num_layers=sum(depths),
+                )
                 for i in range(depth)
             ]
             attn = dict(attn, embed_dims=dims, num_heads=heads[stage], window_size=window)

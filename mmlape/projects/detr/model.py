@@ -106,7 +106,9 @@ class Encoder(BaseModule):
 
     def __init__(self, num_layers: int, layer_cfg: dict, position: Position, grid: Grid, with_cp: bool = False):
         super().__init__()
-        slots = [AttentionSlot(layer, grid, normed=position.normed) for layer in range(num_layers)]
+        slots = [
+            AttentionSlot(layer, grid, normed=position.normed, num_layers=num_layers) for layer in range(num_layers)
+        ]
         self.layers = ModuleList(EncoderLayer(position, slot, **layer_cfg) for slot in slots)
         self.embed_dims, self.with_cp = self.layers[0].embed_dims, with_cp
 
