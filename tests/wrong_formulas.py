@@ -280,7 +280,8 @@ BY_FILE = {
         ('post-posemb: norm before the PE', 'x, pe = self.add_position(x, hw)  # (B, P + N, D)\n        ', '',
          'x = self.norm_pre(x)\n', 'x = self.norm_pre(x)\n        x, pe = self.add_position(x, hw)\n'),
         ('patch norms: eps always 1e-5', "norm_cfg.get('eps', 1e-5)", '1e-5'),
-        ('Sub-LN: the initial weights of the recipe', 'weight.copy_(value)', 'pass'),
+        ('Sub-LN: the initial weights of the recipe', 'self.norm_placement.scale_initial(self.blocks, before)',
+         'pass'),
         ('distilled: tokens exchanged', "('cls_token', 'dist_token')", "('dist_token', 'cls_token')"),
         ('attention dropout: the other rate', 'attn_drop_rate=attn_drop_rate, proj_drop_rate=drop_rate',
          'attn_drop_rate=drop_rate, proj_drop_rate=attn_drop_rate'),
@@ -1158,7 +1159,7 @@ class WrongFormula(NamedTuple):
         """Return the file's text with the wrong formula; raises ValueError unless each text is there exactly once."""
         for old, new in zip(self.texts[::2], self.texts[1::2], strict=True):
             if text.count(old) != 1:
-                raise ValueError(f'{self.name}: {text.count(old)} times in {self.file} instead of once: {old!r}')
+                raise ValueError(f'{text.count(old)} times in {self.file} instead of once: {old!r}')
             text = text.replace(old, new)
         return text
 
