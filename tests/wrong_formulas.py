@@ -1176,7 +1176,7 @@ class WrongFormula(NamedTuple):
         """Return the file's text with the wrong formula; raises ValueError unless each text is there exactly once."""
         for old, new in zip(self.texts[::2], self.texts[1::2], strict=True):
             if text.count(old) != 1:
-                raise ValueError(f'{self.name}: {text.count(old)} times in {self.file} instead of once: {old!r}')
+                raise ValueError(f'{text.count(old)} times in {self.file} instead of once: {old!r}')
             text = text.replace(old, new)
         return text
 

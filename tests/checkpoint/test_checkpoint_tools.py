@@ -383,17 +383,6 @@ def test_the_tool_on_the_command_line(tmp_path):
     assert refused.startswith('mmlape: error: ') and 'Traceback' not in refused
 
 
-@pytest.mark.parametrize(
-    'words',
-    [[name] for name in ('train', 'test', 'image-demo', 'visualize-pe', 'export-onnx')] + [['checkpoint', 'inspect']],
-)
-def test_every_command_that_reads_checkpoints_takes_the_way_round(words, capsys):
-    assert main([*words, '--help']) == 0
-    assert '--trust-checkpoint' in (shown := capsys.readouterr().out) and 'runs with your rights' in ' '.join(
-        shown.split()
-    )
-
-
 @pytest.mark.parametrize('suffix', ['.pth', '.safetensors', '.npz'])
 @pytest.mark.parametrize('action', ['convert', 'average'])
 def test_a_file_that_is_there_is_written_over_only_if_asked(tmp_path, capsys, action, suffix):

@@ -1,7 +1,6 @@
 """Which of several values wins: option over arm over study over config over default, for every set that is given."""
 
 import itertools
-from types import SimpleNamespace
 
 import pytest
 import tiny
@@ -89,24 +88,6 @@ def test_what_has_an_option_and_a_key(config, given):
     assert plan.seed == (5 if 'option' in given else 4 if 'config' in given else None)
     by_config = 'AmpOptimWrapper' if 'config' in given else 'OptimWrapper'
     assert plan.cfg.optim_wrapper.type == ('mmlape.BFloat16OptimWrapper' if 'option' in given else by_config)
-
-
-def test_train_passes_its_options_on(config, monkeypatch):
-    """Each option that a config has a key for, from the command line to what trains."""
-    seen = SimpleNamespace()
-
-    def train(cfg, work_dir, **options):
-        seen.options = dict(options, work_dir=work_dir, lr=cfg.optim_wrapper.optimizer.lr)
-        return dict(state='finished')
-
-    monkeypatch.setattr('mmlape.engine.trainer.train', train)
-    words = ['--work-dir', 'mine', '--seed', '5', '--amp', '--deterministic', '--cfg-options', f'{KEY}=3.0']
-    assert main(['train', str(config), *words]) == 0
-    expected = dict(work_dir='mine', seed=5, amp='bf16', deterministic=True, lr=3.0)
-    assert expected.items() <= seen.options.items()
-    assert main(['train', str(config)]) == 0
-    expected = dict(work_dir=None, seed=None, amp=None, deterministic=None, lr=1e-3)
-    assert expected.items() <= seen.options.items()
 
 
 @pytest.mark.parametrize('value', [True, False])
