@@ -105,14 +105,20 @@ class Preparation:
         return self.rest(dict(img=image, img_shape=size, ori_shape=size, img_path=None, img_id=0))
 
 
-def predict_batch(model: nn.Module, inputs: Sequence[dict]) -> list[BaseDataElement]:
-    """Run a model of `init_model` on the inputs that a `Preparation` has made; scores of each pixel are left out."""
+def predict_batch(model: nn.Module, inputs: Sequence[dict], logits: bool = True) -> list[BaseDataElement]:
+    """Run a model of `init_model` on the inputs that its ``preparation`` has made.
+
+    Args:
+        model: It has the attributes that `init_model` sets.
+        inputs: One for each image.
+        logits: Whether to keep those of a segmentor, classes x height x width floats.
+    """
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter('ignore')
         samples = model.test_step(pseudo_collate(list(inputs)))
     for sample in samples:
-        if 'seg_logits' in sample:
-            del sample.seg_logits  # classes x height x width floats
+        if 'seg_logits' in sample and not logits:
+            del sample.seg_logits
     return [sample.cpu() for sample in samples]
 
 

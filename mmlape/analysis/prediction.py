@@ -225,7 +225,7 @@ class Model:
     def _run(self, pairs: list[tuple[ImageLike, dict]], skipped: list | None) -> Iterator[Prediction]:
         """Run the model on inputs of one size."""
         try:
-            samples = predict_batch(self.module, [inputs for _, inputs in pairs])
+            samples = predict_batch(self.module, [inputs for _, inputs in pairs], logits=False)
         except DataError as error:  # smaller than a patch once it is resized
             if skipped is None:
                 names = [str(image) for image, _ in pairs if isinstance(image, str | Path)]
