@@ -748,8 +748,9 @@ BY_FILE = {
         ('second evaluation: while training', '        runner.model.eval()\n', '        runner.model.train()\n'),
         ('second evaluation: the given pipeline', '                step.update(arguments)\n',
          '                pass\n'),
-        ('predictions: category_id is label + 1', "dataset.cat_ids[label] if hasattr(dataset, 'cat_ids') else label",
-         'label + 1'),
+    ],
+    'mmlape/evaluation/saved.py': [
+        ('predictions: category_id is label + 1', 'category_ids[label]', 'label + 1'),
         ('predictions: corners for sides', 'right - left, bottom - top)]', 'right, bottom)]'),
         ('predictions: masks transposed', "counts = mask['counts']",
          "mask = dict(mask, size=mask['size'][::-1])\n            counts = mask['counts']"),

@@ -6,22 +6,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import mmcv
+import numpy as np
 import torch
+from mmcv.transforms import Compose
 from mmengine import Config
+from mmengine.dataset import pseudo_collate
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.structures import BaseDataElement
+from PIL import Image
 from torch import nn
 
 from mmlape.analysis.drawing import check_image_path, draw_sample, image_suffixes, write_image
 from mmlape.checkpoint import load_model, read_checkpoint
 from mmlape.datasets.formats import CocoSource, SegmentationSource
 from mmlape.datasets.formats.base import open_image
-from mmlape.datasets.sources import iter_heads, set_num_classes
+from mmlape.datasets.sources import iter_heads, patch_size, set_num_classes
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import TASKS
 from mmlape.engine.optim import build_model
 from mmlape.errors import ConfigError, DataError
+from mmlape.registry import TRANSFORMS
 
 
 def init_model(
@@ -30,7 +35,7 @@ def init_model(
     device: str | None = None,
     cfg_options: list[str] | dict | None = None,
 ) -> nn.Module:
-    """Build a config's model for inference, with attributes ``cfg``, ``task``, ``classes`` and ``annotation_steps``.
+    """Build a config's model for inference, with attributes ``cfg``, ``task``, ``classes`` and others.
 
     Args:
         config: A config, or its file. The checkpoint's class names, if it has any, replace the config's.
@@ -55,30 +60,71 @@ def init_model(
     else:
         load_model(model, str(checkpoint))
     model.cfg, model.task, model.classes = cfg, TASKS[scope], names or _class_names(cfg)
-    # The inference functions of the MM packages read the pipeline here, and have no annotations to load.
+    # an image to predict on has no annotations to load
     steps = cfg.test_dataloader.dataset.pipeline
     model.annotation_steps = [step for step in steps if step['type'].endswith('Annotations')]
     cfg.test_pipeline = [step for step in steps if step not in model.annotation_steps]
     cfg.test_dataloader.dataset.pipeline = cfg.test_pipeline
+    model.preparation = Preparation(cfg)
     return model.to(device).eval()
 
 
-def predict(model: nn.Module, image: str | Path) -> BaseDataElement:
-    """Run a model of `init_model` on an image file, with its package's inference function."""
-    with warnings.catch_warnings():
+class Preparation:
+    """The pipeline of a config's test, for image files and for arrays.
+
+    Args:
+        cfg: Its ``test_pipeline`` loads no annotations.
+    """
+
+    def __init__(self, cfg: Config) -> None:
+        steps = copy.deepcopy(cfg.test_pipeline)
+        init_default_scope(cfg.default_scope)
+        self.loads = bool(steps) and steps[0]['type'].rpartition('.')[2] == 'LoadImageFromFile'
+        first = steps[0] if self.loads else {}
+        self.dtype = np.float32 if first.get('to_float32') else np.uint8
+        preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
+        self.grey = len(preprocessor.get('mean') or range(3)) == 1 or str(first.get('color_type', '')).startswith('gr')
+        self.rest = Compose(steps[1:] if self.loads else steps)
+        load = dict(first, type='mmlape.LoadImageFromFile', smallest=patch_size(cfg))
+        self.load = TRANSFORMS.build(load) if self.loads else None
+
+    def of_file(self, path: str | Path) -> dict:
+        """Return the model's input of an image file; DataError if it cannot be read."""
+        if self.load is None:
+            return self.of_array(np.asarray(open_image(str(path)).convert('RGB')))
+        return self.rest(self.load(dict(img_path=str(path), img_id=0)))
+
+    def of_array(self, image: np.ndarray) -> dict:
+        """Return the model's input of an image, (H, W, 3), RGB, uint8."""
+        if self.grey:
+            image = np.asarray(Image.fromarray(image).convert('L'))
+        elif self.loads:
+            image = image[..., ::-1]  # as MMCV loads files; datasets that are arrays have RGB
+        size = image.shape[:2]
+        image = np.ascontiguousarray(image, self.dtype)
+        return self.rest(dict(img=image, img_shape=size, ori_shape=size, img_path=None, img_id=0))
+
+
+def predict_batch(model: nn.Module, inputs: Sequence[dict], logits: bool = True) -> list[BaseDataElement]:
+    """Run a model of `init_model` on the inputs that its ``preparation`` has made.
+
+    Args:
+        model: It has the attributes that `init_model` sets.
+        inputs: One for each image.
+        logits: Whether to keep those of a segmentor, classes x height x width floats.
+    """
+    with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter('ignore')
-        if model.task == 'detection':
-            from mmdet.apis import inference_detector
+        samples = model.test_step(pseudo_collate(list(inputs)))
+    for sample in samples:
+        if 'seg_logits' in sample and not logits:
+            del sample.seg_logits
+    return [sample.cpu() for sample in samples]
 
-            return inference_detector(model, str(image)).cpu()
-        if model.task == 'segmentation':
-            from mmseg.apis import inference_model
 
-            return inference_model(model, str(image)).cpu()
-        from mmpretrain.apis import ImageClassificationInferencer
-
-        model._config = model.cfg
-        return ImageClassificationInferencer(model, device=None)(str(image), return_datasamples=True)[0].cpu()
+def predict(model: nn.Module, image: str | Path) -> BaseDataElement:
+    """Run a model of `init_model` on an image file."""
+    return predict_batch(model, [model.preparation.of_file(image)])[0]
 
 
 def _device(name: str | None) -> torch.device:

@@ -15,6 +15,7 @@ COMMANDS = {
     'status': 'show the runs below a work dir: state, time left, last metric, host',
     'report': 'average and compare arms: a page, Markdown, LaTeX, CSV, JSON',
     'sample-size': 'compute how many seeds a difference needs, from the spread of a pilot',
+    'predict': 'write what a trained model predicts on a folder of images: overlays, label maps, COCO JSON',
     'image-demo': "draw a model's prediction on an image",
     'visualize-pe': 'draw the position embedding of each layer, its correlation, and the patch embedding',
     'plot-grad-norms': 'plot gradient norms by depth, of runs trained with --log-grad-norm',

@@ -34,5 +34,6 @@ def run(args: argparse.Namespace) -> int:
         launcher=args.launcher,
         batch=args.batch,
         allow_different_software=args.allow_different_software,
+        share=args.shorten,
     )
     return 0 if record['state'] == 'finished' else 1

@@ -104,6 +104,13 @@ def add_train_options(parser: argparse.ArgumentParser) -> None:
         ('allow-batch-mismatch', "train with another total batch than the recipe's"),
     ):
         policies.add_argument(f'--{name}', dest='batch', action='store_const', const=name, help=help)
+    add(
+        '--shorten',
+        type=float,
+        default=1,
+        metavar='SHARE',
+        help='scale length, warm-up, milestones and intervals of the schedule, for example by 0.01; default: 1',
+    )
     add_launcher(parser)
     for name, help in TRACKERS.items():
         add(f'--{name}', action='store_true', help=help)

@@ -14,7 +14,7 @@ from mmlape.engine.config import config_name
 from mmlape.engine.distributed.sharding import distribution
 from mmlape.engine.keys import find_classes, iter_dicts
 from mmlape.engine.optim import set_amp
-from mmlape.engine.schedule import check_schedule, stretch
+from mmlape.engine.schedule import check_schedule, shorten, stretch
 from mmlape.errors import ConfigError
 from mmlape.runs.identity import collect
 
@@ -131,6 +131,7 @@ def plan_run(
     seed: int | None = None,
     amp: str | None = None,
     batch: str | None = None,
+    share: float = 1,
 ) -> RunPlan:
     """Apply the options of a run to its configuration, in place; see :func:`mmlape.engine.trainer.train`.
 
@@ -140,6 +141,7 @@ def plan_run(
     require_keys(cfg, TRAIN_KEYS, 'trained')
     require_packages(cfg)
     work_dir = default_work_dir(cfg, work_dir)
+    shorten(cfg, share)
     with building(cfg, 'param_scheduler'):
         check_schedule(cfg)
     if ((cfg.get('default_hooks') or {}).get('checkpoint') or {}).get('out_dir'):

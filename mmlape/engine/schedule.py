@@ -1,8 +1,10 @@
-"""The length of a run and everything counted along it: checked before the run starts, stretched together."""
+"""The length of a run and everything counted along it: checked before the run starts, stretched, shortened."""
 
 import math
+from collections.abc import Callable, Iterable
 
 from mmengine.config import Config
+from mmengine.logging import print_log
 from mmengine.optim import _ParamScheduler
 
 from mmlape.errors import ConfigError
@@ -10,6 +12,8 @@ from mmlape.registry import PARAM_SCHEDULERS
 
 _COUNTS = ('begin', 'end', 'warmup', 'T_max', 'total_steps', 'step_size', 'milestones', 'periods')
 """Arguments of schedulers that count iterations, where ``by_epoch`` is False."""
+_SPANS = tuple(name for name in _COUNTS if name not in ('begin', 'end'))
+"""Those that are counted from ``begin``."""
 _UNCHANGED = (
     'ConstantLR', 'LinearLR', 'CosineAnnealingLR', 'PolyLR', 'MultiStepLR', 'StepLR', 'OneCycleLR', 'CosineRestartLR',
     'WarmupCosineLR',
@@ -85,10 +89,8 @@ def stretch(cfg: Config, factor: int) -> None:
 
 
 def _stretch_scheduler(key: str, scheduler: dict, factor: int) -> None:
-    kind = str(scheduler.get('type')).rpartition('.')[2]
-    if kind == 'ExponentialLR':
-        scheduler['gamma'] **= 1 / factor
-    elif kind not in _UNCHANGED:
+    if not _stretch_rate(scheduler, factor):
+        kind = str(scheduler.get('type')).rpartition('.')[2]
         raise ConfigError(f'--accumulate does not know how {key} ({kind}) counts iterations: count it in epochs')
     for name in _COUNTS:
         value = scheduler.get(name)
@@ -96,6 +98,95 @@ def _stretch_scheduler(key: str, scheduler: dict, factor: int) -> None:
             scheduler[name] = [part * factor for part in value]
         elif value is not None:
             scheduler[name] = value * factor
+
+
+def _stretch_rate(scheduler: dict, factor: float) -> bool:
+    """Change what depends on how finely time is counted; return False for a scheduler of an unknown kind."""
+    kind = str(scheduler.get('type')).rpartition('.')[2]
+    if kind == 'ExponentialLR':
+        scheduler['gamma'] **= 1 / factor
+        return True
+    return kind in _UNCHANGED
+
+
+def shorten(cfg: Config, share: float) -> None:
+    """Shorten a run to a share of its length, with everything that is counted along it.
+
+    These are the intervals of evaluations, checkpoints and the log, the schedulers, and when hooks act, in iterations
+    and in epochs. Each count is rounded, to 1 at least; parts of an epoch stay. A scheduler for which no time is left
+    is removed.
+
+    Args:
+        cfg: Changed in place.
+        share: In (0, 1]; 1 changes nothing.
+
+    Raises:
+        ConfigError: The share is none, or a scheduler counts in an unknown way.
+    """
+    if not 0 < share <= 1:
+        raise ConfigError(f'--shorten {share}: give a share of the schedule, above 0 and up to 1')
+    if share == 1:
+        return
+
+    def count(value: float) -> float:
+        return value if value < 1 else max(1, round(value * share))
+
+    loop = cfg.train_cfg
+    if loop.get('max_iters'):
+        loop.setdefault('val_interval', 1000)  # MMEngine's
+    _shorten_keys(loop, ('max_iters', 'max_epochs', 'val_interval', 'val_begin'), count)
+    if loop.get('dynamic_intervals'):
+        loop.dynamic_intervals = [(count(begin), count(interval)) for begin, interval in loop.dynamic_intervals]
+    kept = []
+    for key, scheduler in schedulers(cfg):
+        if not _stretch_rate(scheduler, share):
+            raise ConfigError(
+                f'--shorten does not know how {key} ({scheduler.get("type")}) counts: shorten it by hand'
+            )
+        if _shorten_scheduler(scheduler, count, loop):
+            kept.append(scheduler)
+        else:
+            print_log(f'--shorten {share:g} leaves no time for {key} ({scheduler["type"]}): removed', 'current')
+    if isinstance(cfg.get('param_scheduler'), list):
+        cfg.param_scheduler = kept
+    for hook in [*(cfg.get('default_hooks') or {}).values(), *(cfg.get('custom_hooks') or [])]:
+        _shorten_hook(hook or {}, count)
+
+
+def _shorten_keys(node: dict, keys: Iterable[str], count: Callable[[float], float]) -> None:
+    for key in keys:
+        if node.get(key) is not None:
+            node[key] = count(node[key])
+
+
+def _shorten_scheduler(scheduler: dict, count: Callable[[float], float], loop: dict) -> bool:
+    """Shorten a scheduler of a run whose loop is shortened already; return whether it has any time left."""
+    begin = scheduler.get('begin', 0)
+    first = count(begin)
+
+    def span(duration: float) -> float:
+        passed = count(begin + duration) - first
+        return passed if passed > 0 else 1
+
+    for name in _SPANS:
+        value = scheduler.get(name)
+        if isinstance(value, list | tuple):
+            scheduler[name] = [span(part) for part in value]
+        elif value is not None:
+            scheduler[name] = span(value)
+    _shorten_keys(scheduler, ('begin', 'end'), count)
+    end = scheduler.get('end') or loop.get('max_epochs' if scheduler.get('by_epoch', True) else 'max_iters') or _INF
+    if scheduler.get('warmup'):
+        scheduler['warmup'] = min(scheduler['warmup'], end - first - 1)
+    return first < end
+
+
+def _shorten_hook(hook: dict, count: Callable[[float], float]) -> None:
+    """Shorten when a hook acts; averages of weights are taken as often as before."""
+    averages = str(hook.get('type')).endswith('EMAHook')
+    _shorten_keys(hook, ('save_begin', 'begin_iter', 'begin_epoch', *(() if averages else ('interval',))), count)
+    for change in hook.get('schedule') or ():  # of MMPretrain's SwitchRecipeHook
+        _shorten_keys(change, ('action_epoch',), count)
 
 
 @PARAM_SCHEDULERS.register_module()

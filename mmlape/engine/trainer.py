@@ -37,6 +37,7 @@ def train(
     launcher: str = 'none',
     batch: str | None = None,
     allow_different_software: bool = False,
+    share: float = 1,
 ) -> dict:
     """Train the model of a configuration.
 
@@ -53,6 +54,7 @@ def train(
         batch: What to do if the total batch is not the recipe's: 'auto-scale-lr', 'accumulate' or
             'allow-batch-mismatch' (see :func:`mmlape.engine.plan.apply_batch_policy`).
         allow_different_software: Resume a run even if code or stack have changed since it was started.
+        share: Of the schedule, see :func:`mmlape.engine.schedule.shorten`.
 
     Returns:
         The record of the run, as in ``run.json``.
@@ -65,7 +67,7 @@ def train(
     cfg = copy.deepcopy(cfg)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
     on_every_process(lambda: check_precision(amp))
-    plan = on_every_process(lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch))
+    plan = on_every_process(lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share))
     seed = on_main_process(lambda: initial_seed(plan.work_dir, plan.seed, resume))
     initial = on_every_process(lambda: InitialModel.build(plan.cfg, seed))
     start = on_main_process(

@@ -190,7 +190,8 @@ class Study:
         """Read a config and plan its run, as training does."""
         cfg = load_config(arm.config, list(arm.cfg_options))
         try:
-            plan = plan_run(cfg, self.processes, amp=self.options.amp, batch=self.options.batch)
+            options = self.options
+            plan = plan_run(cfg, self.processes, amp=options.amp, batch=options.batch, share=options.shorten)
         except ConfigError as error:
             raise ConfigError(f'{error}\n(options of training go after a --)') from error
         self.configs[arm.name], self._identities[arm.name] = cfg, plan.identity

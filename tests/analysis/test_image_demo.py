@@ -119,6 +119,16 @@ def test_label_maps_are_drawn_pixel_by_pixel():
     assert np.abs(last[600, 600] - (51 + 0.6 * np.array(class_palette(257)[256]))).max() <= 1
 
 
+def test_names_stand_where_mmsegmentation_has_them():
+    from mmseg.visualization import SegLocalVisualizer
+
+    random = np.random.default_rng(0)
+    for share in (0.02, 0.5, 1.0):
+        mask = (random.random((31, 47)) < share).astype(np.uint8)
+        mask[5, 7] = 1
+        assert (drawing.place_of_name(mask) == SegLocalVisualizer()._get_center_loc(mask)).all()
+
+
 def test_large_images_keep_their_size_and_their_labels_line_up():
     labels = np.zeros((700, 900), np.uint8)
     labels[350:] = 1

@@ -441,7 +441,8 @@ def test_ground_truth_saved_as_predictions_has_ap_1(mini, tmp_path):
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    from mmlape.engine.hooks.evaluation import _instances, _write_rows
+    from mmlape.engine.hooks.evaluation import _instances
+    from mmlape.evaluation.saved import write_rows
 
     truth = COCO(str(annotation_file(mini)))
     classes = tuple(category['name'] for category in truth.loadCats(truth.getCatIds()))
@@ -458,7 +459,7 @@ def test_ground_truth_saved_as_predictions_has_ap_1(mini, tmp_path):
         sample = DetDataSample(metainfo=dict(img_id=image))
         sample.pred_instances = InstanceData(bboxes=boxes, masks=masks, labels=labels, scores=torch.ones(len(found)))
         rows += _instances(sample, dataset)
-    _write_rows(tmp_path / 'p.json', rows)
+    write_rows(tmp_path / 'p.json', rows)
     for kind in ('bbox', 'segm'):
         evaluation = COCOeval(truth, truth.loadRes(str(tmp_path / 'p.json')), kind)
         evaluation.evaluate()

@@ -1,11 +1,9 @@
 """Hooks of evaluations: per-class values, a second pass with a changed pipeline, predictions in files."""
 
 import copy
-import json
 import os
 from pathlib import Path
 
-import numpy as np
 import torch
 from mmengine.dist import collect_results, get_world_size, is_main_process
 from mmengine.hooks import Hook
@@ -16,7 +14,7 @@ from mmlape.datasets.transforms import guard_loading
 from mmlape.errors import ConfigError
 from mmlape.evaluation.label_maps import save_label_map
 from mmlape.evaluation.names import split_per_class
-from mmlape.files import atomic_path
+from mmlape.evaluation.saved import object_rows, write_rows
 from mmlape.registry import HOOKS
 
 
@@ -149,7 +147,7 @@ class SavePredictionsHook(Hook):
         size = len(runner.test_loop.dataloader.dataset)
         gathered = collect_results(self.rows, size, 'cpu', str(self.out_dir / '.gather'))
         if is_main_process():
-            _write_rows(self.out_dir / 'predictions.json', [row for rows in gathered for row in rows])
+            write_rows(self.out_dir / 'predictions.json', [row for rows in gathered for row in rows])
 
     def _save_map(self, sample, dataset) -> None:
         root = (getattr(dataset, 'data_prefix', None) or {}).get('img_path', '')
@@ -164,36 +162,8 @@ class SavePredictionsHook(Hook):
         )
 
 
-def _write_rows(path: Path, rows: list[dict]) -> None:
-    lines = ',\n'.join(json.dumps(row, ensure_ascii=False) for row in rows)
-    with atomic_path(path) as partial:
-        partial.write_text(f'[\n{lines}\n]\n', encoding='utf-8')
-
-
 def _instances(sample, dataset) -> list[dict]:
-    from pycocotools import mask as coco_mask
-
-    instances = sample.pred_instances
-    rows = []
-    for i, (box, score, label) in enumerate(
-        zip(instances.bboxes.tolist(), instances.scores.tolist(), instances.labels.tolist())
-    ):
-        left, top, right, bottom = box
-        row = dict(
-            image_id=sample.img_id,
-            category_id=dataset.cat_ids[label] if hasattr(dataset, 'cat_ids') else label,
-            bbox=[round(value, 3) for value in (left, top, right - left, bottom - top)],
-            score=score,
-        )
-        if 'masks' in instances:
-            mask = instances.masks[i]
-            if not isinstance(mask, dict):
-                mask = coco_mask.encode(np.asfortranarray(torch.as_tensor(mask).cpu(), np.uint8))
-            counts = mask['counts']
-            text = counts.decode() if isinstance(counts, bytes) else counts
-            row['segmentation'] = dict(size=[int(side) for side in mask['size']], counts=text)
-        rows.append(row)
-    return rows
+    return object_rows(sample.pred_instances, sample.img_id, getattr(dataset, 'cat_ids', None))
 
 
 def _label(sample, dataset) -> dict:

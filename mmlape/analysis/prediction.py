@@ -1,0 +1,344 @@
+"""A trained model in Python: images in, arrays and names of classes out.
+
+`load` finds the config and the checkpoint of a run; `Model.predict` takes files, folders, arrays and Pillow's images.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from mmengine import Config
+from mmengine.structures import BaseDataElement
+from PIL import Image, ImageOps
+from torch import nn
+
+from mmlape.analysis.drawing import draw_sample
+from mmlape.analysis.inference import init_model, predict_batch
+from mmlape.checkpoint.plain_config import read_plain
+from mmlape.checkpoint.reading import read_checkpoint
+from mmlape.datasets.formats.base import open_image
+from mmlape.errors import CheckpointError, ConfigError, DataError, listed
+from mmlape.runs.record import RECORD, checkpoints, read_record
+
+SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.gif', '.ppm', '.pgm')
+"""By which images are found in a folder."""
+ImageLike = str | Path | np.ndarray | Image.Image
+"""An image file, an array (H, W, 3) or (H, W) of uint8, RGB or grey, or an image of Pillow."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What a model predicts on an image."""
+
+    path: Path | None  # the image file; None for an image in memory
+    size: tuple[int, int]  # height and width of the image in pixels
+    classes: tuple[str, ...]  # the name of each label
+    sample: BaseDataElement  # the same as OpenMMLab's data sample
+    image: ImageLike  # as it was given
+
+    @classmethod
+    def of(cls, sample: BaseDataElement, image: ImageLike, classes: Sequence[str]) -> Self:
+        """Build the prediction from a model's output."""
+        path = Path(image) if isinstance(image, str | Path) else None
+        size = tuple(int(side) for side in sample.ori_shape[:2])
+        return cls(path, size, tuple(classes), sample, image, **cls.arrays(sample))
+
+    @staticmethod
+    def arrays(sample: BaseDataElement) -> dict[str, Any]:
+        """Return the fields that a task adds."""
+        raise NotImplementedError
+
+    def draw(self, score_thr: float = 0.3) -> np.ndarray:
+        """Draw the prediction on its image, enlarged to a legible size; return (H, W, 3), RGB, uint8.
+
+        Args:
+            score_thr: Objects with a lower score are left out.
+        """
+        return draw_sample(to_array(self.image), self.sample, self.classes, score_thr, ('pred',))
+
+
+@dataclass(frozen=True, eq=False)
+class Detection(Prediction):
+    """Objects in an image, the most certain first."""
+
+    boxes: np.ndarray  # (N, 4), float32: left, top, right and bottom in pixels
+    scores: np.ndarray  # (N,), float32, in [0, 1]
+    labels: np.ndarray  # (N,), int64, places in ``classes``
+    masks: np.ndarray | None  # (N, H, W), bool; None if the model predicts boxes only
+
+    @staticmethod
+    def arrays(sample: BaseDataElement) -> dict[str, Any]:
+        """Return boxes, scores, labels and masks."""
+        if 'pred_instances' not in sample:
+            raise ConfigError('the model predicts no objects: a panoptic model needs model.test_cfg.instance_on=True')
+        found = sample.pred_instances
+        order = np.argsort(-found.scores.numpy(), kind='stable')
+        names = dict(boxes='bboxes', scores='scores', labels='labels', masks='masks')
+        values = {name: np.asarray(found[key])[order] for name, key in names.items() if key in found}
+        return dict(masks=None) | values
+
+    @property
+    def names(self) -> list[str]:
+        """The class of each object."""
+        return [self.classes[label] for label in self.labels]
+
+    def above(self, score: float) -> Self:
+        """Return the objects with at least this score."""
+        kept = self.scores >= score
+        masks = None if self.masks is None else self.masks[kept]
+        return replace(self, boxes=self.boxes[kept], scores=self.scores[kept], labels=self.labels[kept], masks=masks)
+
+
+@dataclass(frozen=True, eq=False)
+class Segmentation(Prediction):
+    """The class of each pixel of an image."""
+
+    labels: np.ndarray  # (H, W), int64, places in ``classes``
+
+    @staticmethod
+    def arrays(sample: BaseDataElement) -> dict[str, Any]:
+        """Return the labels."""
+        return dict(labels=sample.pred_sem_seg.data[0].numpy())
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of the pixels of each class that occurs, the largest first."""
+        labels, counts = np.unique(self.labels, return_counts=True)
+        pairs = sorted(zip(labels, counts / counts.sum()), key=lambda pair: -pair[1])
+        return {self.classes[label]: float(share) for label, share in pairs}
+
+    def mask(self, name: str) -> np.ndarray:
+        """Return the pixels of a class, (H, W), bool; ConfigError if there is no such class."""
+        if name not in self.classes:
+            raise ConfigError(f'no class {name!r}; there are: {listed(self.classes, 20)}')
+        return self.labels == self.classes.index(name)
+
+
+@dataclass(frozen=True, eq=False)
+class Classification(Prediction):
+    """The class of an image."""
+
+    scores: np.ndarray  # (K,), float32, of each class
+
+    @staticmethod
+    def arrays(sample: BaseDataElement) -> dict[str, Any]:
+        """Return the scores."""
+        return dict(scores=sample.pred_score.numpy())
+
+    @property
+    def label(self) -> int:
+        """The place in ``classes`` of the most likely class."""
+        return int(self.scores.argmax())
+
+    @property
+    def name(self) -> str:
+        """The name of the most likely class."""
+        return self.classes[self.label]
+
+    @property
+    def score(self) -> float:
+        """The score of the most likely class."""
+        return float(self.scores.max())
+
+    def top(self, count: int = 5) -> list[tuple[str, float]]:
+        """Return the names and scores of the most likely classes."""
+        order = np.argsort(-self.scores, kind='stable')[:count]
+        return [(self.classes[label], float(self.scores[label])) for label in order]
+
+
+RESULTS: dict[str, type[Prediction]] = dict(
+    detection=Detection, segmentation=Segmentation, classification=Classification
+)
+
+
+class Model:
+    """A trained model with its names of classes and its preparation of images.
+
+    Args:
+        module: Of :func:`mmlape.analysis.inference.init_model`.
+        checkpoint: The file of its weights.
+    """
+
+    def __init__(self, module: nn.Module, checkpoint: Path | None = None) -> None:
+        self.module = module
+        self.checkpoint = checkpoint
+        self.task: str = module.task
+        self.classes: tuple[str, ...] = tuple(module.classes)
+        self._prepare = module.preparation
+
+    def __repr__(self) -> str:
+        """Return task, number of classes and file."""
+        return f'Model({self.task}, {len(self.classes)} classes, {self.checkpoint})'
+
+    def predict(self, images: ImageLike | Iterable[ImageLike], batch_size: int = 1) -> list[Any]:
+        """Predict on images.
+
+        Args:
+            images: A file, a folder (with all folders below it), an array, an image of Pillow, or several of these.
+                Arrays are RGB or grey, (H, W, 3) or (H, W), uint8.
+            batch_size: How many images the model gets at once. Only images of one size after the preparation share a
+                batch, so nothing is padded for a neighbour's sake.
+
+        Returns:
+            A :class:`Detection`, :class:`Segmentation` or :class:`Classification` for each image, in their order.
+
+        Raises:
+            DataError: An image cannot be read; the message names it.
+        """
+        return list(self.predict_each(images, batch_size))
+
+    def predict_each(
+        self,
+        images: ImageLike | Iterable[ImageLike],
+        batch_size: int = 1,
+        skipped: list[tuple[ImageLike, str]] | None = None,
+    ) -> Iterator[Any]:
+        """Predict as `predict` does, and yield one result after the other, for more images than fit into memory.
+
+        Args:
+            images: See `predict`.
+            batch_size: See `predict`.
+            skipped: Receives each image that cannot be read or is too small, and why, instead of an error.
+        """
+        if batch_size < 1:
+            raise ConfigError(f'batch_size={batch_size} is no number of images: give at least 1')
+        stream = iter(find_images(images))
+        while chunk := list(islice(stream, batch_size)):
+            prepared = [pair for image in chunk if (pair := self._prepared(image, skipped))]
+            for _, alike in groupby(prepared, key=lambda pair: _shape(pair[1])):
+                yield from self._run(list(alike), skipped)
+
+    def _prepared(self, image: ImageLike, skipped: list | None) -> tuple[ImageLike, dict] | None:
+        try:
+            if isinstance(image, str | Path):
+                return image, self._prepare.of_file(image)
+            return image, self._prepare.of_array(to_array(image))
+        except DataError as error:
+            if skipped is None:
+                raise
+            skipped.append((image, str(error)))
+            return None
+
+    def _run(self, pairs: list[tuple[ImageLike, dict]], skipped: list | None) -> Iterator[Prediction]:
+        """Run the model on inputs of one size."""
+        try:
+            samples = predict_batch(self.module, [inputs for _, inputs in pairs], logits=False)
+        except DataError as error:  # smaller than a patch once it is resized
+            if skipped is None:
+                names = [str(image) for image, _ in pairs if isinstance(image, str | Path)]
+                raise DataError(f'{listed(names)}: {error}' if names else str(error)) from error
+            skipped += [(image, str(error)) for image, _ in pairs]
+            return
+        for (image, _), sample in zip(pairs, samples):
+            yield RESULTS[self.task].of(sample, image, self.classes)
+
+
+def _shape(inputs: dict) -> tuple[int, ...]:
+    return tuple(inputs['inputs'].shape)
+
+
+def load(
+    run: str | Path | Config,
+    checkpoint: str | Path | None = None,
+    *,
+    device: str | None = None,
+    cfg_options: list[str] | dict | None = None,
+) -> Model:
+    """Load a trained model for :meth:`Model.predict`.
+
+    Args:
+        run: The folder of a run; or a checkpoint of one, which holds its config; or a config, by file, name or value.
+        checkpoint: The weights. Of a run, by default those of the best validation, else the newest.
+        device: Such as 'cpu' or 'cuda:1'; by default a GPU if there is one.
+        cfg_options: Changes of the config, as ``--cfg-options``.
+
+    Raises:
+        ConfigError: The folder is no run, or the config cannot be used.
+        CheckpointError: There are no weights, or they are not this model's.
+    """
+    config, weights = _find(run, checkpoint)
+    return Model(init_model(config, weights, device, cfg_options), Path(weights))
+
+
+def _find(run: str | Path | Config, checkpoint: str | Path | None) -> tuple[str | Path | Config, str | Path]:
+    """Return the config and the checkpoint."""
+    if isinstance(run, str | Path) and Path(run).is_dir():
+        return _config_of(Path(run)), checkpoint or _weights_of(Path(run))
+    if isinstance(run, str | Path) and Path(run).suffix == '.pth' and checkpoint is None:
+        return _stored_config(run), run
+    if checkpoint is None:
+        name = run.filename if isinstance(run, Config) else run
+        raise ConfigError(f'{name} is no folder of a run: give a checkpoint with the config')
+    return run, checkpoint
+
+
+def _config_of(folder: Path) -> Path:
+    """Return the config that a run has dumped into its folder."""
+    record = read_record(folder)
+    if record is None:
+        below = sorted(str(path.parent) for pattern in ('*', '*/*') for path in folder.glob(f'{pattern}/{RECORD}'))
+        hint = f'; give one of those below it: {listed(below)}' if below else ': it has no run.json'
+        raise ConfigError(f'{folder} is no folder of a run{hint}')
+    named = folder / Path(record.get('config') or 'config.py').with_suffix('.py').name
+    if not named.is_file():
+        raise ConfigError(f'{named} does not exist: give the config and the checkpoint instead of the folder')
+    return named
+
+
+def _weights_of(folder: Path) -> Path:
+    """Return the best checkpoint of a run, else the newest."""
+    best = sorted(folder.glob('best_*.pth'), key=lambda path: path.stat().st_mtime)
+    found = best[-1:] or checkpoints(folder)
+    if not found:
+        raise CheckpointError(f'{folder} has no checkpoint yet: train further, or give one of another run')
+    return found[0]
+
+
+def _stored_config(checkpoint: str | Path) -> Config:
+    """Return the config in a checkpoint, without running it."""
+    meta = read_checkpoint(str(checkpoint)).get('meta')
+    text = meta.get('cfg') if isinstance(meta, dict) else None
+    if not isinstance(text, str):
+        raise ConfigError(f'{checkpoint} holds no config: give the config first and this file as checkpoint')
+    return Config(read_plain(text, checkpoint))
+
+
+def files_of(folder: str | Path) -> list[Path]:
+    """Return the images in a folder and those below it, sorted; DataError if there are none."""
+    found = sorted(path for path in Path(folder).rglob('*') if path.suffix.lower() in SUFFIXES and path.is_file())
+    if not found:
+        raise DataError(f'{folder}: no images in this folder; their names end with {", ".join(SUFFIXES)}')
+    return found
+
+
+def find_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[ImageLike]:
+    """Yield one image after the other: the files of folders, the images of lists and stacks."""
+    if isinstance(images, str | Path):
+        yield from files_of(images) if Path(images).is_dir() else [images]
+    elif isinstance(images, Image.Image) or (isinstance(images, np.ndarray) and images.ndim < 4):
+        yield images
+    elif isinstance(images, Iterable):
+        for image in images:
+            yield from find_images(image)
+    else:
+        raise DataError(f'an image is a path, an array or an image of Pillow, not {type(images).__name__}')
+
+
+def to_array(image: ImageLike) -> np.ndarray:
+    """Return an image as (H, W, 3), RGB, uint8; DataError if it is none.
+
+    Files and images of Pillow are turned as their camera's orientation says.
+    """
+    if isinstance(image, str | Path):
+        image = open_image(str(image))
+    if isinstance(image, Image.Image):
+        return np.asarray(ImageOps.exif_transpose(image).convert('RGB'))
+    if image.dtype != np.uint8 or image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
+        raise DataError(
+            f'an array is an image if it is uint8 and (H, W, 3), RGB, or (H, W), grey, not {image.dtype} and '
+            f'{image.shape}'
+        )
+    return np.repeat(image[..., None], 3, axis=2) if image.ndim == 2 else image

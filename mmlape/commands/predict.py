@@ -1,0 +1,45 @@
+"""Write what a trained model predicts on a folder of images: overlays; PNG label maps of a segmentor, COCO JSON of a
+detector, classes of a classifier. Images that cannot be read are listed at the end, and the status is 1."""
+
+import argparse
+
+from mmlape.engine.options import add_cfg_options, add_trust, positive
+from mmlape.quiet import say
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add('trained', metavar='RUN', help='the folder of a run, a checkpoint of one, or a config with --checkpoint')
+    add('images', metavar='FOLDER', help='images, also in folders below; or one image')
+    add('--out', required=True, metavar='DIR', help='the folder to write')
+    add('--checkpoint', metavar='FILE', help="weights; default: the run's best, else its newest")
+    add('--batch-size', type=positive, default=1, metavar='N', help='images at once; default: %(default)s')
+    add('--score-thr', type=float, default=0.3, metavar='S', help='draw no objects below; default: %(default)s')
+    add('--no-overlays', action='store_true', help='write no drawings')
+    add('--overwrite', action='store_true', help='replace the files in DIR')
+    add('--device', help="such as 'cpu' or 'cuda:0'; default: a GPU if there is one")
+    add_cfg_options(parser)
+    add_trust(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the predictions; return 1 if images were skipped."""
+    from mmlape.analysis.predicted_files import images_to_predict, predict_files
+    from mmlape.analysis.prediction import load
+
+    images_to_predict(args.images, args.out, args.overwrite)
+    model = load(args.trained, args.checkpoint, device=args.device, cfg_options=args.cfg_options)
+    say(f'{model.checkpoint}: {model.task}, {len(model.classes)} classes')
+    done, skipped = predict_files(
+        model,
+        args.images,
+        args.out,
+        batch_size=args.batch_size,
+        score_thr=args.score_thr,
+        overlays=not args.no_overlays,
+        overwrite=args.overwrite,
+    )
+    say(f'predicted on {done} images' + (f'; the files are in {args.out}' if done else ''))
+    for image, reason in skipped:
+        say(f'skipped: {reason}' if str(image) in reason else f'skipped: {image}: {reason}')
+    return 1 if skipped else 0

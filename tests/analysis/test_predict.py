@@ -1,0 +1,245 @@
+"""`mmlape.load`, `Model.predict` and `mmlape predict`, beside the inference functions of the MM packages."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tiny
+import torch
+from PIL import Image
+from pycocotools.coco import COCO
+
+import mmlape
+from mmlape.analysis.drawing import draw_sample
+from mmlape.analysis.inference import init_model
+from mmlape.analysis.prediction import RESULTS
+from mmlape.cli import main
+from mmlape.engine.config import load_config
+from mmlape.engine.trainer import train
+from mmlape.errors import CheckpointError, ConfigError, DataError
+
+CONFIGS = tiny.ROOT / 'configs'
+# config, folder of the mini data, its images
+TASKS = {
+    'detection': ('detection/mask-rcnn_deit-mini-adapter-lape_1xb4-200i_mini-coco', 'coco', 'val2017'),
+    'segmentation': ('segmentation/segmenter_deit-mini_1xb16-250i_mini-ade', 'ade', 'images/validation'),
+    'classification': ('classification/digits/deit-mini-lape_1xb32-5e_mini-digits', 'digits', 'val'),
+}
+
+
+@pytest.fixture(scope='module', params=TASKS)
+def case(request, pristine, tmp_path_factory):
+    """A model with random weights, its config and checkpoint, and the folder of its images."""
+    name, folder, images = TASKS[request.param]
+    options = {'data_root': str(pristine / folder)}
+    if request.param != 'classification':
+        options['model.backbone.init_cfg'] = None
+    cfg = load_config(CONFIGS / f'{name}.py', options)
+    torch.manual_seed(1)
+    module = init_model(cfg, None, 'cpu')
+    checkpoint = tmp_path_factory.mktemp('predict') / 'model.pth'
+    torch.save({'state_dict': module.state_dict(), 'meta': {'dataset_meta': {'classes': module.classes}}}, checkpoint)
+    return mmlape.load(cfg, checkpoint, device='cpu'), cfg, pristine / folder / images
+
+
+def arrays_of(prediction):
+    """The arrays of a result by name."""
+    names = ('boxes', 'scores', 'labels', 'masks')
+    return {name: getattr(prediction, name) for name in names if getattr(prediction, name, None) is not None}
+
+
+def assert_same(one, other, tolerance=0.0):
+    first, second = arrays_of(one), arrays_of(other)
+    assert first and first.keys() == second.keys()
+    for name, values in first.items():
+        assert values.shape == second[name].shape and values.dtype == second[name].dtype
+        assert np.abs(values.astype(float) - second[name]).max(initial=0) <= tolerance, name
+
+
+def by_openmmlab(model, image):
+    """The arrays that the function of the task's own package gives, in our names."""
+    if model.task == 'detection':
+        from mmdet.apis import inference_detector
+
+        found = inference_detector(model.module, str(image)).pred_instances
+        return {key: np.asarray(found[name]) for key, name in
+                dict(boxes='bboxes', scores='scores', labels='labels', masks='masks').items()}  # fmt: skip
+    if model.task == 'segmentation':
+        from mmseg.apis import inference_model
+
+        return dict(labels=inference_model(model.module, str(image)).pred_sem_seg.data[0].numpy())
+    from mmpretrain.apis import ImageClassificationInferencer
+
+    model.module._config = model.module.cfg
+    return dict(scores=ImageClassificationInferencer(model.module, device=None)(str(image))[0]['pred_scores'])
+
+
+def test_predictions_are_those_of_openmmlab(case):
+    model, _, folder = case
+    results = model.predict(folder)
+    files = sorted(folder.rglob('*.png')) or sorted(folder.rglob('*.jpg'))
+    assert [result.path for result in results] == files and len(files) >= 3
+    for result in results[:3]:
+        assert isinstance(result, RESULTS[model.task])
+        expected, found = by_openmmlab(model, result.path), arrays_of(result)
+        assert expected.keys() == found.keys()
+        for name, values in expected.items():
+            assert (np.asarray(values) == found[name]).all(), name
+    if model.task == 'detection':
+        assert len(results[0].scores) and (np.diff(results[0].scores) <= 0).all()
+        assert results[0].masks.shape == (len(results[0].scores), *results[0].size)
+        half = results[0].above(float(np.median(results[0].scores)))
+        assert len(half.names) == len(half.masks) < len(results[0].names)
+
+
+def test_batches_arrays_and_pillows_images_give_the_same(case):
+    model, _, folder = case
+    files = sorted([*folder.rglob('*.png'), *folder.rglob('*.jpg')])[:3]
+    alone = model.predict(files)
+    images = [Image.open(file).convert('RGB') for file in files]
+    lossless = files[0].suffix == '.png'
+    for ways, tolerance in ((files, 1e-4), (images, 1e-4), ([np.asarray(image) for image in images], 1e-4)):
+        if ways is not files and not lossless:
+            continue  # two decoders of JPEG differ by a level
+        for one, other in zip(alone, model.predict(ways, batch_size=2), strict=True):
+            assert_same(one, other, tolerance)
+    (one,) = model.predict(images[0])
+    assert one.path is None and one.size == images[0].size[::-1]
+    assert_same(one, model.predict(np.asarray(images[0]))[0])
+    stack = np.stack([np.asarray(images[0])] * 2)
+    assert len(model.predict(stack)) == 2
+
+
+def test_neighbours_of_another_size_change_nothing(case):
+    model, _, _ = case
+    random = np.random.default_rng(0)
+    images = [random.integers(0, 256, (*size, 3), np.uint8) for size in ((64, 64), (64, 96), (80, 64), (80, 64))]
+    for image, result in zip(images, model.predict(images, batch_size=4), strict=True):
+        assert result.size == image.shape[:2]
+        assert_same(model.predict(image)[0], result, 1e-3)
+
+
+def test_grey_images_are_three_equal_channels(case):
+    model, _, _ = case
+    grey = np.random.default_rng(0).integers(0, 256, (64, 64), np.uint8)
+    assert_same(model.predict(grey)[0], model.predict(np.stack([grey] * 3, axis=2))[0])
+
+
+def test_what_is_no_image_is_refused(case, tmp_path):
+    model, _, _ = case
+    for bad, message in (
+        (np.zeros((64, 64, 3)), r'an array is an image if it is uint8 .* not float64 and \(64, 64, 3\)'),
+        (np.zeros((3, 64, 64), np.uint8), r'\(H, W, 3\)'),
+        (3, 'not int'),
+        (tmp_path / 'none.png', 'none.png does not exist'),
+        (tmp_path, 'no images in this folder'),
+    ):
+        with pytest.raises(DataError, match=message):
+            model.predict(bad)
+    with pytest.raises(ConfigError, match='batch_size=0'):
+        model.predict([], batch_size=0)
+
+
+def test_the_files_of_a_folder(case, tmp_path, capsys):
+    model, cfg, folder = case
+    images = tmp_path / 'images'
+    files = sorted([*folder.rglob('*.png'), *folder.rglob('*.jpg')])[:2]
+    (images / 'a').mkdir(parents=True)
+    suffix = files[0].suffix
+    names = [f'a/one{suffix}', f'b{suffix}']
+    for name, file in zip(names, files):
+        shutil.copy(file, images / name)
+    (images / 'aa.png').write_bytes(b'no image')
+    cfg.dump(tmp_path / 'config.py')
+    words = ['predict', tmp_path / 'config.py', images, '--checkpoint', model.checkpoint, '--device', 'cpu', '--out']
+    out = tmp_path / 'out'
+    assert main([str(word) for word in (*words, out, '--score-thr', '0')]) == 1
+    printed = capsys.readouterr().out
+    assert 'predicted on 2 images' in printed and f'skipped: Image {images}/aa.png cannot be read' in printed
+    results = model.predict([images / name for name in names])
+    for name, result in zip(names, results):
+        if suffix == '.png':
+            expected = draw_sample(np.asarray(Image.open(result.path).convert('RGB')), result.sample, model.classes,
+                                   0.0, ('pred',))  # fmt: skip
+            drawn = np.asarray(Image.open(out / 'overlays' / name))
+            assert drawn.shape == expected.shape
+            assert model.task == 'detection' or (drawn == expected).all()  # MMDetection's colours vary
+    if model.task == 'segmentation':
+        assert json.loads((out / 'classes.json').read_text()) == list(model.classes)
+        for name, result in zip(names, results):
+            saved = np.asarray(Image.open((out / 'labels' / name).with_suffix('.png')))
+            assert (saved == result.labels).all()
+    elif model.task == 'detection':
+        coco = COCO(str(out / 'predictions.json'))
+        assert [image['file_name'] for image in coco.loadImgs(coco.getImgIds())] == names
+        for image_id, result in zip(coco.getImgIds(), results):
+            rows = coco.loadAnns(coco.getAnnIds(image_id))
+            assert len(rows) == len(result.names) > 0
+            assert {coco.cats[row['category_id']]['name'] for row in rows} == set(result.names)
+            order = np.argsort([-row['score'] for row in rows], kind='stable')
+            for row, mask, name in zip([rows[place] for place in order], result.masks, result.names):
+                assert (coco.annToMask(row) == mask).all() and coco.cats[row['category_id']]['name'] == name
+                assert row['area'] == mask.sum()
+    else:
+        rows = json.loads((out / 'predictions.json').read_text())
+        assert [(row['image'], row['class']) for row in rows] == [(n, r.name) for n, r in zip(names, results)]
+        assert rows[0]['top'] == dict(results[0].top()) and len(rows[0]['top']) == 5
+    assert main([str(word) for word in (*words, out)]) == 1
+    assert 'has files already: give another folder, or --overwrite' in capsys.readouterr().err
+    assert main([str(word) for word in (*words, tmp_path / 'plain', '--no-overlays', '--quiet')]) == 1
+    assert not (tmp_path / 'plain' / 'overlays').exists()
+
+
+@pytest.fixture(scope='module')
+def run_folder(tmp_path_factory):
+    """A finished run of a tiny segmentor with its data."""
+    root = tmp_path_factory.mktemp('run')
+    config = tiny.write_config(root, tiny.write_data(root / 'data'))
+    train(load_config(config), root / 'run', seed=0)
+    return root
+
+
+def test_a_run_is_loaded_by_its_folder(run_folder, tmp_path):
+    folder, images = run_folder / 'run', run_folder / 'data' / 'images' / 'validation'
+    model = mmlape.load(folder, device='cpu')
+    (best,) = folder.glob('best_*.pth')
+    assert model.checkpoint == best and model.classes == tiny.CLASSES
+    results = model.predict(images, batch_size=2)
+    assert len(results) == 5
+    for result in results:
+        assert result.labels.shape == result.size == (48, 48)
+        assert sum(result.shares.values()) == pytest.approx(1)
+        for name, share in result.shares.items():
+            assert result.mask(name).mean() == pytest.approx(share)
+    with pytest.raises(ConfigError, match=r"no class 'sky'; there are: left; right; below"):
+        results[0].mask('sky')
+    for alike in (mmlape.load(best, device='cpu'), mmlape.load(run_folder / 'tiny.py', best, device='cpu')):
+        assert_same(alike.predict(images)[0], results[0])
+    moved = shutil.copytree(folder, tmp_path / 'arm' / 'seed_1')
+    (moved / best.name).unlink()
+    assert mmlape.load(moved, device='cpu').checkpoint == moved / 'iter_6.pth'
+    with pytest.raises(ConfigError, match=r'arm is no folder of a run; give one of those below it: .*seed_1'):
+        mmlape.load(tmp_path / 'arm')
+    for file in moved.glob('*.pth'):
+        file.unlink()
+    with pytest.raises(CheckpointError, match='has no checkpoint yet'):
+        mmlape.load(moved)
+    with pytest.raises(ConfigError, match=r'tiny\.py is no folder of a run: give a checkpoint'):
+        mmlape.load(run_folder / 'tiny.py')
+    with pytest.raises(ConfigError, match='has no run.json'):
+        mmlape.load(run_folder / 'data')
+
+
+def test_two_images_of_one_name_have_two_maps(run_folder, tmp_path):
+    source = run_folder / 'data' / 'images' / 'validation' / '0.png'
+    images = tmp_path / 'images'
+    images.mkdir()
+    for name in ('a.png', 'a.bmp', 'b.png'):
+        Image.open(source).save(images / name)
+    out = images / 'predicted'  # inside the folder: a second call leaves its own files out
+    for more in ((), ('--overwrite',)):
+        words = ['predict', run_folder / 'run', images, '--out', out, '--device', 'cpu', *more]
+        assert main([str(word) for word in words]) == 0
+        maps = sorted(path.name for path in (out / 'labels').iterdir())
+        assert maps == ['a.bmp.png', 'a.png.png', 'b.png'] and len(list((out / 'overlays').iterdir())) == 3

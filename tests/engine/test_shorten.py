@@ -1,0 +1,151 @@
+"""`mmlape train --shorten`: everything that is counted along a run is scaled, in its order, on every config."""
+
+import copy
+import re
+
+import pytest
+import tiny
+import torch
+from config_helpers import CONFIGS, load, short
+from mmengine.config import Config
+from mmengine.optim import LinearLR, MultiStepLR, PolyLR
+
+from mmlape.cli import main
+from mmlape.engine.schedule import WarmupCosineLR, check_schedule, schedulers, shorten
+from mmlape.errors import ConfigError
+from mmlape.files import read_json
+
+SHARES = (1, 0.5, 0.1, 0.01, 1e-6)
+COUNTED = re.compile(r'iter|epoch|interval|begin|end$|milestone|warmup$|T_max|step|period')
+KNOWN = {
+    'max_iters', 'max_epochs', 'val_interval', 'val_begin', 'dynamic_intervals', 'interval', 'begin', 'end',
+    'milestones', 'warmup', 'T_max', 'action_epoch', 'by_epoch', 'convert_to_iter_based', 'log_metric_by_epoch',
+}  # fmt: skip
+"""Keys of the configs about time, which `shorten` scales, and those that only say in which unit time is counted."""
+
+
+def counted_keys(node):
+    """The keys about time in a part of a config."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if COUNTED.search(str(key)):
+                yield key
+            yield from counted_keys(value)
+    elif isinstance(node, list | tuple):
+        for part in node:
+            yield from counted_keys(part)
+
+
+def points(cfg):
+    """What happens when, in iterations or epochs of the run, by name."""
+    loop = cfg.train_cfg
+    found = {key: loop[key] for key in ('max_iters', 'max_epochs', 'val_interval') if loop.get(key)}
+    for key, one in schedulers(cfg):
+        begin = one.get('begin', 0)
+        found[f'{key}.begin'] = begin
+        if one.get('end') is not None:
+            found[f'{key}.end'] = one['end']
+        if one.get('T_max') is not None:
+            found[f'{key}.T_max'] = begin + one['T_max']
+        for number, milestone in enumerate(one.get('milestones') or ()):
+            found[f'{key}.milestones.{number}'] = begin + milestone
+    found['checkpoint'] = cfg.default_hooks.checkpoint.interval
+    found['logger'] = cfg.default_hooks.logger.interval
+    for hook in cfg.get('custom_hooks') or ():
+        for number, change in enumerate(hook.get('schedule') or ()):
+            found[f'switch.{number}'] = change['action_epoch']
+    return found
+
+
+@pytest.mark.parametrize('path', CONFIGS, ids=short)
+def test_every_schedule_is_scaled_in_its_order(path):
+    cfg = load(path)
+    if not cfg.get('train_cfg'):
+        pytest.skip('a config of tests only')
+    parts = {key: cfg.get(key) for key in ('train_cfg', 'param_scheduler', 'default_hooks', 'custom_hooks')}
+    assert set(counted_keys(parts)) <= KNOWN, 'a key that shorten() does not know'
+    before = points(cfg)
+    for share in SHARES:
+        scaled = copy.deepcopy(cfg)
+        shorten(scaled, share)
+        check_schedule(scaled)
+        if share == 1:
+            assert scaled._cfg_dict == cfg._cfg_dict
+            continue
+        length = scaled.train_cfg.get('max_iters') or scaled.train_cfg.get('max_epochs')
+        assert type(length) is int and length >= 1
+        if len(schedulers(scaled)) < len(schedulers(cfg)):  # only those that would begin at the end
+            assert length <= 3 or share < 0.01
+            assert schedulers(scaled)[0][1].get('begin', 0) == 0
+            continue
+        after = points(scaled)
+        assert after.keys() == before.keys()
+        for key, value in after.items():
+            old = before[key]
+            assert value == old if old < 1 else value == pytest.approx(max(1, old * share), abs=0.5 + 1e-9), key
+        for one in before:
+            for other in before:
+                assert before[one] > before[other] or after[one] <= after[other], (one, other)
+        for (_, old), (_, new) in zip(schedulers(cfg), schedulers(scaled)):
+            others = {'begin', 'end', 'T_max', 'milestones', 'warmup', 'gamma'}
+            assert {k: v for k, v in old.items() if k not in others} == {
+                k: v for k, v in new.items() if k not in others
+            }
+            if old.get('warmup'):
+                assert 0 <= new['warmup'] < (new.get('end') or length)
+
+
+BUILD = dict(LinearLR=LinearLR, MultiStepLR=MultiStepLR, PolyLR=PolyLR, WarmupCosineLR=WarmupCosineLR)
+
+
+def rates(parts, length):
+    """The learning rate of each iteration, by MMEngine's schedulers."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    built = [BUILD[part['type']](optimizer, **{k: v for k, v in part.items() if k != 'type'}) for part in parts]
+    found = []
+    for _ in range(length):
+        found.append(optimizer.param_groups[0]['lr'])
+        optimizer.step()
+        for one in built:
+            one.step()
+    return torch.tensor(found)
+
+
+@pytest.mark.parametrize(
+    'parts',
+    [
+        [
+            dict(type='LinearLR', by_epoch=False, start_factor=0.1, begin=0, end=100),
+            dict(type='MultiStepLR', by_epoch=False, milestones=[500, 800], begin=100, gamma=0.1),
+        ],
+        [dict(type='PolyLR', by_epoch=False, begin=200, end=1000, eta_min=0.0, power=1.0)],
+        [dict(type='WarmupCosineLR', by_epoch=False, warmup=200, warmup_start=0.0, eta_min=0.0, T_max=1000)],
+    ],
+    ids=['steps', 'poly', 'cosine'],
+)
+def test_the_rates_have_the_same_course(parts):
+    cfg = Config(dict(train_cfg=dict(max_iters=1000), param_scheduler=parts))
+    full = rates(cfg.param_scheduler, 1000)
+    shorten(cfg, 0.1)
+    scaled = rates(cfg.param_scheduler, cfg.train_cfg.max_iters)
+    assert len(scaled) == 100 and cfg.train_cfg.val_interval == 100
+    away = (scaled - full[::10]).abs()
+    assert away.max() < 0.1, away.argmax()  # a step of the short warm-up
+
+
+def test_a_share_or_a_scheduler_that_cannot_be_is_refused():
+    cfg = Config(dict(train_cfg=dict(max_iters=9), param_scheduler=[dict(type='ReduceOnPlateauLR')]))
+    for share in (0, -1, 1.5, float('nan')):
+        with pytest.raises(ConfigError, match='--shorten .*: give a share of the schedule'):
+            shorten(cfg, share)
+    with pytest.raises(ConfigError, match=r'does not know how param_scheduler\.0 \(ReduceOnPlateauLR\)'):
+        shorten(cfg, 0.5)
+
+
+def test_the_option_reaches_the_run(tmp_path, capsys):
+    config = tiny.write_config(tmp_path, tiny.write_data(tmp_path / 'data'))
+    assert main(['train', str(config), '--work-dir', str(tmp_path / 'run'), '--seed', '0', '--shorten', '0.34']) == 0
+    record = read_json(tmp_path / 'run' / 'run.json')
+    assert (record['iter'], record['max_iters']) == (2, 2) and [record['last']['step']] == [2]
+    assert main(['train', str(config), '--work-dir', str(tmp_path / 'no'), '--shorten', '2']) == 1
+    assert '--shorten 2.0: give a share' in capsys.readouterr().err and not (tmp_path / 'no').exists()
