@@ -11,12 +11,13 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.progress import track
 from torch import from_numpy
 
 from mmlape.analysis.drawing import image_suffixes, write_image
-from mmlape.analysis.prediction import Classification, Detection, Model, Prediction, Segmentation, find_images
+from mmlape.analysis.prediction import Model, find_images
 from mmlape.console import console
 from mmlape.datasets.sources import class_palette
 from mmlape.errors import DataError
@@ -37,7 +38,7 @@ class Writer:
     def __init__(self, out: Path, classes: Sequence[str], stems: Counter[Path]) -> None:
         self.out, self.classes, self.stems = out, list(classes), stems
 
-    def add(self, name: Path, prediction: Prediction) -> None:
+    def add(self, name: Path, prediction: Any) -> None:
         """Write or keep a prediction of the image with this path in its folder."""
         raise NotImplementedError
 
@@ -49,7 +50,7 @@ class Writer:
 class LabelMaps(Writer):
     """Segmentations as PNG files."""
 
-    def add(self, name: Path, prediction: Segmentation) -> None:
+    def add(self, name: Path, prediction: Any) -> None:
         """Write a label map, as NAME.jpg.png where NAME.png would be that of two images."""
         file = name.with_suffix('.png') if self.stems[name.with_suffix('')] == 1 else Path(f'{name}.png')
         palette = class_palette(len(self.classes))
@@ -68,7 +69,7 @@ class CocoFile(Writer):
         self.images: list[dict] = []
         self.annotations: list[dict] = []
 
-    def add(self, name: Path, prediction: Detection) -> None:
+    def add(self, name: Path, prediction: Any) -> None:
         """Keep an image and its objects."""
         height, width = prediction.size
         image_id = len(self.images) + 1
@@ -102,7 +103,7 @@ class ClassRows(Writer):
         super().__init__(*args)
         self.rows: list[dict] = []
 
-    def add(self, name: Path, prediction: Classification) -> None:
+    def add(self, name: Path, prediction: Any) -> None:
         """Keep the class of an image."""
         best = {'class': prediction.name, 'score': prediction.score}
         self.rows.append(dict(image=name.as_posix(), **best, top=dict(prediction.top())))

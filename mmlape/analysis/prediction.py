@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from mmengine import Config
@@ -25,7 +25,7 @@ from mmlape.runs.record import RECORD, checkpoints, read_record
 
 SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.gif', '.ppm', '.pgm')
 """By which images are found in a folder."""
-ImageLike = str | Path | np.ndarray | Image.Image
+ImageLike: TypeAlias = str | Path | np.ndarray | Image.Image
 """An image file, an array (H, W, 3) or (H, W) of uint8, RGB or grey, or an image of Pillow."""
 
 
@@ -43,8 +43,8 @@ class Prediction:
     def of(cls, sample: BaseDataElement, image: ImageLike, classes: Sequence[str]) -> Self:
         """Build the prediction from a model's output."""
         path = Path(image) if isinstance(image, str | Path) else None
-        size = tuple(int(side) for side in sample.ori_shape[:2])
-        return cls(path, size, tuple(classes), sample, image, **cls.arrays(sample))
+        height, width = sample.ori_shape[:2]
+        return cls(path, (int(height), int(width)), tuple(classes), sample, image, **cls.arrays(sample))
 
     @staticmethod
     def arrays(sample: BaseDataElement) -> dict[str, Any]:

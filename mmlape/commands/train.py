@@ -2,12 +2,23 @@
 several GPUs, or several CPU processes, use tools/dist_train.sh."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from mmlape.engine.options import add_train_options
+from mmlape.quiet import say
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_train_options(parser)
+    parser.add_argument(
+        '--smoke',
+        action='store_true',
+        help='try two steps, a checkpoint, a resume and a validation in a scratch folder, and print what the complete '
+        'run will take; nothing stays',
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,10 +35,7 @@ def run(args: argparse.Namespace) -> int:
     if args.log_pe_balance is not None:
         hook = dict(type='mmlape.PEBalanceHook', interval=args.log_pe_balance)
         cfg.custom_hooks = [*(cfg.get('custom_hooks') or []), hook]
-    record = train(
-        cfg,
-        args.work_dir,
-        resume=True if args.resume == 'auto' else args.resume or False,
+    options: dict = dict(
         amp=args.amp,
         seed=args.seed,
         deterministic=args.deterministic,
@@ -36,4 +44,22 @@ def run(args: argparse.Namespace) -> int:
         allow_different_software=args.allow_different_software,
         share=args.shorten,
     )
+    if args.smoke:
+        return _smoke(cfg, args, options)
+    record = train(cfg, args.work_dir, resume=True if args.resume == 'auto' else args.resume or False, **options)
     return 0 if record['state'] == 'finished' else 1
+
+
+def _smoke(cfg: 'Config', args: argparse.Namespace, options: dict) -> int:
+    """Print what a trial of the run has measured."""
+    from mmlape.engine.smoke import smoke, summary
+    from mmlape.errors import ConfigError
+
+    if args.resume or args.launcher != 'none':
+        raise ConfigError(
+            '--smoke tries a new run in one process: leave out --resume and --launcher; with another total batch than '
+            "the recipe's add --allow-batch-mismatch"
+        )
+    for line in summary(smoke(cfg, args.work_dir, **options)):
+        say(line)
+    return 0

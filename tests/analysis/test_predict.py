@@ -111,6 +111,15 @@ def test_batches_arrays_and_pillows_images_give_the_same(case):
     assert len(model.predict(stack)) == 2
 
 
+def test_an_array_is_prepared_as_its_file(case, tmp_path):
+    """With colours, so that RGB for BGR is another input."""
+    model, _, _ = case
+    image = np.random.default_rng(0).integers(0, 256, (64, 80, 3), np.uint8)
+    Image.fromarray(image).save(tmp_path / 'image.png')
+    prepare = model.module.preparation
+    assert torch.equal(prepare.of_array(image)['inputs'], prepare.of_file(tmp_path / 'image.png')['inputs'])
+
+
 def test_neighbours_of_another_size_change_nothing(case):
     model, _, _ = case
     random = np.random.default_rng(0)

@@ -1,0 +1,84 @@
+"""`mmlape train --smoke`: a trial of a run that leaves nothing."""
+
+import pytest
+import tiny
+
+from mmlape.checkpoint import read_checkpoint
+from mmlape.cli import main
+from mmlape.engine.config import load_config
+from mmlape.engine.smoke import smoke, summary
+from mmlape.engine.trainer import train
+
+KEYS = ('seconds_per_iter', 'seconds_per_validation', 'peak_memory_mib', 'checkpoint_mib', 'hours', 'disk_mib')
+EPOCHS = """
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=3, val_interval=2)
+train_dataloader['sampler'] = dict(type='DefaultSampler', shuffle=True)
+param_scheduler = [dict(type='CosineAnnealingLR', T_max=3, convert_to_iter_based=True)]
+default_hooks['checkpoint'].update(by_epoch=True, interval=1)
+log_processor = dict(by_epoch=True)
+"""
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    return tiny.write_data(tmp_path_factory.mktemp('smoke') / 'data')
+
+
+@pytest.mark.parametrize(('extra', 'expected'), [('', (6, 2, 3)), (EPOCHS, (12, 2, 4))], ids=['iterations', 'epochs'])
+def test_the_estimate_is_that_of_the_complete_run(extra, expected, data, tmp_path, monkeypatch):
+    cfg = load_config(tiny.write_config(tmp_path, data, extra))
+    text = cfg.pretty_text
+    facts = smoke(cfg, tmp_path / 'run', seed=0)
+    assert cfg.pretty_text == text and [path.name for path in tmp_path.iterdir()] == ['tiny.py']
+    assert (facts['iterations'], facts['validations'], facts['checkpoints']) == expected
+    assert all(facts[key] > 0 for key in KEYS) and facts['images'] == 5
+    train(cfg, tmp_path / 'run', seed=0)
+    record = train(cfg, tmp_path / 'run', resume=True)
+    assert (record['iter'], record['max_iters']) == (expected[0],) * 2
+    evaluations = (tmp_path / 'run' / 'evaluations.jsonl').read_text().splitlines()
+    assert len(evaluations) == facts['validations']
+    files = list((tmp_path / 'run').glob('*.pth'))
+    assert len(files) <= facts['checkpoints']  # one of them while another is replaced
+    largest = max(file.stat().st_size for file in files) / 2**20
+    assert facts['checkpoint_mib'] == pytest.approx(largest, rel=0.1)
+    seconds = facts['iterations'] * facts['seconds_per_iter'] + facts['validations'] * facts['seconds_per_validation']
+    assert facts['hours'] == pytest.approx(seconds / 3600)
+    assert any(f'{expected[0]} iterations and {expected[1]} validations' in line for line in summary(facts))
+
+
+def test_the_checkpoint_of_two_steps_is_resumed(data, tmp_path, monkeypatch):
+    """With accumulation two steps are four iterations; the second part starts behind them."""
+    seen = []
+    original = train
+
+    def watched(cfg, work_dir, **options):
+        try:
+            return original(cfg, work_dir, **options)
+        finally:
+            paths = sorted(type(tmp_path)(work_dir).glob('iter_*.pth'))
+            seen.append([read_checkpoint(path)['meta']['iter'] for path in paths])
+
+    monkeypatch.setattr('mmlape.engine.smoke.train', watched)
+    cfg = load_config(tiny.write_config(tmp_path, data), {'auto_scale_lr.base_batch_size': 4})
+    cfg.train_cfg.update(max_iters=12, val_interval=50)
+    cfg.default_hooks.checkpoint.interval = 50
+    facts = smoke(cfg, tmp_path / 'run', seed=0, batch='accumulate')
+    assert seen == [[4], [4]] and facts['iterations'] == 24 and facts['validations'] == 1
+
+
+def test_what_would_end_the_run_ends_the_trial_and_leaves_nothing(data, tmp_path, capsys):
+    config = tiny.write_config(tmp_path, data)
+    words = ['train', str(config), '--work-dir', str(tmp_path / 'run'), '--smoke']
+    assert main([*words, '--cfg-options', 'train_dataloader.batch_size=3']) == 1
+    assert 'Choose one' in capsys.readouterr().err
+    assert main([*words, '--cfg-options', 'optim_wrapper.optimizer.lr=1e30', '--seed', '0']) == 1
+    assert 'not finite' in capsys.readouterr().err
+    for more in (['--resume'], ['--launcher', 'pytorch']):
+        assert main([*words, *more]) == 1
+        assert '--smoke tries a new run in one process' in capsys.readouterr().err
+    assert main([*words, '--seed', '0']) == 0
+    printed = capsys.readouterr().out
+    assert 'the complete run: 6 iterations and 2 validations' in printed and 'which was resumed' in printed
+    assert [path.name for path in tmp_path.iterdir()] == ['tiny.py']
+    assert main([*words, '--cfg-options', 'train_cfg.max_iters=2']) == 1
+    assert 'fewer than 3 steps' in capsys.readouterr().err
