@@ -27,7 +27,7 @@ OF_RUNS = (
 )  # fmt: skip
 OF_COMPARISONS = (
     'tests/experiments/test_sample_size.py', 'tests/experiments/test_statistics.py', 'tests/experiments/test_aggregate.py', 'tests/experiments/test_report.py',
-    'tests/experiments/test_report_fractions.py',
+    'tests/experiments/test_report_by_pandas.py', 'tests/experiments/test_report_fractions.py',
     'tests/runs/test_run_rules.py::test_hours_are_those_of_all_runs_and_times_those_of_the_averaged_ones', '-k', QUICK,
 )  # fmt: skip
 OF_VTAB = (
