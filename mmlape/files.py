@@ -127,3 +127,9 @@ def write_json(path: str | Path, content: dict | list) -> None:
     """Write a dict or a list as indented JSON."""
     with atomic_path(path) as partial:
         partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + '\n', encoding='utf-8')
+
+
+def file_version(path: str | Path) -> tuple[int, int]:
+    """Return size and time of a file, which tell whether what is kept of it still holds; or raise OSError."""
+    known = os.stat(path)
+    return known.st_size, known.st_mtime_ns

@@ -27,7 +27,7 @@ OF_RUNS = (
 )  # fmt: skip
 OF_COMPARISONS = (
     'tests/experiments/test_sample_size.py', 'tests/experiments/test_statistics.py', 'tests/experiments/test_aggregate.py', 'tests/experiments/test_report.py',
-    'tests/experiments/test_report_fractions.py',
+    'tests/experiments/test_report_by_pandas.py', 'tests/experiments/test_report_fractions.py',
     'tests/runs/test_run_rules.py::test_hours_are_those_of_all_runs_and_times_those_of_the_averaged_ones', '-k', QUICK,
 )  # fmt: skip
 OF_VTAB = (
@@ -101,7 +101,7 @@ OWN_TESTS = {
         'tests/engine/test_ema.py::test_a_checkpoint_has_room_for_weights_their_average_and_the_optimizers_state',
         *OF_ENGINE,
     ),
-    'mmlape/projects/lit/features.py': ('tests/datasets/test_captions.py', '-k', 'computed_again'),
+    'mmlape/projects/lit/features.py': ('tests/datasets/test_captions.py', '-k', 'fresh_folder'),
     'mmlape/engine/hooks/evaluation.py': ('tests/evaluation/test_metrics.py', *OF_ENGINE),
     'mmlape/engine/schedule.py': ('tests/configs/test_recipes.py::test_rates_are_timms', *OF_ENGINE),
     'mmlape/analysis/': OF_ANALYSIS,

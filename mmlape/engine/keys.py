@@ -181,11 +181,18 @@ def _accepted(scope: str, node: dict, where: str) -> tuple[set[str], bool]:
     return extras.union(*(names for names, _ in arguments)), complete
 
 
-@functools.cache
 def find_classes(name: Any, scope: str) -> tuple[Any, ...]:
     """Return what a type may stand for, in any registry; None is among it if a package cannot be imported."""
     if not isinstance(name, str):
         return (name,)
+    roots = [getattr(registries, known) for known in _REGISTRIES]
+    every = [one for root in roots for one in (root, *root.children.values())]
+    return _find_classes(name, scope, tuple(one.module_dict.get(name.rpartition('.')[2]) for one in every))
+
+
+@functools.cache
+def _find_classes(name: str, scope: str, registered: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Find the classes of a name once, as long as the same ones are registered by it: 0.2 s a config."""
     classes = {}
     try:
         importlib.import_module(f'{scope}.registry')

@@ -1,7 +1,9 @@
 """Captions: the three formats, what is wrong with a file, the mini data's, and runs on them."""
 
+import copy
 import io
 import json
+import os
 import tarfile
 from types import SimpleNamespace
 
@@ -192,29 +194,61 @@ def test_features_of_changing_images_are_not_kept(tmp_path):
         ImageFeatureHook(str(tmp_path)).before_train(runner)
 
 
-def test_features_of_another_image_or_tower_or_precision_are_computed_again(tmp_path):
-    Image.new('RGB', (8, 8), 'red').save(tmp_path / 'a.bmp')
-    (tmp_path / 'c.tsv').write_text('a.bmp\ta square\n')
-    data = CaptionDataset('c.tsv', str(tmp_path), pipeline=[dict(type='mmpretrain.PackInputs')])
-    model = SimpleNamespace(image_features=None, backbone=torch.nn.Linear(2, 2), width=2)
-    cfg = Config(dict(model=dict(backbone={}, data_preprocessor={}), train_dataloader=dict(dataset=dict(pipeline=[]))))
-    runner = SimpleNamespace(bare_model=model, cfg=cfg, train_dataloader=SimpleNamespace(dataset=data))
+def test_kept_features_are_those_of_a_fresh_folder(tmp_path):
+    """Whatever changes between two runs: an image, their list, the tower, its precision, how images are prepared."""
 
-    def files() -> int:
-        ImageFeatureHook(str(tmp_path / 'features')).before_train(runner)
-        return len(list((tmp_path / 'features').iterdir()))
+    def draw(name, colour, seconds):
+        Image.new('RGB', (8, 8), colour).save(tmp_path / f'{name}.bmp')  # files of one size
+        os.utime(tmp_path / f'{name}.bmp', (seconds, seconds))
 
-    assert files() == files() == 1
-    Image.new('RGB', (8, 8), 'blue').save(tmp_path / 'a.bmp')  # as large a file
-    assert files() == 2
-    torch.nn.init.zeros_(model.backbone.bias)
-    assert files() == 3
-    cfg.optim_wrapper = dict(type='AmpOptimWrapper')
-    assert files() == 4
-    cfg.model.data_preprocessor = dict(mean=[127.5] * 3)
-    assert files() == 5
-    cfg.train_dataloader.dataset.pipeline = [dict(type='Resize', scale=4)]
-    assert files() == files() == 6
+    def list_images(*names):
+        (tmp_path / 'c.tsv').write_text(''.join(f'{name}.bmp\ta square\n' for name in names))
+
+    def compute(samples):
+        pixels = [np.asarray(Image.open(sample.img_path)).mean((0, 1)) for sample in samples]
+        features = model.backbone(torch.tensor(np.stack(pixels)).float() - cfg.model.data_preprocessor.mean)
+        features = features * cfg.train_dataloader.dataset.pipeline[0].scale * cfg.model.backbone.depth
+        return (features.bfloat16() if 'optim_wrapper' in cfg else features).detach().float()
+
+    def features(folder):
+        """Return the features of the images, each in a batch of its own, and how many were computed."""
+        data = CaptionDataset('c.tsv', str(tmp_path), pipeline=[dict(type='mmpretrain.PackInputs')])
+        runner = SimpleNamespace(bare_model=model, cfg=cfg, train_dataloader=SimpleNamespace(dataset=data))
+        ImageFeatureHook(str(tmp_path / folder)).before_train(runner)
+        calls, found = [], {}
+        for index in range(len(data)):
+            sample = SimpleNamespace(img_path=data.get_data_info(index)['img_path'])
+            row = model.image_features([sample], lambda one=sample: calls.append(one) or compute([one]))
+            found[sample.img_path] = row.tolist()
+        return found, len(calls)
+
+    model = SimpleNamespace(image_features=None, backbone=torch.nn.Linear(3, 2), width=2)
+    weights = copy.deepcopy(model.backbone.state_dict())
+    pipeline = dict(pipeline=[dict(type='Resize', scale=1)])
+    cfg = Config(
+        dict(
+            model=dict(backbone=dict(depth=1), data_preprocessor=dict(mean=0.5)),
+            train_dataloader=dict(dataset=pipeline),
+        )
+    )
+    for name, colour in dict(a='red', b='green', c='black').items():
+        draw(name, colour, 1)
+    for number, change in enumerate((
+        lambda: list_images('a', 'b'),
+        lambda: list_images('b', 'a'),
+        lambda: draw('b', 'blue', 2),
+        lambda: list_images('b', 'a', 'c'),
+        lambda: torch.nn.init.ones_(model.backbone.bias),
+        lambda: cfg.model.backbone.update(depth=2),
+        lambda: cfg.update(optim_wrapper=dict(type='AmpOptimWrapper', dtype='bfloat16')),
+        lambda: cfg.model.data_preprocessor.update(mean=0.25),
+        lambda: cfg.train_dataloader.dataset.pipeline[0].update(scale=3),
+        lambda: model.backbone.load_state_dict(weights),
+    )):  # fmt: skip
+        change()
+        found, computed = features('kept')
+        assert (found, computed) == features(f'fresh{number}'), number
+        assert features('kept') == (found, 0)
 
 
 def test_each_caption_is_chosen():

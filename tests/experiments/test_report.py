@@ -171,16 +171,6 @@ def test_last_and_best_evaluations_are_compared_apart(tmp_path):
     assert ['1 of 1 by Welch, 1 by pairs' in told[0], '1 of 1 by Welch, 0 by pairs' in told[1]] == [True, True]
 
 
-def test_classes_are_compared_by_their_gains(tmp_path):
-    gains = dict(sky=-2.0, lamp=5.0, tree=1.0)
-    for name, joining in (('plain', 'default'), ('new', 'lape')):
-        for seed in (1, 2, 3):
-            rows = {one: 40.0 + seed + gain * (name == 'new') for one, gain in gains.items()}
-            write_run(tmp_path / name, seed, 40.0 + seed, chosen=settings(joining), per_class=dict(IoU=rows))
-    made = build(_arms(tmp_path), 'x')
-    assert [(one.name, one.welch.mean) for one in made.classes] == [('lamp', 5.0), ('tree', 1.0), ('sky', -2.0)]
-
-
 def test_of_many_classes_those_at_either_end_are_drawn(monkeypatch):
     monkeypatch.setattr(figures, 'save_figure', lambda figure, path: figure)
     gains = [Difference(15.0 - place, (3, 3), 14.0 - place, 16.0 - place) for place in range(30)]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from mmlape.datasets.formats.base import ERROR, WARNING, DataIssue, DataSource, ImageEntry, ImageFacts, shorten
 from mmlape.errors import DataError
-from mmlape.files import parse_json
+from mmlape.files import file_version, parse_json
 
 HINT = 'Download or unpack it again.'
 MARGIN = 1.0  # pixels that a box may extend beyond its image: annotators round
@@ -64,8 +64,8 @@ def class_names(coco: dict[str, Any]) -> tuple[str, ...]:
 
 
 @functools.lru_cache
-def _listed_classes(path: str, changed: int) -> tuple[str, ...]:
-    """Read the classes of a file once: a study moves the data of each of its arms."""
+def _listed_classes(path: str, version: tuple[int, int]) -> tuple[str, ...]:
+    """Read the classes of a version of a file once: a study moves the data of each of its arms."""
     return class_names(read_coco(path))
 
 
@@ -174,7 +174,7 @@ class CocoSource(DataSource):
         """Read the categories."""
         if not os.path.isfile(self.ann_file):
             return None
-        return _listed_classes(self.ann_file, os.stat(self.ann_file).st_mtime_ns)
+        return _listed_classes(self.ann_file, file_version(self.ann_file))
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
         """Check paths, categories, every annotation, and that the images are there."""

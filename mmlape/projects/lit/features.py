@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from mmlape.engine.distributed.sharding import full_tensor
 from mmlape.errors import ConfigError
-from mmlape.files import atomic_path
+from mmlape.files import atomic_path, file_version
 from mmlape.projects.lit.shards import PREFIX, split_name
 from mmlape.registry import HOOKS
 from mmlape.runs.identity import precision
@@ -52,10 +51,9 @@ class FeatureCache:
 def _version(image: str) -> tuple[int, int] | None:
     """Return size and time of an image's file, or of its archive; None where it is on no disk of this machine."""
     try:
-        known = os.stat(split_name(image)[0] if image.startswith(PREFIX) else image)
+        return file_version(split_name(image)[0] if image.startswith(PREFIX) else image)
     except OSError:
         return None
-    return known.st_size, known.st_mtime_ns
 
 
 @HOOKS.register_module()

@@ -12,13 +12,12 @@ from mmengine.fileio import register_backend
 from mmengine.fileio.backends import BaseStorageBackend
 
 from mmlape.errors import DataError
-from mmlape.files import parse_json
+from mmlape.files import file_version, parse_json
 
 PREFIX = 'tar://'
 IMAGES = ('jpg', 'jpeg', 'png', 'webp')
 
 
-@cache
 def members(shard: str) -> dict[str, tuple[int, int]]:
     """Return offset and size of each file in an uncompressed archive.
 
@@ -26,12 +25,18 @@ def members(shard: str) -> dict[str, tuple[int, int]]:
         DataError: It is missing, truncated, compressed or no archive.
     """
     try:
-        with tarfile.open(shard, 'r:') as archive:
-            return {one.name.removeprefix('./'): (one.offset_data, one.size) for one in archive if one.isfile()}
+        return _members(shard, file_version(shard))
     except (OSError, tarfile.TarError) as error:
         raise DataError(
             f'Shard {shard} cannot be read ({error}). It must be an uncompressed .tar, complete.'
         ) from error
+
+
+@cache
+def _members(shard: str, version: tuple[int, int]) -> dict[str, tuple[int, int]]:
+    """Read the list of a file's version once."""
+    with tarfile.open(shard, 'r:') as archive:
+        return {one.name.removeprefix('./'): (one.offset_data, one.size) for one in archive if one.isfile()}
 
 
 def files_of(pattern: str) -> list[str]:

@@ -20,7 +20,7 @@ from mmlape.engine.evaluator import test
 from mmlape.errors import ConfigError
 from mmlape.evaluation.names import is_defined, label, points, ranked
 from mmlape.figures import look, new_axes, save_figure, wrapped
-from mmlape.files import parse_json
+from mmlape.files import file_version, parse_json
 from mmlape.tables import text_table
 
 SIZED = ('scale', 'crop_size')  # of transforms
@@ -85,8 +85,8 @@ def sweep(cfg: Config, checkpoint: str, sizes: Sequence[int], folder: Path) -> d
     for number, size in enumerate(sizes, 1):
         file = folder / f'size_{size}' / 'metrics.json'
         stamp = file.with_name('evaluated.json')
-        state, resized = Path(checkpoint).stat(), at_size(cfg, size)
-        known = [str(Path(checkpoint).resolve()), state.st_size, state.st_mtime_ns, resized.to_dict()]
+        resized = at_size(cfg, size)
+        known = [str(Path(checkpoint).resolve()), *file_version(checkpoint), resized.to_dict()]
         wanted = json.dumps(known, default=str)
         if not (file.is_file() and stamp.is_file() and stamp.read_text() == wanted):
             print(f'{folder.name}: size {size}, {number} of {len(sizes)}')
