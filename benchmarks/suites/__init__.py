@@ -9,7 +9,7 @@ SUITES = {
     'swin': "our Swin beside timm's and mmpretrain's, and LaPE beside default",
     'joining': 'LaPE, Dual PatchNorm and placements of the norms, beside the plain ViT',
     'timm': "add_lape and add_dual_patchnorm in timm's ViT, beside that ViT",
-    'position': "encodings inside attention beside none or Swin's bias, and the public iRPE code where a checkout is given",
+    'position': "encodings inside attention beside none or Swin's bias, and the public iRPE code where it is given",
     'adapter': 'ViT-Adapter: LaPE beside default, and the public code where a checkout is given',
     'beit': 'ViT-Adapter over BEiT and the public code, where a checkout is given',
     'foundation': "the adapter over timm's DINOv3, and DINOv3's own code where a checkout is given",
