@@ -13,7 +13,7 @@ KINDS = {
     'iRPE bias': dict(type='irpe', mode='bias'),
     'rotary': 'rope',
 }
-BIASES = {'LookHere': 'lookhere'}
+BIASES = {'FIRE': 'fire', 'LookHere': 'lookhere'}
 
 
 def with_encoding(settings: Settings, size: int, *kinds: str | dict) -> nn.Module:

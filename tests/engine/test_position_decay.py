@@ -41,7 +41,7 @@ BACKBONES = {
 # what has parameters, and where it cannot be
 TRAINED = {
     'learnable', 'rpe', 'beit', 'irpe', 'shaw', 'axial-deeplab', 'huang', 'transformer-xl', 'sasa', 'rope-mixed',
-    'cpe',
+    'cpe', 'fire',
 }  # fmt: skip
 NOT_THERE = {('DETR', 'learnable'), ('DETR', 'cpe'), ('T2T-ViT', 'cpe'), ('distilled ViT', 'beit')}
 

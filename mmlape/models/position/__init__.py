@@ -9,6 +9,7 @@ import mmlape.models.position.absolute
 import mmlape.models.position.beit
 import mmlape.models.position.conditional
 import mmlape.models.position.earlier
+import mmlape.models.position.fire
 import mmlape.models.position.irpe
 import mmlape.models.position.lookhere
 import mmlape.models.position.relative_bias

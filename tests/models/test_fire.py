@@ -1,0 +1,122 @@
+"""FIRE in two dimensions: written out again with its gradients, and what it does on other grids."""
+
+import math
+
+import pytest
+import torch
+
+from mmlape.errors import ConfigError
+from mmlape.models import SwinTransformer, VisionTransformer, ViTAdapter
+
+GRID = (3, 5)
+NAMES = [f'fire_{name}' for name in ('scale', 'length', 'hidden_weight', 'hidden_bias', 'out_weight', 'out_bias')]
+
+
+def vit(**options):
+    arch = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=16)
+    return VisionTransformer(arch, [4 * side for side in GRID], 4, **{'pe_type': 'fire', **options})
+
+
+def random(length):
+    attn = vit().double().blocks[1].attn
+    for name in NAMES:
+        torch.nn.init.normal_(getattr(attn, name))
+    attn.fire_scale.data.fill_(-0.3)  # its sign has no meaning
+    attn.fire_length.data.copy_(torch.tensor(length))
+    return attn
+
+
+def written_out(attn, grid):
+    """One pair of patches after the other."""
+    scale, lengths, weight, shift, out, constant = (getattr(attn, name) for name in NAMES)
+
+    def psi(x):
+        return torch.log(scale.abs()[0] * x + 1)
+
+    def share(offset, axis):
+        longest = torch.max(lengths[axis], torch.tensor(max(grid[axis] - 1.0, 1.0), dtype=torch.float64))
+        return math.copysign(1, offset) * psi(abs(offset)) / psi(longest)
+
+    cells = [divmod(cell, grid[1]) for cell in range(grid[0] * grid[1])]
+    rows = []
+    for i, j in cells:
+        inputs = [torch.stack([share(i - k, 0), share(j - m, 1)]) for k, m in cells]
+        rows.append(torch.stack([out @ torch.relu(weight @ value + shift) + constant for value in inputs]))
+    return torch.stack(rows).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize('length', [(3.7, 9.2), (1.3, 2.1)], ids=['longer', 'shorter'])
+@pytest.mark.parametrize('grid', [GRID, (4, 2), (1, 6)], ids=str)
+def test_the_bias_is_written_out(grid, length):
+    attn = random(length)
+    parameters = [getattr(attn, name) for name in NAMES]
+    found, expected = attn.encodings[0].bias(attn, grid), written_out(attn, grid)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
+    of = torch.randn_like(found)
+    for ours, theirs in zip(*(torch.autograd.grad((bias * of).sum(), parameters) for bias in (found, expected))):
+        torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=0)
+
+
+@torch.no_grad()
+def test_what_other_grids_have():
+    """Below L, an offset's bias is the same on any grid; above, the longest offset's is."""
+    attn = random((5.0, 6.0))
+    bias = {grid: attn.encodings[0].bias(attn, grid) for grid in ((3, 4), (6, 7), (11, 9))}
+    shared = bias[6, 7].view(2, 6, 7, 6, 7)[:, :3, :4, :3, :4].reshape(2, 12, 12)
+    torch.testing.assert_close(bias[3, 4], shared, atol=1e-12, rtol=0)
+    for first, last in ((0, -1), (-1, 0)):
+        torch.testing.assert_close(bias[11, 9][:, first, last], bias[6, 7][:, first, last], atol=1e-12, rtol=0)
+    assert not torch.allclose(bias[11, 9][:, 0, 1], bias[6, 7][:, 0, 1])
+
+
+def test_at_first():
+    attn = vit().blocks[0].attn
+    assert attn.fire_length.tolist() == [2, 4] and attn.fire_scale.item() == pytest.approx(0.1)
+    bias = attn.encodings[0].bias(attn, GRID)
+    assert 0.01 < bias.std() < 1
+
+
+def test_prefix_tokens_have_no_bias_and_what_is_drawn_is_the_mean():
+    attn = vit(num_registers=2).blocks[1].attn
+    q = torch.zeros(1, 2, 3 + 6, 8)
+    found, bias = attn.encodings[0].logits(attn, q, q, (2, 3))[0], attn.encodings[0].bias(attn, (2, 3))
+    assert not found[:, :3].any() and not found[:, :, :3].any()
+    assert torch.equal(found[:, 3:, 3:], bias)
+    torch.testing.assert_close(attn.encodings[0].drawn(attn, (2, 3)), bias.sum(0) / 2)
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_half_precision(dtype):
+    model = vit(num_registers=1, with_cp=True)
+    images = torch.randn(2, 3, 44, 28)
+    expected = model(images)[0]
+    with torch.autocast('cpu', dtype):
+        found = model(images)[0]
+    torch.testing.assert_close(found.float(), expected, atol=0.05, rtol=0.05)
+    found.float().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert model.to(dtype)(images.to(dtype))[0].isfinite().all()
+
+
+def test_windows_and_the_adapter_and_files():
+    arch = dict(embed_dims=24, num_layers=4, num_heads=3, feedforward_channels=24)
+    options = dict(conv_inplane=8, deform_num_heads=2, window_attn=[True, False] * 2, window_size=2)
+    adapter = ViTAdapter(arch, 64, pe_type=['learnable', 'fire'], pe_joining='lape', **options)
+    sum(level.sum() for level in adapter(torch.randn(2, 3, 64, 48))).backward()
+    assert [layer.attn.fire_length.tolist() for layer in adapter.blocks[:2]] == [[1, 1], [3, 3]]
+    swin = SwinTransformer(dict(embed_dims=12, depths=(2, 2), num_heads=(3, 6)), 32, window_size=4, pe_type='fire')
+    assert swin(torch.randn(1, 3, 40, 32))[0].isfinite().all()
+
+
+def test_a_file_tells_heads_and_width():
+    attn = vit(pe_type=dict(type='fire', hidden=5)).blocks[0].attn
+    stored, encoding = attn.state_dict(), attn.encodings[0]
+    assert encoding.found_in(stored) and encoding.infer_heads(stored) == 2
+    assert encoding.infer_options(stored, 1) == {'hidden': 5}
+    assert encoding.infer_options(vit().blocks[0].attn.state_dict(), 1) == {}
+
+
+@pytest.mark.parametrize('hidden', [0, 2.5])
+def test_a_wrong_width_is_refused(hidden):
+    with pytest.raises(ConfigError, match=f'fire: hidden={hidden} must be a positive whole number'):
+        vit(pe_type=dict(type='fire', hidden=hidden))
