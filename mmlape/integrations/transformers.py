@@ -84,7 +84,7 @@ class PyramidBackbone(BackboneMixin, PreTrainedModel):
         return build_pyramid(self.config.name, self.config.options, 'PyramidConfig: ')
 
     def _initialize_weights(self, module: nn.Module, is_custom_code: bool = False) -> None:
-        """Ask ``_init_weights``, which transformers skips for a class of another package without tensors of its own."""
+        """Ask ``_init_weights``: transformers skips other packages' classes that have no tensors of their own."""
         super()._initialize_weights(module)
 
     @torch.no_grad()
