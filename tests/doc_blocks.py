@@ -76,7 +76,7 @@ def blocks(page: Path) -> list[Block]:
         line = text.count('\n', 0, match.start('language')) + 1
         language = LANGUAGES.get(match['language'], match['language'])
         found.append(Block(page, line, language, match['code'], match['mode'] or '', match['note'] or ''))
-        known = language in LANGUAGES or re.match(r'\{\w+\}', language)  # or a directive of the site
+        known = language in LANGUAGES or re.match(r'\{[\w-]+\}', language)  # or a directive of the site
         assert known, f'{found[-1]}: {language!r} is none of {", ".join(LANGUAGES)}'
     assert text.count('```') == 2 * len(found), f'{page}: a block is indented, or has no end'
     return [block for block in found if block.language in ('bash', 'python', 'yaml')]

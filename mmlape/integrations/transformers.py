@@ -83,6 +83,10 @@ class PyramidBackbone(BackboneMixin, PreTrainedModel):
     def _build(self) -> Any:
         return build_pyramid(self.config.name, self.config.options, 'PyramidConfig: ')
 
+    def _initialize_weights(self, module: nn.Module, is_custom_code: bool = False) -> None:
+        """Ask ``_init_weights``: transformers skips other packages' classes that have no tensors of their own."""
+        super()._initialize_weights(module)
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Give what a file lacks, such as rotary angles, its initial values, and freeze what was frozen.

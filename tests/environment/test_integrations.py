@@ -1,5 +1,6 @@
 """The modules of `mmlape.integrations`, each in an environment with its library and without OpenMMLab."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -42,3 +43,19 @@ except StackError as error:
 """
     done = inside(plain, '-c', code, cwd=tmp_path)
     assert done.stdout.count('\n') == 1 and f"pip install 'mmlape[{LIBRARIES[name]}]'" in done.stdout, done.stderr
+
+
+def test_the_tutorial_prints_what_it_shows(beside_transformers: Path, tmp_path: Path):
+    page = (ROOT / 'docs' / 'tutorials' / 'transformers.md').read_text()
+    shown = ''.join(re.findall(r'^```text\n(.*?)^```$', page, re.M | re.S))
+    cells = re.findall(r'^```\{code-block\} python\n(.*?)^```$', page, re.M | re.S)
+    (weights,) = (cell for cell in cells if 'pretrained=True' in cell)  # a part of a call, with a download
+    cells.remove(weights)
+    code = '\n'.join([*cells, 'import sys', 'assert "mmcv" not in sys.modules'])
+    done = inside(beside_transformers, '-c', code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    # losses and accuracies depend on the processor
+    assert re.sub(r'\d+', '#', done.stdout) == re.sub(r'\d+', '#', shown)
+    losses = [float(loss) for loss in re.findall(r'loss (\d+)', done.stdout)]
+    assert losses[-1] < losses[0] / 2
+    assert float(re.search(r'(\d+) % of the digits', done.stdout)[1]) > 70
