@@ -859,7 +859,10 @@ def calls_of(monkeypatch, tmp_path, capsys):
     def call(contract, *words):
         calls = {}
         with monkeypatch.context() as patched:
-            for name, result in (EVERYWHERE | contract.functions).items():
+            functions = EVERYWHERE | contract.functions
+            for name in functions:  # all first: a module that is imported later would keep a recorder for good
+                importlib.import_module(name.rpartition('.')[0])
+            for name, result in functions.items():
                 module, _, attribute = name.rpartition('.')
                 function = getattr(importlib.import_module(module), attribute)
                 patched.setattr(f'{module}.{attribute}', recorder(function, result, attribute, calls))
