@@ -28,10 +28,10 @@ def digests(model: nn.Module) -> dict[str, str]:
 
 def build(kind: str, options: dict) -> nn.Module:
     """Build a model from its class's name, with the values of a seed."""
-    from mmlape import models
+    from mmlape.kinds import BACKBONES
 
     torch.manual_seed(SEED)
-    return getattr(models, kind)(**options)
+    return BACKBONES.get(kind)(**options)
 
 
 def images(model: nn.Module, count: int = 2) -> torch.Tensor:

@@ -147,8 +147,12 @@ CONTRACTS = {
         | {
             'mmlape.engine.trainer.train': dict(state='finished'),
             'mmlape.engine.trackers._backend': lambda name, work_dir: dict(type=name),
+            'mmlape.engine.smoke.smoke': None,
+            'mmlape.engine.smoke.summary': [],
         },
         of_config('train')
+        | {'--smoke': [('--smoke', {'train': False, 'smoke': True, 'summary': True})]}
+        | simple('--shorten 0.5', 'train.share', 0.5)
         | simple('--work-dir d', 'train.work_dir', 'd')
         | {'--resume': [('--resume', {'train.resume': True}), ('--resume p.pth', {'train.resume': 'p.pth'})]}
         | {'--amp': [('--amp', {'train.amp': 'bf16'}), ('--amp fp16', {'train.amp': 'fp16'})]}
@@ -340,6 +344,30 @@ CONTRACTS = {
         | simple('--difference 1 2', 'sample_size_table.differences', [1.0, 2.0])
         | simple(SOFTWARE, 'pilot_spread.allow_software', True),
         '--difference 0.5',
+    ),
+    'predict': Contract(
+        'run images',
+        {
+            'mmlape.analysis.predicted_files.images_to_predict': None,
+            'mmlape.analysis.prediction.load': SimpleNamespace(checkpoint='m.pth', task='t', classes=()),
+            'mmlape.analysis.predicted_files.predict_files': (1, ()),
+        },
+        {
+            'trained': [('other images', {'load.run': 'other'})],
+            'images': [('run more', {'images_to_predict.images': 'more', 'predict_files.images': 'more'})],
+            '--out': [('--out p', {'images_to_predict.out': 'p', 'predict_files.out': 'p'})],
+            '--overwrite': [
+                ('--overwrite', {'images_to_predict.overwrite': True, 'predict_files.overwrite': True})
+            ],
+        }
+        | simple('--checkpoint n.pth', 'load.checkpoint', 'n.pth')
+        | simple('--batch-size 3', 'predict_files.batch_size', 3)
+        | simple('--score-thr 0.6', 'predict_files.score_thr', 0.6)
+        | simple('--no-overlays', 'predict_files.overlays', False)
+        | simple('--device cuda:1', 'load.device', 'cuda:1')
+        | simple(f'{CFG} x=1 --cfg-options y=2', 'load.cfg_options', ['x=1', 'y=2'])
+        | TRUST,
+        '--out o',
     ),
     'image-demo': Contract(
         'i.png a.py m.pth',

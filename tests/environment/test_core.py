@@ -190,6 +190,7 @@ def test_two_processes_have_the_gradients_of_the_complete_batch(results):
 
 
 def test_commands_say_which_extra_they_lack(plain: Path, tmp_path: Path):
+    (tmp_path / 'config.py').touch()
     for command, extra in ((('report', 'runs'), 'experiments'), (('train', 'config.py'), 'stack')):
         done = inside(plain, '-m', 'mmlape', *command, cwd=tmp_path)
         assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
