@@ -533,8 +533,8 @@ def test_five_seeds_are_said_where_the_paper_says_so(tmp_path, report):
     assert 'number of runs not stated; DPN (TMLR 2023) on ImageNet-1K, mean of at least three' in lines[1]
     assert 'crop ratio' in lines[1] and 'crop ratio' not in lines[0]
     text = (tmp_path / 'b' / 'latex' / 'tables.tex').read_text()
-    assert 'top-1 / top-1, crop 1.0 (LaPE, DPN paper) \\\\' in text
-    assert '79.90 / 80.30 & 80.00; 80.1 (DPN) \\\\' in text
+    assert 'top-1 / top-1, crop 1.0 (LaPE, DPN, MPVG paper) \\\\' in text
+    assert '79.90 / 80.30 & 80.00; 80.1 (DPN); 79.81 (MPVG) \\\\' in text
     rows = [row[2] for row in rows_of(results_table(made))]
     assert rows == ['top-1', 'top-1, crop 1.0']
 
