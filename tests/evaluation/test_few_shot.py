@@ -187,7 +187,7 @@ def test_both_sets_have_the_pipeline_of_the_test(digits):
 def test_two_processes_measure_as_one(digits, measured, tmp_path):
     config, weights, _ = digits
     launch = (sys.executable, '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2)
-    options = ('--shots', 1, 2, '--seeds', 2, '--work-dir', tmp_path, '--launcher', 'pytorch')
+    options = ('--shots', 1, 2, '--num-seeds', 2, '--work-dir', tmp_path, '--launcher', 'pytorch')
     printed = run(*launch, *MMLAPE, 'few-shot', config, weights, *options, cwd=tmp_path)
     assert 'few-shot/2-shot' in printed
     found = json.loads((tmp_path / 'few_shot.json').read_text())
