@@ -53,6 +53,7 @@ def test_an_error_of_our_own_code_keeps_its_traceback(monkeypatch):
 def test_ctrl_c_while_modules_are_imported_is_one_line(module, tmp_path):
     code = f"""if True:
         import os, signal, sys
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         class Interrupt:
             def find_spec(self, name, path=None, target=None):
                 if name == {module!r}:

@@ -45,6 +45,8 @@ CACHES = {
     'models/position/beit.py _kept_spline': OF_ARGUMENTS,
     'models/position/beit.py pair_index': OF_ARGUMENTS,
     'models/position/irpe.py _of_grid': OF_ARGUMENTS,
+    'models/position/lookhere.py _table': OF_ARGUMENTS,
+    'models/position/relative_bias.py _flat_index': OF_ARGUMENTS,
     'models/position/rotary.py _axial_rotation': OF_ARGUMENTS,
     'models/swin/layers.py apart_in': OF_ARGUMENTS,
     'models/timm/changed.py subclass': OF_ARGUMENTS,
