@@ -8,6 +8,7 @@
 """
 
 import json
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from mmlape.evaluation.saved import object_rows, row_lines, write_rows
 from mmlape.files import atomic_path, write_json
 
 
-class Writer:
+class Writer(ABC):
     """Writes the predictions of a task.
 
     Args:
@@ -38,13 +39,13 @@ class Writer:
     def __init__(self, out: Path, classes: Sequence[str], stems: Counter[Path]) -> None:
         self.out, self.classes, self.stems = out, list(classes), stems
 
+    @abstractmethod
     def add(self, name: Path, prediction: Any) -> None:
         """Write or keep a prediction of the image with this path in its folder."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Write what is about all images."""
-        raise NotImplementedError
 
 
 class LabelMaps(Writer):

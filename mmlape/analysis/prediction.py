@@ -3,11 +3,12 @@
 `load` finds the config and the checkpoint of a run; `Model.predict` takes files, folders, arrays and Pillow's images.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from mmengine import Config
@@ -30,7 +31,7 @@ ImageLike: TypeAlias = str | Path | np.ndarray | Image.Image
 
 
 @dataclass(frozen=True, eq=False)
-class Prediction:
+class Prediction(ABC):
     """What a model predicts on an image."""
 
     path: Path | None  # the image file; None for an image in memory
@@ -40,16 +41,16 @@ class Prediction:
     image: ImageLike  # as it was given
 
     @classmethod
-    def of(cls, sample: BaseDataElement, image: ImageLike, classes: Sequence[str]) -> Self:
+    def of(cls, sample: BaseDataElement, image: ImageLike, classes: Sequence[str]) -> 'Prediction':
         """Build the prediction from a model's output."""
         path = Path(image) if isinstance(image, str | Path) else None
         height, width = sample.ori_shape[:2]
         return cls(path, (int(height), int(width)), tuple(classes), sample, image, **cls.arrays(sample))
 
     @staticmethod
+    @abstractmethod
     def arrays(sample: BaseDataElement) -> dict[str, Any]:
         """Return the fields that a task adds."""
-        raise NotImplementedError
 
     def draw(self, score_thr: float = 0.3) -> np.ndarray:
         """Draw the prediction on its image, enlarged to a legible size; return (H, W, 3), RGB, uint8.
@@ -85,7 +86,7 @@ class Detection(Prediction):
         """The class of each object."""
         return [self.classes[label] for label in self.labels]
 
-    def above(self, score: float) -> Self:
+    def above(self, score: float) -> 'Prediction':
         """Return the objects with at least this score."""
         kept = self.scores >= score
         masks = None if self.masks is None else self.masks[kept]

@@ -16,7 +16,7 @@ _CLEAR = '\r\x1b[K'
 
 @HOOKS.register_module()
 class ProgressHook(Hook):
-    """Show iteration, loss, speed and time left on one line of a terminal, above which the log goes on.
+    """Show iteration, loss, speed and time left on one line of a terminal; the log continues above it.
 
     Where the output is no terminal, nothing is shown.
     """
