@@ -86,7 +86,7 @@ class Detection(Prediction):
         """The class of each object."""
         return [self.classes[label] for label in self.labels]
 
-    def above(self, score: float) -> 'Prediction':
+    def above(self, score: float) -> 'Detection':
         """Return the objects with at least this score."""
         kept = self.scores >= score
         masks = None if self.masks is None else self.masks[kept]
