@@ -86,7 +86,7 @@ MODEL_WRAPPERS = _child('MODEL_WRAPPERS', 'mmlape.engine.distributed.processes',
 DATASETS = _child('DATASETS', 'mmlape.projects', kind=LazyRegistry)
 TRANSFORMS = _child('TRANSFORMS', 'mmlape.datasets.transforms', 'mmlape.projects', kind=LazyRegistry)
 DATA_SAMPLERS = _child('DATA_SAMPLERS', 'mmlape.datasets')
-WEIGHT_INITIALIZERS = _child('WEIGHT_INITIALIZERS', 'mmlape.models.initial')
+WEIGHT_INITIALIZERS = _child('WEIGHT_INITIALIZERS', 'mmlape.models.weight_init')
 METRICS = _child('METRICS', 'mmlape.evaluation', 'mmlape.projects', kind=LazyRegistry)
 HOOKS = _child('HOOKS', 'mmlape.engine.hooks', 'mmlape.projects', kind=LazyRegistry)
 OPTIM_WRAPPER_CONSTRUCTORS = _child('OPTIM_WRAPPER_CONSTRUCTORS', 'mmlape.engine.paramwise')

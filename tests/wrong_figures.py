@@ -22,7 +22,7 @@ OF_DATA = (
 OF_CHECKS = ('tests/datasets/test_check_data.py', *OF_DATA)
 OF_RUNS = (
     'tests/runs/test_identity.py', 'tests/runs/test_record.py', 'tests/engine/test_engine.py', 'tests/engine/test_engine_rules.py',
-    'tests/experiments/test_aggregate.py', 'tests/runs/test_diagnosis.py', 'tests/runs/test_provenance.py', 'tests/experiments/test_report.py',
+    'tests/experiments/test_aggregate.py', 'tests/runs/test_diagnosis.py', 'tests/checkpoint/test_provenance.py', 'tests/experiments/test_report.py',
     'tests/engine/test_randomness.py', 'tests/runs/test_run_rules.py', '-k', QUICK,
 )  # fmt: skip
 OF_COMPARISONS = (
@@ -33,7 +33,7 @@ OF_COMPARISONS = (
 OF_VTAB = (
     'tests/experiments/test_vtab.py', 'tests/runs/test_run_rules.py::test_vtab_ends_with_1_if_a_set_has_no_result', '-k', QUICK,
 )  # fmt: skip
-OF_STUDIES = ('tests/experiments/test_study_file.py', 'tests/experiments/test_study.py')
+OF_STUDIES = ('tests/studies/test_study_file.py', 'tests/experiments/test_study.py')
 OF_LAUNCHERS = (
     'tests/experiments/test_scheduler.py', 'tests/experiments/test_slurm_launcher.py', 'tests/experiments/test_study.py', 'tests/engine/test_progress.py',
     'tests/experiments/test_status.py', 'tests/experiments/test_launchers.py', 'tests/runs/test_run_rules.py', '-k', QUICK,
@@ -48,7 +48,7 @@ OF_ANALYSIS = (
     'tests/engine/test_gradient_norm.py', 'tests/analysis/test_model_cost.py', '-k', QUICK,
 )  # fmt: skip
 OF_CHECKPOINTS = (
-    'tests/checkpoint/test_checkpoint_tools.py', 'tests/checkpoint/test_checkpoint_files.py', 'tests/checkpoint/test_checkpoint_records.py',
+    'tests/checkpoint/test_checkpoint_tools.py', 'tests/checkpoint/test_checkpoint_files.py', 'tests/checkpoint/test_metadata.py',
     'tests/checkpoint/test_checkpoint.py', 'tests/checkpoint/test_normalisation.py', 'tests/experiments/test_vtab.py', 'tests/checkpoint/test_timm_weights.py',
     'tests/checkpoint/test_t2t_ceit_checkpoints.py', '-k', QUICK,
 )  # fmt: skip
@@ -64,23 +64,24 @@ OWN_TESTS = {
     'mmlape/datasets/formats/segmentation.py': OF_CHECKS,
     'mmlape/datasets/sources.py': ('tests/evaluation/test_metrics.py', *OF_DATA),
     'mmlape/figures.py': OF_COMPARISONS,
+    'mmlape/checkpoint/provenance.py': ('tests/checkpoint/test_provenance.py',),
     'mmlape/runs/': OF_RUNS,
     'mmlape/runs/run.py': ('tests/experiments/test_status.py', *OF_RUNS),
     'mmlape/experiments/': OF_COMPARISONS,
-    'mmlape/experiments/report/content.py': ('tests/runs/test_provenance.py', *OF_COMPARISONS),
+    'mmlape/experiments/report/content.py': ('tests/checkpoint/test_provenance.py', *OF_COMPARISONS),
     'mmlape/projects/vtab/protocol.py': OF_VTAB,
     'mmlape/projects/vtab/sets.py': OF_VTAB,
     'mmlape/experiments/launchers.py': OF_LAUNCHERS,
     'mmlape/experiments/slurm.py': OF_LAUNCHERS,
     'mmlape/experiments/scheduler.py': OF_LAUNCHERS,
-    'mmlape/engine/study_file.py': OF_STUDIES,
-    'mmlape/experiments/study.py': ('tests/experiments/test_study_file.py', *OF_LAUNCHERS),
+    'mmlape/studies/study_file.py': OF_STUDIES,
+    'mmlape/experiments/study.py': ('tests/studies/test_study_file.py', *OF_LAUNCHERS),
     'mmlape/experiments/status.py': OF_LAUNCHERS,
     'mmlape/experiments/multi_seed.py': OF_LAUNCHERS,
     'mmlape/engine/': OF_ENGINE,
     'mmlape/engine/trackers.py': ('tests/engine/test_trackers.py',),
     'mmlape/engine/tta.py': ('tests/engine/test_tta.py',),
-    'mmlape/engine/config.py': ('tests/experiments/test_study_file.py', '-k', 'variables'),
+    'mmlape/engine/config.py': ('tests/studies/test_study_file.py', '-k', 'variables'),
     'mmlape/engine/hooks/run.py': (
         'tests/engine/test_train_test.py::test_metrics_of_mmsegs_own_are_recorded',
         'tests/runs/test_failures.py::test_a_signal_saves_after_the_next_step',
@@ -105,7 +106,7 @@ OWN_TESTS = {
     'mmlape/engine/hooks/evaluation.py': ('tests/evaluation/test_metrics.py', *OF_ENGINE),
     'mmlape/engine/schedule.py': ('tests/configs/test_recipes.py::test_rates_are_timms', *OF_ENGINE),
     'mmlape/analysis/': OF_ANALYSIS,
-    'mmlape/analysis/config_values.py': ('tests/experiments/test_study_file.py', '-k', 'every_value'),
+    'mmlape/engine/config_values.py': ('tests/studies/test_study_file.py', '-k', 'every_value'),
     'mmlape/analysis/dataset_page.py': ('tests/datasets/test_check_data.py', '-k', 'frequent_class'),
     'examples/': (
         'tests/analysis/test_explain_pe.py',
@@ -122,7 +123,7 @@ OWN_TESTS = {
         'diagnosis or one_line or being_recorded or without_a_note',
     ),
     'mmlape/runs/locks.py': ('tests/runs/test_run_rules.py', '-k', 'look_at_a_lock or longer_one or holder_named'),
-    'mmlape/engine/export.py': ('tests/engine/test_export.py', '-k', 'something_else or adapter'),
+    'mmlape/export/backbone.py': ('tests/export/test_backbone.py', '-k', 'something_else or adapter'),
     'mmlape/engine/distributed/sharding.py': ('tests/engine/test_sharding.py', '-k', 'refused or as_copies'),
     'mmlape/engine/distributed/processes.py': (
         'tests/engine/test_distributed.py',
@@ -320,7 +321,7 @@ BY_FILE = {
         ('identity: load_from does not count', "if cfg.get('load_from'):", 'if False:'),
         ('identity: a teacher does not count', "in ('checkpoint', 'teacher_checkpoint') and",
          "in ('checkpoint',) and"),
-        ('identity: the source of experiments counts', "'environment', 'experiments', 'cli.py')",
+        ('identity: the source of experiments counts', "'environment', 'experiments', 'export', 'cli.py')",
          "'environment', 'cli.py')"),
         ('identity: the source of the engine does not count', "_AFTERWARDS = ('analysis',",
          "_AFTERWARDS = ('engine', 'analysis',"),
@@ -354,8 +355,10 @@ BY_FILE = {
          "'accumulative_counts' in wrapper"),
         ('identity: fp16 is bf16', "'AmpOptimWrapper': 'fp16'", "'AmpOptimWrapper': 'bf16'"),
         ('identity: the order of keys counts', 'json.dumps(content, sort_keys=True)', 'json.dumps(content)'),
-        ('provenance: the name decides', 'digest[:8] if digest else named and named[1]', 'named and named[1]'),
         ('identity: the shortest data root first', 'key=len, reverse=True)', 'key=len)'),
+    ],
+    'mmlape/checkpoint/provenance.py': [
+        ('provenance: the name decides', 'digest[:8] if digest else named and named[1]', 'named and named[1]'),
     ],
     'mmlape/runs/record.py': [
         ('record: best is the last', 'best=_best(self.evaluations, key, greater))', 'best=entry | dict(key=key))'),
@@ -557,7 +560,7 @@ BY_FILE = {
         ("VTAB: another model's figures", 'if arm.base_name == (base or bases[0])', 'if arm.base_name == bases[0]'),
         ('VTAB: figures of a model that options change', 'figure if same_model else None', 'figure'),
     ],
-    'mmlape/engine/study_file.py': [
+    'mmlape/studies/study_file.py': [
         ('study: the first figure for every base', 'figures.get(key),', 'next(iter(figures.values()), None),'),
         ('study: relative to the arm of another base', "f'{relative_to}{suffix}' if", "f'{relative_to}' if"),
         ('study: figures without a source', "and not content.get('paper'):", 'and False:'),
@@ -929,7 +932,7 @@ BY_FILE = {
         ('reader: module before state_dict', "('state_dict', 'model', 'model_state', 'module')", "('model', 'module', 'state_dict', 'model_state')"),
         ('reader: some names with module. are enough', 'if all(key.startswith(p) for key in tensors)', 'if any(key.startswith(p) for key in tensors)'),
     ],
-    'mmlape/checkpoint/records.py': [
+    'mmlape/checkpoint/metadata.py': [
         ('normalisation: timm has bytes', '_make(_pretrained_cfg(meta, local_path(path)), 255,',
          '_make(_pretrained_cfg(meta, local_path(path)), 1,'),
         ('normalisation: stds are not compared', 'zip(self.mean + self.std, other.mean + other.std)',
@@ -1031,14 +1034,14 @@ BY_FILE = {
         ('page: the least frequent first', 'for label in range(len(summary.classes))), reverse=True)', 'for label in range(len(summary.classes))))'),
         ('page: red and blue exchanged', 'return mmcv.bgr2rgb(np.ascontiguousarray(image))', 'return np.ascontiguousarray(image)'),
     ],
-    'mmlape/analysis/config_values.py': [
+    'mmlape/engine/config_values.py': [
         ('values: the file of the deepest base loses', 'if key in sources and sources[key][0] == value and not', 'if key in sources and not'),
         ('values: a base with an equal value is named', ' and not _assigns(assigned, key.split(\'.\'))', ''),
     ],
     'mmlape/experiments/report/tables.py': [
         ('report: parameters in Mi', "number(count and count / 1e6, '.3f')", "number(count and count / 2**20, '.3f')"),
     ],
-    'mmlape/engine/export.py': [
+    'mmlape/export/backbone.py': [
         ('export: undefined differences do not count', 'largest = max(largest, float(difference)) if np.isfinite(difference) else np.inf', 'largest = max(largest, float(difference))'),
         ("export: the caller's model is changed", 'copy.deepcopy(backbone).cpu()', 'backbone.cpu()'),
         ('export: notes are not written', '    onnx.save(graph, path)\n', ''),

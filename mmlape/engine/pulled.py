@@ -20,10 +20,10 @@ from mmlape.datasets.sources import iter_unwrapped
 from mmlape.engine.config import load_config
 from mmlape.engine.evaluator import TEST_KEYS
 from mmlape.engine.plan import require_keys
-from mmlape.engine.study_file import find_arm
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.files import atomic_path, read_json
 from mmlape.mim import PREFIX, mim_root
+from mmlape.studies.study_file import find_arm
 
 TEXTS = Path(__file__).with_name('pulled_texts.json')
 """The texts by place, the last two keys above a text: 'backbone.pe_joining'. tests/pulled_texts.py writes it."""

@@ -11,7 +11,7 @@ from PIL import Image
 from mmlape.analysis import position
 from mmlape.analysis.backbones import open_model, open_models
 from mmlape.analysis.position import cosines, describe_map, pe_table, token_grid, view_positions, write_figures
-from mmlape.checkpoint.records import KEY, record_of
+from mmlape.checkpoint.metadata import KEY, metadata_of
 from mmlape.cli import main
 from mmlape.errors import CheckpointError, ConfigError
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
@@ -220,7 +220,7 @@ def test_a_checkpoint_that_does_not_say_enough(tiny_arch, tmp_path):
     torch.save(model.state_dict(), path)
     with pytest.raises(CheckpointError, match=f'pe_norm.* CONFIG@{path}'):
         open_model(str(path))
-    torch.save(dict(model=model.state_dict(), meta={KEY: record_of(model).plain()}), path)
+    torch.save(dict(model=model.state_dict(), meta={KEY: metadata_of(model).plain()}), path)
     opened = open_model(str(path))[1]
     assert opened.position.pe_norm == 'scalar-norm', 'recorded'
     model = randomise(VisionTransformer(tiny_arch, (24, 48), 8))

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mmlape.checkpoint.provenance import DEIT, PRETRAIN, is_published
 from mmlape.errors import ConfigError
 from mmlape.evaluation.names import label
 from mmlape.experiments.averages import EVALUATIONS
 from mmlape.experiments.report.arms import ArmResult, ArmRuns, average
 from mmlape.experiments.statistics import Difference, holm, paired, welch
-from mmlape.runs.identity import DEIT, PRETRAIN, differences, is_published, software_differences
+from mmlape.runs.identity import differences, software_differences
 
 _CLASS_METRICS = ('IoU', 'bbox_AP', 'segm_AP')
 """The metrics by which classes are compared; class accuracies are data only."""

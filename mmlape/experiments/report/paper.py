@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
-from mmlape.engine.study_file import StudyArm, StudyFile, find_arm
 from mmlape.files import parse_yaml
 from mmlape.mim import mim_root
+from mmlape.studies.study_file import StudyArm, StudyFile, find_arm
 
 METRICS = {
     'box AP': 'coco/bbox_mAP',
