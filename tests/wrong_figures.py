@@ -116,12 +116,9 @@ OWN_TESTS = {
         QUICK,
     ),
     'examples/replication.py': ('tests/analysis/test_replication.py',),
-    'mmlape/runs/failures.py': (
-        'tests/runs/test_diagnosis.py',
-        'tests/runs/test_failures.py',
-        '-k',
-        'diagnosis or one_line or being_recorded or without_a_note',
-    ),
+    'mmlape/runs/diagnosis.py': ('tests/runs/test_diagnosis.py', '-k', 'diagnosis or one_line'),
+    'mmlape/runs/failure_types.py': ('tests/runs/test_failures.py', '-k', 'one_line'),
+    'mmlape/runs/failures.py': ('tests/runs/test_failures.py', '-k', 'being_recorded or without_a_note'),
     'mmlape/runs/locks.py': ('tests/runs/test_run_rules.py', '-k', 'look_at_a_lock or longer_one or holder_named'),
     'mmlape/export/backbone.py': ('tests/export/test_backbone.py', '-k', 'something_else or adapter'),
     'mmlape/engine/distributed/sharding.py': ('tests/engine/test_sharding.py', '-k', 'refused or as_copies'),
@@ -427,12 +424,16 @@ BY_FILE = {
         ('curves: undefined values are points', 'if numeric and is_defined(name, value):', 'if numeric:'),
     ],
     'mmlape/runs/failures.py': [
+        ('failure: SIGTERM interrupts the record', "            ignore_stop_signals()  # the launcher's must not stop what follows\n", ''),
+        ('failure: who left a note died without a message', 'if rank not in notes and host', 'if host'),
+    ],
+    'mmlape/runs/failure_types.py': [
+        ('failure: a full quota is no full disk', '(errno.ENOSPC, errno.EDQUOT, errno.EFBIG)', '(errno.ENOSPC, errno.EFBIG)'),
+    ],
+    'mmlape/runs/diagnosis.py': [
         ('diagnosis: all attempts', 'return lines[begin + 1 :]', 'return lines'),
         ('diagnosis: the first error', 'reason=errors[-1])', 'reason=errors[0])'),
-        ('failure: SIGTERM interrupts the record', "            _ignore_stop_signals()  # the launcher's must not stop what follows\n", ''),
         ('diagnosis: status 255 is a signal', '128 < status < 160', 'status > 128'),
-        ('failure: a full quota is no full disk', '(errno.ENOSPC, errno.EDQUOT, errno.EFBIG)', '(errno.ENOSPC, errno.EFBIG)'),
-        ('failure: who left a note died without a message', 'if rank not in notes and host', 'if host'),
     ],
     'mmlape/experiments/statistics.py': [
         ('tests: 90 % intervals', 'CONFIDENCE = 0.95', 'CONFIDENCE = 0.9'),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mmengine.config import Config
 
 from mmlape.errors import ConfigError, MMLaPEError, failed_import, shown
-from mmlape.runs.failures import ERROR, kind_of
+from mmlape.runs.failure_types import UNKNOWN, failure_type_of
 
 
 @contextlib.contextmanager
@@ -21,7 +21,7 @@ def building(cfg: Config, key: str) -> Iterator[None]:
     except MMLaPEError:
         raise
     except Exception as error:
-        if failed_import(error) or kind_of(error) is not ERROR:
+        if failed_import(error) or failure_type_of(error) is not UNKNOWN:
             raise
         raise ConfigError(f'{cfg.filename}: {key}{_innermost(error)} cannot be built: {shown(error)}') from error
 

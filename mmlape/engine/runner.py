@@ -36,9 +36,9 @@ from mmlape.engine.plan import RunPlan
 from mmlape.engine.seeding import Batches, seeded_dataloader, set_random_states
 from mmlape.errors import CheckpointError, ConfigError, MMLaPEError, NotFiniteError
 from mmlape.files import atomic_path
-from mmlape.runs.failures import StopRequest, init_worker
 from mmlape.runs.record import RunRecord
 from mmlape.runs.resume import RunStart, read_resumable
+from mmlape.runs.signals import StopRequest, init_worker
 
 _NUMBERS = itertools.count(1)
 

@@ -23,7 +23,7 @@ from mmlape.experiments.launchers import Job, Launcher, Slot, import_path
 from mmlape.experiments.study import PlannedRun
 from mmlape.files import atomic_path, write_json
 from mmlape.mim import mim_root
-from mmlape.runs.failures import SLURM_STATES
+from mmlape.runs.diagnosis import SLURM_STATES
 from mmlape.runs.record import read_record
 from mmlape.runs.run import Run, job_file, job_script
 

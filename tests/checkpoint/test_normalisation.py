@@ -8,7 +8,7 @@ import pytest
 from checkpoint_helpers import record_in, run_file, save, to_flax
 from mmengine.model import BaseModel, ImgDataPreprocessor
 from model_helpers import vit
-from test_checkpoint_records import warnings  # noqa: F401
+from test_metadata import warnings  # noqa: F401
 
 from mmlape.checkpoint import load_model
 from mmlape.checkpoint.converting import convert, inspect, publish
