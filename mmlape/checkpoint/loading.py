@@ -93,8 +93,8 @@ def load_weights(model: nn.Module, checkpoint: str | os.PathLike, **options) -> 
 
 def is_pretrained(cfg: Mapping) -> bool:
     """Check whether an ``init_cfg`` names a checkpoint: MMEngine's 'Pretrained', by scoped name or by class."""
-    kind = cfg.get('type')
-    return getattr(kind, '__name__', str(kind)).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
+    given = cfg.get('type')
+    return getattr(given, '__name__', str(given)).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
 
 
 def load_pretrained(model: Any) -> bool:

@@ -113,12 +113,12 @@ def stored_config(content: Mapping) -> str:
     return text if isinstance(text, str) else ''
 
 
-def arguments_in(config: str, key: str, kind: str) -> dict[str, Any]:
-    """Return what the text of a configuration gives under ``key`` to a class named ``kind``; empty if nothing.
+def arguments_in(config: str, key: str, name: str) -> dict[str, Any]:
+    """Return what the text of a configuration gives under ``key`` to a class named ``name``; empty if nothing.
 
     Only values that are written out count.
     """
-    found = (own for own in _named_dicts(config, key) if str(own.get('type')).rpartition('.')[2] == kind)
+    found = (own for own in _named_dicts(config, key) if str(own.get('type')).rpartition('.')[2] == name)
     return next(found, {})
 
 

@@ -29,8 +29,8 @@ def building(cfg: Config, key: str) -> Iterator[None]:
 def _innermost(error: Exception) -> str:
     """Return ' (TYPE)' of the innermost part whose class a registry was building; '' if there was none."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == 'build_from_cfg']
-    kinds = [(frame.f_locals.get('cfg') or {}).get('type') for frame in frames]
-    return f' ({getattr(kinds[-1], "__name__", kinds[-1])})' if kinds else ''
+    types = [(frame.f_locals.get('cfg') or {}).get('type') for frame in frames]
+    return f' ({getattr(types[-1], "__name__", types[-1])})' if types else ''
 
 
 def positive_number(cfg: Config, key: str, default: int | None = None) -> int:

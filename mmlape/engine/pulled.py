@@ -150,9 +150,9 @@ def check_texts(parts: Mapping, where: str) -> None:
     Raises:
         CheckpointError: If there is no model, or a key or a text is another one; the message names its place.
     """
-    for key, default, kind in (('model', None, dict), ('data_preprocessor', {}, dict), ('pipeline', [], list)):
-        if not isinstance(parts.get(key, default), kind):
-            raise CheckpointError(f'{where}: refused, its {key} is no {kind.__name__}')
+    for key, default, expected in (('model', None, dict), ('data_preprocessor', {}, dict), ('pipeline', [], list)):
+        if not isinstance(parts.get(key, default), expected):
+            raise CheckpointError(f'{where}: refused, its {key} is no {expected.__name__}')
     known = read_json(TEXTS)
     for place, text in iter_texts(parts):
         is_timm = place.endswith(f'.{_TIMM_KEY}') and _TIMM_NAME.fullmatch(text)

@@ -58,8 +58,8 @@ class SlurmJob(Job):
     @property
     def failure(self) -> dict | None:
         """Slurm's reason for a failure."""
-        kind, reason = SLURM_STATES.get(self.state, (None, None))
-        return dict(kind=kind, reason=f'job {self.number}: {reason}') if kind else None
+        failure_type, reason = SLURM_STATES.get(self.state, (None, None))
+        return dict(kind=failure_type, reason=f'job {self.number}: {reason}') if failure_type else None
 
     def poll(self) -> str | None:
         """Return how it ended; None until then."""

@@ -173,11 +173,11 @@ class Study:
             try:
                 self._load(arm)
             except (ConfigError, DataError) as error:
-                kind = type(error)
+                error_class = type(error)
                 problems.setdefault(str(error), []).append(arm.name)
         if problems:
             lines = [f'arm{"s" * (len(names) > 1)} {", ".join(names)}: {line}' for line, names in problems.items()]
-            raise kind('\n'.join(lines))
+            raise error_class('\n'.join(lines))
 
     def _load(self, arm: Arm) -> None:
         """Read a config and plan its run, as training does."""

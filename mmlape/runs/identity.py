@@ -75,8 +75,8 @@ def settings(cfg: dict) -> dict:
 
 
 def _class_name(cfg: dict) -> str:
-    kind = cfg.get('type', 'OptimWrapper')
-    return getattr(kind, '__name__', str(kind)).rpartition('.')[2]
+    given = cfg.get('type', 'OptimWrapper')
+    return getattr(given, '__name__', str(given)).rpartition('.')[2]
 
 
 def _plain(node: Any, roots: list[str]) -> Any:

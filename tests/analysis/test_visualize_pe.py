@@ -109,7 +109,7 @@ def test_norm_after_the_position_embedding_is_part_of_it(tiny_arch):
 def test_relative_bias_is_shown_as_it_is(tiny_arch):
     model = vit(arch=tiny_arch, pe_type='rpe')
     view = view_positions(model, 'rpe', layers=[2], token=(1, 3))
-    assert 'bias' in view.kind and [layer.label for layer in view.layers] == ['layer 2']
+    assert 'bias' in view.measure and [layer.label for layer in view.layers] == ['layer 2']
     table = model.blocks[2].attn.relative_position_bias_table.detach().mean(1).numpy()
     offset = (1 - np.arange(4)[:, None] + 3) * 7 + 3 - np.arange(4)[None] + 3
     np.testing.assert_allclose(view.layers[0].row, table[offset], atol=1e-6)

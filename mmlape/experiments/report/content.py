@@ -86,7 +86,7 @@ def compare_classes(arm: ArmResult, other: ArmResult) -> list[Comparison]:
 
 def _corrected(family: Sequence[Comparison]) -> list[Comparison]:
     """Correct the p values of a family by Holm, Welch's and the paired ones apart."""
-    corrected = (holm([getattr(pair, kind) for pair in family]) for kind in ('welch', 'paired'))
+    corrected = (holm([getattr(pair, test) for pair in family]) for test in ('welch', 'paired'))
     return [replace(pair, welch=first, paired=second) for pair, first, second in zip(family, *corrected)]
 
 
