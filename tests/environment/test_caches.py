@@ -18,10 +18,11 @@ from mmengine.config import Config
 from mmengine.registry import HOOKS
 
 from mmlape.datasets.formats import coco
-from mmlape.engine import keys, study_file
+from mmlape.engine import keys
 from mmlape.engine.config import load_config
 from mmlape.models.grid import cached_tensor
 from mmlape.projects.lit import shards
+from mmlape.studies import study_file
 
 OF_ARGUMENTS = 'follows from the arguments'
 OF_PROCESS = 'of the code or the machine, which stay while a process lives'
