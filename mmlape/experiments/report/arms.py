@@ -10,7 +10,8 @@ from mmlape.experiments.averages import in_points, summarise
 from mmlape.experiments.report.paper import IndexEntry, index_entry
 from mmlape.runs.paper_model import PaperModel, recorded_model
 from mmlape.runs.run import Run
-from mmlape.studies.study_file import StudyArm, StudyFile, find_arm
+from mmlape.studies.study import StudyArm, StudyFile
+from mmlape.studies.study_file import find_arm
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import yaml
 
 from mmlape.files import parse_yaml
 from mmlape.mim import mim_root
-from mmlape.studies.study_file import StudyArm, StudyFile, find_arm
+from mmlape.studies.study import StudyArm, StudyFile
+from mmlape.studies.study_file import find_arm
 
 METRICS = {
     'box AP': 'coco/bbox_mAP',
