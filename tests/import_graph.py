@@ -24,7 +24,7 @@ LAYERS = (
     ('evaluation', 'datasets'),
     ('runs',),
     ('engine',),
-    ('analysis', 'export'),
+    ('analysis',),
     ('experiments',),
     ('commands',),
     ('projects',),

@@ -1,1 +1,0 @@
-"""Export to other formats, held to PyTorch's numbers."""
