@@ -22,8 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The command line without the program's name; `sys.argv` by default.
 
     Returns:
-        The exit status: 0, what the sub-command returned, 1 after an error that was printed, 2 for bad usage, 130
-        after an interrupt. `MMLAPE_DEBUG=1` lets errors through with their traceback.
+        The exit status: 0, what the sub-command returned, 1 after an error that was printed, 2 for
+        bad usage, 130 after an interrupt. `MMLAPE_DEBUG=1` lets errors through with their
+        traceback.
     """
     try:
         status = _command(list(sys.argv[1:] if argv is None else argv))
@@ -62,7 +63,10 @@ def _command(argv: Sequence[str]) -> int:
 
 
 def _stdout_is_closed() -> bool:
-    """Check whether the reader of the output has gone, as `| head` does; nothing more is written then."""
+    """Check whether the reader of the output has gone, as `| head` does.
+
+    Nothing more is written then.
+    """
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     if not any(event & select.POLLERR for _, event in poll.poll(0)):
@@ -102,7 +106,8 @@ def _run(run, args: argparse.Namespace) -> int:
     except KeyboardInterrupt as stop:
         print(f'mmlape: {str(stop) or "interrupted"}', file=sys.stderr)
         return 130
-    except SystemExit as stop:  # a signal that a run has recorded, or an error that another process prints
+    # a signal that a run has recorded, or an error that another process prints
+    except SystemExit as stop:
         return stop.code or 0  # type: ignore[return-value]
 
 
@@ -124,7 +129,10 @@ def _stop(error: Exception) -> int:
 
 
 def _stack_error(error: Exception) -> MMLaPEError | None:
-    """Return the error of the installed stack, the usual cause of a failed import; None if it has none."""
+    """Return the error of the installed stack, the usual cause of a failed import.
+
+    None if it has none.
+    """
     from mmlape.environment.stack import missing_extra, require_stack
 
     lacking = missing_extra(error)

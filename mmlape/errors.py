@@ -45,14 +45,20 @@ class ExportError(MMLaPEError, RuntimeError):
 
 
 def require_choice(key: str, value: object, choices: Iterable, where: str = '') -> None:
-    """Raise ConfigError unless the value of an argument is one of the choices; the message has them."""
+    """Raise ConfigError unless the value of an argument is one of the choices.
+
+    The message has them.
+    """
     known = list(choices)
     if value not in known:
         raise ConfigError(f'{where}unknown {key}={value!r}; choose one of: {", ".join(map(str, known))}')
 
 
 def failed_import(error: BaseException) -> bool:
-    """Return whether the import of a module has raised an error that was caught since; it may be of any type."""
+    """Return whether the import of a module has raised an error that was caught since.
+
+    It may be of any type.
+    """
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return isinstance(error, ImportError) or any(frame.f_code.co_name == '<module>' for frame in frames)
 

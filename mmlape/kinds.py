@@ -1,6 +1,7 @@
 """Registries of what configurations choose by name: position encodings, joinings, backbones.
 
-They need no OpenMMLab. ``mmlape.registry`` makes the backbones known to its registries too, under the same names.
+They need no OpenMMLab. ``mmlape.registry`` makes the backbones known to its registries too, under
+the same names.
 """
 
 import contextlib
@@ -45,7 +46,9 @@ class Registry:
     def register_module(
         self, name: str | list[str] | None = None, force: bool = False, module: type | None = None
     ) -> Callable[[type], type] | type:
-        """Register a class under its own name or another; a decorator, unless the class is given as ``module``.
+        """Register a class under its own name or another.
+
+        A decorator, unless the class is given as ``module``.
 
         Raises:
             KeyError: If another class has that name, unless ``force``.

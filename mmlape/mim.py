@@ -80,8 +80,8 @@ def adapt_mmengine() -> None:
 def _add_prefix(module: ModuleType) -> None:
     """Add the prefix to `mmengine.config.utils`, and correct the distribution of `mmseg::` where it is the fork's.
 
-    MMEngine takes mmseg for missing without the distribution that it knows, and `mmengine.hub` then installs that one
-    over the fork's files.
+    MMEngine takes mmseg for missing without the distribution that it knows, and `mmengine.hub` then
+    installs that one over the fork's files.
     """
     module.MODULE2PACKAGE['mmlape'] = 'mmlape'
     for distribution in (module.MODULE2PACKAGE['mmseg'], 'onedl-mmsegmentation'):

@@ -1,7 +1,7 @@
 """The ops of an mmcv that was installed without a compiler: `mmcv._ext` on torchvision's kernels.
 
-Importing mmlape lends them to this process. MM's own tools import mmdet before mmlape: `mmlape install-ops` is for
-them. Python prefers a compiled extension to both.
+Importing mmlape lends them to this process. MM's own tools import mmdet before mmlape: `mmlape
+install-ops` is for them. Python prefers a compiled extension to both.
 """
 
 import importlib.util

@@ -1,7 +1,7 @@
 """Tables for every reader: frames of text, written as Markdown, HTML, LaTeX and for the terminal.
 
-The index of a frame holds its columns of text, the first ones of a row; the columns right of them are numbers, which
-are aligned to the right.
+The index of a frame holds its columns of text, the first ones of a row; the columns right of them
+are numbers, which are aligned to the right.
 
 Control codes in cells are written out: names come from files and folders of others.
 """
@@ -20,7 +20,11 @@ from mmlape.quiet import printable
 _MARKDOWN = str.maketrans({character: f'\\{character}' for character in '\\`*_[]<>|$'})
 
 
-def text_table(columns: Sequence[str], rows: Iterable[Sequence], text_columns: int = 1) -> pd.DataFrame:
+def text_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence],
+    text_columns: int = 1,
+) -> pd.DataFrame:
     """Build a table of text.
 
     Args:
@@ -57,7 +61,8 @@ def markdown_table(frame: pd.DataFrame) -> str:
 def html_table(frame: pd.DataFrame) -> str:
     """Return a table as HTML of the class ``text<N>``, N being the number of its columns of text.
 
-    Text that a row shares with the one above, column by column up to the first difference, is not repeated.
+    Text that a row shares with the one above, column by column up to the first difference, is not
+    repeated.
     """
     flat = frame.reset_index().map(lambda cell: html.escape(printable(str(cell))))
     text = flat.iloc[:, : frame.index.nlevels]
@@ -87,7 +92,10 @@ def latex_table(frame: pd.DataFrame, caption: str, column_format: str) -> str:
 
 
 def console_table(
-    frame: pd.DataFrame, title: str | None = None, sections: bool = False, styles: Mapping[str, str] | None = None
+    frame: pd.DataFrame,
+    title: str | None = None,
+    sections: bool = False,
+    styles: Mapping[str, str] | None = None,
 ) -> ConsoleTable:
     """Build a table for the terminal.
 

@@ -749,7 +749,7 @@ BY_FILE = {
         ('checkpoints: space: averages not counted', "size *= 1 + any(hasattr(hook, 'ema_model') for hook in runner.hooks)", 'size *= 1'),
     ],
     'mmlape/engine/hooks/evaluation.py': [
-        ('second evaluation: weights that are not averaged', "priority = 'HIGHEST'  # before the hooks", "priority = 'LOW'  # before the hooks"),
+        ('second evaluation: weights that are not averaged', "weights are put back\n    priority = 'HIGHEST'", "weights are put back\n    priority = 'LOW'"),
         ('second evaluation: after every validation', 'if last and metrics is not None:', 'if metrics is not None:'),
         ('second evaluation: while training', '        runner.model.eval()\n', '        runner.model.train()\n'),
         ('second evaluation: the given pipeline', '                step.update(arguments)\n',

@@ -1,4 +1,7 @@
-"""Backbones to look into, from what a user names: a config, a checkpoint, both, or the folder of a run."""
+"""Backbones to look into, from what a user names.
+
+A config, a checkpoint, both, or the folder of a run.
+"""
 
 import re
 from collections.abc import Sequence
@@ -38,11 +41,15 @@ def open_models(texts: Sequence[str], **options) -> dict[str, BaseBackbone]:
 
 
 def open_model(
-    text: str, cfg_options: Sequence[str] | None = None, untrained: bool = False, grid: Grid | None = None
+    text: str,
+    cfg_options: Sequence[str] | None = None,
+    untrained: bool = False,
+    grid: Grid | None = None,
 ) -> tuple[str, BaseBackbone]:
-    """Build the backbone that an argument of the command line means, in evaluation mode; return its name with it.
+    """Build the backbone that an argument of the command line means, in evaluation mode.
 
-    The name is the config's and the checkpoint's, 'deit-tiny_4xb256-300e_in1k, epoch_5', or 'untrained' for that.
+    Return its name with it. The name is the config's and the checkpoint's,
+    'deit-tiny_4xb256-300e_in1k, epoch_5', or 'untrained' for that.
 
     Args:
         text: ``CONFIG``, ``CHECKPOINT``, ``CONFIG@CHECKPOINT``, or the folder of a run.
@@ -52,7 +59,8 @@ def open_model(
 
     Raises:
         ConfigError: If the config has no backbone of mmlape.
-        CheckpointError: If a file is missing, unreadable or of another model, or does not say enough.
+        CheckpointError: If a file is missing, unreadable or of another model, or does not say
+            enough.
     """
     is_config = Path(text).suffix in CONFIGS or text.startswith(PREFIX) or is_study(text)
     config, checkpoint = (text, None) if is_config else (None, text)
@@ -84,7 +92,11 @@ def _files_of_run(folder: Path) -> tuple[str, str]:
 
 
 def _from_config(
-    path: str, checkpoint: str | None, cfg_options: Sequence[str] | None, untrained: bool, grid: Grid | None
+    path: str,
+    checkpoint: str | None,
+    cfg_options: Sequence[str] | None,
+    untrained: bool,
+    grid: Grid | None,
 ) -> BaseBackbone:
     cfg = load_config(path, list(cfg_options or ()))
     backbone = (cfg.get('model') or {}).get('backbone') or {}

@@ -32,7 +32,10 @@ def measure_models(models: Mapping[str, BaseBackbone], files: list[str]) -> dict
 
 
 def write_balance(balances: Mapping[str, Balance], folder: Path) -> list[Path]:
-    """Print the numbers of models by name; write ``pe_balance.png`` and ``pe_balance.json``, and return the files."""
+    """Print the numbers of models by name.
+
+    Write ``pe_balance.png`` and ``pe_balance.json``, and return the files.
+    """
     _print_numbers(balances)
     folder.mkdir(parents=True, exist_ok=True)
     numbers = folder / 'pe_balance.json'
@@ -41,7 +44,10 @@ def write_balance(balances: Mapping[str, Balance], folder: Path) -> list[Path]:
 
 
 def draw_balance(balances: Mapping[str, Balance], path: Path) -> Path:
-    """Draw the correlation of tokens and PE by layer, and beside it the numbers of the last norm; a colour a model."""
+    """Draw the correlation of tokens and PE by layer, and beside it the numbers of the last norm.
+
+    A colour a model.
+    """
     figure = Figure((11, 3.6 + 0.25 * len(balances)), layout='constrained')
     layers, cosine, beta = figure.subplots(1, 3, width_ratios=(2.4, 1, 1))
     for number, (name, balance) in enumerate(balances.items()):

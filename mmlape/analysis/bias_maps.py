@@ -1,7 +1,7 @@
 """What encodings inside attention add to the logits of one patch, as maps over the keys (iRPE, ICCV 2021, Figure 5).
 
-A contextual term depends on the queries, so it is the mean over given images and heads, taken from the live model; a
-bias is the same for every image.
+A contextual term depends on the queries, so it is the mean over given images and heads, taken from
+the live model; a bias is the same for every image.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,14 @@ from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
-"""Of ImageNet. A backbone does not say how its images were normalised; big_vision's form has 127.5 for both."""
+"""Of ImageNet. A backbone does not say how its images were normalised; big_vision's form has 127.5
+for both."""
 
 
 def read_images(paths: Sequence[str | Path], model: BaseBackbone) -> Tensor:
-    """Read images, resized to the grid of the model's PE and normalised, (B, C, H, W); without any, a mean colour.
+    """Read images, resized to the grid of the model's PE and normalised, (B, C, H, W).
+
+    Without any, a mean colour.
 
     Raises:
         ConfigError: If a file is no image, or the model takes no colour images.
@@ -48,7 +51,8 @@ def read_images(paths: Sequence[str | Path], model: BaseBackbone) -> Tensor:
 def bias_terms(model: BaseBackbone, images: Tensor) -> list[Tensor | None]:
     """Return what the encodings inside each layer's attention add to its logits, (N, N), or None.
 
-    The mean over images (B, C, H, W), windows and heads, of the patches only; the model is in evaluation mode.
+    The mean over images (B, C, H, W), windows and heads, of the patches only; the model is in
+    evaluation mode.
     """
     found: list[Tensor | None] = [None] * model.num_layers
 

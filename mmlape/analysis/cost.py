@@ -1,10 +1,10 @@
 """Parameters and FLOPs of a model, by part; one multiply-add is one FLOP.
 
-Counted: convolutions, linear maps, both products of attention, and the samples of deformable attention (four cells and
-a weight, five multiply-adds a channel). Not counted: norms, activations, resizing, RoIAlign, post-processing. The
-auxiliary head of a segmentor trains only, so it has parameters and no FLOPs. RoI heads run on 1000 boxes, or on a
-model's own proposals, mask heads on 100, of a cascade in every stage. Nothing is computed: tensors without data go
-through the model.
+Counted: convolutions, linear maps, both products of attention, and the samples of deformable
+attention (four cells and a weight, five multiply-adds a channel). Not counted: norms, activations,
+resizing, RoIAlign, post-processing. The auxiliary head of a segmentor trains only, so it has
+parameters and no FLOPs. RoI heads run on 1000 boxes, or on a model's own proposals, mask heads on
+100, of a cascade in every stage. Nothing is computed: tensors without data go through the model.
 """
 
 import math
@@ -37,7 +37,8 @@ def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
     """Cost of each part of a model for one image, and for one text of a model that reads texts.
 
     Args:
-        model: a detector, segmentor or classifier, as a configuration builds it; it ends in evaluation mode.
+        model: a detector, segmentor or classifier, as a configuration builds it; it ends in
+            evaluation mode.
         shape: (height, width) of the image.
 
     Raises:
@@ -71,7 +72,12 @@ def input_shape(cfg: Config) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
-def _run_heads(model: nn.Module, run: Callable, x: tuple[Tensor, ...], shape: tuple[int, int]) -> None:
+def _run_heads(
+    model: nn.Module,
+    run: Callable,
+    x: tuple[Tensor, ...],
+    shape: tuple[int, int],
+) -> None:
     if hasattr(model, 'forward_transformer'):  # DETR
         image = SimpleNamespace(batch_input_shape=shape, img_shape=shape)
         encoder, decoder = model.pre_transformer(x, [image])
@@ -124,7 +130,10 @@ def _pooled(extractor: nn.Module, boxes: int) -> Tensor:
 
 
 def _attention_flops(query, key, value, *args, out_shape=None, **kwargs) -> int:
-    """Both products of (B, heads, N, d) attention; two FLOPs a multiply-add, as the counter has it."""
+    """Both products of (B, heads, N, d) attention.
+
+    Two FLOPs a multiply-add, as the counter has it.
+    """
     batch, heads, queries, dims = query
     return 2 * batch * heads * queries * key[2] * (dims + value[3])
 

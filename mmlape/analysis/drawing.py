@@ -39,7 +39,8 @@ def draw_sample(
         sides: 'gt', 'pred' or both; what the sample does not have is left out.
 
     Returns:
-        (H * f, W * f, 3), with f >= 1 such that the longer side is legible; twice as wide for two sides.
+        (H * f, W * f, 3), with f >= 1 such that the longer side is legible; twice as wide for two
+        sides.
     """
     large = enlarge(image)
     meta = dict(classes=list(classes), palette=[tuple(colour) for colour in class_palette(len(classes))])
@@ -69,7 +70,12 @@ def _draw_instances(
     return visualizer.get_image()
 
 
-def _enlarged(objects: InstanceData, factor: float, size: tuple[int, int], score_thr: float) -> InstanceData:
+def _enlarged(
+    objects: InstanceData,
+    factor: float,
+    size: tuple[int, int],
+    score_thr: float,
+) -> InstanceData:
     """Return the objects that are drawn, with boxes and masks of an image enlarged by a factor."""
     if 'scores' in objects:
         objects = objects[objects.scores >= score_thr]
@@ -100,7 +106,10 @@ def _draw_label_map(large: np.ndarray, labels: PixelData, meta: dict) -> np.ndar
 
 
 def place_of_name(mask: np.ndarray) -> np.ndarray:
-    """Return x and y of the middle pixel of a mask's fullest row, the first of them; the mask is (H, W), 0 and 1."""
+    """Return x and y of the middle pixel of a mask's fullest row, the first of them.
+
+    The mask is (H, W), 0 and 1.
+    """
     row = np.count_nonzero(mask, axis=1).argmax()
     columns = np.flatnonzero(mask[row])
     return np.array([columns[len(columns) // 2], row])

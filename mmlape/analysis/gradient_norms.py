@@ -15,7 +15,8 @@ from mmlape.runs.curves import log_files, read_scalars
 from mmlape.runs.identity import read_identity
 
 LAST = 1000  # iterations that the norm by depth is averaged over, as in the paper
-WITHOUT_DEPTH = ('position', 'backbone', 'heads', 'all')  # parts with no place between input and output
+# parts with no place between input and output
+WITHOUT_DEPTH = ('position', 'backbone', 'heads', 'all')
 TITLES = {'patch_embed': 'patch embedding'}
 
 Norms = dict[int, dict[str, float]]
@@ -27,7 +28,8 @@ class NormArm:
     """The runs of one method."""
 
     name: str
-    model: str = ''  # the model's size and patches, such as 'deit-base/16'; '' where the runs did not record it
+    # the model's size and patches, such as 'deit-base/16'; '' where the runs did not record it
+    model: str = ''
     runs: dict[Path, Norms] = field(default_factory=dict)  # the norms of each run's folder
 
     @property
@@ -50,12 +52,14 @@ class NormArm:
 
 
 def read_norms(work_dirs: Sequence[str | Path]) -> list[NormArm]:
-    """Read every run below some folders; runs in folders named ``seed_*`` belong to the arm of their parent folder.
+    """Read every run below some folders.
 
-    Arms of one name in two folders stay apart, and are named by their paths.
+    Runs in folders named ``seed_*`` belong to the arm of their parent folder. Arms of one name in
+    two folders stay apart, and are named by their paths.
 
     Raises:
-        DataError: A folder has no logged gradient norms, or an arm's runs are of models with other layers.
+        DataError: A folder has no logged gradient norms, or an arm's runs are of models with other
+            layers.
     """
     arms: dict[Path, NormArm] = {}
     for work_dir in work_dirs:
@@ -106,11 +110,11 @@ def _read_file(file: Path) -> Norms:
 
 
 def plot_norms(arms: Sequence[NormArm], path: str | Path, last: int = LAST) -> None:
-    """Plot norm against depth, and the patch embedding's norm against the iteration; a colour for each arm.
+    """Plot norm against depth, and the patch embedding's norm against the iteration.
 
-    The two stand side by side for one model, as in Figure 2. Several models have a column each, as in Figure 4.
-    Lines are means over an arm's runs, bands and bars their sample standard deviation. The norm by depth is the mean
-    of the ``last`` iterations.
+    A colour for each arm. The two stand side by side for one model, as in Figure 2. Several models
+    have a column each, as in Figure 4. Lines are means over an arm's runs, bands and bars their
+    sample standard deviation. The norm by depth is the mean of the ``last`` iterations.
     """
     models = list(dict.fromkeys(arm.model for arm in arms))
     if len(models) == 1:

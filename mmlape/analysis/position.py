@@ -2,8 +2,8 @@
 
     s_ij = cos(p_i, p_j),   p: the PE of the patch tokens as a layer's attention sees it
 
-For LaPE p is w_l; where PE and tokens share a norm it is that norm of the PE alone, which Eq. 6 of the paper scales by
-a number a row, of which a cosine knows nothing.
+For LaPE p is w_l; where PE and tokens share a norm it is that norm of the PE alone, which Eq. 6 of
+the paper scales by a number a row, of which a cosine knows nothing.
 """
 
 import math
@@ -35,7 +35,10 @@ MOST_CELLS = 1024  # a side, of a map that is kept
 
 
 def token_grid(model: BaseBackbone, size: Grid | None) -> Grid:
-    """Return the tokens' grid of an image of ``size`` (height, width) pixels; by default, the one of the PE."""
+    """Return the tokens' grid of an image of ``size`` (height, width) pixels.
+
+    By default, the one of the PE.
+    """
     return model.grid if size is None else model.grid_of(size)
 
 
@@ -96,7 +99,10 @@ class LayerView:
 
 @dataclass(frozen=True)
 class PositionView:
-    """What a model's layers see; ``token`` is the (row, column) of the first grid that `LayerView.row` is of."""
+    """What a model's layers see.
+
+    ``token`` is the (row, column) of the first grid that `LayerView.row` is of.
+    """
 
     name: str
     measure: str
@@ -117,9 +123,10 @@ def view_positions(
     Args:
         model: The backbone.
         name: What to call it.
-        size: (height, width) in pixels of an image; by default, of the images that the PE is made for.
-        token: (row, column) of the token to look at alone, in later stages and windows that at the same share of
-            their sides; by default the centre.
+        size: (height, width) in pixels of an image; by default, of the images that the PE is made
+            for.
+        token: (row, column) of the token to look at alone, in later stages and windows that at the
+            same share of their sides; by default the centre.
         layers: Which ones, counted from 0; all by default.
 
     Raises:
@@ -149,9 +156,10 @@ def describe_map(values: np.ndarray, grid: Grid) -> dict[str, float]:
     """Describe what a map (N, N) shows, in numbers.
 
     Returns:
-        'mean' of all pairs of different tokens; 'beside' and 'above', the means of neighbours in a row and in a
-        column (equal in a 2-D correlation, far apart in a 1-D one); 'locality', Spearman's correlation of a pair's
-        value with its nearness, 1 where nearer always means more alike.
+        'mean' of all pairs of different tokens; 'beside' and 'above', the means of neighbours in a
+        row and in a column (equal in a 2-D correlation, far apart in a 1-D one); 'locality',
+        Spearman's correlation of a pair's value with its nearness, 1 where nearer always means more
+        alike.
     """
     rows, columns = grid
     count = rows * columns
@@ -179,9 +187,10 @@ CHANNELS = ('red', 'green', 'blue')
 
 
 def draw_positions(views: Sequence[PositionView], path: Path) -> Path:
-    """Draw a row a layer, and two columns a model: the complete map, and one token's row of it on the grid.
+    """Draw a row a layer, and two columns a model.
 
-    All cosines share one scale, and all biases another.
+    The complete map, and one token's row of it on the grid. All cosines share one scale, and all
+    biases another.
     """
     labels = list(dict.fromkeys(layer.label for view in views for layer in view.layers))
     widths = [1.0, 1.0] + [GAP, 1.0, 1.0] * (len(views) - 1)
@@ -229,7 +238,10 @@ def _draw_view(axes: np.ndarray, view: PositionView, labels: list[str], scale: N
 
 
 def draw_tables(tables: dict[str, np.ndarray], path: Path) -> Path:
-    """Draw PE tables (N, D) by name as heat maps, each on its own scale: tokens downwards, channels to the right."""
+    """Draw PE tables (N, D) by name as heat maps, each on its own scale.
+
+    Tokens downwards, channels to the right.
+    """
     figure = Figure((0.6 + 4.6 * len(tables), 4.2), layout='constrained')
     for ax, (name, table) in zip(figure.subplots(1, len(tables), squeeze=False)[0], tables.items()):
         limit = np.abs(table).max()
@@ -284,8 +296,8 @@ def write_figures(
     """Draw models side by side; ``size``, ``token`` and ``layers`` as `view_positions` takes them.
 
     Returns:
-        The numbers, and the files written: ``position_correlation.png``, ``pe_table.png``, ``patch_norm.png`` where
-        a model has such a norm, ``filters_*.png``, and ``position.npz``.
+        The numbers, and the files written: ``position_correlation.png``, ``pe_table.png``,
+        ``patch_norm.png`` where a model has such a norm, ``filters_*.png``, and ``position.npz``.
     """
     views = [view_positions(model, name, size, token, layers) for name, model in models.items()]
     files = [draw_positions(views, out / 'position_correlation.png')]
@@ -318,9 +330,11 @@ def _arrays(views: Sequence[PositionView], tables: dict, scales: dict) -> dict[s
     for number, view in enumerate(views):
         arrays[f'{number}/name'] = np.array(view.name)
         arrays[f'{number}/labels'] = np.array([layer.label for layer in view.layers])
-        arrays |= _stacked(f'{number}/rows', [layer.row for layer in view.layers])  # (L, rows, columns)
+        # (L, rows, columns)
+        arrays |= _stacked(f'{number}/rows', [layer.row for layer in view.layers])
         if view.grid[0] * view.grid[1] <= MOST_CELLS:
-            arrays |= _stacked(f'{number}/maps', [layer.pairs for layer in view.layers])  # (L, N, N)
+            # (L, N, N)
+            arrays |= _stacked(f'{number}/maps', [layer.pairs for layer in view.layers])
         for key in view.layers[0].numbers:
             arrays[f'{number}/{key}'] = np.array([layer.numbers[key] for layer in view.layers])
         for what, named in (('table', tables), ('patch_norm', scales)):
@@ -330,7 +344,10 @@ def _arrays(views: Sequence[PositionView], tables: dict, scales: dict) -> dict[s
 
 
 def _stacked(name: str, parts: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """Stack arrays under a name; those of several shapes (stages) under the name and the number of each."""
+    """Stack arrays under a name.
+
+    Those of several shapes (stages) under the name and the number of each.
+    """
     if len({part.shape for part in parts}) == 1:
         return {name: np.stack(parts)}
     return {f'{name}/{number}': part for number, part in enumerate(parts)}

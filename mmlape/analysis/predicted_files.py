@@ -121,7 +121,8 @@ def images_to_predict(images: str | Path, out: str | Path, overwrite: bool = Fal
     """Return the images in a folder, or one image; those in ``out`` are left out.
 
     Raises:
-        DataError: There are none, or ``out`` has files already and ``overwrite`` is not set, or is a file.
+        DataError: There are none, or ``out`` has files already and ``overwrite`` is not set, or is
+            a file.
     """
     images, out = Path(images), Path(out)
     if not images.exists():

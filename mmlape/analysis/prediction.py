@@ -1,6 +1,7 @@
 """A trained model in Python: images in, arrays and names of classes out.
 
-`load` finds the config and the checkpoint of a run; `Model.predict` takes files, folders, arrays and Pillow's images.
+`load` finds the config and the checkpoint of a run; `Model.predict` takes files, folders, arrays
+and Pillow's images.
 """
 
 from abc import ABC, abstractmethod
@@ -53,7 +54,9 @@ class Prediction(ABC):
         """Return the fields that a task adds."""
 
     def draw(self, score_thr: float = 0.3) -> np.ndarray:
-        """Draw the prediction on its image, enlarged to a legible size; return (H, W, 3), RGB, uint8.
+        """Draw the prediction on its image, enlarged to a legible size.
+
+        Return (H, W, 3), RGB, uint8.
 
         Args:
             score_thr: Objects with a lower score are left out.
@@ -178,13 +181,14 @@ class Model:
         """Predict on images.
 
         Args:
-            images: A file, a folder (with all folders below it), an array, an image of Pillow, or several of these.
-                Arrays are RGB or grey, (H, W, 3) or (H, W), uint8.
-            batch_size: How many images the model gets at once. Only images of one size after the preparation share a
-                batch, so nothing is padded for a neighbour's sake.
+            images: A file, a folder (with all folders below it), an array, an image of Pillow, or
+                several of these. Arrays are RGB or grey, (H, W, 3) or (H, W), uint8.
+            batch_size: How many images the model gets at once. Only images of one size after the
+                preparation share a batch, so nothing is padded for a neighbour's sake.
 
         Returns:
-            A :class:`Detection`, :class:`Segmentation` or :class:`Classification` for each image, in their order.
+            A :class:`Detection`, :class:`Segmentation` or :class:`Classification` for each image,
+            in their order.
 
         Raises:
             DataError: An image cannot be read; the message names it.
@@ -202,7 +206,8 @@ class Model:
         Args:
             images: See `predict`.
             batch_size: See `predict`.
-            skipped: Receives each image that cannot be read or is too small, and why, instead of an error.
+            skipped: Receives each image that cannot be read or is too small, and why, instead of an
+                error.
         """
         if batch_size < 1:
             raise ConfigError(f'batch_size={batch_size} is no number of images: give at least 1')
@@ -223,7 +228,11 @@ class Model:
             skipped.append((image, str(error)))
             return None
 
-    def _run(self, pairs: list[tuple[ImageLike, dict]], skipped: list | None) -> Iterator[Prediction]:
+    def _run(
+        self,
+        pairs: list[tuple[ImageLike, dict]],
+        skipped: list | None,
+    ) -> Iterator[Prediction]:
         """Run the model on inputs of one size."""
         try:
             samples = predict_batch(self.module, [inputs for _, inputs in pairs], logits=False)
@@ -251,7 +260,8 @@ def load(
     """Load a trained model for :meth:`Model.predict`.
 
     Args:
-        run: The folder of a run; or a checkpoint of one, which holds its config; or a config, by file, name or value.
+        run: The folder of a run; or a checkpoint of one, which holds its config; or a config, by
+            file, name or value.
         checkpoint: The weights. Of a run, by default those of the best validation, else the newest.
         device: Such as 'cpu' or 'cuda:1'; by default a GPU if there is one.
         cfg_options: Changes of the config, as ``--cfg-options``.
@@ -264,7 +274,10 @@ def load(
     return Model(init_model(config, weights, device, cfg_options), Path(weights))
 
 
-def _find(run: str | Path | Config, checkpoint: str | Path | None) -> tuple[str | Path | Config, str | Path]:
+def _find(
+    run: str | Path | Config,
+    checkpoint: str | Path | None,
+) -> tuple[str | Path | Config, str | Path]:
     """Return the config and the checkpoint."""
     if isinstance(run, str | Path) and Path(run).is_dir():
         return _config_of(Path(run)), checkpoint or _weights_of(Path(run))

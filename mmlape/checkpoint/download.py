@@ -1,4 +1,7 @@
-"""Checkpoints named by an address: downloaded once, into the cache of torch.hub or of the Hugging Face hub."""
+"""Checkpoints named by an address.
+
+Downloaded once, into the cache of torch.hub or of the Hugging Face hub.
+"""
 
 import contextlib
 import hashlib
@@ -17,7 +20,8 @@ from mmlape.log import log
 
 TIMEOUT = 60
 HUB = 'hf-hub:'
-"""Before the name of a repository on the Hugging Face hub, as in timm: 'hf-hub:OWNER/NAME[@REVISION][/FILE]'."""
+"""Before the name of a repository on the Hugging Face hub, as in timm:
+'hf-hub:OWNER/NAME[@REVISION][/FILE]'."""
 HUB_FILES = ('model.safetensors', 'pytorch_model.bin', 'open_clip_model.safetensors', 'open_clip_pytorch_model.bin')
 _HASH = re.compile(r'-([0-9a-f]{8,64})\.')
 
@@ -54,7 +58,8 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
     target = cached_path(url)
     try:
         _download(url, target)
-    except (OSError, RuntimeError, HTTPException) as error:  # RuntimeError: torch.hub's, for another hash
+    # RuntimeError: torch.hub's, for another hash
+    except (OSError, RuntimeError, HTTPException) as error:
         raise CheckpointError(
             f'checkpoint {url}: cannot be downloaded ({error}); download it where there is a network and name the '
             f'file, or put it there as {target}'
@@ -98,7 +103,8 @@ def _download(url: str, target: Path) -> None:
     """Download a file, unless another process of this machine that is waited for has done it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target.with_name(f'.{target.name}.lock'), 'w') as lock:
-        with contextlib.suppress(ImportError, OSError):  # no locks here: each process downloads for itself
+        # no locks here: each process downloads for itself
+        with contextlib.suppress(ImportError, OSError):
             import fcntl
 
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -107,7 +113,8 @@ def _download(url: str, target: Path) -> None:
         log(f'downloading {url} to {target}')
         named = _HASH.search(Path(urlparse(url).path).name)
         timeout = socket.getdefaulttimeout()
-        socket.setdefaulttimeout(TIMEOUT)  # torch.hub passes none, and would wait for a silent network for ever
+        # torch.hub passes none, and would wait for a silent network for ever
+        socket.setdefaulttimeout(TIMEOUT)
         try:
             torch.hub.download_url_to_file(url, str(target), named and named[1], progress=sys.stderr.isatty())
         finally:

@@ -1,4 +1,6 @@
-"""Published checkpoints on the Hugging Face hub: a repository holds the weights, their config and a model card.
+"""Published checkpoints on the Hugging Face hub.
+
+A repository holds the weights, their config and a model card.
 
     model.safetensors   the weights, and what a file records beside them
     config.py           the config of the run, plain values only, redacted
@@ -32,7 +34,8 @@ WEIGHTS, CONFIG, CARD = 'model.safetensors', 'config.py', 'README.md'
 TASKS = {'mmdet': 'object-detection', 'mmseg': 'image-segmentation', 'mmpretrain': 'image-classification'}
 """The hub's name for the task of a config, by its ``default_scope``."""
 CONFIG_NAME = 'config_name'
-"""The key in a published config that names the config, or the arm of a study, that the run was trained with."""
+"""The key in a published config that names the config, or the arm of a study, that the run was
+trained with."""
 
 
 def push(
@@ -51,15 +54,15 @@ def push(
         weights: 'plain' or 'ema', as in `publish`.
         private: Whether only its owners see a new repository.
         overwrite: Whether the repository may be there already; it gets a commit.
-        confirm: Called with the folder of the files and the places of values that were redacted, before anything is
-            sent; unless it returns True, nothing is.
+        confirm: Called with the folder of the files and the places of values that were redacted,
+            before anything is sent; unless it returns True, nothing is.
 
     Returns:
         The address of the repository.
 
     Raises:
-        CheckpointError: If there are no such weights, no token, it is not confirmed, the repository is there already,
-            or the hub refuses.
+        CheckpointError: If there are no such weights, no token, it is not confirmed, the repository
+            is there already, or the hub refuses.
     """
     with _hub(repository) as hub, tempfile.TemporaryDirectory() as folder:
         if hub.get_token() is None:
@@ -81,7 +84,9 @@ def push(
 
 
 def write_repository(src: Path, folder: Path, name: str, weights: str = 'plain') -> list[str]:
-    """Write the files of a repository that is called ``name`` into a folder; arguments and errors are `push`'s.
+    """Write the files of a repository that is called ``name`` into a folder.
+
+    Arguments and errors are `push`'s.
 
     Returns:
         The places of values of records and config that were redacted.

@@ -1,6 +1,7 @@
 """Load weights into a model exactly, and report what happened: an error for everything unexplained.
 
-What of a file belongs into a backbone is the knowledge of its adapter (``mmlape.models.base.checkpoint``).
+What of a file belongs into a backbone is the knowledge of its adapter
+(``mmlape.models.base.checkpoint``).
 """
 
 import logging
@@ -40,23 +41,24 @@ def load_backbone(
 ) -> LoadReport:
     """Load a checkpoint of any known layout into a backbone of this package.
 
-    Heads are dropped, class and distillation tokens (and their PE rows) are kept or dropped as the model needs, an
-    absolute PE is resized to the model's grid. What else does not fit is an error. A file with the same keys that
-    records another joining, PE or PE norm is loaded with a warning.
+    Heads are dropped, class and distillation tokens (and their PE rows) are kept or dropped as the
+    model needs, an absolute PE is resized to the model's grid. What else does not fit is an error.
+    A file with the same keys that records another joining, PE or PE norm is loaded with a warning.
 
     Args:
         model: A backbone, or a complete model, that names its checkpoint adapter.
         checkpoint: The file.
         grid: (rows, columns) of the stored PE, needed when it is not square.
         strict: Refuse missing, unexpected and misshapen tensors; otherwise they are only reported.
-        allow_joining_mismatch: Load a checkpoint trained with LaPE into a model without it, or the reverse; of files
-            with the same keys, do not warn that they record another joining.
+        allow_joining_mismatch: Load a checkpoint trained with LaPE into a model without it, or the
+            reverse; of files with the same keys, do not warn that they record another joining.
 
     Returns:
         The report, which is logged too.
 
     Raises:
-        CheckpointError: For an unreadable file, an unknown layout, no match at all, or anything strict refuses.
+        CheckpointError: For an unreadable file, an unknown layout, no match at all, or anything
+            strict refuses.
     """
     options, content = LoadOptions(grid, allow_joining_mismatch), read_checkpoint(checkpoint)
     adapter = model.checkpoint_adapter
@@ -79,8 +81,9 @@ def load_weights(model: nn.Module, checkpoint: str | os.PathLike, **options) -> 
     """Load a checkpoint into a model exactly, and report what happened.
 
     Args:
-        model: A backbone of this package takes files of every layout that it knows, as ``load_backbone`` does. Any
-            other model takes files of the same model, as ``load_model`` does.
+        model: A backbone of this package takes files of every layout that it knows, as
+            ``load_backbone`` does. Any other model takes files of the same model, as ``load_model``
+            does.
         checkpoint: A file, or an address.
         **options: Of that function, such as ``grid=(rows, columns)`` or ``strict=False``.
 
@@ -92,7 +95,10 @@ def load_weights(model: nn.Module, checkpoint: str | os.PathLike, **options) -> 
 
 
 def is_pretrained(cfg: Mapping) -> bool:
-    """Check whether an ``init_cfg`` names a checkpoint: MMEngine's 'Pretrained', by scoped name or by class."""
+    """Check whether an ``init_cfg`` names a checkpoint.
+
+    MMEngine's 'Pretrained', by scoped name or by class.
+    """
     given = cfg.get('type')
     return getattr(given, '__name__', str(given)).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
 
@@ -101,7 +107,8 @@ def load_pretrained(model: Any) -> bool:
     """Load the checkpoint that a model's ``init_cfg`` names, once; return whether it names one.
 
     Raises:
-        ConfigError: For keys that ``load_backbone`` does not know, or several initialisations at once.
+        ConfigError: For keys that ``load_backbone`` does not know, or several initialisations at
+            once.
     """
     cfgs = model.init_cfg if isinstance(model.init_cfg, list) else [model.init_cfg or {}]
     if not any(is_pretrained(cfg) for cfg in cfgs):
@@ -131,17 +138,17 @@ def load_model(
 ) -> LoadReport:
     """Load a checkpoint of the same complete model (detector, segmentor, classifier), for testing or fine-tuning it.
 
-    If the file records another joining, PE or PE norm of a backbone, that is a difference too. A model that knows
-    other layouts of its files takes those; released detectors and segmentors of other code are translated, see
-    ``mmlape.checkpoint.released``.
+    If the file records another joining, PE or PE norm of a backbone, that is a difference too. A
+    model that knows other layouts of its files takes those; released detectors and segmentors of
+    other code are translated, see ``mmlape.checkpoint.released``.
 
     Args:
         model: The model.
         path: The file.
         strict: Refuse every difference; otherwise differences are only reported.
         resize: Resize the PE of another image size.
-        fresh: Beginnings of the names of tensors that keep their initial values, such as ``head.layers.head.``,
-            whether the file has them or not.
+        fresh: Beginnings of the names of tensors that keep their initial values, such as
+            ``head.layers.head.``, whether the file has them or not.
         content: What ``read_checkpoint`` has read from ``path``, if that is done.
 
     Raises:

@@ -1,6 +1,7 @@
 """Configs of plain values: read without running them, and written.
 
-A plain config is assignments of numbers, texts, True, False, None, lists, tuples and dicts, as MMEngine dumps it.
+A plain config is assignments of numbers, texts, True, False, None, lists, tuples and dicts, as
+MMEngine dumps it.
 """
 
 import ast

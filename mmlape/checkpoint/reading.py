@@ -1,7 +1,8 @@
 """Read checkpoint files without running code from them.
 
-PyTorch files are unpickled with ``weights_only=True`` and nothing falls back from it; safetensors and NumPy archives
-hold arrays only. ``trust_checkpoints`` is the only way to full unpickling, which can run any code in a file.
+PyTorch files are unpickled with ``weights_only=True`` and nothing falls back from it; safetensors
+and NumPy archives hold arrays only. ``trust_checkpoints`` is the only way to full unpickling, which
+can run any code in a file.
 """
 
 import argparse
@@ -26,7 +27,8 @@ from mmlape.log import log
 
 MAX_RATIO = 20
 FREE_BYTES = 64 * 2**20
-"""An archive may unpack to ``MAX_RATIO`` times its size (weights hardly compress), and always to ``FREE_BYTES``."""
+"""An archive may unpack to ``MAX_RATIO`` times its size (weights hardly compress), and always to
+``FREE_BYTES``."""
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _OTHERS = {b'<': 'a web page', b'version https://git-lfs': 'a pointer of Git LFS, without the file itself'}
@@ -104,7 +106,8 @@ def _read_packed(path: Path, map_location: str) -> dict:
         try:
             with archive.open(name) as source, open(inner, 'wb') as target:
                 shutil.copyfileobj(source, target)
-        except Exception as error:  # a wrong size or checksum, an unknown compression, a password ...
+        # a wrong size or checksum, an unknown compression, a password ...
+        except Exception as error:
             raise CheckpointError(
                 f'checkpoint {path}: {name} cannot be unpacked, truncated or damaged? ({error})'
             ) from error
@@ -120,7 +123,8 @@ def read_npz(path: Path) -> dict[str, Tensor]:
     """Read the arrays of a NumPy archive; two bytes without a type are bfloat16, as JAX saves it.
 
     Raises:
-        ValueError: If an array declares more values than the archive has, or its values are no numbers.
+        ValueError: If an array declares more values than the archive has, or its values are no
+            numbers.
     """
     tensors = {}
     with np.load(path, allow_pickle=False) as archive:
@@ -153,7 +157,10 @@ def _history_class() -> type:
 
 
 def _history_method(owner: type, name: str):
-    """Stand in for ``getattr`` while unpickling: MMEngine's log histories refer to their own statistics by it."""
+    """Stand in for ``getattr`` while unpickling.
+
+    MMEngine's log histories refer to their own statistics by it.
+    """
     if owner is not _history_class() or name not in ('min', 'max', 'mean', 'current'):
         raise pickle.UnpicklingError(f'getattr of {name} is not allowed')
     return getattr(owner, name, None)
@@ -164,14 +171,20 @@ _trusted = False
 
 
 def trust_checkpoints() -> None:
-    """Unpickle without restrictions from now on, in this process; only for files whose authors you trust with it."""
+    """Unpickle without restrictions from now on, in this process.
+
+    Only for files whose authors you trust with it.
+    """
     global _trusted
     _trusted = True
     log(f'--trust-checkpoint: {TRUST_MEANING}', logging.WARNING)
 
 
 def _safe_globals() -> list:
-    """Return the classes that are stored beside tensors: log histories, NumPy values, and DeiT's command line."""
+    """Return the classes that are stored beside tensors.
+
+    Log histories, NumPy values, and DeiT's command line.
+    """
     core = getattr(np, '_core', None) or np.core
     dtypes = [type(np.dtype(name)) for name in ('float64', 'float32', 'int64', 'int32', 'uint32', 'uint8', 'bool')]
     arrays = [np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar, *dtypes]
@@ -188,9 +201,9 @@ ADDRESSES = (
 def guard_mmengine() -> None:
     """Have MMEngine read files by the rules of this module too.
 
-    It initialises by itself what is not a backbone of this package (a head with a ``Pretrained`` init_cfg). It falls
-    back to unrestricted unpickling for files, and never restricts it for addresses. Nothing is done once
-    ``trust_checkpoints`` was called.
+    It initialises by itself what is not a backbone of this package (a head with a ``Pretrained``
+    init_cfg). It falls back to unrestricted unpickling for files, and never restricts it for
+    addresses. Nothing is done once ``trust_checkpoints`` was called.
     """
     from mmengine.runner.checkpoint import CheckpointLoader
 
@@ -199,7 +212,10 @@ def guard_mmengine() -> None:
 
 
 def load_from_file(filename: str, map_location: str | None = None) -> dict:
-    """MMEngine's loader of files and addresses, made safe; it shows the name without ``load_from_``."""
+    """MMEngine's loader of files and addresses, made safe.
+
+    It shows the name without ``load_from_``.
+    """
     return read_checkpoint(filename, map_location or 'cpu')
 
 
@@ -207,18 +223,18 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
     """Read a checkpoint file, whose kind is recognised by its content.
 
     Args:
-        path: A PyTorch, safetensors or NumPy (``.npz``) file of any name, an archive (``.zip``) around one of
-            PyTorch, or an http(s) address, which is downloaded.
+        path: A PyTorch, safetensors or NumPy (``.npz``) file of any name, an archive (``.zip``)
+            around one of PyTorch, or an http(s) address, which is downloaded.
         map_location: The device of the tensors.
         mmap: Whether the tensors of a PyTorch file stay there until they are used.
 
     Returns:
-        What the file holds; a flat dict of tensors for safetensors and NumPy archives, with a safetensors file's
-        metadata under ``meta``.
+        What the file holds; a flat dict of tensors for safetensors and NumPy archives, with a
+        safetensors file's metadata under ``meta``.
 
     Raises:
-        CheckpointError: If the file is missing, empty, truncated, of another kind, unpacks to far more than its size,
-            or needs code to be run.
+        CheckpointError: If the file is missing, empty, truncated, of another kind, unpacks to far
+            more than its size, or needs code to be run.
     """
     path = local_path(path)
     if not path.is_file():

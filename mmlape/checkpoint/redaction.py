@@ -1,8 +1,8 @@
-"""Take out of records and configs what is not for publication: secrets, people, machines and folders.
+"""Take out of records and configs what is not for publication.
 
-A text is known by its key (``api_key``, ``host``, ``user``) or by its form (a token, an address, a path). Secrets,
-hosts and people become the words SECRET, HOST and USER. Of a path the name stays, of an address of a public site its
-path.
+Secrets, people, machines and folders. A text is known by its key (``api_key``, ``host``, ``user``)
+or by its form (a token, an address, a path). Secrets, hosts and people become the words SECRET,
+HOST and USER. Of a path the name stays, of an address of a public site its path.
 """
 
 import ipaddress
@@ -20,7 +20,8 @@ PUBLIC = (
 )  # fmt: skip
 """Hosts, with those below them, whose addresses stay but for user, query and fragment."""
 LONGEST = 10_000
-"""Longer texts, which no config or record needs, are left out: what they hold cannot be told in a reasonable time."""
+"""Longer texts, which no config or record needs, are left out: what they hold cannot be told in a
+reasonable time."""
 MODEL_SCHEMES = ('torchvision', 'open-mmlab', 'openmmlab', 'mmcls', 'jhu', 'bcdata')
 """Before names of weights, which are no addresses."""
 _SECRET_KEY = re.compile(

@@ -1,9 +1,9 @@
 """The checks of a config's data against the files on disk.
 
-The quick one comes before a model is built: one clear message instead of a crash later. It covers paths, class names,
-every record of an annotation file, and a sample of the images. What is left shows while training, in the transforms
-that `mmlape.datasets.transforms.guard_loading` puts in. The full one covers every image and annotation, and
-collects all issues for tables and JSON.
+The quick one comes before a model is built: one clear message instead of a crash later. It covers
+paths, class names, every record of an annotation file, and a sample of the images. What is left
+shows while training, in the transforms that `mmlape.datasets.transforms.guard_loading` puts in. The
+full one covers every image and annotation, and collects all issues for tables and JSON.
 """
 
 import hashlib
@@ -51,7 +51,8 @@ def check_data(
 ) -> list[DataSummary]:
     """Check the datasets, heads and evaluators of a config's splits against the files on disk.
 
-    Return and log a summary of each dataset. Datasets of unknown format and on remote storage are skipped.
+    Return and log a summary of each dataset. Datasets of unknown format and on remote storage are
+    skipped.
 
     Raises:
         DataError: The first error: a path, a class, a label id or an image, and how to fix it.
@@ -161,7 +162,8 @@ class FullReport:
 
     issues: IssueLog = field(default_factory=IssueLog)  # what is wrong
     summaries: list[DataSummary] = field(default_factory=list)  # one for each dataset
-    checked: list[int] = field(default_factory=list)  # how many images were opened, for each dataset
+    # how many images were opened, for each dataset
+    checked: list[int] = field(default_factory=list)
     interrupted: bool = False  # whether it ended before everything was checked
     seconds: float = 0.0  # its duration
 

@@ -1,9 +1,12 @@
-"""Training on a fraction of the images: a subset that follows from a seed, with all smaller fractions inside it.
+"""Training on a fraction of the images.
+
+A subset that follows from a seed, with all smaller fractions inside it.
 
     subset(f) = the first round(f N) of a permutation of the N images, which the seed decides
 
-A configuration says so by ``data_fraction=0.25`` (or '1/16') and ``data_fraction_seed``, 0 by default: all runs then
-have the same subset. With ``data_fraction_seed='run'`` each run has the subset of its own seed.
+A configuration says so by ``data_fraction=0.25`` (or '1/16') and ``data_fraction_seed``, 0 by
+default: all runs then have the same subset. With ``data_fraction_seed='run'`` each run has the
+subset of its own seed.
 """
 
 from collections.abc import Mapping
@@ -31,7 +34,8 @@ class DataFraction:
     def indices(self, count: int, run_seed: int) -> list[int]:
         """Return the indices of the subset of ``count`` images, in their order."""
         seed = run_seed if self.seed == OF_RUN else self.seed
-        order = np.random.RandomState(seed).permutation(count)  # NumPy keeps this stream over its versions
+        # NumPy keeps this stream over its versions
+        order = np.random.RandomState(seed).permutation(count)
         return sorted(order[: round(self.share * count)].tolist())
 
     def __str__(self) -> str:
@@ -56,7 +60,10 @@ def label(share: Fraction) -> str:
 
 
 def data_fraction(cfg: Mapping) -> DataFraction | None:
-    """Return the fraction that a configuration trains on; None for all images. Other values raise ConfigError."""
+    """Return the fraction that a configuration trains on; None for all images.
+
+    Other values raise ConfigError.
+    """
     share, seed = (cfg.get(key) for key in KEYS)
     share = Fraction(1) if share is None else parse_fraction(share)
     seed = 0 if seed is None else seed
@@ -66,10 +73,13 @@ def data_fraction(cfg: Mapping) -> DataFraction | None:
 
 
 def with_fraction(dataset: dict, fraction: DataFraction, run_seed: int, least: int) -> dict:
-    """Return a dataset's configuration with the subset of each dataset in it; the given one is unchanged.
+    """Return a dataset's configuration with the subset of each dataset in it.
+
+    The given one is unchanged.
 
     Args:
-        dataset: May be a wrapper, such as a concatenation, of each part of which the fraction is taken.
+        dataset: May be a wrapper, such as a concatenation, of each part of which the fraction is
+            taken.
         fraction: The share.
         run_seed: The run's seed.
         least: The images that a subset must have: those of an optimiser step.
@@ -83,7 +93,10 @@ def with_fraction(dataset: dict, fraction: DataFraction, run_seed: int, least: i
 
 
 def _subset(dataset: dict, fraction: DataFraction, run_seed: int, least: int) -> Any:
-    """Build a dataset and keep the subset of it: the images that the dataset's own filter keeps are all images."""
+    """Build a dataset and keep the subset of it.
+
+    The images that the dataset's own filter keeps are all images.
+    """
     built = DATASETS.build(dataset)
     if not hasattr(built, 'get_subset_'):
         raise ConfigError(f'{fraction} needs a dataset of MMEngine, but {type(built).__name__} is none')

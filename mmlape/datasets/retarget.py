@@ -15,15 +15,17 @@ from mmlape.errors import ConfigError, DataError
 def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     """Re-root the data of ``cfg``, in place, and set its classes and every head's number of classes from the data.
 
-    A path of a data loader, an evaluator or a tokeniser that starts with ``cfg.data_root`` then starts with the new
-    root. Class names are those of `DataSource.read_classes`; where the data lists none, the config's classes stay.
-    Heads are all dicts of ``cfg.model`` with ``num_classes`` or, without stuff classes, ``num_things_classes``, except
-    those below ``rpn_head``, ``semantic_head`` or ``teacher``. Return the changes, one line each; they are logged too.
+    A path of a data loader, an evaluator or a tokeniser that starts with ``cfg.data_root`` then
+    starts with the new root. Class names are those of `DataSource.read_classes`; where the data
+    lists none, the config's classes stay. Heads are all dicts of ``cfg.model`` with ``num_classes``
+    or, without stuff classes, ``num_things_classes``, except those below ``rpn_head``,
+    ``semantic_head`` or ``teacher``. Return the changes, one line each; they are logged too.
 
     Raises:
-        ConfigError: No path of the config starts with its ``data_root``, or a head of other classes weights each one
-            differently.
-        DataError: The directory or its annotations are missing or unreadable, or two splits have different classes.
+        ConfigError: No path of the config starts with its ``data_root``, or a head of other classes
+            weights each one differently.
+        DataError: The directory or its annotations are missing or unreadable, or two splits have
+            different classes.
     """
     old, new = str(cfg.get('data_root') or '').rstrip('/'), str(data_root).rstrip('/') or '/'
     if not old:
@@ -45,7 +47,10 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
 
 
 def _reroot(node: Any, old: str, new: str, visited: set[int]) -> int:
-    """Replace the root in every string below ``node``, in place, in shared parts once; return how many."""
+    """Replace the root in every string below ``node``, in place, in shared parts once.
+
+    Return how many.
+    """
     if not isinstance(node, (dict, list)) or id(node) in visited:
         return 0
     visited.add(id(node))
@@ -76,7 +81,10 @@ def _take_classes(cfg: Config) -> list[str]:
 
 
 def _agree(sources: list[DataSource]) -> tuple[list[str], tuple[str, ...]]:
-    """Give datasets the classes that are found in their data; return the changes and the classes, () for none."""
+    """Give datasets the classes that are found in their data.
+
+    Return the changes and the classes, () for none.
+    """
     listed = [(source, classes) for source in sources if (classes := source.read_classes())]
     if not listed:
         missing = next((source for source in sources if not source.classes_optional), None)
@@ -99,7 +107,10 @@ def _agree(sources: list[DataSource]) -> tuple[list[str], tuple[str, ...]]:
 
 
 def _limit_top_k(cfg: Config, num_classes: int) -> list[str]:
-    """Remove top-k accuracies with k above the number of classes, on which the metric would fail; keep top-1."""
+    """Remove top-k accuracies with k above the number of classes, on which the metric would fail.
+
+    Keep top-1.
+    """
     changes = []
     for key in (f'{split}_evaluator' for split in SPLITS):
         evaluators = cfg.get(key) or []

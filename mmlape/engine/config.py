@@ -20,7 +20,8 @@ from mmlape.errors import ConfigError
 from mmlape.mim import resolve_path
 from mmlape.studies.study_file import is_study, read_arm
 
-# for each base like mmdet::_base_/... MMEngine reads all metafiles of the package, which takes 0.15 s: once is enough
+# for each base like mmdet::_base_/... MMEngine reads all metafiles of the package, which takes 0.15
+# s: once is enough
 mmengine.config.utils.load = functools.cache(mmengine.config.utils.load)
 
 
@@ -28,14 +29,16 @@ def load_config(path: str | Path, cfg_options: list[str] | dict[str, Any] | None
     """Read a configuration and apply overrides to it.
 
     Args:
-        path: A file, or ``mmlape::folder/name`` (with or without ``.py``) for one that comes with the package; or an
-            arm of a study, ``FILE.yml:ARM``.
-        cfg_options: ``key=value`` strings, or a dict of dotted keys. ``data_root`` moves every dataset and sets the
-            classes found there; it is always applied first, so that other overrides win.
+        path: A file, or ``mmlape::folder/name`` (with or without ``.py``) for one that comes with
+            the package; or an arm of a study, ``FILE.yml:ARM``.
+        cfg_options: ``key=value`` strings, or a dict of dotted keys. ``data_root`` moves every
+            dataset and sets the classes found there; it is always applied first, so that other
+            overrides win.
 
     Raises:
-        ConfigError: The file is missing (the message lists similar names) or broken (it names file and line), or an
-            override names an unknown key (it lists similar keys), or ``data_fraction`` is none.
+        ConfigError: The file is missing (the message lists similar names) or broken (it names file
+            and line), or an override names an unknown key (it lists similar keys), or
+            ``data_fraction`` is none.
         DataError: ``data_root`` is not a directory, or holds no readable classes.
     """
     cfg = _read_arm(path) if is_study(path) else _read(resolve_path(path))
@@ -81,7 +84,10 @@ def _read(file: Path) -> Config:
 
 
 def _read_arm(path: str | Path) -> Config:
-    """Read the base of an arm and apply its overrides; the file is named as the arm's own config would be."""
+    """Read the base of an arm and apply its overrides.
+
+    The file is named as the arm's own config would be.
+    """
     study, arm = read_arm(path)
     try:
         with _environment(arm.variables):
@@ -110,7 +116,10 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _syntax_place(file: Path, error: SyntaxError) -> str:
-    """Return file and line of the error, which MMEngine leaves out; it may be in a base configuration."""
+    """Return file and line of the error, which MMEngine leaves out.
+
+    It may be in a base configuration.
+    """
     try:
         tree = ast.parse(file.read_text(encoding='utf-8'))
     except SyntaxError as own:

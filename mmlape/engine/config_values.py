@@ -31,10 +31,14 @@ def differing_values(first: Config, second: Config) -> list[tuple[str, str, str]
     ]
 
 
-def value_sources(path: str | Path, cfg_options: Sequence[str] | None = None) -> list[tuple[str, str, str]]:
-    """Return key, value as text and source of every value: a file, relative to here, or '--cfg-options'.
+def value_sources(
+    path: str | Path,
+    cfg_options: Sequence[str] | None = None,
+) -> list[tuple[str, str, str]]:
+    """Return key, value as text and source of every value.
 
-    That is the nearest file that assigns the key, where a change has an effect, also if a base has an equal value.
+    A file, relative to here, or '--cfg-options'. That is the nearest file that assigns the key,
+    where a change has an effect, also if a base has an equal value.
     """
     cfg = load_config(path, list(cfg_options or ()))
     values = config_values(cfg)

@@ -1,6 +1,7 @@
 """Which keys and types a configuration may have: what the runner, the data loader or the class built there takes.
 
-MMEngine leaves keys alone that it does not know, so that a misspelt one changes nothing, or fails once a run started.
+MMEngine leaves keys alone that it does not know, so that a misspelt one changes nothing, or fails
+once a run started.
 """
 
 import ast
@@ -57,8 +58,8 @@ _REGISTRIES = (
 def check_keys(cfg: Config) -> None:
     """Check the keys and types of a configuration before anything is built from it.
 
-    A variable of the file is no mistake, unless nothing reads it and its name resembles a key of the runner. Dotted
-    keys that the configuration lists as ``own_keys`` are not checked.
+    A variable of the file is no mistake, unless nothing reads it and its name resembles a key of
+    the runner. Dotted keys that the configuration lists as ``own_keys`` are not checked.
 
     Raises:
         ConfigError: A key or a type is unknown; the message names it and similar ones.
@@ -92,9 +93,10 @@ def _unknown(cfg: Config) -> Iterator[tuple[str, str]]:
 def check_override(cfg: dict, key: str, source: str = '--cfg-options') -> None:
     """Check that a dotted key changes an existing value, or adds one that is accepted there.
 
-    A new part is accepted if the class that is built there, the runner or the data loader has an argument of that
-    name. Where the accepted arguments are unknown, the last part may be new, with a warning, unless it resembles an
-    existing one. ``source`` is where the key is given, for messages.
+    A new part is accepted if the class that is built there, the runner or the data loader has an
+    argument of that name. Where the accepted arguments are unknown, the last part may be new, with
+    a warning, unless it resembles an existing one. ``source`` is where the key is given, for
+    messages.
 
     Raises:
         ConfigError: A part does not exist; the message names it and similar ones.
@@ -182,7 +184,10 @@ def _accepted(scope: str, node: dict, where: str) -> tuple[set[str], bool]:
 
 
 def find_classes(name: Any, scope: str) -> tuple[Any, ...]:
-    """Return what a type may stand for, in any registry; None is among it if a package cannot be imported."""
+    """Return what a type may stand for, in any registry.
+
+    None is among it if a package cannot be imported.
+    """
     if not isinstance(name, str):
         return (name,)
     roots = [getattr(registries, known) for known in _REGISTRIES]

@@ -40,8 +40,8 @@ class BFloat16OptimWrapper(OptimWrapper):
 def float32_for_mmcv(model: nn.Module) -> Iterator[None]:
     """Give MMCV's compiled ops float32: they know no bfloat16.
 
-    These are RoIAlign, in modules with ``roi_layers``, and the suppression of overlapping boxes (NMS), behind those
-    with a ``prior_generator``.
+    These are RoIAlign, in modules with ``roi_layers``, and the suppression of overlapping boxes
+    (NMS), behind those with a ``prior_generator``.
     """
 
     def cast(values):
@@ -113,7 +113,8 @@ def quiet_logger(level: int = logging.WARNING) -> Iterator[None]:
 def build_model(cfg: Config) -> nn.Module:
     """Build the model of a configuration on the CPU, without loading weights."""
     init_default_scope(cfg.get('default_scope', 'mmengine'))
-    model_cfg = copy.deepcopy(cfg.model)  # mmpretrain's classifiers write defaults into their data preprocessor's
+    # mmpretrain's classifiers write defaults into their data preprocessor's
+    model_cfg = copy.deepcopy(cfg.model)
     if cfg.get('data_preprocessor') and 'data_preprocessor' not in model_cfg:
         model_cfg = dict(model_cfg, data_preprocessor=cfg.data_preprocessor)
     with building(cfg, 'model'):
@@ -130,7 +131,8 @@ class InitialModel(NamedTuple):
     def build(cls, cfg: Config, seed: int) -> 'InitialModel':
         """Build the model as a run with this seed starts with it.
 
-        An error in its configuration is raised here, before anything is written and before MMEngine logs pages.
+        An error in its configuration is raised here, before anything is written and before MMEngine
+        logs pages.
         """
         with quiet_logger(), isolated(seed):
             return cls(build_model(cfg), random_states())
@@ -154,7 +156,8 @@ def group_parameters(
 ) -> list[ParameterGroup]:
     """Group a model's parameters by learning rate and weight decay, largest group first, frozen ones last.
 
-    With the rules that :func:`mmlape.engine.paramwise.parameter_rules` returns, groups are those of equal rules, too.
+    With the rules that :func:`mmlape.engine.paramwise.parameter_rules` returns, groups are those of
+    equal rules, too.
     """
     wrappers = optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
     trained = {

@@ -47,18 +47,19 @@ def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tupl
     """Make the total batch the recipe's, or what was chosen instead.
 
     Args:
-        cfg: Changed in place by 'auto-scale-lr' (which the runner carries out) and by 'accumulate', which accumulates
-            over as many iterations as the recipe's batch needs and stretches what is counted in iterations.
+        cfg: Changed in place by 'auto-scale-lr' (which the runner carries out) and by 'accumulate',
+            which accumulates over as many iterations as the recipe's batch needs and stretches what
+            is counted in iterations.
         world_size: Number of processes.
         policy: 'auto-scale-lr', 'accumulate', 'allow-batch-mismatch', or None.
 
     Returns:
-        The batch that is trained, and its policy: that one; without it 'recipe', or 'unknown' where the configuration
-        names no ``base_batch_size``.
+        The batch that is trained, and its policy: that one; without it 'recipe', or 'unknown' where
+        the configuration names no ``base_batch_size``.
 
     Raises:
-        ConfigError: The batch is not the recipe's and no policy was chosen; the message shows all three, computed. Or
-            the chosen one is not possible.
+        ConfigError: The batch is not the recipe's and no policy was chosen; the message shows all
+            three, computed. Or the chosen one is not possible.
     """
     accumulation = positive_number(cfg, 'optim_wrapper.accumulative_counts', default=1)
     batch = Batch(world_size, positive_number(cfg, 'train_dataloader.batch_size'), accumulation)
@@ -110,7 +111,8 @@ def _mismatch(cfg: Config, batch: Batch, base: int, not_divisible: str) -> str:
 class RunPlan:
     """A training run as its configuration and options describe it."""
 
-    cfg: Config  # the configuration that is trained, with precision, accumulation and schedule applied
+    # the configuration that is trained, with precision, accumulation and schedule applied
+    cfg: Config
     work_dir: Path  # an absolute path
     batch: Batch  # the images of one optimiser step
     batch_policy: str  # see `apply_batch_policy`
@@ -120,7 +122,10 @@ class RunPlan:
 
     @cached_property
     def identity(self) -> dict:
-        """See :func:`mmlape.runs.identity.collect`; the checkpoints that training starts from are hashed once."""
+        """See :func:`mmlape.runs.identity.collect`.
+
+        The checkpoints that training starts from are hashed once.
+        """
         return collect(self.cfg, self.seed, self.batch.world_size, self.batch.total, self.batch_policy)
 
 
@@ -133,7 +138,9 @@ def plan_run(
     batch: str | None = None,
     share: float = 1,
 ) -> RunPlan:
-    """Apply the options of a run to its configuration, in place; see :func:`mmlape.engine.trainer.train`.
+    """Apply the options of a run to its configuration, in place.
+
+    See :func:`mmlape.engine.trainer.train`.
 
     Raises:
         ConfigError: The configuration cannot be trained like this.
@@ -163,13 +170,17 @@ def plan_run(
 
 def require_keys(cfg: Config, keys: tuple[str, ...], purpose: str) -> None:
     """Raise ConfigError if a configuration lacks a part that its purpose ('trained', 'tested') needs."""
-    missing = [key for key in keys if cfg.get(key) is None]  # `test_cfg = dict()` is MMEngine's own loop
+    # `test_cfg = dict()` is MMEngine's own loop
+    missing = [key for key in keys if cfg.get(key) is None]
     if missing:
         raise ConfigError(f'{cfg.filename} cannot be {purpose}: it has no {", ".join(missing)}')
 
 
 def require_packages(cfg: Config) -> None:
-    """Raise ConfigError if a transform of the training data lacks a package; its ``missing_package`` says so."""
+    """Raise ConfigError if a transform of the training data lacks a package.
+
+    Its ``missing_package`` says so.
+    """
     scope = cfg.get('default_scope') or 'mmengine'
     for place, node in iter_dicts(cfg.train_dataloader, 'train_dataloader'):
         for built in find_classes(node['type'], scope) if 'type' in node else ():

@@ -1,9 +1,10 @@
 """Pull a published checkpoint, and make a config for it that is safe to run.
 
-What stands in a config decides what runs, so a stranger's is not used as it is. Of a pulled config only ``model``,
-``data_preprocessor`` and the pipeline of the test are taken: plain values, in which a text may stand only where the
-configs and studies of this package, or the constructors of its backbones, have the same text. All else, such as data,
-evaluators, hooks and folders, and what names files, comes from a config of this package or of the user.
+What stands in a config decides what runs, so a stranger's is not used as it is. Of a pulled config
+only ``model``, ``data_preprocessor`` and the pipeline of the test are taken: plain values, in which
+a text may stand only where the configs and studies of this package, or the constructors of its
+backbones, have the same text. All else, such as data, evaluators, hooks and folders, and what names
+files, comes from a config of this package or of the user.
 """
 
 import re
@@ -26,32 +27,41 @@ from mmlape.mim import PREFIX, mim_root
 from mmlape.studies.study_file import find_arm
 
 TEXTS = Path(__file__).with_name('pulled_texts.json')
-"""The texts by place, the last two keys above a text: 'backbone.pe_joining'. tests/pulled_texts.py writes it."""
+"""The texts by place, the last two keys above a text: 'backbone.pe_joining'. tests/pulled_texts.py
+writes it."""
 OWN_KEYS = ('init_cfg', 'teacher_checkpoint', 'vocab_file', 'name', 'classes', 'templates')
-"""Keys below the model that name files, addresses or what data contain: values of the user's config are used."""
+"""Keys below the model that name files, addresses or what data contain: values of the user's config
+are used."""
 _TIMM_KEY, _TIMM_NAME = 'model_name', re.compile(r'\w+(\.\w+)?')
-"""The name of a model in timm's registry; 'hf-hub:' and 'local-dir:' would make timm open something."""
+"""The name of a model in timm's registry; 'hf-hub:' and 'local-dir:' would make timm open
+something."""
 _KEY = re.compile(r'[A-Za-z]\w*|_scope_')
 """MMEngine gives keys such as ``_delete_`` a meaning."""
 
 
-def pull(name: str, folder: str | Path, overwrite: bool = False, config: str | None = None) -> list[Path]:
+def pull(
+    name: str,
+    folder: str | Path,
+    overwrite: bool = False,
+    config: str | None = None,
+) -> list[Path]:
     """Download a published checkpoint with its card, and write a config that tests it.
 
     Args:
         name: 'OWNER/NAME', or 'OWNER/NAME@REVISION'.
         folder: Receives the files.
         overwrite: Whether they may be there already.
-        config: A config or an arm of a study, of which all is taken but the model, the data preprocessor and the
-            pipeline of the test; by default the one of this package that the checkpoint was trained with.
+        config: A config or an arm of a study, of which all is taken but the model, the data
+            preprocessor and the pipeline of the test; by default the one of this package that the
+            checkpoint was trained with.
 
     Returns:
         The files: weights, then config and card if the repository has them.
 
     Raises:
-        CheckpointError: If nothing can be downloaded, the weights are no published checkpoint, the config has a value
-            that is not allowed or was trained with none of this package's and ``config`` is not given, or one of the
-            three files is there already.
+        CheckpointError: If nothing can be downloaded, the weights are no published checkpoint, the
+            config has a value that is not allowed or was trained with none of this package's and
+            ``config`` is not given, or one of the three files is there already.
         ConfigError: If ``config`` is none, or one of another task.
     """
     there = [str(path) for file in (WEIGHTS, CONFIG, CARD) if (path := Path(folder, file)).exists()]
@@ -148,7 +158,8 @@ def check_texts(parts: Mapping, where: str) -> None:
     """Check that the parts that are taken have only texts and keys that the configs of this package have, too.
 
     Raises:
-        CheckpointError: If there is no model, or a key or a text is another one; the message names its place.
+        CheckpointError: If there is no model, or a key or a text is another one; the message names
+            its place.
     """
     for key, default, expected in (('model', None, dict), ('data_preprocessor', {}, dict), ('pipeline', [], list)):
         if not isinstance(parts.get(key, default), expected):

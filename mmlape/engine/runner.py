@@ -44,7 +44,10 @@ _NUMBERS = itertools.count(1)
 
 
 class FormattedOnce(Config):
-    """A configuration that keeps its text: formatting takes up to a second, and every checkpoint holds the text."""
+    """A configuration that keeps its text.
+
+    Formatting takes up to a second, and every checkpoint holds the text.
+    """
 
     @classmethod
     def of(cls, cfg: Config) -> 'FormattedOnce':
@@ -66,8 +69,8 @@ class FormattedOnce(Config):
 class Runner(_Runner):
     """MMEngine's runner, changed where a run could be lost, mislabelled or made to run a checkpoint's code.
 
-    The trainer sets ``record`` and ``stop``, which the hooks of a training run use. ``initial`` is the model, if
-    it is built already.
+    The trainer sets ``record`` and ``stop``, which the hooks of a training run use. ``initial`` is
+    the model, if it is built already.
     """
 
     plan: RunPlan
@@ -77,16 +80,25 @@ class Runner(_Runner):
 
     def __init__(self, *args, cfg: Config, initial: InitialModel | None = None, **kwargs) -> None:
         self.initial = initial
-        # work dir and checkpoints get the plain transforms, which the inferencers of the MM packages look for
+        # work dir and checkpoints get the plain transforms, which the inferencers of the MM
+        # packages look for
         stored = copy.deepcopy(cfg)
         guard_loading(cfg)  # the data loaders among the other arguments are parts of it
         super().__init__(*args, cfg=stored, **kwargs)
 
     @classmethod
     def of_run(
-        cls, plan: RunPlan, start: RunStart, initial: InitialModel, launcher: str, deterministic: bool | None
+        cls,
+        plan: RunPlan,
+        start: RunStart,
+        initial: InitialModel,
+        launcher: str,
+        deterministic: bool | None,
     ) -> 'Runner':
-        """Build the runner of a training run: complete the plan's configuration with what every run has."""
+        """Build the runner of a training run.
+
+        Complete the plan's configuration with what every run has.
+        """
         cfg = plan.cfg
         cfg.work_dir, cfg.launcher = str(plan.work_dir), launcher
         cfg.resume = start.checkpoint is not None
@@ -103,7 +115,10 @@ class Runner(_Runner):
 
     @classmethod
     def from_cfg(cls, cfg: Config, initial: InitialModel | None = None) -> 'Runner':
-        """Build a runner with a state of its own; MMEngine shares it between runs started in the same second."""
+        """Build a runner with a state of its own.
+
+        MMEngine shares it between runs started in the same second.
+        """
         guard_mmengine()
         cfg = FormattedOnce.of(copy.deepcopy(cfg))
         cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
@@ -117,7 +132,10 @@ class Runner(_Runner):
         return self.initial.model
 
     def set_randomness(
-        self, seed: int | None, diff_rank_seed: bool | None = None, deterministic: bool | None = None
+        self,
+        seed: int | None,
+        diff_rank_seed: bool | None = None,
+        deterministic: bool | None = None,
     ) -> None:
         """Seed every process alike, because samplers need that, and prefer deterministic kernels if asked to.
 
@@ -132,9 +150,13 @@ class Runner(_Runner):
 
     @staticmethod
     def build_dataloader(dataloader: DataLoader | dict, *args, **kwargs) -> DataLoader:
-        """Build a data loader whose workers leave signals to this process; samplers have one seed on every process."""
+        """Build a data loader whose workers leave signals to this process.
+
+        Samplers have one seed on every process.
+        """
         if isinstance(dataloader, dict) and not dataloader.get('num_workers'):
-            only_of_workers = ('persistent_workers', 'prefetch_factor')  # which torch refuses without any
+            # which torch refuses without any
+            only_of_workers = ('persistent_workers', 'prefetch_factor')
             dataloader = {key: value for key, value in dataloader.items() if key not in only_of_workers}
         built = _Runner.build_dataloader(dataloader, *args, **{**kwargs, 'diff_rank_seed': False})
         built.worker_init_fn = functools.partial(init_worker, built.worker_init_fn)
@@ -186,7 +208,11 @@ class Runner(_Runner):
         with building(self.cfg, 'param_scheduler'):
             return super().build_param_scheduler(scheduler)
 
-    def register_hooks(self, default_hooks: dict | None = None, custom_hooks: list | None = None) -> None:
+    def register_hooks(
+        self,
+        default_hooks: dict | None = None,
+        custom_hooks: list | None = None,
+    ) -> None:
         """Build the hooks."""
         with building(self.cfg, 'default_hooks'):
             self.register_default_hooks(default_hooks)
@@ -229,7 +255,10 @@ class Runner(_Runner):
         return built
 
     def scale_lr(self, optim_wrapper: OptimWrapper, auto_scale_lr: dict | None = None) -> None:
-        """Multiply learning rates by total batch / ``base_batch_size``; the total includes accumulation."""
+        """Multiply learning rates by total batch / ``base_batch_size``.
+
+        The total includes accumulation.
+        """
         if not auto_scale_lr or not auto_scale_lr.get('enable', False):
             return
         ratio = self.plan.batch.total / auto_scale_lr['base_batch_size']
@@ -245,10 +274,13 @@ class Runner(_Runner):
         return self.model.module if is_model_wrapper(self.model) else self.model
 
     def load_checkpoint(self, filename: str, map_location='cpu', **kwargs) -> dict:
-        """Load a checkpoint to resume from; no object in it is unpickled and no configuration in it is run.
+        """Load a checkpoint to resume from.
+
+        No object in it is unpickled and no configuration in it is run.
 
         Raises:
-            CheckpointError: The file is unreadable, is no training checkpoint, or belongs to another model.
+            CheckpointError: The file is unreadable, is no training checkpoint, or belongs to
+                another model.
         """
         checkpoint = read_resumable(filename, map_location)
         checkpoint['meta'].pop('config', None)
@@ -262,10 +294,11 @@ class Runner(_Runner):
         warn_of_normalisation(self.bare_model)
 
     def load_or_resume(self) -> None:
-        """Resume from ``load_from``, or load its weights: all of them, unless ``load_strict=False``; a PE is resized.
+        """Resume from ``load_from``, or load its weights.
 
-        Tensors whose names begin as ``load_fresh`` says keep their initial values.
-        A model that is trained in shards is sharded then.
+        All of them, unless ``load_strict=False``; a PE is resized. Tensors whose names begin as
+        ``load_fresh`` says keep their initial values. A model that is trained in shards is sharded
+        then.
         """
         if not self._has_loaded and self._load_from is not None:
             if self._resume:
@@ -273,7 +306,8 @@ class Runner(_Runner):
                     self.resume(self._load_from)
                 except MMLaPEError:
                     raise
-                except (KeyError, TypeError, ValueError, RuntimeError) as error:  # of another optimiser or schedule
+                # of another optimiser or schedule
+                except (KeyError, TypeError, ValueError, RuntimeError) as error:
                     reason = ' '.join(f'{type(error).__name__}: {error}'.split())
                     message = f'{self._load_from} cannot be resumed with this configuration: {reason}'
                     raise CheckpointError(message) from error
@@ -305,7 +339,14 @@ class Runner(_Runner):
             self._save_checkpoint(*args, save_optimizer=save_optimizer, **kwargs)
 
     @master_only
-    def _save_checkpoint(self, out_dir: str, filename: str, *args, meta: dict | None = None, **kwargs) -> None:
+    def _save_checkpoint(
+        self,
+        out_dir: str,
+        filename: str,
+        *args,
+        meta: dict | None = None,
+        **kwargs,
+    ) -> None:
         kwargs['meta'] = {**(meta or {}), KEY: metadata_of(self.bare_model).plain()}
         with atomic_path(Path(out_dir) / filename) as partial:
             super().save_checkpoint(out_dir, partial.name, *args, **kwargs)

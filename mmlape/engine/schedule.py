@@ -1,4 +1,7 @@
-"""The length of a run and everything counted along it: checked before the run starts, stretched, shortened."""
+"""The length of a run and everything counted along it.
+
+Checked before the run starts, stretched, shortened.
+"""
 
 import math
 from collections.abc import Callable, Iterable
@@ -36,7 +39,8 @@ def check_schedule(cfg: Config) -> None:
     """Check that every scheduler ends after it begins.
 
     Raises:
-        ConfigError: One does not; the message names its keys and the run's length, where it ends by default.
+        ConfigError: One does not; the message names its keys and the run's length, where it ends by
+            default.
     """
     for key, scheduler in schedulers(cfg):
         by_epoch = scheduler.get('by_epoch', True)
@@ -57,8 +61,9 @@ def check_schedule(cfg: Config) -> None:
 def stretch(cfg: Config, factor: int) -> None:
     """Multiply everything that is counted in iterations, so that ``factor`` iterations replace one.
 
-    This covers the run's length, intervals of evaluations and checkpoints, and schedulers; what is counted in epochs
-    stays. Within one step of the optimiser, learning rates change by fractions of the step.
+    This covers the run's length, intervals of evaluations and checkpoints, and schedulers; what is
+    counted in epochs stays. Within one step of the optimiser, learning rates change by fractions of
+    the step.
 
     Raises:
         ConfigError: A scheduler counts iterations in an unknown way.
@@ -101,7 +106,10 @@ def _stretch_scheduler(key: str, scheduler: dict, factor: int) -> None:
 
 
 def _stretch_rate(scheduler: dict, factor: float) -> bool:
-    """Change what depends on how finely time is counted; return False for a scheduler of an unknown kind."""
+    """Change what depends on how finely time is counted.
+
+    Return False for a scheduler of an unknown kind.
+    """
     name = str(scheduler.get('type')).rpartition('.')[2]
     if name == 'ExponentialLR':
         scheduler['gamma'] **= 1 / factor
@@ -112,9 +120,9 @@ def _stretch_rate(scheduler: dict, factor: float) -> bool:
 def shorten(cfg: Config, share: float) -> None:
     """Shorten a run to a share of its length, with everything that is counted along it.
 
-    These are the intervals of evaluations, checkpoints and the log, the schedulers, and when hooks act, in iterations
-    and in epochs. Each count is rounded, to 1 at least; parts of an epoch stay. A scheduler for which no time is left
-    is removed.
+    These are the intervals of evaluations, checkpoints and the log, the schedulers, and when hooks
+    act, in iterations and in epochs. Each count is rounded, to 1 at least; parts of an epoch stay.
+    A scheduler for which no time is left is removed.
 
     Args:
         cfg: Changed in place.
@@ -160,7 +168,10 @@ def _shorten_keys(node: dict, keys: Iterable[str], count: Callable[[float], floa
 
 
 def _shorten_scheduler(scheduler: dict, count: Callable[[float], float], loop: dict) -> bool:
-    """Shorten a scheduler of a run whose loop is shortened already; return whether it has any time left."""
+    """Shorten a scheduler of a run whose loop is shortened already.
+
+    Return whether it has any time left.
+    """
     begin = scheduler.get('begin', 0)
     first = count(begin)
 
@@ -191,10 +202,11 @@ def _shorten_hook(hook: dict, count: Callable[[float], float]) -> None:
 
 @PARAM_SCHEDULERS.register_module()
 class WarmupCosineLR(_ParamScheduler):
-    """A linear warm-up and a cosine as in ``timm.scheduler.CosineLRScheduler``; MMEngine's two begin anew after it.
+    """A linear warm-up and a cosine as in ``timm.scheduler.CosineLRScheduler``.
 
-    It is SGDR's cosine (arXiv 1608.03983) without restarts, whose time runs from the start, below the warm-up as well.
-    Of the step t, with the group's rate b:
+    MMEngine's two begin anew after it. It is SGDR's cosine (arXiv 1608.03983) without restarts,
+    whose time runs from the start, below the warm-up as well. Of the step t, with the group's rate
+    b:
 
         f(t) = s + (b - s) t / w                               for t < w
         f(t) = m + (b - m) (1 + cos(pi t / T)) / 2             for w <= t < T,  m from T on
@@ -205,7 +217,8 @@ class WarmupCosineLR(_ParamScheduler):
         warmup_start: First rate s, of every group.
         eta_min: Last rate m, of every group.
         T_max: Epochs T of the cosine; all by default.
-        warmup_prefix: Whether the cosine's time begins after the warm-up, t - w for t and T - w for T.
+        warmup_prefix: Whether the cosine's time begins after the warm-up, t - w for t and T - w for
+            T.
         begin: As MMEngine's schedulers have it.
         end: Likewise.
         **kwargs: Likewise.

@@ -1,6 +1,7 @@
-"""A trial of a run before it is started: two steps, a checkpoint, a resume and a validation, and what all will cost.
+"""A trial of a run before it is started.
 
-Model, data, batch, workers and precision are the run's own. The trial happens in a folder on the disk of the work dir,
+Two steps, a checkpoint, a resume and a validation, and what all will cost. Model, data, batch,
+workers and precision are the run's own. The trial happens in a folder on the disk of the work dir,
 which is removed again.
 """
 
@@ -53,7 +54,13 @@ class TrialHook(Hook):
         )
         self.ends: list[float] = []
 
-    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
+    def after_train_iter(
+        self,
+        runner,
+        batch_idx: int,
+        data_batch=None,
+        outputs: dict | None = None,
+    ) -> None:
         """End this part of the trial if it has done its share."""
         self.ends.append(time.monotonic())
         accumulated = runner.plan.batch.accumulation
@@ -91,12 +98,14 @@ def smoke(cfg: Config, work_dir: str | Path | None = None, **options) -> dict:
     Args:
         cfg: Left as it is.
         work_dir: Of the run; nothing is written into it.
-        **options: Of :func:`mmlape.engine.trainer.train`, which the run would have; without ``resume``.
+        **options: Of :func:`mmlape.engine.trainer.train`, which the run would have; without
+            ``resume``.
 
     Returns:
-        ``seconds_per_iter``, ``seconds_per_validation`` of ``images`` (without a validation neither),
-        ``peak_memory_mib`` with ``memory_kind``, ``checkpoint_mib``, ``free_mib`` of the disk; and of the complete run
-        ``iterations``, ``validations``, ``checkpoints`` (at a time), ``hours`` and ``disk_mib``.
+        ``seconds_per_iter``, ``seconds_per_validation`` of ``images`` (without a validation
+        neither), ``peak_memory_mib`` with ``memory_kind``, ``checkpoint_mib``, ``free_mib`` of the
+        disk; and of the complete run ``iterations``, ``validations``, ``checkpoints`` (at a time),
+        ``hours`` and ``disk_mib``.
 
     Raises:
         MMLaPEError: What would have ended the run.

@@ -1,4 +1,7 @@
-"""Experiment trackers beside MMEngine's own log, each a visualizer backend: TensorBoard, Weights & Biases, MLflow."""
+"""Experiment trackers beside MMEngine's own log, each a visualizer backend.
+
+TensorBoard, Weights & Biases, MLflow.
+"""
 
 import argparse
 import contextlib
@@ -91,6 +94,7 @@ def _mlflow(run: str, arm: str) -> dict:
             mlflow.set_experiment(experiment)
     except (mlflow.MlflowException, portalocker.LockException, OSError) as error:
         raise ConfigError(f'--mlflow: {uri} cannot be used: {error}; MLFLOW_TRACKING_URI names another') from error
-    # MLflow refuses keys and lengths that configs have, so that they are no parameters; the file is an artifact
+    # MLflow refuses keys and lengths that configs have, so that they are no parameters; the file is
+    # an artifact
     more = dict(tags=dict(arm=arm), tracked_config_keys=())
     return dict(type='mmlape.MlflowBackend', exp_name=experiment, run_name=run, **more)

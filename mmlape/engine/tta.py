@@ -1,4 +1,7 @@
-"""Test-time augmentation: each image at several sizes, as it is and flipped; the scores of all views are averaged."""
+"""Test-time augmentation: each image at several sizes, as it is and flipped.
+
+The scores of all views are averaged.
+"""
 
 from collections.abc import Sequence
 
@@ -12,10 +15,11 @@ RATIOS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75)
 
 
 def augment(cfg: Config, ratios: Sequence[float] = ()) -> dict:
-    """Have the test set give several views of each image; return the config of the model that merges them.
+    """Have the test set give several views of each image.
 
-    They are ``tta_pipeline`` and ``tta_model`` of the config, if it has them. A segmentor's are otherwise made of the
-    test pipeline: its ``Resize`` at each ratio, but no smaller than the windows, and each also flipped.
+    Return the config of the model that merges them. They are ``tta_pipeline`` and ``tta_model`` of
+    the config, if it has them. A segmentor's are otherwise made of the test pipeline: its
+    ``Resize`` at each ratio, but no smaller than the windows, and each also flipped.
 
     Args:
         cfg: Is changed.

@@ -1,4 +1,7 @@
-"""Check what training needs, by running it where that is possible; works without torch or any MM package."""
+"""Check what training needs, by running it where that is possible.
+
+Works without torch or any MM package.
+"""
 
 import importlib
 import os
@@ -24,7 +27,8 @@ class Check:
     name: str  # what was checked
     state: str  # what is there
     problem: StackProblem | None = None  # what is wrong with it, or None
-    needed: bool = True  # whether training is impossible without it; a problem then makes the exit status 1
+    # whether training is impossible without it; a problem then makes the exit status 1
+    needed: bool = True
     tried: bool = True  # whether it could be checked
 
     @property

@@ -1,4 +1,7 @@
-"""Shell lines that install what is missing, at the versions of `requirements.txt`; standard library only."""
+"""Shell lines that install what is missing, at the versions of `requirements.txt`.
+
+Standard library only.
+"""
 
 import re
 import sys
@@ -8,7 +11,8 @@ from pathlib import Path
 from mmlape.environment.packages import PACKAGES, is_original_stack
 
 LOCK = Path(__file__).resolve().parents[1] / 'requirements.txt'
-"""Every package of the stack with version and hashes, for each supported Python, as `make lock` writes it."""
+"""Every package of the stack with version and hashes, for each supported Python, as `make lock`
+writes it."""
 
 
 @cache
@@ -34,7 +38,8 @@ def install_line(module: str) -> str:
         return f'{_pip()} --no-deps {PACKAGES[module].original}'
     if module == 'mmdet':
         names.append('imaug')
-    # the MM packages ask for both packages of OpenCV; mmcv is taken without ops, which mmlape brings
+    # the MM packages ask for both packages of OpenCV; mmcv is taken without ops, which mmlape
+    # brings
     flags = '--no-deps --no-cache-dir --force-reinstall ' if module == 'mmcv' else '--no-deps '
     return f'{_pip()} {flags if module.startswith("mm") else ""}{" ".join(map(pinned, names))}'
 
@@ -45,7 +50,10 @@ def library_line(*names: str) -> str:
 
 
 def everything_line() -> str | None:
-    """Return the line that installs the complete stack again; None where it would join the original MM packages."""
+    """Return the line that installs the complete stack again.
+
+    None where it would join the original MM packages.
+    """
     if is_original_stack():
         return None
     root = Path(__file__).resolve().parents[2]

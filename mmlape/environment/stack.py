@@ -76,7 +76,10 @@ def import_problem(module: str) -> StackProblem | None:
 
 
 def _import_fix(module: str, error: Exception) -> str:
-    """Return the line for a package that is installed and does not import: mostly, something else is missing."""
+    """Return the line for a package that is installed and does not import.
+
+    Mostly, something else is missing.
+    """
     missing = getattr(error, 'name', None) or ''
     if missing.startswith('mmcv.'):
         return install_line('mmcv')
@@ -129,7 +132,10 @@ def merged(problems: list[StackProblem]) -> list[StackProblem]:
 
 
 def missing_extra(error: Exception) -> StackError | None:
-    """Return the error, in one line, of an import that lacks what an extra brings; None if something else is wrong."""
+    """Return the error, in one line, of an import that lacks what an extra brings.
+
+    None if something else is wrong.
+    """
     module = (getattr(error, 'name', None) or '').partition('.')[0]
     if not module or importable(module) or not importable('torch'):
         return None
@@ -145,10 +151,13 @@ def _pip(extra: str) -> str:
 
 
 def require_stack() -> None:
-    """Stop with one clear message unless the stack works: all packages, and mmcv's ops, two of which are run.
+    """Stop with one clear message unless the stack works.
+
+    All packages, and mmcv's ops, two of which are run.
 
     Raises:
-        StackError: Something is missing, too old or broken; the message has a line for each that fixes it.
+        StackError: Something is missing, too old or broken; the message has a line for each that
+            fixes it.
     """
     results = [presence_problem(module) for module in PACKAGES]
     if not any(results):

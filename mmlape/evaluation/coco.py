@@ -28,14 +28,16 @@ MAX_DETECTIONS = 100  # of an image, by the definition of `mAP`
 class CocoMetric(MMDetCocoMetric):
     """MMDetection's COCO metric, unrounded, with the AP of each class under each of its two IoU types.
 
-    Keys are MMDetection's (``bbox_mAP``, ``segm_mAP_50``, ...; prefix ``coco``), in [0, 1], or -1 where the ground
-    truth has no object of that size. ``per_class/bbox_AP/<class>`` and ``per_class/segm_AP/<class>`` are NaN for a
-    class without ground truth; the mean of the others is ``bbox_mAP`` / ``segm_mAP``. No detection at all is 0.
+    Keys are MMDetection's (``bbox_mAP``, ``segm_mAP_50``, ...; prefix ``coco``), in [0, 1], or -1
+    where the ground truth has no object of that size. ``per_class/bbox_AP/<class>`` and
+    ``per_class/segm_AP/<class>`` are NaN for a class without ground truth; the mean of the others
+    is ``bbox_mAP`` / ``segm_mAP``. No detection at all is 0.
 
     Args:
         *args: As in MMDetection.
         per_class: Whether to return the values of single classes too.
-        **kwargs: As in MMDetection; ``metric`` is 'bbox', 'segm' or both, and ``per_class`` replaces ``classwise``.
+        **kwargs: As in MMDetection; ``metric`` is 'bbox', 'segm' or both, and ``per_class``
+            replaces ``classwise``.
 
     Raises:
         ConfigError: ``metric`` is something else, or 'segm' and the model predicts no masks.
@@ -142,11 +144,13 @@ class CocoMetric(MMDetCocoMetric):
     def _class_ap(self, evaluation: COCOeval) -> dict[str, float]:
         """Return the AP of each class by name, over all sizes and 100 detections an image, as in ``mAP``."""
         limit = evaluation.params.maxDets.index(MAX_DETECTIONS)
-        precision = evaluation.eval['precision'][:, :, :, 0, limit]  # (IoU thresholds, recalls, classes)
+        # (IoU thresholds, recalls, classes)
+        precision = evaluation.eval['precision'][:, :, :, 0, limit]
         precision = np.where(precision > -1, precision, np.nan)
         class_ap = {}
         for category in self._coco_api.load_cats(self.cat_ids):
-            ap = precision[:, :, evaluation.params.catIds.index(category['id'])]  # pycocotools has sorted the ids
+            # pycocotools has sorted the ids
+            ap = precision[:, :, evaluation.params.catIds.index(category['id'])]
             class_ap[category['name']] = float(np.nan if np.isnan(ap).all() else np.nanmean(ap))
         return class_ap
 

@@ -18,10 +18,11 @@ from mmlape.registry import METRICS
 class IoUMetric(MMSegIoUMetric):
     """MMSegmentation's IoU metric, counted in integers, unrounded, with the values of each class.
 
-    MMSegmentation sums pixels in float32, exact up to 16.7 million only; here the sums are int64. Keys are
-    MMSegmentation's (``aAcc``, ``mIoU``, ``mAcc``, ...), in percent, and ``per_class/IoU/<class>``,
-    ``per_class/Acc/<class>``. A class that is neither in the ground truth nor predicted has an IoU of NaN and is left
-    out of the mean; the accuracy of a class without ground truth is NaN.
+    MMSegmentation sums pixels in float32, exact up to 16.7 million only; here the sums are int64.
+    Keys are MMSegmentation's (``aAcc``, ``mIoU``, ``mAcc``, ...), in percent, and
+    ``per_class/IoU/<class>``, ``per_class/Acc/<class>``. A class that is neither in the ground
+    truth nor predicted has an IoU of NaN and is left out of the mean; the accuracy of a class
+    without ground truth is NaN.
 
     Args:
         *args: As in MMSegmentation.
@@ -29,7 +30,8 @@ class IoUMetric(MMSegIoUMetric):
         **kwargs: As in MMSegmentation.
 
     Raises:
-        DataError: A label map has a label outside the classes (the message names it), or nothing was evaluated.
+        DataError: A label map has a label outside the classes (the message names it), or nothing
+            was evaluated.
     """
 
     def __init__(self, *args, per_class: bool = True, **kwargs) -> None:
@@ -67,7 +69,8 @@ class IoUMetric(MMSegIoUMetric):
             ignore_index: The label of pixels that are left out.
 
         Returns:
-            Pixels in both maps, in either, in the prediction, in the ground truth; each (K,) int64, on the CPU.
+            Pixels in both maps, in either, in the prediction, in the ground truth; each (K,) int64,
+            on the CPU.
 
         Raises:
             DataError: A label is outside 0 .. K-1 and not ``ignore_index``.

@@ -1,11 +1,12 @@
 """Names, order and unit of the metrics in tables and figures.
 
-The unit is the point, a hundredth: COCO's AP and AR, recorded in [0, 1], are multiplied by 100; mIoU and accuracies
-are recorded in percent already. A run records what the metric returned.
+The unit is the point, a hundredth: COCO's AP and AR, recorded in [0, 1], are multiplied by 100;
+mIoU and accuracies are recorded in percent already. A run records what the metric returned.
 
-Single classes' values have the keys ``per_class/<measure>/<class>``, after a metric's prefix. MMEngine logs every key
-of every validation, and ADE20K has 300 of these, so `mmlape.engine.hooks.PerClassHook`, which every run of this
-package has, removes them before the log is written.
+Single classes' values have the keys ``per_class/<measure>/<class>``, after a metric's prefix.
+MMEngine logs every key of every validation, and ADE20K has 300 of these, so
+`mmlape.engine.hooks.PerClassHook`, which every run of this package has, removes them before the log
+is written.
 """
 
 import math
@@ -66,7 +67,10 @@ def show(metric: str, value: float | None) -> str:
 
 
 def label(metric: str) -> str:
-    """Return a metric's name in tables: 'box AP small' for 'coco/bbox_mAP_s'; its key where it has no name."""
+    """Return a metric's name in tables: 'box AP small' for 'coco/bbox_mAP_s'.
+
+    Its key where it has no name.
+    """
     if metric in LABELS:
         return LABELS[metric]
     match = _COCO.search(metric)

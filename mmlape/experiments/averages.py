@@ -1,9 +1,10 @@
 """Averages over the runs of an arm: of the last and of the best evaluation, apart.
 
-The last evaluation of every run is at the same iteration; the best one is picked per run by its validation metric, so
-its mean is optimistic. The two are never mixed. A run that is missing, failed, diverged, broken, running or partial
-counts in neither, and is listed with its reason. Runs that differ in what must be equal are not repeats of each other:
-averaging them is an error that names the difference.
+The last evaluation of every run is at the same iteration; the best one is picked per run by its
+validation metric, so its mean is optimistic. The two are never mixed. A run that is missing,
+failed, diverged, broken, running or partial counts in neither, and is listed with its reason. Runs
+that differ in what must be equal are not repeats of each other: averaging them is an error that
+names the difference.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,9 +63,9 @@ SUMMARY = 'summary.json'
 def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
     """Check that runs of an arm may be averaged.
 
-    Runs without an identity, of older versions, may be averaged with each other only; seeds, iterations and the
-    metric of the best evaluation are compared all the same. ``allow_software``: the package's code and the stack may
-    differ.
+    Runs without an identity, of older versions, may be averaged with each other only; seeds,
+    iterations and the metric of the best evaluation are compared all the same. ``allow_software``:
+    the package's code and the stack may differ.
 
     Raises:
         DataError: They differ in what must be equal; the message names the runs and the difference.
@@ -102,11 +103,12 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
     """Average the runs of an arm, those that count; see `check_repeats` for the others' errors.
 
     Returns:
-        ``seeds`` (of the runs that count), ``unfinished`` ({seed: reason}), ``key`` (the metric that 'best' is by),
-        and under ``last`` and under ``best``: ``n``, ``steps`` ({seed: iteration}), ``metrics`` and ``per_class``
-        ({metric: {class: ...}}) with ``mean``, ``std`` (sample standard deviation), ``n``, ``low`` and ``high`` (95 %
-        interval), ``note`` (why there is no interval) and ``values`` ({seed: value}) of each. Values are as the
-        metric returned them; undefined ones are left out, and n says so.
+        ``seeds`` (of the runs that count), ``unfinished`` ({seed: reason}), ``key`` (the metric
+        that 'best' is by), and under ``last`` and under ``best``: ``n``, ``steps`` ({seed:
+        iteration}), ``metrics`` and ``per_class`` ({metric: {class: ...}}) with ``mean``, ``std``
+        (sample standard deviation), ``n``, ``low`` and ``high`` (95 % interval), ``note`` (why
+        there is no interval) and ``values`` ({seed: value}) of each. Values are as the metric
+        returned them; undefined ones are left out, and n says so.
     """
     runs = list(runs)
     done = [run for run in runs if run.counts]
@@ -132,7 +134,9 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
 
 
 def moments(rows: dict[int, dict[str, float | None]], metric: str | None = None) -> dict[str, dict]:
-    """Return the moments of each value of ``{seed: {metric: value}}``, as in `summarise`; undefined ones are left out.
+    """Return the moments of each value of ``{seed: {metric: value}}``, as in `summarise`.
+
+    Undefined ones are left out.
 
     Args:
         rows: The values; with ``metric``, ``{seed: {class: value}}`` of that metric.
@@ -171,14 +175,20 @@ def entry_in_points(metric: str, entry: dict) -> dict:
 def write_summary(
     folder: str | Path, runs: Sequence[Run], config: str | None = None, allow_software: bool = False
 ) -> dict:
-    """Average the runs of an arm; write the result, with their config, as ``summary.json`` into the arm's folder."""
+    """Average the runs of an arm.
+
+    Write the result, with their config, as ``summary.json`` into the arm's folder.
+    """
     summary = {'config': config, **summarise(runs, allow_software)}
     write_json(Path(folder) / SUMMARY, summary)
     return summary
 
 
 def summary_table(summary: dict) -> pd.DataFrame:
-    """Build a table of every metric, in points: mean, standard deviation, n and 95 % interval of last, and of best."""
+    """Build a table of every metric, in points.
+
+    Mean, standard deviation, n and 95 % interval of last, and of best.
+    """
     averages = {which: in_points(summary)[which]['metrics'] for which in EVALUATIONS}
     rows = []
     for name in ranked(averages['last'] | averages['best'], summary['key']):

@@ -1,7 +1,8 @@
-"""The full pipeline on the mini data: pretrain, fine-tune over seeds, evaluate, average, and write one report.
+"""The full pipeline on the mini data.
 
-Every run is the command that a user would type, as a process of its own, and two run side by side. Killed at any
-moment, the same call continues from there.
+Pretrain, fine-tune over seeds, evaluate, average, and write one report. Every run is the command
+that a user would type, as a process of its own, and two run side by side. Killed at any moment, the
+same call continues from there.
 """
 
 import contextlib
@@ -76,7 +77,8 @@ class Demo:
         total = DATA_COST + runs + PREDICTION_COST * len(DOWNSTREAM) + REPORT_COST
         self.progress = Progress(total, print, self._running)
         self.studies: dict[str, Study] = {}
-        self.unfinished: dict[Path, tuple[float, float]] = {}  # cost, and the share that was done before, of each run
+        # cost, and the share that was done before, of each run
+        self.unfinished: dict[Path, tuple[float, float]] = {}
 
     def run(self) -> Path:
         """Run all steps.
@@ -209,7 +211,13 @@ class Demo:
         )
 
 
-def _predict(config: str, cfg_options: list[str], trained: Path, untrained: Path, drawings: Path) -> list[Path]:
+def _predict(
+    config: str,
+    cfg_options: list[str],
+    trained: Path,
+    untrained: Path,
+    drawings: Path,
+) -> list[Path]:
     """Write the untrained model's metrics, unless they are there, and draw the trained one's predictions.
 
     It runs in a process of its own, on one core.

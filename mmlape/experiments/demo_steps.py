@@ -19,10 +19,13 @@ class Step:
     name: str  # the arm's name in the report
     task: str  # 'classification' (pretraining), 'segmentation' or 'detection'
     config: str  # below ``configs``
-    cost: float  # seconds of one run on two cores, or twice as many on one: the weight in estimates of the time left
+    # seconds of one run on two cores, or twice as many on one: the weight in estimates of the time
+    # left
+    cost: float
     pretrained: str | None = None  # the step whose checkpoint it starts from
     options: tuple[str, ...] = ()  # changes of the config
-    over_seeds: bool = False  # whether it runs once for each seed of the demo; else for the first one
+    # whether it runs once for each seed of the demo; else for the first one
+    over_seeds: bool = False
 
 
 STEPS = (

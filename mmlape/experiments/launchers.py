@@ -2,9 +2,9 @@
 
 Several runs go side by side where they fit, never two on one GPU, whichever process starts them.
 
-A GPU is reserved by locking a file that is named after it, in a folder of this user on this machine. The training
-process inherits the lock, so a GPU stays reserved while its training lives, even if the process that started it is
-gone.
+A GPU is reserved by locking a file that is named after it, in a folder of this user on this
+machine. The training process inherits the lock, so a GPU stays reserved while its training lives,
+even if the process that started it is gone.
 """
 
 import getpass
@@ -70,9 +70,10 @@ class Slot:
 
 
 def visible_devices() -> list[Device]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves to this process; TrainingError if torch cannot list them.
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves to this process.
 
-    Another process asks for them: CUDA is not initialised here, and CUDA itself decides which GPU a number means.
+    TrainingError if torch cannot list them. Another process asks for them: CUDA is not initialised
+    here, and CUDA itself decides which GPU a number means.
     """
     shown = os.environ.get('CUDA_VISIBLE_DEVICES')
     if shown == '':
@@ -87,7 +88,10 @@ def visible_devices() -> list[Device]:
 
 
 class DevicePool:
-    """Reserves GPUs, by locks in a folder; by default one of this user in the machine's temporary folder."""
+    """Reserves GPUs, by locks in a folder.
+
+    By default one of this user in the machine's temporary folder.
+    """
 
     def __init__(self, devices: Sequence[Device], folder: str | Path | None = None) -> None:
         self.devices = tuple(devices)
@@ -166,11 +170,17 @@ class Launcher(ABC):
 
     @abstractmethod
     def reserve(self, running: int) -> Slot | None:
-        """Reserve a slot for one more run beside ``running`` others; return None if there is no free one."""
+        """Reserve a slot for one more run beside ``running`` others.
+
+        Return None if there is no free one.
+        """
 
     @abstractmethod
     def start(self, planned: PlannedRun, lock: int, slot: Slot) -> Job:
-        """Start or resume a run in a slot; the launcher owns ``lock``, the run's start lock, from now on."""
+        """Start or resume a run in a slot.
+
+        The launcher owns ``lock``, the run's start lock, from now on.
+        """
 
     def refresh(self, jobs: Sequence[Any]) -> None:  # noqa: B027  (optional)
         """Update the states of jobs, where `Job.poll` cannot ask for them."""
@@ -219,7 +229,8 @@ class LocalLauncher(Launcher):
 
     Args:
         processes: Processes of one run, one per GPU.
-        max_parallel: How many runs at a time; default: as many as there are GPUs for, or cores without GPUs.
+        max_parallel: How many runs at a time; default: as many as there are GPUs for, or cores
+            without GPUs.
         devices: The GPUs; default: all that are visible.
         pool: Builds the pool of GPUs.
 
@@ -308,7 +319,8 @@ class LocalLauncher(Launcher):
                 except subprocess.TimeoutExpired:
                     continue
         for job in jobs:
-            _signal(job.process, signal.SIGKILL)  # children that outlived the first process of their group
+            # children that outlived the first process of their group
+            _signal(job.process, signal.SIGKILL)
         return f'{len(jobs)} stopped' if jobs else ''
 
 

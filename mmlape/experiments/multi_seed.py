@@ -46,7 +46,12 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
     return average_arms(study.arms, study.work_dir, study.seeds, study.options.allow_different_software)
 
 
-def show_arms(arms: Sequence[Arm], work_dir: str | Path, seeds: Sequence[int], extra: Sequence[str]) -> None:
+def show_arms(
+    arms: Sequence[Arm],
+    work_dir: str | Path,
+    seeds: Sequence[int],
+    extra: Sequence[str],
+) -> None:
     """Print what the arms of studies are, and the command that trains each arm with its first seed alone.
 
     Nothing needs to be there for it: neither weights nor data nor a batch that fits.
@@ -88,9 +93,14 @@ def plan_table(plan: Sequence[PlannedRun], launcher: Launcher) -> Table:
 
 
 def average_arms(
-    arms: Sequence[Arm], work_dir: str | Path, seeds: Sequence[int] | None, allow_software: bool = False
+    arms: Sequence[Arm],
+    work_dir: str | Path,
+    seeds: Sequence[int] | None,
+    allow_software: bool = False,
 ) -> int:
-    """Average every arm below a work dir over its seeds (None: all in its folder); print and write the results.
+    """Average every arm below a work dir over its seeds (None: all in its folder).
+
+    Print and write the results.
 
     Returns:
         1 if a run does not count, else 0.

@@ -37,7 +37,8 @@ def pilot_spread(
         allow_software: As in `averages.check_repeats`.
 
     Returns:
-        The spread in points, and what it is of. It needs two finished seeds, and, if paired, two arms.
+        The spread in points, and what it is of. It needs two finished seeds, and, if paired, two
+        arms.
     """
     runs = read_arms(work_dir, arms)
     results = [average(ArmRuns(name, seeds), allow_software) for name, seeds in runs.items()]

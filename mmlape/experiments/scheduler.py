@@ -1,4 +1,7 @@
-"""Carries a plan out: starts what is not finished, waits for what others train; no failure stops the other runs."""
+"""Carries a plan out: starts what is not finished, waits for what others train.
+
+No failure stops the other runs.
+"""
 
 import os
 import threading
@@ -45,7 +48,8 @@ class Scheduler:
             The state of the runs afterwards, in the order of the plan.
 
         Raises:
-            TrainingError: A run is refused, and nothing was started; or a folder cannot be written to.
+            TrainingError: A run is refused, and nothing was started; or a folder cannot be written
+                to.
         """
         require_startable(self.plan)
         for planned in self.plan:
@@ -153,7 +157,8 @@ class Scheduler:
         planned = job.planned
         self.failed.append(planned)
         code = status if isinstance(status, int) else None
-        out_of_memory = code is not None and oom_kills() > job.oom_kills  # a job's machine may be another one
+        # a job's machine may be another one
+        out_of_memory = code is not None and oom_kills() > job.oom_kills
         failure = job.failure or diagnose(code, last_part(planned.log), out_of_memory)
         run = record_diagnosis(run, failure, planned.arm.config, since=since)
         end = status if code is None else f'exit status {code}'
@@ -216,7 +221,8 @@ def _progress(planned: PlannedRun) -> str:
 
 
 PRIOR = 60.0
-"""Seconds of the plan that the measured pace is averaged with, so that the first minutes do not jump."""
+"""Seconds of the plan that the measured pace is averaged with, so that the first minutes do not
+jump."""
 
 
 @dataclass
@@ -225,13 +231,14 @@ class Progress:
 
         left = (total - done) (passed + PRIOR) / (done + PRIOR)
 
-    The plan's costs are seconds on the machine that they were measured on; the last factor corrects them, the more the
-    more is done here.
+    The plan's costs are seconds on the machine that they were measured on; the last factor corrects
+    them, the more the more is done here.
     """
 
     total: float  # the sum of the costs
     print: Callable[[str], None]  # receives each line
-    running: Callable[[], float] = lambda: 0.0  # returns the cost of what is done of the parts that run now
+    # returns the cost of what is done of the parts that run now
+    running: Callable[[], float] = lambda: 0.0
     done: float = 0.0  # the cost of the parts that were finished here
     started: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)

@@ -1,8 +1,9 @@
 """Runs as Slurm jobs: one `sbatch` script each, kept in the arm's folder, and found again by the name of the job.
 
-The name contains a hash of the run's folder, so any call, on any machine of the cluster, sees in the queue whether a
-run already has a job. As everywhere, the run's folder decides whether and from where a run is resumed; Slurm only
-places jobs. A job that is requeued, or submitted again after its time limit, resumes where it stopped.
+The name contains a hash of the run's folder, so any call, on any machine of the cluster, sees in
+the queue whether a run already has a job. As everywhere, the run's folder decides whether and from
+where a run is resumed; Slurm only places jobs. A job that is requeued, or submitted again after its
+time limit, resumes where it stopped.
 """
 
 import hashlib
@@ -224,7 +225,10 @@ def _submit(script: Path) -> str:
 
 
 def _final_state(number: str) -> str:
-    """Return the state of a job that has left the queue; 'vanished' where Slurm does not record it."""
+    """Return the state of a job that has left the queue.
+
+    'vanished' where Slurm does not record it.
+    """
     result = _slurm('sacct', '-j', number, '--allocations', '--noheader', '--parsable2', '--format=State')
     if result.returncode == 0 and result.stdout.strip():
         return result.stdout.split()[0]

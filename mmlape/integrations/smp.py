@@ -2,9 +2,11 @@
 
     import mmlape.integrations.smp
 
-    model = segmentation_models_pytorch.FPN('mmlape-deit-tiny-adapter', encoder_weights=None, classes=3)
+    encoder = 'mmlape-deit-tiny-adapter'
+    model = segmentation_models_pytorch.FPN(encoder, encoder_weights=None, classes=3)
 
-Importing this module adds every named adapter of ``mmlape.list_models('*-adapter*')``, behind 'mmlape-'.
+Importing this module adds every named adapter of ``mmlape.list_models('*-adapter*')``, behind
+'mmlape-'.
 """
 
 from collections.abc import Mapping
@@ -44,7 +46,13 @@ class PyramidEncoder(nn.Module, EncoderMixin):
 
     _is_torch_scriptable = False
 
-    def __init__(self, name: str, options: Mapping[str, Any], depth: int = 5, output_stride: int = 32):
+    def __init__(
+        self,
+        name: str,
+        options: Mapping[str, Any],
+        depth: int = 5,
+        output_stride: int = 32,
+    ):
         super().__init__()
         if depth not in range(1, 6):
             raise ConfigError(f'encoder_depth={depth!r}: choose from 1 to 5')

@@ -1,6 +1,7 @@
 """ViT-Adapter as a backbone of torchvision's detectors.
 
-model = torchvision.models.detection.MaskRCNN(PyramidFPN('ViTAdapter', dict(arch='deit-tiny')), num_classes=91)
+model = torchvision.models.detection.MaskRCNN(PyramidFPN('ViTAdapter', dict(arch='deit-tiny')),
+num_classes=91)
 """
 
 from collections import OrderedDict

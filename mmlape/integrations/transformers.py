@@ -1,7 +1,7 @@
 """ViT-Adapter as a backbone of transformers 5, for Mask2Former, MaskFormer and UperNet.
 
-    config = PyramidConfig('TimmViTAdapter', dict(vit=dict(model_name='vit_small_patch16_dinov3', frozen=True),
-                                                  mode='read-only'))
+    vit = dict(model_name='vit_small_patch16_dinov3', frozen=True)
+    config = PyramidConfig('TimmViTAdapter', dict(vit=vit, mode='read-only'))
     Mask2FormerForUniversalSegmentation(Mask2FormerConfig(backbone_config=config))
 
 Importing this module makes the classes known to ``AutoConfig`` and ``AutoBackbone``.
@@ -34,9 +34,11 @@ class PyramidConfig(BackboneConfigMixin, PreTrainedConfig):
 
     Args:
         name: The class of the backbone, ``ViTAdapter``, ``TimmViTAdapter`` or another of four maps.
-        options: Its arguments, as JSON has them. Weights that they name (``pretrained``, ``checkpoint``, ``init_cfg``)
-            are loaded when a model is built from the configuration; ``from_pretrained`` has its own file.
-        **kwargs: Of transformers' configurations; ``out_features`` chooses from 'stage1' (stride 4) to 'stage4'.
+        options: Its arguments, as JSON has them. Weights that they name (``pretrained``,
+            ``checkpoint``, ``init_cfg``) are loaded when a model is built from the configuration;
+            ``from_pretrained`` has its own file.
+        **kwargs: Of transformers' configurations; ``out_features`` chooses from 'stage1' (stride 4)
+            to 'stage4'.
     """
 
     model_type = 'mmlape_pyramid'

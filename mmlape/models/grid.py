@@ -67,9 +67,9 @@ def pad_to_multiple(x: Tensor, size: int, center: bool = False) -> Tensor:
 def resize_map(values: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
     """Resize (rows * columns, C) values on a grid ``src`` to a grid ``dst``, by size.
 
-    The mode is PyTorch's; 'bilinear-corners' and 'bicubic-corners' keep the values of the corners; 'bicubic-offset'
-    is DINOv2's, which scales by (side + 0.1) / side, so that values move a little towards the first row and column;
-    'bicubic-antialias' is timm's.
+    The mode is PyTorch's; 'bilinear-corners' and 'bicubic-corners' keep the values of the corners;
+    'bicubic-offset' is DINOv2's, which scales by (side + 0.1) / side, so that values move a little
+    towards the first row and column; 'bicubic-antialias' is timm's.
     """
     image = values.t().reshape(1, -1, *src)  # (1, C, rows, columns)
     corners = None if mode in ('nearest', 'nearest-exact', 'area') else mode.endswith('-corners')
@@ -110,8 +110,9 @@ def assemble(windows: Tensor, grid: Grid, window: int) -> Tensor:
 def channels_last(x: Tensor) -> Tensor:
     """Lay maps (B, C, H, W) out with channels last in memory, under the strides that such a tensor has.
 
-    A view of tokens is laid out so already, but at batch 1 its batch stride is arbitrary; torch's batch norm then
-    takes the layout for another one in its backward, and gradients are wrong without an error.
+    A view of tokens is laid out so already, but at batch 1 its batch stride is arbitrary; torch's
+    batch norm then takes the layout for another one in its backward, and gradients are wrong
+    without an error.
     """
     _, channels, height, width = x.shape
     if x.stride() == (height * width * channels, 1, width * channels, channels):
@@ -133,7 +134,8 @@ def is_recorded() -> bool:
 def cached_tensor(maxsize: int) -> Callable[[Callable], Callable]:
     """Keep the last ``maxsize`` results of a function of hashable arguments, such as indices and angles of a grid.
 
-    Where operations are recorded or transformed, results are built anew: their tensors must not outlive them.
+    Where operations are recorded or transformed, results are built anew: their tensors must not
+    outlive them.
     """
 
     def decorate(build: Callable) -> Callable:

@@ -1,4 +1,7 @@
-"""Norms and activations from a dict, as MMCV builds them: PyTorch's under their usual names, others by MMCV."""
+"""Norms and activations from a dict, as MMCV builds them.
+
+PyTorch's under their usual names, others by MMCV.
+"""
 
 from torch import nn
 
@@ -22,8 +25,9 @@ def build_norm(cfg: dict, channels: int) -> nn.Module:
     """Build a norm.
 
     Args:
-        cfg: ``type``, a key of ``NORMS``, a class, or a name that MMCV knows; its arguments, of which ``eps`` is 1e-5
-            by default; and ``requires_grad``, whether its parameters are trained.
+        cfg: ``type``, a key of ``NORMS``, a class, or a name that MMCV knows; its arguments, of
+            which ``eps`` is 1e-5 by default; and ``requires_grad``, whether its parameters are
+            trained.
         channels: How many channels it norms.
 
     Raises:

@@ -1,8 +1,9 @@
 """Learning rate and weight decay of every parameter, decided by rules that compose.
 
-Layer-wise learning rates (BEiT, arXiv 2106.08254): layer k of L trains at ``rate ** (L + 1 - k)`` of the full rate.
-The embeddings are layer 0. A layer's PE norm shares its layer's rate; ViT-Adapter's own modules, necks and heads train
-at the full rate. The parameters of a position encoding do not decay unless the configuration says so.
+Layer-wise learning rates (BEiT, arXiv 2106.08254): layer k of L trains at ``rate ** (L + 1 - k)``
+of the full rate. The embeddings are layer 0. A layer's PE norm shares its layer's rate;
+ViT-Adapter's own modules, necks and heads train at the full rate. The parameters of a position
+encoding do not decay unless the configuration says so.
 """
 
 import math
@@ -24,7 +25,8 @@ PARAMWISE_KEYS = (
 """Keys of ``paramwise_cfg``; ``mmlape.engine.paramwise`` describes them."""
 _NO_DECAY = dict(decay_mult=0.0)
 DEFAULTS = dict(norm_decay_mult=0.0, custom_keys=dict(level_embed=_NO_DECAY, norm=_NO_DECAY, bias=_NO_DECAY))
-"""Rules of `configs/_base_/default_runtime.py`: norms, biases and the adapter's level embedding do not decay."""
+"""Rules of `configs/_base_/default_runtime.py`: norms, biases and the adapter's level embedding do
+not decay."""
 _NORMS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm)
 
 
@@ -40,14 +42,17 @@ def param_groups(
     They are those of ``mmlape.ParamwiseOptimWrapperConstructor`` in an OpenMMLab config.
 
     Args:
-        model: A backbone of this package, or a model with one as ``backbone``; without ``layer_decay``, any model.
+        model: A backbone of this package, or a model with one as ``backbone``; without
+            ``layer_decay``, any model.
         lr: The full learning rate.
         weight_decay: The full weight decay.
-        layer_decay: Rate from one layer to the one before it, such as 0.75; None trains all layers at ``lr``.
+        layer_decay: Rate from one layer to the one before it, such as 0.75; None trains all layers
+            at ``lr``.
         paramwise_cfg: Rules instead of ``DEFAULTS``, with the constructor's keys.
 
     Raises:
-        ConfigError: For an unknown key, or if nothing knows the depth of a parameter that ``layer_decay`` needs.
+        ConfigError: For an unknown key, or if nothing knows the depth of a parameter that
+            ``layer_decay`` needs.
     """
     cfg = dict(DEFAULTS if paramwise_cfg is None else paramwise_cfg)
     require_known(cfg)
@@ -77,7 +82,10 @@ class ParamRules:
 
 
 def require_known(paramwise_cfg: Mapping[str, Any], where: str = '') -> None:
-    """Raise ConfigError for keys that nothing reads; ``where`` is what stands before 'paramwise_cfg' in messages."""
+    """Raise ConfigError for keys that nothing reads.
+
+    ``where`` is what stands before 'paramwise_cfg' in messages.
+    """
     unknown = [key for key in paramwise_cfg if key not in PARAMWISE_KEYS]
     if unknown:
         raise ConfigError(
@@ -86,7 +94,10 @@ def require_known(paramwise_cfg: Mapping[str, Any], where: str = '') -> None:
         )
 
 
-def with_position_decay(paramwise_cfg: Mapping[str, Any], weight_decay: float | None) -> dict[str, Any]:
+def with_position_decay(
+    paramwise_cfg: Mapping[str, Any],
+    weight_decay: float | None,
+) -> dict[str, Any]:
     """Return the rules with the one that position encodings do not decay, unless they have another."""
     return {'position_decay_mult': 0.0, **paramwise_cfg} if weight_decay else dict(paramwise_cfg)
 
@@ -94,7 +105,9 @@ def with_position_decay(paramwise_cfg: Mapping[str, Any], weight_decay: float | 
 def groups_of(
     model: nn.Module, paramwise_cfg: Mapping[str, Any], lr: float | None, weight_decay: float | None
 ) -> list[dict]:
-    """Return a group for each trained parameter; it has what differs from the optimiser's own options.
+    """Return a group for each trained parameter.
+
+    It has what differs from the optimiser's own options.
 
     Raises:
         ConfigError: If a learning rate is scaled and ``lr`` is None, and as ``rules_of`` does.
@@ -147,7 +160,10 @@ def layer_depths(model: nn.Module) -> Callable[[str], tuple[int, int]]:
     return depth
 
 
-def _depths(model: nn.Module, paramwise_cfg: Mapping[str, Any]) -> Callable[[str], tuple[int, int]] | None:
+def _depths(
+    model: nn.Module,
+    paramwise_cfg: Mapping[str, Any],
+) -> Callable[[str], tuple[int, int]] | None:
     first = tuple(paramwise_cfg.get('layer_decay_first', ()))
     where = 'optim_wrapper.paramwise_cfg.layer_decay_first'
     if 'layer_decay_rate' not in paramwise_cfg:
@@ -198,13 +214,18 @@ def _custom(name: str, paramwise_cfg: Mapping[str, Any]) -> dict[str, tuple]:
     """Return what the custom keys set for a parameter: by option, the longest key that has it and the value."""
     keys = paramwise_cfg.get('custom_keys', {})
     custom = {}
-    for key in sorted(sorted(keys, reverse=True), key=len):  # of two equally long ones the first in the alphabet
+    # of two equally long ones the first in the alphabet
+    for key in sorted(sorted(keys, reverse=True), key=len):
         if key in name:
             custom |= {option: (f"'{key}'", value) for option, value in keys[key].items()}
     return custom
 
 
-def _first_rule(option: str, kinds: dict[str, bool], paramwise_cfg: Mapping[str, Any]) -> Rule | None:
+def _first_rule(
+    option: str,
+    kinds: dict[str, bool],
+    paramwise_cfg: Mapping[str, Any],
+) -> Rule | None:
     """Return the rule of the first kind that a parameter is of and that the configuration has a factor for."""
     keys = [f'{kind}_{option}' for kind, applies in kinds.items() if applies]
     return next((Rule(key, paramwise_cfg[key]) for key in keys if key in paramwise_cfg), None)

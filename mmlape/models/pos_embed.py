@@ -20,20 +20,25 @@ def resize_pos_embed(
 ) -> dict[str, Tensor]:
     """Return the weights of a ViT with its tables of the position embedding resized to another grid.
 
-    Names and all other tensors stay as they are. The file may be of timm, DeiT, DINOv2, MAE, CLIP, big_vision,
-    OpenMMLab or this package: its layout is recognised as ``load_weights`` does it, and so is whether the class token
-    and registers have rows of the table, which are kept.
+    Names and all other tensors stay as they are. The file may be of timm, DeiT, DINOv2, MAE, CLIP,
+    big_vision, OpenMMLab or this package: its layout is recognised as ``load_weights`` does it, and
+    so is whether the class token and registers have rows of the table, which are kept.
 
     Args:
-        state_dict: Weights by name, or a file's content with them under 'model', 'state_dict' and the like.
-        grid: (rows, columns) of patches; an int for a square. It is the image's (height, width) over the patch size.
-        source: The grid that the table has; by default the one that the file records, else a square.
-        mode: As ``interpolate_mode`` of ``VisionTransformer``. 'bicubic-antialias' is what timm does,
-            'bicubic-offset' what DINOv2 without registers does, 'bilinear-corners' what big_vision does.
+        state_dict: Weights by name, or a file's content with them under 'model', 'state_dict' and
+            the like.
+        grid: (rows, columns) of patches; an int for a square. It is the image's (height, width)
+            over the patch size.
+        source: The grid that the table has; by default the one that the file records, else a
+            square.
+        mode: As ``interpolate_mode`` of ``VisionTransformer``. 'bicubic-antialias' is what timm
+            does, 'bicubic-offset' what DINOv2 without registers does, 'bilinear-corners' what
+            big_vision does.
 
     Raises:
         ConfigError: For a grid that is none, and for an unknown mode.
-        CheckpointError: If no layout fits, if there is no table, or if its rows are not those of ``source``.
+        CheckpointError: If no layout fits, if there is no table, or if its rows are not those of
+            ``source``.
     """
     require_choice('mode', mode, RESIZE_MODES)
     target, known = _checked(grid, 'grid'), source and _checked(source, 'source')
@@ -85,7 +90,9 @@ def _noted_grid(state_dict: Mapping) -> Grid | None:
 
 
 def _named(stored: Mapping[str, Tensor], table: Tensor, name: str) -> str:
-    """Return the file's own name of a table: translations of layouts keep the memory of a table as it is.
+    """Return the file's own name of a table.
+
+    Translations of layouts keep the memory of a table as it is.
 
     Raises:
         CheckpointError: If the table is computed of several tensors.

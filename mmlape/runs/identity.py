@@ -1,9 +1,9 @@
 """The identity of a run: what must be equal before two runs are averaged, or one is resumed from another.
 
-``run.json`` holds the identity. Its ``settings_sha256`` is the hash of ``settings.json`` beside it, so that a
-difference can be named key by key: of the part of the configuration that decides results, without what may differ by
-machine. docs/how-to/experiments.md lists what counts. Train batch, precision and the bytes of checkpoints are
-compared apart.
+``run.json`` holds the identity. Its ``settings_sha256`` is the hash of ``settings.json`` beside it,
+so that a difference can be named key by key: of the part of the configuration that decides results,
+without what may differ by machine. docs/how-to/experiments.md lists what counts. Train batch,
+precision and the bytes of checkpoints are compared apart.
 """
 
 import hashlib
@@ -82,7 +82,8 @@ def _class_name(cfg: dict) -> str:
 def _plain(node: Any, roots: list[str]) -> Any:
     """Return ``node`` as JSON values, without what may differ and with data roots as ``DATA``."""
     if isinstance(node, dict):
-        # MMEngine adds this scope to a base read as `mmlape::...`; mmlape/registry.py says why it has no meaning
+        # MMEngine adds this scope to a base read as `mmlape::...`; mmlape/registry.py says why it
+        # has no meaning
         kept = {key: child for key, child in node.items() if key not in IGNORED and (key, child) != PREFIX_SCOPE}
         return {str(key): _plain(child, roots) for key, child in kept.items()}
     if isinstance(node, list | tuple):
@@ -115,7 +116,10 @@ def _shown(value: Any) -> str:
 
 
 def leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
-    """Yield the dotted keys and values of nested dicts, lists and tuples; an empty one is a value."""
+    """Yield the dotted keys and values of nested dicts, lists and tuples.
+
+    An empty one is a value.
+    """
     if not isinstance(node, dict | list | tuple) or not node:
         yield key, node
         return
@@ -129,7 +133,13 @@ _AFTERWARDS = ('analysis', 'commands', 'figures.py', 'environment', 'experiments
 _OTHERS = ('numpy', 'pycocotools', 'deformops')
 
 
-def collect(cfg: dict, seed: int | None, world_size: int, total_batch: int, batch_policy: str) -> dict:
+def collect(
+    cfg: dict,
+    seed: int | None,
+    world_size: int,
+    total_batch: int,
+    batch_policy: str,
+) -> dict:
     """Return the identity of a run.
 
     Args:
@@ -141,9 +151,9 @@ def collect(cfg: dict, seed: int | None, world_size: int, total_batch: int, batc
 
     Returns:
         ``settings_sha256``, ``seed``, ``world_size``, ``total_batch``, ``amp``, ``batch_policy``,
-        ``checkpoint``, ``loads`` (the keys that name it), ``code`` (``version``, ``source``: hash of the package's
-        modules, ``commit``), ``stack``, ``paper`` (what the papers call the model), and ``settings``, which a record
-        does not keep.
+        ``checkpoint``, ``loads`` (the keys that name it), ``code`` (``version``, ``source``: hash
+        of the package's modules, ``commit``), ``stack``, ``paper`` (what the papers call the
+        model), and ``settings``, which a record does not keep.
     """
     checkpoints, content = dict(checkpoint_keys(cfg)), settings(cfg)
     identity = dict(
@@ -207,7 +217,10 @@ def source_digest() -> str:
 
 @cache
 def commit() -> str | None:
-    """Return the commit of the checkout that holds this package; None if it is installed, or git is not."""
+    """Return the commit of the checkout that holds this package.
+
+    None if it is installed, or git is not.
+    """
     root = Path(mmlape.__file__).resolve().parents[1]
     command = ['git', '-C', str(root), 'rev-parse', '--show-toplevel', 'HEAD']
     try:
@@ -219,7 +232,10 @@ def commit() -> str | None:
 
 @cache
 def stack_versions() -> dict[str, str]:
-    """Return the installed versions of what computes: torch, the MM packages, timm, deformops, NumPy."""
+    """Return the installed versions of what computes.
+
+    Torch, the MM packages, timm, deformops, NumPy.
+    """
     versions = {module: entry[1] for module in PACKAGES if (entry := installed(module))}
     for name in _OTHERS:
         try:
@@ -230,7 +246,10 @@ def stack_versions() -> dict[str, str]:
 
 
 def read_identity(work_dir: str | Path) -> dict | None:
-    """Return the identity in ``run.json``, with the ``settings`` beside it if they can be read; or None."""
+    """Return the identity in ``run.json``, with the ``settings`` beside it if they can be read.
+
+    Or None.
+    """
     identity = (read_record(work_dir) or {}).get('identity')
     if not isinstance(identity, dict):
         return None
@@ -242,11 +261,11 @@ def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
     """Return what keeps two runs apart, one line each, such as 'stack: torch 2.10 -> 2.11'.
 
     Args:
-        mine: The identity of the existing run (``->`` points away from it). Where both have ``settings``, differing
-            configurations are named key by key.
+        mine: The identity of the existing run (``->`` points away from it). Where both have
+            ``settings``, differing configurations are named key by key.
         other: The identity to compare it with.
-        for_resume: Whether ``other`` resumes from ``mine``: seeds must then be equal, and the number of processes may
-            change. Otherwise they are averaged: seeds must differ.
+        for_resume: Whether ``other`` resumes from ``mine``: seeds must then be equal, and the
+            number of processes may change. Otherwise they are averaged: seeds must differ.
     """
     lines = []
     if mine.get('settings_sha256') != other.get('settings_sha256'):

@@ -15,7 +15,8 @@ from mmlape.runs.locks import lock_holder, take_lock
 
 RECORD = 'run.json'
 HISTORY = 'evaluations.jsonl'
-"""All evaluations, a line each. A line counts once ``run.json`` has that evaluation, or a later one, as its last."""
+"""All evaluations, a line each. A line counts once ``run.json`` has that evaluation, or a later
+one, as its last."""
 LOCK = '.lock'
 NOTES = '.failures'
 """Folder in which processes other than the first record their failures."""
@@ -52,7 +53,8 @@ def lock_run(work_dir: str | Path) -> int:
     """Lock a work dir until the returned descriptor is closed or this process ends.
 
     Raises:
-        TrainingError: Another process holds the lock (the message names it), or files there cannot be locked.
+        TrainingError: Another process holds the lock (the message names it), or files there cannot
+            be locked.
     """
     path = Path(work_dir) / LOCK
     try:
@@ -69,14 +71,18 @@ def lock_run(work_dir: str | Path) -> int:
 
 
 def running_in(work_dir: str | Path) -> dict | None:
-    """Return who trains in a work dir now, as :func:`mmlape.runs.locks.lock_holder`; None if nobody does."""
+    """Return who trains in a work dir now, as :func:`mmlape.runs.locks.lock_holder`.
+
+    None if nobody does.
+    """
     return lock_holder(Path(work_dir) / LOCK)
 
 
 def checkpoints(work_dir: str | Path) -> list[Path]:
     """Return the resumable checkpoints of a work dir, newest first.
 
-    They are ``iter_N.pth`` and ``epoch_N.pth``, and ``epoch_N_iter_M.pth`` of a run that was stopped after N epochs.
+    They are ``iter_N.pth`` and ``epoch_N.pth``, and ``epoch_N_iter_M.pth`` of a run that was
+    stopped after N epochs.
     """
     numbered = []
     for path in Path(work_dir).glob('*.pth'):
@@ -150,7 +156,14 @@ class RunRecord:
             (self.folder / RESERVE).unlink(missing_ok=True)
         self.update(**fields)
 
-    def add_evaluation(self, step: int, metrics: dict[str, float], key: str, greater: bool = True, **position) -> None:
+    def add_evaluation(
+        self,
+        step: int,
+        metrics: dict[str, float],
+        key: str,
+        greater: bool = True,
+        **position,
+    ) -> None:
         """Record an evaluation as the last one, and the best one by ``metrics[key]``."""
         entry = dict(step=step, **position, metrics=metrics)
         self.evaluations = [old for old in self.evaluations if old['step'] < step] + [entry]
@@ -183,7 +196,10 @@ def _scored(evaluations: list[dict], key: str) -> list[dict]:
 
 
 def _best(evaluations: list[dict], key: str, greater: bool) -> dict | None:
-    """Return the first of the best evaluations by ``metrics[key]``, with the key; None if none has a value."""
+    """Return the first of the best evaluations by ``metrics[key]``, with the key.
+
+    None if none has a value.
+    """
     pick = max if greater else min
     best = pick(_scored(evaluations, key), key=lambda entry: entry['metrics'][key], default=None)
     return best and dict(best, key=key)
@@ -209,11 +225,13 @@ def cost(seconds: float, seconds_per_iter: float | None, parameters: int, earlie
         seconds: Wall-clock time of this part of the run, evaluations included.
         seconds_per_iter: Mean over iterations, without evaluations.
         parameters: Number of parameters, frozen ones included.
-        earlier: The cost of the parts before, which may have had other numbers of processes; empty if there are none.
+        earlier: The cost of the parts before, which may have had other numbers of processes; empty
+            if there are none.
 
     Returns:
-        ``parameters``, ``seconds_per_iter``, ``train_seconds`` of all parts, ``peak_memory_mib`` of one process, the
-        first, with ``memory_kind``, and ``gpu_hours`` over all processes and parts (None without a GPU).
+        ``parameters``, ``seconds_per_iter``, ``train_seconds`` of all parts, ``peak_memory_mib`` of
+        one process, the first, with ``memory_kind``, and ``gpu_hours`` over all processes and parts
+        (None without a GPU).
     """
     import torch
     from mmengine.dist import get_world_size

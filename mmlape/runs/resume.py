@@ -1,4 +1,7 @@
-"""Whether a run may start in its work dir, and from which checkpoint; process 0 decides before anything is built."""
+"""Whether a run may start in its work dir, and from which checkpoint.
+
+Process 0 decides before anything is built.
+"""
 
 import os
 import random
@@ -24,7 +27,8 @@ class RunStart:
     identity: dict  # the run's identity, with its ``settings`` and its seed
     previous: dict | None = None  # the record of the part that it continues; None for a new run
     evaluations: list[dict] = field(default_factory=list)  # all evaluations of that part
-    # checkpoint, iteration: the checkpoint to resume from, and its iteration; None to start from the beginning
+    # checkpoint, iteration: the checkpoint to resume from, and its iteration; None to start from
+    # the beginning
     checkpoint: str | None = None
     iteration: int = 0
     finished: bool = False  # whether there is nothing left to do
@@ -45,7 +49,8 @@ def acquire(
 
     Args:
         work_dir: Made if it does not exist.
-        identity: See :func:`mmlape.runs.identity.collect`. A seed of None becomes the resumed run's, or ``new_seed``.
+        identity: See :func:`mmlape.runs.identity.collect`. A seed of None becomes the resumed
+            run's, or ``new_seed``.
         config: The configuration's file.
         resume: See :func:`find_checkpoint`.
         allow_different_software: Whether a run may be resumed with other code or another stack.
@@ -67,7 +72,8 @@ def acquire(
     check_writable(work_dir)
     start.lock = lock_run(work_dir)
     try:
-        for path in work_dir.glob('.*.pth'):  # what a kill left while one was written, see mmlape.files.atomic_path
+        # what a kill left while one was written, see mmlape.files.atomic_path
+        for path in work_dir.glob('.*.pth'):
             path.unlink(missing_ok=True)
         checkpoint = find_checkpoint(work_dir, resume, log=lambda text: print_log(text, 'current'))
         if checkpoint:
@@ -83,7 +89,10 @@ def acquire(
 
 
 def initial_seed(work_dir: Path, seed: int | None, resume: bool | str) -> int:
-    """Return the seed of a run's initial weights: the given one, else that of the resumed record, else a random."""
+    """Return the seed of a run's initial weights.
+
+    The given one, else that of the resumed record, else a random.
+    """
     previous = _previous(work_dir, resume)[1] or {}
     known = [value for value in (seed, previous.get('seed')) if value is not None]
     return known[0] if known else random.SystemRandom().randrange(2**31)
@@ -95,12 +104,17 @@ def _previous(work_dir: Path, resume: bool | str) -> tuple[Path, dict | None]:
     return source, read_record(source) if resume else None
 
 
-def find_checkpoint(work_dir: str | Path, resume: bool | str, log: Callable[[str], None] = print) -> Path | None:
+def find_checkpoint(
+    work_dir: str | Path,
+    resume: bool | str,
+    log: Callable[[str], None] = print,
+) -> Path | None:
     """Return the checkpoint that a run resumes from; None if it starts from the beginning.
 
     Args:
         work_dir: The run's.
-        resume: False for a new run, True for the newest complete checkpoint in ``work_dir``, or a checkpoint's path.
+        resume: False for a new run, True for the newest complete checkpoint in ``work_dir``, or a
+            checkpoint's path.
         log: Called with every decision that is not obvious.
 
     Raises:
@@ -130,18 +144,23 @@ def find_checkpoint(work_dir: str | Path, resume: bool | str, log: Callable[[str
 
 
 def is_complete(path: str | Path) -> bool:
-    """Return whether a file is a complete archive of torch's; every member's checksum is checked."""
+    """Return whether a file is a complete archive of torch's.
+
+    Every member's checksum is checked.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None
-    except Exception:  # what zipfile and its decompressors raise for damaged archives is no closed list
+    # what zipfile and its decompressors raise for damaged archives is no closed list
+    except Exception:
         return False
 
 
 def read_resumable(path: str | Path, map_location: str = 'cpu', mmap: bool = False) -> dict:
-    """Read a checkpoint with the optimiser's state and the position; CheckpointError if it has only weights.
+    """Read a checkpoint with the optimiser's state and the position.
 
-    ``mmap`` leaves the tensors in the file until they are used.
+    CheckpointError if it has only weights. ``mmap`` leaves the tensors in the file until they are
+    used.
     """
     checkpoint = read_checkpoint(path, map_location, mmap)
     missing = [key for key in RESUME_KEYS if not isinstance(checkpoint.get(key), Mapping)]
@@ -176,7 +195,12 @@ def _require_same_seed(checkpoint: Path, stored: int | None, identity: dict) -> 
         )
 
 
-def _require_same_run(start: RunStart, source: Path, config: str | None, software_may_differ: bool) -> None:
+def _require_same_run(
+    start: RunStart,
+    source: Path,
+    config: str | None,
+    software_may_differ: bool,
+) -> None:
     known = read_identity(source)
     if known is None:
         print_log(f'{source}/run.json has no identity: only its seed can be compared', 'current')

@@ -1,4 +1,6 @@
-"""Runs on disk: ``run.json`` in a run's folder is the only state; a single run has ``<work dir>/run.json``.
+"""Runs on disk: ``run.json`` in a run's folder is the only state.
+
+A single run has ``<work dir>/run.json``.
 
 <work dir>/arms.json       the arms in the order of the command or the study
 <work dir>/<arm>/
@@ -33,13 +35,17 @@ class Run:
 
     folder: Path
     seed: int | None  # None if it was never started
-    # 'finished', 'failed', 'running', 'broken' (killed: recorded as running, but nobody holds its lock) or 'missing'
+    # 'finished', 'failed', 'running', 'broken' (killed: recorded as running, but nobody holds its
+    # lock) or 'missing'
     state: str
     reason: str | None = None  # why it failed; None otherwise
-    last: dict | None = None  # ``step``, ``metrics`` and ``per_class`` of the last evaluation; None if there was none
-    best: dict | None = None  # the same of the best one, with the ``key`` of the metric that decides
+    # ``step``, ``metrics`` and ``per_class`` of the last evaluation; None if there was none
+    last: dict | None = None
+    # the same of the best one, with the ``key`` of the metric that decides
+    best: dict | None = None
     arm: str = ''
-    identity: dict | None = None  # see :func:`mmlape.runs.identity.read_identity`; None in records of older versions
+    # see :func:`mmlape.runs.identity.read_identity`; None in records of older versions
+    identity: dict | None = None
     record: dict = field(default_factory=dict)  # all of ``run.json``
 
     @property
@@ -117,10 +123,10 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
     """Return the runs of every arm below a work dir, at any depth, or of the one arm whose folder it is.
 
     Args:
-        work_dir: Holds ``<arm>/seed_<S>`` or work dirs of single runs, itself or in folders below it, by whose path an
-            arm is then called.
-        names: The arms, in this order, or patterns as shells write them ('rms*'); by default all, in the order of the
-            command that started them, then by name.
+        work_dir: Holds ``<arm>/seed_<S>`` or work dirs of single runs, itself or in folders below
+            it, by whose path an arm is then called.
+        names: The arms, in this order, or patterns as shells write them ('rms*'); by default all,
+            in the order of the command that started them, then by name.
 
     Raises:
         DataError: There are no runs, or no arms of these names.
@@ -162,7 +168,10 @@ def write_planned(folder: str | Path, seeds: Sequence[int]) -> None:
 
 
 def write_order(work_dir: str | Path, names: Sequence[str]) -> None:
-    """Record the order of the arms; a command that names only some of those recorded leaves their order as it is."""
+    """Record the order of the arms.
+
+    A command that names only some of those recorded leaves their order as it is.
+    """
     file = Path(work_dir) / ORDER
     known = _listed(file, str)
     write_json(file, list(dict.fromkeys([*names, *known] if {*known} <= {*names} else [*known, *names])))
@@ -187,7 +196,10 @@ def log_file(run: Path) -> Path:
 
 
 def start_lock(run: Path) -> Path:
-    """Return the lock of the process that starts a run; training itself locks the run's folder later."""
+    """Return the lock of the process that starts a run.
+
+    Training itself locks the run's folder later.
+    """
     return run.parent / 'logs' / f'.{run.name}.lock'
 
 

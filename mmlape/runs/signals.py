@@ -1,4 +1,7 @@
-"""SIGTERM and SIGINT: a run saves after the step that it is in, then stops; a second Ctrl-C stops it at once."""
+"""SIGTERM and SIGINT: a run saves after the step that it is in, then stops.
+
+A second Ctrl-C stops it at once.
+"""
 
 import contextlib
 import os
@@ -67,7 +70,10 @@ def ignore_stop_signals() -> None:
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[StopRequest]:
-    """Handle SIGTERM and SIGINT in this process; processes that it forks keep their usual effect."""
+    """Handle SIGTERM and SIGINT in this process.
+
+    Processes that it forks keep their usual effect.
+    """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request

@@ -19,7 +19,8 @@ class StudyArm:
     base: str  # its config
     base_name: str  # the base's name in the study; empty if it has a single one
     base_title: str  # the base's title
-    overrides: Mapping[str, Any]  # changes of the base by dotted keys, as ``--cfg-options`` has them
+    # changes of the base by dotted keys, as ``--cfg-options`` has them
+    overrides: Mapping[str, Any]
     # values of the base's ``{{$NAME:default}}``, which MMEngine takes from the environment
     variables: Mapping[str, str]
     figure: str | None = None  # the paper's figure as it is printed; None if the study has none

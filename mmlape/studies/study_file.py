@@ -11,7 +11,10 @@
     seeds: [121, 122, 123]
     bases:                            # or `base: CONFIG` for a single one
       b16: mmlape::classification/imagenet/vit-base-p16_8xb512-93k_in1k
-      s16: {base: mmlape::classification/imagenet/vit-small-p16_8xb512-93k_in1k, title: S/16, overrides: {}}
+      s16:
+        base: mmlape::classification/imagenet/vit-small-p16_8xb512-93k_in1k
+        title: S/16
+        overrides: {}
     arms:
       rms:                            # on the first base; on the others its name is rms-s16
         overrides: {model.backbone.patch_norm: rms}
@@ -19,9 +22,9 @@
         figure: {b16: '0.0', s16: '-0.1'}  # as printed, in quotes: a number loses zeros
         also: {mask AP: '44.8'}       # further figures, of other metrics; of the arm's only base
 
-An arm is trained alone as ``FILE.yml:ARM``, and is the config ``FILE-ARM``. One without overrides is
-its base, whose figures are in the metafile. ``!tuple [640, 640]`` is a tuple, which some transforms
-need.
+An arm is trained alone as ``FILE.yml:ARM``, and is the config ``FILE-ARM``. One without overrides
+is its base, whose figures are in the metafile. ``!tuple [640, 640]`` is a tuple, which some
+transforms need.
 """
 
 import re
@@ -65,7 +68,10 @@ def read_study(path: str | Path) -> StudyFile:
 
 
 def read_arm(path: str | Path) -> tuple[StudyFile, StudyArm]:
-    """Return the arm that ``FILE.yml:ARM`` names, with its study; ConfigError for a path without ARM."""
+    """Return the arm that ``FILE.yml:ARM`` names, with its study.
+
+    ConfigError for a path without ARM.
+    """
     study = read_study(path)
     if ':' not in str(path).removeprefix(PREFIX):
         arms = ', '.join(arm.name for arm in study.arms)
@@ -205,7 +211,12 @@ class _Reader:
                 also=also,
             )
 
-    def _chosen_bases(self, where: str, entry: Mapping, bases: Mapping[str, _Base]) -> Mapping[str, _Base]:
+    def _chosen_bases(
+        self,
+        where: str,
+        entry: Mapping,
+        bases: Mapping[str, _Base],
+    ) -> Mapping[str, _Base]:
         """Return the bases of an arm: some of the study's, its own, or all of the study's."""
         if isinstance(entry.get('bases'), list):
             names = [self._name(f'{where}: bases', name) for name in entry['bases']]

@@ -1,7 +1,7 @@
 """A dataset of a config: the paths and classes that it reads, and the check of what is there.
 
-`check_structure` comes first, then the images one by one. Both yield issues and never stop at one: the quick check
-raises the first error, the full check collects all.
+`check_structure` comes first, then the images one by one. Both yield issues and never stop at one:
+the quick check raises the first error, the full check collects all.
 """
 
 import os
@@ -29,7 +29,8 @@ def open_image(path: str) -> Image.Image:
     """Decode a complete image.
 
     Raises:
-        DataError: The file is missing, empty, truncated or no image, or its pixels are floats; the message names it.
+        DataError: The file is missing, empty, truncated or no image, or its pixels are floats; the
+            message names it.
     """
     try:
         if os.path.getsize(path) == 0:
@@ -52,7 +53,10 @@ def below_here(path: str) -> str:
 
 
 def looks_truncated(path: str) -> bool:
-    """Return whether a local JPEG or PNG file lacks its end marker; cheap, to be confirmed with `open_image`."""
+    """Return whether a local JPEG or PNG file lacks its end marker.
+
+    Cheap, to be confirmed with `open_image`.
+    """
     marker = END_MARKERS.get(os.path.splitext(path)[1].lower())
     if marker is None or not os.path.isfile(path):
         return False
@@ -134,7 +138,8 @@ class DataSummary:
     seen: set[int] = field(default_factory=set)
     sampled: bool = True
     classes: tuple[str, ...] = ()
-    labels: Counter = field(default_factory=Counter)  # how often each label occurs: in instances, pixels, or images
+    # how often each label occurs: in instances, pixels, or images
+    labels: Counter = field(default_factory=Counter)
     facts: Counter = field(default_factory=Counter)  # further counts, by what they count
 
     def __str__(self) -> str:
@@ -148,7 +153,8 @@ class ImageEntry:
     """An image to check."""
 
     path: str  # the image's file
-    annotation: Any = None  # what the dataset has for it: a COCO record, the path of a label map, a label, or None
+    # what the dataset has for it: a COCO record, the path of a label map, a label, or None
+    annotation: Any = None
 
 
 @dataclass
@@ -160,11 +166,12 @@ class ImageFacts:
 
 
 class DataSource:
-    """One dataset of a config, with its paths resolved. A subclass describes a format and checks it.
+    """One dataset of a config, with its paths resolved.
 
-    A format overrides the class attributes and `check_structure` and, where its files need it, `check_annotation`,
-    `read_classes`, `set_classes` and `guarded_transforms`. The two checks may raise `DataError` where nothing further
-    can be checked.
+    A subclass describes a format and checks it. A format overrides the class attributes and
+    `check_structure` and, where its files need it, `check_annotation`, `read_classes`,
+    `set_classes` and `guarded_transforms`. The two checks may raise `DataError` where nothing
+    further can be checked.
 
     Args:
         split: 'train', 'val' or 'test'.
@@ -176,12 +183,15 @@ class DataSource:
     mini_folder = ''  # of the mini data of this format; '' for none
     pack_transform = ''  # packs a sample of this format
     classes_optional = False  # whether data of this format may lack a list of its classes
-    layout_keys: tuple[str, ...] = ()  # of the dataset, by which data laid out otherwise can be read
-    selects_classes = False  # whether the dataset class skips annotations of classes that the config does not name
+    # of the dataset, by which data laid out otherwise can be read
+    layout_keys: tuple[str, ...] = ()
+    # whether the dataset class skips annotations of classes that the config does not name
+    selects_classes = False
 
     def __init__(self, split: str, cfg: dict, dataset_class: type[Any]) -> None:
         self.split, self.cfg, self.dataset_class = split, cfg, dataset_class
-        self.root = os.path.expanduser(cfg.get('data_root') or '')  # this and the other paths are '' for none
+        # this and the other paths are '' for none
+        self.root = os.path.expanduser(cfg.get('data_root') or '')
         prefix = cfg.get('data_prefix') or {}
         if not isinstance(prefix, dict):
             prefix = dict(img_path=prefix)
@@ -193,7 +203,8 @@ class DataSource:
         classes = given or self.class_metainfo
         if isinstance(classes, str):  # MMEngine takes a path to a list too
             classes = read_lines(classes) if os.path.isfile(classes) else [classes]
-        self.classes = tuple(classes) if classes else None  # in label order; None where only the data has them
+        # in label order; None where only the data has them
+        self.classes = tuple(classes) if classes else None
         self.explicit = bool(given)  # the config, not the class, names the classes
         classes = self.classes or ()
         self.summary = DataSummary(split, self.ann_file or self.image_dir, None, len(classes), classes=classes)
@@ -223,7 +234,10 @@ class DataSource:
         return None
 
     def check_unlisted_classes(self) -> None:
-        """Check that data which lists no classes may be taken to have the config's; a format may refuse or warn."""
+        """Check that data which lists no classes may be taken to have the config's.
+
+        A format may refuse or warn.
+        """
 
     def set_classes(self, classes: tuple[str, ...]) -> None:
         """Write class names and colours into ``cfg``."""
@@ -262,11 +276,17 @@ class DataSource:
         return f'{self.instructions}; {elsewhere}' + mini * bool(folder)
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
-        """Check paths, class names and annotations, all or some; fill in ``entries`` and ``summary``."""
+        """Check paths, class names and annotations, all or some.
+
+        Fill in ``entries`` and ``summary``.
+        """
         yield from ()
 
     def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
-        """Check an entry's annotation against its image of ``size`` (width, height); may run in a thread."""
+        """Check an entry's annotation against its image of ``size`` (width, height).
+
+        May run in a thread.
+        """
 
     def structure_issues(self, complete: bool) -> Iterator[DataIssue]:
         """Run `check_structure`, with its `DataError` as a last issue."""
@@ -276,7 +296,10 @@ class DataSource:
             yield DataIssue(ERROR, 'cannot be read', str(error))
 
     def check_image(self, entry: ImageEntry, smallest: int) -> ImageFacts:
-        """Decode an image, with sides of ``smallest`` or more, and check its annotation; may run in a thread."""
+        """Decode an image, with sides of ``smallest`` or more, and check its annotation.
+
+        May run in a thread.
+        """
         try:
             image = open_image(entry.path)
         except DataError as error:
@@ -331,10 +354,15 @@ class DataSource:
         )
 
 
-def files_below(root: str, suffix: str | tuple[str, ...], keep_suffix: bool = False) -> Iterator[str]:
-    """Yield the paths of the files with a suffix below ``root``, relative to it, unsorted; links are followed.
+def files_below(
+    root: str,
+    suffix: str | tuple[str, ...],
+    keep_suffix: bool = False,
+) -> Iterator[str]:
+    """Yield the paths of the files with a suffix below ``root``, relative to it, unsorted.
 
-    Paths lose the suffix; with ``keep_suffix`` they keep it, and its upper-case spelling counts too.
+    Links are followed. Paths lose the suffix; with ``keep_suffix`` they keep it, and its upper-case
+    spelling counts too.
     """
     for folder, _, names in os.walk(root, followlinks=True):
         for name in names:

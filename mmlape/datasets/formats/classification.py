@@ -20,7 +20,8 @@ class FolderSource(DataSource):
 
     def __init__(self, split: str, cfg: dict, dataset_class: type) -> None:
         super().__init__(split, cfg, dataset_class)
-        name = cfg.get('split')  # of MMPretrain's ImageNet: a folder, and a list in meta/ if there is one
+        # of MMPretrain's ImageNet: a folder, and a list in meta/ if there is one
+        name = cfg.get('split')
         if name:
             listed = os.path.join(self.root, 'meta', f'{name}.txt')
             self.ann_file = self.ann_file or (listed if os.path.isfile(listed) else '')
@@ -28,7 +29,10 @@ class FolderSource(DataSource):
                 self.image_dir = os.path.join(self.root, name)
 
     def read_classes(self) -> tuple[str, ...] | None:
-        """Read the names of the folders; the class's own names stay, as ImageNet's folders are codes."""
+        """Read the names of the folders.
+
+        The class's own names stay, as ImageNet's folders are codes.
+        """
         if self.ann_file or not os.path.isdir(self.image_dir):
             return None
         names = tuple(self._class_folders())
@@ -41,7 +45,10 @@ class FolderSource(DataSource):
             return sorted(entry.name for entry in entries if entry.is_dir())
 
     def check_structure(self, complete: bool) -> Iterator[DataIssue]:
-        """Check class names against folders, and every line of a list; one image of each class unless ``complete``."""
+        """Check class names against folders, and every line of a list.
+
+        One image of each class unless ``complete``.
+        """
         self.require(self.root or self.image_dir, 'Data root')
         self.require(self.image_dir, 'Image directory')
         self.summary.path = self.image_dir
@@ -85,7 +92,10 @@ class FolderSource(DataSource):
             self.summary.images = len(self.entries)
 
     def _check_list(self, complete: bool) -> Iterator[DataIssue]:
-        """Check each line 'path label' or 'path'; whether the files exist only if they are few, or if ``complete``."""
+        """Check each line 'path label' or 'path'.
+
+        Whether the files exist only if they are few, or if ``complete``.
+        """
         num_classes, labelled = len(self.classes or ()), self.option('with_label') is not False
         for number, line in enumerate(read_lines(self.ann_file), 1):
             if not labelled:
@@ -151,7 +161,10 @@ class SunSource(FolderSource):
 
 
 class CifarSource(DataSource):
-    """CIFAR's files, packed for Python, whose checksums are known; with ``download=True``, MMPretrain fetches them."""
+    """CIFAR's files, packed for Python, whose checksums are known.
+
+    With ``download=True``, MMPretrain fetches them.
+    """
 
     pack_transform = 'PackInputs'
 

@@ -26,7 +26,8 @@ _FIELDS: dict[str, dict[str, Any]] = {
 def read_coco(path: str) -> dict[str, Any]:
     """Read an annotation file.
 
-    COCO's train2017, 450 MB, takes 10 s and 2.5 GB of memory, which MMDetection takes again and in every process.
+    COCO's train2017, 450 MB, takes 10 s and 2.5 GB of memory, which MMDetection takes again and in
+    every process.
 
     Returns:
         Its content, with ``annotations`` in any case: a list of test images has none.
@@ -83,7 +84,10 @@ def _find_defect(entry: Any, fields: dict[str, type | tuple[type, ...]]) -> str 
 
 
 class Defect(NamedTuple):
-    """What is wrong with an annotation: the issue, with a predicate as its message, and whether it is still used."""
+    """What is wrong with an annotation.
+
+    The issue, with a predicate as its message, and whether it is still used.
+    """
 
     severity: str
     topic: str
@@ -251,7 +255,8 @@ class CocoSource(DataSource):
     def check_annotation(self, entry: ImageEntry, size: tuple[int, int], facts: ImageFacts) -> None:
         """Compare the size of an image with its record's."""
         record = entry.annotation
-        if sorted(size) != sorted((record['width'], record['height'])):  # a camera's rotation tag swaps them
+        # a camera's rotation tag swaps them
+        if sorted(size) != sorted((record['width'], record['height'])):
             stored = f'{record["width"]} x {record["height"]}'
             message = f'Image {entry.path} is {size[0]} x {size[1]} pixels, but {self.ann_file} has {stored}.'
             facts.issues.append(DataIssue(ERROR, 'image of another size', message))

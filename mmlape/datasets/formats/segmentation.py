@@ -24,7 +24,10 @@ from mmlape.errors import DataError
 
 
 class SegmentationSource(DataSource):
-    """ADE20K's format: images, and label maps of the same names; `classes.txt` may list the classes."""
+    """ADE20K's format: images, and label maps of the same names.
+
+    `classes.txt` may list the classes.
+    """
 
     instructions = (
         'ADE20K: unpack http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip so that the data root '
@@ -45,7 +48,10 @@ class SegmentationSource(DataSource):
         return tuple(read_lines(self.class_list)) if os.path.isfile(self.class_list) else None
 
     def check_unlisted_classes(self) -> None:
-        """Warn if the classes are those of a public dataset, which has no list; refuse any others."""
+        """Warn if the classes are those of a public dataset, which has no list.
+
+        Refuse any others.
+        """
         names = f'{len(self.classes or ())} classes of the config, {shorten(self.classes or ())}'
         fix = f'write your classes into {self.class_list}, a name a line in the order of the ids'
         if self.class_metainfo:
@@ -93,7 +99,8 @@ class SegmentationSource(DataSource):
         if not stems:
             raise DataError(f'{self.image_dir} has no {self.option("img_suffix")} images. {self.hint()}')
         self.summary.path, self.summary.images = self.image_dir, len(stems)
-        self.summary.classes = known or self.classes  # ids refer to all of them where a dataset selects some
+        # ids refer to all of them where a dataset selects some
+        self.summary.classes = known or self.classes
         self.num_ids, self.first = len(self.summary.classes), int(bool(self.option('reduce_zero_label')))
         yield from self._pair_files(stems)
 
@@ -151,7 +158,10 @@ class SegmentationSource(DataSource):
 
 
 def ignored_ids(ignore_index: int, reduce_zero_label: bool) -> set[int]:
-    """Return the ids, as stored in the file, of unlabelled pixels; ``ignore_index`` is after ``reduce_zero_label``."""
+    """Return the ids, as stored in the file, of unlabelled pixels.
+
+    ``ignore_index`` is after ``reduce_zero_label``.
+    """
     return {255, 0, ignore_index + 1} if reduce_zero_label else {255, ignore_index}
 
 

@@ -1,7 +1,8 @@
 """Generates the mini data: small datasets of real handwriting in the formats of COCO, ADE20K and ImageNet.
 
-They are written into a directory beside the target that replaces it when complete, so a killed process leaves no
-incomplete dataset. `mini_data.json` in the target lists every file, which makes a later overwrite safe.
+They are written into a directory beside the target that replaces it when complete, so a killed
+process leaves no incomplete dataset. `mini_data.json` in the target lists every file, which makes a
+later overwrite safe.
 """
 
 import json
@@ -29,7 +30,8 @@ ADE_CLASSES = DIGIT_NAMES + PHOTOGRAPHS
 ADE_SPLITS = {'train': 'training', 'val': 'validation'}
 JPEG_QUALITY = 95
 BORDER = 1 / 40  # width of the unlabelled border around a digit, in shorter sides of the scene
-TRACE_SCALE = 2  # outlines are traced on a mask of this scale, so that they run inside the border pixels
+# outlines are traced on a mask of this scale, so that they run inside the border pixels
+TRACE_SCALE = 2
 MARKER = 'mini_data.json'
 MASKS = ('polygon', 'rle')
 CREDITS = {
@@ -52,8 +54,8 @@ def encode_rle(mask: np.ndarray) -> dict:
 def encode_polygons(mask: np.ndarray) -> list[list[float]]:
     """Encode a (H, W) bool mask as polygons [x1, y1, x2, y2, ...], one for each connected part.
 
-    COCO's polygons have no holes. A hole's outline is spliced into the outline around it, back and forth along one
-    line: even-odd filling then leaves the hole open.
+    COCO's polygons have no holes. A hole's outline is spliced into the outline around it, back and
+    forth along one line: even-odd filling then leaves the hole open.
     """
     large = np.repeat(np.repeat(mask.astype(np.uint8), TRACE_SCALE, axis=0), TRACE_SCALE, axis=1)
     outlines, tree = cv2.findContours(large, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
@@ -73,7 +75,10 @@ def _splice(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
 
 
 class CocoWriter:
-    """Writes one split below ``root``: images at once; boxes, masks ('polygon' or 'rle') and captions at `close`."""
+    """Writes one split below ``root``: images at once.
+
+    Boxes, masks ('polygon' or 'rle') and captions at `close`.
+    """
 
     def __init__(self, root: Path, split: str, masks: str) -> None:
         self.folder = root / f'{split}2017'
@@ -122,8 +127,8 @@ class CocoWriter:
 class AdeWriter:
     """Writes one split below ``root``: images, and label maps with a palette.
 
-    Label 0 is unlabelled and lies as a thin border around each digit; digits are 1 to 10, the photograph behind them
-    11 or 12.
+    Label 0 is unlabelled and lies as a thin border around each digit; digits are 1 to 10, the
+    photograph behind them 11 or 12.
     """
 
     def __init__(self, root: Path, split: str) -> None:
@@ -161,7 +166,8 @@ def draw_labels(scene: Scene) -> np.ndarray:
 
 def encode_image(image: np.ndarray, suffix: str) -> bytes:
     """Encode a (H, W, 3) BGR image as ``.jpg`` or ``.png``."""
-    quality = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY] if suffix == '.jpg' else []  # OpenCV 5 warns of others' options
+    # OpenCV 5 warns of others' options
+    quality = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY] if suffix == '.jpg' else []
     return cv2.imencode(suffix, image, quality)[1].tobytes()
 
 
@@ -171,15 +177,17 @@ class MiniOptions:
 
     train: int = 800  # number of training scenes
     val: int = 100  # number of validation scenes
-    digits: int = 6000  # number of training crops of a single digit; a fifth as many are for validation
+    # number of training crops of a single digit; a fifth as many are for validation
+    digits: int = 6000
     size: tuple[int, int] = (256, 256)  # (H, W) of a scene
     crop: int = 64  # side of a single-digit crop, which shows one cell of a scene
     objects: tuple[int, int] = (2, 4)  # fewest and most digits of a scene
-    digit_size: tuple[int, int] = (96, 104)  # smallest and largest side, in pixels, of a digit's tile
+    # smallest and largest side, in pixels, of a digit's tile
+    digit_size: tuple[int, int] = (96, 104)
     masks: str = 'polygon'  # format of the instance masks, 'polygon' or 'rle'
     seed: int = 0  # the same seed gives the same bytes
-    # number of training images of each set of the mini VTAB; a quarter as many are for validation, half as many for
-    # testing
+    # number of training images of each set of the mini VTAB; a quarter as many are for validation,
+    # half as many for testing
     vtab: int = 0
 
     def __post_init__(self) -> None:
@@ -199,11 +207,15 @@ class MiniOptions:
                 raise ConfigError(f'mini data: option {name} {rule}, not {getattr(self, name)!r}.')
 
 
-def make_mini_data(root: str | Path, options: MiniOptions | None = None, overwrite: bool = False) -> list[dict]:
+def make_mini_data(
+    root: str | Path,
+    options: MiniOptions | None = None,
+    overwrite: bool = False,
+) -> list[dict]:
     """Generate the mini data below ``root``: `coco/`, `ade/`, `digits/` and, if asked for, `vtab/`.
 
-    The target is missing, empty or, with ``overwrite``, earlier mini data alone. Return a row for each format and
-    split: format, split, path, images, objects.
+    The target is missing, empty or, with ``overwrite``, earlier mini data alone. Return a row for
+    each format and split: format, split, path, images, objects.
 
     Raises:
         DataError: The target has other content, or cannot be written.
@@ -222,7 +234,10 @@ def make_mini_data(root: str | Path, options: MiniOptions | None = None, overwri
 
 
 def _generator(options: MiniOptions, purpose: str) -> np.random.Generator:
-    """Seed a generator of its own for each split and format: more images of one do not change another."""
+    """Seed a generator of its own for each split and format.
+
+    More images of one do not change another.
+    """
     return np.random.default_rng([options.seed, zlib.crc32(purpose.encode())])
 
 
@@ -322,7 +337,10 @@ def _require_target(root: Path, overwrite: bool) -> None:
 
 @contextmanager
 def _staging_directory(root: Path) -> Iterator[Path]:
-    """Yield a new directory beside the target; remove it afterwards, and first those of killed processes."""
+    """Yield a new directory beside the target.
+
+    Remove it afterwards, and first those of killed processes.
+    """
     prefix = f'.{root.absolute().name}.partial-{platform.node()}-'
     parent = root.absolute().parent
     partial = parent / f'{prefix}{os.getpid()}'

@@ -1,7 +1,8 @@
 """Scenes of handwriting: scanned digits on tiles, tinted and rotated, on crops of photographs.
 
-Both come with scikit-learn: `load_digits` holds 1,797 scans of 8 x 8 pixels with 17 grey levels (UCI Optical
-Recognition of Handwritten Digits), `load_sample_images` two photographs. Training and validation share no scan.
+Both come with scikit-learn: `load_digits` holds 1,797 scans of 8 x 8 pixels with 17 grey levels
+(UCI Optical Recognition of Handwritten Digits), `load_sample_images` two photographs. Training and
+validation share no scan.
 """
 
 import math
@@ -17,9 +18,11 @@ SHOWN = ('a temple', 'a flower')  # what the photographs show, for captions
 SPLITS = ('train', 'val')
 VAL_EVERY = 5  # of each digit's scans, every fifth is for validation
 INK_RANGE = (0.2, 0.7)  # of the enlarged scan's full ink: no ink below, full ink above
-DRAWN_SIDE = 100  # pixels of a tile at least as it is drawn, at twice its size or more; then averaged down
+# pixels of a tile at least as it is drawn, at twice its size or more; then averaged down
+DRAWN_SIDE = 100
 CELL = 1.14  # side of a scene's cells, in largest tiles; a cell holds at most one
-OFFSET = 0.08  # largest distance of a tile from its cell's centre, in sides: a model has few positions to learn
+# largest distance of a tile from its cell's centre, in sides: a model has few positions to learn
+OFFSET = 0.08
 MAX_ROTATION = 8.0  # degrees
 DARK = (10, 60)  # range of each channel of a tile, without the upper end
 LIGHT = (180, 256)  # and of a digit
@@ -126,7 +129,14 @@ def draw_tile(scan: np.ndarray, size: int, degrees: float) -> tuple[np.ndarray, 
     return tile[inside], ink[inside]
 
 
-def paint(image: np.ndarray, tile: np.ndarray, ink: np.ndarray, top: int, left: int, rng: np.random.Generator) -> None:
+def paint(
+    image: np.ndarray,
+    tile: np.ndarray,
+    ink: np.ndarray,
+    top: int,
+    left: int,
+    rng: np.random.Generator,
+) -> None:
     """Blend a dark tile and a light digit, each in a random tint, into ``image``, in place."""
     patch = image[top : top + tile.shape[0], left : left + tile.shape[1]]
     blended = patch.astype(np.float64)

@@ -37,8 +37,8 @@ def init_processes(launcher: str, dist_cfg: dict | None = None) -> None:
 
     Args:
         launcher: 'none' for a single process, 'pytorch' under torchrun, 'slurm' under srun.
-        dist_cfg: May set ``backend`` (on GPUs, default 'nccl'; on the CPU it is always gloo) and ``timeout`` (seconds
-            that a collective call may take).
+        dist_cfg: May set ``backend`` (on GPUs, default 'nccl'; on the CPU it is always gloo) and
+            ``timeout`` (seconds that a collective call may take).
 
     Raises:
         TrainingError: The launcher's variables are missing, or a process has no GPU of its own.
@@ -85,7 +85,10 @@ def check_device_count(local_rank: int, count: int) -> None:
 
 
 def _adopt_slurm_variables() -> None:
-    """Set torchrun's variables from srun's; the port follows job and step, which may share a machine."""
+    """Set torchrun's variables from srun's.
+
+    The port follows job and step, which may share a machine.
+    """
     if 'SLURM_PROCID' not in os.environ:
         raise TrainingError('--launcher slurm runs under srun only: start with tools/slurm_train.sh')
     env = os.environ
@@ -95,9 +98,11 @@ def _adopt_slurm_variables() -> None:
     if 'MASTER_PORT' not in env:
         job, step = (int(env.get(name, '0')) for name in ('SLURM_JOB_ID', 'SLURM_STEP_ID'))
         # a large prime keeps steps of a job apart from each other and from the next jobs' steps
-        env['MASTER_PORT'] = str(20000 + (job + 7919 * step) % 12000)  # below the ports that Linux gives to clients
+        # below the ports that Linux gives to clients
+        env['MASTER_PORT'] = str(20000 + (job + 7919 * step) % 12000)
     env['RANK'], env['WORLD_SIZE'] = env['SLURM_PROCID'], env['SLURM_NTASKS']
-    own_gpu = 'SLURM_GPUS_PER_TASK' in env and torch.cuda.device_count() == 1  # each task sees only its own
+    # each task sees only its own
+    own_gpu = 'SLURM_GPUS_PER_TASK' in env and torch.cuda.device_count() == 1
     env['LOCAL_RANK'] = '0' if own_gpu else env.get('SLURM_LOCALID', '0')
 
 
@@ -111,7 +116,10 @@ def _first_host(nodes: str) -> str:
 
 
 def on_main_process(function: Callable[[], Any]) -> Any:
-    """Run ``function`` on rank 0 and return its result on every rank; its error ends every rank, as below."""
+    """Run ``function`` on rank 0 and return its result on every rank.
+
+    Its error ends every rank, as below.
+    """
     answer = [on_every_process(lambda: function() if get_rank() == 0 else None)]
     if is_distributed():
         dist.broadcast_object_list(answer, src=0)
@@ -122,7 +130,8 @@ def on_every_process(function: Callable[[], Any]) -> Any:
     """Run ``function`` on every rank; its error ends every rank and is raised on one.
 
     Raises:
-        MMLaPEError: On the first rank where ``function`` raised it. The other ranks exit silently with status 1.
+        MMLaPEError: On the first rank where ``function`` raised it. The other ranks exit silently
+            with status 1.
     """
     result = error = None
     try:
@@ -140,8 +149,8 @@ def on_every_process(function: Callable[[], Any]) -> Any:
 def leave_processes(status: int) -> None:
     """End this process with ``status`` if it is in a process group, else do nothing.
 
-    The interpreter is not torn down: gloo's threads may still hold tensors, and to release one while Python finalizes
-    aborts the process, now and then (pytorch/pytorch#38228, #190489).
+    The interpreter is not torn down: gloo's threads may still hold tensors, and to release one
+    while Python finalizes aborts the process, now and then (pytorch/pytorch#38228, #190489).
     """
     if not is_distributed():
         return
@@ -179,9 +188,10 @@ class MMDistributedDataParallel(_MMDistributedDataParallel):
 
 
 def average_statistics(module: nn.Module) -> None:
-    """Average the running statistics of batch norms over the processes, on the CPU; on GPUs, SyncBN has the same ones.
+    """Average the running statistics of batch norms over the processes, on the CPU.
 
-    Without this an evaluation in several processes would not be that of the checkpoint, which process 0 writes.
+    On GPUs, SyncBN has the same ones. Without this an evaluation in several processes would not be
+    that of the checkpoint, which process 0 writes.
     """
     if device_type(module) == 'cpu':
         norms = [part for part in module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]

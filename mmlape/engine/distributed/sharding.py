@@ -1,11 +1,12 @@
 """Training with parameters, gradients and the optimiser's state divided among the processes: ``distributed='fsdp'``.
 
-The model is built, initialised, loaded and resumed unsharded, as for ``'ddp'``; then torch's FSDP2 shards it, layer
-by layer of a ViT, and the optimiser continues with the shards. Neither results nor checkpoints change: a checkpoint
-holds full tensors under the same names, so that either of the two, or one process, can resume from it.
+The model is built, initialised, loaded and resumed unsharded, as for ``'ddp'``; then torch's FSDP2
+shards it, layer by layer of a ViT, and the optimiser continues with the shards. Neither results nor
+checkpoints change: a checkpoint holds full tensors under the same names, so that either of the two,
+or one process, can resume from it.
 
-While a model evaluates, every process holds all of it: how often its layers run then follows from the sizes of the
-images, and a collective call in each would deadlock.
+While a model evaluates, every process holds all of it: how often its layers run then follows from
+the sizes of the images, and a collective call in each would deadlock.
 """
 
 import contextlib
@@ -138,7 +139,10 @@ class ShardedModel(nn.Module):
 
 
 def _units(module: nn.Module) -> list[nn.Module]:
-    """Return the modules that are gathered as one: the backbone's, then the model with everything else."""
+    """Return the modules that are gathered as one.
+
+    The backbone's, then the model with everything else.
+    """
     backbone = getattr(module, 'backbone', None)
     return [*(backbone.shard_units() if isinstance(backbone, BaseBackbone) else ()), module]
 
@@ -169,7 +173,10 @@ def _replace(optimizer, new: dict[Tensor, Tensor]) -> None:
 
 
 def _like(value, new: DTensor):
-    """Shard a state of the parameter's shape as the parameter is; every process has all of it already."""
+    """Shard a state of the parameter's shape as the parameter is.
+
+    Every process has all of it already.
+    """
     if not isinstance(value, Tensor) or value.shape != new.shape:
         return value
     return distribute_tensor(value, new.device_mesh, new.placements, src_data_rank=None)
@@ -177,7 +184,10 @@ def _like(value, new: DTensor):
 
 @contextlib.contextmanager
 def full_states(model: nn.Module, optim_wrapper: OptimWrapper | None) -> Iterator[None]:
-    """Make ``state_dict()`` of both return full tensors on rank 0; a collective call if the model is sharded."""
+    """Make ``state_dict()`` of both return full tensors on rank 0.
+
+    A collective call if the model is sharded.
+    """
     parts = [part for part in (getattr(model, 'module', None), optim_wrapper) if part is not None]
     parts = parts if isinstance(model, ShardedModel) and model.sharded else []
     for part in parts:
@@ -192,6 +202,9 @@ def full_states(model: nn.Module, optim_wrapper: OptimWrapper | None) -> Iterato
 
 
 def _gathered(tensor: DTensor) -> Tensor:
-    """Gather a tensor on rank 0's CPU; other processes get nothing, so that none holds a second model."""
+    """Gather a tensor on rank 0's CPU.
+
+    Other processes get nothing, so that none holds a second model.
+    """
     full = tensor.full_tensor()
     return full.cpu() if dist.get_rank() == 0 else full.new_empty(0)

@@ -18,8 +18,8 @@ from mmlape.registry import HOOKS
 class CheckpointHook(_CheckpointHook):
     """Save, then delete the old checkpoint; refuse weights that are not finite.
 
-    A checkpoint holds no gradients. One that is due between two accumulated iterations is saved after the step of the
-    optimiser that they lead to.
+    A checkpoint holds no gradients. One that is due between two accumulated iterations is saved
+    after the step of the optimiser that they lead to.
     """
 
     changes_results = False
@@ -57,7 +57,10 @@ class CheckpointHook(_CheckpointHook):
             self._save_checkpoint(runner)
 
     def save_now(self, runner, epoch: int, done: int) -> None:
-        """Save when no checkpoint is due, unless that was done; ``epoch`` and ``done`` iterations are complete."""
+        """Save when no checkpoint is due, unless that was done.
+
+        ``epoch`` and ``done`` iterations are complete.
+        """
         if self.saved == done:
             return
         step = done if not self.by_epoch else f'{epoch}_iter_{done}' if done % len(runner.train_dataloader) else epoch
@@ -82,7 +85,8 @@ class CheckpointHook(_CheckpointHook):
         finally:
             self.max_keep_ckpts = limit
             if os.path.isfile(os.path.join(self.out_dir, self.filename_tmpl.format(step))):
-                runner.record.fields['iter'] = meta['iter']  # also if what is written behind it fails
+                # also if what is written behind it fails
+                runner.record.fields['iter'] = meta['iter']
         if is_main_process():
             for old in stale:
                 path = os.path.join(self.out_dir, self.filename_tmpl.format(old))
@@ -117,7 +121,8 @@ def checkpoint_bytes(runner) -> int:
 class StopHook(Hook):
     """Save and end after the step of the optimiser in which SIGTERM or SIGINT came to any process.
 
-    While the weights are those of a checkpoint, in an evaluation above all, the signal ends a process at once.
+    While the weights are those of a checkpoint, in an evaluation above all, the signal ends a
+    process at once.
     """
 
     changes_results = False
@@ -131,8 +136,17 @@ class StopHook(Hook):
         """Let the signal wait for the end of the step."""
         runner.stop.waits = self.saving is not None
 
-    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
-        """Stop if a process was sent the signal; after the last iteration of an epoch, when that has ended."""
+    def after_train_iter(
+        self,
+        runner,
+        batch_idx: int,
+        data_batch=None,
+        outputs: dict | None = None,
+    ) -> None:
+        """Stop if a process was sent the signal.
+
+        After the last iteration of an epoch, when that has ended.
+        """
         by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
         if not (by_epoch and (runner.iter + 1) % len(runner.train_dataloader) == 0):
             self._stop(runner, runner.epoch, runner.iter + 1)
@@ -161,7 +175,8 @@ class StopHook(Hook):
 class KeptEMAHook(EMAHook):
     """MMEngine's ``EMAHook`` for recipes that evaluate the plain weights, such as CeiT's.
 
-    Checkpoints have the plain weights as the model's, and the average under ``state_dict_ema``, timm's name.
+    Checkpoints have the plain weights as the model's, and the average under ``state_dict_ema``,
+    timm's name.
     """
 
     before_val_epoch, after_val_epoch = Hook.before_val_epoch, Hook.after_val_epoch

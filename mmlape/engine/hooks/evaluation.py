@@ -39,8 +39,8 @@ class PerClassHook(Hook):
 class SecondEvaluationHook(Hook):
     """Add the metrics of a second pass over the images to those of every test and of the last validation.
 
-    The validations before the last one cost a pass each and choose the best checkpoint, by the config's own pipeline.
-    The second pass sees the same weights, averaged ones too.
+    The validations before the last one cost a pass each and choose the best checkpoint, by the
+    config's own pipeline. The second pass sees the same weights, averaged ones too.
 
     Args:
         name: Put in front of the metrics: 'accuracy/top1' becomes '<name>/accuracy/top1'.
@@ -48,7 +48,8 @@ class SecondEvaluationHook(Hook):
     """
 
     changes_results = False
-    priority = 'HIGHEST'  # before the hooks that log and record the metrics, and before averaged weights are put back
+    # before the hooks that log and record the metrics, and before averaged weights are put back
+    priority = 'HIGHEST'
 
     def __init__(self, name: str, changes: dict[str, dict]) -> None:
         self.name, self.changes = name, changes
@@ -75,7 +76,10 @@ class SecondEvaluationHook(Hook):
             metrics.update(self._evaluate(runner, runner.test_loop, 'test'))
 
     def _changed(self, cfg: dict, key: str) -> dict:
-        """Return a data loader's configuration with the changed pipeline; its workers end with the pass."""
+        """Return a data loader's configuration with the changed pipeline.
+
+        Its workers end with the pass.
+        """
         loader = copy.deepcopy(cfg[key])
         steps = loader['dataset'].get('pipeline') or []
         for name, arguments in self.changes.items():
@@ -111,10 +115,11 @@ class SecondEvaluationHook(Hook):
 class SavePredictionsHook(Hook):
     """Write segmentations as PNGs, detections as one COCO JSON, classifications as one JSON.
 
-    - Segmentation: ``<image name>.png`` under the path that the image has in its folder, with the values of the
-      annotation files (classes from 1 where 0 means unlabelled); with a palette, or in 16 bits if 8 are too few.
-    - Detection: ``predictions.json``, a list of ``image_id, category_id, bbox`` (x, y, width, height), ``score`` and,
-      for models with masks, ``segmentation`` (RLE).
+    - Segmentation: ``<image name>.png`` under the path that the image has in its folder, with the
+      values of the annotation files (classes from 1 where 0 means unlabelled); with a palette, or
+      in 16 bits if 8 are too few.
+    - Detection: ``predictions.json``, a list of ``image_id, category_id, bbox`` (x, y, width,
+      height), ``score`` and, for models with masks, ``segmentation`` (RLE).
     - Classification: ``predictions.json``, a list of ``image, label, class, score``.
     """
 

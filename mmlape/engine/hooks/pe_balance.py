@@ -18,16 +18,17 @@ TAG = 'pe_balance/'
 class PEBalanceHook(Hook):
     """Write ``pe_balance/<number>`` to the visualiser's back ends, see ``mmlape.models.base.balance``.
 
-    Before an iteration, the first process runs the backbone once more, on the first images of its batch as they would
-    be tested: without mixing, in evaluation mode, without gradients. Weights, batch statistics and random numbers stay
-    as they are.
+    Before an iteration, the first process runs the backbone once more, on the first images of its
+    batch as they would be tested: without mixing, in evaluation mode, without gradients. Weights,
+    batch statistics and random numbers stay as they are.
 
     Args:
         interval: Iterations between two measurements; the first iteration is measured too.
         images: How many images of the batch.
 
     Raises:
-        ConfigError: If a number is not positive, the backbone is not of mmlape, or the model is sharded.
+        ConfigError: If a number is not positive, the backbone is not of mmlape, or the model is
+            sharded.
     """
 
     changes_results = False

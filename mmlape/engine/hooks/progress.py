@@ -16,9 +16,9 @@ _CLEAR = '\r\x1b[K'
 
 @HOOKS.register_module()
 class ProgressHook(Hook):
-    """Show iteration, loss, speed and time left on one line of a terminal; the log continues above it.
+    """Show iteration, loss, speed and time left on one line of a terminal.
 
-    Where the output is no terminal, nothing is shown.
+    The log continues above it. Where the output is no terminal, nothing is shown.
     """
 
     changes_results = False
@@ -37,7 +37,13 @@ class ProgressHook(Hook):
         if self.shows:
             runner.logger.handlers.insert(0, self.clearing)
 
-    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
+    def after_train_iter(
+        self,
+        runner,
+        batch_idx: int,
+        data_batch=None,
+        outputs: dict | None = None,
+    ) -> None:
         """Replace the line."""
         now, done = time.monotonic(), runner.iter + 1
         if not self.shows or now - self.shown < self.interval:

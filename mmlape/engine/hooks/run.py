@@ -19,7 +19,8 @@ from mmlape.errors import ConfigError, NotFiniteError
 from mmlape.registry import HOOKS
 from mmlape.runs.record import checkpoints, cost
 
-_MODEL_STREAM = 1  # keeps these keys apart from those of the samples, which have three parts as well
+# keeps these keys apart from those of the samples, which have three parts as well
+_MODEL_STREAM = 1
 
 
 @HOOKS.register_module()
@@ -42,7 +43,8 @@ class ReseedHook(Hook):
 class AccumulationHook(Hook):
     """Let the last step of an epoch average over the iterations that are left.
 
-    So an epoch has the steps that larger batches would give it, and a checkpoint after it needs no gradients.
+    So an epoch has the steps that larger batches would give it, and a checkpoint after it needs no
+    gradients.
     """
 
     changes_results = False
@@ -58,7 +60,8 @@ class AccumulationHook(Hook):
     def before_train_epoch(self, runner) -> None:
         """Start the count; of an epoch that is resumed in its middle, there."""
         if isinstance(runner.train_loop, EpochBasedTrainLoop):
-            with quiet_logger(logging.ERROR):  # a warning about batch norms comes once, at the start of the run
+            # a warning about batch norms comes once, at the start of the run
+            with quiet_logger(logging.ERROR):
                 runner.optim_wrapper.initialize_count_status(runner.model, runner.iter, runner.max_iters)
 
 
@@ -66,9 +69,9 @@ class AccumulationHook(Hook):
 class CompileBackboneHook(Hook):
     """Apply the configuration's ``compile_backbone``: True, or options of ``torch.compile``.
 
-    The backbone's graph has no breaks; heads, whose shapes follow the data, stay as they are. The module is compiled
-    in place, so no name in a checkpoint changes. Shapes are dynamic by default: the first two
-    or three image sizes compile, the others reuse that.
+    The backbone's graph has no breaks; heads, whose shapes follow the data, stay as they are. The
+    module is compiled in place, so no name in a checkpoint changes. Shapes are dynamic by default:
+    the first two or three image sizes compile, the others reuse that.
     """
 
     changes_results = False
@@ -129,7 +132,13 @@ class NaNGuardHook(Hook):
     changes_results = False
     priority = 'HIGHEST'
 
-    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
+    def after_train_iter(
+        self,
+        runner,
+        batch_idx: int,
+        data_batch=None,
+        outputs: dict | None = None,
+    ) -> None:
         """Check the summed loss, which is finite only if every part is."""
         loss = (outputs or {}).get('loss')
         if loss is None or not any_process(not math.isfinite(float(outputs['loss'].detach())), loss.device):
@@ -159,7 +168,8 @@ class RunRecordHook(Hook):
         self.updated = -math.inf
         self.earlier: dict = {}  # costs of earlier parts of the run
         self.times = [0.0, 0]  # seconds of iterations, and how many
-        self.iteration_end: float | None = None  # of the last iteration; None if something else came after it
+        # of the last iteration; None if something else came after it
+        self.iteration_end: float | None = None
 
     def before_train(self, runner) -> None:
         """Record the start, and evaluate resumed weights if the run was killed before that was done."""
@@ -183,7 +193,13 @@ class RunRecordHook(Hook):
             return False  # in the middle of an epoch
         return now >= loop.val_begin and (now % loop.val_interval == 0 or now == end)
 
-    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs: dict | None = None) -> None:
+    def after_train_iter(
+        self,
+        runner,
+        batch_idx: int,
+        data_batch=None,
+        outputs: dict | None = None,
+    ) -> None:
         """Record the progress every few seconds, and at the end."""
         now, done = time.monotonic(), runner.iter + 1
         runner.record.iteration = done + 1
@@ -240,7 +256,10 @@ class RunRecordHook(Hook):
 
 
 def finite(values: dict[str, Any]) -> dict[str, float | None]:
-    """Return the numbers among the values, NumPy's and torch's too, as JSON can hold them: None instead of NaN."""
+    """Return the numbers among the values, NumPy's and torch's too, as JSON can hold them.
+
+    None instead of NaN.
+    """
     plain = {key: _unwrapped(value) for key, value in values.items()}
     numbers = {key: value for key, value in plain.items() if isinstance(value, int | float)}
     return {key: float(value) if math.isfinite(value) else None for key, value in numbers.items()}

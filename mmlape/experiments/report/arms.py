@@ -20,7 +20,8 @@ class ArmRuns:
 
     name: str  # in tables, and in the legend of curves
     runs: Sequence[Run]  # from `runs.read_seeds` or `runs.read_arms`
-    task: str | None = None  # 'detection', 'segmentation' or 'classification'; default: follows from the metrics
+    # 'detection', 'segmentation' or 'classification'; default: follows from the metrics
+    task: str | None = None
     metrics: Sequence[str] | None = None  # which to compare; default: the task's
     # the same metrics before training, as the metric returned them, where they were measured
     untrained: dict[str, float | None] = field(default_factory=dict)
@@ -46,7 +47,8 @@ class ArmResult:
     metrics: tuple[str, ...]  # those to compare
     summary: dict  # as `averages.summarise` returns it, in points
     model: PaperModel  # the paper's name of its model
-    # the entry of its config in the metafiles; None if there is none, or if its model is another one
+    # the entry of its config in the metafiles; None if there is none, or if its model is another
+    # one
     known: IndexEntry | None
     title: str = ''  # what its study calls it; empty if that is its name, or it is of none
 

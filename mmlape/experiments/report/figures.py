@@ -1,4 +1,7 @@
-"""The figures of a report, as SVG: curves with bands over seeds; differences with intervals, also of classes."""
+"""The figures of a report, as SVG: curves with bands over seeds.
+
+Differences with intervals, also of classes.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -18,7 +21,8 @@ _GREY = '#555555'
 _WIDTH, _TEXT = 9.6, 8.5
 """Inches of a figure, and points of its text."""
 _LABEL, _LEGEND, _LINE = 40, 56, 0.165
-"""Characters of a label at the left, a third of the width, and of one in the legend; inches of a line."""
+"""Characters of a label at the left, a third of the width, and of one in the legend; inches of a
+line."""
 _MARKS = 6
 """Markers on a long curve."""
 _MAX_CLASSES = 12
@@ -39,7 +43,10 @@ def draw_curves(report: Report, folder: Path) -> dict[str, Path]:
 def _plot_curves(
     results: Sequence[tuple[int, ArmResult]], metric: str, path: Path, baselines: Collection[str]
 ) -> Path | None:
-    """Draw loss and metric of arms at their places: mean and one deviation over the runs; None if none was logged."""
+    """Draw loss and metric of arms at their places: mean and one deviation over the runs.
+
+    None if none was logged.
+    """
     figure = Figure(figsize=(_WIDTH, 4), layout='constrained')
     left, right = figure.subplots(1, 2)
     handles = []
@@ -77,7 +84,10 @@ def _plot_curves(
 
 
 def _draw_band(axes: Axes, band: Band, drawn: dict, place: int, alpha: float) -> None:
-    """Draw a mean, and its deviation if there is one; markers of several arms stand at different places."""
+    """Draw a mean, and its deviation if there is one.
+
+    Markers of several arms stand at different places.
+    """
     every = max(1, len(band.steps) // _MARKS)
     axes.plot(band.steps, band.mean, markevery=(place % every, every), **drawn)
     if band.std is not None:
@@ -86,9 +96,10 @@ def _draw_band(axes: Axes, band: Band, drawn: dict, place: int, alpha: float) ->
 
 
 def plot_differences(report: Report, path: Path) -> Path | None:
-    """Draw the differences of the last evaluation with both intervals, a panel a metric; return None without any.
+    """Draw the differences of the last evaluation with both intervals, a panel a metric.
 
-    Where too few seeds give no interval at all, the differences stand alone.
+    Return None without any. Where too few seeds give no interval at all, the differences stand
+    alone.
     """
     chosen = [compared for compared in report.comparisons_at('last') if compared.welch.mean is not None]
     if not chosen:
@@ -124,7 +135,10 @@ def has_intervals(comparisons: Iterable[Comparison]) -> bool:
 
 
 def plot_classes(comparisons: Sequence[Comparison], title: str, path: Path) -> Path:
-    """Draw the sorted differences of classes of a pair as bars with Welch's interval; of many, those at either end."""
+    """Draw the sorted differences of classes of a pair as bars with Welch's interval.
+
+    Of many, those at either end.
+    """
     many = len(comparisons) > 2 * _MAX_CLASSES
     chosen = [*comparisons[:_MAX_CLASSES], *comparisons[-_MAX_CLASSES:]] if many else list(comparisons)
     figure, (axes,) = _rows([str(compared.name) for compared in reversed(chosen)], 0.08)

@@ -60,7 +60,10 @@ def series_of(report: Report) -> list[Series]:
 
 
 def _series(group: Sequence[ArmResult]) -> list[Series]:
-    """Return a series for each ``data_fraction_seed``; an arm that was trained on all images belongs to each."""
+    """Return a series for each ``data_fraction_seed``.
+
+    An arm that was trained on all images belongs to each.
+    """
     seeds = list(dict.fromkeys(result.fraction_seed for result in group if result.fraction < 1))
     every = []
     for seed in seeds:
@@ -72,7 +75,10 @@ def _series(group: Sequence[ArmResult]) -> list[Series]:
 
 
 def fraction_table(report: Report) -> pd.DataFrame:
-    """Build the table: a column a fraction; for each series and metric mean, interval and the paper's figure."""
+    """Build the table: a column a fraction.
+
+    For each series and metric mean, interval and the paper's figure.
+    """
     every = series_of(report)
     shares = sorted({share for series in every for share in series.arms})
     rows = []

@@ -1,7 +1,8 @@
 r"""A report's tables as LaTeX with booktabs, in the layout of the LaPE paper's Tables 3 and 4.
 
-``tables.tex`` is for ``\input`` in a paper whose preamble loads array and booktabs; ``report.tex`` is a document
-around it. The paper's own figures stand in a column of their own, headed as the paper's.
+``tables.tex`` is for ``\input`` in a paper whose preamble loads array and booktabs; ``report.tex``
+is a document around it. The paper's own figures stand in a column of their own, headed as the
+paper's.
 """
 
 import unicodedata

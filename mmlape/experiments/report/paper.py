@@ -42,11 +42,13 @@ class Quotation:
 class IndexEntry:
     """The entry of a config in the metafile of its folder, or of an arm in its study."""
 
-    # parameters, flops: exact numbers, for one image of ``size``, (height, width); None if not given
+    # parameters, flops: exact numbers, for one image of ``size``, (height, width); None if not
+    # given
     parameters: int | None = None
     flops: int | None = None
     size: tuple[int, ...] = ()
-    length: tuple[str, int] | None = None  # 'Iterations' or 'Epochs', and how many; None if not given
+    # 'Iterations' or 'Epochs', and how many; None if not given
+    length: tuple[str, int] | None = None
     batch: int | None = None  # the recipe's total batch
     quotations: tuple[Quotation, ...] = ()
     # the papers' figures for fractions of the training images
@@ -54,7 +56,10 @@ class IndexEntry:
 
     @property
     def results(self) -> dict[str, str]:
-        """The papers' final figures by metric; another paper than LaPE's is named, as in '80.00; 80.1 (DPN)'."""
+        """The papers' final figures by metric.
+
+        Another paper than LaPE's is named, as in '80.00; 80.1 (DPN)'.
+        """
         texts: dict[str, list[str]] = {}
         for quotation in self.quotations:
             source = '' if quotation.short == 'LaPE' else f' ({quotation.short})'
@@ -85,8 +90,9 @@ def index_entry(config: str, parameters: int | None = None) -> IndexEntry | None
 
     Args:
         config: Its name or its file, or ``STUDY.yml:ARM``.
-        parameters: The number that the trained model has, if it was counted. If it differs from the config's, the
-            model is another one (other classes, another position embedding), which has no entry.
+        parameters: The number that the trained model has, if it was counted. If it differs from the
+            config's, the model is another one (other classes, another position embedding), which
+            has no entry.
     """
     entry = read_metafiles('Models').get(Path(config).stem)
     if entry is None:
@@ -120,7 +126,10 @@ def paper_figures(study: StudyFile, arm: StudyArm) -> dict[str, str]:
 
 
 def _arm_entry(config: str, parameters: int | None) -> IndexEntry | None:
-    """Return the entry of an arm of a study: the study's figure for it, and its base's length and batch."""
+    """Return the entry of an arm of a study.
+
+    The study's figure for it, and its base's length and batch.
+    """
     study, arm = find_arm(config) or (None, None)
     if arm is None or not arm.overrides:
         return index_entry(arm.base, parameters) if arm else None

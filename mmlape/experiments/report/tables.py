@@ -1,4 +1,7 @@
-"""The tables of a report, the same for Markdown, HTML and the terminal: averages, tests, seeds, cost, provenance."""
+"""The tables of a report, the same for Markdown, HTML and the terminal.
+
+Averages, tests, seeds, cost, provenance.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby

@@ -1,9 +1,11 @@
-"""ViT-Adapter (arXiv 2205.08534): a pyramid beside a plain ViT, with the names and numerics of the public checkpoints.
+"""ViT-Adapter (arXiv 2205.08534).
+
+A pyramid beside a plain ViT, with the names and numerics of the public checkpoints.
 
     x <- inject(x, c);  x <- layers(x);  c <- extract(c, x)
 
-x are the ViT's patch tokens, c the cells of a convolutional pyramid at strides 8, 16 and 32, in this order. Any ViT
-will do, see ``AdapterMixin``; over ours it is ``ViTAdapter``.
+x are the ViT's patch tokens, c the cells of a convolutional pyramid at strides 8, 16 and 32, in
+this order. Any ViT will do, see ``AdapterMixin``; over ours it is ``ViTAdapter``.
 """
 
 import math
@@ -49,9 +51,10 @@ DEFORM: dict[str, dict[str, Any]] = {
 class AdapterMixin(nn.Module):
     """The adapter's parts and its forward, for a module that is a ViT or holds one.
 
-    A subclass calls ``build_adapter`` at the end of its constructor; its ViT is ``self.plain_vit``. Of it are asked
-    ``embed_dims``, ``num_layers``, ``patch_size`` and the methods ``embed``, ``run_layers`` and ``split_prefix`` of
-    ``IsotropicBackbone``, whose state is whatever the layers pass on beside the tokens.
+    A subclass calls ``build_adapter`` at the end of its constructor; its ViT is ``self.plain_vit``.
+    Of it are asked ``embed_dims``, ``num_layers``, ``patch_size`` and the methods ``embed``,
+    ``run_layers`` and ``split_prefix`` of ``IsotropicBackbone``, whose state is whatever the layers
+    pass on beside the tokens.
     """
 
     strides = STRIDES
@@ -78,9 +81,10 @@ class AdapterMixin(nn.Module):
         with_cp: bool = False,
         with_injectors: bool = True,
     ) -> None:
-        """Add the adapter's parts, under their official names; see ``ViTAdapter`` for the arguments.
+        """Add the adapter's parts, under their official names.
 
-        Without injectors, the pyramid reads the ViT, which is left as it is.
+        See ``ViTAdapter`` for the arguments. Without injectors, the pyramid reads the ViT, which is
+        left as it is.
 
         Raises:
             ConfigError: If the arguments do not fit the ViT or one another.
@@ -140,7 +144,8 @@ class AdapterMixin(nn.Module):
         """Map images (B, C, H, W) to the pyramid: (B, D, ceil(H / s), ceil(W / s)) at the strides s = 4, 8, 16, 32.
 
         Raises:
-            DataError: If a side of the images is smaller than a patch, or no multiple of 224 with patches of 14.
+            DataError: If a side of the images is smaller than a patch, or no multiple of 224 with
+                patches of 14.
         """
         height, width = x.shape[-2:]
         vit, side = self.plain_vit, self.plain_vit.patch_size
@@ -175,7 +180,8 @@ class AdapterMixin(nn.Module):
         for norm, m, stride in zip((self.norm1, self.norm2, self.norm3, self.norm4), maps, STRIDES):
             out = norm(channels_last(m))
             if out.requires_grad and not torch.compiler.is_compiling():
-                out.register_hook(channels_last)  # gradients of another layout are ten times as slow there
+                # gradients of another layout are ten times as slow there
+                out.register_hook(channels_last)
             shape = ceil_div(height, stride), ceil_div(width, stride)
             out = out if out.shape[-2:] == shape else out[..., : shape[0], : shape[1]]
             outs.append(contiguous(out))  # not every op of a head knows channels last
@@ -192,7 +198,8 @@ class AdapterMixin(nn.Module):
         sources = features if self.vit_feature_source == 'interaction' else [features[-1]] * 4
         out = []
         for m, source in zip(maps, sources):
-            feature = channels_last(to_maps(source, hw))  # as the maps are: a sum of two layouts is slow
+            # as the maps are: a sum of two layouts is slow
+            feature = channels_last(to_maps(source, hw))
             if feature.shape[-2:] != m.shape[-2:]:
                 feature = F.interpolate(feature, m.shape[-2:], mode='bilinear', align_corners=False)
             out.append(m + feature)
@@ -207,9 +214,10 @@ def _sizes(name: str, options: dict, *of: str) -> dict[str, dict[str, Any]]:
 class ViTAdapter(AdapterMixin, VisionTransformer):
     """ViT-Adapter over the same ViT: any joining, position encoding and patch norm of ``VisionTransformer``.
 
-    Images of any size of at least one patch work: sides are padded with zeros on the right and the bottom to a
-    multiple of 32 inside, and each map is cropped back to ``ceil(side / stride)``. ``patch_size=14`` is DINOv2's own
-    adapter: the ViT keeps a grid of its own beside the pyramid's, and sides must be multiples of 224.
+    Images of any size of at least one patch work: sides are padded with zeros on the right and the
+    bottom to a multiple of 32 inside, and each map is cropped back to ``ceil(side / stride)``.
+    ``patch_size=14`` is DINOv2's own adapter: the ViT keeps a grid of its own beside the pyramid's,
+    and sides must be multiples of 224.
 
     Args:
         arch: As in ``VisionTransformer``.
@@ -218,24 +226,29 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         n_points: Places that deformable attention samples per head and level.
         deform_num_heads: Its heads.
         init_values: Initial gamma of the injectors.
-        interaction_indexes: First and last layer of each interaction; None splits the layers into four.
+        interaction_indexes: First and last layer of each interaction; None splits the layers into
+            four.
         with_cffn: Whether extractors have a ConvFFN.
         cffn_ratio: Its width relative to ``embed_dims``.
         deform_ratio: Width of the deformable attention's values relative to ``embed_dims``.
         add_vit_feature: Whether the ViT's own features are added to the maps.
         use_extra_extractor: Whether two more extractors follow the last one.
-        vit_feature_source: Which ViT features are added: 'last' (all four maps from the last layer, as in the public
-            detection code) or 'interaction' (map k from the tokens after interaction k, as in the segmentation code).
+        vit_feature_source: Which ViT features are added: 'last' (all four maps from the last layer,
+            as in the public detection code) or 'interaction' (map k from the tokens after
+            interaction k, as in the segmentation code).
         layer_scale_init_value: Initial LayerScale gammas.
-        with_cls_token: Whether a class token runs along, as in the public segmentation code over BEiT and DINOv2; the
-            pyramid does not read it. A PE table has the row that a checkpoint has for it in any case, but for
-            ``pe_joining='pvg'`` and 'mpvg', whose pretraining has no class token.
-        **kwargs: Of ``VisionTransformer``. There are no registers, no final norm and no other outputs than the four
-            maps; ``patch_size`` is 16 or 14, and images are padded at their end. Without a final norm, 'mpvg' joins
-            as 'pvg' does: weights that MPVG has pretrained are loaded without their last norm of the PE.
+        with_cls_token: Whether a class token runs along, as in the public segmentation code over
+            BEiT and DINOv2; the pyramid does not read it. A PE table has the row that a checkpoint
+            has for it in any case, but for ``pe_joining='pvg'`` and 'mpvg', whose pretraining has
+            no class token.
+        **kwargs: Of ``VisionTransformer``. There are no registers, no final norm and no other
+            outputs than the four maps; ``patch_size`` is 16 or 14, and images are padded at their
+            end. Without a final norm, 'mpvg' joins as 'pvg' does: weights that MPVG has pretrained
+            are loaded without their last norm of the PE.
 
     Raises:
-        ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
+        ConfigError: For unknown names and for combinations that cannot work; the message has the
+            valid choices.
     """
 
     checkpoint_adapter = ViTAdapterCheckpointAdapter()
@@ -295,8 +308,13 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
         return {'cls_token': 1} if self.with_prefix_pe and not self.position.joining.patches_only else {}
 
 
-def resolve_interactions(indexes: Sequence[Sequence[int]] | None, num_layers: int) -> list[tuple[int, int]]:
-    """Return layer ranges [start, stop) from pairs of first and last layer; None splits the layers into four.
+def resolve_interactions(
+    indexes: Sequence[Sequence[int]] | None,
+    num_layers: int,
+) -> list[tuple[int, int]]:
+    """Return layer ranges [start, stop) from pairs of first and last layer.
+
+    None splits the layers into four.
 
     Raises:
         ConfigError: If the pairs do not cover the layers in order.

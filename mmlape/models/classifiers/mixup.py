@@ -20,7 +20,8 @@ BATCH_AUGMENTS = Registry('batch augment', parent=MMPRETRAIN_AUGMENTS, scope=SCO
 class RolledMixup(Mixup):
     """mmpretrain's ``Mixup`` with a factor of at least 1/2 and the batch rolled by one instead of shuffled.
 
-    A factor is that of a process's batch: with several GPUs or accumulation, a step has several, big_vision's one.
+    A factor is that of a process's batch: with several GPUs or accumulation, a step has several,
+    big_vision's one.
     """
 
     def mix(self, batch_inputs: Tensor, batch_scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,9 +17,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 def fuse_batch_norms(model: nn.Module) -> Iterator[None]:
     """Run a model in evaluation mode with each BatchNorm folded into the convolution right before it.
 
-    Found are those that follow one another in an ``nn.Sequential``, in a ``ConvModule`` of MMCV, or in the
-    ``conv_norm_pairs`` of a module, which names them. Inside the context, neither train the model nor save it: its
-    state dict lacks the BatchNorms. Afterwards, the model is what it was.
+    Found are those that follow one another in an ``nn.Sequential``, in a ``ConvModule`` of MMCV, or
+    in the ``conv_norm_pairs`` of a module, which names them. Inside the context, neither train the
+    model nor save it: its state dict lacks the BatchNorms. Afterwards, the model is what it was.
 
     Raises:
         ValueError: If a BatchNorm that would be folded is in training mode.

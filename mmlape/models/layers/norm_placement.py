@@ -7,7 +7,8 @@ With a branch f, which is attention or the FFN:
     post    LN(x + f(x))       x + LN(f(x))
     both    LN(x + f(LN x))    x + LN(f(LN x))
 
-NormFormer (arXiv 2110.09456) and Sub-LN (arXiv 2210.06423) also norm what the last linear map of a branch reads.
+NormFormer (arXiv 2110.09456) and Sub-LN (arXiv 2210.06423) also norm what the last linear map of a
+branch reads.
 """
 
 import math
@@ -26,7 +27,8 @@ class BranchNorms:
     """Where one branch has norms."""
 
     before: bool = True  # on its input
-    inside: bool = False  # on what its last linear map reads: attention's heads side by side, the FFN's hidden units
+    # on what its last linear map reads: attention's heads side by side, the FFN's hidden units
+    inside: bool = False
     branch: bool = False  # on its output
     sum: bool = False  # on the sum of the tokens and its output
 
@@ -40,8 +42,8 @@ class NormPlacement:
     head_scale: bool = False  # whether a trainable scale multiplies each head's output
     # whether a trainable scale for each channel multiplies the tokens that the FFN is added to
     residual_scale: bool = False
-    # whether the initial weights of values, attention's output and the FFN are multiplied by sqrt(ln 2N) in a model of
-    # N layers
+    # whether the initial weights of values, attention's output and the FFN are multiplied by
+    # sqrt(ln 2N) in a model of N layers
     scaled_init: bool = field(default=False, compare=False)
 
     def scaled(self, layers: Sequence[nn.Module]) -> list[Tensor]:
@@ -57,7 +59,8 @@ class NormPlacement:
 
         Args:
             layers: The model's layers.
-            before: Earlier values of these weights, already scaled: weights that still have them stay as they are.
+            before: Earlier values of these weights, already scaled: weights that still have them
+                stay as they are.
         """
         for weight, earlier in zip_longest(self.scaled(layers), before):
             if earlier is None or not torch.equal(weight, earlier):
@@ -94,8 +97,9 @@ def resolve_norm_placement(given: str | dict) -> NormPlacement:
     """Look a placement up.
 
     Args:
-        given: 'pre', 'post' or 'both', for both branches and on the sum; 'normformer' or 'sub-ln'; or a dict:
-            ``dict(attn='post', ffn='pre', on='branch')``, ``dict(type='normformer', head_scale=True)``.
+        given: 'pre', 'post' or 'both', for both branches and on the sum; 'normformer' or 'sub-ln';
+            or a dict: ``dict(attn='post', ffn='pre', on='branch')``, ``dict(type='normformer',
+            head_scale=True)``.
 
     Raises:
         ConfigError: If there is no such placement; the message has those that there are.

@@ -18,7 +18,10 @@ from mmlape.models.position.base import AbsolutePosition
 
 
 def sincos_1d(num_tokens: int, embed_dims: int) -> Tensor:
-    """Build sinusoids over the token index, float32 (num_tokens, embed_dims): even channels sine, odd ones cosine."""
+    """Build sinusoids over the token index, float32 (num_tokens, embed_dims).
+
+    Even channels sine, odd ones cosine.
+    """
     return _waves(torch.arange(num_tokens, dtype=torch.float64), embed_dims)
 
 
@@ -52,7 +55,8 @@ def sincos_2d_moco(grid: Grid, embed_dims: int, num_prefix: int = 0) -> Tensor:
         raise ConfigError(f"pe_type='sincos2d-moco' needs embed_dims to be 8, 12, 16 ..., not {embed_dims}")
     quarter = embed_dims // 4
     frequency = 10000 ** (-torch.arange(quarter, dtype=torch.float64) / (quarter - 1))
-    cells = torch.cartesian_prod(*(torch.arange(side, dtype=torch.float64) for side in grid))  # (N, 2): row, column
+    # (N, 2): row, column
+    cells = torch.cartesian_prod(*(torch.arange(side, dtype=torch.float64) for side in grid))
     y, x = (index[:, None] * frequency for index in cells.unbind(-1))
     table = torch.cat((x.sin(), x.cos(), y.sin(), y.cos()), dim=-1).float()  # (N, D)
     return F.pad(table, (0, 0, num_prefix, 0))
@@ -63,7 +67,8 @@ class Learnable(AbsolutePosition):
     """A trainable table, truncated normal.
 
     Args:
-        std: Standard deviation of the initial values; by default that of the backbone, 0.02 for most.
+        std: Standard deviation of the initial values; by default that of the backbone, 0.02 for
+            most.
     """
 
     paper_name = 'learnable'

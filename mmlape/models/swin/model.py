@@ -1,6 +1,7 @@
 """Swin Transformer (ICCV 2021) with a choice of position encodings, their joining (LaPE) and Dual PatchNorm.
 
-attention input of layer l: LN(x) + w_l;  from stage to stage: x <- merge(x), w <- merge(w) or a table of its own
+attention input of layer l:  LN(x) + w_l
+from stage to stage:         x <- merge(x), w <- merge(w) or a table of its own
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,38 +47,47 @@ HIERARCHIES = ('merge', 'stage')
 class SwinTransformer(BaseBackbone):
     """Swin; the default arguments are those of Swin-T, ``pe_type='learnable', pe_joining='lape'`` makes it LaPE's.
 
-    Images of any size of at least one patch work: images are padded to complete patches, maps to complete windows and
-    to even sides before merging, always with zeros on the right and the bottom, and cropped again. An absolute PE is
-    resized to the grid once per forward. Parameter names are the official ones, with ``pe_norm`` beside each
-    ``norm1`` and, where a PE is merged, beside ``downsample.norm``.
+    Images of any size of at least one patch work: images are padded to complete patches, maps to
+    complete windows and to even sides before merging, always with zeros on the right and the
+    bottom, and cropped again. An absolute PE is resized to the grid once per forward. Parameter
+    names are the official ones, with ``pe_norm`` beside each ``norm1`` and, where a PE is merged,
+    beside ``downsample.norm``.
 
     Arguments that are not listed are those of ``VisionTransformer``.
 
     Args:
-        arch: 'tiny', 'small', 'base', or a dict with ``embed_dims``, ``depths`` and ``num_heads`` of the stages.
+        arch: 'tiny', 'small', 'base', or a dict with ``embed_dims``, ``depths`` and ``num_heads``
+            of the stages.
         img_size: Side in pixels, or (height, width), that the PE tables are made for.
         patch_size: Side of a patch in pixels.
         window_size: Side of a window in tokens; one value, or one for each stage.
-        pad_small_map: What happens to maps whose short side is at most a window: True pads and shifts them, as
-            mmdetection and mmsegmentation do; False shrinks the windows to that side and does not shift them, as
-            Microsoft's classifier does. Bias tables are made for the windows of ``img_size``.
-        out_indices: Stages to return, each through a norm of its own; negative ones count from the end.
-        out_type: 'avg_featmap', the mean of the tokens (B, D); 'raw' all tokens (B, N, D); 'featmap'
-            (B, D, rows, columns).
-        pe_type: 'rpe' (Swin's own, a bias table for each layer), 'learnable', 'sincos2d', 'none' or another kind in
-            ``POSITION_ENCODINGS`` that works in windows; a dict with ``type`` and arguments; or a list of those with
-            at most one absolute kind, such as ['learnable', 'rpe'].
-        pe_joining: How the absolute PE meets the tokens: 'default', 'shared', 'lape', 'lape-shared', 'pvg' or 'mpvg';
-            the last norm of 'mpvg' is that of the last stage, and its PE the one that this stage received.
+        pad_small_map: What happens to maps whose short side is at most a window: True pads and
+            shifts them, as mmdetection and mmsegmentation do; False shrinks the windows to that
+            side and does not shift them, as Microsoft's classifier does. Bias tables are made for
+            the windows of ``img_size``.
+        out_indices: Stages to return, each through a norm of its own; negative ones count from the
+            end.
+        out_type: 'avg_featmap', the mean of the tokens (B, D); 'raw' all tokens (B, N, D);
+            'featmap' (B, D, rows, columns).
+        pe_type: 'rpe' (Swin's own, a bias table for each layer), 'learnable', 'sincos2d', 'none' or
+            another kind in ``POSITION_ENCODINGS`` that works in windows; a dict with ``type`` and
+            arguments; or a list of those with at most one absolute kind, such as ['learnable',
+            'rpe'].
+        pe_joining: How the absolute PE meets the tokens: 'default', 'shared', 'lape',
+            'lape-shared', 'pvg' or 'mpvg'; the last norm of 'mpvg' is that of the last stage, and
+            its PE the one that this stage received.
         pe_norm: What norms the PE in 'lape', 'lape-shared', 'pvg' and 'mpvg' (LaPE, Table 8).
-        pe_hierarchy: What the absolute PE is in later stages: 'merge', the PE of the stage before, merged as the
-            tokens are, with a norm of its own in 'lape' and 'lape-shared'; 'stage', a table of each stage.
-        patch_norm: Norms of the stem: 'post', Swin's own; 'dual', Dual PatchNorm; or another of DPN's Table 6.
+        pe_hierarchy: What the absolute PE is in later stages: 'merge', the PE of the stage before,
+            merged as the tokens are, with a norm of its own in 'lape' and 'lape-shared'; 'stage', a
+            table of each stage.
+        patch_norm: Norms of the stem: 'post', Swin's own; 'dual', Dual PatchNorm; or another of
+            DPN's Table 6.
         norm_cfg: Of the norms; LayerNorm with eps 1e-5 by default.
         frozen_stages: -1 trains everything, 0 freezes the embeddings, k the first k stages too.
 
     Raises:
-        ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
+        ConfigError: For unknown names and for combinations that cannot work; the message has the
+            valid choices.
     """
 
     archs = ARCHS
@@ -150,7 +160,12 @@ class SwinTransformer(BaseBackbone):
         """Return the width of a stage's tokens."""
         return self.embed_dims * 2**stage
 
-    def _build_stages(self, attn: dict, drop_path_rate: float, options: dict) -> Iterator[SwinStage]:
+    def _build_stages(
+        self,
+        attn: dict,
+        drop_path_rate: float,
+        options: dict,
+    ) -> Iterator[SwinStage]:
         """Build the stages; ``attn`` are arguments of every attention, ``options`` of every layer."""
         depths, heads = self.arch['depths'], self.arch['num_heads']
         rates = growing_rates(drop_path_rate, sum(depths))
@@ -272,7 +287,10 @@ class SwinTransformer(BaseBackbone):
         return tuple(outs[index] for index in self.out_indices)
 
     def normed(self, x: Tensor, stage: int, pe: Stream) -> Tensor:
-        """Return a stage's tokens (B, N, D) through the norm of its output; ``pe`` is what the stage received."""
+        """Return a stage's tokens (B, N, D) through the norm of its output.
+
+        ``pe`` is what the stage received.
+        """
         norm = getattr(self, f'norm{stage}')
         if norm is not self.last_norm:
             return norm(x)
@@ -309,7 +327,10 @@ class SwinTransformer(BaseBackbone):
         return [f'layers.{stage}.blocks.{i}.' for stage, depth in enumerate(depths) for i in range(depth)]
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
-        """Return the depth of a parameter for layer-wise learning rates; a merging has that of the layer before it."""
+        """Return the depth of a parameter for layer-wise learning rates.
+
+        A merging has that of the layer before it.
+        """
         stage, _, rest = param_name.removeprefix(prefix).removeprefix('layers.').partition('.')
         if rest.startswith('downsample.'):
             return sum(self.arch['depths'][: int(stage) + 1]), self.num_layers + 2
@@ -340,7 +361,12 @@ def _resolve_arch(arch: str | dict) -> dict:
     return dict(embed_dims=arch['embed_dims'], depths=depths, num_heads=heads)
 
 
-def _resolve_swin_position(pe_type: PositionType, pe_joining: str, pe_norm: str, pe_hierarchy: str) -> Position:
+def _resolve_swin_position(
+    pe_type: PositionType,
+    pe_joining: str,
+    pe_norm: str,
+    pe_hierarchy: str,
+) -> Position:
     """Look position encodings and their joining up; they must fit windows and stages."""
     position = resolve_position(pe_type, pe_joining, pe_norm, staged=True)
     if position.joining.table_per_layer:

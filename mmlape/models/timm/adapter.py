@@ -26,28 +26,32 @@ READ_ONLY = dict(deform_num_heads=16, deform_ratio=0.5, vit_feature_source='inte
 
 
 class TimmViTAdapter(AdapterMixin, TimmViT):
-    """The adapter over any ViT that ``TimmViT`` takes; names are official, the ViT's are ``vit.`` and timm's.
+    """The adapter over any ViT that ``TimmViT`` takes.
 
-    Class token and registers run along and are split off before the exchange. Sides of images are padded with zeros to
-    a multiple of 32 inside, and each map is cropped back to ``ceil(side / stride)``.
+    Names are official, the ViT's are ``vit.`` and timm's. Class token and registers run along and
+    are split off before the exchange. Sides of images are padded with zeros to a multiple of 32
+    inside, and each map is cropped back to ``ceil(side / stride)``.
 
     Args:
         vit: Arguments of ``TimmViT`` but for its outputs and ``final_norm``.
-        mode: 'inject' is ViT-Adapter's; 'read-only' is DINOv3's: no injectors, the pyramid reads the normed tokens of
-            some layers, and the ViT may be frozen.
-        patch14: What a ViT of patch 14 does beside maps at stride 16: 'resize-image' scales its image by 14/16 and
-            leaves its weights, the default of a frozen ViT; 'resample-kernel' resamples its stem to patch 16, the
-            default of a trained one; 'two-grids' keeps its own grid, as DINOv2's adapter does, for sides that are
-            multiples of 224.
-        layers: The last layer of each interaction, counted from 0; by default four that divide the layers evenly.
-            Layers behind the last one are left out.
-        drop_path_rate: Of the extractors' ConvFFN; by default 0.3 in 'read-only', as DINOv3's, else the ViT's.
+        mode: 'inject' is ViT-Adapter's; 'read-only' is DINOv3's: no injectors, the pyramid reads
+            the normed tokens of some layers, and the ViT may be frozen.
+        patch14: What a ViT of patch 14 does beside maps at stride 16: 'resize-image' scales its
+            image by 14/16 and leaves its weights, the default of a frozen ViT; 'resample-kernel'
+            resamples its stem to patch 16, the default of a trained one; 'two-grids' keeps its own
+            grid, as DINOv2's adapter does, for sides that are multiples of 224.
+        layers: The last layer of each interaction, counted from 0; by default four that divide the
+            layers evenly. Layers behind the last one are left out.
+        drop_path_rate: Of the extractors' ConvFFN; by default 0.3 in 'read-only', as DINOv3's, else
+            the ViT's.
         init_cfg: As in ``TimmViT``.
-        **kwargs: The adapter's, as in ``AdapterMixin.build_adapter``. In 'read-only' their defaults are DINOv3's:
-            ``deform_num_heads=16``, ``deform_ratio=0.5``, ``vit_feature_source='interaction'``.
+        **kwargs: The adapter's, as in ``AdapterMixin.build_adapter``. In 'read-only' their defaults
+            are DINOv3's: ``deform_num_heads=16``, ``deform_ratio=0.5``,
+            ``vit_feature_source='interaction'``.
 
     Raises:
-        ConfigError: For unknown names and for combinations that cannot work; the message has the valid choices.
+        ConfigError: For unknown names and for combinations that cannot work; the message has the
+            valid choices.
     """
 
     checkpoint_adapter = TimmViTAdapterCheckpointAdapter()
@@ -90,7 +94,10 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         return super().embed(x)
 
     def read_patches(self, x: Tensor, state: ForwardState) -> Tensor:
-        """Return the patches (B, N, D) that the pyramid reads: through the final norm in 'read-only'."""
+        """Return the patches (B, N, D) that the pyramid reads.
+
+        Through the final norm in 'read-only'.
+        """
         return self.normed(self.split_prefix(x)[1], last=False, pe=state)
 
 
@@ -111,7 +118,9 @@ def _checked(vit: dict, mode: str) -> dict:
 
 
 def _fit_patch(vit: dict, patch14: str | None) -> bool:
-    """Set the patch size where the kernel is resampled; return whether the image is resized instead.
+    """Set the patch size where the kernel is resampled.
+
+    Return whether the image is resized instead.
 
     Raises:
         ConfigError: If the ViT's patch size does not fit.

@@ -17,21 +17,22 @@ from mmlape.models.timm.subclassing import Proxy, Subclassed, subclass
 def add_dual_patchnorm(model: nn.Module, patch_norm: str = 'dual') -> nn.Module:
     """Put the norms of Dual PatchNorm, or of one of its ablations, around the patch embedding of a ViT of timm.
 
-    All start with scale 1 and shift 0, and have the eps of the layers' norms. ``patch_embed.norm0`` norms the C*P*P
-    values of a patch in the order (channel, row, column), ``patch_embed.norm`` its token; 'post-posemb' and
-    'pre-post-posemb' norm tokens + PE by ``norm_pre``. Load pretrained weights before, and build the optimiser and
-    compile afterwards.
+    All start with scale 1 and shift 0, and have the eps of the layers' norms. ``patch_embed.norm0``
+    norms the C*P*P values of a patch in the order (channel, row, column), ``patch_embed.norm`` its
+    token; 'post-posemb' and 'pre-post-posemb' norm tokens + PE by ``norm_pre``. Load pretrained
+    weights before, and build the optimiser and compile afterwards.
 
     Args:
         model: A ``VisionTransformer`` or ``Eva`` of timm whose stem is timm's ``PatchEmbed``.
-        patch_norm: 'dual', 'pre', 'post', 'post-posemb', 'pre-post-posemb', 'learnable-only', 'no-learnable' or 'rms'.
+        patch_norm: 'dual', 'pre', 'post', 'post-posemb', 'pre-post-posemb', 'learnable-only',
+            'no-learnable' or 'rms'.
 
     Returns:
         The model.
 
     Raises:
-        ConfigError: For another stem, one that has such norms already, a compiled model, and an unknown name. The
-            model is then as it was.
+        ConfigError: For another stem, one that has such norms already, a compiled model, and an
+            unknown name. The model is then as it was.
         StackError: If timm is missing or too old.
     """
     names = [name for name in PATCH_NORMS if name != 'none']

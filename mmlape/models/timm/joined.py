@@ -1,7 +1,8 @@
 """What a ViT of timm and its layers become when the PE is joined in every layer.
 
-timm's own methods run, on proxies for one forward (``Proxy``). The PE of a forward is in an object of that
-forward, never in the model: forwards of several sizes, recomputed activations and copies do not meet.
+timm's own methods run, on proxies for one forward (``Proxy``). The PE of a forward is in an object
+of that forward, never in the model: forwards of several sizes, recomputed activations and copies do
+not meet.
 """
 
 from functools import partial
@@ -28,7 +29,8 @@ class JoinedForward(Proxy):
     """One forward of a changed model: timm's methods find here the PE, and layers that join it.
 
     Attributes:
-        pos_embed: What timm adds to the tokens: the table if the joining is at the input, else zeros of its shape.
+        pos_embed: What timm adds to the tokens: the table if the joining is at the input, else
+            zeros of its shape.
         stream: The PE as each layer receives it, by the layer's number.
         kept: Indices (B, K, 1) of the tokens that patch dropout has kept; None if all are.
         count: Tokens before the dropout.
@@ -45,7 +47,10 @@ class JoinedForward(Proxy):
         self.with_gradients = torch.is_grad_enabled()
 
     def _pos_embed(self, x: Tensor):
-        """Return what timm's method returns, without the PE in the tokens (B, N, D); x is (B, rows, columns, D)."""
+        """Return what timm's method returns, without the PE in the tokens (B, N, D).
+
+        X is (B, rows, columns, D).
+        """
         model = self.module
         tables = [getattr(model, name) for name in table_names(model)]
         if model.dynamic_img_size:
@@ -61,7 +66,10 @@ class JoinedForward(Proxy):
 
     @property
     def patch_drop(self):
-        """The model's patch dropout, which notes here what it keeps; None or the identity without one."""
+        """The model's patch dropout, which notes here what it keeps.
+
+        None or the identity without one.
+        """
         drop = self.module.patch_drop
         return drop if drop is None or isinstance(drop, nn.Identity) else self._drop
 
@@ -69,7 +77,8 @@ class JoinedForward(Proxy):
         """Return what patch dropout returns of tokens (B, N, D)."""
         every = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)[..., None]  # (B, N, 1)
         out = self.module.patch_drop(every)
-        kept, *rest = out if isinstance(out, tuple) else (out,)  # Eva's also returns indices of patches
+        # Eva's also returns indices of patches
+        kept, *rest = out if isinstance(out, tuple) else (out,)
         if kept.shape[1] < x.shape[1]:
             self.kept, self.count = kept, x.shape[1]
             x = x.gather(1, kept.expand(-1, -1, x.shape[2]))
@@ -160,8 +169,8 @@ class JoinedPre(Subclassed):
         """Run timm's layer on tokens (B, N, D) in one forward of the model.
 
         Raises:
-            ConfigError: If it is called by itself, where the PE would be lost, or under reentrant recomputation,
-                where the gradients of the PE would be.
+            ConfigError: If it is called by itself, where the PE would be lost, or under reentrant
+                recomputation, where the gradients of the PE would be.
         """
         if run is None:
             raise ConfigError(
@@ -176,7 +185,10 @@ class JoinedPre(Subclassed):
         return self.run(x, run.rows(own), *args, **kwargs)
 
     def _check_kept(self, pe: Stream, passed: Stream) -> None:
-        """Refuse to pass a PE on without its gradients: reentrant recomputation connects the tokens only."""
+        """Refuse to pass a PE on without its gradients.
+
+        Reentrant recomputation connects the tokens only.
+        """
         trained = [*_tensors(pe), *([] if self.pe_norm is None else self.pe_norm.parameters())]
         made_here = {*map(id, _tensors(passed))} - {*map(id, _tensors(pe))}
         if made_here and any(value.requires_grad for value in trained):

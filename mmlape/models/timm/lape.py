@@ -1,7 +1,8 @@
-"""LaPE in a ViT of timm, in place: the PE is joined in every layer instead of at the input (LaPE, ICCV 2023).
+"""LaPE in a ViT of timm, in place.
 
-timm adds the table once, x0 = tokens + w. A changed model runs timm's own methods, but w goes along beside the tokens,
-and the attention of layer l sees LN(x) + w_l with w_l = LN_l(w_{l-1}), or what another joining says
+The PE is joined in every layer instead of at the input (LaPE, ICCV 2023). timm adds the table once,
+x0 = tokens + w. A changed model runs timm's own methods, but w goes along beside the tokens, and
+the attention of layer l sees LN(x) + w_l with w_l = LN_l(w_{l-1}), or what another joining says
 (``mmlape.models.position.joining``); a joining that is at the input too leaves timm's sum as it is.
 """
 
@@ -21,24 +22,27 @@ from mmlape.models.timm.subclassing import subclass
 def add_lape(model: nn.Module, joining: str = 'lape') -> nn.Module:
     """Join the position embedding of a ViT of timm in every layer, in place.
 
-    The model keeps timm's names, and each layer gets ``blocks.N.pe_norm``, a norm of the type and eps of the layer's
-    own norm that starts with scale 1 and shift 0, the paper's start; 'shared' has no new parameter, and 'unshared' a
-    table for each layer, ``pos_embed0`` and so on, which start as copies of the model's. Tokens without a row of the
-    table (``no_embed_class``) get nothing, in any layer. Load pretrained weights before, and build the optimiser and
-    compile afterwards.
+    The model keeps timm's names, and each layer gets ``blocks.N.pe_norm``, a norm of the type and
+    eps of the layer's own norm that starts with scale 1 and shift 0, the paper's start; 'shared'
+    has no new parameter, and 'unshared' a table for each layer, ``pos_embed0`` and so on, which
+    start as copies of the model's. Tokens without a row of the table (``no_embed_class``) get
+    nothing, in any layer. Load pretrained weights before, and build the optimiser and compile
+    afterwards.
 
     Args:
-        model: A ``VisionTransformer`` or ``Eva`` of timm with a position embedding; rotary ones stay beside it.
-        joining: 'lape', 'lape-shared', 'shared', 'unshared', 'pvg', 'mpvg', or another name in ``JOININGS`` whose
-            class has ``advance`` and ``combine``. 'pvg' and 'mpvg' take a model without class token and registers;
-            'mpvg' adds ``pe_norm`` beside ``norm``, which must come before the pooling (``fc_norm=False``).
+        model: A ``VisionTransformer`` or ``Eva`` of timm with a position embedding; rotary ones
+            stay beside it.
+        joining: 'lape', 'lape-shared', 'shared', 'unshared', 'pvg', 'mpvg', or another name in
+            ``JOININGS`` whose class has ``advance`` and ``combine``. 'pvg' and 'mpvg' take a model
+            without class token and registers; 'mpvg' adds ``pe_norm`` beside ``norm``, which must
+            come before the pooling (``fc_norm=False``).
 
     Returns:
         The model.
 
     Raises:
-        ConfigError: For a model without such a table, one that has been changed or compiled before, one that the
-            joining is not for, and an unknown joining. The model is then as it was.
+        ConfigError: For a model without such a table, one that has been changed or compiled before,
+            one that the joining is not for, and an unknown joining. The model is then as it was.
         StackError: If timm is missing or too old.
     """
     chosen = _resolve(joining)
@@ -81,7 +85,10 @@ def check_model(model: nn.Module, function: str) -> None:
 
 
 def _resolve(name: str) -> Joining:
-    """Return a joining that layers of timm can do: they receive the PE, and it gives attention one tensor."""
+    """Return a joining that layers of timm can do.
+
+    They receive the PE, and it gives attention one tensor.
+    """
     known = joinings()
     fitting = [other for other, one in known.items() if one.travels and type(one).join is Joining.join]
     if name not in fitting:

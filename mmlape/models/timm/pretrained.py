@@ -105,7 +105,8 @@ def find_model(name: str) -> TimmSource:
     """Look a model up.
 
     Args:
-        name: 'vit_small_patch14_reg4_dinov2', with a tag of weights ('.lvd142m'), or 'hf-hub:REPOSITORY'.
+        name: 'vit_small_patch14_reg4_dinov2', with a tag of weights ('.lvd142m'), or
+            'hf-hub:REPOSITORY'.
 
     Raises:
         ConfigError: If timm does not know it.
@@ -142,7 +143,9 @@ def _hub_model(repository: str) -> TimmSource:
 
 
 def skeleton(source: TimmSource) -> nn.Module:
-    """Build a model without data, and check that it is a plain ViT: one grid, square patches, layers of tokens alone.
+    """Build a model without data, and check that it is a plain ViT.
+
+    One grid, square patches, layers of tokens alone.
 
     Raises:
         ConfigError: If it is none.
@@ -177,10 +180,11 @@ def build_vit(
     model_args: dict,
     change: Callable[[nn.Module], None] = lambda vit: None,
 ) -> nn.Module:
-    """Build a plain ViT without head and pooling; without class token and registers, or the final norm, if not wanted.
+    """Build a plain ViT without head and pooling.
 
-    ``options`` are arguments of timm's, of which None values are left out, ``model_args`` those of the user, and
-    ``change`` changes the model in place.
+    Without class token and registers, or the final norm, if not wanted. ``options`` are arguments
+    of timm's, of which None values are left out, ``model_args`` those of the user, and ``change``
+    changes the model in place.
 
     Raises:
         ConfigError: If timm does not take the arguments.
@@ -189,7 +193,8 @@ def build_vit(
     options = {key: value for key, value in options.items() if value is not None}
     if not with_prefix:
         registers, norm = ('num_reg_tokens', 'use_fc_norm') if hasattr(plain, 'rope') else ('reg_tokens', 'fc_norm')
-        # without a class token timm pools by the mean, which would move a final norm behind the pooling
+        # without a class token timm pools by the mean, which would move a final norm behind the
+        # pooling
         moved = isinstance(plain.norm, nn.Identity)
         options |= {'class_token': False, registers: 0, 'global_pool': 'avg', norm: moved}
     options |= dict(num_classes=0, dynamic_img_size=True, dynamic_img_pad=True)

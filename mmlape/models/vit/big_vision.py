@@ -1,8 +1,9 @@
 """Names and shapes of big_vision's and AugReg's plain ViTs (JAX, ``.npz``), and of Dual PatchNorm's own listing.
 
-Kernels are (in, out), attention is split by head, patches are (row, column, channel). Of the stem with Dual PatchNorm
-only the names ``ln0``, ``dense`` and ``ln1`` are public (DPN, appendix A), so any module may enclose them. LiT's and
-SigLIP's files have two towers, of which the one of images is read; a pooling by attention (MAP) belongs to the head.
+Kernels are (in, out), attention is split by head, patches are (row, column, channel). Of the stem
+with Dual PatchNorm only the names ``ln0``, ``dense`` and ``ln1`` are public (DPN, appendix A), so
+any module may enclose them. LiT's and SigLIP's files have two towers, of which the one of images is
+read; a pooling by attention (MAP) belongs to the head.
 """
 
 import re
@@ -91,9 +92,10 @@ def _layer(out: dict, qkv: dict, prefix: str, name: str, value: Tensor) -> None:
 
 
 def to_big_vision(tensors: Tensors) -> Tensors:
-    """Translate back, to big_vision's names; a PE with a class row goes where its loader looks for one.
+    """Translate back, to big_vision's names.
 
-    Attention is written with heads of 64 channels, as all of its models have; a file does not tell the number.
+    A PE with a class row goes where its loader looks for one. Attention is written with heads of 64
+    channels, as all of its models have; a file does not tell the number.
     """
     dual = any(name.startswith('patch_embed.norm') for name in tensors)
     out: Tensors = {}
@@ -140,7 +142,10 @@ def _to_layer(prefix: str, module: str, leaf: str, value: Tensor) -> Tensors:
 
 
 def _to_table(table: Tensor) -> Tensors:
-    """Name a PE, (1, rows, D), without sinusoids; big_vision takes one row beside a square for the class token's."""
+    """Name a PE, (1, rows, D), without sinusoids.
+
+    Big_vision takes one row beside a square for the class token's.
+    """
     grid = square_grid(table.shape[1])
     name = 'pos_embedding' if grid else 'Transformer/posembed_input/pos_embedding'
     grid = grid or square_grid(table.shape[1] - 1)

@@ -10,8 +10,8 @@ from mmlape.registry import TRANSFORMS
 class BigVisionContrast(Contrast):
     """MMPretrain's ``Contrast``, blended with another grey than the mean of the image.
 
-    big_vision divides the sum of a histogram, which is the number of pixels, by its 256 bins, so the grey depends on
-    the size only: 196 at 224 x 224 pixels.
+    big_vision divides the sum of a histogram, which is the number of pixels, by its 256 bins, so
+    the grey depends on the size only: 196 at 224 x 224 pixels.
     """
 
     def transform(self, results: dict) -> dict:

@@ -1,6 +1,7 @@
-"""Fashion-MNIST from the IDX files as they are published, gzipped: a magic number, the sizes of the axes, the bytes.
+"""Fashion-MNIST from the IDX files as they are published, gzipped.
 
-Debian's package ``dataset-fashion-mnist`` installs them in /usr/share/datasets/fashion-mnist.
+A magic number, the sizes of the axes, the bytes. Debian's package ``dataset-fashion-mnist``
+installs them in /usr/share/datasets/fashion-mnist.
 """
 
 import gzip
@@ -60,7 +61,8 @@ class GzippedFashionMNIST(BaseDataset):
     Args:
         data_root: The folder of the four ``.gz`` files.
         split: 'train' or 'test'.
-        **kwargs: Of ``mmengine.dataset.BaseDataset``, such as ``pipeline``; ``indices=10000`` takes the first 10,000.
+        **kwargs: Of ``mmengine.dataset.BaseDataset``, such as ``pipeline``; ``indices=10000`` takes
+            the first 10,000.
 
     Raises:
         DataError: A file is missing, truncated or of another shape.
@@ -95,7 +97,8 @@ def read_pair(image_file: str, label_file: str) -> tuple[np.ndarray, np.ndarray]
     """Read images (N, 28, 28) and their labels (N,).
 
     Raises:
-        DataError: As `read_idx`; images of another size, or not as many labels, or of other classes.
+        DataError: As `read_idx`; images of another size, or not as many labels, or of other
+            classes.
     """
     images, labels = read_idx(image_file, 3), read_idx(label_file, 1)
     if images.shape[1:] != (SIDE, SIDE):

@@ -1,4 +1,7 @@
-"""Images for few-shot evaluation: a few of each class to fit a classifier to, and the queries that it labels."""
+"""Images for few-shot evaluation.
+
+A few of each class to fit a classifier to, and the queries that it labels.
+"""
 
 from collections.abc import Sequence
 
@@ -13,10 +16,11 @@ from mmlape.registry import DATASETS
 class FewShotDataset(ConcatDataset):
     """Support images, chosen by seed from the first dataset, followed by the queries, all images of the second.
 
-    For every seed each class's images are shuffled by NumPy's generator of that seed, as in big_vision; the first k
-    are its k shots, all of them where there are fewer. Only images that some seed chooses are kept. A sample's
-    metainfo has its ``label``, which may be none of the head's, and so is no ``gt_label``, and its ``ranks``: the
-    image's place in its class for every seed, or the largest number of shots where it is not chosen; None for a query.
+    For every seed each class's images are shuffled by NumPy's generator of that seed, as in
+    big_vision; the first k are its k shots, all of them where there are fewer. Only images that
+    some seed chooses are kept. A sample's metainfo has its ``label``, which may be none of the
+    head's, and so is no ``gt_label``, and its ``ranks``: the image's place in its class for every
+    seed, or the largest number of shots where it is not chosen; None for a query.
 
     Args:
         datasets: Configs of two datasets with the same classes, both with the pipeline of a test.
@@ -28,7 +32,12 @@ class FewShotDataset(ConcatDataset):
         DataError: Their classes differ.
     """
 
-    def __init__(self, datasets: Sequence[dict], shots: Sequence[int] = (1, 5, 10, 25), seeds: int = 3) -> None:
+    def __init__(
+        self,
+        datasets: Sequence[dict],
+        shots: Sequence[int] = (1, 5, 10, 25),
+        seeds: int = 3,
+    ) -> None:
         self.shots, self.seeds = tuple(sorted(set(shots))), seeds
         if len(datasets) != 2:
             raise ConfigError(f'FewShotDataset takes two datasets, support images and queries, not {len(datasets)}')
@@ -83,7 +92,8 @@ def choose_shots(labels: np.ndarray, classes: Sequence, shots: int, seeds: int) 
         seeds: How many choices to make.
 
     Returns:
-        (N, seeds), each image's place among the chosen ones of its class; ``shots`` where it is not chosen.
+        (N, seeds), each image's place among the chosen ones of its class; ``shots`` where it is not
+        chosen.
     """
     counts = np.bincount(labels, minlength=len(classes))
     by_class = np.split(np.argsort(labels, kind='stable'), np.cumsum(counts)[:-1])

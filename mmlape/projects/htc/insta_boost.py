@@ -1,4 +1,7 @@
-"""InstaBoost (arXiv 1908.07801), which moves the objects of an image a little; its package is no part of the stack."""
+"""InstaBoost (arXiv 1908.07801), which moves the objects of an image a little.
+
+Its package is no part of the stack.
+"""
 
 from mmcv.transforms import BaseTransform
 

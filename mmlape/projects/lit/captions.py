@@ -21,15 +21,17 @@ SUFFIXES = ('.tsv', '.jsonl', '.json', '.tar')
 
 @DATASETS.register_module()
 class CaptionDataset(BaseDataset):
-    """Images with all their captions, a list of texts in ``gt_caption``; `RandomCaption` chooses one to train on.
+    """Images with all their captions, a list of texts in ``gt_caption``.
 
-    The annotation file is one of four kinds, and an image may stand in it several times:
+    `RandomCaption` chooses one to train on. The annotation file is one of four kinds, and an image
+    may stand in it several times:
 
     - ``.tsv``: a line is the image, a tab, a caption;
     - ``.jsonl``: a line is ``{"image": ..., "caption": ...}``, with a text or a list of texts;
-    - ``.json``: COCO's ``captions_*.json``, or a list of such objects, as mmpretrain's ``COCOCaption`` reads;
-    - ``.tar``: WebDataset's shards, named by ``*``, with ``KEY.jpg`` beside ``KEY.txt`` or ``KEY.json``. Images are
-      read out of them.
+    - ``.json``: COCO's ``captions_*.json``, or a list of such objects, as mmpretrain's
+      ``COCOCaption`` reads;
+    - ``.tar``: WebDataset's shards, named by ``*``, with ``KEY.jpg`` beside ``KEY.txt`` or
+      ``KEY.json``. Images are read out of them.
 
     Args:
         ann_file: The annotation file.
@@ -38,12 +40,19 @@ class CaptionDataset(BaseDataset):
         **kwargs: Of ``mmengine.dataset.BaseDataset``, such as ``pipeline``.
 
     Raises:
-        DataError: The file is missing, of another format or broken, or has no caption; the message names the line.
+        DataError: The file is missing, of another format or broken, or has no caption; the message
+            names the line.
     """
 
     METAINFO = dict(task='captions')
 
-    def __init__(self, ann_file: str, data_root: str = '', data_prefix: dict | None = None, **kwargs) -> None:
+    def __init__(
+        self,
+        ann_file: str,
+        data_root: str = '',
+        data_prefix: dict | None = None,
+        **kwargs,
+    ) -> None:
         super().__init__(
             ann_file=ann_file, data_root=data_root, data_prefix=data_prefix or dict(img_path=''), **kwargs
         )
@@ -162,7 +171,8 @@ class CaptionSource(DataSource):
         self.require(self.image_dir, 'Image directory')
         pairs = read_captions(self.ann_file)
         images = dict.fromkeys(image_path(self.image_dir, image) for image, _ in pairs)
-        paths = [path for path in images if not path.startswith(PREFIX)]  # what stands in an archive is there
+        # what stands in an archive is there
+        paths = [path for path in images if not path.startswith(PREFIX)]
         look_up = complete or len(paths) <= QUICKLY_FOUND
         missing = {path: None for path in paths if look_up and not os.path.isfile(path)}
         if missing:

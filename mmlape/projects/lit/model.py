@@ -1,8 +1,11 @@
-"""Locked-image text tuning, LiT (Zhai et al., CVPR 2022, arXiv 2111.07991): only the text tower learns.
+"""Locked-image text tuning, LiT (Zhai et al., CVPR 2022, arXiv 2111.07991).
+
+Only the text tower learns.
 
     x = f(image) / |f(image)|,  y = g(text) / |g(text)|,  l = exp(t) x . y
 
-f is frozen, g and t are trained; at test time the classes' names, put into templates, are the classifier:
+f is frozen, g and t are trained; at test time the classes' names, put into templates, are the
+classifier:
 
     label = argmax_c x . w_c,  w_c = mean_k y(template_k(c)), normed again
 """
@@ -41,31 +44,34 @@ TEMPLATES = ('openai_imagenet', 'openai_imagenet_sub', 'openai_cifar100')
 class LiT(BaseModel):
     """A frozen image tower, a text tower and a temperature.
 
-    In evaluation a data sample gets ``image_embedding`` (D,), ``text_embedding`` (captions, D) if it has captions,
-    and, if the model has ``classes``, ``pred_score`` and ``pred_label``, so that metrics of classifiers work. The
-    image tower stays in evaluation mode and gets no gradients; its weights come by its ``init_cfg``, or all come by
-    ``load_from``.
+    In evaluation a data sample gets ``image_embedding`` (D,), ``text_embedding`` (captions, D) if
+    it has captions, and, if the model has ``classes``, ``pred_score`` and ``pred_label``, so that
+    metrics of classifiers work. The image tower stays in evaluation mode and gets no gradients; its
+    weights come by its ``init_cfg``, or all come by ``load_from``.
 
     Args:
-        backbone: The image tower, whose last output is (B, width): ``out_type='cls_token'`` or 'avg_featmap'.
+        backbone: The image tower, whose last output is (B, width): ``out_type='cls_token'`` or
+            'avg_featmap'.
         text: The text tower, with `TextTransformer`'s two methods ``build`` and ``forward``.
-        tokenizer: Arguments of `WordPieceTokenizer`: ``vocab_file``, ``vocab_size`` and ``length``; or, with ``name``,
-            of `TransformersTokenizer`.
+        tokenizer: Arguments of `WordPieceTokenizer`: ``vocab_file``, ``vocab_size`` and ``length``;
+            or, with ``name``, of `TransformersTokenizer`.
         width: Width of the image tower's output.
-        embed_dims: None to compare in the image tower's own space; else the width of a common space, to which a
-            trained linear layer maps the images too.
+        embed_dims: None to compare in the image tower's own space; else the width of a common
+            space, to which a trained linear layer maps the images too.
         loss: 'softmax' or 'sigmoid'.
         temperature: Initial t, of exp(t).
         bias: Initial b of the sigmoid loss.
         classes: Names of the classes of a zero-shot evaluation, or 'imagenet' or 'cifar100' for
             CLIP's names.
         templates: Texts with ``{}`` in the place of a name, or one of ``TEMPLATES``.
-        data_preprocessor: Of mmpretrain's classifiers, with the image tower's mean and standard deviation.
+        data_preprocessor: Of mmpretrain's classifiers, with the image tower's mean and standard
+            deviation.
         init_cfg: Of ``mmengine.model.BaseModel``.
 
     Raises:
         ConfigError: For unknown names, and templates without a place for the name.
-        DataError: From `init_weights` or the first text, if the vocabulary is missing or of another size.
+        DataError: From `init_weights` or the first text, if the vocabulary is missing or of another
+            size.
     """
 
     def __init__(
@@ -100,7 +106,8 @@ class LiT(BaseModel):
         self._classifier: Tensor | None = None
         self.width = width
         self.image_features: Callable[[Sequence[DataSample], Callable[[], Tensor]], Tensor] | None = None
-        """Returns the features of samples, with what computes them; `mmlape.ImageFeatureHook` sets it."""
+        """Returns the features of samples, with what computes them; `mmlape.ImageFeatureHook` sets
+        it."""
 
     def init_weights(self) -> None:
         """Check the vocabulary as well, before the first step."""
@@ -171,7 +178,11 @@ class LiT(BaseModel):
             return dict(loss=softmax_loss(images, embedded, scale))
         return dict(loss=sigmoid_loss(images, embedded, scale, self.bias))
 
-    def predict(self, inputs: Tensor, data_samples: list[DataSample] | None = None) -> list[DataSample]:
+    def predict(
+        self,
+        inputs: Tensor,
+        data_samples: list[DataSample] | None = None,
+    ) -> list[DataSample]:
         """Put embeddings and, with classes, scores into the data samples."""
         images = self.embed_images(inputs)
         samples = [DataSample() for _ in images] if data_samples is None else data_samples
@@ -197,9 +208,10 @@ class LiT(BaseModel):
 
     @torch.no_grad()
     def class_embeddings(self) -> Tensor:
-        """Return the classifier (classes, D): the mean over the templates of the classes' embeddings, normed again.
+        """Return the classifier (classes, D).
 
-        It is computed once between two switches of `train`.
+        The mean over the templates of the classes' embeddings, normed again. It is computed once
+        between two switches of `train`.
 
         Raises:
             ConfigError: The model has no classes.
@@ -256,7 +268,8 @@ def _templates(value: str | Sequence[str]) -> tuple[str, ...]:
 def _clips_templates() -> dict[str, list[str]]:
     """Read mmpretrain's copy of CLIP's templates, functions of the name, from its file.
 
-    The package around that file cannot be imported without ``transformers``, which the templates do not need.
+    The package around that file cannot be imported without ``transformers``, which the templates do
+    not need.
     """
     file = Path(mmpretrain.__file__).parent / 'models' / 'multimodal' / 'clip' / 'utils.py'
     values = runpy.run_path(str(file))

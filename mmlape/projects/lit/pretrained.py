@@ -1,6 +1,7 @@
 """Text towers and tokenizers of the library ``transformers``: BERT, RoBERTa and their like.
 
-y = W h_[CLS], or W times the mean of h over the tokens that are no padding; h is the encoder's last output.
+y = W h_[CLS], or W times the mean of h over the tokens that are no padding; h is the encoder's last
+output.
 """
 
 from collections.abc import Sequence
@@ -57,7 +58,8 @@ class TransformersText(BaseModule):
     """A pretrained text encoder of ``transformers``, with a linear layer to the embedding.
 
     Args:
-        name: A folder, or a name on the Hugging Face hub. Its weights (safetensors) are the initial ones.
+        name: A folder, or a name on the Hugging Face hub. Its weights (safetensors) are the initial
+            ones.
         pool: 'cls' for the first token's output, 'mean' for the mean over the tokens.
         pretrained: Whether its weights are read; False initialises the encoder at random.
         init_cfg: Of ``mmengine.model.BaseModule``.
@@ -66,14 +68,21 @@ class TransformersText(BaseModule):
         ConfigError: For another ``pool``, without the library, or if there is no such model.
     """
 
-    def __init__(self, name: str, pool: str = 'cls', pretrained: bool = True, init_cfg: dict | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        pool: str = 'cls',
+        pretrained: bool = True,
+        init_cfg: dict | None = None,
+    ) -> None:
         super().__init__(init_cfg)
         if pool not in ('cls', 'mean'):
             raise ConfigError(f'TransformersText: unknown pool={pool!r}; choose one of: cls, mean')
         self.name, self.pool, self.pretrained = name, pool, pretrained
         self.encoder = _library().AutoModel.from_config(_loaded('AutoConfig', name))
         if getattr(self.encoder, 'pooler', None) is not None:
-            self.encoder.pooler = None  # BERT's layer for another loss, which would get no gradients
+            # BERT's layer for another loss, which would get no gradients
+            self.encoder.pooler = None
 
     def build(self, vocabulary: int, length: int, pad: int, out_dims: int) -> None:
         """Check the tokenizer's vocabulary, and make the last layer.
@@ -108,7 +117,8 @@ class TransformersText(BaseModule):
             (B, out_dims), not normed.
         """
         known = ids != self.pad  # (B, L)
-        tokens = self.encoder(input_ids=ids, attention_mask=known.long()).last_hidden_state  # (B, L, D)
+        # (B, L, D)
+        tokens = self.encoder(input_ids=ids, attention_mask=known.long()).last_hidden_state
         if self.pool == 'cls':
             return self.head(tokens[:, 0])
         weights = known[..., None].to(tokens.dtype)

@@ -1,4 +1,7 @@
-"""Files inside tar archives, as WebDataset's shards: read in place, by names ``tar://SHARD.tar/MEMBER``."""
+"""Files inside tar archives, as WebDataset's shards.
+
+Read in place, by names ``tar://SHARD.tar/MEMBER``.
+"""
 
 import contextlib
 import os
@@ -40,7 +43,10 @@ def _members(shard: str, version: tuple[int, int]) -> dict[str, tuple[int, int]]
 
 
 def files_of(pattern: str) -> list[str]:
-    """Return the files of a pattern by ``*`` and ``?``; a name with such characters may be a file's own."""
+    """Return the files of a pattern by ``*`` and ``?``.
+
+    A name with such characters may be a file's own.
+    """
     return [pattern] if os.path.isfile(pattern) else sorted(glob(pattern))
 
 
@@ -62,7 +68,10 @@ class TarBackend(BaseStorageBackend):
     """MMEngine's access to files in archives; `LoadImageFromFile` reads images by it."""
 
     def get(self, filepath: str) -> bytes:
-        """Return the bytes of ``tar://SHARD.tar/MEMBER``; raise FileNotFoundError if there is no such member."""
+        """Return the bytes of ``tar://SHARD.tar/MEMBER``.
+
+        Raise FileNotFoundError if there is no such member.
+        """
         shard, name = split_name(filepath)
         try:
             offset, size = members(shard)[name]

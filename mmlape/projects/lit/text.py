@@ -1,6 +1,6 @@
-"""A Transformer encoder of texts, by torch's own layers: the [CLS] token's output, mapped linearly to the embedding.
+"""A Transformer encoder of texts, by torch's own layers.
 
-y = W norm(encoder(E[ids] + P))_[CLS]
+The [CLS] token's output, mapped linearly to the embedding. y = W norm(encoder(E[ids] + P))_[CLS]
 """
 
 import torch
@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 
 class TextTransformer(BaseModule):
-    """A text tower to train from scratch; by default of BERT-base's size, but with norms before the branches.
+    """A text tower to train from scratch.
+
+    By default of BERT-base's size, but with norms before the branches.
 
     Args:
         embed_dims: Width D.

@@ -1,6 +1,7 @@
-"""WordPiece (Schuster and Nakajima, 2012) as BERT's uncased models have it: the longest known pieces, from the left.
+"""WordPiece (Schuster and Nakajima, 2012) as BERT's uncased models have it.
 
-A vocabulary with complete words alone, as `write_vocabulary` makes it of captions, is a tokeniser by words.
+The longest known pieces, from the left. A vocabulary with complete words alone, as
+`write_vocabulary` makes it of captions, is a tokeniser by words.
 """
 
 import os
@@ -37,7 +38,10 @@ def _stands_alone(character: str) -> bool:
 
 
 def write_vocabulary(path: str | Path, texts: Iterable[str]) -> list[str]:
-    """Write and return a vocabulary, one entry a line: the special entries, then all words of the texts, sorted."""
+    """Write and return a vocabulary, one entry a line.
+
+    The special entries, then all words of the texts, sorted.
+    """
     words = sorted({word for text in texts for word in split_words(text)})
     with atomic_path(Path(path)) as partial:
         partial.write_text('\n'.join([*SPECIAL, *words]) + '\n', encoding='utf-8')
@@ -52,7 +56,8 @@ class WordPieceTokenizer:
     The file is read on first use, so that a model can be built, and counted, without it.
 
     Args:
-        vocab_file: A piece a line, its id is the line's number from 0, such as BERT's ``vocab.txt``.
+        vocab_file: A piece a line, its id is the line's number from 0, such as BERT's
+            ``vocab.txt``.
         vocab_size: Number of its lines.
         length: Ids of a row, [CLS] included; what is longer is cut off.
     """
@@ -97,7 +102,10 @@ class WordPieceTokenizer:
         return rows
 
     def _pieces(self, word: str) -> list[int]:
-        """Return the ids of a word's pieces, the longest first; that of [UNK] if it cannot be put together."""
+        """Return the ids of a word's pieces, the longest first.
+
+        That of [UNK] if it cannot be put together.
+        """
         found, start = [], 0
         while start < len(word) <= LONGEST:
             prefix = CONTINUED if start else ''

@@ -1,10 +1,12 @@
-"""Mask2Former's pixel decoder (CVPR 2022, section 3.2.1): deformable attention among three maps, then one FPN step.
+"""Mask2Former's pixel decoder (CVPR 2022, section 3.2.1).
+
+Deformable attention among three maps, then one FPN step.
 
     y <- y + MSDeformAttn(y + p + e_l, y)        in each encoder layer, p sinusoids, e_l the embedding of level l
     mask features = conv(conv(conv(x_4) + up(y_8)))
 
-The modules are mmdetection's and mmcv's, and so are the parameters and their names. Shapes are Python numbers here,
-and no mask of padding is made where nothing is padded.
+The modules are mmdetection's and mmcv's, and so are the parameters and their names. Shapes are
+Python numbers here, and no mask of padding is made where nothing is padded.
 """
 
 from collections.abc import Sequence
@@ -54,8 +56,10 @@ class MultiScaleDeformableAttention(PlainAttention):
             identity: What the result is added to.
             query_pos: Added to the queries.
             key_padding_mask: Which cells are padding, (B, S); they are read as zeros.
-            reference_points: (x, y) around which a query samples, in [0, 1], (B, Q, L, 2), or boxes (x, y, w, h).
-            spatial_shapes: (rows, columns) of each level; Python numbers spare a GPU the wait for them.
+            reference_points: (x, y) around which a query samples, in [0, 1], (B, Q, L, 2), or boxes
+                (x, y, w, h).
+            spatial_shapes: (rows, columns) of each level; Python numbers spare a GPU the wait for
+                them.
             **kwargs: Not used.
         """
         value = query if value is None else value
@@ -69,7 +73,8 @@ class MultiScaleDeformableAttention(PlainAttention):
         values = _apply(self.value_proj, value)
         if key_padding_mask is not None:
             values = values.masked_fill(key_padding_mask[..., None], 0.0)
-        offsets = _apply(self.sampling_offsets, query).unflatten(-1, (*self.samples, 2))  # (B, Q, heads, L, points, 2)
+        # (B, Q, heads, L, points, 2)
+        offsets = _apply(self.sampling_offsets, query).unflatten(-1, (*self.samples, 2))
         weights = sample_weights(_apply(self.attention_weights, query), self.samples)
         centres = reference_points[:, :, None, :, None, :2]
         if reference_points.shape[-1] == 2:
@@ -93,7 +98,9 @@ def _sides(shapes: tuple[Grid, ...], device: torch.device) -> Tensor:
 
 
 class MSDeformAttnPixelDecoder(PlainDecoder):
-    """mmdetection's pixel decoder on our deformable attention; arguments, parameters and their names are the same.
+    """mmdetection's pixel decoder on our deformable attention.
+
+    Arguments, parameters and their names are the same.
 
     Args:
         in_channels: Channels of each map, finest first.
@@ -105,7 +112,13 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
         ConfigError: There are fewer maps than levels of the encoder.
     """
 
-    def __init__(self, in_channels: Sequence[int] = (256, 512, 1024, 2048), *args, with_cp: bool = False, **kwargs):
+    def __init__(
+        self,
+        in_channels: Sequence[int] = (256, 512, 1024, 2048),
+        *args,
+        with_cp: bool = False,
+        **kwargs,
+    ):
         super().__init__(in_channels, *args, **kwargs)
         if self.num_input_levels < self.num_encoder_levels:
             raise ConfigError(

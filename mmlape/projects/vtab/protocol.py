@@ -1,8 +1,9 @@
 """VTAB-1k: a pretrained model fine-tuned on 19 small sets (arXiv:1910.04867), as the Dual PatchNorm paper does it.
 
-Every learning rate is trained with every seed; the rate of the best mean validation accuracy is tested. The runs are a
-study (`mmlape.experiments.study`), so the scheduler starts, watches and resumes them. A test accuracy is kept beside
-its run, with the hash of the list of images; nothing is tested twice.
+Every learning rate is trained with every seed; the rate of the best mean validation accuracy is
+tested. The runs are a study (`mmlape.experiments.study`), so the scheduler starts, watches and
+resumes them. A test accuracy is kept beside its run, with the hash of the list of images; nothing
+is tested twice.
 """
 
 import functools
@@ -43,7 +44,8 @@ class Options:
 
     rates: Sequence[float]  # learning rates to choose among, each with all seeds
     seeds: Sequence[int]
-    images: int = 800  # 800, or 1000 to train the chosen rate once more with the images of validation
+    # 800, or 1000 to train the chosen rate once more with the images of validation
+    images: int = 800
     work_dir: Path = Path('work_dirs/vtab')  # receives ``<set>-lr<rate>/seed_<S>``
     processes: int = 1
     extra: Sequence[str] = ()  # further options of ``mmlape train``
@@ -64,16 +66,24 @@ class SetResult:
     """What the runs of a set have given."""
 
     vtab_set: VtabSet
-    validation: dict[float, dict]  # moments, as `averages.moments` has them, of the last validation accuracy by rate
+    # moments, as `averages.moments` has them, of the last validation accuracy by rate
+    validation: dict[float, dict]
     rate: float | None = None  # the chosen one; None while runs are missing
     test: dict | None = None  # the moments of the test accuracy; None before the tests
-    reason: str = ''  # why there is no rate or no test accuracy; else what is to be said about the choice
+    # why there is no rate or no test accuracy; else what is to be said about the choice
+    reason: str = ''
 
 
 def run_sets(
-    sets: Sequence[VtabSet], options: Options, launcher: Launcher, dry_run: bool = False, wait: bool = True
+    sets: Sequence[VtabSet],
+    options: Options,
+    launcher: Launcher,
+    dry_run: bool = False,
+    wait: bool = True,
 ) -> list[SetResult]:
-    """Train what is not finished, choose the rates, and test; empty after a dry run or without waiting.
+    """Train what is not finished, choose the rates, and test.
+
+    Empty after a dry run or without waiting.
 
     Raises:
         ConfigError: The precision is not supported here, or options do not fit each other.
@@ -111,7 +121,8 @@ def _set_by_set(study: Study) -> list[PlannedRun]:
 def choose(vtab_set: VtabSet, options: Options, allow_software: bool = False) -> SetResult:
     """Choose the rate of the best mean validation accuracy over all seeds, the lower one of equals.
 
-    A rate with a run that diverged cannot be chosen. While a run of another rate is missing, none is.
+    A rate with a run that diverged cannot be chosen. While a run of another rate is missing, none
+    is.
     """
     complete, diverged, missing = {}, [], []
     for rate in sorted(options.rates):
@@ -133,7 +144,10 @@ def choose(vtab_set: VtabSet, options: Options, allow_software: bool = False) ->
 def evaluate(
     results: Sequence[SetResult], study: Study, options: Options, log: Callable[[str], None]
 ) -> list[SetResult]:
-    """Evaluate the final checkpoints of the chosen rates on the test splits; ``study`` has their arms."""
+    """Evaluate the final checkpoints of the chosen rates on the test splits.
+
+    ``study`` has their arms.
+    """
     runs = {
         result: options.runs(result.vtab_set.arm(result.rate, options.images))
         for result in results
@@ -209,7 +223,8 @@ class Mean:
     sets: tuple[str, ...]
     left_out: tuple[str, ...]  # the sets of the group that it is not over
     test: dict | None  # the moments over seeds of the mean test accuracy; None without a set
-    paper: float | None  # the mean of the paper's figures over the same sets; None if one of them has none
+    # the mean of the paper's figures over the same sets; None if one of them has none
+    paper: float | None
 
     @property
     def title(self) -> str:
@@ -257,7 +272,12 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
     return VtabReport(results, means, model, notes)
 
 
-def _mean(name: str, members: Sequence[str], values: Mapping[str, Mapping], paper: Mapping[str, float]) -> Mean:
+def _mean(
+    name: str,
+    members: Sequence[str],
+    values: Mapping[str, Mapping],
+    paper: Mapping[str, float],
+) -> Mean:
     """Average the sets of a group seed by seed, then over the seeds."""
     have = tuple(member for member in members if member in values)
     missing = tuple(member for member in members if member not in values)
@@ -290,7 +310,10 @@ def _cells(test: Mapping | None, paper: float | None) -> tuple[str, ...]:
 
 
 def write_results(report: VtabReport, options: Options) -> list[Path]:
-    """Write ``vtab.md``, ``vtab.json`` and ``vtab.csv`` (an accuracy a row) into the work dir; return their paths."""
+    """Write ``vtab.md``, ``vtab.json`` and ``vtab.csv`` (an accuracy a row) into the work dir.
+
+    Return their paths.
+    """
     files = [Path(options.work_dir) / f'vtab.{suffix}' for suffix in ('md', 'json', 'csv')]
     notes = '\n'.join(f'- {note}' for note in report.notes)
     sets = {

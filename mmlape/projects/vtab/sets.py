@@ -27,7 +27,8 @@ class VtabSet:
     name: str
     group: str
     config: str  # an arm of a study, or a config
-    cfg_options: tuple[str, ...]  # ``key=value`` changes: the data root, the checkpoint to start from, and the user's
+    # ``key=value`` changes: the data root, the checkpoint to start from, and the user's
+    cfg_options: tuple[str, ...]
     cfg: Config  # the config with these changes
     # the paper's figure for its test split; None without one, or if the model is another one
     figure: float | None = None
@@ -38,7 +39,10 @@ class VtabSet:
         return Path(self.cfg.data_root) / 'test.txt'
 
     def arm(self, rate: float, images: int = 800) -> Arm:
-        """Return the runs with a learning rate: trained on 800 images, or on 1000 with those of validation."""
+        """Return the runs with a learning rate.
+
+        Trained on 800 images, or on 1000 with those of validation.
+        """
         more = (f'optim_wrapper.optimizer.lr={rate:g}', *([ALL_IMAGES] if images == 1000 else []))
         suffix = '-1000' if images == 1000 else ''
         return Arm(f'{self.name}-lr{rate:g}{suffix}', self.config, (*self.cfg_options, *more))
@@ -49,9 +53,11 @@ class VtabSets:
     """The sets that are trained, and those that they are part of."""
 
     sets: Sequence[VtabSet]  # group by group
-    groups: Mapping[str, str]  # the group of every set of the study, those included that are not trained
+    # the group of every set of the study, those included that are not trained
+    groups: Mapping[str, str]
     absent: Mapping[str, str]  # why sets are left out, by name
-    model: str | None = None  # the study's name of the model; None for configs, or if options change the study's model
+    # the study's name of the model; None for configs, or if options change the study's model
+    model: str | None = None
 
 
 def read_sets(
@@ -67,7 +73,8 @@ def read_sets(
 
     Args:
         configs: A study, or files of configs.
-        checkpoint: To start from: a complete model, of which ``load_fresh`` is left out, or a backbone.
+        checkpoint: To start from: a complete model, of which ``load_fresh`` is left out, or a
+            backbone.
         data: Holds a folder for each set, of the name that the config's ``data_root`` ends with.
         cfg_options: Changes of every config.
         skip: Whether to leave out sets whose folder is missing.
@@ -75,7 +82,8 @@ def read_sets(
         names: Which sets; default: all.
 
     Raises:
-        ConfigError: A config is of no set, two are of the same one, or there is no such base or set.
+        ConfigError: A config is of no set, two are of the same one, or there is no such base or
+            set.
         DataError: Folders are missing, and ``skip`` is not set.
     """
     arms = [arm for config in configs for arm in _arms(str(config), base)]
