@@ -24,7 +24,7 @@ LAYERS = (
     ('evaluation', 'datasets'),
     ('runs',),
     ('engine',),
-    ('analysis',),
+    ('analysis', 'export'),
     ('experiments',),
     ('commands',),
     ('projects',),

@@ -120,7 +120,7 @@ OWN_TESTS = {
     'mmlape/runs/failure_types.py': ('tests/runs/test_failures.py', '-k', 'one_line'),
     'mmlape/runs/failures.py': ('tests/runs/test_failures.py', '-k', 'being_recorded or without_a_note'),
     'mmlape/runs/locks.py': ('tests/runs/test_run_rules.py', '-k', 'look_at_a_lock or longer_one or holder_named'),
-    'mmlape/analysis/export.py': ('tests/analysis/test_export.py', '-k', 'something_else or adapter'),
+    'mmlape/export/backbone.py': ('tests/export/test_backbone.py', '-k', 'something_else or adapter'),
     'mmlape/engine/distributed/sharding.py': ('tests/engine/test_sharding.py', '-k', 'refused or as_copies'),
     'mmlape/engine/distributed/processes.py': (
         'tests/engine/test_distributed.py',
@@ -318,7 +318,7 @@ BY_FILE = {
         ('identity: load_from does not count', "if cfg.get('load_from'):", 'if False:'),
         ('identity: a teacher does not count', "in ('checkpoint', 'teacher_checkpoint') and",
          "in ('checkpoint',) and"),
-        ('identity: the source of experiments counts', "'environment', 'experiments', 'cli.py')",
+        ('identity: the source of experiments counts', "'environment', 'experiments', 'export', 'cli.py')",
          "'environment', 'cli.py')"),
         ('identity: the source of the engine does not count', "_AFTERWARDS = ('analysis',",
          "_AFTERWARDS = ('engine', 'analysis',"),
@@ -1044,7 +1044,7 @@ BY_FILE = {
     'mmlape/experiments/report/tables.py': [
         ('report: parameters in Mi', "number(count and count / 1e6, '.3f')", "number(count and count / 2**20, '.3f')"),
     ],
-    'mmlape/analysis/export.py': [
+    'mmlape/export/backbone.py': [
         ('export: undefined differences do not count', 'largest = max(largest, float(difference)) if np.isfinite(difference) else np.inf', 'largest = max(largest, float(difference))'),
         ("export: the caller's model is changed", 'copy.deepcopy(backbone).cpu()', 'backbone.cpu()'),
         ('export: notes are not written', '    onnx.save(graph, path)\n', ''),

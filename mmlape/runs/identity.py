@@ -128,7 +128,7 @@ def leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
 
 
 SETTINGS = 'settings.json'
-_AFTERWARDS = ('analysis', 'commands', 'figures.py', 'environment', 'experiments', 'cli.py')
+_AFTERWARDS = ('analysis', 'commands', 'figures.py', 'environment', 'experiments', 'export', 'cli.py')
 """Parts of this package that start runs or read their results."""
 _OTHERS = ('numpy', 'pycocotools', 'deformops')
 

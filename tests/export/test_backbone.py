@@ -11,10 +11,10 @@ from model_helpers import ARCH, cvt, randomise
 from model_helpers import vit as raw_vit
 from tiny import MMLAPE, REAL, run, write_config, write_data
 
-from mmlape.analysis.export import build_backbone, compare, export_backbone
 from mmlape.cli import main
 from mmlape.engine.config import load_config
 from mmlape.errors import CheckpointError, ConfigError, ExportError
+from mmlape.export.backbone import build_backbone, compare, export_backbone
 from mmlape.models import DistilledVisionTransformer, SwinTransformer, VisionTransformer, ViTAdapter
 from mmlape.projects import CeiT, T2TViT
 
