@@ -108,14 +108,14 @@ OWN_TESTS = {
     'mmlape/analysis/': OF_ANALYSIS,
     'mmlape/engine/config_values.py': ('tests/studies/test_study_file.py', '-k', 'every_value'),
     'mmlape/analysis/dataset_page.py': ('tests/datasets/test_check_data.py', '-k', 'frequent_class'),
-    'examples/': (
-        'tests/analysis/test_explain_pe.py',
+    'examples/': ('tests/analysis/test_explain_pe.py', 'tests/models/test_drawn_numbers.py', '-k', QUICK),
+    'docs/results/paper_costs.py': (
         'tests/models/test_drawn_numbers.py',
         'tests/analysis/test_model_cost.py',
         '-k',
         QUICK,
     ),
-    'examples/replication.py': ('tests/analysis/test_replication.py',),
+    'docs/results/replication.py': ('tests/analysis/test_replication.py',),
     'mmlape/runs/diagnosis.py': ('tests/runs/test_diagnosis.py', '-k', 'diagnosis or one_line'),
     'mmlape/runs/failure_types.py': ('tests/runs/test_failures.py', '-k', 'one_line'),
     'mmlape/runs/failures.py': ('tests/runs/test_failures.py', '-k', 'being_recorded or without_a_note'),
@@ -800,7 +800,7 @@ BY_FILE = {
         ('FLOPs: of the last head', 'flops[name] = flops.get(name, 0) + counter.multiply_adds()',
          'flops[name] = counter.multiply_adds()'),
     ],
-    'examples/paper_costs.py': [
+    'docs/results/paper_costs.py': [
         ('costs: shares of the larger', '100 * (after / before - 1)', '100 * (1 - before / after)'),
         ('costs: default and LaPE exchanged', "for joining in ('default', 'lape')\n        ]\n        ours",
          "for joining in ('lape', 'default')\n        ]\n        ours"),
@@ -878,7 +878,7 @@ BY_FILE = {
         ('lists: shares of the classes that occur', 'counts / counts.sum()', 'counts / counts.max()'),
         ('lists: three classes', 'topk(min(5, len(classes)))', 'topk(min(3, len(classes)))'),
     ],
-    'examples/replication.py': [
+    'docs/results/replication.py': [
         ('study: the other sign', 'value - others[seed] for', 'others[seed] - value for'),
         ('study: not corrected', "for model in models), holm(family), strict", "for model in models), family, strict"),
         ('study: nineteen seeds', 'SEEDS = range(201, 221)', 'SEEDS = range(202, 221)'),

@@ -86,7 +86,7 @@ def test_recipes_are_short_to_read():
     """OpenMMLab's limit of three levels; leaves are few, and hardly one inherits another."""
     assert 24 < len(CONFIGS) <= 200
     assert {path.name: levels(path) for path in CONFIGS if levels(path) > 3} == {}
-    assert {path.name: len(files(path)) for path in CONFIGS if len(files(path)) > 5} == {}
+    assert {path.name: len(files(path)) for path in CONFIGS if len(files(path)) > 6} == {}
     inherit = [path for path in CONFIGS if any('_base_' not in base.parts for base in bases_of(path))]
     assert len(inherit) <= 0.15 * len(CONFIGS)
     assert sorted(set().union(*map(files, CONFIGS)) & set(BASES)) == BASES  # none is orphaned
