@@ -51,7 +51,9 @@ def _command(argv: Sequence[str]) -> int:
     if name not in COMMANDS:
         return _unknown(name)
     try:
-        parser = fill_parser(argparse.ArgumentParser(f'mmlape {name}', description=module_of(name).__doc__), name)
+        parser = fill_parser(
+            argparse.ArgumentParser(f'mmlape {name}', description=module_of(name).__doc__), name
+        )
     except ImportError as error:
         return _stop(error)
     try:
@@ -93,7 +95,13 @@ def _run(run, args: argparse.Namespace) -> int:
         return run(args) or 0
     except MMLaPEError as error:
         return _stop(error)
-    except (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+    except (
+        FileNotFoundError,
+        FileExistsError,
+        NotADirectoryError,
+        IsADirectoryError,
+        PermissionError,
+    ) as error:
         if error.filename is None or debugging():
             raise
         sys.stdout.flush()
@@ -122,7 +130,9 @@ def _stop(error: Exception) -> int:
     """Print an error of this package, or what is wrong with the stack if an import failed."""
     if debugging():
         raise error
-    known = error if isinstance(error, MMLaPEError) else _stack_error(error) or _unknown_import(error)
+    known = (
+        error if isinstance(error, MMLaPEError) else _stack_error(error) or _unknown_import(error)
+    )
     sys.stdout.flush()
     say(f'mmlape: error: {known}', file=sys.stderr)
     return 1

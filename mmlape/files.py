@@ -110,7 +110,9 @@ def require_limits(content: Any, length: int = 0) -> None:
         level = [one for one in level if isinstance(one, list | tuple | dict)]
         if not level:
             return
-        inside = itertools.chain.from_iterable(one.values() if isinstance(one, dict) else one for one in level)
+        inside = itertools.chain.from_iterable(
+            one.values() if isinstance(one, dict) else one for one in level
+        )
         level = list(itertools.islice(inside, most - count + 1))
         count += len(level)
         if count > most:
@@ -132,7 +134,9 @@ def read_json(path: str | Path, expected: type = dict) -> Any:
 def write_json(path: str | Path, content: dict | list) -> None:
     """Write a dict or a list as indented JSON."""
     with atomic_path(path) as partial:
-        partial.write_text(json.dumps(content, indent=2, ensure_ascii=False) + '\n', encoding='utf-8')
+        partial.write_text(
+            json.dumps(content, indent=2, ensure_ascii=False) + '\n', encoding='utf-8'
+        )
 
 
 def file_version(path: str | Path) -> tuple[int, int]:

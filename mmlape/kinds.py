@@ -40,7 +40,9 @@ class Registry:
         given = options.pop('type')
         found = self.get(given) if isinstance(given, str) else given
         if found is None:
-            raise KeyError(f'no {self.name} is called {given!r}; there are: {", ".join(self.module_dict)}')
+            raise KeyError(
+                f'no {self.name} is called {given!r}; there are: {", ".join(self.module_dict)}'
+            )
         return found(**options)
 
     def register_module(
@@ -57,7 +59,9 @@ class Registry:
         def register(cls: type) -> type:
             for key in [name] if isinstance(name, str) else name or [cls.__name__]:
                 if not force and self.module_dict.get(key, cls) is not cls:
-                    raise KeyError(f'{self.name} {key!r} is registered already: {self.module_dict[key]}')
+                    raise KeyError(
+                        f'{self.name} {key!r} is registered already: {self.module_dict[key]}'
+                    )
                 self.module_dict[key] = cls
             return cls
 

@@ -56,7 +56,10 @@ def resolve_path(path: str | Path) -> Path:
     if file.is_file():
         return file
     configs = mim_root() / 'configs'
-    known = {near.stem: PREFIX + str(near.relative_to(configs)) for near in sorted(configs.glob('[!_]*/*.py'))}
+    known = {
+        near.stem: PREFIX + str(near.relative_to(configs))
+        for near in sorted(configs.glob('[!_]*/*.py'))
+    }
     if file.parent.is_dir():
         known |= {near.stem: str(near) for near in file.parent.glob('*.py')}
     close = difflib.get_close_matches(file.stem, known, n=3, cutoff=0.5)
@@ -99,7 +102,8 @@ def _load_yaml_safely(module: ModuleType) -> None:
         """Also reads the tuples that MMEngine writes."""
 
     PlainLoader.add_constructor(
-        'tag:yaml.org,2002:python/tuple', lambda loader, node: tuple(loader.construct_sequence(node, deep=True))
+        'tag:yaml.org,2002:python/tuple',
+        lambda loader, node: tuple(loader.construct_sequence(node, deep=True)),
     )
     module.Loader = PlainLoader  # type: ignore[attr-defined]
 

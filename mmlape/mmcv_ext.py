@@ -79,7 +79,9 @@ def softnms(
         if method == 2:
             scores[left] *= torch.exp(-iou.square() / sigma)
         else:
-            scores[left] *= torch.where(iou >= iou_threshold, 1 - iou if method == 1 else iou.new_zeros(()), 1)
+            scores[left] *= torch.where(
+                iou >= iou_threshold, 1 - iou if method == 1 else iou.new_zeros(()), 1
+            )
         left = left[scores[left] >= min_score]
     return torch.tensor(kept, dtype=torch.long)
 
@@ -126,7 +128,12 @@ def roi_align_backward(
     window = (spatial_scale, aligned_height, aligned_width)
     grad_input.copy_(
         torch.ops.torchvision._roi_align_backward(
-            grad_output.to(precision), rois.to(precision), *window, *grad_input.shape, max(sampling_ratio, 0), aligned
+            grad_output.to(precision),
+            rois.to(precision),
+            *window,
+            *grad_input.shape,
+            max(sampling_ratio, 0),
+            aligned,
         )
     )
 
@@ -180,7 +187,8 @@ def ms_deform_attn_backward(
         inputs = [tensor.detach().requires_grad_() for tensor in (value, locations, weights)]
         out = _deformable_attention(inputs[0], shapes, starts, *inputs[1:])
     for target, grad in zip(
-        (grad_value, grad_locations, grad_weights), torch.autograd.grad(out, inputs, grad_output.contiguous())
+        (grad_value, grad_locations, grad_weights),
+        torch.autograd.grad(out, inputs, grad_output.contiguous()),
     ):
         target.copy_(grad)
 
@@ -206,7 +214,9 @@ def _missing(name: str) -> NotImplementedError:
 
 def _precision(tensor: Tensor, *others: torch.dtype) -> torch.dtype:
     """Return the dtype to compute in: torchvision's kernels know these alone."""
-    return tensor.dtype if tensor.dtype in (torch.float32, torch.float64, *others) else torch.float32
+    return (
+        tensor.dtype if tensor.dtype in (torch.float32, torch.float64, *others) else torch.float32
+    )
 
 
 def _ious(box: Tensor, boxes: Tensor, offset: int) -> Tensor:
@@ -215,7 +225,9 @@ def _ious(box: Tensor, boxes: Tensor, offset: int) -> Tensor:
     Of two boxes without area it is 0, not 0 / 0.
     """
     sides = boxes[:, 2:] - boxes[:, :2] + offset
-    common = (torch.minimum(box[2:], boxes[:, 2:]) - torch.maximum(box[:2], boxes[:, :2]) + offset).clamp(min=0)
+    common = (
+        torch.minimum(box[2:], boxes[:, 2:]) - torch.maximum(box[:2], boxes[:, :2]) + offset
+    ).clamp(min=0)
     overlap = common.prod(1)
     return (overlap / ((box[2:] - box[:2] + offset).prod() + sides.prod(1) - overlap)).nan_to_num(0)
 

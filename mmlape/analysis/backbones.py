@@ -37,7 +37,10 @@ def open_models(texts: Sequence[str], **options) -> dict[str, BaseBackbone]:
         raise ConfigError(f'{twice} is given twice: give each model once')
     opened = [open_model(text, **options) for text in texts]
     names = [name for name, _ in opened]
-    return {f'{name} ({text})' if names.count(name) > 1 else name: model for text, (name, model) in zip(texts, opened)}
+    return {
+        f'{name} ({text})' if names.count(name) > 1 else name: model
+        for text, (name, model) in zip(texts, opened)
+    }
 
 
 def open_model(
@@ -76,7 +79,13 @@ def open_model(
         else:
             model = _from_config(config, checkpoint, cfg_options, untrained, grid)
     parts = [re.split(r'/|::', named)[-1].removesuffix('.py')] if named else []
-    parts += [Path(checkpoint).stem] if checkpoint else ['untrained'] if model.load_report is None else []
+    parts += (
+        [Path(checkpoint).stem]
+        if checkpoint
+        else ['untrained']
+        if model.load_report is None
+        else []
+    )
     return ', '.join(parts), model.eval()
 
 
@@ -121,10 +130,16 @@ def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     backbone, weights = recognise_backbone(read_checkpoint(path), path)
     config = backbone.checkpoint_adapter.view(backbone, weights, grid, path)
     if any(value == '?' for _, value in leaves(config)):
-        raise CheckpointError(f'checkpoint {path} does not say all of its model: name its config too, CONFIG@{path}')
+        raise CheckpointError(
+            f'checkpoint {path} does not say all of its model: name its config too, CONFIG@{path}'
+        )
     model = MODELS.build(config)
     report = load_backbone(model, path, grid=grid, strict=False)
-    left = [name for name in model.state_dict() if name not in report.loaded and any(part in name for part in SHOWN)]
+    left = [
+        name
+        for name in model.state_dict()
+        if name not in report.loaded and any(part in name for part in SHOWN)
+    ]
     if left:
         raise CheckpointError(
             f'checkpoint {path} does not say how its position encoding is used ({left[0]} does not fit): '

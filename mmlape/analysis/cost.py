@@ -55,7 +55,11 @@ def model_cost(model: nn.Module, shape: tuple[int, int]) -> list[PartCost]:
         return out
 
     with FakeTensorMode(allow_non_fake_inputs=True):
-        x = run('backbone', model.backbone, torch.zeros(1, getattr(model.backbone, 'in_channels', 3), *shape))
+        x = run(
+            'backbone',
+            model.backbone,
+            torch.zeros(1, getattr(model.backbone, 'in_channels', 3), *shape),
+        )
         if getattr(model, 'with_neck', False):
             x = run('neck', model.neck, x)
         _run_heads(model, run, x, shape)
@@ -158,7 +162,9 @@ class _Counter(FlopCounterMode):
 
     def _add_samples(self, module: nn.Module, args: tuple, out: Tensor) -> None:
         _, levels, points = module.samples
-        self.samples += 5 * levels * points * math.prod(out.shape[:2]) * module.value_proj.out_features
+        self.samples += (
+            5 * levels * points * math.prod(out.shape[:2]) * module.value_proj.out_features
+        )
 
     def multiply_adds(self) -> int:
         return self.get_total_flops() // 2 + self.samples

@@ -46,7 +46,9 @@ class Prediction(ABC):
         """Build the prediction from a model's output."""
         path = Path(image) if isinstance(image, str | Path) else None
         height, width = sample.ori_shape[:2]
-        return cls(path, (int(height), int(width)), tuple(classes), sample, image, **cls.arrays(sample))
+        return cls(
+            path, (int(height), int(width)), tuple(classes), sample, image, **cls.arrays(sample)
+        )
 
     @staticmethod
     @abstractmethod
@@ -77,11 +79,15 @@ class Detection(Prediction):
     def arrays(sample: BaseDataElement) -> dict[str, Any]:
         """Return boxes, scores, labels and masks."""
         if 'pred_instances' not in sample:
-            raise ConfigError('the model predicts no objects: a panoptic model needs model.test_cfg.instance_on=True')
+            raise ConfigError(
+                'the model predicts no objects: a panoptic model needs model.test_cfg.instance_on=True'
+            )
         found = sample.pred_instances
         order = np.argsort(-found.scores.numpy(), kind='stable')
         names = dict(boxes='bboxes', scores='scores', labels='labels', masks='masks')
-        values = {name: np.asarray(found[key])[order] for name, key in names.items() if key in found}
+        values = {
+            name: np.asarray(found[key])[order] for name, key in names.items() if key in found
+        }
         return dict(masks=None) | values
 
     @property
@@ -93,7 +99,13 @@ class Detection(Prediction):
         """Return the objects with at least this score."""
         kept = self.scores >= score
         masks = None if self.masks is None else self.masks[kept]
-        return replace(self, boxes=self.boxes[kept], scores=self.scores[kept], labels=self.labels[kept], masks=masks)
+        return replace(
+            self,
+            boxes=self.boxes[kept],
+            scores=self.scores[kept],
+            labels=self.labels[kept],
+            masks=masks,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,12 +305,18 @@ def _config_of(folder: Path) -> Path:
     """Return the config that a run has dumped into its folder."""
     record = read_record(folder)
     if record is None:
-        below = sorted(str(path.parent) for pattern in ('*', '*/*') for path in folder.glob(f'{pattern}/{RECORD}'))
+        below = sorted(
+            str(path.parent)
+            for pattern in ('*', '*/*')
+            for path in folder.glob(f'{pattern}/{RECORD}')
+        )
         hint = f'; give one of those below it: {listed(below)}' if below else ': it has no run.json'
         raise ConfigError(f'{folder} is no folder of a run{hint}')
     named = folder / Path(record.get('config') or 'config.py').with_suffix('.py').name
     if not named.is_file():
-        raise ConfigError(f'{named} does not exist: give the config and the checkpoint instead of the folder')
+        raise ConfigError(
+            f'{named} does not exist: give the config and the checkpoint instead of the folder'
+        )
     return named
 
 
@@ -307,7 +325,9 @@ def _weights_of(folder: Path) -> Path:
     best = sorted(folder.glob('best_*.pth'), key=lambda path: path.stat().st_mtime)
     found = best[-1:] or checkpoints(folder)
     if not found:
-        raise CheckpointError(f'{folder} has no checkpoint yet: train further, or give one of another run')
+        raise CheckpointError(
+            f'{folder} has no checkpoint yet: train further, or give one of another run'
+        )
     return found[0]
 
 
@@ -316,15 +336,23 @@ def _stored_config(checkpoint: str | Path) -> Config:
     meta = read_checkpoint(str(checkpoint)).get('meta')
     text = meta.get('cfg') if isinstance(meta, dict) else None
     if not isinstance(text, str):
-        raise ConfigError(f'{checkpoint} holds no config: give the config first and this file as checkpoint')
+        raise ConfigError(
+            f'{checkpoint} holds no config: give the config first and this file as checkpoint'
+        )
     return Config(read_plain(text, checkpoint))
 
 
 def files_of(folder: str | Path) -> list[Path]:
     """Return the images in a folder and those below it, sorted; DataError if there are none."""
-    found = sorted(path for path in Path(folder).rglob('*') if path.suffix.lower() in SUFFIXES and path.is_file())
+    found = sorted(
+        path
+        for path in Path(folder).rglob('*')
+        if path.suffix.lower() in SUFFIXES and path.is_file()
+    )
     if not found:
-        raise DataError(f'{folder}: no images in this folder; their names end with {", ".join(SUFFIXES)}')
+        raise DataError(
+            f'{folder}: no images in this folder; their names end with {", ".join(SUFFIXES)}'
+        )
     return found
 
 
@@ -338,7 +366,9 @@ def find_images(images: ImageLike | Iterable[ImageLike]) -> Iterator[ImageLike]:
         for image in images:
             yield from find_images(image)
     else:
-        raise DataError(f'an image is a path, an array or an image of Pillow, not {type(images).__name__}')
+        raise DataError(
+            f'an image is a path, an array or an image of Pillow, not {type(images).__name__}'
+        )
 
 
 def to_array(image: ImageLike) -> np.ndarray:
@@ -350,7 +380,11 @@ def to_array(image: ImageLike) -> np.ndarray:
         image = open_image(str(image))
     if isinstance(image, Image.Image):
         return np.asarray(ImageOps.exif_transpose(image).convert('RGB'))
-    if image.dtype != np.uint8 or image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
+    if (
+        image.dtype != np.uint8
+        or image.ndim not in (2, 3)
+        or (image.ndim == 3 and image.shape[2] != 3)
+    ):
         raise DataError(
             f'an array is an image if it is uint8 and (H, W, 3), RGB, or (H, W), grey, not {image.dtype} and '
             f'{image.shape}'

@@ -22,7 +22,12 @@ TIMEOUT = 60
 HUB = 'hf-hub:'
 """Before the name of a repository on the Hugging Face hub, as in timm:
 'hf-hub:OWNER/NAME[@REVISION][/FILE]'."""
-HUB_FILES = ('model.safetensors', 'pytorch_model.bin', 'open_clip_model.safetensors', 'open_clip_pytorch_model.bin')
+HUB_FILES = (
+    'model.safetensors',
+    'pytorch_model.bin',
+    'open_clip_model.safetensors',
+    'open_clip_pytorch_model.bin',
+)
 _HASH = re.compile(r'-([0-9a-f]{8,64})\.')
 
 
@@ -54,7 +59,9 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
     if not is_address(checkpoint):
         return Path(checkpoint).expanduser()
     if not url.startswith(('http://', 'https://')):
-        raise CheckpointError(f'checkpoint {url}: not an address that is read; download it and name the file')
+        raise CheckpointError(
+            f'checkpoint {url}: not an address that is read; download it and name the file'
+        )
     target = cached_path(url)
     try:
         _download(url, target)
@@ -83,10 +90,14 @@ def _hub_file(name: str) -> Path:
                 return Path(cached)
         for candidate in files:
             try:
-                downloaded = hf_hub_download(repository, candidate, revision=revision or None, etag_timeout=TIMEOUT)
+                downloaded = hf_hub_download(
+                    repository, candidate, revision=revision or None, etag_timeout=TIMEOUT
+                )
             except Exception as error:  # of the hub, of its HTTP client, of the file system
                 reason = ' '.join(str(error).split())[:150]
-                if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+                if isinstance(error, EntryNotFoundError) and not isinstance(
+                    error, LocalEntryNotFoundError
+                ):
                     continue
                 break
             with contextlib.suppress(Exception):
@@ -116,6 +127,8 @@ def _download(url: str, target: Path) -> None:
         # torch.hub passes none, and would wait for a silent network for ever
         socket.setdefaulttimeout(TIMEOUT)
         try:
-            torch.hub.download_url_to_file(url, str(target), named and named[1], progress=sys.stderr.isatty())
+            torch.hub.download_url_to_file(
+                url, str(target), named and named[1], progress=sys.stderr.isatty()
+            )
         finally:
             socket.setdefaulttimeout(timeout)

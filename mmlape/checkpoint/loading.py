@@ -13,7 +13,13 @@ from torch import Tensor, nn
 
 from mmlape.checkpoint.key_maps import recognise, whose_file
 from mmlape.checkpoint.load_report import LoadOptions, LoadReport, summary, summary_of_resized
-from mmlape.checkpoint.metadata import ambiguity, mismatch, normalisation_of, parts_with_adapter, read_metadata
+from mmlape.checkpoint.metadata import (
+    ambiguity,
+    mismatch,
+    normalisation_of,
+    parts_with_adapter,
+    read_metadata,
+)
 from mmlape.checkpoint.reading import read_checkpoint, state_dict_of
 from mmlape.checkpoint.released import fit_released, head_mismatch, inspecting
 from mmlape.errors import CheckpointError, ConfigError
@@ -63,17 +69,28 @@ def load_backbone(
     options, content = LoadOptions(grid, allow_joining_mismatch), read_checkpoint(checkpoint)
     adapter = model.checkpoint_adapter
     weights = recognise(content, adapter.layouts(type(model)), checkpoint, model)
-    report = LoadReport(str(checkpoint), weights.layout, dropped=[*weights.head_tensors, *weights.dropped])
+    report = LoadReport(
+        str(checkpoint), weights.layout, dropped=[*weights.head_tensors, *weights.dropped]
+    )
     report.normalisation = weights.normalisation
     tensors = adapter.fit(model, weights, options, report)
     different = mismatch(weights.recorded, adapter.record(model))
     if different and allow_joining_mismatch:
         report.notes.append(different)
     elif different:
-        report.warnings.append(f'{different}: its weights fit, but were trained as another function')
+        report.warnings.append(
+            f'{different}: its weights fit, but were trained as another function'
+        )
     elif not allow_joining_mismatch:
         report.notes += filter(None, [ambiguity(weights.recorded, model)])
-    _load(model, tensors, report, lambda name: adapter.may_be_new(model, name, weights, options), strict, content)
+    _load(
+        model,
+        tensors,
+        report,
+        lambda name: adapter.may_be_new(model, name, weights, options),
+        strict,
+        content,
+    )
     return report
 
 
@@ -100,7 +117,10 @@ def is_pretrained(cfg: Mapping) -> bool:
     MMEngine's 'Pretrained', by scoped name or by class.
     """
     given = cfg.get('type')
-    return getattr(given, '__name__', str(given)).rpartition('.')[2] in ('Pretrained', 'PretrainedInit')
+    return getattr(given, '__name__', str(given)).rpartition('.')[2] in (
+        'Pretrained',
+        'PretrainedInit',
+    )
 
 
 def load_pretrained(model: Any) -> bool:
@@ -119,11 +139,15 @@ def load_pretrained(model: Any) -> bool:
     known = ('checkpoint', 'grid', 'strict', 'allow_joining_mismatch')
     unknown = [key for key in options if key not in known]
     if len(cfgs) > 1:
-        raise ConfigError(f'init_cfg: a checkpoint fills the complete backbone, so it is one dict, not {len(cfgs)}')
+        raise ConfigError(
+            f'init_cfg: a checkpoint fills the complete backbone, so it is one dict, not {len(cfgs)}'
+        )
     if unknown or not options.get('checkpoint'):
         what = f'does not know {", ".join(unknown)}' if unknown else 'names no checkpoint'
         hint = "; a prefix such as 'backbone.' is found without it" if 'prefix' in unknown else ''
-        raise ConfigError(f'init_cfg of a backbone {what}: its keys are type, {", ".join(known)}{hint}')
+        raise ConfigError(
+            f'init_cfg of a backbone {what}: its keys are type, {", ".join(known)}{hint}'
+        )
     model.load_report, model.is_init = load_backbone(model, **options), True
     return True
 
@@ -164,13 +188,17 @@ def load_model(
         known = metadata.backbones.get(name, {})
         if resize:
             grid = known.get('grid') and tuple(known['grid'])
-            report.resized |= backbone.checkpoint_adapter.resize(backbone, tensors, f'{name}.' if name else '', grid)
+            report.resized |= backbone.checkpoint_adapter.resize(
+                backbone, tensors, f'{name}.' if name else '', grid
+            )
         different = mismatch(known, backbone.checkpoint_adapter.record(backbone))
         if different:
             report.problems.append(f'wrong {name or "backbone"}: {different}')
         report.notes += filter(None, [ambiguity(known, backbone)])
     adapter: Any = getattr(model, 'checkpoint_adapter', None)
-    layouts = [layout for layout in adapter.layouts(type(model)) if layout.complete] if adapter else []
+    layouts = (
+        [layout for layout in adapter.layouts(type(model)) if layout.complete] if adapter else []
+    )
     options, weights = LoadOptions(), recognise(content, layouts, path, model) if layouts else None
     elsewhere: list[str] = []
     if weights:
@@ -179,11 +207,23 @@ def load_model(
         tensors, elsewhere = fit_released(model, tensors, options, report)
 
     def may_be_new(name: str) -> bool:
-        return name.startswith(tuple(fresh)) or bool(weights and adapter.may_be_new(model, name, weights, options))
+        return name.startswith(tuple(fresh)) or bool(
+            weights and adapter.may_be_new(model, name, weights, options)
+        )
 
     report.dropped += [name for name in tensors if name.startswith(tuple(fresh))]
     tensors = {name: value for name, value in tensors.items() if name not in report.dropped}
-    _load(model, tensors, report, may_be_new, strict, content, fresh, elsewhere, not metadata.backbones)
+    _load(
+        model,
+        tensors,
+        report,
+        may_be_new,
+        strict,
+        content,
+        fresh,
+        elsewhere,
+        not metadata.backbones,
+    )
     return report
 
 
@@ -230,9 +270,13 @@ def _load(
     absent = [name for name in wanted if name not in tensors and name not in elsewhere]
     report.new += [name for name in absent if may_be_new(name)]
     report.problems += [f'missing: {name}' for name in absent if name not in report.new]
-    lost = [name for name in report.new if name in report.dropped and not name.startswith(tuple(fresh))]
+    lost = [
+        name for name in report.new if name in report.dropped and not name.startswith(tuple(fresh))
+    ]
     if lost:
-        report.problems.append(f'dropped and new: {summary(lost)}; the file has them, but not where such files do')
+        report.problems.append(
+            f'dropped and new: {summary(lost)}; the file has them, but not where such files do'
+        )
     report.loaded = list(matching)
     hint = ''
     if report.problems:

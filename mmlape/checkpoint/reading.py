@@ -30,8 +30,14 @@ FREE_BYTES = 64 * 2**20
 """An archive may unpack to ``MAX_RATIO`` times its size (weights hardly compress), and always to
 ``FREE_BYTES``."""
 
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-_OTHERS = {b'<': 'a web page', b'version https://git-lfs': 'a pointer of Git LFS, without the file itself'}
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+_OTHERS = {
+    b'<': 'a web page',
+    b'version https://git-lfs': 'a pointer of Git LFS, without the file itself',
+}
 PACKED = ('.pth', '.pth.tar', '.pt')
 """Ends of the names of checkpoints that authors put into an archive of its own."""
 WRAPPERS = ('state_dict', 'model', 'model_state', 'module')
@@ -63,7 +69,10 @@ def format_of(path: Path, trusted: bool = False) -> str:
                 f'checkpoint {path}: truncated or damaged, a safetensors header of {header} bytes in a file of {size}'
             )
         return 'safetensors'
-    what = next((what for start, what in _OTHERS.items() if head.lstrip().startswith(start)), f'{head[:12]!r}...')
+    what = next(
+        (what for start, what in _OTHERS.items() if head.lstrip().startswith(start)),
+        f'{head[:12]!r}...',
+    )
     raise CheckpointError(
         f'checkpoint {path}: unknown kind of file ({what}); PyTorch, safetensors and NumPy (.npz) files are read'
     )
@@ -74,7 +83,9 @@ def _format_of_archive(path: Path, trusted: bool) -> str:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except zipfile.BadZipFile as error:
-        raise CheckpointError(f'checkpoint {path}: cannot be read, truncated or damaged? ({error})') from error
+        raise CheckpointError(
+            f'checkpoint {path}: cannot be read, truncated or damaged? ({error})'
+        ) from error
     declared, size = sum(member.file_size for member in members), path.stat().st_size
     if not trusted and declared > max(FREE_BYTES, MAX_RATIO * size):
         raise CheckpointError(
@@ -135,7 +146,9 @@ def read_npz(path: Path) -> dict[str, Tensor]:
             with archive.zip.open(member) as file:
                 shape, _, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
             if math.prod(shape) * dtype.itemsize > member.file_size:
-                raise ValueError(f'{name} declares {shape} values of {dtype} in {member.file_size} bytes')
+                raise ValueError(
+                    f'{name} declares {shape} values of {dtype} in {member.file_size} bytes'
+                )
             array = np.asarray(archive[name])
             if dtype.itemsize == 2 and dtype.kind == 'V':
                 tensors[name] = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
@@ -166,7 +179,9 @@ def _history_method(owner: type, name: str):
     return getattr(owner, name, None)
 
 
-TRUST_MEANING = 'checkpoints are unpickled without restrictions: any code in them runs with your rights'
+TRUST_MEANING = (
+    'checkpoints are unpickled without restrictions: any code in them runs with your rights'
+)
 _trusted = False
 
 
@@ -186,7 +201,10 @@ def _safe_globals() -> list:
     Log histories, NumPy values, and DeiT's command line.
     """
     core = getattr(np, '_core', None) or np.core
-    dtypes = [type(np.dtype(name)) for name in ('float64', 'float32', 'int64', 'int32', 'uint32', 'uint8', 'bool')]
+    dtypes = [
+        type(np.dtype(name))
+        for name in ('float64', 'float32', 'int64', 'int32', 'uint32', 'uint8', 'bool')
+    ]
     arrays = [np.ndarray, np.dtype, core.multiarray._reconstruct, core.multiarray.scalar, *dtypes]
     history = (_history_class(), 'mmengine.logging.history_buffer.HistoryBuffer')
     return [history, (_history_method, 'builtins.getattr'), argparse.Namespace, *arrays]
@@ -255,7 +273,9 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
             content = {name: value.to(map_location) for name, value in read_npz(path).items()}
         else:
             with torch.serialization.safe_globals(_safe_globals()):
-                content = torch.load(path, map_location=map_location, weights_only=not _trusted, mmap=mmap)
+                content = torch.load(
+                    path, map_location=map_location, weights_only=not _trusted, mmap=mmap
+                )
     except pickle.UnpicklingError as error:
         refused = re.search(r'GLOBAL `?([\w.]+\w)|(getattr of \w+)', str(error))
         if refused is None:
@@ -266,9 +286,13 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
         ) from error
     except Exception as error:
         reason = ' '.join(str(error).split())[:200]
-        raise CheckpointError(f'checkpoint {path}: cannot be read, truncated or damaged? ({reason})') from error
+        raise CheckpointError(
+            f'checkpoint {path}: cannot be read, truncated or damaged? ({reason})'
+        ) from error
     if not isinstance(content, Mapping):
-        raise CheckpointError(f'checkpoint {path}: holds a {type(content).__name__}, not a dict of tensors')
+        raise CheckpointError(
+            f'checkpoint {path}: holds a {type(content).__name__}, not a dict of tensors'
+        )
     return dict(content)
 
 
@@ -285,7 +309,9 @@ def _require_plain(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> No
     for name, value in tensors.items():
         if value.layout is not torch.strided or value.is_quantized:
             layout = 'quantized' if value.is_quantized else 'sparse'
-            raise CheckpointError(f'checkpoint {path}: {name} is a {layout} tensor; dense ones are read')
+            raise CheckpointError(
+                f'checkpoint {path}: {name} is a {layout} tensor; dense ones are read'
+            )
         if value.is_meta:
             continue
         storage, size = value.untyped_storage(), value.numel() * value.element_size()
@@ -314,7 +340,9 @@ def state_dict_of(content: Mapping, path: str | os.PathLike) -> dict[str, Tensor
             content = content[wrapper]
     tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
     if not tensors:
-        raise CheckpointError(f'checkpoint {path}: no tensors in it; its keys are {sorted(map(str, content))[:8]}')
+        raise CheckpointError(
+            f'checkpoint {path}: no tensors in it; its keys are {sorted(map(str, content))[:8]}'
+        )
     _require_plain(tensors, path)
     while prefix := next((p for p in WRAPPING if all(key.startswith(p) for key in tensors)), None):
         tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}

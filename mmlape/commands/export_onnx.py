@@ -9,11 +9,27 @@ from mmlape.engine.options import add_config, add_size, add_trust, height_width
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_config(parser)
-    add('checkpoint', metavar='CHECKPOINT', help="weights of the trained model; 'none' keeps the initial ones")
+    add(
+        'checkpoint',
+        metavar='CHECKPOINT',
+        help="weights of the trained model; 'none' keeps the initial ones",
+    )
     add_size(parser, 'the image in pixels', required=True)
     add('--out', required=True, metavar='FILE', help='the .onnx file to write')
-    add('--opset', type=int, default=18, metavar='N', help='version of the operators; default: %(default)s')
-    add('--tolerance', type=float, default=1e-4, metavar='T', help='largest absolute difference; default: %(default)g')
+    add(
+        '--opset',
+        type=int,
+        default=18,
+        metavar='N',
+        help='version of the operators; default: %(default)s',
+    )
+    add(
+        '--tolerance',
+        type=float,
+        default=1e-4,
+        metavar='T',
+        help='largest absolute difference; default: %(default)g',
+    )
     add_trust(parser)
 
 
@@ -25,11 +41,17 @@ def run(args: argparse.Namespace) -> int:
     cfg = load_config(args.config, args.cfg_options)
     backbone = build_backbone(cfg, None if args.checkpoint == 'none' else args.checkpoint)
     preprocessor = cfg.model.get('data_preprocessor') or cfg.get('data_preprocessor') or {}
-    notes = {key: str(preprocessor[key]) for key in ('mean', 'std', 'bgr_to_rgb', 'to_rgb') if key in preprocessor}
+    notes = {
+        key: str(preprocessor[key])
+        for key in ('mean', 'std', 'bgr_to_rgb', 'to_rgb')
+        if key in preprocessor
+    }
     notes.update(config=str(args.config), checkpoint=args.checkpoint)
     shape = height_width(args.size, '--size')
     assert shape is not None, 'argparse requires it'
     difference = export_backbone(backbone, shape, args.out, args.opset, args.tolerance, notes)
     size = ' x '.join(map(str, shape))
-    print(f'wrote {args.out}: one image of {size}, {difference:.2g} from PyTorch at most (limit {args.tolerance:g})')
+    print(
+        f'wrote {args.out}: one image of {size}, {difference:.2g} from PyTorch at most (limit {args.tolerance:g})'
+    )
     return 0

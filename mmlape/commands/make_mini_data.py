@@ -19,7 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('root', metavar='DIR', help='destination, for example data/mini')
     add('--train', type=int, metavar='N', default=MiniOptions.train, help='training scenes')
     add('--val', type=int, metavar='N', default=MiniOptions.val, help='validation scenes')
-    add('--digits', type=int, metavar='N', default=MiniOptions.digits, help='training crops of one digit; 0 for none')
+    add(
+        '--digits',
+        type=int,
+        metavar='N',
+        default=MiniOptions.digits,
+        help='training crops of one digit; 0 for none',
+    )
     add(
         '--vtab',
         type=int,
@@ -29,7 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     side = MiniOptions.size[0]
     add_size(parser, f'a scene in pixels; default: {side}', default=MiniOptions.size)
-    add('--crop', type=int, metavar='S', default=MiniOptions.crop, help='side of a single-digit crop')
+    add(
+        '--crop',
+        type=int,
+        metavar='S',
+        default=MiniOptions.crop,
+        help='side of a single-digit crop',
+    )
     two: dict[str, Any] = dict(type=int, nargs=2, metavar=('MIN', 'MAX'))
     add('--objects', **two, default=MiniOptions.objects, help='digits in a scene')
     add('--digit-size', **two, default=MiniOptions.digit_size, help='side of a digit in pixels')
@@ -48,11 +60,17 @@ def run(args: argparse.Namespace) -> int:
     from mmlape.datasets.mini.make import MiniOptions, make_mini_data
 
     given = {option.name: getattr(args, option.name) for option in fields(MiniOptions)}
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    given = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
+    }
     options = MiniOptions(**{**given, 'size': height_width(args.size, '--size')})
     rows = make_mini_data(args.root, options, overwrite=args.overwrite)
-    table = Table('format', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}')
+    table = Table(
+        'format', 'split', 'images', 'objects', 'path', title=f'mini data, seed {options.seed}'
+    )
     for row in rows:
-        table.add_row(row['format'], row['split'], str(row['images']), str(row['objects']), row['path'])
+        table.add_row(
+            row['format'], row['split'], str(row['images']), str(row['objects']), row['path']
+        )
     console().print(table)
     return 0

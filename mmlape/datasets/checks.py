@@ -141,11 +141,18 @@ class Duplicates:
                 if split != 'train' and 'train' in first:
                     shared[split].append((entry.path, first['train'].path))
                 same = first[split]
-                if entry is not same and isinstance(entry.annotation, int) and entry.annotation != same.annotation:
+                if (
+                    entry is not same
+                    and isinstance(entry.annotation, int)
+                    and entry.annotation != same.annotation
+                ):
                     message = f'{entry.path} is {same.path}, of another class.'
                     yield split, DataIssue(WARNING, 'one image, two classes', message)
                 elif entry is not same:
-                    yield split, DataIssue(WARNING, 'duplicate image', f'{entry.path} is {same.path}.')
+                    yield (
+                        split,
+                        DataIssue(WARNING, 'duplicate image', f'{entry.path} is {same.path}.'),
+                    )
         for split, pairs in shared.items():
             everything = complete and len(pairs) == self._counts[split]
             for path, other in pairs:
@@ -153,7 +160,12 @@ class Duplicates:
                 if everything:
                     start = f'All {len(pairs)} images of {split} are trained on, so its results mean nothing'
                     message = f'{start}: {message}'
-                yield split, DataIssue(ERROR if everything else WARNING, f'image in train and {split}', message)
+                yield (
+                    split,
+                    DataIssue(
+                        ERROR if everything else WARNING, f'image in train and {split}', message
+                    ),
+                )
 
 
 @dataclass
@@ -183,7 +195,11 @@ def full_check(
         All issues; after Ctrl-C, those up to then.
     """
     report, started, duplicates = FullReport(), time.monotonic(), Duplicates()
-    workers, smallest, stderr = workers or os.cpu_count() or 1, patch_size(cfg), console(stderr=True)
+    workers, smallest, stderr = (
+        workers or os.cpu_count() or 1,
+        patch_size(cfg),
+        console(stderr=True),
+    )
     try:
         for source in distinct(iter_sources(cfg, splits)):
             split, description = source.split, escape(f'{source.split}: {source.summary.path}')
@@ -193,7 +209,9 @@ def full_check(
             report.issues.add(split, _issues_of(check_heads, 'heads', cfg, source))
             entries = source.entries if sample is None else spread(source.entries, sample)
             images = _check_images(source, entries, smallest, workers)
-            shown = track(images, description, len(entries), console=stderr, disable=not stderr.is_terminal)
+            shown = track(
+                images, description, len(entries), console=stderr, disable=not stderr.is_terminal
+            )
             for entry, facts, digest in shown:
                 report.issues.add(split, facts.issues)
                 source.count(facts)
@@ -202,7 +220,10 @@ def full_check(
             if sample is None:
                 report.issues.add(split, _unseen_classes(source))
         for split in splits:
-            report.issues.add(split, _issues_of(check_evaluator, 'evaluator', cfg.get(f'{split}_evaluator'), split))
+            report.issues.add(
+                split,
+                _issues_of(check_evaluator, 'evaluator', cfg.get(f'{split}_evaluator'), split),
+            )
     except KeyboardInterrupt:
         report.interrupted = True
     for split, issue in duplicates.issues(complete=sample is None and not report.interrupted):
@@ -220,7 +241,13 @@ def _check_images(
         try:
             facts = source.check_image(entry, smallest)
         except Exception as error:  # whatever a decoder raises is an issue of this image alone
-            facts = ImageFacts([DataIssue(ERROR, 'unreadable image', f'{entry.path} cannot be checked: {error!r}.')])
+            facts = ImageFacts(
+                [
+                    DataIssue(
+                        ERROR, 'unreadable image', f'{entry.path} cannot be checked: {error!r}.'
+                    )
+                ]
+            )
         return entry, facts, file_digest(entry.path)
 
     with ThreadPoolExecutor(workers) as pool:
@@ -239,7 +266,9 @@ def _issues_of(check: Callable[..., None], topic: str, *args) -> Iterator[DataIs
 def _unseen_classes(source: DataSource) -> Iterator[DataIssue]:
     unseen = source.unseen()
     if unseen and source.summary.labels:
-        effect = 'cannot be learnt' if source.split == 'train' else 'are not evaluated, or count as zero'
+        effect = (
+            'cannot be learnt' if source.split == 'train' else 'are not evaluated, or count as zero'
+        )
         classes = f'{len(unseen)} of {source.summary.num_classes} classes'
         message = f'{classes} never occur, so they {effect}: {shorten(unseen)}.'
         yield DataIssue(WARNING, 'class that never occurs', message, len(unseen))
@@ -255,8 +284,14 @@ def print_report(report: FullReport) -> None:
         images = '-' if summary.images is None else f'{summary.images:,}'
         seen = f'{len(summary.seen)} of {summary.num_classes}'
         facts = ''.join(f'\n{what}: {count:,}' for what, count in summary.facts.items())
-        counts = sorted((count, label) for label, count in summary.labels.items() if label < len(summary.classes))
-        rarest = '\n'.join(f'{summary.classes[label]}: {count:,}' for count, label in counts[:RAREST_SHOWN])
+        counts = sorted(
+            (count, label)
+            for label, count in summary.labels.items()
+            if label < len(summary.classes)
+        )
+        rarest = '\n'.join(
+            f'{summary.classes[label]}: {count:,}' for count, label in counts[:RAREST_SHOWN]
+        )
         table.add_row(
             summary.split,
             escape(printable(summary.path + facts)),
@@ -272,7 +307,13 @@ def print_report(report: FullReport) -> None:
         for group in report.issues:
             colour = 'red' if group.severity == ERROR else 'yellow'
             examples = escape(printable('\n'.join(group.examples[:EXAMPLES_SHOWN])))
-            table.add_row(f'[{colour}]{group.severity}[/]', group.split, group.topic, f'{group.count:,}', examples)
+            table.add_row(
+                f'[{colour}]{group.severity}[/]',
+                group.split,
+                group.topic,
+                f'{group.count:,}',
+                examples,
+            )
         out.print(table)
     errors = len(report.issues.errors)
     counts = [(errors, 'error'), (len(report.issues) - errors, 'warning')]

@@ -29,16 +29,22 @@ def retarget_data(cfg: Config, data_root: str | os.PathLike) -> list[str]:
     """
     old, new = str(cfg.get('data_root') or '').rstrip('/'), str(data_root).rstrip('/') or '/'
     if not old:
-        raise ConfigError(f'{cfg.filename or "The config"} has no variable data_root, so its data cannot be moved.')
+        raise ConfigError(
+            f'{cfg.filename or "The config"} has no variable data_root, so its data cannot be moved.'
+        )
     if not os.path.isdir(new):
         source = next(iter_sources(cfg), None)
-        raise DataError(f'Data root {new} does not exist{below_here(new)}. {source.hint() if source else ""}')
+        raise DataError(
+            f'Data root {new} does not exist{below_here(new)}. {source.hint() if source else ""}'
+        )
     visited: set[int] = set()
     keys = [f'{split}_{part}' for split in SPLITS for part in ('dataloader', 'evaluator')]
     moved = sum(_reroot(cfg.get(key), old, new, visited) for key in keys)
     _reroot((cfg.get('model') or {}).get('tokenizer'), old, new, visited)  # its vocabulary
     if not moved:
-        raise ConfigError(f'No dataset of {cfg.filename or "the config"} is below its data_root {old}.')
+        raise ConfigError(
+            f'No dataset of {cfg.filename or "the config"} is below its data_root {old}.'
+        )
     cfg.data_root = new
     changes = [f'data root: {old} -> {new}', *_take_classes(cfg)]
     for change in changes:
@@ -103,7 +109,9 @@ def _agree(sources: list[DataSource]) -> tuple[list[str], tuple[str, ...]]:
     for source in others:
         source.set_classes(classes)
     splits = ', '.join(dict.fromkeys(source.split for source in others))
-    return [f'{splits} data: {len(classes)} classes, {", ".join(classes)}'] if others else [], classes
+    return [
+        f'{splits} data: {len(classes)} classes, {", ".join(classes)}'
+    ] if others else [], classes
 
 
 def _limit_top_k(cfg: Config, num_classes: int) -> list[str]:
@@ -115,7 +123,9 @@ def _limit_top_k(cfg: Config, num_classes: int) -> list[str]:
     for key in (f'{split}_evaluator' for split in SPLITS):
         evaluators = cfg.get(key) or []
         for evaluator in evaluators if isinstance(evaluators, list) else [evaluators]:
-            topk = evaluator.get('topk') if str(evaluator.get('type')).endswith('Accuracy') else None
+            topk = (
+                evaluator.get('topk') if str(evaluator.get('type')).endswith('Accuracy') else None
+            )
             ks = (topk,) if isinstance(topk, int) else tuple(topk or ())
             if max(ks, default=0) > num_classes:
                 evaluator['topk'] = tuple(k for k in ks if k <= num_classes) or (1,)

@@ -24,7 +24,9 @@ def resolve_class(name: Any, default_scope: str | None, registry: str) -> type |
     if inspect.isclass(name):
         return name
     scope, _, bare = str(name).rpartition('.')
-    cls = getattr(import_module(f'{scope or default_scope or "mmengine"}.registry'), registry).get(bare)
+    cls = getattr(import_module(f'{scope or default_scope or "mmengine"}.registry'), registry).get(
+        bare
+    )
     return cls if inspect.isclass(cls) else None
 
 
@@ -87,7 +89,9 @@ def reads_head(evaluators: dict | Sequence[dict] | None, default_scope: str | No
     Few-shot accuracy is such a metric: a model is evaluated on classes that it was not trained on.
     """
     parts = [evaluators] if isinstance(evaluators, dict) else evaluators or []
-    metrics = [resolve_class(part['type'], default_scope, 'METRICS') for part in parts if 'type' in part]
+    metrics = [
+        resolve_class(part['type'], default_scope, 'METRICS') for part in parts if 'type' in part
+    ]
     return not metrics or any(getattr(metric, 'reads_head', True) for metric in metrics)
 
 

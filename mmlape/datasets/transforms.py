@@ -99,12 +99,16 @@ class LoadSegAnnotations(BaseTransform):
         path = str(results['seg_map_path'])
         loaded = _load(path, self.load, results)
         labels = loaded['gt_seg_map']
-        unknown = np.unique(labels[(labels >= self.num_classes) & (labels != self.ignore_index) & (labels != 255)])
+        unknown = np.unique(
+            labels[(labels >= self.num_classes) & (labels != self.ignore_index) & (labels != 255)]
+        )
         if unknown.size:
             reduced = bool(results.get('reduce_zero_label', False))
             stored = [int(label) + reduced for label in unknown]
             ignored = ignored_ids(self.ignore_index, reduced)
-            raise BrokenSampleError(unknown_labels_message(path, stored, self.num_classes, reduced, ignored))
+            raise BrokenSampleError(
+                unknown_labels_message(path, stored, self.num_classes, reduced, ignored)
+            )
         return loaded
 
 

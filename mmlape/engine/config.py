@@ -66,7 +66,9 @@ def apply_options(cfg: Config, options: dict[str, Any], source: str = '--cfg-opt
         try:
             cfg.merge_from_dict({key: value})
         except (KeyError, TypeError, IndexError, AttributeError) as error:
-            raise ConfigError(f'{source} {key}={value}: {error.args[0] if error.args else error}') from error
+            raise ConfigError(
+                f'{source} {key}={value}: {error.args[0] if error.args else error}'
+            ) from error
 
 
 def config_name(cfg: Config) -> str:
@@ -80,7 +82,9 @@ def _read(file: Path) -> Config:
     except SyntaxError as error:
         raise ConfigError(f'{file} does not parse: {_syntax_place(file, error)}') from error
     except Exception as error:
-        raise ConfigError(f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}') from error
+        raise ConfigError(
+            f'{file} cannot be read: {_place(error)}{type(error).__name__}: {error}'
+        ) from error
 
 
 def _read_arm(path: str | Path) -> Config:
@@ -94,7 +98,9 @@ def _read_arm(path: str | Path) -> Config:
             base = _read(resolve_path(arm.base))
     except ConfigError as error:
         raise ConfigError(f'{study.file}: arm {arm.name}: base: {error}') from error
-    apply_options(base, copy.deepcopy(dict(arm.overrides)), f'{study.file}: arm {arm.name}: overrides:')
+    apply_options(
+        base, copy.deepcopy(dict(arm.overrides)), f'{study.file}: arm {arm.name}: overrides:'
+    )
     return Config(base._cfg_dict, cfg_text=base.text, filename=study.config_file(arm))
 
 
@@ -129,7 +135,9 @@ def _syntax_place(file: Path, error: SyntaxError) -> str:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], 'id', '') == '_base_':
             with contextlib.suppress(ValueError):  # of a base that is computed
                 named = ast.literal_eval(node.value)
-                bases = [file.parent / name for name in ([named] if isinstance(named, str) else named)]
+                bases = [
+                    file.parent / name for name in ([named] if isinstance(named, str) else named)
+                ]
                 places = (_syntax_place(base, error) for base in bases if base.is_file())
                 return next((place for place in places if place != str(error)), str(error))
     return str(error)
@@ -139,7 +147,9 @@ def _place(error: Exception) -> str:
     """Return ``FILE:LINE: `` if a configuration's own code raised the error."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     inside = Path(mmengine.__file__).parent in Path(frame.filename).parents
-    return '' if inside or not frame.filename.endswith('.py') else f'{frame.filename}:{frame.lineno}: '
+    return (
+        '' if inside or not frame.filename.endswith('.py') else f'{frame.filename}:{frame.lineno}: '
+    )
 
 
 def parse_options(options: list[str] | dict[str, Any] | None) -> dict[str, Any]:
@@ -176,6 +186,13 @@ class _DictCalls(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        if getattr(node.func, 'id', '') != 'dict' or node.args or not all(entry.arg for entry in node.keywords):
+        if (
+            getattr(node.func, 'id', '') != 'dict'
+            or node.args
+            or not all(entry.arg for entry in node.keywords)
+        ):
             return node
-        return ast.Dict([ast.Constant(entry.arg) for entry in node.keywords], [entry.value for entry in node.keywords])
+        return ast.Dict(
+            [ast.Constant(entry.arg) for entry in node.keywords],
+            [entry.value for entry in node.keywords],
+        )

@@ -81,7 +81,11 @@ def _unknown(cfg: Config) -> Iterator[tuple[str, str]]:
             if key not in names and (complete or _close(key, names)):
                 yield f'{where}.{key}', _unknown_key(where, key, names)
         name = node.get('type')
-        if isinstance(name, str) and not find_classes(name, scope) and not re.fullmatch(_IN_MODEL, where):
+        if (
+            isinstance(name, str)
+            and not find_classes(name, scope)
+            and not re.fullmatch(_IN_MODEL, where)
+        ):
             is_hook = re.fullmatch(_HOOK, where) is not None
             close = _close(name, _type_names(scope), cutoff=0.5 if is_hook else _ALIKE)
             if close or is_hook:
@@ -118,7 +122,9 @@ def check_override(cfg: dict, key: str, source: str = '--cfg-options') -> None:
             return
         if complete or depth < len(parts) - 1 or _close(part, node):
             raise ConfigError(f'{source} {key}: {_unknown_key(where, part, {*names, *node})}')
-        warnings.warn(f'{source} {key} adds a new key that nothing in the configuration had', stacklevel=2)
+        warnings.warn(
+            f'{source} {key} adds a new key that nothing in the configuration had', stacklevel=2
+        )
         return
 
 
@@ -164,7 +170,9 @@ def runner_keys() -> frozenset[str]:
     """Return the keys that MMEngine or this package reads at the top of a configuration."""
     from mmengine.runner import Runner
 
-    return frozenset({*inspect.signature(Runner.__init__).parameters} - {'self', 'cfg'} | _RUNNER_EXTRAS)
+    return frozenset(
+        {*inspect.signature(Runner.__init__).parameters} - {'self', 'cfg'} | _RUNNER_EXTRAS
+    )
 
 
 def _accepted(scope: str, node: dict, where: str) -> tuple[set[str], bool]:
@@ -179,7 +187,11 @@ def _accepted(scope: str, node: dict, where: str) -> tuple[set[str], bool]:
     if 'type' not in node:
         return extras, False
     arguments = [_arguments(built) for built in find_classes(node['type'], scope)]
-    complete = bool(arguments) and all(complete for _, complete in arguments) and not re.fullmatch(_IN_MODEL, where)
+    complete = (
+        bool(arguments)
+        and all(complete for _, complete in arguments)
+        and not re.fullmatch(_IN_MODEL, where)
+    )
     return extras.union(*(names for names, _ in arguments)), complete
 
 
@@ -192,7 +204,9 @@ def find_classes(name: Any, scope: str) -> tuple[Any, ...]:
         return (name,)
     roots = [getattr(registries, known) for known in _REGISTRIES]
     every = [one for root in roots for one in (root, *root.children.values())]
-    return _find_classes(name, scope, tuple(one.module_dict.get(name.rpartition('.')[2]) for one in every))
+    return _find_classes(
+        name, scope, tuple(one.module_dict.get(name.rpartition('.')[2]) for one in every)
+    )
 
 
 @functools.cache
@@ -214,7 +228,10 @@ def _type_names(scope: str) -> list[str]:
     """Return the names of all types that are registered, in this package with its scope."""
     types = []
     for root in (getattr(registries, known) for known in _REGISTRIES):
-        for registry in (root, *(child for name, child in root.children.items() if name in (scope, 'mmlape'))):
+        for registry in (
+            root,
+            *(child for name, child in root.children.items() if name in (scope, 'mmlape')),
+        ):
             if hasattr(registry, 'import_all'):
                 registry.import_all()
             prefix = 'mmlape.' if registry.scope == 'mmlape' else ''
@@ -236,7 +253,9 @@ def _arguments(built: Any) -> tuple[set[str], bool]:
             parameters = inspect.signature(maker).parameters.values()
         except (TypeError, ValueError):
             return names, bool(complete)
-        names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)} - {'self'}
+        names |= {
+            p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        } - {'self'}
         others = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
         if others is None and maker is makers[0]:
             return names, True
@@ -252,5 +271,12 @@ def _passes_on(maker: Any, others: str) -> bool:
     except (OSError, TypeError, SyntaxError):
         return False
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    given = [keyword for call in calls if getattr(call.func, 'attr', '') == '__init__' for keyword in call.keywords]
-    return any(keyword.arg is None and getattr(keyword.value, 'id', '') == others for keyword in given)
+    given = [
+        keyword
+        for call in calls
+        if getattr(call.func, 'attr', '') == '__init__'
+        for keyword in call.keywords
+    ]
+    return any(
+        keyword.arg is None and getattr(keyword.value, 'id', '') == others for keyword in given
+    )

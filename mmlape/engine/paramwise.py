@@ -7,7 +7,13 @@ from mmengine.optim import DefaultOptimWrapperConstructor
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as ROOT_CONSTRUCTORS
 from torch import nn
 
-from mmlape.models.param_groups import ParamRules, groups_of, require_known, rules_of, with_position_decay
+from mmlape.models.param_groups import (
+    ParamRules,
+    groups_of,
+    require_known,
+    rules_of,
+    with_position_decay,
+)
 from mmlape.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 
@@ -66,4 +72,7 @@ def parameter_rules(model: nn.Module, optim_wrapper: dict) -> dict[str, tuple[st
     if not issubclass(constructor, ParamwiseOptimWrapperConstructor):
         return {}
     decided = constructor(optim_wrapper, optim_wrapper.get('paramwise_cfg')).rules(model)
-    return {name: (', '.join(map(str, part.rates)), str(part.decay or '')) for name, part in decided.items()}
+    return {
+        name: (', '.join(map(str, part.rates)), str(part.decay or ''))
+        for name, part in decided.items()
+    }

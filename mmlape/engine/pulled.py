@@ -66,7 +66,9 @@ def pull(
     """
     there = [str(path) for file in (WEIGHTS, CONFIG, CARD) if (path := Path(folder, file)).exists()]
     if there and not overwrite:
-        raise CheckpointError(f'{", ".join(there)}: there already; choose another folder or pass --overwrite')
+        raise CheckpointError(
+            f'{", ".join(there)}: there already; choose another folder or pass --overwrite'
+        )
     found, text = download(name), ''
     if CONFIG in found:
         where = f'{name}/{CONFIG}'
@@ -121,7 +123,9 @@ def shared_parts(values: Mapping) -> dict[str, Any]:
 
     Keys of ``OWN_KEYS`` are left out.
     """
-    parts = {key: values[key] for key in ('model', 'data_preprocessor') if values.get(key) is not None}
+    parts = {
+        key: values[key] for key in ('model', 'data_preprocessor') if values.get(key) is not None
+    }
     pipeline = _pipeline(values.get('test_dataloader'))
     return _without_own({**parts, **({} if pipeline is None else {'pipeline': pipeline})})
 
@@ -161,7 +165,11 @@ def check_texts(parts: Mapping, where: str) -> None:
         CheckpointError: If there is no model, or a key or a text is another one; the message names
             its place.
     """
-    for key, default, expected in (('model', None, dict), ('data_preprocessor', {}, dict), ('pipeline', [], list)):
+    for key, default, expected in (
+        ('model', None, dict),
+        ('data_preprocessor', {}, dict),
+        ('pipeline', [], list),
+    ):
         if not isinstance(parts.get(key, default), expected):
             raise CheckpointError(f'{where}: refused, its {key} is no {expected.__name__}')
     known = read_json(TEXTS)

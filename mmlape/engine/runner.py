@@ -30,7 +30,12 @@ from mmlape.datasets.fraction import data_fraction, with_fraction
 from mmlape.datasets.transforms import guard_loading
 from mmlape.engine import hooks
 from mmlape.engine.building import building
-from mmlape.engine.distributed.sharding import ShardedModel, full_states, full_tensor, set_model_wrapper
+from mmlape.engine.distributed.sharding import (
+    ShardedModel,
+    full_states,
+    full_tensor,
+    set_model_wrapper,
+)
 from mmlape.engine.optim import InitialModel, group_parameters, quiet_logger
 from mmlape.engine.plan import RunPlan
 from mmlape.engine.seeding import Batches, seeded_dataloader, set_random_states
@@ -121,7 +126,9 @@ class Runner(_Runner):
         """
         guard_mmengine()
         cfg = FormattedOnce.of(copy.deepcopy(cfg))
-        cfg.experiment_name = f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
+        cfg.experiment_name = (
+            f'{cfg.get("experiment_name") or Path(cfg.work_dir).name}-{next(_NUMBERS)}'
+        )
         return _Runner.from_cfg.__func__(functools.partial(cls, initial=initial), cfg)
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
@@ -157,7 +164,9 @@ class Runner(_Runner):
         if isinstance(dataloader, dict) and not dataloader.get('num_workers'):
             # which torch refuses without any
             only_of_workers = ('persistent_workers', 'prefetch_factor')
-            dataloader = {key: value for key, value in dataloader.items() if key not in only_of_workers}
+            dataloader = {
+                key: value for key, value in dataloader.items() if key not in only_of_workers
+            }
         built = _Runner.build_dataloader(dataloader, *args, **{**kwargs, 'diff_rank_seed': False})
         built.worker_init_fn = functools.partial(init_worker, built.worker_init_fn)
         return built
@@ -167,11 +176,15 @@ class Runner(_Runner):
         if not isinstance(loop, BaseLoop):
             loader, fraction = self._train_dataloader, data_fraction(self.cfg)
             if fraction is not None:
-                dataset = with_fraction(loader['dataset'], fraction, self.seed, self.plan.batch.total)
+                dataset = with_fraction(
+                    loader['dataset'], fraction, self.seed, self.plan.batch.total
+                )
                 loader = type(loader)(loader, dataset=dataset)
             self._train_dataloader = seeded_dataloader(loader)
         built = self._build_loop('train', super().build_train_loop, loop)
-        if isinstance(built, IterBasedTrainLoop) and hasattr(built.dataloader.batch_sampler, 'skip'):
+        if isinstance(built, IterBasedTrainLoop) and hasattr(
+            built.dataloader.batch_sampler, 'skip'
+        ):
             built.dataloader_iterator = Batches(built.dataloader)
         return built
 
@@ -263,7 +276,11 @@ class Runner(_Runner):
             return
         ratio = self.plan.batch.total / auto_scale_lr['base_batch_size']
         self.logger.info(f'learning rates are multiplied by {ratio:g} (--auto-scale-lr)')
-        wrappers = optim_wrapper.values() if isinstance(optim_wrapper, OptimWrapperDict) else [optim_wrapper]
+        wrappers = (
+            optim_wrapper.values()
+            if isinstance(optim_wrapper, OptimWrapperDict)
+            else [optim_wrapper]
+        )
         for wrapper in wrappers:
             for group in wrapper.optimizer.param_groups:
                 group['lr'] *= ratio
@@ -309,10 +326,14 @@ class Runner(_Runner):
                 # of another optimiser or schedule
                 except (KeyError, TypeError, ValueError, RuntimeError) as error:
                     reason = ' '.join(f'{type(error).__name__}: {error}'.split())
-                    message = f'{self._load_from} cannot be resumed with this configuration: {reason}'
+                    message = (
+                        f'{self._load_from} cannot be resumed with this configuration: {reason}'
+                    )
                     raise CheckpointError(message) from error
             else:
-                options = dict(strict=self.cfg.get('load_strict', True), fresh=self.cfg.get('load_fresh', ()))
+                options = dict(
+                    strict=self.cfg.get('load_strict', True), fresh=self.cfg.get('load_fresh', ())
+                )
                 load_model(self.bare_model, self._load_from, resize=True, **options)
             self._has_loaded = True
         if isinstance(self.model, ShardedModel) and self.optim_wrapper is not None:

@@ -180,7 +180,9 @@ class SeededInfiniteSampler(SeededSampler):
 def build_seeded_sampler(sampler: dict, dataset: Dataset, seed: int) -> Sampler:
     """Build an MMEngine sampler and wrap it."""
     inner = DATA_SAMPLERS.build(sampler, default_args=dict(dataset=dataset, seed=seed))
-    return (SeededInfiniteSampler if isinstance(inner, InfiniteSampler) else SeededSampler)(inner, seed)
+    return (SeededInfiniteSampler if isinstance(inner, InfiniteSampler) else SeededSampler)(
+        inner, seed
+    )
 
 
 class SkippingBatchSampler(Sampler):
@@ -202,7 +204,9 @@ class SkippingBatchSampler(Sampler):
         if batches is None:
             self.batches = BatchSampler(sampler, batch_size, drop_last)
         else:
-            self.batches = DATA_SAMPLERS.build(batches, default_args=dict(sampler=sampler, batch_size=batch_size))
+            self.batches = DATA_SAMPLERS.build(
+                batches, default_args=dict(sampler=sampler, batch_size=batch_size)
+            )
 
     def __iter__(self) -> Iterator[list[int]]:
         # a generator, because a loader with workers asks for two iterators and reads the second
@@ -262,10 +266,16 @@ def seeded_dataloader(dataloader: dict) -> dict:
     The given one is unchanged.
     """
     dataset, sampler = dataloader.get('dataset'), dataloader.get('sampler')
-    if not isinstance(dataset, dict) or not isinstance(sampler, dict) or dataset.get('type') is SeededDataset:
+    if (
+        not isinstance(dataset, dict)
+        or not isinstance(sampler, dict)
+        or dataset.get('type') is SeededDataset
+    ):
         return dataloader
     rest = {key: value for key, value in dataloader.items() if key != 'drop_last'}
-    batches = dict(drop_last=dataloader.get('drop_last', False), batches=dataloader.get('batch_sampler'))
+    batches = dict(
+        drop_last=dataloader.get('drop_last', False), batches=dataloader.get('batch_sampler')
+    )
     return type(dataloader)(
         rest,
         dataset=dict(type=SeededDataset, dataset=dataset),

@@ -44,7 +44,9 @@ class TrialHook(Hook):
     def before_train(self, runner) -> None:
         """Count what the complete run will do, and start the clock."""
         self.resumed = runner.iter > 0
-        self.saving = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
+        self.saving = next(
+            (hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None
+        )
         if self.saving is None:
             raise ConfigError('--smoke needs default_hooks.checkpoint of type CheckpointHook')
         self.facts = dict(
@@ -69,7 +71,9 @@ class TrialHook(Hook):
         elif len(self.ends) < STEPS * accumulated:
             return
         else:
-            self.facts['seconds_per_iter'] = (self.ends[-1] - self.ends[-1 - accumulated]) / accumulated
+            self.facts['seconds_per_iter'] = (
+                self.ends[-1] - self.ends[-1 - accumulated]
+            ) / accumulated
             self.saving.save_now(runner, runner.epoch, runner.iter + 1)
         memory = cost(0.0, None, 0, {})
         self.facts |= {key: memory[key] for key in ('peak_memory_mib', 'memory_kind')}
@@ -89,7 +93,9 @@ def _validations(runner) -> int:
     """Return how many validations a run has, unless its intervals change on the way."""
     loop = runner.train_loop
     end = loop.max_iters if isinstance(loop, IterBasedTrainLoop) else loop.max_epochs
-    return sum(step % loop.val_interval == 0 or step == end for step in range(loop.val_begin, end + 1))
+    return sum(
+        step % loop.val_interval == 0 or step == end for step in range(loop.val_begin, end + 1)
+    )
 
 
 def smoke(cfg: Config, work_dir: str | Path | None = None, **options) -> dict:
@@ -111,13 +117,19 @@ def smoke(cfg: Config, work_dir: str | Path | None = None, **options) -> dict:
         MMLaPEError: What would have ended the run.
     """
     place = _existing(default_work_dir(cfg, work_dir))
-    with tempfile.TemporaryDirectory(dir=place, prefix='.smoke-', ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(
+        dir=place, prefix='.smoke-', ignore_cleanup_errors=True
+    ) as scratch:
         tried = copy.deepcopy(cfg)
         tried.custom_hooks = [dict(type='mmlape.TrialHook'), *(cfg.get('custom_hooks') or [])]
         first = _part(tried, scratch, options)
         saved = checkpoints(scratch)[0].stat().st_size
         second = _part(tried, scratch, dict(options, resume=True))
-        facts = {**second, **first, 'peak_memory_mib': max(part['peak_memory_mib'] for part in (first, second))}
+        facts = {
+            **second,
+            **first,
+            'peak_memory_mib': max(part['peak_memory_mib'] for part in (first, second)),
+        }
         free = shutil.disk_usage(scratch).free
     seconds = facts['iterations'] * facts['seconds_per_iter']
     seconds += facts['validations'] * facts.get('seconds_per_validation', 0.0)

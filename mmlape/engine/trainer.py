@@ -69,11 +69,15 @@ def train(
     cfg = copy.deepcopy(cfg)
     init_processes(launcher, (cfg.get('env_cfg') or {}).get('dist_cfg'))
     on_every_process(lambda: check_precision(amp))
-    plan = on_every_process(lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share))
+    plan = on_every_process(
+        lambda: plan_run(cfg, get_world_size(), work_dir, seed, amp, batch, share)
+    )
     seed = on_main_process(lambda: initial_seed(plan.work_dir, plan.seed, resume))
     initial = on_every_process(lambda: InitialModel.build(plan.cfg, seed))
     start = on_main_process(
-        lambda: acquire(plan.work_dir, plan.identity, cfg.filename, resume, allow_different_software, seed)
+        lambda: acquire(
+            plan.work_dir, plan.identity, cfg.filename, resume, allow_different_software, seed
+        )
     )
     if start.finished:
         print_log(f'{plan.work_dir} holds a finished run: nothing to do', 'current')

@@ -19,7 +19,9 @@ writes it."""
 def locked() -> dict[str, set[str]]:
     """Return the versions of each package of the lock; several where it depends on Python."""
     versions: dict[str, set[str]] = {}
-    for name, version in re.findall(r'^([\w.-]+)==([^ ;\\]+)', LOCK.read_text(encoding='utf-8'), re.MULTILINE):
+    for name, version in re.findall(
+        r'^([\w.-]+)==([^ ;\\]+)', LOCK.read_text(encoding='utf-8'), re.MULTILINE
+    ):
         versions.setdefault(name, set()).add(version)
     return versions
 

@@ -48,9 +48,13 @@ class CocoMetric(MMDetCocoMetric):
         super().__init__(*args, **kwargs)
         unknown = sorted(set(self.metrics) - {'bbox', 'segm'})
         if unknown:
-            raise ConfigError(f"mmlape.CocoMetric supports 'bbox' and 'segm', not {unknown}: use mmdet.CocoMetric")
+            raise ConfigError(
+                f"mmlape.CocoMetric supports 'bbox' and 'segm', not {unknown}: use mmdet.CocoMetric"
+            )
         if MAX_DETECTIONS not in self.proposal_nums or len(self.proposal_nums) != 3:
-            raise ConfigError(f'proposal_nums={self.proposal_nums}: give three numbers, one of them {MAX_DETECTIONS}')
+            raise ConfigError(
+                f'proposal_nums={self.proposal_nums}: give three numbers, one of them {MAX_DETECTIONS}'
+            )
         unknown = sorted(set(self.metric_items or ()) - set(STATS))
         if unknown:
             raise ConfigError(f'unknown metric_items {unknown}; known: {list(STATS)}')
@@ -67,7 +71,8 @@ class CocoMetric(MMDetCocoMetric):
                 print_log(f'predictions are in {sorted(set(files.values()))}', 'current')
                 return {}
             detections = {
-                iou_type: self._load_detections(files, iou_type, bool(predictions)) for iou_type in self.metrics
+                iou_type: self._load_detections(files, iou_type, bool(predictions))
+                for iou_type in self.metrics
             }
         values, single = {}, {}
         for iou_type in self.metrics:
@@ -82,13 +87,18 @@ class CocoMetric(MMDetCocoMetric):
         if self._coco_api is None:
             if not truths:
                 raise DataError('nothing to evaluate: no ann_file, and no image was processed')
-            self._coco_api = _quietly(COCO, self.gt_to_coco_json(gt_dicts=truths, outfile_prefix=prefix))
+            self._coco_api = _quietly(
+                COCO, self.gt_to_coco_json(gt_dicts=truths, outfile_prefix=prefix)
+            )
         for annotation in self._coco_api.anns.values():
             annotation.setdefault('iscrowd', 0)
         classes = list(self.dataset_meta['classes'])
         self.cat_ids = self._coco_api.get_cat_ids(cat_names=classes)
         if len(self.cat_ids) != len(classes):
-            known = [category['name'] for category in self._coco_api.load_cats(self._coco_api.get_cat_ids())]
+            known = [
+                category['name']
+                for category in self._coco_api.load_cats(self._coco_api.get_cat_ids())
+            ]
             missing = [name for name in classes if name not in known]
             raise DataError(
                 f'the annotation file has {len(self.cat_ids)} of the {len(classes)} classes: {missing} missing; '
@@ -111,7 +121,8 @@ class CocoMetric(MMDetCocoMetric):
         detections = load(files[iou_type]) if any_image else []
         if not detections:
             print_log(
-                f'{iou_type}: the model predicted nothing in {len(self.img_ids)} images, so every AP is 0', 'current'
+                f'{iou_type}: the model predicted nothing in {len(self.img_ids)} images, so every AP is 0',
+                'current',
             )
         for number, detection in enumerate(detections, start=1):
             if iou_type == 'segm':
@@ -127,7 +138,9 @@ class CocoMetric(MMDetCocoMetric):
         return index
 
     def _evaluate(self, detections: COCO, iou_type: str) -> COCOeval:
-        evaluation = (COCOevalMP if self.use_mp_eval else COCOeval)(self._coco_api, detections, iou_type)
+        evaluation = (COCOevalMP if self.use_mp_eval else COCOeval)(
+            self._coco_api, detections, iou_type
+        )
         evaluation.params.catIds = self.cat_ids
         evaluation.params.imgIds = self.img_ids
         evaluation.params.maxDets = list(self.proposal_nums)

@@ -33,7 +33,15 @@ LABELS = {
 }
 """The names that differ from the keys."""
 
-RANKING = ('mIoU', 'coco/bbox_mAP', 'coco/segm_mAP', 'accuracy/top1', 'crop_1.0/accuracy/top1', 'aAcc', 'mAcc')
+RANKING = (
+    'mIoU',
+    'coco/bbox_mAP',
+    'coco/segm_mAP',
+    'accuracy/top1',
+    'crop_1.0/accuracy/top1',
+    'aAcc',
+    'mAcc',
+)
 """The metrics that a short table shows, the most important first."""
 
 _SIZES = {'50': '50', '75': '75', 's': 'small', 'm': 'medium', 'l': 'large'}
@@ -89,7 +97,11 @@ PREFIX = 'per_class/'
 
 def flatten_per_class(tables: dict[str, dict[str, float]]) -> dict[str, float]:
     """Turn ``{measure: {class: value}}`` into metric keys."""
-    return {f'{PREFIX}{measure}/{name}': value for measure, row in tables.items() for name, value in row.items()}
+    return {
+        f'{PREFIX}{measure}/{name}': value
+        for measure, row in tables.items()
+        for name, value in row.items()
+    }
 
 
 def split_per_class(metrics: dict) -> dict[str, dict[str, float]]:

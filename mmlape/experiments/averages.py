@@ -75,10 +75,14 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
         raise DataError(f'two of {[str(run.folder) for run in runs]} have the same seed: {seeds}')
     keys = {run.best['key'] for run in runs if run.best}
     if len(keys) > 1:
-        raise DataError(f'these runs picked their best evaluation by different metrics: {sorted(keys)}')
+        raise DataError(
+            f'these runs picked their best evaluation by different metrics: {sorted(keys)}'
+        )
     steps = {run.last['step'] for run in runs if run.last}
     if len(steps) > 1:
-        raise DataError(f'these runs end at different iterations, {sorted(steps)}: they are not repeats of each other')
+        raise DataError(
+            f'these runs end at different iterations, {sorted(steps)}: they are not repeats of each other'
+        )
     known = [run for run in runs if run.identity]
     if known and len(known) < len(runs):
         older = next(run for run in runs if not run.identity)
@@ -118,14 +122,20 @@ def summarise(runs: Iterable[Run], allow_software: bool = False) -> dict:
     summary = {'seeds': [run.seed for run in done], 'unfinished': unfinished, 'key': key}
     for which in EVALUATIONS:
         evaluations = {run.seed: getattr(run, which) for run in done if getattr(run, which)}
-        names = dict.fromkeys(name for entry in evaluations.values() for name in entry.get('per_class') or {})
+        names = dict.fromkeys(
+            name for entry in evaluations.values() for name in entry.get('per_class') or {}
+        )
         summary[which] = {
             'n': len(evaluations),
             'steps': {str(seed): entry['step'] for seed, entry in evaluations.items()},
             'metrics': moments({seed: entry['metrics'] for seed, entry in evaluations.items()}),
             'per_class': {
                 name: moments(
-                    {seed: (entry.get('per_class') or {}).get(name, {}) for seed, entry in evaluations.items()}, name
+                    {
+                        seed: (entry.get('per_class') or {}).get(name, {})
+                        for seed, entry in evaluations.items()
+                    },
+                    name,
                 )
                 for name in names
             },
@@ -145,7 +155,9 @@ def moments(rows: dict[int, dict[str, float | None]], metric: str | None = None)
     result = {}
     for name in dict.fromkeys(name for row in rows.values() for name in row):
         values = {str(seed): row.get(name) for seed, row in rows.items()}
-        values = {seed: value for seed, value in values.items() if is_defined(metric or name, value)}
+        values = {
+            seed: value for seed, value in values.items() if is_defined(metric or name, value)
+        }
         result[name] = {**vars(estimate(list(values.values()))), 'values': values}
     return result
 
@@ -167,9 +179,14 @@ def in_points(summary: dict) -> dict:
 def entry_in_points(metric: str, entry: dict) -> dict:
     """Return the moments of a metric, with every value in points."""
     scaled = {
-        key: None if entry[key] is None else points(metric, entry[key]) for key in ('mean', 'std', 'low', 'high')
+        key: None if entry[key] is None else points(metric, entry[key])
+        for key in ('mean', 'std', 'low', 'high')
     }
-    return {**entry, **scaled, 'values': {seed: points(metric, value) for seed, value in entry['values'].items()}}
+    return {
+        **entry,
+        **scaled,
+        'values': {seed: points(metric, value) for seed, value in entry['values'].items()},
+    }
 
 
 def write_summary(
@@ -195,7 +212,14 @@ def summary_table(summary: dict) -> pd.DataFrame:
         row = [name]
         for which in EVALUATIONS:
             entry = averages[which].get(name, {'mean': None, 'std': None, 'n': 0})
-            row += [number(entry['mean']), number(entry['std']), entry['n'], interval(averages[which].get(name))]
+            row += [
+                number(entry['mean']),
+                number(entry['std']),
+                entry['n'],
+                interval(averages[which].get(name)),
+            ]
         rows.append(row)
-    columns = (f'{which} {column}' for which in EVALUATIONS for column in ('mean', 'std', 'n', '95 %'))
+    columns = (
+        f'{which} {column}' for which in EVALUATIONS for column in ('mean', 'std', 'n', '95 %')
+    )
     return text_table(('metric', *columns), rows)

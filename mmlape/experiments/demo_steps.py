@@ -29,8 +29,18 @@ class Step:
 
 
 STEPS = (
-    Step('DeiT, default PE', 'classification', 'classification/digits/deit-mini_1xb32-5e_mini-digits.py', 38),
-    Step('DeiT, LaPE', 'classification', 'classification/digits/deit-mini-lape_1xb32-5e_mini-digits.py', 38),
+    Step(
+        'DeiT, default PE',
+        'classification',
+        'classification/digits/deit-mini_1xb32-5e_mini-digits.py',
+        38,
+    ),
+    Step(
+        'DeiT, LaPE',
+        'classification',
+        'classification/digits/deit-mini-lape_1xb32-5e_mini-digits.py',
+        38,
+    ),
     Step(
         'Mask R-CNN ViT-Adapter, LaPE',
         'detection',

@@ -78,7 +78,9 @@ def visible_devices() -> list[Device]:
     shown = os.environ.get('CUDA_VISIBLE_DEVICES')
     if shown == '':
         return []
-    result = subprocess.run([sys.executable, '-c', _LIST_DEVICES], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, '-c', _LIST_DEVICES], capture_output=True, text=True, check=False
+    )
     if result.returncode:
         last = (result.stderr.strip().splitlines() or ['no message'])[-1]
         raise TrainingError(f'torch cannot list the GPUs ({last}): check with `mmlape doctor`')
@@ -95,7 +97,9 @@ class DevicePool:
 
     def __init__(self, devices: Sequence[Device], folder: str | Path | None = None) -> None:
         self.devices = tuple(devices)
-        self.folder = Path(folder or Path(tempfile.gettempdir()) / f'mmlape-{getpass.getuser()}' / 'devices')
+        self.folder = Path(
+            folder or Path(tempfile.gettempdir()) / f'mmlape-{getpass.getuser()}' / 'devices'
+        )
 
     def acquire(self, count: int) -> Slot | None:
         """Reserve ``count`` GPUs; return None, and reserve none, if fewer are free."""
@@ -103,7 +107,9 @@ class DevicePool:
             with self._exclusive():
                 locked = [(device, take_lock(self._file(device))) for device in self.free()[:count]]
         except OSError as error:
-            raise TrainingError(f'{self.folder}, which holds the locks of GPUs: {error.strerror}') from error
+            raise TrainingError(
+                f'{self.folder}, which holds the locks of GPUs: {error.strerror}'
+            ) from error
         held = [(device, lock) for device, lock in locked if lock is not None]
         slot = Slot(tuple(device for device, _ in held), tuple(lock for _, lock in held))
         if len(held) < count:
@@ -193,7 +199,11 @@ class Launcher(ABC):
 def import_path() -> str:
     """Return a PYTHONPATH from which other processes import this package."""
     package = str(Path(mmlape.__file__).resolve().parents[1])
-    others = [path for path in os.environ.get('PYTHONPATH', '').split(os.pathsep) if path not in ('', package)]
+    others = [
+        path
+        for path in os.environ.get('PYTHONPATH', '').split(os.pathsep)
+        if path not in ('', package)
+    ]
     return os.pathsep.join([package, *others])
 
 
@@ -260,10 +270,14 @@ class LocalLauncher(Launcher):
 
     def describe(self) -> str:
         """Return how many runs it starts at a time, and on what."""
-        side = f'{self.max_parallel} side by side' if self.max_parallel > 1 else 'one after the other'
+        side = (
+            f'{self.max_parallel} side by side' if self.max_parallel > 1 else 'one after the other'
+        )
         if self.pool:
             free = len(self.pool.free())
-            return f'{self.processes} of {len(self.pool.devices)} GPUs a run ({free} free now), {side}'
+            return (
+                f'{self.processes} of {len(self.pool.devices)} GPUs a run ({free} free now), {side}'
+            )
         what = 'process' if self.processes == 1 else 'processes'
         return f'no GPU here: {self.processes} CPU {what} a run, {side}'
 
@@ -301,7 +315,9 @@ class LocalLauncher(Launcher):
         return [sys.executable, str(tools / 'train.py'), config, *options]
 
     def _environment(self, slot: Slot) -> dict[str, str]:
-        environment = dict(os.environ, PYTHON=sys.executable, PYTHONUNBUFFERED='1', PYTHONPATH=import_path())
+        environment = dict(
+            os.environ, PYTHON=sys.executable, PYTHONUNBUFFERED='1', PYTHONPATH=import_path()
+        )
         environment.setdefault('OMP_NUM_THREADS', str(self.threads))
         if slot.devices:
             environment['CUDA_VISIBLE_DEVICES'] = slot.visible

@@ -43,7 +43,9 @@ def run_study(study: Study, launcher: Launcher, dry_run: bool = False, wait: boo
     Scheduler(plan, launcher, functools.partial(print, flush=True)).run(wait)
     if not wait:
         return 0
-    return average_arms(study.arms, study.work_dir, study.seeds, study.options.allow_different_software)
+    return average_arms(
+        study.arms, study.work_dir, study.seeds, study.options.allow_different_software
+    )
 
 
 def show_arms(
@@ -72,7 +74,9 @@ def arms_table(arms: Sequence[Arm]) -> Table:
             study, planned = read_arm(arm.config)
             base = Path(planned.base).stem
             changes = [*(f'{key}={value}' for key, value in planned.overrides.items()), *changes]
-            printed = [f'{value} {metric}' for metric, value in paper_figures(study, planned).items()]
+            printed = [
+                f'{value} {metric}' for metric, value in paper_figures(study, planned).items()
+            ]
             if printed:
                 printed[0] = f'{printed[0]}, {study.paper}, {study.table}'.rstrip(', ')
             if planned.relative_to:
@@ -89,7 +93,9 @@ def plan_table(plan: Sequence[PlannedRun], launcher: Launcher) -> Table:
         job = launcher.adopt(planned) if planned.action in ('start', 'resume') else None
         action, reason = ('watch', job.place) if job else (planned.action, planned.reason)
         rows.append((planned.arm.name, planned.run.seed, planned.run.state, action, reason))
-    return console_table(text_table(('arm', 'seed', 'state', 'to be done', 'reason'), rows, 5), launcher.describe())
+    return console_table(
+        text_table(('arm', 'seed', 'state', 'to be done', 'reason'), rows, 5), launcher.describe()
+    )
 
 
 def average_arms(
@@ -122,7 +128,9 @@ def _average_arm(arm: Arm, folder: Path, seeds: Sequence[int] | None, allow_soft
     console().print(console_table(summary_table(summary), title))
     for seed, outcome in summary['unfinished'].items():
         say(f'not counted: seed {seed}, {outcome}')
-    others = [run.seed for run in read_seeds(folder) if run.finished and run.seed not in summary['seeds']]
+    others = [
+        run.seed for run in read_seeds(folder) if run.finished and run.seed not in summary['seeds']
+    ]
     if others:
         print(f'finished but not requested, not counted: seeds {", ".join(map(str, others))}')
     print(f'wrote {folder / SUMMARY}')

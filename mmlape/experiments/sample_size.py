@@ -16,7 +16,9 @@ from mmlape.tables import text_table
 def given_spread(std: float, pilot_seeds: int | None = None) -> Spread:
     """Build the spread of a standard deviation in points, which was estimated from so many seeds, if known."""
     if pilot_seeds is not None and pilot_seeds < 2:
-        raise ConfigError(f'--pilot-seeds {pilot_seeds}: a standard deviation needs two seeds or more')
+        raise ConfigError(
+            f'--pilot-seeds {pilot_seeds}: a standard deviation needs two seeds or more'
+        )
     return Spread(std, pilot_seeds and pilot_seeds - 1)
 
 
@@ -52,9 +54,13 @@ def pilot_spread(
     values = {name: by_seed for name, by_seed in values.items() if by_seed}
     if not values:
         known = sorted({name for result in results for name in result.summary['last']['metrics']})
-        raise ConfigError(f'--metric {metric}: no finished run has it; there are: {", ".join(known) or "none"}')
+        raise ConfigError(
+            f'--metric {metric}: no finished run has it; there are: {", ".join(known) or "none"}'
+        )
     if paired and len(values) != 2:
-        raise ConfigError(f'--paired needs two arms, not {len(values)}: choose them with --arms; {", ".join(values)}')
+        raise ConfigError(
+            f'--paired needs two arms, not {len(values)}: choose them with --arms; {", ".join(values)}'
+        )
     by_arm = [list(by_seed.values()) for by_seed in values.values()]
     spread = of_differences(*values.values()) if paired else pooled(by_arm)
     if spread is None:
@@ -71,7 +77,10 @@ def sample_size_table(
     """
     stds = (spread.std, *(spread.interval() or ()))
     rows = [
-        (f'{difference:g}', *(seeds_needed(difference, std, power, paired) or f'> {MOST}' for std in stds))
+        (
+            f'{difference:g}',
+            *(seeds_needed(difference, std, power, paired) or f'> {MOST}' for std in stds),
+        )
         for difference in differences
     ]
     return text_table(('difference', *(f'std {std:.2f}' for std in stds)), rows)

@@ -133,7 +133,9 @@ def _std(values: np.ndarray, size: float | None = None) -> float:
     0 if it is that of rounding errors, of differences of values of a size.
     """
     std = float(values.std(ddof=1))
-    least = _ROUNDING * float(np.abs(values).max()) if size is None else _ROUNDING_OF_DIFFERENCES * size
+    least = (
+        _ROUNDING * float(np.abs(values).max()) if size is None else _ROUNDING_OF_DIFFERENCES * size
+    )
     return std if std > least else 0.0
 
 
@@ -159,7 +161,9 @@ class Spread:
         if not self.freedom:
             return None
         tail = (1 - CONFIDENCE) / 2
-        low, high = (self.std * math.sqrt(self.freedom / chi2.ppf(q, self.freedom)) for q in (1 - tail, tail))
+        low, high = (
+            self.std * math.sqrt(self.freedom / chi2.ppf(q, self.freedom)) for q in (1 - tail, tail)
+        )
         return low, high
 
 
@@ -172,7 +176,10 @@ def pooled(arms: Sequence[Sequence[float]]) -> Spread | None:
     freedom = sum(len(values) - 1 for values in arms)
     if not freedom:
         return None
-    return Spread(math.sqrt(sum(np.var(values, ddof=1) * (len(values) - 1) for values in arms) / freedom), freedom)
+    return Spread(
+        math.sqrt(sum(np.var(values, ddof=1) * (len(values) - 1) for values in arms) / freedom),
+        freedom,
+    )
 
 
 def of_differences(values: Mapping[int, float], baseline: Mapping[int, float]) -> Spread | None:
@@ -193,7 +200,11 @@ def power(difference: float, std: float, seeds: int, paired: bool = False) -> fl
     test, effect = _test(paired), abs(difference) / std
     both = test.power(effect, seeds, 1 - CONFIDENCE)
     # The probability of the wrong sign may underflow to NaN; it is left out then.
-    return float(test.power(effect, seeds, (1 - CONFIDENCE) / 2, alternative='larger') if np.isnan(both) else both)
+    return float(
+        test.power(effect, seeds, (1 - CONFIDENCE) / 2, alternative='larger')
+        if np.isnan(both)
+        else both
+    )
 
 
 def seeds_needed(
@@ -214,9 +225,13 @@ def seeds_needed(
     if not (math.isfinite(difference) and difference):
         raise ConfigError(f'a difference of {difference} cannot be tested: give one that is not 0')
     if not (math.isfinite(std) and std > 0):
-        raise ConfigError(f'a standard deviation of {std} gives no number of seeds: it must be positive')
+        raise ConfigError(
+            f'a standard deviation of {std} gives no number of seeds: it must be positive'
+        )
     if not 1 - CONFIDENCE < wanted < 1:
-        raise ConfigError(f'a power of {wanted} is out of range: give one between {1 - CONFIDENCE:.2f} and 1')
+        raise ConfigError(
+            f'a power of {wanted} is out of range: give one between {1 - CONFIDENCE:.2f} and 1'
+        )
     if power(difference, std, LEAST, paired) >= wanted:
         return LEAST
     if power(difference, std, MOST, paired) < wanted:

@@ -48,7 +48,9 @@ def build_backbone(cfg: Config, checkpoint: str | None) -> BaseBackbone:
     backbone_cfg = (cfg.get('model') or {}).get('backbone')
     backbone = MODELS.build(dict(backbone_cfg, init_cfg=None)) if backbone_cfg else None
     if not isinstance(backbone, BaseBackbone):
-        raise ConfigError(f'{cfg.filename}: its model has no backbone of mmlape, but {type(backbone).__name__}')
+        raise ConfigError(
+            f'{cfg.filename}: its model has no backbone of mmlape, but {type(backbone).__name__}'
+        )
     if checkpoint is not None:
         report = load_backbone(backbone, checkpoint)
         if report.new:
@@ -76,12 +78,20 @@ def export_backbone(
             written then.
         StackError: If a package is missing.
     """
-    missing = [name for name in ('onnx', 'onnxscript', 'onnxruntime') if importlib.util.find_spec(name) is None]
+    missing = [
+        name
+        for name in ('onnx', 'onnxscript', 'onnxruntime')
+        if importlib.util.find_spec(name) is None
+    ]
     if missing:
-        raise StackError(f'the export to ONNX needs {", ".join(missing)}: pip install {" ".join(missing)}')
+        raise StackError(
+            f'the export to ONNX needs {", ".join(missing)}: pip install {" ".join(missing)}'
+        )
     model = copy.deepcopy(backbone).cpu().float().eval()
     if min(size) < model.patch_size:
-        raise ExportError(f'--size {size[0]} {size[1]}: a side is smaller than a patch of {model.patch_size} pixels')
+        raise ExportError(
+            f'--size {size[0]} {size[1]}: a side is smaller than a patch of {model.patch_size} pixels'
+        )
     out = Path(out)
     if out.is_dir():
         raise ExportError(f'--out {out} is a folder: name the file to write')
@@ -106,11 +116,15 @@ def _write(model: nn.Module, size: Grid, path: Path, opset: int, notes: dict[str
             )  # fmt: skip
     except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ExportError(f'torch cannot export this backbone with opset {opset}: {reason[0]}') from error
+        raise ExportError(
+            f'torch cannot export this backbone with opset {opset}: {reason[0]}'
+        ) from error
     graph = onnx.load(path)
     got = next(entry.version for entry in graph.opset_import if entry.domain in ('', 'ai.onnx'))
     if got != opset:
-        raise ExportError(f'torch writes this backbone with opset {got}, not {opset}: pass --opset {got}')
+        raise ExportError(
+            f'torch writes this backbone with opset {got}, not {opset}: pass --opset {got}'
+        )
     for key, value in {'mmlape': mmlape.__version__, **notes}.items():
         entry = graph.metadata_props.add()
         entry.key, entry.value = key, value
@@ -138,10 +152,14 @@ def _quiet() -> Iterator[None]:
 def _outputs(model: nn.Module, image: Tensor) -> list[Tensor]:
     """Return the outputs in one list: a distilled backbone returns pairs."""
     with torch.no_grad():
-        return [leaf for out in model(image) for leaf in (out if isinstance(out, tuple) else (out,))]
+        return [
+            leaf for out in model(image) for leaf in (out if isinstance(out, tuple) else (out,))
+        ]
 
 
-def compare(model: nn.Module, path: str | Path, size: Grid, tolerance: float, images: int = 2) -> float:
+def compare(
+    model: nn.Module, path: str | Path, size: Grid, tolerance: float, images: int = 2
+) -> float:
     """Measure the largest absolute difference between a graph in onnxruntime and a backbone, on images new to both.
 
     Raises:

@@ -60,7 +60,11 @@ class PyramidEncoder(nn.Module, EncoderMixin):
             self.make_dilated(output_stride)
         self.backbone = build_pyramid(name, options, 'smp: ')
         load_named(self.backbone)
-        self._depth, self._output_stride, self._in_channels = depth, STRIDES[-1], self.backbone.in_channels
+        self._depth, self._output_stride, self._in_channels = (
+            depth,
+            STRIDES[-1],
+            self.backbone.in_channels,
+        )
         self._out_channels = [self._in_channels, 0] + [self.backbone.embed_dims] * len(STRIDES)
 
     def set_in_channels(self, in_channels: int, pretrained: bool = True) -> None:

@@ -77,7 +77,9 @@ class PyramidBackbone(BackboneMixin, PreTrainedModel):
         self.num_features = [self.backbone.embed_dims] * len(STRIDES)
         # `from_pretrained` builds on the meta device, and fills in what its file has
         self.built_empty = any(parameter.is_meta for parameter in self.backbone.parameters())
-        self.untrained = [name for name, value in self.backbone.named_parameters() if not value.requires_grad]
+        self.untrained = [
+            name for name, value in self.backbone.named_parameters() if not value.requires_grad
+        ]
         if not self.built_empty:
             load_named(self.backbone)
         self.post_init()
@@ -121,7 +123,8 @@ class PyramidBackbone(BackboneMixin, PreTrainedModel):
         if return_dict is False:
             return (chosen,)
         return BackboneOutput(
-            feature_maps=chosen, hidden_states=tuple(maps.values()) if output_hidden_states else None
+            feature_maps=chosen,
+            hidden_states=tuple(maps.values()) if output_hidden_states else None,
         )
 
 

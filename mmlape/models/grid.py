@@ -16,7 +16,10 @@ Grid = tuple[int, int]
 OFFSET = 0.1
 """What DINOv2 adds to the sides of a grid before it computes the scale to it."""
 _SMOOTH = ('bilinear', 'bicubic')
-RESIZE_MODES = (*_SMOOTH, *(f'{mode}-{how}' for mode in _SMOOTH for how in ('corners', 'offset', 'antialias')))
+RESIZE_MODES = (
+    *_SMOOTH,
+    *(f'{mode}-{how}' for mode in _SMOOTH for how in ('corners', 'offset', 'antialias')),
+)
 RESIZE_MODES += ('nearest', 'nearest-exact', 'area', 'tile')
 """Modes of ``resize_map``, and 'tile' for ``tile_map``."""
 
@@ -74,7 +77,11 @@ def resize_map(values: Tensor, src: Grid, dst: Grid, mode: str) -> Tensor:
     image = values.t().reshape(1, -1, *src)  # (1, C, rows, columns)
     corners = None if mode in ('nearest', 'nearest-exact', 'area') else mode.endswith('-corners')
     offset = mode.endswith('-offset')
-    size = dict(scale_factor=[(new + OFFSET) / old for old, new in zip(src, dst)]) if offset else dict(size=dst)
+    size = (
+        dict(scale_factor=[(new + OFFSET) / old for old, new in zip(src, dst)])
+        if offset
+        else dict(size=dst)
+    )
     antialias = mode.endswith('-antialias')
     mode = mode.removesuffix('-corners').removesuffix('-offset').removesuffix('-antialias')
     resized = F.interpolate(image, **size, mode=mode, align_corners=corners, antialias=antialias)
@@ -127,7 +134,9 @@ def contiguous(x: Tensor) -> Tensor:
 
 def is_recorded() -> bool:
     """Check whether operations are recorded (compilers, exports, fake tensors) or transformed (``torch.func``)."""
-    recorded = torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode()
+    recorded = (
+        torch.compiler.is_compiling() or torch.jit.is_tracing() or is_in_torch_dispatch_mode()
+    )
     return recorded or torch._C._are_functorch_transforms_active()
 
 

@@ -17,7 +17,17 @@ NORMS = {
 }
 ACTIVATIONS = {
     kind.__name__: kind
-    for kind in (nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ReLU6, nn.ELU, nn.Sigmoid, nn.Tanh, nn.SiLU, nn.GELU)
+    for kind in (
+        nn.ReLU,
+        nn.LeakyReLU,
+        nn.PReLU,
+        nn.ReLU6,
+        nn.ELU,
+        nn.Sigmoid,
+        nn.Tanh,
+        nn.SiLU,
+        nn.GELU,
+    )
 }
 
 
@@ -40,7 +50,11 @@ def build_norm(cfg: dict, channels: int) -> nn.Module:
         return _of_mmcv('norm_cfg', kind, NORMS).build_norm_layer(cfg, channels)[1]
     trained = options.pop('requires_grad', True)
     options.setdefault('eps', 1e-5)
-    norm = kind(num_channels=channels, **options) if kind is nn.GroupNorm else kind(channels, **options)
+    norm = (
+        kind(num_channels=channels, **options)
+        if kind is nn.GroupNorm
+        else kind(channels, **options)
+    )
     for parameter in norm.parameters():
         parameter.requires_grad = trained
     return norm

@@ -24,7 +24,9 @@ PARAMWISE_KEYS = (
 )  # fmt: skip
 """Keys of ``paramwise_cfg``; ``mmlape.engine.paramwise`` describes them."""
 _NO_DECAY = dict(decay_mult=0.0)
-DEFAULTS = dict(norm_decay_mult=0.0, custom_keys=dict(level_embed=_NO_DECAY, norm=_NO_DECAY, bias=_NO_DECAY))
+DEFAULTS = dict(
+    norm_decay_mult=0.0, custom_keys=dict(level_embed=_NO_DECAY, norm=_NO_DECAY, bias=_NO_DECAY)
+)
 """Rules of `configs/_base_/default_runtime.py`: norms, biases and the adapter's level embedding do
 not decay."""
 _NORMS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm)
@@ -137,7 +139,9 @@ def rules_of(model: nn.Module, paramwise_cfg: Mapping[str, Any]) -> dict[str, Pa
     depth_of = _depths(model, paramwise_cfg)
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     positions = position_parameters(model)
-    return {name: _rules(model, name, name in positions, depth_of, paramwise_cfg) for name in trained}
+    return {
+        name: _rules(model, name, name in positions, depth_of, paramwise_cfg) for name in trained
+    }
 
 
 def layer_depths(model: nn.Module) -> Callable[[str], tuple[int, int]]:
@@ -173,7 +177,9 @@ def _depths(
     names = [name for name, _ in model.named_parameters()]
     for start in first:
         if not any(name.startswith(start) for name in names):
-            raise ConfigError(f'{where}: no parameter begins with {start!r}; mmlape print-params lists them')
+            raise ConfigError(
+                f'{where}: no parameter begins with {start!r}; mmlape print-params lists them'
+            )
     depth_of = layer_depths(model)
     return lambda name: (0, depth_of(name)[1]) if name.startswith(first) else depth_of(name)
 
@@ -200,7 +206,9 @@ def _rules(
     else:
         is_depthwise = isinstance(module, nn.Conv2d) and module.in_channels == module.groups
         is_flat = getattr(module, own_name).ndim == 1
-        kinds = dict(position=is_position, norm=is_norm, bias=is_bias, dwconv=is_depthwise, flat=is_flat)
+        kinds = dict(
+            position=is_position, norm=is_norm, bias=is_bias, dwconv=is_depthwise, flat=is_flat
+        )
         decay = _first_rule('decay_mult', kinds, paramwise_cfg)
     rates = [rate] if rate else []
     if depth_of is not None:

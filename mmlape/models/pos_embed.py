@@ -54,7 +54,9 @@ def resize_pos_embed(
             f'{kind.__name__} for the other image size, and mmlape.load_weights resizes all of the file'
         )
     if not tables:
-        raise CheckpointError(f'{NAME} ({weights.layout} layout) has no table of an absolute PE to resize')
+        raise CheckpointError(
+            f'{NAME} ({weights.layout} layout) has no table of an absolute PE to resize'
+        )
     out = dict(stored)
     for name, prefix in tables.items():
         table = with_batch_axis(weights.tensors[name])
@@ -77,9 +79,15 @@ def _checked(grid: int | Grid, key: str) -> Grid:
         ConfigError: If it is none.
     """
     sides = (grid, grid) if isinstance(grid, int) else grid
-    whole = isinstance(sides, tuple | list) and len(sides) == 2 and all(isinstance(side, int) for side in sides)
+    whole = (
+        isinstance(sides, tuple | list)
+        and len(sides) == 2
+        and all(isinstance(side, int) for side in sides)
+    )
     if not whole or min(sides) < 1:
-        raise ConfigError(f'resize_pos_embed: {key}={grid!r} is no grid: give (rows, columns) of patches')
+        raise ConfigError(
+            f'resize_pos_embed: {key}={grid!r} is no grid: give (rows, columns) of patches'
+        )
     return sides[0], sides[1]
 
 

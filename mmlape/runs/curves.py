@@ -55,7 +55,9 @@ def log_files(work_dir: str | Path) -> list[Path]:
     before those, by their first iteration. Names, which are times, do not decide: a clock may have
     been set back.
     """
-    known = {name: place for place, name in enumerate((read_record(work_dir) or {}).get('parts') or ())}
+    known = {
+        name: place for place, name in enumerate((read_record(work_dir) or {}).get('parts') or ())
+    }
 
     def place(file: Path) -> tuple[int, int]:
         first = next((row['iter'] for row in read_scalars(file) if 'iter' in row), 0)
@@ -79,10 +81,15 @@ def read_curves(work_dir: str | Path) -> Curves:
             # epoch.
             step = iteration if iteration and by_epoch else row.get('step', iteration)
             for name, value in row.items():
-                numeric = name not in ('step', 'time', 'data_time') and isinstance(value, int | float)
+                numeric = name not in ('step', 'time', 'data_time') and isinstance(
+                    value, int | float
+                )
                 if numeric and is_defined(name, value):
                     metrics.setdefault(name, {})[step] = value
-    return Curves(dict(sorted(loss.items())), {name: dict(sorted(values.items())) for name, values in metrics.items()})
+    return Curves(
+        dict(sorted(loss.items())),
+        {name: dict(sorted(values.items())) for name, values in metrics.items()},
+    )
 
 
 def loss_band(runs: Sequence[Curves]) -> Band | None:

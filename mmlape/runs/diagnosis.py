@@ -31,7 +31,9 @@ SLURM_STATES = {
     'NODE_FAIL': ('lost-worker', 'a node failed'),
 }
 """Final states of a Slurm job that explain a failure: the name of its type, and the reason."""
-_FIRST_FAILURE = re.compile(r'^mmlape: process (\d+) failed first, with exit status (-\d+)$', re.MULTILINE)
+_FIRST_FAILURE = re.compile(
+    r'^mmlape: process (\d+) failed first, with exit status (-\d+)$', re.MULTILINE
+)
 _ERROR_LINE = re.compile(r'\S*(Error|Exception|Killed|error):?\b')
 _STOPS = ('SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP')
 

@@ -50,7 +50,11 @@ def precision(cfg: dict) -> str | None:
 def settings(cfg: dict) -> dict:
     """Return the part of a configuration that decides results, as JSON values."""
     cfg = dict(cfg.items())
-    named = [value for key, value in leaves(cfg) if key.split('.')[-1] == 'data_root' and isinstance(value, str)]
+    named = [
+        value
+        for key, value in leaves(cfg)
+        if key.split('.')[-1] == 'data_root' and isinstance(value, str)
+    ]
     roots = sorted({root.rstrip('/') for root in named} - {''}, key=len, reverse=True)
     kept = {key: cfg[key] for key in COUNTED if cfg.get(key) is not None}
     fraction = data_fraction(cfg)
@@ -62,7 +66,9 @@ def settings(cfg: dict) -> dict:
     if (cfg.get('randomness') or {}).get('diff_rank_seed') is False:
         kept['randomness'] = dict(diff_rank_seed=False)
     hooks = cfg.get('custom_hooks') or []
-    custom_hooks = [hook for hook in hooks if getattr(HOOKS.get(_class_name(hook)), 'changes_results', True)]
+    custom_hooks = [
+        hook for hook in hooks if getattr(HOOKS.get(_class_name(hook)), 'changes_results', True)
+    ]
     kept = _plain(dict(kept, custom_hooks=custom_hooks) if custom_hooks else kept, roots)
     kept.get('train_dataloader', {}).pop('batch_size', None)
     wrapper = kept.get('optim_wrapper', {})
@@ -84,7 +90,11 @@ def _plain(node: Any, roots: list[str]) -> Any:
     if isinstance(node, dict):
         # MMEngine adds this scope to a base read as `mmlape::...`; mmlape/registry.py says why it
         # has no meaning
-        kept = {key: child for key, child in node.items() if key not in IGNORED and (key, child) != PREFIX_SCOPE}
+        kept = {
+            key: child
+            for key, child in node.items()
+            if key not in IGNORED and (key, child) != PREFIX_SCOPE
+        }
         return {str(key): _plain(child, roots) for key, child in kept.items()}
     if isinstance(node, list | tuple):
         return [_plain(child, roots) for child in node]
@@ -128,7 +138,15 @@ def leaves(node: Any, key: str = '') -> Iterator[tuple[str, Any]]:
 
 
 SETTINGS = 'settings.json'
-_AFTERWARDS = ('analysis', 'commands', 'figures.py', 'environment', 'experiments', 'export', 'cli.py')
+_AFTERWARDS = (
+    'analysis',
+    'commands',
+    'figures.py',
+    'environment',
+    'experiments',
+    'export',
+    'cli.py',
+)
 """Parts of this package that start runs or read their results."""
 _OTHERS = ('numpy', 'pycocotools', 'deformops')
 
@@ -180,7 +198,9 @@ def joined_digest(paths: Iterable[str]) -> dict | None:
     from mmlape.checkpoint.converting import sha256
 
     files = [Path(path).expanduser() for path in dict.fromkeys(paths)]
-    digests = [dict(name=file.name, sha256=sha256(file) if file.is_file() else None) for file in files]
+    digests = [
+        dict(name=file.name, sha256=sha256(file) if file.is_file() else None) for file in files
+    ]
     if not digests:
         return None
     known = all(digest['sha256'] for digest in digests)
@@ -224,7 +244,9 @@ def commit() -> str | None:
     root = Path(mmlape.__file__).resolve().parents[1]
     command = ['git', '-C', str(root), 'rev-parse', '--show-toplevel', 'HEAD']
     try:
-        lines = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.split('\n')
+        lines = subprocess.run(
+            command, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.split('\n')
     except (OSError, subprocess.SubprocessError):
         return None
     return lines[1] if Path(lines[0]).resolve() == root else None
@@ -254,7 +276,11 @@ def read_identity(work_dir: str | Path) -> dict | None:
     if not isinstance(identity, dict):
         return None
     content = read_json(Path(work_dir) / SETTINGS)
-    return dict(identity, settings=content) if digest(content) == identity.get('settings_sha256') else identity
+    return (
+        dict(identity, settings=content)
+        if digest(content) == identity.get('settings_sha256')
+        else identity
+    )
 
 
 def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
@@ -288,13 +314,20 @@ def differences(mine: dict, other: dict, *, for_resume: bool) -> list[str]:
 
 def software_differences(mine: dict, other: dict) -> list[str]:
     """Return the part of :func:`differences` that is about installed software: ``code`` and ``stack``."""
-    code = [{key: (run.get('code') or {}).get(key) for key in ('version', 'source')} for run in (mine, other)]
+    code = [
+        {key: (run.get('code') or {}).get(key) for key in ('version', 'source')}
+        for run in (mine, other)
+    ]
     lines = []
     if code[0] != code[1]:
         same = code[0]['version'] == code[1]['version']
         what = 'other modules' if same else f'{code[0]["version"]} -> {code[1]["version"]}'
         commits = [(run.get('code') or {}).get('commit') for run in (mine, other)]
-        where = f' (commit {commits[0][:9]} -> {commits[1][:9]})' if all(commits) and commits[0] != commits[1] else ''
+        where = (
+            f' (commit {commits[0][:9]} -> {commits[1][:9]})'
+            if all(commits) and commits[0] != commits[1]
+            else ''
+        )
         lines.append(f'code: mmlape {what}{where}')
     stacks = mine.get('stack') or {}, other.get('stack') or {}
     for name in dict.fromkeys([*stacks[0], *stacks[1]]):
@@ -308,7 +341,14 @@ def _other_weights(mine: dict | None, other: dict | None) -> list[str]:
     """Compare weights by their bytes, or by file name where a file is not here."""
     first, second = mine or {}, other or {}
     known = first.get('sha256') and second.get('sha256')
-    if first.get('sha256') == second.get('sha256') if known else first.get('name') == second.get('name'):
+    if (
+        first.get('sha256') == second.get('sha256')
+        if known
+        else first.get('name') == second.get('name')
+    ):
         return []
-    shown = [f'{run["name"]} ({(run["sha256"] or "not here")[:8]})' if run else 'none' for run in (first, second)]
+    shown = [
+        f'{run["name"]} ({(run["sha256"] or "not here")[:8]})' if run else 'none'
+        for run in (first, second)
+    ]
     return [f'checkpoint: {shown[0]} -> {shown[1]}']

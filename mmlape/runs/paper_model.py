@@ -67,7 +67,9 @@ def paper_model(name: str, identity: dict | None) -> PaperModel:
             inits = given if isinstance(given, list) else [given]
             may_mismatch = any(init.get('allow_joining_mismatch') for init in inits)
             pretrained += '?' if may_mismatch else '*' if joining.startswith('lape') else ''
-    return PaperModel(_model_name(model, backbone, family, size), pretrained, method, method == 'Default')
+    return PaperModel(
+        _model_name(model, backbone, family, size), pretrained, method, method == 'Default'
+    )
 
 
 def _has_name(backbone: dict) -> bool:
@@ -119,7 +121,9 @@ def _method(encoded: dict, joining: str) -> str:
     if names == ['none']:
         return 'None'
     kinds = {name: POSITION_ENCODINGS.module_dict.get(name) for name in (*names, *usual)}
-    is_table = {name: kind is None or issubclass(kind, AbsolutePosition) for name, kind in kinds.items()}
+    is_table = {
+        name: kind is None or issubclass(kind, AbsolutePosition) for name, kind in kinds.items()
+    }
     own = next((name for name in usual if is_table[name]), 'learnable')
     inside = [_paper_name(kinds[name], name) for name in names if not is_table[name]]
     tables = [name for name in names if is_table[name]]
@@ -157,7 +161,10 @@ def _joined(family: str, size: str) -> str:
 
 
 def _model_name(model: dict, backbone: dict, family: str, size: str) -> str:
-    decoder, adapter = model.get('decode_head') or {}, getattr(_model_class(backbone), 'paper_adapter', None)
+    decoder, adapter = (
+        model.get('decode_head') or {},
+        getattr(_model_class(backbone), 'paper_adapter', None),
+    )
     head, patch = str(decoder.get('type', '')), backbone.get('patch_size', 16)
     if adapter:
         return _joined(adapter, size)

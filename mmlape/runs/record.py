@@ -65,8 +65,14 @@ def lock_run(work_dir: str | Path) -> int:
         ) from error
     if descriptor is None:
         other = read_json(path)
-        where = f' by process {other["pid"]} on {other["host"]}, since {other["since"]}' if other else ''
-        raise TrainingError(f'work dir {work_dir} is in use{where}: wait for it, stop it, or give another --work-dir')
+        where = (
+            f' by process {other["pid"]} on {other["host"]}, since {other["since"]}'
+            if other
+            else ''
+        )
+        raise TrainingError(
+            f'work dir {work_dir} is in use{where}: wait for it, stop it, or give another --work-dir'
+        )
     return descriptor
 
 
@@ -101,7 +107,9 @@ def check_writable(folder: Path, option: str = '--work-dir') -> None:
         probe.unlink()
     except OSError as error:
         reason = error.strerror or error
-        raise TrainingError(f'cannot write into {folder} ({reason}): give another {option}') from error
+        raise TrainingError(
+            f'cannot write into {folder} ({reason}): give another {option}'
+        ) from error
 
 
 class RunRecord:
@@ -130,7 +138,9 @@ class RunRecord:
     def update(self, **fields) -> None:
         """Change fields and write the file, unless another process has recorded a failure."""
         self.fields.update(fields, updated=time.time())
-        if self.writes and not (self.fields['state'] == 'running' and (self.folder / NOTES).exists()):
+        if self.writes and not (
+            self.fields['state'] == 'running' and (self.folder / NOTES).exists()
+        ):
             write_json(self.folder / RECORD, self.fields)
 
     def begin(self) -> None:
@@ -214,7 +224,11 @@ def describe_machine() -> dict[str, str]:
     """Return ``host`` and ``device``: the GPU's name, or the number of CPU cores."""
     import torch  # here, as a report reads records without torch
 
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f'CPU, {available_cores()} cores'
+    device = (
+        torch.cuda.get_device_name()
+        if torch.cuda.is_available()
+        else f'CPU, {available_cores()} cores'
+    )
     return dict(host=socket.gethostname(), device=device)
 
 
@@ -240,12 +254,17 @@ def cost(seconds: float, seconds_per_iter: float | None, parameters: int, earlie
     if gpu:
         peak, measured = torch.cuda.max_memory_allocated() / 2**20, 'allocated on one GPU'
     else:
-        peak, measured = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10, 'resident in one process'
+        peak, measured = (
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
+            'resident in one process',
+        )
     return dict(
         parameters=parameters,
         peak_memory_mib=round(peak, 1),
         memory_kind=measured,
         seconds_per_iter=seconds_per_iter,
         train_seconds=round((earlier.get('train_seconds') or 0.0) + seconds, 2),
-        gpu_hours=(earlier.get('gpu_hours') or 0.0) + seconds * get_world_size() / 3600 if gpu else None,
+        gpu_hours=(earlier.get('gpu_hours') or 0.0) + seconds * get_world_size() / 3600
+        if gpu
+        else None,
     )

@@ -84,7 +84,9 @@ def acquire(
         os.close(start.lock)
         raise
     if start.identity['seed'] is None:
-        start.identity['seed'] = initial_seed(work_dir, None, False) if new_seed is None else new_seed
+        start.identity['seed'] = (
+            initial_seed(work_dir, None, False) if new_seed is None else new_seed
+        )
     return start
 
 
@@ -129,7 +131,11 @@ def find_checkpoint(
                 newest = path
                 break
             log(f'{path} is damaged (killed while writing?): skipped')
-        log(f'resuming from {newest}' if newest else f'nothing to resume in {work_dir}: starting from the beginning')
+        log(
+            f'resuming from {newest}'
+            if newest
+            else f'nothing to resume in {work_dir}: starting from the beginning'
+        )
         return newest
     if not resume:
         _require_unused(work_dir)
@@ -164,7 +170,9 @@ def read_resumable(path: str | Path, map_location: str = 'cpu', mmap: bool = Fal
     """
     checkpoint = read_checkpoint(path, map_location, mmap)
     missing = [key for key in RESUME_KEYS if not isinstance(checkpoint.get(key), Mapping)]
-    missing += [f'meta.{key}' for key in ('iter', 'epoch') if not missing and key not in checkpoint['meta']]
+    missing += [
+        f'meta.{key}' for key in ('iter', 'epoch') if not missing and key not in checkpoint['meta']
+    ]
     if missing:
         raise CheckpointError(
             f'{path} cannot be resumed, it holds no {", ".join(missing)}: give a checkpoint named iter_N or epoch_N, '
@@ -181,7 +189,9 @@ def _require_unused(work_dir: Path) -> None:
     content = f'{count} checkpoint{"s" * (count != 1)}'
     if record:
         content += f', a run of {record.get("config")} that is {record.get("state")} at iteration {record.get("iter")}'
-    raise TrainingError(f'work dir {work_dir} is already used ({content}): --resume it, or give another --work-dir')
+    raise TrainingError(
+        f'work dir {work_dir} is already used ({content}): --resume it, or give another --work-dir'
+    )
 
 
 def _require_same_seed(checkpoint: Path, stored: int | None, identity: dict) -> None:

@@ -62,7 +62,9 @@ class Run:
     def partial(self) -> bool:
         """Whether it is recorded as finished, but stopped early or has no evaluation."""
         done, end = self.record.get('iter'), self.record.get('max_iters')
-        return self.finished and (self.last is None or (done is not None and end is not None and done < end))
+        return self.finished and (
+            self.last is None or (done is not None and end is not None and done < end)
+        )
 
     @property
     def counts(self) -> bool:
@@ -73,11 +75,21 @@ class Run:
     def outcome(self) -> str:
         """Its state with iteration and reason, as text."""
         failure = self.record.get('failure') or {}
-        state = 'diverged' if failure.get('kind') == 'not-finite' else 'partial' if self.partial else self.state
+        state = (
+            'diverged'
+            if failure.get('kind') == 'not-finite'
+            else 'partial'
+            if self.partial
+            else self.state
+        )
         if self.partial and self.last is None:
             return 'partial: it has no evaluation'
         done, end = self.record.get('iter'), self.record.get('max_iters')
-        where = f' at iteration {done} of {end}' if not self.counts and done is not None and end is not None else ''
+        where = (
+            f' at iteration {done} of {end}'
+            if not self.counts and done is not None and end is not None
+            else ''
+        )
         reason = self.reason or failure.get('reason')
         return f'{state}{where}: {reason}' if reason else f'{state}{where}'
 
@@ -135,7 +147,9 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
     arms = {}
     for path in _folders(folder, set()):
         if runs := read_arm(path):
-            arms[folder.absolute().name if path == folder else path.relative_to(folder).as_posix()] = runs
+            arms[
+                folder.absolute().name if path == folder else path.relative_to(folder).as_posix()
+            ] = runs
     if not arms:
         raise DataError(
             f'no runs in {folder}: expected a run.json, <run>/run.json or <arm>/seed_<number>/run.json, as '
@@ -154,10 +168,16 @@ def _folders(folder: Path, known: set[Path]) -> Iterator[Path]:
         return
     known.add(folder.resolve())
     yield folder
-    below = [path for path in folder.glob('*/') if path.is_dir() and not re.match(r'\.|seed_\d+$', path.name)]
+    below = [
+        path
+        for path in folder.glob('*/')
+        if path.is_dir() and not re.match(r'\.|seed_\d+$', path.name)
+    ]
     places = {name: place for place, name in enumerate(_listed(folder / ORDER, str))}
     # part by part, so that deit-tiny_... stands before deit-tiny-lape_...
-    for path in sorted(below, key=lambda path: (places.get(path.name, len(places)), path.name.split('_'))):
+    for path in sorted(
+        below, key=lambda path: (places.get(path.name, len(places)), path.name.split('_'))
+    ):
         yield from _folders(path, known)
 
 
@@ -174,7 +194,9 @@ def write_order(work_dir: str | Path, names: Sequence[str]) -> None:
     """
     file = Path(work_dir) / ORDER
     known = _listed(file, str)
-    write_json(file, list(dict.fromkeys([*names, *known] if {*known} <= {*names} else [*known, *names])))
+    write_json(
+        file, list(dict.fromkeys([*names, *known] if {*known} <= {*names} else [*known, *names]))
+    )
 
 
 def _planned_in(folder: Path) -> list[int]:

@@ -54,7 +54,9 @@ class StopRequest:
             ignore_stop_signals()
             raise self.error()
         if is_first_press and get_rank() == 0:  # not by print, which this may have interrupted
-            os.write(2, b'mmlape: saving after this step, then stopping; Ctrl-C again stops at once\n')
+            os.write(
+                2, b'mmlape: saving after this step, then stopping; Ctrl-C again stops at once\n'
+            )
 
     def error(self) -> BaseException:
         """Return what ends the run: KeyboardInterrupt after Ctrl-C, else Interrupted."""

@@ -165,7 +165,9 @@ class _Reader:
             raise self._error(f"arms: two are named '{repeated}'")
         has_figures = any(arm.figure or arm.also for arm in arms)
         if has_figures and not content.get('paper'):
-            raise self._error('paper: arms have figures, so name their source: paper: NAME (VENUE YEAR)')
+            raise self._error(
+                'paper: arms have figures, so name their source: paper: NAME (VENUE YEAR)'
+            )
         for arm in arms:
             if arm.relative_to:
                 self._require_known('relative_to', arm.relative_to, list(counts))
@@ -279,7 +281,10 @@ class _Reader:
         if len(bases) > 1:
             raise self._error(f'{where}: also: needs a single base, not {", ".join(bases)}')
         figures = self._mapping(f'{where}: also', given)
-        return {metric: self._printed(f'{where}: also: {metric}', value) for metric, value in figures.items()}
+        return {
+            metric: self._printed(f'{where}: also: {metric}', value)
+            for metric, value in figures.items()
+        }
 
     def _printed(self, where: str, value: Any) -> str:
         """Return a figure with the digits that the paper prints, or raise ConfigError."""

@@ -31,7 +31,9 @@ def iter_sources(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[DataSo
     """Yield the datasets of known format of a config's data loaders, without wrappers such as RepeatDataset."""
     for split in splits:
         loader = cfg.get(f'{split}_dataloader')
-        for dataset in iter_unwrapped(loader['dataset']) if loader and loader.get('dataset') else ():
+        for dataset in (
+            iter_unwrapped(loader['dataset']) if loader and loader.get('dataset') else ()
+        ):
             cls = resolve_class(dataset.get('type'), cfg.get('default_scope'), 'DATASETS')
             source_class = _format_of(cls) if cls else None
             if source_class:

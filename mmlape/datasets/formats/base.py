@@ -40,7 +40,11 @@ def open_image(path: str) -> Image.Image:
     except FileNotFoundError as error:
         raise DataError(f'Image {path} does not exist. {_AGAIN}') from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        reason = str(error).partition(':')[0] if isinstance(error, Image.UnidentifiedImageError) else str(error)
+        reason = (
+            str(error).partition(':')[0]
+            if isinstance(error, Image.UnidentifiedImageError)
+            else str(error)
+        )
         raise DataError(f'Image {path} cannot be read: {reason}. {_AGAIN}') from error
     if image.mode == 'F':
         raise DataError(f'Image {path} has pixels that are floats: save it with 8 bits a channel.')
@@ -95,7 +99,9 @@ class IssueGroup:
     examples: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        others = f' (the first of {self.count})' if self.count > 1 and len(self.examples) > 1 else ''
+        others = (
+            f' (the first of {self.count})' if self.count > 1 and len(self.examples) > 1 else ''
+        )
         return f'{self.topic}: {self.examples[0]}{others}'
 
 
@@ -207,7 +213,9 @@ class DataSource:
         self.classes = tuple(classes) if classes else None
         self.explicit = bool(given)  # the config, not the class, names the classes
         classes = self.classes or ()
-        self.summary = DataSummary(split, self.ann_file or self.image_dir, None, len(classes), classes=classes)
+        self.summary = DataSummary(
+            split, self.ann_file or self.image_dir, None, len(classes), classes=classes
+        )
         self.entries: list[ImageEntry] = []  # the images that exist, found by `check_structure`
 
     @property
@@ -227,7 +235,9 @@ class DataSource:
     def has_transform(self, **options: Any) -> bool:
         """Return whether a transform of its pipeline is given all these options."""
         pipeline = self.cfg.get('pipeline') or ()
-        return any(all(step.get(key) == value for key, value in options.items()) for step in pipeline)
+        return any(
+            all(step.get(key) == value for key, value in options.items()) for step in pipeline
+        )
 
     def read_classes(self) -> tuple[str, ...] | None:
         """Read the class names from the data; None where it is missing or lists none."""
@@ -242,7 +252,11 @@ class DataSource:
     def set_classes(self, classes: tuple[str, ...]) -> None:
         """Write class names and colours into ``cfg``."""
         palette = class_palette(len(classes))
-        self.cfg['metainfo'] = {**(self.cfg.get('metainfo') or {}), 'classes': classes, 'palette': palette}
+        self.cfg['metainfo'] = {
+            **(self.cfg.get('metainfo') or {}),
+            'classes': classes,
+            'palette': palette,
+        }
 
     def guarded_transforms(self) -> dict[str, dict]:
         """Return the options that replace transforms of these names by ones whose errors name the file."""
@@ -326,7 +340,9 @@ class DataSource:
     def require(self, path: str, what: str, exists: Callable[[str], bool] = os.path.isdir) -> None:
         """Raise DataError unless a path of the config is '' or exists."""
         if path and not exists(path):
-            raise DataError(f'{what} {path} of the {self.split} data does not exist{below_here(path)}. {self.hint()}')
+            raise DataError(
+                f'{what} {path} of the {self.split} data does not exist{below_here(path)}. {self.hint()}'
+            )
 
     def match_classes(self, names: Sequence[str], where: str) -> Iterator[DataIssue]:
         """Compare the class names of the data with the config's, which may be a selection in some formats."""
@@ -336,7 +352,9 @@ class DataSource:
         missing = [name for name in self.classes if name not in names]
         selection = self.selects_classes and self.explicit and not missing
         if selection and [name for name in names if name in self.classes] == list(self.classes):
-            print_log(f'{where}: not in the config, so not used: {shorten(extra)}', logger='current')
+            print_log(
+                f'{where}: not in the config, so not used: {shorten(extra)}', logger='current'
+            )
             return
         if extra or missing:
             parts = [f'only in the data: {shorten(extra)}'] * bool(extra)

@@ -6,7 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from mmlape.datasets.formats.base import ERROR, QUICKLY_FOUND, DataIssue, DataSource, ImageEntry, files_below
+from mmlape.datasets.formats.base import (
+    ERROR,
+    QUICKLY_FOUND,
+    DataIssue,
+    DataSource,
+    ImageEntry,
+    files_below,
+)
 from mmlape.datasets.sources import read_lines
 from mmlape.errors import DataError
 
@@ -14,7 +21,9 @@ from mmlape.errors import DataError
 class FolderSource(DataSource):
     """ImageNet's format: one folder of images for each class, or a list of images and labels."""
 
-    instructions = 'ImageNet: one sub-folder of images for each class, below train/ and val/ of the data root'
+    instructions = (
+        'ImageNet: one sub-folder of images for each class, below train/ and val/ of the data root'
+    )
     mini_folder = 'digits'
     pack_transform = 'PackInputs'
 
@@ -75,15 +84,21 @@ class FolderSource(DataSource):
     def _check_folders(self, complete: bool) -> Iterator[DataIssue]:
         names = self._class_folders()
         if not names:
-            raise DataError(f'{self.image_dir} has no sub-folders, one for each class. {self.hint()}')
+            raise DataError(
+                f'{self.image_dir} has no sub-folders, one for each class. {self.hint()}'
+            )
         if self.explicit or len(names) != len(self.classes or names):
             yield from self.match_classes(names, f'The sub-folders of {self.image_dir}')
         self.summary.num_classes = len(names)
-        self.summary.classes = self.classes if len(self.classes or ()) == len(names) else tuple(names)
+        self.summary.classes = (
+            self.classes if len(self.classes or ()) == len(names) else tuple(names)
+        )
         for label, name in enumerate(names):
             folder = os.path.join(self.image_dir, name)
             files = self._images(folder)
-            images = sorted(files) if complete else [image for image in [next(files, None)] if image]
+            images = (
+                sorted(files) if complete else [image for image in [next(files, None)] if image]
+            )
             if not images:
                 message = f'{folder} has no images, so this class cannot be learnt. {self.hint()}'
                 yield DataIssue(ERROR, 'class without images', message)
@@ -153,7 +168,9 @@ class SunSource(FolderSource):
             label = labels.get('_'.join(line.split('/')[2:-1]))
             path = os.path.join(self.image_dir, line.lstrip('/'))
             if label is None:
-                message = f'{self.ann_file}, line {number}: "{line[:80]}" is in the folder of no class.'
+                message = (
+                    f'{self.ann_file}, line {number}: "{line[:80]}" is in the folder of no class.'
+                )
                 yield DataIssue(ERROR, 'label outside the classes', message)
             else:
                 self.entries.append(ImageEntry(path, label))

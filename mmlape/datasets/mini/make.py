@@ -63,7 +63,11 @@ def encode_polygons(mask: np.ndarray) -> list[list[float]]:
     for hole, (*_, parent) in enumerate(tree[0]):
         if parent >= 0:
             polygons[parent] = _splice(polygons[parent], outlines[hole].reshape(-1, 2))
-    return [((points + 0.5) / TRACE_SCALE).ravel().tolist() for points in polygons.values() if len(points) >= 3]
+    return [
+        ((points + 0.5) / TRACE_SCALE).ravel().tolist()
+        for points in polygons.values()
+        if len(points) >= 3
+    ]
 
 
 def _splice(outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
@@ -95,7 +99,9 @@ class CocoWriter:
         (self.folder / name).write_bytes(jpeg)
         height, width = scene.image.shape[:2]
         source = PHOTOGRAPHS[scene.photograph]
-        self.images.append(dict(id=number, file_name=name, height=height, width=width, photograph=source))
+        self.images.append(
+            dict(id=number, file_name=name, height=height, width=width, photograph=source)
+        )
         for text in scenes.describe(scene):
             self.captions.append(dict(id=len(self.captions) + 1, image_id=number, caption=text))
         for digit in scene.digits:
@@ -115,12 +121,18 @@ class CocoWriter:
 
     def close(self) -> None:
         """Write the annotation files, and the vocabulary of the captions."""
-        categories = [dict(id=i + 1, name=name, supercategory='digit') for i, name in enumerate(DIGIT_NAMES)]
+        categories = [
+            dict(id=i + 1, name=name, supercategory='digit') for i, name in enumerate(DIGIT_NAMES)
+        ]
         info = dict(description='Scanned digits on photographs, made by mmlape')
-        content = dict(info=info, images=self.images, annotations=self.annotations, categories=categories)
+        content = dict(
+            info=info, images=self.images, annotations=self.annotations, categories=categories
+        )
         self.file.write_text(json.dumps(content))
         captions = dict(info=info, images=self.images, annotations=self.captions)
-        self.file.with_name(self.file.name.replace('instances', 'captions')).write_text(json.dumps(captions))
+        self.file.with_name(self.file.name.replace('instances', 'captions')).write_text(
+            json.dumps(captions)
+        )
         self.file.with_name('vocabulary.txt').write_text('\n'.join(scenes.VOCABULARY) + '\n')
 
 
@@ -147,7 +159,9 @@ class AdeWriter:
         stem = f'ADE_{self.split}_{self.count:08d}'
         (self.images / f'{stem}.jpg').write_bytes(jpeg)
         label_map = Image.fromarray(draw_labels(scene))
-        label_map.putpalette([0, 0, 0] + [value for colour in class_palette(len(ADE_CLASSES)) for value in colour])
+        label_map.putpalette(
+            [0, 0, 0] + [value for colour in class_palette(len(ADE_CLASSES)) for value in colour]
+        )
         label_map.save(self.labels / f'{stem}.png')
 
 
@@ -194,11 +208,22 @@ class MiniOptions:
         shorter = min(self.size)
         rules = [
             *((name, getattr(self, name) >= 1, 'must be at least 1') for name in ('train', 'val')),
-            *((name, getattr(self, name) >= 0, 'must not be negative') for name in ('digits', 'vtab', 'seed')),
+            *(
+                (name, getattr(self, name) >= 0, 'must not be negative')
+                for name in ('digits', 'vtab', 'seed')
+            ),
             ('crop', self.crop >= 16, 'must be at least 16'),
             ('size', shorter >= 32, 'must be at least 32 on both sides'),
-            ('objects', 1 <= self.objects[0] <= self.objects[1], 'must be MIN MAX with 1 <= MIN <= MAX'),
-            ('digit_size', 12 <= self.digit_size[0] <= self.digit_size[1], 'must be MIN MAX with 12 <= MIN <= MAX'),
+            (
+                'objects',
+                1 <= self.objects[0] <= self.objects[1],
+                'must be MIN MAX with 1 <= MIN <= MAX',
+            ),
+            (
+                'digit_size',
+                12 <= self.digit_size[0] <= self.digit_size[1],
+                'must be MIN MAX with 12 <= MIN <= MAX',
+            ),
             ('digit_size', self.digit_size[1] <= shorter, f'must fit into a scene of {self.size}'),
             ('masks', self.masks in MASKS, f'must be one of {MASKS}'),
         ]
@@ -224,9 +249,17 @@ def make_mini_data(
     root = Path(root)
     _require_target(root, overwrite)
     with _staging_directory(root) as partial:
-        rows = _write_scenes(partial, options) + _write_digits(partial, options) + _write_vtab(partial, options)
-        marker = dict(made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options))
-        files = sorted(path.relative_to(partial).as_posix() for path in partial.rglob('*') if path.is_file())
+        rows = (
+            _write_scenes(partial, options)
+            + _write_digits(partial, options)
+            + _write_vtab(partial, options)
+        )
+        marker = dict(
+            made_by='mmlape make-mini-data', version=mmlape.__version__, options=asdict(options)
+        )
+        files = sorted(
+            path.relative_to(partial).as_posix() for path in partial.rglob('*') if path.is_file()
+        )
         marker.update(credits=CREDITS, files=[MARKER, *files])
         (partial / MARKER).write_text(json.dumps(marker, indent=1))
         _publish(partial, root, overwrite)
@@ -250,14 +283,32 @@ def _write_scenes(root: Path, options: MiniOptions) -> list[dict]:
         ade = AdeWriter(root / 'ade', split)
         for _ in track(range(count), f'{split} scenes'):
             objects = int(rng.integers(options.objects[0], options.objects[1] + 1))
-            scene = scenes.compose(scans, backgrounds, options.size, objects, options.digit_size, rng)
+            scene = scenes.compose(
+                scans, backgrounds, options.size, objects, options.digit_size, rng
+            )
             jpeg = encode_image(scene.image, '.jpg')
             coco.add(scene, jpeg)
             ade.add(scene, jpeg)
         coco.close()
         total = len(coco.annotations)
-        rows.append(dict(format='COCO', split=split, path=coco.folder.relative_to(root), images=count, objects=total))
-        rows.append(dict(format='ADE20K', split=split, path=ade.images.relative_to(root), images=count, objects=total))
+        rows.append(
+            dict(
+                format='COCO',
+                split=split,
+                path=coco.folder.relative_to(root),
+                images=count,
+                objects=total,
+            )
+        )
+        rows.append(
+            dict(
+                format='ADE20K',
+                split=split,
+                path=ade.images.relative_to(root),
+                images=count,
+                objects=total,
+            )
+        )
     return rows
 
 
@@ -270,18 +321,37 @@ def _write_digits(root: Path, options: MiniOptions) -> list[dict]:
     zoom = options.crop * cells / min(options.size)
     least, most = (max(1, round(side * zoom)) for side in options.digit_size)
     for split in scenes.SPLITS:
-        count = options.digits if split == 'train' else max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
+        count = (
+            options.digits
+            if split == 'train'
+            else max(1, options.digits // TRAIN_CROPS_PER_VAL_CROP)
+        )
         rng = _generator(options, f'{split} digits')
-        scans, backgrounds = scenes.Scans(split, rng).sample(), scenes.Backgrounds(rng, (0.5 / cells, 1 / cells))
+        scans, backgrounds = (
+            scenes.Scans(split, rng).sample(),
+            scenes.Backgrounds(rng, (0.5 / cells, 1 / cells)),
+        )
         folder = root / 'digits' / split
         for name in scenes.DIGIT_NAMES:
             (folder / name).mkdir(parents=True)
         for number in track(range(count), f'{split} digits'):
-            scene = scenes.compose(scans, backgrounds, (options.crop, options.crop), 1, (least, most), rng)
+            scene = scenes.compose(
+                scans, backgrounds, (options.crop, options.crop), 1, (least, most), rng
+            )
             digit = scene.digits[0]
             name = f'{number:05d}_scan{digit.scan:04d}.png'
-            (folder / DIGIT_NAMES[digit.label] / name).write_bytes(encode_image(scene.image, '.png'))
-        rows.append(dict(format='ImageNet', split=split, path=folder.relative_to(root), images=count, objects=count))
+            (folder / DIGIT_NAMES[digit.label] / name).write_bytes(
+                encode_image(scene.image, '.png')
+            )
+        rows.append(
+            dict(
+                format='ImageNet',
+                split=split,
+                path=folder.relative_to(root),
+                images=count,
+                objects=count,
+            )
+        )
     return rows
 
 
@@ -294,18 +364,31 @@ def _write_vtab(root: Path, options: MiniOptions) -> list[dict]:
         largest = round(options.crop / scenes.CELL) // (1 if name == 'digits' else 2)
         for split, (scans_of, divisor) in splits.items():
             rng = _generator(options, f'{split} vtab {name}')
-            scans, backgrounds = scenes.Scans(scans_of, rng).sample(), scenes.Backgrounds(rng, (0.25, 0.5))
+            scans, backgrounds = (
+                scenes.Scans(scans_of, rng).sample(),
+                scenes.Backgrounds(rng, (0.25, 0.5)),
+            )
             (folder / 'images' / split).mkdir(parents=True)
             lines[split] = []
             for number in track(range(max(1, options.vtab // divisor)), f'{name} {split}'):
                 objects = int(rng.integers(1, 5)) if name == 'counts' else 1
-                scene = scenes.compose(scans, backgrounds, crop, objects, (largest - 2, largest), rng)
+                scene = scenes.compose(
+                    scans, backgrounds, crop, objects, (largest - 2, largest), rng
+                )
                 labels = scene.digits[0].label, scene.photograph, len(scene.digits) - 1
                 path = f'images/{split}/{number:05d}.png'
                 (folder / path).write_bytes(encode_image(scene.image, '.png'))
                 lines[split].append(f'{path} {labels[VTAB_SETS.index(name)]}')
             total = len(lines[split])
-            rows.append(dict(format='VTAB', split=split, path=folder.relative_to(root), images=total, objects=total))
+            rows.append(
+                dict(
+                    format='VTAB',
+                    split=split,
+                    path=folder.relative_to(root),
+                    images=total,
+                    objects=total,
+                )
+            )
         lines['train800val200'] = lines['train800'] + lines['val200']
         for split, content in lines.items():
             (folder / f'{split}.txt').write_text('\n'.join(content) + '\n')
@@ -319,10 +402,14 @@ def _require_target(root: Path, overwrite: bool) -> None:
     if not root.exists() or not any(root.iterdir()):
         return
     if not overwrite:
-        raise DataError(f'{root} is not empty. Choose another directory, or replace mini data with --overwrite.')
+        raise DataError(
+            f'{root} is not empty. Choose another directory, or replace mini data with --overwrite.'
+        )
     marker = root / MARKER
     if not marker.is_file():
-        raise DataError(f'{root} has no {MARKER}, so mmlape did not make it and --overwrite does not replace it.')
+        raise DataError(
+            f'{root} has no {MARKER}, so mmlape did not make it and --overwrite does not replace it.'
+        )
     try:
         own = set(parse_json(marker.read_text())['files'])
     except (ValueError, KeyError, TypeError) as error:
@@ -351,7 +438,9 @@ def _staging_directory(root: Path) -> Iterator[Path]:
                 shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir()
     except OSError as error:
-        raise DataError(f'Cannot write to {parent}: {error.strerror}. Choose another directory.') from error
+        raise DataError(
+            f'Cannot write to {parent}: {error.strerror}. Choose another directory.'
+        ) from error
     try:
         yield partial
     finally:

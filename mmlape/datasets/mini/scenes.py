@@ -90,7 +90,9 @@ class Backgrounds:
         self.share = share
         self.photographs = []
         for name in PHOTOGRAPHS:
-            self.photographs.append(np.ascontiguousarray(load_sample_image(f'{name}.jpg')[..., ::-1]))
+            self.photographs.append(
+                np.ascontiguousarray(load_sample_image(f'{name}.jpg')[..., ::-1])
+            )
 
     def crop(self, height: int, width: int) -> tuple[int, np.ndarray]:
         """Return the index of a photograph, and a crop (height, width, 3) from a random position."""
@@ -120,7 +122,9 @@ def draw_tile(scan: np.ndarray, size: int, degrees: float) -> tuple[np.ndarray, 
     large = cv2.warpAffine(scan, matrix, (side, side), flags=cv2.INTER_CUBIC)
     middle = (side - 1) / 2
     corners = cv2.boxPoints(((middle, middle), (size * factor,) * 2, -degrees))
-    square = cv2.fillConvexPoly(np.zeros((side, side), np.float32), np.rint(corners).astype(np.int32), 1)
+    square = cv2.fillConvexPoly(
+        np.zeros((side, side), np.float32), np.rint(corners).astype(np.int32), 1
+    )
     ink = np.clip((large - INK_RANGE[0]) / (INK_RANGE[1] - INK_RANGE[0]), 0, 1) * square
     small = (side // factor, side // factor)
     tile, ink = (cv2.resize(layer, small, interpolation=cv2.INTER_AREA) for layer in (square, ink))
@@ -177,7 +181,8 @@ def compose(
         corner = [int(index * have) for index, have in zip(divmod(int(cell), columns), cell_size)]
         offsets = rng.uniform(-OFFSET, OFFSET, 2) * side
         top, left = (
-            start + int(np.clip(free / 2 + offset, 0, free)) for start, free, offset in zip(corner, slack, offsets)
+            start + int(np.clip(free / 2 + offset, 0, free))
+            for start, free, offset in zip(corner, slack, offsets)
         )
         mask = np.zeros(size, bool)
         mask[top : top + tile.shape[0], left : left + tile.shape[1]] = tile >= 0.5

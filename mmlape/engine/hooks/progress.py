@@ -50,7 +50,9 @@ class ProgressHook(Hook):
             return
         self.shown = now
         speed = (done - self.first) / max(now - self.started, 1e-9)
-        loss = f', loss {float(outputs["loss"].detach()):.4g}' if outputs and 'loss' in outputs else ''
+        loss = (
+            f', loss {float(outputs["loss"].detach()):.4g}' if outputs and 'loss' in outputs else ''
+        )
         left = clock((runner.max_iters - done) / speed)
         line = f'iteration {done} of {runner.max_iters}{loss}, {speed:.3g} a second, {left} left'
         # the cursor goes back, so that whatever is printed next covers the line

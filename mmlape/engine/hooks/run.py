@@ -55,14 +55,18 @@ class AccumulationHook(Hook):
         loop, wrapper = runner.train_loop, runner.optim_wrapper
         if isinstance(loop, EpochBasedTrainLoop):
             length, count = len(loop.dataloader), wrapper.initialize_count_status
-            wrapper.initialize_count_status = lambda model, done, total: count(model, done % length, length)
+            wrapper.initialize_count_status = lambda model, done, total: count(
+                model, done % length, length
+            )
 
     def before_train_epoch(self, runner) -> None:
         """Start the count; of an epoch that is resumed in its middle, there."""
         if isinstance(runner.train_loop, EpochBasedTrainLoop):
             # a warning about batch norms comes once, at the start of the run
             with quiet_logger(logging.ERROR):
-                runner.optim_wrapper.initialize_count_status(runner.model, runner.iter, runner.max_iters)
+                runner.optim_wrapper.initialize_count_status(
+                    runner.model, runner.iter, runner.max_iters
+                )
 
 
 @HOOKS.register_module()
@@ -84,7 +88,9 @@ class CompileBackboneHook(Hook):
         options = {} if options is True else options
         model = runner.model.module if is_model_wrapper(runner.model) else runner.model
         if not isinstance(options, dict):
-            raise ConfigError(f'compile_backbone={options!r}: give True, or a dict of options of torch.compile')
+            raise ConfigError(
+                f'compile_backbone={options!r}: give True, or a dict of options of torch.compile'
+            )
         if not hasattr(model, 'backbone'):
             raise ConfigError(f'compile_backbone: {type(model).__name__} has no backbone')
         model.backbone.compile(**{'dynamic': True, **options})
@@ -141,15 +147,25 @@ class NaNGuardHook(Hook):
     ) -> None:
         """Check the summed loss, which is finite only if every part is."""
         loss = (outputs or {}).get('loss')
-        if loss is None or not any_process(not math.isfinite(float(outputs['loss'].detach())), loss.device):
+        if loss is None or not any_process(
+            not math.isfinite(float(outputs['loss'].detach())), loss.device
+        ):
             return
-        gathered = all_gather_object({key: float(value.detach()) for key, value in outputs.items() if 'loss' in key})
+        gathered = all_gather_object(
+            {key: float(value.detach()) for key, value in outputs.items() if 'loss' in key}
+        )
         bad = []
         for rank, losses in enumerate(gathered):
             where = f' (process {rank})' if len(gathered) > 1 else ''
-            bad += [f'{key} = {value}{where}' for key, value in losses.items() if not math.isfinite(value)]
+            bad += [
+                f'{key} = {value}{where}'
+                for key, value in losses.items()
+                if not math.isfinite(value)
+            ]
         kept = checkpoints(runner.work_dir)
-        last = f'the last good checkpoint is {kept[0]}' if kept else 'no checkpoint had been written'
+        last = (
+            f'the last good checkpoint is {kept[0]}' if kept else 'no checkpoint had been written'
+        )
         raise NotFiniteError(
             f'the loss is not finite at iteration {runner.iter + 1}: {", ".join(bad)}; {last}. '
             'A lower learning rate or gradient clipping may help; so may --amp bf16 instead of fp16'
@@ -178,8 +194,14 @@ class RunRecordHook(Hook):
         self.earlier = runner.record.fields.get('cost') or {}
         self.parameters = sum(parameter.numel() for parameter in runner.model.parameters())
         runner.record.update(**self._progress(runner))
-        if runner.iter and self._evaluation_is_due(runner) and not runner.record.has_evaluated(runner.iter):
-            runner.logger.info(f'the evaluation at iteration {runner.iter} is missing: evaluating now')
+        if (
+            runner.iter
+            and self._evaluation_is_due(runner)
+            and not runner.record.has_evaluated(runner.iter)
+        ):
+            runner.logger.info(
+                f'the evaluation at iteration {runner.iter} is missing: evaluating now'
+            )
             runner.val_loop.run()
 
     def _evaluation_is_due(self, runner) -> bool:
@@ -216,7 +238,12 @@ class RunRecordHook(Hook):
 
     def _cost(self) -> dict:
         seconds, count = self.times
-        return cost(time.monotonic() - self.started, seconds / count if count else None, self.parameters, self.earlier)
+        return cost(
+            time.monotonic() - self.started,
+            seconds / count if count else None,
+            self.parameters,
+            self.earlier,
+        )
 
     def before_val(self, runner) -> None:
         """Leave the evaluation out of the time of an iteration."""
@@ -234,7 +261,9 @@ class RunRecordHook(Hook):
         key, greater = self._criterion(runner, scalars)
         classes = next((hook.values for hook in runner.hooks if isinstance(hook, PerClassHook)), {})
         classes = {name: finite(row) for name, row in classes.items()}
-        epoch = {} if isinstance(runner.train_loop, IterBasedTrainLoop) else dict(epoch=runner.epoch)
+        epoch = (
+            {} if isinstance(runner.train_loop, IterBasedTrainLoop) else dict(epoch=runner.epoch)
+        )
         runner.record.add_evaluation(runner.iter, scalars, key, greater, **epoch, per_class=classes)
 
     @staticmethod
@@ -248,7 +277,9 @@ class RunRecordHook(Hook):
     def _progress(self, runner, done: int | None = None) -> dict:
         by_iter = isinstance(runner.train_loop, IterBasedTrainLoop)
         epochs = {} if by_iter else dict(epoch=runner.epoch, max_epochs=runner.max_epochs)
-        return dict(iter=runner.iter if done is None else done, max_iters=runner.max_iters, **epochs)
+        return dict(
+            iter=runner.iter if done is None else done, max_iters=runner.max_iters, **epochs
+        )
 
     def after_train(self, runner) -> None:
         """Record that all iterations are done."""

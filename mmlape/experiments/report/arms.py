@@ -88,20 +88,28 @@ class ArmResult:
 
     def values(self, which: str, metric: str, name: str | None = None) -> dict[int, float]:
         """Return ``{seed: value}`` of a metric at 'last' or 'best', or of one of its classes."""
-        rows = self.summary[which]['metrics'] if name is None else self.summary[which]['per_class'].get(metric, {})
+        rows = (
+            self.summary[which]['metrics']
+            if name is None
+            else self.summary[which]['per_class'].get(metric, {})
+        )
         entry = rows.get(metric if name is None else name)
         return {int(seed): value for seed, value in entry['values'].items()} if entry else {}
 
     @property
     def parameters(self) -> int | None:
         """The number of parameters: as a run counted them, else from the metafile."""
-        counted = next((run.cost['parameters'] for run in self.counted if run.cost.get('parameters')), None)
+        counted = next(
+            (run.cost['parameters'] for run in self.counted if run.cost.get('parameters')), None
+        )
         return counted or (self.known.parameters if self.known else None)
 
     @property
     def gpu_hours(self) -> float | None:
         """The GPU hours of all runs, including those that do not count."""
-        known = [run.cost['gpu_hours'] for run in self.arm.runs if run.cost.get('gpu_hours') is not None]
+        known = [
+            run.cost['gpu_hours'] for run in self.arm.runs if run.cost.get('gpu_hours') is not None
+        ]
         return sum(known) if known else None
 
     def mean_cost(self, key: str) -> float | None:
@@ -127,5 +135,7 @@ def average(arm: ArmRuns, allow_software: bool = False) -> ArmResult:
     known = index_entry(config, first.cost.get('parameters') if first else None)
     model = recorded_model(Path(config).stem, first.identity if first else None)
     planned = arm.study[1].title if arm.study else arm.name
-    result = ArmResult(arm, task, tuple(metrics), summary, model, known, '' if planned == arm.name else planned)
+    result = ArmResult(
+        arm, task, tuple(metrics), summary, model, known, '' if planned == arm.name else planned
+    )
     return replace(result, known=known and known.at_fraction(result.fraction))

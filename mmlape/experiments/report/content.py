@@ -99,7 +99,9 @@ def compare_classes(arm: ArmResult, other: ArmResult) -> list[Comparison]:
 def _corrected(family: Sequence[Comparison]) -> list[Comparison]:
     """Correct the p values of a family by Holm, Welch's and the paired ones apart."""
     corrected = (holm([getattr(pair, test) for pair in family]) for test in ('welch', 'paired'))
-    return [replace(pair, welch=first, paired=second) for pair, first, second in zip(family, *corrected)]
+    return [
+        replace(pair, welch=first, paired=second) for pair, first, second in zip(family, *corrected)
+    ]
 
 
 _MAX_LENGTH = 60
@@ -150,7 +152,9 @@ class Report:
         Empty if there are none.
         """
         several = len(self.baselines) > 1
-        named = '; '.join(name + f' (of {", ".join(arms)})' * several for name, arms in self.baselines.items())
+        named = '; '.join(
+            name + f' (of {", ".join(arms)})' * several for name, arms in self.baselines.items()
+        )
         how = '' if self.baseline else ' Chosen by default; --baseline names another.'
         return f'Baseline{"s" * several}: {named}.{how}' if named else ''
 
@@ -220,7 +224,16 @@ def build(
     pairs = list(pairs_of(results, baseline))
     comparisons = [compared for which in EVALUATIONS for compared in compare(pairs, which)]
     classes = [compared for pair in pairs for compared in compare_classes(*pair)]
-    return Report(title, results, pairs, comparisons, classes, list(_warnings(results, pairs)), baseline, **more)
+    return Report(
+        title,
+        results,
+        pairs,
+        comparisons,
+        classes,
+        list(_warnings(results, pairs)),
+        baseline,
+        **more,
+    )
 
 
 def _warnings(

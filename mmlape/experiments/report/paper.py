@@ -98,16 +98,22 @@ def index_entry(config: str, parameters: int | None = None) -> IndexEntry | None
     if entry is None:
         return _arm_entry(config, parameters)
     facts = entry.get('Metadata', {})
-    counts = {key: int(facts[key]) for key in ('Parameters', 'FLOPs', 'Training Batch') if key in facts}
+    counts = {
+        key: int(facts[key]) for key in ('Parameters', 'FLOPs', 'Training Batch') if key in facts
+    }
     if parameters and counts.get('Parameters') not in (None, parameters):
         return None
     return IndexEntry(
         counts.get('Parameters'),
         counts.get('FLOPs'),
         tuple(int(side) for side in facts.get('Input Size', ())),
-        next(((unit, int(facts[unit])) for unit in ('Iterations', 'Epochs') if unit in facts), None),
+        next(
+            ((unit, int(facts[unit])) for unit in ('Iterations', 'Epochs') if unit in facts), None
+        ),
         counts.get('Training Batch'),
-        tuple(_quotation(result) for result in entry.get('Paper Results', ()) if 'Epoch' not in result),
+        tuple(
+            _quotation(result) for result in entry.get('Paper Results', ()) if 'Epoch' not in result
+        ),
         _fractions(entry['Paper Fractions']) if 'Paper Fractions' in entry else {},
     )
 
@@ -134,7 +140,9 @@ def _arm_entry(config: str, parameters: int | None) -> IndexEntry | None:
     if arm is None or not arm.overrides:
         return index_entry(arm.base, parameters) if arm else None
     base = index_entry(arm.base)
-    kept = base and not any(key.startswith(('train_cfg', 'train_dataloader')) for key in arm.overrides)
+    kept = base and not any(
+        key.startswith(('train_cfg', 'train_dataloader')) for key in arm.overrides
+    )
     quotations: tuple[Quotation, ...] = ()
     if arm.figure is not None:
         figure = f'{arm.figure} relative to {arm.relative_to}' if arm.relative_to else arm.figure
@@ -142,17 +150,25 @@ def _arm_entry(config: str, parameters: int | None) -> IndexEntry | None:
         figures = {METRICS.get(study.metric, study.metric): figure}
         figures |= {METRICS[name]: text for name, text in arm.also.items() if name in METRICS}
         quotations = (Quotation(paper, study.runs, study.dataset, figures),)
-    return IndexEntry(length=base.length if kept else None, batch=base.batch if kept else None, quotations=quotations)
+    return IndexEntry(
+        length=base.length if kept else None,
+        batch=base.batch if kept else None,
+        quotations=quotations,
+    )
 
 
 def _quotation(result: dict) -> Quotation:
     figures = {METRICS[name]: value for name, value in result['Metrics'].items() if name in METRICS}
-    return Quotation(result['Paper'], result['Runs'], result['Dataset'], figures, result.get('Note', ''))
+    return Quotation(
+        result['Paper'], result['Runs'], result['Dataset'], figures, result.get('Note', '')
+    )
 
 
 def _fractions(entry: dict) -> dict[Fraction, Quotation]:
     source, metric = (entry['Paper'], entry['Runs']), METRICS[entry['Metric']]
     return {
-        Fraction(share): Quotation(*source, f'{entry["Dataset"]}, {share} of the images', {metric: figure})
+        Fraction(share): Quotation(
+            *source, f'{entry["Dataset"]}, {share} of the images', {metric: figure}
+        )
         for share, figure in entry['Figures'].items()
     }

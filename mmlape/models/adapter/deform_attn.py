@@ -90,9 +90,14 @@ def _embedding_bag(
     columns, rows, first = _row_tables(shapes, batch, heads, points, value.device)
     x, y = locations.permute(5, 0, 1, 2, 3, 4).contiguous()  # (B, Q, heads, L, P) each
     across = [(weight, index * heads) for weight, index in _axis(x, columns.to(x.dtype))]
-    down = [(weight * weights, first + index * (columns * heads)) for weight, index in _axis(y, rows.to(y.dtype))]
+    down = [
+        (weight * weights, first + index * (columns * heads))
+        for weight, index in _axis(y, rows.to(y.dtype))
+    ]
     pairs = [(u * v, i + j) for v, j in down for u, i in across]
-    shares, index = (torch.stack(parts, dim=3).view(-1, 4 * levels * points) for parts in zip(*pairs))
+    shares, index = (
+        torch.stack(parts, dim=3).view(-1, 4 * levels * points) for parts in zip(*pairs)
+    )
     return row_sums(value.reshape(-1, dims), index, shares).view(batch, queries, heads * dims)
 
 
@@ -108,7 +113,10 @@ def _row_tables(
     rows, columns = (size.contiguous() for size in sizes.unbind(1))
     cells = rows * columns
     level = cells.cumsum(0, dtype=torch.int32) - cells  # (L, P)
-    image = torch.arange(batch, dtype=torch.int32, device=device).view(-1, 1, 1, 1, 1) * cells[:, 0].sum()
+    image = (
+        torch.arange(batch, dtype=torch.int32, device=device).view(-1, 1, 1, 1, 1)
+        * cells[:, 0].sum()
+    )
     head = torch.arange(heads, dtype=torch.int32, device=device)[:, None, None]
     return columns, rows, (((image + level) * heads + head) * (cells > 0)).int()
 
@@ -186,7 +194,9 @@ def multi_scale_deformable_attention(
     if backend is None:
         backend = available_backends(value.device, dtype)[0]
         if backend == 'pytorch' and value.is_cuda:
-            reasons = '; '.join(filter(None, (_load_backend(name)[1] for name in ('deformops', 'mmcv'))))
+            reasons = '; '.join(
+                filter(None, (_load_backend(name)[1] for name in ('deformops', 'mmcv')))
+            )
             _warn_once(f'deformable attention runs in plain PyTorch, which is slow on a GPU ({reasons}); '
                        'with Python 3.12 or 3.13: pip install deformops')  # fmt: skip
     if backend == 'deformops':
@@ -195,11 +205,17 @@ def multi_scale_deformable_attention(
     half = dtype in (torch.float16, torch.bfloat16)
     with torch.autocast(value.device.type, enabled=False):
         precision = torch.float32 if half else dtype
-        value, locations, weights = value.to(precision), locations.to(precision), weights.to(precision)
+        value, locations, weights = (
+            value.to(precision),
+            locations.to(precision),
+            weights.to(precision),
+        )
         if backend == 'mmcv':
             table, starts = _level_table(tuple(shapes), value.device)
             step = math.gcd(len(value), 64)
-            out = _load_backend(backend)[0](value.contiguous(), table, starts, locations.contiguous(), weights, step)
+            out = _load_backend(backend)[0](
+                value.contiguous(), table, starts, locations.contiguous(), weights, step
+            )
         else:
             compute = _embedding_bag if backend == 'embedding_bag' else _pytorch
             out = compute(value, shapes, locations, weights)
@@ -326,7 +342,9 @@ def _gradient_of_rows(gradient: Tensor, index: Tensor, weights: Tensor, count: i
     row, pair = index.view(-1).sort(stable=True)  # so that sums have one order
     starts = torch.searchsorted(row, torch.arange(count, dtype=row.dtype))
     weights = weights.reshape(-1).index_select(0, pair)
-    return F.embedding_bag(pair // index.shape[1], gradient, starts, mode='sum', per_sample_weights=weights)
+    return F.embedding_bag(
+        pair // index.shape[1], gradient, starts, mode='sum', per_sample_weights=weights
+    )
 
 
 def _gradient_of_weights(gradient: Tensor, index: Tensor, rows: Tensor) -> Tensor:
@@ -338,5 +356,7 @@ def _gradient_of_weights(gradient: Tensor, index: Tensor, rows: Tensor) -> Tenso
     starts = torch.arange(0, bags * size + 1, size, dtype=index.dtype)
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Sparse (CSR tensor support|invariant checks)')
-        places = torch.sparse_csr_tensor(starts, index.view(-1), rows.new_zeros(bags * size), (bags, len(rows)))
+        places = torch.sparse_csr_tensor(
+            starts, index.view(-1), rows.new_zeros(bags * size), (bags, len(rows))
+        )
     return torch.sparse.sampled_addmm(places, gradient, rows.t(), beta=0).values().view(bags, size)

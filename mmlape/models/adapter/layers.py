@@ -220,14 +220,17 @@ class SpatialPriorModule(nn.Module):
         self.conv2 = nn.Sequential(*_conv_bn_relu(widths[0], widths[1], 2))
         self.conv3 = nn.Sequential(*_conv_bn_relu(widths[1], widths[2], 2))
         self.conv4 = nn.Sequential(*_conv_bn_relu(widths[2], widths[3], 2))
-        self.fc1, self.fc2, self.fc3, self.fc4 = (nn.Conv2d(width, embed_dims, 1) for width in widths)
+        self.fc1, self.fc2, self.fc3, self.fc4 = (
+            nn.Conv2d(width, embed_dims, 1) for width in widths
+        )
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """Map images (B, C, H, W) to [(B, D, H/4, W/4), ..., (B, D, H/32, W/32)], channels last in memory."""
         x = channels_last(x)
         maps = []
         for stage, project in zip(
-            (self.stem, self.conv2, self.conv3, self.conv4), (self.fc1, self.fc2, self.fc3, self.fc4)
+            (self.stem, self.conv2, self.conv3, self.conv4),
+            (self.fc1, self.fc2, self.fc3, self.fc4),
         ):
             x = stage(x)
             maps.append(project(x))

@@ -37,7 +37,9 @@ from mmlape.models.vit.model import DEIT, VisionTransformer
 
 SHARED = ('in_channels', 'drop_path_rate', 'norm_cfg', 'with_cp')
 """Arguments of the ViT that the adapter's parts take too."""
-FIXED = dict(num_registers=0, final_norm=False, out_indices=-1, out_type='featmap', patch_padding='end')
+FIXED = dict(
+    num_registers=0, final_norm=False, out_indices=-1, out_type='featmap', patch_padding='end'
+)
 PATCHES = (16, 14)
 STRIDES = (4, 8, 16, 32)
 DEFORM: dict[str, dict[str, Any]] = {
@@ -93,11 +95,17 @@ class AdapterMixin(nn.Module):
         self.ranges = resolve_interactions(interaction_indexes, self.plain_vit.num_layers)
         value_dims = int(dims * deform_ratio)
         if vit_feature_source not in ('last', 'interaction', None):
-            raise ConfigError(f'unknown vit_feature_source={vit_feature_source!r}; choose one of: last, interaction')
+            raise ConfigError(
+                f'unknown vit_feature_source={vit_feature_source!r}; choose one of: last, interaction'
+            )
         if vit_feature_source == 'interaction' and len(self.ranges) != 4:
-            raise ConfigError(f"vit_feature_source='interaction' needs four interactions, not {len(self.ranges)}")
+            raise ConfigError(
+                f"vit_feature_source='interaction' needs four interactions, not {len(self.ranges)}"
+            )
         if value_dims % deform_num_heads:
-            fitting = next(count for count in range(deform_num_heads, 0, -1) if value_dims % count == 0)
+            fitting = next(
+                count for count in range(deform_num_heads, 0, -1) if value_dims % count == 0
+            )
             raise ConfigError(
                 f'embed_dims * deform_ratio = {value_dims} is not a multiple of deform_num_heads={deform_num_heads}; '
                 f'set deform_num_heads={fitting}'
@@ -106,7 +114,9 @@ class AdapterMixin(nn.Module):
         self.level_embed = nn.Parameter(torch.randn(3, dims))
         self.spm = SpatialPriorModule(conv_inplane, dims, in_channels)
         norm_cfg = norm_cfg or dict(type='LN', eps=1e-6)
-        shared = dict(num_heads=deform_num_heads, n_points=n_points, ratio=deform_ratio, norm_cfg=norm_cfg)
+        shared = dict(
+            num_heads=deform_num_heads, n_points=n_points, ratio=deform_ratio, norm_cfg=norm_cfg
+        )
         ffn = dict(cffn_ratio=cffn_ratio, drop_path=drop_path_rate)
         last = len(self.ranges) - 1
         self.interactions = nn.ModuleList(
@@ -155,8 +165,13 @@ class AdapterMixin(nn.Module):
             require_multiple(x, multiple)
         x = pad_to_multiple(x, multiple)
         c1, *levels = self.spm(x)
-        c_levels = FeatureLevels.of([(int(level.shape[2]), int(level.shape[3])) for level in levels], x.device)
-        flat = [level.flatten(2).transpose(1, 2) + embed for level, embed in zip(levels, self.level_embed)]
+        c_levels = FeatureLevels.of(
+            [(int(level.shape[2]), int(level.shape[3])) for level in levels], x.device
+        )
+        flat = [
+            level.flatten(2).transpose(1, 2) + embed
+            for level, embed in zip(levels, self.level_embed)
+        ]
         c = torch.cat(flat, dim=1)  # (B, S, D)
 
         x, state, hw = vit.embed(x)
@@ -208,7 +223,10 @@ class AdapterMixin(nn.Module):
 
 def _sizes(name: str, options: dict, *of: str) -> dict[str, dict[str, Any]]:
     """Return the arguments of an adapter over a base by name, with the deformable attention of its size."""
-    return {f'{key}-adapter': own | DEFORM[key.rpartition('-')[2]] for key, own in sizes(name, options, *of).items()}
+    return {
+        f'{key}-adapter': own | DEFORM[key.rpartition('-')[2]]
+        for key, own in sizes(name, options, *of).items()
+    }
 
 
 class ViTAdapter(AdapterMixin, VisionTransformer):
@@ -255,7 +273,9 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
     model_names = (
         name_models('{}-adapter', DEIT)
         | with_variants(_sizes('augreg', {}, 'tiny') | _sizes('augreg', AUGREG, 'base', 'large'))
-        | with_variants(_sizes('beit', BEIT | dict(init_values=1e-6), 'base', 'large'), BEIT_VARIANTS)
+        | with_variants(
+            _sizes('beit', BEIT | dict(init_values=1e-6), 'base', 'large'), BEIT_VARIANTS
+        )
         | _sizes('uni-perceiver', UNI_PERCEIVER, 'base', 'large')
     )
     paper_name = 'DeiT'
@@ -284,7 +304,9 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
             if kwargs.setdefault(key, only) != only:
                 raise ConfigError(f'ViTAdapter works with {key}={only!r} only, not {kwargs[key]!r}')
         if kwargs.get('patch_size', PATCHES[0]) not in PATCHES:
-            raise ConfigError(f'ViTAdapter works with patch_size=16 or 14 only, not {kwargs["patch_size"]!r}')
+            raise ConfigError(
+                f'ViTAdapter works with patch_size=16 or 14 only, not {kwargs["patch_size"]!r}'
+            )
         shared = dict(layer_scale_init_value=layer_scale_init_value, with_cls_token=with_cls_token)
         super().__init__(arch, img_size, **shared, **kwargs)
         self.add_encodings()  # drawn before the adapter's parts
@@ -305,7 +327,11 @@ class ViTAdapter(AdapterMixin, VisionTransformer):
 
     def table_tokens(self) -> dict[str, int]:
         """Return the class row of the pretraining, which a model without that token has as well."""
-        return {'cls_token': 1} if self.with_prefix_pe and not self.position.joining.patches_only else {}
+        return (
+            {'cls_token': 1}
+            if self.with_prefix_pe and not self.position.joining.patches_only
+            else {}
+        )
 
 
 def resolve_interactions(
@@ -325,5 +351,7 @@ def resolve_interactions(
     ranges = [(pair[0], pair[-1] + 1) for pair in indexes]
     starts, stops = [start for start, _ in ranges], [0, *(stop for _, stop in ranges)]
     if starts != stops[:-1] or stops[-1] != num_layers or any(a >= b for a, b in ranges):
-        raise ConfigError(f'interaction_indexes={indexes} must cover the {num_layers} layers in order, without gaps')
+        raise ConfigError(
+            f'interaction_indexes={indexes} must cover the {num_layers} layers in order, without gaps'
+        )
     return ranges

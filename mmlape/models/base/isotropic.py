@@ -15,7 +15,12 @@ from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.attention import MultiheadAttention
 from mmlape.models.layers.patch_embed import PATCH_NORMS
-from mmlape.models.layers.transformer_layer import BaseTransformerLayer, build_layers, full_precision, growing_rates
+from mmlape.models.layers.transformer_layer import (
+    BaseTransformerLayer,
+    build_layers,
+    full_precision,
+    growing_rates,
+)
 from mmlape.models.position import AttentionSlot, Stream
 
 OUT_TYPES = ('cls_token', 'raw', 'featmap', 'avg_featmap')
@@ -47,7 +52,9 @@ class IsotropicBackbone(BaseBackbone):
             ConfigError: If there is none.
         """
         if self.out_type == 'cls_token' and not with_cls_token:
-            raise ConfigError("out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'")
+            raise ConfigError(
+                "out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'"
+            )
 
     def add_prefix_tokens(self, counts: dict[str, int]) -> None:
         """Add trainable tokens before the patches.
@@ -56,7 +63,11 @@ class IsotropicBackbone(BaseBackbone):
         """
         self.prefix_tokens, self.num_prefix = tuple(counts), sum(counts.values())
         for name, count in counts.items():
-            setattr(self, name, nn.Parameter(trunc_normal_(torch.zeros(1, count, self.embed_dims), std=0.02)))
+            setattr(
+                self,
+                name,
+                nn.Parameter(trunc_normal_(torch.zeros(1, count, self.embed_dims), std=0.02)),
+            )
         self.pe_prefix = sum(self.table_tokens().values())
 
     def table_tokens(self) -> dict[str, int]:
@@ -103,7 +114,10 @@ class IsotropicBackbone(BaseBackbone):
         return build_layers(
             layer,
             MultiheadAttention,
-            [dict(attn, window_size=side, slot=self.slot(i, side)) for i, side in enumerate(windows)],
+            [
+                dict(attn, window_size=side, slot=self.slot(i, side))
+                for i, side in enumerate(windows)
+            ],
             self.position,
             growing_rates(drop_path_rate, depth),
             embed_dims=dims,
@@ -183,7 +197,11 @@ class IsotropicBackbone(BaseBackbone):
         if self.out_type == 'cls_token':
             return x[:, 0]
         _, patches = self.split_prefix(x)  # (B, N, D)
-        return patches.mean(dim=1) if self.out_type == 'avg_featmap' else contiguous(to_maps(patches, hw))
+        return (
+            patches.mean(dim=1)
+            if self.out_type == 'avg_featmap'
+            else contiguous(to_maps(patches, hw))
+        )
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the prefix tokens that do not run along, and the final norms if there are none."""

@@ -55,7 +55,9 @@ class DistilledImageClassifier(ImageClassifier):
     def __init__(self, *args, teacher: dict, teacher_checkpoint: str | None = None, **kwargs):
         super().__init__(*args, **kwargs)
         if not teacher:
-            raise ConfigError('distillation needs model.teacher, the config of a trained classifier')
+            raise ConfigError(
+                'distillation needs model.teacher, the config of a trained classifier'
+            )
         # a list keeps it out of the state dict
         self._teacher = [MODELS.build(teacher).eval().requires_grad_(False)]
         self.teacher_checkpoint = teacher_checkpoint

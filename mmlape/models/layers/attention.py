@@ -67,7 +67,9 @@ class MultiheadAttention(nn.Module):
         self.attn_drop_rate = attn_drop_rate
         self.qkv = Linear(embed_dims, 3 * embed_dims, bias=bool(qkv_bias) and qkv_bias != 'qv')
         for name in ('q_bias', 'v_bias'):
-            self.register_parameter(name, nn.Parameter(torch.zeros(embed_dims)) if qkv_bias == 'qv' else None)
+            self.register_parameter(
+                name, nn.Parameter(torch.zeros(embed_dims)) if qkv_bias == 'qv' else None
+            )
         self.proj = Linear(embed_dims, embed_dims)
         self.proj_drop = nn.Dropout(proj_drop_rate)
         self.head_scale: nn.Module = nn.Identity()
@@ -90,7 +92,9 @@ class MultiheadAttention(nn.Module):
         if isinstance(x, Tensor):
             qkv = self.qkv(x)
         else:
-            qkv = torch.cat([self.qkv(part).chunk(3, dim=-1)[i] for i, part in enumerate(x)], dim=-1)
+            qkv = torch.cat(
+                [self.qkv(part).chunk(3, dim=-1)[i] for i, part in enumerate(x)], dim=-1
+            )
         return qkv if self.q_bias is None else qkv + self._bias().to(qkv.dtype)
 
     def _bias(self) -> Tensor | None:

@@ -44,7 +44,9 @@ class _BiasedAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         # the fused kernel refuses a mask that requires a gradient
-        out = F.scaled_dot_product_attention(q.detach(), k.detach(), v.detach(), attn_mask=bias.detach())
+        out = F.scaled_dot_product_attention(
+            q.detach(), k.detach(), v.detach(), attn_mask=bias.detach()
+        )
         ctx.save_for_backward(q, k, v, bias, out)
         return out
 
@@ -56,7 +58,9 @@ class _BiasedAttention(torch.autograd.Function):
         sums = (gradient * out).sum(-1, keepdim=True)
         gradient, k, v = gradient.contiguous(), k.contiguous(), v.contiguous()
         q = (q * scale).contiguous()
-        dq, dk, dv, dbias = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v, bias))
+        dq, dk, dv, dbias = (
+            torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v, bias)
+        )
         for image in range(len(q)):
             shared = image % len(bias)  # 0 where all images have one bias
             for head in range(q.shape[1]):

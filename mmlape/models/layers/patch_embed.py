@@ -92,7 +92,11 @@ def project_normed(x: Tensor, norm: nn.Module, weight: Tensor, bias: Tensor | No
     batch, channels, height, width = x.shape
     p, q = weight.shape[-2:]
     rows, columns = height // p, width // q
-    x = x[..., : rows * p, : columns * q].reshape(batch, channels, rows, p, columns, q).permute(0, 2, 4, 1, 3, 5)
+    x = (
+        x[..., : rows * p, : columns * q]
+        .reshape(batch, channels, rows, p, columns, q)
+        .permute(0, 2, 4, 1, 3, 5)
+    )
     x = norm(x.reshape(batch, rows * columns, channels * p * q))
     # the convolution itself takes three times as long on patches that are cut already
     return linear(x, weight.flatten(1), bias)

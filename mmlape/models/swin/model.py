@@ -13,7 +13,12 @@ from mmlape.errors import ConfigError, require_choice
 from mmlape.models.base.backbone import BaseBackbone
 from mmlape.models.grid import Grid, contiguous, to_maps
 from mmlape.models.layers.patch_embed import norms_around
-from mmlape.models.layers.transformer_layer import TransformerEncoderLayer, build_layers, full_precision, growing_rates
+from mmlape.models.layers.transformer_layer import (
+    TransformerEncoderLayer,
+    build_layers,
+    full_precision,
+    growing_rates,
+)
 from mmlape.models.named_layers import build_norm
 from mmlape.models.names import VARIANTS, name_models, resolve_arch
 from mmlape.models.position import (
@@ -37,7 +42,11 @@ from mmlape.models.swin.layers import (
 
 
 def _arch(embed_dims: int, third: int, num_heads: int) -> dict:
-    return dict(embed_dims=embed_dims, depths=(2, 2, third, 2), num_heads=tuple(num_heads * 2**i for i in range(4)))
+    return dict(
+        embed_dims=embed_dims,
+        depths=(2, 2, third, 2),
+        num_heads=tuple(num_heads * 2**i for i in range(4)),
+    )
 
 
 ARCHS = {'tiny': _arch(96, 6, 3), 'small': _arch(96, 18, 3), 'base': _arch(128, 18, 4)}
@@ -95,7 +104,9 @@ class SwinTransformer(BaseBackbone):
     layers_name = 'layers'
     table_name = 'absolute_pos_embed'
     embedding_names = ('patch_embed.',)
-    model_names = name_models('swin-{}', ARCHS, {**VARIANTS, 'lape': dict(pe_type='learnable', pe_joining='lape')})
+    model_names = name_models(
+        'swin-{}', ARCHS, {**VARIANTS, 'lape': dict(pe_type='learnable', pe_joining='lape')}
+    )
     paper_name = 'Swin'
     paper_sizes = {'tiny': 'T'}
 
@@ -133,20 +144,31 @@ class SwinTransformer(BaseBackbone):
         _check_sizes(size, patch_size, patch_norm)
         self.grid: Grid = self.grid_of(size)
         self.set_outputs(out_type, out_indices, len(self.arch['depths']), 'stage')
-        self.strides = tuple(patch_size * 2**i for i in self.out_indices) if out_type == 'featmap' else ()
-        self.interpolate_mode, self.frozen_stages, self.pe_hierarchy = interpolate_mode, frozen_stages, pe_hierarchy
+        self.strides = (
+            tuple(patch_size * 2**i for i in self.out_indices) if out_type == 'featmap' else ()
+        )
+        self.interpolate_mode, self.frozen_stages, self.pe_hierarchy = (
+            interpolate_mode,
+            frozen_stages,
+            pe_hierarchy,
+        )
         self.norm_cfg = norm_cfg or dict(type='LN')
         self.position = _resolve_swin_position(pe_type, pe_joining, pe_norm, pe_hierarchy)
 
         eps = self.norm_cfg.get('eps', 1e-5)
         norm_cfg = {**self.norm_cfg, 'eps': eps}
-        self.recorded_arguments = dict(patch_norm=patch_norm, norm_cfg=norm_cfg, pad_small_map=pad_small_map)
+        self.recorded_arguments = dict(
+            patch_norm=patch_norm, norm_cfg=norm_cfg, pad_small_map=pad_small_map
+        )
         self.patch_embed = SwinPatchEmbed(in_channels, self.embed_dims, patch_size, patch_norm, eps)
         self.add_tables(len(self.arch['depths']))
         self.pos_drop = nn.Dropout(drop_rate)
         self.table_windows = table_windows(self.window_sizes, self.grid, pad_small_map)
         attn = dict(
-            qkv_bias=qkv_bias, attn_drop_rate=attn_drop_rate, proj_drop_rate=drop_rate, pad_small_map=pad_small_map
+            qkv_bias=qkv_bias,
+            attn_drop_rate=attn_drop_rate,
+            proj_drop_rate=drop_rate,
+            pad_small_map=pad_small_map,
         )
         options = dict(drop_rate=drop_rate, norm_cfg=self.norm_cfg, with_cp=with_cp)
         self.layers = nn.ModuleList(self._build_stages(attn, drop_path_rate, options))
@@ -171,7 +193,11 @@ class SwinTransformer(BaseBackbone):
         rates = growing_rates(drop_path_rate, sum(depths))
         first = 0  # the number of the stage's first layer, counted over all stages
         for stage, depth in enumerate(depths):
-            dims, window, side = self.dims_of(stage), self.window_sizes[stage], self.table_windows[stage]
+            dims, window, side = (
+                self.dims_of(stage),
+                self.window_sizes[stage],
+                self.table_windows[stage],
+            )
             slots = [
                 AttentionSlot(
                     layer=first + i,
@@ -187,7 +213,10 @@ class SwinTransformer(BaseBackbone):
             blocks = build_layers(
                 TransformerEncoderLayer,
                 ShiftedWindowAttention,
-                [dict(attn, shift=window // 2 if i % 2 else 0, slot=slot) for i, slot in enumerate(slots)],
+                [
+                    dict(attn, shift=window // 2 if i % 2 else 0, slot=slot)
+                    for i, slot in enumerate(slots)
+                ],
                 self.position,
                 rates[first : first + depth],
                 embed_dims=dims,
@@ -216,7 +245,9 @@ class SwinTransformer(BaseBackbone):
         if self.position.absolute is None:
             return None
         name, kind = self.pe_names[stage], self.position.absolute
-        return kind.resize(getattr(self, name), self.table_grid(name, self.grid), grid, 0, self.interpolate_mode)
+        return kind.resize(
+            getattr(self, name), self.table_grid(name, self.grid), grid, 0, self.interpolate_mode
+        )
 
     def position_stream(self, grid: Grid, num_prefix: int) -> Stream:
         """Resize the first stage's PE to a grid; there are no prefix tokens."""
@@ -229,7 +260,9 @@ class SwinTransformer(BaseBackbone):
         """
         if self.pe_hierarchy == 'merge':
             merging = self.layers[stage - 1].downsample
-            return x, self.position.joining.change_grid(pe, lambda table: merging.merge_position(table, grid))
+            return x, self.position.joining.change_grid(
+                pe, lambda table: merging.merge_position(table, grid)
+            )
         pe = self._table(stage, merged_grid(grid))
         return self.position.joining.enter(x, pe), pe
 
@@ -240,7 +273,9 @@ class SwinTransformer(BaseBackbone):
             grids += [grid] * depth
             grid = merged_grid(grid)
         if inside:
-            return [(layer.attn.windows_of(own)[0],) * 2 for layer, own in zip(self.all_layers, grids)]
+            return [
+                (layer.attn.windows_of(own)[0],) * 2 for layer, own in zip(self.all_layers, grids)
+            ]
         return grids
 
     @torch.no_grad()
@@ -264,7 +299,9 @@ class SwinTransformer(BaseBackbone):
 
     def absent_parts(self) -> tuple[str, ...]:
         """Return the norms of the stages whose output is not asked for."""
-        norms = tuple(f'norm{stage}.' for stage in range(len(self.layers)) if stage not in self.out_indices)
+        norms = tuple(
+            f'norm{stage}.' for stage in range(len(self.layers)) if stage not in self.out_indices
+        )
         return norms + (('pe_norm.',) if self.last_norm is None else ())
 
     # running
@@ -311,7 +348,11 @@ class SwinTransformer(BaseBackbone):
 
     def norm_places(self) -> NormPlaces:
         """Return where there are norms of the PE, with those of the merging."""
-        merges = self.pe_hierarchy == 'merge' and self.position.absolute is not None and len(self.layers) > 1
+        merges = (
+            self.pe_hierarchy == 'merge'
+            and self.position.absolute is not None
+            and len(self.layers) > 1
+        )
         merging = self.layers[0].downsample.pe_norm is not None if merges else None
         return super().norm_places()._replace(merging=merging)
 
@@ -324,7 +365,11 @@ class SwinTransformer(BaseBackbone):
     def layer_names(self) -> list[str]:
         """What the parameter names of each layer begin with."""
         depths = self.arch['depths']
-        return [f'layers.{stage}.blocks.{i}.' for stage, depth in enumerate(depths) for i in range(depth)]
+        return [
+            f'layers.{stage}.blocks.{i}.'
+            for stage, depth in enumerate(depths)
+            for i in range(depth)
+        ]
 
     def get_layer_depth(self, param_name: str, prefix: str = '') -> tuple[int, int]:
         """Return the depth of a parameter for layer-wise learning rates.
@@ -340,7 +385,11 @@ class SwinTransformer(BaseBackbone):
         """Return the embeddings, and the first ``frozen_stages`` stages with the norms of their outputs."""
         if self.frozen_stages < 0:
             return []
-        norms = [getattr(self, f'norm{stage}') for stage in self.out_indices if stage < self.frozen_stages]
+        norms = [
+            getattr(self, f'norm{stage}')
+            for stage in self.out_indices
+            if stage < self.frozen_stages
+        ]
         if self.pe_norm is not None and self.frozen_stages == len(self.layers):
             norms.append(self.pe_norm)
         return [self.patch_embed, self.pos_drop, *self.layers[: self.frozen_stages], *norms]
@@ -357,7 +406,9 @@ def _resolve_arch(arch: str | dict) -> dict:
     for stage, count in enumerate(heads):
         dims = arch['embed_dims'] * 2**stage
         if dims % count:
-            raise ConfigError(f'arch: the width {dims} of stage {stage} is not a multiple of its {count} heads')
+            raise ConfigError(
+                f'arch: the width {dims} of stage {stage} is not a multiple of its {count} heads'
+            )
     return dict(embed_dims=arch['embed_dims'], depths=depths, num_heads=heads)
 
 
@@ -373,7 +424,8 @@ def _resolve_swin_position(
         fitting = [
             name
             for name, other in joinings().items()
-            if not other.table_per_layer and (position.absolute is None or other.fits(position.absolute))
+            if not other.table_per_layer
+            and (position.absolute is None or other.fits(position.absolute))
         ]
         raise ConfigError(
             f'pe_joining={pe_joining!r} has a table for each layer, which cannot go from stage to stage; choose '
@@ -381,7 +433,9 @@ def _resolve_swin_position(
         )
     unfit = [repr(kind.name) for kind in position.build_inside() if not kind.windows]
     if unfit:
-        raise ConfigError(f'pe_type={pe_type!r}: {", ".join(unfit)} does not work in windows; leave it out')
+        raise ConfigError(
+            f'pe_type={pe_type!r}: {", ".join(unfit)} does not work in windows; leave it out'
+        )
     require_choice('pe_hierarchy', pe_hierarchy, HIERARCHIES)
     if pe_hierarchy != 'merge' and position.absolute is None:
         raise ConfigError(

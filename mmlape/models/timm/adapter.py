@@ -21,7 +21,9 @@ PATCH = 16
 """The stride of the ViT's tokens beside the pyramid."""
 MODES = ('inject', 'read-only')
 PATCH14 = ('resize-image', 'resample-kernel', 'two-grids')
-READ_ONLY = dict(deform_num_heads=16, deform_ratio=0.5, vit_feature_source='interaction', drop_path_rate=0.3)
+READ_ONLY = dict(
+    deform_num_heads=16, deform_ratio=0.5, vit_feature_source='interaction', drop_path_rate=0.3
+)
 """DINOv3's defaults, where they differ from ViT-Adapter's."""
 
 
@@ -72,13 +74,17 @@ class TimmViTAdapter(AdapterMixin, TimmViT):
         read_only = mode == 'read-only'
         of_vit = vit.pop('init_cfg', None)
         if init_cfg and of_vit:
-            raise ConfigError('TimmViTAdapter: init_cfg and the one of vit each name weights: give one of them')
+            raise ConfigError(
+                'TimmViTAdapter: init_cfg and the one of vit each name weights: give one of them'
+            )
         super().__init__(**vit, final_norm=read_only, init_cfg=init_cfg or of_vit)
         ranges = _ranges(layers, len(self.vit.blocks))
         self.keep_layers(ranges[-1][-1] + 1)
         if patch14 != 'two-grids':
             self.patch_size = PATCH
-        options = dict(READ_ONLY if read_only else dict(drop_path_rate=vit.get('drop_path_rate', 0.0)))
+        options = dict(
+            READ_ONLY if read_only else dict(drop_path_rate=vit.get('drop_path_rate', 0.0))
+        )
         options |= dict(with_cp=vit.get('with_cp', False), interaction_indexes=ranges, **kwargs)
         if drop_path_rate is not None:
             options['drop_path_rate'] = drop_path_rate
@@ -105,15 +111,23 @@ def _checked(vit: dict, mode: str) -> dict:
     """Return the arguments of the ViT with its type left out."""
     kind = vit.pop('type', TimmViT)
     if getattr(kind, '__name__', str(kind)).rpartition('.')[2] != TimmViT.__name__:
-        raise ConfigError(f'TimmViTAdapter: vit is a TimmViT, not {kind!r}; over our own ViT it is mmlape.ViTAdapter')
+        raise ConfigError(
+            f'TimmViTAdapter: vit is a TimmViT, not {kind!r}; over our own ViT it is mmlape.ViTAdapter'
+        )
     require_choice('mode', mode, MODES)
     fixed = [key for key in ('out_indices', 'out_type', 'final_norm') if key in vit]
     if fixed:
-        raise ConfigError(f'TimmViTAdapter: vit takes no {", ".join(fixed)}; layers says what the pyramid reads')
+        raise ConfigError(
+            f'TimmViTAdapter: vit takes no {", ".join(fixed)}; layers says what the pyramid reads'
+        )
     if 'model_name' not in vit:
-        raise ConfigError("TimmViTAdapter: vit names no model: vit=dict(model_name='vit_small_patch16_dinov3')")
+        raise ConfigError(
+            "TimmViTAdapter: vit names no model: vit=dict(model_name='vit_small_patch16_dinov3')"
+        )
     if vit.get('frozen') and mode == 'inject':
-        raise ConfigError("mode='inject' trains injectors through the ViT, so frozen=True needs mode='read-only'")
+        raise ConfigError(
+            "mode='inject' trains injectors through the ViT, so frozen=True needs mode='read-only'"
+        )
     return vit
 
 
@@ -128,7 +142,11 @@ def _fit_patch(vit: dict, patch14: str | None) -> bool:
     if patch14 is not None:
         require_choice('patch14', patch14, PATCH14)
     embed = skeleton(find_model(vit['model_name'])).patch_embed
-    side = vit.get('patch_size') or (vit.get('model_args') or {}).get('patch_size') or embed.patch_size[0]
+    side = (
+        vit.get('patch_size')
+        or (vit.get('model_args') or {}).get('patch_size')
+        or embed.patch_size[0]
+    )
     if side == PATCH:
         return False
     if side != 14:
@@ -156,7 +174,9 @@ def _ranges(layers: Sequence[int] | None, depth: int) -> list[tuple[int, int]]:
         return [(start, stop - 1) for start, stop in resolve_interactions(None, depth)]
     absent = [layer for layer in layers if not -depth <= layer < depth]
     if absent or not layers:
-        raise ConfigError(f'layers={list(layers)}: the ViT has the layers 0 to {depth - 1}, not {absent[:1]}')
+        raise ConfigError(
+            f'layers={list(layers)}: the ViT has the layers 0 to {depth - 1}, not {absent[:1]}'
+        )
     last = [layer % depth for layer in layers]
     if sorted(set(last)) != last:
         raise ConfigError(f'layers={list(layers)} must be different layers in order')

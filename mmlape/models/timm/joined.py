@@ -40,7 +40,9 @@ class JoinedForward(Proxy):
     def __init__(self, model: nn.Module):
         super().__init__(model)
         table = getattr(model, table_names(model)[0])
-        self.pos_embed = table if model.joining.at_input else table.new_zeros(()).expand(table.shape)
+        self.pos_embed = (
+            table if model.joining.at_input else table.new_zeros(()).expand(table.shape)
+        )
         self.stream: dict[int, Stream] = {}
         self.kept: Tensor | None = None
         self.count = 0
@@ -59,7 +61,8 @@ class JoinedForward(Proxy):
             prefix = 0 if model.no_embed_class else model.num_prefix_tokens
             src, dst = model.patch_embed.grid_size, x.shape[1:3]
             tables = [
-                resample_abs_pos_embed(table, new_size=dst, old_size=src, num_prefix_tokens=prefix) for table in tables
+                resample_abs_pos_embed(table, new_size=dst, old_size=src, num_prefix_tokens=prefix)
+                for table in tables
             ]
         self.stream[0] = tuple(tables) if model.joining.table_per_layer else tables[0]
         return model.plain._pos_embed(self, x)
@@ -142,7 +145,9 @@ class Joined(Subclassed):
         for name in tables:
             table = getattr(self, name)
             size = dict(new_size=self.patch_embed.grid_size, old_size=src, num_prefix_tokens=prefix)
-            setattr(self, name, nn.Parameter(resample_abs_pos_embed(table, **size), table.requires_grad))
+            setattr(
+                self, name, nn.Parameter(resample_abs_pos_embed(table, **size), table.requires_grad)
+            )
 
     def prune_intermediate_layers(self, *args, **kwargs):
         """Leave out layers as timm does, and their tables."""

@@ -78,7 +78,9 @@ def check_model(model: nn.Module, function: str) -> None:
 
     name = type(model).__name__
     if hasattr(model, '_orig_mod') or getattr(model, '_compiled_call_impl', None) is not None:
-        raise ConfigError(f'{function}: the model is compiled; call {function} before torch.compile')
+        raise ConfigError(
+            f'{function}: the model is compiled; call {function} before torch.compile'
+        )
     if not isinstance(model, VisionTransformer | Eva):
         ours = '; mmlape.SwinTransformer has both methods' if name.startswith('Swin') else ''
         raise ConfigError(f"{function} takes timm's VisionTransformer and Eva, not {name}{ours}")
@@ -90,7 +92,9 @@ def _resolve(name: str) -> Joining:
     They receive the PE, and it gives attention one tensor.
     """
     known = joinings()
-    fitting = [other for other, one in known.items() if one.travels and type(one).join is Joining.join]
+    fitting = [
+        other for other, one in known.items() if one.travels and type(one).join is Joining.join
+    ]
     if name not in fitting:
         raise ConfigError(f'add_lape: joining={name!r} is none of these: {", ".join(fitting)}')
     return known[name]
@@ -101,11 +105,15 @@ def _table_of(model: nn.Module) -> nn.Parameter:
     check_model(model, 'add_lape')
     name = type(model).__name__
     if isinstance(model, Joined):
-        raise ConfigError(f'add_lape: the model has been changed before, to joining={model.joining.name!r}')
+        raise ConfigError(
+            f'add_lape: the model has been changed before, to joining={model.joining.name!r}'
+        )
     table = getattr(model, TABLE, None)
     if table is None:
         rotary = ', its PE is rotary only' if getattr(model, 'rope', None) is not None else ''
-        raise ConfigError(f'add_lape: this {name} has no position embedding to join: pos_embed is None{rotary}')
+        raise ConfigError(
+            f'add_lape: this {name} has no position embedding to join: pos_embed is None{rotary}'
+        )
     if getattr(model.patch_embed, 'norms_position', False):
         raise ConfigError(
             f'add_lape: patch_norm={model.patch_embed.patch_norm!r} norms tokens + PE, which LaPE does not add: '

@@ -100,8 +100,15 @@ class TimmViT(IsotropicBackbone):
         source = find_model(model_name)
         super().__init__(_init_cfg(source, pretrained, checkpoint, init_cfg))
         if frozen_dtype is not None and (not frozen or frozen_dtype not in DTYPES):
-            raise ConfigError(f'frozen_dtype={frozen_dtype!r}: choose one of {", ".join(DTYPES)}, with frozen=True')
-        self.source, self.frozen, self.frozen_dtype, self.with_cp = source, frozen, frozen_dtype, with_cp
+            raise ConfigError(
+                f'frozen_dtype={frozen_dtype!r}: choose one of {", ".join(DTYPES)}, with frozen=True'
+            )
+        self.source, self.frozen, self.frozen_dtype, self.with_cp = (
+            source,
+            frozen,
+            frozen_dtype,
+            with_cp,
+        )
         options = dict(img_size=img_size, patch_size=patch_size, drop_path_rate=drop_path_rate)
         change = partial(_change, pe_joining=pe_joining, patch_norm=patch_norm)
         self.vit = build_vit(source, with_prefix, final_norm, options, model_args or {}, change)
@@ -114,7 +121,9 @@ class TimmViT(IsotropicBackbone):
         self.prefix_tokens = tuple(VIT + name for name in names)
         self.set_outputs(out_type, out_indices, len(self.vit.blocks))
         if out_type == 'cls_token' and 'cls_token' not in names:
-            raise ConfigError(f"{model_name} has no class token for out_type='cls_token': choose another out_type")
+            raise ConfigError(
+                f"{model_name} has no class token for out_type='cls_token': choose another out_type"
+            )
         self.keep_layers(max(self.out_indices) + 1)
         self.vit.requires_grad_(not frozen)
 
@@ -233,7 +242,9 @@ def _init_cfg(
     init_cfg,
 ) -> dict | list[dict] | None:
     if sum(bool(given) for given in (pretrained, checkpoint, init_cfg)) > 1:
-        raise ConfigError('TimmViT: pretrained, checkpoint and init_cfg each name weights: give one of them')
+        raise ConfigError(
+            'TimmViT: pretrained, checkpoint and init_cfg each name weights: give one of them'
+        )
     if pretrained or checkpoint:
         return dict(type='Pretrained', checkpoint=checkpoint or source.checkpoint)
     return init_cfg

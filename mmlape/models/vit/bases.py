@@ -16,7 +16,10 @@ UNI_PERCEIVER = dict(
     window_padding='before-qkv',
     layer_scale_init_value=1e-6,
 )
-BEIT_VARIANTS = {'lape': dict(pe_type=['learnable', 'beit'], pe_joining='lape'), 'dpn': dict(patch_norm='dual')}
+BEIT_VARIANTS = {
+    'lape': dict(pe_type=['learnable', 'beit'], pe_joining='lape'),
+    'dpn': dict(patch_norm='dual'),
+}
 """What the suffixes of a BEiT's name stand for: LaPE's table stands beside the bias."""
 _ARCHS = {'tiny': 'deit-tiny', 'base': 'deit-base', 'large': 'vit-large'}
 

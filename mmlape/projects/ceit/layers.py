@@ -143,7 +143,10 @@ class LeFFLayer(BaseTransformerLayer):
 def _kept_statistics(module: nn.Module) -> Iterator[None]:
     norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
     before = [
-        (norm.momentum, None if norm.num_batches_tracked is None else norm.num_batches_tracked.clone())
+        (
+            norm.momentum,
+            None if norm.num_batches_tracked is None else norm.num_batches_tracked.clone(),
+        )
         for norm in norms
     ]
     for norm in norms:

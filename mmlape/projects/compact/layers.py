@@ -67,7 +67,9 @@ class ConvTokenizer(nn.Module):
     def __init__(self, in_channels: int, embed_dims: int, kernel_size: int = 3, num_convs: int = 1):
         super().__init__()
         if kernel_size < 3 or kernel_size % 2 == 0:
-            raise ConfigError(f"tokenizer: kernel_size of type='conv' must be 3, 5, 7 or so, not {kernel_size}")
+            raise ConfigError(
+                f"tokenizer: kernel_size of type='conv' must be 3, 5, 7 or so, not {kernel_size}"
+            )
         stride = conv_stride(kernel_size)
         self.patch_size = (2 * stride) ** num_convs
         channels = [in_channels, *[self.hidden_channels] * (num_convs - 1), embed_dims]

@@ -11,7 +11,11 @@ import torch
 import torch.nn.functional as F
 from mmcv.cnn.bricks.transformer import MultiheadAttention as NamedAttention
 from mmdet.models.detectors import DETR as PlainDETR
-from mmdet.models.layers import DetrTransformerDecoder, DetrTransformerEncoderLayer, SinePositionalEncoding
+from mmdet.models.layers import (
+    DetrTransformerDecoder,
+    DetrTransformerEncoderLayer,
+    SinePositionalEncoding,
+)
 from mmengine.model import BaseModule, ModuleList
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -61,7 +65,10 @@ class EncoderAttention(NamedAttention):
         """
         dims = 2 * self.embed_dims
         weight, bias = self.attn.in_proj_weight, self.attn.in_proj_bias
-        parts = *F.linear(seen, weight[:dims], bias[:dims]).chunk(2, dim=-1), F.linear(x, weight[dims:], bias[dims:])
+        parts = (
+            *F.linear(seen, weight[:dims], bias[:dims]).chunk(2, dim=-1),
+            F.linear(x, weight[dims:], bias[dims:]),
+        )
         # (B, heads, N, d)
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for part in parts)
         out = self._attend(q, k, v, hw, None if padding is None else padding[:, None])
@@ -80,10 +87,14 @@ class EncoderLayer(DetrTransformerEncoderLayer):
 
     def __init__(self, position: Position, slot: AttentionSlot, **kwargs):
         super().__init__(**kwargs)
-        self.self_attn = EncoderAttention(encodings=position.build_inside(), slot=slot, **self.self_attn_cfg)
+        self.self_attn = EncoderAttention(
+            encodings=position.build_inside(), slot=slot, **self.self_attn_cfg
+        )
         self.joining = position.joining
         norm_cfg = {'eps': 1e-5, **self.norm_cfg}
-        self.pe_norm = build_pe_norm(position.pe_norm, self.embed_dims, norm_cfg) if position.pe_norm else None
+        self.pe_norm = (
+            build_pe_norm(position.pe_norm, self.embed_dims, norm_cfg) if position.pe_norm else None
+        )
 
     @property
     def attention(self) -> nn.Module:
@@ -131,7 +142,8 @@ class Encoder(BaseModule):
     ):
         super().__init__()
         slots = [
-            AttentionSlot(layer, grid, normed=position.normed, num_layers=num_layers) for layer in range(num_layers)
+            AttentionSlot(layer, grid, normed=position.normed, num_layers=num_layers)
+            for layer in range(num_layers)
         ]
         self.layers = ModuleList(EncoderLayer(position, slot, **layer_cfg) for slot in slots)
         self.embed_dims, self.with_cp = self.layers[0].embed_dims, with_cp
@@ -195,14 +207,20 @@ class DETR(PlainDETR):
             )
         if position.between:
             names = ', '.join(cfg['type'] for cfg in position.between)
-            raise ConfigError(f'mmlape.DETR: pe_type={pe_type!r} has {names}, which acts between layers: leave it out')
+            raise ConfigError(
+                f'mmlape.DETR: pe_type={pe_type!r} has {names}, which acts between layers: leave it out'
+            )
         choices = fitting_joinings()
         if pe_joining not in choices:
-            raise ConfigError(f'mmlape.DETR: pe_joining={pe_joining!r}; choose one of: {", ".join(choices)}')
+            raise ConfigError(
+                f'mmlape.DETR: pe_joining={pe_joining!r}; choose one of: {", ".join(choices)}'
+            )
         grid = tuple(grid)
         # mmdetection writes into them, and could not build a second model
         kwargs = copy.deepcopy(kwargs)
-        super().__init__(encoder=dict(copy.deepcopy(encoder), position=position, grid=grid), **kwargs)
+        super().__init__(
+            encoder=dict(copy.deepcopy(encoder), position=position, grid=grid), **kwargs
+        )
         self.position, self.grid = position, grid
         self.checkpoint_adapter.attach(self)
 

@@ -98,7 +98,9 @@ class FewShotMetric(BaseMetric):
         """
         head = getattr(model, 'head', None)
         if not hasattr(head, 'pre_logits'):
-            raise ConfigError(f'FewShotMetric needs a head with pre_logits, which {type(model).__name__} lacks')
+            raise ConfigError(
+                f'FewShotMetric needs a head with pre_logits, which {type(model).__name__} lacks'
+            )
 
         def keep(head: nn.Module, inputs: tuple, _) -> None:
             self.features = None if head.training else head.pre_logits(inputs[0])
@@ -119,7 +121,9 @@ class FewShotMetric(BaseMetric):
         is_query = torch.tensor([ranks is None for _, _, ranks in results])
         ranks = np.array([ranks for _, _, ranks in results if ranks is not None])  # (N, seeds)
         if not is_query.any() or not len(ranks):
-            raise DataError(f'few-shot: {len(ranks)} support images and {int(is_query.sum())} queries were evaluated')
+            raise DataError(
+                f'few-shot: {len(ranks)} support images and {int(is_query.sum())} queries were evaluated'
+            )
         support, support_labels, truth = features[~is_query], labels[~is_query], labels[is_query]
         num_classes, values = int(labels.max()) + 1, {}
         for shots in self.dataset_meta['shots']:
@@ -127,8 +131,14 @@ class FewShotMetric(BaseMetric):
             for seed in range(ranks.shape[1]):
                 chosen = torch.from_numpy(ranks[:, seed] < shots)
                 predicted = ridge_labels(
-                    support[chosen], support_labels[chosen], features[is_query], num_classes, self.l2
+                    support[chosen],
+                    support_labels[chosen],
+                    features[is_query],
+                    num_classes,
+                    self.l2,
                 )
-                single[f'{shots}-shot-seed-{seed}'] = 100 * float((predicted == truth).double().mean())
+                single[f'{shots}-shot-seed-{seed}'] = 100 * float(
+                    (predicted == truth).double().mean()
+                )
             values |= {f'{shots}-shot': float(np.mean(list(single.values()))), **single}
         return values

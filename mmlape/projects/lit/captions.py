@@ -54,7 +54,10 @@ class CaptionDataset(BaseDataset):
         **kwargs,
     ) -> None:
         super().__init__(
-            ann_file=ann_file, data_root=data_root, data_prefix=data_prefix or dict(img_path=''), **kwargs
+            ann_file=ann_file,
+            data_root=data_root,
+            data_prefix=data_prefix or dict(img_path=''),
+            **kwargs,
         )
 
     def load_data_list(self) -> list[dict]:
@@ -63,7 +66,10 @@ class CaptionDataset(BaseDataset):
         for image, text in read_captions(self.ann_file):
             captions.setdefault(image, []).append(text)
         folder = self.data_prefix['img_path']
-        return [{'img_path': image_path(folder, image), CAPTIONS: texts} for image, texts in captions.items()]
+        return [
+            {'img_path': image_path(folder, image), CAPTIONS: texts}
+            for image, texts in captions.items()
+        ]
 
 
 def image_path(folder: str, image: str) -> str:
@@ -79,15 +85,21 @@ def read_captions(path: str) -> list[tuple[str, str]]:
     """
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
-        raise DataError(f'Captions {path}: unknown format {suffix!r}; it is one of {", ".join(SUFFIXES)}.')
+        raise DataError(
+            f'Captions {path}: unknown format {suffix!r}; it is one of {", ".join(SUFFIXES)}.'
+        )
     if not files_of(path):
-        raise DataError(f'Captions {path} do not exist. --cfg-options data_root=DIR/ sets where the data lie.')
+        raise DataError(
+            f'Captions {path} do not exist. --cfg-options data_root=DIR/ sets where the data lie.'
+        )
     try:
         text = '' if suffix == '.tar' else Path(path).read_text(encoding='utf-8')
     except UnicodeDecodeError as error:
         raise DataError(f'Captions {path}: no text in UTF-8 ({error}).') from error
     pairs = list(
-        read_shards(path) if suffix == '.tar' else {'.tsv': _tsv, '.jsonl': _jsonl, '.json': _json}[suffix](path, text)
+        read_shards(path)
+        if suffix == '.tar'
+        else {'.tsv': _tsv, '.jsonl': _jsonl, '.json': _json}[suffix](path, text)
     )
     if not pairs:
         raise DataError(f'Captions {path} have no caption.')
@@ -138,10 +150,18 @@ def _parsed(where: str, text: str):
 
 def _pairs_of(where: str, entry: object) -> Iterator[tuple[str, str]]:
     """Yield the pairs of ``{"image": ..., "caption": text or list of texts}``."""
-    image, texts = (entry.get('image'), entry.get('caption')) if isinstance(entry, Mapping) else (None, None)
+    image, texts = (
+        (entry.get('image'), entry.get('caption')) if isinstance(entry, Mapping) else (None, None)
+    )
     texts = [texts] if isinstance(texts, str) else texts
-    if not (isinstance(image, str) and isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
-        raise DataError(f'Captions {where}: expected {{"image": ..., "caption": ...}}, not {entry!r:.120}.')
+    if not (
+        isinstance(image, str)
+        and isinstance(texts, list)
+        and all(isinstance(text, str) for text in texts)
+    ):
+        raise DataError(
+            f'Captions {where}: expected {{"image": ..., "caption": ...}}, not {entry!r:.120}.'
+        )
     yield from ((image, text.strip()) for text in texts)
 
 
@@ -176,9 +196,7 @@ class CaptionSource(DataSource):
         look_up = complete or len(paths) <= QUICKLY_FOUND
         missing = {path: None for path in paths if look_up and not os.path.isfile(path)}
         if missing:
-            message = (
-                f'{len(missing)} of {len(paths)} images of {self.ann_file} do not exist, first {next(iter(missing))}.'
-            )
+            message = f'{len(missing)} of {len(paths)} images of {self.ann_file} do not exist, first {next(iter(missing))}.'
             yield DataIssue(ERROR, 'missing image', f'{message} {self.hint()}', len(missing))
         self.entries = [ImageEntry(path) for path in paths if path not in missing]
         self.summary.images = len(images)

@@ -30,7 +30,9 @@ def _loaded(kind: str, name: str, **options):
         return getattr(_library(), kind).from_pretrained(name, trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
         reason = ' '.join(str(error).split())[:200]
-        raise ConfigError(f'transformers has no {name!r} ({reason}); give a folder, or a name on the hub') from error
+        raise ConfigError(
+            f'transformers has no {name!r} ({reason}); give a folder, or a name on the hub'
+        ) from error
 
 
 class TransformersTokenizer:
@@ -49,7 +51,11 @@ class TransformersTokenizer:
     def __call__(self, texts: Sequence[str]) -> Tensor:
         """Return the ids (B, length) of texts, int64."""
         rows = self.ids(
-            list(texts), padding='max_length', truncation=True, max_length=self.length, return_tensors='pt'
+            list(texts),
+            padding='max_length',
+            truncation=True,
+            max_length=self.length,
+            return_tensors='pt',
         )
         return rows['input_ids']
 
@@ -104,7 +110,9 @@ class TransformersText(BaseModule):
         """Read the pretrained weights."""
         super().init_weights()
         if self.pretrained:
-            source = _loaded('AutoModel', self.name, use_safetensors=True, dtype=torch.float32).state_dict()
+            source = _loaded(
+                'AutoModel', self.name, use_safetensors=True, dtype=torch.float32
+            ).state_dict()
             self.encoder.load_state_dict({name: source[name] for name in self.encoder.state_dict()})
 
     def forward(self, ids: Tensor) -> Tensor:

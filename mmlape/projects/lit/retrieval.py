@@ -79,7 +79,11 @@ class CaptionRecall(BaseMetric):
                     'CaptionRecall needs the captions: a model mmlape.LiT, a dataset mmlape.CaptionDataset and '
                     "PackInputs(algorithm_keys=['gt_caption']) at the end of its pipeline"
                 )
-            self.results.append(tuple(sample[f'{kind}_embedding'].float().cpu().numpy() for kind in ('image', 'text')))
+            self.results.append(
+                tuple(
+                    sample[f'{kind}_embedding'].float().cpu().numpy() for kind in ('image', 'text')
+                )
+            )
 
     def compute_metrics(self, results: list[tuple]) -> dict[str, float]:
         """Compute the recalls from the embedding (D,) and the captions' (n, D) of each image."""
@@ -92,5 +96,7 @@ class CaptionRecall(BaseMetric):
             'text-to-image': ranks(texts, images, own, image_of),
         }
         return {
-            f'{name}-R@{k}': 100 * float((found < k).mean()) for name, found in directions.items() for k in self.topk
+            f'{name}-R@{k}': 100 * float((found < k).mean())
+            for name, found in directions.items()
+            for k in self.topk
         }

@@ -21,20 +21,32 @@ PAD, UNKNOWN, CLS = '[PAD]', '[UNK]', '[CLS]'
 SPECIAL = (PAD, UNKNOWN, CLS)
 CONTINUED = '##'
 """Stands before a piece inside a word."""
-CHINESE = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2CEAF), (0x2F800, 0x2FA1F))
+CHINESE = (
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x2CEAF),
+    (0x2F800, 0x2FA1F),
+)
 LONGEST = 100
 """Characters of the longest word that is split; a longer one is unknown."""
 
 
 def split_words(text: str) -> list[str]:
     """Split a text into words, punctuation marks and Chinese characters, lower case and without accents."""
-    plain = (c for c in unicodedata.normalize('NFD', text.lower()) if unicodedata.category(c) != 'Mn')
+    plain = (
+        c for c in unicodedata.normalize('NFD', text.lower()) if unicodedata.category(c) != 'Mn'
+    )
     return ''.join(f' {c} ' if _stands_alone(c) else c for c in plain).split()
 
 
 def _stands_alone(character: str) -> bool:
     chinese = any(first <= ord(character) <= last for first, last in CHINESE)
-    return chinese or character in string.punctuation or unicodedata.category(character).startswith('P')
+    return (
+        chinese
+        or character in string.punctuation
+        or unicodedata.category(character).startswith('P')
+    )
 
 
 def write_vocabulary(path: str | Path, texts: Iterable[str]) -> list[str]:
@@ -84,7 +96,9 @@ class WordPieceTokenizer:
         pieces = Path(path).read_text(encoding='utf-8').splitlines()
         missing = [entry for entry in SPECIAL if entry not in pieces]
         if missing or pieces[0] != PAD:
-            raise DataError(f'Vocabulary {path} needs a line for each of {", ".join(SPECIAL)}, and {PAD} first.')
+            raise DataError(
+                f'Vocabulary {path} needs a line for each of {", ".join(SPECIAL)}, and {PAD} first.'
+            )
         if len(pieces) != self.vocab_size:
             raise DataError(
                 f'Vocabulary {path} has {len(pieces)} lines: set model.tokenizer.vocab_size={len(pieces)}, not '
@@ -96,7 +110,10 @@ class WordPieceTokenizer:
         """Return the ids (B, length) of texts, int64."""
         rows = torch.full((len(texts), self.length), self.pad)
         for row, text in zip(rows, texts):
-            ids = [self.ids[CLS], *(piece for word in split_words(text) for piece in self._pieces(word))]
+            ids = [
+                self.ids[CLS],
+                *(piece for word in split_words(text) for piece in self._pieces(word)),
+            ]
             ids = ids[: self.length]
             row[: len(ids)] = torch.tensor(ids)
         return rows

@@ -18,7 +18,11 @@ from mmdet.models.layers import MSDeformAttnPixelDecoder as PlainDecoder
 from torch import Tensor, nn
 
 from mmlape.errors import ConfigError
-from mmlape.models.adapter.deform_attn import FeatureLevels, multi_scale_deformable_attention, sample_weights
+from mmlape.models.adapter.deform_attn import (
+    FeatureLevels,
+    multi_scale_deformable_attention,
+    sample_weights,
+)
 from mmlape.models.grid import Grid, cached_tensor, to_maps
 from mmlape.models.layers.linear import linear
 from mmlape.projects.mask2former.ffn import recompute_ffns
@@ -80,7 +84,9 @@ class MultiScaleDeformableAttention(PlainAttention):
         if reference_points.shape[-1] == 2:
             locations = centres + offsets / _sides(shapes, query.device)
         else:
-            locations = centres + offsets * reference_points[:, :, None, :, None, 2:] / (2 * self.num_points)
+            locations = centres + offsets * reference_points[:, :, None, :, None, 2:] / (
+                2 * self.num_points
+            )
         values = values.unflatten(-1, (self.num_heads, -1))
         out = multi_scale_deformable_attention(values, shapes, locations, weights)
         out = _apply(self.output_proj, out)
@@ -94,7 +100,9 @@ def _apply(layer: nn.Linear, x: Tensor) -> Tensor:
 @cached_tensor(maxsize=256)
 def _sides(shapes: tuple[Grid, ...], device: torch.device) -> Tensor:
     """Return (columns, rows) of each level, (L, 1, 2)."""
-    return torch.tensor([[(columns, rows)] for rows, columns in shapes], dtype=torch.float32, device=device)
+    return torch.tensor(
+        [[(columns, rows)] for rows, columns in shapes], dtype=torch.float32, device=device
+    )
 
 
 class MSDeformAttnPixelDecoder(PlainDecoder):
@@ -150,10 +158,19 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
             reference_points=cells.reference_points[None, :, None],
         )
         sizes = [rows * columns for rows, columns in cells.shapes]
-        outs = [to_maps(part, shape) for part, shape in zip(memory.split(sizes, dim=1), cells.shapes)]
-        for feat, lateral, output in zip(reversed(feats[:fine]), self.lateral_convs, self.output_convs):
+        outs = [
+            to_maps(part, shape) for part, shape in zip(memory.split(sizes, dim=1), cells.shapes)
+        ]
+        for feat, lateral, output in zip(
+            reversed(feats[:fine]), self.lateral_convs, self.output_convs
+        ):
             own = lateral(feat)
-            outs.append(output(own + F.interpolate(outs[-1], own.shape[-2:], mode='bilinear', align_corners=False)))
+            outs.append(
+                output(
+                    own
+                    + F.interpolate(outs[-1], own.shape[-2:], mode='bilinear', align_corners=False)
+                )
+            )
         return self.mask_feature(outs[-1]), outs[: self.num_outs]
 
     def _embeddings(self, maps: list[Tensor]) -> Tensor:

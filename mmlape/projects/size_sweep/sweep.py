@@ -62,15 +62,21 @@ def _add_resize(pipeline: list[dict], size: int) -> None:
     They become squares.
     """
     if not any(key in step for step in pipeline for key in SIZED):
-        packs = [number for number, step in enumerate(pipeline) if step['type'].endswith('PackInputs')]
-        pipeline.insert(packs[0] if packs else len(pipeline), dict(type='mmpretrain.Resize', scale=size))
+        packs = [
+            number for number, step in enumerate(pipeline) if step['type'].endswith('PackInputs')
+        ]
+        pipeline.insert(
+            packs[0] if packs else len(pipeline), dict(type='mmpretrain.Resize', scale=size)
+        )
 
 
 def _own_size(pipeline: Sequence[dict], name: str) -> int:
     """Return the shorter side that a pipeline leaves."""
     values = [step[key] for step in pipeline for key in SIZED if key in step]
     if not values:
-        raise ConfigError(f'{name}: its test pipeline neither resizes nor crops, so there is no size to change')
+        raise ConfigError(
+            f'{name}: its test pipeline neither resizes nor crops, so there is no size to change'
+        )
     return values[-1] if isinstance(values[-1], int) else min(values[-1])
 
 
@@ -130,7 +136,11 @@ def sweep_table(values: dict[str, dict[int, list[float]]]) -> pd.DataFrame:
     """
     sizes = sorted({size for by_size in values.values() for size in by_size})
     rows = [
-        (arm, max(map(len, by_size.values())), *(_mean_and_std(by_size.get(size, [])) for size in sizes))
+        (
+            arm,
+            max(map(len, by_size.values())),
+            *(_mean_and_std(by_size.get(size, [])) for size in sizes),
+        )
         for arm, by_size in values.items()
     ]
     return text_table(('model', 'n', *map(str, sizes)), rows)
@@ -144,7 +154,9 @@ def _mean_and_std(values: list[float]) -> str:
 
 def main_metric(results: dict[str, dict[int, dict]]) -> str:
     """Return the metric that a short table shows."""
-    return ranked(name for by_size in results.values() for metrics in by_size.values() for name in metrics)[0]
+    return ranked(
+        name for by_size in results.values() for metrics in by_size.values() for name in metrics
+    )[0]
 
 
 def draw_sweep(values: dict[str, dict[int, list[float]]], metric: str, path: Path) -> None:
@@ -158,7 +170,9 @@ def draw_sweep(values: dict[str, dict[int, list[float]]], metric: str, path: Pat
         means, name = list(map(np.mean, by_size.values())), wrapped(arm, 36)
         ax.errorbar(list(by_size), means, deviations, **look(place), capsize=2, label=name)
     ax.set_xscale('log', base=2)
-    ax.xaxis.set_major_locator(FixedLocator(sorted({size for by_size in values.values() for size in by_size})))
+    ax.xaxis.set_major_locator(
+        FixedLocator(sorted({size for by_size in values.values() for size in by_size}))
+    )
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(ScalarFormatter())
     ax.set(xlabel='shorter side of the test images', ylabel=label(metric))

@@ -74,7 +74,9 @@ class TokenPerformer(nn.Module):
         self.proj = Linear(dims, dims)
         self.drop = nn.Dropout(drop_rate)
         self.norm2 = nn.LayerNorm(dims)
-        self.mlp = nn.Sequential(Linear(dims, dims), nn.GELU(), Linear(dims, dims), nn.Dropout(drop_rate))
+        self.mlp = nn.Sequential(
+            Linear(dims, dims), nn.GELU(), Linear(dims, dims), nn.Dropout(drop_rate)
+        )
         features = max(1, dims // 2)
         self.register_buffer('w', nn.init.orthogonal_(torch.empty(features, dims)) * features**0.5)
 
@@ -105,7 +107,11 @@ def _without_autocast(device: str) -> contextlib.AbstractContextManager:
 
     Nothing where there is none, since exported graphs would show it.
     """
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else contextlib.nullcontext()
+    return (
+        torch.autocast(device, enabled=False)
+        if torch.is_autocast_enabled(device)
+        else contextlib.nullcontext()
+    )
 
 
 TOKEN_LAYERS = {'performer': TokenPerformer, 'transformer': TokenTransformer}

@@ -103,7 +103,9 @@ def run_sets(
     if not wait:
         return []
     results = [choose(entry, options, study.options.allow_different_software) for entry in sets]
-    chosen = [result.vtab_set.arm(result.rate, 1000) for result in results if result.rate is not None]
+    chosen = [
+        result.vtab_set.arm(result.rate, 1000) for result in results if result.rate is not None
+    ]
     if options.images == 1000 and chosen:
         log(f'once more on 1000 images: {len(chosen)} sets x {len(options.seeds)} seeds')
         study = options.study(chosen)
@@ -115,7 +117,9 @@ def run_sets(
 def _set_by_set(study: Study) -> list[PlannedRun]:
     """Plan a study so that one set is finished before the next is begun."""
     order = [arm.name.rpartition('-lr')[0] for arm in study.arms]
-    return sorted(study.plan(), key=lambda planned: order.index(planned.arm.name.rpartition('-lr')[0]))
+    return sorted(
+        study.plan(), key=lambda planned: order.index(planned.arm.name.rpartition('-lr')[0])
+    )
 
 
 def choose(vtab_set: VtabSet, options: Options, allow_software: bool = False) -> SetResult:
@@ -154,12 +158,18 @@ def evaluate(
         if result.rate is not None
     }
     images = {result: len(read_lines(str(result.vtab_set.test_list))) for result in runs}
-    progress = Progress(sum(images[result] * len(set_runs) for result, set_runs in runs.items()), log)
+    progress = Progress(
+        sum(images[result] * len(set_runs) for result, set_runs in runs.items()), log
+    )
     evaluated = []
     for result in results:
-        unfinished = [f'seed {run.seed}: {run.outcome}' for run in runs.get(result, ()) if not run.counts]
+        unfinished = [
+            f'seed {run.seed}: {run.outcome}' for run in runs.get(result, ()) if not run.counts
+        ]
         if result.rate is None or unfinished:
-            evaluated.append(replace(result, reason='; '.join(filter(None, [result.reason, *unfinished]))))
+            evaluated.append(
+                replace(result, reason='; '.join(filter(None, [result.reason, *unfinished])))
+            )
             continue
         values = {}
         for run in runs[result]:
@@ -256,19 +266,29 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
         _mean(group, [name for name in groups if group in (groups[name], 'all')], values, paper)
         for group in [*dict.fromkeys(groups.values()), 'all']
     ]
-    reasons = {result.vtab_set.name: result.reason for result in results if not result.test} | dict(sets.absent)
+    reasons = {result.vtab_set.name: result.reason for result in results if not result.test} | dict(
+        sets.absent
+    )
     left_out = [f'{name} ({reasons.get(name, "not asked for")})' for name in means[-1].left_out]
     rates = ', '.join(f'{rate:g}' for rate in sorted(options.rates))
     seeds = ', '.join(map(str, options.seeds))
-    again = '; the chosen rate is trained once more on train800val200' if options.images == 1000 else ''
+    again = (
+        '; the chosen rate is trained once more on train800val200' if options.images == 1000 else ''
+    )
     notes = [
         f'Test accuracy in percent of the rate with the best mean validation accuracy, among {rates}; seeds {seeds}.',
         f'Trained on the list train800, validated on val200{again}.',
-        *[f'{result.vtab_set.name}: {result.reason}.' for result in results if result.test and result.reason],
+        *[
+            f'{result.vtab_set.name}: {result.reason}.'
+            for result in results
+            if result.test and result.reason
+        ],
         *([f'In no mean: {"; ".join(left_out)}.'] if left_out else []),
     ]
     if model:
-        notes.append(f"The paper's figures are for {model}, not measured by us; means are over the same sets as ours.")
+        notes.append(
+            f"The paper's figures are for {model}, not measured by us; means are over the same sets as ours."
+        )
     return VtabReport(results, means, model, notes)
 
 
@@ -283,7 +303,10 @@ def _mean(
     missing = tuple(member for member in members if member not in values)
     if not have:
         return Mean(name, have, missing, None, None)
-    rows = {seed: {METRIC: math.fsum(values[member][seed] for member in have) / len(have)} for seed in values[have[0]]}
+    rows = {
+        seed: {METRIC: math.fsum(values[member][seed] for member in have) / len(have)}
+        for seed in values[have[0]]
+    }
     known = all(member in paper for member in have)
     figure = math.fsum(paper[member] for member in have) / len(have) if known else None
     return Mean(name, have, missing, moments(rows)[METRIC], figure)
@@ -298,9 +321,22 @@ def results_table(report: VtabReport) -> pd.DataFrame:
         rows.append((entry.name, entry.group, rate, validation, *_cells(result.test, entry.figure)))
     for mean in report.means:
         rows.append((f'mean of {mean.title}', '', '', '', *_cells(mean.test, mean.paper)))
-    columns = ['set', 'group', 'rate', 'validation', 'test: mean ± std (n)', INTERVAL, "paper's", 'difference']
+    columns = [
+        'set',
+        'group',
+        'rate',
+        'validation',
+        'test: mean ± std (n)',
+        INTERVAL,
+        "paper's",
+        'difference',
+    ]
     table = text_table(columns, rows, 2)
-    return table.rename(columns={"paper's": f"{report.model}, paper's"}) if report.model else table.iloc[:, :-2]
+    return (
+        table.rename(columns={"paper's": f"{report.model}, paper's"})
+        if report.model
+        else table.iloc[:, :-2]
+    )
 
 
 def _cells(test: Mapping | None, paper: float | None) -> tuple[str, ...]:
@@ -328,18 +364,34 @@ def write_results(report: VtabReport, options: Options) -> list[Path]:
         )
         for result in report.results
     }
-    means = {mean.name: {key: value for key, value in vars(mean).items() if key != 'name'} for mean in report.means}
-    common = dict(rates=sorted(options.rates), seeds=list(options.seeds), images=options.images, model=report.model)
+    means = {
+        mean.name: {key: value for key, value in vars(mean).items() if key != 'name'}
+        for mean in report.means
+    }
+    common = dict(
+        rates=sorted(options.rates),
+        seeds=list(options.seeds),
+        images=options.images,
+        model=report.model,
+    )
     rows = []
     for result in report.results:
         head = (result.vtab_set.name, result.vtab_set.group)
         for rate, entry in result.validation.items():
             chosen = rate == result.rate
-            rows += [(*head, 'validation', f'{rate:g}', chosen, *pair) for pair in entry['values'].items()]
+            rows += [
+                (*head, 'validation', f'{rate:g}', chosen, *pair)
+                for pair in entry['values'].items()
+            ]
         if result.test:
-            rows += [(*head, 'test', f'{result.rate:g}', True, *pair) for pair in result.test['values'].items()]
+            rows += [
+                (*head, 'test', f'{result.rate:g}', True, *pair)
+                for pair in result.test['values'].items()
+            ]
     with atomic_path(files[0]) as partial:
-        partial.write_text(f'# VTAB\n\n{markdown_table(results_table(report))}\n\n{notes}\n', encoding='utf-8')
+        partial.write_text(
+            f'# VTAB\n\n{markdown_table(results_table(report))}\n\n{notes}\n', encoding='utf-8'
+        )
     write_json(files[1], common | dict(sets=sets, means=means, notes=list(report.notes)))
     with atomic_path(files[2]) as partial:
         columns = ['set', 'group', 'split', 'rate', 'chosen', 'seed', 'accuracy']

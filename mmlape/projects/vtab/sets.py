@@ -87,13 +87,18 @@ def read_sets(
         DataError: Folders are missing, and ``skip`` is not set.
     """
     arms = [arm for config in configs for arm in _arms(str(config), base)]
-    start, same_model = _start(checkpoint), not any(option.startswith('model.') for option in cfg_options)
+    start, same_model = (
+        _start(checkpoint),
+        not any(option.startswith('model.') for option in cfg_options),
+    )
     sets, groups, absent = [], {}, {}
     for config, figure, _ in arms:
         cfg = load_config(config)
         about = cfg.get('vtab')
         if not about:
-            raise ConfigError(f"{config} is no set of VTAB: it has no vtab=dict(name='...', group='...')")
+            raise ConfigError(
+                f"{config} is no set of VTAB: it has no vtab=dict(name='...', group='...')"
+            )
         if about.name in groups:
             raise ConfigError(f'two configs of the set {about.name}')
         groups[about.name] = about.group
@@ -106,7 +111,9 @@ def read_sets(
         options = (f'data_root={str(folder)!r}', *start, *cfg_options)
         with quiet_logger():
             cfg = load_config(config, list(options))
-        sets.append(VtabSet(about.name, about.group, config, options, cfg, figure if same_model else None))
+        sets.append(
+            VtabSet(about.name, about.group, config, options, cfg, figure if same_model else None)
+        )
     unknown = [name for name in names if name not in groups]
     if unknown:
         raise ConfigError(f"--sets: no set '{unknown[0]}'; there are: {', '.join(groups)}")
@@ -131,7 +138,11 @@ def _arms(config: str, base: str | None) -> list[tuple[str, float | None, str | 
     if base is not None and base not in bases:
         raise ConfigError(f"--base: {config} has no base '{base}'; there are: {', '.join(bases)}")
     return [
-        (study.reference(arm), None if arm.figure is None else float(arm.figure), arm.base_title or None)
+        (
+            study.reference(arm),
+            None if arm.figure is None else float(arm.figure),
+            arm.base_title or None,
+        )
         for arm in study.arms
         if arm.base_name == (base or bases[0])
     ]
@@ -159,10 +170,14 @@ def check_sets(sets: Iterable[VtabSet], images: int = 800) -> None:
             with quiet_logger():
                 check_data(entry.cfg)
                 if images == 1000:
-                    check_data(load_config(entry.config, [*entry.cfg_options, ALL_IMAGES]), ('train',))
+                    check_data(
+                        load_config(entry.config, [*entry.cfg_options, ALL_IMAGES]), ('train',)
+                    )
         except DataError as error:
             errors.append(f'{entry.name}: {error}')
-        model = json.dumps([entry.cfg.model.backbone, {**entry.cfg.model.head, 'num_classes': None}], default=str)
+        model = json.dumps(
+            [entry.cfg.model.backbone, {**entry.cfg.model.head, 'num_classes': None}], default=str
+        )
         if model not in models:
             models.add(model)
             _check_start(entry.cfg)
@@ -183,5 +198,9 @@ def _check_start(cfg: Config) -> None:
     except CheckpointError as error:
         first, *lines = str(error).splitlines()
         problems = [line.strip() for line in lines if line.startswith(' ')]
-        hint = '; the model is changed by --cfg-options, such as model.backbone.patch_norm=dual' if problems else ''
+        hint = (
+            '; the model is changed by --cfg-options, such as model.backbone.patch_norm=dual'
+            if problems
+            else ''
+        )
         raise CheckpointError(' '.join([first, listed(problems, 1)]).strip() + hint) from error
