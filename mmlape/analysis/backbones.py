@@ -94,7 +94,8 @@ def _files_of_run(folder: Path) -> tuple[str, str]:
     files, configs = checkpoints(folder), sorted(folder.glob('*.py'))
     if not files or len(configs) != 1:
         raise CheckpointError(
-            f'{folder} holds {len(files)} checkpoints and {len(configs)} configs, so it is not the folder of a run: '
+            f'{folder} holds {len(files)} checkpoints and {len(configs)} configs, so it is not the '
+            'folder of a run: '
             'name a file, or CONFIG@CHECKPOINT'
         )
     return str(configs[0]), str(files[0])
@@ -120,7 +121,8 @@ def _from_config(
             model.init_weights()
         except CheckpointError as error:
             raise CheckpointError(
-                f"{error}; name another as {path}@FILE, or pass --untrained for the config's initial weights"
+                f"{error}; name another as {path}@FILE, or pass --untrained for the config's "
+                'initial weights'
             ) from error
     return model
 
@@ -142,7 +144,8 @@ def _from_checkpoint(path: str, grid: Grid | None) -> BaseBackbone:
     ]
     if left:
         raise CheckpointError(
-            f'checkpoint {path} does not say how its position encoding is used ({left[0]} does not fit): '
+            f'checkpoint {path} does not say how its position encoding is used ({left[0]} does not '
+            'fit): '
             f'name its config too, CONFIG@{path}'
         )
     return model

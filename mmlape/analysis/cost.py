@@ -103,7 +103,8 @@ def _run_heads(
         run('text', model.text, torch.ones(1, model.tokenizer.length, dtype=torch.long))
     else:
         raise ConfigError(
-            f'{type(model).__name__}: only detectors with one or two stages, cascades, DETR, Mask2Former, segmentors '
+            f'{type(model).__name__}: only detectors with one or two stages, cascades, DETR, '
+            'Mask2Former, segmentors '
             'with one decode head, classifiers and LiT can be counted'
         )
 

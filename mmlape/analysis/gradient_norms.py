@@ -92,8 +92,10 @@ def _require_same_parts(arm: NormArm) -> None:
         for step, values in norms.items():
             if list(values) != arm.parts:
                 raise DataError(
-                    f'{run}, iteration {step}, has the parts {", ".join(values)}, but another run of the arm '
-                    f'{arm.name}, or an earlier iteration, has {", ".join(arm.parts)}: their models differ'
+                    f'{run}, iteration {step}, has the parts {", ".join(values)}, but another run '
+                    'of the arm '
+                    f'{arm.name}, or an earlier iteration, has {", ".join(arm.parts)}: their '
+                    'models differ'
                 )
 
 

@@ -84,7 +84,8 @@ def correlation_maps(model: BaseBackbone, grid: Grid) -> Iterator[tuple[str, Gri
     for layer, (own, values) in enumerate(zip(grids, maps)):
         if values is None:
             raise ConfigError(
-                f'{type(model).__name__}: nothing can be drawn of the position encodings of layer {layer}'
+                f'{type(model).__name__}: nothing can be drawn of the position encodings of layer '
+                f'{layer}'
             )
         yield f'layer {layer}', own, values
 
@@ -393,5 +394,6 @@ def numbers_table(views: Sequence[PositionView]) -> None:
         )
         out.print(console_table(table, f'{view.name}: {view.measure} on {rows} x {columns} tokens'))
     out.print(
-        'locality: how well nearness orders the pairs (Spearman); 1 means that nearer tokens are always more alike'
+        'locality: how well nearness orders the pairs (Spearman); 1 means that nearer tokens are '
+        'always more alike'
     )

@@ -80,7 +80,8 @@ class Detection(Prediction):
         """Return boxes, scores, labels and masks."""
         if 'pred_instances' not in sample:
             raise ConfigError(
-                'the model predicts no objects: a panoptic model needs model.test_cfg.instance_on=True'
+                'the model predicts no objects: a panoptic model needs '
+                'model.test_cfg.instance_on=True'
             )
         found = sample.pred_instances
         order = np.argsort(-found.scores.numpy(), kind='stable')
@@ -386,7 +387,8 @@ def to_array(image: ImageLike) -> np.ndarray:
         or (image.ndim == 3 and image.shape[2] != 3)
     ):
         raise DataError(
-            f'an array is an image if it is uint8 and (H, W, 3), RGB, or (H, W), grey, not {image.dtype} and '
+            'an array is an image if it is uint8 and (H, W, 3), RGB, or (H, W), grey, not '
+            f'{image.dtype} and '
             f'{image.shape}'
         )
     return np.repeat(image[..., None], 3, axis=2) if image.ndim == 2 else image

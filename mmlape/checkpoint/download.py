@@ -68,7 +68,8 @@ def local_path(checkpoint: str | os.PathLike) -> Path:
     # RuntimeError: torch.hub's, for another hash
     except (OSError, RuntimeError, HTTPException) as error:
         raise CheckpointError(
-            f'checkpoint {url}: cannot be downloaded ({error}); download it where there is a network and name the '
+            f'checkpoint {url}: cannot be downloaded ({error}); download it where there is a '
+            'network and name the '
             f'file, or put it there as {target}'
         ) from error
     return target
@@ -105,7 +106,8 @@ def _hub_file(name: str) -> Path:
             return Path(downloaded)
     page = f'https://huggingface.co/{repository}/resolve/{revision or "main"}/{files[0]}'
     raise CheckpointError(
-        f'checkpoint {name}: neither cached nor to be downloaded ({reason}); download {page} where there is a '
+        f'checkpoint {name}: neither cached nor to be downloaded ({reason}); download {page} where '
+        'there is a '
         'network and name the file with checkpoint=FILE'
     )
 

@@ -82,7 +82,8 @@ def push(
         except hub.errors.HfHubHTTPError as error:
             if error.response.status_code == 409:
                 raise CheckpointError(
-                    f'{repository} is there already; choose another name, or pass --overwrite for a commit to it'
+                    f'{repository} is there already; choose another name, or pass --overwrite for '
+                    'a commit to it'
                 ) from error
             raise
         api.upload_folder(
@@ -181,7 +182,8 @@ def download(name: str) -> dict[str, Path]:
     ):
         raise CheckpointError(
             f'{name}: no published checkpoint of mmlape, {WEIGHTS} '
-            f'{"records nothing of its model" if WEIGHTS in found else "is not there"}; where a checkpoint is named, '
+            f'{"records nothing of its model" if WEIGHTS in found else "is not there"}; where a '
+            'checkpoint is named, '
             f'hf-hub:{name} takes weights of others'
         )
     return found

@@ -40,7 +40,8 @@ class LoadReport:
 
     def __str__(self) -> str:
         lines = [
-            f'checkpoint {self.path} ({self.layout} layout): loaded {len(self.loaded)} of {self.total}'
+            f'checkpoint {self.path} ({self.layout} layout): loaded {len(self.loaded)} of '
+            f'{self.total}'
         ]
         lines += [f'  {summary_of_resized(self.resized)}'] if self.resized else []
         lines += [f'  renamed: {self.renamed}'] if self.renamed else []

@@ -140,7 +140,8 @@ def load_pretrained(model: Any) -> bool:
     unknown = [key for key in options if key not in known]
     if len(cfgs) > 1:
         raise ConfigError(
-            f'init_cfg: a checkpoint fills the complete backbone, so it is one dict, not {len(cfgs)}'
+            'init_cfg: a checkpoint fills the complete backbone, so it is one dict, not '
+            f'{len(cfgs)}'
         )
     if unknown or not options.get('checkpoint'):
         what = f'does not know {", ".join(unknown)}' if unknown else 'names no checkpoint'
@@ -240,7 +241,8 @@ def _other_normalisation(report: LoadReport, model: nn.Module) -> str:
     if wanted is None or own is None or wanted.is_near(own):
         return ''
     return (
-        f'its images were normalised with {wanted} ({wanted.source}), but model.data_preprocessor has {own}: set the '
+        f'its images were normalised with {wanted} ({wanted.source}), but model.data_preprocessor '
+        f'has {own}: set the '
         "file's, unless you mean to train it to these"
     )
 
@@ -284,7 +286,8 @@ def _load(
         hint = hint or (inspecting(tensors, report.path) if released else '')
     if not matching:
         raise CheckpointError(
-            f'checkpoint {report.path}: none of its {len(tensors)} tensors fits the model; the file has '
+            f'checkpoint {report.path}: none of its {len(tensors)} tensors fits the model; the '
+            'file has '
             f'{sorted(tensors)[:3]}..., the model {list(wanted)[:3]}...{hint}'
         )
     if report.problems and strict:

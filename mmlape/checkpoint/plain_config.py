@@ -35,7 +35,8 @@ def read_plain(content: str | bytes, where: str | Path) -> dict[str, Any]:
         return dict(_assignment(statement) for statement in statements)
     except _NotPlainError as error:
         raise CheckpointError(
-            f'{where}: refused, the config is more than plain values (line {error.line}), so reading it could run '
+            f'{where}: refused, the config is more than plain values (line {error.line}), so '
+            'reading it could run '
             'code; `mmlape print-config` writes one of plain values'
         ) from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -66,7 +66,8 @@ def format_of(path: Path, trusted: bool = False) -> str:
         header, size = int.from_bytes(head[:8], 'little'), path.stat().st_size
         if header > size - 8:
             raise CheckpointError(
-                f'checkpoint {path}: truncated or damaged, a safetensors header of {header} bytes in a file of {size}'
+                f'checkpoint {path}: truncated or damaged, a safetensors header of {header} bytes '
+                f'in a file of {size}'
             )
         return 'safetensors'
     what = next(
@@ -74,7 +75,8 @@ def format_of(path: Path, trusted: bool = False) -> str:
         f'{head[:12]!r}...',
     )
     raise CheckpointError(
-        f'checkpoint {path}: unknown kind of file ({what}); PyTorch, safetensors and NumPy (.npz) files are read'
+        f'checkpoint {path}: unknown kind of file ({what}); PyTorch, safetensors and NumPy (.npz) '
+        'files are read'
     )
 
 
@@ -89,8 +91,10 @@ def _format_of_archive(path: Path, trusted: bool) -> str:
     declared, size = sum(member.file_size for member in members), path.stat().st_size
     if not trusted and declared > max(FREE_BYTES, MAX_RATIO * size):
         raise CheckpointError(
-            f'checkpoint {path}: refused, its {size:,} bytes unpack to {declared:,}, more than {MAX_RATIO} times as '
-            'many; ask its author for an uncompressed file, or, if you trust it, pass --trust-checkpoint'
+            f'checkpoint {path}: refused, its {size:,} bytes unpack to {declared:,}, more than '
+            f'{MAX_RATIO} times as '
+            'many; ask its author for an uncompressed file, or, if you trust it, pass '
+            '--trust-checkpoint'
         )
     names = [member.filename for member in members]
     if any(name.rpartition('/')[2] == 'data.pkl' for name in names):
@@ -100,7 +104,8 @@ def _format_of_archive(path: Path, trusted: bool) -> str:
     if len(_checkpoints_in(names)) == 1:
         return 'packed'
     raise CheckpointError(
-        f'checkpoint {path}: an archive without tensors, it holds {", ".join(names[:3]) or "nothing"}'
+        f'checkpoint {path}: an archive without tensors, it holds '
+        f'{", ".join(names[:3]) or "nothing"}'
     )
 
 
@@ -281,8 +286,10 @@ def read_checkpoint(path: str | os.PathLike, map_location: str = 'cpu', mmap: bo
         if refused is None:
             raise CheckpointError(f'checkpoint {path}: not a PyTorch file, or truncated') from error
         raise CheckpointError(
-            f'checkpoint {path}: refused, because reading it would run code ({refused[refused.lastindex]}); ask its '
-            'author for tensors only, or, if you trust the file with this machine, pass --trust-checkpoint'
+            f'checkpoint {path}: refused, because reading it would run code '
+            f'({refused[refused.lastindex]}); ask its '
+            'author for tensors only, or, if you trust the file with this machine, pass '
+            '--trust-checkpoint'
         ) from error
     except Exception as error:
         reason = ' '.join(str(error).split())[:200]
@@ -320,7 +327,8 @@ def _require_plain(tensors: Mapping[str, Tensor], path: str | os.PathLike) -> No
         declared += size
         if declared > max(FREE_BYTES, MAX_RATIO * stored):
             raise CheckpointError(
-                f'checkpoint {path}: refused, {name} {tuple(value.shape)} repeats {storage.nbytes():,} bytes as '
+                f'checkpoint {path}: refused, {name} {tuple(value.shape)} repeats '
+                f'{storage.nbytes():,} bytes as '
                 f'{size:,}; ask its author for a file of contiguous tensors'
             )
 

@@ -92,7 +92,8 @@ def check_heads(cfg: Config, source: DataSource) -> None:
         if expected and head[key] != expected:
             raise DataError(
                 f'{name} is {head[key]}, but the {source.split} data in '
-                f'{source.root or source.image_dir} has {expected} classes: set {name}={expected}, or '
+                f'{source.root or source.image_dir} has {expected} classes: set {name}={expected}, '
+                'or '
                 f'pass --cfg-options data_root={source.root.rstrip("/")}, which sets it everywhere.'
             )
 
@@ -103,7 +104,8 @@ def check_evaluator(evaluator: dict | list | None, split: str) -> None:
         path = (part or {}).get('ann_file')
         if isinstance(path, str) and '://' not in path and not os.path.isfile(path):
             raise DataError(
-                f'Annotation file {path} of {split}_evaluator does not exist. It must be that of the {split} '
+                f'Annotation file {path} of {split}_evaluator does not exist. It must be that of '
+                f'the {split} '
                 'dataset; --cfg-options data_root=DIR moves both.'
             )
 

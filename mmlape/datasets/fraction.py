@@ -71,7 +71,8 @@ def data_fraction(cfg: Mapping) -> DataFraction | None:
     seed = 0 if seed is None else seed
     if seed != OF_RUN and (type(seed) is not int or not 0 <= seed < 2**32):
         raise ConfigError(
-            f"data_fraction_seed={seed}: give a number from 0 to 2**32 - 1, or 'run' for the run's seed"
+            f"data_fraction_seed={seed}: give a number from 0 to 2**32 - 1, or 'run' for the run's "
+            'seed'
         )
     return None if share == 1 else DataFraction(share, seed)
 
@@ -112,7 +113,8 @@ def _subset(dataset: dict, fraction: DataFraction, run_seed: int, least: int) ->
     indices = fraction.indices(count, run_seed)
     if len(indices) < least:
         raise ConfigError(
-            f'{fraction}: {len(indices)} of {count} training images, fewer than the {least} of an optimiser step; '
+            f'{fraction}: {len(indices)} of {count} training images, fewer than the {least} of an '
+            'optimiser step; '
             'give a larger data_fraction or a smaller train_dataloader.batch_size'
         )
     built.get_subset_(indices)

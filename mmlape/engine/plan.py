@@ -38,7 +38,8 @@ class Batch:
         """Return '4 GPUs x 2 images x 1 accumulated = 8 images a step'."""
         unit, plural = ('GPU', 's') if torch.cuda.is_available() else ('CPU process', 'es')
         return (
-            f'{self.world_size} {unit}{plural if self.world_size > 1 else ""} x {self.images_per_process} images x '
+            f'{self.world_size} {unit}{plural if self.world_size > 1 else ""} x '
+            f'{self.images_per_process} images x '
             f'{self.accumulation} accumulated = {self.total} images a step'
         )
 
@@ -73,7 +74,8 @@ def apply_batch_policy(cfg: Config, world_size: int, policy: str | None) -> tupl
         return batch, 'recipe'
     policy = policy or ('auto-scale-lr' if scale.get('enable') else None)
     not_divisible = (
-        f"the recipe's {base} images are no multiple of {batch.total}; change train_dataloader.batch_size or the "
+        f"the recipe's {base} images are no multiple of {batch.total}; change "
+        'train_dataloader.batch_size or the '
         'number of processes'
     )
     if policy is None:
@@ -158,7 +160,8 @@ def plan_run(
         check_schedule(cfg)
     if ((cfg.get('default_hooks') or {}).get('checkpoint') or {}).get('out_dir'):
         raise ConfigError(
-            'default_hooks.checkpoint.out_dir: checkpoints are saved in the work dir, where --resume looks for them; '
+            'default_hooks.checkpoint.out_dir: checkpoints are saved in the work dir, where '
+            '--resume looks for them; '
             'remove it, and give --work-dir'
         )
     if amp:

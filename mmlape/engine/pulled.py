@@ -106,7 +106,8 @@ def own_config(values: Mapping, where: str, config: str | None = None) -> Config
     scope = values.get('default_scope')
     if scope is not None and scope != cfg.get('default_scope'):
         raise ConfigError(
-            f'{config}: is of {cfg.get("default_scope")}, but {where} of {scope!r}; name a config of the same task'
+            f'{config}: is of {cfg.get("default_scope")}, but {where} of {scope!r}; name a config '
+            'of the same task'
         )
     cfg.model = _with_own(parts['model'], cfg.model)
     if 'data_preprocessor' in parts:
@@ -177,8 +178,10 @@ def check_texts(parts: Mapping, where: str) -> None:
         is_timm = place.endswith(f'.{_TIMM_KEY}') and _TIMM_NAME.fullmatch(text)
         if not is_timm and text not in known.get(place, ()):
             raise CheckpointError(
-                f'{where}: refused, no config of this package has {text[:80]!r} as {place}, and it could run code or '
-                f'open a file; write a config of your own, and name the weights hf-hub:{where.rpartition("/")[0]}'
+                f'{where}: refused, no config of this package has {text[:80]!r} as {place}, and it '
+                'could run code or '
+                'open a file; write a config of your own, and name the weights '
+                f'hf-hub:{where.rpartition("/")[0]}'
             )
 
 
@@ -217,6 +220,7 @@ def _named_config(name: Any, where: str) -> str:
             study, arm = found
             return study.reference(arm)
     raise CheckpointError(
-        f'{where}: was trained with none of the configs of this package; pass --config CONFIG, one of yours or '
+        f'{where}: was trained with none of the configs of this package; pass --config CONFIG, one '
+        'of yours or '
         f'{PREFIX}FOLDER/NAME, whose data, evaluators and hooks are used'
     )

@@ -210,8 +210,10 @@ class Runner(_Runner):
             loader = vars(self)[f'_{split}_dataloader']
             if isinstance(loader, DataLoader) and not len(loader):
                 raise ConfigError(
-                    f'{self.cfg.filename}: {split}_dataloader has no batch: its {len(loader.dataset)} images do not '
-                    f'fill one of {split}_dataloader.batch_size={self.cfg[f"{split}_dataloader"].batch_size}'
+                    f'{self.cfg.filename}: {split}_dataloader has no batch: its '
+                    f'{len(loader.dataset)} images do not '
+                    'fill one of '
+                    f'{split}_dataloader.batch_size={self.cfg[f"{split}_dataloader"].batch_size}'
                 )
         with building(self.cfg, f'{split}_cfg'):
             return build(loop)
@@ -379,7 +381,8 @@ class Runner(_Runner):
         for name, parameter in self.bare_model.named_parameters():
             if not torch.isfinite(full_tensor(parameter)).all():
                 raise NotFiniteError(
-                    f'weight {name} is not finite after iteration {self.iter + 1}: no checkpoint is written from it'
+                    f'weight {name} is not finite after iteration {self.iter + 1}: no checkpoint '
+                    'is written from it'
                 )
 
 

@@ -59,7 +59,8 @@ def check_schedule(cfg: Config) -> None:
         )
         name, does = ('warmup', 'warms up until') if warmup else ('begin', 'begins at')
         raise ConfigError(
-            f'{key} ({scheduler.get("type")}) {does} {begin}, not before {why}: change them together, as in '
+            f'{key} ({scheduler.get("type")}) {does} {begin}, not before {why}: change them '
+            'together, as in '
             f'--cfg-options {key}.{name}={end // 2}'
             + ('' if given is None else f' {key}.end={max(end, begin) + 1}')
         )
@@ -160,7 +161,8 @@ def shorten(cfg: Config, share: float) -> None:
     for key, scheduler in schedulers(cfg):
         if not _stretch_rate(scheduler, share):
             raise ConfigError(
-                f'--shorten does not know how {key} ({scheduler.get("type")}) counts: shorten it by hand'
+                f'--shorten does not know how {key} ({scheduler.get("type")}) counts: shorten it '
+                'by hand'
             )
         if _shorten_scheduler(scheduler, count, loop):
             kept.append(scheduler)

@@ -164,10 +164,12 @@ def summary(facts: dict) -> Iterator[str]:
     yield f'memory: {facts["peak_memory_mib"]:.0f} MiB {facts["memory_kind"]}'
     yield f'a checkpoint: {facts["checkpoint_mib"]:.1f} MiB, which was resumed'
     yield (
-        f'the complete run: {facts["iterations"]} iterations and {facts["validations"]} validations, about '
+        f'the complete run: {facts["iterations"]} iterations and {facts["validations"]} '
+        'validations, about '
         f'{facts["hours"]:.3g} hours'
     )
     yield (
-        f'its disk: {facts["checkpoints"]} checkpoints at a time, {facts["disk_mib"]:.0f} MiB of the '
+        f'its disk: {facts["checkpoints"]} checkpoints at a time, {facts["disk_mib"]:.0f} MiB of '
+        'the '
         f'{facts["free_mib"]:.0f} MiB that are free'
     )

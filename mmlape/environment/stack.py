@@ -169,7 +169,8 @@ def missing_extra(error: Exception) -> StackError | None:
         )
     if not any(map(importable, OF_OPENMMLAB)):
         return StackError(
-            f"this command needs OpenMMLab's stack; {module} is not installed: {_pip('mmlape[stack]')}"
+            f"this command needs OpenMMLab's stack; {module} is not installed: "
+            f'{_pip("mmlape[stack]")}'
         )
     return None
 

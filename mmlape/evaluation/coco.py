@@ -53,7 +53,8 @@ class CocoMetric(MMDetCocoMetric):
             )
         if MAX_DETECTIONS not in self.proposal_nums or len(self.proposal_nums) != 3:
             raise ConfigError(
-                f'proposal_nums={self.proposal_nums}: give three numbers, one of them {MAX_DETECTIONS}'
+                f'proposal_nums={self.proposal_nums}: give three numbers, one of them '
+                f'{MAX_DETECTIONS}'
             )
         unknown = sorted(set(self.metric_items or ()) - set(STATS))
         if unknown:
@@ -101,14 +102,16 @@ class CocoMetric(MMDetCocoMetric):
             ]
             missing = [name for name in classes if name not in known]
             raise DataError(
-                f'the annotation file has {len(self.cat_ids)} of the {len(classes)} classes: {missing} missing; '
+                f'the annotation file has {len(self.cat_ids)} of the {len(classes)} classes: '
+                f'{missing} missing; '
                 f'its categories are {known}. Set metainfo.classes and num_classes to those'
             )
         self.img_ids = self._coco_api.get_img_ids()
         unlisted = sorted({truth['img_id'] for truth in truths} - set(self.img_ids))
         if unlisted:
             raise DataError(
-                f'{len(unlisted)} evaluated images are not in the annotation file (ids {unlisted[:5]} ...): '
+                f'{len(unlisted)} evaluated images are not in the annotation file (ids '
+                f'{unlisted[:5]} ...): '
                 'ann_file of the dataset and of its evaluator must be the same'
             )
 
@@ -116,12 +119,14 @@ class CocoMetric(MMDetCocoMetric):
         """Index the dumped predictions; an empty index where there are none."""
         if any_image and iou_type not in files:
             raise ConfigError(
-                f"metric={iou_type!r}, but the model predicts no masks: remove 'segm' from the evaluator"
+                f"metric={iou_type!r}, but the model predicts no masks: remove 'segm' from the "
+                'evaluator'
             )
         detections = load(files[iou_type]) if any_image else []
         if not detections:
             print_log(
-                f'{iou_type}: the model predicted nothing in {len(self.img_ids)} images, so every AP is 0',
+                f'{iou_type}: the model predicted nothing in {len(self.img_ids)} images, so every '
+                'AP is 0',
                 'current',
             )
         for number, detection in enumerate(detections, start=1):

@@ -81,7 +81,8 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
     steps = {run.last['step'] for run in runs if run.last}
     if len(steps) > 1:
         raise DataError(
-            f'these runs end at different iterations, {sorted(steps)}: they are not repeats of each other'
+            f'these runs end at different iterations, {sorted(steps)}: they are not repeats of '
+            'each other'
         )
     known = [run for run in runs if run.identity]
     if known and len(known) < len(runs):
@@ -98,7 +99,8 @@ def check_repeats(runs: Sequence[Run], allow_software: bool = False) -> None:
         if lines:
             hint = ', or --allow-different-software' if set(lines) <= set(software) else ''
             raise DataError(
-                f'{known[0].folder} and {other.folder} are not repeats of each other ({listed(lines, 4)}): '
+                f'{known[0].folder} and {other.folder} are not repeats of each other '
+                f'({listed(lines, 4)}): '
                 f'average them apart, in arms of their own{hint}'
             )
 

@@ -110,7 +110,8 @@ class Demo:
             status = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode
         if status:
             raise TrainingError(
-                f'make-mini-data failed with exit status {status}; the end of {file}:\n{log_tail(file)}'
+                f'make-mini-data failed with exit status {status}; the end of '
+                f'{file}:\n{log_tail(file)}'
             )
         self.progress.finish(DATA_COST)
 

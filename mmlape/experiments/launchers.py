@@ -258,7 +258,8 @@ class LocalLauncher(Launcher):
         devices = visible_devices() if devices is None else devices
         if devices and len(devices) < processes:
             raise ConfigError(
-                f'--processes {processes}: {len(devices)} GPUs are visible here. Ask for fewer, make more visible '
+                f'--processes {processes}: {len(devices)} GPUs are visible here. Ask for fewer, '
+                'make more visible '
                 '(CUDA_VISIBLE_DEVICES), or use --slurm'
             )
         self.processes, self.pool = processes, pool(devices) if devices else None

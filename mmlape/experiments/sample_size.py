@@ -59,7 +59,8 @@ def pilot_spread(
         )
     if paired and len(values) != 2:
         raise ConfigError(
-            f'--paired needs two arms, not {len(values)}: choose them with --arms; {", ".join(values)}'
+            f'--paired needs two arms, not {len(values)}: choose them with --arms; '
+            f'{", ".join(values)}'
         )
     by_arm = [list(by_seed.values()) for by_seed in values.values()]
     spread = of_differences(*values.values()) if paired else pooled(by_arm)

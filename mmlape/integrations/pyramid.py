@@ -26,7 +26,8 @@ def build_pyramid(name: str, options: Mapping[str, Any], where: str) -> Any:
     if tuple(backbone.strides) != STRIDES:
         given = ', '.join(map(str, backbone.strides)) or 'none'
         raise ConfigError(
-            f'{where}{name} gives maps at the strides {given}, and 4, 8, 16, 32 are needed: take ViTAdapter or '
+            f'{where}{name} gives maps at the strides {given}, and 4, 8, 16, 32 are needed: take '
+            'ViTAdapter or '
             'TimmViTAdapter'
         )
     return backbone

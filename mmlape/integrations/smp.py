@@ -24,7 +24,8 @@ try:
     from segmentation_models_pytorch.encoders._utils import patch_first_conv
 except ImportError as error:
     raise StackError(
-        f"mmlape.integrations.smp needs segmentation-models-pytorch ({error}): pip install 'mmlape[smp]'"
+        f'mmlape.integrations.smp needs segmentation-models-pytorch ({error}): pip install '
+        "'mmlape[smp]'"
     ) from error
 
 __all__ = ['PyramidEncoder', 'register']
@@ -84,7 +85,8 @@ class PyramidEncoder(nn.Module, EncoderMixin):
             ConfigError: Always.
         """
         raise ConfigError(
-            f'encoder_output_stride={output_stride!r}: an adapter has maps at the strides 4, 8, 16, 32; set it to 32'
+            f'encoder_output_stride={output_stride!r}: an adapter has maps at the strides 4, 8, '
+            '16, 32; set it to 32'
         )
 
     def forward(self, x: Tensor) -> list[Tensor]:

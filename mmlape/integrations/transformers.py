@@ -23,7 +23,8 @@ try:
     from transformers.modeling_outputs import BackboneOutput
 except ImportError as error:
     raise StackError(
-        f"mmlape.integrations.transformers needs transformers 5 ({error}): pip install 'mmlape[transformers]'"
+        f'mmlape.integrations.transformers needs transformers 5 ({error}): pip install '
+        "'mmlape[transformers]'"
     ) from error
 
 __all__ = ['PyramidBackbone', 'PyramidConfig']

@@ -85,7 +85,8 @@ def _of_mmcv(argument: str, kind: str, known: dict):
         import mmcv.cnn
     except ImportError as error:
         raise ConfigError(
-            f'{argument}: type={kind!r} is none of {", ".join(known)}, and MMCV, which may have it, does not import '
+            f'{argument}: type={kind!r} is none of {", ".join(known)}, and MMCV, which may have '
+            'it, does not import '
             f'({error}); choose one of those, or install MMCV'
         ) from error
     return mmcv.cnn

@@ -91,7 +91,8 @@ def require_known(paramwise_cfg: Mapping[str, Any], where: str = '') -> None:
     unknown = [key for key in paramwise_cfg if key not in PARAMWISE_KEYS]
     if unknown:
         raise ConfigError(
-            f'{where}paramwise_cfg has no {", ".join(unknown)}: its keys are {", ".join(PARAMWISE_KEYS)}; '
+            f'{where}paramwise_cfg has no {", ".join(unknown)}: its keys are '
+            f'{", ".join(PARAMWISE_KEYS)}; '
             'other parameters are reached by custom_keys'
         )
 
@@ -151,7 +152,8 @@ def layer_depths(model: nn.Module) -> Callable[[str], tuple[int, int]]:
     backbone = getattr(model, 'backbone', None)
     if not hasattr(backbone, 'get_layer_depth'):
         raise ConfigError(
-            f'layer-wise learning rates need a backbone with get_layer_depth, such as mmlape.VisionTransformer; '
+            'layer-wise learning rates need a backbone with get_layer_depth, such as '
+            'mmlape.VisionTransformer; '
             f'{type(model).__name__} has {type(backbone).__name__}'
         )
     depths = backbone.get_layer_depth('', '')[1]

@@ -50,8 +50,10 @@ def resize_pos_embed(
     inside = [own.name for own in kinds(AttentionPosition) if own.has_grid and own.found_in(attn)]
     if inside:
         raise CheckpointError(
-            f'{NAME} has a position encoding inside attention ({inside[0]}), which depends on the model: build '
-            f'{kind.__name__} for the other image size, and mmlape.load_weights resizes all of the file'
+            f'{NAME} has a position encoding inside attention ({inside[0]}), which depends on the '
+            'model: build '
+            f'{kind.__name__} for the other image size, and mmlape.load_weights resizes all of the '
+            'file'
         )
     if not tables:
         raise CheckpointError(
@@ -64,7 +66,8 @@ def resize_pos_embed(
         src = known or _square(table.shape[1] - prefix, own)
         if src[0] * src[1] + prefix != table.shape[1]:
             raise CheckpointError(
-                f'{NAME}: {own} has {table.shape[1]} rows, not those of {prefix} prefix tokens and of the '
+                f'{NAME}: {own} has {table.shape[1]} rows, not those of {prefix} prefix tokens and '
+                'of the '
                 f'{src[0]}x{src[1]} grid that source gives'
             )
         resized = resize_absolute(table.float(), src, target, prefix, mode).to(table.dtype)
@@ -109,7 +112,8 @@ def _named(stored: Mapping[str, Tensor], table: Tensor, name: str) -> str:
         if value.data_ptr() == table.data_ptr() and value.numel() == table.numel():
             return own
     raise CheckpointError(
-        f'{NAME}: {name} is computed of several of its tensors; build the model for the other image size, and '
+        f'{NAME}: {name} is computed of several of its tensors; build the model for the other '
+        'image size, and '
         'mmlape.load_weights resizes it'
     )
 
@@ -118,6 +122,7 @@ def _square(rows: int, own: str) -> Grid:
     grid = square_grid(rows)
     if grid is None:
         raise CheckpointError(
-            f'{NAME}: {own} has {rows} rows for patches, which is no square grid; pass source=(rows, columns)'
+            f'{NAME}: {own} has {rows} rows for patches, which is no square grid; pass '
+            'source=(rows, columns)'
         )
     return grid

@@ -175,7 +175,8 @@ def read_resumable(path: str | Path, map_location: str = 'cpu', mmap: bool = Fal
     ]
     if missing:
         raise CheckpointError(
-            f'{path} cannot be resumed, it holds no {", ".join(missing)}: give a checkpoint named iter_N or epoch_N, '
+            f'{path} cannot be resumed, it holds no {", ".join(missing)}: give a checkpoint named '
+            'iter_N or epoch_N, '
             'or start a new run from its weights with --cfg-options load_from=PATH'
         )
     return checkpoint
@@ -200,7 +201,8 @@ def _require_same_seed(checkpoint: Path, stored: int | None, identity: dict) -> 
         identity['seed'] = stored
     if stored is not None and stored != identity['seed']:
         raise TrainingError(
-            f'{checkpoint} belongs to a run with seed {stored}, not {identity["seed"]}: resume without --seed, '
+            f'{checkpoint} belongs to a run with seed {stored}, not {identity["seed"]}: resume '
+            'without --seed, '
             'or start a new run in another work dir'
         )
 
@@ -226,7 +228,8 @@ def _require_same_run(
     if before and config and Path(before).name != Path(config).name:
         lines.insert(0, f'config file: {before} -> {config}')
     raise TrainingError(
-        f'{source} holds a run that differs from this one ({listed(lines)}): {_advice(lines, software)}'
+        f'{source} holds a run that differs from this one ({listed(lines)}): '
+        f'{_advice(lines, software)}'
     )
 
 
@@ -235,7 +238,8 @@ def _advice(lines: list[str], software: list[str]) -> str:
         return '--allow-different-software resumes it nevertheless, and run.json notes it'
     if any('train_cfg.max_' in line for line in lines):
         return (
-            'a run keeps its length, because its learning rates follow from it; to train longer, start a new run '
+            'a run keeps its length, because its learning rates follow from it; to train longer, '
+            'start a new run '
             'from its weights with --cfg-options load_from=CHECKPOINT --work-dir ANOTHER'
         )
     return 'resume it with its own settings, or give another --work-dir'

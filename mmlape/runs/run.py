@@ -108,7 +108,8 @@ def read_run(folder: str | Path, seed: int | None = None) -> Run:
     recorded = record.get('seed')
     if seed is not None and recorded is not None and recorded != seed:
         raise DataError(
-            f'{folder} holds a run with seed {recorded}, not {seed}: move it away, or use another --work-dir'
+            f'{folder} holds a run with seed {recorded}, not {seed}: move it away, or use another '
+            '--work-dir'
         )
     state = record.get('state', 'missing')
     if state == 'running' and running_in(folder) is None:
@@ -152,7 +153,8 @@ def read_arms(work_dir: str | Path, names: Sequence[str] | None = None) -> dict[
             ] = runs
     if not arms:
         raise DataError(
-            f'no runs in {folder}: expected a run.json, <run>/run.json or <arm>/seed_<number>/run.json, as '
+            f'no runs in {folder}: expected a run.json, <run>/run.json or '
+            '<arm>/seed_<number>/run.json, as '
             '`mmlape train` and `mmlape multi-seed` write'
         )
     fitting = {name: fnmatch.filter(arms, name) for name in names or ('*',)}

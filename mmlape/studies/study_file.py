@@ -290,7 +290,8 @@ class _Reader:
         """Return a figure with the digits that the paper prints, or raise ConfigError."""
         if isinstance(value, float):
             raise self._error(
-                f"{where}: {value} may have lost digits: quote it as it is printed, such as '{value:.2f}'"
+                f'{where}: {value} may have lost digits: quote it as it is printed, such as '
+                f"'{value:.2f}'"
             )
         try:
             float(str(value))

@@ -73,7 +73,8 @@ def require_size(path: str, width: int, height: int, smallest: int) -> None:
     """Raise DataError if a side of an image is below ``smallest``, the side of a model's patch."""
     if min(width, height) < smallest:
         raise DataError(
-            f'Image {path} is {width} x {height} pixels, smaller than one {smallest} x {smallest} patch. '
+            f'Image {path} is {width} x {height} pixels, smaller than one {smallest} x {smallest} '
+            'patch. '
             'Enlarge it, or remove it from the dataset.'
         )
 
@@ -270,7 +271,8 @@ class DataSource:
         if self.layout_keys and os.path.isdir(self.root) and os.listdir(self.root):
             keys = ', '.join(f'{self.split}_dataloader.dataset.{key}' for key in self.layout_keys)
             return (
-                f'If {self.root} has another layout, set {keys}, as paths below it, and the same of the other splits '
+                f'If {self.root} has another layout, set {keys}, as paths below it, and the same '
+                'of the other splits '
                 f'and ann_file of their evaluators where they have one. {self._instructions()}'
             )
         return self._instructions()
@@ -341,7 +343,8 @@ class DataSource:
         """Raise DataError unless a path of the config is '' or exists."""
         if path and not exists(path):
             raise DataError(
-                f'{what} {path} of the {self.split} data does not exist{below_here(path)}. {self.hint()}'
+                f'{what} {path} of the {self.split} data does not exist{below_here(path)}. '
+                f'{self.hint()}'
             )
 
     def match_classes(self, names: Sequence[str], where: str) -> Iterator[DataIssue]:
@@ -366,8 +369,10 @@ class DataSource:
         yield DataIssue(
             ERROR,
             'class names differ',
-            f'{where} do not match the classes of the config ({difference}). Pass --cfg-options data_root={root} to '
-            f'take classes and num_classes from the data, or set metainfo=dict(classes=...) of the {self.split} '
+            f'{where} do not match the classes of the config ({difference}). Pass --cfg-options '
+            f'data_root={root} to '
+            'take classes and num_classes from the data, or set metainfo=dict(classes=...) of the '
+            f'{self.split} '
             'dataset.',
         )
 

@@ -123,7 +123,8 @@ class FolderSource(DataSource):
                 continue
             if self.classes and int(label) >= num_classes:
                 message = (
-                    f'{self.ann_file}, line {number}: label {label} is outside the {num_classes} classes, '
+                    f'{self.ann_file}, line {number}: label {label} is outside the {num_classes} '
+                    'classes, '
                     f'0 to {num_classes - 1} are allowed.'
                 )
                 yield DataIssue(ERROR, 'label outside the classes', message)
@@ -147,8 +148,10 @@ class SunSource(FolderSource):
     """Sun397's: images in folders of their classes below one for each letter, and lists of ten partitions."""
 
     instructions = (
-        'Sun397: unpack SUN397.tar.gz and Partitions.zip of https://vision.princeton.edu/projects/2010/SUN so that '
-        'the data root holds SUN397/ (a/abbey/*.jpg, ...) and Partitions/Training_01.txt, Testing_01.txt'
+        'Sun397: unpack SUN397.tar.gz and Partitions.zip of '
+        'https://vision.princeton.edu/projects/2010/SUN so that '
+        'the data root holds SUN397/ (a/abbey/*.jpg, ...) and Partitions/Training_01.txt, '
+        'Testing_01.txt'
     )
     mini_folder = ''
 
@@ -189,7 +192,8 @@ class CifarSource(DataSource):
         super().__init__(split, cfg, dataset_class)
         self.summary.path = self.image_dir = os.path.join(self.root, dataset_class.base_folder)
         self.instructions = (
-            f'{dataset_class.__name__}: unpack {dataset_class.url} there, so that {self.root.rstrip("/")} holds '
+            f'{dataset_class.__name__}: unpack {dataset_class.url} there, so that '
+            f'{self.root.rstrip("/")} holds '
             f'{dataset_class.base_folder}/'
         )
 
@@ -205,7 +209,8 @@ class CifarSource(DataSource):
                 md5 = hashlib.md5(file.read(), usedforsecurity=False).hexdigest()
             if md5 != published:
                 raise DataError(
-                    f'{path} ({os.path.getsize(path):,} bytes) is truncated or another file: its MD5 sum is {md5}, '
+                    f'{path} ({os.path.getsize(path):,} bytes) is truncated or another file: its '
+                    f'MD5 sum is {md5}, '
                     f'that of the published one {published}. {self.hint()}'
                 )
         self.summary.seen, self.summary.sampled = set(range(self.summary.num_classes)), False

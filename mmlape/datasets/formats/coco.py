@@ -53,7 +53,8 @@ def read_coco(path: str) -> dict[str, Any]:
         raise DataError(f'Annotation file {path} is not valid JSON ({error}). {HINT}') from error
     if not isinstance(content, dict):
         raise DataError(
-            f'Annotation file {path} is not of COCO form: a {type(content).__name__}, not an object.'
+            f'Annotation file {path} is not of COCO form: a {type(content).__name__}, not an '
+            'object.'
         )
     content.setdefault('annotations', [])
     for key, fields in _FIELDS.items():
@@ -200,8 +201,10 @@ class CocoSource(DataSource):
     """COCO's format: a directory of images, and one JSON file of annotations."""
 
     instructions = (
-        'COCO: unpack train2017.zip, val2017.zip and annotations_trainval2017.zip from https://cocodataset.org '
-        'so that the data root holds train2017/, val2017/ and annotations/instances_{train,val}2017.json'
+        'COCO: unpack train2017.zip, val2017.zip and annotations_trainval2017.zip from '
+        'https://cocodataset.org '
+        'so that the data root holds train2017/, val2017/ and '
+        'annotations/instances_{train,val}2017.json'
     )
     mini_folder = 'coco'
     pack_transform = 'PackDetInputs'
@@ -245,7 +248,8 @@ class CocoSource(DataSource):
                 missing.append(name)
         if missing:
             message = (
-                f'{len(missing)} of {len(coco["images"])} images of {self.ann_file} are not in {folder}; the first '
+                f'{len(missing)} of {len(coco["images"])} images of {self.ann_file} are not in '
+                f'{folder}; the first '
                 f'is {missing[0]}. {self.hint()}'
             )
             yield DataIssue(ERROR, 'image missing', message, len(missing))
@@ -279,7 +283,8 @@ class CocoSource(DataSource):
             {'annotations': len(coco['annotations']), 'images without objects': len(empty)}
         )
         if empty:
-            message = f'{len(empty)} of {len(images)} images of {self.ann_file} have no object to learn: {shorten(empty)}.'
+            count = f'{len(empty)} of {len(images)} images'
+            message = f'{count} of {self.ann_file} have no object to learn: {shorten(empty)}.'
             yield DataIssue(WARNING, 'image without objects', message, len(empty))
 
     def _find_duplicates(self, coco: dict[str, Any]) -> Iterator[DataIssue]:

@@ -30,7 +30,8 @@ class SegmentationSource(DataSource):
     """
 
     instructions = (
-        'ADE20K: unpack http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip so that the data root '
+        'ADE20K: unpack http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip so '
+        'that the data root '
         'holds images/{training,validation}/*.jpg and annotations/{training,validation}/*.png'
     )
     mini_folder = 'ade'
@@ -90,7 +91,8 @@ class SegmentationSource(DataSource):
         if known and not set(self.classes) <= set(known):
             unknown = shorten([name for name in self.classes if name not in known])
             raise DataError(
-                f'The config gives {self.dataset_class.__name__} the classes {unknown}, which it does not have: '
+                f'The config gives {self.dataset_class.__name__} the classes {unknown}, which it '
+                'does not have: '
                 "use type='BaseSegDataset' with reduce_zero_label=True."
             )
         listed = self.read_classes()

@@ -61,7 +61,8 @@ def init_processes(launcher: str, dist_cfg: dict | None = None) -> None:
     missing = [name for name in _VARIABLES if name not in os.environ]
     if missing:
         raise TrainingError(
-            f'--launcher {launcher} needs the variables that torchrun sets ({", ".join(missing)} missing): '
+            f'--launcher {launcher} needs the variables that torchrun sets ({", ".join(missing)} '
+            'missing): '
             'start with tools/dist_train.sh CONFIG GPUS, or without --launcher'
         )
     dist_cfg = dist_cfg or {}
@@ -86,7 +87,8 @@ def check_device_count(local_rank: int, count: int) -> None:
     """Raise TrainingError if process ``local_rank`` of this machine has no GPU among ``count``."""
     if local_rank >= count:
         raise TrainingError(
-            f'process {local_rank} of this machine has no GPU: {count} visible, {local_rank + 1} needed. '
+            f'process {local_rank} of this machine has no GPU: {count} visible, {local_rank + 1} '
+            'needed. '
             'Start fewer processes, or make more GPUs visible (CUDA_VISIBLE_DEVICES)'
         )
 

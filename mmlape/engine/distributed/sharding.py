@@ -102,7 +102,8 @@ class ShardedModel(nn.Module):
         """
         if isinstance(optim_wrapper, OptimWrapperDict):
             raise ConfigError(
-                f'distributed=fsdp needs a model with one optimiser, not {type(optim_wrapper).__name__}'
+                'distributed=fsdp needs a model with one optimiser, not '
+                f'{type(optim_wrapper).__name__}'
             )
         before = dict(self.module.named_parameters())
         scalars = [name for name, parameter in before.items() if parameter.ndim == 0]
@@ -159,7 +160,8 @@ def _fully_shard(module: nn.Module) -> None:
     device = device_type(module)
     if device == 'cpu' and not hasattr(FSDPModule, 'set_force_sum_reduction_for_comms'):
         raise ConfigError(
-            f'distributed=fsdp: on the CPU, torch {torch.__version__} sums gradients that it should average; install '
+            f'distributed=fsdp: on the CPU, torch {torch.__version__} sums gradients that it '
+            'should average; install '
             'torch 2.9 or newer, or use distributed=ddp'
         )
     mesh = init_device_mesh(device, (dist.get_world_size(),))

@@ -86,7 +86,8 @@ class SecondEvaluationHook(Hook):
             matching = [step for step in steps if step['type'] == name]
             if not matching:
                 raise ConfigError(
-                    f"SecondEvaluationHook '{self.name}': {key} has no transform {name}; change the hook in "
+                    f"SecondEvaluationHook '{self.name}': {key} has no transform {name}; change "
+                    'the hook in '
                     'custom_hooks together with the pipeline, or remove it'
                 )
             for step in matching:

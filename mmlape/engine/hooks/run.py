@@ -110,7 +110,8 @@ def banner(plan: RunPlan) -> tuple[str, str | None]:
         return f'{line} and is multiplied by {total / base:g}', None
     if plan.batch_policy == 'allow-batch-mismatch':
         return line, (
-            f'{total} images a step instead of {base}, with the learning rate for {base} (--allow-batch-mismatch): '
+            f'{total} images a step instead of {base}, with the learning rate for {base} '
+            '(--allow-batch-mismatch): '
             "results will differ from the recipe's"
         )
     return line, None

@@ -115,7 +115,8 @@ def _results(title: str, results: Sequence[ArmResult]) -> str:
                 )
             )
     caption = (
-        f'\\textbf{{{title}{f" on {data}" if quoted else ""}}}: mean $\\pm$ sample standard deviation over the seeds, '
+        f'\\textbf{{{title}{f" on {data}" if quoted else ""}}}: mean $\\pm$ sample standard '
+        'deviation over the seeds, '
         'of the last evaluation. $^*$ means models pre-trained with LaPE.'
     )
     if quoted:
@@ -166,8 +167,10 @@ def _comparisons(report: Report, which: str) -> str:
     interval = rf'{CONFIDENCE * 100:.0f}\,\% interval'
     columns = ['Comparison', 'Metric', 'Welch', interval, '$p$', 'Paired', interval, '$p$']
     caption = (
-        f'Differences in points, {which} evaluation. $p$ is corrected by Holm over the comparisons of this table, for '
-        f'each test apart; a dash stands where fewer than {LEAST} seeds, or values without spread, allow no test.'
+        f'Differences in points, {which} evaluation. $p$ is corrected by Holm over the comparisons '
+        'of this table, for '
+        f'each test apart; a dash stands where fewer than {LEAST} seeds, or values without spread, '
+        'allow no test.'
     )
     column_format = r'>{\raggedright\arraybackslash}p{0.28\linewidth}lrrrrrr'
     return latex_table(text_table(columns, rows, 2), caption, column_format)

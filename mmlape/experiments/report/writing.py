@@ -205,7 +205,8 @@ def _copy_images(folder: Path, out: Path) -> dict[str, list[Path]]:
             continue
         if not file.resolve().is_relative_to(folder.resolve()):
             raise DataError(
-                f'--images {folder}: {file} is a link to {file.resolve()}: copy the image there, or remove it'
+                f'--images {folder}: {file} is a link to {file.resolve()}: copy the image there, '
+                'or remove it'
             )
         place = file.relative_to(folder)
         copy = out / place

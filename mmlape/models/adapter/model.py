@@ -96,7 +96,8 @@ class AdapterMixin(nn.Module):
         value_dims = int(dims * deform_ratio)
         if vit_feature_source not in ('last', 'interaction', None):
             raise ConfigError(
-                f'unknown vit_feature_source={vit_feature_source!r}; choose one of: last, interaction'
+                f'unknown vit_feature_source={vit_feature_source!r}; choose one of: last, '
+                'interaction'
             )
         if vit_feature_source == 'interaction' and len(self.ranges) != 4:
             raise ConfigError(
@@ -107,7 +108,8 @@ class AdapterMixin(nn.Module):
                 count for count in range(deform_num_heads, 0, -1) if value_dims % count == 0
             )
             raise ConfigError(
-                f'embed_dims * deform_ratio = {value_dims} is not a multiple of deform_num_heads={deform_num_heads}; '
+                f'embed_dims * deform_ratio = {value_dims} is not a multiple of '
+                f'deform_num_heads={deform_num_heads}; '
                 f'set deform_num_heads={fitting}'
             )
         self.vit_feature_source = vit_feature_source
@@ -352,6 +354,7 @@ def resolve_interactions(
     starts, stops = [start for start, _ in ranges], [0, *(stop for _, stop in ranges)]
     if starts != stops[:-1] or stops[-1] != num_layers or any(a >= b for a, b in ranges):
         raise ConfigError(
-            f'interaction_indexes={indexes} must cover the {num_layers} layers in order, without gaps'
+            f'interaction_indexes={indexes} must cover the {num_layers} layers in order, without '
+            'gaps'
         )
     return ranges

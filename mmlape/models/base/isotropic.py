@@ -53,7 +53,8 @@ class IsotropicBackbone(BaseBackbone):
         """
         if self.out_type == 'cls_token' and not with_cls_token:
             raise ConfigError(
-                "out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or 'avg_featmap'"
+                "out_type='cls_token' needs with_cls_token=True; or choose 'featmap' or "
+                "'avg_featmap'"
             )
 
     def add_prefix_tokens(self, counts: dict[str, int]) -> None:
@@ -89,7 +90,8 @@ class IsotropicBackbone(BaseBackbone):
         if position.absolute is None or not position.joining.at_input:
             given = position.options()
             raise ConfigError(
-                f"patch_norm={patch_norm!r} norms tokens + PE, so it needs pe_joining='default' and an absolute "
+                f"patch_norm={patch_norm!r} norms tokens + PE, so it needs pe_joining='default' "
+                'and an absolute '
                 f'pe_type, not pe_joining={given["pe_joining"]!r} with pe_type={given["pe_type"]!r}'
             )
         return build(self.embed_dims, eps=eps)

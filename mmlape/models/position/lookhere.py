@@ -109,7 +109,8 @@ class LookHere(OffsetBias):
             raise ConfigError(f'lookhere: slope={slope} must be positive, such as 1.0')
         if len(layer_slopes) != 2 or not min(layer_slopes) >= 0:
             raise ConfigError(
-                f'lookhere: layer_slopes={layer_slopes} must be two numbers from 0, such as (1.5, 0.5)'
+                f'lookhere: layer_slopes={layer_slopes} must be two numbers from 0, such as (1.5, '
+                '0.5)'
             )
         self.directed, self.slope, self.layer_slopes = directed, float(slope), tuple(layer_slopes)
 
@@ -119,7 +120,8 @@ class LookHere(OffsetBias):
         count, layer, layers = attn.num_heads, slot.layer, slot.num_layers
         if layer >= layers:
             raise ConfigError(
-                f"pe_type='lookhere' has slopes by depth, but layer {layer} was attached as one of {layers}: give "
+                f"pe_type='lookhere' has slopes by depth, but layer {layer} was attached as one of "
+                f'{layers}: give '
                 'AttentionSlot the number of layers, num_layers'
             )
         directed = _directed(count) if self.directed is None else self.directed

@@ -428,7 +428,8 @@ def _resolve_swin_position(
             and (position.absolute is None or other.fits(position.absolute))
         ]
         raise ConfigError(
-            f'pe_joining={pe_joining!r} has a table for each layer, which cannot go from stage to stage; choose '
+            f'pe_joining={pe_joining!r} has a table for each layer, which cannot go from stage to '
+            'stage; choose '
             f'pe_joining from: {", ".join(fitting)}'
         )
     unfit = [repr(kind.name) for kind in position.build_inside() if not kind.windows]
@@ -439,7 +440,8 @@ def _resolve_swin_position(
     require_choice('pe_hierarchy', pe_hierarchy, HIERARCHIES)
     if pe_hierarchy != 'merge' and position.absolute is None:
         raise ConfigError(
-            f'pe_hierarchy={pe_hierarchy!r} would have no effect without an absolute kind in pe_type={pe_type!r}; '
+            f'pe_hierarchy={pe_hierarchy!r} would have no effect without an absolute kind in '
+            f'pe_type={pe_type!r}; '
             "leave it at its default, 'merge'"
         )
     return position

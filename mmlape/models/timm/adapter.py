@@ -112,7 +112,8 @@ def _checked(vit: dict, mode: str) -> dict:
     kind = vit.pop('type', TimmViT)
     if getattr(kind, '__name__', str(kind)).rpartition('.')[2] != TimmViT.__name__:
         raise ConfigError(
-            f'TimmViTAdapter: vit is a TimmViT, not {kind!r}; over our own ViT it is mmlape.ViTAdapter'
+            f'TimmViTAdapter: vit is a TimmViT, not {kind!r}; over our own ViT it is '
+            'mmlape.ViTAdapter'
         )
     require_choice('mode', mode, MODES)
     fixed = [key for key in ('out_indices', 'out_type', 'final_norm') if key in vit]

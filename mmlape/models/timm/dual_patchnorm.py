@@ -76,7 +76,8 @@ class PatchNormed(Subclassed):
         sides = (patch_size, patch_size) if isinstance(patch_size, int) else patch_size
         if self.norm0 is not None and sides not in (None, tuple(self.patch_size)):
             raise ConfigError(
-                f'patch_norm={self.patch_norm!r} norms patches of {self.patch_size}: change the patch size before '
+                f'patch_norm={self.patch_norm!r} norms patches of {self.patch_size}: change the '
+                'patch size before '
                 'add_dual_patchnorm'
             )
         super().set_input_size(img_size=img_size, patch_size=patch_size)
@@ -105,17 +106,21 @@ def _check(model: nn.Module, patch_norm: str) -> None:
         )
     if type(embed) is not PatchEmbed:
         raise ConfigError(
-            f'add_dual_patchnorm: the stem is a {type(embed).__name__}, not one linear map of patches'
+            f'add_dual_patchnorm: the stem is a {type(embed).__name__}, not one linear map of '
+            'patches'
         )
     if after and not isinstance(embed.norm, nn.Identity):
         raise ConfigError(
-            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens, and the stem does so already'
+            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens, and the stem does so '
+            'already'
         )
     if behind and not isinstance(model.norm_pre, nn.Identity):
         raise ConfigError(
-            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens + PE, and norm_pre does so already'
+            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens + PE, and norm_pre does '
+            'so already'
         )
     if behind and (isinstance(model, Joined) or getattr(model, 'pos_embed', None) is None):
         raise ConfigError(
-            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens + PE, and this model adds no PE to its tokens'
+            f'add_dual_patchnorm: patch_norm={patch_norm!r} norms tokens + PE, and this model adds '
+            'no PE to its tokens'
         )

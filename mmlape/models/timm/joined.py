@@ -179,7 +179,8 @@ class JoinedPre(Subclassed):
         """
         if run is None:
             raise ConfigError(
-                f'layer {self.number} joins the position embedding, which the model passes on: call the model, its '
+                f'layer {self.number} joins the position embedding, which the model passes on: '
+                'call the model, its '
                 'forward_features or its forward_intermediates instead of the layer'
             )
         pe = run.stream[self.number]
@@ -198,9 +199,11 @@ class JoinedPre(Subclassed):
         made_here = {*map(id, _tensors(passed))} - {*map(id, _tensors(pe))}
         if made_here and any(value.requires_grad for value in trained):
             raise ConfigError(
-                f'layer {self.number} runs without gradients in a forward that began with them, as reentrant '
+                f'layer {self.number} runs without gradients in a forward that began with them, as '
+                'reentrant '
                 'recomputation does, and the position embedding would lose its gradients: call '
-                'timm.layers.set_reentrant_ckpt(False), or wrap layers with CheckpointImpl.NO_REENTRANT'
+                'timm.layers.set_reentrant_ckpt(False), or wrap layers with '
+                'CheckpointImpl.NO_REENTRANT'
             )
 
     def run(self, x: Tensor, own: Tensor | None, *args, **kwargs) -> Tensor:

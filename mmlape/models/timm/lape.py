@@ -116,7 +116,8 @@ def _table_of(model: nn.Module) -> nn.Parameter:
         )
     if getattr(model.patch_embed, 'norms_position', False):
         raise ConfigError(
-            f'add_lape: patch_norm={model.patch_embed.patch_norm!r} norms tokens + PE, which LaPE does not add: '
+            f'add_lape: patch_norm={model.patch_embed.patch_norm!r} norms tokens + PE, which LaPE '
+            'does not add: '
             'take another patch_norm'
         )
     return table
@@ -128,13 +129,16 @@ def _check_tokens(model: nn.Module, joining: Joining) -> None:
     count = model.num_prefix_tokens
     if joining.patches_only and count:
         raise ConfigError(
-            f'{name} is for pooled patch tokens, and this model has {count} before them: build it with '
-            "class_token=False, global_pool='avg', fc_norm=False and no registers (mmlape.TimmViT: with_prefix=False)"
+            f'{name} is for pooled patch tokens, and this model has {count} before them: build it '
+            'with '
+            "class_token=False, global_pool='avg', fc_norm=False and no registers (mmlape.TimmViT: "
+            'with_prefix=False)'
         )
     behind = getattr(model, 'fc_norm', None)
     if joining.at_last_norm and behind is not None and not isinstance(behind, nn.Identity):
         raise ConfigError(
-            f'{name} joins at the last norm, which comes behind the pooling here: build the model with fc_norm=False'
+            f'{name} joins at the last norm, which comes behind the pooling here: build the model '
+            'with fc_norm=False'
         )
 
 
@@ -148,7 +152,8 @@ def _change_of(block: nn.Module, number: int) -> type:
     if isinstance(block, ResPostBlock | EvaBlockPostNorm):
         return JoinedPost
     raise ConfigError(
-        f'add_lape: layer {number} is a {type(block).__name__}; layers can be Block, ResPostBlock, EvaBlock and '
+        f'add_lape: layer {number} is a {type(block).__name__}; layers can be Block, ResPostBlock, '
+        'EvaBlock and '
         'EvaBlockPostNorm, whose one attention comes before their FFN'
     )
 

@@ -101,7 +101,8 @@ class TimmViT(IsotropicBackbone):
         super().__init__(_init_cfg(source, pretrained, checkpoint, init_cfg))
         if frozen_dtype is not None and (not frozen or frozen_dtype not in DTYPES):
             raise ConfigError(
-                f'frozen_dtype={frozen_dtype!r}: choose one of {", ".join(DTYPES)}, with frozen=True'
+                f'frozen_dtype={frozen_dtype!r}: choose one of {", ".join(DTYPES)}, with '
+                'frozen=True'
             )
         self.source, self.frozen, self.frozen_dtype, self.with_cp = (
             source,

@@ -106,7 +106,8 @@ def timm_package() -> ModuleType:
         raise StackError(f"mmlape.TimmViT needs timm: pip install 'timm>={OLDEST}'") from error
     if tuple(int(part) for part in timm.__version__.split('.')[:3] if part.isdigit()) < (1, 0, 20):
         raise StackError(
-            f'mmlape.TimmViT needs timm {OLDEST} or newer, not {timm.__version__}: pip install -U timm'
+            f'mmlape.TimmViT needs timm {OLDEST} or newer, not {timm.__version__}: pip install -U '
+            'timm'
         )
     return timm
 
@@ -180,8 +181,10 @@ def skeleton(source: TimmSource) -> nn.Module:
         raise ConfigError(f'timm cannot build {name}: {error}') from error
     if not isinstance(model, VisionTransformer | Eva):
         raise ConfigError(
-            f'{name} is no plain ViT but a {type(model).__name__}: mmlape.TimmViT takes the models of timm whose '
-            'class is VisionTransformer or Eva, such as DINOv2, DINOv3, MAE, CLIP, SigLIP, EVA-02, AugReg'
+            f'{name} is no plain ViT but a {type(model).__name__}: mmlape.TimmViT takes the models '
+            'of timm whose '
+            'class is VisionTransformer or Eva, such as DINOv2, DINOv3, MAE, CLIP, SigLIP, EVA-02, '
+            'AugReg'
         )
     if type(model.patch_embed) is not PatchEmbed:
         raise ConfigError(

@@ -202,13 +202,15 @@ class DETR(PlainDETR):
         position = resolve_position(pe_type, pe_joining, pe_norm)
         if position.absolute is not None and position.absolute.name != 'sine':
             raise ConfigError(
-                f"mmlape.DETR: the absolute PE of pe_type={pe_type!r} must be 'sine', not {position.absolute.name!r}, "
+                f"mmlape.DETR: the absolute PE of pe_type={pe_type!r} must be 'sine', not "
+                f'{position.absolute.name!r}, '
                 'whose table knows no padding'
             )
         if position.between:
             names = ', '.join(cfg['type'] for cfg in position.between)
             raise ConfigError(
-                f'mmlape.DETR: pe_type={pe_type!r} has {names}, which acts between layers: leave it out'
+                f'mmlape.DETR: pe_type={pe_type!r} has {names}, which acts between layers: leave '
+                'it out'
             )
         choices = fitting_joinings()
         if pe_joining not in choices:

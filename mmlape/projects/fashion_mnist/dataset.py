@@ -21,7 +21,8 @@ from mmlape.registry import DATASETS
 
 HINT = (
     'Fashion-MNIST: "apt-get install dataset-fashion-mnist" puts its four files into '
-    '/usr/share/datasets/fashion-mnist; they are also at https://github.com/zalandoresearch/fashion-mnist'
+    '/usr/share/datasets/fashion-mnist; they are also at '
+    'https://github.com/zalandoresearch/fashion-mnist'
 )
 SIDE = 28
 STEMS = {'train': 'train', 'test': 't10k'}
@@ -107,7 +108,8 @@ def read_pair(image_file: str, label_file: str) -> tuple[np.ndarray, np.ndarray]
     images, labels = read_idx(image_file, 3), read_idx(label_file, 1)
     if images.shape[1:] != (SIDE, SIDE):
         raise DataError(
-            f'{image_file} has images of {images.shape[1]} x {images.shape[2]} pixels, not {SIDE} x {SIDE}. {HINT}.'
+            f'{image_file} has images of {images.shape[1]} x {images.shape[2]} pixels, not {SIDE} '
+            f'x {SIDE}. {HINT}.'
         )
     if len(images) != len(labels):
         raise DataError(

@@ -41,7 +41,8 @@ class FewShotDataset(ConcatDataset):
         self.shots, self.seeds = tuple(sorted(set(shots))), seeds
         if len(datasets) != 2:
             raise ConfigError(
-                f'FewShotDataset takes two datasets, support images and queries, not {len(datasets)}'
+                'FewShotDataset takes two datasets, support images and queries, not '
+                f'{len(datasets)}'
             )
         if not self.shots or self.shots[0] < 1 or seeds < 1:
             raise ConfigError(
@@ -66,7 +67,8 @@ class FewShotDataset(ConcatDataset):
         if classes != others:
             differing = sorted(set(classes or ()) ^ set(others or ())) or ['their order']
             raise DataError(
-                f'few-shot: the support images have {len(classes or ())} classes, the queries {len(others or ())}; '
+                f'few-shot: the support images have {len(classes or ())} classes, the queries '
+                f'{len(others or ())}; '
                 f'they differ in {", ".join(differing[:5])}'
             )
         labels = np.array(

@@ -40,7 +40,8 @@ class InstaBoost(BaseTransform):
         if not step.get('aug_ratio', 0.5) or importable('instaboostfast'):
             return ''
         return (  # of what it requires all is in the stack, but for a second OpenCV
-            f'{place or "InstaBoost"} needs the package instaboostfast: pip install --no-deps instaboostfast; '
+            f'{place or "InstaBoost"} needs the package instaboostfast: pip install --no-deps '
+            'instaboostfast; '
             f'or train without InstaBoost: --cfg-options {place or "KEY"}.aug_ratio=0'
         )
 

@@ -112,7 +112,8 @@ def _tsv(path: str, text: str) -> Iterator[tuple[str, str]]:
             image, tab, caption = line.partition('\t')
             if not (tab and image.strip() and caption.strip()):
                 raise DataError(
-                    f'Captions {path}, line {number}: expected an image, a tab and a caption, not {line!r}.'
+                    f'Captions {path}, line {number}: expected an image, a tab and a caption, not '
+                    f'{line!r}.'
                 )
             yield image.strip(), caption.strip()
 
@@ -135,7 +136,8 @@ def _json(path: str, text: str) -> Iterator[tuple[str, str]]:
         pairs = [(files[one['image_id']], one['caption'].strip()) for one in content['annotations']]
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
-            f"Captions {path} are neither COCO's captions (images and annotations with a caption each; missing or "
+            f"Captions {path} are neither COCO's captions (images and annotations with a caption "
+            'each; missing or '
             f'wrong: {error}) nor a list of images with captions.'
         ) from error
     yield from pairs
@@ -196,7 +198,9 @@ class CaptionSource(DataSource):
         look_up = complete or len(paths) <= QUICKLY_FOUND
         missing = {path: None for path in paths if look_up and not os.path.isfile(path)}
         if missing:
-            message = f'{len(missing)} of {len(paths)} images of {self.ann_file} do not exist, first {next(iter(missing))}.'
+            count = f'{len(missing)} of {len(paths)} images'
+            first = next(iter(missing))
+            message = f'{count} of {self.ann_file} do not exist, first {first}.'
             yield DataIssue(ERROR, 'missing image', f'{message} {self.hint()}', len(missing))
         self.entries = [ImageEntry(path) for path in paths if path not in missing]
         self.summary.images = len(images)

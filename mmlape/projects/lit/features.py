@@ -96,7 +96,8 @@ class ImageFeatureHook(Hook):
         if refused or not transforms:
             raise ConfigError(
                 'ImageFeatureHook: features of images that change cannot be kept, and '
-                f'{", ".join(refused) or "this dataset"} may change them: remove the transform or the hook; these '
+                f'{", ".join(refused) or "this dataset"} may change them: remove the transform or '
+                'the hook; these '
                 f'change none: {", ".join(FIXED)}'
             )
         images = [dataset.get_data_info(index)['img_path'] for index in range(len(dataset))]

@@ -173,7 +173,8 @@ class LiT(BaseModel):
         texts = [sample.get(TEXTS) for sample in data_samples]
         if not texts or not all(isinstance(text, str) for text in texts):
             raise ConfigError(
-                'LiT trains on one caption an image: end the pipeline with mmlape.RandomCaption and '
+                'LiT trains on one caption an image: end the pipeline with mmlape.RandomCaption '
+                'and '
                 f"PackInputs(algorithm_keys=['{TEXTS}'])"
             )
         compute = partial(self.extract_feat, inputs)
@@ -205,7 +206,8 @@ class LiT(BaseModel):
             labels = [int(sample.gt_label.max()) for sample in samples if 'gt_label' in sample]
             if labels and max(labels) >= len(self.classes):
                 raise ConfigError(
-                    f'LiT: the data have the label {max(labels)}, but model.classes has {len(self.classes)} names: '
+                    f'LiT: the data have the label {max(labels)}, but model.classes has '
+                    f'{len(self.classes)} names: '
                     'set it to the names of the classes in the order of the labels'
                 )
             scores = (self.temperature.exp() * images @ self.class_embeddings().T).softmax(dim=1)
@@ -229,7 +231,8 @@ class LiT(BaseModel):
         """
         if not self.classes:
             raise ConfigError(
-                'LiT: a zero-shot evaluation needs model.classes, the names in the order of the labels'
+                'LiT: a zero-shot evaluation needs model.classes, the names in the order of the '
+                'labels'
             )
         if self._classifier is None:
             names = [canonical(name, keep=',') for name in self.classes]
@@ -282,7 +285,8 @@ def _templates(value: str | Sequence[str]) -> tuple[str, ...]:
     bad = [text for text in texts if '{}' not in text]
     if bad or not texts:
         raise ConfigError(
-            f'LiT: each of templates needs {{}} in the place of the class, which {bad or "none"} lacks'
+            f'LiT: each of templates needs {{}} in the place of the class, which {bad or "none"} '
+            'lacks'
         )
     return texts
 

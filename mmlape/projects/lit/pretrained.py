@@ -100,7 +100,8 @@ class TransformersText(BaseModule):
         places = getattr(own, 'max_position_embeddings', length)
         if vocabulary > own.vocab_size or length > places:
             raise ConfigError(
-                f'TransformersText: {self.name} has {own.vocab_size} ids in rows of at most {places}, the tokenizer '
+                f'TransformersText: {self.name} has {own.vocab_size} ids in rows of at most '
+                f'{places}, the tokenizer '
                 f'{vocabulary} in rows of {length}; take the tokenizer of the same model'
             )
         self.pad = pad

@@ -40,14 +40,17 @@ class Mask2FormerHead(PlainHead):
     def __init__(self, *args, upsampled: str = 'masks', with_cp: bool = False, **kwargs):
         if upsampled not in UPSAMPLED:
             raise ConfigError(
-                f'mmlape.Mask2FormerHead: upsampled={upsampled!r}; choose one of: {", ".join(UPSAMPLED)}'
+                f'mmlape.Mask2FormerHead: upsampled={upsampled!r}; choose one of: '
+                f'{", ".join(UPSAMPLED)}'
             )
         super().__init__(*args, **kwargs)
         weights = len(self.class_weight)
         if weights != self.num_classes + 1:
             raise ConfigError(
-                f'mmlape.Mask2FormerHead: loss_cls.class_weight has {weights} weights; num_classes={self.num_classes} '
-                f'needs {self.num_classes + 1}, the last one for no object: [1.0] * {self.num_classes} + [0.1]'
+                f'mmlape.Mask2FormerHead: loss_cls.class_weight has {weights} weights; '
+                f'num_classes={self.num_classes} '
+                f'needs {self.num_classes + 1}, the last one for no object: [1.0] * '
+                f'{self.num_classes} + [0.1]'
             )
         self.upsampled = upsampled
         if with_cp:

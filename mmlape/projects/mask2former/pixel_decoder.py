@@ -130,8 +130,10 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
         super().__init__(in_channels, *args, **kwargs)
         if self.num_input_levels < self.num_encoder_levels:
             raise ConfigError(
-                f'mmlape.MSDeformAttnPixelDecoder: self_attn_cfg.num_levels={self.num_encoder_levels}, but '
-                f'in_channels={list(in_channels)} are {self.num_input_levels} maps: give as many or more'
+                'mmlape.MSDeformAttnPixelDecoder: '
+                f'self_attn_cfg.num_levels={self.num_encoder_levels}, but '
+                f'in_channels={list(in_channels)} are {self.num_input_levels} maps: give as many '
+                'or more'
             )
         for layer in self.encoder.layers:
             layer.self_attn = MultiScaleDeformableAttention(**layer.self_attn_cfg)
@@ -152,14 +154,14 @@ class MSDeformAttnPixelDecoder(PlainDecoder):
             query=tokens,
             query_pos=self._embeddings(maps),
             key_padding_mask=None,
-            spatial_shapes=cells.shapes,
+            spatial_shapes=cells.spatial_shapes,
             level_start_index=None,
             valid_ratios=None,
             reference_points=cells.reference_points[None, :, None],
         )
-        sizes = [rows * columns for rows, columns in cells.shapes]
+        sizes = [rows * columns for rows, columns in cells.spatial_shapes]
         outs = [
-            to_maps(part, shape) for part, shape in zip(memory.split(sizes, dim=1), cells.shapes)
+            to_maps(part, shape) for part, shape in zip(memory.split(sizes, dim=1), cells.spatial_shapes)
         ]
         for feat, lateral, output in zip(
             reversed(feats[:fine]), self.lateral_convs, self.output_convs

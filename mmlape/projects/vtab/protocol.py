@@ -200,7 +200,8 @@ def _test(run: Run, cfg: Config, listed: Path) -> float:
     final = next(iter(checkpoints(run.folder)), None)
     if final is None or final.stem.rpartition('_')[2] != str(run.record['max_iters']):
         raise DataError(
-            f'{run.folder} has no checkpoint of iteration {run.record["max_iters"]}, so it cannot be tested: remove '
+            f'{run.folder} has no checkpoint of iteration {run.record["max_iters"]}, so it cannot '
+            'be tested: remove '
             'the folder to train it again'
         )
     cfg = cfg.copy()
@@ -276,7 +277,8 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
         '; the chosen rate is trained once more on train800val200' if options.images == 1000 else ''
     )
     notes = [
-        f'Test accuracy in percent of the rate with the best mean validation accuracy, among {rates}; seeds {seeds}.',
+        'Test accuracy in percent of the rate with the best mean validation accuracy, among '
+        f'{rates}; seeds {seeds}.',
         f'Trained on the list train800, validated on val200{again}.',
         *[
             f'{result.vtab_set.name}: {result.reason}.'
@@ -287,7 +289,8 @@ def build_report(results: Sequence[SetResult], options: Options, sets: VtabSets)
     ]
     if model:
         notes.append(
-            f"The paper's figures are for {model}, not measured by us; means are over the same sets as ours."
+            f"The paper's figures are for {model}, not measured by us; means are over the same "
+            'sets as ours.'
         )
     return VtabReport(results, means, model, notes)
 

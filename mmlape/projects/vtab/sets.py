@@ -120,7 +120,8 @@ def read_sets(
     if absent and not (skip and sets):
         raise DataError(
             f'{len(absent)} of {len(sets) + len(absent)} sets are missing below {data} '
-            f'({listed(list(absent.values()), 3)}): put them there (configs/classification/vtab/README.md says where '
+            f'({listed(list(absent.values()), 3)}): put them there '
+            '(configs/classification/vtab/README.md says where '
             'they are found), or leave them out by --skip-missing'
         )
     order = list(dict.fromkeys(groups.values()))
